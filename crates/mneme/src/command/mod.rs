@@ -21,6 +21,7 @@ mod stat;
 mod store;
 mod successor;
 mod supervisor;
+mod tree;
 mod unstick;
 
 use std::error::Error;
@@ -72,6 +73,8 @@ enum Action {
     Segment(segment::Arguments),
     /// Make, look at, fill and remove spaces: named sets of segments that are attached together.
     Space(space::Arguments),
+    /// Make, read, change, copy and check durable stores in files.
+    Tree(tree::Arguments),
     /// Print a shell's completions: `source <(mneme completions bash)`.
     Completions {
         /// The shell.
@@ -101,6 +104,7 @@ pub fn run() -> ExitCode {
         Action::Doctor(arguments) => doctor::run(&arguments),
         Action::Segment(arguments) => segment::run(arguments),
         Action::Space(arguments) => space::run(arguments),
+        Action::Tree(arguments) => tree::run(arguments),
         Action::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "mneme", &mut script);

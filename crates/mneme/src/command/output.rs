@@ -15,8 +15,15 @@ pub const UNHEARD: u8 = 128 + 13;
 
 /// Prints a text as it is.
 pub fn print(text: impl Display) -> Result<(), Box<dyn Error>> {
-    let mut out = std::io::stdout().lock();
-    let printed = write!(out, "{text}").and_then(|()| out.flush());
+    to(|out| write!(out, "{text}"))
+}
+
+/// Prints what `write` writes, which may be long.
+pub fn to(
+    write: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>,
+) -> Result<(), Box<dyn Error>> {
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let printed = write(&mut out).and_then(|()| out.flush());
     printed.map_err(|error| match error.kind() {
         ErrorKind::BrokenPipe => Unheard.into(),
         _ => format!("cannot print: {error}").into(),

@@ -1,0 +1,469 @@
+//! `mneme tree`: durable stores in files, made, read, changed, copied and checked.
+
+use std::error::Error;
+use std::io::{self, Read as _, Write};
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+
+use mneme_tree::{Durability, Store, StoreError};
+use serde_json::{Value, json};
+
+use super::{output, size};
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Make an empty store.
+    Create {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Set a key; durable when it is done.
+    Put {
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        bytes: Bytes,
+        /// The key.
+        key: String,
+        /// The value.
+        #[arg(required_unless_present = "from")]
+        value: Option<String>,
+        /// Take the value from a file, - for standard input.
+        #[arg(long, value_name = "FILE", conflicts_with = "value")]
+        from: Option<PathBuf>,
+    },
+    /// Print a key's value. Fails if there is no such key.
+    Get {
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        bytes: Bytes,
+        /// The key.
+        key: String,
+        /// Print the value's bytes as they are, and nothing else.
+        #[arg(long, conflicts_with_all = ["hex", "json"])]
+        raw: bool,
+    },
+    /// Remove a key. Fails if there is no such key.
+    Remove {
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        bytes: Bytes,
+        /// The key.
+        key: String,
+    },
+    /// Print keys and values in order of the keys, one pair a line.
+    Scan(Scan),
+    /// Write the newest version into a new file, a store of its own.
+    Backup {
+        #[command(flatten)]
+        place: Place,
+        /// The new file.
+        to: PathBuf,
+    },
+    /// Read everything and compare checksums, order and counts.
+    Check {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Say what a store holds and takes.
+    Stat {
+        #[command(flatten)]
+        place: Place,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Place {
+    /// The store's file.
+    path: PathBuf,
+    /// What a commit survives: `file` power loss, `process` the death of the process alone.
+    #[arg(long, default_value = "file", value_parser = durability)]
+    durability: Durability,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Bytes {
+    /// Keys and values are given and printed as hexadecimal digits.
+    #[arg(long)]
+    hex: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Scan {
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    bytes: Bytes,
+    /// Begin at this key.
+    #[arg(long, value_name = "KEY")]
+    from: Option<String>,
+    /// End before this key.
+    #[arg(long, value_name = "KEY")]
+    to: Option<String>,
+    /// Only keys that begin with this.
+    #[arg(long, value_name = "PREFIX", conflicts_with_all = ["from", "to"])]
+    prefix: Option<String>,
+    /// From the largest key to the smallest.
+    #[arg(long)]
+    reverse: bool,
+    /// At most so many pairs.
+    #[arg(long, value_name = "COUNT")]
+    limit: Option<usize>,
+    /// Print no values.
+    #[arg(long)]
+    keys: bool,
+}
+
+fn durability(text: &str) -> Result<Durability, String> {
+    match text {
+        "file" => Ok(Durability::File),
+        "process" => Ok(Durability::Process),
+        _ => Err("file or process".to_owned()),
+    }
+}
+
+/// Does it, and prints what came of it.
+pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
+    match arguments.action {
+        Action::Create { place } => create(&place),
+        Action::Put {
+            place,
+            bytes,
+            key,
+            value,
+            from,
+        } => {
+            let value = match (value, from) {
+                (_, Some(from)) => read(&from)?,
+                (value, None) => bytes.read(&value.unwrap_or_default())?,
+            };
+            let version = place.open()?.put(&bytes.read(&key)?, &value)?;
+            place.committed(version.number())
+        }
+        Action::Get {
+            place,
+            bytes,
+            key,
+            raw,
+        } => {
+            let found = place.open()?.get(&bytes.read(&key)?)?;
+            let value = found.ok_or_else(|| absent(&key))?;
+            if raw {
+                return output::to(|out| out.write_all(&value));
+            }
+            match place.json {
+                true => output::line(json_of(&[("value", bytes.json(&value))])),
+                false => output::line(bytes.show(&value)),
+            }
+        }
+        Action::Remove { place, bytes, key } => {
+            let db = place.open()?;
+            let mut tx = db.write();
+            let wanted = bytes.read(&key)?;
+            tx.get(&wanted)?.ok_or_else(|| absent(&key))?;
+            tx.remove(&wanted)?;
+            place.committed(tx.commit()?.number())
+        }
+        Action::Scan(scan) => scan.run(),
+        Action::Backup { place, to } => {
+            let version = place.open()?.backup(&to)?.number();
+            match place.json {
+                true => output::line(json!({ "version": version, "path": to.to_string_lossy() })),
+                false => output::line(format_args!("{}: version {version}", to.display())),
+            }
+        }
+        Action::Check { place } => check(&place),
+        Action::Stat { place } => stat(&place),
+    }
+}
+
+fn absent(key: &str) -> Box<dyn Error> {
+    format!("there is no key {key}").into()
+}
+
+/// A file's contents, or those of standard input.
+fn read(from: &Path) -> Result<Vec<u8>, Box<dyn Error>> {
+    let mut bytes = Vec::new();
+    let done = match from == Path::new("-") {
+        true => io::stdin().lock().read_to_end(&mut bytes).map(drop),
+        false => std::fs::read(from).map(|read| bytes = read),
+    };
+    done.map_err(|error| format!("cannot read {}: {error}", from.display()))?;
+    Ok(bytes)
+}
+
+impl Place {
+    /// Opens the store, which is there.
+    fn open(&self) -> Result<Store, Box<dyn Error>> {
+        let path = self.path.display();
+        match self.path.metadata() {
+            Ok(data) if data.is_dir() => {
+                return Err(format!("{path} is a directory, not a store").into());
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let advice = format!("make it with `mneme tree create {path}`");
+                return Err(format!("there is no store at {path}: {advice}").into());
+            }
+            Err(error) => return Err(format!("cannot look at {path}: {error}").into()),
+        }
+        let opened = Store::builder()
+            .durability(self.durability)
+            .open(&self.path);
+        opened.map_err(|error| self.explained(error))
+    }
+
+    /// What an operator needs to know of a store that cannot be opened.
+    fn explained(&self, error: StoreError) -> Box<dyn Error> {
+        let path = self.path.display();
+        match error {
+            StoreError::Locked { .. } => match holder(&self.path) {
+                Some((pid, name)) => format!(
+                    "{path} is open in process {pid} ({name}): one process at a time has it"
+                )
+                .into(),
+                None => error.into(),
+            },
+            StoreError::Foreign => format!("{path} is not a store of mneme-tree").into(),
+            StoreError::NotClean | StoreError::Damaged { .. } | StoreError::Truncated { .. } => {
+                format!("{path}: {error}; restore a backup").into()
+            }
+            other => format!("{path}: {}", super::with_causes(&other)).into(),
+        }
+    }
+
+    fn committed(&self, version: u64) -> Result<(), Box<dyn Error>> {
+        match self.json {
+            true => output::line(json!({ "version": version })),
+            false => output::line(format_args!("version {version}")),
+        }
+    }
+}
+
+/// Another process that has the file open, and its name.
+fn holder(path: &Path) -> Option<(u32, String)> {
+    use std::os::unix::fs::MetadataExt;
+    let wanted = path.metadata().ok()?;
+    let is_it = |data: std::fs::Metadata| (data.dev(), data.ino()) == (wanted.dev(), wanted.ino());
+    let pids = std::fs::read_dir("/proc").ok()?.flatten();
+    let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let pid = pids.find(|pid| {
+        let open = std::fs::read_dir(format!("/proc/{pid}/fd"));
+        let open = open.into_iter().flatten().flatten();
+        *pid != std::process::id()
+            && open
+                .filter_map(|file| file.path().metadata().ok())
+                .any(is_it)
+    })?;
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    Some((pid, output::plain(name.trim_end())))
+}
+
+impl Bytes {
+    /// Bytes as they were given.
+    fn read(&self, text: &str) -> Result<Vec<u8>, Box<dyn Error>> {
+        if !self.hex {
+            return Ok(text.as_bytes().to_vec());
+        }
+        let digits: Option<Vec<u8>> = text
+            .chars()
+            .map(|c| c.to_digit(16).map(|digit| digit as u8))
+            .collect();
+        match digits.as_deref().map(<[u8]>::as_chunks) {
+            Some((pairs, [])) => Ok(pairs.iter().map(|[high, low]| high << 4 | low).collect()),
+            _ => Err(format!("{text} is not a number of pairs of hexadecimal digits").into()),
+        }
+    }
+
+    /// Bytes as they are printed.
+    fn show(&self, bytes: &[u8]) -> String {
+        match self.hex {
+            true => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+            false => bytes.escape_ascii().to_string(),
+        }
+    }
+
+    /// Bytes as JSON has them: a string if they are UTF-8, else an object with their digits.
+    fn json(&self, bytes: &[u8]) -> Value {
+        match std::str::from_utf8(bytes) {
+            Ok(text) if !self.hex => json!(text),
+            _ => json!({ "hex": Self { hex: true }.show(bytes) }),
+        }
+    }
+}
+
+fn json_of(fields: &[(&str, Value)]) -> Value {
+    let fields = fields.iter();
+    fields
+        .map(|(name, value)| ((*name).to_owned(), value.clone()))
+        .collect()
+}
+
+fn create(place: &Place) -> Result<(), Box<dyn Error>> {
+    let path = place.path.display();
+    if place.path.try_exists()? {
+        return Err(format!("{path} exists").into());
+    }
+    let opened = Store::builder()
+        .durability(place.durability)
+        .open(&place.path);
+    opened.map_err(|error| place.explained(error))?.close()?;
+    match place.json {
+        true => output::line(json!({ "path": place.path.to_string_lossy() })),
+        false => output::line(format_args!("{path}: an empty store")),
+    }
+}
+
+impl Scan {
+    fn run(&self) -> Result<(), Box<dyn Error>> {
+        let (low, high) = match &self.prefix {
+            Some(prefix) => {
+                let low = self.bytes.read(prefix)?;
+                let high = after(&low);
+                (Some(low), high)
+            }
+            None => (self.key(&self.from)?, self.key(&self.to)?),
+        };
+        let db = self.place.open()?;
+        let snapshot = db.snapshot()?;
+        let low = low.as_deref().map_or(Bound::Unbounded, Bound::Included);
+        let high = high.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let range = snapshot.range((low, high));
+        let pairs: Box<dyn Iterator<Item = _>> = match self.reverse {
+            true => Box::new(range.rev()),
+            false => Box::new(range),
+        };
+        let mut failed = None;
+        output::to(|out| {
+            for pair in pairs.take(self.limit.unwrap_or(usize::MAX)) {
+                match pair {
+                    Ok((key, value)) => self.write(out, key, value)?,
+                    Err(error) => {
+                        failed = Some(error);
+                        break;
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        failed.map_or(Ok(()), |error| Err(self.place.explained(error)))
+    }
+
+    fn key(&self, text: &Option<String>) -> Result<Option<Vec<u8>>, Box<dyn Error>> {
+        text.as_deref()
+            .map(|text| self.bytes.read(text))
+            .transpose()
+    }
+
+    fn write(&self, out: &mut dyn Write, key: &[u8], value: &[u8]) -> io::Result<()> {
+        let bytes = &self.bytes;
+        match (self.place.json, self.keys) {
+            (true, true) => writeln!(out, "{}", json_of(&[("key", bytes.json(key))])),
+            (true, false) => {
+                let pair = [("key", bytes.json(key)), ("value", bytes.json(value))];
+                writeln!(out, "{}", json_of(&pair))
+            }
+            (false, true) => writeln!(out, "{}", bytes.show(key)),
+            (false, false) => writeln!(out, "{}\t{}", bytes.show(key), bytes.show(value)),
+        }
+    }
+}
+
+/// The smallest key above all that begin with `prefix`; there may be none.
+fn after(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
+    let mut above = prefix[..=last].to_vec();
+    above[last] += 1;
+    Some(above)
+}
+
+fn check(place: &Place) -> Result<(), Box<dyn Error>> {
+    let db = place.open()?;
+    let found = db.check();
+    if place.json {
+        let error = found.as_ref().err().map(StoreError::to_string);
+        output::line(json!({ "whole": found.is_ok(), "error": error }))?;
+    }
+    found.map_err(|error| place.explained(error))?;
+    match place.json {
+        true => Ok(()),
+        false => {
+            let stats = db.stats()?;
+            let (path, version) = (place.path.display(), stats.version.number());
+            let keys = stats.entries;
+            output::line(format_args!(
+                "{path}: whole, {keys} keys, version {version}"
+            ))
+        }
+    }
+}
+
+fn stat(place: &Place) -> Result<(), Box<dyn Error>> {
+    let stats = place.open()?.stats()?;
+    if place.json {
+        return output::line(json!({
+            "version": stats.version.number(),
+            "keys": stats.entries,
+            "live_bytes": stats.live_bytes,
+            "file_bytes": stats.file_bytes,
+            "leaf_bytes": stats.leaf_bytes,
+            "leaves": stats.leaves,
+            "retained_leaves": stats.retained_leaves,
+            "free_leaves": stats.free_leaves,
+            "dead_versions": stats.dead_versions,
+        }));
+    }
+    let rows = [
+        ("version", stats.version.number().to_string()),
+        ("keys", stats.entries.to_string()),
+        ("live", size::show(stats.live_bytes)),
+        ("file", size::show(stats.file_bytes)),
+        (
+            "leaves",
+            format!(
+                "{}, {} kept for older versions, {} free",
+                stats.leaves, stats.retained_leaves, stats.free_leaves
+            ),
+        ),
+        (
+            "dead versions",
+            format!("{} left by unclean ends", stats.dead_versions),
+        ),
+    ];
+    let lines = rows.map(|(what, value)| format!("{what:14}{value}\n"));
+    output::print(lines.concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_before_the_next_key() {
+        assert_eq!(after(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(after(b"a\xff\xff"), Some(b"b".to_vec()));
+        assert_eq!(after(b"\xff"), None);
+        assert_eq!(after(b""), None);
+    }
+
+    #[test]
+    fn digits_are_read_as_they_are_printed() {
+        let hex = Bytes { hex: true };
+        let all: Vec<u8> = (0..=255).collect();
+        assert_eq!(hex.read(&hex.show(&all)).unwrap(), all);
+        for wrong in ["abc", "zz", "0 "] {
+            assert!(hex.read(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! `mneme tree` as people use it: each test has a directory of its own.
+#![allow(clippy::unwrap_used, reason = "a test that panics fails")]
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use mneme_tree::Store;
+use serde_json::{Value, json};
+
+/// A directory that is gone with the test.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(test: &str) -> Self {
+        let name = format!("mneme-tree-command-{test}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    /// Runs the command there.
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut run = Command::new(env!("CARGO_BIN_EXE_mneme"));
+        run.arg("tree").args(arguments).current_dir(&self.0);
+        run.stdin(Stdio::null()).output().unwrap()
+    }
+
+    fn done(&self, arguments: &[&str]) -> String {
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = self.run(arguments);
+        let error = String::from_utf8_lossy(&stderr);
+        assert!(status.success(), "{arguments:?}: {error}");
+        String::from_utf8(stdout).unwrap()
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.done(arguments)).unwrap()
+    }
+
+    fn refused(&self, arguments: &[&str]) -> String {
+        let Output { status, stderr, .. } = self.run(arguments);
+        assert_eq!(status.code(), Some(1), "{arguments:?}");
+        String::from_utf8(stderr).unwrap()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_store_is_made_filled_read_copied_and_checked() {
+    let here = Directory::new("life");
+    assert_eq!(here.done(&["create", "db"]), "db: an empty store\n");
+    assert_eq!(here.done(&["put", "db", "user:1", "Ada\n"]), "version 2\n");
+    here.done(&["put", "db", "user:2", "Grace"]);
+    std::fs::write(here.0.join("value"), [0, 255, 10]).unwrap();
+    here.done(&["put", "db", "bytes", "--from", "value"]);
+    here.done(&["put", "db", "--hex", "ff00", ""]);
+
+    assert_eq!(here.done(&["get", "db", "user:1"]), "Ada\\n\n");
+    assert_eq!(
+        here.run(&["get", "db", "bytes", "--raw"]).stdout,
+        [0, 255, 10]
+    );
+    assert_eq!(
+        here.json(&["get", "db", "user:1", "--json"]),
+        json!({ "value": "Ada\n" })
+    );
+    assert_eq!(
+        here.json(&["get", "db", "bytes", "--json"]),
+        json!({ "value": { "hex": "00ff0a" } })
+    );
+
+    let pairs = "bytes\t\\x00\\xff\\n\nuser:1\tAda\\n\nuser:2\tGrace\n\\xff\\x00\t\n";
+    assert_eq!(here.done(&["scan", "db"]), pairs);
+    assert_eq!(
+        here.done(&["scan", "db", "--prefix", "user:", "--reverse", "--keys"]),
+        "user:2\nuser:1\n"
+    );
+    assert_eq!(
+        here.done(&["scan", "db", "--from", "c", "--to", "user:2", "--keys"]),
+        "user:1\n"
+    );
+    let lines = here.done(&["scan", "db", "--json", "--limit", "1"]);
+    let pair: Value = serde_json::from_str(lines.trim_end()).unwrap();
+    assert_eq!(
+        pair,
+        json!({ "key": "bytes", "value": { "hex": "00ff0a" } })
+    );
+
+    here.done(&["backup", "db", "copy"]);
+    here.done(&["remove", "db", "user:1"]);
+    assert!(here.done(&["check", "db"]).starts_with("db: whole, 3 keys"));
+    assert_eq!(here.done(&["scan", "copy"]), pairs);
+    assert_eq!(here.json(&["check", "copy", "--json"])["whole"], true);
+    let stat = here.json(&["stat", "db", "--json"]);
+    assert_eq!((&stat["keys"], &stat["version"]), (&json!(3), &json!(6)));
+    assert!(here.done(&["stat", "copy"]).contains("keys          4\n"));
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_in_words() {
+    let here = Directory::new("refused");
+    assert!(
+        here.refused(&["get", "db", "a"])
+            .contains("mneme tree create db")
+    );
+    assert!(here.refused(&["stat", "."]).contains("is a directory"));
+    here.done(&["create", "db"]);
+    assert!(here.refused(&["create", "db"]).contains("db exists"));
+    assert!(
+        here.refused(&["get", "db", "a"])
+            .contains("there is no key a")
+    );
+    assert!(
+        here.refused(&["remove", "db", "a"])
+            .contains("there is no key a")
+    );
+    assert!(
+        here.refused(&["get", "db", "--hex", "xy"])
+            .contains("hexadecimal")
+    );
+    here.done(&["backup", "db", "copy"]);
+    assert!(here.refused(&["backup", "db", "copy"]).contains("exists"));
+
+    std::fs::write(here.0.join("text"), [b'x'; 5000]).unwrap();
+    assert!(
+        here.refused(&["scan", "text"])
+            .contains("text is not a store of mneme-tree")
+    );
+
+    let db = Store::builder().open(here.0.join("db")).unwrap();
+    let refused = here.refused(&["put", "db", "a", "b"]);
+    let me = format!("is open in process {} (", std::process::id());
+    assert!(refused.contains(&me), "{refused}");
+    drop(db);
+
+    // The value of a key that a reader is shown must be the one that was put.
+    here.done(&["put", "db", "key", "a value that is easily found"]);
+    let mut bytes = std::fs::read(here.0.join("db")).unwrap();
+    let value = b"a value that is easily found";
+    let at = bytes.windows(value.len()).position(|w| w == value).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(here.0.join("db"), &bytes).unwrap();
+    for action in [&["check", "db"][..], &["get", "db", "key"], &["scan", "db"]] {
+        let refused = here.refused(action);
+        assert!(refused.contains("damaged at offset"), "{refused}");
+    }
+    let said = here.run(&["check", "db", "--json"]);
+    let said: Value = serde_json::from_slice(&said.stdout).unwrap();
+    assert_eq!(said["whole"], false, "{said}");
+}
