@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use mneme_log::{
     Cursor, Decision, Expiry, Holding, LogStore, Stored, Transaction, UpdatePolicy, WriteError,
 };
+use mneme_sys::ManualClock;
 
 fn open() -> LogStore {
     open_with(UpdatePolicy::Append)
@@ -505,11 +507,13 @@ fn add_to_all(store: &LogStore, mut between: impl FnMut(u32)) -> u32 {
 }
 
 /// A store whose writers find free space, so that bodies run anew only because of what others
-/// change.
+/// change. Its time stands still: a body that runs for long on a busy machine keeps its locks, and
+/// no wait for one fails.
 fn hot(policy: UpdatePolicy) -> LogStore {
     let store = LogStore::builder()
         .update_policy(policy)
         .capacity(512 << 20)
+        .clock(Arc::new(ManualClock::new(1, 1_000_000)))
         .open_private()
         .unwrap();
     for i in 0..HOT {
@@ -682,29 +686,99 @@ fn locked_ahead(store: &LogStore, key: &[u8], mut body: impl FnMut() -> Result<(
 /// too. The transaction keeps its locks.
 #[test]
 fn a_change_of_shape_in_the_body_of_one_that_locks_ahead_leaves_its_locks() {
-    let store = open();
+    // Time stands still until it is locked: it would unlock after 200 ms.
+    let clock = &Arc::new(ManualClock::new(1, 1_000_000));
+    let builder = LogStore::builder().capacity(64 << 20).maintainer(false);
+    let store = &builder.clock(clock.clone()).open_private().unwrap();
     let others = 0..6_000u32;
     for i in others.clone() {
         store.put(&i.to_le_bytes(), b"").unwrap();
     }
-    locked_ahead(&store, b"key", || {
-        for i in others.clone() {
-            match store.remove(&i.to_le_bytes()) {
-                // Of the same bucket.
-                Ok(_) | Err(WriteError::Stalled(_)) => {}
-                Err(error) => return Err(error),
+    let ended = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        locked_ahead(store, b"key", || {
+            scope.spawn(move || {
+                while !ended.load(Relaxed) {
+                    clock.advance_ms(10);
+                    std::thread::yield_now();
+                }
+            });
+            for i in others.clone() {
+                match store.remove(&i.to_le_bytes()) {
+                    // Of the same bucket.
+                    Ok(_) | Err(WriteError::Stalled(_)) => {}
+                    Err(error) => return Err(error),
+                }
             }
-        }
-        let put = || store.put(b"key", b"lost");
-        let refused = std::thread::scope(|s| s.spawn(put).join().unwrap());
-        assert!(
-            matches!(refused, Err(WriteError::Stalled(_))),
-            "{refused:?}"
-        );
-        Ok(())
+            let put = || store.put(b"key", b"lost");
+            let refused = std::thread::scope(|s| s.spawn(put).join().unwrap());
+            assert!(
+                matches!(refused, Err(WriteError::Stalled(_))),
+                "{refused:?}"
+            );
+            Ok(())
+        });
+        ended.store(true, Relaxed);
     });
     assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"mine"[..]));
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+/// A call that the body makes after it has run for so many milliseconds.
+type Call = (u64, fn(&mut Transaction<'_>) -> Result<(), WriteError>);
+
+/// After `call` a writer of a key that the transaction has named does not wait for its body. What
+/// the body has read by then counts as read without locks.
+fn unlocks(policy: UpdatePolicy, (after_ms, call): Call) {
+    let clock = Arc::new(ManualClock::new(1, 1_000_000));
+    let builder = LogStore::builder().capacity(256 << 20).maintainer(false);
+    let store = builder.update_policy(policy).clock(clock.clone());
+    let store = &store.open_private().unwrap();
+    store.put(b"key", b"before").unwrap();
+    store.put(b"large", &vec![7; 20 << 20]).unwrap();
+    let mut seen = Vec::new();
+    std::thread::scope(|scope| {
+        let keys = ["key", "other", "large"].map(|key| (0, key.as_bytes()));
+        let done = store.transaction_on(&keys, |t| {
+            seen.push(t.get(b"key")?.unwrap());
+            if seen.len() == 1 {
+                clock.advance_ms(after_ms);
+                call(t)?;
+                let (written, is_written) = std::sync::mpsc::channel();
+                scope.spawn(move || {
+                    store.put(b"key", b"neighbour's").unwrap();
+                    let _ = written.send(());
+                });
+                let waited = is_written.recv_timeout(Duration::from_secs(60));
+                assert!(
+                    waited.is_ok(),
+                    "{policy:?}: the neighbour waits for the body"
+                );
+            }
+            t.put(b"other", seen.last().unwrap())
+        });
+        done.unwrap();
+    });
+    assert_eq!(seen, [&b"before"[..], b"neighbour's"], "{policy:?}");
+    let other = store.get(b"other").unwrap();
+    assert_eq!(other.as_deref(), Some(&b"neighbour's"[..]), "{policy:?}");
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn a_long_body_does_not_hold_up_the_writers_of_its_keys() {
+    let calls: [Call; 6] = [
+        (200, |t| t.get(b"key").map(|_| ())),
+        (200, |t| t.put(b"other", b"v")),
+        (200, |t| t.remove(b"absent").map(|_| ())),
+        (200, |t| t.database(3)?.get(b"elsewhere").map(|_| ())),
+        // To copy a large value takes long too.
+        (150, |t| t.get(b"large").map(|_| ())),
+        (150, |t| t.put(b"other", &vec![7; 20 << 20])),
+    ];
+    for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
+        calls.into_iter().for_each(|call| unlocks(policy, call));
+    }
 }
 
 /// It would wait for itself.
@@ -722,8 +796,10 @@ fn one_that_only_reads_in_the_body_of_one_that_locks_ahead_is_answered() {
 #[test]
 fn one_whose_keys_are_named_runs_once_beside_writers_without_pause() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
-        let store = LogStore::builder().capacity(64 << 20).update_policy(policy);
-        let store = store.open_private().unwrap();
+        // Time stands still: however long a run takes on this machine, it is no long one.
+        let clock = Arc::new(ManualClock::new(1, 1_000_000));
+        let builder = LogStore::builder().capacity(64 << 20).update_policy(policy);
+        let store = builder.clock(clock).open_private().unwrap();
         store.put(b"from", &[0; 100]).unwrap();
         store.database(5).unwrap().put(b"there", b"v").unwrap();
         let ended = AtomicBool::new(false);

@@ -292,7 +292,9 @@ impl LogStore {
     /// [`transaction`](Self::transaction) of keys that are known, each with its database. They are
     /// locked before `body` runs. `body` runs once as long as it reads no other keys, their
     /// databases are not empty, and neither the store nor the index has to free space. Writers of
-    /// these keys wait meanwhile, and fail with `Stalled` after a second. Readers do not wait.
+    /// these keys wait meanwhile; readers do not. A `body` that has run for 200 ms, or copies tens
+    /// of megabytes, unlocks the keys at its next call, and runs again if one of them is then
+    /// changed. One that makes no call for a second makes the waiting writers fail with `Stalled`.
     /// `body` may use other keys at the cost that they have in any transaction. It need not use
     /// these.
     ///

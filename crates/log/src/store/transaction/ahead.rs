@@ -1,7 +1,7 @@
-//! **A transaction whose keys are known runs once, and any other commits in the end**: the homes of
-//! the keys that the caller names are locked before the body runs, so that no other thread can
-//! change them meanwhile. After some conflicts the homes of the keys that earlier attempts have
-//! used are locked too.
+//! **A transaction with a short body whose keys are known runs once, and any other with a short
+//! body commits in the end**: the homes of the keys that the caller names are locked before the
+//! body runs, so that no other thread can change them meanwhile. After some conflicts the homes of
+//! the keys that earlier attempts have used are locked too.
 //!
 //! The locks are plain ones, taken in the order of their locations like those of every commit. All
 //! readers read past them, the body included. Committing sets the bit on them that makes readers
@@ -10,8 +10,13 @@
 //!
 //! A thread that holds locks must not wait for a thread that may wait for it. So the locks are
 //! released as soon as the body reads a key whose home is not among them (it is among them next
-//! time). Nothing else that a body does waits for a bucket. A body that takes long, and whose keys
-//! the caller has not named, runs without locks, as others would wait for it.
+//! time). Nothing else that a body does waits for a bucket.
+//!
+//! **A body that takes long does not hold its neighbours up**: threads that wait for a lock fail
+//! after a second. So the locks are released when a body that has run for 200 ms reads or writes,
+//! and before it copies so many bytes that the copying may take as long. The attempt goes on as one
+//! without locks, and is checked when it commits. A body whose last run took as long, and whose
+//! keys the caller has not named, does not lock ahead at all.
 
 use mneme_arena::Class;
 
@@ -36,6 +41,8 @@ const CONFLICTS: u32 = 16;
 /// How long a body may take that runs under locks: waiting threads fail with `Stalled` after a
 /// second.
 const SHORT_NS: u64 = 200_000_000;
+/// How long it may take to copy a byte to or from fresh memory, on a busy machine.
+const COPY_NS: u64 = 4;
 
 /// The keys that a transaction knows: those that the caller has named, and those that earlier
 /// attempts have used.
@@ -96,6 +103,8 @@ pub(super) struct Ahead<'c> {
     pub memory: NoteMemory<'c>,
     /// Writes and databases that the space suffices for.
     most: Counts,
+    /// When the first lock was asked for, in nanoseconds.
+    since: u64,
 }
 
 impl Ahead<'_> {
@@ -163,11 +172,13 @@ impl<'a> Transaction<'a> {
             };
             announced.announce(self.slot);
             mneme_sys::fault!("txn.ahead.intent");
+            let since = core.clock.now_ns();
             let locked = self.lock(&mut homes, &mut wait);
             self.ahead = Some(Ahead {
                 homes,
                 memory,
                 most,
+                since,
             });
             if matches!(locked, Ok(true)) {
                 mneme_sys::fault!("txn.ahead.locked");
@@ -220,6 +231,19 @@ impl<'a> Transaction<'a> {
         match (&self.ahead, home) {
             (Some(ahead), Some(loc)) if !ahead.holds(loc) => self.give_up_locks(),
             _ => Ok(()),
+        }
+    }
+
+    /// To be called before the body copies so many bytes, and in each of its calls: unlocks what
+    /// was locked ahead if it has been locked for long, or would be when the bytes are copied.
+    pub(super) fn before_copying(&mut self, bytes: u64) -> Result<(), WriteError> {
+        let Some(ahead) = &self.ahead else {
+            return Ok(());
+        };
+        let held = self.core.clock.now_ns().saturating_sub(ahead.since);
+        match held.saturating_add(bytes.saturating_mul(COPY_NS)) < SHORT_NS {
+            true => Ok(()),
+            false => self.give_up_locks(),
         }
     }
 

@@ -43,6 +43,7 @@ impl TransactionOn<'_, '_> {
         if key.len() > MAX_KEY {
             return Ok(visit(None));
         }
+        t.before_copying(0)?;
         if let Some(write) = t.written(database, key) {
             let record = match write.new {
                 Some((loc, _)) => Some(t.core.mem.record(loc)?),
@@ -58,6 +59,12 @@ impl TransactionOn<'_, '_> {
         };
         let home = segment.map(|segment| Home::of(segment, place).loc);
         t.before_reading(home)?;
+        if t.ahead.is_some()
+            && let Some(root) = root
+        {
+            let found = core.find(root, place, segment, key)?;
+            t.before_copying(found.map_or(0, |found| found.record.value_len() as u64))?;
+        }
         let mut read = Read {
             space: core.entered_space(database),
             place,
@@ -147,6 +154,7 @@ impl TransactionOn<'_, '_> {
         Store::check_lengths(key, value)?;
         let space = t.core.entered_space(self.database);
         let header = t.core.header_for(key, value, expiry, space);
+        t.before_copying(header.size())?;
         let Some(root) = t.root_or_create(self.database)? else {
             return Err(t.no_space(header.size()));
         };
