@@ -116,19 +116,22 @@ impl Ours {
         let mut random = Random::new(self.random.next());
         let records = self.records;
         let server = self.server.take();
+        let has_written = &AtomicBool::new(false);
         let killed = std::thread::scope(|scope| {
             let writer = scope.spawn(move || {
-                let mut written = 0_u64;
                 while let Ok(true) = client.set(random.below(u64::from(records)) as u32) {
-                    written += 1;
+                    has_written.store(true, Ordering::Relaxed);
                 }
-                written
             });
             std::thread::sleep(WRITING);
+            // Longer, if the machine is busy.
+            while !has_written.load(Ordering::Relaxed) && !writer.is_finished() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             let killed = Instant::now();
             drop(server);
             match writer.join() {
-                Ok(1..) => Ok(killed),
+                Ok(()) if has_written.load(Ordering::Relaxed) => Ok(killed),
                 _ => Err(BenchError::Process("nothing was written".to_owned())),
             }
         })?;
