@@ -5,12 +5,15 @@
 
 mod common;
 
+use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::Scene;
 use common::toy::Toy;
 use common::visitor::{self, Visitor, here, stand};
+use common::{Scene, region};
 use mneme_space::{
     AttachError, Attachment, Backing, EnterError, GrowError, HeapError, MapError, Mapping,
     RootError, Schema, SegVec, Segment,
@@ -141,7 +144,8 @@ fn role() {
     let open = || attach(&Segment::open(&registry, "s").unwrap());
     match role.as_str() {
         "visit" => {
-            let at = open();
+            // Longer than a process is off its CPU on a busy machine.
+            let at = open().patience(Duration::from_secs(60));
             here();
             while add(&at).is_ok() {}
         }
@@ -367,4 +371,44 @@ fn a_child_has_no_part_in_what_another_crate_laid_out() {
     drop(toy);
     assert_ne!(header(), open);
     segment.remove().unwrap();
+}
+
+#[test]
+fn a_forked_child_is_told_that_it_must_be_started_anew() {
+    let scene = Scene::new();
+    let (segment, other) = (scene.create("s"), scene.create("other"));
+    let pages = mneme_sys::PagePolicy::Small;
+    let floating = scene
+        .registry
+        .segment("f")
+        .pages(pages)
+        .floating()
+        .create()
+        .unwrap();
+    let mapping = segment.map(Access::ReadWrite).unwrap();
+    let in_child = move || {
+        let told =
+            |segment: &Segment| matches!(segment.map(Access::ReadOnly), Err(MapError::Forked));
+        let right = told(&segment) && told(&other) && floating.map(Access::ReadWrite).is_ok();
+        // 1: any error; the parent sees that there was one.
+        right
+            .then_some(())
+            .ok_or_else(|| std::io::Error::from_raw_os_error(1))
+    };
+    let mut command = Command::new("true");
+    // SAFETY: only this thread uses what the closure uses, and glibc's allocator may be called
+    // after `fork`.
+    let status = unsafe { command.pre_exec(in_child) }.status();
+    assert!(
+        status
+            .expect("something was not right in the child")
+            .success()
+    );
+    // The parent's is as it was.
+    region(&mapping)
+        .at::<AtomicU64>(4096)
+        .unwrap()
+        .store(1, Ordering::Relaxed);
+    let shared = scene.open("s").map(Access::ReadOnly).unwrap();
+    assert_eq!(region(&shared).load_u64(4096).unwrap(), 1);
 }

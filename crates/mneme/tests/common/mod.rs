@@ -5,6 +5,7 @@ pub mod serving;
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A registry that is gone with the test, data included.
 pub struct Registry {
@@ -15,7 +16,10 @@ pub struct Registry {
 
 impl Registry {
     pub fn new(command: &'static str, test: &str) -> Self {
-        let root = format!("/dev/shm/mneme-{command}-{test}-{}", std::process::id());
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let process = std::process::id();
+        let root = format!("/dev/shm/mneme-{command}-{test}-{process}-{number}");
         let root = root.into();
         Self { root, command }
     }

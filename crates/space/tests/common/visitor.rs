@@ -1,7 +1,9 @@
-//! Processes in a role: this test binary started again, to run its test `role` in a registry of the
-//! test's.
+//! Processes in a role: this test binary started again, to run the test `role` of the calling file
+//! in a registry of the test's.
 
 use std::io::{BufRead, BufReader};
+use std::panic::Location;
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
 use mneme_space::Registry;
@@ -29,6 +31,18 @@ pub fn stand() {
     let _ = std::io::stdin().lines().next();
 }
 
+/// A test's full name, which begins with its module where several files are one program.
+fn in_module_of(file: &str, test: &str) -> String {
+    let file = Path::new(file);
+    let is_alone = file
+        .parent()
+        .is_some_and(|folder| folder.ends_with("tests"));
+    match file.file_stem().and_then(|stem| stem.to_str()) {
+        Some(module) if !is_alone => format!("{module}::{test}"),
+        _ => test.to_owned(),
+    }
+}
+
 /// A process in a role. Dropped, it is killed.
 pub struct Visitor {
     pub child: Child,
@@ -38,6 +52,7 @@ pub struct Visitor {
 
 impl Visitor {
     /// Starts it, and waits until it says that it is [`here`].
+    #[track_caller]
     pub fn start(scene: &Scene, role: &str) -> Visitor {
         let mut visitor = Self::send(scene, role);
         visitor.arrive();
@@ -45,14 +60,17 @@ impl Visitor {
     }
 
     /// Starts it.
+    #[track_caller]
     pub fn send(scene: &Scene, role: &str) -> Visitor {
         Self::send_to(scene, role, "role")
     }
 
     /// Starts it in a test of another name than `role`.
+    #[track_caller]
     pub fn send_to(scene: &Scene, role: &str, test: &str) -> Visitor {
+        let test = in_module_of(Location::caller().file(), test);
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", test, "--nocapture"])
+            .args(["--exact", &test, "--nocapture"])
             .env(ROLE, role)
             .env(ROOT, scene.registry.root())
             .stdin(Stdio::piped())

@@ -1,0 +1,18 @@
+//! The `mneme` command as people and programs use it. One program: each module is a subject.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics fails"
+)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod check;
+mod command;
+mod open_files;
+mod segment;
+mod segments;
+mod space;
+mod stat;
+mod supervisor;

@@ -1,0 +1,161 @@
+//! Pipelines of slow commands beside other clients: a client waits for the command that is
+//! executed, not for all that others have sent.
+
+use std::io::Write;
+use std::net::SocketAddr;
+
+use crate::common::{Client, Reply, encode, server, start};
+
+/// Slow commands in a pipeline; fewer than the server parses at once.
+const SLOW: usize = 1_000;
+
+/// A client that has sent a pipeline of slow commands, the first of which has been executed.
+fn slow_pipeline(address: SocketAddr, watcher: &mut Client) -> Client {
+    assert_eq!(watcher.line("CONFIG RESETSTAT"), Reply::ok());
+    let mut slow = Client::connect(address);
+    slow.command(&[&b"SET"[..], b"large", &vec![b'x'; 8 << 20]]);
+    slow.send(&encode(&["BITCOUNT", "large"]).repeat(SLOW));
+    while executed(watcher) == 0 {
+        std::thread::yield_now();
+    }
+    slow
+}
+
+/// The other client's commands are answered before the pipeline's last one is executed.
+fn overtakes(address: SocketAddr, other: &mut Client, command: &str) {
+    // On a busy machine the client itself may be off its CPU for as long as the pipeline takes. A
+    // server that lets it wait for the whole pipeline does so each time.
+    let is_overtaken = (0..20).any(|_| {
+        let slow = slow_pipeline(address, other);
+        for _ in 0..3 {
+            other.line(command);
+        }
+        let executed = executed(other);
+        await_the_rest(slow);
+        executed < SLOW
+    });
+    assert!(is_overtaken, "{command} waited for the whole pipeline");
+}
+
+/// How many of the slow commands have been executed.
+fn executed(client: &mut Client) -> usize {
+    let text = client.line("INFO commandstats").text();
+    let count = text
+        .lines()
+        .find_map(|line| line.strip_prefix("cmdstat_bitcount:calls="));
+    count.map_or(0, |count| count.split(',').next().unwrap().parse().unwrap())
+}
+
+/// The pipeline goes on and is answered in order.
+fn await_the_rest(mut slow: Client) {
+    for _ in 0..SLOW {
+        assert_eq!(slow.reply(), Reply::Integer(32 << 20));
+    }
+    slow.send(&encode(&["PING"]));
+    assert_eq!(slow.reply(), Reply::Simple("PONG".into()));
+}
+
+#[test]
+fn an_exclusive_command_waits_for_no_pipeline_of_another_thread() {
+    for command in ["CLIENT KILL ID 1000000", "CLIENT PAUSE 0"] {
+        let (_running, address) = start(server().threads(2));
+        // The slow client is served by the thread that the other does not use.
+        let mut other = Client::connect(address);
+        assert_eq!(other.line("PING"), Reply::Simple("PONG".into()));
+        overtakes(address, &mut other, command);
+    }
+}
+
+#[test]
+fn a_client_waits_for_no_pipeline_of_its_own_thread() {
+    let (_running, address) = start(server().threads(1));
+    let mut other = Client::connect(address);
+    assert_eq!(other.line("PING"), Reply::Simple("PONG".into()));
+    overtakes(address, &mut other, "PING");
+}
+
+#[test]
+fn a_pipeline_that_yields_is_answered_in_order() {
+    let (_running, address) = start(server().threads(1));
+    let mut client = Client::connect(address);
+    client.command(&[&b"SET"[..], b"large", &vec![b'x'; 8 << 20]]);
+    // Each slow command ends a time slice. Its reply is short, the next one is sent at once.
+    let text = |index: usize| format!("{index:030000}");
+    let mut sender = client.stream.get_ref().try_clone().unwrap();
+    let sending = std::thread::spawn(move || {
+        for index in 0..200 {
+            let pair = [
+                encode(&["BITCOUNT", "large"]),
+                encode(&["ECHO", &text(index)]),
+            ];
+            sender.write_all(&pair.concat()).unwrap();
+        }
+    });
+    for index in 0..200 {
+        assert!(client.reply() == Reply::Integer(32 << 20), "{index}");
+        assert!(client.reply() == Reply::bulk(text(index)), "{index}");
+    }
+    sending.join().unwrap();
+}
+
+/// Clients whose connections are closed while they wait for their next turn.
+const CLOSED: usize = 3;
+
+/// The pipeline of a client that yields after many short replies, and what it is answered.
+fn mixed_pipeline() -> (Vec<u8>, Vec<Reply>) {
+    let (short, long) = (vec![b'y'; 60_000], "z".repeat(20_000));
+    let mut commands = Vec::new();
+    let mut replies = Vec::new();
+    for index in 0..400 {
+        commands.extend(encode(&[&b"STRLEN"[..], &short]));
+        replies.push(Reply::Integer(0));
+        let text = match index % 2 {
+            0 => format!("{index}"),
+            _ => format!("{index}{long}"),
+        };
+        commands.extend(encode(&["ECHO", &text]));
+        replies.push(Reply::bulk(text));
+    }
+    (commands, replies)
+}
+
+#[test]
+fn a_connection_in_the_place_of_a_closed_one_is_answered_in_order() {
+    let (commands, replies) = mixed_pipeline();
+    let (_running, address) = start(server().threads(1));
+    let mut watcher = Client::connect(address);
+    watcher.command(&[&b"SET"[..], b"large", &vec![b'x'; 8 << 20]]);
+    let begin = |commands: usize| {
+        let mut client = Client::connect(address);
+        let id = client.line("CLIENT ID");
+        client.send(&encode(&["BITCOUNT", "large"]).repeat(commands));
+        (client, id)
+    };
+    // They keep the queue of those that wait for their next turn from running empty.
+    let slow: Vec<_> = (0..40).map(|_| begin(20)).collect();
+    let mut closed: Vec<_> = (0..CLOSED).map(|_| begin(200)).collect();
+    for (client, id) in &mut closed {
+        // It has been answered once: it waits for its next turn.
+        assert_eq!(client.reply(), Reply::Integer(32 << 20));
+        let Reply::Integer(id) = id else {
+            panic!("{id:?} is no number");
+        };
+        watcher.line(&format!("CLIENT KILL ID {id}"));
+    }
+    // Once this is answered they are closed, and their places are free.
+    assert_eq!(watcher.line("PING"), Reply::Simple("PONG".into()));
+    std::thread::scope(|scope| {
+        for _ in 0..CLOSED {
+            let mut client = Client::connect(address);
+            let mut sender = client.stream.get_ref().try_clone().unwrap();
+            let (commands, replies) = (&commands, &replies);
+            scope.spawn(move || sender.write_all(commands).unwrap());
+            scope.spawn(move || {
+                for (index, reply) in replies.iter().enumerate() {
+                    assert!(client.reply() == *reply, "reply {index} is another's");
+                }
+            });
+        }
+    });
+    drop(slow);
+}

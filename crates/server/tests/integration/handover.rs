@@ -1,0 +1,146 @@
+//! A server hands over to its successor, whatever else connects and whatever ends it meanwhile.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::common::{Client, Reply, encode, info, server, start};
+use mneme_log::LogStore;
+use mneme_server::settings::Settings;
+use mneme_server::{Ended, Handover, HandoverSocket, Running};
+
+/// A directory as a segment's, gone with the test.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(test: &str) -> Self {
+        let name = format!("mneme-handover-{test}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.0.join("server.sock")
+    }
+
+    fn listen(&self, running: &Running) -> HandoverSocket {
+        HandoverSocket::listen(&self.0, running.stopper()).unwrap()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_silent_connection_does_not_keep_the_successor_out() {
+    let directory = Directory::new("silent");
+    let (running, _) = start(server());
+    let socket = directory.listen(&running);
+    // One after the other they would be waited for longer than a successor waits for its answer.
+    let mut silent: Vec<_> = (0..2)
+        .map(|_| UnixStream::connect(directory.socket()).unwrap())
+        .collect();
+    // And one that takes the sockets and leaves it at that.
+    silent[1].write_all(b"hand over 1\n").unwrap();
+    let successor = Handover::ask(&directory.0).unwrap();
+    let old = std::thread::spawn(move || {
+        let Ended::Retired(_) = running.join().unwrap() else {
+            panic!("it was stopped");
+        };
+        let mut request = socket.into_request().unwrap();
+        request.grant().unwrap();
+    });
+    let (listeners, taken) = successor.take(&Settings::default()).unwrap();
+    let next = server().listeners(listeners).start().unwrap();
+    taken.unwrap().serving().unwrap();
+    old.join().unwrap();
+    drop((next, silent));
+}
+
+#[test]
+fn a_server_that_leaves_late_does_not_take_its_successors_socket_along() {
+    let directory = Directory::new("late");
+    let (old, _) = start(server());
+    let (new, _) = start(server());
+    let of_old = directory.listen(&old);
+    let of_new = directory.listen(&new);
+    drop(of_old);
+    let asked = Handover::ask(&directory.0).unwrap();
+    assert_eq!(asked.server(), std::process::id());
+    drop((asked, of_new));
+    // The file that a server leaves behind belongs to none.
+    assert!(Handover::ask(&directory.0).is_err());
+    let again = directory.listen(&new);
+    assert!(Handover::ask(&directory.0).is_ok());
+    drop(again);
+}
+
+#[test]
+fn a_successor_serves_although_the_server_is_stopped_before_it_releases_the_segment() {
+    let directory = Directory::new("ended");
+    let unix = directory.0.join("clients.sock");
+    let (running, address) = start(server().unix_socket(&unix));
+    let socket = directory.listen(&running);
+    let successor = Handover::ask(&directory.0).unwrap();
+    running.shutdown();
+    assert!(matches!(running.join().unwrap(), Ended::Stopped));
+    drop(socket);
+    let (listeners, old) = successor.take(&Settings::default()).unwrap();
+    assert!(old.is_none());
+    let next = server().listeners(listeners).start().unwrap();
+    assert_eq!(next.addresses(), [address]);
+    let mut reply = [0; 7];
+    let mut by_tcp = std::net::TcpStream::connect(address).unwrap();
+    by_tcp.write_all(b"PING\r\n").unwrap();
+    by_tcp.read_exact(&mut reply).unwrap();
+    let mut by_file = UnixStream::connect(&unix).unwrap();
+    by_file.write_all(b"PING\r\n").unwrap();
+    by_file.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"+PONG\r\n");
+}
+
+/// What the old server has not executed is not done, and not answered: the connection ends.
+#[test]
+fn commands_that_the_old_server_has_not_executed_have_no_effect_and_no_reply() {
+    let store = LogStore::builder()
+        .capacity(64 << 20)
+        .open_private()
+        .unwrap();
+    let store = Arc::new(store);
+    let (running, address) = start(server().store(Arc::clone(&store)));
+    let mut admin = Client::connect(address);
+    let mut done = Client::connect(address);
+    let mut received = Client::connect(address);
+    assert_eq!(done.line("SET done 1"), Reply::ok());
+    assert_eq!(admin.line("CLIENT PAUSE 1000000 WRITE"), Reply::ok());
+    received.send(&encode(&["SET", "received", "1"]).repeat(2));
+    while info(&mut admin, "blocked_clients") == 0 {
+        std::thread::yield_now();
+    }
+    // And what lies in the socket, behind what waits.
+    received.send(&encode(&["SET", "unread", "1"]));
+    running.stopper().retire();
+    let Ended::Retired(listeners) = running.join().unwrap() else {
+        panic!("it was stopped");
+    };
+    // In the queue of the sockets that go on listening, it is the successor's.
+    let mut waiting = Client::connect(address);
+    waiting.send(&encode(&["SET", "waiting", "1"]));
+    assert!(received.rest().is_empty());
+    assert!(done.rest().is_empty());
+    let next = server().store(store).listeners(listeners).start().unwrap();
+    assert_eq!(waiting.reply(), Reply::ok());
+    for (key, there) in [("done", 1), ("received", 0), ("unread", 0), ("waiting", 1)] {
+        assert_eq!(
+            waiting.line(&format!("EXISTS {key}")),
+            Reply::Integer(there),
+            "{key}"
+        );
+    }
+    drop(next);
+}

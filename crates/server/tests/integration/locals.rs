@@ -1,0 +1,369 @@
+//! A server and its segment: it counts what local programs do there beside it, or reports that it
+//! missed some; and it counts its failed starts.
+
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::common::{Client, Reply, encode, info, server};
+use mneme_log::Decision;
+use mneme_server::{Opening, Origin, Running, Server};
+use mneme_shared::{Access, Found, Registry, SharedStore, StoreOptions};
+use mneme_sys::{Clock, SystemClock};
+
+/// A registry of a test, gone with it.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(test: &str) -> Place {
+        let name = format!("mneme-locals-{test}-{}", std::process::id());
+        Place(PathBuf::from("/dev/shm").join(name))
+    }
+
+    fn registry(&self) -> Registry {
+        Registry::open(&self.0).unwrap()
+    }
+
+    fn serve(&self) -> Running {
+        self.serve_as(server())
+    }
+
+    fn serve_as(&self, server: Server) -> Running {
+        let opening = Opening {
+            options: options(),
+            ..Opening::default()
+        };
+        let server = server.segment(self.registry(), "beside", opening);
+        server.start().unwrap()
+    }
+
+    /// As a program attaches that keeps values.
+    fn attach_lending(&self) -> SharedStore {
+        let options = options().maintainer(false).lending(true);
+        let attached = options.attach(&self.registry(), "beside", Access::ReadWrite);
+        attached.unwrap()
+    }
+
+    fn attach(&self) -> SharedStore {
+        let options = options().maintainer(false);
+        let attached = options.attach(&self.registry(), "beside", Access::ReadWrite);
+        attached.unwrap()
+    }
+}
+
+fn options() -> StoreOptions {
+    StoreOptions::new().capacity(64 << 20)
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = self.registry().remove_segment("beside");
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What the server has counted, and how often it missed some.
+fn counted<const N: usize>(client: &mut Client, names: [&str; N]) -> ([u64; N], u64) {
+    let info = client.command(&["INFO", "segment"]).text();
+    let field = |name: &str| {
+        let start = format!("mneme_local_{name}:");
+        let line = info.lines().find_map(|line| line.strip_prefix(&start));
+        line.unwrap().parse().unwrap()
+    };
+    (names.map(field), field("changes_lost"))
+}
+
+#[test]
+fn what_local_programs_do_is_counted_beside_clients() {
+    const KINDS: [&str; 2] = ["stored", "removed"];
+    let place = Place::new("both");
+    let running = place.serve();
+    let address = running.addresses()[0];
+    let mut client = Client::connect(address);
+    assert_eq!(counted(&mut client, KINDS), ([0, 0], 0));
+    std::thread::scope(|scope| {
+        for local in 0..2 {
+            let place = &place;
+            scope.spawn(move || {
+                let (store, mut asker) = (place.attach(), Client::connect(address));
+                for i in 0..5_000u32 {
+                    let key = format!("local-{local}-{i}");
+                    store.put(key.as_bytes(), b"v").unwrap();
+                    if i % 2 == 0 {
+                        assert!(store.remove(key.as_bytes()).unwrap());
+                    }
+                    if i % 500 == 0 {
+                        // It has received all changes made before it answers.
+                        counted(&mut asker, KINDS);
+                    }
+                }
+            });
+        }
+        // Clients' own changes are none of it.
+        for i in 0..2_000 {
+            client.command(&["SET", &format!("client-{i}"), "v"]);
+            client.command(&["DEL", &format!("client-{}", i / 2)]);
+        }
+    });
+    let (counts, lost) = counted(&mut client, KINDS);
+    assert!(counts == [10_000, 5_000] || lost > 0, "{counts:?}");
+    assert!(counts[0] <= 10_000 && counts[1] <= 5_000, "{counts:?}");
+    client.command(&["CONFIG", "RESETSTAT"]);
+    assert_eq!(counted(&mut client, KINDS), ([0, 0], 0));
+}
+
+#[test]
+fn missed_changes_are_reported_and_databases_are_counted() {
+    const KINDS: [&str; 3] = ["stored", "database_changes", "expired"];
+    let place = Place::new("missed");
+    let running = place.serve();
+    let mut client = Client::connect(running.addresses()[0]);
+    let local = place.attach();
+    local.database(1).unwrap().clear().unwrap();
+    local.swap_databases(1, 2).unwrap();
+    assert_eq!(counted(&mut client, KINDS), ([0, 2, 0], 0));
+    // Whether the server's listener comes in between or not: what is not counted is said to be
+    // missed.
+    let pairs: Vec<_> = (0..100_000u32).map(|i| (i.to_le_bytes(), b"v")).collect();
+    pairs
+        .chunks(1_000)
+        .for_each(|some| local.put_many(some).unwrap());
+    let ([stored, ..], lost) = counted(&mut client, KINDS);
+    assert!(stored == 100_000 || lost > 0, "{stored}");
+    assert!((4_096..=100_000).contains(&stored), "{stored}");
+    drop(running);
+    // The server is stopped, which disturbs no local program.
+    local.put(b"unheard", b"v").unwrap();
+    let again = place.serve();
+    let mut client = Client::connect(again.addresses()[0]);
+    assert_eq!(counted(&mut client, KINDS), ([0, 0, 0], 0));
+    assert_eq!(client.command(&["GET", "unheard"]), Reply::bulk("v"));
+}
+
+#[test]
+fn a_swap_that_waits_for_a_local_program_delays_no_other_client() {
+    let place = Place::new("swap");
+    // One thread, so that a client that is kept waiting would be seen.
+    let running = place.serve_as(server().threads(1));
+    let address = running.addresses()[0];
+    let (mut swapper, mut other) = (Client::connect(address), Client::connect(address));
+    other.command(&["SET", "key", "value"]);
+    let local = place.attach_lending();
+    let kept = local.get(b"key").unwrap().unwrap();
+    swapper.send(&encode(&["SWAPDB", "0", "1"]));
+    let mut served = 0;
+    swapper.stream.get_ref().set_nonblocking(true).unwrap();
+    let mut byte = [0];
+    while swapper.stream.get_ref().peek(&mut byte).is_err() {
+        assert_eq!(other.command(&["GET", "key"]), Reply::bulk("value"));
+        served += 1;
+    }
+    // Kept waiting, it would have been served once, at the end.
+    assert!(served > 1, "{served} commands");
+    swapper.stream.get_ref().set_nonblocking(false).unwrap();
+    let Reply::Error(error) = swapper.reply() else {
+        panic!("a value was kept");
+    };
+    let pid = std::process::id().to_string();
+    assert!(error.starts_with("ERR ") && error.contains(&pid), "{error}");
+    // Pipelined behind another, which is not done twice; and let through in the end.
+    swapper.send(&[encode(&["INCR", "n"]), encode(&["SWAPDB", "0", "1"])].concat());
+    assert_eq!(other.command(&["EXISTS", "key"]), Reply::Integer(1));
+    drop(kept);
+    assert_eq!(swapper.reply(), Reply::Integer(1));
+    assert_eq!(swapper.reply(), Reply::ok());
+    assert_eq!(swapper.command(&["EXISTS", "key", "n"]), Reply::Integer(0));
+    // Within a transaction it is tried once.
+    let kept = local.database(1).unwrap().get(b"key").unwrap().unwrap();
+    for line in [&["MULTI"][..], &["SWAPDB", "0", "1"], &["INCR", "n"]] {
+        swapper.command(line);
+    }
+    let replies = swapper.command(&["EXEC"]);
+    assert!(
+        matches!(replies.items(), [Reply::Error(_), Reply::Integer(1)]),
+        "{replies:?}"
+    );
+    drop(kept);
+}
+
+/// Longer than a swap is tried, in milliseconds.
+const PAUSE_MS: u64 = 700;
+
+#[test]
+fn a_swap_that_is_paused_is_tried_as_long_after_the_pause() {
+    let place = Place::new("paused");
+    let running = place.serve_as(server().threads(1));
+    let address = running.addresses()[0];
+    let (mut swapper, mut other) = (Client::connect(address), Client::connect(address));
+    let local = place.attach_lending();
+    loop {
+        other.command(&["SET", "key", "value"]);
+        let kept = local.get(b"key").unwrap().unwrap();
+        swapper.send(&encode(&["SWAPDB", "0", "1"]));
+        while !other.line("CLIENT LIST").text().contains("cmd=swapdb") {}
+        let began = Instant::now();
+        other.line(&format!("CLIENT PAUSE {PAUSE_MS} WRITE"));
+        std::thread::sleep(Duration::from_millis(PAUSE_MS));
+        while info(&mut other, "blocked_clients") != 0 {}
+        // It has been tried by then: there is one thread.
+        for _ in 0..3 {
+            assert_eq!(other.command(&["GET", "key"]), Reply::bulk("value"));
+        }
+        drop(kept);
+        let in_time = began.elapsed() < Duration::from_millis(PAUSE_MS + 400);
+        let reply = swapper.reply();
+        // If this test was kept from running, what was replied says nothing.
+        if in_time {
+            assert_eq!(reply, Reply::ok());
+            return;
+        }
+        swapper.line("PING");
+    }
+}
+
+/// Names the registry for the process that the next test starts.
+const REGISTRY: &str = "MNEME_TEST_LOCAL_WRITER";
+
+/// The local program of the next test, when started by it: counts up what is under `n` until it is
+/// killed.
+#[test]
+fn counting_beside_the_server() {
+    let Some(root) = std::env::var_os(REGISTRY) else {
+        return;
+    };
+    let options = options().maintainer(false);
+    let registry = Registry::open(root).unwrap();
+    let store = options
+        .attach(&registry, "beside", Access::ReadWrite)
+        .unwrap();
+    loop {
+        let up = |old: Option<&[u8]>| {
+            let old = old.map_or(0, |old| std::str::from_utf8(old).unwrap().parse().unwrap());
+            Decision::Replace((old + 1_u64).to_string().into_bytes())
+        };
+        store.update(b"n", up).unwrap();
+        store.update(b"of the program", up).unwrap();
+    }
+}
+
+/// Killed with its test.
+struct Process(Child);
+
+impl Process {
+    fn counting(place: &Place) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "locals::counting_beside_the_server"]);
+        Self(command.env(REGISTRY, &place.0).spawn().unwrap())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn no_write_of_a_local_program_slips_between_watch_and_exec() {
+    const WANTED: u64 = 300;
+    let place = Place::new("watch");
+    let running = place.serve();
+    let mut client = Client::connect(running.addresses()[0]);
+    let number = |client: &mut Client, key: &str| match client.command(&["GET", key]) {
+        Reply::Null => 0,
+        reply => reply.text().parse::<u64>().unwrap(),
+    };
+    let process = Process::counting(&place);
+    while number(&mut client, "of the program") == 0 {
+        std::thread::yield_now();
+    }
+    let (mut counted, mut failed) = (0, 0);
+    while counted < WANTED || failed == 0 {
+        client.command(&["WATCH", "n"]);
+        let next = (number(&mut client, "n") + 1).to_string();
+        client.command(&["MULTI"]);
+        client.command(&["SET", "n", &next]);
+        client.command(&["INCR", "of the client"]);
+        match client.command(&["EXEC"]) {
+            Reply::Null => failed += 1,
+            done => {
+                assert_eq!(done.items()[0], Reply::ok());
+                counted += 1;
+            }
+        }
+    }
+    drop(process);
+    let by_client = number(&mut client, "of the client");
+    assert_eq!(by_client, counted);
+    // It may have been killed between its two steps.
+    let missing = number(&mut client, "n") - by_client - number(&mut client, "of the program");
+    assert!(missing <= 1, "{missing} more than both have counted");
+}
+
+/// As a damaged store may make a thread that serves clients panic.
+struct Trap(AtomicBool);
+
+impl Clock for Trap {
+    fn now_ns(&self) -> u64 {
+        let thread = std::thread::current();
+        let serves = (thread.name()).is_some_and(|name| name.starts_with("mneme-io"));
+        assert!(!(serves && self.0.load(Ordering::SeqCst)), "trapped");
+        SystemClock.now_ns()
+    }
+
+    fn wall_ms(&self) -> u64 {
+        SystemClock.wall_ms()
+    }
+}
+
+#[test]
+fn a_start_that_ends_by_a_panic_has_failed_and_one_that_is_stopped_has_not() {
+    let place = Place::new("panic");
+    let trap = Arc::new(Trap(AtomicBool::new(false)));
+    let start = || place.serve_as(server().clock(trap.clone()));
+    let noted = || place.registry().note("beside", "starts").unwrap();
+    // Stopped in the first moment.
+    drop(start());
+    assert_eq!(noted(), None);
+    for failed in ["1\n", "2\n", "3\n"] {
+        trap.0.store(false, Ordering::SeqCst);
+        let running = start();
+        trap.0.store(true, Ordering::SeqCst);
+        Client::connect(running.addresses()[0]).send(b"PING\r\n");
+        assert!(running.join().is_err(), "a thread has panicked");
+        assert_eq!(noted().as_deref(), Some(failed));
+    }
+    trap.0.store(false, Ordering::SeqCst);
+    let running = start();
+    let Origin::Segment { found, .. } = running.origin() else {
+        panic!("it serves a segment");
+    };
+    assert_eq!(*found, Found::Checked);
+    running.shutdown();
+    running.join().unwrap();
+    assert_eq!(noted(), None);
+}
+
+#[test]
+fn attached_memory_in_use_counts_as_resident() {
+    let place = Place::new("fragmentation");
+    let running = place.serve();
+    let mut client = Client::connect(running.addresses()[0]);
+    for key in 0..3_500 {
+        let stored = client.command(&["SET", &key.to_string(), &"x".repeat(10_000)]);
+        assert_eq!(stored, Reply::ok());
+    }
+    drop(client);
+    drop(running);
+    let running = place.serve();
+    let mut client = Client::connect(running.addresses()[0]);
+    let text = client.line("INFO memory").text();
+    let ratio = text
+        .lines()
+        .find_map(|line| line.strip_prefix("mem_fragmentation_ratio:"));
+    let ratio: f64 = ratio.unwrap().parse().unwrap();
+    assert!(ratio >= 1.0, "{text}");
+}

@@ -1,0 +1,25 @@
+//! The server through its sockets, and what it is built of. One program: each module is a subject.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics fails"
+)]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod exposition;
+
+mod client_memory;
+mod clients;
+mod configuration;
+mod fairness;
+mod handover;
+mod hostile;
+mod linearizable;
+mod locals;
+mod metrics;
+mod observing;
+mod parser;
+mod serving;
+mod tools;
+mod transactions;

@@ -1,0 +1,295 @@
+//! Transactions by several clients at once: all or nothing for every observer, and nothing where a
+//! watched key changed.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::common::{Client, Reply, server, start};
+use mneme_server::settings::Key;
+use mneme_sys::Clock;
+
+const ACCOUNTS: usize = 8;
+
+fn balance(reply: &Reply) -> i64 {
+    reply.text().parse().unwrap()
+}
+
+/// Moves money between accounts, in transactions of two commands.
+fn move_money(address: SocketAddr, seed: usize, done: &AtomicBool) -> usize {
+    let mut client = Client::connect(address);
+    let mut moved = 0;
+    while !done.load(Ordering::Relaxed) {
+        let (from, to) = ((seed + moved) % ACCOUNTS, (seed + 3 * moved + 1) % ACCOUNTS);
+        client.line("MULTI");
+        client.line(&format!("DECRBY a{from} 7"));
+        client.line(&format!("INCRBY a{to} 7"));
+        assert_eq!(client.line("EXEC").items().len(), 2);
+        moved += 1;
+    }
+    moved
+}
+
+fn sum(client: &mut Client, look: &str) -> i64 {
+    let reply = client.line(look);
+    reply.items().iter().map(balance).sum()
+}
+
+#[test]
+fn observers_see_all_of_a_transaction_or_nothing() {
+    let (_running, address) = start(server().threads(3));
+    let mut client = Client::connect(address);
+    let names: Vec<String> = (0..ACCOUNTS).map(|i| format!("a{i}")).collect();
+    for name in &names {
+        client.line(&format!("SET {name} 100"));
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..2)
+            .map(|seed| {
+                scope.spawn({
+                    let done = &done;
+                    move || move_money(address, seed, done)
+                })
+            })
+            .collect();
+        for round in 0..600 {
+            // By one command, by a transaction of several, and by one that has the server to
+            // itself.
+            let total = match round % 3 {
+                0 => sum(&mut client, &format!("MGET {}", names.join(" "))),
+                1 => {
+                    client.line("MULTI");
+                    for name in &names {
+                        client.line(&format!("GET {name}"));
+                    }
+                    sum(&mut client, "EXEC")
+                }
+                _ => {
+                    client.line("MULTI");
+                    client.line(&format!("MGET {}", names.join(" ")));
+                    client.line("DBSIZE");
+                    let reply = client.line("EXEC");
+                    assert_eq!(reply.items()[1], Reply::Integer(ACCOUNTS as i64));
+                    reply.items()[0].items().iter().map(balance).sum()
+                }
+            };
+            assert_eq!(total, 100 * ACCOUNTS as i64, "round {round}");
+        }
+        done.store(true, Ordering::Relaxed);
+        for writer in writers {
+            assert!(writer.join().unwrap() > 0);
+        }
+    });
+}
+
+#[test]
+fn counters_that_are_watched_lose_no_increment() {
+    let (_running, address) = start(server().threads(2));
+    let increment = || {
+        let mut client = Client::connect(address);
+        let mut refused = 0;
+        for _ in 0..300 {
+            loop {
+                client.line("WATCH n");
+                let next = match client.line("GET n") {
+                    Reply::Null => 1,
+                    value => balance(&value) + 1,
+                };
+                client.line("MULTI");
+                client.line(&format!("SET n {next}"));
+                if client.line("EXEC") != Reply::Null {
+                    break;
+                }
+                refused += 1;
+            }
+        }
+        refused
+    };
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..3).map(|_| scope.spawn(increment)).collect();
+        let refused: i32 = clients
+            .into_iter()
+            .map(|client| client.join().unwrap())
+            .sum();
+        assert!(refused > 0, "they never met");
+    });
+    assert_eq!(Client::connect(address).line("GET n").text(), "900");
+}
+
+#[test]
+fn what_happens_to_a_watched_key_is_noticed() {
+    let (_running, address) = start(server());
+    let (mut client, mut other) = (Client::connect(address), Client::connect(address));
+    let mut carried_out = |change: &str| {
+        other.line("SELECT 0");
+        other.line("SET k v");
+        client.line("WATCH k");
+        let reply = other.line(change);
+        assert!(!matches!(reply, Reply::Error(_)), "{change}: {reply:?}");
+        client.line("MULTI");
+        client.line("PING");
+        client.line("EXEC") != Reply::Null
+    };
+    for change in [
+        "SET k v",
+        "DEL k",
+        "APPEND k x",
+        "EXPIRE k 100",
+        "EXPIREAT k 1",
+        "FLUSHDB",
+        "FLUSHALL",
+        "RENAME k l",
+        "MOVE k 1",
+    ] {
+        other_database_is_empty(address);
+        assert!(!carried_out(change), "{change}");
+    }
+    for harmless in ["GET k", "SET else v", "TTL k", "PING"] {
+        assert!(carried_out(harmless), "{harmless}");
+    }
+}
+
+fn other_database_is_empty(address: SocketAddr) {
+    let mut client = Client::connect(address);
+    client.line("SELECT 1");
+    client.line("FLUSHDB");
+}
+
+#[test]
+fn a_transaction_without_free_memory_changes_nothing() {
+    // The transaction takes more than the store.
+    let unbounded = server().set(Key::MaxMemoryClients, "0").unwrap();
+    let (_running, address) = start(unbounded.memory(64 << 20));
+    let mut client = Client::connect(address);
+    let value = "v".repeat(1 << 20);
+    client.line("SET first before");
+    client.line("MULTI");
+    client.line("SET first after");
+    for i in 0..80 {
+        client.command(&["SET", &format!("k{i}"), &value]);
+    }
+    let reply = client.line("EXEC");
+    assert_eq!(
+        reply,
+        Reply::Error("EXECABORT Transaction discarded because of: OOM command not allowed when used memory > 'maxmemory'.".into())
+    );
+    assert_eq!(client.line("GET first").text(), "before");
+    assert_eq!(client.line("DBSIZE"), Reply::Integer(1));
+    assert_eq!(client.line("SET other v"), Reply::ok());
+}
+
+/// Another client makes changes between `WATCH` and `EXEC`, over and over, also while the
+/// transaction is executed.
+#[test]
+fn a_transaction_that_does_not_take_place_leaves_the_client_where_it_was() {
+    let (_running, address) = start(server().threads(2));
+    let (mut client, mut other) = (Client::connect(address), Client::connect(address));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                other.line("INCR k");
+            }
+        });
+        let (mut refused, mut rounds) = (0, 0);
+        // Where others keep the machine busy they may meet late.
+        while rounds < 2_000 || (refused == 0 && rounds < 200_000) {
+            client.send(
+                b"WATCH k\r\nMULTI\r\nSELECT 5\r\nSET x 1\r\nGET k\r\nEXEC\r\nCLIENT LIST ID 0\r\n",
+            );
+            let replies: Vec<Reply> = (0..7).map(|_| client.reply()).collect();
+            let info = client.line("CLIENT INFO").text();
+            match &replies[5] {
+                Reply::Null => {
+                    refused += 1;
+                    assert!(info.contains(" db=0 "), "{info}");
+                }
+                _ => {
+                    assert!(info.contains(" db=5 "), "{info}");
+                    client.line("SELECT 0");
+                }
+            }
+            rounds += 1;
+        }
+        done.store(true, Ordering::Relaxed);
+        assert!(refused > 0, "they never met");
+    });
+}
+
+/// A clock that is a millisecond later at each look.
+#[derive(Debug, Default)]
+struct Hasty(AtomicU64);
+
+impl Clock for Hasty {
+    fn now_ns(&self) -> u64 {
+        self.0.load(Ordering::Relaxed) * 1_000_000
+    }
+    fn wall_ms(&self) -> u64 {
+        1_700_000_000_000 + self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn time_stands_still_within_a_transaction() {
+    let (_running, address) = start(server().clock(Arc::new(Hasty::default())));
+    let mut client = Client::connect(address);
+    client.line("MULTI");
+    client.line("SET k v PX 5");
+    for _ in 0..20 {
+        client.line("GETRANGE k 0 0");
+    }
+    client.line("PTTL k");
+    client.line("EXPIRE k 100 GT");
+    client.line("PEXPIRE k 7");
+    client.line("PTTL k");
+    client.line("GETEX k PX 9");
+    client.line("PTTL k");
+    let reply = client.line("EXEC");
+    let last = &reply.items()[21..];
+    let expected = [
+        Reply::Integer(5),
+        Reply::Integer(1),
+        Reply::Integer(1),
+        Reply::Integer(7),
+        Reply::bulk("v"),
+        Reply::Integer(9),
+    ];
+    assert_eq!(last, &expected[..]);
+    // Behind it time goes on.
+    while client.line("GET k") != Reply::Null {}
+}
+
+#[test]
+fn what_must_not_be_done_twice_is_done_once_and_sees_what_came_before() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    for line in [
+        "MULTI",
+        "SET a 1",
+        "INFO keyspace",
+        "CLIENT SETNAME me",
+        "CLIENT GETNAME",
+        "EXEC",
+    ] {
+        client.line(line);
+    }
+    client.line("MULTI");
+    client.line("SET b 1");
+    client.line("INFO keyspace");
+    let reply = client.line("EXEC");
+    assert!(reply.items()[1].text().contains("db0:keys=2"), "{reply:?}");
+}
+
+#[test]
+fn an_mset_that_cannot_be_stored_stores_nothing_within_a_transaction_either() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    let long = "k".repeat(70_000);
+    client.line("MULTI");
+    client.command(&["MSET", "a", "1", &long, "2"]);
+    client.line("SET b 1");
+    let reply = client.line("EXEC");
+    assert!(matches!(&reply.items()[0], Reply::Error(_)), "{reply:?}");
+    assert_eq!(client.line("EXISTS a b"), Reply::Integer(1));
+}

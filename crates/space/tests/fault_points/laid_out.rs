@@ -1,0 +1,655 @@
+//! Segments whose contents another crate lays out: they are named, opened, counted and removed as
+//! others are, nobody takes them for something else, and what was left half written by a machine
+//! that went down is reported.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Barrier;
+
+use crate::common::toy::{TOY, Toy, WORD, control_bytes, header};
+use crate::common::visitor::{self, Visitor};
+use crate::common::{Scene, region};
+use mneme_space::{
+    Access, AttachError, Attachment, Backing, CloneError, Contents, CreateError, CreateWithError,
+    GrowError, MapError, OpenError, Parts, RemoveError, RestoreError, Segment, SpaceChangeError,
+};
+use mneme_sys::{FRAME, HeaderError, RegionHeader};
+
+fn toy(scene: &Scene) -> Segment {
+    Toy::create(scene, Backing::Shared).unwrap()
+}
+
+fn on_disk(scene: &Scene) -> Segment {
+    let directory = scene.root.join("disk");
+    fs::create_dir(&directory).unwrap();
+    Toy::create(scene, Backing::File { directory }).unwrap()
+}
+
+fn control(segment: &Segment) -> std::path::PathBuf {
+    segment.directory().join("control")
+}
+
+/// What its words are about.
+fn refused(error: &MapError) {
+    assert!(
+        matches!(error, MapError::Contents { name, kind } if name == "toy" && kind == "toy box"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_was_laid_out_is_found_again() {
+    let scene = Scene::new();
+    let _ = toy(&scene);
+    let segment = scene.open("toy");
+    assert_eq!(segment.contents(), Some("toy box"));
+    assert_eq!(segment.base(), None);
+    let info = segment.info().unwrap();
+    assert_eq!((info.size, info.max_size), (4 * FRAME, 1 << 30));
+    assert_eq!((info.mode, info.backing), (0o600, Backing::Shared));
+    let contents = info.contents.unwrap();
+    assert_eq!((contents.magic, contents.format), (TOY.magic, TOY.format));
+    assert!(!info.poisoned);
+
+    let writer = Toy::open(&segment, Access::ReadWrite).unwrap();
+    assert_eq!(writer.word(), 7);
+    // Growth is the contents' own.
+    writer.data.grow(5 * FRAME).unwrap();
+    RegionHeader::set_committed(&writer.data, 5 * FRAME as u64).unwrap();
+    assert_eq!(segment.info().unwrap().size, 5 * FRAME);
+    let reader = Toy::open(&segment, Access::ReadOnly).unwrap();
+    assert_eq!(reader.word(), 7);
+    assert_eq!(reader.data.len(), 5 * FRAME);
+    assert_eq!(reader.data.access(), Access::ReadOnly);
+    assert!(reader.data.permit_writes().is_err());
+    assert!(reader.participants.slot().is_ok());
+    assert_eq!(scene.findings(), Vec::<String>::new());
+}
+
+/// Memory of the data is for those who hand it out to take; of the control file, all is there.
+#[test]
+fn data_are_sparse_and_the_control_file_is_not() {
+    let scene = Scene::new();
+    let segment = toy(&scene);
+    let data = fs::metadata(segment.info().unwrap().data).unwrap();
+    assert_eq!(data.len(), 4 * FRAME as u64);
+    assert!(data.blocks() * 512 < data.len());
+    let control = fs::metadata(control(&segment)).unwrap();
+    assert!(control.len() >= control_bytes() as u64);
+    assert!(control.blocks() * 512 >= control.len());
+}
+
+#[test]
+fn who_may_read_may_take_part() {
+    let scene = Scene::new();
+    let segment = toy(&scene);
+    segment.set_mode(0o640).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&segment.info().unwrap().data), 0o640);
+    assert_eq!(mode(&control(&segment)), 0o660);
+}
+
+#[test]
+fn what_is_of_another_kind_format_or_layout_is_refused_and_both_are_named() {
+    let scene = Scene::new();
+    let segment = toy(&scene);
+    let others = [
+        Contents {
+            kind: "log store",
+            ..TOY
+        },
+        Contents {
+            magic: *b"MnemeArn",
+            ..TOY
+        },
+        Contents { format: 4, ..TOY },
+        Contents {
+            layout_hash: 1,
+            ..TOY
+        },
+    ];
+    for other in others {
+        let error = segment.parts(&other, Access::ReadWrite).unwrap_err();
+        let MapError::OtherContents { holds, wanted, .. } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!(**holds.as_ref().unwrap(), (&TOY).into());
+        assert_eq!(**wanted, (&other).into());
+        let words = error.to_string();
+        assert!(words.contains("a toy box (MnemeToy, format 3"), "{words}");
+        assert!(words.contains(&wanted.to_string()), "{words}");
+    }
+    let heap = scene.create("heap");
+    let error = heap.parts(&TOY, Access::ReadOnly).unwrap_err();
+    assert!(
+        matches!(&error, MapError::OtherContents { holds: None, .. }),
+        "{error}"
+    );
+    // The description is not believed: a header says the same, or nothing is opened.
+    let file = fs::File::options()
+        .write(true)
+        .open(segment.info().unwrap().data)
+        .unwrap();
+    file.write_all_at(&4_u32.to_le_bytes(), 8).unwrap();
+    let error = segment.parts(&TOY, Access::ReadWrite).unwrap_err();
+    let of_header = |error: &OpenError| {
+        let OpenError::Header { source, .. } = error else {
+            return false;
+        };
+        matches!(
+            source,
+            HeaderError::Format {
+                expected: 3,
+                found: 4
+            }
+        )
+    };
+    assert!(
+        matches!(&error, MapError::Open(error) if of_header(error)),
+        "{error}"
+    );
+    let error = Segment::open(&scene.registry, "toy").unwrap_err();
+    assert!(of_header(&error), "{error}");
+    assert_eq!(scene.findings().len(), 1);
+}
+
+#[test]
+fn nothing_that_is_for_heaps_touches_it() {
+    let scene = Scene::new();
+    let segment = toy(&scene);
+    let heap = scene.create("heap");
+    let before = fs::read(segment.info().unwrap().data).unwrap();
+    refused(&segment.map(Access::ReadOnly).unwrap_err());
+    match Attachment::new([(&segment, Access::ReadOnly)]).unwrap_err() {
+        AttachError::Map(error) => refused(&error),
+        other => panic!("{other}"),
+    }
+    match segment.grow(8 * FRAME).unwrap_err() {
+        GrowError::Map(error) => refused(&error),
+        other => panic!("{other}"),
+    }
+    match segment.clone_as("copy").unwrap_err() {
+        CloneError::Map(error) => refused(&error),
+        other => panic!("{other}"),
+    }
+    for error in [
+        segment.condition().unwrap_err(),
+        segment.restore_from(&heap).unwrap_err(),
+        heap.restore_from(&segment).unwrap_err(),
+    ] {
+        match error {
+            RestoreError::Map(error) => refused(&error),
+            other => panic!("{other}"),
+        }
+    }
+    let space = scene.registry.space("w").create().unwrap();
+    let error = space.add(&segment, Access::ReadOnly).unwrap_err();
+    assert!(
+        matches!(&error, SpaceChangeError::Contents { kind, .. } if kind == "toy box"),
+        "{error}"
+    );
+    assert_eq!(fs::read(segment.info().unwrap().data).unwrap(), before);
+    assert_eq!(scene.findings(), Vec::<String>::new());
+}
+
+/// A member that somebody wrote into a space's description by hand.
+#[test]
+fn no_space_leads_into_it() {
+    let scene = Scene::new();
+    let (segment, heap) = (toy(&scene), scene.create("heap"));
+    let space = scene.registry.space("w").create().unwrap();
+    space.add(&heap, Access::ReadWrite).unwrap();
+    let meta = space.directory().join("meta");
+    let text = fs::read_to_string(&meta).unwrap();
+    let text = text
+        .replace(&heap.uuid().to_string(), &segment.uuid().to_string())
+        .replace("\"heap\"", "\"toy\"");
+    fs::write(&meta, text).unwrap();
+    match space.attach().unwrap_err() {
+        AttachError::Map(error) => refused(&error),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn role() {
+    let Some((role, registry)) = visitor::role() else {
+        return;
+    };
+    let segment = Segment::open(&registry, "toy").unwrap();
+    match role.as_str() {
+        "reads" => {
+            let _toy = Toy::open(&segment, Access::ReadOnly).unwrap();
+            visitor::stand();
+        }
+        "writes" => {
+            let toy = Toy::open(&segment, Access::ReadWrite).unwrap();
+            visitor::stand();
+            drop(toy);
+        }
+        // Has the parts, and has not begun to take part in the control region.
+        "begins" => {
+            let _parts = segment.parts(&TOY, Access::ReadOnly).unwrap();
+            visitor::stand();
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn it_is_not_removed_while_anybody_has_it() {
+    let scene = Scene::new();
+    let segment = toy(&scene);
+    let data = segment.info().unwrap().data;
+    let in_use = |segment: &Segment| {
+        let error = segment.clone().remove().unwrap_err();
+        assert!(matches!(error, RemoveError::InUse { .. }), "{error}");
+        assert!(data.exists());
+    };
+    for role in ["reads", "begins"] {
+        let mut visitor = Visitor::start(&scene, role);
+        in_use(&segment);
+        visitor.kill();
+    }
+    // Either of the two is enough.
+    let toy = Toy::open(&segment, Access::ReadWrite).unwrap();
+    in_use(&segment);
+    let Toy {
+        participants,
+        data: region,
+        presence,
+    } = toy;
+    drop((region, presence));
+    in_use(&segment);
+    drop(participants);
+    segment.remove().unwrap();
+    assert!(!data.exists());
+    assert_eq!(scene.findings(), Vec::<String>::new());
+}
+
+#[test]
+fn a_control_file_that_is_damaged_or_gone_is_told_and_never_made_anew() {
+    let scene = Scene::new();
+    let segment = toy(&scene);
+    let control = control(&segment);
+    let kept = fs::read(&control).unwrap();
+    let reported = |what: &str| {
+        let found = scene.registry.clean().unwrap();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((&found[0].path, found[0].cleaning), (&control, None));
+        let words = found[0].to_string();
+        for expected in [what, "toy box", "not made anew"] {
+            assert!(words.contains(expected), "{words}");
+        }
+        assert_eq!(scene.registry.check().unwrap(), found);
+    };
+    fs::remove_file(&control).unwrap();
+    reported("missing");
+    assert!(!control.exists());
+    for (damaged, what) in [
+        (&kept[..100], "shorter than its header"),
+        (&kept[..kept.len() / 2], "shorter than it was made"),
+        (&[7; 4096], "does not begin as a control file"),
+    ] {
+        fs::write(&control, damaged).unwrap();
+        reported(what);
+        assert_eq!(fs::read(&control).unwrap(), damaged);
+    }
+    // What the segment holds is not called poisoned: nobody has touched it.
+    fs::write(&control, &kept).unwrap();
+    assert_eq!(scene.findings(), Vec::<String>::new());
+    assert_eq!(fs::read(&control).unwrap(), kept, "a check changed it");
+    assert_eq!(Toy::open(&segment, Access::ReadWrite).unwrap().word(), 7);
+    // And it can be removed without one.
+    fs::remove_file(&control).unwrap();
+    segment.remove().unwrap();
+    assert_eq!(scene.findings(), Vec::<String>::new());
+}
+
+/// A copy of the control file is another set of participants for the same data.
+#[test]
+fn nobody_comes_in_by_another_control_file() {
+    let scene = Scene::new();
+    let segment = toy(&scene);
+    let inside = Toy::open(&segment, Access::ReadOnly).unwrap();
+    let control = control(&segment);
+    let aside = control.with_extension("copy");
+    fs::copy(&control, &aside).unwrap();
+    fs::rename(&aside, &control).unwrap();
+    let error = segment.parts(&TOY, Access::ReadWrite).unwrap_err();
+    assert!(matches!(error, MapError::OtherControl { .. }), "{error}");
+    drop(inside);
+    segment.parts(&TOY, Access::ReadWrite).unwrap();
+}
+
+/// A copy under the name of the data is other data for the same participants.
+#[test]
+fn nobody_comes_in_to_data_that_replaced_those_in_use() {
+    let scene = Scene::new();
+    let segment = toy(&scene);
+    let inside = Toy::open(&segment, Access::ReadOnly).unwrap();
+    let data = segment.info().unwrap().data;
+    let (aside, kept) = (data.with_extension("copy"), data.with_extension("kept"));
+    fs::copy(&data, &aside).unwrap();
+    fs::rename(&data, &kept).unwrap();
+    fs::rename(&aside, &data).unwrap();
+    for access in [Access::ReadOnly, Access::ReadWrite] {
+        let error = segment.parts(&TOY, access).unwrap_err();
+        assert!(matches!(error, MapError::OtherData { .. }), "{error}");
+    }
+    let removed = scene.registry.remove_segment("toy");
+    assert!(removed.is_err(), "{removed:?}");
+    // With the file put back all is as it was, and who was refused keeps nobody out.
+    fs::rename(&kept, &data).unwrap();
+    let beside = Toy::open(&segment, Access::ReadWrite).unwrap();
+    // Data that nobody has may be replaced, by those of a backup for instance.
+    fs::copy(&data, &aside).unwrap();
+    drop((inside, beside));
+    fs::rename(&aside, &data).unwrap();
+    assert_eq!(Toy::open(&segment, Access::ReadWrite).unwrap().word(), 7);
+}
+
+#[test]
+fn what_cannot_be_laid_out_leaves_nothing() {
+    let scene = Scene::new();
+    let nothing = || {
+        assert_eq!(scene.files("memory"), Vec::<std::path::PathBuf>::new());
+        assert_eq!(scene.registry.segments().unwrap(), []);
+        assert_eq!(
+            scene.files("registry/making"),
+            Vec::<std::path::PathBuf>::new()
+        );
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    };
+    let make = |lay_out: &dyn Fn(Parts) -> Result<(), std::io::Error>| {
+        let made = scene
+            .registry
+            .segment("toy")
+            .create_with(&TOY, control_bytes(), lay_out);
+        nothing();
+        made.unwrap_err()
+    };
+    let error = make(&|_| Err(std::io::Error::other("no")));
+    assert!(
+        matches!(&error, CreateWithError::LayOut(no) if no.to_string() == "no"),
+        "{error}"
+    );
+    // No header, and those of others.
+    let error = make(&|_| Ok(()));
+    assert!(matches!(error, CreateWithError::Header(_)), "{error}");
+    let damages: [fn(&mut RegionHeader); 5] = [
+        |header| header.magic = *b"MnemeArn",
+        |header| header.layout_hash = 0,
+        |header| header.uuid[3] ^= 1,
+        |header| header.max_len -= FRAME as u64,
+        |header| header.committed_len += FRAME as u64,
+    ];
+    for damage in damages {
+        let error = make(&|parts| {
+            let mut header = header(parts.uuid, &parts.data);
+            damage(&mut header);
+            header.write(&parts.data).unwrap();
+            Ok(())
+        });
+        assert!(matches!(error, CreateWithError::Header(_)), "{error}");
+    }
+    let unnamed = Contents { kind: "\n", ..TOY };
+    let nobody = |_| -> Result<(), std::io::Error> { panic!("it was laid out") };
+    let made = scene
+        .registry
+        .segment("toy")
+        .create_with(&unnamed, 0, nobody);
+    let error = made.unwrap_err();
+    assert!(
+        matches!(error, CreateWithError::Create(CreateError::Kind { .. })),
+        "{error}"
+    );
+    let (base, _) = scene.registry.window();
+    let made = scene
+        .registry
+        .segment("toy")
+        .base(base)
+        .create_with(&TOY, control_bytes(), nobody);
+    let error = made.unwrap_err();
+    assert!(
+        matches!(error, CreateWithError::Create(CreateError::Base { .. })),
+        "{error}"
+    );
+    nothing();
+}
+
+#[test]
+fn of_two_who_make_it_at_once_one_does() {
+    let scene = Scene::new();
+    let both_are_inside = Barrier::new(2);
+    let make = || {
+        scene
+            .registry
+            .segment("toy")
+            .create_with(&TOY, control_bytes(), |parts| {
+                both_are_inside.wait();
+                Toy::lay_out(parts).map(drop)
+            })
+    };
+    let (one, other) = std::thread::scope(|scope| {
+        let other = scope.spawn(make);
+        (make(), other.join().unwrap())
+    });
+    let (made, late) = if one.is_ok() {
+        (one, other)
+    } else {
+        (other, one)
+    };
+    let late = late.unwrap_err();
+    assert!(
+        matches!(late, CreateWithError::Create(CreateError::Exists { .. })),
+        "{late}"
+    );
+    assert_eq!(
+        Toy::open(&made.unwrap(), Access::ReadOnly).unwrap().word(),
+        7
+    );
+    assert_eq!(scene.files("memory").len(), 1);
+    assert_eq!(scene.findings(), Vec::<String>::new());
+}
+
+/// Old descriptions know nothing of contents, and say nothing of them.
+#[test]
+fn the_description_of_a_heap_says_nothing_of_contents() {
+    let scene = Scene::new();
+    let heap = scene.create("heap");
+    let text = fs::read_to_string(heap.directory().join("meta")).unwrap();
+    assert!(!text.contains("contents"), "{text}");
+    assert_eq!(heap.contents(), None);
+    let mapping = heap.map(Access::ReadOnly).unwrap();
+    assert!(region(&mapping).load_u64(WORD).is_ok());
+
+    let segment = toy(&scene);
+    let meta = segment.directory().join("meta");
+    let text = fs::read_to_string(&meta).unwrap();
+    for (from, to) in [
+        ("\"toy box\"", "\"\\u001b[2J\""),
+        ("0x4d6e656d65546f79", "x"),
+    ] {
+        assert!(text.contains(from), "{text}");
+        fs::write(&meta, text.replace(from, to)).unwrap();
+        let error = Segment::open(&scene.registry, "toy").unwrap_err();
+        assert!(matches!(error, OpenError::Description(_)), "{error}");
+    }
+}
+
+/// What the header of durable data says about the machine.
+mod durable {
+    use super::*;
+
+    const UNSYNCED: u64 = 56 + 8;
+
+    fn unsynced(data: &Path) -> u64 {
+        let mut word = [0; 8];
+        let file = fs::File::open(data).unwrap();
+        file.read_exact_at(&mut word, UNSYNCED).unwrap();
+        u64::from_le_bytes(word)
+    }
+
+    /// What a boot finds of a file that was open in the one before.
+    fn reboot(data: &Path) {
+        let word = unsynced(data);
+        if word != 0 {
+            let file = fs::File::options().write(true).open(data).unwrap();
+            let other = (word ^ 1).max(2).to_le_bytes();
+            file.write_all_at(&other, UNSYNCED).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_all_have_left_is_whole_after_a_reboot() {
+        let scene = Scene::new();
+        let segment = on_disk(&scene);
+        let data = segment.info().unwrap().data;
+        assert_eq!(unsynced(&data), 0);
+        let reader = Toy::open(&segment, Access::ReadOnly).unwrap();
+        assert_eq!(unsynced(&data), 0, "readers change nothing");
+        let one = Toy::open(&segment, Access::ReadWrite).unwrap();
+        assert_ne!(unsynced(&data), 0);
+        let other = Toy::open(&segment, Access::ReadWrite).unwrap();
+        drop(one);
+        assert_ne!(unsynced(&data), 0, "one of them is still there");
+        drop(other);
+        assert_eq!(unsynced(&data), 0, "the last writer has left");
+        drop(reader);
+        reboot(&data);
+        assert!(!segment.info().unwrap().poisoned);
+        assert_eq!(Toy::open(&segment, Access::ReadWrite).unwrap().word(), 7);
+    }
+
+    #[test]
+    fn what_was_in_use_when_the_machine_went_down_is_told() {
+        let scene = Scene::new();
+        let segment = on_disk(&scene);
+        let data = segment.info().unwrap().data;
+        let mut visitor = Visitor::start(&scene, "writes");
+        assert_ne!(unsynced(&data), 0);
+        visitor.kill();
+        // In this boot the kernel has all that it wrote.
+        assert_ne!(unsynced(&data), 0);
+        Toy::open(&segment, Access::ReadOnly).unwrap();
+        Toy::open(&segment, Access::ReadWrite).unwrap();
+        assert_eq!(unsynced(&data), 0, "the last writer writes all through");
+
+        let mut visitor = Visitor::start(&scene, "writes");
+        visitor.kill();
+        reboot(&data);
+        let before = fs::read(&data).unwrap();
+        assert!(segment.info().unwrap().poisoned);
+        for access in [Access::ReadOnly, Access::ReadWrite] {
+            let error = segment.parts(&TOY, access).unwrap_err();
+            assert!(matches!(error, MapError::NotClean { .. }), "{error}");
+        }
+        assert_eq!(fs::read(&data).unwrap(), before);
+        segment.remove().unwrap();
+    }
+
+    /// Kept from its creation on, it is in use as any other.
+    #[test]
+    fn who_keeps_what_he_laid_out_has_it_open() {
+        let scene = Scene::new();
+        let directory = scene.root.join("disk");
+        fs::create_dir(&directory).unwrap();
+        let mut kept = None;
+        let segment = scene
+            .registry
+            .segment("toy")
+            .backing(Backing::File { directory })
+            .create_with(&TOY, control_bytes(), |parts| {
+                kept = Some(Toy::lay_out(parts)?);
+                Ok::<_, std::io::Error>(())
+            })
+            .unwrap();
+        let data = segment.info().unwrap().data;
+        assert_ne!(unsynced(&data), 0);
+        assert!(segment.clone().remove().is_err());
+        drop(kept);
+        assert_eq!(unsynced(&data), 0);
+        segment.remove().unwrap();
+    }
+
+    /// Nobody is inside without the note, however they come and go, and the last one takes it back.
+    #[test]
+    fn many_who_come_and_go_leave_it_clean() {
+        let scene = Scene::new();
+        let segment = on_disk(&scene);
+        let data = segment.info().unwrap().data;
+        let visitor = Visitor::start(&scene, "writes");
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        let parts = segment.parts(&TOY, Access::ReadWrite).unwrap();
+                        assert_ne!(unsynced(&data), 0);
+                        let Parts {
+                            data: region,
+                            presence,
+                            ..
+                        } = parts;
+                        drop(region);
+                        drop(presence);
+                    }
+                });
+            }
+            scope.spawn(|| visitor.end());
+        });
+        assert_eq!(unsynced(&data), 0);
+    }
+
+    #[test]
+    fn memory_knows_no_reboot() {
+        let scene = Scene::new();
+        let segment = toy(&scene);
+        let _open = Toy::open(&segment, Access::ReadWrite).unwrap();
+        assert_eq!(unsynced(&segment.info().unwrap().data), 0);
+    }
+
+    #[cfg(feature = "fault")]
+    mod deaths {
+        use super::*;
+        use mneme_sys::fault::{self, Action};
+        use std::os::unix::process::ExitStatusExt;
+
+        #[test]
+        fn role() {
+            let Some((point, registry)) = visitor::role() else {
+                return;
+            };
+            fault::arm(&point, Action::Kill, 1);
+            let segment = Segment::open(&registry, "toy").unwrap();
+            drop(Toy::open(&segment, Access::ReadWrite).unwrap());
+        }
+
+        /// Wherever one dies who comes or goes: nobody is kept out in this boot, and the note is
+        /// there unless all is written.
+        #[test]
+        fn who_dies_coming_or_going_keeps_nobody_out() {
+            for (point, is_noted) in [
+                ("space.writers.held", false),
+                ("space.writers.noted", true),
+                ("space.writers.synced", true),
+                ("space.writers.cleared", false),
+            ] {
+                let scene = Scene::new();
+                let segment = on_disk(&scene);
+                let data = segment.info().unwrap().data;
+                let role = "durable::deaths::role";
+                let mut visitor = Visitor::send_to(&scene, point, role);
+                assert_eq!(visitor.ended().signal(), Some(9), "{point}");
+                assert_eq!(unsynced(&data) != 0, is_noted, "{point}");
+                let toy = Toy::open(&segment, Access::ReadWrite).unwrap();
+                assert_ne!(unsynced(&data), 0, "{point}");
+                assert_eq!(toy.word(), 7);
+                drop(toy);
+                assert_eq!(unsynced(&data), 0, "{point}");
+                segment.remove().unwrap();
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Names come back: the data of a segment outlive the directory of their registry, and are
+//! imported.
+
+use std::path::PathBuf;
+
+use crate::common::Scene;
+use crate::common::toy::Toy;
+use mneme_space::{
+    Access, Attachment, Backing, Condition, ImportError, Registry, RegistryOptions, Schema, SegVec,
+    Segment,
+};
+
+struct Numbers;
+
+impl Schema for Numbers {
+    type Root<'s> = SegVec<'s, u64>;
+}
+
+fn attach(segment: &Segment) -> Attachment {
+    Attachment::new([(segment, Access::ReadWrite)]).unwrap()
+}
+
+/// A segment with a root of one number.
+fn made(scene: &Scene, backing: Backing) -> (Segment, PathBuf) {
+    let builder = scene.registry.segment("s").mode(0o640).backing(backing);
+    let segment = builder.create().unwrap();
+    attach(&segment)
+        .enter(|here| {
+            let root = here.create_root::<Numbers>("s", SegVec::new_in).unwrap();
+            root.push(7);
+        })
+        .unwrap();
+    let data = segment.info().unwrap().data;
+    (segment, data)
+}
+
+fn numbers(segment: &Segment) -> Vec<u64> {
+    let name = segment.name().to_string();
+    let at = attach(segment);
+    at.enter(|here| here.root::<Numbers>(&name).unwrap().to_vec())
+        .unwrap()
+}
+
+/// The registry as it is after its directory was emptied and it was made anew, with other
+/// addresses.
+fn anew(scene: &Scene) -> Registry {
+    std::fs::remove_dir_all(scene.root.join("registry")).unwrap();
+    let options = RegistryOptions {
+        window_base: 0x3000_0000_0000,
+        window_slots: 4,
+        shared_directory: Some(scene.root.join("memory")),
+    };
+    Registry::open_with(scene.root.join("registry"), &options).unwrap()
+}
+
+#[test]
+fn data_whose_registry_is_gone_are_imported_at_their_address() {
+    for on_disk in [false, true] {
+        let scene = Scene::new();
+        let backing = if on_disk {
+            let directory = scene.root.join("disk");
+            std::fs::create_dir(&directory).unwrap();
+            Backing::File { directory }
+        } else {
+            Backing::Shared
+        };
+        let (before, data) = made(&scene, backing);
+        let (uuid, base) = (before.uuid(), before.base());
+        let registry = anew(&scene);
+        // Other tests have importable data of their own beside it.
+        let is_listed = || {
+            let listed = registry.importable().unwrap();
+            listed.iter().any(|file| file.data == data)
+        };
+        assert_eq!(is_listed(), !on_disk);
+
+        let segment = registry.import_segment(&data, "found", None).unwrap();
+        assert_eq!((segment.uuid(), segment.base()), (uuid, base));
+        assert_eq!(segment.info().unwrap().mode, 0o640);
+        assert_eq!(numbers(&segment), [7]);
+        assert!(!data.exists());
+        assert!(!is_listed());
+        assert_eq!(registry.check().unwrap(), []);
+        // It is a segment like others: at an address outside of the registry's window, too.
+        let clone = segment.clone_as("clone").unwrap();
+        assert_eq!(numbers(&clone), [7]);
+        clone.remove().unwrap();
+        segment.remove().unwrap();
+    }
+}
+
+#[test]
+fn what_cannot_be_imported_stays_as_it_is() {
+    let scene = Scene::new();
+    let (segment, data) = made(&scene, Backing::Shared);
+    let at = attach(&segment);
+    let refused = |registry: &Registry, name, base| {
+        let found = registry.import_segment(&data, name, base).unwrap_err();
+        assert!(data.exists(), "{found}");
+        found
+    };
+    assert!(matches!(
+        refused(&scene.registry, "t", None),
+        ImportError::InUse { .. }
+    ));
+    drop(at);
+    // The registry names it.
+    assert!(matches!(
+        refused(&scene.registry, "t", None),
+        ImportError::Named { .. }
+    ));
+    assert_eq!(numbers(&segment), [7]);
+
+    let registry = anew(&scene);
+    let wrong = refused(&registry, "t", Some(1 << 40));
+    assert!(matches!(wrong, ImportError::OtherBase { .. }));
+    let _ = registry.segment("t").create().unwrap();
+    let taken = refused(&registry, "t", None);
+    assert!(taken.to_string().contains("already"), "{taken}");
+    let nothing = scene.root.join("nothing");
+    std::fs::write(&nothing, [0; 8192]).unwrap();
+    let damaged = registry.import_segment(&nothing, "u", None).unwrap_err();
+    assert!(matches!(damaged, ImportError::Data(_)), "{damaged}");
+    assert_eq!(registry.check().unwrap(), []);
+}
+
+/// A segment that was removed by hand has data of its own registry's name.
+#[test]
+fn data_of_the_same_registry_are_imported_and_never_removed_by_a_failure() {
+    let scene = Scene::new();
+    let (_, data) = made(&scene, Backing::Shared);
+    let _ = scene.create("taken");
+    std::fs::remove_dir_all(scene.registry.root().join("segments/s")).unwrap();
+    let refused = scene.registry.import_segment(&data, "taken", None);
+    refused.unwrap_err();
+    assert!(data.exists());
+    let segment = scene.registry.import_segment(&data, "s", None).unwrap();
+    assert_eq!(numbers(&segment), [7]);
+    assert_eq!(scene.findings(), [""; 0]);
+}
+
+/// What a process leaves that is killed while it imports data of its own registry's name.
+#[test]
+fn data_whose_import_was_broken_off_are_found_and_imported() {
+    let scene = Scene::new();
+    let (_, data) = made(&scene, Backing::Shared);
+    std::fs::remove_dir_all(scene.registry.root().join("segments/s")).unwrap();
+    let name = data.file_name().unwrap().to_str().unwrap();
+    let aside = data.with_file_name(format!("{name}.importing"));
+    std::fs::rename(&data, &aside).unwrap();
+    // Other processes' data may lie beside them.
+    let is_listed = || {
+        let listed = scene.registry.importable().unwrap();
+        listed.iter().any(|file| file.data == aside)
+    };
+    assert!(is_listed());
+    let found = scene.registry.clean().unwrap();
+    assert_eq!((found.len(), found[0].cleaning), (1, None));
+    let segment = scene.registry.import_segment(&aside, "s", None).unwrap();
+    assert!(!aside.exists());
+    assert_eq!(scene.findings(), [""; 0]);
+
+    // Killed later: the segment has its name, and its data both of theirs.
+    std::fs::hard_link(&data, &aside).unwrap();
+    assert!(!is_listed());
+    assert_eq!(scene.registry.clean().unwrap().len(), 1);
+    assert!(!aside.exists());
+    assert_eq!(numbers(&segment), [7]);
+}
+
+/// A state that is in the header outlives the control file.
+#[test]
+fn a_segment_that_was_being_changed_is_imported_poisoned() {
+    let scene = Scene::new();
+    let (segment, data) = made(&scene, Backing::Shared);
+    let at = attach(&segment);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _ = at.enter(|_| panic!("half-way"));
+    }));
+    assert!(panicked.is_err());
+    drop(at);
+    let segment = anew(&scene).import_segment(&data, "s", None).unwrap();
+    assert_eq!(segment.condition().unwrap(), Condition::Poisoned);
+}
+
+#[test]
+fn contents_of_another_crate_need_their_control_file() {
+    let scene = Scene::new();
+    drop(Toy::create(&scene, Backing::Shared).unwrap());
+    let data = scene.open("toy").info().unwrap().data;
+    let refused = anew(&scene).import_segment(&data, "s", None).unwrap_err();
+    assert!(matches!(refused, ImportError::Contents { .. }), "{refused}");
+    assert!(data.exists());
+}

@@ -1,0 +1,178 @@
+//! What others put into a registry that they share, or what lies there by mistake, costs no user
+//! files or time.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::common::Scene;
+use mneme_space::{Attachment, Registry, RemoveError, Segment};
+use mneme_sys::Access;
+
+fn attach(segment: &Segment) -> Attachment {
+    Attachment::new([(segment, Access::ReadWrite)]).unwrap()
+}
+
+fn run(program: &str, args: &[&Path]) {
+    assert!(Command::new(program).args(args).status().unwrap().success());
+}
+
+#[test]
+fn what_lies_among_the_dying_deletes_no_data_that_has_a_name() {
+    let scene = Scene::new();
+    let segment = scene.create("s");
+    let planted = scene.registry.root().join("dying/x");
+    fs::create_dir(&planted).unwrap();
+    fs::copy(segment.directory().join("meta"), planted.join("meta")).unwrap();
+    scene.create("another");
+    Segment::open(&scene.registry, "s").unwrap();
+    assert!(!planted.exists(), "it was no more than a leftover");
+}
+
+#[test]
+fn links_lead_nobody_astray_who_cleans() {
+    let scene = Scene::new();
+    let mine = scene.root.join("mine");
+    fs::create_dir(&mine).unwrap();
+    for name in ["control", "meta", "else"] {
+        fs::write(mine.join(name), [7; 8192]).unwrap();
+    }
+    let dying = scene.registry.root().join("dying");
+    // A control file that is a link, one that is another name of a file, and a directory that is a
+    // link.
+    for planted in ["link", "name"] {
+        fs::create_dir(dying.join(planted)).unwrap();
+    }
+    symlink(mine.join("control"), dying.join("link/control")).unwrap();
+    fs::hard_link(mine.join("control"), dying.join("name/control")).unwrap();
+    symlink(&mine, dying.join("directory")).unwrap();
+    scene.registry.clean().unwrap();
+    for name in ["control", "meta", "else"] {
+        assert_eq!(fs::read(mine.join(name)).unwrap(), [7; 8192], "{name}");
+    }
+    assert_eq!(fs::read_dir(&dying).unwrap().count(), 0);
+}
+
+#[test]
+fn what_is_another_user_s_is_left_to_him() {
+    let scene = Scene::new();
+    let segment = scene.create("s");
+    let data = segment.info().unwrap().data;
+    let dying = scene.registry.root().join("dying/x");
+    run("cp", &[Path::new("-a"), &segment.directory(), &dying]);
+    if std::os::unix::fs::chown(&dying, Some(1), None).is_err() {
+        eprintln!("skipped: only root gives files away");
+        return;
+    }
+    // Nothing else names them now.
+    fs::remove_dir_all(segment.directory()).unwrap();
+    let found = scene.registry.clean().unwrap();
+    assert!(
+        found.iter().any(|f| f.what.contains("user 1's")),
+        "{found:?}"
+    );
+    assert!(dying.join("meta").exists());
+    assert!(data.exists());
+}
+
+#[test]
+fn pipes_keep_nobody_waiting() {
+    let scene = Scene::new();
+    let root = scene.registry.root().to_owned();
+    let _ = scene.create("whole");
+    for planted in ["segments/x", "segments/y", "spaces/x", "dying/x", "dying/y"] {
+        fs::create_dir(root.join(planted)).unwrap();
+    }
+    fs::remove_file(root.join("segments/whole/control")).unwrap();
+    for pipe in [
+        "segments/x/meta",
+        "segments/whole/control",
+        "spaces/x/meta",
+        "dying/x/meta",
+        "dying/y/control",
+    ] {
+        run("mkfifo", &[&root.join(pipe)]);
+    }
+    let (sender, receiver) = mpsc::channel();
+    let registry = scene.registry.clone();
+    std::thread::spawn(move || {
+        let made = registry.segment("mine").create().map(|_| ());
+        let opened = Segment::open(&registry, "x").is_err();
+        let mapped = Segment::open(&registry, "whole")
+            .unwrap()
+            .map(Access::ReadOnly)
+            .is_err();
+        let _ = registry.clean();
+        sender.send(made.is_ok() && opened && mapped)
+    });
+    let answer = receiver.recv_timeout(Duration::from_secs(60));
+    assert_eq!(answer, Ok(true));
+}
+
+#[test]
+fn permissions_are_not_given_to_what_a_link_leads_to() {
+    use std::os::unix::fs::PermissionsExt;
+    let scene = Scene::new();
+    let space = scene.registry.space("shared").create().unwrap();
+    let mine = scene.root.join("mine");
+    fs::write(&mine, "").unwrap();
+    fs::set_permissions(&mine, fs::Permissions::from_mode(0o600)).unwrap();
+    let lock = scene.registry.root().join("spaces/shared/lock");
+    fs::remove_file(&lock).unwrap();
+    symlink(&mine, &lock).unwrap();
+    assert!(space.set_mode(0o666).is_err());
+    let mode = fs::metadata(&mine).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn a_control_file_that_cannot_be_asked_is_no_leave_to_remove() {
+    let scene = Scene::new();
+    let segment = scene.create("s");
+    let at = attach(&segment);
+    let control = segment.directory().join("control");
+    fs::rename(&control, scene.root.join("aside")).unwrap();
+    symlink(scene.root.join("aside"), &control).unwrap();
+    let refused = scene.registry.remove_segment("s");
+    assert!(
+        matches!(refused, Err(RemoveError::Registry(_))),
+        "{refused:?}"
+    );
+    Segment::open(&scene.registry, "s").unwrap();
+    drop(at);
+}
+
+#[test]
+fn a_copy_of_a_registry_costs_the_original_no_data() {
+    let scene = Scene::new();
+    let old = scene.create("old");
+    let backup = scene.root.join("backup");
+    run("cp", &[Path::new("-a"), scene.registry.root(), &backup]);
+    let new = scene.create("new");
+    let copy = Registry::open(&backup).unwrap();
+    let found = copy.clean().unwrap();
+    assert!(
+        found.iter().any(|f| f.what.contains("was copied or moved")),
+        "{found:?}"
+    );
+    copy.remove_segment("old").unwrap();
+    for segment in [old, new] {
+        segment.info().unwrap();
+    }
+    assert_eq!(scene.findings(), Vec::<String>::new());
+
+    // What its owner calls the only one is.
+    let description = backup.join("registry");
+    let text = fs::read_to_string(&description).unwrap();
+    let (before, place) = text.split_once("\"place\": {").unwrap();
+    let (_, after) = place.split_once('}').unwrap();
+    fs::write(&description, format!("{before}\"place\": null{after}")).unwrap();
+    let found = Registry::open(&backup).unwrap().check().unwrap();
+    assert!(
+        !found.iter().any(|f| f.what.contains("was copied")),
+        "{found:?}"
+    );
+}

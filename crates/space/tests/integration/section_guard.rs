@@ -1,0 +1,169 @@
+//! Sections without a closure, and heaps without types: the same locks and the same care as the
+//! typed form, and neither takes the other's contents for its own.
+
+use std::alloc::Layout;
+use std::ptr::NonNull;
+use std::time::Duration;
+
+use crate::common::Scene;
+use mneme_space::{Attachment, EnterError, RootError, Schema, SectionGuard, UntypedHeap};
+use mneme_sys::Access;
+
+struct Number;
+
+impl Schema for Number {
+    type Root<'s> = u64;
+}
+
+fn attach(scene: &Scene, name: &str) -> Attachment {
+    let at = Attachment::new([(&scene.open(name), Access::ReadWrite)]).unwrap();
+    at.patience(Duration::from_millis(20))
+}
+
+fn inside(at: &Attachment, access: Access) -> Result<SectionGuard<'_>, EnterError> {
+    // SAFETY: every test drops it before its attachment.
+    unsafe { at.switch_in(access) }
+}
+
+fn heap(inside: &SectionGuard<'_>) -> UntypedHeap {
+    let base = inside.segments().next().unwrap().base.addr().get();
+    inside.heap(base).unwrap()
+}
+
+fn block(heap: UntypedHeap, size: usize) -> NonNull<u8> {
+    heap.allocate(Layout::from_size_align(size, 16).unwrap())
+        .unwrap()
+}
+
+/// The guard keeps other sections out until it is dropped, as the closure form does; readers are
+/// beside each other.
+#[test]
+fn it_holds_the_locks_until_it_is_dropped() {
+    let scene = Scene::new();
+    let _ = scene.create("s");
+    let at = attach(&scene, "s");
+    let elsewhere = |read: bool| {
+        let enter = || {
+            if read {
+                at.read(|_| ())
+            } else {
+                at.enter(|_| ())
+            }
+        };
+        std::thread::scope(|scope| scope.spawn(enter).join().unwrap())
+    };
+    let held = inside(&at, Access::ReadWrite).unwrap();
+    assert!(matches!(elsewhere(true), Err(EnterError::Stalled(_))));
+    assert!(matches!(at.enter(|_| ()), Err(EnterError::Nested)));
+    assert!(matches!(
+        inside(&at, Access::ReadOnly),
+        Err(EnterError::Nested)
+    ));
+    drop(held);
+    let held = inside(&at, Access::ReadOnly).unwrap();
+    elsewhere(true).unwrap();
+    assert!(matches!(elsewhere(false), Err(EnterError::Stalled(_))));
+    drop(held);
+    elsewhere(false).unwrap();
+}
+
+/// Dropped it leaves the segments whole; abandoned, or in unwinding, poisoned.
+#[test]
+fn what_it_leaves_in_the_middle_is_poisoned() {
+    let scene = Scene::new();
+    let _ = scene.create("s");
+    let at = attach(&scene, "s");
+    drop(inside(&at, Access::ReadWrite).unwrap());
+    at.read(|_| ()).unwrap();
+    inside(&at, Access::ReadOnly).unwrap().abandon();
+    at.read(|_| ()).unwrap();
+
+    inside(&at, Access::ReadWrite).unwrap().abandon();
+    assert!(matches!(at.read(|_| ()), Err(EnterError::Poisoned { .. })));
+    at.rebuild("s").unwrap();
+
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _inside = inside(&at, Access::ReadWrite).unwrap();
+        panic!("in the middle");
+    }));
+    assert!(caught.is_err());
+    assert!(matches!(at.enter(|_| ()), Err(EnterError::Poisoned { .. })));
+    at.rebuild("s").unwrap();
+    at.enter(|_| ()).unwrap();
+}
+
+/// A block and a root without types are there for the next section; what is no block is refused,
+/// and so is everything after the section.
+#[test]
+fn blocks_and_roots_without_types() {
+    let scene = Scene::new();
+    let _ = scene.create("s");
+    let at = attach(&scene, "s");
+    let held = inside(&at, Access::ReadWrite).unwrap();
+    let heap = heap(&held);
+    assert_eq!(heap.root().unwrap(), None);
+    let first = block(heap, 40);
+    assert!(heap.usable(first).unwrap() >= 40);
+    // SAFETY: 40 bytes of our own.
+    unsafe { first.write_bytes(7, 40) };
+    let layout = Layout::from_size_align(100_000, 16).unwrap();
+    // SAFETY: only the new address is used from here on.
+    let grown = unsafe { heap.resize(first, layout) }.unwrap();
+    // SAFETY: it kept its first bytes.
+    assert_eq!(unsafe { grown.add(39).read() }, 7);
+    // SAFETY: within the block; nothing is freed, for no block begins there.
+    assert!(!unsafe { heap.free(grown.add(16)) });
+    assert!(matches!(
+        // SAFETY: as above.
+        heap.set_root(Some(unsafe { grown.add(16) })),
+        Err(RootError::NoBlock { .. })
+    ));
+    heap.set_root(Some(grown)).unwrap();
+    let twice = block(heap, 24);
+    // SAFETY: nobody uses it.
+    assert!(unsafe { heap.free(twice) });
+    // SAFETY: it is none any more, and thus refused.
+    assert!(!unsafe { heap.free(twice) });
+    drop(held);
+    assert!(heap.allocate(layout).is_none() && heap.root().is_err());
+
+    let held = inside(&at, Access::ReadOnly).unwrap();
+    assert_eq!(heap.root().unwrap(), Some(grown));
+    assert!(heap.allocate(layout).is_none());
+    // SAFETY: refused, for the section only reads.
+    assert!(!unsafe { heap.free(grown) });
+    assert!(matches!(
+        heap.set_root(None),
+        Err(RootError::ReadOnly { .. })
+    ));
+    drop(held);
+    at.read(|here| assert!(here.heap("s").unwrap().check().unwrap().is_whole()))
+        .unwrap();
+}
+
+/// A typed program does not read an untyped one's root, nor the other way round.
+#[test]
+fn roots_with_and_without_types_are_kept_apart() {
+    let scene = Scene::new();
+    let _ = (scene.create("typed"), scene.create("untyped"));
+    let at = attach(&scene, "untyped");
+    let held = inside(&at, Access::ReadWrite).unwrap();
+    let untyped = heap(&held);
+    untyped.set_root(Some(block(untyped, 8))).unwrap();
+    drop(held);
+    at.read(|here| {
+        let asked = here.root::<Number>("untyped").map(|_| ());
+        assert!(matches!(asked, Err(RootError::Layout { .. })));
+    })
+    .unwrap();
+
+    let at = attach(&scene, "typed");
+    at.enter(|here| *here.create_root::<Number>("typed", |_| 7).unwrap())
+        .unwrap();
+    let held = inside(&at, Access::ReadWrite).unwrap();
+    assert!(matches!(heap(&held).root(), Err(RootError::Layout { .. })));
+    assert!(matches!(
+        heap(&held).set_root(None),
+        Err(RootError::Layout { .. })
+    ));
+}

@@ -1,0 +1,350 @@
+//! Spaces: their life, what they refuse, who creates and changes them at once, and what damage
+//! does.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Barrier;
+
+use crate::common::Scene;
+use mneme_space::{
+    AttachError, DescriptionError, Name, NameError, OpenError, Schema, Segment, Space,
+    SpaceChangeError, SpaceCreateError, SpaceOpenError, SpaceRemoveError,
+};
+use mneme_sys::Access::{self, ReadOnly, ReadWrite};
+
+fn members(space: &Space) -> Vec<(String, Access)> {
+    let members = space.members().unwrap().into_iter();
+    members.map(|m| (m.name.to_string(), m.access)).collect()
+}
+
+struct Number;
+
+impl Schema for Number {
+    type Root<'s> = u64;
+}
+
+#[test]
+fn a_space_is_made_filled_attached_cloned_and_removed() {
+    let scene = Scene::new();
+    let space = scene.registry.space("w").mode(0o640).create().unwrap();
+    let (a, b) = (scene.create("a"), scene.create("b"));
+    space.add(&b, ReadOnly).unwrap();
+    space.add(&a, ReadWrite).unwrap();
+    let found = scene.space("w");
+    assert_eq!(found.uuid(), space.uuid());
+    let both = [("b".to_owned(), ReadOnly), ("a".to_owned(), ReadWrite)];
+    assert_eq!(members(&found), both);
+    let info = found.info().unwrap();
+    assert_eq!((info.version, info.mode), (3, 0o640));
+
+    let at = found.attach().unwrap();
+    at.enter(|here| {
+        let mut rights: Vec<_> = here.segments().collect();
+        rights.sort_unstable();
+        assert_eq!(rights, [("a", true), ("b", false)]);
+        here.create_root::<Number>("a", |_| 7).unwrap();
+    })
+    .unwrap();
+    drop(at);
+    let at = found.attach_read_only().unwrap();
+    at.enter(|here| assert_eq!(*here.root::<Number>("a").unwrap(), 7))
+        .unwrap();
+    drop(at);
+
+    let clone = found.clone_as("v").unwrap();
+    found.set_access("b", ReadWrite).unwrap();
+    found.remove_segment("a").unwrap();
+    assert_eq!(members(&space), [("b".to_owned(), ReadWrite)]);
+    assert_eq!(members(&clone), both);
+    let info = clone.info().unwrap();
+    assert_eq!((info.cloned_from, info.mode), (Some(found.uuid()), 0o640));
+    let names: Vec<_> = ["v", "w"].iter().map(|n| Name::new(n).unwrap()).collect();
+    assert_eq!(scene.registry.spaces().unwrap(), names);
+
+    found.remove().unwrap();
+    let gone = space.info().unwrap_err();
+    assert!(matches!(gone, SpaceOpenError::NotFound { .. }), "{gone}");
+    let gone = space.add(&a, ReadOnly).unwrap_err();
+    assert!(matches!(
+        gone,
+        SpaceChangeError::Open(SpaceOpenError::NotFound { .. })
+    ));
+    let gone = scene.registry.remove_space("w").unwrap_err();
+    assert!(matches!(gone, SpaceRemoveError::NotFound { .. }), "{gone}");
+    // Another of the same name is another.
+    let _ = scene.registry.space("w").create().unwrap();
+    let refused = space.info().unwrap_err();
+    assert!(
+        matches!(refused, SpaceOpenError::Replaced { .. }),
+        "{refused}"
+    );
+    assert_eq!(scene.findings(), Vec::<String>::new());
+}
+
+#[test]
+fn what_cannot_be_a_member_is_refused_and_changes_nothing() {
+    let scene = Scene::new();
+    let space = scene.registry.space("w").create().unwrap();
+    let a = scene.create("a");
+    space.add(&a, ReadOnly).unwrap();
+    let before = space.info().unwrap();
+
+    let twice = space.add(&a, ReadWrite).unwrap_err();
+    assert!(matches!(twice, SpaceChangeError::Twice { .. }), "{twice}");
+    let floating = scene.registry.segment("f").floating().create().unwrap();
+    let refused = space.add(&floating, ReadOnly).unwrap_err();
+    assert!(
+        matches!(refused, SpaceChangeError::Floating { .. }),
+        "{refused}"
+    );
+    let clone = a.clone_as("c").unwrap();
+    let refused = space.add(&clone, ReadOnly).unwrap_err();
+    assert!(
+        matches!(&refused, SpaceChangeError::Overlap { name, with } if name == "c" && with == "a"),
+        "{refused}"
+    );
+    let other = Scene::new();
+    let far = other.create("a");
+    let refused = space.add(&far, ReadOnly).unwrap_err();
+    assert!(
+        matches!(refused, SpaceChangeError::OtherRegistry { .. }),
+        "{refused}"
+    );
+    let gone = scene.create("gone");
+    scene.registry.remove_segment("gone").unwrap();
+    match space.add(&gone, ReadOnly).unwrap_err() {
+        SpaceChangeError::Open(SpaceOpenError::Member { source, .. }) => {
+            assert!(matches!(*source, OpenError::NotFound { .. }), "{source}");
+        }
+        other => panic!("{other}"),
+    }
+    let _ = scene.create("gone");
+    let refused = space.add(&gone, ReadOnly).unwrap_err();
+    assert!(
+        matches!(
+            refused,
+            SpaceChangeError::Open(SpaceOpenError::Stale { .. })
+        ),
+        "{refused}"
+    );
+    for refused in [
+        space.remove_segment("c").unwrap_err(),
+        space.set_access("../a", ReadOnly).unwrap_err(),
+    ] {
+        assert!(
+            matches!(refused, SpaceChangeError::NotMember { .. }),
+            "{refused}"
+        );
+    }
+    assert_eq!(space.info().unwrap(), before);
+}
+
+#[test]
+fn segments_that_reach_into_each_other_when_they_grow_are_no_members_of_one_space() {
+    let scene = Scene::new();
+    let (start, _) = scene.registry.window();
+    let long = scene.registry.segment("long").base(start);
+    let long = long.max_size(3 << 30).create().unwrap();
+    let within = scene.registry.segment("within").base(start + (2 << 30));
+    let within = within.create().unwrap();
+    let beyond = scene.registry.segment("beyond").base(start + (3 << 30));
+    let beyond = beyond.create().unwrap();
+    let space = scene.registry.space("w").create().unwrap();
+    space.add(&within, ReadOnly).unwrap();
+    space.add(&beyond, ReadOnly).unwrap();
+    let refused = space.add(&long, ReadOnly).unwrap_err();
+    assert!(
+        matches!(&refused, SpaceChangeError::Overlap { with, .. } if with == "within"),
+        "{refused}"
+    );
+    space.remove_segment("within").unwrap();
+    space.add(&long, ReadOnly).unwrap();
+}
+
+#[test]
+fn a_member_that_was_made_anew_is_not_taken_for_the_old_one() {
+    let scene = Scene::new();
+    let space = scene.registry.space("w").create().unwrap();
+    space.add(&scene.create("s"), ReadWrite).unwrap();
+    scene.registry.remove_segment("s").unwrap();
+    match space.attach().unwrap_err() {
+        AttachError::Space(SpaceOpenError::Member { name, .. }) => assert_eq!(name, "s"),
+        other => panic!("{other}"),
+    }
+    assert!(scene.findings()[0].contains("does not exist"));
+    let anew = scene.create("s");
+    match space.attach().unwrap_err() {
+        AttachError::Space(SpaceOpenError::Stale { found, .. }) => assert_eq!(found, anew.uuid()),
+        other => panic!("{other}"),
+    }
+    assert!(scene.findings()[0].contains("another segment now"));
+    let twice = space.add(&anew, ReadWrite).unwrap_err();
+    assert!(matches!(twice, SpaceChangeError::Twice { .. }), "{twice}");
+    space.remove_segment("s").unwrap();
+    space.add(&anew, ReadWrite).unwrap();
+    space.attach().unwrap();
+    assert_eq!(scene.findings(), Vec::<String>::new());
+}
+
+#[test]
+fn of_two_who_create_a_space_one_does_and_of_two_who_change_it_both_do() {
+    let scene = Scene::new();
+    let segments: Vec<Segment> = ["a", "b", "c", "d"].map(|name| scene.create(name)).into();
+    for round in 0..8 {
+        let name = format!("w{round}");
+        let together = Barrier::new(segments.len());
+        let made: Vec<bool> = std::thread::scope(|scope| {
+            let threads: Vec<_> = segments
+                .iter()
+                .map(|segment| {
+                    scope.spawn(|| {
+                        together.wait();
+                        let made = match scene.registry.space(&name).create() {
+                            Ok(_) => true,
+                            Err(SpaceCreateError::Exists { .. }) => false,
+                            Err(other) => panic!("{other}"),
+                        };
+                        scene.space(&name).add(segment, ReadOnly).unwrap();
+                        made
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        assert_eq!(made.iter().filter(|made| **made).count(), 1);
+        let info = scene.space(&name).info().unwrap();
+        assert_eq!((info.version, info.members.len()), (5, 4));
+    }
+    assert_eq!(scene.findings(), Vec::<String>::new());
+}
+
+#[test]
+fn a_name_leads_nowhere_but_to_a_space() {
+    let scene = Scene::new();
+    for bad in ["", ".", "..", "../segments/s", "a/b", "a\0b", "\n"] {
+        let refused = scene.registry.space(bad).create().unwrap_err();
+        assert!(matches!(refused, SpaceCreateError::Name(_)), "{refused}");
+        let refused = Space::open(&scene.registry, bad).unwrap_err();
+        assert!(matches!(refused, SpaceOpenError::Name(_)), "{refused}");
+        let refused = scene.registry.remove_space(bad).unwrap_err();
+        assert!(matches!(refused, SpaceRemoveError::Name(_)), "{refused}");
+    }
+    let long = "n".repeat(201);
+    let refused = scene.registry.space(&long).create().unwrap_err();
+    assert!(matches!(
+        refused,
+        SpaceCreateError::Name(NameError::TooLong { .. })
+    ));
+    // Segments and spaces have names of their own.
+    let _ = scene.create("same");
+    let _ = scene.registry.space("same").create().unwrap();
+}
+
+/// The damage is reported; cleaning leaves what might be somebody's; removal ends it.
+fn told_and_removable(scene: &Scene, words: &str) {
+    let found = scene.findings();
+    assert!(
+        found.iter().any(|f| f.contains(words)),
+        "{words}: {found:?}"
+    );
+    scene.registry.clean().unwrap();
+    assert_eq!(scene.findings(), found);
+    scene.registry.remove_space("w").unwrap();
+    assert_eq!(scene.findings(), Vec::<String>::new());
+    let _ = scene.registry.space("w").create().unwrap();
+}
+
+#[test]
+fn a_damaged_description_is_refused_in_words_or_whole() {
+    let scene = Scene::new();
+    let space = scene.registry.space("w").create().unwrap();
+    space.add(&scene.create("s"), ReadWrite).unwrap();
+    let meta = space.directory().join("meta");
+    let whole = fs::read(&meta).unwrap();
+    let refusal = || Space::open(&scene.registry, "w").unwrap_err();
+    for len in 0..whole.len() - 2 {
+        fs::write(&meta, &whole[..len]).unwrap();
+        assert!(
+            matches!(
+                refusal(),
+                SpaceOpenError::Description(DescriptionError::Damaged { .. })
+            ),
+            "{len}"
+        );
+    }
+    for at in 0..whole.len() {
+        for change in [1, 0x20, 0x80] {
+            let mut text = whole.clone();
+            text[at] ^= change;
+            fs::write(&meta, &text).unwrap();
+            // What still reads as a description may name other members, none of which is found.
+            if let Ok(space) = Space::open(&scene.registry, "w") {
+                let _ = space.attach();
+            }
+        }
+    }
+    let text = String::from_utf8(whole.clone()).unwrap();
+    let with = |from: &str, to: &str| {
+        assert!(text.contains(from), "{text}");
+        fs::write(&meta, text.replace(from, to)).unwrap();
+        refusal().to_string() + &std::error::Error::source(&refusal()).unwrap().to_string()
+    };
+    let version = "\"version\": 2";
+    assert!(with(version, "\"version\": 0").contains("version is impossible"));
+    assert!(with(version, "\"version\": 9000000000000000000").contains("impossible"));
+    assert!(with("\"format\": 1", "\"format\": 2").contains("format 2"));
+    assert!(with("\"name\": \"s\"", "\"name\": \"../s\"").contains("name is none"));
+    assert!(with("\"members\"", "\"others\"").contains("damaged"));
+    let entry = text.split_once('[').unwrap().1.split_once(']').unwrap().0;
+    assert!(with(entry, &format!("{entry},{entry}")).contains("named twice"));
+    told_and_removable(&scene, "named twice");
+}
+
+#[test]
+fn a_control_file_that_is_gone_or_damaged_is_made_anew_with_the_same_version() {
+    let scene = Scene::new();
+    let space = scene.registry.space("w").create().unwrap();
+    space.add(&scene.create("s"), ReadWrite).unwrap();
+    let control = space.directory().join("control");
+    type Damage = fn(&Path);
+    let damages: [Damage; 4] = [
+        |control| fs::remove_file(control).unwrap(),
+        |control| fs::write(control, b"").unwrap(),
+        |control| fs::write(control, [7; 4096]).unwrap(),
+        |control| {
+            let file = fs::File::options().write(true).open(control).unwrap();
+            file.set_len(4096).unwrap();
+        },
+    ];
+    for damage in damages {
+        damage(&control);
+        assert!(space.attach().is_err());
+        assert!(space.set_access("s", ReadOnly).is_err());
+        assert_eq!(scene.findings().len(), 1);
+        scene.registry.clean().unwrap();
+        assert_eq!(scene.findings(), Vec::<String>::new());
+        space.attach().unwrap();
+        let before = space.info().unwrap().version;
+        space.set_access("s", ReadWrite).unwrap();
+        assert_eq!(space.info().unwrap().version, before + 1);
+    }
+}
+
+#[test]
+fn what_a_dead_changer_left_is_told_and_removed_and_a_lock_that_is_gone_is_made_anew() {
+    let scene = Scene::new();
+    let space = scene.registry.space("w").create().unwrap();
+    let leftover = space.directory().join("meta.new");
+    fs::write(&leftover, b"{").unwrap();
+    assert!(scene.findings()[0].contains("broken off"));
+    scene.registry.clean().unwrap();
+    assert!(!leftover.exists());
+    fs::write(&leftover, b"{").unwrap();
+    fs::remove_file(space.directory().join("lock")).unwrap();
+    space.add(&scene.create("s"), ReadOnly).unwrap();
+    assert_eq!(members(&space).len(), 1);
+    assert_eq!(scene.findings(), Vec::<String>::new());
+    // What is no space at all.
+    fs::create_dir(scene.registry.root().join("spaces/.hidden")).unwrap();
+    assert!(scene.findings()[0].contains("can be a space"));
+}
