@@ -215,7 +215,10 @@ fn features(workspace: &Workspace) -> Outcome {
 }
 
 fn test(workspace: &Workspace) -> Outcome {
-    run(&mut cargo(workspace, &["test", "--workspace"]))
+    run(&mut cargo(
+        workspace,
+        &["test", "--workspace", "--no-fail-fast"],
+    ))
 }
 
 /// Of the packages with fault points, the tests of the libraries and those that arm points: the
@@ -225,7 +228,7 @@ fn test_fault(workspace: &Workspace) -> Outcome {
         Ok(proof) => proof.interleavings,
         Err(message) => return Outcome::Failed(message),
     };
-    let mut command = cargo(workspace, &["test", "--lib"]);
+    let mut command = cargo(workspace, &["test", "--no-fail-fast", "--lib"]);
     for name in arming(workspace) {
         command.args(["--test", &name]);
     }
@@ -345,6 +348,9 @@ fn storms(workspace: &Workspace) -> Outcome {
         |proof| proof.storms,
         |item| {
             let mut command = item.test(&workspace.root);
+            // Beside the crate whose tests need most, dependencies have the features that they have
+            // in `cargo test --workspace`: what that has built is not built again.
+            command.args(["-p", "mneme-space"]);
             command.args(["--", "--nocapture", "--test-threads=1"]);
             command.env("MNEME_LADDER_SECS", STORM_SECONDS.to_string());
             command
