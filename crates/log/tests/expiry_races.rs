@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use memory::Memory;
 use memory::stopped::Stopped;
-use mneme_log::{Decision, Evict, Expiry, LogStore, UpdatePolicy, Updated};
+use mneme_log::{Cursor, Decision, Evict, Expiry, LogStore, Patch, UpdatePolicy, Updated};
 use mneme_sys::{Clock, SystemClock};
 
 const START: u64 = 1_000_000;
@@ -148,40 +148,99 @@ fn what_others_found_absent_stays_absent_after_a_death() {
 
 /// A reader stands still at its `nth` look at the calendar. Meanwhile the key loses its expiry, and
 /// then the time of that comes. False: the reader does not look so often.
-fn is_found(policy: UpdatePolicy, nth: u64, reads: fn(&LogStore) -> bool) -> bool {
+fn is_found(
+    policy: UpdatePolicy,
+    len: usize,
+    nth: u64,
+    (name, reads): (&str, fn(&LogStore) -> bool),
+) -> bool {
     let (memory, store, clock) = made(policy);
     let soon = Expiry::At(START + 10);
-    store.put_until(b"k", &[1; 100], soon).unwrap();
+    store.put_until(b"k", &vec![1; len], soon).unwrap();
     let others = memory.open(2);
     let Some(stopped) = Stopped::try_at("calendar.before", nth, move || reads(&store)) else {
         return false;
     };
     assert!(others.set_expiry(b"k", Expiry::Never).unwrap());
     clock.0.store(START + 20, SeqCst);
-    assert!(stopped.finish(), "{policy:?}, look {nth}");
+    assert!(
+        stopped.finish(),
+        "{policy:?}, {len} bytes: {name}, look {nth}"
+    );
     true
 }
 
 #[test]
 fn a_key_that_was_never_absent_is_not_said_to_be() {
-    let reads: [fn(&LogStore) -> bool; 6] = [
-        |store| store.get(b"k").unwrap().is_some(),
-        |store| store.contains(b"k").unwrap(),
-        |store| store.expiry(b"k").unwrap().is_some(),
-        |store| store.get_into(b"k", &mut Vec::new()).unwrap(),
-        |store| {
+    let reads: [(&str, fn(&LogStore) -> bool); 12] = [
+        ("get", |store| store.get(b"k").unwrap().is_some()),
+        ("contains", |store| store.contains(b"k").unwrap()),
+        ("expiry", |store| store.expiry(b"k").unwrap().is_some()),
+        ("get_into", |store| {
+            store.get_into(b"k", &mut Vec::new()).unwrap()
+        }),
+        ("read_part", |store| {
             store
                 .read_part(b"k", |_| 0..8, |part| part.is_some())
                 .unwrap()
-        },
-        |store| store.update_expiry(b"k", |_| None).unwrap() != Updated::Absent,
+        }),
+        ("update_expiry", |store| {
+            store.update_expiry(b"k", |_| None).unwrap() != Updated::Absent
+        }),
+        ("scan", |store| {
+            let mut found = false;
+            let visit = |key: &[u8], value: &[u8]| found |= key == b"k" && value[0] == 1;
+            store.scan(Cursor::START, 10, visit).unwrap();
+            found
+        }),
+        ("scan_keys", |store| {
+            let mut found = false;
+            let visit = |key: &[u8]| found |= key == b"k";
+            store.scan_keys(Cursor::START, 10, visit).unwrap();
+            found
+        }),
+        ("update that keeps", |store| {
+            let mut found = false;
+            let kept = store.update(b"k", |old| {
+                found = old.is_some();
+                Decision::Keep
+            });
+            kept.unwrap() == Updated::Kept && found
+        }),
+        ("update that removes", |store| {
+            store.update(b"k", |_| Decision::Remove).unwrap() == Updated::Removed
+        }),
+        ("update_part", |store| {
+            let mut found = false;
+            let kept = store.update_part(
+                b"k",
+                |_| 0..8,
+                |part| {
+                    found = part.is_some();
+                    Patch::Keep
+                },
+            );
+            kept.unwrap() == Updated::Kept && found
+        }),
+        ("transaction", |store| {
+            store.transaction(|t| t.get(b"k")).unwrap().is_some()
+        }),
     ];
     for policy in POLICIES {
-        for reads in reads {
-            let looks = (1..)
-                .take_while(|nth| is_found(policy, *nth, reads))
-                .count();
-            assert!(looks >= 1);
+        // The second is long: a part of it is read and changed where it lies.
+        for len in [100, 20_000] {
+            for reads in reads {
+                // It looks under the lock of the key's bucket next, so that no other can change it.
+                let most = if reads.0 == "update that removes" {
+                    1
+                } else {
+                    u64::MAX
+                };
+                let looks = (1..=most)
+                    .take_while(|nth| is_found(policy, len, *nth, reads))
+                    .count();
+                assert!(looks >= 1, "{}", reads.0);
+            }
         }
     }
 }

@@ -302,11 +302,6 @@ impl Copied {
         }
     }
 
-    /// What is stored, if it has not expired.
-    pub fn stored<'v>(&self, core: &Records, value: &'v [u8]) -> Option<Stored<'v>> {
-        (!core.has_passed(self.expires)).then(|| self.still_stored(value))
-    }
-
     /// What is stored, expired or not.
     pub fn still_stored<'v>(&self, value: &'v [u8]) -> Stored<'v> {
         Stored {

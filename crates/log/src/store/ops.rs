@@ -11,7 +11,7 @@ use crate::index::lookup::Lookup;
 use crate::index::root::Root;
 use crate::index::shape::Place;
 use crate::reclaim::free_space::SpaceSearch;
-use crate::records::expiry::{Expiry, Stored};
+use crate::records::expiry::{Before, Expiry, Life, Stored};
 use crate::records::notify::Kind;
 use crate::records::publish::{Change, Expect, Published};
 use crate::region::mem::Loc;
@@ -210,7 +210,7 @@ impl Store {
         Self::check_lengths(key, &[])?;
         let place = self.place(key);
         let mut search = SpaceSearch::new(0);
-        let mut conflicts = 0;
+        let (mut conflicts, before) = (0, Before::default());
         loop {
             let tried = {
                 let (pin, space) = self.enter(&slot, database)?;
@@ -225,7 +225,8 @@ impl Store {
                 };
                 match root {
                     Some(root) => {
-                        self.try_update(&slot, &pin, root, place, key, &mut decide, &mut search)?
+                        let key = (place, key, &before);
+                        self.try_update(&slot, &pin, root, key, &mut decide, &mut search)?
                     }
                     None => Tried::NoSpace,
                 }
@@ -238,17 +239,12 @@ impl Store {
         }
     }
 
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "each is one fact of the operation"
-    )]
     fn try_update(
         &self,
         slot: &Slot<'_>,
         pin: &Pin<'_>,
         root: Root,
-        place: Place,
-        key: &[u8],
+        (place, key, before): (Place, &[u8], &Before),
         decide: &mut impl FnMut(Option<Stored<'_>>) -> Decision,
         search: &mut SpaceSearch,
     ) -> Result<Tried, WriteError> {
@@ -258,7 +254,12 @@ impl Store {
         let mut grows_from = None;
         if self.overwrites() {
             let copied = self.copy_out(root, place, segment, key, &mut copy)?.ok();
-            let stored = copied.as_ref().and_then(|c| c.stored(self, &copy));
+            let life = copied.as_ref().map(|c| self.life(c.expires, before));
+            if life == Some(Life::Unsure) {
+                return Ok(Tried::Conflict);
+            }
+            let live = copied.as_ref().filter(|_| life == Some(Life::Live));
+            let stored = live.map(|c| c.still_stored(&copy));
             (present, kept) = (stored.is_some(), stored.map_or(Expiry::Never, |s| s.expiry));
             decision = decide(stored);
             grows_from = stored.map(|stored| stored.value.len());
@@ -268,13 +269,15 @@ impl Store {
             let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
             // Read once: the expiry may change where it lies.
             let there = found.map(|f| (f, f.record.expires()));
-            let stored =
-                there
-                    .filter(|(_, expires)| !self.has_passed(*expires))
-                    .map(|(f, expires)| Stored {
-                        value: f.record.value(),
-                        expiry: Expiry::of_word(expires),
-                    });
+            let life = there.map(|(_, expires)| self.life(expires, before));
+            if life == Some(Life::Unsure) {
+                return Ok(Tried::Conflict);
+            }
+            let live = there.filter(|_| life == Some(Life::Live));
+            let stored = live.map(|(f, expires)| Stored {
+                value: f.record.value(),
+                expiry: Expiry::of_word(expires),
+            });
             (present, kept) = (stored.is_some(), stored.map_or(Expiry::Never, |s| s.expiry));
             decision = decide(stored);
             expect = match there {

@@ -130,9 +130,15 @@ impl Store {
             entries.clear();
             self.entries_here(root, &mut at, |entry| entries.push(entry))?;
             for entry in &entries {
-                let record = self.mem.record(entry.loc())?;
+                let mut record = self.mem.record(entry.loc())?;
                 if self.is_expired(&record) {
-                    continue;
+                    // Since the entry was seen the key may have got another expiry.
+                    let (place, key) = (self.place(record.key()), record.key());
+                    let segment = self.mem.index_segment(root, place)?;
+                    match self.find_live(root, place, segment, key, &mut Vec::new())? {
+                        Some(live) => record = live,
+                        None => continue,
+                    }
                 }
                 visited += usize::from(visit(&record)?);
             }
@@ -252,14 +258,14 @@ impl Store {
     ) -> Result<Look<()>, ReadError> {
         let racing = Racing(&self.mem);
         let record = racing.record(entry.loc())?;
-        if self.has_passed(record.expires()) {
-            return Ok(Look::Seen(()));
-        }
+        // Since the entry was seen the key may have got another expiry: if it has expired, a look
+        // by its key decides.
+        let expired = self.has_passed(record.expires());
         let Copies { bytes, records } = copies;
         let begin = bytes.len();
         record.append_key(bytes);
         let value = bytes.len();
-        let there = if self.overwrites() || record.header().is_patchable() {
+        let there = if expired || self.overwrites() || record.header().is_patchable() {
             let key = bytes[begin..].to_vec();
             let place = self.place(&key);
             let segment = self.mem.index_segment(root, place)?;

@@ -1,6 +1,9 @@
 //! Home buckets of a transaction's keys, and the locks on them, taken in the order of their
 //! locations.
 
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::fence;
+
 use crate::error::WriteError;
 use crate::index::bucket::{Bucket, Held, TryLock};
 use crate::index::resize::retired;
@@ -72,12 +75,15 @@ impl<'c> Homes<'c> {
         !self.held.is_empty()
     }
 
-    /// Makes readers of all homes wait, before the first is changed.
+    /// Makes readers of all homes wait, before the first is changed and before the clock is read.
     pub fn begin(&mut self) {
         for held in &mut self.held {
             held.become_transaction();
             mneme_sys::fault!("txn.marked");
         }
+        // SYNC: pairs with the fence in `life`: a reader that finds what was read expired sees the
+        // bits at its next look, or this thread finds it expired.
+        fence(SeqCst);
     }
 }
 
