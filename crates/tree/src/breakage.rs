@@ -13,7 +13,7 @@ thread_local! {
 
 /// Every step that can be left out or done in the wrong order.
 #[cfg(feature = "fault")]
-pub const STEPS: [&str; 7] = [
+pub const STEPS: [&str; 15] = [
     // An opening after an unclean end does not remember the number that may have left traces.
     "open.remember_dead",
     // It does not make that durable before it lets anybody store.
@@ -28,6 +28,22 @@ pub const STEPS: [&str; 7] = [
     "reuse.late",
     // A fresh leaf's header is stored over the death word of the former user.
     "reuse.keep_death",
+    // An extent that no entry names any more does not die.
+    "extent.death",
+    // A fresh extent's header is stored over the death word of an earlier one.
+    "extent.keep_death",
+    // An extent is used again while a snapshot shows it.
+    "extent.snapshot",
+    // Bytes of a value go where a table was before that is known to be none.
+    "run.barrier",
+    // Frames of a run become frames of their own before the value's bytes have gone.
+    "recycle.runs",
+    // A table is zeroed that is still read as one.
+    "recycle.headers",
+    // A frame is used again before its table is known to be zero.
+    "recycle.tables",
+    // Frames that hold nothing keep what a crash left in their tables.
+    "open.clean",
 ];
 
 /// Makes the calling thread leave out `step`; "" makes it whole again.

@@ -3,28 +3,31 @@
 use std::sync::Arc;
 
 use crate::StoreError;
+use crate::checksum::crc32c;
 use crate::core::Core;
-use crate::layout::{EntryHeader, LEAF};
+use crate::layout::{EXTENT_HEADER, EntryHeader, Extent, ExtentHeader, LEAF, Record};
 use crate::leaf::Leaf;
+use crate::snapshot::Snapshot;
 
 /// Verifies the newest version: its leaves tile the key space, every entry has its checksum and its
 /// place between the fences, and there are as many as the commit record says.
-pub(crate) fn check(core: &Core) -> Result<(), StoreError> {
+pub(crate) fn check(core: &Arc<Core>) -> Result<(), StoreError> {
     let writer = core.writer();
-    let root = core.published(&writer).root.clone();
-    let version = writer.record.version;
-    let (entries, live_bytes) = (writer.record.entries, writer.record.live_bytes);
-    let sequence = writer.record.sequence;
+    // Keeps extents that are replaced meanwhile.
+    let snapshot = Snapshot::new(core)?;
+    let record = writer.record;
     drop(writer);
 
     let mut leaves = Vec::new();
-    root.each_leaf(&mut |leaf| leaves.push(leaf.clone()));
+    snapshot
+        .root
+        .each_leaf(&mut |leaf| leaves.push(leaf.clone()));
     crate::recovery::tile(&leaves)?;
-    let (mut found, mut bytes) = (0, 0);
+    let (mut found, mut bytes, mut extents, mut units) = (0, 0, 0, 0);
     for leaf in &leaves {
         leaf.load(&core.pages, &core.committed)?;
         verify(core, leaf)?;
-        for offset in &leaf.order_at(&core.pages, version).offsets {
+        for offset in &leaf.order_at(&core.pages, record.version).offsets {
             let entry = leaf.entry(&core.pages, *offset);
             if entry.key < &*leaf.low || !leaf.ends_after(entry.key) {
                 return Err(damaged(
@@ -33,13 +36,24 @@ pub(crate) fn check(core: &Core) -> Result<(), StoreError> {
                     "an entry outside its leaf's fences",
                 ));
             }
+            if let (Some(extent), Some(value)) = (entry.extent, entry.value) {
+                verify_extent(core, extent, entry.start, value)?;
+                extents += 1;
+                units += u64::from(extent.units());
+            }
             found += 1;
             bytes += entry.bytes.len() as u64;
         }
     }
-    if (found, bytes) != (entries, live_bytes) {
+    let counted = (
+        record.entries,
+        record.live_bytes,
+        record.extents,
+        record.extent_units,
+    );
+    if (found, bytes, extents, units) != counted {
         return Err(StoreError::Damaged {
-            at: crate::layout::Record::place(sequence),
+            at: Record::place(record.sequence),
             what: "the commit record counts other entries than the leaves hold",
         });
     }
@@ -58,6 +72,26 @@ fn verify(core: &Core, leaf: &Arc<Leaf>) -> Result<(), StoreError> {
             return Err(damaged(leaf, at, "an entry of a leaf"));
         }
         at += header.size();
+    }
+    Ok(())
+}
+
+/// Compares the checksums of an extent, which was written by version `start`.
+fn verify_extent(core: &Core, extent: Extent, start: u64, value: &[u8]) -> Result<(), StoreError> {
+    let mut bytes = [0; EXTENT_HEADER];
+    core.pages.copy(extent.header_at(), &mut bytes);
+    let header = ExtentHeader::read(&bytes);
+    if !header.is_valid(extent.place()) || (header.len, header.birth()) != (extent.len, start) {
+        return Err(StoreError::Damaged {
+            at: extent.header_at(),
+            what: "the header of an extent that an entry names",
+        });
+    }
+    if header.data_crc != crc32c(0, value) {
+        return Err(StoreError::Damaged {
+            at: extent.at(),
+            what: "a long value",
+        });
     }
     Ok(())
 }

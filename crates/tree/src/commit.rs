@@ -3,40 +3,42 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use mneme_sync::Epoch;
-use mneme_sys::medium::MediumError;
 use zerocopy::IntoBytes;
 
 use crate::breakage::without;
 use crate::core::{Core, Published};
 use crate::index::Edit;
 use crate::layout::{
-    FRAME, FrameHeader, LEAF, LEAVES, LeafHeader, LeafId, Record, STATE_CLEAN, move_entry,
+    Extent, ExtentHeader, LEAF, LeafHeader, MAX_INLINE, Record, STATE_CLEAN, Stored, move_entry,
     write_entry,
 };
 use crate::leaf::Leaf;
 use crate::plan::{Append, Change, Plan, Rewrite, Source, plan, separator};
+use crate::reserve::{DeadExtent, Reclaimer};
+use crate::space::Space;
 use crate::{StoreError, Version};
 
-/// Roots that were replaced are freed in batches of this size: asking every reader costs a system
-/// call of some microseconds.
-const RETIRED: usize = 64;
+/// The extents of a commit, in the order in which its entries are stored.
+struct Places<'e>(std::slice::Iter<'e, Extent>);
+
+impl Places<'_> {
+    /// What the entry holds of this value, the next that is stored.
+    fn stored<'v>(&mut self, value: &'v [u8]) -> Stored<'v> {
+        let place = if value.len() > MAX_INLINE {
+            self.0.next()
+        } else {
+            None
+        };
+        place.map_or(Stored::Bytes(value), |extent| Stored::Extent(*extent))
+    }
+}
 
 /// What the writer alone uses.
 #[derive(Debug)]
-#[expect(
-    clippy::vec_box,
-    reason = "readers point into the boxes, which must not move"
-)]
 pub(crate) struct Writer {
     /// The last record, on which the next is based.
     pub(crate) record: Record,
-    /// Frames whose header is not written yet.
-    pub(crate) unformatted: Vec<u32>,
-    /// Roots that readers may still use, since no epoch has begun.
-    retired: Vec<Box<Published>>,
-    /// Roots that readers of an epoch may still use.
-    waiting: Vec<(Epoch, Vec<Box<Published>>)>,
+    pub(crate) reclaimer: Reclaimer,
     scratch: Vec<u8>,
     offsets: Vec<u16>,
     /// A commit has begun its stores and not ended.
@@ -44,12 +46,10 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(record: Record, unformatted: Vec<u32>) -> Self {
+    pub(crate) fn new(record: Record, space: Space) -> Self {
         Self {
             record,
-            unformatted,
-            retired: Vec::new(),
-            waiting: Vec::new(),
+            reclaimer: Reclaimer::new(space),
             scratch: Vec::new(),
             offsets: Vec::new(),
             storing: false,
@@ -77,11 +77,12 @@ impl Writer {
             .iter()
             .map(|rewrite| rewrite.pieces.len())
             .sum();
-        self.reserve(core, fresh)?;
+        self.reserve_leaves(core, fresh)?;
+        let extents = self.reserve_extents(core, plan.long_values().map(<[u8]>::len))?;
 
         let version = self.record.last + 1;
         self.storing = true;
-        let new_leaves = self.store(core, &plan, version)?;
+        let new_leaves = self.store(core, &plan, &extents, version)?;
         core.barrier()?;
         let mut record = self.record;
         record.state = core.pages.durability().code();
@@ -91,6 +92,10 @@ impl Writer {
         record.file_len = core.pages.len();
         record.entries = record.entries.wrapping_add_signed(plan.entries);
         record.live_bytes = record.live_bytes.wrapping_add_signed(plan.live_bytes);
+        let units = |extents: &[Extent]| extents.iter().map(|e| u64::from(e.units())).sum::<u64>();
+        let gone: Vec<_> = plan.gone.iter().map(|(extent, _)| *extent).collect();
+        record.extents = record.extents + extents.len() as u64 - gone.len() as u64;
+        record.extent_units = record.extent_units + units(&extents) - units(&gone);
         record.caller = caller.unwrap_or(record.caller);
         self.write_record(core, &mut record)?;
 
@@ -124,64 +129,42 @@ impl Writer {
         self.write_record(core, &mut record)
     }
 
-    /// Makes sure of `count` free leaves, before the first store.
-    fn reserve(&mut self, core: &Core, count: usize) -> Result<(), StoreError> {
-        if core.free.len() < count {
-            self.reclaim(core, true);
-        }
-        while core.free.len() < count {
-            let frame = match self.unformatted.pop() {
-                Some(frame) => frame,
-                None => self.grow(core)?,
-            };
-            let header = FrameHeader::leaves(frame, core.seed);
-            core.pages
-                .store(u64::from(frame) * FRAME, header.as_bytes());
-            core.free
-                .add((0..LEAVES).rev().map(|slot| LeafId::new(frame, slot)));
-        }
-        Ok(())
-    }
-
-    /// Grows by a sixteenth, or by one frame where there is no space for that.
-    fn grow(&mut self, core: &Core) -> Result<u32, StoreError> {
-        let frames = core.pages.len() / FRAME;
-        let many = (frames / 16).clamp(1, 32);
-        let grown = match core.pages.grow((frames + many) * FRAME) {
-            Err(MediumError::NoSpace { .. }) if many > 1 => core.pages.grow((frames + 1) * FRAME),
-            other => other,
-        };
-        match grown {
-            Ok(()) => {}
-            Err(error @ (MediumError::Sync(_) | MediumError::Poisoned)) => {
-                core.poisoned.store(true, Ordering::Release);
-                return Err(StoreError::OutcomeUnknown(error));
-            }
-            Err(other) => return Err(other.into()),
-        }
-        let now = core.pages.len() / FRAME;
-        self.unformatted
-            .extend((frames + 1..now).rev().map(|frame| frame as u32));
-        Ok(frames as u32)
-    }
-
     /// Stores everything but the record. Gives the fresh leaves of each rewrite.
     fn store(
         &mut self,
         core: &Core,
         plan: &Plan<'_>,
+        extents: &[Extent],
         version: u64,
     ) -> Result<Vec<Vec<Arc<Leaf>>>, StoreError> {
+        for (extent, value) in extents.iter().zip(plan.long_values()) {
+            store_extent(core, *extent, version, value);
+        }
+        for (extent, _) in &plan.gone {
+            if !without("extent.death") {
+                let at = extent.header_at() + ExtentHeader::DEATH;
+                core.pages.store_word(at, extent.death_word(version));
+            }
+        }
+        let mut places = Places(extents.iter());
         for append in &plan.appends {
-            self.append(core, append, &plan.changes[append.changes.clone()], version);
+            let changes = &plan.changes[append.changes.clone()];
+            self.append(core, append, changes, &mut places, version);
         }
         let rewrites = plan.rewrites.iter();
         rewrites
-            .map(|rewrite| self.rewrite(core, rewrite, version))
+            .map(|rewrite| self.rewrite(core, rewrite, &mut places, version))
             .collect()
     }
 
-    fn append(&mut self, core: &Core, append: &Append<'_>, changes: &[Change<'_>], version: u64) {
+    fn append(
+        &mut self,
+        core: &Core,
+        append: &Append<'_>,
+        changes: &[Change<'_>],
+        places: &mut Places<'_>,
+        version: u64,
+    ) {
         let leaf = append.leaf;
         let end = leaf.end();
         self.scratch.clear();
@@ -195,7 +178,7 @@ impl Writer {
                 at,
                 version,
                 change.key,
-                change.value,
+                change.value.map(|value| places.stored(value)),
             );
         }
         let new_end = end + self.scratch.len();
@@ -217,6 +200,7 @@ impl Writer {
         &mut self,
         core: &Core,
         rewrite: &Rewrite<'_>,
+        places: &mut Places<'_>,
         version: u64,
     ) -> Result<Vec<Arc<Leaf>>, StoreError> {
         let mut leaves = Vec::with_capacity(rewrite.pieces.len());
@@ -247,7 +231,8 @@ impl Writer {
                 match item.source {
                     Source::Moved(entry) => move_entry(&mut self.scratch, id, at, entry),
                     Source::Value(value) => {
-                        write_entry(&mut self.scratch, id, at, version, item.key, Some(value));
+                        let value = Some(places.stored(value));
+                        write_entry(&mut self.scratch, id, at, version, item.key, value);
                     }
                 }
             }
@@ -274,10 +259,17 @@ impl Writer {
 
     /// Lets readers see the version.
     fn publish(&mut self, core: &Core, plan: &Plan<'_>, new: Vec<Vec<Arc<Leaf>>>, version: u64) {
+        let dead = plan.gone.iter().map(|&(extent, birth)| DeadExtent {
+            extent,
+            birth,
+            death: version,
+        });
+        self.reclaimer.retired.extents.extend(dead);
         let current = core.published(self);
         if plan.rewrites.is_empty() {
             // SYNC: pairs with the Acquire load in `Core::read`: the version implies its entries.
             current.version.store(version, Ordering::Release);
+            self.reclaim_some(core);
             return;
         }
         let edits = plan.rewrites.iter().zip(&new).map(|(rewrite, new)| Edit {
@@ -288,25 +280,8 @@ impl Writer {
         let edits: Vec<_> = edits.collect();
         let root = current.root.replace(&edits);
         let old = core.replace_published(self, Published::new(version, root));
-        self.retired.push(old);
-        if self.retired.len() >= RETIRED {
-            self.reclaim(core, false);
-        }
-    }
-
-    /// Frees roots that no reader uses any more, and with them their leaves. With `now`, also those
-    /// that were replaced since the last time.
-    fn reclaim(&mut self, core: &Core, now: bool) {
-        // Without an epoch the roots stay until the next time.
-        if !self.retired.is_empty()
-            && (now || self.retired.len() >= RETIRED)
-            && let Ok(epoch) = core.participants.advance()
-        {
-            self.waiting
-                .push((epoch, std::mem::take(&mut self.retired)));
-        }
-        self.waiting
-            .retain(|(epoch, _)| !core.participants.quiescent(*epoch));
+        self.reclaimer.retired.published.push(old);
+        self.reclaim_some(core);
     }
 }
 
@@ -322,4 +297,18 @@ fn store_header(core: &Core, leaf: &Leaf, birth: u64) {
     core.pages.store(leaf.id.header_at(), before);
     core.pages
         .store(leaf.id.header_at() + LeafHeader::DEATH + 8, after);
+}
+
+/// Stores a long value and its header, around the death word of an earlier extent at this unit.
+fn store_extent(core: &Core, extent: Extent, birth: u64, value: &[u8]) {
+    core.pages.store(extent.at(), value);
+    let header = ExtentHeader::new(extent, birth, value);
+    if without("extent.keep_death") {
+        core.pages.store(extent.header_at(), header.as_bytes());
+        return;
+    }
+    let (before, after) = header.around_death();
+    core.pages.store(extent.header_at(), before);
+    core.pages
+        .store(extent.header_at() + ExtentHeader::DEATH + 8, after);
 }

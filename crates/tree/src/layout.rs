@@ -1,15 +1,20 @@
 //! The format of a store, byte for byte. `docs/design/tree.md` draws it.
 //!
 //! A store is a row of frames of 2 MiB. Frame 0 holds the [`FileHeader`] and the ring of commit
-//! [`Record`]s; every other frame holds a table of [`LeafHeader`]s and 127 leaves of 16 KiB.
+//! [`Record`]s; every other frame holds a table of [`LeafHeader`]s and 127 leaves of 16 KiB, or a
+//! table of [`ExtentHeader`]s and 508 units of 4 KiB.
 
 mod entry;
+mod extent;
 mod header;
 mod leaf_header;
 mod record;
 
-pub(crate) use entry::{ENTRY_HEADER, EntryHeader, Kind, entry_size, move_entry, write_entry};
-pub(crate) use header::{FORMAT, FileHeader, FrameHeader, HeaderProblem};
+pub(crate) use entry::{
+    ENTRY_HEADER, EntryHeader, Kind, Stored, entry_size, move_entry, write_entry,
+};
+pub(crate) use extent::{EXTENT_HEADER, Extent, ExtentHeader, TABLE_UNITS, UNIT, UNITS};
+pub(crate) use header::{FORMAT, FileHeader, FrameHeader, FrameKind, HeaderProblem};
 pub(crate) use leaf_header::{FENCES_INLINE, LeafHeader};
 pub(crate) use record::{MAX_DEAD, Record, STATE_CLEAN};
 
@@ -17,6 +22,8 @@ pub(crate) use record::{MAX_DEAD, Record, STATE_CLEAN};
 pub(crate) const FRAME: u64 = 2 << 20;
 /// Bytes of a leaf.
 pub(crate) const LEAF: usize = 16 << 10;
+/// Bytes at the beginning of a frame that describe what it holds.
+pub(crate) const TABLE: usize = 16 << 10;
 /// Leaves of a frame. The first 16 KiB of the frame are their headers.
 pub(crate) const LEAVES: u32 = 127;
 /// Bytes of a leaf's header, and of a frame's.
@@ -31,14 +38,16 @@ pub(crate) const RECORD: usize = 512;
 /// The longest key in bytes.
 pub const MAX_KEY: usize = 1024;
 /// The longest value in bytes.
-pub const MAX_VALUE: usize = 3072;
+pub const MAX_VALUE: usize = 1 << 30;
+/// Longer values lie in extents.
+pub(crate) const MAX_INLINE: usize = 3072;
 
 const _: () = {
-    assert!((LEAVES as usize + 1) * LEAF_HEADER == LEAF);
+    assert!((LEAVES as usize + 1) * LEAF_HEADER == TABLE && LEAF == TABLE);
     assert!((LEAVES as u64 + 1) * LEAF as u64 == FRAME);
     assert!(RING_AT + RING_SLOTS * RECORD as u64 <= FRAME);
     // A leaf with the longest fences takes the largest two pieces of a rewrite: see `plan`.
-    assert!(entry_size(MAX_KEY, MAX_VALUE) * 3 + 2 * MAX_KEY <= LEAF);
+    assert!(entry_size(MAX_KEY, MAX_INLINE) * 3 + 2 * MAX_KEY <= LEAF);
 };
 
 /// The number of a leaf in its store.

@@ -6,13 +6,14 @@
 //! checksums.
 
 use std::cell::UnsafeCell;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::StoreError;
 use crate::checksum::Stamp;
 use crate::entry::{Entry, entry};
-use crate::layout::{ENTRY_HEADER, EntryHeader, Kind, LEAF, LeafId, align8};
+use crate::layout::{ENTRY_HEADER, EntryHeader, Kind, LEAF, LEAVES, LeafId, align8};
 use crate::order::{Order, Sorter};
 use crate::pages::Pages;
 
@@ -31,6 +32,18 @@ impl FreeLeaves {
 
     pub(crate) fn len(&self) -> usize {
         self.lock().len()
+    }
+
+    /// Takes the leaves of frames that hold no other, and gives these frames.
+    pub(crate) fn take_frames(&self) -> Vec<u32> {
+        let mut leaves = self.lock();
+        let mut counts = BTreeMap::new();
+        for leaf in leaves.iter() {
+            *counts.entry(leaf.frame()).or_insert(0) += 1;
+        }
+        counts.retain(|_, count| *count == LEAVES);
+        leaves.retain(|leaf| !counts.contains_key(&leaf.frame()));
+        counts.into_keys().collect()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<LeafId>> {
@@ -194,7 +207,13 @@ impl Leaf {
                 }
             }
             let count = body.count();
-            let key = &bytes[at + ENTRY_HEADER..][..usize::from(header.key_len)];
+            let (key, stored) = bytes[at + ENTRY_HEADER..].split_at(usize::from(header.key_len));
+            if header.kind() == Kind::Extent && !pages.has(header.extent(stored)) {
+                return Err(StoreError::Damaged {
+                    at: self.id.at() + at as u64,
+                    what: "the place of a long value",
+                });
+            }
             let before = count
                 .checked_sub(1)
                 .map(|last| usize::from(body.offset(last)));
@@ -202,7 +221,7 @@ impl Leaf {
                 let len = usize::from(EntryHeader::read(&bytes[before..]).key_len);
                 bytes[before + ENTRY_HEADER..][..len] < *key
             });
-            if sorted == count && ascends && header.kind() == Kind::Value {
+            if sorted == count && ascends && header.kind() != Kind::Removal {
                 sorted += 1;
             }
             body.push(fingerprint(key), at as u16);

@@ -35,7 +35,7 @@
 //!
 //! # What it offers
 //!
-//! Keys of up to 1,024 bytes and values of up to 3,072; puts, removals, batches, exclusive
+//! Keys of up to 1,024 bytes and values of up to 1 GiB; puts, removals, batches, exclusive
 //! transactions, gets, gets of many keys at once, snapshots, backups, ranges in both directions,
 //! commits of several threads combined, recovery after the death of the process or of the machine,
 //! `stats` and `check`. One process has a store open at a time; its threads share it.
@@ -86,7 +86,9 @@ mod plan;
 mod range;
 mod recovery;
 mod registered;
+mod reserve;
 mod snapshot;
+mod space;
 mod stats;
 mod store;
 mod transaction;

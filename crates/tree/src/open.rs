@@ -16,7 +16,7 @@ use crate::commit::Writer;
 use crate::core::{Core, Published};
 use crate::index::Node;
 use crate::layout::{
-    FRAME, FileHeader, FrameHeader, LeafHeader, LeafId, MAX_DEAD, Record, STATE_CLEAN,
+    FRAME, FileHeader, FrameHeader, FrameKind, LeafHeader, LeafId, MAX_DEAD, Record, STATE_CLEAN,
 };
 use crate::leaf::{Committed, FreeLeaves};
 use crate::pages::Pages;
@@ -160,10 +160,19 @@ impl Builder {
             dead,
         };
         let free = Arc::new(FreeLeaves::default());
-        let found = recovery::leaves(&pages, header.seed(), &committed, &free)?;
+        let found = recovery::tables(&pages, header.seed(), &committed, &free)?;
+        if found.extents != (record.extents, record.extent_units) {
+            return Err(StoreError::Damaged {
+                at: Record::place(record.sequence),
+                what: "the commit record counts other extents than the tables hold",
+            });
+        }
+        if !without("open.clean") {
+            recovery::clean(&pages, &found.dirty);
+        }
         let mut dead = &committed.dead[..];
         if dead.len() >= MAX_DEAD {
-            recovery::sweep(&pages, &committed, &found.leaves)?;
+            recovery::sweep(&pages, header.seed(), &committed, &found.leaves)?;
             if !without("sweep.barrier") {
                 pages.barrier()?;
             }
@@ -190,7 +199,7 @@ impl Builder {
                 version,
                 Node::build(found.leaves),
             ))),
-            writer: Mutex::new(Writer::new(record, found.unformatted)),
+            writer: Mutex::new(Writer::new(record, found.space)),
             pages,
         };
         if !without("open.record") {
@@ -258,7 +267,8 @@ fn create_on(pages: &Pages) -> Result<(), StoreError> {
     pages.grow(2 * FRAME)?;
     let header = FileHeader::new(uuid);
     pages.store(0, header.as_bytes());
-    pages.store(FRAME, FrameHeader::leaves(1, header.seed()).as_bytes());
+    let first = FrameHeader::new(1, FrameKind::Leaves, header.seed());
+    pages.store(FRAME, first.as_bytes());
     let leaf = LeafHeader::new(LeafId::new(1, 0), 1, &[], None);
     pages.store(LeafId::new(1, 0).header_at(), leaf.as_bytes());
     pages.barrier()?;

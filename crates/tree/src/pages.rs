@@ -7,7 +7,7 @@ use mneme_sys::medium::{Medium, MediumError};
 use mneme_sys::racy;
 
 use crate::Durability;
-use crate::layout::{LEAF, LeafId};
+use crate::layout::{Extent, LEAF, LeafId, TABLE_UNITS};
 
 /// A medium and the durability that its stores are ordered for.
 #[derive(Debug)]
@@ -65,6 +65,27 @@ impl Pages {
             let at = self.base.as_ptr().add(id.at() as usize + from);
             std::slice::from_raw_parts(at, len)
         }
+    }
+
+    /// The bytes of a long value.
+    ///
+    /// # Safety
+    /// The extent lies inside the medium, and nobody stores to it while the result lives: an entry
+    /// names it that the caller may read, and it is not reused.
+    #[inline]
+    pub(crate) unsafe fn in_extent(&self, extent: Extent) -> &[u8] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let at = self.base.as_ptr().add(extent.at() as usize);
+            std::slice::from_raw_parts(at, extent.len as usize)
+        }
+    }
+
+    /// Whether the extent lies inside the medium, and outside of tables.
+    pub(crate) fn has(&self, extent: Extent) -> bool {
+        extent.frame > 0
+            && extent.unit >= TABLE_UNITS
+            && extent.at() + u64::from(extent.len) <= self.medium.len()
     }
 
     /// Begins to load the two lines at `from` of a leaf.

@@ -5,8 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::StoreError;
+use crate::entry::Entry;
 use crate::index::Node;
-use crate::layout::{LEAF, LeafId, MAX_KEY, MAX_VALUE, entry_size};
+use crate::layout::{Extent, LEAF, LeafId, MAX_INLINE, MAX_KEY, MAX_VALUE, entry_size};
 use crate::leaf::{Committed, Fill, Leaf};
 use crate::order::gallop;
 use crate::pages::Pages;
@@ -92,9 +93,31 @@ pub(crate) struct Plan<'b> {
     pub(crate) appends: Vec<Append<'b>>,
     /// In order of their keys.
     pub(crate) rewrites: Vec<Rewrite<'b>>,
+    /// Extents of values that are replaced or removed, and the versions that wrote them.
+    pub(crate) gone: Vec<(Extent, u64)>,
     /// By how much the numbers of live entries and of their bytes change.
     pub(crate) entries: i64,
     pub(crate) live_bytes: i64,
+}
+
+impl<'b> Plan<'b> {
+    /// The values that get extents, in the order in which entries are stored.
+    pub(crate) fn long_values(&self) -> impl Iterator<Item = &'b [u8]> {
+        let appended = self.changes.iter().filter_map(|change| change.value);
+        let pieces = self.rewrites.iter().flat_map(|rewrite| &rewrite.pieces);
+        let rewritten = pieces.flatten().filter_map(|item| match item.source {
+            Source::Value(value) => Some(value),
+            Source::Moved(_) => None,
+        });
+        let all = appended.chain(rewritten);
+        all.filter(|value| value.len() > MAX_INLINE)
+    }
+
+    /// `old` is replaced or removed.
+    fn lose(&mut self, old: &Entry<'_>) {
+        self.gone
+            .extend(old.extent.map(|extent| (extent, old.start)));
+    }
 }
 
 /// A leaf below this many live bytes is joined with a neighbour if both fit into one.
@@ -155,9 +178,10 @@ impl<'b> Planner<'b> {
     ) -> Result<(), StoreError> {
         leaf.load(self.pages, self.committed)?;
         let filled = leaf.filled();
-        let from = self.plan.changes.len();
+        let (from, gone) = (self.plan.changes.len(), self.plan.gone.len());
         let Some(append) = self.append(leaf, changes, &filled) else {
             self.plan.changes.truncate(from);
+            self.plan.gone.truncate(gone);
             return self.rewrite(leaf, changes, filled.live, beyond);
         };
         if append.changes.is_empty() {
@@ -168,6 +192,7 @@ impl<'b> Planner<'b> {
             && self.neighbour(leaf, append.live, beyond)?.is_some()
         {
             self.plan.changes.truncate(from);
+            self.plan.gone.truncate(gone);
             return self.rewrite(leaf, changes, filled.live, beyond);
         }
         self.last = Some(leaf.id);
@@ -203,6 +228,9 @@ impl<'b> Planner<'b> {
             live -= old.map_or(0, |entry| entry.bytes.len());
             live += change.value.map_or(0, |_| size(change));
             entries += i64::from(change.value.is_some()) - i64::from(old.is_some());
+            if let Some(old) = old {
+                self.plan.lose(&old);
+            }
             self.plan.changes.push(*change);
         }
         let changes = from..self.plan.changes.len();
@@ -297,9 +325,11 @@ impl<'b> Planner<'b> {
             items.extend(old[..below].iter().map(moved));
             old = &old[below..];
             if let Some((same, after)) = old.split_first()
-                && leaf.entry(self.pages, *same).key == change.key
+                && let replaced = leaf.entry(self.pages, *same)
+                && replaced.key == change.key
             {
                 old = after;
+                self.plan.lose(&replaced);
             }
             items.extend(change.value.map(|value| Item {
                 key: change.key,

@@ -7,17 +7,23 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::StoreError;
 use crate::checksum::Stamp;
 use crate::layout::{
-    FRAME, FileHeader, FrameHeader, HeaderProblem, LEAVES, LeafHeader, LeafId, RING_SLOTS, Record,
+    EXTENT_HEADER, Extent, ExtentHeader, FRAME, FileHeader, FrameHeader, FrameKind, HeaderProblem,
+    LEAVES, LeafHeader, LeafId, RING_SLOTS, Record, TABLE, TABLE_UNITS, UNITS,
 };
 use crate::leaf::{Committed, FreeLeaves, Leaf};
 use crate::pages::Pages;
+use crate::space::Space;
 
 /// The tables of a store, sorted out.
 pub(crate) struct Recovered {
     /// Leaves of the committed version, in order of their keys. They tile the key space.
     pub(crate) leaves: Vec<Arc<Leaf>>,
-    /// Frames whose header is not written yet.
-    pub(crate) unformatted: Vec<u32>,
+    /// Free frames and units.
+    pub(crate) space: Space,
+    /// Extents in use, and their units.
+    pub(crate) extents: (u64, u64),
+    /// Unused frames whose table is not zero, so that it must become so before they are used.
+    pub(crate) dirty: Vec<u32>,
 }
 
 /// Reads and checks the store's header.
@@ -81,42 +87,130 @@ fn read_header(pages: &Pages, id: LeafId) -> (LeafHeader, Vec<u8>) {
     (header, fences)
 }
 
-/// Sorts the leaves of all frames into those of the committed version and free ones.
-pub(crate) fn leaves(
+/// Every frame that has a table, and what it holds: `None` if nothing.
+fn frames(pages: &Pages, seed: u32) -> Vec<(u32, Option<FrameKind>)> {
+    let end = u32::try_from(pages.len() / FRAME).unwrap_or(u32::MAX);
+    let mut found = Vec::new();
+    let mut frame = 1;
+    while frame < end {
+        let mut header = FrameHeader::new_zeroed();
+        pages.copy(u64::from(frame) * FRAME, header.as_mut_bytes());
+        let kind = match header.kind(frame, seed) {
+            // Growth that did not become durable: nothing committed needs it.
+            Some(FrameKind::Extents { run }) if run > end - frame => None,
+            kind => kind,
+        };
+        found.push((frame, kind));
+        frame += match kind {
+            // The other frames of a run are filled by the value.
+            Some(FrameKind::Extents { run }) => run,
+            _ => 1,
+        };
+    }
+    found
+}
+
+/// Sorts the leaves and extents of all frames into those of the committed version and free ones.
+pub(crate) fn tables(
     pages: &Pages,
     seed: u32,
     committed: &Committed,
     free: &Arc<FreeLeaves>,
 ) -> Result<Recovered, StoreError> {
-    let frames = u32::try_from(pages.len() / FRAME).unwrap_or(u32::MAX);
     let mut found = Recovered {
         leaves: Vec::new(),
-        unformatted: Vec::new(),
+        space: Space::default(),
+        extents: (0, 0),
+        dirty: Vec::new(),
     };
     let mut unused = Vec::new();
-    for frame in (1..frames).rev() {
-        if !is_formatted(pages, frame, seed) {
-            found.unformatted.push(frame);
-            continue;
-        }
-        for slot in (0..LEAVES).rev() {
-            let id = LeafId::new(frame, slot);
-            match live_leaf(pages, id, committed, free)? {
-                Some(leaf) => found.leaves.push(Arc::new(leaf)),
-                None => unused.push(id),
+    for (frame, kind) in frames(pages, seed) {
+        match kind {
+            None => {
+                let mut table = vec![0; TABLE];
+                pages.copy(u64::from(frame) * FRAME, &mut table);
+                if table.iter().any(|byte| *byte != 0) {
+                    found.dirty.push(frame);
+                }
+                found.space.add_unused([frame]);
+            }
+            Some(FrameKind::Leaves) => {
+                for slot in 0..LEAVES {
+                    let id = LeafId::new(frame, slot);
+                    match live_leaf(pages, id, committed, free)? {
+                        Some(leaf) => found.leaves.push(Arc::new(leaf)),
+                        None => unused.push(id),
+                    }
+                }
+            }
+            Some(FrameKind::Extents { run }) => {
+                extents(pages, frame, run, committed, &mut found)?;
             }
         }
     }
     found.leaves.sort_by(|a, b| a.low.cmp(&b.low));
     tile(&found.leaves)?;
+    // The last is taken first: the lowest.
+    unused.reverse();
     free.add(unused);
     Ok(found)
 }
 
-fn is_formatted(pages: &Pages, frame: u32, seed: u32) -> bool {
-    let mut header = FrameHeader::new_zeroed();
-    pages.copy(u64::from(frame) * FRAME, header.as_mut_bytes());
-    header == FrameHeader::leaves(frame, seed)
+/// The units of a frame's table at which an extent may begin.
+fn extent_units(run: u32) -> std::ops::Range<u32> {
+    TABLE_UNITS..if run > 1 { TABLE_UNITS + 1 } else { UNITS }
+}
+
+/// Marks the extents of a frame that are in use.
+fn extents(
+    pages: &Pages,
+    frame: u32,
+    run: u32,
+    committed: &Committed,
+    found: &mut Recovered,
+) -> Result<(), StoreError> {
+    let mut table = vec![0; TABLE];
+    pages.copy(u64::from(frame) * FRAME, &mut table);
+    let mut live = Vec::new();
+    let mut end = 0;
+    for unit in extent_units(run) {
+        let header = ExtentHeader::read(&table[unit as usize * EXTENT_HEADER..]);
+        let extent = Extent {
+            frame,
+            unit,
+            len: header.len,
+        };
+        if !header.is_valid(extent.place()) || !committed.contains(header.birth()) {
+            continue;
+        }
+        let damaged = |what| StoreError::Damaged {
+            at: extent.header_at(),
+            what,
+        };
+        match header.death(extent) {
+            Stamp::Version(death) if death > header.birth() && committed.contains(death) => {
+                continue;
+            }
+            Stamp::Bad => return Err(damaged("the death word of an extent")),
+            Stamp::Version(_) | Stamp::Zero => {}
+        }
+        let too_long = run == 1 && unit + extent.units() > UNITS;
+        if Extent::run(extent.len) != run || unit < end || too_long {
+            return Err(damaged("an extent that overlaps another"));
+        }
+        end = unit + extent.units();
+        found.extents.0 += 1;
+        found.extents.1 += u64::from(extent.units());
+        live.push(extent);
+    }
+    if run == 1 {
+        found.space.add_map(frame);
+        live.iter()
+            .for_each(|extent| found.space.mark(*extent, true));
+    } else {
+        found.space.add_run(frame, run, !live.is_empty());
+    }
+    Ok(())
 }
 
 /// The leaf, if it was born and has not died in what is committed.
@@ -174,6 +268,7 @@ pub(crate) fn tile(leaves: &[Arc<Leaf>]) -> Result<(), StoreError> {
 /// begun again.
 pub(crate) fn sweep(
     pages: &Pages,
+    seed: u32,
     committed: &Committed,
     leaves: &[Arc<Leaf>],
 ) -> Result<(), StoreError> {
@@ -184,21 +279,49 @@ pub(crate) fn sweep(
             pages.store_word(leaf.id.at() + end as u64, 0);
         }
     }
-    let frames = u32::try_from(pages.len() / FRAME).unwrap_or(u32::MAX);
-    for frame in 1..frames {
-        for slot in 0..LEAVES {
-            let id = LeafId::new(frame, slot);
-            let (header, _) = read_header(pages, id);
-            let is_dead = |version| committed.dead.binary_search(&version).is_ok();
-            if is_dead(header.birth()) {
-                pages.store_word(id.header_at() + 8, 0);
+    let is_dead = |version| committed.dead.binary_search(&version).is_ok();
+    let dies = |death| matches!(death, Stamp::Version(version) if is_dead(version));
+    for (frame, kind) in frames(pages, seed) {
+        match kind {
+            None => {}
+            Some(FrameKind::Leaves) => {
+                for slot in 0..LEAVES {
+                    let id = LeafId::new(frame, slot);
+                    let (header, _) = read_header(pages, id);
+                    if is_dead(header.birth()) {
+                        pages.store_word(id.header_at() + 8, 0);
+                    }
+                    if dies(header.death(id)) {
+                        pages.store_word(id.header_at() + LeafHeader::DEATH, 0);
+                    }
+                }
             }
-            if let Stamp::Version(death) = header.death(id)
-                && is_dead(death)
-            {
-                pages.store_word(id.header_at() + LeafHeader::DEATH, 0);
+            Some(FrameKind::Extents { run }) => {
+                for unit in extent_units(run) {
+                    let extent = Extent {
+                        frame,
+                        unit,
+                        len: 0,
+                    };
+                    let mut bytes = [0; EXTENT_HEADER];
+                    pages.copy(extent.header_at(), &mut bytes);
+                    let header = ExtentHeader::read(&bytes);
+                    if is_dead(header.birth()) {
+                        pages.store_word(extent.header_at() + 8, 0);
+                    }
+                    if dies(header.death(extent)) {
+                        pages.store_word(extent.header_at() + ExtentHeader::DEATH, 0);
+                    }
+                }
             }
         }
     }
     Ok(())
+}
+
+/// Zeroes the tables of frames that hold nothing, durable after the next barrier.
+pub(crate) fn clean(pages: &Pages, frames: &[u32]) {
+    for frame in frames {
+        pages.store(u64::from(*frame) * FRAME, &[0; TABLE]);
+    }
 }

@@ -36,8 +36,11 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn new(core: &Arc<Core>) -> Result<Self, StoreError> {
-        let (root, version) = core.read(|root, version| (root.clone(), version))?;
-        core.registered.add(version);
+        let (root, version) = core.read(|root, version| {
+            // Under the pin: the writer asks for snapshots when no older pin is left.
+            core.registered.add(version);
+            (root.clone(), version)
+        })?;
         Ok(Self {
             core: core.clone(),
             root,

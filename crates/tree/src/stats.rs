@@ -1,7 +1,7 @@
 //! Numbers about a store.
 
 use crate::core::Core;
-use crate::layout::LEAF;
+use crate::layout::{FRAME, LEAF, UNIT};
 use crate::{StoreError, Version};
 
 /// What a store holds and takes.
@@ -12,7 +12,7 @@ pub struct Stats {
     pub version: Version,
     /// Live keys.
     pub entries: u64,
-    /// Bytes of their entries: keys, values, 24 bytes each, padding to 8.
+    /// Bytes of their entries: keys, values up to 3,072 bytes, 24 bytes each, padding to 8.
     pub live_bytes: u64,
     /// Leaves of the newest version.
     pub leaves: usize,
@@ -24,6 +24,10 @@ pub struct Stats {
     pub file_bytes: u64,
     /// Bytes that leaves and tables take, free ones included.
     pub leaf_bytes: u64,
+    /// Values that lie outside of leaves, for they are longer than 3,072 bytes.
+    pub extents: u64,
+    /// Bytes that these take, in units of 4 KiB.
+    pub extent_bytes: u64,
     /// Live snapshots.
     pub snapshots: usize,
     /// The version of the oldest of them.
@@ -37,7 +41,7 @@ impl Stats {
         let writer = core.writer();
         let mut leaves = 0;
         core.published(&writer).root.each_leaf(&mut |_| leaves += 1);
-        let frames = core.pages.len() / crate::layout::FRAME - 1 - writer.unformatted.len() as u64;
+        let frames = core.pages.len() / FRAME - 1 - writer.reclaimer.space.frames();
         let places = frames as usize * crate::layout::LEAVES as usize;
         let free_leaves = core.free.len();
         let (snapshots, oldest_snapshot) = core.registered.summary();
@@ -50,6 +54,8 @@ impl Stats {
             free_leaves,
             file_bytes: core.pages.len(),
             leaf_bytes: (places * LEAF) as u64 + frames * LEAF as u64,
+            extents: writer.record.extents,
+            extent_bytes: writer.record.extent_units * UNIT,
             snapshots,
             oldest_snapshot,
             dead_versions: writer.record.dead().len(),

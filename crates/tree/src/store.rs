@@ -14,6 +14,8 @@ use crate::{StoreError, Version, lookup};
 
 /// Keys that a backup commits at a time.
 const BACKUP_BATCH: usize = 4096;
+/// Bytes of values after which it does not wait for that many.
+const BACKUP_BYTES: usize = 8 << 20;
 
 /// A durable, ordered, versioned store of byte strings.
 ///
@@ -190,16 +192,22 @@ impl Store {
         };
         crate::open::make(path.as_ref(), |temporary| {
             let copy = Self::builder().open_file(temporary)?;
-            let mut batch = Batch::new();
-            batch.with_caller(caller);
+            let mut writer = copy.core.writer();
+            let (mut changes, mut bytes) = (Vec::new(), 0);
             for pair in snapshot.range(..) {
                 let (key, value) = pair?;
-                batch.put(key, value);
-                if batch.len() == BACKUP_BATCH {
-                    copy.apply(&std::mem::take(&mut batch))?;
+                bytes += value.len();
+                changes.push(Change {
+                    key,
+                    value: Some(value),
+                });
+                if changes.len() == BACKUP_BATCH || bytes > BACKUP_BYTES {
+                    writer.commit(&copy.core, &std::mem::take(&mut changes), Some(caller))?;
+                    bytes = 0;
                 }
             }
-            copy.apply(&batch)?;
+            writer.commit(&copy.core, &changes, Some(caller))?;
+            drop(writer);
             copy.close()
         })?;
         Ok(snapshot.version())

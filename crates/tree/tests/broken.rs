@@ -17,6 +17,14 @@ const CATCHES: [(&str, fn()); STEPS.len()] = [
     ("rewrite.death", crashes::many_leaves_survive),
     ("reuse.late", crashes::many_leaves_survive),
     ("reuse.keep_death", crashes::many_leaves_survive),
+    ("extent.death", crashes::long_values_survive),
+    ("extent.keep_death", crashes::long_values_survive),
+    ("extent.snapshot", crashes::snapshots_keep_long_values),
+    ("run.barrier", crashes::frames_change_their_kind),
+    ("recycle.runs", crashes::frames_change_their_kind),
+    ("recycle.headers", crashes::frames_change_their_kind),
+    ("recycle.tables", crashes::frames_stay_of_their_kind),
+    ("open.clean", crashes::sweeps_survive),
 ];
 
 #[test]

@@ -25,6 +25,22 @@ fn many_leaves_survive_a_sample_of_crashes() {
 }
 
 #[test]
+fn long_values_survive_a_sample_of_crashes() {
+    crashes::long_values_survive();
+}
+
+#[test]
+fn snapshots_keep_long_values() {
+    crashes::snapshots_keep_long_values();
+}
+
+#[test]
+fn values_that_look_like_tables_are_never_taken_for_some() {
+    crashes::frames_change_their_kind();
+    crashes::frames_stay_of_their_kind();
+}
+
+#[test]
 fn every_barrier_is_needed() {
     for mode in BOTH {
         let (trace, history) = one_leaf(mode.1);

@@ -99,18 +99,19 @@ fn what_is_too_long_is_refused_and_what_fits_is_not() {
     let (db, _) = open();
     let too_long = db.put(&[1; MAX_KEY + 1], b"");
     assert!(matches!(too_long, Err(StoreError::KeyTooLong { .. })));
-    let too_long = db.put(b"", &[1; MAX_VALUE + 1]);
+    let too_long = db.put(b"", &vec![1; MAX_VALUE + 1]);
     assert!(matches!(too_long, Err(StoreError::ValueTooLong { .. })));
+    const LEN: usize = 3072;
     for n in 0..100u8 {
         let mut key = [9; MAX_KEY];
         key[MAX_KEY - 1] = n;
-        db.put(&key, &[n; MAX_VALUE]).unwrap();
+        db.put(&key, &[n; LEN]).unwrap();
     }
     db.check().unwrap();
     assert_eq!(db.stats().unwrap().entries, 100);
     let mut key = [9; MAX_KEY];
     key[MAX_KEY - 1] = 42;
-    assert_eq!(db.get(&key).unwrap(), Some(vec![42; MAX_VALUE]));
+    assert_eq!(db.get(&key).unwrap(), Some(vec![42; LEN]));
 }
 
 #[test]
@@ -385,4 +386,52 @@ fn a_backup_is_one_version_and_a_store() {
     assert!(found.values().all(|value| value == first), "one version");
     let again = db.backup(&to.0);
     assert!(matches!(again, Err(StoreError::Exists { .. })), "{again:?}");
+}
+
+/// Values of any length, replaced by others: what they took is used again, and every flipped byte of
+/// one is named.
+#[test]
+fn long_values_take_bounded_space_and_damage_of_them_is_named() {
+    let (db, medium) = open();
+    let value = |n: usize| vec![n as u8; n];
+    for len in [
+        3073, 4096, 4097, 100_000, 2_080_768, 2_080_769, 6_000_000, 10,
+    ] {
+        db.put(b"k", &value(len)).unwrap();
+        assert_eq!(db.get(b"k").unwrap(), Some(value(len)));
+    }
+    let mut sizes = Vec::new();
+    for turn in 0..40 {
+        for n in 0..8usize {
+            db.put(&[n as u8], &value(3_000 + n * n * 40_000 + turn))
+                .unwrap();
+        }
+        sizes.push(db.stats().unwrap().file_bytes);
+    }
+    assert_eq!(sizes[39], sizes[4], "{sizes:?}");
+    db.check().unwrap();
+    let stats = db.stats().unwrap();
+    assert_eq!((stats.extents, stats.leaves), (7, 1));
+    drop(db);
+    let (db, medium) = reopen(&medium);
+    assert_eq!(db.get(&[7]).unwrap(), Some(value(3_039 + 49 * 40_000)));
+    let limit = medium.len();
+    medium.limit(Some(limit));
+    let refused = db.put(b"long", &vec![1; 40_000_000]);
+    assert!(
+        matches!(refused, Err(StoreError::NoSpace { .. })),
+        "{refused:?}"
+    );
+    db.put(b"short", b"1").unwrap();
+    medium.limit(None);
+    let long: Vec<u8> = (0..20_000_000u32).map(|i| (i % 251) as u8).collect();
+    db.put(b"long", &long).unwrap();
+    db.check().unwrap();
+    let bytes = medium.bytes();
+    let at = bytes
+        .windows(4096)
+        .position(|window| window == &long[..4096])
+        .unwrap();
+    medium.store(at as u64 + 12_345, &[255]);
+    assert!(matches!(db.check(), Err(StoreError::Damaged { .. })));
 }

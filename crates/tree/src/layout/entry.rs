@@ -2,11 +2,13 @@
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::{LEAF, LeafId, MAX_KEY, MAX_VALUE, align8};
+use super::{Extent, LEAF, LeafId, MAX_INLINE, MAX_KEY, MAX_VALUE, align8};
 use crate::checksum::{Stamp, crc32c, stamp, unstamp};
 
 /// Bytes of an entry's header.
 pub(crate) const ENTRY_HEADER: usize = 24;
+/// Bytes of an extent's place.
+const PLACE: usize = 8;
 /// What its checksum covers begins here; the version before it counts too.
 const CHECKED: usize = 12;
 
@@ -17,6 +19,17 @@ pub(crate) enum Kind {
     Value,
     /// It has none from `start` on.
     Removal,
+    /// It has a value from `start` on, which lies in an extent; the entry has the extent's place.
+    Extent,
+}
+
+/// What an entry holds of its value.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Stored<'b> {
+    /// All of it.
+    Bytes(&'b [u8]),
+    /// Where it lies.
+    Extent(Extent),
 }
 
 /// The header of an entry.
@@ -37,7 +50,8 @@ const _: () = assert!(size_of::<EntryHeader>() == ENTRY_HEADER);
 
 /// Bytes that an entry takes in its leaf.
 pub(crate) const fn entry_size(key: usize, value: usize) -> usize {
-    align8(ENTRY_HEADER + key + value)
+    let stored = if value > MAX_INLINE { PLACE } else { value };
+    align8(ENTRY_HEADER + key + stored)
 }
 
 /// Appends an entry for the leaf `id`, where it will lie at `at`, to `out`.
@@ -47,20 +61,29 @@ pub(crate) fn write_entry(
     at: usize,
     version: u64,
     key: &[u8],
-    value: Option<&[u8]>,
+    value: Option<Stored<'_>>,
 ) {
     let from = out.len();
+    let (kind, len) = match value {
+        None => (Kind::Removal, 0),
+        Some(Stored::Bytes(bytes)) => (Kind::Value, bytes.len() as u32),
+        Some(Stored::Extent(extent)) => (Kind::Extent, extent.len),
+    };
     let header = EntryHeader {
         start: stamp(version, salt(id, at)),
         crc: 0,
-        value_len: value.map_or(0, <[u8]>::len) as u32,
+        value_len: len,
         key_len: key.len() as u16,
-        kind: u16::from(value.is_none()),
+        kind: kind as u16,
         reserved: 0,
     };
     out.extend_from_slice(header.as_bytes());
     out.extend_from_slice(key);
-    out.extend_from_slice(value.unwrap_or_default());
+    match value {
+        None => {}
+        Some(Stored::Bytes(bytes)) => out.extend_from_slice(bytes),
+        Some(Stored::Extent(extent)) => out.extend_from_slice(&extent.place().to_le_bytes()),
+    }
     let end = out.len();
     let crc = sum(version, &out[from + CHECKED..end]);
     out[from + 8..from + 12].copy_from_slice(&crc.to_le_bytes());
@@ -106,22 +129,40 @@ impl EntryHeader {
     pub(crate) fn kind(&self) -> Kind {
         match self.kind {
             0 => Kind::Value,
-            _ => Kind::Removal,
+            1 => Kind::Removal,
+            _ => Kind::Extent,
         }
+    }
+
+    /// Bytes of the entry behind its key.
+    #[inline]
+    pub(crate) fn stored_len(&self) -> usize {
+        match self.kind() {
+            Kind::Extent => PLACE,
+            _ => self.value_len as usize,
+        }
+    }
+
+    /// Where the value lies, of an entry of that kind with `stored` behind its key.
+    #[inline]
+    pub(crate) fn extent(&self, stored: &[u8]) -> Extent {
+        let place = stored.first_chunk();
+        Extent::at_place(place.map_or(0, |p| u64::from_le_bytes(*p)), self.value_len)
     }
 
     /// Bytes that the entry takes.
     #[inline]
     pub(crate) fn size(&self) -> usize {
-        entry_size(usize::from(self.key_len), self.value_len as usize)
+        entry_size(usize::from(self.key_len), self.stored_len())
     }
 
     /// Whether this entry at `at` of `leaf`, the bytes of one, is whole.
     pub(crate) fn is_whole(&self, at: usize, leaf: &[u8]) -> bool {
-        let bytes = ENTRY_HEADER + usize::from(self.key_len) + self.value_len as usize;
+        let bytes = ENTRY_HEADER + usize::from(self.key_len) + self.stored_len();
         usize::from(self.key_len) <= MAX_KEY
+            && self.stored_len() <= MAX_INLINE
             && self.value_len as usize <= MAX_VALUE
-            && self.kind <= 1
+            && self.kind <= Kind::Extent as u16
             && at + bytes <= LEAF
             && self.crc == sum(self.version(), &leaf[at + CHECKED..at + bytes])
     }

@@ -9,8 +9,10 @@ use crate::checksum::crc32c;
 const MAGIC: u64 = u64::from_le_bytes(*b"mnemtree");
 /// `leaves`, for frames of leaves.
 const LEAVES_MAGIC: u64 = u64::from_le_bytes(*b"leaves\0\0");
+/// `extents`, for frames of extents.
+const EXTENTS_MAGIC: u64 = u64::from_le_bytes(*b"extents\0");
 /// The version of the format.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
 /// Written once, when the store is created.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -73,22 +75,54 @@ impl FileHeader {
     }
 }
 
-/// The first 128 bytes of a frame that holds leaves.
+/// What a frame holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FrameKind {
+    /// 127 leaves.
+    Leaves,
+    /// Extents. With more frames than one: a single extent that goes on behind this frame.
+    Extents {
+        /// Frames that belong together.
+        run: u32,
+    },
+}
+
+/// The first bytes of a frame in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct FrameHeader {
     magic: u64,
     number: u32,
+    run: u32,
     crc: u32,
+    reserved: u32,
 }
 
 impl FrameHeader {
     /// The header of frame `number` of the store that `seed` belongs to.
-    pub(crate) fn leaves(number: u32, seed: u32) -> Self {
-        Self {
-            magic: LEAVES_MAGIC,
+    pub(crate) fn new(number: u32, kind: FrameKind, seed: u32) -> Self {
+        let (magic, run) = match kind {
+            FrameKind::Leaves => (LEAVES_MAGIC, 1),
+            FrameKind::Extents { run } => (EXTENTS_MAGIC, run),
+        };
+        let mut header = Self {
+            magic,
             number,
-            crc: crc32c(seed ^ number, &LEAVES_MAGIC.to_le_bytes()),
-        }
+            run,
+            crc: 0,
+            reserved: 0,
+        };
+        header.crc = crc32c(seed, &header.as_bytes()[..16]);
+        header
+    }
+
+    /// What frame `number` holds; `None` if this is no header of it.
+    pub(crate) fn kind(&self, number: u32, seed: u32) -> Option<FrameKind> {
+        let kind = match self.magic {
+            LEAVES_MAGIC => FrameKind::Leaves,
+            EXTENTS_MAGIC => FrameKind::Extents { run: self.run },
+            _ => return None,
+        };
+        (self.run > 0 && *self == Self::new(number, kind, seed)).then_some(kind)
     }
 }

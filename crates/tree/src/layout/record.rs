@@ -35,9 +35,13 @@ pub(crate) struct Record {
     pub(crate) boot: [u8; 16],
     /// Bytes of the caller, committed with the version.
     pub(crate) caller: [u8; 32],
+    /// Extents that live entries name.
+    pub(crate) extents: u64,
+    /// Units that these take.
+    pub(crate) extent_units: u64,
     dead_count: u64,
     dead: [u64; MAX_DEAD],
-    reserved: [u64; 10],
+    reserved: [u64; 8],
 }
 
 const _: () = assert!(size_of::<Record>() == RECORD);

@@ -4,11 +4,17 @@
 use std::sync::Arc;
 
 use mneme_sys::medium::{
-    CrashState, CrashStates, FailureModel, Operation, RecordingMedium, SECTOR, Trace,
+    CrashState, CrashStates, FailureModel, Medium, Operation, RecordingMedium, SECTOR, Trace,
 };
 use mneme_tree::{Batch, Durability, Store};
 
 use super::{MAX, Model, contents, copy_of, open_on};
+
+/// Bytes of a frame of the file.
+const FRAME: u64 = 2 << 20;
+
+/// Bytes of a frame's table.
+const TABLE: usize = 16 << 10;
 
 /// What a store held after each of its commits, the first being what it began with.
 pub type History = Vec<Model>;
@@ -127,6 +133,8 @@ pub enum Choice {
     All(usize),
     /// So many by chance, at every `1`-th point.
     Some(usize, usize),
+    /// So many by chance, at every point up to operation `1`.
+    Until(usize, usize),
 }
 
 pub fn crash(
@@ -148,6 +156,10 @@ pub fn crash(
             Choice::Some(count, every) if states.at().is_multiple_of(*every) => {
                 (0..*count).map(|_| states.sample(&mut random)).collect()
             }
+            Choice::Until(count, end) if states.at() <= *end => {
+                (0..*count).map(|_| states.sample(&mut random)).collect()
+            }
+            Choice::Until(..) => return outcome,
             Choice::Some(..) => Vec::new(),
         };
         for state in chosen {
@@ -245,6 +257,166 @@ pub fn many_leaves_survive() {
     }
 }
 
+/// Values of several lengths in extents, replaced in all ways, in units that are used again.
+pub fn long_values_survive() {
+    for mode in BOTH {
+        let mut recorder = Recorder::new(mode.1);
+        let mut random = random(3);
+        for commit in 0..60u8 {
+            let changes: Vec<_> = (0..1 + random() % 3)
+                .map(|_| {
+                    let len = [3072, 3073, 4096, 4097, 9000, 20][random() as usize % 6];
+                    let value = (!random().is_multiple_of(4)).then(|| vec![commit; len]);
+                    (vec![b'k', (random() % 6) as u8], value)
+                })
+                .collect();
+            let changes: Vec<_> = changes
+                .iter()
+                .map(|(k, v)| (&k[..], v.as_deref()))
+                .collect();
+            recorder.apply(&changes);
+            if commit == 19 || commit == 39 {
+                // The units that are free are used again from the first.
+                recorder = recorder.again(mode.1);
+            }
+        }
+        // Only so much is kept twice as readers may have needed.
+        assert!(
+            recorder.medium.len() <= 4 * FRAME,
+            "{}",
+            recorder.medium.len()
+        );
+        let (trace, history) = recorder.end();
+        expect_none(
+            &crash(&trace, mode, &history, &Choice::Some(6, 1), true),
+            200,
+        );
+    }
+}
+
+/// A snapshot shows long values that were replaced since, however often; only these are kept.
+pub fn snapshots_keep_long_values() {
+    let (db, _) = super::open();
+    let key = |n: u8| [b'k', n];
+    for n in 0..20 {
+        db.put(&key(n), &vec![n; 5000 + usize::from(n) * 300])
+            .unwrap();
+    }
+    let snapshot = db.snapshot().unwrap();
+    let before = contents(&snapshot);
+    for turn in 0..200u8 {
+        for n in 0..20 {
+            db.put(&key(n), &vec![turn; 4000 + usize::from(n) * 400])
+                .unwrap();
+        }
+        if turn % 50 == 0 {
+            assert_eq!(contents(&snapshot), before);
+        }
+    }
+    assert_eq!(contents(&snapshot), before);
+    db.check().unwrap();
+    let held = db.stats().unwrap();
+    assert_eq!(held.extents, 20);
+    assert!(held.file_bytes <= 4 * FRAME, "{held:?}");
+    drop(snapshot);
+    for n in 0..200u8 {
+        db.put(&[b'n', n], &vec![n; 4096 * 2]).unwrap();
+    }
+    assert!(db.stats().unwrap().file_bytes <= 6 * FRAME);
+}
+
+/// Frames of leaves become frames of one value that goes on over several of them, and the other way
+/// round. The value holds what the frame's table held when it had leaves.
+pub fn frames_change_their_kind() {
+    for mode in BOTH {
+        let recorder = Recorder::new(mode.1);
+        let keys: Vec<_> = (0..1000u32).map(|n| n.to_be_bytes()).collect();
+        let put = |db: &Store, keys: &[[u8; 4]]| {
+            let mut batch = Batch::new();
+            for key in keys {
+                batch.put(key, &[1; 2900]);
+            }
+            db.apply(&batch).unwrap();
+        };
+        put(&recorder.db, &keys);
+        put(&recorder.db, &keys);
+        let tables = recorder.medium.bytes();
+        for key in &keys {
+            recorder.db.remove(key).unwrap();
+        }
+        // What is left moves into the lowest leaves that are free.
+        let recorder = recorder.again(mode.1);
+        for _ in 0..12 {
+            recorder.db.put(&keys[0], &[1; 2900]).unwrap();
+        }
+        recorder.db.remove(&keys[0]).unwrap();
+        let mut value = vec![7; FRAME as usize];
+        // Where will it lie?
+        let probe = Recorder::on(copy_of(&recorder.medium), mode.1);
+        probe.db.put(b"v", &value).unwrap();
+        let bytes = probe.end().0;
+        let first = bytes.operations.iter().find_map(|op| match op {
+            Operation::Store { at, bytes } if bytes.starts_with(b"extents") => Some(*at),
+            _ => None,
+        });
+        let second = (first.unwrap() + FRAME) as usize;
+        assert_eq!(&tables[second..second + 6], b"leaves");
+        value[FRAME as usize - TABLE..][..TABLE].copy_from_slice(&tables[second..][..TABLE]);
+
+        let mut recorder = recorder.again(mode.1);
+        let limit = recorder.medium.len();
+        recorder.medium.limit(Some(limit));
+        recorder.apply(&[(b"v", Some(&value))]);
+        // So many bytes at once are many states, each of them large.
+        if mode.0 == FailureModel::File {
+            let trace = recorder.medium.trace();
+            let choice = Choice::Until(16, trace.operations.len());
+            expect_none(&crash(&trace, mode, &recorder.history, &choice, true), 200);
+        }
+        recorder.apply(&[(b"v", None)]);
+
+        let mut recorder = recorder.again(mode.1);
+        recorder.medium.limit(Some(limit));
+        let keys: Vec<_> = (0..2000u32).map(|n| n.to_be_bytes()).collect();
+        let many = keys.iter().map(|key| (&key[..], Some(&[3; 2900][..])));
+        recorder.apply(&many.collect::<Vec<_>>());
+        assert_eq!(recorder.medium.len(), limit, "frames were used again");
+        let (trace, history) = recorder.end();
+        let outcome = crash(&trace, mode, &history, &Choice::Until(16, 20), true);
+        expect_none(&outcome, 200);
+    }
+}
+
+/// Two frames of extents hold nothing any more. One commit uses one of them for leaves, the other
+/// for extents again.
+pub fn frames_stay_of_their_kind() {
+    for mode in BOTH {
+        let recorder = Recorder::new(mode.1);
+        let keys: Vec<_> = (0..540u32).map(|n| n.to_be_bytes()).collect();
+        let mut batch = Batch::new();
+        for key in &keys {
+            batch.put(key, &[1; 8000]);
+        }
+        recorder.db.apply(&batch).unwrap();
+        for key in &keys {
+            recorder.db.remove(key).unwrap();
+        }
+        let mut recorder = recorder.again(mode.1);
+        let limit = recorder.medium.len();
+        recorder.medium.limit(Some(limit));
+        let mut changes: Vec<_> = keys
+            .iter()
+            .map(|k| (&k[..], Some(&[2; 2900][..])))
+            .collect();
+        changes.extend_from_slice(&[(b"x", Some(&[3; 4000])), (b"y", Some(&[3; 4000]))]);
+        recorder.apply(&changes);
+        assert_eq!(recorder.medium.len(), limit, "frames were used again");
+        let (trace, history) = recorder.end();
+        let outcome = crash(&trace, mode, &history, &Choice::Until(6, 30), true);
+        expect_none(&outcome, 60);
+    }
+}
+
 /// Crashes again and again, each time on what the crash before has left: numbers of versions that
 /// never happened, entries and leaves of theirs, half-done recoveries.
 pub fn generations_leave_nothing() {
@@ -258,7 +430,13 @@ pub fn generations_leave_nothing() {
                 let changes: Vec<_> = (0..1 + random() % 30)
                     .map(|_| {
                         let key = format!("key{:03}", random() % 150).into_bytes();
-                        let value = vec![(generation + commit) as u8; random() as usize % 400];
+                        let len = random()
+                            % if random().is_multiple_of(16) {
+                                9000
+                            } else {
+                                400
+                            };
+                        let value = vec![(generation + commit) as u8; len as usize];
                         (key, (!random().is_multiple_of(4)).then_some(value))
                     })
                     .collect();
@@ -318,12 +496,22 @@ pub fn sweeps_survive() {
         recorder.apply(&kept);
         let mut medium = copy_of(&recorder.medium);
         std::mem::forget(recorder.db);
-        for _ in 0..39 {
+        for round in 0..39 {
             let killed = Recorder::on(copy_of(&medium), mode.1);
             killed.medium.mark(7);
             // Everything of the commit arrives but its record.
-            killed.db.put(b"a-dead", &[7; 50]).unwrap();
+            let mut batch = Batch::new();
+            batch.put(b"a-dead", &[7; 50]);
+            if round == 5 {
+                batch.put(b"b-dead", &[7; 5000]).put(b"c-dead", &[7; 5000]);
+            }
+            killed.db.apply(&batch).unwrap();
             let mut trace = killed.end().0;
+            // Nor the header of the frame that the long values are in.
+            let frame = |op: &Operation| matches!(op, Operation::Store { at, bytes } if at.is_multiple_of(FRAME) && bytes.len() == 24);
+            for header in trace.positions(frame) {
+                trace = trace.without(header);
+            }
             let ring = |op: &Operation| matches!(op, Operation::Store { bytes, .. } if bytes.len() as u64 == SECTOR);
             let record = trace.positions(ring).pop().unwrap();
             trace.operations.truncate(record);
@@ -350,6 +538,7 @@ pub fn sweeps_survive() {
                 let db = open_on(&scratch, mode.1).unwrap();
                 assert_eq!(contents(&db.snapshot().unwrap()), history[0], "{mode:?}");
                 db.put(b"z-new", b"2").unwrap();
+                db.put(b"z-long", &[2; 4000]).unwrap();
                 assert_eq!(db.get(b"a-dead").unwrap(), None);
                 std::mem::forget(db);
                 let db = open_on(&copy_of(&scratch), mode.1).unwrap();

@@ -1,0 +1,139 @@
+//! Extents: values too long for a leaf, each in consecutive units of 4 KiB.
+
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::FRAME;
+use crate::checksum::{Stamp, crc32c, stamp, unstamp};
+
+/// Bytes of a unit.
+pub(crate) const UNIT: u64 = 4096;
+/// Units of a frame.
+pub(crate) const UNITS: u32 = (FRAME / UNIT) as u32;
+/// Units that the table of a frame takes.
+pub(crate) const TABLE_UNITS: u32 = 4;
+/// Bytes of an extent's header.
+pub(crate) const EXTENT_HEADER: usize = 32;
+
+const _: () = assert!(UNITS as usize * EXTENT_HEADER == TABLE_UNITS as usize * UNIT as usize);
+
+/// Where a long value lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) frame: u32,
+    pub(crate) unit: u32,
+    /// Bytes of the value.
+    pub(crate) len: u32,
+}
+
+impl Extent {
+    /// The extent whose first unit has this number in the store.
+    pub(crate) fn at_place(place: u64, len: u32) -> Self {
+        Self {
+            frame: u32::try_from(place / u64::from(UNITS)).unwrap_or(u32::MAX),
+            unit: (place % u64::from(UNITS)) as u32,
+            len,
+        }
+    }
+
+    /// The number of its first unit in the store.
+    #[inline]
+    pub(crate) fn place(self) -> u64 {
+        u64::from(self.frame) * u64::from(UNITS) + u64::from(self.unit)
+    }
+
+    /// Where its first byte lies.
+    #[inline]
+    pub(crate) fn at(self) -> u64 {
+        self.place() * UNIT
+    }
+
+    /// Where its header lies.
+    pub(crate) fn header_at(self) -> u64 {
+        u64::from(self.frame) * FRAME + u64::from(self.unit) * EXTENT_HEADER as u64
+    }
+
+    /// Units that it takes.
+    pub(crate) fn units(self) -> u32 {
+        self.len.div_ceil(UNIT as u32)
+    }
+
+    /// Frames that it takes: one, with other extents, or a run of its own.
+    pub(crate) fn run(len: u32) -> u32 {
+        (len.div_ceil(UNIT as u32) + TABLE_UNITS).div_ceil(UNITS)
+    }
+
+    fn salt(self) -> u64 {
+        self.place() | 1 << 47
+    }
+
+    /// The death word of an extent that `version` lets go.
+    pub(crate) fn death_word(self, version: u64) -> u64 {
+        stamp(version, self.salt())
+    }
+}
+
+/// What the table of a frame says of the extent that begins at a unit. Immutable, but for the death
+/// word.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct ExtentHeader {
+    /// Of everything but itself and `death`.
+    crc: u32,
+    pub(crate) len: u32,
+    birth: u64,
+    /// The stamped version that let the extent go; of an earlier one at this unit if it is not
+    /// above `birth`.
+    death: u64,
+    /// Of the value.
+    pub(crate) data_crc: u32,
+    reserved: u32,
+}
+
+const _: () = assert!(size_of::<ExtentHeader>() == EXTENT_HEADER);
+
+impl ExtentHeader {
+    /// Offset of the death word in the header.
+    pub(crate) const DEATH: u64 = 16;
+
+    pub(crate) fn new(extent: Extent, birth: u64, data: &[u8]) -> Self {
+        let mut header = Self {
+            crc: 0,
+            len: extent.len,
+            birth,
+            death: 0,
+            data_crc: crc32c(0, data),
+            reserved: 0,
+        };
+        header.crc = header.sum(extent.place());
+        header
+    }
+
+    /// The header in `bytes`; zeros if there are too few.
+    pub(crate) fn read(bytes: &[u8]) -> Self {
+        Self::read_from_prefix(bytes).map_or_else(|_| Self::new_zeroed(), |(header, _)| header)
+    }
+
+    /// The bytes that are written into the table: what precedes the death word, and what follows.
+    pub(crate) fn around_death(&self) -> (&[u8], &[u8]) {
+        let bytes = self.as_bytes();
+        (&bytes[..16], &bytes[24..])
+    }
+
+    pub(crate) fn birth(&self) -> u64 {
+        self.birth
+    }
+
+    /// Whether this is the header of the extent that begins at this unit.
+    pub(crate) fn is_valid(&self, place: u64) -> bool {
+        self.birth != 0 && self.len != 0 && self.crc == self.sum(place)
+    }
+
+    pub(crate) fn death(&self, extent: Extent) -> Stamp {
+        unstamp(self.death, extent.salt())
+    }
+
+    fn sum(&self, place: u64) -> u32 {
+        let (before, after) = self.around_death();
+        crc32c(crc32c(place as u32, &before[4..]), after)
+    }
+}

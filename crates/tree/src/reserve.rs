@@ -1,0 +1,263 @@
+//! Where a commit's leaves and extents will lie: found before its first store, so that lack of
+//! space changes nothing.
+
+use std::sync::atomic::Ordering;
+
+use mneme_sync::Epoch;
+use mneme_sys::medium::MediumError;
+use zerocopy::IntoBytes;
+
+use crate::StoreError;
+use crate::breakage::without;
+use crate::commit::Writer;
+use crate::core::{Core, Published};
+use crate::layout::{Extent, FRAME, FrameHeader, FrameKind, LEAVES, LeafId, TABLE};
+use crate::space::Space;
+
+/// What was replaced is freed in batches of this size: asking every reader costs a system call of
+/// some microseconds.
+const RETIRED: usize = 64;
+
+/// What commits have replaced, and readers may still use.
+#[derive(Debug, Default)]
+#[expect(
+    clippy::vec_box,
+    reason = "readers point into the boxes, which must not move"
+)]
+pub(crate) struct Retired {
+    pub(crate) published: Vec<Box<Published>>,
+    pub(crate) extents: Vec<DeadExtent>,
+}
+
+impl Retired {
+    fn len(&self) -> usize {
+        self.published.len() + self.extents.len()
+    }
+}
+
+/// An extent that versions from `birth` to below `death` use.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DeadExtent {
+    pub(crate) extent: Extent,
+    pub(crate) birth: u64,
+    pub(crate) death: u64,
+}
+
+/// The writer's side of free space.
+#[derive(Debug, Default)]
+pub(crate) struct Reclaimer {
+    pub(crate) space: Space,
+    /// What readers may still use, since no epoch has begun.
+    pub(crate) retired: Retired,
+    /// What readers of an epoch may still use.
+    waiting: Vec<(Epoch, Retired)>,
+    /// Extents that snapshots use.
+    held: Vec<DeadExtent>,
+    /// How many versions had lost their last snapshot when `held` was last looked at.
+    held_at: u64,
+}
+
+impl Reclaimer {
+    pub(crate) fn new(space: Space) -> Self {
+        Self {
+            space,
+            ..Self::default()
+        }
+    }
+}
+
+impl Writer {
+    /// Makes sure of `count` free leaves.
+    pub(crate) fn reserve_leaves(&mut self, core: &Core, count: usize) -> Result<(), StoreError> {
+        if core.free.len() < count {
+            self.reclaim(core, true);
+        }
+        while core.free.len() < count {
+            let frame = match self.reclaimer.space.take_frame() {
+                Some(frame) => frame,
+                None => {
+                    if !self.recycle(core, false)? {
+                        self.grow(core, 1)?;
+                    }
+                    continue;
+                }
+            };
+            format(core, frame, FrameKind::Leaves);
+            core.free
+                .add((0..LEAVES).rev().map(|slot| LeafId::new(frame, slot)));
+        }
+        Ok(())
+    }
+
+    /// Finds places for values of these lengths: for all or for none.
+    pub(crate) fn reserve_extents(
+        &mut self,
+        core: &Core,
+        lengths: impl Iterator<Item = usize>,
+    ) -> Result<Vec<Extent>, StoreError> {
+        let mut found = Vec::new();
+        for len in lengths {
+            match self.reserve_extent(core, len as u32) {
+                Ok(extent) => found.push(extent),
+                Err(error) => {
+                    found
+                        .iter()
+                        .for_each(|e| self.reclaimer.space.mark(*e, false));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn reserve_extent(&mut self, core: &Core, len: u32) -> Result<Extent, StoreError> {
+        let run = Extent::run(len);
+        let mut reclaimed = false;
+        loop {
+            if let Some(extent) = self.reclaimer.space.allocate(len) {
+                return Ok(extent);
+            }
+            if !reclaimed {
+                self.reclaim(core, true);
+                reclaimed = true;
+                continue;
+            }
+            let Some(frame) = self.reclaimer.space.take_run(run) else {
+                if !self.recycle(core, true)? {
+                    let end = (core.pages.len() / FRAME) as u32;
+                    self.grow(
+                        core,
+                        run - self.reclaimer.space.unused_before(end).min(run - 1),
+                    )?;
+                }
+                continue;
+            };
+            format(core, frame, FrameKind::Extents { run });
+            if run == 1 {
+                self.reclaimer.space.add_map(frame);
+                continue;
+            }
+            // Bytes of the value will lie where tables of the run's frames were: that they are none
+            // must be durable before.
+            if !without("run.barrier") {
+                core.barrier()?;
+            }
+            self.reclaimer.space.add_run(frame, run, false);
+        }
+    }
+
+    /// Grows by a sixteenth, or by `least` frames where that is more or there is no space for it.
+    fn grow(&mut self, core: &Core, least: u32) -> Result<(), StoreError> {
+        let frames = core.pages.len() / FRAME;
+        let least = u64::from(least);
+        let many = (frames / 16).clamp(1, 32).max(least);
+        let grown = match core.pages.grow((frames + many) * FRAME) {
+            Err(MediumError::NoSpace { .. }) if many > least => {
+                core.pages.grow((frames + least) * FRAME)
+            }
+            other => other,
+        };
+        match grown {
+            Ok(()) => {}
+            Err(error @ (MediumError::Sync(_) | MediumError::Poisoned)) => {
+                core.poisoned.store(true, Ordering::Release);
+                return Err(StoreError::OutcomeUnknown(error));
+            }
+            Err(other) => return Err(other.into()),
+        }
+        let now = core.pages.len() / FRAME;
+        let fresh = (frames..now).map(|frame| frame as u32);
+        self.reclaimer.space.add_unused(fresh);
+        Ok(())
+    }
+
+    /// Makes frames unused again that hold nothing, those of leaves too if `leaves`. Says whether
+    /// there were any. See "Frames change their kind" in `docs/design/tree.md`.
+    fn recycle(&mut self, core: &Core, leaves: bool) -> Result<bool, StoreError> {
+        let mut empty = self.reclaimer.space.take_empty();
+        if leaves {
+            empty.extend(core.free.take_frames().into_iter().map(|frame| (frame, 1)));
+        }
+        if empty.is_empty() {
+            return Ok(false);
+        }
+        let table = [0; TABLE];
+        let header = size_of::<FrameHeader>();
+        let at = |frame: u32| u64::from(frame) * FRAME;
+        let behind = empty.iter().flat_map(|(first, run)| first + 1..first + run);
+        if behind.clone().next().is_some() {
+            // Bytes of values: no table, as long as the run's first frame says so.
+            for frame in behind {
+                core.pages.store(at(frame), &table);
+            }
+            if !without("recycle.runs") {
+                core.barrier()?;
+            }
+        }
+        for (first, _) in &empty {
+            core.pages.store(at(*first), &table[..header]);
+        }
+        if !without("recycle.headers") {
+            core.barrier()?;
+        }
+        for (first, _) in &empty {
+            core.pages
+                .store(at(*first) + header as u64, &table[header..]);
+        }
+        if !without("recycle.tables") {
+            core.barrier()?;
+        }
+        for (first, run) in empty {
+            self.reclaimer.space.add_unused(first..first + run);
+        }
+        Ok(true)
+    }
+
+    /// Frees what no reader uses any more. With `now`, also what was replaced since the last time.
+    pub(crate) fn reclaim(&mut self, core: &Core, now: bool) {
+        let own = &mut self.reclaimer;
+        // Without an epoch it stays until the next time.
+        if own.retired.len() > 0
+            && (now || own.retired.len() >= RETIRED)
+            && let Ok(epoch) = core.participants.advance()
+        {
+            own.waiting.push((epoch, std::mem::take(&mut own.retired)));
+        }
+        // A snapshot that begins later than this shows a later version than the extents have.
+        let waiting = std::mem::take(&mut own.waiting);
+        let (over, waiting): (Vec<_>, _) = waiting
+            .into_iter()
+            .partition(|(epoch, _)| core.participants.quiescent(*epoch));
+        own.waiting = waiting;
+        let mut free: Vec<_> = over
+            .into_iter()
+            .flat_map(|(_, retired)| retired.extents)
+            .collect();
+        let released = core.registered.released();
+        if released != own.held_at {
+            own.held_at = released;
+            free.append(&mut own.held);
+        }
+        for dead in free {
+            if core.registered.any_in(dead.birth..dead.death) && !without("extent.snapshot") {
+                own.held.push(dead);
+            } else {
+                own.space.mark(dead.extent, false);
+            }
+        }
+    }
+
+    /// As [`reclaim`](Self::reclaim), if enough has been replaced to be worth it.
+    pub(crate) fn reclaim_some(&mut self, core: &Core) {
+        if self.reclaimer.retired.len() >= RETIRED {
+            self.reclaim(core, false);
+        }
+    }
+}
+
+/// Stores the header of a frame that is unused.
+fn format(core: &Core, frame: u32, kind: FrameKind) {
+    let header = FrameHeader::new(frame, kind, core.seed);
+    core.pages
+        .store(u64::from(frame) * FRAME, header.as_bytes());
+}
