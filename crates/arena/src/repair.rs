@@ -69,7 +69,8 @@ impl Arena {
     /// To be called for every dead slot, from the repair function given to
     /// [`Participants::reap`](mneme_sync::Participants::reap), *after* the tenant's own repair has
     /// adopted or unlinked what the dead was linking. Idempotent, also under its own death.
-    /// O(frames).
+    /// O(frames). It takes the arena's lock only if the dead left something here, so that it waits
+    /// for no stopped holder otherwise.
     ///
     /// # Errors
     /// The lock or a slot cannot be had; repair again.
@@ -79,10 +80,20 @@ impl Arena {
 
     fn repair_slot(&self, dead: SlotId, intent: Option<Intent>) -> Result<Repaired, RepairError> {
         let slot = self.participants.slot()?;
-        let guard = self.lock::<RepairError>(&slot)?;
-        mneme_sys::fault!("arena.repair.locked");
         let table = self.table()?;
         let mut repaired = Repaired::default();
+        let releases = intent.is_some_and(|intent| intent.kind == Kind::Release as u16);
+        // What the dead claimed carries its number until it is taken back, here.
+        let has_claimed = || {
+            let frames = self.geometry.first_frame..self.end_frame();
+            let mut statuses = frames.filter_map(|frame| table.get(frame)?.status());
+            statuses.any(|status| status.state == State::Claimed && status.owner == dead.0)
+        };
+        if !releases && self.lock_word()?.owner() != Some(dead) && !has_claimed() {
+            return Ok(repaired);
+        }
+        let guard = self.lock::<RepairError>(&slot)?;
+        mneme_sys::fault!("arena.repair.locked");
         if let Some(intent) = intent.filter(|intent| intent.kind == Kind::Release as u16)
             && let [Ok(start), Ok(frames), Ok(generation)] =
                 [0, 1, 2].map(|word| u32::try_from(intent.words[word]))

@@ -677,3 +677,66 @@ fn what_compaction_has_copied_in_vain_does_not_count_as_live() {
     assert_eq!(store.stats().live_bytes, live.sum());
     sound(&store, "in vain");
 }
+
+/// A thread stands still with the lock of the index' shard. A process of two threads is killed, of
+/// which one waited for that lock, and the other commits. It is repaired.
+#[test]
+fn the_dead_are_repaired_beside_a_stopped_change_of_shape() {
+    let (memory, store) = Memory::new();
+    for i in 0..2_000u32 {
+        store.put(&i.to_le_bytes(), b"v").unwrap();
+    }
+    store.put(b"k", b"v").unwrap();
+    let theirs = memory.open(3);
+    let stopped = Stopped::at("index.resize.prepared", 1, move || {
+        (2_000..10_000u32).for_each(|i| theirs.put(&i.to_le_bytes(), b"v").unwrap());
+    });
+    let dying = Arc::new(memory.open(2));
+    let waiting = dying.clone();
+    let outcome = fault::run("index.shard.intent", Action::Abandon, 1, move || {
+        for i in 20_000..60_000u32 {
+            let _ = waiting.put(&i.to_le_bytes(), b"v");
+        }
+    });
+    assert_eq!(outcome, Outcome::Abandoned);
+    let committing = dying.clone();
+    let outcome = fault::run("txn.locked", Action::Abandon, 1, move || {
+        committing.transaction(|t| t.put(b"k", b"w")).unwrap();
+    });
+    assert_eq!(outcome, Outcome::Abandoned);
+    std::mem::forget(dying);
+    memory.script.kill(2);
+    let observer = memory.open(4);
+    assert_eq!(observer.reap().unwrap(), 2);
+    assert_eq!(observer.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+    observer.put(b"k", b"x").unwrap();
+    stopped.finish();
+    assert_eq!(observer.check().unwrap().problems, Vec::<String>::new());
+}
+
+/// A thread stands still with the arena's lock. Two processes are killed that left nothing in the
+/// arena. Both are repaired.
+#[test]
+fn the_dead_are_repaired_beside_a_stopped_claim() {
+    let (memory, store) = Memory::new();
+    for (process, key) in [(2, b"k"), (3, b"l")] {
+        store.put(key, b"v").unwrap();
+        let dying = memory.open(process);
+        let outcome = fault::run("log.bucket.locked", Action::Abandon, 1, move || {
+            dying.put(key, b"w").unwrap();
+        });
+        assert_eq!(outcome, Outcome::Abandoned);
+    }
+    let holder = memory.open(4);
+    let stopped = Stopped::at("arena.claim.refreshed", 1, move || {
+        holder.put(b"large", &[1; 1 << 20])
+    });
+    memory.script.kill(2);
+    memory.script.kill(3);
+    let observer = memory.open(5);
+    for key in [b"k", b"l"] {
+        observer.put(key, b"x").unwrap();
+    }
+    stopped.finish().unwrap();
+    assert_eq!(observer.check().unwrap().problems, Vec::<String>::new());
+}

@@ -3,8 +3,8 @@
 //! **However often a reaper dies over it, every dead thread's slot is repaired before anybody
 //! reuses it, and its counts are kept exactly once.** For each dead process the reaper takes its
 //! liveness lock (so there is one reaper), marks its entry as being reaped, hands each of its
-//! slots to the repair and clears that slot's intents; when all are repaired, it folds their
-//! counters, ends their pins (which protected what the repairs had to read) and frees them; the
+//! slots to the repair and clears that slot's intents; then, for those that were repaired, it folds
+//! the counters, ends the pins (which protected what the repairs had to read) and frees them; the
 //! entry comes last. A death in between leaves a state from which the next reaper does the rest:
 //! at worst it repairs once more what was just repaired.
 //!
@@ -116,13 +116,14 @@ impl Participants {
     /// attached process. Call it after opening, and from time to time.
     ///
     /// # Errors
-    /// The repair's own, which ends the reap; what is left is left for the next.
+    /// The first error of a repair. That slot is left for the next reap; all others are repaired and
+    /// freed, so that a death whose repair must wait holds up no other.
     pub fn reap<E>(
         &self,
         mut repair: impl FnMut(&DeadSlot<'_>) -> Result<(), E>,
     ) -> Result<Reaped, ReapError<E>> {
         let inner = self.inner();
-        let mut reaped = Reaped::default();
+        let (mut reaped, mut first) = (Reaped::default(), None);
         if inner.is_forked() {
             return Ok(reaped);
         }
@@ -154,7 +155,12 @@ impl Participants {
                     let owner = slot_owner::read(&lines.owner);
                     (owner.process, owner.incarnation) == (index, status.incarnation)
                 };
-                reaped.slots += inner.reap_slots(left, &mut repair)?;
+                let (slots, failed) = inner.reap_slots(left, &mut repair);
+                reaped.slots += slots;
+                if let Some(error) = failed {
+                    first.get_or_insert(error);
+                    continue;
+                }
                 inner.end_watches(index);
                 process::write(
                     &entry.state,
@@ -174,10 +180,13 @@ impl Participants {
             if taken.is_some() {
                 self.prepare_to_reap();
                 mneme_sys::fault!("sync.reap.orphans");
-                reaped.slots += inner.reap_slots(|lines| inner.is_orphan(lines), &mut repair)?;
+                let is_orphan = |lines: &SlotLines| inner.is_orphan(lines);
+                let (slots, failed) = inner.reap_slots(is_orphan, &mut repair);
+                reaped.slots += slots;
+                first = first.or(failed);
             }
         }
-        Ok(reaped)
+        first.map_or(Ok(reaped), Err)
     }
 }
 
@@ -194,41 +203,49 @@ impl Inner {
         self.map().slots().any(|(_, lines)| self.is_orphan(lines))
     }
 
-    /// Repairs and frees the slots whose owners are dead, as the caller knows.
+    /// Repairs and frees the slots whose owners are dead, as the caller knows. Returns how many, and
+    /// the first error. A slot whose repair fails stays as it is.
     fn reap_slots<E>(
         &self,
         is_dead: impl Fn(&SlotLines) -> bool,
         repair: &mut impl FnMut(&DeadSlot<'_>) -> Result<(), E>,
-    ) -> Result<u32, ReapError<E>> {
+    ) -> (u32, Option<ReapError<E>>) {
         // All slots, not only those below the mark: reaping is rare, and forgets none.
         let dead: Vec<(SlotId, &SlotLines)> = (1_u16..)
             .zip(self.map().all_slots())
             .filter(|(_, lines)| is_dead(lines))
             .map(|(id, lines)| (SlotId(id), lines))
             .collect();
-        for (id, lines) in &dead {
-            repair(&DeadSlot {
-                id: *id,
+        let (mut repaired, mut first) = (Vec::new(), None);
+        for (id, lines) in dead {
+            let slot = DeadSlot {
+                id,
                 inner: self,
                 lines,
-            })
-            .map_err(|source| ReapError::Repair { slot: *id, source })?;
+            };
+            if let Err(source) = repair(&slot) {
+                first.get_or_insert(ReapError::Repair { slot: id, source });
+                continue;
+            }
             mneme_sys::fault!("sync.reap.repaired");
             for line in &lines.intents {
                 intent::clear_line(line);
             }
             mneme_sys::fault!("sync.reap.cleared");
+            repaired.push(id);
         }
-        self.fold_slots(dead.iter().map(|(id, _)| *id))
-            .map_err(|error| match error {
+        if let Err(error) = self.fold_slots(repaired.iter().copied()) {
+            let error = match error {
                 AttachError::Liveness(source) => ReapError::Liveness(source),
                 _ => ReapError::Locked(crate::opening::REGION_LOCK_TIMEOUT),
-            })?;
-        for (id, _) in &dead {
+            };
+            return (0, first.or(Some(error)));
+        }
+        for id in &repaired {
             self.clear_slot(*id);
         }
         // Never more than 65,535.
-        Ok(u32::try_from(dead.len()).unwrap_or(u32::MAX))
+        (u32::try_from(repaired.len()).unwrap_or(u32::MAX), first)
     }
 
     /// Entries that are not free, with their pids.

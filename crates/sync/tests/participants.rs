@@ -6,7 +6,8 @@ mod common;
 
 use common::Pair;
 use mneme_sync::{
-    Acquired, ControlOptions, Holding, Lane, OpenError, Participants, RobustLock, SlotError,
+    Acquired, ControlOptions, Holding, Lane, OpenError, Participants, ReapError, RobustLock,
+    SlotError,
 };
 use mneme_sys::{Liveness, PagePolicy, Region, ScriptedLiveness};
 use std::sync::Arc;
@@ -156,6 +157,46 @@ fn a_watch_registration_is_seen_by_all_openings_and_ends_with_its_process() {
     assert!(pair.b.is_watched());
     drop(watching);
     assert!(!pair.b.is_watched());
+}
+
+/// A repair that cannot go on leaves its slot alone for the next reap.
+#[test]
+fn a_repair_that_fails_holds_up_no_other() {
+    let pair = Pair::new();
+    let slot = |participants: &Participants| participants.slot().unwrap().id();
+    // Two threads of one process.
+    let first = slot(&pair.a);
+    let (tell, told) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let theirs = pair.a.clone();
+    let thread = std::thread::spawn(move || {
+        tell.send(slot(&theirs)).unwrap();
+        let _ = ended.recv();
+    });
+    let second = told.recv().unwrap();
+    pair.script.kill(1);
+    let mut repaired = Vec::new();
+    let refused = pair.b.reap(|dead| {
+        if dead.id() == first {
+            return Err("it must wait");
+        }
+        repaired.push(dead.id());
+        Ok(())
+    });
+    assert!(
+        matches!(refused, Err(ReapError::Repair { slot, .. }) if slot == first),
+        "{refused:?}"
+    );
+    assert_eq!(repaired, [second]);
+    assert!(pair.b.is_dead(first));
+    let left = pair.b.reap(|dead| {
+        assert_eq!(dead.id(), first);
+        Ok::<_, std::convert::Infallible>(())
+    });
+    let left = left.unwrap();
+    assert_eq!((left.processes, left.slots), (1, 1));
+    drop(end);
+    thread.join().unwrap();
 }
 
 #[test]

@@ -77,8 +77,14 @@ impl Session {
             return Ok(());
         }
         let dead = holder.is_some() && self.participants.is_dead(holder);
-        if dead && !self.read_only && self.reap(slot)? > 0 {
-            return Ok(());
+        if dead && !self.read_only {
+            match self.reap(slot) {
+                Ok(0) => {}
+                Ok(_) => return Ok(()),
+                // This lock may be free nevertheless: the caller looks again.
+                Err(_) if since <= TIMEOUT => return Ok(()),
+                Err(error) => return Err(error),
+            }
         }
         if since > TIMEOUT {
             let pid = self.participants.pid_of(holder);

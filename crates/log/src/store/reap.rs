@@ -5,11 +5,14 @@
 //! swap of databases, the shape of the index, the operation on a bucket, the log segments, and at
 //! the end the arena, which takes back all that was claimed and not adopted.
 
+use std::sync::atomic::Ordering::Acquire;
+
 use mneme_arena::RepairError;
 use mneme_sync::{DeadSlot, ReapError, Slot, SlotId};
 
 use crate::error::{Corrupt, WriteError};
 use crate::index::intent::{INDEX_LANE, Intent};
+use crate::index::pool::journal;
 use crate::store::components::Store;
 
 impl Store {
@@ -24,6 +27,20 @@ impl Store {
                 drop(self.inherit_heads(heads.map(|head| self.tables.head(head)), held));
             }
         }
+    }
+
+    /// Whether the dead thread may have left something in the shard: it had its lock, or another
+    /// thread has taken that over and may not have finished. A thread that died while it waited for
+    /// the lock left nothing, and its reaper does not wait for the lock's holder.
+    fn left_in_shard(&self, shard: u64, dead: SlotId) -> bool {
+        let shard = self.tables.shard(shard);
+        // SYNC: pairs with the Release stores of the journal: a holder that was taken over from is
+        // its owner until the change is finished.
+        let journal = |word: usize| shard.journal[word].load(Acquire);
+        shard.lock.owner() == Some(dead)
+            || journal(journal::FRAME) != 0
+            || (journal(journal::KIND) != journal::IDLE
+                && journal(journal::OWNER) == u64::from(dead.0))
     }
 
     /// Repairs what dead threads left and frees their slots. Returns how many slots.
@@ -45,6 +62,7 @@ impl Store {
         mneme_sys::fault!("log.reap.swap");
         if let Some(Intent::Reshape { shard }) = Intent::of_dead(dead, INDEX_LANE)?
             && shard < self.tables.geometry.shards
+            && self.left_in_shard(shard, dead.id())
         {
             // Taking the lock over repairs what it guards; a free lock left nothing to repair.
             self.with_shard(slot, shard, |_| Ok(()))?;
