@@ -19,6 +19,7 @@ use common::Registry;
 use common::serving::{self, Serving};
 use mneme_log::WriteError;
 use mneme_shared::SharedStore;
+use mneme_testkit::setting;
 
 /// Keys of each writer.
 const KEYS: u64 = 50;
@@ -229,10 +230,6 @@ fn a_server_that_is_killed_loses_nothing_that_it_acknowledged() {
 /// Whether the writer of that number stores under two keys at once.
 fn is_pairing(writer: usize) -> bool {
     (CLIENTS..CLIENTS + PAIRING).contains(&writer)
-}
-
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
 }
 
 /// A port that is nobody's now, and every server's later: none of those that the kernel gives to

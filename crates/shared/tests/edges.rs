@@ -291,7 +291,7 @@ fn one_thread_too_many_is_refused_and_places_come_back() {
         let (taken, done) = (Barrier::new(MOST), Barrier::new(MOST));
         let refused = AtomicUsize::new(0);
         std::thread::scope(|scope| {
-            for i in 1..MOST {
+            let visit = |i: usize| {
                 let (store, reader) = (&store, &reader);
                 let (taken, done, refused) = (&taken, &done, &refused);
                 let visit = move || {
@@ -302,11 +302,17 @@ fn one_thread_too_many_is_refused_and_places_come_back() {
                     done.wait();
                 };
                 let thread = std::thread::Builder::new().stack_size(128 << 10);
-                thread.spawn_scoped(scope, visit).unwrap();
-            }
+                thread.spawn_scoped(scope, visit).unwrap()
+            };
+            let visitors: Vec<_> = (1..MOST).map(visit).collect();
             taken.wait();
             let one_more = scope.spawn(|| (reader.get(b"k").map(drop), store.put(b"k", b"w")));
             let (read, written) = one_more.join().unwrap();
+            // A thread that has a place goes on.
+            let found = store.get(b"k").map(|value| value.unwrap().to_vec());
+            done.wait();
+            // A scope alone does not wait until its threads have given their places back.
+            visitors.into_iter().for_each(|it| it.join().unwrap());
             assert!(
                 matches!(
                     read,
@@ -321,9 +327,7 @@ fn one_thread_too_many_is_refused_and_places_come_back() {
                 ),
                 "{written:?}"
             );
-            // A thread that has a place goes on.
-            assert_eq!(store.get(b"k").unwrap().unwrap(), b"v");
-            done.wait();
+            assert_eq!(found.unwrap(), b"v");
         });
         assert_eq!(refused.into_inner(), 0, "round {round}");
     }
