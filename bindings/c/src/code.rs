@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::fmt::Display;
 
+use mneme_sys::{Classified, ErrorKind};
+
 /// The header's `MNEME_E...`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i32)]
@@ -43,12 +45,36 @@ pub(crate) struct Failure {
     text: String,
 }
 
-/// An error of the crates below that has a code.
-pub(crate) trait Coded: std::error::Error {
-    fn code(&self) -> Code;
+impl From<ErrorKind> for Code {
+    fn from(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::Invalid => Code::Invalid,
+            ErrorKind::Name => Code::Name,
+            ErrorKind::NotFound => Code::NotFound,
+            ErrorKind::Exists => Code::Exists,
+            ErrorKind::Address => Code::Address,
+            ErrorKind::Overlap => Code::Overlap,
+            ErrorKind::NoMemory => Code::NoMemory,
+            ErrorKind::Permission => Code::Permission,
+            ErrorKind::ReadOnly => Code::ReadOnly,
+            ErrorKind::Busy => Code::Busy,
+            ErrorKind::Stalled => Code::Stalled,
+            ErrorKind::Poisoned => Code::Poisoned,
+            ErrorKind::Outside => Code::Outside,
+            ErrorKind::Inside => Code::Inside,
+            ErrorKind::Root => Code::Root,
+            ErrorKind::Stale => Code::Stale,
+            ErrorKind::Forked => Code::Forked,
+            ErrorKind::Damaged => Code::Damaged,
+            ErrorKind::Registry => Code::Registry,
+            ErrorKind::Backing => Code::Backing,
+            ErrorKind::Io => Code::Io,
+            ErrorKind::Internal => Code::Internal,
+        }
+    }
 }
 
-impl<E: Coded> From<E> for Failure {
+impl<E: Classified> From<E> for Failure {
     fn from(error: E) -> Self {
         let mut text = error.to_string();
         let mut source = error.source();
@@ -61,7 +87,7 @@ impl<E: Coded> From<E> for Failure {
             }
             source = cause.source();
         }
-        Self::new(error.code(), text)
+        Self::new(error.kind().into(), text)
     }
 }
 

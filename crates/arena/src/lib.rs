@@ -73,6 +73,7 @@ mod check;
 mod claim;
 mod descriptor;
 mod error;
+mod error_kind;
 mod frame;
 mod grow;
 mod layout;

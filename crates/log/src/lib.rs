@@ -61,6 +61,7 @@
 #![deny(clippy::undocumented_unsafe_blocks)]
 
 mod error;
+mod error_kind;
 mod index;
 mod log;
 #[cfg(test)]

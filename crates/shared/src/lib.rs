@@ -75,6 +75,7 @@
 //! ```
 
 mod error;
+mod error_kind;
 mod options;
 mod serve;
 mod starts;

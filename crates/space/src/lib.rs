@@ -114,6 +114,7 @@ mod call;
 mod clean;
 mod contents;
 mod error;
+mod error_kind;
 mod hashmap;
 mod heap;
 mod hexadecimal;

@@ -147,6 +147,7 @@ mod counters;
 mod entry;
 mod epoch;
 mod error;
+mod error_kind;
 mod exclusion;
 mod fenced;
 mod fold;

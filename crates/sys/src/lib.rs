@@ -20,6 +20,7 @@ mod clock;
 mod cpu;
 pub mod descriptors;
 mod entropy;
+mod error_kind;
 pub mod fault;
 pub mod files;
 pub mod fork;
@@ -40,6 +41,7 @@ mod view;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use cpu::{CpuId, CpuSource, cpu_source, current_cpu, time_stamp};
 pub use entropy::{boot_id, random_bytes};
+pub use error_kind::{Classified, ErrorKind};
 pub use liveness::{
     Liveness, LivenessError, OfdLiveness, ScriptedLiveness, ScriptedProcess, SharedByte, Taken,
 };
