@@ -153,7 +153,7 @@ fn attach(segment: &Segment, write: bool) -> Option<Attachment> {
         Access::ReadOnly
     };
     let attachment = Attachment::new([(segment, access)]).ok()?;
-    Some(attachment.patience(Duration::from_millis(1)))
+    Some(attachment.timeout(Duration::from_millis(1)))
 }
 
 /// Adds a number, and takes none for lost.

@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 /// Columns that a line of prose has at most.
 const COLUMNS: usize = 100;
 
+/// A word or a command of more bytes than this may make its line longer.
+const UNBROKEN: usize = 80;
+
 /// Words of a private dialect, each with the field's word. They count in comments, in docs and as
 /// parts of names.
 const WORDS: &[(&[&str], &str)] = &[
@@ -286,8 +289,12 @@ pub fn check(file: &Path, text: &str) -> Vec<Finding> {
                 .any(|mark| whole.trim_start().starts_with(mark));
         let prose = prose.filter(|text| !is_code && !text.trim().is_empty());
         if let Some(text) = prose {
-            // A table's row cannot be broken, nor can a link.
-            let is_whole = text.trim_start().starts_with('|') || whole.contains("](http");
+            // A table's row cannot be broken, nor can a link, a long path or a long command.
+            let mut commands = text.split('`').skip(1).step_by(2);
+            let is_whole = text.trim_start().starts_with('|')
+                || whole.contains("](http")
+                || commands.any(|command| command.len() > UNBROKEN)
+                || whole.split(' ').any(|word| word.len() > UNBROKEN);
             if whole.chars().count() > COLUMNS && !is_whole {
                 found(number, Rule::Long, format!("more than {COLUMNS} columns"));
             }

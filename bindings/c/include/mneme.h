@@ -96,7 +96,7 @@ typedef vhandle_t vh_t;
 #define MNEME_EEXIST 5      /* something has that name; it is a member already */
 #define MNEME_EADDRESS 6    /* the address cannot be had: see seg_alloc() */
 #define MNEME_EOVERLAP 7    /* two segments of one space claim the same addresses */
-#define MNEME_ENOMEM 8      /* no memory, no room in the segment, the file system or the registry's window */
+#define MNEME_ENOMEM 8      /* no memory, no free space in the segment, the file system or the registry's window */
 #define MNEME_EPERM 9       /* permissions forbid it */
 #define MNEME_EREADONLY 10  /* the segment was entered, or the store attached, for reading only */
 #define MNEME_EBUSY 11      /* in use: by a living process, or by a thread of this one */
@@ -115,7 +115,7 @@ typedef vhandle_t vh_t;
 #define MNEME_EBACKING 22   /* this machine does not have that kind of memory */
 #define MNEME_EIO 23        /* the operating system failed otherwise */
 #define MNEME_EINTERNAL 24  /* a defect of this library */
-#define MNEME_EROOM 25      /* the buffer is too small for the value; its length was stored */
+#define MNEME_ESHORT 25      /* the buffer is too small for the value; its length was stored */
 
 /* The paper's short names, unless MNEME_NO_SHORT_NAMES is defined. */
 #ifndef MNEME_NO_SHORT_NAMES
@@ -157,7 +157,7 @@ int mneme_registry(const char *directory);
 int mneme_window(void **base, size_t *bytes);
 
 /* How long vas_switch() waits for each lock, in milliseconds; 1000 unless set. For spaces attached from now on. */
-int mneme_patience(uint32_t milliseconds);
+int mneme_timeout(uint32_t milliseconds);
 
 /* ---- Spaces ----------------------------------------------------------------------------------------------------- */
 
@@ -384,9 +384,9 @@ mneme_store_t mneme_database(mneme_store_t store, unsigned number);
 /* Gives up a store by any handle of it: all are stale then. Calls of other threads that are under way end as usual. */
 int mneme_detach(mneme_store_t store);
 
-/* Copies the value to the buffer and stores its length. If it is longer than the buffer: MNEME_EROOM, the length is stored,
- * and nothing copied. Buffer NULL and room 0: the length alone. */
-int mneme_get(mneme_store_t store, const void *key, size_t key_length, void *buffer, size_t room, size_t *length);
+/* Copies the value to the buffer and stores its length. If it is longer than the buffer: MNEME_ESHORT, the length is stored,
+ * and nothing copied. Buffer NULL and capacity 0: the length alone. */
+int mneme_get(mneme_store_t store, const void *key, size_t key_length, void *buffer, size_t capacity, size_t *length);
 
 /* Copies the value to memory of its own, with a NUL behind it that does not count. Give that back with mneme_free().
  * `length` may be NULL. */
@@ -395,9 +395,9 @@ int mneme_get_alloc(mneme_store_t store, const void *key, size_t key_length, voi
 /* Gives back what mneme_get_alloc() gave. NULL does nothing. */
 void mneme_free(void *value);
 
-/* Copies what there is of the value from byte `at` on to the buffer, as far as there is room, and tells the length of the whole
+/* Copies what there is of the value from byte `at` on to the buffer, as far as that reaches, and stores the length of the whole
  * value. What is not asked for is not copied. */
-int mneme_read_part(mneme_store_t store, const void *key, size_t key_length, size_t at, void *buffer, size_t room,
+int mneme_read_part(mneme_store_t store, const void *key, size_t key_length, size_t at, void *buffer, size_t capacity,
                     size_t *length);
 
 /* For mneme_write_part(): behind the value's last byte. */

@@ -25,7 +25,7 @@ impl Attached {
             Access::ReadOnly => space.attach_read_only(),
         }?;
         Ok(Self {
-            attachment: attachment.patience(process::patience()),
+            attachment: attachment.timeout(process::timeout()),
             space: Some(space.uuid()),
             closed: AtomicBool::new(false),
         })
@@ -35,7 +35,7 @@ impl Attached {
     pub(crate) fn of_nothing() -> Result<Self, Failure> {
         let attachment = Attachment::new([])?;
         Ok(Self {
-            attachment: attachment.patience(process::patience()),
+            attachment: attachment.timeout(process::timeout()),
             space: None,
             closed: AtomicBool::new(false),
         })

@@ -127,9 +127,9 @@ unsafe fn batch<T>(
     count: usize,
     done: *mut usize,
 ) -> Result<T, Failure> {
-    let told = result.as_ref().map_or_else(|failed| failed.done, |_| count);
+    let stored = result.as_ref().map_or_else(|failed| failed.done, |_| count);
     // SAFETY: the caller's promise.
-    unsafe { write_to(done, told) };
+    unsafe { write_to(done, stored) };
     Ok(result?)
 }
 

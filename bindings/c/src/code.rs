@@ -35,7 +35,7 @@ pub(crate) enum Code {
     Backing = 22,
     Io = 23,
     Internal = 24,
-    Room = 25,
+    Short = 25,
 }
 
 /// Why a call failed.

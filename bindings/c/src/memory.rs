@@ -31,7 +31,7 @@ fn array(count: usize, bytes: usize) -> Result<Layout, Failure> {
 
 #[cold]
 fn full(bytes: usize) -> Failure {
-    let text = format!("the segment has no room for {bytes} more bytes");
+    let text = format!("the segment has no free space for {bytes} more bytes");
     Failure::new(Code::NoMemory, text)
 }
 

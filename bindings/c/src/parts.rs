@@ -16,7 +16,7 @@ const END: usize = usize::MAX;
 /// See the header.
 ///
 /// # Safety
-/// The key's bytes, room for as many bytes as is said, and a place for the length or NULL.
+/// The key's bytes, a buffer of the capacity given, and a place for the length or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_read_part(
     store: StoreId,
@@ -24,17 +24,17 @@ pub unsafe extern "C" fn mneme_read_part(
     key_length: usize,
     at: usize,
     buffer: *mut c_void,
-    room: usize,
+    capacity: usize,
     length: *mut usize,
 ) -> c_int {
     answer(-1, || {
         let store = opened(store)?;
         // SAFETY: the caller's promise.
         let key = unsafe { slice(key, key_length, "key") }?;
-        if buffer.is_null() && room != 0 {
+        if buffer.is_null() && capacity != 0 {
             return Err(null("the buffer"));
         }
-        let part = |_| at..at.saturating_add(room);
+        let part = |_| at..at.saturating_add(capacity);
         let found = store.database()?.read_part(key, part, |part| {
             let part = part?;
             if !part.bytes.is_empty() {

@@ -48,7 +48,7 @@ pub(crate) static ATTACHED: Table<Arc<Attached>> = Table::new(0x33, "attached sp
 pub(crate) static STORES: Table<Opened> = Table::new(0x44, "attached store");
 
 static REGISTRY: RwLock<Option<Registry>> = RwLock::new(None);
-static PATIENCE_MS: AtomicU64 = AtomicU64::new(1000);
+static TIMEOUT_MS: AtomicU64 = AtomicU64::new(1000);
 static GENERATION: OnceLock<u32> = OnceLock::new();
 
 /// Refuses everything in a child of the process that came first: tables and locks are its parent's,
@@ -90,11 +90,11 @@ pub(crate) fn choose_registry(directory: &Path) -> Result<(), Failure> {
 }
 
 /// How long attachments made from now on wait for each lock.
-pub(crate) fn patience() -> Duration {
-    Duration::from_millis(PATIENCE_MS.load(Relaxed))
+pub(crate) fn timeout() -> Duration {
+    Duration::from_millis(TIMEOUT_MS.load(Relaxed))
 }
 
-pub(crate) fn set_patience(milliseconds: u32) {
+pub(crate) fn set_timeout(milliseconds: u32) {
     // For attachments made later: no order is needed.
-    PATIENCE_MS.store(milliseconds.into(), Relaxed);
+    TIMEOUT_MS.store(milliseconds.into(), Relaxed);
 }

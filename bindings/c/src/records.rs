@@ -52,21 +52,21 @@ pub(crate) fn no_memory(bytes: usize) -> Failure {
 /// See the header.
 ///
 /// # Safety
-/// The key's bytes, room for as many bytes as is said, and a place for the length or NULL.
+/// The key's bytes, a buffer of the capacity given, and a place for the length or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_get(
     store: StoreId,
     key: *const c_void,
     key_length: usize,
     buffer: *mut c_void,
-    room: usize,
+    capacity: usize,
     length: *mut usize,
 ) -> c_int {
     answer(-1, || {
         let store = opened(store)?;
         // SAFETY: the caller's promise.
         let key = unsafe { slice(key, key_length, "key") }?;
-        if buffer.is_null() && (room != 0 || length.is_null()) {
+        if buffer.is_null() && (capacity != 0 || length.is_null()) {
             return Err(null("the buffer"));
         }
         let Some(value) = store.database()?.get(key)? else {
@@ -77,9 +77,9 @@ pub unsafe extern "C" fn mneme_get(
         if buffer.is_null() {
             return Ok(1);
         }
-        if value.len() > room {
-            let text = format!("the value has {} bytes, the buffer {room}", value.len());
-            return Err(Failure::new(Code::Room, text));
+        if value.len() > capacity {
+            let text = format!("the value has {} bytes, the buffer {capacity}", value.len());
+            return Err(Failure::new(Code::Short, text));
         }
         // SAFETY: the caller promises so many bytes, and nobody else uses them.
         unsafe { ptr::copy_nonoverlapping(value.as_ptr(), buffer.cast(), value.len()) };
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn mneme_get_alloc(
         if block.is_null() {
             return Err(no_memory(found.len()));
         }
-        // SAFETY: the block has room for the length, aligned; behind it for the value, and for a
+        // SAFETY: the block has space for the length, aligned; behind it for the value, and for a
         // NUL behind that. The places are the caller's promise.
         unsafe {
             block.cast::<usize>().write(found.len());

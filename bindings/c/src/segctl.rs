@@ -87,7 +87,7 @@ pub unsafe extern "C" fn seg_control(sid: SegId, command: c_int, argument: usize
 
 fn attach(segment: &Segment, access: Access) -> Result<Attachment, Failure> {
     let attachment = Attachment::new([(segment, access)])?;
-    Ok(attachment.patience(process::patience()))
+    Ok(attachment.timeout(process::timeout()))
 }
 
 fn look(segment: &Segment) -> Result<SegStat, Failure> {

@@ -115,9 +115,9 @@ pub unsafe extern "C" fn mneme_window(base: *mut *mut c_void, bytes: *mut usize)
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub extern "C" fn mneme_patience(milliseconds: u32) -> c_int {
+pub extern "C" fn mneme_timeout(milliseconds: u32) -> c_int {
     done(|| {
-        process::set_patience(milliseconds);
+        process::set_timeout(milliseconds);
         Ok(())
     })
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use mneme_space::{CallError, Functions, Registry, Space};
 
 const RESIDENT: &str = "MNEME_EXAMPLE_RESIDENT";
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn main() {
     if let Some(root) = std::env::var_os(RESIDENT) {
@@ -33,10 +33,7 @@ fn main() {
         .env(RESIDENT, &root)
         .spawn()
         .unwrap();
-    while matches!(
-        space.call("echo", b"", PATIENCE),
-        Err(CallError::NoResident)
-    ) {}
+    while matches!(space.call("echo", b"", TIMEOUT), Err(CallError::NoResident)) {}
 
     let cpus = std::thread::available_parallelism().unwrap();
     let calls = space.calls().unwrap();
@@ -50,7 +47,7 @@ fn main() {
             let began = Instant::now();
             for _ in 0..rounds {
                 caller
-                    .call_into("echo", &request, &mut reply, PATIENCE)
+                    .call_into("echo", &request, &mut reply, TIMEOUT)
                     .unwrap();
             }
             best = best.min(began.elapsed().as_nanos() as f64 / f64::from(rounds));

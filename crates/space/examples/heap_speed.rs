@@ -247,7 +247,7 @@ fn run(memory: &mut impl Memory, pattern: usize) -> f64 {
     }
 }
 
-/// How much of [`FILLED`] bytes can be asked for before there is no room, after half of what fits
+/// How much of [`FILLED`] bytes can be asked for before none is free, after half of what fits
 /// was replaced once.
 fn fill(
     mut get: impl FnMut(Layout) -> Option<NonNull<u8>>,

@@ -36,7 +36,7 @@ use members::{Members, Version};
 pub use section_guard::{Entered, SectionGuard};
 
 /// How long a section waits for a holder of a lock that lives and does not leave.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Segments as this process visits them: mapped while it lives, and participants of each.
 ///
@@ -57,7 +57,7 @@ pub struct Attachment {
     changes: Mutex<Changes>,
     /// Some that were replaced are not freed yet.
     unswept: AtomicBool,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// The space that an attachment is of.
@@ -95,7 +95,7 @@ unsafe impl Send for Changes {}
 impl fmt::Debug for Attachment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Attachment")
-            .field("patience", &self.patience)
+            .field("timeout", &self.timeout)
             .finish_non_exhaustive()
     }
 }
@@ -137,15 +137,15 @@ impl Attachment {
                 replaced: Vec::new(),
             }),
             unswept: AtomicBool::new(false),
-            patience: PATIENCE,
+            timeout: TIMEOUT,
         })
     }
 
-    /// This attachment, waiting at most `patience` instead of a second: for each lock, and for
+    /// This attachment, waiting at most `timeout` instead of a second: for each lock, and for
     /// other threads to leave a segment that has the addresses of one to enter.
     #[must_use]
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
         self
     }
 
@@ -219,7 +219,7 @@ impl Attachment {
         // others.
         let mut f = Some(f);
         let (mut visit, members) = self.visit()?;
-        self.map.show(&mut visit, self.patience)?;
+        self.map.show(&mut visit, self.timeout)?;
         let present = present(members);
         let result = self.with_locks(&members.places, present, &mut || {
             let f = f.take().ok_or(EnterError::Nested)?;
@@ -285,9 +285,9 @@ impl Attachment {
         Ok(())
     }
 
-    /// Runs `f` with the locks of `places`, which `rest` describes, the first of them first. A closure
-    /// keeps the locks on the stack; a [`SectionGuard`] for each section made `enter` slower by a
-    /// seventh and `read` by a third.
+    /// Runs `f` with the locks of `places`, which `rest` describes, the first of them first. A
+    /// closure keeps the locks on the stack; a [`SectionGuard`] for each section made `enter`
+    /// slower by a seventh and `read` by a third.
     fn with_locks<R>(
         &self,
         places: &[Place],
@@ -303,7 +303,7 @@ impl Attachment {
         let slot = control::slot(place.placed.participants())?;
         if present.exclusive {
             // As `Place::alone`, which is slower by a sixth: what it returns goes through memory.
-            let alone = place.gate.sole_within(&slot, self.patience)?;
+            let alone = place.gate.sole_within(&slot, self.timeout)?;
             // `OwnerDied` is in the segment's header too, where it outlives the control file.
             let died = alone.owner_died();
             let alone = alone.into_inner();
@@ -316,7 +316,7 @@ impl Attachment {
             mneme_sys::fault!("space.enter.ended");
             result
         } else {
-            let _beside = place.beside(&slot, self.patience)?;
+            let _beside = place.beside(&slot, self.timeout)?;
             place.follow(present)?;
             self.with_locks(places, rest, f)
         }
@@ -332,11 +332,11 @@ impl Attachment {
     /// unknown.
     pub fn sync(&self) -> Result<(), EnterError> {
         let (mut visit, members) = self.visit()?;
-        self.map.show(&mut visit, self.patience)?;
+        self.map.show(&mut visit, self.timeout)?;
         let writable = |place: &&Place| place.access == Access::ReadWrite;
         for place in members.places.iter().filter(writable) {
             let slot = control::slot(place.placed.participants())?;
-            let _beside = place.beside(&slot, self.patience)?;
+            let _beside = place.beside(&slot, self.timeout)?;
             place.placed.region().refresh()?;
             place.sync()?;
         }
@@ -375,7 +375,7 @@ impl Attachment {
         mend: impl FnOnce(&Region) -> Result<(), EnterError>,
     ) -> Result<(), EnterError> {
         let (mut visit, members) = self.visit()?;
-        self.map.show(&mut visit, self.patience)?;
+        self.map.show(&mut visit, self.timeout)?;
         let named = |place: &&Place| {
             place.access == Access::ReadWrite && place.segment().name().as_str() == segment
         };
@@ -384,7 +384,7 @@ impl Attachment {
             name: segment.to_owned(),
         })?;
         let slot = control::slot(place.placed.participants())?;
-        let alone = place.gate.sole_within(&slot, self.patience)?.into_inner();
+        let alone = place.gate.sole_within(&slot, self.timeout)?.into_inner();
         let region = place.placed.region();
         durable::complete(region)?;
         // Dead in the middle, or refused: poisoned, as before.

@@ -140,8 +140,8 @@ impl Space {
         &self,
         function: &str,
         request: &[u8],
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Vec<u8>, CallError> {
-        self.calls()?.caller()?.call(function, request, patience)
+        self.calls()?.caller()?.call(function, request, timeout)
     }
 }

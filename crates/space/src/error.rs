@@ -219,7 +219,7 @@ pub enum CreateError {
         #[source]
         source: mneme_sync::CreateError,
     },
-    /// There is no room for a heap.
+    /// There is no free space for a heap.
     #[error(transparent)]
     Heap(#[from] HeapError),
     /// What it shall hold has no name that could be shown: 1 to 64 bytes, no control characters.
@@ -711,7 +711,7 @@ pub enum EnterError {
         /// It.
         name: String,
     },
-    /// There is no room for a heap.
+    /// There is no free space for a heap.
     #[error(transparent)]
     Heap(#[from] HeapError),
 }

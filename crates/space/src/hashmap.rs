@@ -1,9 +1,9 @@
 //! Hash maps that lie in a segment.
 //!
 //! **Whatever happens to a [`SegMap`], each address in it is one of its own segment.** It is a
-//! `hashbrown` table, which an empty segment could not hold: made without room, or emptied in some
+//! `hashbrown` table, which an empty segment could not hold: made without capacity, or emptied in some
 //! ways, such a table points to constants of the program's own, where another process has other
-//! bytes. So a `SegMap` is made with room, and has none of the operations that lead back: `new` and
+//! bytes. So a `SegMap` is made with capacity, and has none of the operations that lead back: `new` and
 //! `with_capacity(0)`, `shrink_to`, `drain` (what is left if its iterator is forgotten),
 //! `clone_from`, and entries, which hand out the bare table. `take` and `replace` of a whole map
 //! put another `SegMap` in its place. What is left are growing, rehashing and clearing: they change
@@ -76,7 +76,7 @@ pub struct SegMap<'s, K, V> {
 }
 
 // SAFETY: the table's address lies in its heap's segment, as argued at the module's head; all else
-// in it are numbers, the keys of the hash, the heap, and stored entries. Its format is told by
+// in it are numbers, the keys of the hash, the heap, and stored entries. Its format is given by
 // version, compiler and group.
 unsafe impl<'s, K: Stored<'s>, V: Stored<'s>> Stored<'s> for SegMap<'s, K, V> {
     fn describe(shape: &mut Shape<'s>) {
@@ -92,7 +92,7 @@ unsafe impl<'s, K: Stored<'s>, V: Stored<'s>> Stored<'s> for SegMap<'s, K, V> {
 }
 
 impl<'s, K: Eq + Hash, V> SegMap<'s, K, V> {
-    /// An empty map with some room.
+    /// An empty map with some capacity.
     ///
     /// Aborts the process if the segment is full or not entered for writing: see
     /// [`try_new_in`](Self::try_new_in).
@@ -101,7 +101,7 @@ impl<'s, K: Eq + Hash, V> SegMap<'s, K, V> {
         Self::with_capacity_in(1, heap)
     }
 
-    /// An empty map with some room.
+    /// An empty map with some capacity.
     ///
     /// # Errors
     /// [`HeapError::Refused`]: the segment is full or not entered exclusively by this thread;
@@ -110,7 +110,7 @@ impl<'s, K: Eq + Hash, V> SegMap<'s, K, V> {
         Self::try_with_capacity_in(1, heap)
     }
 
-    /// An empty map with room for `capacity` entries.
+    /// An empty map with capacity for `capacity` entries.
     ///
     /// Aborts the process as [`new_in`](Self::new_in).
     #[must_use]
@@ -122,7 +122,7 @@ impl<'s, K: Eq + Hash, V> SegMap<'s, K, V> {
         }
     }
 
-    /// An empty map with room for `capacity` entries.
+    /// An empty map with capacity for `capacity` entries.
     ///
     /// # Errors
     /// As [`try_new_in`](Self::try_new_in).
@@ -133,7 +133,7 @@ impl<'s, K: Eq + Hash, V> SegMap<'s, K, V> {
         Ok(Self { table })
     }
 
-    /// Makes room for `additional` entries more than there are.
+    /// Reserves capacity for `additional` entries more than there are.
     ///
     /// # Errors
     /// [`HeapError::Refused`]; nothing has changed then.
@@ -153,7 +153,7 @@ impl<'s, K: Eq + Hash, V> SegMap<'s, K, V> {
     /// caller that wants to keep them asks [`try_reserve`](Self::try_reserve) first.
     pub fn try_insert(&mut self, key: K, value: V) -> Result<Option<V>, HeapError> {
         if self.is_tight() {
-            // A key that is there needs no room, but `insert` of a full table takes some before it
+            // A key that is there needs no capacity, but `insert` of a full table takes some before it
             // looks.
             if let Some(there) = self.table.get_mut(&key) {
                 return Ok(Some(mem::replace(there, value)));

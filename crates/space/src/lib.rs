@@ -49,7 +49,7 @@
 //! A [`Registry`] is a directory; each segment is a directory in it, with a description (`meta`,
 //! JSON), a `control` file for locks and participants, and a link to its `data`. `ls`, `du`,
 //! `chmod`, quotas and backups work on them. A segment appears under its name whole or not at all.
-//! What a process that died half-way leaves is told by [`Registry::check`] and removed by
+//! What a process that died half-way leaves is listed by [`Registry::check`] and removed by
 //! [`Registry::clean`], or by the next one that creates something; nothing exists that no file
 //! names.
 //!

@@ -21,7 +21,7 @@ pub enum LocalError {
     /// No memory, or sizes that are impossible.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// There is no room for a heap.
+    /// There is no free space for a heap.
     #[error(transparent)]
     Heap(#[from] HeapError),
     /// The calling thread is in a section already.

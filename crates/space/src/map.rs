@@ -44,9 +44,9 @@ pub(crate) trait Map {
     ///
     /// # Errors
     /// [`MapError::Busy`] if other threads of the process are in a section of what lies there for
-    /// longer than `patience`; [`MapError::Occupied`] if what lies there is mapped for good. Of
+    /// longer than `timeout`; [`MapError::Occupied`] if what lies there is mapped for good. Of
     /// several members some may have been moved then; the visit has none of them.
-    fn show(&self, visit: &mut Visit<'_>, patience: Duration) -> Result<(), MapError>;
+    fn show(&self, visit: &mut Visit<'_>, timeout: Duration) -> Result<(), MapError>;
 }
 
 /// Segments that are visited together. No two of them overlap.

@@ -109,14 +109,14 @@ impl<'s> Heap<'s> {
     /// [`HeapError::Refused`]: the segment is full, or not entered exclusively by this thread.
     pub fn place<T: Stored<'s>>(self, value: T) -> Result<Ptr<'s, T>, HeapError> {
         let layout = Layout::new::<T>();
-        let room = if layout.size() == 0 {
+        let space = if layout.size() == 0 {
             // An address in the segment for what has no bytes, so that following it needs no
             // exception.
             Layout::from_size_align(1, layout.align()).unwrap_or(layout)
         } else {
             layout
         };
-        let at = self.allocate(room).map_err(|_| HeapError::Refused)?.cast();
+        let at = self.allocate(space).map_err(|_| HeapError::Refused)?.cast();
         // SAFETY: just allocated for it.
         unsafe { at.write(value) };
         Ok(Ptr {
@@ -202,9 +202,9 @@ impl<'s, T: Stored<'s>> Ptr<'s, T> {
         if let Some(heap) = heap {
             let layout = Layout::new::<T>();
             let size = layout.size().max(1);
-            if let Ok(room) = Layout::from_size_align(size, layout.align()) {
+            if let Ok(space) = Layout::from_size_align(size, layout.align()) {
                 // SAFETY: the block that `place` allocated.
-                unsafe { heap.deallocate(at.cast(), room) };
+                unsafe { heap.deallocate(at.cast(), space) };
             }
         }
         Ok(())

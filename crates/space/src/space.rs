@@ -287,7 +287,7 @@ pub(crate) fn stale_members(registry: &Registry, meta: &Meta) -> Vec<String> {
             "its member {:?} was removed, and is another segment now",
             entry.name
         )),
-        // One that is damaged is told of where it lies.
+        // For a damaged one the error names its path.
         _ => None,
     };
     meta.members.iter().filter_map(judge).collect()

@@ -35,7 +35,7 @@ pub struct SegString<'s> {
     bytes: SegVec<'s, u8>,
 }
 
-// SAFETY: a stored vector; that it holds UTF-8 is told by the name.
+// SAFETY: a stored vector; that it holds UTF-8 is said by the name.
 unsafe impl<'s> Stored<'s> for SegString<'s> {
     fn describe(shape: &mut Shape<'s>) {
         shape.text("String");
@@ -67,8 +67,8 @@ impl<'s> SegString<'s> {
     /// [`HeapError::Refused`]: the segment is full or not entered exclusively by this thread.
     pub fn try_from_str_in(text: &str, heap: Heap<'s>) -> Result<Self, HeapError> {
         let mut copy = Self::new_in(heap);
-        let room = copy.bytes.try_reserve_exact(text.len());
-        room.map_err(|_| HeapError::Refused)?;
+        let reserved = copy.bytes.try_reserve_exact(text.len());
+        reserved.map_err(|_| HeapError::Refused)?;
         copy.push_str(text);
         Ok(copy)
     }
@@ -116,13 +116,13 @@ impl<'s> SegString<'s> {
         *self.bytes.allocator()
     }
 
-    /// Makes room for `additional` bytes more than there are.
+    /// Reserves capacity for `additional` bytes more than there are.
     ///
     /// # Errors
     /// [`HeapError::Refused`]; nothing has changed then.
     pub fn try_reserve(&mut self, additional: usize) -> Result<(), HeapError> {
-        let room = self.bytes.try_reserve(additional);
-        room.map_err(|_| HeapError::Refused)
+        let reserved = self.bytes.try_reserve(additional);
+        reserved.map_err(|_| HeapError::Refused)
     }
 
     /// As the `try_` method above, but aborts the process if the segment is full.

@@ -251,7 +251,7 @@ fn a_root_is_refused_to_all_but_its_own_type() -> Fallible {
 /// Types of one name are different types, also if one of them was described before: two numbers are
 /// not taken for a box.
 #[test]
-fn types_of_one_name_are_told_apart() {
+fn types_of_one_name_are_distinguished() {
     #[derive(Stored)]
     struct Twin([u64; 2]);
     type Numbers = Twin;
@@ -291,7 +291,7 @@ macro_rules! shapes {
 /// How fields lie in an enum, and which number means which variant, is in its shape, as values and
 /// not as words.
 #[test]
-fn representations_and_discriminants_are_told() {
+fn representations_and_discriminants_change_the_hash_of_a_type() {
     const NAMED: isize = 7;
     let different = shapes! {
         enum { V(u8, u32, u8, u64), X([u64; 4]) };
@@ -346,7 +346,7 @@ fn shapes_that_no_compiler_chooses_stay() {
 
 /// What a constant parameter says of the same bytes is in the shape.
 #[test]
-fn constant_parameters_are_told() {
+fn constant_parameters_change_the_hash_of_a_type() {
     #[derive(Stored)]
     struct Fixed<const DIGITS: i8, const SIGNED: bool>(u64);
     struct Root<const DIGITS: i8, const SIGNED: bool>;

@@ -291,7 +291,7 @@ fn a_child_that_is_born_while_another_thread_is_inside_leaves_that_thread_alone(
     let segment = scene.create("s");
     let at = attach(&segment);
     add(&at).unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, reported) = std::sync::mpsc::channel();
     let (go, wait) = std::sync::mpsc::channel::<()>();
     std::thread::scope(|scope| {
         let at = &at;
@@ -305,7 +305,7 @@ fn a_child_that_is_born_while_another_thread_is_inside_leaves_that_thread_alone(
             })
             .unwrap();
         });
-        told.recv().unwrap();
+        reported.recv().unwrap();
         Child::runs(|| {
             assert!(is_forked(at.enter(|_| ())));
             assert!(is_forked(at.read(|_| ())));
@@ -329,7 +329,7 @@ fn a_parent_that_dies_inside_is_dead_though_its_child_lives() {
 }
 
 #[test]
-fn a_child_of_one_who_had_nothing_mapped_attaches_for_itself_and_any_other_is_started_anew() {
+fn a_forked_child_attaches_for_itself_only_if_its_parent_had_nothing_mapped() {
     let scene = Scene::new();
     let segment = scene.create("s");
     let at = attach(&segment);

@@ -98,7 +98,7 @@ fn memory_that_is_not_there_is_an_error_of_creation_growth_and_cloning_and_never
 }
 
 #[test]
-fn a_space_whose_files_find_no_room_does_not_exist() {
+fn a_space_whose_files_find_no_free_space_does_not_exist() {
     let scene = Scene::new();
     let _ = scene.registry.space("before").create().unwrap();
     let making = scene.registry.root().join("making");
@@ -108,11 +108,11 @@ fn a_space_whose_files_find_no_room_does_not_exist() {
             return;
         };
         let refused = scene.registry.space("w").create().unwrap_err();
-        let no_room = matches!(
+        let is_out_of_space = matches!(
             refused,
             SpaceCreateError::File(_) | SpaceCreateError::Control(_)
         );
-        assert!(no_room, "{size}: {refused}");
+        assert!(is_out_of_space, "{size}: {refused}");
         assert!(scene.files("registry/making").is_empty(), "{size}");
         assert_eq!(scene.files("registry/spaces").len(), 4, "{size}");
     }

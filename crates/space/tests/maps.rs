@@ -316,7 +316,7 @@ fn a_map_points_to_its_own_segment_only() -> Fallible {
             assert!(map.is_empty());
             inside(&map);
             fill(&mut map);
-            // Most of them, so that the next rehash has room in place.
+            // Most of them, so that the next rehash finds space in place.
             map.retain(|key, _| key.0 >= 100);
             inside(&map);
             unwinds(&HASH_PANICS, || map.reserve(map.capacity() - map.len() + 1));
@@ -366,7 +366,7 @@ fn a_full_segment_refuses_and_changes_nothing() -> Fallible {
         assert!(matches!(refused, HeapError::Refused));
         assert_eq!((map.len() as u64, map.capacity()), (next, map.len()));
         assert!((0..next).all(|key| map.get(&key) == Some(&key)));
-        // Whose key is there needs no room.
+        // A key that is there needs no capacity.
         assert_eq!(map.try_insert(3, 30)?, Some(3));
         assert_eq!(map.try_get_or_insert_with(4, || 40)?, &4);
         assert!(map.try_get_or_insert_with(next, || unreachable!()).is_err());

@@ -68,7 +68,7 @@ mod tests {
     use std::sync::atomic::Ordering::{Acquire, Release};
 
     #[test]
-    fn a_sleeper_is_woken_and_one_who_comes_late_does_not_sleep() {
+    fn a_sleeper_is_woken_and_a_late_one_does_not_sleep() {
         let word = AtomicU32::new(0);
         let day = Duration::from_secs(86_400);
         std::thread::scope(|scope| {

@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 #[test]
-fn of_two_who_rename_to_one_name_the_second_changes_nothing() {
+fn of_two_renames_to_one_name_the_second_changes_nothing() {
     let here = std::env::temp_dir().join(format!("mneme-files-{}", std::process::id()));
     for name in ["one", "two"] {
         fs::create_dir_all(here.join(name)).unwrap();

@@ -249,7 +249,7 @@ fn a_loader_that_is_killed_leaves_a_segment_that_says_so_and_can_be_replaced() {
 }
 
 #[test]
-fn who_may_only_read_asks_and_changes_nothing() {
+fn a_process_that_may_only_read_queries_and_changes_nothing() {
     const NOBODY: u32 = 65_534;
     if mneme_sys::files::user() != 0 {
         return eprintln!("skipped: only root can become another user");

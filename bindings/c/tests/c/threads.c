@@ -32,7 +32,7 @@ static void *add(void *nothing)
 /* Tries to be inside too, and says what came of it. */
 static void *try_it(void *code)
 {
-    MUST(mneme_patience(20) == 0);
+    MUST(mneme_timeout(20) == 0);
     vhandle_t other = vas_attach(vas_find("v"));
     MUST(other && other != vh);
     *(int *)code = vas_switch_as(other, *(int *)code) == 0 ? 0 : mneme_code();
@@ -50,7 +50,7 @@ static int trying(int access)
 
 int main(int count, char **arguments)
 {
-    MUST(mneme_patience(60000) == 0);
+    MUST(mneme_timeout(60000) == 0);
     if (count > 1 && strcmp(arguments[1], "make") == 0) {
         vasid_t made = vas_create("v", 0600);
         sid = seg_alloc("s", NULL, 1 << 24, 0600);

@@ -45,7 +45,7 @@ pub const PEERS: [&str; 4] = [
 ];
 
 const OURS: &str = "mneme";
-const ROOMY: &str = "mneme, 2x room";
+const SPACIOUS: &str = "mneme, 2x free space";
 
 /// How large a run is.
 struct Scale {
@@ -229,7 +229,7 @@ impl Run<'_> {
         let churn = Churn::new(*pattern, (self.scale.resident)(pattern), self.seed);
         let roomy = 2 * churn.data;
         let here = resident::program("glibc");
-        let mut systems = vec![(ROOMY, "mneme", here.clone(), vec![roomy.max(128 << 20)])];
+        let mut systems = vec![(SPACIOUS, "mneme", here.clone(), vec![roomy.max(128 << 20)])];
         if let Some(found) = found {
             // A store of another size wants a little more or less: a log segment is another share
             // of it.
@@ -333,7 +333,7 @@ fn goals(ledger: &Ledger) -> Vec<Goal> {
 }
 
 fn systems() -> impl Iterator<Item = &'static str> {
-    [OURS, ROOMY].into_iter().chain(PEERS)
+    [OURS, SPACIOUS].into_iter().chain(PEERS)
 }
 
 fn print_tables(patterns: &[Pattern], searched: &[Option<Found>], ledger: &Ledger) {

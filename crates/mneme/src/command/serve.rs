@@ -165,7 +165,7 @@ fn segment(
     if asked.is_some() || !is_new {
         return Ok(Some((registry, memory)));
     }
-    let free = registry.room(&Backing::Shared);
+    let free = registry.free_space(&Backing::Shared);
     let free = free.map_err(|error| Error::Registry(error.into()))?;
     let is_scarce = free < memory / SCARCE || free < MIN_CAPACITY;
     if is_scarce && !settings.is_given(Key::Segment) {

@@ -33,7 +33,7 @@ fn notify(states: &[NotifyState<'_>]) {
         _ => sd_notify::notify(states),
     };
     if let Err(error) = sent {
-        tracing::warn!(%error, "the service manager cannot be told how the server fares");
+        tracing::warn!(%error, "the service manager does not accept the status of the server");
     }
 }
 

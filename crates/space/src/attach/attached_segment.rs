@@ -74,9 +74,9 @@ impl Place {
     pub(super) fn alone<'a>(
         &'a self,
         slot: &Slot<'a>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Alone<'a>, EnterError> {
-        let lock = self.gate.sole_within(slot, patience)?;
+        let lock = self.gate.sole_within(slot, timeout)?;
         // `OwnerDied` is in the segment's header too, where it outlives the control file.
         let died = lock.owner_died();
         let lock = lock.into_inner();
@@ -173,7 +173,7 @@ impl Place {
     pub(super) fn beside<'a>(
         &'a self,
         slot: &Slot<'a>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<OpPin<'a>, EnterError> {
         // With the lock held, or the answer is of a moment.
         let is_whole = || {
@@ -184,7 +184,7 @@ impl Place {
             self.placed.participants(),
             &self.gate,
             slot,
-            patience,
+            timeout,
             self.segment(),
             is_whole,
         )
@@ -224,15 +224,15 @@ pub(crate) fn beside<'a>(
     participants: &Participants,
     gate: &'a FencedGate,
     slot: &Slot<'a>,
-    patience: Duration,
+    timeout: Duration,
     segment: &Segment,
     is_whole: impl Fn() -> Result<bool, EnterError>,
 ) -> Result<OpPin<'a>, EnterError> {
     let pin = loop {
-        match gate.shared_within(slot, patience) {
+        match gate.shared_within(slot, timeout) {
             Ok(pin) => break pin,
             Err(GateError::OwnerDied) => {
-                let alone = gate.sole_within(slot, patience)?.into_inner();
+                let alone = gate.sole_within(slot, timeout)?.into_inner();
                 control::reap(participants);
                 if !is_whole()? {
                     return Err(poisoned(segment));

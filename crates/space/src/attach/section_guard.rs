@@ -87,7 +87,7 @@ impl Attachment {
     /// [`abandon`](SectionGuard::abandon) it.
     pub unsafe fn switch_in(&self, access: Access) -> Result<SectionGuard<'_>, EnterError> {
         let (mut visit, members) = self.visit()?;
-        self.map.show(&mut visit, self.patience)?;
+        self.map.show(&mut visit, self.timeout)?;
         let present = match access {
             Access::ReadWrite => &members.write,
             Access::ReadOnly => &members.read,
@@ -105,9 +105,9 @@ impl Attachment {
         for (place, present) in members.places.iter().zip(present) {
             let slot = control::slot(place.placed.participants())?;
             let lock = if present.exclusive {
-                Lock::Alone(place.alone(&slot, self.patience)?)
+                Lock::Alone(place.alone(&slot, self.timeout)?)
             } else {
-                let _pin = place.beside(&slot, self.patience)?;
+                let _pin = place.beside(&slot, self.timeout)?;
                 Lock::Beside { _pin }
             };
             place.follow(present)?;

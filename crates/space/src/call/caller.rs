@@ -106,17 +106,17 @@ impl Caller<'_> {
     ///
     /// # Errors
     /// [`CallError::NoResident`], [`Died`](CallError::Died), [`Stalled`](CallError::Stalled) after
-    /// `patience`; [`Unknown`](CallError::Unknown), [`Panicked`](CallError::Panicked),
+    /// `timeout`; [`Unknown`](CallError::Unknown), [`Panicked`](CallError::Panicked),
     /// [`Refused`](CallError::Refused), [`TooLong`](CallError::TooLong). After `Stalled` this slot
     /// serves again when the resident has answered; until then it says `Busy`.
     pub fn call(
         &mut self,
         function: &str,
         request: &[u8],
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Vec<u8>, CallError> {
         let mut reply = Vec::new();
-        self.call_into(function, request, &mut reply, patience)?;
+        self.call_into(function, request, &mut reply, timeout)?;
         Ok(reply)
     }
 
@@ -129,7 +129,7 @@ impl Caller<'_> {
         function: &str,
         request: &[u8],
         reply: &mut Vec<u8>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), CallError> {
         if request.len() > MESSAGE {
             return Err(too_long(request.len()));
@@ -149,7 +149,7 @@ impl Caller<'_> {
         request_state::ask(&self.head.state);
         mneme_sys::fault!("space.call.asked");
         self.mailbox.bell()?.ring(false);
-        let answer = self.wait(patience)?;
+        let answer = self.wait(timeout)?;
         mneme_sys::fault!("space.call.answered");
         let len = self.head.len.load(Relaxed);
         if matches!(answer, request_state::DONE | request_state::REFUSED) {
@@ -170,7 +170,7 @@ impl Caller<'_> {
     }
 
     /// Waits for an answer.
-    fn wait(&self, patience: Duration) -> Result<u32, CallError> {
+    fn wait(&self, timeout: Duration) -> Result<u32, CallError> {
         let state = &self.head.state;
         let pending = |seen| matches!(seen, request_state::ASKED | request_state::TAKEN);
         for _ in 0..self.mailbox.spins {
@@ -191,7 +191,7 @@ impl Caller<'_> {
             if !pending(seen) {
                 break Ok(seen);
             }
-            let left = patience.saturating_sub(waited());
+            let left = timeout.saturating_sub(waited());
             if left.is_zero() {
                 break self.give_up(waited());
             }
@@ -209,7 +209,7 @@ impl Caller<'_> {
         answer
     }
 
-    /// Out of patience; unless the answer came just now.
+    /// The time is over, unless the answer came just now.
     fn give_up(&self, waited: Duration) -> Result<u32, CallError> {
         let pid = self.head.pid.load(Relaxed);
         match request_state::give_up(&self.head.state) {

@@ -42,7 +42,7 @@ pub enum CallError {
         /// Its error.
         why: String,
     },
-    /// A request or a reply is longer than a mailbox has room for. A function whose reply is too
+    /// A request or a reply is longer than a mailbox can hold. A function whose reply is too
     /// long has run.
     #[error("a message has at most {max} bytes, this one has {len}")]
     TooLong {

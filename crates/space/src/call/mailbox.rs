@@ -162,7 +162,7 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Copies a message, of a length that is believed only as far as there is room.
+    /// Copies a message, of a length that is believed only as far as the mailbox reaches.
     pub(super) fn read(
         &self,
         slot: usize,

@@ -5,7 +5,7 @@
 //!   FREE ---------------> ASKED ---------------> TAKEN --------------> ...
 //!    ^ ^                    |                      | |
 //!    | +---- caller --------+     caller, out of   | +-- resident --> DONE, PANICKED, ... -- caller --> FREE
-//!    |       (withdraws)          patience, or dead|
+//!    |       (withdraws)          timeout, or dead|
 //!    +---------- resident, in the end -- ABANDONED-+
 //! ```
 //! The caller holds the slot's lock `caller` throughout, the resident its lock `resident` from
@@ -33,7 +33,7 @@ pub(super) const PANICKED: u32 = 5;
 pub(super) const UNKNOWN: u32 = 6;
 /// The space could not be entered; the reply says why.
 pub(super) const REFUSED: u32 = 7;
-/// The reply has no room; its length is there.
+/// The reply is too long; its length is there.
 pub(super) const TOO_LONG: u32 = 8;
 
 /// The caller asks; what the request is has been written.
@@ -112,8 +112,8 @@ mod tests {
                 match step {
                     0 => taken = take(&state),
                     1 if taken => {
-                        let heard = answer(&state, DONE);
-                        assert_eq!(heard, left.is_none(), "{when}");
+                        let is_awaited = answer(&state, DONE);
+                        assert_eq!(is_awaited, left.is_none(), "{when}");
                     }
                     _ => {}
                 }

@@ -54,7 +54,7 @@ impl Residence {
     /// second.
     ///
     /// # Errors
-    /// [`CallError::Full`]; [`CallError::Slot`]. What fails in a call is told its caller.
+    /// [`CallError::Full`]; [`CallError::Slot`]. The caller learns what fails in a call.
     pub fn serve(&self, stop: &AtomicBool) -> Result<(), CallError> {
         let slot = control::slot(&self.mailbox.participants)?;
         let bell = self.mailbox.bell()?;
@@ -131,11 +131,11 @@ impl Residence {
             _ => request_state::TOO_LONG,
         };
         mneme_sys::fault!("space.serve.written");
-        let heard = request_state::answer(&head.state, how);
+        let is_awaited = request_state::answer(&head.state, how);
         mneme_sys::fault!("space.serve.answered");
         // Before the caller is woken: it may ask again at once.
         drop(held);
-        if heard && head.waits.load(SeqCst) != 0 {
+        if is_awaited && head.waits.load(SeqCst) != 0 {
             futex::wake(&head.state, 1);
         }
         Ok(true)

@@ -73,7 +73,7 @@ pub enum HeapProblem {
         /// Its first page.
         page: u32,
     },
-    /// A list of free runs or of slabs with room is broken.
+    /// A list of free runs or of slabs with free blocks is broken.
     #[error("the list of {list}: page {page} {what}")]
     List {
         /// Which list.
@@ -112,7 +112,7 @@ pub enum HeapProblem {
 struct Counted {
     slabs: u64,
     live: u64,
-    with_room: u64,
+    with_free_blocks: u64,
 }
 
 /// What the walk over the pages counts.
@@ -137,7 +137,7 @@ impl Walk {
                 Counted {
                     slabs: 0,
                     live: 0,
-                    with_room: 0,
+                    with_free_blocks: 0,
                 }
             }; CLASSES],
         }
@@ -333,7 +333,7 @@ fn slab(raw: Raw, page: u32, class: u8, pages: u32, walk: &mut Walk) {
     let counted = &mut walk.classes[class];
     counted.slabs += 1;
     counted.live = counted.live.wrapping_add(used);
-    counted.with_room += u64::from(map != 0);
+    counted.with_free_blocks += u64::from(map != 0);
 }
 
 /// Every list, each node checked to name its predecessor: so none is met twice, and the lengths add
@@ -367,8 +367,8 @@ fn walk_lists(raw: Raw, walk: &mut Walk) {
                 .is_ok_and(|is| is.kind == Kind::Slab && is.class as usize == class)
                 && entry.map.load(Relaxed) != 0
         });
-        let what = format!("slabs of {size} bytes with room, in their list");
-        walk.compare(&what, walk.classes[class].with_room, found);
+        let what = format!("slabs of {size} bytes with free blocks, in their list");
+        walk.compare(&what, walk.classes[class].with_free_blocks, found);
     }
 }
 

@@ -42,7 +42,7 @@ pub enum HeapError {
         /// What was found.
         found: &'static str,
     },
-    /// The sizes given leave no room for a heap's tables.
+    /// The sizes given leave no space for a heap's tables.
     #[error("{len} bytes, growing to {max}, cannot hold a heap: 512 KiB at least, 16 TiB at most")]
     Size {
         /// Bytes mapped.

@@ -13,7 +13,7 @@
 //!
 //! ```text
 //! Entry   0  state   bits 0..8 kind, 8..16 size class, 32..64 pages of the run (for SlabRest: pages back to its first)
-//!         8  links   bits 0..32 previous, 32..64 next: a list of free runs of one bin, or of slabs with room
+//!         8  links   bits 0..32 previous, 32..64 next: a list of free runs of one bin, or of slabs with free blocks
 //!        16  used    blocks handed out of a slab
 //!        24  map     slab of at most 64 blocks: a bit a free block; else a bit a word of its own bitmap that has one
 //! ```
@@ -59,7 +59,7 @@ pub(super) const MOST_PAGES: usize = 1 << 30;
 /// What is known of one size class.
 #[repr(C)]
 pub(super) struct ClassState {
-    /// The first slab with room.
+    /// The first slab with free blocks.
     pub(super) head: AtomicU32,
     /// Slabs, full ones too.
     pub(super) slabs: AtomicU32,

@@ -156,7 +156,7 @@ impl<'a> Runs<'a> {
         self.raw.get()
     }
 
-    /// A run of `pages` pages whose use is to be marked by the caller; `None`: there is no room and
+    /// A run of `pages` pages whose use is to be marked by the caller; `None`: there is no free space and
     /// none to be had. The second value: all its bytes are zero.
     pub(super) fn take(&self, pages: u32) -> Result<Option<(u32, bool)>, Damaged> {
         loop {
@@ -480,7 +480,7 @@ fn next_set(header: &HeapHeader, from: usize) -> Option<usize> {
 /// Makes an empty heap of the mapped pages, whatever they hold; `zero`: they hold zeros but for
 /// page 0.
 ///
-/// Returns false if there is no room for its tables.
+/// Returns false if there is no free space for its tables.
 pub(super) fn format(raw: Raw, max_pages: usize, seed: u64, zero: bool) -> Result<bool, Damaged> {
     let front = front_pages(max_pages);
     let pages = raw.mapped().min(max_pages);

@@ -14,7 +14,7 @@ use super::layout::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Damaged;
 
-/// A mapped segment with room for a heap.
+/// A mapped segment with space for a heap.
 ///
 /// Copies and holds no reference; the mapping outlives it by the promise of [`Raw::new`].
 #[derive(Clone, Copy)]

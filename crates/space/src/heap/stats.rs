@@ -17,7 +17,7 @@ pub struct HeapStats {
     pub blocks: u64,
     /// Blocks handed out, rounded up to what each takes.
     pub used_bytes: u64,
-    /// Room in slabs for more blocks of their sizes, their unused ends and bitmaps included.
+    /// Space in slabs for more blocks of their sizes, their unused ends and bitmaps included.
     pub slab_rest_bytes: u64,
     /// Free runs of pages, for any use.
     pub free_bytes: u64,

@@ -348,7 +348,7 @@ fn the_last_block_grows_in_place_as_the_segment_does() {
             at = grown.unwrap().cast();
             size *= 2;
         }
-        // A leaf may come to lie before it while there is no room for it elsewhere.
+        // A leaf may come to lie before it while there is no free space for it elsewhere.
         assert!(moves <= 2, "{moves}");
     });
     assert!(rig.region.len() < 420 * MIB, "{}", rig.region.len());

@@ -61,11 +61,11 @@ fn set(segments: &[&Arc<Placed>]) -> Set {
 fn inside<R>(
     map: &impl Map,
     set: &Set,
-    patience: Duration,
+    timeout: Duration,
     f: impl FnOnce() -> R,
 ) -> Result<R, MapError> {
     let mut visit = Visit::begin(set).unwrap();
-    map.show(&mut visit, patience)?;
+    map.show(&mut visit, timeout)?;
     Ok(f())
 }
 

@@ -265,7 +265,7 @@ impl Segment {
 
 /// Where a segment's data is to be mapped.
 pub(crate) enum Location {
-    /// Wherever there is room, for it floats.
+    /// At any free address, for it floats.
     Anywhere,
     /// At its address, now or later.
     Window { window: Window, home: bool },

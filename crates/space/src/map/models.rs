@@ -196,7 +196,7 @@ fn without_either_fence_it_is() {
 }
 
 #[test]
-fn who_looks_before_he_takes_it_away_moves_what_is_visited() {
+fn checking_for_visitors_before_withdrawing_moves_a_visited_segment() {
     fails(moved(Steps {
         first_away: false,
         ..SOUND
@@ -282,6 +282,6 @@ fn what_is_visited_is_not_freed() {
 }
 
 #[test]
-fn who_does_not_look_again_uses_what_was_freed() {
+fn without_a_second_look_freed_memory_is_used() {
     fails(replaced(false));
 }

@@ -146,7 +146,7 @@ impl ProcessMap {
     }
 
     #[cold]
-    fn bring_home(&self, visit: &mut Visit<'_>, patience: Duration) -> Result<(), MapError> {
+    fn bring_home(&self, visit: &mut Visit<'_>, timeout: Duration) -> Result<(), MapError> {
         let began = SystemClock.now_ns();
         loop {
             // A thread that does not have the addresses yet keeps no other from them.
@@ -161,7 +161,7 @@ impl ProcessMap {
                     return Ok(());
                 }
                 Err(MapError::Busy { .. })
-                    if SystemClock.now_ns().saturating_sub(began) < nanoseconds(patience) => {}
+                    if SystemClock.now_ns().saturating_sub(began) < nanoseconds(timeout) => {}
                 Err(refused) => return Err(refused),
             }
             drop(mapped);
@@ -231,12 +231,12 @@ impl Map for ProcessMap {
     }
 
     #[inline]
-    fn show(&self, visit: &mut Visit<'_>, patience: Duration) -> Result<(), MapError> {
+    fn show(&self, visit: &mut Visit<'_>, timeout: Duration) -> Result<(), MapError> {
         // SAFETY: the caller has looked.
         if unsafe { visit.set() }.is_home() {
             return Ok(());
         }
-        self.bring_home(visit, patience)
+        self.bring_home(visit, timeout)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{FileError, RegistryError};
 
 /// How long one waits for the registry. Its holders choose an address or remove leftovers, which
 /// takes milliseconds: who does not get it meets a stopped process.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long before the file is asked again.
 const PAUSE: Duration = Duration::from_micros(200);
@@ -24,17 +24,17 @@ pub(crate) struct Lock {
 impl Lock {
     /// Waits for the lock, at most two seconds.
     pub(crate) fn take(path: &Path) -> Result<Self, RegistryError> {
-        Self::within(path, PATIENCE)
+        Self::within(path, TIMEOUT)
     }
 
-    pub(crate) fn within(path: &Path, patience: Duration) -> Result<Self, RegistryError> {
+    pub(crate) fn within(path: &Path, timeout: Duration) -> Result<Self, RegistryError> {
         let began = SystemClock.now_ns();
         loop {
             if let Some(lock) = Self::attempt(path)? {
                 return Ok(lock);
             }
             let waited = Duration::from_nanos(SystemClock.now_ns().saturating_sub(began));
-            if waited >= patience {
+            if waited >= timeout {
                 return Err(RegistryError::Locked {
                     path: path.to_owned(),
                     waited,

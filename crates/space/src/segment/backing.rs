@@ -101,7 +101,7 @@ impl Registry {
     ///
     /// # Errors
     /// As creating a segment there: [`CreateError::Backing`], [`CreateError::File`].
-    pub fn room(&self, backing: &Backing) -> Result<u64, CreateError> {
+    pub fn free_space(&self, backing: &Backing) -> Result<u64, CreateError> {
         let directory = backing.directory(self, 0)?;
         let free = files::free_space(&directory).map_err(FileError::at("examine", &directory))?;
         Ok(free)

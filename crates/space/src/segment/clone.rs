@@ -16,7 +16,7 @@ use super::builder::Plan;
 use super::control::{self, SEGMENT_GATE};
 use super::data::{self, word};
 use super::take_part;
-use crate::attach::{PATIENCE, beside};
+use crate::attach::{TIMEOUT, beside};
 use crate::{CloneError, CreateError, EnterError, MapError, Name};
 
 /// More threads would wait for the memory.
@@ -82,12 +82,13 @@ pub(super) fn while_nobody_writes<R, E: From<CloneError>>(
         let (_, header) = segment.examine().map_err(MapError::from)?;
         Ok(data::is_whole(&header.client, segment.meta()))
     };
-    let _inside = beside(control, &gate, &slot, PATIENCE, segment, is_whole).map_err(
-        |refused| match refused {
-            EnterError::Poisoned { segment } => CloneError::Poisoned { name: segment },
-            other => CloneError::Enter(other),
-        },
-    )?;
+    let _inside =
+        beside(control, &gate, &slot, TIMEOUT, segment, is_whole).map_err(
+            |refused| match refused {
+                EnterError::Poisoned { segment } => CloneError::Poisoned { name: segment },
+                other => CloneError::Enter(other),
+            },
+        )?;
     f()
 }
 

@@ -149,7 +149,7 @@ pub(crate) fn create(path: &Path) -> Result<File, FileError> {
         .map_err(FileError::at("create", path))
 }
 
-/// Maps a data file wherever there is room.
+/// Maps a data file at any free address.
 pub(crate) fn map_floating(
     file: File,
     access: Access,

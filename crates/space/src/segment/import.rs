@@ -46,7 +46,8 @@ pub struct Importable {
 
 impl Registry {
     /// Data files of this user in shared memory that were made in other registries, or whose import
-    /// was broken off, and that no process has mapped. Whether one of these registries names them still cannot be known here.
+    /// was broken off, and that no process has mapped. Whether one of these registries names them
+    /// still cannot be known here.
     ///
     /// # Errors
     /// A directory cannot be read.

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_may_read_may_take_locks_and_nobody_else_may() {
+    fn readers_may_take_locks_and_nobody_else_may() {
         for (mode, expected) in [
             (0o600, (0o600, 0o600, 0o700)),
             (0o660, (0o640, 0o660, 0o750)),

@@ -117,7 +117,7 @@ impl Registry {
         let Some(lock) = Lock::attempt(&path)? else {
             return Ok(None);
         };
-        // For those who are refused. Without it they are told less.
+        // For the error of those that are refused. Without it the error says less.
         let _ = file
             .set_len(0)
             .and_then(|()| write!(file, "{}", std::process::id()));

@@ -8,7 +8,7 @@ use super::data::{self, word};
 use super::durable;
 use super::take_part;
 use super::{Segment, grow_region};
-use crate::attach::{Changing, PATIENCE};
+use crate::attach::{Changing, TIMEOUT};
 use crate::{CloneError, MapError, RestoreError, process_mapping};
 
 /// Whether a segment can be entered, as of a moment.
@@ -96,7 +96,7 @@ impl Segment {
         let slot = control::slot(&control)?;
         let gate = control.fenced_gate(SEGMENT_GATE);
         let gate = gate.ok_or(CloneError::NoGate)?;
-        let alone = gate.sole_within(&slot, PATIENCE)?.into_inner();
+        let alone = gate.sole_within(&slot, TIMEOUT)?.into_inner();
         let (from, to) = (
             mapped(other, Access::ReadOnly)?,
             mapped(self, Access::ReadWrite)?,
@@ -125,7 +125,7 @@ impl Segment {
     }
 }
 
-/// A segment's data wherever there is room, whole.
+/// A segment's data at any free address, whole.
 fn mapped(segment: &Segment, access: Access) -> Result<Region, RestoreError> {
     let meta = segment.meta();
     data::examine(meta).map_err(MapError::from)?;

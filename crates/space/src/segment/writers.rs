@@ -30,7 +30,7 @@ const DOOR: u64 = presence::LAST + 1;
 const WRITERS: u64 = DOOR + 1;
 
 /// How long a writer waits at the door. The holder may be writing to a slow medium, or be stopped.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long before the door is tried again.
 const PAUSE: Duration = Duration::from_micros(500);
@@ -187,7 +187,7 @@ impl Door {
                 Err(source) => return Err(refused(path)(source)),
             }
             let waited = Duration::from_nanos(SystemClock.now_ns().saturating_sub(began));
-            if waited >= PATIENCE {
+            if waited >= TIMEOUT {
                 return Err(MapError::Door {
                     path: path.to_owned(),
                     waited,

@@ -157,7 +157,7 @@ impl Space {
         json::write(&self.directory().join("meta"), &meta, modes::meta(mode))?;
         mneme_sys::fault!("space.space-change.described");
         word.raise(meta.version);
-        mneme_sys::fault!("space.space-change.told");
+        mneme_sys::fault!("space.space-change.announced");
         Ok(())
     }
 }

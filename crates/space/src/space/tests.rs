@@ -76,7 +76,7 @@ fn a_word_that_a_dead_changer_left_behind_is_raised_by_the_next_reader() {
 }
 
 #[test]
-fn an_impossible_word_is_told_and_hides_no_change() {
+fn an_impossible_version_is_reported_and_hides_no_change() {
     let scene = Scene::new();
     let space = scene.1.space("w").create().unwrap();
     let word = space.version_word().unwrap();
@@ -97,7 +97,7 @@ fn an_impossible_word_is_told_and_hides_no_change() {
 /// A process that may not write takes no part; it notices that the space is gone, or its control
 /// file replaced.
 #[test]
-fn onlookers_are_told_when_their_word_counts_for_nothing_any_more() {
+fn observers_notice_when_their_version_is_out_of_date() {
     let scene = Scene::new();
     let space = scene.1.space("w").create().unwrap();
     let look = || VersionWord::look(&space.control()).unwrap();

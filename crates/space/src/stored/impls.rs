@@ -56,7 +56,7 @@ unsafe impl<'s, T: Stored<'s>, const N: usize> Stored<'s> for [T; N] {
 
 macro_rules! tuple {
     ($($part:ident $index:tt),*) => {
-        // SAFETY: its parts, at offsets that are told.
+        // SAFETY: its parts, at the offsets given.
         unsafe impl<'s, $($part: Stored<'s>),*> Stored<'s> for ($($part,)*) {
             fn describe(shape: &mut Shape<'s>) {
                 shape.text("tuple");
@@ -75,7 +75,7 @@ tuple!(A 0, B 1, C 2, D 3);
 tuple!(A 0, B 1, C 2, D 3, E 4);
 tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
 
-// SAFETY: a value or none, told apart as the compiler does it.
+// SAFETY: a value or none, distinguished as the compiler does it.
 unsafe impl<'s, T: Stored<'s>> Stored<'s> for Option<T> {
     fn describe(shape: &mut Shape<'s>) {
         shape.text("Option");
@@ -84,7 +84,7 @@ unsafe impl<'s, T: Stored<'s>> Stored<'s> for Option<T> {
     }
 }
 
-// SAFETY: one of two values, told apart as the compiler does it.
+// SAFETY: one of two values, distinguished as the compiler does it.
 unsafe impl<'s, T: Stored<'s>, E: Stored<'s>> Stored<'s> for Result<T, E> {
     fn describe(shape: &mut Shape<'s>) {
         shape.text("Result");

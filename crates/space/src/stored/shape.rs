@@ -16,7 +16,7 @@ const COMPILER: &str = env!("MNEME_RUSTC");
 #[derive(Debug)]
 pub struct Shape<'s> {
     hash: u64,
-    /// Types told of before, whatever their lifetimes. Not their names: two types may have one.
+    /// Types described before, whatever their lifetimes. Not their names: two types may have one.
     seen: Vec<TypeId>,
     /// Neither longer nor shorter: a part that is stored under `'static` is not stored under `'s`.
     brand: PhantomData<fn(&'s ()) -> &'s ()>,

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use mneme_space::{Mapping, Registry, RegistryOptions, Segment, Space};
 use mneme_sys::{PagePolicy, Region};
 
-/// Whether a fault point is passed in sections and recoveries: `lock_takeover.rs` has them, `deaths.rs`
-/// all others.
+/// Whether a fault point is passed in sections and recoveries: `lock_takeover.rs` has them,
+/// `deaths.rs` all others.
 pub fn is_of_sections(point: &str) -> bool {
     let parts = ["space.enter.", "space.recover."];
     parts.iter().any(|part| point.starts_with(part))

@@ -168,7 +168,7 @@ fn callers_in_many_threads_share_slots_and_several_residents_the_work() {
 }
 
 #[test]
-fn out_of_patience_a_call_is_given_up_and_its_slot_comes_back_with_the_answer() {
+fn after_its_timeout_a_call_is_given_up_and_its_slot_comes_back_with_the_answer() {
     let scene = Scene::new();
     let space = space(&scene);
     served(&space, || {
@@ -288,7 +288,7 @@ fn pid(space: &Space) -> u32 {
 }
 
 #[test]
-fn a_resident_that_is_killed_or_stopped_is_told_and_another_goes_on() {
+fn a_resident_that_is_killed_or_stopped_is_reported_and_another_goes_on() {
     let scene = Scene::new();
     let space = space(&scene);
     let mut first = ready(process(&scene, "resident", None));
@@ -376,16 +376,16 @@ mod deaths {
     }
 
     #[test]
-    fn a_resident_s_death_at_any_step_is_told_and_the_next_one_serves() {
+    fn a_resident_s_death_at_any_step_is_reported_and_the_next_one_serves() {
         for point in RESIDENT {
             let scene = Scene::new();
             let space = space(&scene);
             let mut child = process(&scene, "resident", Some(point));
             // It dies by itself, or of this call.
-            let mut told = None;
+            let mut reported = None;
             while child.try_wait().unwrap().is_none() {
-                told = match space.call("pid", b"", LONG) {
-                    Ok(_) | Err(CallError::NoResident) => told,
+                reported = match space.call("pid", b"", LONG) {
+                    Ok(_) | Err(CallError::NoResident) => reported,
                     Err(CallError::Died { pid }) => {
                         assert_eq!(pid, child.id(), "{point}");
                         Some(pid)
@@ -398,7 +398,7 @@ mod deaths {
                 "space.serve.run",
                 "space.serve.written",
             ];
-            assert_eq!(told.is_some(), in_the_call.contains(&point), "{point}");
+            assert_eq!(reported.is_some(), in_the_call.contains(&point), "{point}");
             served(&space, || {
                 let calls = space.calls().unwrap();
                 let all: Vec<_> = (0..16).map(|_| calls.caller().unwrap()).collect();

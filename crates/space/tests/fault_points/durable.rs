@@ -201,7 +201,7 @@ mod deaths {
     /// A death after all is written, and before that is noted: whole for this boot, and not for the
     /// next.
     #[test]
-    fn who_dies_before_he_has_noted_it_has_written_nothing_through() {
+    fn a_process_that_dies_before_its_note_has_written_nothing_through() {
         let scene = Scene::new();
         let segment = kept(&scene, on_disk(&scene));
         let data = segment.info().unwrap().data;

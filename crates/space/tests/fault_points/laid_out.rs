@@ -81,7 +81,7 @@ fn data_are_sparse_and_the_control_file_is_not() {
 }
 
 #[test]
-fn who_may_read_may_take_part() {
+fn a_process_that_may_only_read_the_file_may_take_part() {
     let scene = Scene::new();
     let segment = toy(&scene);
     segment.set_mode(0o640).unwrap();
@@ -269,7 +269,7 @@ fn it_is_not_removed_while_anybody_has_it() {
 }
 
 #[test]
-fn a_control_file_that_is_damaged_or_gone_is_told_and_never_made_anew() {
+fn a_control_file_that_is_damaged_or_gone_is_reported_and_never_made_anew() {
     let scene = Scene::new();
     let segment = toy(&scene);
     let control = control(&segment);
@@ -420,7 +420,7 @@ fn what_cannot_be_laid_out_leaves_nothing() {
 }
 
 #[test]
-fn of_two_who_make_it_at_once_one_does() {
+fn of_two_processes_that_create_it_at_once_one_does() {
     let scene = Scene::new();
     let both_are_inside = Barrier::new(2);
     let make = || {
@@ -524,7 +524,7 @@ mod durable {
     }
 
     #[test]
-    fn what_was_in_use_when_the_machine_went_down_is_told() {
+    fn what_was_in_use_when_the_machine_went_down_is_reported() {
         let scene = Scene::new();
         let segment = on_disk(&scene);
         let data = segment.info().unwrap().data;
@@ -552,7 +552,7 @@ mod durable {
 
     /// Kept from its creation on, it is in use as any other.
     #[test]
-    fn who_keeps_what_he_laid_out_has_it_open() {
+    fn a_process_that_keeps_its_laid_out_segment_has_it_open() {
         let scene = Scene::new();
         let directory = scene.root.join("disk");
         fs::create_dir(&directory).unwrap();
@@ -576,7 +576,7 @@ mod durable {
 
     /// Nobody is inside without the note, however they come and go, and the last one takes it back.
     #[test]
-    fn many_who_come_and_go_leave_it_clean() {
+    fn many_processes_that_open_and_close_it_leave_it_clean() {
         let scene = Scene::new();
         let segment = on_disk(&scene);
         let data = segment.info().unwrap().data;
@@ -629,7 +629,7 @@ mod durable {
         /// Wherever one dies who comes or goes: nobody is kept out in this boot, and the note is
         /// there unless all is written.
         #[test]
-        fn who_dies_coming_or_going_keeps_nobody_out() {
+        fn a_death_while_opening_or_closing_keeps_no_process_out() {
             for (point, is_noted) in [
                 ("space.writers.held", false),
                 ("space.writers.noted", true),

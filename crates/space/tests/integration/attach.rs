@@ -111,7 +111,7 @@ fn several_processes_change_one_structure_and_lose_nothing() {
 }
 
 #[test]
-fn who_dies_changing_poisons_and_who_dies_reading_does_not() {
+fn a_death_while_changing_poisons_and_one_while_reading_does_not() {
     let scene = Scene::new();
     let segment = scene.create("s");
     let at = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
@@ -208,7 +208,7 @@ fn a_stopped_holder_is_waited_for_and_named() {
     let scene = Scene::new();
     let segment = scene.create("s");
     let at = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
-    let at = at.patience(Duration::from_millis(30));
+    let at = at.timeout(Duration::from_millis(30));
     found(&at);
     for (role, reads) in [("write", false), ("read", true)] {
         let child = Visitor::start(&scene, role);
@@ -227,12 +227,12 @@ fn a_stopped_holder_is_waited_for_and_named() {
 }
 
 #[test]
-fn who_is_stopped_while_he_waits_is_in_the_way_only_if_he_is_next() {
+fn a_stopped_waiter_blocks_others_only_if_it_is_next() {
     let scene = Scene::new();
     let segment = scene.create("s");
     let at = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
     let short = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
-    let (at, short) = (at.patience(LONG), short.patience(Duration::from_millis(30)));
+    let (at, short) = (at.timeout(LONG), short.timeout(Duration::from_millis(30)));
     found(&at);
     // Behind a writer it has nothing, however far it has come.
     let visitor = at.enter(|_| {

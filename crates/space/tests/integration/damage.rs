@@ -44,7 +44,7 @@ fn refusal(scene: &Scene) -> OpenError {
 }
 
 /// The damage is reported, cleaning loses nothing that has a name, and removal ends it.
-fn told_and_removable(scene: &Scene, words: &str) {
+fn is_reported_and_removable(scene: &Scene, words: &str) {
     let found = scene.findings();
     assert!(
         found.iter().any(|f| f.contains(words)),
@@ -89,7 +89,7 @@ fn a_truncated_or_changed_description_is_refused_in_words_or_whole() {
     fs::write(&meta, vec![b' '; 2 << 20]).unwrap();
     assert!(refusal(&scene).source_text().contains("longer"));
     fs::write(&meta, &whole[..40]).unwrap();
-    told_and_removable(&scene, "meta is damaged");
+    is_reported_and_removable(&scene, "meta is damaged");
 }
 
 /// An error with its causes.
@@ -129,7 +129,7 @@ fn another_format_is_named_with_ours() {
             ..
         })
     ));
-    told_and_removable(&scene, "format 7");
+    is_reported_and_removable(&scene, "format 7");
 
     let registry = scene.registry.root().join("registry");
     replace(&registry, "\"format\": 1", "\"format\": 2");
@@ -210,7 +210,7 @@ fn a_description_that_leads_astray_does_not_cost_the_data() {
     assert!(matches!(refusal(&scene), OpenError::DataGone { .. }));
     scene.registry.clean().unwrap();
     assert!(data.exists(), "cleaning has removed what the link leads to");
-    told_and_removable(&scene, "is gone");
+    is_reported_and_removable(&scene, "is gone");
     assert!(!data.exists());
 }
 
@@ -245,11 +245,11 @@ fn any_changed_byte_of_the_header_that_never_changes_is_noticed() {
         }
     );
     assert!(named, "{impossible}");
-    told_and_removable(&scene, "header is damaged");
+    is_reported_and_removable(&scene, "header is damaged");
 }
 
 #[test]
-fn data_that_are_cut_off_gone_or_another_s_are_told_apart() {
+fn data_that_are_cut_off_gone_or_another_s_are_distinguished() {
     let scene = Scene::new();
     let _ = scene.create("s");
     let cut = |len: u64| {
@@ -270,14 +270,14 @@ fn data_that_are_cut_off_gone_or_another_s_are_told_apart() {
         cut(len);
         assert!(matches!(refusal(&scene), OpenError::Header { .. }), "{len}");
     }
-    told_and_removable(&scene, "no usable segment");
+    is_reported_and_removable(&scene, "no usable segment");
 
     let Parts { data, .. } = parts(&scene);
     let other = scene.create("other").info().unwrap().data;
     fs::copy(other, &data).unwrap();
     assert!(matches!(refusal(&scene), OpenError::Mismatch { .. }));
     scene.registry.remove_segment("other").unwrap();
-    told_and_removable(&scene, "another segment's");
+    is_reported_and_removable(&scene, "another segment's");
 
     let Parts { data, .. } = parts(&scene);
     fs::remove_file(&data).unwrap();
@@ -340,7 +340,7 @@ fn a_control_file_of_garbage_lets_nobody_in_until_it_is_made_anew() {
 }
 
 #[test]
-fn what_does_not_belong_into_a_registry_is_told_and_left_alone() {
+fn what_does_not_belong_into_a_registry_is_reported_and_left_alone() {
     let scene = Scene::new();
     let _ = scene.create("s");
     for stray in ["segments/.hidden", "making/someone's"] {

@@ -97,7 +97,7 @@ fn sections_have_the_members_of_their_beginning() {
 }
 
 #[test]
-fn what_cannot_be_followed_is_told_until_it_is_mended() {
+fn what_cannot_be_followed_is_reported_until_it_is_mended() {
     let scene = Scene::new();
     let (a, b) = (scene.create("a"), scene.create("b"));
     let space = space(&scene, &[(&a, ReadWrite)]);

@@ -33,7 +33,7 @@ fn what_lies_among_the_dying_deletes_no_data_that_has_a_name() {
 }
 
 #[test]
-fn links_lead_nobody_astray_who_cleans() {
+fn cleaning_follows_no_symbolic_links() {
     let scene = Scene::new();
     let mine = scene.root.join("mine");
     fs::create_dir(&mine).unwrap();
@@ -57,7 +57,7 @@ fn links_lead_nobody_astray_who_cleans() {
 }
 
 #[test]
-fn what_is_another_user_s_is_left_to_him() {
+fn another_user_s_files_are_left_alone() {
     let scene = Scene::new();
     let segment = scene.create("s");
     let data = segment.info().unwrap().data;

@@ -116,7 +116,7 @@ fn what_is_no_clone_or_no_whole_one_is_refused() {
 }
 
 #[test]
-fn who_is_inside_is_named() {
+fn the_process_inside_is_named() {
     let scene = Scene::new();
     let segment = filled(&scene, "s", 1);
     let at = attach(&segment);

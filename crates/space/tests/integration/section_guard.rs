@@ -17,7 +17,7 @@ impl Schema for Number {
 
 fn attach(scene: &Scene, name: &str) -> Attachment {
     let at = Attachment::new([(&scene.open(name), Access::ReadWrite)]).unwrap();
-    at.patience(Duration::from_millis(20))
+    at.timeout(Duration::from_millis(20))
 }
 
 fn inside(at: &Attachment, access: Access) -> Result<SectionGuard<'_>, EnterError> {

@@ -96,7 +96,7 @@ fn every_segment_gets_addresses_that_no_other_has_and_a_removed_one_gives_them_b
 }
 
 #[test]
-fn nothing_is_mapped_twice_and_a_reader_becomes_a_writer_where_he_is() {
+fn nothing_is_mapped_twice_and_a_reader_becomes_a_writer_in_place() {
     let scene = Scene::new();
     let segment = scene.create("s");
     let reader = segment.map(Access::ReadOnly).unwrap();

@@ -230,7 +230,7 @@ fn attach(registry: &Registry) -> Attachment {
     let segment = Segment::open(registry, "s").unwrap();
     let at = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
     // On a machine of many tests a holder may wait for its turn.
-    at.patience(Duration::from_secs(60))
+    at.timeout(Duration::from_secs(60))
 }
 
 #[test]

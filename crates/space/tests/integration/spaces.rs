@@ -187,7 +187,7 @@ fn a_member_that_was_made_anew_is_not_taken_for_the_old_one() {
 }
 
 #[test]
-fn of_two_who_create_a_space_one_does_and_of_two_who_change_it_both_do() {
+fn of_two_creators_of_a_space_one_succeeds_and_of_two_changers_both_do() {
     let scene = Scene::new();
     let segments: Vec<Segment> = ["a", "b", "c", "d"].map(|name| scene.create(name)).into();
     for round in 0..8 {
@@ -241,7 +241,7 @@ fn a_name_leads_nowhere_but_to_a_space() {
 }
 
 /// The damage is reported; cleaning leaves what might be somebody's; removal ends it.
-fn told_and_removable(scene: &Scene, words: &str) {
+fn is_reported_and_removable(scene: &Scene, words: &str) {
     let found = scene.findings();
     assert!(
         found.iter().any(|f| f.contains(words)),
@@ -297,7 +297,7 @@ fn a_damaged_description_is_refused_in_words_or_whole() {
     assert!(with("\"members\"", "\"others\"").contains("damaged"));
     let entry = text.split_once('[').unwrap().1.split_once(']').unwrap().0;
     assert!(with(entry, &format!("{entry},{entry}")).contains("named twice"));
-    told_and_removable(&scene, "named twice");
+    is_reported_and_removable(&scene, "named twice");
 }
 
 #[test]
@@ -331,7 +331,7 @@ fn a_control_file_that_is_gone_or_damaged_is_made_anew_with_the_same_version() {
 }
 
 #[test]
-fn what_a_dead_changer_left_is_told_and_removed_and_a_lock_that_is_gone_is_made_anew() {
+fn what_a_dead_changer_left_is_reported_and_removed_and_a_lock_that_is_gone_is_made_anew() {
     let scene = Scene::new();
     let space = scene.registry.space("w").create().unwrap();
     let leftover = space.directory().join("meta.new");

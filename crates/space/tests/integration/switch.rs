@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 fn attach(segment: &Segment) -> Attachment {
     let at = Attachment::new([(segment, Access::ReadWrite)]).unwrap();
-    at.patience(LONG)
+    at.timeout(LONG)
 }
 
 /// Gives the segment a mark of its own.
@@ -133,12 +133,12 @@ fn rivals_are_attached_and_detached_at_once() {
 }
 
 #[test]
-fn who_is_inside_is_waited_for_and_not_moved() {
+fn a_thread_inside_is_waited_for_and_its_segment_not_moved() {
     let scene = Scene::new();
     let [(a, _), (b, _), _] = rivals(&scene, ["a", "b", "c"]);
     let inside = Barrier::new(2);
     let leave = AtomicBool::new(false);
-    let waiting = b.patience(Duration::from_millis(5));
+    let waiting = b.timeout(Duration::from_millis(5));
     std::thread::scope(|threads| {
         threads.spawn(|| {
             a.read(|here| {

@@ -1,4 +1,4 @@
-//! Safe code cannot reach the words of a segment's lock. Changed by hand, they would let two sections
+//! Safe code cannot reach the words of a segment's lock.
 //! that write run side by side.
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,4 +1,4 @@
-//! Rule 1: a pointer is kept in a variable until the segment is entered again, when it may have been freed.
+//! Rule 1: a pointer is kept until the segment is entered again, when it may have been freed.
 use mneme_space::LocalSegment;
 
 fn main() {

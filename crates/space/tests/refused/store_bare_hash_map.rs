@@ -1,4 +1,4 @@
-//! Rule 1: a hash map that points to constants of the program while it is empty. `SegMap` never does.
+//! Rule 1: an empty hash map points to constants of the program. `SegMap` never does.
 use std::hash::RandomState;
 
 use hashbrown::HashMap;

@@ -1,5 +1,5 @@
-//! Rule 1: the brand of a type's parts is that of the whole. One that holds for ever would let its owner take the vector out
-//! of the section, and read it when nothing is mapped there any more.
+//! Rule 1: the brand of a type's parts is that of the whole. With one that holds for ever, a vector
+//! could be taken out of the section, and read when nothing is mapped there any more.
 use mneme_space::{Section, Ptr, Schema, SegVec, Stored};
 
 #[derive(Stored)]

@@ -1,4 +1,4 @@
-//! Rule 1: a pointer to a global is stored in a segment; in another process something else lies there.
+//! Rule 1: a stored pointer to a global, where another process has something else.
 use mneme_space::Section;
 
 static NAME: &str = "a global";

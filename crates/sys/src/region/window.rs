@@ -119,8 +119,8 @@ impl Window {
         })))
     }
 
-    /// Whether this machine's user space has the frame at `address`, a multiple of 2 MiB, whatever lies
-    /// there. Kernels differ in the bits of their addresses.
+    /// Whether this machine's user space has the frame at `address`, a multiple of 2 MiB, whatever
+    /// lies there. Kernels differ in the bits of their addresses.
     #[must_use]
     pub fn is_in_user_space(address: usize) -> bool {
         match Self::reserve(address, FRAME) {

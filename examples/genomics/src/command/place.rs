@@ -184,7 +184,7 @@ impl Visit {
 
     fn attach(&self, segment: &Segment, access: Access) -> Result<Attachment, Failure> {
         let at = Attachment::new([(segment, access)]).map_err(|error| self.failed(error))?;
-        Ok(at.patience(Duration::from_secs_f64(self.wait)))
+        Ok(at.timeout(Duration::from_secs_f64(self.wait)))
     }
 
     fn registry(&self) -> Result<Registry, Failure> {

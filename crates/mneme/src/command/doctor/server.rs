@@ -92,7 +92,7 @@ fn memory(info: &Info) -> Option<Finding> {
     let kept = info.number("mneme_reserve_bytes") + info.number("mneme_unbacked_bytes");
     let left = (free + stale).saturating_sub(kept);
     let found = format!(
-        "{} of {} in records ({:.0} %), room for {} more",
+        "{} of {} in records ({:.0} %), free space for {} more",
         size::show(records),
         size::show(capacity),
         100.0 * share(records, capacity),
@@ -104,8 +104,9 @@ fn memory(info: &Info) -> Option<Finding> {
         let finding = finding(NAME, !is_full, State::Worth, found);
         return Some(match finding.state {
             State::Good => finding,
-            _ => finding
-                .advise("compaction costs more, the less room it has: `CONFIG SET maxmemory`"),
+            _ => finding.advise(
+                "compaction costs more, the less free space it has: `CONFIG SET maxmemory`",
+            ),
         });
     }
     if is_full || share(left, capacity) < 1.0 - FULL {
@@ -114,7 +115,7 @@ fn memory(info: &Info) -> Option<Finding> {
             count => format!("{found}; {count} writes refused"),
         };
         return Some(Finding::new(NAME, State::Bad, found).advise(
-            "writes cost more, and are refused without room: `CONFIG SET maxmemory`, or let it forget by `maxmemory-policy`",
+            "writes cost more, and are refused without free space: `CONFIG SET maxmemory`, or let it forget by `maxmemory-policy`",
         ));
     }
     Some(match refused {
