@@ -6,7 +6,7 @@
 //! is measured is the arena, not the kernel.
 
 use mneme_arena::{Arena, ArenaOptions, ClaimError, Class, Extent, FRAME_BYTES, Frame};
-use mneme_sync::{ControlOptions, Participants};
+use mneme_sync::{ControlOptions, Participants, Slot};
 use mneme_sys::{NodeId, PagePolicy, Region, ScriptedLiveness, SyntheticTopology};
 use std::error::Error;
 use std::sync::Arc;
@@ -54,21 +54,36 @@ fn main() -> Result<(), Box<dyn Error>> {
         },
     )?;
     let slot = participants.slot()?;
-    let claim = |frames, align| arena.claim(&slot, frames, align, NodeId(0), Class::Ordinary, 0);
-
     let mut seed = 0x9e37_79b9_7f4a_7c15;
+    let held = fill_by_half(&arena, &slot, &mut seed)?;
+    measure_claims(&arena, &slot, rounds)?;
+    measure_lookups(&arena, &held, rounds, &mut seed);
+    assert!(arena.check()?.is_empty());
+    Ok(())
+}
+
+fn claim(arena: &Arena, slot: &Slot, frames: u32, align: u32) -> Result<Extent, ClaimError> {
+    arena.claim(slot, frames, align, NodeId(0), Class::Ordinary, 0)
+}
+
+/// Claims all there is, and releases at random until half is free.
+fn fill_by_half(arena: &Arena, slot: &Slot, seed: &mut u64) -> Result<Vec<Extent>, Box<dyn Error>> {
     let mut held: Vec<Extent> = Vec::new();
     loop {
-        match claim(1 + (next(&mut seed) % 64) as u32, 1) {
+        match claim(arena, slot, 1 + (next(seed) % 64) as u32, 1) {
             Ok(extent) => held.push(extent),
             Err(ClaimError::OutOfMemory { .. } | ClaimError::NoContiguousRun { .. }) => break,
             Err(other) => return Err(other.into()),
         }
     }
     while arena.stats().free < FRAMES as u32 / 2 {
-        let victim = next(&mut seed) as usize % held.len();
-        arena.release(&slot, held.swap_remove(victim))?;
+        let victim = next(seed) as usize % held.len();
+        arena.release(slot, held.swap_remove(victim))?;
     }
+    Ok(held)
+}
+
+fn measure_claims(arena: &Arena, slot: &Slot, rounds: usize) -> Result<(), Box<dyn Error>> {
     let stats = arena.stats();
     println!(
         "{} frames, {} free in runs of up to {}",
@@ -93,8 +108,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut refused = 0;
         for _ in 0..rounds {
             let began = Instant::now();
-            match claim(frames, align) {
-                Ok(extent) => arena.release(&slot, extent)?,
+            match claim(arena, slot, frames, align) {
+                Ok(extent) => arena.release(slot, extent)?,
                 Err(ClaimError::NoContiguousRun { .. }) => refused += 1,
                 Err(other) => return Err(other.into()),
             }
@@ -109,10 +124,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         };
         println!("{frames:6} {align:5} {p50:8} {p99:8} {p999:8} {max:8}{note}");
     }
+    Ok(())
+}
+
+fn measure_lookups(arena: &Arena, held: &[Extent], rounds: usize, seed: &mut u64) {
     let frames: Vec<Frame> = (0..4096)
         .map(|_| {
-            let extent = held[next(&mut seed) as usize % held.len()];
-            Frame(extent.start.0 + next(&mut seed) as u32 % extent.frames)
+            let extent = held[next(seed) as usize % held.len()];
+            Frame(extent.start.0 + next(seed) as u32 % extent.frames)
         })
         .collect();
     let began = Instant::now();
@@ -121,6 +140,4 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let each = began.elapsed().as_secs_f64() * 1e9 / rounds as f64;
     println!("extent_of a random frame that is taken: {each:.1} ns");
-    assert!(arena.check()?.is_empty());
-    Ok(())
 }

@@ -47,38 +47,45 @@ fn problems(process: &Process, offset: u64, change: impl Fn(u64) -> u64) -> Vec<
     problems
 }
 
+/// Whether a change of a word leads to a problem of that kind.
+macro_rules! assert_finds {
+    ($process:expr, $offset:expr, $change:expr, $kind:pat) => {
+        let found = problems($process, $offset, $change);
+        assert!(
+            found.iter().any(|problem| matches!(problem, $kind)),
+            "{found:?}"
+        );
+    };
+}
+
+fn descriptor(frame: u64) -> u64 {
+    DESCRIPTORS + frame * 16
+}
+
+/// Frames 1-3 held, 4-5 claimed, 6 held, 7-16 free, then absent.
 #[test]
-fn the_check_finds_every_kind_of_damage() {
+fn the_check_finds_damaged_states_of_frames() {
     let (_world, process) = scene();
-    let descriptor = |frame: u64| DESCRIPTORS + frame * 16;
-    // Frames 1-3 held, 4-5 claimed, 6 held, 7-16 free, then absent.
-    assert!(
-        problems(&process, descriptor(7), |_| 9)
-            .contains(&Problem::UnknownState { frame: Frame(7) })
+    let unknown = problems(&process, descriptor(7), |_| 9);
+    assert!(unknown.contains(&Problem::UnknownState { frame: Frame(7) }));
+    assert_finds!(&process, descriptor(0), |_| 1, Problem::Impossible { .. });
+    assert_finds!(&process, descriptor(40), |_| 1, Problem::Impossible { .. });
+    assert_finds!(&process, descriptor(8), |_| 0, Problem::Impossible { .. });
+    let orphan = problems(&process, descriptor(7), |w| w & !15 | 4);
+    assert!(orphan.contains(&Problem::Orphan { frame: Frame(7) }));
+    let orphan = problems(&process, descriptor(1), |w| w & !15 | 1);
+    assert!(orphan.contains(&Problem::Orphan { frame: Frame(2) }));
+    assert_finds!(
+        &process,
+        descriptor(4),
+        |w| w & !0xffff_0000,
+        Problem::NoOwner { .. }
     );
-    assert!(
-        problems(&process, descriptor(0), |_| 1)
-            .iter()
-            .any(|p| matches!(p, Problem::Impossible { .. }))
-    );
-    assert!(
-        problems(&process, descriptor(40), |_| 1)
-            .iter()
-            .any(|p| matches!(p, Problem::Impossible { .. }))
-    );
-    assert!(
-        problems(&process, descriptor(8), |_| 0)
-            .iter()
-            .any(|p| matches!(p, Problem::Impossible { .. }))
-    );
-    assert!(
-        problems(&process, descriptor(7), |w| w & !15 | 4)
-            .contains(&Problem::Orphan { frame: Frame(7) })
-    );
-    assert!(
-        problems(&process, descriptor(1), |w| w & !15 | 1)
-            .contains(&Problem::Orphan { frame: Frame(2) })
-    );
+}
+
+#[test]
+fn the_check_finds_damaged_extents() {
+    let (_world, process) = scene();
     let held = Extent {
         start: Frame(1),
         frames: 3,
@@ -87,63 +94,39 @@ fn the_check_finds_every_kind_of_damage() {
         extent: held,
         frame: Frame(2),
     };
-    assert!(problems(&process, descriptor(2), |w| w & !15 | 1).contains(&broken));
-    assert!(
-        problems(&process, descriptor(2), |w| w ^ 1 << 40).contains(&broken),
-        "another generation"
-    );
-    assert!(
-        problems(&process, descriptor(2) + 8, |w| w ^ 1 << 33).contains(&broken),
-        "another head"
-    );
-    assert!(
-        problems(&process, descriptor(2) + 8, |w| w + 1).contains(&broken),
-        "another length"
-    );
+    let (state, head) = (descriptor(2), descriptor(2) + 8);
+    assert!(problems(&process, state, |w| w & !15 | 1).contains(&broken));
+    let generation = problems(&process, state, |w| w ^ 1 << 40);
+    assert!(generation.contains(&broken), "another generation");
+    let other_head = problems(&process, head, |w| w ^ 1 << 33);
+    assert!(other_head.contains(&broken), "another head");
+    let length = problems(&process, head, |w| w + 1);
+    assert!(length.contains(&broken), "another length");
     assert!(!problems(&process, descriptor(1) + 8, |w| w - 1).is_empty());
-    assert!(
-        problems(&process, descriptor(6) + 8, |_| 50)
-            .iter()
-            .any(|p| matches!(p, Problem::AcrossZones { .. }))
+    assert_finds!(
+        &process,
+        descriptor(6) + 8,
+        |_| 50,
+        Problem::AcrossZones { .. }
     );
-    assert!(
-        problems(&process, descriptor(4), |w| w & !0xffff_0000)
-            .iter()
-            .any(|p| matches!(p, Problem::NoOwner { .. }))
-    );
-    assert!(
-        problems(&process, ZONES, |w| w + 1)
-            .iter()
-            .any(|p| matches!(p, Problem::Zones { .. }))
-    );
-    assert!(
-        problems(&process, ZONES + 8, |w| w + 1)
-            .iter()
-            .any(|p| matches!(p, Problem::Zones { .. }))
-    );
-    let zone_count = problems(&process, END_FRAME, |w| w | 1 << 50);
-    assert!(
-        zone_count
-            .iter()
-            .any(|p| matches!(p, Problem::Zones { .. }))
-    );
-    let bitmap = Problem::Bitmap {
-        frame: Frame(2),
-        bitmap: true,
+}
+
+#[test]
+fn the_check_finds_damaged_zones_bitmaps_and_trees() {
+    let (_world, process) = scene();
+    assert_finds!(&process, ZONES, |w| w + 1, Problem::Zones { .. });
+    assert_finds!(&process, ZONES + 8, |w| w + 1, Problem::Zones { .. });
+    assert_finds!(&process, END_FRAME, |w| w | 1 << 50, Problem::Zones { .. });
+    let bitmap = |frame, bitmap| Problem::Bitmap {
+        frame: Frame(frame),
+        bitmap,
     };
-    assert!(problems(&process, BITMAP, |w| w | 4).contains(&bitmap));
-    let bitmap = Problem::Bitmap {
-        frame: Frame(9),
-        bitmap: false,
-    };
-    assert!(problems(&process, BITMAP, |w| w & !(1 << 9)).contains(&bitmap));
+    assert!(problems(&process, BITMAP, |w| w | 4).contains(&bitmap(2, true)));
+    assert!(problems(&process, BITMAP, |w| w & !(1 << 9)).contains(&bitmap(9, false)));
     for node in 0..NODES {
         for field in 0..8 {
-            let problems = problems(&process, TREE + node * 64 + field * 8, |w| w ^ 1);
-            assert!(
-                problems.iter().any(|p| matches!(p, Problem::Tree { .. })),
-                "node {node}, word {field}"
-            );
+            let word = TREE + node * 64 + field * 8;
+            assert_finds!(&process, word, |w| w ^ 1, Problem::Tree { .. });
         }
     }
 }

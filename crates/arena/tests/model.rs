@@ -154,6 +154,60 @@ fn agree(model: &Model, process: &Process) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+fn claim(
+    process: &Process,
+    model: &mut Model,
+    frames: u32,
+    align: u32,
+    node: NodeId,
+    class: Class,
+    adopt: bool,
+) -> Result<(), TestCaseError> {
+    let reserve = if class == Class::Ordinary {
+        model.reserve
+    } else {
+        0
+    };
+    match process.claim_as(frames, align, node, class, (frames % 4096) as u16) {
+        Ok(extent) => {
+            prop_assert_eq!(extent.frames, frames);
+            prop_assert!(
+                model.fits(extent.start.0, frames, align),
+                "{} does not fit",
+                extent
+            );
+            prop_assert!(frames + reserve <= model.free());
+            if model.nodes == 1 {
+                let lowest = (0..extent.start.0).find(|start| model.fits(*start, frames, align));
+                prop_assert_eq!(lowest, None, "there was a lower place");
+            }
+            let mut by = process.number;
+            if adopt {
+                process.arena.adopt(extent).unwrap();
+                by = 0;
+            }
+            model.set(extent, true);
+            model.extents.push((extent, by));
+        }
+        Err(ClaimError::Invalid(InvalidClaim::NoFrames)) => prop_assert_eq!(frames, 0),
+        Err(ClaimError::Invalid(InvalidClaim::TooMany { .. })) => {
+            prop_assert!(frames > MAX - FIRST)
+        }
+        Err(ClaimError::OutOfMemory { free, .. }) => {
+            prop_assert_eq!(free, model.free());
+            prop_assert!(frames + reserve > free);
+        }
+        Err(ClaimError::NoContiguousRun { longest, .. }) => {
+            prop_assert!(longest < frames);
+            if model.all_borders {
+                prop_assert_eq!(longest, model.longest(align));
+            }
+        }
+        Err(other) => return Err(TestCaseError::fail(format!("{other:?}"))),
+    }
+    Ok(())
+}
+
 fn apply(
     world: &World,
     processes: &mut Vec<Process>,
@@ -170,49 +224,7 @@ fn apply(
             adopt,
         } => {
             let process = by.get(processes);
-            let reserve = if class == Class::Ordinary {
-                model.reserve
-            } else {
-                0
-            };
-            match process.claim_as(frames, align, NodeId(node), class, (frames % 4096) as u16) {
-                Ok(extent) => {
-                    prop_assert_eq!(extent.frames, frames);
-                    prop_assert!(
-                        model.fits(extent.start.0, frames, align),
-                        "{} does not fit",
-                        extent
-                    );
-                    prop_assert!(frames + reserve <= model.free());
-                    if model.nodes == 1 {
-                        let lowest =
-                            (0..extent.start.0).find(|start| model.fits(*start, frames, align));
-                        prop_assert_eq!(lowest, None, "there was a lower place");
-                    }
-                    let mut by = process.number;
-                    if adopt {
-                        process.arena.adopt(extent).unwrap();
-                        by = 0;
-                    }
-                    model.set(extent, true);
-                    model.extents.push((extent, by));
-                }
-                Err(ClaimError::Invalid(InvalidClaim::NoFrames)) => prop_assert_eq!(frames, 0),
-                Err(ClaimError::Invalid(InvalidClaim::TooMany { .. })) => {
-                    prop_assert!(frames > MAX - FIRST)
-                }
-                Err(ClaimError::OutOfMemory { free, .. }) => {
-                    prop_assert_eq!(free, model.free());
-                    prop_assert!(frames + reserve > free);
-                }
-                Err(ClaimError::NoContiguousRun { longest, .. }) => {
-                    prop_assert!(longest < frames);
-                    if model.all_borders {
-                        prop_assert_eq!(longest, model.longest(align));
-                    }
-                }
-                Err(other) => return Err(TestCaseError::fail(format!("{other:?}"))),
-            }
+            claim(process, model, frames, align, NodeId(node), class, adopt)?;
         }
         Op::Adopt { by, which } if !model.extents.is_empty() => {
             let chosen = which.index(model.extents.len());

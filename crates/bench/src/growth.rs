@@ -100,8 +100,7 @@ pub fn run(options: &Growth) -> Result<Report, BenchError> {
 
 fn run_at(scale: &Scale, options: &Growth) -> Result<Report, BenchError> {
     let peers = options::chosen(&options.peers, &PEERS, "peer")?;
-    let machine = Machine::here();
-    println!("{machine}\n");
+    let machine = Machine::announced();
     let began = Instant::now();
     let mut ledger = Ledger::default();
     let mut notes = Vec::new();
@@ -135,7 +134,7 @@ fn run_at(scale: &Scale, options: &Growth) -> Result<Report, BenchError> {
                 "papaya" => add(&mut ledger, peer, &of_papaya(scale.records)),
                 _ if redis::is_there() => add(&mut ledger, peer, &of_redis(scale.redis)?),
                 _ if round == 0 => {
-                    notes.push("redis is missing: no redis-server on the PATH".to_owned());
+                    notes.push(redis::MISSING.to_owned());
                 }
                 _ => {}
             }

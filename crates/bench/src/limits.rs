@@ -72,8 +72,7 @@ fn update_case(threads: u32) -> String {
 /// No memory, or a file that cannot be written.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
     let scale = Scale::of(options);
-    let machine = Machine::here();
-    println!("{machine}\n");
+    let machine = Machine::announced();
     let memories = [
         (
             SMALL,

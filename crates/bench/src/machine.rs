@@ -30,6 +30,13 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// The machine this runs on, printed at the head of a report.
+    pub fn announced() -> Self {
+        let machine = Self::here();
+        println!("{machine}\n");
+        machine
+    }
+
     /// The machine this runs on; what cannot be found out is `unknown` or 0.
     pub fn here() -> Self {
         let topology = SysfsTopology::detect();

@@ -62,9 +62,7 @@ impl Scale {
 /// # Errors
 /// No space on tmpfs, an engine that fails, a file that cannot be written.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let machine = Machine::here();
-    println!("{machine}\n");
-    run_at(&Scale::of(options), options, machine)
+    run_at(&Scale::of(options), options, Machine::announced())
 }
 
 fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {

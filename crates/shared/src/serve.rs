@@ -218,14 +218,13 @@ impl Opening {
 
     fn role(&self, store: &SharedStore) -> Result<ServerRole, ServeError> {
         let name = store.segment().name().to_string();
-        let role = patiently(|| match store.take_server_role() {
-            Ok(role) => Ok(Ok(role)),
-            Err(taken @ RoleError::Taken { .. }) => Ok(Err(taken)),
-            Err(source) => Err(source),
-        });
+        let role = ask_for_a_second(
+            || store.take_server_role(),
+            |refused| matches!(refused, Err(RoleError::Taken { .. })),
+        );
         let role = match role {
-            Ok(Ok(role)) => role,
-            Ok(Err(source)) | Err(source) => return Err(ServeError::Role { name, source }),
+            Ok(role) => role,
+            Err(source) => return Err(ServeError::Role { name, source }),
         };
         if let Some(asked) = self.policy
             && store.update_policy() != asked
@@ -277,9 +276,10 @@ fn is_memory(registry: &Registry, name: &str) -> bool {
 
 /// Takes the count of starts, before the store is touched.
 fn turn(registry: &Registry, name: &str) -> Result<Arc<Starts>, ServeError> {
-    let taken = patiently(|| Ok::<_, NoteError>(Starts::take(registry, name)?.ok_or(())));
+    let take = || Starts::take(registry, name);
+    let taken = ask_for_a_second(take, |answer| matches!(answer, Ok(None)));
     let taken = taken.map_err(|refused| not_noted(name, refused))?;
-    taken.map(Arc::new).map_err(|()| ServeError::Role {
+    taken.map(Arc::new).ok_or_else(|| ServeError::Role {
         name: name.to_owned(),
         source: RoleError::Taken {
             pid: Starts::holder(registry, name).unwrap_or(0),
@@ -298,14 +298,14 @@ fn not_noted(name: &str, refused: NoteError) -> ServeError {
     }
 }
 
-/// Asks until it is given, for a second at most: a server that has just been killed may take a
-/// moment to be gone.
-fn patiently<T, R, E>(mut ask: impl FnMut() -> Result<Result<T, R>, E>) -> Result<Result<T, R>, E> {
+/// Asks until the answer is another than that another server has it, for a second at most: a server
+/// that has just been killed may take a moment to be gone.
+fn ask_for_a_second<T>(mut ask: impl FnMut() -> T, is_taken: impl Fn(&T) -> bool) -> T {
     let begun = SystemClock.now_ns();
     loop {
-        let answer = ask()?;
-        if answer.is_ok() || SystemClock.now_ns() - begun >= LEAVING_NS {
-            return Ok(answer);
+        let answer = ask();
+        if !is_taken(&answer) || SystemClock.now_ns() - begun >= LEAVING_NS {
+            return answer;
         }
         std::thread::sleep(Duration::from_millis(10));
     }

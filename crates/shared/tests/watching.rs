@@ -131,9 +131,12 @@ fn watch(store: &SharedStore, key: &[u8]) -> Watch {
     watch
 }
 
+/// What a key has, if it has something.
+type Value = Option<Vec<u8>>;
+
 /// A read that the watch guards, by an opening that only looks: the value of the key, unless
 /// something has changed.
-fn read(watch: &Watch) -> Option<Option<Vec<u8>>> {
+fn read(watch: &Watch) -> Option<Value> {
     watch.transaction(|t| t.get(KEY)).unwrap()
 }
 

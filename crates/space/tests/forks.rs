@@ -145,7 +145,7 @@ fn role() {
     match role.as_str() {
         "visit" => {
             // Longer than a process is off its CPU on a busy machine.
-            let at = open().patience(Duration::from_secs(60));
+            let at = open().timeout(Duration::from_secs(60));
             here();
             while add(&at).is_ok() {}
         }
@@ -374,7 +374,7 @@ fn a_child_has_no_part_in_what_another_crate_laid_out() {
 }
 
 #[test]
-fn a_forked_child_is_told_that_it_must_be_started_anew() {
+fn a_forked_child_gets_the_error_that_it_must_be_started_anew() {
     let scene = Scene::new();
     let (segment, other) = (scene.create("s"), scene.create("other"));
     let pages = mneme_sys::PagePolicy::Small;

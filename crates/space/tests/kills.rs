@@ -232,6 +232,123 @@ fn median_and_max(mut times: Vec<Duration>) -> String {
     format!("median {median:.2} ms, 99 % {late:.2} ms, max {max:.2} ms")
 }
 
+/// What came of the kills.
+#[derive(Default)]
+struct Tally {
+    kills: u64,
+    stalls: u64,
+    /// Additions by the parent, in each segment.
+    own: [u64; 2],
+    /// How often a victim was killed where.
+    deaths: BTreeMap<String, u64>,
+    /// How long both segments took to answer, from the signal on.
+    after_kill: Vec<Duration>,
+    /// From the death on.
+    after_death: Vec<Duration>,
+}
+
+impl Tally {
+    fn print(&self, seed: u64, took: Duration) {
+        let Self { kills, stalls, .. } = self;
+        println!(
+            "\nladder: kills of visitors, seed {seed}: {kills} kills in {took:?}, {stalls} stalls"
+        );
+        println!("  where they were: {:?}", self.deaths);
+        println!("  one inside, to the answers of both segments:");
+        println!(
+            "  from the signal, {}",
+            median_and_max(self.after_kill.clone())
+        );
+        println!(
+            "  from its death, {}",
+            median_and_max(self.after_death.clone())
+        );
+    }
+}
+
+/// The segments of a scene and the diary of its victims.
+fn prepare(scene: &Scene) -> (Diary, [Attachment; 2]) {
+    for name in NAMES {
+        let _ = scene.create(name);
+    }
+    let diary = scene.registry.segment("diary").floating();
+    let _ = diary.pages(mneme_sys::PagePolicy::Small).create().unwrap();
+    let [_, a, b, ..] = attachments(&scene.registry);
+    let ones = [a, b];
+    for (at, name) in ones.iter().zip(NAMES) {
+        at.enter(|here| drop(here.create_root::<Pair>(name, |_| (0, 0)).map(|_| ())))
+            .unwrap();
+    }
+    (Diary::open(&scene.registry), ones)
+}
+
+/// Ends the poisoning of a segment.
+fn mend(at: &Attachment, diary: &Diary, segment: usize) {
+    diary.mending(segment).store(1, Release);
+    // SAFETY: nobody touches the heap in a section; the root is mended below.
+    unsafe { at.accept(NAMES[segment]) }.unwrap();
+    let mended = at.enter(|here| {
+        let (a, b) = here.root_mut::<Pair>(NAMES[segment]).unwrap();
+        assert!(*a == *b || *a == *b + 1, "{a} {b}");
+        *b = *a;
+        diary.mending(segment).store(0, Release);
+    });
+    mended.unwrap();
+}
+
+/// A segment has as many additions as were acknowledged, and at most one more for each kill.
+fn verify_additions(at: &Attachment, diary: &Diary, segment: usize, tally: &mut Tally) {
+    // The last three died, too.
+    if found_poisoned(at, diary, segment, &mut tally.stalls) {
+        // SAFETY: nobody touches the heap in a section.
+        unsafe { at.accept(NAMES[segment]) }.unwrap();
+    } else {
+        tally.own[segment] += 1;
+    }
+    let own = tally.own[segment];
+    let read = at.read(|here| *here.root::<Pair>(NAMES[segment]).unwrap());
+    let counted = read.unwrap().0;
+    let acknowledged: u64 = (0..VICTIMS)
+        .map(|victim| diary.acknowledged(victim, segment).load(Acquire))
+        .sum();
+    println!(
+        "  {}: {counted} additions, {acknowledged} acknowledged by visitors, {own} by the parent",
+        NAMES[segment]
+    );
+    // The victim died between its addition and the acknowledgement.
+    let unacknowledged = counted.checked_sub(acknowledged + own);
+    assert!(
+        unacknowledged.is_some_and(|n| n <= tally.kills + 3),
+        "{unacknowledged:?}"
+    );
+}
+
+/// Judges a segment after the death of a victim that was in `phase` with the segments `set`, and
+/// mends it if it is poisoned. `was_poisoned` is what was found before the death was complete.
+fn judge(
+    at: &Attachment,
+    diary: &Diary,
+    segment: usize,
+    (phase, set): (Phase, u64),
+    was_poisoned: bool,
+    tally: &mut Tally,
+) {
+    let is_changing = set & READS == 0 && set & 1 << segment != 0;
+    // What was asked while it was still dying says nothing.
+    let is_poisoned = was_poisoned || found_poisoned(at, diary, segment, &mut tally.stalls);
+    tally.own[segment] += u64::from(!is_poisoned);
+    let context = format!("kill {}, segment {segment}: {phase:?} {set}", tally.kills);
+    match phase {
+        Phase::Inside if is_changing => assert!(is_poisoned, "{context}: not poisoned"),
+        // Between these notes and the lock's own word there are instructions.
+        Phase::Entering | Phase::Leaving if is_changing => {}
+        _ => assert!(!is_poisoned, "{context}: poisoned without a death"),
+    }
+    if is_poisoned {
+        mend(at, diary, segment);
+    }
+}
+
 #[test]
 fn the_next_owner_is_let_in_or_gets_an_error_if_a_change_was_broken_off() {
     let limit = setting("MNEME_LADDER_SECS").map(Duration::from_secs);
@@ -240,18 +357,7 @@ fn the_next_owner_is_let_in_or_gets_an_error_if_a_change_was_broken_off() {
     let seed = setting("MNEME_LADDER_SEED").unwrap_or(7);
     let (mut random, mut instant) = (Random::new(seed << 1), Random::new(seed << 1 | 1));
     let scene = Scene::new();
-    for name in NAMES {
-        let _ = scene.create(name);
-    }
-    let diary = scene.registry.segment("diary").floating();
-    let _ = diary.pages(mneme_sys::PagePolicy::Small).create().unwrap();
-    let diary = Diary::open(&scene.registry);
-    let attachments = attachments(&scene.registry);
-    let ones = [&attachments[1], &attachments[2]];
-    for (at, name) in ones.iter().zip(NAMES) {
-        at.enter(|here| drop(here.create_root::<Pair>(name, |_| (0, 0)).map(|_| ())))
-            .unwrap();
-    }
+    let (diary, ones) = prepare(&scene);
     let mut send = |victim: usize| {
         let seed = random.next();
         diary.note(victim, Phase::Outside, 0);
@@ -259,12 +365,10 @@ fn the_next_owner_is_let_in_or_gets_an_error_if_a_change_was_broken_off() {
     };
     let mut victims: Vec<Visitor> = (0..VICTIMS).map(&mut send).collect();
 
-    let (began, mut deaths, mut holders) = (Instant::now(), BTreeMap::new(), 0);
-    let (mut kills, mut stalls, mut own) = (0_u64, 0, [0_u64; 2]);
-    let (mut after_kill, mut after_death) = (Vec::new(), Vec::new());
+    let (began, mut holders, mut tally) = (Instant::now(), 0, Tally::default());
     while holders < most && limit.is_none_or(|limit| began.elapsed() < limit) {
-        // The eldest, who has had most time to arrive.
-        let fresh = (kills % VICTIMS as u64) as usize;
+        // The eldest, which has had most time to arrive.
+        let fresh = (tally.kills % VICTIMS as u64) as usize;
         let victim = &mut victims[fresh];
         victim.arrive();
         std::thread::sleep(Duration::from_micros(instant.below(2000)));
@@ -273,7 +377,7 @@ fn the_next_owner_is_let_in_or_gets_an_error_if_a_change_was_broken_off() {
         let killed = Instant::now();
         victim.child.kill().unwrap();
         // Every other time the next owner waits already when the victim dies.
-        let waits = kills % 2 == 0;
+        let waits = tally.kills % 2 == 0;
         let mut died = killed;
         if !waits {
             victim.child.wait().unwrap();
@@ -281,49 +385,30 @@ fn the_next_owner_is_let_in_or_gets_an_error_if_a_change_was_broken_off() {
         }
         let mut first = [false; 2];
         for segment in 0..2 {
-            first[segment] = found_poisoned(ones[segment], &diary, segment, &mut stalls);
-            own[segment] += u64::from(!first[segment]);
+            first[segment] = found_poisoned(&ones[segment], &diary, segment, &mut tally.stalls);
+            tally.own[segment] += u64::from(!first[segment]);
         }
         let waited = died.elapsed();
         victim.child.wait().unwrap();
-        kills += 1;
+        tally.kills += 1;
         let (phase, set) = diary.read(fresh);
-        let changing = |segment: usize| set & READS == 0 && set & 1 << segment != 0;
         for segment in 0..2 {
-            // What was asked while it was still dying says nothing.
-            let is_poisoned =
-                first[segment] || found_poisoned(ones[segment], &diary, segment, &mut stalls);
-            own[segment] += u64::from(!is_poisoned && !first[segment]);
-            let context = format!("kill {kills}, segment {segment}: {phase:?} {set}");
-            match phase {
-                Phase::Inside if changing(segment) => {
-                    assert!(is_poisoned, "{context}: not poisoned")
-                }
-                // Between these notes and the lock's own word there are instructions.
-                Phase::Entering | Phase::Leaving if changing(segment) => {}
-                _ => assert!(!is_poisoned, "{context}: poisoned without a death"),
-            }
-            if is_poisoned {
-                diary.mending(segment).store(1, Release);
-                // SAFETY: nobody touches the heap in a section; the root is mended below.
-                unsafe { ones[segment].accept(NAMES[segment]) }.unwrap();
-                let mended = ones[segment].enter(|here| {
-                    let (a, b) = here.root_mut::<Pair>(NAMES[segment]).unwrap();
-                    assert!(*a == *b || *a == *b + 1, "{a} {b}");
-                    *b = *a;
-                    diary.mending(segment).store(0, Release);
-                });
-                mended.unwrap();
-            }
+            let at = &ones[segment];
+            judge(
+                at,
+                &diary,
+                segment,
+                (phase, set),
+                first[segment],
+                &mut tally,
+            );
         }
         if phase == Phase::Inside {
             holders += 1;
-            let times = if waits {
-                &mut after_kill
-            } else {
-                &mut after_death
-            };
-            times.push(waited);
+            match waits {
+                true => tally.after_kill.push(waited),
+                false => tally.after_death.push(waited),
+            }
         }
         let what = match set {
             READS => "reading two",
@@ -331,41 +416,13 @@ fn the_next_owner_is_let_in_or_gets_an_error_if_a_change_was_broken_off() {
             0 => "starting",
             _ => "changing one",
         };
-        *deaths.entry(format!("{phase:?} {what}")).or_insert(0_u64) += 1;
+        *tally.deaths.entry(format!("{phase:?} {what}")).or_default() += 1;
         victims[fresh] = send(fresh);
     }
     drop(victims);
-    println!(
-        "\nladder: kills of visitors, seed {seed}: {kills} kills in {:?}, {stalls} stalls",
-        began.elapsed()
-    );
-    println!("  where they were: {deaths:?}");
-    println!("  one inside, to the answers of both segments:");
-    println!("  from the signal, {}", median_and_max(after_kill));
-    println!("  from its death, {}", median_and_max(after_death));
-    for segment in 0..2 {
-        // The last three died, too.
-        if found_poisoned(ones[segment], &diary, segment, &mut stalls) {
-            // SAFETY: as above.
-            unsafe { ones[segment].accept(NAMES[segment]) }.unwrap();
-        } else {
-            own[segment] += 1;
-        }
-        let read = ones[segment].read(|here| *here.root::<Pair>(NAMES[segment]).unwrap());
-        let counted = read.unwrap().0;
-        let acknowledged: u64 = (0..VICTIMS)
-            .map(|victim| diary.acknowledged(victim, segment).load(Acquire))
-            .sum();
-        let unacknowledged = counted.checked_sub(acknowledged + own[segment]);
-        println!(
-            "  {}: {counted} additions, {acknowledged} acknowledged by visitors, {} by the parent",
-            NAMES[segment], own[segment]
-        );
-        // The victim died between its addition and the acknowledgement.
-        assert!(
-            unacknowledged.is_some_and(|n| n <= kills + 3),
-            "{unacknowledged:?}"
-        );
+    tally.print(seed, began.elapsed());
+    for (segment, at) in ones.iter().enumerate() {
+        verify_additions(at, &diary, segment, &mut tally);
     }
     assert_eq!(scene.findings(), Vec::<String>::new());
 }

@@ -1,10 +1,12 @@
 //! What a control region looks like from outside: cheap figures, and a walk that verifies.
 
 use crate::epoch::{self, Epoch};
-use crate::layout::COUNTERS;
+use crate::layout::{COUNTERS, SlotLines};
+use crate::map::Map;
 use crate::participants::Participants;
 use crate::process::{self, State};
-use crate::{Lane, SlotId, intent, lock_word, slot_owner};
+use crate::slot_owner::{self, SlotOwner};
+use crate::{Lane, SlotId, intent, lock_word};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// The pin that holds up reclamation most.
@@ -95,55 +97,10 @@ impl Participants {
         let quiesced = header.quiesced.word.load(Acquire);
         for (id, lines) in (1_u16..).zip(map.all_slots()) {
             let owner = slot_owner::read(&lines.owner);
-            let mut found = Vec::new();
-            if owner.is_free() {
-                if lines.pin.load(Acquire) != epoch::UNPINNED {
-                    found.push(format!("slot {id} is free but pinned"));
-                }
-                if lines.inside.load(Acquire) != 0 {
-                    found.push(format!("slot {id} is free but inside a gate"));
-                }
-                for lane in Lane::ALL {
-                    if intent::read_line(&lines.intents[lane as usize]).is_some() {
-                        found.push(format!(
-                            "slot {id} is free but has an intent in lane {lane:?}"
-                        ));
-                    }
-                }
-                let counts = lines.counters.iter().map(|counter| &counter.root);
-                if counts.map(|root| root.load(Acquire)).any(|root| root != 0) {
-                    found.push(format!("slot {id} is free but has counts"));
-                }
-            } else {
-                if u64::from(id) > highest {
-                    found.push(format!("slot {id} has an owner above the mark {highest}"));
-                }
-                match map
-                    .process(owner.process)
-                    .map(|entry| process::read(&entry.state))
-                {
-                    None => found.push(format!(
-                        "slot {id} belongs to process entry {}, which does not exist",
-                        owner.process
-                    )),
-                    // An orphan, of an earlier incarnation, waits for its reaper.
-                    Some(status)
-                        if status.state == State::Free
-                            && status.incarnation == owner.incarnation =>
-                    {
-                        found.push(format!(
-                            "slot {id} belongs to process entry {}, which is free",
-                            owner.process
-                        ));
-                    }
-                    Some(_) => {}
-                }
-                let pinned = epoch::pinned_epoch(lines.pin.load(Acquire));
-                let now = header.epoch.word.load(Acquire);
-                if pinned.is_some_and(|pinned| pinned > now) {
-                    found.push(format!("slot {id} is pinned in the future of epoch {now}"));
-                }
-            }
+            let mut found = match owner.is_free() {
+                true => check_free_slot(id, lines),
+                false => check_owned_slot(map, id, lines, owner, highest),
+            };
             // What changed hands meanwhile is judged another time.
             if slot_owner::read(&lines.owner) == owner {
                 problems.append(&mut found);
@@ -174,4 +131,62 @@ impl Participants {
         }
         problems
     }
+}
+
+/// What is wrong with slot `id`, which has no owner.
+fn check_free_slot(id: u16, lines: &SlotLines) -> Vec<String> {
+    let mut found = Vec::new();
+    if lines.pin.load(Acquire) != epoch::UNPINNED {
+        found.push(format!("slot {id} is free but pinned"));
+    }
+    if lines.inside.load(Acquire) != 0 {
+        found.push(format!("slot {id} is free but inside a gate"));
+    }
+    for lane in Lane::ALL {
+        if intent::read_line(&lines.intents[lane as usize]).is_some() {
+            found.push(format!(
+                "slot {id} is free but has an intent in lane {lane:?}"
+            ));
+        }
+    }
+    let counts = lines.counters.iter().map(|counter| &counter.root);
+    if counts.map(|root| root.load(Acquire)).any(|root| root != 0) {
+        found.push(format!("slot {id} is free but has counts"));
+    }
+    found
+}
+
+/// What is wrong with slot `id` of `owner`; `highest` is the mark below which slots have been used.
+fn check_owned_slot(
+    map: &Map,
+    id: u16,
+    lines: &SlotLines,
+    owner: SlotOwner,
+    highest: u64,
+) -> Vec<String> {
+    let mut found = Vec::new();
+    if u64::from(id) > highest {
+        found.push(format!("slot {id} has an owner above the mark {highest}"));
+    }
+    let entry = map.process(owner.process);
+    match entry.map(|entry| process::read(&entry.state)) {
+        None => found.push(format!(
+            "slot {id} belongs to process entry {}, which does not exist",
+            owner.process
+        )),
+        // An orphan, of an earlier incarnation, waits for its reaper.
+        Some(status) if status.state == State::Free && status.incarnation == owner.incarnation => {
+            found.push(format!(
+                "slot {id} belongs to process entry {}, which is free",
+                owner.process
+            ));
+        }
+        Some(_) => {}
+    }
+    let pinned = epoch::pinned_epoch(lines.pin.load(Acquire));
+    let now = map.header().epoch.word.load(Acquire);
+    if pinned.is_some_and(|pinned| pinned > now) {
+        found.push(format!("slot {id} is pinned in the future of epoch {now}"));
+    }
+    found
 }

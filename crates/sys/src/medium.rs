@@ -15,6 +15,7 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use crash::{CrashState, CrashStates, FailureModel};
 #[cfg(not(miri))]
@@ -22,7 +23,7 @@ pub use file::FileMedium;
 pub use memory::MemoryMedium;
 pub use recording::{Operation, RecordingMedium, Trace};
 
-use crate::RegionError;
+use crate::{RegionError, racy};
 
 /// Bytes of a cache line: the unit of [`Medium::flush`].
 pub const LINE: u64 = 64;
@@ -154,9 +155,33 @@ fn inside(at: u64, bytes: usize, len: u64) -> Result<(), MediumError> {
     Err(MediumError::Bounds { at, bytes, len })
 }
 
-/// Makes sure of a multiple of 8.
+/// Stores `bytes` at offset `at` of a mapped medium, as [`Medium::store`].
+///
+/// # Panics
+/// A range that ends beyond `len`.
+///
+/// # Safety
+/// From `base` on `len` bytes are mapped for writing, and stay so during the call.
 #[inline]
-#[track_caller]
-fn assert_aligned(at: u64) {
+unsafe fn store(base: NonNull<u8>, len: u64, at: u64, bytes: &[u8]) {
+    assert_inside(at, bytes.len(), len);
+    // SAFETY: inside of what is mapped, by the assertion.
+    unsafe { racy::store(bytes, base.as_ptr().add(at as usize)) }
+}
+
+/// Stores a word at offset `at` of a mapped medium, as [`Medium::store_word`].
+///
+/// # Panics
+/// An offset that is no multiple of 8, or one beyond `len`.
+///
+/// # Safety
+/// As for [`store`]; `base` is a multiple of 8.
+#[inline]
+unsafe fn store_word(base: NonNull<u8>, len: u64, at: u64, word: u64) {
+    assert_inside(at, 8, len);
     assert!(at.is_multiple_of(8), "offset {at} is no multiple of 8");
+    // SAFETY: inside of what is mapped and aligned, by the assertions.
+    let place = unsafe { AtomicU64::from_ptr(base.as_ptr().add(at as usize).cast()) };
+    // SYNC: pairs with Acquire loads of the structure that lies on the medium.
+    place.store(word, Ordering::Release);
 }

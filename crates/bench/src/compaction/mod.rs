@@ -109,8 +109,7 @@ impl Scale {
 /// # Errors
 /// No memory, a store that loses records, a file that cannot be written.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let machine = Machine::here();
-    println!("{machine}\n");
+    let machine = Machine::announced();
     let scale = Scale::of(options, machine.cpus);
     run_at(&scale, options, machine)
 }

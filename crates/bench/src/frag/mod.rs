@@ -114,8 +114,7 @@ fn run_at(scale: &Scale, options: &Frag) -> Result<Report, BenchError> {
     let asked: Vec<String> = options.patterns.iter().map(|p| p.to_uppercase()).collect();
     let asked = options::chosen(&asked, &names, "pattern")?;
     let patterns: Vec<Pattern> = asked.iter().filter_map(|name| of_name(name)).collect();
-    let machine = Machine::here();
-    println!("{machine}\n");
+    let machine = Machine::announced();
     let mut run = Run {
         scale,
         seed: options.common.seed,
@@ -273,7 +272,7 @@ impl Run<'_> {
                 let residence = resident::redis(&churn)?;
                 self.add("redis", pattern, residence);
             } else {
-                self.note_once("redis is missing: no redis-server on the PATH".to_owned());
+                self.note_once(redis::MISSING.to_owned());
             }
         }
         Ok(())

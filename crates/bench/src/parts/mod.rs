@@ -88,8 +88,7 @@ pub fn run(options: &Common) -> Result<Report, BenchError> {
 }
 
 fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
-    let machine = Machine::here();
-    println!("{machine}\n");
+    let machine = Machine::announced();
     let mut ledger = Ledger::default();
     epochs(scale, options.seed, &mut ledger)?;
     for &value in scale.head_values {

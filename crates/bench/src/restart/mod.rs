@@ -93,9 +93,7 @@ fn case(mib: u64) -> String {
 /// # Errors
 /// No memory, a server that does not come back, a file that cannot be written.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let machine = Machine::here();
-    println!("{machine}\n");
-    run_at(&Scale::of(options), options, machine)
+    run_at(&Scale::of(options), options, Machine::announced())
 }
 
 fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {
@@ -105,7 +103,7 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
     )];
     let there = systems::redis::is_there();
     if !there {
-        notes.push("redis is missing: no redis-server on the PATH".to_owned());
+        notes.push(systems::redis::MISSING.to_owned());
     }
     let bar = progress::bar(scale.sizes().count() * scale.rounds);
     // One after the other, so that only one has its memory.

@@ -166,9 +166,7 @@ fn on_cpu<T: Send>(
 /// # Errors
 /// A server that does not start, refuses, or mixes up records; a file that cannot be written.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let machine = Machine::here();
-    println!("{machine}\n");
-    run_at(&Scale::of(options), options, machine)
+    run_at(&Scale::of(options), options, Machine::announced())
 }
 
 fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {

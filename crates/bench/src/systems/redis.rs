@@ -26,6 +26,9 @@ pub struct Redis {
     pipeline: Pipeline,
 }
 
+/// What a report notes where it is not.
+pub const MISSING: &str = "redis is missing: no redis-server on the PATH";
+
 /// Whether the program is on the PATH.
 pub fn is_there() -> bool {
     is_on_path(PROGRAM)

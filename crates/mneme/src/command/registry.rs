@@ -60,6 +60,65 @@ pub fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     text
 }
 
+/// A line for each name; one that cannot be opened has its reason there, in the last column, and
+/// the others are listed all the same. `nouns` is what they are.
+pub struct Listing<'a, const N: usize> {
+    registry: &'a Registry,
+    nouns: &'a str,
+    head: [&'a str; N],
+    as_json: bool,
+    values: Vec<Value>,
+    rows: Vec<[String; N]>,
+}
+
+impl<'a, const N: usize> Listing<'a, N> {
+    pub fn new(registry: &'a Registry, nouns: &'a str, head: [&'a str; N], as_json: bool) -> Self {
+        Self {
+            registry,
+            nouns,
+            head,
+            as_json,
+            values: Vec::new(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds what was opened by this name, as `json` or a `row`.
+    pub fn add<T, E: Error>(
+        &mut self,
+        name: &str,
+        opened: Result<T, E>,
+        json: impl FnOnce(&T) -> Value,
+        row: impl FnOnce(&T) -> [String; N],
+    ) {
+        match opened {
+            Ok(opened) if self.as_json => self.values.push(json(&opened)),
+            Ok(opened) => self.rows.push(row(&opened)),
+            Err(error) if self.as_json => {
+                let error = super::with_causes(&error);
+                self.values.push(json!({ "name": name, "error": error }));
+            }
+            Err(error) => {
+                let mut row = [const { String::new() }; N];
+                row[0] = name.to_owned();
+                row[N - 1] = super::with_causes(&error);
+                self.rows.push(row);
+            }
+        }
+    }
+
+    pub fn print(self) -> Result<(), Box<dyn Error>> {
+        if self.as_json {
+            output::line(format_args!("{:#}", Value::from(self.values)))
+        } else if self.rows.is_empty() {
+            let (nouns, root) = (self.nouns, self.registry.root().display());
+            output::line(format_args!("no {nouns} in {root}"))
+        } else {
+            output::print(table(self.head, &self.rows))
+        }
+    }
+}
+
 /// One line a property.
 pub fn properties(lines: impl IntoIterator<Item = (&'static str, String)>) -> String {
     let lines = lines.into_iter();

@@ -8,7 +8,7 @@ use mneme_space::{Backing, Importable, OpenError, Registry, Segment, SegmentInfo
 use mneme_sys::PagePolicy;
 use serde_json::{Value, json};
 
-use super::registry::{self, mode, properties, table};
+use super::registry::{self, Listing, mode, properties, table};
 use super::size::{self, Size};
 use super::{output, store, unstick};
 
@@ -286,50 +286,31 @@ fn importable(registry: &Registry) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// One line a segment; one that cannot be opened has its reason there, and the others are listed
-/// all the same.
+/// One line a segment.
 fn list(registry: &Registry, json: bool) -> Result<(), Box<dyn Error>> {
-    let names = registry.segments()?;
-    let mut values = Vec::new();
-    let mut rows = Vec::new();
-    for name in &names {
+    let head = [
+        "NAME", "SIZE", "MAX", "MODE", "BACKING", "CONTENTS", "STATE",
+    ];
+    let mut listing = Listing::new(registry, "segments", head, json);
+    for name in &registry.segments()? {
         let opened = Segment::open(registry, name.as_str()).and_then(|segment| {
             let info = segment.info()?;
             Ok((segment, info))
         });
-        match opened {
-            Ok((segment, info)) if json => values.push(as_json(&segment, &info)),
-            Ok((_, info)) => rows.push([
+        let as_json = |(segment, info): &(Segment, SegmentInfo)| as_json(segment, info);
+        listing.add(name.as_str(), opened, as_json, |(_, info)| {
+            [
                 name.to_string(),
                 size::show(info.size as u64),
                 size::show(info.max_size as u64),
                 format!("{:o}", info.mode),
                 backing_word(&info.backing).to_owned(),
-                contents_word(&info).to_owned(),
-                state_word(&info).to_owned(),
-            ]),
-            Err(error) if json => {
-                values.push(json!({ "name": name.as_str(), "error": super::with_causes(&error) }));
-            }
-            Err(error) => {
-                let mut row = [const { String::new() }; 7];
-                row[0] = name.to_string();
-                row[6] = super::with_causes(&error);
-                rows.push(row);
-            }
-        }
+                contents_word(info).to_owned(),
+                state_word(info).to_owned(),
+            ]
+        });
     }
-    if json {
-        output::line(format_args!("{:#}", Value::from(values)))
-    } else if rows.is_empty() {
-        let root = registry.root().display();
-        output::line(format_args!("no segments in {root}"))
-    } else {
-        let head = [
-            "NAME", "SIZE", "MAX", "MODE", "BACKING", "CONTENTS", "STATE",
-        ];
-        output::print(table(head, &rows))
-    }
+    listing.print()
 }
 
 fn state_word(info: &SegmentInfo) -> &'static str {

@@ -7,7 +7,7 @@ use mneme_sys::Access;
 use serde_json::{Value, json};
 
 use super::output;
-use super::registry::{self, mode, properties, table};
+use super::registry::{self, Listing, mode, properties};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -175,46 +175,27 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// One line a space; one that cannot be opened has its reason there, and the others are listed all
-/// the same.
+/// One line a space.
 fn list(registry: &Registry, json: bool) -> Result<(), Box<dyn Error>> {
-    let mut values = Vec::new();
-    let mut rows = Vec::new();
+    let head = ["NAME", "VERSION", "MODE", "MEMBERS"];
+    let mut listing = Listing::new(registry, "spaces", head, json);
     for name in registry.spaces()? {
         let opened = Space::open(registry, name.as_str()).and_then(|space| {
             let info = space.info()?;
             Ok((space, info))
         });
-        match opened {
-            Ok((space, info)) if json => values.push(as_json(&space, &info)),
-            Ok((_, info)) => {
-                let members = info.members.iter().map(|member| member.name.as_str());
-                rows.push([
-                    name.to_string(),
-                    info.version.to_string(),
-                    format!("{:o}", info.mode),
-                    members.collect::<Vec<_>>().join(" "),
-                ]);
-            }
-            Err(error) if json => {
-                values.push(json!({ "name": name.as_str(), "error": super::with_causes(&error) }));
-            }
-            Err(error) => {
-                let mut row = [const { String::new() }; 4];
-                row[0] = name.to_string();
-                row[3] = super::with_causes(&error);
-                rows.push(row);
-            }
-        }
+        let as_json = |(space, info): &(Space, SpaceInfo)| as_json(space, info);
+        listing.add(name.as_str(), opened, as_json, |(_, info)| {
+            let members = info.members.iter().map(|member| member.name.as_str());
+            [
+                name.to_string(),
+                info.version.to_string(),
+                format!("{:o}", info.mode),
+                members.collect::<Vec<_>>().join(" "),
+            ]
+        });
     }
-    if json {
-        output::line(format_args!("{:#}", Value::from(values)))
-    } else if rows.is_empty() {
-        let root = registry.root().display();
-        output::line(format_args!("no spaces in {root}"))
-    } else {
-        output::print(table(["NAME", "VERSION", "MODE", "MEMBERS"], &rows))
-    }
+    listing.print()
 }
 
 /// Why a member cannot be attached.

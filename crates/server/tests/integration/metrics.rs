@@ -64,6 +64,28 @@ fn an_address_that_is_taken_is_named() {
     }
 }
 
+/// The text of `INFO`, to be looked up.
+struct Info(String);
+
+impl Info {
+    fn number(&self, name: &str) -> f64 {
+        let mut lines = self.0.lines().filter_map(|line| line.split_once(':'));
+        let (_, value) = lines
+            .find(|(found, _)| *found == name)
+            .unwrap_or_else(|| panic!("no {name}"));
+        value.parse().unwrap()
+    }
+
+    /// One of the numbers of a line, such as `calls` of `cmdstat_get`.
+    fn part(&self, name: &str, part: &str) -> f64 {
+        let line = self.0.lines().find_map(|line| line.strip_prefix(name));
+        let list = line.unwrap_or_else(|| panic!("no {name}"));
+        let mut parts = list.trim_start_matches(':').split(',');
+        let value = parts.find_map(|one| one.strip_prefix(part)?.strip_prefix('='));
+        value.unwrap().parse().unwrap()
+    }
+}
+
 #[test]
 fn metrics_equal_info() {
     let (running, address) = start(measured());
@@ -89,21 +111,7 @@ fn metrics_equal_info() {
     client.line("SET c 1");
     client.line("SET d 1 EX 1000");
     let page = scrape(place(&running));
-    let text = client.line("INFO everything").text();
-    let said = |name: &str| -> f64 {
-        let mut lines = text.lines().filter_map(|line| line.split_once(':'));
-        let (_, value) = lines
-            .find(|(found, _)| *found == name)
-            .unwrap_or_else(|| panic!("no {name}"));
-        value.parse().unwrap()
-    };
-    let part = |name: &str, part: &str| -> f64 {
-        let line = text.lines().find_map(|line| line.strip_prefix(name));
-        let list = line.unwrap_or_else(|| panic!("no {name}"));
-        let mut parts = list.trim_start_matches(':').split(',');
-        let value = parts.find_map(|one| one.strip_prefix(part)?.strip_prefix('='));
-        value.unwrap().parse().unwrap()
-    };
+    let info = Info(client.line("INFO everything").text());
     for (series, name) in [
         ("mneme_connected_clients", "connected_clients"),
         ("mneme_max_clients", "maxclients"),
@@ -126,7 +134,7 @@ fn metrics_equal_info() {
         ("mneme_slowlog_entries", "slowlog_len"),
         ("mneme_io_threads", "io_threads"),
     ] {
-        assert_eq!(page.value(series), said(name), "{series} and {name}");
+        assert_eq!(page.value(series), info.number(name), "{series} and {name}");
     }
     for command in ["get", "set", "incr", "select", "pexpire"] {
         for (series, name) in [
@@ -135,7 +143,7 @@ fn metrics_equal_info() {
             ("mneme_command_rejections_total", "rejected_calls"),
         ] {
             let series = format!("{series}{{command=\"{command}\"}}");
-            let counted = part(&format!("cmdstat_{command}"), name);
+            let counted = info.part(&format!("cmdstat_{command}"), name);
             assert_eq!(page.value(&series), counted, "{series}");
         }
         let count = format!("mneme_command_duration_seconds_count{{command=\"{command}\"}}");
@@ -144,7 +152,7 @@ fn metrics_equal_info() {
     }
     assert_eq!(
         page.value("mneme_error_replies_total{code=\"ERR\"}"),
-        part("errorstat_ERR", "count")
+        info.part("errorstat_ERR", "count")
     );
     for database in [0, 3] {
         for (series, name) in [
@@ -152,7 +160,7 @@ fn metrics_equal_info() {
             ("mneme_database_expiring_keys", "expires"),
         ] {
             let series = format!("{series}{{database=\"{database}\"}}");
-            let counted = part(&format!("db{database}"), name);
+            let counted = info.part(&format!("db{database}"), name);
             assert_eq!(page.value(&series), counted, "{series}");
         }
     }

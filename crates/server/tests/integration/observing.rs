@@ -108,16 +108,30 @@ fn sections_are_those_asked_for() {
     assert_eq!(sections("default latencystats").len(), default.len() + 1);
 }
 
+/// How many [`store_records`] stores.
+const RECORDS: u64 = 5000;
+
+fn store_records(client: &mut Client) {
+    let value = "x".repeat(1000);
+    for i in 0..RECORDS {
+        client.command(&["SET", &format!("key:{i}"), &value]);
+    }
+}
+
+/// What `MEMORY USAGE key` answers.
+fn usage(client: &mut Client, key: &str) -> u64 {
+    match client.line(&format!("MEMORY USAGE {key}")) {
+        Reply::Integer(bytes) => bytes as u64,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// What `INFO` and `MEMORY STATS` say of memory is what the store says.
 #[test]
 fn memory_is_reported_as_the_store_counts_it() {
     let (running, address) = start(server());
     let mut client = Client::connect(address);
-    let before = running.store().stats();
-    let value = "x".repeat(1000);
-    for i in 0..5000 {
-        client.command(&["SET", &format!("key:{i}"), &value]);
-    }
+    store_records(&mut client);
     let fields = info(&mut client, "memory");
     let said = |name: &str| fields[name].parse::<u64>().unwrap();
     let Reply::Array(items) = client.line("MEMORY STATS") else {
@@ -135,7 +149,7 @@ fn memory_is_reported_as_the_store_counts_it() {
     // here.
     let stats = running.store().stats();
     assert_eq!(said("maxmemory"), stats.capacity);
-    assert_eq!(account("keys.count"), 5000);
+    assert_eq!(account("keys.count"), RECORDS);
     assert_eq!(account("keys.count"), stats.records);
     for (name, said, account, counted) in [
         (
@@ -189,28 +203,46 @@ fn memory_is_reported_as_the_store_counts_it() {
     // Only the memory and the pages of processes are reported in another way.
     let pages = running.store().pages();
     assert!(said("used_memory_rss") >= pages.resident_bytes as u64 / 2);
-    // A key's usage is what its record has added to the live ones, and a little index.
-    let Reply::Integer(usage) = client.line("MEMORY USAGE key:1") else {
-        panic!("no number")
-    };
-    let grown = (stats.live_bytes - before.live_bytes) / 5000;
+    for words in ["MEMORY DOCTOR", "MEMORY MALLOC-STATS"] {
+        assert!(client.line(words).text().len() > 50, "{words}");
+    }
+}
+
+/// A key's usage is what its record has added to the live ones, and a little index.
+#[test]
+fn the_usage_of_a_key_is_what_its_record_takes() {
+    let (running, address) = start(server());
+    let mut client = Client::connect(address);
+    let before = running.store().stats().live_bytes;
+    store_records(&mut client);
+    let grown = (running.store().stats().live_bytes - before) / RECORDS;
+    let usage = usage(&mut client, "key:1");
     assert!(
-        (grown..grown + 100).contains(&(usage as u64)),
+        (grown..grown + 100).contains(&usage),
         "{usage}, counted {grown}"
     );
     assert_eq!(client.line("MEMORY USAGE nothing"), Reply::Null);
-    // A value that grew has slack to grow on, which is its own.
+    client.line("FLUSHALL");
+    let stats = client.line("MEMORY STATS");
+    let per_key = Reply::bulk("keys.bytes-per-key");
+    let place = stats.items().iter().position(|one| *one == per_key);
+    assert_eq!(stats.items()[place.unwrap() + 1], Reply::Integer(0));
+}
+
+/// A value that grew has slack to grow on, which is its own.
+#[test]
+fn the_usage_of_a_value_that_grew_includes_its_slack() {
+    let (running, address) = start(server());
+    let mut client = Client::connect(address);
     let before = running.store().stats().live_bytes;
     client.command(&["SET", "grown", &"x".repeat(6000)]);
     client.line("APPEND grown y");
     let taken = running.store().stats().live_bytes - before;
     assert!(taken > 12_000, "{taken}");
     for _ in 0..2 {
-        let Reply::Integer(usage) = client.line("MEMORY USAGE grown") else {
-            panic!("no number")
-        };
+        let usage = usage(&mut client, "grown");
         assert!(
-            (taken..taken + 100).contains(&(usage as u64)),
+            (taken..taken + 100).contains(&usage),
             "{usage}, counted {taken}"
         );
         // Neither asking nor appending has it stored anew.
@@ -226,16 +258,6 @@ fn memory_is_reported_as_the_store_counts_it() {
         panic!("{replies:?}")
     };
     assert!((taken..taken + 100).contains(&(*usage as u64)), "{usage}");
-    client.line("FLUSHALL");
-    let stats = client.line("MEMORY STATS");
-    let place = stats
-        .items()
-        .iter()
-        .position(|one| *one == Reply::bulk("keys.bytes-per-key"));
-    assert_eq!(stats.items()[place.unwrap() + 1], Reply::Integer(0));
-    for words in ["MEMORY DOCTOR", "MEMORY MALLOC-STATS"] {
-        assert!(client.line(words).text().len() > 50, "{words}");
-    }
 }
 
 #[test]

@@ -199,8 +199,10 @@ impl Caller<'_> {
             futex::wait(state, seen, slice.min(left));
             if request_state::look(state) == seen && waited() - asleep_at >= slice.min(left) {
                 // Nothing happened for a whole slice.
-                if let Some(ended) = self.judge(seen)? {
-                    break ended;
+                match self.judge(seen) {
+                    Ok(None) => {}
+                    Ok(Some(answered)) => break Ok(answered),
+                    Err(ended) => break Err(ended),
                 }
                 slice = (slice * 2).min(LONGEST);
             }
@@ -222,18 +224,21 @@ impl Caller<'_> {
         }
     }
 
-    /// Whether the process that should answer is dead; `None`: wait on.
-    fn judge(&self, seen: u32) -> Result<Option<Result<u32, CallError>>, CallError> {
+    /// The answer, if it came just now; `None`: wait on.
+    ///
+    /// # Errors
+    /// The process that should answer is dead, or there is none.
+    fn judge(&self, seen: u32) -> Result<Option<u32>, CallError> {
         if seen == request_state::ASKED {
             // The resident that was woken may have died, or be stopped.
             self.mailbox.bell()?.ring(true);
             if self.mailbox.is_served(&self.slot)? {
                 return Ok(None);
             }
-            return Ok(match request_state::give_up(&self.head.state) {
-                request_state::FREE => Some(Err(CallError::NoResident)),
-                _ => None,
-            });
+            return match request_state::give_up(&self.head.state) {
+                request_state::FREE => Err(CallError::NoResident),
+                _ => Ok(None),
+            };
         }
         let pid = self.head.pid.load(Relaxed);
         let Some(dead) = self.head.resident.try_lock(&self.slot) else {
@@ -246,10 +251,10 @@ impl Caller<'_> {
                 request_state::clear(&self.head.state);
                 Err(CallError::Died { pid })
             }
-            answered => Ok(answered),
+            answered => Ok(Some(answered)),
         };
         dead.repaired();
-        Ok(Some(ended))
+        ended
     }
 }
 

@@ -108,35 +108,138 @@ fn touched(len: usize) -> impl Iterator<Item = usize> {
 }
 
 struct Block {
+    at: NonNull<u8>,
     layout: Layout,
     fill: u8,
+}
+
+impl Block {
+    /// Writes the block's bytes.
+    fn paint(&self) {
+        if cfg!(miri) {
+            for i in touched(self.layout.size()) {
+                // SAFETY: within a live block.
+                unsafe { self.at.add(i).write(self.fill) };
+            }
+        } else {
+            // SAFETY: as above.
+            unsafe { self.at.write_bytes(self.fill, self.layout.size()) };
+        }
+    }
+
+    /// The first `len` bytes are as they were painted, or as `from` has them.
+    fn verify(&self, from: NonNull<u8>, len: usize) {
+        for i in touched(len) {
+            // SAFETY: within a live block.
+            assert_eq!(unsafe { from.add(i).read() }, self.fill);
+        }
+    }
+
+    fn verify_all(&self) {
+        self.verify(self.at, self.layout.size());
+    }
+}
+
+/// Which blocks there are, by address.
+#[derive(Default)]
+struct Model {
+    live: BTreeMap<usize, Block>,
+    freed: Vec<NonNull<u8>>,
+}
+
+impl Model {
+    fn enter(&mut self, block: Block) {
+        let address = block.at.addr().get();
+        let mut before = self.live.range(..address + block.layout.size());
+        if let Some((start, before)) = before.next_back() {
+            assert!(start + before.layout.size() <= address, "blocks overlap");
+        }
+        block.paint();
+        self.live.insert(address, block);
+    }
+
+    fn take(&mut self, which: usize) -> Option<Block> {
+        let address = *self.live.keys().nth(which % self.live.len().max(1))?;
+        self.live.remove(&address)
+    }
+
+    fn allocate(&mut self, heap: &Heap<'_>, layout: Layout, zeroed: bool, fill: u8) {
+        let got = match zeroed {
+            true => heap.allocate_zeroed(layout),
+            false => heap.allocate(layout),
+        };
+        let Ok(got) = got else { return };
+        assert!(got.len() >= layout.size());
+        let at = got.cast::<u8>();
+        assert!(at.addr().get().is_multiple_of(layout.align()));
+        if layout.size() == 0 {
+            return;
+        }
+        if zeroed {
+            Block {
+                at,
+                layout,
+                fill: 0,
+            }
+            .verify_all();
+        }
+        self.enter(Block { at, layout, fill });
+    }
+
+    fn free(&mut self, heap: &Heap<'_>, block: &Block) {
+        block.verify_all();
+        // SAFETY: allocated with this layout.
+        unsafe { heap.deallocate(block.at, block.layout) };
+        self.freed.push(block.at);
+    }
+
+    fn free_again(&self, heap: &Heap<'_>, which: usize) {
+        let Some(&at) = self.freed.get(which % self.freed.len().max(1)) else {
+            return;
+        };
+        if !self.live.contains_key(&at.addr().get()) {
+            // SAFETY: no live block begins there, so that nobody uses one.
+            assert!(!unsafe { UntypedHeap::new(heap.base).free(at) });
+        }
+    }
+
+    fn resize(&mut self, heap: &Heap<'_>, which: usize, size: usize, fill: u8) {
+        let Some(block) = self.take(which) else {
+            return;
+        };
+        let old = block.layout;
+        let new = layout(size.max(1), old.align());
+        let got = if new.size() >= old.size() {
+            // SAFETY: allocated with the old layout, and it grows.
+            unsafe { heap.grow(block.at, old, new) }
+        } else {
+            // SAFETY: as above, it shrinks.
+            unsafe { heap.shrink(block.at, old, new) }
+        };
+        let Ok(got) = got else {
+            self.live.insert(block.at.addr().get(), block);
+            return;
+        };
+        let at = got.cast::<u8>();
+        let kept = match cfg!(miri) {
+            true => 1,
+            false => old.size().min(new.size()),
+        };
+        block.verify(at, kept);
+        self.enter(Block {
+            at,
+            layout: new,
+            fill,
+        });
+    }
 }
 
 /// Blocks hold what was written to them, never overlap, and whatever the history, nothing is lost.
 fn against_model(ops: Vec<Op>, max: usize) {
     let rig = Rig::new(2 * MIB, max);
     rig.with(|heap| {
-        let mut live: BTreeMap<usize, Block> = BTreeMap::new();
-        let mut pointers: BTreeMap<usize, NonNull<u8>> = BTreeMap::new();
-        let mut freed: Vec<NonNull<u8>> = Vec::new();
+        let mut model = Model::default();
         let mut fill = 0_u8;
-        let verify = |at: NonNull<u8>, block: &Block, len: usize| {
-            for i in touched(len) {
-                // SAFETY: within a live block.
-                assert_eq!(unsafe { at.add(i).read() }, block.fill);
-            }
-        };
-        let paint = |at: NonNull<u8>, len: usize, fill: u8| {
-            if cfg!(miri) {
-                for i in touched(len) {
-                    // SAFETY: as above.
-                    unsafe { at.add(i).write(fill) };
-                }
-            } else {
-                // SAFETY: as above.
-                unsafe { at.write_bytes(fill, len) };
-            }
-        };
         for op in ops {
             fill = fill.wrapping_add(1);
             match op {
@@ -144,91 +247,18 @@ fn against_model(ops: Vec<Op>, max: usize) {
                     size,
                     align,
                     zeroed,
-                } => {
-                    let layout = layout(size, 1 << align);
-                    let got = if zeroed {
-                        heap.allocate_zeroed(layout)
-                    } else {
-                        heap.allocate(layout)
-                    };
-                    let Ok(got) = got else { continue };
-                    assert!(got.len() >= size);
-                    let at = got.cast::<u8>();
-                    assert!(at.addr().get().is_multiple_of(1 << align));
-                    if size == 0 {
-                        continue;
-                    }
-                    if zeroed {
-                        verify(at, &Block { layout, fill: 0 }, size);
-                    }
-                    let address = at.addr().get();
-                    let before = live.range(..address + size).next_back();
-                    if let Some((start, block)) = before {
-                        assert!(start + block.layout.size() <= address, "blocks overlap");
-                    }
-                    paint(at, size, fill);
-                    live.insert(address, Block { layout, fill });
-                    pointers.insert(address, at);
-                }
+                } => model.allocate(&heap, layout(size, 1 << align), zeroed, fill),
                 Op::Free { which } => {
-                    let Some(&address) = live.keys().nth(which % live.len().max(1)) else {
-                        continue;
-                    };
-                    let block = live.remove(&address).unwrap();
-                    let at = pointers.remove(&address).unwrap();
-                    verify(at, &block, block.layout.size());
-                    // SAFETY: allocated with this layout.
-                    unsafe { heap.deallocate(at, block.layout) };
-                    freed.push(at);
-                }
-                Op::FreeAgain { which } => {
-                    let Some(&at) = freed.get(which % freed.len().max(1)) else {
-                        continue;
-                    };
-                    if !live.contains_key(&at.addr().get()) {
-                        // SAFETY: no live block begins there, so that nobody uses one.
-                        assert!(!unsafe { UntypedHeap::new(heap.base).free(at) });
+                    if let Some(block) = model.take(which) {
+                        model.free(&heap, &block);
                     }
                 }
-                Op::Resize { which, size } => {
-                    let Some(&address) = live.keys().nth(which % live.len().max(1)) else {
-                        continue;
-                    };
-                    let old = live[&address].layout;
-                    let new = layout(size.max(1), old.align());
-                    let at = pointers[&address];
-                    let got = if new.size() >= old.size() {
-                        // SAFETY: allocated with the old layout, and it grows.
-                        unsafe { heap.grow(at, old, new) }
-                    } else {
-                        // SAFETY: as above, it shrinks.
-                        unsafe { heap.shrink(at, old, new) }
-                    };
-                    let Ok(got) = got else { continue };
-                    let block = live.remove(&address).unwrap();
-                    pointers.remove(&address);
-                    let at = got.cast::<u8>();
-                    verify(
-                        at,
-                        &block,
-                        if cfg!(miri) {
-                            1
-                        } else {
-                            old.size().min(new.size())
-                        },
-                    );
-                    paint(at, new.size(), fill);
-                    let address = at.addr().get();
-                    live.insert(address, Block { layout: new, fill });
-                    pointers.insert(address, at);
-                }
+                Op::FreeAgain { which } => model.free_again(&heap, which),
+                Op::Resize { which, size } => model.resize(&heap, which, size, fill),
             }
         }
-        for (address, block) in live {
-            let at = pointers[&address];
-            verify(at, &block, block.layout.size());
-            // SAFETY: allocated with this layout.
-            unsafe { heap.deallocate(at, block.layout) };
+        for block in std::mem::take(&mut model.live).into_values() {
+            model.free(&heap, &block);
         }
         let stats = heap.stats().unwrap();
         assert_eq!((stats.blocks, stats.used_bytes, stats.damage), (0, 0, 0));

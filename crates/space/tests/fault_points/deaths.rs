@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::toy::Toy;
 use crate::common::{Scene, is_of_sections, region};
-use mneme_space::{Backing, Condition, OpenError, RemoveError, Segment, Space, SpaceRemoveError};
+use mneme_space::{
+    Backing, Condition, OpenError, Registry, RemoveError, Segment, Space, SpaceRemoveError,
+};
 use mneme_sys::fault::{self, Action};
 use mneme_sys::{Access, FRAME};
 
@@ -212,7 +214,7 @@ fn child() {
     operation.perform(words.next().unwrap().into());
 }
 
-/// What somebody finds who comes after the death.
+/// What the next process finds after the death.
 fn afterwards(operation: Operation, scene: &Scene, context: &str) {
     // The same registry, opened anew (and made, if that was broken off).
     let scene_after = Scene::at(scene.root.clone(), 0);
@@ -223,7 +225,12 @@ fn afterwards(operation: Operation, scene: &Scene, context: &str) {
     }
     registry.clean().unwrap();
     assert_eq!(registry.check().unwrap(), [], "{context}");
-    // Nothing that no name leads to.
+    nothing_lies_there_without_a_name(scene, &registry, context);
+    what_has_a_name_is_whole(operation, &registry, context);
+    perform_again(operation, scene, &registry, context);
+}
+
+fn nothing_lies_there_without_a_name(scene: &Scene, registry: &Registry, context: &str) {
     let names = registry.segments().unwrap();
     let data = [scene.files("memory"), scene.files("disk")].concat();
     let own = data.iter().filter(|file| **file != foreign(scene));
@@ -231,9 +238,11 @@ fn afterwards(operation: Operation, scene: &Scene, context: &str) {
     for part in ["registry/making", "registry/dying"] {
         assert_eq!(scene.files(part), Vec::<PathBuf>::new(), "{context}");
     }
-    // What has a name is whole.
-    for name in &names {
-        let segment = Segment::open(&registry, name.as_str()).unwrap();
+}
+
+fn what_has_a_name_is_whole(operation: Operation, registry: &Registry, context: &str) {
+    for name in registry.segments().unwrap() {
+        let segment = Segment::open(registry, name.as_str()).unwrap();
         if segment.contents().is_some() {
             let toy = Toy::open(&segment, Access::ReadWrite).unwrap();
             assert_eq!(toy.word(), 7, "{context}");
@@ -257,14 +266,16 @@ fn afterwards(operation: Operation, scene: &Scene, context: &str) {
         }
     }
     for name in registry.spaces().unwrap() {
-        let space = Space::open(&registry, name.as_str()).unwrap();
+        let space = Space::open(registry, name.as_str()).unwrap();
         assert!(space.members().unwrap().len() <= 1, "{context}");
         // Under a lock, with the members that the description names.
         space.attach().unwrap();
     }
-    // And the operation can be had, whatever became of the first.
-    let space = |name: &str| Space::open(&registry, name).unwrap();
-    let open = |name: &str| Segment::open(&registry, name);
+}
+
+/// The operation succeeds, whatever became of the first.
+fn perform_again(operation: Operation, scene: &Scene, registry: &Registry, context: &str) {
+    let open = |name: &str| Segment::open(registry, name);
     match operation {
         Operation::OpenRegistry
         | Operation::Create
@@ -313,7 +324,7 @@ fn afterwards(operation: Operation, scene: &Scene, context: &str) {
         }
         Operation::Import => {
             // By one name or the other the data are there.
-            if names.is_empty() {
+            if registry.segments().unwrap().is_empty() {
                 let data = foreign(scene);
                 let segment = registry.import_segment(&data, "s", None).unwrap();
                 let mapping = segment.map(Access::ReadOnly).unwrap();
@@ -321,6 +332,18 @@ fn afterwards(operation: Operation, scene: &Scene, context: &str) {
             }
             open("s").unwrap().remove().unwrap();
         }
+        Operation::CreateSpace
+        | Operation::RemoveSpace
+        | Operation::Join
+        | Operation::ShareSpace
+        | Operation::CloneSpace
+        | Operation::MendSpace => perform_on_space_again(operation, registry, context),
+    }
+}
+
+fn perform_on_space_again(operation: Operation, registry: &Registry, context: &str) {
+    let space = |name: &str| Space::open(registry, name).unwrap();
+    match operation {
         Operation::CreateSpace | Operation::RemoveSpace => {
             match registry.remove_space("w") {
                 Ok(()) | Err(SpaceRemoveError::NotFound { .. }) => {}
@@ -331,7 +354,8 @@ fn afterwards(operation: Operation, scene: &Scene, context: &str) {
         Operation::Join => {
             let space = space("w");
             if space.members().unwrap().is_empty() {
-                space.add(&open("s").unwrap(), Access::ReadWrite).unwrap();
+                let segment = Segment::open(registry, "s").unwrap();
+                space.add(&segment, Access::ReadWrite).unwrap();
             }
             assert_eq!(space.info().unwrap().version, 2, "{context}");
         }
@@ -340,13 +364,14 @@ fn afterwards(operation: Operation, scene: &Scene, context: &str) {
             assert_eq!(space("w").info().unwrap().mode, 0o640, "{context}");
         }
         Operation::CloneSpace => {
-            if let Ok(copy) = Space::open(&registry, "v") {
+            if let Ok(copy) = Space::open(registry, "v") {
                 copy.remove().unwrap();
             }
             let copy = space("w").clone_as("v").unwrap();
             assert_eq!(copy.members().unwrap().len(), 1, "{context}");
         }
         Operation::MendSpace => space("w").remove_segment("s").unwrap(),
+        other => unreachable!("{other:?} is of no space"),
     }
 }
 

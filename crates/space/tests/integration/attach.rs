@@ -21,7 +21,7 @@ impl Schema for Ledger {
 fn attach(registry: &Registry, access: Access) -> Attachment {
     let segment = Segment::open(registry, "s").unwrap();
     let at = Attachment::new([(&segment, access)]).unwrap();
-    at.patience(LONG)
+    at.timeout(LONG)
 }
 
 fn found(at: &Attachment) {
@@ -96,7 +96,7 @@ fn several_processes_change_one_structure_and_lose_nothing() {
     let scene = Scene::new();
     let segment = scene.create("s");
     let at = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
-    let at = at.patience(LONG);
+    let at = at.timeout(LONG);
     found(&at);
     let children: Vec<Visitor> = (0..3).map(|_| Visitor::start(&scene, "add")).collect();
     for entry in 0..500 {

@@ -7,9 +7,9 @@ use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::{Medium, MediumError, assert_aligned, assert_inside, inside};
+use super::{Medium, MediumError, inside, store, store_word};
 use crate::region::RegionError;
-use crate::{Access, PagePolicy, Region, racy};
+use crate::{Access, PagePolicy, Region};
 
 /// A file, mapped. One sync is one `fdatasync`, on tmpfs too.
 ///
@@ -114,19 +114,14 @@ impl Medium for FileMedium {
 
     #[inline]
     fn store(&self, at: u64, bytes: &[u8]) {
-        assert_inside(at, bytes.len(), self.len());
-        // SAFETY: inside the committed region, by the assertion; the region is whole pages.
-        unsafe { racy::store(bytes, self.base().as_ptr().add(at as usize)) }
+        // SAFETY: the region has `len` committed bytes, and is whole pages.
+        unsafe { store(self.base(), self.len(), at, bytes) }
     }
 
     #[inline]
     fn store_word(&self, at: u64, word: u64) {
-        assert_inside(at, 8, self.len());
-        assert_aligned(at);
-        // SAFETY: inside the committed region and aligned, by the assertions.
-        let place = unsafe { AtomicU64::from_ptr(self.base().as_ptr().add(at as usize).cast()) };
-        // SYNC: pairs with Acquire loads of the structure that lies on the medium.
-        place.store(word, Ordering::Release);
+        // SAFETY: the region has `len` committed bytes, and is whole pages.
+        unsafe { store_word(self.base(), self.len(), at, word) }
     }
 
     fn flush(&self, _: Range<u64>) {}

@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Medium, MediumError, assert_aligned, assert_inside, inside};
+use super::{Medium, MediumError, inside, store, store_word};
 use crate::region::RegionError;
-use crate::{PagePolicy, Region, racy};
+use crate::{PagePolicy, Region};
 
 /// Memory of this process. For structures that need no durability, and for tests.
 ///
@@ -71,19 +71,14 @@ impl Medium for MemoryMedium {
 
     #[inline]
     fn store(&self, at: u64, bytes: &[u8]) {
-        assert_inside(at, bytes.len(), self.len());
-        // SAFETY: inside the committed region, by the assertion; the region is whole pages.
-        unsafe { racy::store(bytes, self.base().as_ptr().add(at as usize)) }
+        // SAFETY: the region has `len` committed bytes, and is whole pages.
+        unsafe { store(self.base(), self.len(), at, bytes) }
     }
 
     #[inline]
     fn store_word(&self, at: u64, word: u64) {
-        assert_inside(at, 8, self.len());
-        assert_aligned(at);
-        // SAFETY: inside the committed region and aligned, by the assertions.
-        let place = unsafe { AtomicU64::from_ptr(self.base().as_ptr().add(at as usize).cast()) };
-        // SYNC: pairs with Acquire loads of the structure that lies on the medium.
-        place.store(word, Ordering::Release);
+        // SAFETY: the region has `len` committed bytes, and is whole pages.
+        unsafe { store_word(self.base(), self.len(), at, word) }
     }
 
     fn flush(&self, _: Range<u64>) {}

@@ -90,9 +90,8 @@ fn case(windows: usize, set: usize) -> String {
 /// # Errors
 /// No memory, a window that cannot be reached, a file that cannot be written.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let machine = Machine::here();
-    println!("{machine}\n");
-    run_at(&Scale::of(options), options, machine, Resident::start)
+    let scale = Scale::of(options);
+    run_at(&scale, options, Machine::announced(), Resident::start)
 }
 
 /// `start` is how processes come to live in a space.

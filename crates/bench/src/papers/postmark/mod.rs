@@ -85,8 +85,7 @@ pub fn run(options: &Postmark) -> Result<Report, BenchError> {
 
 fn run_at(scale: &Scale, options: &Postmark) -> Result<Report, BenchError> {
     let peers = options::chosen(&options.peers, &PEERS, "peer")?;
-    let machine = Machine::here();
-    println!("{machine}\n");
+    let machine = Machine::announced();
     let trace = Trace::new(scale.files, scale.transactions, options.common.seed);
     println!(
         "{} files and {} transactions a thread: {} operations, {} MiB at most\n",

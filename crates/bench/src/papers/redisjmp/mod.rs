@@ -145,16 +145,14 @@ impl std::fmt::Display for Request {
 /// No memory, a server that fails, a client that gets a wrong answer, a file that cannot be
 /// written.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let machine = Machine::here();
-    println!("{machine}\n");
-    run_at(&Scale::of(options), options, machine)
+    run_at(&Scale::of(options), options, Machine::announced())
 }
 
 fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
     let mut notes = Vec::new();
     if !redis::is_there() {
-        notes.push("redis is missing: no redis-server on the PATH".to_owned());
+        notes.push(redis::MISSING.to_owned());
     }
     // One after the other, so that only one has its memory.
     for &bytes in scale.values {

@@ -133,8 +133,7 @@ impl Operation {
 /// # Errors
 /// A program of ours that is missing or fails, outputs that differ, a file that cannot be written.
 pub fn run(options: &Samtools) -> Result<Report, BenchError> {
-    let machine = Machine::here();
-    println!("{machine}\n");
+    let machine = Machine::announced();
     let common = &options.common;
     let pairs = match options.pairs {
         Some(pairs) => pairs,

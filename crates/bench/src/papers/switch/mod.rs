@@ -107,9 +107,8 @@ fn many_case(mib: u64) -> String {
 /// # Errors
 /// No memory, a segment that cannot be entered, a file that cannot be written.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let machine = Machine::here();
-    println!("{machine}\n");
-    run_at(&Scale::of(options), options, machine, Resident::start)
+    let scale = Scale::of(options);
+    run_at(&scale, options, Machine::announced(), Resident::start)
 }
 
 /// `start` is how a process comes to live in a space.

@@ -59,8 +59,16 @@ struct Finding {
     found: String,
     advice: Option<&'static str>,
     fix: Option<Fix>,
-    /// What came of the fix, if it was tried.
-    fixed: Option<Result<(), String>>,
+    outcome: FixOutcome,
+}
+
+/// What came of a finding's fix.
+#[derive(Debug, PartialEq, Eq)]
+enum FixOutcome {
+    NotTried,
+    Done,
+    /// For this reason.
+    Failed(String),
 }
 
 impl Finding {
@@ -71,7 +79,7 @@ impl Finding {
             found,
             advice: None,
             fix: None,
-            fixed: None,
+            outcome: FixOutcome::NotTried,
         }
     }
 
@@ -86,14 +94,19 @@ impl Finding {
     }
 
     fn json(&self) -> Value {
+        let (fixed, error) = match &self.outcome {
+            FixOutcome::NotTried => (None, None),
+            FixOutcome::Done => (Some(true), None),
+            FixOutcome::Failed(reason) => (Some(false), Some(reason)),
+        };
         json!({
             "check": self.name,
             "state": self.state.word(),
             "found": self.found,
             "advice": self.advice,
             "fix": self.fix.as_ref().map(Fix::command),
-            "fixed": self.fixed.as_ref().map(Result::is_ok),
-            "error": self.fixed.as_ref().and_then(|fixed| fixed.as_ref().err()),
+            "fixed": fixed,
+            "error": error,
         })
     }
 }
@@ -159,7 +172,11 @@ fn examine(host: &Host) -> Vec<Finding> {
 
 fn mend(host: &Host, findings: &mut [Finding]) {
     for finding in findings {
-        finding.fixed = finding.fix.as_ref().map(|fix| fix.apply(host));
+        finding.outcome = match finding.fix.as_ref().map(|fix| fix.apply(host)) {
+            None => FixOutcome::NotTried,
+            Some(Ok(())) => FixOutcome::Done,
+            Some(Err(reason)) => FixOutcome::Failed(reason),
+        };
     }
 }
 
@@ -188,13 +205,12 @@ fn text(findings: &[Finding]) -> String {
         if let Some(advice) = finding.advice {
             line(&format!("{below}{advice}"));
         }
-        match (&finding.fix, &finding.fixed) {
-            (Some(fix), None) => line(&format!("{below}as root: {}", fix.command())),
-            (Some(fix), Some(Ok(()))) => line(&format!("{below}done: {}", fix.command())),
-            (Some(fix), Some(Err(error))) => {
-                line(&format!("{below}not done ({error}): {}", fix.command()))
-            }
-            (None, _) => {}
+        if let Some(fix) = finding.fix.as_ref().map(Fix::command) {
+            line(&match &finding.outcome {
+                FixOutcome::NotTried => format!("{below}as root: {fix}"),
+                FixOutcome::Done => format!("{below}done: {fix}"),
+                FixOutcome::Failed(reason) => format!("{below}not done ({reason}): {fix}"),
+            });
         }
     }
     let bad = findings
@@ -203,7 +219,7 @@ fn text(findings: &[Finding]) -> String {
         .count();
     let fixable = findings
         .iter()
-        .filter(|finding| finding.fix.is_some() && finding.fixed.is_none())
+        .filter(|finding| finding.fix.is_some() && matches!(finding.outcome, FixOutcome::NotTried))
         .count();
     line("");
     line(&match (bad, fixable) {
@@ -354,11 +370,9 @@ mod tests {
         assert_eq!(machine.state("huge pages"), Some(State::Worth));
         let mut findings = examine(&machine.host);
         mend(&machine.host, &mut findings);
-        assert!(
-            findings
-                .iter()
-                .all(|finding| finding.fixed != Some(Err(String::new())))
-        );
+        let silent = FixOutcome::Failed(String::new());
+        let outcomes = || findings.iter().map(|finding| &finding.outcome);
+        assert!(outcomes().all(|outcome| *outcome != silent));
         assert_eq!(machine.host.read(&general).as_deref(), Some("madvise"));
     }
 

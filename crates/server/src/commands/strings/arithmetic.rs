@@ -1,8 +1,21 @@
-//! What `INCR`, `DECR`, `INCRBY` and `DECRBY` share.
+//! What `INCR`, `DECR`, `INCRBY`, `DECRBY` and `INCRBYFLOAT` share.
 
 use crate::command::*;
 use crate::resp::parse_i64;
 use mneme_log::Decision;
+
+/// What their definitions have in common.
+pub(super) const ARITHMETIC: Command = Command {
+    group: Group::String,
+    flags: &[Flag::Write, Flag::DenyOom, Flag::Fast],
+    categories: &[Category::String],
+    keys: &[KeySpec::first(&[
+        KeyFlag::ReadWrite,
+        KeyFlag::Access,
+        KeyFlag::Update,
+    ])],
+    ..Command::BLANK
+};
 
 /// Adds `delta` to the integer under the first argument (0 if there is none) and replies with the
 /// sum.

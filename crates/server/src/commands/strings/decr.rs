@@ -2,24 +2,15 @@
 
 use crate::command::*;
 
-use super::arithmetic::increment;
+use super::arithmetic::{ARITHMETIC, increment};
 
 pub(super) static DECR: Command = Command {
     name: "decr",
     summary: "Subtracts one from the integer in a key, which is 0 if it is not there",
-    since: "1.0.0",
-    group: Group::String,
     arity: 2,
-    flags: &[Flag::Write, Flag::DenyOom, Flag::Fast],
-    categories: &[Category::String],
-    keys: &[KeySpec::first(&[
-        KeyFlag::ReadWrite,
-        KeyFlag::Access,
-        KeyFlag::Update,
-    ])],
     arguments: &[Argument::key("key")],
     run,
-    ..Command::BLANK
+    ..ARITHMETIC
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {

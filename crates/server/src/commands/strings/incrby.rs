@@ -2,27 +2,18 @@
 
 use crate::command::*;
 
-use super::arithmetic::increment;
+use super::arithmetic::{ARITHMETIC, increment};
 
 pub(super) static INCRBY: Command = Command {
     name: "incrby",
     summary: "Adds to the integer in a key, which is 0 if it is not there",
-    since: "1.0.0",
-    group: Group::String,
     arity: 3,
-    flags: &[Flag::Write, Flag::DenyOom, Flag::Fast],
-    categories: &[Category::String],
-    keys: &[KeySpec::first(&[
-        KeyFlag::ReadWrite,
-        KeyFlag::Access,
-        KeyFlag::Update,
-    ])],
     arguments: &[
         Argument::key("key"),
         Argument::new("increment", Kind::Integer),
     ],
     run,
-    ..Command::BLANK
+    ..ARITHMETIC
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {

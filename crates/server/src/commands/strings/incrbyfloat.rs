@@ -1,5 +1,6 @@
 //! `INCRBYFLOAT key increment`: adds to a number that need not be whole.
 
+use super::arithmetic::ARITHMETIC;
 use crate::command::*;
 use crate::long_double::{LongDouble, parse};
 use mneme_log::Decision;
@@ -8,21 +9,13 @@ pub(super) static INCRBYFLOAT: Command = Command {
     name: "incrbyfloat",
     summary: "Adds to the floating-point number in a key, which is 0 if it is not there",
     since: "2.6.0",
-    group: Group::String,
     arity: 3,
-    flags: &[Flag::Write, Flag::DenyOom, Flag::Fast],
-    categories: &[Category::String],
-    keys: &[KeySpec::first(&[
-        KeyFlag::ReadWrite,
-        KeyFlag::Access,
-        KeyFlag::Update,
-    ])],
     arguments: &[
         Argument::key("key"),
         Argument::new("increment", Kind::Double),
     ],
     run,
-    ..Command::BLANK
+    ..ARITHMETIC
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {
