@@ -14,6 +14,7 @@ pub mod go_ycsb;
 pub mod install_c;
 pub mod ladder;
 pub mod layering;
+pub mod lines;
 pub mod proof;
 pub mod prose;
 pub mod redis_suite;

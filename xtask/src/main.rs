@@ -1,9 +1,9 @@
 //! The developer's errands: `cargo xtask ci`, `cargo xtask ladder`, `cargo xtask layering`,
-//! `cargo xtask go-ycsb`, `cargo xtask install-c`.
+//! `cargo xtask lines`, `cargo xtask go-ycsb`, `cargo xtask install-c`.
 
 use std::process::ExitCode;
 use xtask::workspace::Workspace;
-use xtask::{ci, go_ycsb, install_c, ladder, layering, prose};
+use xtask::{ci, go_ycsb, install_c, ladder, layering, lines, prose};
 
 const USAGE: &str = "\
 cargo xtask <errand>
@@ -12,6 +12,7 @@ cargo xtask <errand>
   ladder [--secs N] [--seed N] [--only substring] [--list]
                                           the long forms of the proofs (default: 600 s each)
   layering [--circles]                    the layering check alone; the largest circle of files of each crate
+  lines [REVISION]                        lines of crates/*/src without comments, by crate; those at a revision
   prose [--shrink] [--below PATH]         forms that prose does not have; lower the allowances; list all below a path
   go-ycsb [--server PATH] [--records N] [--operations N] [--threads N]
                                           its workloads on strings, on `mneme serve` and on Redis
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         "go-ycsb" => go_ycsb::run(&workspace, &go_ycsb::Options::parse(rest)?),
         "install-c" => install_c::run(&workspace, &install_c::Options::parse(rest)?),
         "layering" => report_layering(&workspace, rest),
+        "lines" => lines::run(&workspace, rest),
         "prose" => prose::run(&workspace, rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
