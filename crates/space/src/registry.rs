@@ -281,10 +281,12 @@ fn session_directories() -> Vec<PathBuf> {
         .collect()
 }
 
-/// A registry that an earlier build made in one of these directories.
+/// A registry that an earlier build made for this user in one of these directories. After `su` the
+/// environment may still name another user's, which that user could change at any time.
 fn of_session(directories: &[PathBuf]) -> Option<PathBuf> {
-    let mut roots = directories.iter().map(|path| path.join("mneme"));
-    roots.find(|root| root.join("registry").exists())
+    let own = directories.iter().filter(|path| is_own_directory(path));
+    let mut roots = own.map(|path| path.join("mneme"));
+    roots.find(|root| is_own_directory(root) && root.join("registry").exists())
 }
 
 /// The user's registry where the environment names none.
@@ -379,6 +381,19 @@ mod tests {
         assert_eq!(of_session(&directories), None);
         fs::write(session.join("mneme/registry"), "{}").unwrap();
         assert_eq!(of_session(&directories), Some(session.join("mneme")));
+        // A session of another user, as the environment has it after `su`; only root can make one.
+        let owned = |user| {
+            let chown = std::os::unix::fs::chown;
+            chown(&session, Some(user), None).and(chown(session.join("mneme"), Some(user), None))
+        };
+        let user = machine::user();
+        if owned(65_534).is_ok() {
+            assert_eq!(of_session(&directories), None);
+            // Only the registry's own directory is another user's.
+            std::os::unix::fs::chown(&session, Some(user), None).unwrap();
+            assert_eq!(of_session(&directories), None);
+            owned(user).unwrap();
+        }
         fs::remove_dir_all(session).unwrap();
     }
 

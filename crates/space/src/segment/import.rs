@@ -20,7 +20,8 @@ use super::{Backing, Segment, presence};
 use crate::making::named_beside;
 use crate::registry::files::{entries, gone};
 use crate::{
-    CreateError, FileError, ImportError, Name, OpenError, Registry, RegistryError, Uuid, heap,
+    CreateError, DescriptionError, FileError, ImportError, Name, OpenError, Registry,
+    RegistryError, Uuid, heap,
 };
 
 /// What the name of a data file of this registry ends with during its import.
@@ -165,6 +166,14 @@ impl Registry {
             return Err(ImportError::Exists { path });
         }
         let begun = plan.describe(uuid)?;
+        // The description has what the header says, which a damaged file may say of itself.
+        if let Some(why) = begun.meta.contradiction() {
+            let damaged = DescriptionError::Damaged {
+                path: from.to_owned(),
+                why: why.to_owned(),
+            };
+            return Err(ImportError::Data(OpenError::Description(damaged)));
+        }
         fs::hard_link(from, to).map_err(|e| created(FileError::at("link", to)(e)))?;
         mneme_sys::fault!("space.import.linked");
         let file = data::open(to, Access::ReadWrite).map_err(ImportError::Data)?;

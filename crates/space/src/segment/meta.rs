@@ -60,7 +60,7 @@ impl Meta {
     }
 
     /// What cannot be true about it.
-    fn contradiction(&self) -> Option<&'static str> {
+    pub(crate) fn contradiction(&self) -> Option<&'static str> {
         if self.max_size == 0 || self.max_size > 1 << 46 || !self.max_size.is_multiple_of(FRAME) {
             return Some("its greatest size is impossible");
         }

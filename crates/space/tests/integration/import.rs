@@ -3,12 +3,14 @@
 
 use std::path::PathBuf;
 
-use crate::common::Scene;
 use crate::common::toy::Toy;
+use crate::common::{Scene, region};
 use mneme_space::{
     Access, Attachment, Backing, Condition, ImportError, Registry, RegistryOptions, Schema, SegVec,
     Segment,
 };
+
+use mneme_sys::RegionHeader;
 
 struct Numbers;
 
@@ -122,6 +124,28 @@ fn what_cannot_be_imported_stays_as_it_is() {
     let damaged = registry.import_segment(&nothing, "u", None).unwrap_err();
     assert!(matches!(damaged, ImportError::Data(_)), "{damaged}");
     assert_eq!(registry.check().unwrap(), []);
+}
+
+/// A header with a valid checksum may say what no segment can be.
+#[test]
+fn an_impossible_greatest_size_is_refused_and_nothing_changed() {
+    for size in [0, 3 * 4096 + 1, 1 << 60] {
+        let scene = Scene::new();
+        let (segment, data) = made(&scene, Backing::Shared);
+        let mapping = segment.map(Access::ReadWrite).unwrap();
+        let mut header = RegionHeader::read_unchecked(region(&mapping)).unwrap();
+        header.max_len = size;
+        header.committed_len = header.committed_len.min(size);
+        header.write(region(&mapping)).unwrap();
+        drop((mapping, segment));
+        let registry = anew(&scene);
+        for _ in 0..2 {
+            let refused = registry.import_segment(&data, "s", None).unwrap_err();
+            assert!(matches!(refused, ImportError::Data(_)), "{size}: {refused}");
+        }
+        assert!(data.exists(), "{size}");
+        assert_eq!(registry.segments().unwrap(), [], "{size}");
+    }
 }
 
 /// A segment that was removed by hand has data of its own registry's name.
