@@ -24,9 +24,17 @@ pub fn run(workspace: &Workspace, arguments: &[String]) -> Result<bool, String> 
             let text = |file: &str| git(root, &["show", &format!("{revision}:{file}")]);
             Some((revision, by_crate(&files, text)?))
         }
-        _ => return Err(format!("`lines` takes one revision, not `{}`", arguments.join(" "))),
+        _ => {
+            return Err(format!(
+                "`lines` takes one revision, not `{}`",
+                arguments.join(" ")
+            ));
+        }
     };
-    print(&now, then.as_ref().map(|(revision, lines)| (&***revision, lines)));
+    print(
+        &now,
+        then.as_ref().map(|(revision, lines)| (&***revision, lines)),
+    );
     Ok(true)
 }
 
@@ -70,7 +78,10 @@ fn code_lines(text: &str) -> usize {
 }
 
 fn git(root: &Path, arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new("git").args(arguments).current_dir(root).output();
+    let output = Command::new("git")
+        .args(arguments)
+        .current_dir(root)
+        .output();
     let output = output.map_err(|error| format!("git could not be run: {error}"))?;
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),

@@ -11,6 +11,10 @@ use super::Executor;
 /// between calls.
 const KEYS: usize = 64;
 
+/// Bytes of values in one call, beyond which no further value is added: a call is not interrupted,
+/// so that it must not take long.
+const BYTES: usize = 256 << 10;
+
 impl Executor<'_> {
     /// Executes the plain reads from `from` on, up to the first command of another kind or until
     /// `out` is full. Returns how many.
@@ -30,7 +34,8 @@ impl Executor<'_> {
         done
     }
 
-    /// Writes the values of `keys`, a reply each, until `out` is full. Returns how many.
+    /// Writes the values of `keys`, a reply each, until `out` is full or one cannot be read, which
+    /// has the reason for its reply. Returns how many.
     fn get_many(&mut self, keys: &[&[u8]]) -> usize {
         let database = self.server.store.database(self.client.database);
         let mut reply = Reply::new(self.out, self.client.protocol);
@@ -49,31 +54,31 @@ impl Executor<'_> {
         self.counters.hits.add(hits);
         self.counters.misses.add(done as u64 - hits);
         if let (Err(failure), false) = (result, full) {
-            for _ in &keys[done..] {
-                self.fail(&failure);
-            }
-            done = keys.len();
+            self.fail(&failure);
+            done += 1;
         }
         done
     }
 
-    /// Executes the plain writes from `from` on, up to the first command of another kind. Returns
-    /// how many.
+    /// Executes the plain writes from `from` on, up to the first command of another kind or the
+    /// first that fails. Returns how many.
     pub(super) fn writes(&mut self, batch: &Batch, input: &[u8], from: usize) -> usize {
         let mut pairs = [(&b""[..], &b""[..]); KEYS];
-        let (mut filled, mut first) = (0, None);
+        let (mut filled, mut bytes, mut first) = (0, 0, None);
         while filled < KEYS
+            && bytes < BYTES
             && let Some((command, args)) =
                 self.next(batch, input, from + filled, Batching::is_write)
         {
             first.get_or_insert((command, args));
             pairs[filled] = (args.at(1), args.at(2));
+            bytes += args.at(2).len();
             filled += 1;
         }
         let errors = self.counters.errors.get();
-        self.put_many(&pairs[..filled]);
-        self.noted(first, filled, errors);
-        filled
+        let done = self.put_many(&pairs[..filled]);
+        self.noted(first, done, errors);
+        done
     }
 
     /// Counts `calls` calls, the first of which is this; there were so many errors before.
@@ -90,27 +95,25 @@ impl Executor<'_> {
         }
     }
 
-    /// Stores `pairs` in order, with a reply for each. One that cannot be stored has the reason for
-    /// its reply.
-    fn put_many(&mut self, mut pairs: &[(&[u8], &[u8])]) {
-        while !pairs.is_empty() {
-            let result = match self.server.store.database(self.client.database) {
-                Ok(database) => database
-                    .put_many(pairs)
-                    .map_err(|BatchError { done, source, .. }| (done, Failure::from(source))),
-                Err(error) => Err((0, Failure::from(error))),
-            };
-            let stored = match &result {
-                Ok(()) => pairs.len(),
-                Err((done, _)) => *done,
-            };
-            let mut reply = Reply::new(self.out, self.client.protocol);
-            (0..stored).for_each(|_| reply.ok());
-            pairs = &pairs[stored..];
-            if let Err((_, failure)) = result {
+    /// Stores `pairs` in order, with a reply for each, up to the first that cannot be stored, which
+    /// has the reason for its reply: it may have been waited for, and so may the next. Returns how
+    /// many.
+    fn put_many(&mut self, pairs: &[(&[u8], &[u8])]) -> usize {
+        let (stored, failure) = match self.server.store.database(self.client.database) {
+            Ok(database) => match database.put_many(pairs) {
+                Ok(()) => (pairs.len(), None),
+                Err(BatchError { done, source, .. }) => (done, Some(Failure::from(source))),
+            },
+            Err(error) => (0, Some(Failure::from(error))),
+        };
+        let mut reply = Reply::new(self.out, self.client.protocol);
+        (0..stored).for_each(|_| reply.ok());
+        match failure {
+            Some(failure) => {
                 self.fail(&failure);
-                pairs = pairs.get(1..).unwrap_or_default();
+                stored + 1
             }
+            None => stored,
         }
     }
 

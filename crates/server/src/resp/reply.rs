@@ -39,8 +39,8 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Appends no more values once the buffer is longer than `most`, so that one command cannot
-    /// fill the memory. The reply is not complete then: the connection of a buffer that is longer
+    /// Appends nothing more once the buffer is longer than `most`, so that one command cannot fill
+    /// the memory. The reply is not complete then: the connection of a buffer that is longer
     /// than `most` must be closed.
     pub fn up_to(self, most: usize) -> Self {
         Self { most, ..self }
@@ -70,6 +70,11 @@ impl<'a> Reply<'a> {
         self.out.len() > self.most
     }
 
+    /// Bytes that it may still become longer by.
+    pub fn left(&self) -> usize {
+        self.most.saturating_sub(self.out.len())
+    }
+
     /// Takes back everything written since `position`.
     pub fn truncate(&mut self, position: usize) {
         self.out.truncate(position);
@@ -78,22 +83,22 @@ impl<'a> Reply<'a> {
     /// `+OK`.
     #[inline]
     pub fn ok(&mut self) {
-        self.out.extend_from_slice(b"+OK\r\n");
+        self.append(b"+OK\r\n");
     }
 
     /// A short text without a line break.
     pub fn simple(&mut self, text: &str) {
-        self.out.push(b'+');
-        self.out.extend_from_slice(text.as_bytes());
+        self.append(b"+");
+        self.append(text.as_bytes());
         self.end();
     }
 
     /// An error: its code (`ERR`, `WRONGTYPE`, ...), a space, and words. Line breaks in it become
     /// spaces.
     pub fn error(&mut self, error: &[u8]) {
-        self.out.push(b'-');
+        self.append(b"-");
         let start = self.out.len();
-        self.out.extend_from_slice(error);
+        self.append(error);
         for byte in &mut self.out[start..] {
             if matches!(byte, b'\r' | b'\n') {
                 *byte = b' ';
@@ -114,8 +119,8 @@ impl<'a> Reply<'a> {
         match self.protocol {
             Protocol::Resp2 => self.bulk(text.as_bytes()),
             Protocol::Resp3 => {
-                self.out.push(b',');
-                self.out.extend_from_slice(text.as_bytes());
+                self.append(b",");
+                self.append(text.as_bytes());
                 self.end();
             }
         }
@@ -129,7 +134,7 @@ impl<'a> Reply<'a> {
         }
         self.out.reserve(bytes.len() + 32);
         self.header(b'$', bytes.len() as i64);
-        self.out.extend_from_slice(bytes);
+        self.append(bytes);
         self.end();
     }
 
@@ -145,7 +150,7 @@ impl<'a> Reply<'a> {
     /// Nothing.
     #[inline]
     pub fn null(&mut self) {
-        self.out.extend_from_slice(match self.protocol {
+        self.append(match self.protocol {
             Protocol::Resp2 => b"$-1\r\n",
             Protocol::Resp3 => b"_\r\n",
         });
@@ -154,14 +159,14 @@ impl<'a> Reply<'a> {
     /// No array.
     pub fn null_array(&mut self) {
         match self.protocol {
-            Protocol::Resp2 => self.out.extend_from_slice(b"*-1\r\n"),
+            Protocol::Resp2 => self.append(b"*-1\r\n"),
             Protocol::Resp3 => self.null(),
         }
     }
 
     /// A reply that is encoded already.
     pub fn raw(&mut self, encoded: &[u8]) {
-        self.out.extend_from_slice(encoded);
+        self.append(encoded);
     }
 
     /// `len` replies follow.
@@ -206,8 +211,8 @@ impl<'a> Reply<'a> {
             Protocol::Resp2 => self.bulk(text.as_bytes()),
             Protocol::Resp3 => {
                 self.header(b'=', text.len() as i64 + 4);
-                self.out.extend_from_slice(b"txt:");
-                self.out.extend_from_slice(text.as_bytes());
+                self.append(b"txt:");
+                self.append(text.as_bytes());
                 self.end();
             }
         }
@@ -215,15 +220,26 @@ impl<'a> Reply<'a> {
 
     #[inline]
     fn header(&mut self, kind: u8, value: i64) {
+        if self.is_over() {
+            return;
+        }
         self.out.push(kind);
         self.out
             .extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
-        self.end();
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// Every byte of a reply comes by this or by [`header`](Self::header).
+    #[inline]
+    fn append(&mut self, bytes: &[u8]) {
+        if !self.is_over() {
+            self.out.extend_from_slice(bytes);
+        }
     }
 
     #[inline]
     fn end(&mut self) {
-        self.out.extend_from_slice(b"\r\n");
+        self.append(b"\r\n");
     }
 }
 
@@ -258,6 +274,38 @@ mod tests {
             written(Protocol::Resp3, all),
             format!("_\r\n%2\r\n~3\r\n=5\r\ntxt:a\r\n,0.25\r\n{common}")
         );
+    }
+
+    /// An aggregate may announce any number of any replies.
+    #[test]
+    fn no_kind_of_reply_goes_on_beyond_the_bound() {
+        let kinds: [fn(&mut Reply<'_>); 12] = [
+            |reply| reply.ok(),
+            |reply| reply.simple("text"),
+            |reply| reply.error(b"ERR text"),
+            |reply| reply.integer(7),
+            |reply| reply.double(0.5),
+            |reply| reply.bulk(b"bytes"),
+            |reply| reply.null(),
+            |reply| reply.null_array(),
+            |reply| reply.raw(b"+raw\r\n"),
+            |reply| reply.array(1),
+            |reply| reply.map(1),
+            |reply| reply.verbatim("text"),
+        ];
+        for protocol in [Protocol::Resp2, Protocol::Resp3] {
+            for (kind, write) in kinds.iter().enumerate() {
+                let mut out = Vec::new();
+                let mut reply = Reply::new(&mut out, protocol).up_to(100);
+                (0..1000).for_each(|_| write(&mut reply));
+                assert!(reply.is_over(), "kind {kind}");
+                assert!(
+                    (101..200).contains(&out.len()),
+                    "kind {kind}: {}",
+                    out.len()
+                );
+            }
+        }
     }
 
     #[test]

@@ -220,6 +220,27 @@ fn clients_that_take_too_much_together_are_disconnected_the_largest_first() {
     assert_eq!(info(&mut watcher, "evicted_clients"), 0);
 }
 
+/// A transaction's replies are bounded as those of one command are. What it reads beyond that is not
+/// read, and what it changes is changed.
+#[test]
+fn a_transaction_reads_no_more_than_its_reply_may_have() {
+    let (_running, address) = start(server());
+    let mut watcher = Client::connect(address);
+    watcher.command(&["SET", "large", &"x".repeat(512 << 10)]);
+    let limit = "CONFIG SET maxmemory-clients 2mb";
+    assert_eq!(watcher.line(limit), Reply::ok());
+    let mut client = Client::connect(address);
+    let mut request = encode(&["MULTI"]);
+    (0..100).for_each(|_| request.extend(encode(&["GET", "large"])));
+    request.extend(encode(&["SET", "changed", "1"]));
+    request.extend(encode(&["EXEC"]));
+    client.send(&request);
+    client.rest();
+    let hits = info(&mut watcher, "keyspace_hits");
+    assert!((1..10).contains(&hits), "{hits}");
+    assert_eq!(watcher.line("GET changed"), Reply::bulk("1"));
+}
+
 #[test]
 fn clients_that_have_not_authenticated_are_disconnected_before_all_others() {
     const LEN: usize = 256 << 10;

@@ -1,7 +1,9 @@
 //! A server and its segment: it counts what local programs do there beside it, or reports that it
 //! missed some; and it counts its failed starts.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::common::{Client, Reply, encode, info, server};
 use mneme_log::Decision;
 use mneme_server::{Opening, Origin, Running, Server};
-use mneme_shared::{Access, Found, Registry, SharedStore, StoreOptions};
+use mneme_shared::{Access, Found, Registry, Segment, SharedStore, StoreOptions};
 use mneme_sys::{Clock, SystemClock};
 
 /// A registry of a test, gone with it.
@@ -366,4 +368,36 @@ fn attached_memory_in_use_counts_as_resident() {
         .find_map(|line| line.strip_prefix("mem_fragmentation_ratio:"));
     let ratio: f64 = ratio.unwrap().parse().unwrap();
     assert!(ratio >= 1.0, "{text}");
+}
+
+/// A record that cannot be read is the answer to its own command, and not to those behind it.
+#[test]
+fn a_read_that_fails_fails_alone_in_its_pipeline() {
+    let place = Place::new("damaged");
+    let running = place.serve();
+    let mut client = Client::connect(running.addresses()[0]);
+    for key in ["one", "a damaged record", "two"] {
+        assert_eq!(client.command(&["SET", key, key]), Reply::ok());
+    }
+    let segment = Segment::open(&place.registry(), "beside").unwrap();
+    damage(
+        &segment.info().unwrap().data,
+        b"a damaged recorda damaged record",
+    );
+    let keys = ["one", "a damaged record", "two", "one"];
+    client.send(&keys.map(|key| encode(&["GET", key])).concat());
+    let replies = keys.map(|_| client.reply());
+    assert!(matches!(replies[1], Reply::Error(_)), "{replies:?}");
+    for at in [0, 2, 3] {
+        assert_eq!(replies[at], Reply::bulk(keys[at]), "{replies:?}");
+    }
+}
+
+/// Makes nonsense of the header of the record with these bytes.
+fn damage(file: &Path, bytes: &[u8]) {
+    let content = std::fs::read(file).unwrap();
+    let found = content.windows(bytes.len()).position(|some| some == bytes);
+    let file = File::options().write(true).open(file).unwrap();
+    file.write_all_at(&[0xff; 8], found.unwrap() as u64 - 8)
+        .unwrap();
 }

@@ -118,6 +118,9 @@ fn all(call: &mut Call<'_>) -> Outcome {
     let commands = call.server.commands.commands();
     call.reply.array(commands.len());
     for command in commands {
+        if call.reply.is_over() {
+            break;
+        }
         describe::info(&mut call.reply, command);
     }
     Ok(())
@@ -136,6 +139,9 @@ fn info(call: &mut Call<'_>) -> Outcome {
     let (names, table) = (call.args.from(2), call.server.commands);
     call.reply.array(names.len());
     for name in names.iter() {
+        if call.reply.is_over() {
+            break;
+        }
         match named(table, name) {
             Some(command) => describe::info(&mut call.reply, command),
             None => call.reply.null(),
@@ -152,6 +158,9 @@ fn docs(call: &mut Call<'_>) -> Outcome {
     };
     call.reply.map(commands.len());
     for command in commands {
+        if call.reply.is_over() {
+            break;
+        }
         call.reply.bulk(command.name.as_bytes());
         describe::docs(&mut call.reply, command);
     }

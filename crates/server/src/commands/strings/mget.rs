@@ -24,7 +24,13 @@ fn run(call: &mut Call<'_>) -> Outcome {
     call.keyspace.atomically_if(args.len() > 1, |keyspace| {
         reply.truncate(position);
         reply.array(args.len());
-        args.iter()
-            .try_for_each(|key| keyspace.read(key, |value| reply.value(value)))
+        for key in args.iter() {
+            // The rest will not be sent.
+            if reply.is_over() {
+                break;
+            }
+            keyspace.read(key, |value| reply.value(value))?;
+        }
+        Ok(())
     })
 }

@@ -68,7 +68,7 @@ fn list(call: &mut Call<'_>) -> Outcome {
         Wanted::None => Vec::new(),
         Wanted::Only(ids) => clients.named(ids),
     };
-    let most = call.server.settings.output_limit();
+    let most = call.reply.left();
     for entry in chosen {
         if lines.len() > most {
             // A client that asks for so much is disconnected.
