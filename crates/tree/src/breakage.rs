@@ -13,7 +13,7 @@ thread_local! {
 
 /// Every step that can be left out or done in the wrong order.
 #[cfg(feature = "fault")]
-pub const STEPS: [&str; 15] = [
+pub const STEPS: [&str; 18] = [
     // An opening after an unclean end does not remember the number that may have left traces.
     "open.remember_dead",
     // It does not make that durable before it lets anybody store.
@@ -44,6 +44,12 @@ pub const STEPS: [&str; 15] = [
     "recycle.tables",
     // Frames that hold nothing keep what a crash left in their tables.
     "open.clean",
+    // A name that is dropped stays in its slot.
+    "name.death",
+    // A name is stored over the death word of an earlier one in its slot.
+    "name.keep_death",
+    // An opening takes the extents of named versions for free.
+    "names.extents",
 ];
 
 /// Makes the calling thread leave out `step`; "" makes it whole again.

@@ -13,6 +13,7 @@ use crate::layout::{
     write_entry,
 };
 use crate::leaf::Leaf;
+use crate::names::{self, Naming};
 use crate::plan::{Append, Change, Plan, Rewrite, Source, plan, separator};
 use crate::reserve::{DeadExtent, Reclaimer};
 use crate::space::Space;
@@ -46,10 +47,10 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(record: Record, space: Space) -> Self {
+    pub(crate) fn new(record: Record, space: Space, held: Vec<DeadExtent>) -> Self {
         Self {
             record,
-            reclaimer: Reclaimer::new(space),
+            reclaimer: Reclaimer::new(space, held),
             scratch: Vec::new(),
             offsets: Vec::new(),
             storing: false,
@@ -63,13 +64,25 @@ impl Writer {
         changes: &[Change<'_>],
         caller: Option<[u8; 32]>,
     ) -> Result<Version, StoreError> {
+        self.commit_with(core, changes, caller, None)
+    }
+
+    /// As [`commit`](Self::commit); what it does to the names of versions is part of the version.
+    pub(crate) fn commit_with(
+        &mut self,
+        core: &Core,
+        changes: &[Change<'_>],
+        caller: Option<[u8; 32]>,
+        naming: Option<Naming<'_>>,
+    ) -> Result<Version, StoreError> {
         if core.poisoned.load(Ordering::Acquire) || self.storing {
             return Err(StoreError::Poisoned);
         }
         let current = core.published(self);
         let (root, durable) = (current.root.clone(), self.record.version);
         let plan = plan(&core.pages, &core.committed, &root, durable, changes)?;
-        if plan.appends.is_empty() && plan.rewrites.is_empty() && caller.is_none() {
+        let is_empty = plan.appends.is_empty() && plan.rewrites.is_empty();
+        if is_empty && caller.is_none() && naming.is_none() {
             return Ok(Version(durable));
         }
         let fresh = plan
@@ -82,6 +95,9 @@ impl Writer {
 
         let version = self.record.last + 1;
         self.storing = true;
+        if let Some(naming) = naming {
+            names::store(&core.pages, naming, version);
+        }
         let new_leaves = self.store(core, &plan, &extents, version)?;
         core.barrier()?;
         let mut record = self.record;
@@ -96,6 +112,11 @@ impl Writer {
         let gone: Vec<_> = plan.gone.iter().map(|(extent, _)| *extent).collect();
         record.extents = record.extents + extents.len() as u64 - gone.len() as u64;
         record.extent_units = record.extent_units + units(&extents) - units(&gone);
+        match naming {
+            Some(Naming::Keep(..)) => record.names += 1,
+            Some(Naming::Drop(_)) => record.names -= 1,
+            None => {}
+        }
         record.caller = caller.unwrap_or(record.caller);
         self.write_record(core, &mut record)?;
 

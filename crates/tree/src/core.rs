@@ -10,6 +10,7 @@ use crate::batch::Queue;
 use crate::commit::Writer;
 use crate::index::Node;
 use crate::leaf::{Committed, FreeLeaves};
+use crate::names::Names;
 use crate::pages::Pages;
 use crate::registered::Registered;
 
@@ -40,6 +41,7 @@ pub(crate) struct Core {
     pub(crate) free: Arc<FreeLeaves>,
     pub(crate) poisoned: AtomicBool,
     pub(crate) registered: Registered,
+    pub(crate) names: Names,
     pub(crate) queue: Queue,
     /// What readers see. Replaced by the writer; the box that it pointed to is freed once no pin is
     /// old enough to have seen it.

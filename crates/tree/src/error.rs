@@ -25,6 +25,24 @@ pub enum StoreError {
         /// The limit in bytes.
         max: usize,
     },
+    /// No version has this name.
+    #[error("no version is kept as {name:?}")]
+    NoSuchVersion {
+        /// The name.
+        name: String,
+    },
+    /// A version has this name already.
+    #[error("a version is kept as {name:?} already")]
+    VersionExists {
+        /// The name.
+        name: String,
+    },
+    /// As many versions have names as can.
+    #[error("{max} versions are kept already")]
+    TooManyVersions {
+        /// How many can.
+        max: usize,
+    },
     /// The file system, or the store's maximum, has no space for this. Nothing was stored; the same
     /// operation succeeds once there is space.
     #[error("no space to grow the store to {wanted} bytes")]

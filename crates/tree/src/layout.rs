@@ -8,6 +8,7 @@ mod entry;
 mod extent;
 mod header;
 mod leaf_header;
+mod name;
 mod record;
 
 pub(crate) use entry::{
@@ -16,6 +17,8 @@ pub(crate) use entry::{
 pub(crate) use extent::{EXTENT_HEADER, Extent, ExtentHeader, TABLE_UNITS, UNIT, UNITS};
 pub(crate) use header::{FORMAT, FileHeader, FrameHeader, FrameKind, HeaderProblem};
 pub(crate) use leaf_header::{FENCES_INLINE, LeafHeader};
+pub use name::MAX_NAME;
+pub(crate) use name::{NAME_SLOTS, NameSlot};
 pub(crate) use record::{MAX_DEAD, Record, STATE_CLEAN};
 
 /// Bytes of a frame.

@@ -328,6 +328,13 @@ impl Leaf {
         pages.prefetch(self.id, usize::from(offset));
     }
 
+    /// The version of the entry that arrived last; 0 without one. Load first.
+    pub(crate) fn newest(&self, pages: &Pages) -> u64 {
+        let body = self.body();
+        let last = body.count().checked_sub(1);
+        last.map_or(0, |i| entry(pages, self.id, body.offset(i)).start)
+    }
+
     /// How full it is. Load first.
     pub(crate) fn filled(&self) -> Fill {
         let body = self.body();

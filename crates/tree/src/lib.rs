@@ -36,9 +36,10 @@
 //! # What it offers
 //!
 //! Keys of up to 1,024 bytes and values of up to 1 GiB; puts, removals, batches, exclusive
-//! transactions, gets, gets of many keys at once, snapshots, backups, ranges in both directions,
-//! commits of several threads combined, recovery after the death of the process or of the machine,
-//! `stats` and `check`. One process has a store open at a time; its threads share it.
+//! transactions, gets, gets of many keys at once, snapshots, versions kept under names and rollback
+//! to them, backups, ranges in both directions, commits of several threads combined, recovery after
+//! the death of the process or of the machine, `stats` and `check`. One process has a store open at
+//! a time; its threads share it.
 //!
 //! # Durability
 //!
@@ -79,6 +80,7 @@ mod index;
 mod layout;
 mod leaf;
 mod lookup;
+mod names;
 mod open;
 mod order;
 mod pages;
@@ -96,9 +98,10 @@ mod transaction;
 pub use batch::Batch;
 pub use durability::{Durability, Version};
 pub use error::StoreError;
-pub use layout::{MAX_KEY, MAX_VALUE};
+pub use layout::{MAX_KEY, MAX_NAME, MAX_VALUE};
 pub use open::Builder;
 pub use range::Range;
+pub use registered::Holder;
 pub use snapshot::Snapshot;
 pub use stats::Stats;
 pub use store::Store;

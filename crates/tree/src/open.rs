@@ -1,5 +1,6 @@
 //! Opening a store: creation, the lock, and what follows an unclean end.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicPtr};
@@ -19,6 +20,7 @@ use crate::layout::{
     FRAME, FileHeader, FrameHeader, FrameKind, LeafHeader, LeafId, MAX_DEAD, Record, STATE_CLEAN,
 };
 use crate::leaf::{Committed, FreeLeaves};
+use crate::names::{self, Named, Names};
 use crate::pages::Pages;
 use crate::registered::Registered;
 use crate::{Durability, Store, StoreError, recovery};
@@ -160,7 +162,30 @@ impl Builder {
             dead,
         };
         let free = Arc::new(FreeLeaves::default());
-        let found = recovery::tables(&pages, header.seed(), &committed, &free)?;
+        let names = names::read(&pages, &committed)?;
+        if names.len() as u64 != record.names {
+            return Err(StoreError::Damaged {
+                at: Record::place(record.sequence),
+                what: "the commit record counts other named versions than there are",
+            });
+        }
+        let kept: Vec<u64> = names.iter().map(|(_, _, version)| *version).collect();
+        let found = recovery::tables(&pages, header.seed(), &committed, &kept, &free)?;
+        let root = Node::build(found.leaves_of(None)?);
+        let registered = Registered::default();
+        let mut named = BTreeMap::new();
+        for (name, slot, version) in names {
+            let root = Node::build(found.leaves_of(Some(version))?);
+            registered.add_name(version, &name);
+            named.insert(
+                name,
+                Named {
+                    slot,
+                    version,
+                    root,
+                },
+            );
+        }
         if found.extents != (record.extents, record.extent_units) {
             return Err(StoreError::Damaged {
                 at: Record::place(record.sequence),
@@ -172,7 +197,7 @@ impl Builder {
         }
         let mut dead = &committed.dead[..];
         if dead.len() >= MAX_DEAD {
-            recovery::sweep(&pages, header.seed(), &committed, &found.leaves)?;
+            recovery::sweep(&pages, header.seed(), &committed, &found)?;
             if !without("sweep.barrier") {
                 pages.barrier()?;
             }
@@ -193,13 +218,11 @@ impl Builder {
             })?,
             free,
             poisoned: AtomicBool::new(false),
-            registered: Registered::default(),
+            registered,
+            names: Names::new(named),
             queue: Queue::default(),
-            published: AtomicPtr::new(Box::into_raw(Published::new(
-                version,
-                Node::build(found.leaves),
-            ))),
-            writer: Mutex::new(Writer::new(record, found.space)),
+            published: AtomicPtr::new(Box::into_raw(Published::new(version, root))),
+            writer: Mutex::new(Writer::new(record, found.space, found.held)),
             pages,
         };
         if !without("open.record") {

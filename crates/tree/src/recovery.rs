@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::StoreError;
+use crate::breakage::without;
 use crate::checksum::Stamp;
 use crate::layout::{
     EXTENT_HEADER, Extent, ExtentHeader, FRAME, FileHeader, FrameHeader, FrameKind, HeaderProblem,
@@ -12,18 +12,57 @@ use crate::layout::{
 };
 use crate::leaf::{Committed, FreeLeaves, Leaf};
 use crate::pages::Pages;
+use crate::reserve::DeadExtent;
 use crate::space::Space;
+use crate::{StoreError, names};
 
 /// The tables of a store, sorted out.
 pub(crate) struct Recovered {
-    /// Leaves of the committed version, in order of their keys. They tile the key space.
-    pub(crate) leaves: Vec<Arc<Leaf>>,
+    /// Leaves that a version in use has, with their birth and death.
+    leaves: Vec<Found>,
     /// Free frames and units.
     pub(crate) space: Space,
     /// Extents in use, and their units.
     pub(crate) extents: (u64, u64),
     /// Unused frames whose table is not zero, so that it must become so before they are used.
     pub(crate) dirty: Vec<u32>,
+    /// Extents that only named versions have.
+    pub(crate) held: Vec<DeadExtent>,
+}
+
+/// A leaf of some version in use.
+struct Found {
+    birth: u64,
+    /// `None`: the newest version has it.
+    death: Option<u64>,
+    leaf: Arc<Leaf>,
+}
+
+impl Recovered {
+    /// Every leaf that is not free.
+    pub(crate) fn all_leaves(&self) -> impl Iterator<Item = &Arc<Leaf>> {
+        self.leaves.iter().map(|found| &found.leaf)
+    }
+
+    /// The leaves of a named version, or of the newest one, in order. They tile the key space.
+    pub(crate) fn leaves_of(&self, version: Option<u64>) -> Result<Vec<Arc<Leaf>>, StoreError> {
+        let has = |found: &&Found| match version {
+            Some(version) => {
+                found.birth <= version && found.death.is_none_or(|death| version < death)
+            }
+            None => found.death.is_none(),
+        };
+        let of = self.leaves.iter().filter(has);
+        let mut leaves: Vec<_> = of.map(|found| found.leaf.clone()).collect();
+        leaves.sort_by(|a, b| a.low.cmp(&b.low));
+        tile(&leaves)?;
+        Ok(leaves)
+    }
+}
+
+/// Whether a version that is kept lies from `birth` to before `death`.
+fn is_kept(kept: &[u64], birth: u64, death: u64) -> bool {
+    kept.iter().any(|version| (birth..death).contains(version))
 }
 
 /// Reads and checks the store's header.
@@ -110,11 +149,13 @@ fn frames(pages: &Pages, seed: u32) -> Vec<(u32, Option<FrameKind>)> {
     found
 }
 
-/// Sorts the leaves and extents of all frames into those of the committed version and free ones.
+/// Sorts the leaves and extents of all frames into free ones, those of the committed version and
+/// those of the versions that are `kept`.
 pub(crate) fn tables(
     pages: &Pages,
     seed: u32,
     committed: &Committed,
+    kept: &[u64],
     free: &Arc<FreeLeaves>,
 ) -> Result<Recovered, StoreError> {
     let mut found = Recovered {
@@ -122,6 +163,7 @@ pub(crate) fn tables(
         space: Space::default(),
         extents: (0, 0),
         dirty: Vec::new(),
+        held: Vec::new(),
     };
     let mut unused = Vec::new();
     for (frame, kind) in frames(pages, seed) {
@@ -137,19 +179,17 @@ pub(crate) fn tables(
             Some(FrameKind::Leaves) => {
                 for slot in 0..LEAVES {
                     let id = LeafId::new(frame, slot);
-                    match live_leaf(pages, id, committed, free)? {
-                        Some(leaf) => found.leaves.push(Arc::new(leaf)),
+                    match used_leaf(pages, id, committed, kept, free)? {
+                        Some(leaf) => found.leaves.push(leaf),
                         None => unused.push(id),
                     }
                 }
             }
             Some(FrameKind::Extents { run }) => {
-                extents(pages, frame, run, committed, &mut found)?;
+                extents(pages, (frame, run), committed, kept, &mut found)?;
             }
         }
     }
-    found.leaves.sort_by(|a, b| a.low.cmp(&b.low));
-    tile(&found.leaves)?;
     // The last is taken first: the lowest.
     unused.reverse();
     free.add(unused);
@@ -164,9 +204,9 @@ fn extent_units(run: u32) -> std::ops::Range<u32> {
 /// Marks the extents of a frame that are in use.
 fn extents(
     pages: &Pages,
-    frame: u32,
-    run: u32,
+    (frame, run): (u32, u32),
     committed: &Committed,
+    kept: &[u64],
     found: &mut Recovered,
 ) -> Result<(), StoreError> {
     let mut table = vec![0; TABLE];
@@ -187,20 +227,31 @@ fn extents(
             at: extent.header_at(),
             what,
         };
-        match header.death(extent) {
-            Stamp::Version(death) if death > header.birth() && committed.contains(death) => {
-                continue;
+        let birth = header.birth();
+        let is_dead = match header.death(extent) {
+            Stamp::Version(death) if death > birth && committed.contains(death) => {
+                if !is_kept(kept, birth, death) || without("names.extents") {
+                    continue;
+                }
+                found.held.push(DeadExtent {
+                    extent,
+                    birth,
+                    death,
+                });
+                true
             }
             Stamp::Bad => return Err(damaged("the death word of an extent")),
-            Stamp::Version(_) | Stamp::Zero => {}
-        }
+            Stamp::Version(_) | Stamp::Zero => false,
+        };
         let too_long = run == 1 && unit + extent.units() > UNITS;
         if Extent::run(extent.len) != run || unit < end || too_long {
             return Err(damaged("an extent that overlaps another"));
         }
         end = unit + extent.units();
-        found.extents.0 += 1;
-        found.extents.1 += u64::from(extent.units());
+        if !is_dead {
+            found.extents.0 += 1;
+            found.extents.1 += u64::from(extent.units());
+        }
         live.push(extent);
     }
     if run == 1 {
@@ -213,20 +264,25 @@ fn extents(
     Ok(())
 }
 
-/// The leaf, if it was born and has not died in what is committed.
-fn live_leaf(
+/// The leaf, if it was born and has not died in what is committed, or a version that is kept has it.
+fn used_leaf(
     pages: &Pages,
     id: LeafId,
     committed: &Committed,
+    kept: &[u64],
     free: &Arc<FreeLeaves>,
-) -> Result<Option<Leaf>, StoreError> {
+) -> Result<Option<Found>, StoreError> {
     let (header, mut fences) = read_header(pages, id);
     if !header.is_valid(id, &fences) || !committed.contains(header.birth()) {
         return Ok(None);
     }
-    match header.death(id) {
-        Stamp::Version(death) if death > header.birth() && committed.contains(death) => {
-            return Ok(None);
+    let birth = header.birth();
+    let death = match header.death(id) {
+        Stamp::Version(death) if death > birth && committed.contains(death) => {
+            if !is_kept(kept, birth, death) {
+                return Ok(None);
+            }
+            Some(death)
         }
         Stamp::Bad => {
             return Err(StoreError::Damaged {
@@ -234,12 +290,13 @@ fn live_leaf(
                 what: "the death word of a leaf",
             });
         }
-        Stamp::Version(_) | Stamp::Zero => {}
-    }
+        Stamp::Version(_) | Stamp::Zero => None,
+    };
     let (low, high) = header.lengths();
     let upper = fences.split_off(low);
     let high = high.map(|_| upper.into_boxed_slice());
-    Ok(Some(Leaf::new(id, fences.into(), high, free.clone())))
+    let leaf = Arc::new(Leaf::new(id, fences.into(), high, free.clone()));
+    Ok(Some(Found { birth, death, leaf }))
 }
 
 /// Makes sure that sorted leaves tile the key space.
@@ -270,9 +327,10 @@ pub(crate) fn sweep(
     pages: &Pages,
     seed: u32,
     committed: &Committed,
-    leaves: &[Arc<Leaf>],
+    found: &Recovered,
 ) -> Result<(), StoreError> {
-    for leaf in leaves {
+    names::sweep(pages, committed);
+    for leaf in found.all_leaves() {
         leaf.load(pages, committed)?;
         let end = leaf.end();
         if end < crate::layout::LEAF {

@@ -1,58 +1,121 @@
-//! Which versions have snapshots.
+//! Which versions are held, and by what.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 use crate::Version;
 
-/// Which versions have snapshots, and how many.
+/// What keeps a version from being reclaimed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Holder {
+    /// The version was [kept](crate::Store::keep) under this name.
+    Name(String),
+    /// A snapshot.
+    Snapshot {
+        /// The thread that began it: its name, or else its number.
+        thread: String,
+        /// For how long it has lived.
+        held: Duration,
+    },
+}
+
+#[derive(Debug)]
+enum Hold {
+    Name(String),
+    Snapshot(Thread, Instant),
+}
+
+/// The versions that snapshots and names hold.
 #[derive(Debug, Default)]
 pub(crate) struct Registered(Mutex<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
-    versions: BTreeMap<u64, usize>,
-    /// Versions that have lost their last snapshot.
+    /// By version, and a number for each.
+    holds: BTreeMap<(u64, u64), Hold>,
+    snapshots: usize,
+    next: u64,
+    /// So many have gone.
     released: u64,
 }
 
+impl Counts {
+    fn add(&mut self, version: u64, hold: Hold) -> u64 {
+        self.next += 1;
+        self.holds.insert((version, self.next), hold);
+        self.next
+    }
+}
+
 impl Registered {
-    pub(crate) fn add(&self, version: u64) {
-        *self.lock().versions.entry(version).or_default() += 1;
-    }
-
-    pub(crate) fn remove(&self, version: u64) {
+    /// Registers a snapshot of the calling thread; gives its number.
+    pub(crate) fn add(&self, version: u64) -> u64 {
         let mut counts = self.lock();
-        if let Some(count) = counts.versions.get_mut(&version) {
-            *count -= 1;
-            if *count == 0 {
-                counts.versions.remove(&version);
-                counts.released += 1;
-            }
-        }
+        counts.snapshots += 1;
+        counts.add(
+            version,
+            Hold::Snapshot(std::thread::current(), Instant::now()),
+        )
     }
 
-    /// Whether one of these versions has a snapshot.
+    pub(crate) fn remove(&self, version: u64, number: u64) {
+        let mut counts = self.lock();
+        counts.holds.remove(&(version, number));
+        counts.snapshots -= 1;
+        counts.released += 1;
+    }
+
+    pub(crate) fn add_name(&self, version: u64, name: &str) {
+        self.lock().add(version, Hold::Name(name.to_owned()));
+    }
+
+    pub(crate) fn remove_name(&self, version: u64, name: &str) {
+        let mut counts = self.lock();
+        let is_it = |hold: &Hold| matches!(hold, Hold::Name(other) if other == name);
+        counts
+            .holds
+            .retain(|(of, _), hold| *of != version || !is_it(hold));
+        counts.released += 1;
+    }
+
+    /// Whether one of these versions is held.
     pub(crate) fn any_in(&self, versions: Range<u64>) -> bool {
-        // Nothing lies between the bounds of a range that is empty.
-        !versions.is_empty() && self.lock().versions.range(versions).next().is_some()
+        let (from, to) = (versions.start, versions.end);
+        from < to && self.lock().holds.range((from, 0)..(to, 0)).next().is_some()
     }
 
-    /// Changes whenever a version has lost its last snapshot.
+    /// Changes whenever something has let a version go.
     pub(crate) fn released(&self) -> u64 {
         self.lock().released
     }
 
-    /// How many snapshots there are, and the version of the oldest.
-    pub(crate) fn summary(&self) -> (usize, Option<Version>) {
+    /// How many snapshots there are, the oldest version that is held, and by what.
+    pub(crate) fn summary(&self) -> (usize, Option<(Version, Holder)>) {
         let counts = self.lock();
-        let oldest = counts.versions.keys().next();
-        let oldest = oldest.map(|version| Version(*version));
-        (counts.versions.values().sum(), oldest)
+        let oldest = counts.holds.first_key_value();
+        let oldest = oldest.map(|(&(version, _), hold)| (Version(version), hold.describe()));
+        (counts.snapshots, oldest)
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Hold {
+    fn describe(&self) -> Holder {
+        match self {
+            Self::Name(name) => Holder::Name(name.clone()),
+            Self::Snapshot(thread, since) => Holder::Snapshot {
+                thread: thread
+                    .name()
+                    .map_or_else(|| format!("{:?}", thread.id()), str::to_owned),
+                held: since.elapsed(),
+            },
+        }
     }
 }

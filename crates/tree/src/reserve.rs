@@ -58,9 +58,11 @@ pub(crate) struct Reclaimer {
 }
 
 impl Reclaimer {
-    pub(crate) fn new(space: Space) -> Self {
+    /// With extents that named versions hold.
+    pub(crate) fn new(space: Space, held: Vec<DeadExtent>) -> Self {
         Self {
             space,
+            held,
             ..Self::default()
         }
     }

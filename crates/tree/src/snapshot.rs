@@ -32,19 +32,28 @@ pub struct Snapshot {
     pub(crate) core: Arc<Core>,
     pub(crate) root: Arc<Node>,
     pub(crate) version: u64,
+    /// What it is registered as.
+    number: u64,
 }
 
 impl Snapshot {
     pub(crate) fn new(core: &Arc<Core>) -> Result<Self, StoreError> {
-        let (root, version) = core.read(|root, version| {
-            // Under the pin: the writer asks for snapshots when no older pin is left.
-            core.registered.add(version);
-            (root.clone(), version)
-        })?;
-        Ok(Self {
+        // Registered under the pin: the writer asks for snapshots when no older pin is left.
+        core.read(|root, version| Self {
             core: core.clone(),
-            root,
+            root: root.clone(),
             version,
+            number: core.registered.add(version),
+        })
+    }
+
+    /// A snapshot of the version that was kept as `name`.
+    pub(crate) fn named(core: &Arc<Core>, name: &str) -> Result<Self, StoreError> {
+        core.names.with(name, |named| Self {
+            core: core.clone(),
+            root: named.root.clone(),
+            version: named.version,
+            number: core.registered.add(named.version),
         })
     }
 
@@ -88,6 +97,6 @@ impl Snapshot {
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        self.core.registered.remove(self.version);
+        self.core.registered.remove(self.version, self.number);
     }
 }

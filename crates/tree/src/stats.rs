@@ -2,10 +2,10 @@
 
 use crate::core::Core;
 use crate::layout::{FRAME, LEAF, UNIT};
-use crate::{StoreError, Version};
+use crate::{Holder, StoreError, Version};
 
 /// What a store holds and takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// The durable version.
@@ -30,8 +30,10 @@ pub struct Stats {
     pub extent_bytes: u64,
     /// Live snapshots.
     pub snapshots: usize,
-    /// The version of the oldest of them.
-    pub oldest_snapshot: Option<Version>,
+    /// Named versions.
+    pub names: u64,
+    /// The oldest version that is held, and by what: the store keeps what it shows.
+    pub oldest_held: Option<(Version, Holder)>,
     /// Numbers of versions that a crash has left unused and that are still remembered.
     pub dead_versions: usize,
 }
@@ -44,7 +46,7 @@ impl Stats {
         let frames = core.pages.len() / FRAME - 1 - writer.reclaimer.space.frames();
         let places = frames as usize * crate::layout::LEAVES as usize;
         let free_leaves = core.free.len();
-        let (snapshots, oldest_snapshot) = core.registered.summary();
+        let (snapshots, oldest_held) = core.registered.summary();
         Ok(Self {
             version: Version(writer.record.version),
             entries: writer.record.entries,
@@ -57,7 +59,8 @@ impl Stats {
             extents: writer.record.extents,
             extent_bytes: writer.record.extent_units * UNIT,
             snapshots,
-            oldest_snapshot,
+            names: writer.record.names,
+            oldest_held,
             dead_versions: writer.record.dead().len(),
         })
     }

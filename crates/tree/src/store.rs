@@ -221,6 +221,64 @@ impl Store {
         Snapshot::new(&self.core)
     }
 
+    /// Keeps the newest version under a name, until [`drop_version`](Self::drop_version), over
+    /// openings too. It takes what it does not share with newer versions.
+    ///
+    /// # Errors
+    /// [`StoreError::VersionExists`], [`StoreError::TooManyVersions`], [`StoreError::KeyTooLong`]
+    /// for a name above [`MAX_NAME`](crate::MAX_NAME) bytes; otherwise as [`apply`](Self::apply).
+    ///
+    /// ```
+    /// # use mneme_tree::Store;
+    /// # let path = std::env::temp_dir().join(format!("mneme-doc-keep-{}", std::process::id()));
+    /// # let db = Store::builder().open(&path)?;
+    /// db.put(b"price", b"10")?;
+    /// db.keep("before-import")?;
+    /// db.put(b"price", b"oops")?;
+    /// assert_eq!(db.version_named("before-import")?.get(b"price")?, Some(&b"10"[..]));
+    /// db.rollback("before-import")?;
+    /// assert_eq!(db.get(b"price")?, Some(b"10".to_vec()));
+    /// db.drop_version("before-import")?;
+    /// # drop(db);
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn keep(&self, name: &str) -> Result<Version, StoreError> {
+        crate::names::keep(&self.core, name)
+    }
+
+    /// The versions that have names, in order of these.
+    #[must_use]
+    pub fn versions(&self) -> Vec<(String, Version)> {
+        self.core.names.list()
+    }
+
+    /// A snapshot of the version that was kept under a name.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchVersion`].
+    pub fn version_named(&self, name: &str) -> Result<Snapshot, StoreError> {
+        Snapshot::named(&self.core, name)
+    }
+
+    /// Commits a version that holds what the named one does. Nothing is lost by that: snapshots and
+    /// names stay what they are, and a name given before can undo it. Leaves that have not changed
+    /// since are not read.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchVersion`]; otherwise as [`apply`](Self::apply).
+    pub fn rollback(&self, name: &str) -> Result<Version, StoreError> {
+        crate::names::rollback(&self.core, name)
+    }
+
+    /// Drops a name, and what only its version used.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchVersion`]; otherwise as [`apply`](Self::apply).
+    pub fn drop_version(&self, name: &str) -> Result<(), StoreError> {
+        crate::names::drop_name(&self.core, name)
+    }
+
     /// The version that is durable.
     ///
     /// # Errors

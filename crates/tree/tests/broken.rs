@@ -25,6 +25,9 @@ const CATCHES: [(&str, fn()); STEPS.len()] = [
     ("recycle.headers", crashes::frames_change_their_kind),
     ("recycle.tables", crashes::frames_stay_of_their_kind),
     ("open.clean", crashes::sweeps_survive),
+    ("name.death", crashes::named_versions_survive),
+    ("name.keep_death", crashes::named_versions_survive),
+    ("names.extents", crashes::named_versions_survive),
 ];
 
 #[test]

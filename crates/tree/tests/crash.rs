@@ -41,6 +41,11 @@ fn values_that_look_like_tables_are_never_taken_for_some() {
 }
 
 #[test]
+fn named_versions_and_rollbacks_survive_a_sample_of_crashes() {
+    crashes::named_versions_survive();
+}
+
+#[test]
 fn every_barrier_is_needed() {
     for mode in BOTH {
         let (trace, history) = one_leaf(mode.1);

@@ -24,6 +24,9 @@ enum Step {
     Reopen,
     Kill,
     Check,
+    Keep(u8),
+    DropVersion(u8),
+    Rollback(u8),
 }
 
 /// Keys of many lengths, some of which share long beginnings.
@@ -64,6 +67,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Reopen),
         1 => Just(Step::Kill),
         1 => Just(Step::Check),
+        2 => (0..4u8).prop_map(Step::Keep),
+        1 => (0..4u8).prop_map(Step::DropVersion),
+        1 => (0..4u8).prop_map(Step::Rollback),
     ]
 }
 
@@ -81,6 +87,7 @@ struct Run {
     medium: std::sync::Arc<RecordingMedium>,
     model: Model,
     snapshots: Vec<(Snapshot, Model)>,
+    names: BTreeMap<String, Model>,
 }
 
 impl Run {
@@ -135,12 +142,50 @@ impl Run {
                     drop(db);
                 }
                 let (reopened, medium) = reopen(&self.medium);
+                self.named(&reopened)?;
                 (self.db, self.medium) = (Some(reopened), medium);
             }
-            Step::Check => db.check()?,
+            Step::Check => {
+                db.check()?;
+                self.named(&db)?;
+            }
+            Step::Keep(n) => {
+                let name = format!("v{n}");
+                match db.keep(&name) {
+                    Ok(_) => assert!(self.names.insert(name, self.model.clone()).is_none()),
+                    Err(StoreError::VersionExists { .. }) => {
+                        assert!(self.names.contains_key(&name));
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            Step::DropVersion(n) | Step::Rollback(n) => {
+                let name = format!("v{n}");
+                let rollback = matches!(step, Step::Rollback(_));
+                let done = match rollback {
+                    true => db.rollback(&name).map(drop),
+                    false => db.drop_version(&name),
+                };
+                match (done, self.names.get(&name)) {
+                    (Ok(()), Some(model)) if rollback => self.model = model.clone(),
+                    (Ok(()), Some(_)) => drop(self.names.remove(&name)),
+                    (Err(StoreError::NoSuchVersion { .. }), None) => {}
+                    other => panic!("{other:?}"),
+                }
+            }
         }
         for (snapshot, model) in &self.snapshots {
             assert_eq!(contents(snapshot), *model);
+        }
+        Ok(())
+    }
+
+    /// Named versions show what they did.
+    fn named(&self, db: &Store) -> Result<(), StoreError> {
+        let names: Vec<_> = db.versions().into_iter().map(|(name, _)| name).collect();
+        assert!(names.iter().eq(self.names.keys()));
+        for (name, model) in &self.names {
+            assert_eq!(contents(&db.version_named(name)?), *model, "{name}");
         }
         Ok(())
     }
@@ -186,7 +231,7 @@ proptest! {
     #[test]
     fn it_is_a_map_with_versions(steps in proptest::collection::vec(step(), 1..120)) {
         let (db, medium) = open();
-        let mut run = Run { db: Some(db), medium, model: BTreeMap::new(), snapshots: Vec::new() };
+        let mut run = Run { db: Some(db), medium, model: BTreeMap::new(), snapshots: Vec::new(), names: BTreeMap::new() };
         for step in &steps {
             run.step(step).unwrap();
         }
@@ -196,6 +241,7 @@ proptest! {
         }
         prop_assert_eq!(&contents(&db.snapshot().unwrap()), &run.model);
         db.check().unwrap();
+        run.named(&db).unwrap();
         let stats = db.stats().unwrap();
         prop_assert_eq!(stats.entries, run.model.len() as u64);
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{MAX, contents, copy_of, open, open_on, reopen};
 use mneme_sys::medium::{Medium, MemoryMedium, RecordingMedium};
-use mneme_tree::{Batch, Durability, MAX_KEY, MAX_VALUE, Store, StoreError};
+use mneme_tree::{Batch, Durability, Holder, MAX_KEY, MAX_NAME, MAX_VALUE, Store, StoreError};
 
 /// A path that is removed at the end.
 struct Path(PathBuf);
@@ -202,7 +202,7 @@ fn a_snapshot_keeps_what_it_shows_and_gives_it_back() {
     }
     let held = db.stats().unwrap();
     assert_eq!(
-        (held.snapshots, held.oldest_snapshot),
+        (held.snapshots, held.oldest_held.as_ref().map(|held| held.0)),
         (1, Some(snapshot.version()))
     );
     for pair in snapshot.range(..) {
@@ -219,7 +219,7 @@ fn a_snapshot_keeps_what_it_shows_and_gives_it_back() {
         }
     }
     let after = db.stats().unwrap();
-    assert_eq!((after.snapshots, after.oldest_snapshot), (0, None));
+    assert_eq!((after.snapshots, after.oldest_held), (0, None));
     assert_eq!(after.file_bytes, held.file_bytes);
 }
 
@@ -434,4 +434,88 @@ fn long_values_take_bounded_space_and_damage_of_them_is_named() {
         .unwrap();
     medium.store(at as u64 + 12_345, &[255]);
     assert!(matches!(db.check(), Err(StoreError::Damaged { .. })));
+}
+
+/// A version that is kept takes what changes once, however much is written after it, and over
+/// openings; `stats` names what holds it.
+#[test]
+fn a_kept_version_takes_bounded_space_and_gives_it_back() {
+    let (db, medium) = open();
+    let fill = |db: &Store, turn: u8| {
+        let mut batch = Batch::new();
+        for n in 0..400u32 {
+            batch.put(&n.to_be_bytes(), &[turn; 300]);
+        }
+        batch.put(b"long", &vec![turn; 300_000]);
+        db.apply(&batch).unwrap();
+    };
+    fill(&db, 0);
+    let version = db.keep("first").unwrap();
+    let again = db.keep("first");
+    assert!(
+        matches!(again, Err(StoreError::VersionExists { .. })),
+        "{again:?}"
+    );
+    let mut sizes = Vec::new();
+    for turn in 1..60 {
+        fill(&db, turn);
+        sizes.push(db.stats().unwrap().file_bytes);
+    }
+    drop(db);
+    let (db, _) = reopen(&medium);
+    for turn in 60..120 {
+        fill(&db, turn);
+        sizes.push(db.stats().unwrap().file_bytes);
+    }
+    assert!(sizes[118] <= sizes[5], "{sizes:?}");
+    let stats = db.stats().unwrap();
+    let holder = Holder::Name("first".to_owned());
+    assert_eq!(stats.oldest_held, Some((version, holder)));
+    assert_eq!(
+        (stats.names, db.versions()),
+        (1, vec![("first".to_owned(), version)])
+    );
+    let first = contents(&db.version_named("first").unwrap());
+    assert!(
+        first
+            .values()
+            .all(|value| value.iter().all(|byte| *byte == 0))
+    );
+
+    let snapshot = db.snapshot().unwrap();
+    db.keep("last").unwrap();
+    db.rollback("first").unwrap();
+    assert_eq!(contents(&db.snapshot().unwrap()), first);
+    assert_eq!(
+        snapshot.get(b"long").unwrap(),
+        Some(&vec![119; 300_000][..])
+    );
+    // A rollback can be undone.
+    db.rollback("last").unwrap();
+    assert_eq!(contents(&db.snapshot().unwrap()), contents(&snapshot));
+    db.check().unwrap();
+    drop(snapshot);
+    let retained = db.stats().unwrap().retained_leaves;
+    db.drop_version("first").unwrap();
+    db.drop_version("last").unwrap();
+    assert!(matches!(
+        db.rollback("first"),
+        Err(StoreError::NoSuchVersion { .. })
+    ));
+    for turn in 0..70 {
+        fill(&db, turn);
+    }
+    let after = db.stats().unwrap();
+    assert!(after.retained_leaves < retained.max(64 * 20), "{after:?}");
+    assert_eq!((after.names, after.oldest_held), (0, None));
+    let too_long = db.keep(&"x".repeat(MAX_NAME + 1));
+    assert!(matches!(too_long, Err(StoreError::KeyTooLong { .. })));
+    for n in 0..512 {
+        db.keep(&n.to_string()).unwrap();
+    }
+    let too_many = db.keep("another");
+    assert!(
+        matches!(too_many, Err(StoreError::TooManyVersions { .. })),
+        "{too_many:?}"
+    );
 }

@@ -39,9 +39,11 @@ pub(crate) struct Record {
     pub(crate) extents: u64,
     /// Units that these take.
     pub(crate) extent_units: u64,
+    /// Named versions.
+    pub(crate) names: u64,
     dead_count: u64,
     dead: [u64; MAX_DEAD],
-    reserved: [u64; 8],
+    reserved: [u64; 7],
 }
 
 const _: () = assert!(size_of::<Record>() == RECORD);

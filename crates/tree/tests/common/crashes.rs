@@ -1,6 +1,7 @@
 //! Histories of a store, crashed: each function panics if something acknowledged is missing, or if
 //! something is half done.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mneme_sys::medium::{
@@ -144,6 +145,19 @@ pub fn crash(
     choice: &Choice,
     stop_at_first: bool,
 ) -> Outcome {
+    crash_with(trace, model, choice, stop_at_first, |medium, mark| {
+        verify(medium, durability, history, mark)
+    })
+}
+
+/// As [`crash`]; `verify` says what is wrong after a crash, given how much was acknowledged.
+pub fn crash_with(
+    trace: &Trace,
+    model: FailureModel,
+    choice: &Choice,
+    stop_at_first: bool,
+    verify: impl Fn(&Arc<RecordingMedium>, u64) -> Result<(), String>,
+) -> Outcome {
     let medium = Arc::new(RecordingMedium::new(MAX).unwrap());
     let mut outcome = Outcome::default();
     let mut random = random(trace.operations.len() as u64);
@@ -165,7 +179,7 @@ pub fn crash(
         for state in chosen {
             medium.become_crashed(&states, &state).unwrap();
             outcome.states += 1;
-            if let Err(what) = verify(&medium, durability, history, states.mark()) {
+            if let Err(what) = verify(&medium, states.mark()) {
                 outcome
                     .wrong
                     .push(format!("after operation {}: {what}", states.at()));
@@ -414,6 +428,107 @@ pub fn frames_stay_of_their_kind() {
         let (trace, history) = recorder.end();
         let outcome = crash(&trace, mode, &history, &Choice::Until(6, 30), true);
         expect_none(&outcome, 60);
+    }
+}
+
+/// What a store held and which versions had names, after each step.
+type Kept = Vec<(Model, BTreeMap<String, Model>)>;
+
+fn keeping(durability: Durability, steps: u64) -> (Trace, Kept) {
+    let recorder = Recorder::new(durability);
+    let key = |n: u64| format!("key{:02}", n % 40).into_bytes();
+    let value = |n: u64| vec![n as u8; if n.is_multiple_of(7) { 5000 } else { 700 }];
+    for n in 0..60 {
+        recorder.db.put(&key(n), &value(n)).unwrap();
+    }
+    // The slot of this one is used again.
+    recorder.db.keep("former").unwrap();
+    recorder.db.drop_version("former").unwrap();
+    let recorder = recorder.again(durability);
+    let mut names = BTreeMap::new();
+    let mut history = vec![(recorder.history[0].clone(), names.clone())];
+    for step in 2..2 + steps {
+        let mut model = history[history.len() - 1].0.clone();
+        match step % 12 {
+            2 | 7 => {
+                let name = if step % 12 == 2 { "a" } else { "b" };
+                recorder.db.keep(name).unwrap();
+                names.insert(name.to_owned(), model.clone());
+            }
+            5 | 9 => {
+                recorder.db.rollback("a").unwrap();
+                model = names["a"].clone();
+            }
+            10 | 11 => {
+                let name = if step % 12 == 10 { "a" } else { "b" };
+                recorder.db.drop_version(name).unwrap();
+                names.remove(name);
+            }
+            _ => {
+                let mut batch = Batch::new();
+                for n in 0..8 {
+                    let (k, v) = (key(step * 31 + n * 5), value(step * 8 + n));
+                    batch.put(&k, &v);
+                    model.insert(k, v);
+                }
+                recorder.db.apply(&batch).unwrap();
+            }
+        }
+        history.push((model, names.clone()));
+        recorder.medium.mark(history.len() as u64 - 1);
+        if step == 20 {
+            // Named versions are found again while they are used.
+            let db = open_on(&copy_of(&recorder.medium), durability).unwrap();
+            std::mem::forget(db);
+        }
+    }
+    recorder.db.check().unwrap();
+    (recorder.end().0, history)
+}
+
+/// Versions get names and lose them, and are gone back to: all or nothing of each.
+pub fn named_versions_survive() {
+    for (model, durability) in BOTH {
+        // A slot that is used again, in all ways; then a sample of everything.
+        let choices = [(1, Choice::All(2_000), 30), (34, Choice::Some(1, 2), 150)];
+        for (steps, choice, least) in choices {
+            let (trace, history) = keeping(durability, steps);
+            let verify = |medium: &Arc<RecordingMedium>, mark: u64| {
+                let error = |error: mneme_tree::StoreError| error.to_string();
+                let db = open_on(medium, durability).map_err(error)?;
+                db.check().map_err(error)?;
+                let look = |db: &Store| {
+                    let names = db.versions().into_iter().map(|(name, _)| {
+                        let shown = contents(&db.version_named(&name).unwrap());
+                        (name, shown)
+                    });
+                    (
+                        contents(&db.snapshot().unwrap()),
+                        names.collect::<BTreeMap<_, _>>(),
+                    )
+                };
+                let (found, names) = look(&db);
+                // What named versions use is not used again.
+                for n in 0..12u8 {
+                    db.put(&[b'n', n], &[n; 3500]).map_err(error)?;
+                }
+                let result = match names == look(&db).1 {
+                    true => Ok((found, names)),
+                    false => Err("a named version has changed".to_owned()),
+                };
+                medium.fail_sync(1, 1);
+                drop(db);
+                let found = result?;
+                let mark = mark as usize;
+                let allowed = [mark, mark + 1].into_iter().filter_map(|n| history.get(n));
+                match allowed.clone().any(|state| *state == found) {
+                    true => Ok(()),
+                    false => Err(format!("acknowledged {mark}")),
+                }
+            };
+            let outcome = crash_with(&trace, model, &choice, true, verify);
+            expect_none(&outcome, least);
+        }
     }
 }
 

@@ -1,0 +1,289 @@
+//! Named versions: kept until they are dropped, over openings too, and what rollback makes of one.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::breakage::without;
+use crate::checksum::Stamp;
+use crate::core::Core;
+use crate::entry::Entry;
+use crate::index::Node;
+use crate::layout::{MAX_NAME, NAME_SLOTS, NameSlot};
+use crate::leaf::{Committed, Leaf};
+use crate::pages::Pages;
+use crate::plan::Change;
+use crate::{StoreError, Version};
+
+/// A version that has a name.
+#[derive(Debug, Clone)]
+pub(crate) struct Named {
+    pub(crate) slot: u32,
+    pub(crate) version: u64,
+    pub(crate) root: Arc<Node>,
+}
+
+/// The named versions of an open store.
+#[derive(Debug, Default)]
+pub(crate) struct Names(Mutex<BTreeMap<String, Named>>);
+
+/// What a commit does to the names.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Naming<'n> {
+    /// The version gets the name, in this slot.
+    Keep(u32, &'n str, u64),
+    /// The name in this slot goes.
+    Drop(u32),
+}
+
+impl Names {
+    pub(crate) fn new(names: BTreeMap<String, Named>) -> Self {
+        Self(Mutex::new(names))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Named>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls `f` with what has this name, which is not dropped meanwhile.
+    pub(crate) fn with<R>(&self, name: &str, f: impl FnOnce(&Named) -> R) -> Result<R, StoreError> {
+        let names = self.lock();
+        names
+            .get(name)
+            .map(f)
+            .ok_or_else(|| StoreError::NoSuchVersion {
+                name: name.to_owned(),
+            })
+    }
+
+    pub(crate) fn list(&self) -> Vec<(String, Version)> {
+        let names = self.lock();
+        let pairs = names
+            .iter()
+            .map(|(name, named)| (name.clone(), Version(named.version)));
+        pairs.collect()
+    }
+
+    fn free_slot(&self) -> Option<u32> {
+        let names = self.lock();
+        (0..NAME_SLOTS).find(|slot| names.values().all(|named| named.slot != *slot))
+    }
+}
+
+/// Names the newest version.
+pub(crate) fn keep(core: &Core, name: &str) -> Result<Version, StoreError> {
+    if name.len() > MAX_NAME {
+        return Err(StoreError::KeyTooLong {
+            len: name.len(),
+            max: MAX_NAME,
+        });
+    }
+    let mut writer = core.writer();
+    if core.names.lock().contains_key(name) {
+        return Err(StoreError::VersionExists {
+            name: name.to_owned(),
+        });
+    }
+    let slot = core.names.free_slot().ok_or(StoreError::TooManyVersions {
+        max: NAME_SLOTS as usize,
+    })?;
+    let version = writer.record.version;
+    let root = core.published(&writer).root.clone();
+    // Before the commit: its reclamation must not free what the version uses.
+    core.registered.add_name(version, name);
+    let named = Named {
+        slot,
+        version,
+        root,
+    };
+    let naming = Naming::Keep(slot, name, version);
+    match writer.commit_with(core, &[], None, Some(naming)) {
+        Ok(_) => {
+            core.names.lock().insert(name.to_owned(), named);
+            Ok(Version(version))
+        }
+        Err(error) => {
+            core.registered.remove_name(version, name);
+            Err(error)
+        }
+    }
+}
+
+/// Forgets a name.
+pub(crate) fn drop_name(core: &Core, name: &str) -> Result<(), StoreError> {
+    let mut writer = core.writer();
+    let (slot, version) = core.names.with(name, |named| (named.slot, named.version))?;
+    writer.commit_with(core, &[], None, Some(Naming::Drop(slot)))?;
+    let named = core.names.lock().remove(name);
+    core.registered.remove_name(version, name);
+    drop(named);
+    Ok(())
+}
+
+/// Commits what makes the newest version hold what the named one does.
+pub(crate) fn rollback(core: &Core, name: &str) -> Result<Version, StoreError> {
+    let mut writer = core.writer();
+    let named = core.names.with(name, Clone::clone)?;
+    let now = core.published(&writer).root.clone();
+    let (old, new) = (Side::of(&named.root), Side::of(&now));
+    let versions = (named.version, writer.record.version);
+    let changes = differences(core, &old, &new, versions)?;
+    writer.commit(core, &changes, None)
+}
+
+/// The leaves of a root, in order.
+struct Side(Vec<Arc<Leaf>>);
+
+impl Side {
+    fn of(root: &Node) -> Self {
+        let mut leaves = Vec::new();
+        root.each_leaf(&mut |leaf| leaves.push(leaf.clone()));
+        Self(leaves)
+    }
+}
+
+/// What has to change so that `new` holds what `old` does, in order of the keys. Leaves that both
+/// have, unchanged since, are skipped.
+fn differences<'s>(
+    core: &'s Core,
+    old: &'s Side,
+    new: &'s Side,
+    (then, now): (u64, u64),
+) -> Result<Vec<Change<'s>>, StoreError> {
+    let mut changes = Vec::new();
+    let (mut i, mut j) = (0, 0);
+    while i < old.0.len() && j < new.0.len() {
+        let (from_old, from_new) = (i, j);
+        // Rows of leaves for the same keys.
+        while old.0[i].high != new.0[j].high {
+            match (&old.0[i].high, &new.0[j].high) {
+                (Some(a), Some(b)) if a < b => i += 1,
+                (Some(_), None) => i += 1,
+                _ => j += 1,
+            }
+        }
+        (i, j) = (i + 1, j + 1);
+        if let ([same], [new]) = (&old.0[from_old..i], &new.0[from_new..j])
+            && Arc::ptr_eq(same, new)
+        {
+            same.load(&core.pages, &core.committed)?;
+            if same.newest(&core.pages) <= then {
+                continue;
+            }
+        }
+        let before = entries(core, &old.0[from_old..i], then)?;
+        let mut after = entries(core, &new.0[from_new..j], now)?
+            .into_iter()
+            .peekable();
+        for entry in before {
+            while let Some(extra) = after.next_if(|extra| extra.key < entry.key) {
+                changes.push(Change {
+                    key: extra.key,
+                    value: None,
+                });
+            }
+            let same = after.next_if(|other| other.key == entry.key);
+            if same.is_none_or(|same| same.start != entry.start) {
+                changes.push(Change {
+                    key: entry.key,
+                    value: entry.value,
+                });
+            }
+        }
+        changes.extend(after.map(|extra| Change {
+            key: extra.key,
+            value: None,
+        }));
+    }
+    Ok(changes)
+}
+
+/// The entries of leaves that are live in `version`.
+fn entries<'s>(
+    core: &'s Core,
+    leaves: &'s [Arc<Leaf>],
+    version: u64,
+) -> Result<Vec<Entry<'s>>, StoreError> {
+    let mut found = Vec::new();
+    for leaf in leaves {
+        leaf.load(&core.pages, &core.committed)?;
+        let order = leaf.order_at(&core.pages, version);
+        found.extend(order.offsets.iter().map(|at| leaf.entry(&core.pages, *at)));
+    }
+    Ok(found)
+}
+
+/// The names that are committed: name, slot, version.
+pub(crate) fn read(
+    pages: &Pages,
+    committed: &Committed,
+) -> Result<Vec<(String, u32, u64)>, StoreError> {
+    let mut found = Vec::new();
+    for number in 0..NAME_SLOTS {
+        let slot = read_slot(pages, number);
+        let Some(name) = slot
+            .name(number)
+            .filter(|_| committed.contains(slot.birth()))
+        else {
+            continue;
+        };
+        match slot.death(number) {
+            Stamp::Version(death) if death > slot.birth() && committed.contains(death) => {}
+            Stamp::Bad => {
+                return Err(StoreError::Damaged {
+                    at: NameSlot::place(number) + NameSlot::DEATH,
+                    what: "the death word of a named version",
+                });
+            }
+            Stamp::Version(_) | Stamp::Zero => {
+                found.push((name.to_owned(), number, slot.version));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn read_slot(pages: &Pages, number: u32) -> NameSlot {
+    let mut slot = NameSlot::new_zeroed();
+    pages.copy(NameSlot::place(number), slot.as_mut_bytes());
+    slot
+}
+
+/// Removes the traces of dead versions from the slots.
+pub(crate) fn sweep(pages: &Pages, committed: &Committed) {
+    let is_dead = |version| committed.dead.binary_search(&version).is_ok();
+    for number in 0..NAME_SLOTS {
+        let slot = read_slot(pages, number);
+        let at = NameSlot::place(number);
+        if is_dead(slot.birth()) {
+            pages.store_word(at + NameSlot::BIRTH, 0);
+        }
+        if matches!(slot.death(number), Stamp::Version(version) if is_dead(version)) {
+            pages.store_word(at + NameSlot::DEATH, 0);
+        }
+    }
+}
+
+/// Stores what a commit of `version` does to the names.
+pub(crate) fn store(pages: &Pages, naming: Naming<'_>, version: u64) {
+    match naming {
+        Naming::Keep(number, name, kept) => {
+            let slot = NameSlot::new(number, version, kept, name);
+            let (before, after) = slot.around_death();
+            let at = NameSlot::place(number);
+            if without("name.keep_death") {
+                pages.store(at, slot.as_bytes());
+                return;
+            }
+            pages.store(at, before);
+            pages.store(at + NameSlot::DEATH + 8, after);
+        }
+        Naming::Drop(number) => {
+            if !without("name.death") {
+                let word = NameSlot::death_word(number, version);
+                pages.store_word(NameSlot::place(number) + NameSlot::DEATH, word);
+            }
+        }
+    }
+}
