@@ -106,3 +106,8 @@ pub use snapshot::Snapshot;
 pub use stats::Stats;
 pub use store::Store;
 pub use transaction::Transaction;
+
+/// The examples of the guide.
+#[doc = include_str!("../../../docs/guides/durable-store.md")]
+#[cfg(doctest)]
+pub struct Guide;

@@ -16,3 +16,4 @@ mod segments;
 mod space;
 mod stat;
 mod supervisor;
+mod tree;

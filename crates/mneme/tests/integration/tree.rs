@@ -1,5 +1,4 @@
 //! `mneme tree` as people use it: each test has a directory of its own.
-#![allow(clippy::unwrap_used, reason = "a test that panics fails")]
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
