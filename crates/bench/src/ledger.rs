@@ -58,6 +58,12 @@ pub enum Metric {
     Duration,
     /// Bytes copied for a byte won.
     Moved,
+    /// Bytes stored an operation.
+    Stored,
+    /// Pages that a sync writes, an operation.
+    Pages,
+    /// Times that one page was written.
+    Wear,
 }
 
 impl Metric {
@@ -74,6 +80,9 @@ impl Metric {
             Metric::Fill => "fill",
             Metric::Duration => "duration",
             Metric::Moved => "bytes moved",
+            Metric::Stored => "bytes stored",
+            Metric::Pages => "pages written",
+            Metric::Wear => "writes of a page",
         }
     }
 
@@ -89,6 +98,9 @@ impl Metric {
             Metric::Fill => "B/B of log",
             Metric::Duration => "s",
             Metric::Moved => "B/B won",
+            Metric::Stored => "B/operation",
+            Metric::Pages => "pages/operation",
+            Metric::Wear => "writes",
         }
     }
 }

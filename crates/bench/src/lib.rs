@@ -15,6 +15,7 @@ mod curves;
 mod error;
 mod figure;
 mod fill;
+mod flush;
 mod frag;
 mod generate;
 mod goals;
@@ -107,6 +108,22 @@ fn run(workload: &Workload) -> Result<(), BenchError> {
         Workload::Tree(common) => {
             prepare(common)?;
             (common, tree::run(common)?)
+        }
+        Workload::Wear(common) => {
+            prepare(common)?;
+            (common, tree::wear::run(common)?)
+        }
+        Workload::Versioning(common) => {
+            prepare(common)?;
+            (common, tree::versioning::run(common)?)
+        }
+        Workload::Flush(common) => {
+            prepare(common)?;
+            (common, flush::run(common)?)
+        }
+        Workload::FileOverhead(common) => {
+            prepare(common)?;
+            (common, flush::files::run(common)?)
         }
         Workload::Server(common) => {
             prepare(common)?;

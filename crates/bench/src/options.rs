@@ -52,6 +52,16 @@ pub enum Workload {
     Restart(Common),
     /// Durable ordered records, a commit each: ours on tmpfs beside LMDB (with the feature `lmdb`).
     Tree(Common),
+    /// What a durable put of ours stores: bytes, pages of the device, how evenly pages wear, and the
+    /// file's size after many turnovers of the data.
+    Wear(Common),
+    /// What versions cost: puts and gets while snapshots are held, and the space that these keep.
+    Versioning(Common),
+    /// Flushing cache lines, by instruction and size of the object.
+    Flush(Common),
+    /// Bytes that become durable through a file: stores into a mapping, writes, syncs; on tmpfs and
+    /// on a disk.
+    FileOverhead(Common),
     /// Alignments that stay in a segment, against samtools on files: flagstat, sort, index, view.
     Samtools(Samtools),
     /// Runs one pattern on one system and prints its resident bytes (used by `frag`, in a process

@@ -1,14 +1,17 @@
 //! `tree`: durable ordered records, one put a commit, beside LMDB (CDDS thesis, ch. 5).
 //!
 //! Every engine keeps its file on tmpfs, is durable in its own default way and calls sync for each
-//! commit. Values are copied out by all. Keys have 25 bytes and are chosen evenly among the records
-//! that exist. LMDB is built with the feature `lmdb`; it reads 128 keys in one transaction, which
-//! favours it.
+//! commit, but for the `BTreeMap`. Values are copied out by all. Keys have 25 bytes and are chosen
+//! evenly among the records that exist. LMDB and redb are built with the features `lmdb` and `redb`;
+//! they read 128 keys in one transaction, which favours them.
 //!
 //! How to read it: latencies of one operation in nanoseconds, and how many times faster ours is, by
-//! rounds. `batch` is one key of a sorted batch of 10,000; `scan` is one key of a range of 100.
+//! rounds. `batch` is one key of a sorted batch of 10,000; `scan` is one key of a range of 100; `get
+//! many` asks for 32 keys at a time where the engine can.
 
 mod engines;
+pub mod versioning;
+pub mod wear;
 
 use crate::error::BenchError;
 use crate::generate::random::{Random, mix};
@@ -67,7 +70,7 @@ pub fn run(options: &Common) -> Result<Report, BenchError> {
 
 fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {
     let systems = engines::names();
-    let jobs_of_case = 5 * systems.len();
+    let jobs_of_case = WORK.len() * systems.len();
     let bar = progress::bar(scale.cases.len() * (systems.len() + jobs_of_case * options.rounds));
     let mut ledger = Ledger::default();
     let mut table = Table::new([
@@ -124,18 +127,16 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
         ("seed".to_owned(), json!(options.seed)),
         ("seconds".to_owned(), json!(scale.timed.as_secs_f64())),
     ]);
-    let notes = if systems.len() > 1 {
-        Vec::new()
-    } else {
-        vec!["LMDB is missing: build with --features lmdb".to_owned()]
-    };
+    let peers = ["lmdb", "redb"];
+    let missing = peers.into_iter().filter(|peer| !systems.contains(peer));
+    let notes = missing.map(|peer| format!("{peer} is missing: build with --features {peer}"));
     Ok(Report {
         bench: "tree",
         machine,
         params,
         goals: goals(scale, &ledger),
         ledger,
-        notes,
+        notes: notes.collect(),
     })
 }
 
@@ -216,7 +217,7 @@ impl Run<'_> {
 /// What is measured: does some and says how many that were.
 type Work = fn(&mut Run<'_>) -> Result<u64, BenchError>;
 
-const WORK: [(&str, Work); 5] = [
+const WORK: [(&str, Work); 6] = [
     ("put", |run| {
         for _ in 0..CHUNK {
             let key = run.key();
@@ -229,6 +230,14 @@ const WORK: [(&str, Work); 5] = [
         let found = run.engine.gets(&keys, &mut run.value)?;
         if found != u64::from(CHUNK) {
             return Err(engines::wrong("get", "keys are missing"));
+        }
+        Ok(found)
+    }),
+    ("get many", |run| {
+        let keys: Vec<_> = (0..CHUNK).map(|_| run.key()).collect();
+        let found = run.engine.get_many(&keys, &mut run.value)?;
+        if found != u64::from(CHUNK) {
+            return Err(engines::wrong("get many", "keys are missing"));
         }
         Ok(found)
     }),
@@ -281,6 +290,9 @@ fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
             "lmdb",
             if small { 2.0 } else { 1.5 },
         );
+        goal("put", (records, value), "redb", 10.0);
+        goal("get many", (records, value), "lmdb", 3.0);
+        goal("delete and put", (records, value), "lmdb writemap", 2.5);
         goal("batch", (records, value), "lmdb", 2.0);
         goal("scan", (records, value), "lmdb", 1.0);
     }

@@ -1,13 +1,17 @@
-//! The engines: ours, and LMDB in its two ways of writing.
+//! The engines: ours, LMDB in its two ways of writing, redb, and a `BTreeMap`, which keeps nothing
+//! and shows what order in memory costs.
 
 use crate::error::BenchError;
 use mneme_tree::{Batch, Durability, Store};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Bytes of a key.
 pub const KEY: usize = 25;
 /// The name of ours.
 pub const OURS: &str = "mneme";
+/// The name of the map in memory.
+const MAP: &str = "BTreeMap";
 
 /// The key of a record.
 pub fn key(id: u32) -> [u8; KEY] {
@@ -30,6 +34,10 @@ pub trait Engine {
     fn batch(&mut self, keys: &[[u8; KEY]], value: &[u8]) -> Result<(), BenchError>;
     /// Copies the value of each key, and says how many there are.
     fn gets(&mut self, keys: &[[u8; KEY]], out: &mut [u8]) -> Result<u64, BenchError>;
+    /// As [`gets`](Self::gets), by whatever the engine has for many keys at once.
+    fn get_many(&mut self, keys: &[[u8; KEY]], out: &mut [u8]) -> Result<u64, BenchError> {
+        self.gets(keys, out)
+    }
     /// Copies the values of `count` keys from each of `keys` on, and says how many that were.
     fn scans(
         &mut self,
@@ -45,6 +53,10 @@ pub fn names() -> Vec<&'static str> {
     if cfg!(feature = "lmdb") {
         names.extend(["lmdb", "lmdb writemap"]);
     }
+    if cfg!(feature = "redb") {
+        names.push("redb");
+    }
+    names.push(MAP);
     names
 }
 
@@ -57,6 +69,9 @@ pub fn open(
 ) -> Result<Box<dyn Engine>, BenchError> {
     let bytes = u64::from(records) * (value as u64 + 100) * 4 + (256 << 20);
     match name {
+        MAP => Ok(Box::new(Map(BTreeMap::new()))),
+        #[cfg(feature = "redb")]
+        "redb" => Ok(Box::new(redb::Redb::open(&directory.join("redb"))?)),
         #[cfg(feature = "lmdb")]
         "lmdb" => Ok(Box::new(lmdb::Lmdb::open(directory, "lmdb", bytes, false)?)),
         #[cfg(feature = "lmdb")]
@@ -113,6 +128,20 @@ impl Engine for Ours {
         Ok(found)
     }
 
+    fn get_many(&mut self, keys: &[[u8; KEY]], out: &mut [u8]) -> Result<u64, BenchError> {
+        let mut found = 0;
+        for keys in keys.chunks(32) {
+            let copy = |_, value: Option<&[u8]>| {
+                if let Some(value) = value {
+                    out.copy_from_slice(value);
+                    found += 1;
+                }
+            };
+            self.0.get_many(keys, copy).map_err(ours)?;
+        }
+        Ok(found)
+    }
+
     fn scans(
         &mut self,
         keys: &[[u8; KEY]],
@@ -128,6 +157,131 @@ impl Engine for Ours {
             }
         }
         Ok(found)
+    }
+}
+
+/// In memory, of one thread, durable never.
+struct Map(BTreeMap<[u8; KEY], Vec<u8>>);
+
+impl Engine for Map {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), BenchError> {
+        let key = key.try_into().map_err(ours)?;
+        self.0.insert(key, value.to_vec());
+        Ok(())
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<(), BenchError> {
+        self.0.remove(key);
+        Ok(())
+    }
+
+    fn batch(&mut self, keys: &[[u8; KEY]], value: &[u8]) -> Result<(), BenchError> {
+        self.0.extend(keys.iter().map(|key| (*key, value.to_vec())));
+        Ok(())
+    }
+
+    fn gets(&mut self, keys: &[[u8; KEY]], out: &mut [u8]) -> Result<u64, BenchError> {
+        let values = keys.iter().filter_map(|key| self.0.get(key));
+        Ok(values.map(|value| out.copy_from_slice(value)).count() as u64)
+    }
+
+    fn scans(
+        &mut self,
+        keys: &[[u8; KEY]],
+        count: usize,
+        out: &mut [u8],
+    ) -> Result<u64, BenchError> {
+        let ranges = keys.iter().map(|key| self.0.range(*key..).take(count));
+        let pairs = ranges.flatten();
+        Ok(pairs.map(|(_, value)| out.copy_from_slice(value)).count() as u64)
+    }
+}
+
+#[cfg(feature = "redb")]
+mod redb {
+    use super::{BenchError, Engine, KEY};
+    use redb::{Database, ReadableDatabase, TableDefinition};
+    use std::path::Path;
+
+    const RECORDS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("records");
+
+    pub struct Redb(Database);
+
+    fn failed(error: impl Into<redb::Error>) -> BenchError {
+        BenchError::Tool {
+            tool: "redb",
+            what: error.into().to_string(),
+        }
+    }
+
+    impl Redb {
+        pub fn open(path: &Path) -> Result<Self, BenchError> {
+            Ok(Self(Database::create(path).map_err(failed)?))
+        }
+
+        fn write<'k>(
+            &self,
+            changes: impl Iterator<Item = (&'k [u8], Option<&'k [u8]>)>,
+        ) -> Result<(), BenchError> {
+            let tx = self.0.begin_write().map_err(failed)?;
+            {
+                let mut table = tx.open_table(RECORDS).map_err(failed)?;
+                for (key, value) in changes {
+                    match value {
+                        Some(value) => table.insert(key, value).map(drop),
+                        None => table.remove(key).map(drop),
+                    }
+                    .map_err(failed)?;
+                }
+            }
+            tx.commit().map_err(failed)
+        }
+    }
+
+    impl Engine for Redb {
+        fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), BenchError> {
+            self.write(std::iter::once((key, Some(value))))
+        }
+
+        fn remove(&mut self, key: &[u8]) -> Result<(), BenchError> {
+            self.write(std::iter::once((key, None)))
+        }
+
+        fn batch(&mut self, keys: &[[u8; KEY]], value: &[u8]) -> Result<(), BenchError> {
+            self.write(keys.iter().map(|key| (&key[..], Some(value))))
+        }
+
+        fn gets(&mut self, keys: &[[u8; KEY]], out: &mut [u8]) -> Result<u64, BenchError> {
+            let tx = self.0.begin_read().map_err(failed)?;
+            let table = tx.open_table(RECORDS).map_err(failed)?;
+            let mut found = 0;
+            for key in keys {
+                if let Some(value) = table.get(&key[..]).map_err(failed)? {
+                    out.copy_from_slice(value.value());
+                    found += 1;
+                }
+            }
+            Ok(found)
+        }
+
+        fn scans(
+            &mut self,
+            keys: &[[u8; KEY]],
+            count: usize,
+            out: &mut [u8],
+        ) -> Result<u64, BenchError> {
+            let tx = self.0.begin_read().map_err(failed)?;
+            let table = tx.open_table(RECORDS).map_err(failed)?;
+            let mut found = 0;
+            for key in keys {
+                let range = table.range(&key[..]..).map_err(failed)?;
+                for pair in range.take(count) {
+                    out.copy_from_slice(pair.map_err(failed)?.1.value());
+                    found += 1;
+                }
+            }
+            Ok(found)
+        }
     }
 }
 

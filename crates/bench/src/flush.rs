@@ -1,0 +1,224 @@
+//! `flush`: what it costs to write cache lines back, by instruction (CDDS thesis, fig. 5.1).
+//!
+//! An object is stored to, each of its lines is flushed, and one SFENCE waits for all. Objects lie
+//! one after another in 64 MiB of memory, so that each is cold again when its turn comes. An
+//! instruction that the CPU does not have is left out. Beside it the stores alone.
+
+pub mod files;
+
+use crate::error::BenchError;
+use crate::goals::Goal;
+use crate::ledger::{Ledger, Metric, Summary};
+use crate::machine::Machine;
+use crate::options::Common;
+use crate::report::Report;
+use crate::rounds::{self, Job};
+use crate::table::{Table, figure};
+use mneme_sys::medium::{Medium, MemoryMedium};
+use serde_json::{Map, json};
+use std::time::{Duration, Instant};
+
+/// Bytes of an object.
+const SIZES: [usize; 4] = [64, 256, 1024, 4096];
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// How lines are written back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Instruction {
+    None,
+    Clflush,
+    Clflushopt,
+    Clwb,
+}
+
+impl Instruction {
+    fn name(self) -> &'static str {
+        match self {
+            Instruction::None => "stores alone",
+            Instruction::Clflush => "CLFLUSH",
+            Instruction::Clflushopt => "CLFLUSHOPT",
+            Instruction::Clwb => "CLWB",
+        }
+    }
+
+    /// Those of this CPU.
+    fn here() -> Vec<Self> {
+        let mut here = vec![Instruction::None];
+        #[cfg(target_arch = "x86_64")]
+        {
+            // Every x86-64 CPU has the first; leaf 7 says of the others.
+            here.push(Instruction::Clflush);
+            let features = std::arch::x86_64::__cpuid_count(7, 0).ebx;
+            for (bit, instruction) in [(23, Instruction::Clflushopt), (24, Instruction::Clwb)] {
+                if features >> bit & 1 == 1 {
+                    here.push(instruction);
+                }
+            }
+        }
+        here
+    }
+
+    /// Writes back the lines of an object.
+    fn flush(self, object: &[u8]) {
+        #[cfg(target_arch = "x86_64")]
+        for line in object.chunks(LINE) {
+            let at = line.as_ptr();
+            // SAFETY: `at` is memory of this process; the instruction changes none, and it is one
+            // that `here` found.
+            unsafe {
+                match self {
+                    Instruction::None => {}
+                    Instruction::Clflush => {
+                        std::arch::asm!("clflush [{}]", in(reg) at, options(nostack));
+                    }
+                    Instruction::Clflushopt => {
+                        std::arch::asm!("clflushopt [{}]", in(reg) at, options(nostack));
+                    }
+                    Instruction::Clwb => {
+                        std::arch::asm!("clwb [{}]", in(reg) at, options(nostack));
+                    }
+                }
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = object;
+    }
+
+    fn fence(self) {
+        #[cfg(target_arch = "x86_64")]
+        if self != Instruction::None {
+            // SAFETY: a fence touches no memory.
+            unsafe { std::arch::asm!("sfence", options(nostack)) };
+        }
+    }
+}
+
+fn case(size: usize) -> String {
+    format!("object of {size} B")
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// No memory.
+pub fn run(options: &Common) -> Result<Report, BenchError> {
+    let machine = Machine::here();
+    println!("{machine}\n");
+    let span = Duration::from_millis(if options.quick { 50 } else { 500 });
+    run_at(span, 64 << 20, options, machine)
+}
+
+fn run_at(
+    span: Duration,
+    bytes: u64,
+    options: &Common,
+    machine: Machine,
+) -> Result<Report, BenchError> {
+    let failed = |error: mneme_sys::medium::MediumError| BenchError::Store(error.to_string());
+    let memory = MemoryMedium::new(bytes).map_err(failed)?;
+    memory.grow(bytes).map_err(failed)?;
+    let mut ledger = Ledger::default();
+    let mut jobs = Vec::new();
+    for size in SIZES {
+        for instruction in Instruction::here() {
+            let memory = &memory;
+            jobs.push(Job {
+                system: instruction.name().to_owned(),
+                case: case(size),
+                metric: Metric::Latency,
+                measure: Box::new(move |round| Ok(each(memory, instruction, size, span, round))),
+            });
+        }
+    }
+    rounds::run(&mut jobs, options.rounds, &mut ledger)?;
+    drop(jobs);
+    let mut table = Table::new(["object", "how", "ns", "over CLFLUSH"]);
+    for size in SIZES {
+        for instruction in Instruction::here() {
+            let name = instruction.name();
+            let middle = |values: &[f64]| Summary::of(values).map_or(f64::NAN, |s| s.median);
+            let case = case(size);
+            let ratios = ledger.ratios((Instruction::Clflush.name(), &case), (name, &case));
+            table.row([
+                format!("{size} B"),
+                name.to_owned(),
+                figure(middle(ledger.values(name, &case))),
+                figure(middle(&ratios)),
+            ]);
+        }
+    }
+    println!("{table}");
+    let case = case(256);
+    let ratios = ledger.ratios(
+        (Instruction::Clflush.name(), &case),
+        (Instruction::Clwb.name(), &case),
+    );
+    let goals = vec![Goal::at_least(
+        "CLWB against CLFLUSH, four lines",
+        1.0,
+        ratios,
+    )];
+    let params = Map::from_iter([
+        ("quick".to_owned(), json!(options.quick)),
+        ("bytes".to_owned(), json!(bytes)),
+    ]);
+    Ok(Report {
+        bench: "flush",
+        machine,
+        params,
+        goals,
+        ledger,
+        notes: Vec::new(),
+    })
+}
+
+/// Nanoseconds of an object.
+fn each(
+    memory: &MemoryMedium,
+    instruction: Instruction,
+    size: usize,
+    span: Duration,
+    round: usize,
+) -> f64 {
+    let object = vec![round as u8; size];
+    let (mut at, mut count) = (0, 0_u64);
+    let begun = Instant::now();
+    loop {
+        for _ in 0..64 {
+            memory.store(at, &object);
+            // SAFETY: the store above has seen that it lies inside; nobody else stores there.
+            let stored = unsafe {
+                std::slice::from_raw_parts(memory.base().as_ptr().add(at as usize), size)
+            };
+            instruction.flush(stored);
+            instruction.fence();
+            at = (at + 4096) % memory.len();
+            count += 1;
+        }
+        let took = begun.elapsed();
+        if took >= span {
+            return took.as_nanos() as f64 / count as f64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_instruction_of_this_cpu_is_measured_for_every_size() {
+        let options = Common {
+            rounds: 1,
+            ..crate::options::tests::common()
+        };
+        let report = run_at(Duration::ZERO, 1 << 20, &options, Machine::here()).unwrap();
+        for size in SIZES {
+            for instruction in Instruction::here() {
+                let values = report.ledger.values(instruction.name(), &case(size));
+                assert_eq!(values.len(), 1, "{instruction:?}, {size}");
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! `file-overhead`: what it costs to make bytes durable through a file (CDDS thesis, fig. 3.2-3.4).
+//!
+//! The same bytes, at a page that changes from one to the next: stored into a mapping, or written by
+//! a system call, each alone and with `fdatasync`; on tmpfs, and in the system's directory for
+//! temporary files, which may lie on a disk. Each directory's file system is named.
+
+use crate::error::BenchError;
+use crate::ledger::{Ledger, Metric, Summary};
+use crate::machine::Machine;
+use crate::options::Common;
+use crate::report::Report;
+use crate::rounds::{self, Job};
+use crate::scratch::Directory;
+use crate::table::{Table, figure};
+use mneme_sys::Access;
+use mneme_sys::medium::{FileMedium, Medium, MediumError};
+use serde_json::{Map, json};
+use std::time::{Duration, Instant};
+
+/// Bytes that are made durable at once.
+const SIZES: [usize; 3] = [64, 1024, 4096];
+/// Bytes of the file.
+const FILE: u64 = 16 << 20;
+
+/// The ways.
+const WAYS: [(&str, Way); 4] = [
+    ("store", |file, at, bytes| {
+        file.store(at, bytes);
+        Ok(())
+    }),
+    ("write", |file, at, bytes| file.write(at, bytes)),
+    ("store, sync", |file, at, bytes| {
+        file.store(at, bytes);
+        file.sync()
+    }),
+    ("write, sync", |file, at, bytes| {
+        file.write(at, bytes)?;
+        file.sync()
+    }),
+];
+
+type Way = fn(&FileMedium, u64, &[u8]) -> Result<(), MediumError>;
+
+fn case(directory: &str, size: usize) -> String {
+    format!("{size} B, {directory}")
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// A file that cannot be made or written.
+pub fn run(options: &Common) -> Result<Report, BenchError> {
+    let machine = Machine::here();
+    println!("{machine}\n");
+    let span = Duration::from_millis(if options.quick { 100 } else { 1000 });
+    run_at(span, options, machine)
+}
+
+fn run_at(span: Duration, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+    let failed = |error: MediumError| BenchError::Store(error.to_string());
+    let places = [
+        ("tmpfs", Directory::in_memory("files")?),
+        ("temporary", Directory::new("files")?),
+    ];
+    let mut files = Vec::new();
+    for (name, directory) in &places {
+        let path = directory.path().join("file");
+        let file = std::fs::File::options()
+            .create(true)
+            .truncate(true)
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(|source| BenchError::File { path, source })?;
+        let file = FileMedium::open(file, Access::ReadWrite, FILE).map_err(failed)?;
+        file.grow(FILE).map_err(failed)?;
+        file.sync().map_err(failed)?;
+        files.push((*name, file));
+    }
+    let mut ledger = Ledger::default();
+    let mut jobs = Vec::new();
+    for (name, file) in &files {
+        for size in SIZES {
+            for (way, work) in WAYS {
+                jobs.push(Job {
+                    system: way.to_owned(),
+                    case: case(name, size),
+                    metric: Metric::Latency,
+                    measure: Box::new(move |round| {
+                        let bytes = vec![round as u8; size];
+                        let (mut at, mut count) = (0, 0_u64);
+                        let begun = Instant::now();
+                        loop {
+                            work(file, at, &bytes).map_err(failed)?;
+                            at = (at + 4096) % FILE;
+                            count += 1;
+                            let took = begun.elapsed();
+                            if took >= span {
+                                return Ok(took.as_nanos() as f64 / count as f64);
+                            }
+                        }
+                    }),
+                });
+            }
+        }
+    }
+    rounds::run(&mut jobs, options.rounds, &mut ledger)?;
+    drop(jobs);
+    let mut table = Table::new(["bytes", "directory", "how", "ns"]);
+    for (name, _) in &files {
+        for size in SIZES {
+            for (way, _) in WAYS {
+                let summary = Summary::of(ledger.values(way, &case(name, size)));
+                let middle = summary.map_or(f64::NAN, |summary| summary.median);
+                table.row([
+                    size.to_string(),
+                    (*name).to_owned(),
+                    way.to_owned(),
+                    figure(middle),
+                ]);
+            }
+        }
+    }
+    println!("{table}");
+    let notes = places.iter().map(|(name, directory)| {
+        let kind = match mneme_sys::files::fs_kind(directory.path()) {
+            Ok(mneme_sys::files::FsKind::Memory) => "in memory".to_owned(),
+            Ok(_) => "a file system of its own kind".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        format!("{name}: {}, {kind}", directory.path().display())
+    });
+    let notes = notes.collect();
+    let params = Map::from_iter([("quick".to_owned(), json!(options.quick))]);
+    Ok(Report {
+        bench: "file-overhead",
+        machine,
+        params,
+        goals: Vec::new(),
+        ledger,
+        notes,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_is_measured_in_both_directories() {
+        let options = Common {
+            rounds: 1,
+            ..crate::options::tests::common()
+        };
+        let report = run_at(Duration::ZERO, &options, Machine::here()).unwrap();
+        for directory in ["tmpfs", "temporary"] {
+            for size in SIZES {
+                for (way, _) in WAYS {
+                    let values = report.ledger.values(way, &case(directory, size));
+                    assert_eq!(values.len(), 1, "{directory}, {size}, {way}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! `wear`: what durable puts of ours write (CDDS thesis, ch. 6).
+//!
+//! The store lies on a medium in memory that counts. A page of 4 KiB counts as written at a sync if
+//! something was stored into it since the sync before: that is what a device gets to see.
+//!
+//! How to read it: bytes stored and pages written a put; how often the most written page of the
+//! commit records and of the leaves was written, and the mean of the leaves' pages; the file's
+//! bytes over those of the keys and values after 24 turnovers of the data. Beside it a log: the
+//! bytes of an entry and its header, in sequence, each record synced.
+
+use super::engines::{KEY, OURS, key};
+use crate::error::BenchError;
+use crate::generate::random::{Random, mix};
+use crate::goals::Goal;
+use crate::ledger::{Ledger, Metric, Summary};
+use crate::machine::Machine;
+use crate::options::Common;
+use crate::report::Report;
+use crate::table::{Table, figure};
+use mneme_sys::medium::{Medium, MediumError, MemoryMedium};
+use mneme_tree::{Batch, Durability, Store};
+use serde_json::{Map, json};
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What a device writes at once.
+const PAGE: u64 = 4096;
+/// The commit records lie before this.
+const LEAVES_AT: u64 = 2 << 20;
+/// Bytes of the header of a log's record.
+const LOG_HEADER: u64 = 24;
+
+/// Counts what is stored.
+#[derive(Debug, Default)]
+struct Counts {
+    bytes: u64,
+    /// By page: written at so many syncs.
+    writes: Vec<u32>,
+    dirty: Vec<u32>,
+    is_dirty: Vec<bool>,
+}
+
+impl Counts {
+    fn store(&mut self, at: u64, bytes: u64) {
+        self.bytes += bytes;
+        for page in (at / PAGE) as usize..=((at + bytes.max(1) - 1) / PAGE) as usize {
+            if page >= self.is_dirty.len() {
+                self.is_dirty.resize(page + 1, false);
+                self.writes.resize(page + 1, 0);
+            }
+            if !std::mem::replace(&mut self.is_dirty[page], true) {
+                self.dirty.push(page as u32);
+            }
+        }
+    }
+
+    fn sync(&mut self) {
+        for page in self.dirty.drain(..) {
+            self.is_dirty[page as usize] = false;
+            self.writes[page as usize] += 1;
+        }
+    }
+}
+
+/// Memory that counts what is stored into it.
+#[derive(Debug, Clone)]
+struct Counting {
+    memory: Arc<MemoryMedium>,
+    counts: Arc<Mutex<Counts>>,
+}
+
+impl Counting {
+    fn counts(&self) -> std::sync::MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Medium for Counting {
+    fn base(&self) -> NonNull<u8> {
+        self.memory.base()
+    }
+    fn len(&self) -> u64 {
+        self.memory.len()
+    }
+    fn max(&self) -> u64 {
+        self.memory.max()
+    }
+    fn store(&self, at: u64, bytes: &[u8]) {
+        self.counts().store(at, bytes.len() as u64);
+        self.memory.store(at, bytes);
+    }
+    fn store_word(&self, at: u64, word: u64) {
+        self.counts().store(at, 8);
+        self.memory.store_word(at, word);
+    }
+    fn flush(&self, range: Range<u64>) {
+        self.memory.flush(range);
+    }
+    fn fence(&self) {
+        self.memory.fence();
+    }
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), MediumError> {
+        self.counts().store(at, bytes.len() as u64);
+        self.memory.write(at, bytes)
+    }
+    fn sync(&self) -> Result<(), MediumError> {
+        self.counts().sync();
+        self.memory.sync()
+    }
+    fn grow(&self, to: u64) -> Result<(), MediumError> {
+        self.memory.grow(to)
+    }
+}
+
+const MEASURED: [(&str, Metric); 6] = [
+    ("bytes of a put", Metric::Stored),
+    ("pages of a put", Metric::Pages),
+    ("most written page of the records", Metric::Wear),
+    ("most written page of the leaves", Metric::Wear),
+    ("mean page of the leaves", Metric::Wear),
+    ("file after the turnovers", Metric::Overhead),
+];
+
+struct Scale {
+    records: u32,
+    turnovers: u32,
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// No memory, a store that fails.
+pub fn run(options: &Common) -> Result<Report, BenchError> {
+    let machine = Machine::here();
+    println!("{machine}\n");
+    let records = if options.quick { 10_000 } else { 200_000 };
+    let turnovers = 24;
+    run_at(&Scale { records, turnovers }, options, machine)
+}
+
+fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+    let mut ledger = Ledger::default();
+    let mut table = Table::new(["value", "what", "measured", "a log"]);
+    let mut goals = Vec::new();
+    for (value, target) in [(100, 2.2), (1024, 1.5)] {
+        let case = format!("{} records of {value} B", scale.records);
+        for round in 0..options.rounds.min(3) {
+            measure(
+                scale,
+                value,
+                mix(options.seed) ^ round as u64,
+                &case,
+                &mut ledger,
+            )?;
+        }
+        let logged = (LOG_HEADER + KEY as u64 + value as u64) as f64;
+        for (what, metric) in MEASURED {
+            let name = format!("{what}, {case}");
+            let measured = ledger.values(OURS, &name).to_vec();
+            let middle = Summary::of(&measured).map_or(f64::NAN, |summary| summary.median);
+            let log = match metric {
+                Metric::Stored => figure(logged),
+                // The page that a record ends in is written again by the next.
+                Metric::Pages => figure(1.0 + logged / PAGE as f64),
+                _ => "-".to_owned(),
+            };
+            if metric == Metric::Overhead {
+                goals.push(Goal::at_most(name, target, measured));
+            }
+            let what = format!("{what}, {}", metric.unit());
+            table.row([value.to_string(), what, figure(middle), log]);
+        }
+    }
+    println!("{table}");
+    let params = Map::from_iter([
+        ("quick".to_owned(), json!(options.quick)),
+        ("records".to_owned(), json!(scale.records)),
+        ("turnovers".to_owned(), json!(scale.turnovers)),
+        ("seed".to_owned(), json!(options.seed)),
+    ]);
+    Ok(Report {
+        bench: "wear",
+        machine,
+        params,
+        goals,
+        ledger,
+        notes: Vec::new(),
+    })
+}
+
+/// One put a commit, each key as likely as any other, until the data have turned over.
+fn measure(
+    scale: &Scale,
+    value: usize,
+    seed: u64,
+    case: &str,
+    ledger: &mut Ledger,
+) -> Result<(), BenchError> {
+    let data = u64::from(scale.records) * (KEY + value) as u64;
+    let failed = |error: &dyn std::error::Error| BenchError::Store(error.to_string());
+    let memory = MemoryMedium::new(data * 8 + (64 << 20)).map_err(|error| failed(&error))?;
+    let medium = Counting {
+        memory: Arc::new(memory),
+        counts: Arc::default(),
+    };
+    let builder = Store::builder().durability(Durability::File);
+    let opened = builder.open_on(Box::new(medium.clone()));
+    let db = opened.map_err(|error| failed(&error))?;
+    let mut random = Random::new(seed);
+    let bytes = vec![1; value];
+    let ids: Vec<u32> = (0..scale.records).collect();
+    for chunk in ids.chunks(1000) {
+        let mut batch = Batch::new();
+        for id in chunk {
+            batch.put(&key(*id), &bytes);
+        }
+        db.apply(&batch).map_err(|error| failed(&error))?;
+    }
+    *medium.counts() = Counts::default();
+    let puts = u64::from(scale.records) * u64::from(scale.turnovers);
+    for _ in 0..puts {
+        let id = random.below(u64::from(scale.records)) as u32;
+        db.put(&key(id), &bytes).map_err(|error| failed(&error))?;
+    }
+    let file = db.stats().map_err(|error| failed(&error))?.leaf_bytes;
+    let counts = medium.counts();
+    let (records, leaves) = counts
+        .writes
+        .split_at(((LEAVES_AT / PAGE) as usize).min(counts.writes.len()));
+    let most = |pages: &[u32]| f64::from(pages.iter().copied().max().unwrap_or(0));
+    let all: u64 = counts.writes.iter().map(|writes| u64::from(*writes)).sum();
+    let of_leaves: u64 = leaves.iter().map(|writes| u64::from(*writes)).sum();
+    let mean = of_leaves as f64 / leaves.len().max(1) as f64;
+    let values = [
+        counts.bytes as f64 / puts as f64,
+        all as f64 / puts as f64,
+        most(records),
+        most(leaves),
+        mean,
+        file as f64 / data as f64,
+    ];
+    for ((what, metric), value) in MEASURED.into_iter().zip(values) {
+        ledger.add(OURS, &format!("{what}, {case}"), metric, value);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_written_once_a_sync_however_often_it_was_stored_to() {
+        let mut counts = Counts::default();
+        counts.store(0, 8);
+        counts.store(8, 8);
+        counts.store(PAGE - 4, 8);
+        counts.sync();
+        counts.store(0, 8);
+        counts.sync();
+        counts.sync();
+        assert_eq!((counts.writes, counts.bytes), (vec![2, 1], 32));
+    }
+
+    #[test]
+    fn a_run_counts_what_puts_store() {
+        let options = Common {
+            rounds: 1,
+            ..crate::options::tests::common()
+        };
+        let scale = Scale {
+            records: 300,
+            turnovers: 2,
+        };
+        let report = run_at(&scale, &options, Machine::here()).unwrap();
+        let stored = report
+            .ledger
+            .values(OURS, "bytes of a put, 300 records of 100 B");
+        // An entry and a record at least.
+        assert!(stored[0] > 512.0 + 125.0, "{stored:?}");
+        let cases = MEASURED.map(|(what, _)| format!("{what}, 300 records of 1024 B"));
+        crate::report::tests::assert_well_formed(&report, &cases.each_ref().map(String::as_str));
+    }
+}
