@@ -14,84 +14,25 @@ use crate::options::Common;
 use crate::report::Report;
 use crate::rounds::{self, Job};
 use crate::table::{Table, figure};
+use mneme_sys::WriteBack;
 use mneme_sys::medium::{Medium, MemoryMedium};
 use serde_json::{Map, json};
 use std::time::{Duration, Instant};
 
 /// Bytes of an object.
 const SIZES: [usize; 4] = [64, 256, 1024, 4096];
-/// Bytes of a cache line.
-const LINE: usize = 64;
 
-/// How lines are written back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Instruction {
-    None,
-    Clflush,
-    Clflushopt,
-    Clwb,
+/// How lines are written back; none: they are not.
+type Instruction = Option<WriteBack>;
+
+fn name(instruction: Instruction) -> &'static str {
+    instruction.map_or("stores alone", WriteBack::name)
 }
 
-impl Instruction {
-    fn name(self) -> &'static str {
-        match self {
-            Instruction::None => "stores alone",
-            Instruction::Clflush => "CLFLUSH",
-            Instruction::Clflushopt => "CLFLUSHOPT",
-            Instruction::Clwb => "CLWB",
-        }
-    }
-
-    /// Those of this CPU.
-    fn here() -> Vec<Self> {
-        let mut here = vec![Instruction::None];
-        #[cfg(target_arch = "x86_64")]
-        {
-            // Every x86-64 CPU has the first; leaf 7 says of the others.
-            here.push(Instruction::Clflush);
-            let features = std::arch::x86_64::__cpuid_count(7, 0).ebx;
-            for (bit, instruction) in [(23, Instruction::Clflushopt), (24, Instruction::Clwb)] {
-                if features >> bit & 1 == 1 {
-                    here.push(instruction);
-                }
-            }
-        }
-        here
-    }
-
-    /// Writes back the lines of an object.
-    fn flush(self, object: &[u8]) {
-        #[cfg(target_arch = "x86_64")]
-        for line in object.chunks(LINE) {
-            let at = line.as_ptr();
-            // SAFETY: `at` is memory of this process; the instruction changes none, and it is one
-            // that `here` found.
-            unsafe {
-                match self {
-                    Instruction::None => {}
-                    Instruction::Clflush => {
-                        std::arch::asm!("clflush [{}]", in(reg) at, options(nostack));
-                    }
-                    Instruction::Clflushopt => {
-                        std::arch::asm!("clflushopt [{}]", in(reg) at, options(nostack));
-                    }
-                    Instruction::Clwb => {
-                        std::arch::asm!("clwb [{}]", in(reg) at, options(nostack));
-                    }
-                }
-            }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = object;
-    }
-
-    fn fence(self) {
-        #[cfg(target_arch = "x86_64")]
-        if self != Instruction::None {
-            // SAFETY: a fence touches no memory.
-            unsafe { std::arch::asm!("sfence", options(nostack)) };
-        }
-    }
+/// Those of this CPU.
+fn instructions() -> Vec<Instruction> {
+    let here = WriteBack::available().into_iter().map(Some);
+    std::iter::once(None).chain(here).collect()
 }
 
 fn case(size: usize) -> String {
@@ -121,10 +62,10 @@ fn run_at(
     let mut ledger = Ledger::default();
     let mut jobs = Vec::new();
     for size in SIZES {
-        for instruction in Instruction::here() {
+        for instruction in instructions() {
             let memory = &memory;
             jobs.push(Job {
-                system: instruction.name().to_owned(),
+                system: name(instruction).to_owned(),
                 case: case(size),
                 metric: Metric::Latency,
                 measure: Box::new(move |round| Ok(each(memory, instruction, size, span, round))),
@@ -135,15 +76,15 @@ fn run_at(
     drop(jobs);
     let mut table = Table::new(["object", "how", "ns", "over CLFLUSH"]);
     for size in SIZES {
-        for instruction in Instruction::here() {
-            let name = instruction.name();
+        for instruction in instructions() {
+            let how = name(instruction);
             let middle = |values: &[f64]| Summary::of(values).map_or(f64::NAN, |s| s.median);
             let case = case(size);
-            let ratios = ledger.ratios((Instruction::Clflush.name(), &case), (name, &case));
+            let ratios = ledger.ratios((WriteBack::Clflush.name(), &case), (how, &case));
             table.row([
                 format!("{size} B"),
-                name.to_owned(),
-                figure(middle(ledger.values(name, &case))),
+                how.to_owned(),
+                figure(middle(ledger.values(how, &case))),
                 figure(middle(&ratios)),
             ]);
         }
@@ -151,8 +92,8 @@ fn run_at(
     println!("{table}");
     let case = case(256);
     let ratios = ledger.ratios(
-        (Instruction::Clflush.name(), &case),
-        (Instruction::Clwb.name(), &case),
+        (WriteBack::Clflush.name(), &case),
+        (WriteBack::Clwb.name(), &case),
     );
     let goals = vec![Goal::at_least(
         "CLWB against CLFLUSH, four lines",
@@ -191,8 +132,10 @@ fn each(
             let stored = unsafe {
                 std::slice::from_raw_parts(memory.base().as_ptr().add(at as usize), size)
             };
-            instruction.flush(stored);
-            instruction.fence();
+            if let Some(instruction) = instruction {
+                instruction.write_back(stored);
+                WriteBack::fence();
+            }
             at = (at + 4096) % memory.len();
             count += 1;
         }
@@ -215,8 +158,8 @@ mod tests {
         };
         let report = run_at(Duration::ZERO, 1 << 20, &options, Machine::here()).unwrap();
         for size in SIZES {
-            for instruction in Instruction::here() {
-                let values = report.ledger.values(instruction.name(), &case(size));
+            for instruction in instructions() {
+                let values = report.ledger.values(name(instruction), &case(size));
                 assert_eq!(values.len(), 1, "{instruction:?}, {size}");
             }
         }

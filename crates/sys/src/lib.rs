@@ -37,6 +37,7 @@ mod terminal;
 mod topology;
 mod usage;
 mod view;
+mod write_back;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use cpu::{CpuId, CpuSource, cpu_source, current_cpu, time_stamp};
@@ -57,3 +58,4 @@ pub use terminal::terminal_size;
 pub use topology::{NodeId, SyntheticTopology, SysfsTopology, Topology};
 pub use usage::{CpuTime, TimeOf, cpu_time, resident_memory};
 pub use view::View;
+pub use write_back::WriteBack;

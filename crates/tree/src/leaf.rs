@@ -511,3 +511,109 @@ impl Body {
 fn capacity_for(count: usize, end: usize) -> usize {
     (count.max(8) * LEAF / end.max(64) + 8).min(MOST_ENTRIES)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use mneme_sys::medium::{Medium, MemoryMedium};
+
+    use super::*;
+    use crate::Durability;
+    use crate::layout::{FRAME, write_entry};
+
+    const ID: LeafId = LeafId(0);
+
+    fn pages() -> Pages {
+        let medium = MemoryMedium::new(2 * FRAME).unwrap();
+        medium.grow(2 * FRAME).unwrap();
+        Pages::new(Box::new(medium), Durability::Process)
+    }
+
+    fn leaf() -> Leaf {
+        Leaf::new(ID, Box::default(), None, Arc::default())
+    }
+
+    /// Stores an entry where a commit would, and makes it known.
+    fn append(pages: &Pages, leaf: &Leaf, version: u64, key: &[u8], value: Option<&[u8]>) {
+        let (at, mut bytes) = (leaf.end(), Vec::new());
+        write_entry(&mut bytes, ID, at, version, key, value);
+        let end = at + bytes.len();
+        bytes.extend_from_slice(&[0; 8]);
+        pages.store(ID.at() + at as u64, &bytes);
+        leaf.appended(pages, &[at as u16], end, 0);
+    }
+
+    fn keys(pages: &Pages, leaf: &Leaf, version: u64) -> Vec<Vec<u8>> {
+        let order = leaf.order_at(pages, version);
+        let keys = order.offsets.iter();
+        keys.map(|at| leaf.entry(pages, *at).key.to_vec()).collect()
+    }
+
+    #[test]
+    fn each_version_has_its_entries_in_order_and_a_loaded_leaf_has_the_same() {
+        let (pages, committed) = (
+            pages(),
+            Committed {
+                version: 9,
+                dead: Vec::new(),
+            },
+        );
+        let leaf = leaf();
+        leaf.load(&pages, &committed).unwrap();
+        append(&pages, &leaf, 2, b"m", Some(b"1"));
+        append(&pages, &leaf, 3, b"c", Some(b"2"));
+        append(&pages, &leaf, 4, b"m", None);
+        append(&pages, &leaf, 5, b"x", Some(b"3"));
+        append(&pages, &leaf, 6, b"c", Some(b"4"));
+        let loaded = Leaf::new(ID, Box::default(), None, Arc::default());
+        loaded.load(&pages, &committed).unwrap();
+        for leaf in [&leaf, &loaded] {
+            // Backwards, so that a kept order is of no use, then forwards, so that it is.
+            for version in [6, 5, 4, 3, 2, 3, 4, 5, 6] {
+                let expected: &[&[u8]] = match version {
+                    2 => &[b"m"],
+                    3 => &[b"c", b"m"],
+                    4 => &[b"c"],
+                    _ => &[b"c", b"x"],
+                };
+                assert_eq!(keys(&pages, leaf, version), expected, "version {version}");
+            }
+            let value = |version| {
+                leaf.find(&pages, b"c", version)
+                    .and_then(|entry| entry.value)
+            };
+            assert_eq!(value(2), None);
+            assert_eq!(value(5), Some(&b"2"[..]));
+            assert_eq!(value(6), Some(&b"4"[..]));
+        }
+        std::mem::forget(loaded);
+    }
+
+    #[test]
+    fn readers_see_whole_entries_while_more_are_appended() {
+        let (pages, leaf) = (pages(), leaf());
+        leaf.load(&pages, &Committed::default()).unwrap();
+        let version = AtomicU64::new(1);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                loop {
+                    // SYNC: pairs with the Release store below.
+                    let version = version.load(Ordering::Acquire);
+                    let found = keys(&pages, &leaf, version);
+                    assert_eq!(found.len() as u64, version - 1);
+                    assert!(found.is_sorted());
+                    if version == 13 {
+                        break;
+                    }
+                    std::thread::yield_now();
+                }
+            });
+            for n in 2..=13_u64 {
+                append(&pages, &leaf, n, &[(n * 7 % 13) as u8], Some(b"value"));
+                // SYNC: pairs with the Acquire load above.
+                version.store(n, Ordering::Release);
+            }
+        });
+    }
+}

@@ -24,6 +24,42 @@ fn many_leaves_survive_a_sample_of_crashes() {
     crashes::many_leaves_survive();
 }
 
+/// Random histories, each crashed after every operation in some of the ways that are possible. The
+/// long form goes on for `MNEME_LADDER_SECS`, from `MNEME_LADDER_SEED`.
+#[test]
+fn histories_drawn_by_chance_survive_crashes() {
+    let setting = |name| std::env::var(name).ok().map(|text| text.parse().unwrap());
+    let seed: u64 = setting("MNEME_LADDER_SEED").unwrap_or(1);
+    let seconds: u64 = setting("MNEME_LADDER_SECS").unwrap_or(0);
+    let begun = std::time::Instant::now();
+    let (mut histories, mut states) = (0, 0);
+    loop {
+        for mode in BOTH {
+            // Of some length each, so that leaves split, are joined and are used again.
+            let commits = 5 + (seed + histories) % 40;
+            let (trace, history) = crashes::many_leaves_of(mode.1, commits, seed + histories);
+            let choice = if seconds == 0 {
+                Choice::Some(1, 7)
+            } else {
+                Choice::Some(4, 1)
+            };
+            let outcome = crash(&trace, mode, &history, &choice, true);
+            assert!(
+                outcome.wrong.is_empty(),
+                "{mode:?}, seed {}: {:#?}",
+                seed + histories,
+                outcome.wrong
+            );
+            states += outcome.states;
+        }
+        histories += 1;
+        if begun.elapsed().as_secs() >= seconds {
+            break;
+        }
+    }
+    println!("{states} states of {histories} histories in both failure models, from seed {seed}");
+}
+
 #[test]
 fn long_values_survive_a_sample_of_crashes() {
     crashes::long_values_survive();

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+mod image;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -327,6 +328,30 @@ fn damage_is_named_and_never_served() {
         }
     }
     assert!(found > 10, "only {found}");
+}
+
+#[test]
+fn a_damaged_image_shows_nothing_that_was_not_put() {
+    use image::{Change, Damage, Image};
+    let mut random = common::crashes::random(5);
+    let image = Image::get();
+    for _ in 0..60 {
+        let damages: Vec<_> = (0..1 + random() % 6)
+            .map(|_| Damage {
+                area: random() as u8,
+                pick: random() as u32,
+                change: match random() % 5 {
+                    0 => Change::Set(random()),
+                    1 => Change::Set(random() % 100),
+                    2 => Change::Flip(random() as u8),
+                    3 => Change::Add(random() as i8),
+                    _ => Change::Copy(random() as u32),
+                },
+            })
+            .collect();
+        let len = random().is_multiple_of(8).then(|| random() as u32);
+        image.survives(image.damaged(&damages, len));
+    }
 }
 
 #[test]

@@ -226,8 +226,13 @@ pub fn one_leaf_survives() {
 
 /// A store that is all splits, rewrites, joins and growth.
 pub fn many_leaves(durability: Durability, commits: u64) -> (Trace, History) {
+    many_leaves_of(durability, commits, commits)
+}
+
+/// As [`many_leaves`], drawn from a seed of the caller's.
+pub fn many_leaves_of(durability: Durability, commits: u64, seed: u64) -> (Trace, History) {
     let mut recorder = Recorder::new(durability);
-    let mut random = random(commits);
+    let mut random = random(seed);
     let key = |n: u64| format!("key{n:013}").into_bytes();
     let first: Vec<_> = (0..400).map(|n| (key(n * 7), vec![n as u8; 100])).collect();
     let first: Vec<_> = first.iter().map(|(k, v)| (&k[..], Some(&v[..]))).collect();

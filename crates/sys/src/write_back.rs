@@ -1,0 +1,95 @@
+//! Writing cache lines back to memory: what makes stores to persistent memory durable.
+
+/// An instruction that writes a cache line back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteBack {
+    /// Waits for each line, and drops it from the cache. Every x86-64 CPU has it.
+    Clflush,
+    /// Drops the line; lines are written side by side.
+    Clflushopt,
+    /// Keeps the line in the cache.
+    Clwb,
+}
+
+impl WriteBack {
+    /// The instructions of this CPU, the best last; none on other machines.
+    #[must_use]
+    pub fn available() -> Vec<Self> {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            let features = std::arch::x86_64::__cpuid_count(7, 0).ebx;
+            let optional = [(23, Self::Clflushopt), (24, Self::Clwb)];
+            let optional = optional
+                .into_iter()
+                .filter(|(bit, _)| features >> bit & 1 == 1);
+            std::iter::once(Self::Clflush)
+                .chain(optional.map(|(_, instruction)| instruction))
+                .collect()
+        }
+        #[cfg(any(not(target_arch = "x86_64"), miri))]
+        Vec::new()
+    }
+
+    /// Its name in the manuals.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Clflush => "CLFLUSH",
+            Self::Clflushopt => "CLFLUSHOPT",
+            Self::Clwb => "CLWB",
+        }
+    }
+
+    /// Begins to write the lines of `bytes` back. It must be one of
+    /// [`available`](Self::available); it does nothing on a machine that has none.
+    pub fn write_back(self, bytes: &[u8]) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if !bytes.is_empty() {
+            let first = bytes.as_ptr() as usize & !63;
+            for line in (first..bytes.as_ptr() as usize + bytes.len()).step_by(64) {
+                // SAFETY: the line holds a byte of `bytes`; the instruction changes no memory. One
+                // that the CPU lacks is a trap, not undefined behaviour.
+                unsafe {
+                    match self {
+                        Self::Clflush => {
+                            std::arch::asm!("clflush [{}]", in(reg) line, options(nostack));
+                        }
+                        Self::Clflushopt => {
+                            std::arch::asm!("clflushopt [{}]", in(reg) line, options(nostack));
+                        }
+                        Self::Clwb => {
+                            std::arch::asm!("clwb [{}]", in(reg) line, options(nostack));
+                        }
+                    }
+                }
+            }
+        }
+        #[cfg(any(not(target_arch = "x86_64"), miri))]
+        let _ = bytes;
+    }
+
+    /// Waits for what was begun.
+    pub fn fence() {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: a fence touches no memory.
+        unsafe {
+            std::arch::asm!("sfence", options(nostack));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::WriteBack;
+
+    #[test]
+    fn written_back_lines_keep_their_bytes() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        for instruction in WriteBack::available() {
+            instruction.write_back(&bytes[3..200]);
+            instruction.write_back(&[]);
+            WriteBack::fence();
+            assert!(bytes.iter().copied().eq(0..=255), "{}", instruction.name());
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! A small store's bytes, damaged: what is then opened answers with what was once put, or says what
+//! is wrong. Shared by a test and a fuzz target.
+#![allow(dead_code, clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
+
+use mneme_sys::medium::{Medium, MediumError, RecordingMedium};
+use mneme_tree::{Durability, Store, StoreError};
+
+/// The most that the store may grow to.
+const MAX: u64 = 8 << 20;
+/// Keys that are put.
+const KEYS: u32 = 120;
+const FRAME: u64 = 2 << 20;
+
+/// A store that was not closed, and each value that a key ever had.
+pub struct Image {
+    bytes: Arc<Vec<u8>>,
+    values: BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>,
+}
+
+/// What happens to a word.
+#[derive(Debug, Clone, Copy)]
+pub enum Change {
+    Set(u64),
+    Flip(u8),
+    Add(i8),
+    /// It becomes what another word is.
+    Copy(u32),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Damage {
+    /// Which part of the file.
+    pub area: u8,
+    /// Which word of it.
+    pub pick: u32,
+    pub change: Change,
+}
+
+/// A medium that outlives the store on it.
+#[derive(Debug)]
+struct Kept(Arc<RecordingMedium>);
+
+impl Medium for Kept {
+    fn base(&self) -> NonNull<u8> {
+        self.0.base()
+    }
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+    fn max(&self) -> u64 {
+        self.0.max()
+    }
+    fn store(&self, at: u64, bytes: &[u8]) {
+        self.0.store(at, bytes);
+    }
+    fn store_word(&self, at: u64, word: u64) {
+        self.0.store_word(at, word);
+    }
+    fn flush(&self, range: Range<u64>) {
+        self.0.flush(range);
+    }
+    fn fence(&self) {
+        self.0.fence();
+    }
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), MediumError> {
+        self.0.write(at, bytes)
+    }
+    fn sync(&self) -> Result<(), MediumError> {
+        self.0.sync()
+    }
+    fn grow(&self, to: u64) -> Result<(), MediumError> {
+        self.0.grow(to)
+    }
+}
+
+fn open(medium: &Arc<RecordingMedium>) -> Result<Store, StoreError> {
+    let builder = Store::builder().durability(Durability::File);
+    builder.open_on(Box::new(Kept(medium.clone())))
+}
+
+/// Short ones, and some whose leaves have fences that do not fit their headers.
+fn key(n: u32) -> Vec<u8> {
+    let tail = if n.is_multiple_of(3) { 150 } else { 4 };
+    format!("key{:05}{}", n, "x".repeat(tail)).into_bytes()
+}
+
+impl Image {
+    /// Made once.
+    pub fn get() -> &'static Self {
+        static IMAGE: OnceLock<Image> = OnceLock::new();
+        IMAGE.get_or_init(|| {
+            let medium = Arc::new(RecordingMedium::new(MAX).unwrap());
+            let db = open(&medium).unwrap();
+            let mut values: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+            for n in 0..600_u32 {
+                let key = key(n.wrapping_mul(7919) % KEYS);
+                if n % 11 == 10 {
+                    db.remove(&key).unwrap();
+                    continue;
+                }
+                let value = vec![n as u8; n.wrapping_mul(31) as usize % 900];
+                db.put(&key, &value).unwrap();
+                values.entry(key).or_default().insert(value);
+            }
+            std::mem::forget(db);
+            let bytes = Arc::new(medium.bytes());
+            Self { bytes, values }
+        })
+    }
+
+    /// Parts of the file: the header, the newest commit records, the table, leaves, everything.
+    fn area(&self, area: u8) -> Range<u64> {
+        match area % 5 {
+            0 => 0..48,
+            1 => 4096..4096 + (256 * 512),
+            2 => FRAME..FRAME + (16 << 10),
+            3 => FRAME + (16 << 10)..FRAME + (20 * (16 << 10)),
+            _ => 0..self.bytes.len() as u64,
+        }
+    }
+
+    /// The bytes with `damages` done to them, cut to `len`.
+    pub fn damaged(&self, damages: &[Damage], len: Option<u32>) -> Vec<u8> {
+        let mut bytes = self.bytes.to_vec();
+        let word =
+            |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+        for damage in damages {
+            let area = self.area(damage.area);
+            let words = (area.end - area.start) / 8;
+            let at = (area.start + u64::from(damage.pick) % words * 8) as usize;
+            let old = word(&bytes, at);
+            let new = match damage.change {
+                Change::Set(new) => new,
+                Change::Flip(bit) => old ^ 1 << (bit % 64),
+                Change::Add(n) => old.wrapping_add_signed(n.into()),
+                Change::Copy(from) => {
+                    word(&bytes, (area.start + u64::from(from) % words * 8) as usize)
+                }
+            };
+            bytes[at..at + 8].copy_from_slice(&new.to_le_bytes());
+        }
+        if let Some(len) = len {
+            bytes.truncate(len as usize % (bytes.len() + 1));
+        }
+        bytes
+    }
+
+    /// Opens such bytes, reads and writes, and opens them again.
+    pub fn survives(&self, bytes: Vec<u8>) {
+        let medium = Arc::new(RecordingMedium::with_image(MAX, Arc::new(bytes)).unwrap());
+        for _ in 0..2 {
+            let Ok(db) = open(&medium) else {
+                return;
+            };
+            self.read(&db);
+            let _ = db.check();
+            let _ = db.put(&key(3), b"");
+            let _ = db.remove(&key(4));
+            self.read(&db);
+            let _ = db.stats();
+        }
+    }
+
+    fn once(&self, key: &[u8], value: &[u8]) {
+        let known = self
+            .values
+            .get(key)
+            .is_some_and(|values| values.contains(value));
+        // What `survives` puts is empty.
+        assert!(
+            known || value.is_empty(),
+            "never put under {}",
+            key.escape_ascii()
+        );
+    }
+
+    fn read(&self, db: &Store) {
+        let keys: Vec<_> = self.values.keys().collect();
+        for key in &keys {
+            let _ = db.get_with(key, |value| self.once(key, value));
+        }
+        let _ = db.get_many(&keys, |i, value| {
+            if let Some(value) = value {
+                self.once(keys[i], value);
+            }
+        });
+        let snapshot = db.snapshot().unwrap();
+        for pair in snapshot.range(..).flatten() {
+            self.once(pair.0, pair.1);
+        }
+        for pair in snapshot.range(..).rev().flatten() {
+            self.once(pair.0, pair.1);
+        }
+    }
+}
