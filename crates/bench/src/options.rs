@@ -52,8 +52,8 @@ pub enum Workload {
     Restart(Common),
     /// Durable ordered records, a commit each: ours on tmpfs beside LMDB (with the feature `lmdb`).
     Tree(Common),
-    /// What a durable put of ours stores: bytes, pages of the device, how evenly pages wear, and the
-    /// file's size after many turnovers of the data.
+    /// What a durable put of ours stores: bytes, pages of the device, how evenly pages wear, and
+    /// the file's size after many turnovers of the data.
     Wear(Common),
     /// What versions cost: puts and gets while snapshots are held, and the space that these keep.
     Versioning(Common),

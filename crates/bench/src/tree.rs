@@ -2,12 +2,12 @@
 //!
 //! Every engine keeps its file on tmpfs, is durable in its own default way and calls sync for each
 //! commit, but for the `BTreeMap`. Values are copied out by all. Keys have 25 bytes and are chosen
-//! evenly among the records that exist. LMDB and redb are built with the features `lmdb` and `redb`;
-//! they read 128 keys in one transaction, which favours them.
+//! evenly among the records that exist. LMDB and redb are built with the features `lmdb` and
+//! `redb`; they read 128 keys in one transaction, which favours them.
 //!
 //! How to read it: latencies of one operation in nanoseconds, and how many times faster ours is, by
-//! rounds. `batch` is one key of a sorted batch of 10,000; `scan` is one key of a range of 100; `get
-//! many` asks for 32 keys at a time where the engine can.
+//! rounds. `batch` is one key of a sorted batch of 10,000; `scan` is one key of a range of 100;
+//! `get many` asks for 32 keys at a time where the engine can.
 
 mod engines;
 pub mod versioning;

@@ -295,7 +295,7 @@ fn one_thread_too_many_is_refused_and_places_come_back() {
                 let (store, reader) = (&store, &reader);
                 let (taken, done, refused) = (&taken, &done, &refused);
                 let visit = move || {
-                    let store = if i % 2 == 0 { store } else { reader };
+                    let store = if i.is_multiple_of(2) { store } else { reader };
                     let got = store.get(b"k");
                     refused.fetch_add(usize::from(got.is_err()), Ordering::Relaxed);
                     taken.wait();

@@ -387,9 +387,9 @@ fn a_forked_child_gets_the_error_that_it_must_be_started_anew() {
         .unwrap();
     let mapping = segment.map(Access::ReadWrite).unwrap();
     let in_child = move || {
-        let told =
+        let is_named =
             |segment: &Segment| matches!(segment.map(Access::ReadOnly), Err(MapError::Forked));
-        let right = told(&segment) && told(&other) && floating.map(Access::ReadWrite).is_ok();
+        let right = is_named(&segment) && is_named(&other) && floating.map(Access::ReadWrite).is_ok();
         // 1: any error; the parent sees that there was one.
         right
             .then_some(())

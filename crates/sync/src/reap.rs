@@ -116,8 +116,8 @@ impl Participants {
     /// attached process. Call it after opening, and from time to time.
     ///
     /// # Errors
-    /// The first error of a repair. That slot is left for the next reap; all others are repaired and
-    /// freed, so that a death whose repair must wait holds up no other.
+    /// The first error of a repair. That slot is left for the next reap; all others are repaired
+    /// and freed, so that a death whose repair must wait holds up no other.
     pub fn reap<E>(
         &self,
         mut repair: impl FnMut(&DeadSlot<'_>) -> Result<(), E>,
@@ -203,8 +203,8 @@ impl Inner {
         self.map().slots().any(|(_, lines)| self.is_orphan(lines))
     }
 
-    /// Repairs and frees the slots whose owners are dead, as the caller knows. Returns how many, and
-    /// the first error. A slot whose repair fails stays as it is.
+    /// Repairs and frees the slots whose owners are dead, as the caller knows. Returns how many,
+    /// and the first error. A slot whose repair fails stays as it is.
     fn reap_slots<E>(
         &self,
         is_dead: impl Fn(&SlotLines) -> bool,

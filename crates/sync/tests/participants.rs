@@ -166,14 +166,14 @@ fn a_repair_that_fails_holds_up_no_other() {
     let slot = |participants: &Participants| participants.slot().unwrap().id();
     // Two threads of one process.
     let first = slot(&pair.a);
-    let (tell, told) = std::sync::mpsc::channel();
+    let (send, received) = std::sync::mpsc::channel();
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let theirs = pair.a.clone();
     let thread = std::thread::spawn(move || {
-        tell.send(slot(&theirs)).unwrap();
+        send.send(slot(&theirs)).unwrap();
         let _ = ended.recv();
     });
-    let second = told.recv().unwrap();
+    let second = received.recv().unwrap();
     pair.script.kill(1);
     let mut repaired = Vec::new();
     let refused = pair.b.reap(|dead| {

@@ -9,7 +9,8 @@ pub enum Durability {
     /// Power loss too, on an ordinary file: two `fdatasync` a commit.
     File,
     /// Power loss on persistent memory: cache lines are flushed. Proved against recorded crashes;
-    /// [`Builder::open`](crate::Builder::open) refuses it until a mapping of that kind has been tried on hardware.
+    /// [`Builder::open`](crate::Builder::open) refuses it until a mapping of that kind has been
+    /// tried on hardware.
     Dax,
 }
 

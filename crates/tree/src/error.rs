@@ -50,8 +50,8 @@ pub enum StoreError {
         /// The length of the file that was needed.
         wanted: u64,
     },
-    /// A sync failed, so it is unknown whether this commit is durable: the next opening finds either
-    /// the version before it or this one, whole. The store takes no more writes.
+    /// A sync failed, so it is unknown whether this commit is durable: the next opening finds
+    /// either the version before it or this one, whole. The store takes no more writes.
     #[error("a sync failed: whether the commit is durable shows when the store is opened again")]
     OutcomeUnknown(#[source] MediumError),
     /// An earlier sync failed; the store takes no more writes. Reads are answered.

@@ -264,7 +264,8 @@ fn extents(
     Ok(())
 }
 
-/// The leaf, if it was born and has not died in what is committed, or a version that is kept has it.
+/// The leaf, if it was born and has not died in what is committed, or a version that is kept has
+/// it.
 fn used_leaf(
     pages: &Pages,
     id: LeafId,

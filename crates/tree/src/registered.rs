@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use mneme_sys::{Clock as _, SystemClock};
 
 use crate::Version;
 
@@ -26,7 +28,8 @@ pub enum Holder {
 #[derive(Debug)]
 enum Hold {
     Name(String),
-    Snapshot(Thread, Instant),
+    /// The thread that began it, and when, in nanoseconds.
+    Snapshot(Thread, u64),
 }
 
 /// The versions that snapshots and names hold.
@@ -58,7 +61,7 @@ impl Registered {
         counts.snapshots += 1;
         counts.add(
             version,
-            Hold::Snapshot(std::thread::current(), Instant::now()),
+            Hold::Snapshot(std::thread::current(), SystemClock.now_ns()),
         )
     }
 
@@ -114,7 +117,7 @@ impl Hold {
                 thread: thread
                     .name()
                     .map_or_else(|| format!("{:?}", thread.id()), str::to_owned),
-                held: since.elapsed(),
+                held: Duration::from_nanos(SystemClock.now_ns().saturating_sub(*since)),
             },
         }
     }

@@ -413,8 +413,8 @@ fn a_backup_is_one_version_and_a_store() {
     assert!(matches!(again, Err(StoreError::Exists { .. })), "{again:?}");
 }
 
-/// Values of any length, replaced by others: what they took is used again, and every flipped byte of
-/// one is named.
+/// Values of any length, replaced by others: what they took is used again, and every flipped byte
+/// of one is named.
 #[test]
 fn long_values_take_bounded_space_and_damage_of_them_is_named() {
     let (db, medium) = open();

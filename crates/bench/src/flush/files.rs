@@ -1,7 +1,7 @@
 //! `file-overhead`: what it costs to make bytes durable through a file (CDDS thesis, fig. 3.2-3.4).
 //!
-//! The same bytes, at a page that changes from one to the next: stored into a mapping, or written by
-//! a system call, each alone and with `fdatasync`; on tmpfs, and in the system's directory for
+//! The same bytes, at a page that changes from one to the next: stored into a mapping, or written
+//! by a system call, each alone and with `fdatasync`; on tmpfs, and in the system's directory for
 //! temporary files, which may lie on a disk. Each directory's file system is named.
 
 use crate::error::BenchError;

@@ -120,26 +120,11 @@ pub fn run() -> ExitCode {
             let _ = writeln!(
                 std::io::stderr(),
                 "mneme: {}",
-                output::plain(&with_causes(error.as_ref()))
+                output::plain(&output::with_causes(error.as_ref()))
             );
             ExitCode::FAILURE
         }
     }
-}
-
-/// An error and what led to it, outermost first; what an error repeats of its cause stands once.
-fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let words = error.to_string();
-        if !text.contains(&words) {
-            text.push_str(": ");
-            text.push_str(&words);
-        }
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -48,6 +48,21 @@ pub fn plain(text: &str) -> String {
     plain
 }
 
+/// An error and what led to it, outermost first; what an error repeats of its cause stands once.
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        cause = error.source();
+    }
+    text
+}
+
 /// Prints a text and ends the line.
 pub fn line(text: impl Display) -> Result<(), Box<dyn Error>> {
     print(format_args!("{text}\n"))

@@ -95,13 +95,13 @@ impl<'a, const N: usize> Listing<'a, N> {
             Ok(opened) if self.as_json => self.values.push(json(&opened)),
             Ok(opened) => self.rows.push(row(&opened)),
             Err(error) if self.as_json => {
-                let error = super::with_causes(&error);
+                let error = output::with_causes(&error);
                 self.values.push(json!({ "name": name, "error": error }));
             }
             Err(error) => {
                 let mut row = [const { String::new() }; N];
                 row[0] = name.to_owned();
-                row[N - 1] = super::with_causes(&error);
+                row[N - 1] = output::with_causes(&error);
                 self.rows.push(row);
             }
         }

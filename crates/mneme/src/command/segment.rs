@@ -215,7 +215,7 @@ fn show(registry: &Registry, name: &str, json: bool) -> Result<(), Box<dyn Error
             return Err(match unusable {
                 OpenError::DataGone { .. } if segment.is_volatile() => format!(
                     "{}: `mneme segment rm {name}` removes what is left of it",
-                    super::with_causes(&unusable)
+                    output::with_causes(&unusable)
                 )
                 .into(),
                 unusable => unusable.into(),
@@ -230,7 +230,7 @@ fn show(registry: &Registry, name: &str, json: bool) -> Result<(), Box<dyn Error
         let mut shown = as_json(&segment, &info);
         shown["store"] = match &store {
             Some(Ok(store)) => store::as_json(store),
-            Some(Err(unusable)) => json!({ "error": super::with_causes(unusable) }),
+            Some(Err(unusable)) => json!({ "error": output::with_causes(unusable) }),
             None => Value::Null,
         };
         output::line(format_args!("{shown:#}"))?;
@@ -375,7 +375,7 @@ fn known_as_json(segment: &Segment, unusable: &OpenError) -> Value {
         "base": segment.base(),
         "backing": backing_word(segment.backing()),
         "contents": segment.contents(),
-        "error": super::with_causes(unusable),
+        "error": output::with_causes(unusable),
     })
 }
 

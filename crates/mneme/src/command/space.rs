@@ -203,7 +203,7 @@ fn trouble(registry: &Registry, member: &MemberInfo) -> Option<String> {
     match Segment::open(registry, member.name.as_str()) {
         Ok(segment) if segment.uuid() == member.uuid => None,
         Ok(_) => Some("stale: it was removed, and is another segment now".to_owned()),
-        Err(error) => Some(super::with_causes(&error)),
+        Err(error) => Some(output::with_causes(&error)),
     }
 }
 

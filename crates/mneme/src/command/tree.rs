@@ -239,7 +239,7 @@ impl Place {
             StoreError::NotClean | StoreError::Damaged { .. } | StoreError::Truncated { .. } => {
                 format!("{path}: {error}; restore a backup").into()
             }
-            other => format!("{path}: {}", super::with_causes(&other)).into(),
+            other => format!("{path}: {}", output::with_causes(&other)).into(),
         }
     }
 

@@ -220,8 +220,8 @@ fn clients_that_take_too_much_together_are_disconnected_the_largest_first() {
     assert_eq!(info(&mut watcher, "evicted_clients"), 0);
 }
 
-/// A transaction's replies are bounded as those of one command are. What it reads beyond that is not
-/// read, and what it changes is changed.
+/// A transaction's replies are bounded as those of one command are. What it reads beyond that is
+/// not read, and what it changes is changed.
 #[test]
 fn a_transaction_reads_no_more_than_its_reply_may_have() {
     let (_running, address) = start(server());

@@ -600,8 +600,8 @@ pub fn generations_leave_nothing() {
     }
 }
 
-/// The fortieth unclean end makes the next opening remove all traces of dead versions. It is crashed
-/// everywhere, and what follows must not bring them back.
+/// The fortieth unclean end makes the next opening remove all traces of dead versions. It is
+/// crashed everywhere, and what follows must not bring them back.
 pub fn sweeps_survive() {
     for mode in BOTH {
         let mut recorder = Recorder::new(mode.1);
