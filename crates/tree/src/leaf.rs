@@ -520,7 +520,7 @@ mod tests {
 
     use super::*;
     use crate::Durability;
-    use crate::layout::{FRAME, write_entry};
+    use crate::layout::{FRAME, Stored, write_entry};
 
     const ID: LeafId = LeafId(0);
 
@@ -537,7 +537,7 @@ mod tests {
     /// Stores an entry where a commit would, and makes it known.
     fn append(pages: &Pages, leaf: &Leaf, version: u64, key: &[u8], value: Option<&[u8]>) {
         let (at, mut bytes) = (leaf.end(), Vec::new());
-        write_entry(&mut bytes, ID, at, version, key, value);
+        write_entry(&mut bytes, ID, at, version, key, value.map(Stored::Bytes));
         let end = at + bytes.len();
         bytes.extend_from_slice(&[0; 8]);
         pages.store(ID.at() + at as u64, &bytes);

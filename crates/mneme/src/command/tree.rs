@@ -421,6 +421,8 @@ fn stat(place: &Place) -> Result<(), Box<dyn Error>> {
             "leaves": stats.leaves,
             "retained_leaves": stats.retained_leaves,
             "free_leaves": stats.free_leaves,
+            "extents": stats.extents,
+            "extent_bytes": stats.extent_bytes,
             "dead_versions": stats.dead_versions,
         }));
     }
@@ -435,6 +437,10 @@ fn stat(place: &Place) -> Result<(), Box<dyn Error>> {
                 "{}, {} kept for older versions, {} free",
                 stats.leaves, stats.retained_leaves, stats.free_leaves
             ),
+        ),
+        (
+            "extents",
+            format!("{}, {}", stats.extents, size::show(stats.extent_bytes)),
         ),
         (
             "dead versions",
