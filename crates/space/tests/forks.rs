@@ -389,7 +389,8 @@ fn a_forked_child_gets_the_error_that_it_must_be_started_anew() {
     let in_child = move || {
         let is_named =
             |segment: &Segment| matches!(segment.map(Access::ReadOnly), Err(MapError::Forked));
-        let right = is_named(&segment) && is_named(&other) && floating.map(Access::ReadWrite).is_ok();
+        let right =
+            is_named(&segment) && is_named(&other) && floating.map(Access::ReadWrite).is_ok();
         // 1: any error; the parent sees that there was one.
         right
             .then_some(())
