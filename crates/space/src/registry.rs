@@ -383,8 +383,9 @@ mod tests {
         assert_eq!(of_session(&directories), Some(session.join("mneme")));
         // A session of another user, as the environment has it after `su`; only root can make one.
         let owned = |user| {
-            let chown = std::os::unix::fs::chown;
-            chown(&session, Some(user), None).and(chown(session.join("mneme"), Some(user), None))
+            let paths = [session.clone(), session.join("mneme")];
+            let mut each = paths.iter();
+            each.try_for_each(|path| std::os::unix::fs::chown(path, Some(user), None))
         };
         let user = machine::user();
         if owned(65_534).is_ok() {
