@@ -1,10 +1,10 @@
 //! Hash maps that lie in a segment.
 //!
 //! **Whatever happens to a [`SegMap`], each address in it is one of its own segment.** It is a
-//! `hashbrown` table, which an empty segment could not hold: made without capacity, or emptied in some
-//! ways, such a table points to constants of the program's own, where another process has other
-//! bytes. So a `SegMap` is made with capacity, and has none of the operations that lead back: `new` and
-//! `with_capacity(0)`, `shrink_to`, `drain` (what is left if its iterator is forgotten),
+//! `hashbrown` table, which an empty segment could not hold: made without capacity, or emptied in
+//! some ways, such a table points to constants of the program's own, where another process has
+//! other bytes. So a `SegMap` is made with capacity, and has none of the operations that lead back:
+//! `new` and `with_capacity(0)`, `shrink_to`, `drain` (what is left if its iterator is forgotten),
 //! `clone_from`, and entries, which hand out the bare table. `take` and `replace` of a whole map
 //! put another `SegMap` in its place. What is left are growing, rehashing and clearing: they change
 //! to a table of no less than four buckets or keep the one they have, also when a hash function or
@@ -153,8 +153,8 @@ impl<'s, K: Eq + Hash, V> SegMap<'s, K, V> {
     /// caller that wants to keep them asks [`try_reserve`](Self::try_reserve) first.
     pub fn try_insert(&mut self, key: K, value: V) -> Result<Option<V>, HeapError> {
         if self.is_tight() {
-            // A key that is there needs no capacity, but `insert` of a full table takes some before it
-            // looks.
+            // A key that is there needs no capacity, but `insert` of a full table takes some before
+            // it looks.
             if let Some(there) = self.table.get_mut(&key) {
                 return Ok(Some(mem::replace(there, value)));
             }

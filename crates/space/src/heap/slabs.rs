@@ -1,11 +1,11 @@
 //! Small blocks: a bit each, in slabs of one size class, in constant time.
 //!
-//! A class knows its slabs with free blocks as a list. A block comes from the first of them, and from the
-//! next when that is full; a full slab hangs in no list, and returns behind the first when a block
-//! of it is given back, so that nearly full slabs are filled up and others can run empty. An empty
-//! slab's pages go back, unless it is the class' only one with free blocks. That a block is free is said
-//! by a set bit in the slab's entry or bitmap, apart from the blocks: giving back what is free
-//! already, or what never was a block, is noticed.
+//! A class knows its slabs with free blocks as a list. A block comes from the first of them, and
+//! from the next when that is full; a full slab hangs in no list, and returns behind the first when
+//! a block of it is given back, so that nearly full slabs are filled up and others can run empty.
+//! An empty slab's pages go back, unless it is the class' only one with free blocks. That a block
+//! is free is said by a set bit in the slab's entry or bitmap, apart from the blocks: giving back
+//! what is free already, or what never was a block, is noticed.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -216,7 +216,8 @@ pub(super) fn trim(runs: &Runs<'_>) -> Result<bool, Damaged> {
     for (class, shape) in TABLE.iter().enumerate() {
         let state = &runs.raw().header().classes[class];
         let page = state.head.load(Relaxed);
-        // Only a class' first slab may be empty, and only as long as it is the sole one with free blocks.
+        // Only a class' first slab may be empty, and only as long as it is the sole one with free
+        // blocks.
         if page != 0 && runs.raw().entry(page)?.used.load(Relaxed) == 0 {
             release(runs, state, page, shape.pages)?;
             any = true;
