@@ -155,6 +155,13 @@ impl Expiries {
 }
 
 impl Index {
+    /// Records in all databases; those of a database whose root is damaged are not counted.
+    pub(crate) fn records(&self) -> u64 {
+        Space::all()
+            .filter_map(|space| Some(self.records_of(space).ok()?.0))
+            .sum()
+    }
+
     /// Records of `space`, and those of them that have an expiry.
     pub(crate) fn records_of(&self, space: Space) -> Result<(u64, u64), ReadError> {
         // The root is in a block that a sweep frees when no thread is pinned.

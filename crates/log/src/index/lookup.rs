@@ -14,7 +14,7 @@ use crate::region::mem::{Keyed, Loc, Memory};
 use crate::region::record::Record;
 use crate::session::Wait;
 
-/// An entry that was found, and where.
+/// An entry that was found, where, and what was made of it.
 pub(crate) struct FoundIn<R> {
     pub bucket: u64,
     pub slot: usize,
@@ -116,53 +116,36 @@ pub(crate) trait Lookup: Memory<Word: Tagged> {
     ) -> Result<Option<FoundIn<Self::Record<'_>>>, Corrupt> {
         let home = segment.home(tag);
         let bucket = self.bucket(segment, home)?;
-        if let Some(found) = self.find_in_bucket(bucket, home, tag, key)? {
+        if let Some(found) = in_bucket(self, bucket, home, tag, key)? {
             return Ok(Some(found));
         }
         // Loaded after the slots: an entry published behind this bucket later than that was not
         // there when this search began, or is an answer no reader was promised.
         match bucket.word().reach() {
             0 => Ok(None),
-            reach => self.find_behind(segment, tag, key, reach),
+            reach => behind_home(self, segment, tag, key, reach),
         }
     }
 
-    /// Looks for `key` in the `reach` buckets behind the home.
-    #[inline(never)]
-    fn find_behind(
+    /// Looks for exactly `entry` from its home bucket on. No record is read.
+    fn find_entry(
         &self,
         segment: SegmentRef,
-        tag: u32,
-        key: &[u8],
-        reach: u64,
-    ) -> Result<Option<FoundIn<Self::Record<'_>>>, Corrupt> {
-        for distance in 1..=reach.min(segment.max_reach()) {
-            let i = segment.behind(segment.home(tag), distance);
-            let found = self.find_in_bucket(self.bucket(segment, i)?, i, tag, key)?;
-            if found.is_some() {
-                return Ok(found);
-            }
-        }
-        Ok(None)
-    }
-
-    /// Looks for `key` in `bucket`, which is number `number` of its segment.
-    #[inline(always)]
-    fn find_in_bucket(
-        &self,
-        bucket: &BucketOf<Self::Word>,
-        number: u64,
-        tag: u32,
-        key: &[u8],
-    ) -> Result<Option<FoundIn<Self::Record<'_>>>, Corrupt> {
-        for (slot, entry) in bucket.entries_of(tag) {
-            let record = self.record(entry.loc())?;
-            if record.has_key(key) {
+        entry: Entry,
+    ) -> Result<Option<FoundIn<()>>, Corrupt> {
+        let home = segment.home(entry.tag());
+        // Loaded first: an entry that is published here later is not the one that the caller has
+        // seen.
+        let reach = self.bucket(segment, home)?.word().reach();
+        for distance in 0..=reach.min(segment.max_reach()) {
+            let number = segment.behind(home, distance);
+            let bucket = self.bucket(segment, number)?;
+            if let Some(slot) = (0..SLOTS).find(|&slot| bucket.entry(slot) == entry) {
                 return Ok(Some(FoundIn {
                     bucket: number,
                     slot,
                     entry,
-                    record,
+                    record: (),
                 }));
             }
         }
@@ -206,30 +189,6 @@ pub(crate) trait Lookup: Memory<Word: Tagged> {
         )
     }
 
-    /// Looks for exactly `entry` from its home bucket on: bucket and slot. No record is read.
-    fn find_entry(
-        &self,
-        segment: SegmentRef,
-        entry: Entry,
-    ) -> Result<Option<(u64, usize)>, Corrupt> {
-        let home = segment.home(entry.tag());
-        // Loaded first: an entry that is published here later is not the one that the caller has
-        // seen.
-        let reach = self
-            .bucket(segment, home)?
-            .word()
-            .reach()
-            .min(segment.max_reach());
-        for distance in 0..=reach {
-            let i = segment.behind(home, distance);
-            let bucket = self.bucket(segment, i)?;
-            if let Some(slot) = (0..SLOTS).find(|&s| bucket.entry(s) == entry) {
-                return Ok(Some((i, slot)));
-            }
-        }
-        Ok(None)
-    }
-
     /// Publishes a new `entry` in the first free slot from its home bucket on, which the caller
     /// holds. Returns how far behind home. `None`: no slot is free within reach.
     #[inline]
@@ -253,26 +212,79 @@ pub(crate) trait Lookup: Memory<Word: Tagged> {
 
 impl<M: Memory<Word: Tagged>> Lookup for M {}
 
+/// The part of [`Lookup::find_in`] for `bucket`, which is number `number` of its segment.
+#[inline(always)]
+fn in_bucket<'m, M: Lookup + ?Sized>(
+    mem: &'m M,
+    bucket: &BucketOf<M::Word>,
+    number: u64,
+    tag: u32,
+    key: &[u8],
+) -> Result<Option<FoundIn<M::Record<'m>>>, Corrupt> {
+    for (slot, entry) in bucket.entries_of(tag) {
+        let record = mem.record(entry.loc())?;
+        if record.has_key(key) {
+            return Ok(Some(FoundIn {
+                bucket: number,
+                slot,
+                entry,
+                record,
+            }));
+        }
+    }
+    Ok(None)
+}
+
+/// The part of [`Lookup::find_in`] for the `reach` buckets behind the home.
+#[inline(never)]
+fn behind_home<'m, M: Lookup + ?Sized>(
+    mem: &'m M,
+    segment: SegmentRef,
+    tag: u32,
+    key: &[u8],
+    reach: u64,
+) -> Result<Option<FoundIn<M::Record<'m>>>, Corrupt> {
+    for distance in 1..=reach.min(segment.max_reach()) {
+        let i = segment.behind(segment.home(tag), distance);
+        let found = in_bucket(mem, mem.bucket(segment, i)?, i, tag, key)?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
 impl Index {
-    /// Looks `key` up as a reader: past plain locks, not past a transaction's.
+    /// What `look` sees from the home bucket of `place` on, once it belongs to no half-done
+    /// transaction; `look` may be called more than once. `None`: there is no bucket.
     ///
     /// The caller is pinned, and has seen `place` lead to `segment` since.
     #[inline(always)]
-    pub(crate) fn find<'m>(
-        &'m self,
+    pub(crate) fn look<T>(
+        &self,
         root: Root,
         place: Place,
-        segment: Option<SegmentRef>,
-        key: &[u8],
-    ) -> Result<Option<Found<'m>>, ReadError> {
-        let seen = self.find_seen(root, place, segment, key)?;
-        Ok(seen.and_then(|(found, _)| found))
+        mut segment: Option<SegmentRef>,
+        mut look: impl FnMut(SegmentRef, LockWord) -> Result<T, Corrupt>,
+    ) -> Result<Option<(T, HomeWord)>, ReadError> {
+        let mut wait = None;
+        while let Some(of) = segment {
+            let seen = self
+                .mem
+                .read_bucket(root, place, of, |word| look(of, word))?;
+            match seen {
+                BucketRead::Valid(seen, home) => return Ok(Some((seen, home))),
+                BucketRead::Retry(word) => {
+                    segment = self.await_settled(root, place, word, &mut wait)?;
+                }
+            }
+        }
+        Ok(None)
     }
 
-    /// As [`find`](Self::find), with the home bucket's word at that time. `None`: there is no
-    /// bucket.
+    /// As [`look`](Self::look), for `key`: what is found, and the home bucket's word at that time.
     #[inline(always)]
-    pub(crate) fn find_seen<'m>(
+    pub(crate) fn find<'m>(
         &'m self,
         root: Root,
         place: Place,
@@ -284,59 +296,23 @@ impl Index {
         })
     }
 
-    /// What `look` sees from the home bucket of `place` on, once it belongs to no half-done
-    /// transaction; `look` may be called more than once. `None`: there is no bucket.
-    ///
-    /// The caller is pinned, and has seen `place` lead to `segment` since.
-    #[inline(always)]
-    pub(crate) fn look<T>(
-        &self,
-        root: Root,
-        place: Place,
-        segment: Option<SegmentRef>,
-        mut look: impl FnMut(SegmentRef, LockWord) -> Result<T, Corrupt>,
-    ) -> Result<Option<(T, HomeWord)>, ReadError> {
-        let Some(segment) = segment else {
-            return Ok(None);
-        };
-        let seen = self
-            .mem
-            .read_bucket(root, place, segment, |word| look(segment, word))?;
-        match seen {
-            BucketRead::Valid(seen, home) => Ok(Some((seen, home))),
-            BucketRead::Retry(word) => self.look_again(root, place, word, &mut look),
-        }
-    }
-
-    /// The rest of [`Index::look`], for a `word` that shows a transaction, or a page that was
-    /// replaced.
+    /// Waits once for the transaction that `word` shows, if it does. Returns the segment that
+    /// `place` leads to by now: its page may have been replaced.
     #[cold]
     #[inline(never)]
-    fn look_again<T>(
+    fn await_settled(
         &self,
         root: Root,
         place: Place,
-        mut word: LockWord,
-        look: &mut impl FnMut(SegmentRef, LockWord) -> Result<T, Corrupt>,
-    ) -> Result<Option<(T, HomeWord)>, ReadError> {
-        let slot = self.participants.slot()?;
-        let mut wait = Wait::new();
-        loop {
-            if word.in_transaction() {
-                self.wait_for(&slot, &mut wait, word)
-                    .map_err(WriteError::while_reading)?;
-            }
-            let Some(segment) = self.mem.index_segment(root, place)? else {
-                return Ok(None);
-            };
-            let seen = self
-                .mem
-                .read_bucket(root, place, segment, |word| look(segment, word))?;
-            match seen {
-                BucketRead::Valid(seen, home) => return Ok(Some((seen, home))),
-                BucketRead::Retry(now) => word = now,
-            }
+        word: LockWord,
+        wait: &mut Option<Wait>,
+    ) -> Result<Option<SegmentRef>, ReadError> {
+        if word.in_transaction() {
+            let slot = self.participants.slot()?;
+            self.wait_for(&slot, wait.get_or_insert_default(), word)
+                .map_err(WriteError::while_reading)?;
         }
+        Ok(self.mem.index_segment(root, place)?)
     }
 
     /// All index segments of a partition, in hash order, with the prefix of the tags in each.

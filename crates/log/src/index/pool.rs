@@ -123,25 +123,25 @@ impl PoolEntry {
 
 /// A shard whose lock is held.
 pub(crate) struct HeldShard<'c> {
-    pub core: &'c Index,
-    pub index: u64,
+    pub index: &'c Index,
+    pub number: u64,
     pub shard: &'c Shard,
     slot: SlotId,
     guard: Guard<'c>,
 }
 
 impl Index {
-    /// Runs `work` with the lock of shard `index`, after repairing what a dead holder left.
+    /// Runs `work` with the lock of shard `number`, after repairing what a dead holder left.
     pub(crate) fn with_shard<T>(
         &self,
         slot: &Slot<'_>,
-        index: u64,
+        number: u64,
         work: impl FnOnce(&HeldShard<'_>) -> Result<T, WriteError>,
     ) -> Result<T, WriteError> {
-        Intent::Reshape { shard: index }.announce(slot);
+        Intent::Reshape { shard: number }.announce(slot);
         mneme_sys::fault!("index.shard.intent");
-        let result = match self.tables.shard(index).lock.lock(slot) {
-            Ok(acquired) => self.in_shard(slot, index, acquired, work),
+        let result = match self.tables.shard(number).lock.lock(slot) {
+            Ok(acquired) => self.in_shard(slot, number, acquired, work),
             Err(stalled) => Err(stalled.into()),
         };
         slot.intent(INDEX_LANE).clear();
@@ -153,13 +153,13 @@ impl Index {
     pub(crate) fn try_with_shard<T>(
         &self,
         slot: &Slot<'_>,
-        index: u64,
+        number: u64,
         work: impl FnOnce(&HeldShard<'_>) -> Result<T, WriteError>,
     ) -> Result<Option<T>, WriteError> {
-        Intent::Reshape { shard: index }.announce(slot);
+        Intent::Reshape { shard: number }.announce(slot);
         mneme_sys::fault!("index.shard.intent");
-        let acquired = self.tables.shard(index).lock.try_lock(slot);
-        let result = acquired.map(|acquired| self.in_shard(slot, index, acquired, work));
+        let acquired = self.tables.shard(number).lock.try_lock(slot);
+        let result = acquired.map(|acquired| self.in_shard(slot, number, acquired, work));
         slot.intent(INDEX_LANE).clear();
         result.transpose()
     }
@@ -167,15 +167,15 @@ impl Index {
     fn in_shard<'c, T>(
         &'c self,
         slot: &Slot<'c>,
-        index: u64,
+        number: u64,
         acquired: Acquired<Guard<'c>>,
         work: impl FnOnce(&HeldShard<'_>) -> Result<T, WriteError>,
     ) -> Result<T, WriteError> {
         let died = acquired.owner_died();
         let held = HeldShard {
-            core: self,
-            index,
-            shard: self.tables.shard(index),
+            index: self,
+            number,
+            shard: self.tables.shard(number),
             slot: slot.id(),
             guard: acquired.into_inner(),
         };
@@ -238,18 +238,18 @@ impl Index {
             .saturating_sub(MAP_UNITS))
     }
 
-    /// The frames in shard `index`'s pool table.
-    pub(crate) fn pool_frames(&self, index: u64) -> impl Iterator<Item = Frame> {
+    /// The frames in shard `number`'s pool table.
+    pub(crate) fn pool_frames(&self, number: u64) -> impl Iterator<Item = Frame> {
         self.tables
-            .pool(index)
+            .pool(number)
             .iter()
             .filter_map(|w| PoolEntry(w.load(Acquire)).frame())
     }
 
-    /// The frames in the table of shard `index`, whose lock the caller holds, for which the cached
+    /// The frames in the table of shard `number`, whose lock the caller holds, for which the cached
     /// number of free units is not what the bitmap says.
-    pub(crate) fn miscounted(&self, index: u64) -> impl Iterator<Item = Frame> {
-        let table = self.tables.pool(index).iter();
+    pub(crate) fn miscounted(&self, number: u64) -> impl Iterator<Item = Frame> {
+        let table = self.tables.pool(number).iter();
         table.filter_map(|word| {
             let entry = PoolEntry(word.load(Relaxed));
             let frame = entry.frame()?;
@@ -297,7 +297,7 @@ impl HeldShard<'_> {
     /// Notes that a frame of the index is on its way into the pool table or out of it, in its
     /// present life.
     fn note_frame(&self, frame: Frame) -> Result<(), Corrupt> {
-        let Some(info) = self.core.arena.extent_of(frame) else {
+        let Some(info) = self.index.arena.extent_of(frame) else {
             let why = "a frame of the index that nobody has claimed";
             return Err(Corrupt::at(frame_byte(frame), why));
         };
@@ -315,7 +315,7 @@ impl HeldShard<'_> {
         note: usize,
     ) -> Result<Option<Block>, WriteError> {
         debug_assert!((1..UNITS - MAP_UNITS).contains(&units));
-        let table = self.core.tables.pool(self.index);
+        let table = self.index.tables.pool(self.number);
         let frames = (self.shard.frames.load(Relaxed) as usize).min(table.len());
         let hint = self.shard.hint.load(Relaxed) as usize % frames.max(1);
         for at in (0..frames).map(|i| (hint + i) % frames) {
@@ -341,7 +341,7 @@ impl HeldShard<'_> {
     }
 
     fn allocate_in(&self, frame: Frame, units: u64, note: usize) -> Result<Option<Block>, Corrupt> {
-        let map = self.core.bitmap(frame)?;
+        let map = self.index.bitmap(frame)?;
         let Some(first) = find_run(|i| map[i].load(Relaxed), units) else {
             return Ok(None);
         };
@@ -367,7 +367,7 @@ impl HeldShard<'_> {
     /// Frees a block at once. Idempotent while the lock is held.
     pub fn free(&self, block: Block) -> Result<(), Corrupt> {
         let (frame, first) = (block.frame(), block.first_unit());
-        let table = self.core.tables.pool(self.index);
+        let table = self.index.tables.pool(self.number);
         let at = table
             .iter()
             .position(|w| PoolEntry(w.load(Relaxed)).frame() == Some(frame));
@@ -377,7 +377,7 @@ impl HeldShard<'_> {
                 "not a block of this shard's pool",
             ));
         };
-        let map = self.core.bitmap(frame)?;
+        let map = self.index.bitmap(frame)?;
         for_range(first, block.units, |word, mask| {
             map[word].store(map[word].load(Relaxed) & !mask, Relaxed)
         });
@@ -386,29 +386,29 @@ impl HeldShard<'_> {
 
     /// Brings the cached numbers of a frame in line with its bitmap.
     fn recount(&self, at: usize, frame: Frame, missing: u64) -> Result<(), Corrupt> {
-        let free = UNITS - MAP_UNITS - self.core.pool_frame_used(frame)?;
-        self.core.tables.pool(self.index)[at]
+        let free = UNITS - MAP_UNITS - self.index.pool_frame_used(frame)?;
+        self.index.tables.pool(self.number)[at]
             .store(PoolEntry::new(frame, free, missing).0, Relaxed);
         Ok(())
     }
 
     fn add_frame(&self, slot: &Slot<'_>) -> Result<Option<(usize, Frame)>, WriteError> {
-        let core = self.core;
-        let table = core.tables.pool(self.index);
+        let index = self.index;
+        let table = index.tables.pool(self.number);
         let Some(at) = table
             .iter()
             .position(|w| PoolEntry(w.load(Relaxed)).frame().is_none())
         else {
             return Ok(None);
         };
-        let node = core.topology.node_of(core.topology.current_cpu());
-        let Some(extent) = core.claim(slot, 1, node, Class::Ordinary, TAG_INDEX)? else {
+        let node = index.topology.node_of(index.topology.current_cpu());
+        let Some(extent) = index.claim(slot, 1, node, Class::Ordinary, TAG_INDEX)? else {
             return Ok(None);
         };
         let frame = extent.start;
         self.note_frame(frame)?;
         mneme_sys::fault!("index.pool.frame-noted");
-        let map = core.bitmap(frame)?;
+        let map = index.bitmap(frame)?;
         for word in map {
             word.store(0, Relaxed);
         }
@@ -417,7 +417,7 @@ impl HeldShard<'_> {
         table[at].store(PoolEntry::new(frame, UNITS - MAP_UNITS, 0).0, Release);
         self.shard.frames.fetch_max(at as u64 + 1, Relaxed);
         mneme_sys::fault!("index.pool.frame-linked");
-        core.adopt(extent)?;
+        index.adopt(extent)?;
         self.note(journal::FRAME, 0);
         Ok(Some((at, frame)))
     }
@@ -425,7 +425,7 @@ impl HeldShard<'_> {
     /// Gives wholly unused frames back to the arena, except one that is kept for the next block.
     /// Returns how many.
     pub fn trim(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
-        let table = self.core.tables.pool(self.index);
+        let table = self.index.tables.pool(self.number);
         let mut spare = false;
         let mut trimmed = 0;
         for word in table {
@@ -433,7 +433,7 @@ impl HeldShard<'_> {
             let Some(frame) = entry.frame() else { continue };
             // The bitmap is checked too: a damaged cached number must not free live blocks.
             if entry.free() != UNITS - MAP_UNITS
-                || self.core.pool_frame_used(frame)? != 0
+                || self.index.pool_frame_used(frame)? != 0
                 || !std::mem::replace(&mut spare, true)
             {
                 continue;
@@ -445,7 +445,7 @@ impl HeldShard<'_> {
                 start: frame,
                 frames: 1,
             };
-            let released = self.core.release(slot, extent);
+            let released = self.index.release(slot, extent);
             if released.is_err() {
                 // The arena's lock is not to be had now: a later call gives the frame back.
                 word.store(entry.0, Relaxed);
@@ -489,7 +489,7 @@ impl HeldShard<'_> {
         let due = unstamped().count();
         // Without the barrier they wait for another process, or for a later call.
         if (due >= BATCH || (all && due > 0))
-            && let Ok(epoch) = self.core.participants.advance()
+            && let Ok(epoch) = self.index.participants.advance()
         {
             for entry in unstamped() {
                 entry[1].store(epoch.to_u64(), Relaxed);
@@ -500,7 +500,7 @@ impl HeldShard<'_> {
                 continue;
             };
             let epoch = entry[1].load(Relaxed);
-            if epoch == 0 || !self.core.participants.quiescent(Epoch::from_u64(epoch)) {
+            if epoch == 0 || !self.index.participants.quiescent(Epoch::from_u64(epoch)) {
                 continue;
             }
             self.note(journal::FREE, block.word());
@@ -542,7 +542,7 @@ impl HeldShard<'_> {
             _ => {}
         }
         // A bitmap may be half changed without the cached numbers: recount all of them.
-        let table = self.core.tables.pool(self.index);
+        let table = self.index.tables.pool(self.number);
         for (at, word) in table.iter().enumerate() {
             if let Some(frame) = PoolEntry(word.load(Relaxed)).frame() {
                 self.recount(at, frame, 0)?;
@@ -562,7 +562,7 @@ impl HeldShard<'_> {
             start: frame,
             frames: 1,
         };
-        let Some(info) = self.core.arena.extent_of(frame) else {
+        let Some(info) = self.index.arena.extent_of(frame) else {
             return Ok(());
         };
         // In another life the frame belongs to a thread that has claimed it since and may be
@@ -572,13 +572,13 @@ impl HeldShard<'_> {
         if (info.extent, info.tag, info.generation) != (extent, TAG_INDEX, generation) {
             return Ok(());
         }
-        let linked = self.core.pool_frames(self.index).any(|f| f == frame);
+        let linked = self.index.pool_frames(self.number).any(|f| f == frame);
         // A frame is linked before it is adopted: one that is adopted and not linked was on its way
         // out. One that is neither was on its way in, and is taken back with all that the dead
         // thread had claimed.
         match info.state {
-            ExtentState::Claimed(_) if linked => self.core.adopt(extent)?,
-            ExtentState::Held if !linked => self.core.release(slot, extent)?,
+            ExtentState::Claimed(_) if linked => self.index.adopt(extent)?,
+            ExtentState::Held if !linked => self.index.release(slot, extent)?,
             _ => {}
         }
         Ok(())

@@ -204,8 +204,8 @@ impl HeldShard<'_> {
         used: u64,
     ) -> Result<Resized, WriteError> {
         let buddy = self.buddy(root, place, old)?;
-        if let Some(buddy) = buddy.filter(|buddy| !self.core.grown_ahead.keeps(*buddy)) {
-            let both = used + self.core.segment_used(buddy)?;
+        if let Some(buddy) = buddy.filter(|buddy| !self.index.grown_ahead.keeps(*buddy)) {
+            let both = used + self.index.segment_used(buddy)?;
             if let Some(size) = size_for(both, 0) {
                 let low = place.tag >> (TAG_BITS - old.depth()) & 1 == 0;
                 let pair = if low { [old, buddy] } else { [buddy, old] };
@@ -231,7 +231,7 @@ impl HeldShard<'_> {
             return Ok(None);
         }
         let tag = place.tag ^ 1 << (TAG_BITS - old.depth());
-        let buddy = self.core.mem.index_segment(root, Place { tag, ..place })?;
+        let buddy = self.index.mem.index_segment(root, Place { tag, ..place })?;
         Ok(buddy.filter(|b| b.depth() == old.depth()))
     }
 
@@ -329,7 +329,7 @@ impl HeldShard<'_> {
         old: SegmentRef,
         new: [SegmentRef; 2],
     ) -> Result<Option<Change>, WriteError> {
-        let mem = &self.core.mem;
+        let mem = &self.index.mem;
         let partition = root.partition(place.partition);
         let (loc, depth) = match Partition::of_word(mem.word(partition)?.load(Acquire), partition)?
         {
@@ -379,7 +379,7 @@ impl HeldShard<'_> {
     /// Where the words are that name the segment of `place` at `depth`, and how many.
     fn words_of(&self, root: Root, place: Place, depth: u32) -> Result<(Loc, u64), Corrupt> {
         let partition = root.partition(place.partition);
-        match Partition::of_word(self.core.mem.word(partition)?.load(Acquire), partition)? {
+        match Partition::of_word(self.index.mem.word(partition)?.load(Acquire), partition)? {
             Partition::Directory { loc, depth: all } if depth <= all => {
                 let count = 1u64 << (all - depth);
                 let prefix = if depth == 0 {
@@ -398,7 +398,7 @@ impl HeldShard<'_> {
     fn holds_one_of(&self, old: &[SegmentRef]) -> Result<bool, Corrupt> {
         for segment in old {
             for i in 0..segment.buckets() {
-                let word = self.core.mem.bucket(*segment, i)?.word();
+                let word = self.index.mem.bucket(*segment, i)?.word();
                 if word.locked() && word.holder() == self.slot() {
                     return Ok(true);
                 }
@@ -438,7 +438,7 @@ impl HeldShard<'_> {
             return Ok(None);
         };
         for word in self
-            .core
+            .index
             .mem
             .word_slice(block.loc, (buckets * BUCKET_WORDS) as usize)?
         {
@@ -450,7 +450,7 @@ impl HeldShard<'_> {
     /// Locks every bucket of `old` and collects the entries, or returns the thread that does not
     /// release one. The locks stay with this thread: `undo` and `publish` find them by the journal.
     fn freeze(&self, old: &[SegmentRef]) -> Result<Result<Vec<Entry>, SlotId>, Corrupt> {
-        let mem = &self.core.mem;
+        let mem = &self.index.mem;
         for segment in old {
             let held_up = freeze(mem, *segment, self.slot(), |tries| {
                 if tries % 64 == 0 {
@@ -474,7 +474,7 @@ impl HeldShard<'_> {
 
     /// Places `entries` in a fresh segment; false if they crowd too much.
     fn fill(&self, segment: SegmentRef, entries: &[Entry]) -> Result<bool, Corrupt> {
-        fill(&self.core.mem, segment, entries)
+        fill(&self.index.mem, segment, entries)
     }
 
     /// Undoes a prepared change: frees its blocks and releases the bucket locks.
@@ -482,7 +482,7 @@ impl HeldShard<'_> {
         let owner = SlotId(self.journal(journal::OWNER) as u16);
         for segment in self.noted_segments()?.into_iter().flatten() {
             for i in 0..segment.buckets() {
-                if let Some(held) = self.core.mem.bucket(segment, i)?.inherit(owner) {
+                if let Some(held) = self.index.mem.bucket(segment, i)?.inherit(owner) {
                     held.unlock();
                 }
             }
@@ -516,7 +516,7 @@ impl HeldShard<'_> {
         for (segment, at) in noted.iter_mut().zip(journal::OLD) {
             let word = self.journal(at);
             if word != 0 {
-                let loc = self.core.loc_of(&self.shard.journal[at]);
+                let loc = self.index.loc_of(&self.shard.journal[at]);
                 *segment = Some(SegmentRef::of_word(word, loc)?);
             }
         }
@@ -527,9 +527,9 @@ impl HeldShard<'_> {
     pub(super) fn noted_words(&self) -> Result<(Loc, u64), Corrupt> {
         let address = Loc::of_word(self.journal(journal::ADDRESS));
         let count = self.journal(journal::COUNT);
-        let core = self.core;
-        let in_header = core.tables.in_header(address) && count == 1;
-        if !in_header && (count > 1 << MAX_DEPTH || !core.is_index(address)) {
+        let index = self.index;
+        let in_header = index.tables.in_header(address) && count == 1;
+        if !in_header && (count > 1 << MAX_DEPTH || !index.is_index(address)) {
             return Err(Corrupt::at(
                 address.byte(),
                 format!("a journal names {count} words there, which are not the index'"),
@@ -552,7 +552,7 @@ impl HeldShard<'_> {
             (address.add_words(i), self.journal(word))
         });
         replace(
-            &self.core.mem,
+            &self.index.mem,
             words,
             || mneme_sys::fault!("index.resize.word"),
             self.noted_segments()?.into_iter().flatten(),

@@ -330,24 +330,24 @@ impl Index {
 
 impl HeldShard<'_> {
     fn create_root(&self, slot: &Slot<'_>, space: Space) -> Result<Resized, WriteError> {
-        let core = self.core;
+        let index = self.index;
         self.note(journal::OLD[0], 0);
         self.note(journal::OLD[1], 0);
         for at in journal::NEW {
             self.note(at, 0);
         }
         self.note(journal::KIND, journal::PREPARE);
-        let Some(block) = self.allocate(slot, core.root_units(), journal::NEW[0])? else {
+        let Some(block) = self.allocate(slot, index.root_units(), journal::NEW[0])? else {
             self.undo()?;
             return Ok(Resized::NoSpace);
         };
-        let words = core
+        let words = index
             .mem
-            .word_slice(block.loc, (ROOT_WORDS + core.partitions()) as usize)?;
+            .word_slice(block.loc, (ROOT_WORDS + index.partitions()) as usize)?;
         for word in words {
             word.store(0, Relaxed);
         }
-        let header = core.tables.header();
+        let header = index.tables.header();
         words[0].store(
             header
                 .next_root
@@ -357,14 +357,14 @@ impl HeldShard<'_> {
             Relaxed,
         );
         words[1].store(u64::from(space.number()), Relaxed);
-        let link = core.loc_of(&header.roots[space.index()]);
+        let link = index.loc_of(&header.roots[space.index()]);
         self.commit(Change::words(link, 1, block.loc.bits()))
     }
 
     /// Frees the index segments of one partition of a dropped root, and counts their records as
     /// dead. After a death in the middle, finished steps are not repeated.
     fn sweep_partition(&self, root: Root, partition: u32) -> Result<(), WriteError> {
-        let mem = &self.core.mem;
+        let mem = &self.index.mem;
         let at = root.partition(partition);
         match Partition::of_word(mem.word(at)?.load(Acquire), at)? {
             Partition::Empty => {}
@@ -400,17 +400,17 @@ impl HeldShard<'_> {
         address: Loc,
         count: u64,
     ) -> Result<(), WriteError> {
-        let core = self.core;
+        let index = self.index;
         for i in 0..segment.buckets() {
-            let bucket = core.mem.bucket(segment, i)?;
+            let bucket = index.mem.bucket(segment, i)?;
             for entry in (0..SLOTS)
                 .map(|s| bucket.entry(s))
                 .filter(|e| !e.is_empty())
             {
                 // The record of a damaged entry is not needed, and must not stop the rest from
                 // being freed. It is not counted as dead until compaction counts again.
-                if let Ok(record) = core.mem.record(entry.loc()) {
-                    let _ = core.mark_dead(entry.loc(), record.header().size());
+                if let Ok(record) = index.mem.record(entry.loc()) {
+                    let _ = index.mark_dead(entry.loc(), record.header().size());
                 }
             }
         }
@@ -431,7 +431,7 @@ impl HeldShard<'_> {
     pub(super) fn finish_strike(&self) -> Result<(), WriteError> {
         let (address, count) = self.noted_words()?;
         for i in 0..count {
-            self.core.mem.word(address.add_words(i))?.store(0, Release);
+            self.index.mem.word(address.add_words(i))?.store(0, Release);
         }
         mneme_sys::fault!("index.sweep.unlinked");
         if let Some(block) = Block::of_word(self.journal(journal::NEW[0])) {

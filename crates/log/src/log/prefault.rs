@@ -209,27 +209,27 @@ mod tests {
     fn what_is_claimed_next_is_resident_and_no_more() {
         let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
         let store = builder.open_private().unwrap();
-        let core = store.core();
-        let resident = || core.mem.region().pages().resident_bytes as u64;
-        let ahead = u64::from(core.arena.stats().frames / SHARE) * FRAME_BYTES;
+        let inner = store.inner();
+        let resident = || inner.mem.region().pages().resident_bytes as u64;
+        let ahead = u64::from(inner.arena.stats().frames / SHARE) * FRAME_BYTES;
         let mut populated = Populated::new(NodeId(0));
         let before = resident();
-        core.populate(&mut populated, &|| false);
+        inner.populate(&mut populated, &|| false);
         assert_eq!(resident(), before + ahead);
         // Nothing claimed since: nothing to do.
-        core.populate(&mut populated, &|| false);
+        inner.populate(&mut populated, &|| false);
         assert_eq!(resident(), before + ahead);
         for i in 0..100u32 {
             store.put(&i.to_le_bytes(), &[7; 100 << 10]).unwrap();
         }
-        core.populate(&mut populated, &|| false);
-        let claimed = u64::from(core.claimed.end(NodeId(0))) * FRAME_BYTES;
+        inner.populate(&mut populated, &|| false);
+        let claimed = u64::from(inner.claimed.end(NodeId(0))) * FRAME_BYTES;
         assert!(claimed > 10 << 20);
-        let kept = core.claimed.end(NodeId(0)) + (ahead / FRAME_BYTES) as u32;
+        let kept = inner.claimed.end(NodeId(0)) + (ahead / FRAME_BYTES) as u32;
         assert_eq!(populated.end, kept);
         let stocked = resident();
         assert!(stocked > before + ahead && stocked <= claimed + ahead);
-        core.populate(&mut Populated::new(NodeId(0)), &|| true);
+        inner.populate(&mut Populated::new(NodeId(0)), &|| true);
         assert_eq!(resident(), stocked);
     }
 
@@ -237,25 +237,25 @@ mod tests {
     fn a_round_touches_frames_in_use_and_tables_alone() {
         let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
         let store = builder.open_private().unwrap();
-        let core = store.core();
-        let resident = || core.mem.region().pages().resident_bytes as u64;
+        let inner = store.inner();
+        let resident = || inner.mem.region().pages().resident_bytes as u64;
         for i in 0..100u32 {
             store.put(&i.to_le_bytes(), &[7; 100 << 10]).unwrap();
         }
-        let stats = core.arena.stats();
+        let stats = inner.arena.stats();
         let mut gathered = Gathered::new(NodeId(0));
         while gathered.ended.is_none() {
-            core.gather(&mut gathered, &|| false);
+            inner.gather(&mut gathered, &|| false);
         }
         let in_use = stats.own.min(TABLES) + stats.frames - stats.free;
         let others = u64::from(stats.own.saturating_sub(TABLES)) * FRAME_BYTES;
         let used = u64::from(in_use) * FRAME_BYTES;
         assert!((used..=used + others).contains(&resident()));
         // It rests, and there is nothing to begin anew for.
-        core.gather(&mut gathered, &|| false);
+        inner.gather(&mut gathered, &|| false);
         assert!(gathered.ended.is_some());
         gathered = Gathered::new(NodeId(0));
-        core.gather(&mut gathered, &|| true);
+        inner.gather(&mut gathered, &|| true);
         assert_eq!(gathered.next, 0);
     }
 
@@ -265,23 +265,23 @@ mod tests {
         let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
         let builder = builder.page_policy(PagePolicy::Small).clock(clock.clone());
         let store = builder.open_private().unwrap();
-        let core = store.core();
-        let stats = core.arena.stats();
+        let inner = store.inner();
+        let stats = inner.arena.stats();
         let mut gathered = Gathered::new(NodeId(0));
         // A round that has begun, and come past all frames but one.
-        core.gather(&mut gathered, &|| true);
+        inner.gather(&mut gathered, &|| true);
         gathered.next = stats.own + stats.frames - 1;
         for i in 0..100u32 {
             store.put(&i.to_le_bytes(), &[7; 100 << 10]).unwrap();
         }
-        core.gather(&mut gathered, &|| false);
+        inner.gather(&mut gathered, &|| false);
         assert_eq!(gathered.ended, Some(1));
         clock.advance_ns(2 * REST_NS);
-        core.gather(&mut gathered, &|| false);
+        inner.gather(&mut gathered, &|| false);
         assert_eq!(gathered.ended, Some(1 + 2 * REST_NS));
         // Which has seen them all.
         clock.advance_ns(2 * REST_NS);
-        core.gather(&mut gathered, &|| false);
+        inner.gather(&mut gathered, &|| false);
         assert_eq!(gathered.ended, Some(1 + 2 * REST_NS));
     }
 
@@ -310,11 +310,11 @@ mod tests {
         for i in 0..100u32 {
             store.put(&i.to_le_bytes(), &[7; 4 << 10]).unwrap();
         }
-        let core = store.core();
-        let resident = || core.mem.region().pages().resident_bytes;
+        let inner = store.inner();
+        let resident = || inner.mem.region().pages().resident_bytes;
         let before = resident();
         let mut gathered = Gathered::new(NodeId(0));
-        core.gather(&mut gathered, &|| false);
+        inner.gather(&mut gathered, &|| false);
         assert_eq!((gathered.next, resident()), (0, before));
     }
 }

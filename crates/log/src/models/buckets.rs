@@ -553,9 +553,9 @@ fn relocate(space: &Space<Sound>, old: Loc, new: Loc) {
             continue;
         };
         let found = space.find_entry(segment, Entry::new(TAG, old)).unwrap();
-        if let Some((bucket, slot)) = found {
-            let bucket = space.bucket(segment, bucket).unwrap();
-            bucket.replace(slot, Entry::new(TAG, new));
+        if let Some(found) = found {
+            let bucket = space.bucket(segment, found.bucket).unwrap();
+            bucket.replace(found.slot, Entry::new(TAG, new));
         }
         held.unlock();
         return;
@@ -578,9 +578,9 @@ fn a_move_that_compares_before_it_locks_brings_back_the_old_version() {
                 _ => thread::yield_now(),
             }
         };
-        if let Some((bucket, slot)) = found {
-            let bucket = space.bucket(OLD, bucket).unwrap();
-            bucket.replace(slot, Entry::new(TAG, new));
+        if let Some(found) = found {
+            let bucket = space.bucket(OLD, found.bucket).unwrap();
+            bucket.replace(found.slot, Entry::new(TAG, new));
         }
         held.unlock();
     };

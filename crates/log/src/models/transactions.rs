@@ -152,8 +152,10 @@ fn transact<O: Orders>(space: &Space<O>, locks: Locks, end: End) -> Result<(), C
     let bucket = space.bucket(segment, found.bucket)?;
     match end {
         TakeBack => {
-            let (at, slot) = space.find_entry(segment, entry)?.expect("just published");
-            space.bucket(segment, at)?.replace(slot, Entry(0));
+            let found = space.find_entry(segment, entry)?.expect("just published");
+            space
+                .bucket(segment, found.bucket)?
+                .replace(found.slot, Entry(0));
         }
         Replace => bucket.replace(found.slot, Entry::new(PLACE.tag, new)),
         Remove => bucket.replace(found.slot, Entry(0)),

@@ -594,10 +594,10 @@ mod tests {
                 let put =
                     |i: u32| store.put_until(&i.to_le_bytes(), &value, Expiry::At(u64::MAX >> 1));
                 (0..records).for_each(|i| put(i).unwrap());
-                let core = store.core();
-                let mut closed = core.segments().filter(|found| found.3 == State::Closed);
+                let inner = store.inner();
+                let mut closed = inner.segments().filter(|found| found.3 == State::Closed);
                 let header = Loc::of_byte(frame_byte(closed.next().unwrap().0));
-                core.mem.word(header).unwrap().store(0, Relaxed);
+                inner.mem.word(header).unwrap().store(0, Relaxed);
                 let refused = (records..3 * records).filter(|i| put(*i).is_err());
                 let refused = refused.count();
                 assert!(refused <= 1, "{evict:?}, {size} bytes: {refused} refused");
@@ -617,12 +617,12 @@ mod tests {
         for i in 0..100_000u32 {
             store.put(&i.to_le_bytes(), b"v").unwrap();
         }
-        let core = store.core();
-        let slot = core.writer().unwrap();
+        let inner = store.inner();
+        let slot = inner.writer().unwrap();
         let mut walk = ExpiringWalk::default();
         let mut go_on = || {
             let _pin = slot.pin();
-            let goes_on = core.walk_on(Evict::ExpiringLru, &mut walk, &mut Sample::new());
+            let goes_on = inner.walk_on(Evict::ExpiringLru, &mut walk, &mut Sample::new());
             (goes_on.unwrap(), walk.rests_until_ns)
         };
         assert!(go_on().0);
@@ -632,6 +632,6 @@ mod tests {
                 break until;
             }
         };
-        assert_eq!(rests_until, core.clock.now_ns() + REST_NS);
+        assert_eq!(rests_until, inner.clock.now_ns() + REST_NS);
     }
 }

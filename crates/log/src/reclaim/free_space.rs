@@ -1,9 +1,10 @@
 //! Freeing space: what a writer does that found none.
 //!
-//! It frees what is due, compacts a victim if enough bytes are dead somewhere, and waits for
-//! readers to unpin, for a bounded time. If there is nothing to gain the store is full, and the
-//! write fails at once. Reads and removals go on, and after removals writes succeed again. Nibble
-//! has a reserve for compaction too (§3.2). That any writer may compact is new here.
+//! One ordered list names the ways to find space ([`WAYS`]), and one deadline bounds the search. If
+//! there is nothing to gain the store is full, and the write fails at once; if one thread's pin is
+//! in the way for long, the write fails and names it. Reads and removals go on, and after removals
+//! writes succeed again. Nibble has a reserve for compaction too (§3.2). That any writer may
+//! compact is new here.
 
 use std::time::Duration;
 
@@ -55,14 +56,52 @@ impl<T: Copy + PartialEq> Suspect<T> {
     }
 }
 
+/// What a way to find space has gained.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Gain {
+    /// Nothing: the next way is tried.
+    None,
+    /// Space is free, or will be after a grace period.
+    Some,
+    /// Nothing yet. It has waited a little, and the search begins again.
+    Later,
+}
+
+impl Gain {
+    fn of(gained: bool) -> Gain {
+        match gained {
+            true => Gain::Some,
+            false => Gain::None,
+        }
+    }
+}
+
+/// A way to find space.
+type Way = fn(&Reclaim, &Slot<'_>, &mut SpaceSearch) -> Result<Gain, WriteError>;
+
+/// The ways to find space, in the order in which each round of a search tries them: what costs
+/// least comes first, and a round ends with the first that gains something.
+const WAYS: [Way; 10] = [
+    Reclaim::repair_dead,
+    Reclaim::free_due,
+    Reclaim::mind_pins,
+    Reclaim::clear_way_for_index,
+    Reclaim::empty_window,
+    Reclaim::evict_some,
+    Reclaim::compact_victim_of_any_node,
+    Reclaim::shrink_index,
+    Reclaim::move_large_record,
+    Reclaim::leave_large,
+];
+
 /// Rounds without anything to wait for after which the search ends although space is free. That
 /// space is not in one piece, or other threads always take it first.
 pub(crate) const VAIN: u32 = 16;
 /// Windows that are emptied for one large record: other threads may take the freed frames first.
 const VACATED: u32 = 8;
-/// How long a writer goes on freeing space that other threads take, or that is not in one piece,
-/// before it fails.
-pub(crate) const PROGRESS_TIMEOUT: Duration = Duration::from_secs(10);
+/// The deadline of a search: how long a writer goes on freeing space that other threads take, or
+/// that is not in one piece, before it fails.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 /// Looks at the thread that blocks a search before it is reported.
 const MIN_LOOKS: u32 = 3;
 
@@ -79,10 +118,20 @@ impl SpaceSearch {
         }
     }
 
+    /// Frames that the record takes if it has an extent of its own.
+    fn frames(&self) -> u32 {
+        u32::try_from(self.wanted.div_ceil(FRAME_BYTES)).unwrap_or(u32::MAX)
+    }
+
     /// Sets the record's size to `wanted` bytes.
     pub fn want(&mut self, wanted: u64) {
         self.wanted = wanted;
     }
+}
+
+/// Lets other threads go on that free space, or hold it up.
+fn pause() {
+    std::thread::sleep(Duration::from_micros(100));
 }
 
 impl Reclaim {
@@ -118,70 +167,125 @@ impl Reclaim {
             // Nothing that could be compacted or evicted would help.
             return Err(self.out_of_memory(search.wanted));
         }
+        for way in WAYS {
+            match way(self, slot, search)? {
+                Gain::None => {}
+                Gain::Some => return Ok(true),
+                Gain::Later => return Ok(false),
+            }
+        }
+        self.give_up_or_wait(slot, search)?;
+        Ok(false)
+    }
+
+    fn repair_dead(&self, slot: &Slot<'_>, search: &mut SpaceSearch) -> Result<Gain, WriteError> {
         self.reap(slot)?;
-        let since = search.spent;
-        if since > PROGRESS_TIMEOUT {
+        if search.spent > DEADLINE {
             return Err(self.out_of_memory(search.wanted));
         }
-        if self.maintain(slot)? > 0 {
-            return Ok(true);
-        }
+        Ok(Gain::None)
+    }
+
+    fn free_due(&self, slot: &Slot<'_>, _: &mut SpaceSearch) -> Result<Gain, WriteError> {
+        Ok(Gain::of(self.maintain(slot)? > 0))
+    }
+
+    /// Whatever is emptied from here on waits for pins. The thread's own is that of a `Value`, for
+    /// which it must not wait.
+    fn mind_pins(&self, slot: &Slot<'_>, search: &mut SpaceSearch) -> Result<Gain, WriteError> {
         self.revoke_stalled_pins();
-        if slot.is_pinned() {
-            // A `Value` of this thread is alive: whatever is emptied now would wait for it.
-            return Err(if self.is_full(search.wanted) {
-                self.out_of_memory(search.wanted)
-            } else {
-                self.stalled_by_own_pin(slot)
-            });
+        if !slot.is_pinned() {
+            return Ok(Gain::None);
         }
-        if self.look_at_limbo(slot, search)? {
-            return Ok(false);
+        Err(match self.is_full(search.wanted) {
+            true => self.out_of_memory(search.wanted),
+            false => self.stalled_by_own_pin(slot),
+        })
+    }
+
+    fn clear_way_for_index(
+        &self,
+        slot: &Slot<'_>,
+        search: &mut SpaceSearch,
+    ) -> Result<Gain, WriteError> {
+        Ok(match self.look_at_limbo(slot, search)? {
+            true => Gain::Later,
+            false => Gain::None,
+        })
+    }
+
+    /// Makes a run of free frames for a large record, if only a run is lacking.
+    fn empty_window(&self, slot: &Slot<'_>, search: &mut SpaceSearch) -> Result<Gain, WriteError> {
+        let frames = search.frames();
+        if !self.is_large(search.wanted) || search.vacated == VACATED || !self.lacks_run(frames) {
+            return Ok(Gain::None);
         }
-        let frames = u32::try_from(search.wanted.div_ceil(FRAME_BYTES)).unwrap_or(u32::MAX);
-        if self.is_large(search.wanted) && search.vacated < VACATED && self.lacks_run(frames) {
-            search.vacated += 1;
-            if self.leave_segments(slot, Leave::Every) > 0 {
-                self.free_emptied(slot)?;
-            }
-            if self.vacate(slot, frames)? {
-                self.free_emptied(slot)?;
-                return Ok(true);
-            }
+        search.vacated += 1;
+        if self.leave_segments(slot, Leave::Every) > 0 {
+            self.free_emptied(slot)?;
         }
+        let moved = self.vacate(slot, frames)?;
+        if moved {
+            self.free_emptied(slot)?;
+        }
+        Ok(Gain::of(moved))
+    }
+
+    fn evict_some(&self, slot: &Slot<'_>, search: &mut SpaceSearch) -> Result<Gain, WriteError> {
         // Eviction gains nothing for a large record if no run of frames between those of the index
         // is long enough.
-        let could_lie = !self.is_large(search.wanted) || self.could_lie(frames);
-        match could_lie
-            .then(|| self.evict(slot))
-            .transpose()?
-            .unwrap_or(Evicted::Nothing)
-        {
+        if self.is_large(search.wanted) && !self.could_lie(search.frames()) {
+            return Ok(Gain::None);
+        }
+        Ok(match self.evict(slot)? {
             Evicted::Some => {
                 self.free_emptied(slot)?;
-                return Ok(true);
+                Gain::Some
             }
             Evicted::Busy => {
-                std::thread::sleep(Duration::from_micros(100));
-                return Ok(false);
+                pause();
+                Gain::Later
             }
-            Evicted::Nothing => {}
-        }
-        if self.compact(slot)? {
+            Evicted::Nothing => Gain::None,
+        })
+    }
+
+    fn compact_victim_of_any_node(
+        &self,
+        slot: &Slot<'_>,
+        _: &mut SpaceSearch,
+    ) -> Result<Gain, WriteError> {
+        let compacted = self.compact(slot)?;
+        if compacted {
             // The segment is free after a grace period, which seldom takes longer than this.
             self.free_emptied(slot)?;
-            return Ok(true);
         }
-        if self.trim_index(slot)? > 0 || self.compact_large(slot, search.wanted)? {
-            return Ok(true);
-        }
-        let may_forget = self.may_forget_any(slot)?;
-        if may_forget && self.leave_segments(slot, Leave::BehindLarge) > 0 {
-            return Ok(true);
-        }
+        Ok(Gain::of(compacted))
+    }
+
+    fn shrink_index(&self, slot: &Slot<'_>, _: &mut SpaceSearch) -> Result<Gain, WriteError> {
+        Ok(Gain::of(self.trim_index(slot)? > 0))
+    }
+
+    fn move_large_record(
+        &self,
+        slot: &Slot<'_>,
+        search: &mut SpaceSearch,
+    ) -> Result<Gain, WriteError> {
+        Ok(Gain::of(self.compact_large(slot, search.wanted)?))
+    }
+
+    /// Leaves the segments behind large records, which then may be evicted.
+    fn leave_large(&self, slot: &Slot<'_>, _: &mut SpaceSearch) -> Result<Gain, WriteError> {
+        let left = self.may_forget_any(slot)? && self.leave_segments(slot, Leave::BehindLarge) > 0;
+        Ok(Gain::of(left))
+    }
+
+    /// Every way has been tried. Fails if the store is full, or if waiting will not help.
+    fn give_up_or_wait(&self, slot: &Slot<'_>, search: &mut SpaceSearch) -> Result<(), WriteError> {
         let later = self.may_forget_later(slot)?;
         let full = !later && self.is_full(search.wanted);
-        if full && !may_forget {
+        if full && !self.may_forget_any(slot)? {
             return Err(self.out_of_memory(search.wanted));
         }
         // A store that may evict counts as full only after several rounds: what others fill
@@ -192,8 +296,8 @@ impl Reclaim {
             return Err(self.out_of_memory(search.wanted));
         }
         self.may_wait(search)?;
-        std::thread::sleep(Duration::from_micros(100));
-        Ok(false)
+        pause();
+        Ok(())
     }
 
     /// Goes on freeing space while it finds some, until `bytes` bytes are free. It is for callers
@@ -250,7 +354,7 @@ impl Reclaim {
         if !cleared {
             self.revoke_stalled_pins();
             self.may_wait(search)?;
-            std::thread::sleep(Duration::from_micros(100));
+            pause();
         }
         Ok(true)
     }

@@ -8,10 +8,14 @@ pub(crate) mod access;
 pub(crate) mod change_set;
 pub(crate) mod expiry;
 pub(crate) mod in_place;
+pub(crate) mod keyspace;
 pub(crate) mod notify;
 pub(crate) mod patch;
 pub(crate) mod publish;
+pub(crate) mod random;
 pub(crate) mod read;
+pub(crate) mod scan;
+pub(crate) mod swap;
 pub(crate) mod value;
 pub(crate) mod watched;
 

@@ -80,11 +80,11 @@ impl Overtaken {
     /// Backs off before the next retry. Retries must end: an opening that may write seals a value
     /// that is patched all the time, and one that may only read gets an error.
     #[cold]
-    pub fn again(&mut self, core: &Records) -> Result<(), ReadError> {
-        let now = core.clock.now_ns();
+    pub fn again(&mut self, records: &Records) -> Result<(), ReadError> {
+        let now = records.clock.now_ns();
         let since = Duration::from_nanos(now.saturating_sub(*self.began.get_or_insert(now)));
-        if since > PATIENCE && (core.read_only || self.rounds > LOOKS) {
-            return Err(match core.read_only {
+        if since > PATIENCE && (records.read_only || self.rounds > LOOKS) {
+            return Err(match records.read_only {
                 true => ReadError::Overtaken(since),
                 false => Corrupt::at(0, "a value is being patched, and nobody patches it").into(),
             });
@@ -103,7 +103,7 @@ pub(crate) struct Target<'m> {
 }
 
 impl Records {
-    /// What [`Records::find_seen`] finds, with a value that can no longer be patched: it is sealed.
+    /// What [`Records::find`] finds, with a value that can no longer be patched: it is sealed.
     /// An opening that may only read cannot seal it; there `copy` is the value while the record
     /// [`changes`](Record::changes).
     #[inline(always)]
@@ -115,7 +115,7 @@ impl Records {
         key: &[u8],
         copy: &mut Vec<u8>,
     ) -> Result<Option<(Option<Found<'m>>, HomeWord)>, ReadError> {
-        let seen = self.find_seen(root, place, segment, key)?;
+        let seen = self.find(root, place, segment, key)?;
         match &seen {
             Some((Some(found), _)) if found.record.header().is_patchable() => {
                 self.make_whole(root, place, seen, key, copy)
@@ -147,7 +147,7 @@ impl Records {
             // A patching thread has the bucket locked: the next look waits for that.
             overtaken.again(self)?;
             let segment = self.mem.index_segment(root, place)?;
-            seen = self.find_seen(root, place, segment, key)?;
+            seen = self.find(root, place, segment, key)?;
         }
     }
 

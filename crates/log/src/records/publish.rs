@@ -355,11 +355,13 @@ impl Records {
 
     /// The part of [`Records::relocate`] that holds the home bucket.
     fn relocate_held(&self, segment: SegmentRef, old: Entry, new: Entry) -> Result<bool, Corrupt> {
-        let Some((bucket, i)) = self.mem.find_entry(segment, old)? else {
+        let Some(found) = self.mem.find_entry(segment, old)? else {
             return Ok(false);
         };
         self.complete_copy(old.loc(), new.loc())?;
-        self.mem.bucket(segment, bucket)?.replace(i, new);
+        self.mem
+            .bucket(segment, found.bucket)?
+            .replace(found.slot, new);
         mneme_sys::fault!("log.published");
         Ok(true)
     }

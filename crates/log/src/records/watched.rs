@@ -82,7 +82,8 @@ impl Records {
             self.await_home(&slot, root, place)
                 .map_err(WriteError::while_reading)?;
             let segment = self.mem.index_segment(root, place)?;
-            let found = self.find(root, place, segment, key)?;
+            let seen = self.find(root, place, segment, key)?;
+            let found = seen.and_then(|(found, _)| found);
             let expires = found.map_or(0, |found| found.record.expires());
             if !self.has_passed(expires) {
                 noted.expires = expires;

@@ -231,7 +231,7 @@ impl Builder {
         let tables = Tables::create(&mem, arena.client().start, geometry, seed, self.policy)?;
         let evict = self.evict;
         let store = self.start(mem, tables, arena, participants, topology)?;
-        store.core.set_eviction(evict);
+        store.store.set_eviction(evict);
         Ok(store)
     }
 
@@ -274,8 +274,8 @@ impl Builder {
                 let tables = open_tables(&data, &arena)?;
                 let mem = Mem::new(Arc::clone(&data));
                 let topology = Arc::clone(&topology);
-                let core = self.core(mem, tables, arena, alone.clone(), topology)?;
-                core.recover()
+                let store = self.open_store(mem, tables, arena, alone.clone(), topology)?;
+                store.recover()
             }),
             Access::ReadOnly => {
                 let is_known = |control| {
@@ -306,16 +306,16 @@ impl Builder {
         participants: Participants,
         topology: Arc<dyn Topology>,
     ) -> Result<LogStore, OpenError> {
-        let core = self.core(mem, tables, arena, participants, topology)?;
-        core.look_at_roots()?;
-        let maintainer = match self.maintainer && !core.read_only {
-            true => Some(Maintainer::start(Arc::clone(&core)).map_err(OpenError::Maintainer)?),
+        let store = self.open_store(mem, tables, arena, participants, topology)?;
+        store.look_at_roots()?;
+        let maintainer = match self.maintainer && !store.read_only {
+            true => Some(Maintainer::start(Arc::clone(&store)).map_err(OpenError::Maintainer)?),
             false => None,
         };
-        Ok(LogStore { maintainer, core })
+        Ok(LogStore { maintainer, store })
     }
 
-    fn core(
+    fn open_store(
         &self,
         mem: Mem,
         tables: Tables,

@@ -553,15 +553,15 @@ mod tests {
     fn between_the_shards_it_is_asked_whether_to_go_on() {
         let builder = LogStore::builder().capacity(4 << 30).maintainer(false);
         let store = builder.open_private().unwrap();
-        let core = store.core();
-        let slot = core.writer().unwrap();
+        let store = store.inner();
+        let slot = store.writer().unwrap();
         let asked = Cell::new(0);
         let count = || {
             asked.set(asked.get() + 1);
             true
         };
-        assert!(core.check_index(&slot, &count).unwrap().is_sound());
-        let (spaces, shards) = (Space::all().count(), core.tables.geometry.shards);
+        assert!(store.check_index(&slot, &count).unwrap().is_sound());
+        let (spaces, shards) = (Space::all().count(), store.tables.geometry.shards);
         assert!(shards > 1);
         assert!(asked.get() >= spaces + shards as usize, "{}", asked.get());
     }

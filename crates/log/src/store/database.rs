@@ -6,13 +6,13 @@ use std::ops::Range;
 use super::LogStore;
 use crate::error::{BatchError, ReadError, WriteError};
 use crate::records::expiry::{Expiry, Stored};
+use crate::records::keyspace::Keyspace;
 use crate::records::read::copying::all;
+use crate::records::scan::Cursor;
 use crate::records::value::Value;
 use crate::store::components::Store;
-use crate::store::keyspace::Keyspace;
 use crate::store::ops::{Decision, Updated};
 use crate::store::part::{Part, Patch};
-use crate::store::scan::Cursor;
 
 /// The operations of a database, written once for both types that offer them.
 macro_rules! operations {
@@ -28,7 +28,7 @@ macro_rules! operations {
             #[inline(always)]
             pub fn get(&$self, key: &[u8]) -> Result<Option<Value<$value>>, ReadError> {
                 let db = $db;
-                db.core.get(db.number, key)
+                db.store.get(db.number, key)
             }
 
             /// Calls `visit(i, value)` for each of `keys`, in order. Several times as fast as
@@ -43,7 +43,7 @@ macro_rules! operations {
                 visit: impl FnMut(usize, Option<&[u8]>),
             ) -> Result<(), ReadError> {
                 let db = $db;
-                db.core.get_many(db.number, keys, visit)
+                db.store.get_many(db.number, keys, visit)
             }
 
             /// Replaces the content of `value` by a copy of the value of `key`. Returns whether
@@ -58,7 +58,7 @@ macro_rules! operations {
             #[inline]
             pub fn get_into(&$self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, ReadError> {
                 let db = $db;
-                db.core.get_into(db.number, key, value)
+                db.store.get_into(db.number, key, value)
             }
 
             /// Calls `visit(i, value)` with a copy of the value of each of `keys`, in order. It is
@@ -73,7 +73,7 @@ macro_rules! operations {
                 visit: impl FnMut(usize, Option<&[u8]>),
             ) -> Result<(), ReadError> {
                 let db = $db;
-                db.core.copy_many(db.number, keys, visit)
+                db.store.copy_many(db.number, keys, visit)
             }
 
             /// Whether `key` is there.
@@ -82,7 +82,7 @@ macro_rules! operations {
             /// As for `get`.
             pub fn contains(&$self, key: &[u8]) -> Result<bool, ReadError> {
                 let db = $db;
-                db.core.contains(db.number, key)
+                db.store.contains(db.number, key)
             }
 
             /// Stores `value` under `key`, replacing an older value and its expiry. Keys have up to
@@ -94,7 +94,7 @@ macro_rules! operations {
             /// stalls.
             pub fn put(&$self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
                 let db = $db;
-                db.core.put(db.number, key, value, Expiry::Never)
+                db.store.put(db.number, key, value, Expiry::Never)
             }
 
             /// Stores `value` under `key` until its expiry. An expiry in the past makes the key
@@ -104,7 +104,7 @@ macro_rules! operations {
             /// As for `put`.
             pub fn put_until(&$self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<(), WriteError> {
                 let db = $db;
-                db.core.put(db.number, key, value, expiry)
+                db.store.put(db.number, key, value, expiry)
             }
 
             /// When `key` expires; `None` if it is not there.
@@ -113,7 +113,7 @@ macro_rules! operations {
             /// As for `get`.
             pub fn expiry(&$self, key: &[u8]) -> Result<Option<Expiry>, ReadError> {
                 let db = $db;
-                db.core.expiry(db.number, key)
+                db.store.expiry(db.number, key)
             }
 
             /// Bytes that the record of `key` occupies, as `stats().live_bytes` counts them:
@@ -125,7 +125,7 @@ macro_rules! operations {
             /// As for `get`.
             pub fn record_bytes(&$self, key: &[u8]) -> Result<Option<u64>, ReadError> {
                 let db = $db;
-                db.core.record_bytes(db.number, key)
+                db.store.record_bytes(db.number, key)
             }
 
             /// Sets when `key` expires. Returns whether `key` is there. Seldom copies the value:
@@ -149,7 +149,7 @@ macro_rules! operations {
                 decide: impl FnMut(Expiry) -> Option<Expiry>,
             ) -> Result<Updated, WriteError> {
                 let db = $db;
-                db.core.update_expiry(db.number, key, decide)
+                db.store.update_expiry(db.number, key, decide)
             }
 
             /// Stores each pair, in order; later pairs win. Not atomic as a whole.
@@ -158,7 +158,7 @@ macro_rules! operations {
             /// The first `done` pairs are stored, the others are not.
             pub fn put_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(&$self, pairs: &[(K, V)]) -> Result<(), BatchError> {
                 let db = $db;
-                db.core.put_many(db.number, pairs)
+                db.store.put_many(db.number, pairs)
             }
 
             /// Removes `key`. Returns whether it was there.
@@ -167,7 +167,7 @@ macro_rules! operations {
             /// Nothing was removed: another thread stalls, or the region is damaged.
             pub fn remove(&$self, key: &[u8]) -> Result<bool, WriteError> {
                 let db = $db;
-                db.core.remove(db.number, key)
+                db.store.remove(db.number, key)
             }
 
             /// Removes each key. Returns how many were there.
@@ -176,7 +176,7 @@ macro_rules! operations {
             /// The first `done` keys are removed, the others are not.
             pub fn remove_many<K: AsRef<[u8]>>(&$self, keys: &[K]) -> Result<usize, BatchError> {
                 let db = $db;
-                db.core.remove_many(db.number, keys)
+                db.store.remove_many(db.number, keys)
             }
 
             /// Changes `key` depending on its present value, atomically. `decide` is called again
@@ -203,7 +203,7 @@ macro_rules! operations {
                 decide: impl FnMut(Option<Stored<'_>>) -> Decision,
             ) -> Result<Updated, WriteError> {
                 let db = $db;
-                db.core.update(db.number, key, decide)
+                db.store.update(db.number, key, decide)
             }
 
             /// Calls `visit` once, with a part of the value of `key`. `range` gets the value's
@@ -221,7 +221,7 @@ macro_rules! operations {
                 visit: impl FnOnce(Option<Part<'_>>) -> R,
             ) -> Result<R, ReadError> {
                 let db = $db;
-                db.core.read_part(db.number, key, range, visit)
+                db.store.read_part(db.number, key, range, visit)
             }
 
             /// Changes a part of the value of `key` depending on a part of it, chosen as for
@@ -244,7 +244,7 @@ macro_rules! operations {
                 decide: impl FnMut(Option<Part<'_>>) -> Patch<'b>,
             ) -> Result<Updated, WriteError> {
                 let db = $db;
-                db.core.update_part(db.number, key, range, decide)
+                db.store.update_part(db.number, key, range, decide)
             }
 
             /// Visits about `count` records (key, value) from `cursor` on, and returns where to go
@@ -262,7 +262,7 @@ macro_rules! operations {
                 visit: impl FnMut(&[u8], &[u8]),
             ) -> Result<Cursor, ReadError> {
                 let db = $db;
-                db.core.scan(db.number, cursor, count, visit)
+                db.store.scan(db.number, cursor, count, visit)
             }
 
             /// As `scan`, with keys alone: no value is read.
@@ -276,7 +276,7 @@ macro_rules! operations {
                 visit: impl FnMut(&[u8]),
             ) -> Result<Cursor, ReadError> {
                 let db = $db;
-                db.core.scan_keys(db.number, cursor, count, visit)
+                db.store.scan_keys(db.number, cursor, count, visit)
             }
 
             /// As `scan`, with copies of keys and values, as `copy_many` makes them. `visit` is not
@@ -291,7 +291,7 @@ macro_rules! operations {
                 visit: impl FnMut(&[u8], &[u8]),
             ) -> Result<Cursor, ReadError> {
                 let db = $db;
-                db.core.scan_copied(db.number, cursor, count, all, visit)
+                db.store.scan_copied(db.number, cursor, count, all, visit)
             }
 
             /// A random key, each as likely as any other. `None`: the database holds no record.
@@ -301,7 +301,7 @@ macro_rules! operations {
             /// As for `get`.
             pub fn random_key(&$self) -> Result<Option<Vec<u8>>, ReadError> {
                 let db = $db;
-                db.core.random_key(db.number)
+                db.store.random_key(db.number)
             }
 
             /// Records in the database, including those that have expired and are not yet removed.
@@ -316,7 +316,7 @@ macro_rules! operations {
             /// As for `get`.
             pub fn try_len(&$self) -> Result<u64, ReadError> {
                 let db = $db;
-                db.core.len(db.number)
+                db.store.len(db.number)
             }
 
             /// The number of the database's records, how many of them have an expiry, and an
@@ -326,7 +326,7 @@ macro_rules! operations {
             /// As for `get`.
             pub fn keyspace(&$self) -> Result<Keyspace, ReadError> {
                 let db = $db;
-                db.core.keyspace(db.number)
+                db.store.keyspace(db.number)
             }
 
             /// Whether the database holds no record.
@@ -341,7 +341,7 @@ macro_rules! operations {
             /// Another thread stalls, or 64 earlier clearings still wait for readers to finish.
             pub fn clear(&$self) -> Result<(), WriteError> {
                 let db = $db;
-                db.core.clear(db.number)
+                db.store.clear(db.number)
             }
         }
     };
@@ -350,7 +350,7 @@ macro_rules! operations {
 /// One database of a store.
 #[derive(Clone, Copy)]
 pub struct Database<'s> {
-    pub(super) core: &'s Store,
+    pub(super) store: &'s Store,
     pub(super) number: u8,
 }
 

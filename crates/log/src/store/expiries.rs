@@ -63,7 +63,7 @@ impl Store {
         let (mut wait, before) = (Wait::new(), Before::default());
         loop {
             let segment = self.mem.index_segment(root, place)?;
-            let seen = self.find_seen(root, place, segment, key)?;
+            let seen = self.find(root, place, segment, key)?;
             let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
             // Read once: the expiry may change where it lies.
             let Some((found, expires)) = found.map(|found| (found, found.record.expires())) else {

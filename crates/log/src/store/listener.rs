@@ -154,19 +154,19 @@ impl<'k> ChangedKey<'k> {
 
 /// That an opening listens; dropping it ends that.
 struct Listening {
-    core: Arc<Store>,
+    store: Arc<Store>,
     number: u64,
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        if self.core.participants.is_forked() {
+        if self.store.participants.is_forked() {
             return;
         }
         // Fails where this process was declared dead, by a script, and another listens.
-        let listener = self.core.notifications.listener();
+        let listener = self.store.notifications.listener();
         let _ = listener.compare_exchange(self.number, 0, AcqRel, Relaxed);
-        self.core.notifications.own.store(0, Relaxed);
+        self.store.notifications.own.store(0, Relaxed);
     }
 }
 
@@ -180,10 +180,10 @@ impl ServerRole {
     /// [lost](Notification::Lost) by the first [`drain`](ChangeListener::drain); every change that
     /// comes after this is reported, or a loss is.
     pub fn listen(self) -> ChangeListener {
-        let core = Arc::clone(&self.core);
-        let forked = core.participants.is_forked();
+        let store = Arc::clone(&self.store);
+        let forked = store.participants.is_forked();
         let mut listener = ChangeListener {
-            listening: Listening { core, number: 0 },
+            listening: Listening { store, number: 0 },
             role: self,
             at: 0,
             losses: 0,
@@ -201,8 +201,8 @@ impl ServerRole {
 
 impl ChangeListener {
     fn begin(&mut self) {
-        let core = &self.listening.core;
-        let (area, ring) = (&core.notifications, core.notifications.ring());
+        let store = &self.listening.store;
+        let (area, ring) = (&store.notifications, store.notifications.ring());
         // Relaxed: only that it is another's never matters.
         self.listening.number = area.number().fetch_add(1, Relaxed) + 1;
         // Read before any writer counts for this listener: a loss from here on is reported.
@@ -212,7 +212,7 @@ impl ChangeListener {
         // with that which writers pass between their intents and `notify`.
         area.listener().store(self.listening.number, Release);
         mneme_sys::fault!("log.notify.listening");
-        match core.participants.announced(&LANES) {
+        match store.participants.announced(&LANES) {
             Ok(owed) => self.owed = owed,
             // Writers may never learn that there is a listener.
             Err(_) => self.is_unheard = true,
@@ -244,23 +244,23 @@ impl ChangeListener {
         most: usize,
         mut receive: impl FnMut(Notification<'_>),
     ) -> Result<usize, SlotError> {
-        let core = Arc::clone(&self.listening.core);
-        if core.participants.is_forked() {
+        let store = Arc::clone(&self.listening.store);
+        if store.participants.is_forked() {
             return Err(SlotError::Forked);
         }
-        let ring = core.notifications.ring();
+        let ring = store.notifications.ring();
         let losses = ring.losses();
         self.lost |= std::mem::replace(&mut self.losses, losses) != losses;
         self.lost |= self.is_unheard;
         if !self.owed.is_empty() {
-            self.lost |= core.participants.settle(&mut self.owed) > 0;
+            self.lost |= store.participants.settle(&mut self.owed) > 0;
         }
         if std::mem::take(&mut self.lost) {
             receive(Notification::Lost);
         }
         let (mut count, mut words) = (0, [0; CONTENT]);
         while count < most {
-            let skip = self.timed_out(&core);
+            let skip = self.timed_out(&store);
             match ring.next(&mut self.at, skip, &mut words) {
                 Next::Nothing => {
                     self.busy = None;
@@ -268,7 +268,7 @@ impl ChangeListener {
                 }
                 Next::Busy(state) => {
                     if self.busy.is_none_or(|(before, _)| before != state) {
-                        self.busy = Some((state, core.clock.now_ns()));
+                        self.busy = Some((state, store.clock.now_ns()));
                     }
                     break;
                 }
@@ -285,14 +285,14 @@ impl ChangeListener {
         // A listener that dies, or panics, before this store counts as not having read these
         // changes. SYNC: pairs with the Acquire load in `begin`, by the listener after this
         // process.
-        core.notifications.drained().store(self.at, Release);
+        store.notifications.drained().store(self.at, Release);
         Ok(count)
     }
 
     /// The slot whose writer the listener has waited for long enough.
-    fn timed_out(&self, core: &Store) -> Option<State> {
+    fn timed_out(&self, store: &Store) -> Option<State> {
         let (state, since) = self.busy?;
-        let waited = core.clock.now_ns().saturating_sub(since);
+        let waited = store.clock.now_ns().saturating_sub(since);
         (waited >= TIMEOUT.as_nanos() as u64).then_some(state)
     }
 
@@ -300,7 +300,7 @@ impl ChangeListener {
     /// a store.
     #[must_use]
     pub fn hash_of(&self, key: &[u8]) -> u64 {
-        self.listening.core.hash(key)
+        self.listening.store.hash(key)
     }
 
     /// Ends the listening, and keeps the role.

@@ -66,10 +66,10 @@ impl Office {
     }
 
     /// Asks for the lease, and notes whether this opening maintains now.
-    fn ask(&self, core: &Store) {
-        if !core.participants.region().is_private() {
+    fn ask(&self, store: &Store) {
+        if !store.participants.region().is_private() {
             // If the lease cannot be asked for now, the next round asks again.
-            let Ok(Some(lease)) = core.participants.try_lease(MAINTAINER_LEASE) else {
+            let Ok(Some(lease)) = store.participants.try_lease(MAINTAINER_LEASE) else {
                 return;
             };
             *lock(&self.lease) = Some(lease);
@@ -91,19 +91,19 @@ impl Office {
 }
 
 impl Maintainer {
-    pub fn start(core: Arc<Store>) -> std::io::Result<Maintainer> {
+    pub fn start(store: Arc<Store>) -> std::io::Result<Maintainer> {
         let mut maintainer = Maintainer {
             office: Arc::default(),
             threads: Vec::new(),
             generation: mneme_sys::fork::generation(),
         };
-        maintainer.office.ask(&core);
-        for node in (0..core.arena.nodes()).map(NodeId) {
-            let (core, office) = (Arc::clone(&core), Arc::clone(&maintainer.office));
+        maintainer.office.ask(&store);
+        for node in (0..store.arena.nodes()).map(NodeId) {
+            let (store, office) = (Arc::clone(&store), Arc::clone(&maintainer.office));
             // If one fails to start, dropping the maintainer stops those before it.
             let thread = std::thread::Builder::new()
                 .name(format!("mneme-maintain{}", node.0))
-                .spawn(move || run(&core, node, &office))?;
+                .spawn(move || run(&store, node, &office))?;
             maintainer.threads.push(thread);
         }
         Ok(maintainer)
@@ -133,14 +133,14 @@ impl Drop for Maintainer {
     }
 }
 
-fn run(core: &Store, node: NodeId, office: &Office) {
-    core.topology.stay_on(node);
+fn run(store: &Store, node: NodeId, office: &Office) {
+    store.topology.stay_on(node);
     while !office.is_held() {
         if !office.wait(STANDBY) {
             return;
         }
         if node == NodeId(0) {
-            office.ask(core);
+            office.ask(store);
         }
     }
     let mut looks = 0;
@@ -149,53 +149,53 @@ fn run(core: &Store, node: NodeId, office: &Office) {
     let stopped = || office.is_stopped();
     while !stopped() {
         looks += 1;
-        if let Ok(slot) = core.participants.slot() {
+        if let Ok(slot) = store.participants.slot() {
             // What fails here (a stalled lock, a damaged segment) fails again, with its error, for
             // the writer that needs it. No part depends on another's success.
             if node == NodeId(0) {
-                look_round(core, &slot, &mut sweep, looks % REAP_EVERY == 0);
+                look_round(store, &slot, &mut sweep, looks % REAP_EVERY == 0);
             }
-            let _ = keep_space(core, &slot, node, &stopped);
+            let _ = keep_space(store, &slot, node, &stopped);
         }
-        core.populate(&mut populated, &stopped);
-        core.gather(&mut gathered, &stopped);
+        store.populate(&mut populated, &stopped);
+        store.gather(&mut gathered, &stopped);
         if !office.wait(PERIOD) {
             break;
         }
     }
-    core.leave_sweep(&sweep);
+    store.leave_sweep(&sweep);
 }
 
 /// What concerns no node in particular; each part whatever became of those before it.
-fn look_round(core: &Store, slot: &Slot<'_>, sweep: &mut ExpirySweep, reap: bool) {
+fn look_round(store: &Store, slot: &Slot<'_>, sweep: &mut ExpirySweep, reap: bool) {
     if reap {
-        let _ = core.reap(slot);
+        let _ = store.reap(slot);
     }
-    let _ = core.sweep_expired(slot, sweep);
-    let _ = core.fold_accesses(slot);
-    if core.wants_compaction() || core.tables.header().sweeps_due() {
-        let _ = core.maintain(slot);
-        core.condemn_lost(slot);
+    let _ = store.sweep_expired(slot, sweep);
+    let _ = store.fold_accesses(slot);
+    if store.wants_compaction() || store.tables.header().sweeps_due() {
+        let _ = store.maintain(slot);
+        store.condemn_lost(slot);
     }
 }
 
 /// Compacts until the node has frames in stock.
 fn keep_space(
-    core: &Store,
+    store: &Store,
     slot: &Slot<'_>,
     node: NodeId,
     stopped: &dyn Fn() -> bool,
 ) -> Result<(), WriteError> {
-    while core.node_wants_compaction(node) && !stopped() {
+    while store.node_wants_compaction(node) && !stopped() {
         // A sweep or a freeing that is held up, or damaged, keeps no victim from being moved.
-        let _ = core.maintain(slot);
-        let evicted = matches!(core.evict(slot), Ok(Evicted::Some));
-        if !evicted && core.compact_batch(slot, node)? == 0 {
-            core.revoke_stalled_pins();
+        let _ = store.maintain(slot);
+        let evicted = matches!(store.evict(slot), Ok(Evicted::Some));
+        if !evicted && store.compact_batch(slot, node)? == 0 {
+            store.revoke_stalled_pins();
             break;
         }
         // While nothing can be given back, one batch a look is enough.
-        core.maintain(slot)?;
+        store.maintain(slot)?;
     }
     Ok(())
 }

@@ -6,29 +6,28 @@ pub(crate) mod check;
 pub(crate) mod components;
 mod database;
 mod expiries;
-pub(crate) mod keyspace;
 pub(crate) mod listener;
 mod maintainer;
 pub(crate) mod ops;
 pub(crate) mod part;
 pub(crate) mod processes;
-mod random;
 mod reap;
 mod recover;
 pub(crate) mod role;
-pub(crate) mod scan;
 pub(crate) mod stats;
-mod swap;
 pub(crate) mod transaction;
 pub(crate) mod watch;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use mneme_sys::PageReport;
 
 use crate::error::{GrowError, ReadError, WriteError};
 use crate::reclaim::evict::Evict;
+use crate::region::layout::LogHeader;
 use crate::region::policy::UpdatePolicy;
 use crate::region::space::DATABASES;
 use crate::store::check::Report;
@@ -67,9 +66,9 @@ pub const MIN_CAPACITY: u64 = 64 << 20;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct LogStore {
-    // Dropped first: its thread uses the core.
+    // Dropped first: its thread uses the store.
     maintainer: Option<Maintainer>,
-    core: Arc<Store>,
+    store: Arc<Store>,
 }
 
 /// What the header of a region says about its content.
@@ -94,7 +93,7 @@ impl LogStore {
     /// How this store's records are updated.
     #[must_use]
     pub fn update_policy(&self) -> UpdatePolicy {
-        self.core.tables.policy
+        self.store.tables.policy
     }
 
     /// Options for opening a store.
@@ -103,8 +102,8 @@ impl LogStore {
     }
 
     #[cfg(test)]
-    pub(crate) fn core(&self) -> &Arc<Store> {
-        &self.core
+    pub(crate) fn inner(&self) -> &Arc<Store> {
+        &self.store
     }
 
     /// One of the 64 databases: each has keys of its own, all share the log and the capacity.
@@ -116,14 +115,14 @@ impl LogStore {
             return Err(ReadError::NoSuchDatabase(number));
         }
         Ok(Database {
-            core: &self.core,
+            store: &self.store,
             number: number as u8,
         })
     }
 
     fn zero(&self) -> Database<'_> {
         Database {
-            core: &self.core,
+            store: &self.store,
             number: 0,
         }
     }
@@ -131,48 +130,48 @@ impl LogStore {
     /// Where the memory is. Costs a look at every log segment's line and every index frame's
     /// bitmap, takes no locks. Zeros in a forked child.
     pub fn stats(&self) -> Stats {
-        self.core.stats(|| self.core.mem.region().pages())
+        Stats::of(&self.store, || self.store.mem.region().pages())
     }
 
     /// As [`stats`](Self::stats), but with this earlier report of the [pages](Self::pages) instead
     /// of one that the system makes now.
     pub fn stats_with(&self, pages: PageReport) -> Stats {
-        self.core.stats(|| pages)
+        Stats::of(&self.store, || pages)
     }
 
     /// Bytes of the region, as [`Stats::capacity`], without the other statistics. Costs a few
     /// loads.
     pub fn capacity(&self) -> u64 {
-        match self.core.participants.is_forked() {
+        match self.store.participants.is_forked() {
             true => 0,
-            false => self.core.capacity(),
+            false => self.store.capacity(),
         }
     }
 
     /// Records in all databases, as [`Stats::records`], without the other statistics. Costs a look
     /// at each thread's counters, whatever the store's size.
     pub fn records(&self) -> u64 {
-        self.core.records()
+        self.store.records()
     }
 
     /// Records that were evicted to free space, as [`Stats::evicted`], without the other
     /// statistics.
     pub fn evicted(&self) -> u64 {
-        self.core.forgotten().0
+        self.counted(|header| &header.evicted)
     }
 
     /// Records that were removed because they had expired, as [`Stats::expired`], without the other
     /// statistics.
     pub fn expired(&self) -> u64 {
-        self.core.forgotten().1
+        self.counted(|header| &header.expired)
     }
 
     /// The pages behind the region in this process, as [`Stats::pages`], without the other
     /// statistics. The system counts them, which takes a millisecond a GiB of small pages.
     pub fn pages(&self) -> PageReport {
-        match self.core.participants.is_forked() {
+        match self.store.participants.is_forked() {
             true => Stats::unseen().pages,
-            false => self.core.mem.region().pages(),
+            false => self.store.mem.region().pages(),
         }
     }
 
@@ -181,18 +180,27 @@ impl LogStore {
         self.maintainer.as_ref().is_some_and(Maintainer::is_at_work)
     }
 
+    /// A counter of the store's header; 0 in a forked child.
+    fn counted(&self, counter: impl FnOnce(&LogHeader) -> &AtomicU64) -> u64 {
+        match self.store.participants.is_forked() {
+            true => 0,
+            // Relaxed: a statistic.
+            false => counter(self.store.tables.header()).load(Relaxed),
+        }
+    }
+
     /// The processes that are attached to the store, including dead ones whose state is not yet
     /// repaired. It shows which process blocks the others. An opening counts as a process. Takes no
     /// lock and stores nothing. Costs some system calls for each process. Empty in a forked child.
     pub fn processes(&self) -> Vec<Process> {
-        self.core.processes()
+        processes::attached(&self.store)
     }
 
     /// A number that changes whenever a process attaches the store, for reading or for writing. As
     /// long as it is unchanged, all writes since came from processes that were attached before.
     /// Takes no lock and stores nothing.
     pub fn arrivals(&self) -> u64 {
-        self.core.participants.arrivals()
+        self.store.participants.arrivals()
     }
 
     /// Makes this opening the store's server. Of all openings in all processes one at a time has
@@ -202,7 +210,7 @@ impl LogStore {
     /// # Errors
     /// [`RoleError::Taken`] names the process that has it.
     pub fn take_server_role(&self) -> Result<ServerRole, RoleError> {
-        self.core.take_server_role()
+        ServerRole::take(&self.store)
     }
 
     /// Walks the whole store and reports what is wrong. Readers and writers may go on meanwhile.
@@ -225,8 +233,8 @@ impl LogStore {
     /// # Errors
     /// As [`check`](Self::check).
     pub fn check_while(&self, goes_on: &dyn Fn() -> bool) -> Result<Option<Report>, WriteError> {
-        let slot = self.core.writer()?;
-        let report = self.core.check(&slot, goes_on)?;
+        let slot = self.store.writer()?;
+        let report = self.store.check(&slot, goes_on)?;
         Ok(goes_on().then_some(report))
     }
 
@@ -237,8 +245,8 @@ impl LogStore {
     /// # Errors
     /// As [`check`](Self::check).
     pub fn check_index(&self) -> Result<Report, WriteError> {
-        let slot = self.core.writer()?;
-        self.core.check_index(&slot, &|| true)
+        let slot = self.store.writer()?;
+        self.store.check_index(&slot, &|| true)
     }
 
     /// Repairs what killed participants left and frees their slots. Returns how many slots. The
@@ -247,8 +255,8 @@ impl LogStore {
     /// # Errors
     /// A stopped thread holds a lock that the repair needs.
     pub fn reap(&self) -> Result<usize, WriteError> {
-        let slot = self.core.writer()?;
-        self.core.reap(&slot)
+        let slot = self.store.writer()?;
+        self.store.reap(&slot)
     }
 
     /// Runs `body` so that all its reads and changes happen at one instant. That holds for readers,
@@ -283,7 +291,7 @@ impl LogStore {
     ) -> Result<T, E> {
         loop {
             // The first attempt returns: only a watching transaction is refused with `None`.
-            if let Some(value) = self.core.transaction(None, &[], &mut body)? {
+            if let Some(value) = self.store.transaction(None, &[], &mut body)? {
                 return Ok(value);
             }
         }
@@ -319,10 +327,10 @@ impl LogStore {
         keys: &[(usize, K)],
         mut body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let places = self.core.places_of(keys)?;
+        let places = self.store.places_of(keys)?;
         loop {
             // The first attempt returns, as above.
-            if let Some(value) = self.core.transaction(None, &places, &mut body)? {
+            if let Some(value) = self.store.transaction(None, &places, &mut body)? {
                 return Ok(value);
             }
         }
@@ -353,15 +361,15 @@ impl LogStore {
     /// # Errors
     /// This thread cannot take part.
     pub fn watch(&self) -> Result<Watch, ReadError> {
-        Watch::new(Arc::clone(&self.core))
+        Watch::new(Arc::clone(&self.store))
     }
 
     /// Which records the store evicts when it is full. None in a forked child, which sees no store.
     pub fn eviction(&self) -> Evict {
-        if self.core.participants.is_forked() {
+        if self.store.participants.is_forked() {
             return Evict::None;
         }
-        self.core.eviction()
+        self.store.eviction()
     }
 
     /// Changes the eviction policy, at once and for all participants. Earlier reads count only if
@@ -370,9 +378,9 @@ impl LogStore {
     /// # Errors
     /// [`WriteError::ReadOnly`], where this opening may only read; this thread cannot take part.
     pub fn set_eviction(&self, evict: Evict) -> Result<(), WriteError> {
-        self.core.may_write()?;
-        self.core.participants.slot()?;
-        self.core.set_eviction(evict);
+        self.store.may_write()?;
+        self.store.participants.slot()?;
+        self.store.set_eviction(evict);
         Ok(())
     }
 
@@ -382,7 +390,7 @@ impl LogStore {
     /// # Errors
     /// As for [`LogStore::remove`].
     pub fn remove_expired(&self) -> Result<usize, WriteError> {
-        self.core.remove_all_expired()
+        self.store.remove_all_expired()
     }
 
     /// Makes the store `bytes` large, rounded up to 2 MiB, while others use it. Returns its present
@@ -393,11 +401,11 @@ impl LogStore {
     /// `bytes` is beyond that maximum or the machine's memory, or the system refuses. Nothing has
     /// changed.
     pub fn grow(&self, bytes: u64) -> Result<u64, GrowError> {
-        if self.core.read_only {
+        if self.store.read_only {
             return Err(GrowError::ReadOnly);
         }
-        let slot = self.core.participants.slot()?;
-        self.core.grow(&slot, bytes)
+        let slot = self.store.participants.slot()?;
+        self.store.grow(&slot, bytes)
     }
 
     /// Exchanges the contents of two databases, at one instant for all threads of all processes.
@@ -425,7 +433,7 @@ impl LogStore {
     /// thread if that keeps a value itself. Nothing was changed. An operation waits for a swap for
     /// a second at most.
     pub fn swap_databases(&self, a: usize, b: usize) -> Result<(), WriteError> {
-        self.swap_databases_within(a, b, crate::store::swap::PATIENCE)
+        self.swap_databases_within(a, b, crate::records::swap::PATIENCE)
     }
 
     /// As [`swap_databases`](Self::swap_databases), but waits for operations under way no longer
@@ -441,7 +449,7 @@ impl LogStore {
         patience: Duration,
     ) -> Result<(), WriteError> {
         let [a, b] = [self.database(a)?, self.database(b)?];
-        self.core.swap_databases(a.number, b.number, patience)
+        self.store.swap_databases(a.number, b.number, patience)
     }
 
     /// Compacts until no log segment is worth it, frees the segments that no reader uses any more,
@@ -461,17 +469,17 @@ impl LogStore {
     /// # Errors
     /// As for [`LogStore::put`].
     pub fn compact_while(&self, mut goes_on: impl FnMut() -> bool) -> Result<usize, WriteError> {
-        let slot = self.core.writer()?;
-        self.core.maintain(&slot)?;
-        let (mut moved, most) = (0, self.core.segments().count());
+        let slot = self.store.writer()?;
+        self.store.maintain(&slot)?;
+        let (mut moved, most) = (0, self.store.segments().count());
         // While writers go on without pause, some segment is always worth it.
-        while moved < most && goes_on() && self.core.compact(&slot)? {
+        while moved < most && goes_on() && self.store.compact(&slot)? {
             moved += 1;
-            self.core.maintain(&slot)?;
+            self.store.maintain(&slot)?;
         }
-        self.core.maintain(&slot)?;
+        self.store.maintain(&slot)?;
         if goes_on() {
-            self.core.trim_index(&slot)?;
+            self.store.trim_index(&slot)?;
         }
         Ok(moved)
     }

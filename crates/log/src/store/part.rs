@@ -124,7 +124,8 @@ impl Store {
             };
             let place = self.place(key);
             let segment = self.mem.index_segment(root, place)?;
-            let Some(found) = self.find(root, place, segment, key)? else {
+            let seen = self.find(root, place, segment, key)?;
+            let Some(found) = seen.and_then(|(found, _)| found) else {
                 return Ok(visit(None));
             };
             // If it has expired, or changes, the look below decides.
@@ -160,7 +161,7 @@ impl Store {
         let slot = self.writer()?;
         Self::check_lengths(key, &[])?;
         let mut long = Long {
-            core: self,
+            store: self,
             slot: &slot,
             place: self.place(key),
             key,
@@ -220,7 +221,7 @@ impl Store {
 
 /// A change of a part of a value that may be long.
 struct Long<'a, R> {
-    core: &'a Store,
+    store: &'a Store,
     slot: &'a Slot<'a>,
     place: Place,
     key: &'a [u8],
@@ -243,9 +244,10 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
         decide: &mut impl FnMut(Option<Part<'_>>) -> Patch<'b>,
         search: &mut SpaceSearch,
     ) -> Result<Option<Tried>, WriteError> {
-        let core = self.core;
-        let segment = core.mem.index_segment(root, self.place)?;
-        let found = core.find(root, self.place, segment, self.key)?;
+        let store = self.store;
+        let segment = store.mem.index_segment(root, self.place)?;
+        let seen = store.find(root, self.place, segment, self.key)?;
+        let found = seen.and_then(|(found, _)| found);
         let Some(Found { entry, record, .. }) = found else {
             return Ok(None);
         };
@@ -257,7 +259,7 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
             Some((_, word)) => word.len().min(record.header().patch_capacity()),
             None => record.header().value_len(),
         };
-        if core.has_passed(expires) || record.header().capacity().is_some() || len <= LONG {
+        if store.has_passed(expires) || record.header().capacity().is_some() || len <= LONG {
             return Ok(None);
         }
         let asked = within(self.range, len);
@@ -266,7 +268,7 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
             Some((_, word)) => {
                 copy.resize(asked.len(), 0);
                 if word.is_odd() {
-                    self.overtaken.again(core)?;
+                    self.overtaken.again(store)?;
                     return Ok(Some(Tried::Conflict));
                 }
                 self.overtaken = Overtaken::default();
@@ -294,11 +296,11 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
             word: patch.map_or(PatchWord::new(len), |(_, word)| word),
         };
         if patch.is_some() && seen.takes(&write) {
-            match core.patch(self.slot, (root, self.place), self.key, &seen, write)? {
+            match store.patch(self.slot, (root, self.place), self.key, &seen, write)? {
                 Changed::Done => {
                     // The record stays at its place in the log, so the access is noted, or it would
                     // count as old.
-                    core.note_access(root, self.place);
+                    store.note_access(root, self.place);
                     return Ok(Some(Tried::Done(Updated::Replaced)));
                 }
                 Changed::Overtaken => return Ok(Some(Tried::Conflict)),
@@ -306,7 +308,7 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
             }
         }
         if !record.seals(false) {
-            self.overtaken.again(core)?;
+            self.overtaken.again(store)?;
             return Ok(Some(Tried::Conflict));
         }
         if (record.patch()).is_some_and(|(_, now)| !now.same_value(seen.word)) {
@@ -326,7 +328,7 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
         write: Write<'_>,
         search: &mut SpaceSearch,
     ) -> Result<Tried, WriteError> {
-        let core = self.core;
+        let store = self.store;
         let value = old.value();
         let after = write.len_after(value.len());
         // A value that has become longer is likely to grow on.
@@ -337,11 +339,11 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
         let capacity = (after + growth).min(MAX_VALUE);
         let header = Header::patchable(self.key.len(), capacity, root.space());
         search.want(header.size());
-        let Some(loc) = core.reserve_one(self.slot, header)? else {
+        let Some(loc) = store.reserve_one(self.slot, header)? else {
             return Ok(Tried::NoSpace);
         };
         let size = header.size();
-        let address = core.mem.address(loc, size)?;
+        let address = store.mem.address(loc, size)?;
         // SAFETY: `reserve` gave these bytes to this thread alone, and no reader finds the record
         // before it is published, except copying readers that have lost their pins.
         unsafe { write_patchable(address, header, seen.expires, self.key, after) };
@@ -361,9 +363,9 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
             expect: Expect::Expiring(seen.loc, seen.expires),
             ..Change::removal(root, self.place, self.key)
         };
-        let published = core.publish(self.slot, pin, &change)?;
+        let published = store.publish(self.slot, pin, &change)?;
         if published == Published::NoSpace {
-            core.mark_dead(loc, size)?;
+            store.mark_dead(loc, size)?;
         }
         Ok(Tried::of(published))
     }

@@ -8,8 +8,8 @@ use mneme_sync::{Attached, AttachedThread, Lane, Life, SlotId};
 use mneme_sys::ProcessState;
 
 use crate::index::intent::{INDEX_LANE, Intent, OPERATION_LANE, TRANSACTION_LANE};
-use crate::session::{MAINTAINER_LEASE, SERVER_LEASE};
-use crate::store::components::Store;
+use crate::region::layout::Tables;
+use crate::session::{MAINTAINER_LEASE, SERVER_LEASE, Session};
 
 /// A process that is attached to a store, see [`LogStore::processes`](crate::LogStore::processes).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,39 +104,37 @@ impl Process {
     }
 }
 
-impl Store {
-    pub(crate) fn processes(&self) -> Vec<Process> {
-        if self.participants.is_forked() {
-            return Vec::new();
-        }
-        let held = self.held_locks();
-        let epoch = self.participants.epoch().to_u64();
-        let attached = self.participants.attached();
-        let processes = attached.into_iter();
-        processes
-            .map(|process| seen(process, &held, epoch))
-            .collect()
+/// The processes that are attached to the store of `session`. Empty in a forked child.
+pub(crate) fn attached(session: &Session) -> Vec<Process> {
+    let participants = &session.participants;
+    if participants.is_forked() {
+        return Vec::new();
     }
+    let held = held_locks(&session.tables);
+    let epoch = participants.epoch().to_u64();
+    let processes = participants.attached().into_iter();
+    processes
+        .map(|process| seen(process, &held, epoch))
+        .collect()
+}
 
-    /// The robust locks of the log's tables that are held.
-    fn held_locks(&self) -> Vec<(SlotId, Work)> {
-        let (tables, geometry) = (&self.tables, &self.tables.geometry);
-        let heads = (0..geometry.heads).map(|i| (tables.head(i).lock.owner(), Work::HoldsHead(i)));
-        let compactors = (0..geometry.survivors).map(|i| {
-            let lock = &tables.head(geometry.heads + i).lock;
-            (lock.owner(), Work::HoldsCompactor(i / geometry.ages()))
-        });
-        let shards =
-            (0..geometry.shards).map(|i| (tables.shard(i).lock.owner(), Work::HoldsShard(i)));
-        let header = tables.header();
-        let rest = [
-            (header.sweep.owner(), Work::Sweeps),
-            (header.swap.owner(), Work::Swaps),
-        ];
-        let all = heads.chain(compactors).chain(shards).chain(rest);
-        all.filter_map(|(owner, work)| Some((owner?, work)))
-            .collect()
-    }
+/// The robust locks of the log's tables that are held.
+fn held_locks(tables: &Tables) -> Vec<(SlotId, Work)> {
+    let geometry = &tables.geometry;
+    let heads = (0..geometry.heads).map(|i| (tables.head(i).lock.owner(), Work::HoldsHead(i)));
+    let compactors = (0..geometry.survivors).map(|i| {
+        let lock = &tables.head(geometry.heads + i).lock;
+        (lock.owner(), Work::HoldsCompactor(i / geometry.ages()))
+    });
+    let shards = (0..geometry.shards).map(|i| (tables.shard(i).lock.owner(), Work::HoldsShard(i)));
+    let header = tables.header();
+    let rest = [
+        (header.sweep.owner(), Work::Sweeps),
+        (header.swap.owner(), Work::Swaps),
+    ];
+    let all = heads.chain(compactors).chain(shards).chain(rest);
+    all.filter_map(|(owner, work)| Some((owner?, work)))
+        .collect()
 }
 
 fn seen(process: Attached, held: &[(SlotId, Work)], epoch: u64) -> Process {

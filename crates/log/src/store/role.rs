@@ -21,7 +21,7 @@ use crate::store::components::Store;
 #[must_use = "dropping it gives the role back at once"]
 pub struct ServerRole {
     lease: Lease,
-    pub(crate) core: Arc<Store>,
+    pub(crate) store: Arc<Store>,
 }
 
 impl std::fmt::Debug for ServerRole {
@@ -52,14 +52,15 @@ fn named(pid: u32) -> String {
     }
 }
 
-impl Store {
-    pub(crate) fn take_server_role(self: &Arc<Self>) -> Result<ServerRole, RoleError> {
-        let participants = &self.participants;
+impl ServerRole {
+    /// See [`LogStore::take_server_role`](crate::LogStore::take_server_role).
+    pub(crate) fn take(store: &Arc<Store>) -> Result<ServerRole, RoleError> {
+        let participants = &store.participants;
         // The holder may release the role before it is identified.
         for _ in 0..8 {
             if let Some(lease) = participants.try_lease(SERVER_LEASE)? {
-                let core = Arc::clone(self);
-                return Ok(ServerRole { lease, core });
+                let store = Arc::clone(store);
+                return Ok(ServerRole { lease, store });
             }
             if let Some(pid) = participants.lease_holder(SERVER_LEASE)? {
                 return Err(RoleError::Taken { pid });

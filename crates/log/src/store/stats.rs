@@ -6,9 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use mneme_arena::FRAME_BYTES;
 use mneme_sys::{PageKind, PagePolicy, PageReport};
 
+use crate::index::Index;
 use crate::log::segment::State;
-use crate::region::space::Space;
-use crate::store::components::Store;
 
 /// The memory of a store on one NUMA node, in bytes.
 ///
@@ -113,30 +112,13 @@ impl Stats {
             },
         }
     }
-}
 
-impl Store {
-    /// Records in all databases; those of a database whose root is damaged are not counted.
-    pub(crate) fn records(&self) -> u64 {
-        Space::all()
-            .filter_map(|space| Some(self.records_of(space).ok()?.0))
-            .sum()
-    }
-
-    /// Records that were evicted, and that had expired.
-    pub(crate) fn forgotten(&self) -> (u64, u64) {
-        if self.participants.is_forked() {
-            return (0, 0);
-        }
-        let header = self.tables.header();
-        (header.evicted.load(Relaxed), header.expired.load(Relaxed))
-    }
-
-    pub(crate) fn stats(&self, pages: impl FnOnce() -> PageReport) -> Stats {
-        if self.participants.is_forked() {
+    /// The numbers of a store; `pages` is asked last, and only if the store is mapped here.
+    pub(crate) fn of(index: &Index, pages: impl FnOnce() -> PageReport) -> Stats {
+        if index.participants.is_forked() {
             return Stats::unseen();
         }
-        let arena = self.arena.stats();
+        let arena = index.arena.stats();
         let mut nodes: Vec<NodeStats> = arena
             .nodes
             .iter()
@@ -148,9 +130,9 @@ impl Store {
             .collect();
         // Every frame is on a node that the arena has.
         let last = nodes.len().saturating_sub(1);
-        let node_of = |frame| usize::from(self.arena.node_of(frame).0).min(last);
+        let node_of = |frame| usize::from(index.arena.node_of(frame).0).min(last);
         let (mut segments, mut condemned) = (0, 0);
-        for (frame, info, _, state) in self.segments() {
+        for (frame, info, _, state) in index.segments() {
             segments += 1;
             condemned += u64::from(state == State::Condemned);
             let capacity = info.capacity();
@@ -173,8 +155,8 @@ impl Store {
             }
         }
         let mut index_used = 0;
-        for frame in (0..self.tables.geometry.shards).flat_map(|i| self.pool_frames(i)) {
-            index_used += self.pool_frame_used(frame).unwrap_or(0);
+        for frame in (0..index.tables.geometry.shards).flat_map(|i| index.pool_frames(i)) {
+            index_used += index.pool_frame_used(frame).unwrap_or(0);
             if let Some(on) = nodes.get_mut(node_of(frame)) {
                 on.index_bytes += FRAME_BYTES;
             }
@@ -185,11 +167,11 @@ impl Store {
         let free_bytes = sum(|n| n.free_bytes);
         let withheld = arena.nodes.iter().map(|on| u64::from(on.withheld));
         let unbacked_bytes = withheld.sum::<u64>() * FRAME_BYTES;
-        let capacity = self.capacity();
+        let capacity = index.capacity();
         let taken = live_bytes + stale_bytes + index_bytes + head_bytes + free_bytes;
         Stats {
             capacity,
-            records: self.records(),
+            records: index.records(),
             live_bytes,
             stale_bytes,
             index_bytes,
@@ -200,14 +182,14 @@ impl Store {
             unbacked_bytes,
             reserve_bytes: (free_bytes - unbacked_bytes)
                 .min(u64::from(arena.reserved) * FRAME_BYTES),
-            max_capacity: self.max_capacity(),
+            max_capacity: index.max_capacity(),
             nodes,
-            moved_bytes: self.tables.header().moved.load(Relaxed),
+            moved_bytes: index.tables.header().moved.load(Relaxed),
             segments,
             condemned,
-            evicted: self.tables.header().evicted.load(Relaxed),
-            evicted_bytes: self.tables.header().evicted_bytes.load(Relaxed),
-            expired: self.tables.header().expired.load(Relaxed),
+            evicted: index.tables.header().evicted.load(Relaxed),
+            evicted_bytes: index.tables.header().evicted_bytes.load(Relaxed),
+            expired: index.tables.header().expired.load(Relaxed),
             pages: pages(),
         }
     }

@@ -37,17 +37,17 @@ use crate::store::transaction::Transaction;
 /// `Send`; it keeps the store open. While it lives, all writers of the store count their changes:
 /// drop it soon.
 pub struct Watch {
-    core: Arc<Store>,
+    store: Arc<Store>,
     keys: HashMap<(u8, Box<[u8]>), Watched>,
     _watch: WatchRegistration,
 }
 
 impl Watch {
-    pub(crate) fn new(core: Arc<Store>) -> Result<Watch, ReadError> {
+    pub(crate) fn new(store: Arc<Store>) -> Result<Watch, ReadError> {
         Ok(Watch {
-            _watch: core.participants.register_watch()?,
+            _watch: store.participants.register_watch()?,
             keys: HashMap::new(),
-            core,
+            store,
         })
     }
 
@@ -66,7 +66,7 @@ impl Watch {
         // A key that is too long is absent for ever.
         if key.len() <= MAX_KEY && !self.keys.contains_key(&at) {
             self.keys
-                .insert(at, self.core.begin_watching(database, key)?);
+                .insert(at, self.store.begin_watching(database, key)?);
         }
         Ok(())
     }
@@ -78,7 +78,7 @@ impl Watch {
     #[must_use]
     pub fn is_unchanged(&self) -> bool {
         // The pin keeps the blocks of index roots from being freed.
-        match self.core.participants.pin() {
+        match self.store.participants.pin() {
             Ok(_pin) => self.is_as_noted(),
             Err(_) => false,
         }
@@ -94,7 +94,7 @@ impl Watch {
         &self,
         body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
-        self.core.transaction(Some(self), &[], body)
+        self.store.transaction(Some(self), &[], body)
     }
 
     /// [`transaction`](Self::transaction) of keys that are known, as for
@@ -107,8 +107,8 @@ impl Watch {
         keys: &[(usize, K)],
         body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
-        let places = self.core.places_of(keys)?;
-        self.core.transaction(Some(self), &places, body)
+        let places = self.store.places_of(keys)?;
+        self.store.transaction(Some(self), &places, body)
     }
 
     /// How many keys it watches.
@@ -129,7 +129,7 @@ impl Watch {
 
     /// See [`Store::is_as_noted`]. The caller is pinned.
     pub(crate) fn is_as_noted(&self) -> bool {
-        self.keys().all(|noted| self.core.is_as_noted(noted))
+        self.keys().all(|noted| self.store.is_as_noted(noted))
     }
 }
 

@@ -19,7 +19,7 @@ const MAX: usize = 4 << 30;
 /// A store of two shards that process 1 created.
 fn two_shards() -> (World, LogStore) {
     let (world, store) = World::new(CAPACITY, MAX, UpdatePolicy::Append);
-    assert_eq!(store.core().tables.geometry.shards, 2);
+    assert_eq!(store.inner().tables.geometry.shards, 2);
     (world, store)
 }
 
@@ -32,7 +32,7 @@ fn fill(held: &HeldShard<'_>, slot: &Slot<'_>) -> Block {
 /// The frame that a thread of `store` gives back from shard 0, and dies after the arena has it and
 /// before the journal says so.
 fn dies_in_trim(world: &World, store: LogStore) -> Frame {
-    let dying = Arc::clone(store.core());
+    let dying = Arc::clone(store.inner());
     let outcome = fault::run("arena.release.cleared", Action::Abandon, 1, move || {
         let slot = dying.participants.slot().unwrap();
         dying.with_shard(&slot, 0, |held| {
@@ -43,7 +43,7 @@ fn dies_in_trim(world: &World, store: LogStore) -> Frame {
     });
     assert!(matches!(outcome, Outcome::Abandoned));
     world.script.kill(1);
-    let noted = store.core().tables.shard(0).journal[journal::FRAME].load(Acquire);
+    let noted = store.inner().tables.shard(0).journal[journal::FRAME].load(Acquire);
     Frame(noted as u32 - 1)
 }
 
@@ -56,9 +56,9 @@ fn a_frame_that_another_shard_has_since_is_left_to_it() {
     ] {
         let (world, first) = two_shards();
         let second = world.open(2);
-        let core = second.core();
-        let slot = core.participants.slot().unwrap();
-        let kept = core
+        let inner = second.inner();
+        let slot = inner.participants.slot().unwrap();
+        let kept = inner
             .with_shard(&slot, 1, |held| Ok(fill(held, &slot)))
             .unwrap();
 
@@ -67,7 +67,7 @@ fn a_frame_that_another_shard_has_since_is_left_to_it() {
         let repair = move || assert_eq!(third.reap().unwrap(), 1, "{place}");
         fault::arm(place, Action::Call(Arc::new(repair)), 1);
         let before = fault::reached();
-        let trimmed = core.with_shard(&slot, 1, |held| {
+        let trimmed = inner.with_shard(&slot, 1, |held| {
             let again = fill(held, &slot);
             assert_eq!(again.frame(), frame, "the same frame, in another life");
             held.free(again)?;
@@ -76,7 +76,7 @@ fn a_frame_that_another_shard_has_since_is_left_to_it() {
         });
         assert_eq!(fault::reached(), before + 1, "{place}");
         assert_eq!(trimmed.unwrap(), 1, "{place}");
-        assert_eq!(core.arena.extent_of(frame), None, "{place}");
+        assert_eq!(inner.arena.extent_of(frame), None, "{place}");
         let problems = second.check().unwrap().problems;
         assert_eq!(problems, Vec::<String>::new(), "{place}");
     }

@@ -18,14 +18,18 @@ const OLD: [u8; 300] = [1; 300];
 const NEW: [u8; 211] = [2; 211];
 
 /// Overwrites all values by one change set, under the home of the first key.
-fn overwrite_all(core: &Records) {
-    let slot = core.participants.slot().unwrap();
+fn overwrite_all(records: &Records) {
+    let slot = records.participants.slot().unwrap();
     let _pin = slot.pin();
-    let root = core.root(core.entered_space(0)).unwrap().unwrap();
+    let root = records.root(records.entered_space(0)).unwrap().unwrap();
     let found = KEYS.map(|key| {
-        let place = core.place(key);
-        let segment = core.mem.index_segment(root, place).unwrap().unwrap();
-        core.mem.find_in(segment, place.tag, key).unwrap().unwrap()
+        let place = records.place(key);
+        let segment = records.mem.index_segment(root, place).unwrap().unwrap();
+        records
+            .mem
+            .find_in(segment, place.tag, key)
+            .unwrap()
+            .unwrap()
     });
     let headers = found.each_ref().map(|found| {
         let header = found.record.header().with_length(NEW.len());
@@ -44,16 +48,16 @@ fn overwrite_all(core: &Records) {
         })
         .collect();
     assert!(write_down(&slot, &pieces));
-    let place = core.place(KEYS[0]);
-    let segment = core.mem.index_segment(root, place).unwrap().unwrap();
-    let held = core.lock_home(&slot, segment, place, &mut Wait::new());
+    let place = records.place(KEYS[0]);
+    let segment = records.mem.index_segment(root, place).unwrap().unwrap();
+    let held = records.lock_home(&slot, segment, place, &mut Wait::new());
     let held = held.unwrap().unwrap();
     let set = ChangeSet {
         pieces: &pieces,
         guard: None,
         counted: None,
     };
-    assert!(core.change_bytes(&slot, &held, &set));
+    assert!(records.change_bytes(&slot, &held, &set));
     held.unlock();
     slot.intent(OPERATION_LANE).clear();
 }
@@ -71,7 +75,7 @@ fn abandoned(name: &'static str, nth: u64) -> Option<World> {
         store.put(key, &OLD).unwrap();
     }
     let outcome = fault::run(name, Action::Abandon, nth, move || {
-        overwrite_all(store.core());
+        overwrite_all(store.inner());
     });
     world.script.kill(1);
     (outcome == Outcome::Abandoned).then_some(world)
@@ -129,7 +133,7 @@ fn a_redo_that_fits_no_record_is_damage() {
     for (what, spoil) in all {
         let world = abandoned("log.change.announced", 1).unwrap();
         let store = world.open(2);
-        for area in store.core().participants.undo_areas() {
+        for area in store.inner().participants.undo_areas() {
             let area = notes_area(area);
             let mut words: Vec<u64> = area.words().iter().map(|w| w.load(Relaxed)).collect();
             if words[1] != 0 {

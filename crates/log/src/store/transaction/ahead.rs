@@ -140,7 +140,7 @@ impl<'a> Transaction<'a> {
     /// does not if there is no space to write that down, nor in the body of another transaction
     /// that has locked ahead: the thread has one intent.
     pub(super) fn lock_ahead(&mut self, known: &Overtaken<'_>) -> Result<(), WriteError> {
-        let core = self.core;
+        let store = self.store;
         if self.slot.intent(LANE).read().is_some() {
             return Ok(());
         }
@@ -154,10 +154,10 @@ impl<'a> Transaction<'a> {
                 writes: writes + writes / 4 + 4,
                 databases: DATABASES.min(writes + 4),
             };
-            let Ok(memory) = core.note_memory(self.slot, most, Class::Ordinary)? else {
+            let Ok(memory) = store.note_memory(self.slot, most, Class::Ordinary)? else {
                 return Ok(());
             };
-            let (notes, at) = core.notes(&memory, most)?;
+            let (notes, at) = store.notes(&memory, most)?;
             for (i, loc) in homes.locs.iter().enumerate() {
                 notes.set_home(i, *loc);
             }
@@ -172,7 +172,7 @@ impl<'a> Transaction<'a> {
             };
             announced.announce(self.slot);
             mneme_sys::fault!("txn.ahead.intent");
-            let since = core.clock.now_ns();
+            let since = store.clock.now_ns();
             let locked = self.lock(&mut homes, &mut wait);
             self.ahead = Some(Ahead {
                 homes,
@@ -206,8 +206,8 @@ impl<'a> Transaction<'a> {
             }
         }
         for &(space, place) in &known.keys {
-            if let Some(root) = self.core.root(space)?
-                && let Some(segment) = self.core.mem.index_segment(root, place)?
+            if let Some(root) = self.store.root(space)?
+                && let Some(segment) = self.store.mem.index_segment(root, place)?
             {
                 locs.push(Home::of(segment, place).loc);
             }
@@ -221,7 +221,7 @@ impl<'a> Transaction<'a> {
     }
 
     pub(super) fn home_of_watched(&self, noted: &Watched) -> Result<Option<Home>, Corrupt> {
-        let segment = self.core.watched_segment(noted)?;
+        let segment = self.store.watched_segment(noted)?;
         Ok(segment.map(|segment| Home::of(segment, noted.place)))
     }
 
@@ -240,7 +240,7 @@ impl<'a> Transaction<'a> {
         let Some(ahead) = &self.ahead else {
             return Ok(());
         };
-        let held = self.core.clock.now_ns().saturating_sub(ahead.since);
+        let held = self.store.clock.now_ns().saturating_sub(ahead.since);
         match held.saturating_add(bytes.saturating_mul(COPY_NS)) < SHORT_NS {
             true => Ok(()),
             false => self.give_up_locks(),
@@ -262,7 +262,7 @@ impl<'a> Transaction<'a> {
         ahead.homes.unlock_unchanged();
         self.slot.intent(LANE).clear();
         mneme_sys::fault!("txn.ahead.cleared");
-        self.core.drop_notes(self.slot, ahead.memory)
+        self.store.drop_notes(self.slot, ahead.memory)
     }
 
     /// Settles a transaction that only read: whether all is as it was read. `None`: not all of it

@@ -6,7 +6,7 @@ use mneme_sync::Slot;
 use crate::error::WriteError;
 use crate::index::shape::Place;
 use crate::reclaim::evict::Evict;
-use crate::reclaim::free_space::{PROGRESS_TIMEOUT, SpaceSearch, VAIN};
+use crate::reclaim::free_space::{DEADLINE, SpaceSearch, VAIN};
 use crate::session::back_off;
 use crate::store::components::Store;
 use crate::store::watch::Watch;
@@ -150,32 +150,32 @@ impl Refusals {
     /// them.
     fn make_space(
         &mut self,
-        core: &Store,
+        store: &Store,
         slot: &Slot<'_>,
         wanting: u64,
         total: u64,
     ) -> Result<(), WriteError> {
-        let now = core.clock.now_ns();
+        let now = store.clock.now_ns();
         let since = now.saturating_sub(*self.since.get_or_insert(now));
-        let in_time = since <= PROGRESS_TIMEOUT.as_nanos() as u64;
+        let in_time = since <= DEADLINE.as_nanos() as u64;
         // A transaction that fills much of the store gets the space that others leave within few
         // attempts or not at all. So it does not compact its own dead records for ever.
-        let mut most = (core.capacity() / total.max(1)).max(4);
+        let mut most = (store.capacity() / total.max(1)).max(4);
         if !in_time {
             most = most.min(VAIN.into());
         }
-        let full = core.eviction() == Evict::None && core.is_full(total);
-        if full || !core.could_hold(total) || self.number >= most {
-            return Err(core.out_of_memory(total));
+        let full = store.eviction() == Evict::None && store.is_full(total);
+        if full || !store.could_hold(total) || self.number >= most {
+            return Err(store.out_of_memory(total));
         }
         if let Some(held_up) = self.held_up[1].take() {
             return Err(held_up);
         }
         self.search.want(wanting);
-        let won = core.gain_space(slot, &mut self.search)?;
+        let won = store.gain_space(slot, &mut self.search)?;
         // If it has only waited, no other thread has taken freed space.
         self.number += u64::from(won || !in_time);
-        match core.make_more_space(slot, &mut self.search, total) {
+        match store.make_more_space(slot, &mut self.search, total) {
             // The space that there is may suffice.
             Err(stalled @ WriteError::Stalled(_)) => self.held_up[0] = Some(stalled),
             other => other?,

@@ -118,7 +118,7 @@ impl<'a> Transaction<'a> {
         if outcome.as_ref().is_ok_and(|o| *o == Outcome::Committed) {
             let expiring = |w: &Write| w.new.is_some() && w.expiry != Expiry::Never;
             if self.writes.iter().any(expiring) {
-                self.core.expect_expiries();
+                self.store.expect_expiries();
             }
             self.writes.clear();
         }
@@ -135,7 +135,7 @@ impl<'a> Transaction<'a> {
         while self.ahead.is_none() && self.slot.intent(LANE).read().is_some() {
             // A transaction in the body of one that has locked ahead fails with the thread that
             // stalls.
-            self.core
+            self.store
                 .wait_on(self.slot, &mut wait, self.slot.id(), Holding::Lock)?;
         }
         loop {
@@ -171,7 +171,7 @@ impl<'a> Transaction<'a> {
                 Ok(announced) => announced,
                 Err(bytes) => return Ok(Outcome::NoSpace(bytes)),
             };
-            let notes = self.core.notes(&memory, counts);
+            let notes = self.store.notes(&memory, counts);
             let found = Found {
                 writes: &writes,
                 reads: &reads,
@@ -183,7 +183,7 @@ impl<'a> Transaction<'a> {
             homes.unlock();
             self.slot.intent(LANE).clear();
             mneme_sys::fault!("txn.cleared");
-            let dropped = self.core.drop_notes(self.slot, memory);
+            let dropped = self.store.drop_notes(self.slot, memory);
             let round = round?;
             if !matches!(round, Round::Committed) {
                 // Otherwise it is committed, whether or not the arena could take the notes back.
@@ -230,11 +230,11 @@ impl<'a> Transaction<'a> {
             true => Class::Reserved,
             false => Class::Ordinary,
         };
-        let memory = match self.core.note_memory(self.slot, counts, class)? {
+        let memory = match self.store.note_memory(self.slot, counts, class)? {
             Ok(memory) => memory,
             Err(bytes) => return Ok(Err(bytes)),
         };
-        let (notes, at) = self.core.notes(&memory, counts)?;
+        let (notes, at) = self.store.notes(&memory, counts)?;
         for (i, loc) in homes.locs.iter().enumerate() {
             notes.set_home(i, *loc);
         }
@@ -261,7 +261,7 @@ impl<'a> Transaction<'a> {
         wait: &mut Wait,
     ) -> Result<Result<Home, Outcome>, WriteError> {
         loop {
-            if let Some(segment) = self.core.mem.index_segment(root, place)? {
+            if let Some(segment) = self.store.mem.index_segment(root, place)? {
                 return Ok(Ok(Home::of(segment, place)));
             }
             // A first segment replaces no block that would have to wait in limbo.
@@ -282,7 +282,7 @@ impl<'a> Transaction<'a> {
         match self.growth {
             Growth::Unprepared if full.to_come.len() > MANY => return Ok(Grown::GiveWay),
             Growth::Unprepared | Growth::Prepared => {
-                let grown = self.core.grow_within(self.slot, &full.to_come, wait)?;
+                let grown = self.store.grow_within(self.slot, &full.to_come, wait)?;
                 if grown == Grown::GiveWay {
                     return Ok(grown);
                 }
@@ -307,7 +307,7 @@ impl<'a> Transaction<'a> {
         seen: Option<SegmentRef>,
         wait: &mut Wait,
     ) -> Result<Grown, WriteError> {
-        (self.core).grow_once(self.slot, root, place, seen, Why::Full, wait)
+        (self.store).grow_once(self.slot, root, place, seen, Why::Full, wait)
     }
 
     pub(super) fn watched(&self) -> impl Iterator<Item = &Watched> {
@@ -322,7 +322,7 @@ impl<'a> Transaction<'a> {
         }
         let roots = roots.into_iter().flatten();
         roots
-            .map(|root| Ok((root, self.core.root_id(root)?)))
+            .map(|root| Ok((root, self.store.root_id(root)?)))
             .collect()
     }
 
@@ -353,17 +353,17 @@ impl<'a> Transaction<'a> {
             }
         }
         for (noted, home) in self.watched().zip(found.watched) {
-            if home.is_none() && self.core.watched_segment(noted)?.is_some() {
+            if home.is_none() && self.store.watched_segment(noted)?.is_some() {
                 return Ok(Round::Again);
             }
-            if !self.core.is_as_noted(noted) {
+            if !self.store.is_as_noted(noted) {
                 return Ok(Round::Changed);
             }
         }
         let mut noted = Vec::with_capacity(writes.len());
         let mut deltas = [Counted::default(); DATABASES];
         for (i, (write, home)) in self.writes.iter().zip(writes).enumerate() {
-            let found = (self.core.mem).find_in(home.segment, write.place.tag, &write.key)?;
+            let found = (self.store.mem).find_in(home.segment, write.place.tag, &write.key)?;
             let new = write
                 .new
                 .map_or(Entry(0), |(loc, _)| Entry::new(write.place.tag, loc));
@@ -396,7 +396,7 @@ impl<'a> Transaction<'a> {
         let inserted = self.insert(homes, writes, &noted);
         if !matches!(&inserted, Ok(none) if none.is_empty()) {
             for note in &noted {
-                self.core.take_back(*note)?;
+                self.store.take_back(*note)?;
                 mneme_sys::fault!("txn.taken_back");
             }
             intent::set_phase(self.slot, Phase::Locking);
@@ -409,7 +409,7 @@ impl<'a> Transaction<'a> {
         }
         // Readers wait for the unlocking, so that no thread has seen any of it yet.
         for write in &self.writes {
-            self.core.note_change(write.root, write.place);
+            self.store.note_change(write.root, write.place);
         }
         mneme_sys::fault!("txn.watched");
         intent::set_phase(self.slot, Phase::Committed);
@@ -417,7 +417,7 @@ impl<'a> Transaction<'a> {
         for note in &noted {
             // The entry was found there a moment ago, and the transaction is committed. The check
             // reports damage there.
-            let _ = self.core.carry_out(*note);
+            let _ = self.store.carry_out(*note);
             mneme_sys::fault!("txn.applied");
         }
         for &(root, id) in counters {
@@ -431,11 +431,11 @@ impl<'a> Transaction<'a> {
                 None if note.old.is_empty() => continue,
                 None => Kind::Removed,
             };
-            (self.core).notify(self.slot, write.root.space(), kind, &write.key);
+            (self.store).notify(self.slot, write.root.space(), kind, &write.key);
         }
         for note in noted.iter().filter(|note| !note.old.is_empty()) {
-            if let Ok(old) = self.core.mem.record(note.old.loc()) {
-                let _ = self.core.mark_dead(note.old.loc(), old.header().size());
+            if let Ok(old) = self.store.mem.record(note.old.loc()) {
+                let _ = self.store.mark_dead(note.old.loc(), old.header().size());
             }
         }
         Ok(Round::Committed)
@@ -458,7 +458,7 @@ impl<'a> Transaction<'a> {
                 continue;
             }
             let held = homes.lock_of(*home);
-            let distance = self.core.mem.insert_entry(home.segment, held, note.new)?;
+            let distance = self.store.mem.insert_entry(home.segment, held, note.new)?;
             if distance.is_none() {
                 segments.insert(home.segment.word());
                 full.push(i);

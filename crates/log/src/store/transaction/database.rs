@@ -46,15 +46,15 @@ impl TransactionOn<'_, '_> {
         t.before_copying(0)?;
         if let Some(write) = t.written(database, key) {
             let record = match write.new {
-                Some((loc, _)) => Some(t.core.mem.record(loc)?),
+                Some((loc, _)) => Some(t.store.mem.record(loc)?),
                 None => None,
             };
             let there = record.filter(|record| !t.has_passed(record.expires()));
             return Ok(visit(there.as_ref().map(Stored::of)));
         }
-        let (core, root, place) = (t.core, t.root(database)?, t.core.place(key));
+        let (store, root, place) = (t.store, t.root(database)?, t.store.place(key));
         let segment = match root {
-            Some(root) => core.mem.index_segment(root, place)?,
+            Some(root) => store.mem.index_segment(root, place)?,
             None => None,
         };
         let home = segment.map(|segment| Home::of(segment, place).loc);
@@ -62,26 +62,27 @@ impl TransactionOn<'_, '_> {
         if t.ahead.is_some()
             && let Some(root) = root
         {
-            let found = core.find(root, place, segment, key)?;
+            let seen = store.find(root, place, segment, key)?;
+            let found = seen.and_then(|(found, _)| found);
             t.before_copying(found.map_or(0, |found| found.record.value_len() as u64))?;
         }
         let mut read = Read {
-            space: core.entered_space(database),
+            space: store.entered_space(database),
             place,
             key: key.into(),
             root,
             seen: None,
             entry: None,
-            mutable: core.overwrites(),
+            mutable: store.overwrites(),
             expires: 0,
         };
         let (Some(root), true) = (root, segment.is_some()) else {
             t.reads.push(read);
             return Ok(visit(None));
         };
-        if core.overwrites() {
+        if store.overwrites() {
             let mut value = Vec::new();
-            let copied = core.copy_out(root, place, segment, key, &mut value)?;
+            let copied = store.copy_out(root, place, segment, key, &mut value)?;
             match &copied {
                 Ok(copied) => (read.seen, read.entry) = (Some(copied.home), Some(copied.entry)),
                 Err(word) => read.seen = *word,
@@ -89,13 +90,13 @@ impl TransactionOn<'_, '_> {
             let there = copied.ok().filter(|copied| !t.has_passed(copied.expires));
             if let Some(copied) = &there {
                 read.expires = copied.expires;
-                core.note_access(root, place);
+                store.note_access(root, place);
             }
             t.reads.push(read);
             return Ok(visit(there.map(|copied| copied.still_stored(&value))));
         }
         let mut copy = Vec::new();
-        let seen = core.find_whole(root, place, segment, key, &mut copy)?;
+        let seen = store.find_whole(root, place, segment, key, &mut copy)?;
         let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
         read.seen = seen.as_ref().map(|(_, home)| *home);
         read.entry = found.map(|f| f.entry);
@@ -103,7 +104,7 @@ impl TransactionOn<'_, '_> {
         let there = found.filter(|f| !t.has_passed(f.record.expires()));
         if let Some(found) = there {
             read.expires = found.record.expires();
-            core.note_access(root, place);
+            store.note_access(root, place);
         }
         t.reads.push(read);
         Ok(visit(there.map(|f| Stored {
@@ -126,7 +127,7 @@ impl TransactionOn<'_, '_> {
             None => t.reads.last().and_then(|read| read.entry).map(Entry::loc),
         };
         // A record that was read stays where it is until the attempt is over, and keeps its size.
-        let record = loc.map(|loc| t.core.mem.record(loc)).transpose()?;
+        let record = loc.map(|loc| t.store.mem.record(loc)).transpose()?;
         Ok(record.map(|record| record.header().size()))
     }
 
@@ -150,15 +151,15 @@ impl TransactionOn<'_, '_> {
     ) -> Result<(), WriteError> {
         let t = &mut *self.transaction;
         t.may_go_on()?;
-        t.core.may_write()?;
+        t.store.may_write()?;
         Store::check_lengths(key, value)?;
-        let space = t.core.entered_space(self.database);
-        let header = t.core.header_for(key, value, expiry, space);
+        let space = t.store.entered_space(self.database);
+        let header = t.store.header_for(key, value, expiry, space);
         t.before_copying(header.size())?;
         let Some(root) = t.root_or_create(self.database)? else {
             return Err(t.no_space(header.size()));
         };
-        let Some(loc) = t.core.write_record(t.slot, header, expiry, key, value)? else {
+        let Some(loc) = t.store.write_record(t.slot, header, expiry, key, value)? else {
             return Err(t.no_space(header.size()));
         };
         t.set(self.database, root, key, Some((loc, header.size())), expiry)
@@ -169,7 +170,7 @@ impl TransactionOn<'_, '_> {
     /// # Errors
     /// As for [`Transaction::read`].
     pub fn remove(&mut self, key: &[u8]) -> Result<bool, WriteError> {
-        self.transaction.core.may_write()?;
+        self.transaction.store.may_write()?;
         let there = self.read(key, |stored| stored.is_some())?;
         let t = &mut *self.transaction;
         if there && let Some(root) = t.root(self.database)? {
@@ -183,12 +184,12 @@ impl Transaction<'_> {
     #[cold]
     fn no_space(&mut self, wanted: u64) -> WriteError {
         self.wanting = Some(wanted.max(self.wanting.unwrap_or(0)));
-        self.core.out_of_memory(wanted)
+        self.store.out_of_memory(wanted)
     }
 
     /// The transaction's own write of a key so far, if there is one.
     fn written(&self, database: u8, key: &[u8]) -> Option<&Write> {
-        let hash = self.core.hash(key);
+        let hash = self.store.hash(key);
         let same = |&at: &usize| self.writes[at].is_of(database, key);
         let at = self.written.find(hash, same)?;
         Some(&self.writes[*at])
@@ -202,19 +203,19 @@ impl Transaction<'_> {
         new: Option<(Loc, u64)>,
         expiry: Expiry,
     ) -> Result<(), WriteError> {
-        let (core, writes) = (self.core, &mut self.writes);
+        let (store, writes) = (self.store, &mut self.writes);
         let write = Write {
             database,
             root,
-            place: core.place(key),
+            place: store.place(key),
             key: key.into(),
             new,
             expiry,
         };
         let entry = self.written.entry(
-            core.hash(key),
+            store.hash(key),
             |&at| writes[at].is_of(database, key),
-            |&at| core.hash(&writes[at].key),
+            |&at| store.hash(&writes[at].key),
         );
         let at = match entry {
             hash_table::Entry::Occupied(there) => *there.get(),
@@ -226,7 +227,7 @@ impl Transaction<'_> {
         };
         let old = std::mem::replace(&mut writes[at], write);
         if let Some((loc, size)) = old.new {
-            self.core.mark_dead(loc, size)?;
+            self.store.mark_dead(loc, size)?;
         }
         Ok(())
     }

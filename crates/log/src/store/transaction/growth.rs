@@ -70,18 +70,18 @@ impl ToCome {
 /// The segments that have grown for one transaction. While this lives, this process does not shrink
 /// them.
 pub(super) struct Growing<'a> {
-    core: &'a Store,
+    store: &'a Store,
     segments: Vec<(Root, Place, SegmentRef)>,
 }
 
 impl<'a> Growing<'a> {
-    pub fn new(core: &'a Store) -> Self {
+    pub fn new(store: &'a Store) -> Self {
         let segments = Vec::new();
-        Growing { core, segments }
+        Growing { store, segments }
     }
 
     fn keep(&mut self, root: Root, place: Place, segment: SegmentRef) {
-        if self.core.grown_ahead.keep(segment) {
+        if self.store.grown_ahead.keep(segment) {
             self.segments.push((root, place, segment));
         }
     }
@@ -90,11 +90,11 @@ impl<'a> Growing<'a> {
     /// commit.
     fn give_back(&mut self, happened: bool) -> Vec<(Root, Place)> {
         let mut due = Vec::new();
-        if self.segments.is_empty() || self.core.participants.is_forked() {
+        if self.segments.is_empty() || self.store.participants.is_forked() {
             return due;
         }
         for (root, place, segment) in self.segments.drain(..) {
-            let missed = self.core.grown_ahead.give_back(segment);
+            let missed = self.store.grown_ahead.give_back(segment);
             if missed.is_some_and(|missed| missed || !happened) {
                 due.push((root, place));
             }
@@ -106,10 +106,10 @@ impl<'a> Growing<'a> {
     /// did not commit or others have removed much meanwhile, shrink as far as no thread blocks
     /// that.
     pub fn end(mut self, slot: &Slot<'_>, happened: bool) {
-        let core = self.core;
+        let store = self.store;
         let due = self.give_back(happened);
         // The transaction's outcome is decided, and an error here does not change it.
-        let _ = core.shrink_all(slot, &due);
+        let _ = store.shrink_all(slot, &due);
     }
 }
 

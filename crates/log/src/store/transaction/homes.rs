@@ -90,9 +90,9 @@ impl<'c> Homes<'c> {
 impl<'a> Transaction<'a> {
     /// Locks all homes by locks that readers read past. False: one was replaced meanwhile.
     pub(super) fn lock(&self, homes: &mut Homes<'a>, wait: &mut Wait) -> Result<bool, WriteError> {
-        let core: &'a Store = self.core;
+        let store: &'a Store = self.store;
         for loc in &homes.locs {
-            let bucket = Bucket::of_words(core.mem.words(*loc)?);
+            let bucket = Bucket::of_words(store.mem.words(*loc)?);
             loop {
                 match bucket.try_lock(self.slot.id()) {
                     TryLock::Held(held) => {
@@ -110,7 +110,7 @@ impl<'a> Transaction<'a> {
                         };
                     }
                     TryLock::Busy(word) => {
-                        core.wait_for_bucket(self.slot, wait, *loc, word)?;
+                        store.wait_for_bucket(self.slot, wait, *loc, word)?;
                     }
                 }
             }

@@ -75,7 +75,7 @@ impl Write {
 /// Its operations are on database 0; [`database`](Self::database) leads to the others. They see
 /// what the transaction itself has written before.
 pub struct Transaction<'a> {
-    core: &'a Store,
+    store: &'a Store,
     slot: &'a Slot<'a>,
     /// The pin keeps what was read and written where it is until the attempt is over, and databases
     /// keep their spaces.
@@ -100,15 +100,15 @@ pub struct Transaction<'a> {
 
 impl<'a> Transaction<'a> {
     fn new(
-        core: &'a Store,
+        store: &'a Store,
         slot: &'a Slot<'a>,
         watch: Option<&'a Watch>,
     ) -> Result<Transaction<'a>, WriteError> {
         Ok(Transaction {
-            core,
+            store,
             slot,
-            _pin: core.enter_all(slot)?,
-            now_ms: core.clock.wall_ms(),
+            _pin: store.enter_all(slot)?,
+            now_ms: store.clock.wall_ms(),
             roots: [const { None }; DATABASES],
             reads: Vec::new(),
             writes: Vec::new(),
@@ -155,7 +155,7 @@ impl<'a> Transaction<'a> {
         }
         let expiries = self.reads.iter().map(|read| read.expires);
         let first = expiries.filter(|expires| *expires != 0).min();
-        first.is_some_and(|first| self.core.has_passed(first))
+        first.is_some_and(|first| self.store.has_passed(first))
     }
 
     fn zero(&mut self) -> TransactionOn<'_, 'a> {
@@ -230,7 +230,7 @@ impl<'a> Transaction<'a> {
         if let Some(root) = known {
             return Ok(*root);
         }
-        let root = self.core.root(self.core.entered_space(database))?;
+        let root = self.store.root(self.store.entered_space(database))?;
         *known = Some(root);
         Ok(root)
     }
@@ -240,8 +240,8 @@ impl<'a> Transaction<'a> {
         if let Some(root) = self.root(database)? {
             return Ok(Some(root));
         }
-        let space = self.core.entered_space(database);
-        let root = self.core.root_or_create(self.slot, space)?;
+        let space = self.store.entered_space(database);
+        let root = self.store.root_or_create(self.slot, space)?;
         if root.is_some() {
             self.roots[usize::from(database)] = Some(root);
         }
@@ -250,7 +250,7 @@ impl<'a> Transaction<'a> {
 
     /// Fails in a child that was forked by the body: the attempt belongs to its parent.
     fn may_go_on(&self) -> Result<(), WriteError> {
-        match self.core.participants.is_forked() {
+        match self.store.participants.is_forked() {
             true => Err(SlotError::Forked.into()),
             false => Ok(()),
         }
@@ -274,7 +274,7 @@ impl Drop for Transaction<'_> {
         for write in &self.writes {
             if let Some((loc, size)) = write.new {
                 // This fails only for damage, which the check reports.
-                let _ = self.core.mark_dead(loc, size);
+                let _ = self.store.mark_dead(loc, size);
             }
         }
     }

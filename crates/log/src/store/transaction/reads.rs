@@ -61,8 +61,8 @@ impl Transaction<'_> {
             return Ok(self.is_still_nothing(read)?.then_some(None));
         };
         loop {
-            let segment = self.core.mem.index_segment(root, read.place)?;
-            let looked = (self.core).find_seen(root, read.place, segment, &read.key)?;
+            let segment = self.store.mem.index_segment(root, read.place)?;
+            let looked = (self.store).find(root, read.place, segment, &read.key)?;
             let Some((found, now)) = looked else {
                 return Ok(None);
             };
@@ -85,7 +85,7 @@ impl Transaction<'_> {
                 return Ok(Some(Some(now)));
             }
             if !word.retired() {
-                self.core.wait_for(self.slot, wait, word)?;
+                self.store.wait_for(self.slot, wait, word)?;
             } else if !wait.found_retired(now.at.bits()) {
                 return Err(retired(now.at).into());
             }
@@ -95,8 +95,8 @@ impl Transaction<'_> {
     /// Whether there is still no bucket for a key that had none.
     fn is_still_nothing(&self, read: &Read) -> Result<bool, WriteError> {
         Ok(match read.root {
-            None => self.core.root(read.space)?.is_none(),
-            Some(root) => self.core.mem.index_segment(root, read.place)?.is_none(),
+            None => self.store.root(read.space)?.is_none(),
+            Some(root) => self.store.mem.index_segment(root, read.place)?.is_none(),
         })
     }
 
@@ -106,7 +106,7 @@ impl Transaction<'_> {
         let used = || self.roots.iter().flatten().flatten();
         let made = || used().find(|root| root.space() == read.space).copied();
         let segment = match read.root.or_else(made) {
-            Some(root) => self.core.mem.index_segment(root, read.place)?,
+            Some(root) => self.store.mem.index_segment(root, read.place)?,
             None => None,
         };
         Ok(segment.map(|segment| Home::of(segment, read.place)))
@@ -118,7 +118,7 @@ impl Transaction<'_> {
     pub(super) fn roots_are_current(&self) -> Result<bool, Corrupt> {
         for (database, used) in (0..).zip(&self.roots) {
             if let Some(used) = used
-                && self.core.root(self.core.entered_space(database))? != *used
+                && self.store.root(self.store.entered_space(database))? != *used
             {
                 return Ok(false);
             }
@@ -143,7 +143,7 @@ impl Transaction<'_> {
         if read.seen.is_some_and(|seen| now.same_version(seen)) {
             return Ok(true);
         }
-        let found = (self.core.mem).find_in(home.segment, read.place.tag, &read.key)?;
+        let found = (self.store.mem).find_in(home.segment, read.place.tag, &read.key)?;
         Ok(!read.mutable && found.map(|f| f.entry) == read.entry)
     }
 }

@@ -319,8 +319,10 @@ impl Store {
     }
 
     fn clear_entry(&self, segment: SegmentRef, entry: Entry) -> Result<(), Corrupt> {
-        if let Some((bucket, i)) = self.mem.find_entry(segment, entry)? {
-            self.mem.bucket(segment, bucket)?.replace(i, Entry(0));
+        if let Some(found) = self.mem.find_entry(segment, entry)? {
+            self.mem
+                .bucket(segment, found.bucket)?
+                .replace(found.slot, Entry(0));
         }
         Ok(())
     }

@@ -12,8 +12,8 @@ use std::cell::Cell;
 
 use crate::error::ReadError;
 use crate::index::bucket::TAG_BITS;
-use crate::store::components::Store;
-use crate::store::scan::Cursor;
+use crate::records::Records;
+use crate::records::scan::Cursor;
 
 /// Records that a window should hold.
 const RECORDS: u64 = 4;
@@ -22,7 +22,7 @@ const PLACES: u64 = 16;
 /// Blanks in a row after which the window is made twice as long.
 const BLANKS: u32 = 16;
 
-impl Store {
+impl Records {
     /// A random key of the database. `None` if there is none.
     pub(crate) fn random_key(&self, database: u8) -> Result<Option<Vec<u8>>, ReadError> {
         let all = self.partitions() << TAG_BITS;

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crate::error::ReadError;
+use crate::records::Records;
 use crate::records::read::copying::Look;
-use crate::store::components::Store;
 
 /// What a database holds, as [`LogStore::keyspace`](crate::LogStore::keyspace) says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -20,7 +20,7 @@ pub struct Keyspace {
     pub mean_ttl: Option<Duration>,
 }
 
-impl Store {
+impl Records {
     /// Records of `database`, as all threads that added and removed them have counted.
     pub(crate) fn len(&self, database: u8) -> Result<u64, ReadError> {
         self.look_copying(database, |_, space| {

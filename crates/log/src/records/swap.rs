@@ -6,14 +6,14 @@ use std::time::Duration;
 use mneme_sync::{Holding, Slot};
 
 use crate::error::WriteError;
+use crate::records::Records;
 use crate::records::notify::Kind;
-use crate::store::components::Store;
 
 /// How long a swap waits at most for threads that use the two databases. It is half of what these
 /// wait for the swap, so that a swap that times out makes no other operation fail.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 
-impl Store {
+impl Records {
     /// Exchanges two databases, unless other threads block that for longer than `patience`.
     pub(crate) fn swap_databases(
         &self,

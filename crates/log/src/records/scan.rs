@@ -17,12 +17,12 @@ use crate::index::bucket::{Entry, SLOTS, TAG_BITS};
 use crate::index::lookup::{BucketRead, Lookup};
 use crate::index::root::Root;
 use crate::index::walk::{HOME_ENTRIES, HashOrder, next_interval};
+use crate::records::Records;
 use crate::records::read::copying::{Hold, Look, all, within};
 use crate::region::mem::Memory;
 use crate::region::racing::{PIECE, Racing};
 use crate::region::record::Record;
 use crate::region::space::Space;
-use crate::store::components::Store;
 
 /// A place in hash order where a scan goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -54,7 +54,7 @@ impl Cursor {
     }
 }
 
-impl Store {
+impl Records {
     /// Visits at least `count` records, and one at least, from `cursor` on, unless the end comes
     /// first.
     pub(crate) fn scan(
@@ -80,7 +80,7 @@ impl Store {
         })
     }
 
-    /// As [`Store::scan`], with keys alone: no value is copied or sealed.
+    /// As [`Records::scan`], with keys alone: no value is copied or sealed.
     pub(crate) fn scan_keys(
         &self,
         database: u8,
@@ -97,7 +97,7 @@ impl Store {
         })
     }
 
-    /// As [`Store::scan`], with records where they lie. `visit` returns whether the record counts.
+    /// As [`Records::scan`], with records where they lie. `visit` returns whether the record counts.
     fn scan_records(
         &self,
         database: u8,
@@ -154,8 +154,8 @@ struct Copies {
     records: Vec<[usize; 3]>,
 }
 
-impl Store {
-    /// As [`Store::scan`], with copies: of each value the part that `range` makes of its length.
+impl Records {
+    /// As [`Records::scan`], with copies: of each value the part that `range` makes of its length.
     pub(crate) fn scan_copied(
         &self,
         database: u8,
