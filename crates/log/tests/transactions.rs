@@ -542,7 +542,8 @@ fn a_transaction_that_is_overtaken_each_time_commits_in_the_end() {
             });
             let runs = add_to_all(store, |run| {
                 ask.send(run).unwrap();
-                // While it holds locks the other cannot, and reports late. The first runs hold none.
+                // While it holds locks the other cannot, and reports late. The first runs hold
+                // none.
                 let limit = Duration::from_millis(if run <= 2 { 60_000 } else { 100 });
                 while matches!(said.recv_timeout(limit), Ok(done) if done != run) {}
             });

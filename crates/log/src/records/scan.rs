@@ -97,7 +97,8 @@ impl Records {
         })
     }
 
-    /// As [`Records::scan`], with records where they lie. `visit` returns whether the record counts.
+    /// As [`Records::scan`], with records where they lie. `visit` returns whether the record
+    /// counts.
     fn scan_records(
         &self,
         database: u8,
