@@ -40,6 +40,8 @@ pub(crate) struct Core {
     pub(crate) participants: Participants,
     pub(crate) free: Arc<FreeLeaves>,
     pub(crate) poisoned: AtomicBool,
+    /// The file lies on a file system that copies what is written.
+    pub(crate) copies_on_write: AtomicBool,
     pub(crate) registered: Registered,
     pub(crate) names: Names,
     pub(crate) queue: Queue,

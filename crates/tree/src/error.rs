@@ -74,6 +74,14 @@ pub enum StoreError {
     /// a backup.
     #[error("the system stopped while the store was written without durability against that")]
     NotClean,
+    /// The file would lie on a file system of the network, where neither locks nor mappings are
+    /// what they are on this machine. See
+    /// [`Builder::allow_network`](crate::Builder::allow_network).
+    #[error("{} lies on a file system of the network", path.display())]
+    Network {
+        /// The store's file.
+        path: PathBuf,
+    },
     /// The file is no store.
     #[error("not a store of mneme-tree")]
     Foreign,

@@ -76,6 +76,7 @@ mod core;
 mod durability;
 mod entry;
 mod error;
+mod file_system;
 mod index;
 mod layout;
 mod leaf;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicPtr};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex};
 
 use mneme_sync::{ControlOptions, Participants};
@@ -15,6 +15,7 @@ use crate::batch::Queue;
 use crate::breakage::without;
 use crate::commit::Writer;
 use crate::core::{Core, Published};
+use crate::file_system::Caution;
 use crate::index::Node;
 use crate::layout::{
     FRAME, FileHeader, FrameHeader, FrameKind, LeafHeader, LeafId, MAX_DEAD, Record, STATE_CLEAN,
@@ -40,6 +41,7 @@ use crate::{Durability, Store, StoreError, recovery};
 pub struct Builder {
     durability: Durability,
     max: u64,
+    network: bool,
 }
 
 impl Builder {
@@ -47,6 +49,7 @@ impl Builder {
         Self {
             durability: Durability::File,
             max: 1 << 40,
+            network: false,
         }
     }
 
@@ -65,6 +68,15 @@ impl Builder {
         self
     }
 
+    /// Whether a file may lie on a file system of the network. Not by default: the lock
+    /// may not keep other machines out, and what they see of the file is not what is in memory
+    /// here. One machine at a time must have it open.
+    #[must_use]
+    pub fn allow_network(mut self, allow: bool) -> Self {
+        self.network = allow;
+        self
+    }
+
     /// Opens the store in the file `path`, or creates it.
     ///
     /// The file is locked for as long as the store or one of its snapshots lives. After an unclean
@@ -72,14 +84,21 @@ impl Builder {
     /// they are first touched.
     ///
     /// # Errors
-    /// [`StoreError::Locked`], [`StoreError::Foreign`], [`StoreError::Format`],
-    /// [`StoreError::Truncated`], [`StoreError::Damaged`], [`StoreError::NotClean`],
-    /// [`StoreError::NoSpace`], [`StoreError::Unsupported`], [`StoreError::Os`].
+    /// [`StoreError::Network`], [`StoreError::Locked`], [`StoreError::Foreign`],
+    /// [`StoreError::Format`], [`StoreError::Truncated`], [`StoreError::Damaged`],
+    /// [`StoreError::NotClean`], [`StoreError::NoSpace`], [`StoreError::Unsupported`],
+    /// [`StoreError::Os`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Store, StoreError> {
         let path = path.as_ref();
         if self.durability == Durability::Dax {
             return Err(StoreError::Unsupported {
                 what: "durability on persistent memory, outside of the crash tests",
+            });
+        }
+        let caution = Caution::of(path);
+        if caution == Some(Caution::Network) && !self.network {
+            return Err(StoreError::Network {
+                path: path.to_owned(),
             });
         }
         if !path.try_exists().map_err(os("look for the store's file"))? {
@@ -103,7 +122,10 @@ impl Builder {
             FileMedium::drop_cached_pages(&file)?;
             medium = FileMedium::open(file, Access::ReadWrite, self.max)?;
         }
-        self.open_on(Box::new(medium))
+        let store = self.open_on(Box::new(medium))?;
+        let copies = caution == Some(Caution::CopyOnWrite);
+        store.core.copies_on_write.store(copies, Ordering::Relaxed);
+        Ok(store)
     }
 
     fn was_closed(&self, medium: &FileMedium) -> bool {
@@ -218,6 +240,7 @@ impl Builder {
             })?,
             free,
             poisoned: AtomicBool::new(false),
+            copies_on_write: AtomicBool::new(false),
             registered,
             names: Names::new(named),
             queue: Queue::default(),
@@ -305,4 +328,53 @@ fn create_on(pages: &Pages) -> Result<(), StoreError> {
     record.seal(header.seed());
     pages.store(Record::place(1), record.as_bytes());
     Ok(pages.barrier()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of which this test keeps the bytes.
+    fn image(
+        durability: Durability,
+        change: impl FnOnce(&mut Record),
+    ) -> Result<Store, StoreError> {
+        let pages = Pages::new(Box::new(MemoryMedium::new(8 * FRAME)?), durability);
+        create_on(&pages)?;
+        let seed = recovery::file_header(&pages)?.seed();
+        let mut record = recovery::newest_record(&pages, seed)?;
+        record.sequence += 1;
+        change(&mut record);
+        record.seal(seed);
+        pages.store(Record::place(record.sequence), record.as_bytes());
+        let medium = MemoryMedium::new(8 * FRAME)?;
+        medium.grow(pages.len())?;
+        let mut bytes = vec![0; pages.len() as usize];
+        pages.copy(0, &mut bytes);
+        medium.store(0, &bytes);
+        Builder::new()
+            .durability(durability)
+            .open_on(Box::new(medium))
+    }
+
+    #[test]
+    fn a_store_that_does_not_survive_power_loss_is_refused_after_one() {
+        let other_boot = [9; 16];
+        let open = |durability: Durability, boot: [u8; 16], closed: u32| {
+            image(durability, |record| {
+                record.state = durability.code() | closed;
+                record.boot = boot;
+            })
+        };
+        let refused = open(Durability::Process, other_boot, 0);
+        assert!(matches!(refused, Err(StoreError::NotClean)), "{refused:?}");
+        let here = mneme_sys::boot_id();
+        for opened in [
+            open(Durability::Process, here, 0),
+            open(Durability::Process, other_boot, STATE_CLEAN),
+            open(Durability::File, other_boot, 0),
+        ] {
+            assert!(opened.is_ok(), "{opened:?}");
+        }
+    }
 }

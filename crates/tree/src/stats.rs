@@ -1,8 +1,13 @@
 //! Numbers about a store.
 
+use std::sync::atomic::Ordering;
+
 use crate::core::Core;
 use crate::layout::{FRAME, LEAF, UNIT};
 use crate::{Holder, StoreError, Version};
+
+const COPIES: &str = "the file system copies each page that is written: a commit writes more, the \
+                      file is scattered, and a full disk may stop a commit that needs no space";
 
 /// What a store holds and takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +27,8 @@ pub struct Stats {
     pub free_leaves: usize,
     /// Bytes of the file.
     pub file_bytes: u64,
+    /// Why the file's file system suits it badly, if it does.
+    pub warning: Option<&'static str>,
     /// Bytes that leaves and tables take, free ones included.
     pub leaf_bytes: u64,
     /// Values that lie outside of leaves, for they are longer than 3,072 bytes.
@@ -55,6 +62,10 @@ impl Stats {
             retained_leaves: places.saturating_sub(leaves + free_leaves),
             free_leaves,
             file_bytes: core.pages.len(),
+            warning: core
+                .copies_on_write
+                .load(Ordering::Relaxed)
+                .then_some(COPIES),
             leaf_bytes: (places * LEAF) as u64 + frames * LEAF as u64,
             extents: writer.record.extents,
             extent_bytes: writer.record.extent_units * UNIT,

@@ -1,0 +1,58 @@
+//! What the file system below a store is good for.
+
+use std::path::Path;
+
+use mneme_sys::files::{Mount, mounts};
+
+/// What there is to say of a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Caution {
+    /// A mapping of its files is not what other machines see, and their locks may not be seen here.
+    Network,
+    /// Every write of a page goes to a new place.
+    CopyOnWrite,
+}
+
+impl Caution {
+    /// Of the file system that holds `path`, whose directory exists.
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        let parent = path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty());
+        let directory = parent.unwrap_or(Path::new(".")).canonicalize().ok()?;
+        Self::among(mounts().into_iter(), &directory)
+    }
+
+    fn among(mounts: impl Iterator<Item = Mount>, directory: &Path) -> Option<Self> {
+        let above = mounts.filter(|mount| directory.starts_with(&mount.point));
+        // Of several at one point the last hides the others.
+        let mount = above.max_by_key(|mount| mount.point.components().count())?;
+        match mount.kind.as_str() {
+            "nfs" | "nfs4" | "cifs" | "smb3" | "9p" | "ceph" | "afs" => Some(Self::Network),
+            "btrfs" | "zfs" | "bcachefs" => Some(Self::CopyOnWrite),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mneme_sys::files::mounts_in;
+
+    use super::*;
+
+    #[test]
+    fn the_innermost_mount_counts() {
+        let text = "1 1 8:1 / / rw - btrfs /dev/sda1 rw\n\
+                    2 1 0:9 / /home rw - nfs4 server:/home rw\n\
+                    3 1 8:2 / /home/fast rw - ext4 /dev/sdb1 rw\n\
+                    4 1 8:3 / /over rw - ext4 /dev/sdc1 rw\n\
+                    5 1 0:8 / /over rw - 9p share rw\n";
+        let of = |path: &str| Caution::among(mounts_in(text), Path::new(path));
+        assert_eq!(of("/var"), Some(Caution::CopyOnWrite));
+        assert_eq!(of("/home/a"), Some(Caution::Network));
+        assert_eq!(of("/home/fast/b"), None);
+        assert_eq!(of("/homeless"), Some(Caution::CopyOnWrite));
+        assert_eq!(of("/over"), Some(Caution::Network));
+    }
+}
