@@ -10,10 +10,11 @@ use memory::stopped::Stopped;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use mneme_log::{Cursor, Expiry, LogStore, ReadError, WriteError};
 use mneme_sys::fault::{self, Action, Outcome};
-use mneme_sys::{Access, Clock};
+use mneme_sys::{Access, Clock, ManualClock};
 
 fn key(i: u32) -> [u8; 4] {
     i.to_le_bytes()
@@ -739,4 +740,107 @@ fn the_dead_are_repaired_beside_a_stopped_claim() {
     }
     stopped.finish().unwrap();
     assert_eq!(observer.check().unwrap().problems, Vec::<String>::new());
+}
+
+/// Time stands still until the test goes on: no wait fails before.
+fn timed() -> (Memory, LogStore, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::new(1_000, 1_000_000));
+    let builder = LogStore::builder().clock(clock.clone());
+    let (memory, store) = Memory::built(memory::CAPACITY, memory::CAPACITY, builder);
+    store.put(b"k", b"v").unwrap();
+    (memory, store, clock)
+}
+
+/// Lets a put of a key whose bucket is held wait until it fails.
+fn waits_in_vain(store: &LogStore, clock: &ManualClock) {
+    std::thread::scope(|scope| {
+        let put = scope.spawn(|| store.put(b"k", b"w"));
+        while !put.is_finished() {
+            clock.advance_ms(100);
+            std::thread::yield_now();
+        }
+        let refused = put.join().unwrap().unwrap_err();
+        assert!(matches!(refused, WriteError::Stalled(_)), "{refused}");
+    });
+}
+
+/// What another puts while its bucket is held. It waits, and is not refused, until `goes_on` ends
+/// that.
+fn waits_until(store: &LogStore, goes_on: impl FnOnce()) {
+    std::thread::scope(|scope| {
+        let (tell, ended) = std::sync::mpsc::channel();
+        scope.spawn(move || tell.send(store.put(b"k", b"x")).unwrap());
+        // It has failed by now if it fails at once.
+        let early = ended.recv_timeout(Duration::from_millis(100));
+        goes_on();
+        early.unwrap_or_else(|_| ended.recv().unwrap()).unwrap();
+    });
+}
+
+/// A thread that held a bucket for too long and then released it unchanged is waited for anew when
+/// it holds it again.
+#[test]
+fn a_holder_that_released_a_bucket_unchanged_is_waited_for_anew() {
+    let (memory, store, clock) = timed();
+    let theirs = memory.open(2);
+    let (tell, held) = std::sync::mpsc::channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let holder = std::thread::spawn(move || {
+        for _ in 0..2 {
+            let read = theirs.transaction_on(&[(0, b"k")], |t| {
+                t.get(b"k")?;
+                tell.send(()).unwrap();
+                released.recv().unwrap();
+                Ok::<_, WriteError>(())
+            });
+            read.unwrap();
+        }
+    });
+    held.recv().unwrap();
+    waits_in_vain(&store, &clock);
+    release.send(()).unwrap();
+    held.recv().unwrap();
+    waits_until(&store, || release.send(()).unwrap());
+    holder.join().unwrap();
+}
+
+/// What one reader of a stopped transaction's key has waited out counts for the next ones.
+#[test]
+fn readers_of_a_stopped_transaction_do_not_each_wait_a_second() {
+    let (memory, store, clock) = timed();
+    let theirs = memory.open(2);
+    let stopped = Stopped::at("txn.locked", 1, move || {
+        theirs.transaction(|t| t.put(b"k", b"w")).unwrap()
+    });
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| store.get(b"k").is_err());
+        while !first.is_finished() {
+            clock.advance_ms(100);
+            std::thread::yield_now();
+        }
+        assert!(first.join().unwrap());
+    });
+    // Time stands still: they would wait for ever.
+    for _ in 0..100 {
+        assert!(matches!(store.get(b"k"), Err(ReadError::Stalled(_))));
+    }
+    stopped.finish();
+    assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"w"[..]));
+}
+
+/// A bucket whose holder stood still, and was killed, is waited for while another process repairs
+/// what it left.
+#[test]
+fn a_stalled_holder_that_was_killed_is_waited_for_anew() {
+    let (memory, store, clock) = timed();
+    let dying = memory.open(2);
+    let outcome = fault::run("log.bucket.locked", Action::Abandon, 1, move || {
+        dying.put(b"k", b"w").unwrap();
+    });
+    assert_eq!(outcome, Outcome::Abandoned);
+    waits_in_vain(&store, &clock);
+    memory.script.kill(2);
+    let third = memory.open(3);
+    let reaper = Stopped::at("log.reap.begin", 1, move || third.reap().unwrap());
+    waits_until(&store, || assert_eq!(reaper.finish(), 1));
 }

@@ -7,8 +7,10 @@
 //! lock word is what readers wait for. Changes that are more than one such store, or that are made
 //! only if a record has not expired yet, set this bit too.
 //!
-//! The lock word: locked 1 bit, transaction 1, reach 3, version 43, holder's slot 16. *Reach* is
-//! how far, in buckets, an entry whose home is this bucket may lie behind it.
+//! The lock word: locked 1 bit, transaction 1, reach 3, version 35, releases 8, holder's slot 16.
+//! *Reach* is how far, in buckets, an entry whose home is this bucket may lie behind it. The
+//! version counts the releases after a change. The other releases are counted apart: readers need
+//! not look again for them, and yet a waiter sees that the holder made progress.
 //!
 //! The paper's bucket (Nibble §3.1, figure 4) holds 15 keys and 15 entries on four lines and makes
 //! readers restart on every change; half the lines are what a tag saves.
@@ -36,7 +38,9 @@ const REACH_SHIFT: u32 = 2;
 const REACH_MASK: u64 = MAX_REACH << REACH_SHIFT;
 const VERSION_ONE: u64 = 1 << 5;
 const HOLDER_SHIFT: u32 = 48;
-const VERSION_MASK: u64 = ((1 << HOLDER_SHIFT) - 1) & !(VERSION_ONE - 1);
+const VERSION_MASK: u64 = (RELEASE_ONE - 1) & !(VERSION_ONE - 1);
+const RELEASE_ONE: u64 = 1 << 40;
+const RELEASE_MASK: u64 = ((1 << HOLDER_SHIFT) - 1) & !(RELEASE_ONE - 1);
 /// The holder of a bucket whose segment was replaced; no participant has this slot.
 const RETIRED: u64 = 0xffff;
 
@@ -110,16 +114,18 @@ impl LockWord {
 
     /// The word after its holder, which has changed nothing, has unlocked the bucket.
     pub fn let_go(self) -> LockWord {
-        LockWord(self.0 & (REACH_MASK | VERSION_MASK))
+        let releases = (self.0 & RELEASE_MASK).wrapping_add(RELEASE_ONE) & RELEASE_MASK;
+        LockWord(self.0 & (REACH_MASK | VERSION_MASK) | releases)
     }
 
     fn held_by(self, slot: SlotId) -> LockWord {
-        LockWord(self.0 & (REACH_MASK | VERSION_MASK) | LOCKED | u64::from(slot.0) << HOLDER_SHIFT)
+        let kept = self.0 & (REACH_MASK | VERSION_MASK | RELEASE_MASK);
+        LockWord(kept | LOCKED | u64::from(slot.0) << HOLDER_SHIFT)
     }
 
     fn unlocked(self) -> LockWord {
         let version = (self.0 & VERSION_MASK).wrapping_add(VERSION_ONE) & VERSION_MASK;
-        LockWord(self.0 & REACH_MASK | version)
+        LockWord(self.0 & (REACH_MASK | RELEASE_MASK) | version)
     }
 }
 
@@ -378,6 +384,29 @@ mod tests {
             (word.reach(), word.holder(), word.0 & VERSION_MASK),
             (3, SlotId(0), VERSION_ONE)
         );
+    }
+
+    #[test]
+    fn a_release_without_a_change_is_seen_by_waiters_and_not_by_readers() {
+        let words = empty();
+        let bucket = Bucket::of_words(&words);
+        let mut held = Vec::new();
+        for changes in [false, false, true] {
+            let TryLock::Held(lock) = bucket.try_lock(SlotId(7)) else {
+                panic!("free bucket refused")
+            };
+            held.push(bucket.word());
+            match changes {
+                true => lock.unlock(),
+                false => lock.unlock_unchanged(),
+            }
+        }
+        let at = Loc::of_byte(64);
+        let [first, second, third] = [0, 1, 2].map(|i| HomeWord { at, word: held[i] });
+        assert!(first.word != second.word && second.word != third.word);
+        assert!(first.same_version(second) && second.same_version(third));
+        let word = bucket.word();
+        assert!(!third.same_version(HomeWord { at, word }));
     }
 
     #[test]

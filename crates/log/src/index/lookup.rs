@@ -308,9 +308,14 @@ impl Index {
         wait: &mut Option<Wait>,
     ) -> Result<Option<SegmentRef>, ReadError> {
         if word.in_transaction() {
-            let slot = self.participants.slot()?;
-            self.wait_for(&slot, wait.get_or_insert_default(), word)
-                .map_err(WriteError::while_reading)?;
+            let (slot, wait) = (self.participants.slot()?, wait.get_or_insert_default());
+            // As for writers, what one has waited out counts for the next.
+            let segment = self.mem.index_segment(root, place)?;
+            let waited = match segment.map(|segment| segment.home_at(place.tag)) {
+                Some(at) => self.wait_for_bucket(&slot, wait, at, word),
+                None => self.wait_for(&slot, wait, word),
+            };
+            waited.map_err(WriteError::while_reading)?;
         }
         Ok(self.mem.index_segment(root, place)?)
     }

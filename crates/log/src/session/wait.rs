@@ -39,8 +39,12 @@ impl Session {
         let Some(at) = at else {
             return self.wait_on(slot, wait, holder, Holding::Lock);
         };
-        if wait.began.is_none() {
-            wait.began = self.stalled.since(at.byte(), word);
+        // What a dead holder left is being repaired, which is progress.
+        if wait.began.is_none()
+            && let Some(since) = self.stalled.since(at.byte(), word)
+            && !self.participants.is_dead(holder)
+        {
+            wait.began = Some(since);
         }
         let waited = self.wait_on(slot, wait, holder, Holding::Lock);
         if let (Err(WriteError::Stalled(_)), Some(began)) = (&waited, wait.began) {
