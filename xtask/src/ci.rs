@@ -348,9 +348,9 @@ fn storms(workspace: &Workspace) -> Outcome {
         |proof| proof.storms,
         |item| {
             let mut command = item.test(&workspace.root);
-            // Beside the crate whose tests need most, dependencies have the features that they have
-            // in `cargo test --workspace`: what that has built is not built again.
-            command.args(["-p", "mneme-space"]);
+            // Beside the crates that need most, dependencies have the features that they have in
+            // `cargo test --workspace`: what that has built is not built again.
+            command.args(["-p", "mneme-space", "-p", "mneme"]);
             command.args(["--", "--nocapture", "--test-threads=1"]);
             command.env("MNEME_LADDER_SECS", STORM_SECONDS.to_string());
             command
