@@ -61,6 +61,32 @@ enum Action {
     },
     /// Print keys and values in order of the keys, one pair a line.
     Scan(Scan),
+    /// List the versions that were given names.
+    Versions {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Give the newest version a name; it can be scanned and gone back to until it is dropped.
+    Keep {
+        #[command(flatten)]
+        place: Place,
+        /// The name.
+        name: String,
+    },
+    /// Make the newest version hold what a named one does.
+    Rollback {
+        #[command(flatten)]
+        place: Place,
+        /// The name.
+        name: String,
+    },
+    /// Drop the name of a version, and what only that version holds.
+    Drop {
+        #[command(flatten)]
+        place: Place,
+        /// The name.
+        name: String,
+    },
     /// Write the newest version into a new file, a store of its own.
     Backup {
         #[command(flatten)]
@@ -117,6 +143,9 @@ struct Scan {
     /// From the largest key to the smallest.
     #[arg(long)]
     reverse: bool,
+    /// Of the version of this name instead of the newest one.
+    #[arg(long, value_name = "NAME")]
+    of: Option<String>,
     /// At most so many pairs.
     #[arg(long, value_name = "COUNT")]
     limit: Option<usize>,
@@ -176,6 +205,12 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
             place.committed(tx.commit()?.number())
         }
         Action::Scan(scan) => scan.run(),
+        Action::Versions { place } => versions(&place),
+        Action::Keep { place, name } => place.committed(place.open()?.keep(&name)?.number()),
+        Action::Rollback { place, name } => {
+            place.committed(place.open()?.rollback(&name)?.number())
+        }
+        Action::Drop { place, name } => Ok(place.open()?.drop_version(&name)?),
         Action::Backup { place, to } => {
             let version = place.open()?.backup(&to)?.number();
             match place.json {
@@ -325,6 +360,21 @@ fn create(place: &Place) -> Result<(), Box<dyn Error>> {
     }
 }
 
+fn versions(place: &Place) -> Result<(), Box<dyn Error>> {
+    let versions = place.open()?.versions();
+    if place.json {
+        let versions = versions
+            .iter()
+            .map(|(name, version)| json!({ "name": name, "version": version.number() }));
+        return output::line(Value::Array(versions.collect()));
+    }
+    output::to(|out| {
+        versions
+            .iter()
+            .try_for_each(|(name, version)| writeln!(out, "{}\t{name}", version.number()))
+    })
+}
+
 impl Scan {
     fn run(&self) -> Result<(), Box<dyn Error>> {
         let (low, high) = match &self.prefix {
@@ -336,7 +386,10 @@ impl Scan {
             None => (self.key(&self.from)?, self.key(&self.to)?),
         };
         let db = self.place.open()?;
-        let snapshot = db.snapshot()?;
+        let snapshot = match &self.of {
+            Some(name) => db.version_named(name)?,
+            None => db.snapshot()?,
+        };
         let low = low.as_deref().map_or(Bound::Unbounded, Bound::Included);
         let high = high.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let range = snapshot.range((low, high));

@@ -104,6 +104,28 @@ fn a_store_is_made_filled_read_copied_and_checked() {
 }
 
 #[test]
+fn a_version_is_kept_listed_scanned_gone_back_to_and_dropped() {
+    let here = Directory::new("versions");
+    here.done(&["create", "db"]);
+    here.done(&["put", "db", "price", "10"]);
+    assert_eq!(here.done(&["versions", "db"]), "");
+    here.done(&["keep", "db", "before"]);
+    here.done(&["put", "db", "price", "oops"]);
+    let kept = here.json(&["versions", "db", "--json"]);
+    assert_eq!(kept[0]["name"], "before", "{kept}");
+    let line = format!("{}\tbefore\n", kept[0]["version"]);
+    assert_eq!(here.done(&["versions", "db"]), line);
+    assert_eq!(here.done(&["scan", "db", "--of", "before"]), "price\t10\n");
+    here.done(&["rollback", "db", "before"]);
+    assert_eq!(here.done(&["get", "db", "price"]), "10\n");
+    here.done(&["drop", "db", "before"]);
+    assert_eq!(here.done(&["versions", "db"]), "");
+    for action in ["rollback", "drop"] {
+        assert!(here.refused(&[action, "db", "before"]).contains("before"));
+    }
+}
+
+#[test]
 fn what_cannot_be_done_is_refused_in_words() {
     let here = Directory::new("refused");
     assert!(
