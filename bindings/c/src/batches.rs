@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 
 use mneme_log::{BatchError, Cursor};
 
-use crate::border::{done, items, slice, write_to};
+use crate::boundary::{done, items, slice, write_to};
 use crate::code::Failure;
 use crate::process::StoreId;
 use crate::records::{append, no_memory};

@@ -11,7 +11,7 @@
 
 mod attached;
 mod batches;
-mod border;
+mod boundary;
 mod code;
 mod current;
 mod memory;

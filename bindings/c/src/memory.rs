@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 
 use mneme_space::UntypedHeap;
 
-use crate::border::{answer, done};
+use crate::boundary::{answer, done};
 use crate::code::{self, Code, Failure};
 use crate::current::{self, Current};
 use crate::process::{SEGMENTS, SegId};

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 
 use mneme_shared::{Evict, Registry, StoreOptions, UpdatePolicy};
 
-use crate::border::mode;
+use crate::boundary::mode;
 use crate::code::{Code, Failure};
 use crate::seg::backing;
 use crate::store::{ready, registry};

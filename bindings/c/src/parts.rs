@@ -5,7 +5,7 @@ use std::ptr;
 
 use mneme_log::Patch;
 
-use crate::border::{answer, slice, write_to};
+use crate::boundary::{answer, slice, write_to};
 use crate::process::StoreId;
 use crate::store::opened;
 use crate::vas::null;

@@ -7,7 +7,7 @@ use std::ptr;
 
 use mneme_log::{Expiry, MAX_VALUE};
 
-use crate::border::{answer, done, slice, write_to};
+use crate::boundary::{answer, done, slice, write_to};
 use crate::code::{Code, Failure};
 use crate::process::StoreId;
 use crate::store::opened;

@@ -6,7 +6,7 @@ use std::ptr;
 use mneme_space::{Backing, CloneError, CreateError, Name, Segment, Space, Uuid};
 
 use crate::attached::usual_access;
-use crate::border::{answer, directory, done, mode, name};
+use crate::boundary::{answer, directory, done, mode, name};
 use crate::code::{Code, Failure};
 use crate::current;
 use crate::process::{self, ATTACHED, CURRENT, PRIMARY, SEGMENTS, SPACES, SegId, VasHandle, VasId};

@@ -6,7 +6,7 @@ use std::ptr;
 use mneme_space::{Attachment, Segment};
 use mneme_sys::Access;
 
-use crate::border::{done, mode};
+use crate::boundary::{done, mode};
 use crate::code::{Code, Failure};
 use crate::process::{self, SegId};
 use crate::seg::existing;

@@ -11,7 +11,7 @@ use mneme_log::{Database, ReadError};
 use mneme_shared::{Registry, SharedStore, StoreOptions};
 use mneme_space::Access;
 
-use crate::border::{access, answer, directory, done, name};
+use crate::boundary::{access, answer, directory, done, name};
 use crate::code::Failure;
 use crate::options::{self, Options};
 use crate::process::{self, STORES, StoreId};

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use crate::border::{answer, done, write_to};
+use crate::boundary::{answer, done, write_to};
 use crate::code::{Code, Failure};
 use crate::options::{evict, evict_number, policy_number};
 use crate::process::StoreId;

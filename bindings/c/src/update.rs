@@ -9,7 +9,7 @@ use std::ptr;
 
 use mneme_log::{Database, Decision, Expiry, Stored, Updated};
 
-use crate::border::{answer, slice};
+use crate::boundary::{answer, slice};
 use crate::code::{Code, Failure};
 use crate::process::StoreId;
 use crate::records::{copied, expiry, expiry_number};

@@ -8,7 +8,7 @@ use mneme_space::{Name, Space, SpaceCreateError};
 use mneme_sys::Access;
 
 use crate::attached::Attached;
-use crate::border::{access, answer, directory, done, flags, mode, name};
+use crate::boundary::{access, answer, directory, done, flags, mode, name};
 use crate::code::{Code, Failure};
 use crate::current;
 use crate::process::{self, ATTACHED, PRIMARY, SPACES, SegId, VasHandle, VasId};

@@ -1,5 +1,6 @@
 //! Segments: named, persistent ranges of memory, each with its place, its size, its permissions.
 
+mod addresses;
 pub(crate) mod backing;
 pub(crate) mod builder;
 pub(crate) mod clone;
@@ -9,14 +10,13 @@ pub(crate) mod durable;
 pub(crate) mod import;
 pub(crate) mod mend;
 pub(crate) mod meta;
-pub(crate) mod modes;
 pub(crate) mod note;
 pub(crate) mod parts;
+pub(crate) mod permissions;
 pub(crate) mod presence;
 mod remove;
 mod rename;
 mod restore;
-mod slots;
 mod writers;
 
 use std::fs;
@@ -230,7 +230,7 @@ impl Segment {
     /// The files belong to another user. A death half-way leaves some of the permissions as they
     /// were; calling it again completes them.
     pub fn set_mode(&self, mode: u32) -> Result<(), FileError> {
-        modes::apply(&self.directory(), &self.meta().data, mode & 0o777)
+        permissions::apply(&self.directory(), &self.meta().data, mode & 0o777)
     }
 
     /// Makes it at least `bytes` long, up to its greatest size; its memory or space is taken now.

@@ -21,7 +21,7 @@ mod change;
 mod error;
 mod mend;
 pub(crate) mod meta;
-mod modes;
+mod permissions;
 mod remove;
 #[cfg(all(test, not(miri)))]
 mod tests;

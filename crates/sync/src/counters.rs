@@ -4,7 +4,7 @@
 use crate::layout::{COUNTERS, SlotLines};
 use crate::opening::Inner;
 use crate::participants::Participants;
-use crate::{AttachError, SlotId, fold};
+use crate::{AttachError, SlotId, counter_fold};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Looks at a sum before taking it as it comes: only a reader that is overtaken by that many
@@ -35,7 +35,7 @@ impl Inner {
                 .map()
                 .slots()
                 .map(|(id, lines)| (id.0, lines.counters[index].words()));
-            fold::sum(&journal, &base, slots, counter, root)
+            counter_fold::sum(&journal, &base, slots, counter, root)
         };
         for _ in 0..TRIES {
             if let Ok(sum) = once() {
@@ -56,7 +56,9 @@ impl Inner {
             // Relaxed: no one else writes them any more.
             .filter(|(_, lines)| lines.counters.iter().any(|c| c.root.load(Relaxed) != 0))
             .peekable();
-        if due.peek().is_none() && !fold::look(&self.map().header().journal.words()).is_open() {
+        if due.peek().is_none()
+            && !counter_fold::look(&self.map().header().journal.words()).is_open()
+        {
             return Ok(());
         }
         let region = self.lock_region()?;
@@ -72,7 +74,7 @@ impl Inner {
     pub(crate) fn fold_slot(&self, id: SlotId, lines: &SlotLines) {
         let header = self.map().header();
         for (i, (mine, base)) in (0_u8..).zip(lines.counters.iter().zip(&header.base)) {
-            fold::fold(
+            counter_fold::fold(
                 &header.journal.words(),
                 &base.words(),
                 &mine.words(),
@@ -86,14 +88,14 @@ impl Inner {
     pub(crate) fn finish_fold(&self) {
         let header = self.map().header();
         let journal = header.journal.words();
-        let open = fold::look(&journal);
+        let open = counter_fold::look(&journal);
         if !open.is_open() {
             return;
         }
         let words =
             |slot, i: usize| Some((self.map().slot(slot)?.counters.get(i)?, &header.base[i]));
         if let Some((mine, base)) = words(SlotId(open.slot()), usize::from(open.counter())) {
-            fold::apply(&journal, &base.words(), &mine.words());
+            counter_fold::apply(&journal, &base.words(), &mine.words());
         }
     }
 }

@@ -6,7 +6,7 @@
 use crate::RobustLock;
 use crate::backoff::Backoff;
 use crate::fenced::Fence;
-use crate::local::Local;
+use crate::thread_slots::Local;
 use crate::{GateError, Holding, Slot, gate};
 use std::time::Duration;
 

@@ -13,7 +13,7 @@
 //! a thing nobody has used.
 
 use crate::RobustLock;
-use crate::fold::{self, CounterWords, JournalWords};
+use crate::counter_fold::{self, CounterWords, JournalWords};
 use crate::slot_owner::SlotWords;
 use mneme_sys::{HEADER_LEN, Shared};
 use std::mem::MaybeUninit;
@@ -76,7 +76,7 @@ pub(crate) struct Counter {
 /// What a folder of counters is about to do; protected by the region's own lock.
 #[repr(C, align(128))]
 pub(crate) struct Journal {
-    /// Sequence, validity, slot and counter: `fold::entry`.
+    /// Sequence, validity, slot and counter: `counter_fold::entry`.
     pub(crate) entry: AtomicU64,
     pub(crate) root: AtomicU64,
     pub(crate) target: AtomicU64,
@@ -258,7 +258,7 @@ impl SlotLines {
     pub(crate) fn counted(&self, db: usize, root: u64) -> i64 {
         let counter = self.counters.get(db);
         counter
-            .and_then(|counter| fold::read(&counter.words(), root))
+            .and_then(|counter| counter_fold::read(&counter.words(), root))
             .map_or(0, u64::cast_signed)
     }
 }

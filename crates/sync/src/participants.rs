@@ -1,8 +1,8 @@
 //! [`Participants`]: one process' opening of a control region.
 
 use crate::layout::{COUNTERS, Geometry};
-use crate::local::{self, Local};
 use crate::opening::Inner;
+use crate::thread_slots::{self, Local};
 use crate::undo::UndoArea;
 use crate::{Epoch, FastPin, Intent, Lane, Pin, RevocablePin, Slot, SlotError, SlotId, intent};
 use mneme_sys::Region;
@@ -76,7 +76,7 @@ impl Participants {
 
     /// The calling thread's slot, if it is pinned.
     pub(crate) fn pinned_slot(&self) -> Option<SlotId> {
-        let local = local::find(self.opening)?;
+        let local = thread_slots::find(self.opening)?;
         // SAFETY: the list holds live boxes of this thread only.
         let local = unsafe { local.as_ref() };
         (local.depth.get() > 0).then_some(local.slot)
@@ -85,19 +85,19 @@ impl Participants {
     /// Gives the calling thread a slot for its repairs, if need be one kept back for reapers.
     pub(crate) fn prepare_to_reap(&self) {
         // Without one the repairs may still succeed; if not, they say why.
-        let _ = local::find_or_claim(&self.inner, true);
+        let _ = thread_slots::find_or_claim(&self.inner, true);
     }
 
     /// The calling thread's [`Local`]; about a nanosecond if it used this opening last.
     #[inline(always)]
     pub(crate) fn local(&self) -> Result<NonNull<Local>, SlotError> {
-        if let Some(local) = local::cached(self.opening) {
+        if let Some(local) = thread_slots::cached(self.opening) {
             // SAFETY: the cache holds live boxes of this thread only.
             if !unsafe { local.as_ref() }.is_forked() {
                 return Ok(local);
             }
         }
-        local::find_or_claim(&self.inner, false)
+        thread_slots::find_or_claim(&self.inner, false)
     }
 
     /// Whether this is a child that was forked from the process that attached. The region, and the

@@ -6,8 +6,8 @@
 
 use crate::Revoked;
 use crate::epoch::{self, Kind};
-use crate::local::Local;
 use crate::opening::Machine;
+use crate::thread_slots::Local;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;

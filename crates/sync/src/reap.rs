@@ -19,7 +19,7 @@ use crate::opening::Inner;
 use crate::participants::Participants;
 use crate::process::{self, State, Status};
 use crate::undo::UndoArea;
-use crate::{AttachError, Intent, Lane, ReapError, SlotId, fold, intent, slot_owner};
+use crate::{AttachError, Intent, Lane, ReapError, SlotId, counter_fold, intent, slot_owner};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Index of the liveness lock that the reaper of orphans holds: behind those of the leases.
@@ -91,7 +91,7 @@ impl DeadSlot<'_> {
     /// right however often it is done.
     pub fn set_count(&self, db: usize, root: u64, value: i64) {
         if let Some(counter) = self.lines.counters.get(db) {
-            fold::set(&counter.words(), root, value.cast_unsigned());
+            counter_fold::set(&counter.words(), root, value.cast_unsigned());
         }
     }
 }

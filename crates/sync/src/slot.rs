@@ -1,10 +1,10 @@
 //! [`Slot`]: the calling thread's place in the control region.
 
 use crate::layout::SlotLines;
-use crate::local::Local;
 use crate::opening::Inner;
+use crate::thread_slots::Local;
 use crate::undo::UndoArea;
-use crate::{IntentLine, Lane, Pin, RevocablePin, SlotId, fold};
+use crate::{IntentLine, Lane, Pin, RevocablePin, SlotId, counter_fold};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
@@ -108,7 +108,7 @@ impl<'p> Slot<'p> {
     #[inline]
     pub fn count(&self, db: usize, root: u64, delta: i64) {
         if let Some(counter) = self.lines().counters.get(db) {
-            fold::count(&counter.words(), root, delta.cast_unsigned());
+            counter_fold::count(&counter.words(), root, delta.cast_unsigned());
         }
     }
 
@@ -126,7 +126,7 @@ impl<'p> Slot<'p> {
     /// Sets this thread's part of counter `db`.
     pub fn set_count(&self, db: usize, root: u64, value: i64) {
         if let Some(counter) = self.lines().counters.get(db) {
-            fold::set(&counter.words(), root, value.cast_unsigned());
+            counter_fold::set(&counter.words(), root, value.cast_unsigned());
         }
     }
 

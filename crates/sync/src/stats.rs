@@ -122,7 +122,7 @@ impl Participants {
                 ));
             }
         }
-        let journal = crate::fold::look(&header.journal.words());
+        let journal = crate::counter_fold::look(&header.journal.words());
         if journal.is_open()
             && (usize::from(journal.counter()) >= COUNTERS
                 || map.slot(SlotId(journal.slot())).is_none())

@@ -6,9 +6,9 @@
 //! Short replies are written after all ready connections have been served ([`answers`]).
 
 mod accepting;
-mod answers;
 mod held;
-mod tend;
+mod periodic;
+mod short_replies;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use mio::{Events, Poll, Token};
 use slab::Slab;
 
-pub(crate) use self::answers::{Answers, SHORT};
+pub(crate) use self::short_replies::{Answers, SHORT};
 use crate::client::{Arrival, Client};
 use crate::connection::{After, Connection, SLICE_NS, Scratch};
 use crate::counters::Counters;

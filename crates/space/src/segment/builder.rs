@@ -7,10 +7,10 @@ use std::ptr::NonNull;
 
 use mneme_sys::{Access, FRAME, PagePolicy, Region};
 
+use super::addresses::choose_base;
 use super::control::make_control;
 use super::meta::{Meta, data_name};
-use super::slots::choose_base;
-use super::{Backing, Segment, data, meta, modes};
+use super::{Backing, Segment, data, meta, permissions};
 use crate::heap::{self, HeapError};
 use crate::making::{Making, Published};
 use crate::registry::json;
@@ -329,7 +329,7 @@ impl<'a> Plan<'a> {
             contents: self.contents.clone(),
         };
         let description = making.directory().join("meta");
-        json::write(&description, &meta, modes::meta(self.mode))?;
+        json::write(&description, &meta, permissions::meta(self.mode))?;
         // The description holds the addresses now.
         drop(lock);
         mneme_sys::fault!("space.create.described");
@@ -339,8 +339,8 @@ impl<'a> Plan<'a> {
     /// Gives it its permissions and, last, its name.
     pub(super) fn publish(self, begun: Begun) -> Result<Segment, CreateError> {
         let Begun { making, meta } = begun;
-        modes::give_to_group(making.directory(), &meta.data)?;
-        modes::apply(making.directory(), &meta.data, self.mode)?;
+        permissions::give_to_group(making.directory(), &meta.data)?;
+        permissions::apply(making.directory(), &meta.data, self.mode)?;
         mneme_sys::fault!("space.create.whole");
         let to = self.registry.segment_directory(&self.name);
         match making.publish(&to)? {

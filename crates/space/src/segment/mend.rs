@@ -13,7 +13,7 @@ use mneme_sys::{Access, RegionError, RegionHeader};
 
 use super::control::{self, make_control, segment_in_use};
 use super::meta::Meta;
-use super::{data, modes};
+use super::{data, permissions};
 use crate::registry::files::gone;
 use crate::{CreateError, FileError, MapError, OpenError, Uuid};
 use mneme_sys::files::set_mode;
@@ -74,7 +74,7 @@ pub(crate) fn mend_control(control: &Path, meta: &Meta) -> Result<bool, CreateEr
     let found = file
         .metadata()
         .map_err(FileError::at("examine", &meta.data))?;
-    let mode = modes::control(found.permissions().mode());
+    let mode = permissions::control(found.permissions().mode());
     let region =
         data::map_floating(file, Access::ReadWrite, meta.max_size, meta.pages).map_err(refused)?;
     let words = RegionHeader::client(&region).map_err(refused)?;

@@ -3,7 +3,7 @@
 use mneme_sync::Participants;
 
 use super::meta::{self, Entry, Meta};
-use super::{Space, modes, version};
+use super::{Space, permissions, version};
 use crate::making::{Making, Published};
 use crate::registry::json;
 use crate::registry::lock::Lock;
@@ -96,7 +96,7 @@ fn build(
         cloned_from,
     };
     let here = making.directory().to_owned();
-    json::write(&here.join("meta"), &meta, modes::meta(mode))?;
+    json::write(&here.join("meta"), &meta, permissions::meta(mode))?;
     mneme_sys::fault!("space.space-create.described");
     let control: Participants = make_control(&here.join("control"), uuid)
         .map_err(|source| SpaceCreateError::Control(Box::new(source)))?;
@@ -106,7 +106,7 @@ fn build(
     mneme_sys::fault!("space.space-create.control");
     drop(Lock::create(&here.join("lock"))?);
     mneme_sys::fault!("space.space-create.lock");
-    modes::apply(&here, mode, || Ok::<_, FileError>(()))?;
+    permissions::apply(&here, mode, || Ok::<_, FileError>(()))?;
     mneme_sys::fault!("space.space-create.whole");
     match making.publish(&to)? {
         Published::Yes => Ok(Space::new(registry.clone(), name, uuid)),

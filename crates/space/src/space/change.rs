@@ -3,7 +3,7 @@
 use mneme_sys::{Access, files};
 
 use super::meta::{Entry, LAST_VERSION, Meta};
-use super::{MAX_MEMBERS, Space, modes};
+use super::{MAX_MEMBERS, Space, permissions};
 use crate::registry::json;
 use crate::registry::lock::Lock;
 use crate::segment::meta::Meta as SegmentMeta;
@@ -101,7 +101,7 @@ impl Space {
     pub fn set_mode(&self, mode: u32) -> Result<(), SpaceChangeError> {
         let mode = mode & 0o777;
         let (meta, _locked) = self.lock()?;
-        modes::apply(&self.directory(), mode, || self.replace(meta, mode))
+        permissions::apply(&self.directory(), mode, || self.replace(meta, mode))
     }
 
     /// Changes the description by `f`, alone.
@@ -122,7 +122,7 @@ impl Space {
         self.meta()?;
         if !path.exists() {
             drop(Lock::create(&path)?);
-            let mode = modes::lock(self.mode()?);
+            let mode = permissions::lock(self.mode()?);
             files::set_mode(&path, mode).map_err(FileError::at("share", &path))?;
         }
         let locked = Lock::take(&path).or_else(|refused| {
@@ -142,7 +142,7 @@ impl Space {
 
     /// The permissions of what those write who take part.
     pub(crate) fn control_mode(&self) -> Result<u32, FileError> {
-        Ok(modes::control(self.mode()?))
+        Ok(permissions::control(self.mode()?))
     }
 
     /// Puts the next version in the place of the description. The space is locked.
@@ -154,7 +154,11 @@ impl Space {
             _ => meta.version,
         };
         meta.version = last + 1;
-        json::write(&self.directory().join("meta"), &meta, modes::meta(mode))?;
+        json::write(
+            &self.directory().join("meta"),
+            &meta,
+            permissions::meta(mode),
+        )?;
         mneme_sys::fault!("space.space-change.described");
         word.raise(meta.version);
         mneme_sys::fault!("space.space-change.announced");

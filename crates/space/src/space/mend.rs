@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::meta::{LAST_VERSION, Meta};
-use super::modes;
+use super::permissions;
 use super::version::{self, VersionWord};
 use crate::segment::control::in_use;
 use crate::segment::mend;
@@ -30,7 +30,7 @@ pub(crate) fn mend_control(directory: &Path, meta: &Meta) -> Result<bool, Create
     }
     let description = directory.join("meta");
     let found = fs::metadata(&description).map_err(FileError::at("examine", &description))?;
-    let mode = modes::control(found.permissions().mode());
+    let mode = permissions::control(found.permissions().mode());
     // Those who only look at the old one are no participants.
     version::retire(&control);
     mneme_sys::fault!("space.space-mend.retired");

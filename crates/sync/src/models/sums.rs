@@ -1,7 +1,7 @@
 //! A sum taken while counts move to the base is right, or says that it was disturbed.
 
 use super::{Model, fails, holds};
-use crate::fold::{self, CounterWords, JournalWords};
+use crate::counter_fold::{self, CounterWords, JournalWords};
 use loom::sync::Arc;
 use loom::thread;
 
@@ -40,7 +40,7 @@ fn sums(sum: fn(&Shared) -> Option<u64>) -> impl Fn() + Send + Sync + 'static {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
                 let (base, mine) = (counter(&shared.base), counter(&shared.mine));
-                fold::fold(&shared.journal(), &base, &mine, SLOT, 0);
+                counter_fold::fold(&shared.journal(), &base, &mine, SLOT, 0);
             })
         };
         if let Some(sum) = sum(&shared) {
@@ -55,14 +55,14 @@ fn sums(sum: fn(&Shared) -> Option<u64>) -> impl Fn() + Send + Sync + 'static {
 fn a_sum_is_right_while_counts_move() {
     holds(sums(|shared| {
         let slots = [(SLOT, counter(&shared.mine))].into_iter();
-        fold::sum(&shared.journal(), &counter(&shared.base), slots, 0, ROOT).ok()
+        counter_fold::sum(&shared.journal(), &counter(&shared.base), slots, 0, ROOT).ok()
     }));
 }
 
 #[test]
 fn a_sum_that_does_not_ask_the_journal_counts_twice_or_not_at_all() {
     fails(sums(|shared| {
-        let read = |words| fold::read(&counter(words), ROOT).unwrap_or(0);
+        let read = |words| counter_fold::read(&counter(words), ROOT).unwrap_or(0);
         Some(read(&shared.base) + read(&shared.mine))
     }));
 }
@@ -76,7 +76,7 @@ fn roots(set: fn(&CounterWords<'_, Model>)) -> impl Fn() + Send + Sync + 'static
             thread::spawn(move || set(&counter(&mine)))
         };
         for (root, value) in [(ROOT, 4), (ROOT + 1, 50)] {
-            if let Some(read) = fold::read(&counter(&mine), root) {
+            if let Some(read) = counter_fold::read(&counter(&mine), root) {
                 assert_eq!(read, value, "one root's count under another's name");
             }
         }
@@ -86,7 +86,7 @@ fn roots(set: fn(&CounterWords<'_, Model>)) -> impl Fn() + Send + Sync + 'static
 
 #[test]
 fn a_count_is_never_paired_with_another_root() {
-    holds(roots(|mine| fold::set(mine, ROOT + 1, 50)));
+    holds(roots(|mine| counter_fold::set(mine, ROOT + 1, 50)));
 }
 
 #[test]

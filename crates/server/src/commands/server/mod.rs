@@ -9,7 +9,7 @@ mod info;
 mod latency;
 mod lolwut;
 mod memory;
-mod own;
+mod mneme_command;
 mod shutdown;
 mod slowlog;
 mod swapdb;
@@ -29,7 +29,7 @@ pub(super) const ALL: &[&Command] = &[
     &latency::LATENCY,
     &lolwut::LOLWUT,
     &memory::MEMORY,
-    &own::MNEME,
+    &mneme_command::MNEME,
     &shutdown::SHUTDOWN,
     &slowlog::SLOWLOG,
     &swapdb::SWAPDB,

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::FileError;
-use crate::segment::modes;
+use crate::segment::permissions;
 use mneme_sys::files::set_mode;
 
 /// Of the description.
@@ -17,7 +17,7 @@ pub(super) fn meta(mode: u32) -> u32 {
 }
 
 /// Of what those write who take part.
-pub(super) use modes::control;
+pub(super) use permissions::control;
 
 /// Of the lock that excludes changers from one another: a reader cannot keep them waiting.
 pub(super) fn lock(mode: u32) -> u32 {
