@@ -428,3 +428,79 @@ fn deaths_while_compacting_lose_no_space() {
         assert!(more > 100, "{point}: {more}");
     }
 }
+
+/// A thread that panics in the middle of a change is repaired as if it had died: at once if its
+/// process goes on, and by others.
+#[test]
+fn what_a_panicking_thread_held_is_repaired() {
+    let work = |store: &LogStore| {
+        store.put(b"k", b"w").unwrap();
+        store.put(b"new", b"w").unwrap();
+        let both = |t: &mut mneme_log::Transaction<'_>| {
+            t.put(b"k", b"x")?;
+            t.put(b"other", b"x")
+        };
+        store.transaction(both).unwrap();
+    };
+    let (memory, store) = Memory::new();
+    store.put(b"k", b"v").unwrap();
+    let before: Vec<_> = fault::passed();
+    work(&memory.open(2));
+    let passed = fault::passed()
+        .into_iter()
+        .filter(|place| !before.contains(place));
+    let places: Vec<_> = passed.map(|(name, _)| name).collect();
+    assert!(places.contains(&"log.bucket.locked") && places.contains(&"txn.locked"));
+    for (place, process) in places.into_iter().zip(3..) {
+        store.remove(b"new").unwrap();
+        let theirs = Arc::new(memory.open(process));
+        // Its slot ends with the thread, or the thread goes on.
+        for goes_on in [false, true] {
+            let theirs = Arc::clone(&theirs);
+            let thread = std::thread::spawn(move || {
+                let panics = Action::Call(Arc::new(|| panic!("a bug")));
+                fault::arm(place, panics, 1);
+                let work_here = || work(&theirs);
+                let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work_here));
+                fault::disarm();
+                match goes_on {
+                    true => work(&theirs),
+                    false => ended.unwrap(),
+                }
+            });
+            let _ = thread.join();
+            store.reap().unwrap();
+            work(&store);
+            sound(&store, place);
+        }
+    }
+}
+
+/// What a thread that panics in a change of the index' shape leaves is undone or finished.
+#[test]
+fn a_change_of_shape_that_panics_is_repaired() {
+    let grow = |store: &LogStore| (0..2000).try_for_each(|i| store.put(&key(i), b"v"));
+    let before = fault::passed();
+    let (_memory, store) = Memory::new();
+    grow(&store).unwrap();
+    let passed = fault::passed()
+        .into_iter()
+        .filter(|place| !before.contains(place));
+    let places = passed
+        .map(|(name, _)| name)
+        .filter(|name| name.starts_with("index."));
+    let places: Vec<_> = places.collect();
+    assert!(places.contains(&"index.resize.prepared"));
+    for place in places {
+        let (memory, store) = Memory::new();
+        let theirs = memory.open(2);
+        let thread = std::thread::spawn(move || {
+            fault::arm(place, Action::Call(Arc::new(|| panic!("a bug"))), 1);
+            grow(&theirs)
+        });
+        thread.join().unwrap_err();
+        store.reap().unwrap();
+        grow(&store).unwrap();
+        sound(&store, place);
+    }
+}

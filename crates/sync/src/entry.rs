@@ -90,7 +90,9 @@ impl Drop for OpPin<'_> {
         let nested = &local.inside[self.index];
         let depth = nested.get().saturating_sub(1);
         nested.set(depth);
-        if depth == 0 {
+        // As a pin of a thread that unwinds, see `pin`.
+        let stays = || std::thread::panicking() && self.slot.lines().is_announcing();
+        if depth == 0 && !stays() {
             // In a forked child these lines are nobody's.
             gate::leave(&self.slot.lines().inside, 1 << self.index);
         }

@@ -12,9 +12,9 @@
 //! threads share one. All words are 64-bit atomics in the machine's order; all zero is the state of
 //! a thing nobody has used.
 
-use crate::RobustLock;
 use crate::counter_fold::{self, CounterWords, JournalWords};
 use crate::slot_owner::SlotWords;
+use crate::{RobustLock, intent};
 use mneme_sys::{HEADER_LEN, Shared};
 use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicU64;
@@ -251,6 +251,12 @@ impl SlotLines {
             inside: &self.inside,
             intents: self.intents.each_ref().map(|line| &line.head),
         }
+    }
+
+    /// Whether an intent stands in any lane.
+    pub(crate) fn is_announcing(&self) -> bool {
+        let mut heads = self.intents.iter().map(|line| &line.head);
+        heads.any(|head| intent::standing(head).is_some())
     }
 
     /// What the slot's thread has counted for the index `root` in counter `db`.

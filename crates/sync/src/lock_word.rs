@@ -118,6 +118,12 @@ pub(crate) fn repaired<W: Word>(word: &W) {
     word.store(held & !OWNER_DIED, Release);
 }
 
+/// Sets the owner-died bit: the owner has left what the lock guards half changed.
+pub(crate) fn needs_repair<W: Word>(word: &W) {
+    // SYNC: as in `repaired`.
+    word.store(word.load(Relaxed) | OWNER_DIED, Release);
+}
+
 /// No attached process can hold the lock: its owner is gone, and the next owner is informed. A free
 /// lock stays as it is. Generations may begin anew afterwards, and then name other owners.
 pub(crate) fn orphan<W: Word>(word: &W) {

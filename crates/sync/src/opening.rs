@@ -1,6 +1,7 @@
 //! One process' opening of a control region, as all its handles share it.
 
 use crate::backoff::Backoff;
+use crate::layout::SlotLines;
 use crate::map::Map;
 use crate::process::{self, State, Status};
 use crate::slot_owner::SlotOwner;
@@ -255,7 +256,8 @@ impl Inner {
     }
 
     /// Gives back a slot of this process whose thread uses it no more. If the region's lock cannot
-    /// be had, the next claim of a slot, the next reap or the end of the opening does it.
+    /// be had, the next claim of a slot, the next reap or the end of the opening does it. A slot in
+    /// which an intent stands is left to the reapers: the thread was ended by a panic.
     pub(crate) fn release_slot(&self, id: SlotId) {
         let Some(lines) = self.map.slot(id) else {
             return;
@@ -264,10 +266,19 @@ impl Inner {
             return;
         }
         mneme_sys::fault!("sync.release.begin");
+        if lines.is_announcing() {
+            slot_owner::abandon(&lines.owner);
+            return;
+        }
         match self.fold_slots([id]) {
             Ok(()) => self.clear_slot(id),
             Err(_) => self.unreleased().push(id),
         }
+    }
+
+    /// Whether an intent stands in the slot.
+    pub(crate) fn is_announcing(&self, id: SlotId) -> bool {
+        self.map.slot(id).is_some_and(SlotLines::is_announcing)
     }
 
     fn unreleased(&self) -> MutexGuard<'_, Vec<SlotId>> {
@@ -382,17 +393,21 @@ impl Drop for Inner {
         if index == 0 || self.is_forked() || !self.liveness.is_alive(index) {
             return;
         }
-        let mine: Vec<SlotId> = self
-            .map
-            .slots()
-            .filter(|(_, lines)| me.owns(slot_owner::read(&lines.owner)))
-            .map(|(id, _)| id)
-            .collect();
+        let mut mine = Vec::new();
+        for (id, lines) in self.map.slots() {
+            if !me.owns(slot_owner::read(&lines.owner)) {
+                continue;
+            }
+            match lines.is_announcing() {
+                true => slot_owner::abandon(&lines.owner),
+                false => mine.push(id),
+            }
+        }
         if self.fold_slots(mine.iter().copied()).is_ok() {
             for id in mine {
                 self.clear_slot(id);
             }
-            // What an earlier incarnation left and nobody has reaped stays for the next reaper.
+            // What is left to the reapers stays, and so does the entry.
             let orphaned = |owner: SlotOwner| owner.process == me.process;
             if let Some(entry) = self.map.process(me.process)
                 && !self

@@ -40,7 +40,7 @@ impl Drop for Pin<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: a `Local` lives while one of its pins does, and so does the opening.
-        unsafe { leave(self.local.as_ref()) };
+        unsafe { leave(self.local) };
     }
 }
 
@@ -115,7 +115,7 @@ impl Drop for RevocablePin<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: a `Local` lives while one of its pins does, and so does the opening.
-        unsafe { leave(self.local.as_ref()) };
+        unsafe { leave(self.local) };
     }
 }
 
@@ -233,17 +233,45 @@ unsafe fn enter_nested(local: &Local, kind: Kind) {
 }
 
 /// # Safety
-/// As [`enter`].
+/// As [`enter`], and the caller uses the local no more.
 #[inline(always)]
-unsafe fn leave(local: &Local) {
+unsafe fn leave(left: NonNull<Local>) {
+    // SAFETY: as the caller's.
+    let local = unsafe { left.as_ref() };
     let depth = local.depth.get();
     if depth != 1 {
         local.depth.set(depth.saturating_sub(1));
         return;
     }
     local.depth.set(0);
+    if std::thread::panicking() {
+        // SAFETY: as the caller's.
+        return unsafe { leave_unwinding(left) };
+    }
     if !local.is_forked() {
         // SAFETY: as the caller's.
         epoch::leave(unsafe { &local.lines().pin });
     }
+}
+
+/// A thread that unwinds out of what it has announced stays pinned, as one that died does: the
+/// repair reads what the pin protects, and the reaper ends it.
+///
+/// # Safety
+/// As [`leave`].
+#[cold]
+unsafe fn leave_unwinding(left: NonNull<Local>) {
+    // SAFETY: as the caller's.
+    let local = unsafe { left.as_ref() };
+    if local.is_forked() {
+        return;
+    }
+    // SAFETY: as the caller's.
+    let lines = unsafe { local.lines() };
+    if !lines.is_announcing() {
+        epoch::leave(&lines.pin);
+        return;
+    }
+    // SAFETY: as the caller's.
+    unsafe { crate::thread_slots::unwound(left) };
 }

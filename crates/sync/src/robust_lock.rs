@@ -217,6 +217,14 @@ impl<'a> Guard<'a> {
         }
     }
 
+    /// Declares what the lock guards half changed: the next owner gets [`Acquired::OwnerDied`]. For
+    /// an owner that unwinds.
+    pub fn needs_repair(&self) {
+        if !self.slot.local().is_forked() {
+            lock_word::needs_repair(self.word);
+        }
+    }
+
     /// What `wrap` makes of it, with the report of whether an owner died.
     #[inline]
     pub(crate) fn report_with<G>(self, wrap: impl FnOnce(Guard<'a>) -> G) -> Acquired<G> {

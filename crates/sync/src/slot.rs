@@ -154,6 +154,10 @@ impl Drop for Slot<'_> {
     fn drop(&mut self) {
         let handles = &self.local().handles;
         handles.set(handles.get() - 1);
+        if std::thread::panicking() {
+            // SAFETY: the `Local` is this thread's, and lives while a handle does.
+            unsafe { crate::thread_slots::unwound(self.local) };
+        }
     }
 }
 

@@ -101,6 +101,22 @@ pub(crate) fn vacate<W: Word>(slot: &SlotWords<'_, W>) {
     mneme_sys::fault!("sync.vacate.owner");
 }
 
+/// Leaves a slot to the reapers: what its living owner has announced is neither done nor undone.
+/// The slot becomes an orphan, see [`is_orphan`]. Its owner calls this, and uses the slot no more.
+pub(crate) fn abandon<W: Word>(owner: &W) {
+    let last = SlotOwner::decode(owner.load(Relaxed));
+    let incarnation = last.incarnation.wrapping_sub(1);
+    // SYNC: pairs with the Acquire load in `read`: the reaper sees all that the owner did.
+    owner.store(
+        SlotOwner {
+            incarnation,
+            ..last
+        }
+        .encode(),
+        Release,
+    );
+}
+
 /// Whose slot it is.
 pub(crate) fn read<W: Word>(owner: &W) -> SlotOwner {
     // SYNC: pairs with the exchange in `claim`.
@@ -110,7 +126,8 @@ pub(crate) fn read<W: Word>(owner: &W) -> SlotOwner {
 /// Whether a slot's owner is an earlier incarnation of its process entry. `present` reads which
 /// incarnation an entry is now; `None`: there is no such entry.
 ///
-/// Such an owner is dead: its successor took the entry's liveness lock.
+/// Such an owner is dead, for its successor took the entry's liveness lock, or it has
+/// [abandoned](abandon) the slot.
 pub(crate) fn is_orphan<W: Word>(owner: &W, present: impl Fn(u16) -> Option<u32>) -> bool {
     let found = read(owner);
     // A slot is claimed after the entry says its incarnation: the entry read here is never older

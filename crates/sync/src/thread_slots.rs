@@ -177,6 +177,39 @@ fn forget_closed(claims: &mut Vec<(u64, NonNull<Local>)>) {
     });
 }
 
+/// To be called when a thread that unwinds has dropped a handle. If it was the last, and an intent
+/// stands, a panic has ended the operation that announced it. The slot is left to the reapers, and
+/// the thread gets another one.
+///
+/// # Safety
+/// `local` is a live one of the calling thread, which the caller uses no more.
+#[cold]
+pub(crate) unsafe fn unwound(local: NonNull<Local>) {
+    // SAFETY: alive by the caller's promise.
+    let known = unsafe { local.as_ref() };
+    if known.has_handles() || known.is_forked() {
+        return;
+    }
+    let Some(inner) = known.inner.upgrade() else {
+        return;
+    };
+    if !inner.is_announcing(known.slot) {
+        return;
+    }
+    let unlisted = CLAIMS.try_with(|claims| {
+        let mut claims = claims.0.try_borrow_mut().ok()?;
+        let at = claims.binary_search_by_key(&known.opening, |(opening, _)| *opening);
+        at.ok().map(|at| claims.remove(at))
+    });
+    // If the list is gone or in use, the slot stays the thread's until the opening is closed.
+    if let Ok(Some(_)) = unlisted {
+        uncache(known.opening);
+        inner.release_slot(known.slot);
+        // SAFETY: no handle is left, and it has left the list.
+        drop(unsafe { Box::from_raw(local.as_ptr()) });
+    }
+}
+
 fn uncache(opening: u64) {
     CACHE.with(|cache| {
         if cache.opening.get() == opening {

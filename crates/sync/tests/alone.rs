@@ -175,6 +175,7 @@ fn slots_come_back_when_threads_end() {
             s.spawn(|| {
                 let slot = p.slot().unwrap();
                 slot.intent(Lane::Log).begin(3, &[1, 2]);
+                slot.intent(Lane::Log).clear();
                 slot.count(0, 1, 2);
             })
             // Joined by hand: a scope alone does not wait for the thread's last destructors.
@@ -254,4 +255,42 @@ fn waiting_for_oneself_ends_at_once() {
         gate.shared(&other.slot().unwrap()).unwrap_err(),
         GateError::Foreign
     );
+}
+
+/// What a thread has announced and not taken back is unfinished, though it did not die of it.
+#[test]
+fn a_slot_in_which_an_intent_stands_is_left_to_the_reapers() {
+    let p = private(common::options());
+    let announce = || {
+        let slot = p.slot().unwrap();
+        slot.intent(Lane::Log).begin(3, &[1, 2]);
+        slot.id()
+    };
+    let reaped = || {
+        let mut found = Vec::new();
+        let reaped = p.reap(|dead| {
+            found.push((dead.id(), dead.intent(Lane::Log).map(|intent| intent.kind)));
+            Ok::<_, std::convert::Infallible>(())
+        });
+        assert_eq!(reaped.unwrap().slots as usize, found.len());
+        found
+    };
+    let ended = std::thread::scope(|s| s.spawn(announce).join().unwrap());
+    assert!(p.is_dead(ended));
+    assert_eq!(reaped(), [(ended, Some(3))]);
+
+    let mut left = None;
+    let panics = std::panic::AssertUnwindSafe(|| {
+        let slot = p.slot().unwrap();
+        let _pin = slot.pin();
+        left = Some(announce());
+        panic!("a bug")
+    });
+    assert!(std::panic::catch_unwind(panics).is_err());
+    let left = left.unwrap();
+    let unlinked = p.advance().unwrap();
+    assert!(p.is_dead(left) && !p.quiescent(unlinked));
+    assert_ne!(p.slot().unwrap().id(), left, "it has another slot");
+    assert_eq!(reaped(), [(left, Some(3))]);
+    assert!(p.quiescent(unlinked));
 }

@@ -130,6 +130,14 @@ pub(crate) struct HeldShard<'c> {
     guard: Guard<'c>,
 }
 
+impl Drop for HeldShard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() && self.journal(journal::KIND) != journal::IDLE {
+            self.guard.needs_repair();
+        }
+    }
+}
+
 impl Index {
     /// Runs `work` with the lock of shard `number`, after repairing what a dead holder left.
     pub(crate) fn with_shard<T>(
