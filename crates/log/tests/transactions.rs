@@ -852,3 +852,31 @@ fn one_that_makes_the_first_bucket_of_what_it_has_read_runs_once() {
         assert_eq!(runs, 1, "{i}");
     }
 }
+
+/// The notes on a hundred keys of one database fit the thread's own space: no frame is claimed.
+#[cfg(feature = "fault")]
+#[test]
+fn one_of_a_hundred_named_keys_claims_no_frame_for_its_notes() {
+    let store = open();
+    let claims = || {
+        let passed = mneme_sys::fault::passed().into_iter();
+        let claims = passed.filter(|(place, _)| place.starts_with("arena.claim"));
+        claims.map(|(_, times)| times).sum::<u64>()
+    };
+    let claimed_by = |keys: u32, more: u32| {
+        let keys: Vec<_> = (0..keys + more).map(u32::to_le_bytes).collect();
+        let named = &keys[..keys.len() - more as usize];
+        let named: Vec<_> = named.iter().map(|key| (0, key.as_slice())).collect();
+        let all = |t: &mut Transaction<'_>| keys.iter().try_for_each(|key| t.put(key, b"w"));
+        // The index is as large as it must be then.
+        store.transaction_on(&named, all).unwrap();
+        let before = claims();
+        store.transaction_on(&named, all).unwrap();
+        claims() - before
+    };
+    assert_eq!(claimed_by(100, 0), 0);
+    assert_eq!(claimed_by(100, 5), 0);
+    assert_ne!(claimed_by(1000, 0), 0);
+    assert_ne!(claimed_by(100, 1000), 0);
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}

@@ -79,6 +79,16 @@ impl<'k> Overtaken<'k> {
         self.conflicts + 1 >= CONFLICTS
     }
 
+    /// The databases of the known keys. One that both the caller and an attempt have named may count
+    /// twice.
+    fn databases(&self) -> usize {
+        let bits = |all: u64, number: u8| all | 1 << (usize::from(number) % DATABASES);
+        let named = self.named.iter().map(|(database, _)| *database);
+        let used = self.keys.iter().map(|(space, _)| space.number());
+        let distinct = named.fold(0, bits).count_ones() + used.fold(0, bits).count_ones();
+        distinct as usize
+    }
+
     /// Records the keys that an attempt has used.
     pub fn learn(&mut self, attempt: &Transaction<'_>, took_ns: u64) {
         let reads = attempt.reads.iter().map(|read| (read.space, read.place));
@@ -101,8 +111,6 @@ impl<'k> Overtaken<'k> {
 pub(super) struct Ahead<'c> {
     pub homes: Homes<'c>,
     pub memory: NoteMemory<'c>,
-    /// Writes and databases that the space suffices for.
-    most: Counts,
     /// When the first lock was asked for, in nanoseconds.
     since: u64,
 }
@@ -116,8 +124,8 @@ impl Ahead<'_> {
     /// for `counts`.
     pub fn covers(&self, homes: &[Loc], mut counts: Counts) -> Option<Counts> {
         counts.homes = self.homes.locs.len();
-        let foreseen = counts.writes <= self.most.writes && counts.databases <= self.most.databases;
-        (foreseen && homes.iter().all(|loc| self.holds(*loc))).then_some(counts)
+        let suffices = counts.words() <= self.memory.words();
+        (suffices && homes.iter().all(|loc| self.holds(*loc))).then_some(counts)
     }
 }
 
@@ -147,17 +155,16 @@ impl<'a> Transaction<'a> {
         let mut wait = Wait::new();
         loop {
             let mut homes = Homes::of(self.known_homes(known, &mut wait)?.into_iter());
-            let writes = known.writes.max(known.named.len());
-            let most = Counts {
+            // A body may write more. That suffices for it as long as the memory does.
+            let foreseen = Counts {
                 homes: homes.locs.len(),
-                // A body may write a little more than the last time.
-                writes: writes + writes / 4 + 4,
-                databases: DATABASES.min(writes + 4),
+                writes: known.writes.max(known.named.len()),
+                databases: known.databases(),
             };
-            let Ok(memory) = store.note_memory(self.slot, most, Class::Ordinary)? else {
+            let Ok(memory) = store.note_memory(self.slot, foreseen, Class::Ordinary)? else {
                 return Ok(());
             };
-            let (notes, at) = store.notes(&memory, most)?;
+            let (notes, at) = store.notes(&memory, foreseen)?;
             for (i, loc) in homes.locs.iter().enumerate() {
                 notes.set_home(i, *loc);
             }
@@ -165,9 +172,9 @@ impl<'a> Transaction<'a> {
                 phase: Phase::Locking,
                 notes: at,
                 counts: Counts {
-                    homes: most.homes,
                     writes: 0,
                     databases: 0,
+                    ..foreseen
                 },
             };
             announced.announce(self.slot);
@@ -177,7 +184,6 @@ impl<'a> Transaction<'a> {
             self.ahead = Some(Ahead {
                 homes,
                 memory,
-                most,
                 since,
             });
             if matches!(locked, Ok(true)) {

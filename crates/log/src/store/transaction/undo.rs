@@ -45,7 +45,7 @@ const WRITE_WORDS: usize = 5;
 const COUNT_WORDS: usize = 4;
 
 impl Counts {
-    fn words(self) -> usize {
+    pub fn words(self) -> usize {
         self.homes + self.writes * WRITE_WORDS + self.databases * COUNT_WORDS
     }
 }
@@ -161,6 +161,17 @@ impl<'m> Notes<'m> {
 pub(super) struct NoteMemory<'c> {
     area: UndoArea<'c>,
     extent: Option<Extent>,
+}
+
+impl NoteMemory<'_> {
+    /// Words that it holds.
+    pub fn words(&self) -> usize {
+        let frames = self.extent.map(|extent| u64::from(extent.frames));
+        match frames {
+            Some(frames) => (frames * FRAME_BYTES / 8) as usize,
+            None => self.area.words().len(),
+        }
+    }
 }
 
 impl Transaction<'_> {
