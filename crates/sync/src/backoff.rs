@@ -13,6 +13,8 @@ const LONGEST: Duration = Duration::from_millis(1);
 pub(crate) struct Backoff {
     began: Duration,
     limit: Duration,
+    /// The last value of what it waits for.
+    seen: u64,
     rounds: u32,
     sleep: Duration,
 }
@@ -22,6 +24,7 @@ impl Backoff {
         Backoff {
             began: now,
             limit,
+            seen: 0,
             rounds: 0,
             sleep: Duration::from_micros(20),
         }
@@ -46,6 +49,17 @@ impl Backoff {
         true
     }
 
+    /// As [`wait`](Self::wait), for a word that is changed whenever what the caller waits for gets
+    /// another holder: the limit counts from when the *present* value was first seen. A waiter that
+    /// loses to a series of holders never reaches it.
+    pub(crate) fn wait_for(&mut self, word: u64, now: impl Fn() -> Duration) -> bool {
+        if word != self.seen {
+            self.seen = word;
+            self.began = now();
+        }
+        self.wait(now)
+    }
+
     /// Whether spinning is over: time to ask dearer questions.
     pub(crate) fn has_spun(&self) -> bool {
         self.rounds > SPINS
@@ -53,5 +67,32 @@ impl Backoff {
 
     pub(crate) fn elapsed(&self, now: Duration) -> Duration {
         now.saturating_sub(self.began)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// How many of `looks` looks at a word, a second apart, a wait of three seconds goes on for.
+    fn goes_on(looks: u64, word: impl Fn(u64) -> u64) -> u64 {
+        let seconds = Cell::new(0);
+        let now = || Duration::from_secs(seconds.get());
+        let mut backoff = Backoff::new(now(), Duration::from_secs(3));
+        backoff.rounds = SPINS;
+        let looks = (0..looks).take_while(|&look| {
+            seconds.set(look);
+            backoff.wait_for(word(look), now)
+        });
+        looks.count() as u64
+    }
+
+    #[test]
+    fn the_limit_is_that_of_one_holder() {
+        assert_eq!(goes_on(20, |_| 7), 3);
+        // It changes hands every second, and then at the sixth look for the last time.
+        assert_eq!(goes_on(20, |look| look), 20);
+        assert_eq!(goes_on(20, |look| look.min(6)), 9);
     }
 }

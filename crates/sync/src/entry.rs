@@ -68,7 +68,7 @@ fn wait_and_enter(
         if ask && inner.is_owner_dead(owner.slot, owner.generation) {
             return Err(GateError::OwnerDied);
         }
-        if limit.is_none() || !backoff.wait(|| inner.now()) {
+        if limit.is_none() || !backoff.wait_for(seen.0, || inner.now()) {
             let waited = backoff.elapsed(inner.now());
             return Err(inner.stalled(owner.slot, waited, Holding::Gate).into());
         }

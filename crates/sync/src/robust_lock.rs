@@ -56,7 +56,7 @@ impl RobustLock {
         }
     }
 
-    /// Takes the lock, waiting at most a second.
+    /// Takes the lock, waiting at most a second for each owner that has it meanwhile.
     ///
     /// Announce an intent first if the owner's death must be repaired by more than the lock's
     /// place tells.
@@ -67,7 +67,7 @@ impl RobustLock {
         self.lock_within(slot, LOCK_TIMEOUT)
     }
 
-    /// Takes the lock, waiting at most `limit` for an owner that lives.
+    /// Takes the lock, waiting at most `limit` for each owner that lives.
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
@@ -79,7 +79,8 @@ impl RobustLock {
         self.acquire(slot, limit, Holding::Lock)
     }
 
-    /// Waits at most `limit`; `what` is what an owner that does not let go is said to hold.
+    /// Waits at most `limit` for each owner; `what` is what an owner that does not let go is
+    /// said to hold.
     pub(crate) fn acquire<'a>(
         &'a self,
         slot: &Slot<'a>,
@@ -106,7 +107,7 @@ impl RobustLock {
             if owner == me(slot) {
                 return Err(inner.stalled(owner.slot, Duration::ZERO, Holding::OwnLock));
             }
-            if !backoff.wait(|| inner.now()) {
+            if !backoff.wait_for(busy.0, || inner.now()) {
                 let waited = backoff.elapsed(inner.now());
                 return Err(inner.stalled(owner.slot, waited, what));
             }

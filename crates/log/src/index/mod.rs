@@ -30,6 +30,7 @@ pub(crate) mod databases;
 pub(crate) mod grown;
 pub(crate) mod intent;
 pub(crate) mod lookup;
+pub(crate) mod pace;
 pub(crate) mod pool;
 pub(crate) mod prefetch;
 pub(crate) mod resize;

@@ -15,6 +15,7 @@ use mneme_sync::{Epoch, Slot};
 
 use super::bucket::SLOTS;
 use super::lookup::Lookup;
+use super::pace::Pace;
 use super::pool::{Block, HeldShard, UNIT, journal};
 use super::resize::{Change, Resized, block_of};
 use super::shape::{Partition, SegmentRef};
@@ -281,10 +282,12 @@ impl Index {
             let Some(root) = self.with_shard(slot, ROOT_SHARD, |_| self.due_sweep(i))? else {
                 continue;
             };
+            let mut pace = Pace::new(&*self.clock);
             for partition in 0..self.partitions() as u32 {
                 let shard = root.shard(partition, self.tables.geometry.shards);
                 self.with_shard(slot, shard, |held| held.sweep_partition(root, partition))?;
                 mneme_sys::fault!("index.sweep.partition");
+                pace.step();
             }
             self.with_shard(slot, ROOT_SHARD, |held| {
                 let place = &self.tables.header().dropped[2 * i];

@@ -14,6 +14,7 @@ use mneme_sync::{Announced, Holding, Slot};
 use crate::error::{Corrupt, WriteError};
 use crate::index::bucket::{Bucket, Entry, SLOTS};
 use crate::index::lookup::Lookup;
+use crate::index::pace::Pace;
 use crate::index::pool::{Block, UNIT, UNITS};
 use crate::index::resize::block_of;
 use crate::index::root::Root;
@@ -156,10 +157,12 @@ impl Store {
             let before = self.records_of(space)?;
             let mut first = None;
             let mut cleared = false;
+            let mut pace = Pace::new(&*self.clock);
             for partition in 0..self.partitions() as u32 {
                 if !goes_on() {
                     return Ok(());
                 }
+                pace.step();
                 // The root is looked up under the pin, which keeps its block from being freed.
                 let _pin = slot.pin();
                 let root = self.root(space)?;

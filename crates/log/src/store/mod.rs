@@ -214,7 +214,7 @@ impl LogStore {
     }
 
     /// Walks the whole store and reports what is wrong. Readers and writers may go on meanwhile.
-    /// Changes of the index' shape wait while their shard is being checked.
+    /// A change of the index' shape waits while a part of its shard is being checked.
     ///
     /// Takes as long as reading all headers and keys does.
     ///
