@@ -146,14 +146,12 @@ fn what_others_found_absent_stays_absent_after_a_death() {
     }
 }
 
+/// A way to read a key: whether it finds it.
+type Finds = fn(&LogStore) -> bool;
+
 /// A reader stands still at its `nth` look at the calendar. Meanwhile the key loses its expiry, and
 /// then the time of that comes. False: the reader does not look so often.
-fn is_found(
-    policy: UpdatePolicy,
-    len: usize,
-    nth: u64,
-    (name, reads): (&str, fn(&LogStore) -> bool),
-) -> bool {
+fn is_found(policy: UpdatePolicy, len: usize, nth: u64, (name, reads): (&str, Finds)) -> bool {
     let (memory, store, clock) = made(policy);
     let soon = Expiry::At(START + 10);
     store.put_until(b"k", &vec![1; len], soon).unwrap();
@@ -172,7 +170,7 @@ fn is_found(
 
 #[test]
 fn a_key_that_was_never_absent_is_not_said_to_be() {
-    let reads: [(&str, fn(&LogStore) -> bool); 12] = [
+    let reads: [(&str, Finds); 12] = [
         ("get", |store| store.get(b"k").unwrap().is_some()),
         ("contains", |store| store.contains(b"k").unwrap()),
         ("expiry", |store| store.expiry(b"k").unwrap().is_some()),
