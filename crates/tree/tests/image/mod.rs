@@ -107,7 +107,7 @@ impl Image {
                 db.put(&key, &value).unwrap();
                 values.entry(key).or_default().insert(value);
             }
-            std::mem::forget(db);
+            // As they are before the store is closed.
             let bytes = Arc::new(medium.bytes());
             Self { bytes, values }
         })
