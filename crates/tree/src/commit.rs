@@ -90,8 +90,12 @@ impl Writer {
             .iter()
             .map(|rewrite| rewrite.pieces.len())
             .sum();
-        self.reserve_leaves(core, fresh)?;
+        // Extents first: to find their places, frames of free leaves may become frames of extents.
         let extents = self.reserve_extents(core, plan.long_values().map(<[u8]>::len))?;
+        if let Err(error) = self.reserve_leaves(core, fresh) {
+            self.release_extents(&extents);
+            return Err(error);
+        }
 
         let version = self.record.last + 1;
         self.storing = true;
@@ -144,10 +148,12 @@ impl Writer {
         if core.poisoned.load(Ordering::Acquire) || self.storing {
             return Err(StoreError::Poisoned);
         }
+        core.sync()?;
         let mut record = self.record;
         record.state |= STATE_CLEAN;
         record.sequence += 1;
-        self.write_record(core, &mut record)
+        self.write_record(core, &mut record)?;
+        core.sync()
     }
 
     /// Stores everything but the record. Gives the fresh leaves of each rewrite.

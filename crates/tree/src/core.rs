@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use mneme_sync::Participants;
+use mneme_sys::medium::MediumError;
 
-use crate::StoreError;
 use crate::batch::Queue;
 use crate::commit::Writer;
 use crate::index::Node;
@@ -13,6 +13,7 @@ use crate::leaf::{Committed, FreeLeaves};
 use crate::names::Names;
 use crate::pages::Pages;
 use crate::registered::Registered;
+use crate::{Durability, StoreError};
 
 /// What readers find: a version, and the leaves that hold it.
 #[derive(Debug)]
@@ -95,7 +96,22 @@ impl Core {
 
     /// What was stored is durable, or the store is poisoned.
     pub(crate) fn barrier(&self) -> Result<(), StoreError> {
-        self.pages.barrier().map_err(|error| {
+        self.known(self.pages.barrier())
+    }
+
+    /// What was stored before survives the loss of power, whatever the store's durability. That it
+    /// is open must, before anything else is stored, and so must all of it, before it says that it
+    /// was closed.
+    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+        match self.pages.durability() {
+            Durability::Process => self.known(self.pages.sync()),
+            // Each barrier has done so.
+            Durability::File | Durability::Dax => Ok(()),
+        }
+    }
+
+    fn known(&self, synced: Result<(), MediumError>) -> Result<(), StoreError> {
+        synced.map_err(|error| {
             // SYNC: pairs with the Acquire loads of those who want to write.
             self.poisoned.store(true, Ordering::Release);
             StoreError::OutcomeUnknown(error)

@@ -250,6 +250,7 @@ impl Builder {
         };
         if !without("open.record") {
             core.writer().write_record(&core, &mut record)?;
+            core.sync()?;
         }
         Ok(Store {
             core: Arc::new(core),

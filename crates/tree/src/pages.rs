@@ -128,6 +128,11 @@ impl Pages {
         }
     }
 
+    /// What was stored before survives the loss of power.
+    pub(crate) fn sync(&self) -> Result<(), MediumError> {
+        self.medium.sync()
+    }
+
     /// Grows the medium, the space included.
     pub(crate) fn grow(&self, to: u64) -> Result<(), MediumError> {
         self.medium.grow(to)?;

@@ -102,14 +102,19 @@ impl Writer {
             match self.reserve_extent(core, len as u32) {
                 Ok(extent) => found.push(extent),
                 Err(error) => {
-                    found
-                        .iter()
-                        .for_each(|e| self.reclaimer.space.mark(*e, false));
+                    self.release_extents(&found);
                     return Err(error);
                 }
             }
         }
         Ok(found)
+    }
+
+    /// Gives back places in which nothing was stored.
+    pub(crate) fn release_extents(&mut self, extents: &[Extent]) {
+        for extent in extents {
+            self.reclaimer.space.mark(*extent, false);
+        }
     }
 
     fn reserve_extent(&mut self, core: &Core, len: u32) -> Result<Extent, StoreError> {

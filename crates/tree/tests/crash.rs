@@ -185,6 +185,44 @@ fn pages_lost_by_a_failed_sync_are_not_believed_in() {
     }
 }
 
+/// Whether the newest commit record says that the store was closed.
+fn looks_closed(medium: &RecordingMedium) -> bool {
+    let bytes = medium.bytes();
+    let records = bytes[4096..4096 + 256 * 512].chunks(512);
+    let newest = records.max_by_key(|record| u64::from_le_bytes(record[8..16].try_into().unwrap()));
+    newest.is_some_and(|record| record[4] & 1 != 0)
+}
+
+/// Power is lost while a store is used, and closed, that does not survive that: it looks closed
+/// only if it was, and everything is there.
+#[test]
+fn a_store_that_survives_no_power_loss_is_closed_or_known_not_to_be() {
+    let mut recorder = Recorder::new(Durability::File);
+    recorder.apply(&[(b"a", Some(b"1"))]);
+    drop(recorder.db);
+    assert!(looks_closed(&recorder.medium));
+    let mut recorder = Recorder::on(copy_of(&recorder.medium), Durability::Process);
+    // It is open.
+    recorder.medium.mark(1);
+    recorder.apply(&[(b"b", Some(&[7; 700]))]);
+    recorder.apply(&[(b"a", None), (b"c", Some(b"3"))]);
+    let last = recorder.history.len() as u64 - 1;
+    drop(recorder.db);
+    let (trace, history) = (recorder.medium.trace(), recorder.history);
+    let closed = std::cell::Cell::new(0);
+    let verify = |medium: &Arc<RecordingMedium>, mark: u64| {
+        if mark == 0 || !looks_closed(medium) {
+            return Ok(());
+        }
+        closed.set(closed.get() + 1);
+        crashes::verify(medium, Durability::File, &history, last)
+    };
+    let choice = Choice::Some(20, 1);
+    let outcome = crashes::crash_with(&trace, FailureModel::File, &choice, false, verify);
+    expect_none(&outcome, 100);
+    assert!(closed.get() > 0);
+}
+
 #[test]
 fn removing_the_traces_of_dead_versions_survives_crashes() {
     crashes::sweeps_survive();

@@ -544,3 +544,21 @@ fn a_kept_version_takes_bounded_space_and_gives_it_back() {
         "{too_many:?}"
     );
 }
+
+/// A commit that needs more leaves and more extents than there are: neither takes the other's.
+#[test]
+fn leaves_and_extents_are_found_for_one_commit() {
+    for long in [4_096, 3_000_000] {
+        let medium = Arc::new(RecordingMedium::new(MAX).unwrap());
+        let db = open_on(&medium, Durability::Process).unwrap();
+        let mut batch = Batch::new();
+        for n in 0..10_000u32 {
+            batch.put(format!("key{n:013}").as_bytes(), &[n as u8; 100]);
+        }
+        batch.put(b"long", &vec![1; long]);
+        db.apply(&batch).unwrap();
+        db.put(b"more", b"1").unwrap();
+        db.check().unwrap();
+        assert_eq!(contents(&db.snapshot().unwrap()).len(), 10_002);
+    }
+}
