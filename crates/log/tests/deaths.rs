@@ -476,6 +476,47 @@ fn what_a_panicking_thread_held_is_repaired() {
     }
 }
 
+/// A large record has frames of its own, which are freed when it is counted as dead.
+#[test]
+fn a_large_record_that_a_panicking_thread_had_committed_stays() {
+    let (memory, store) = Memory::new();
+    // Of its last frame nothing is left for other records.
+    let (value, empty) = (vec![5; (4 << 20) - 100], store.stats().live_bytes);
+    for (place, process) in ["txn.committed", "txn.unlocked", "txn.cleared"]
+        .into_iter()
+        .zip(2..)
+    {
+        let theirs = memory.open(process);
+        let large = value.clone();
+        let thread = std::thread::spawn(move || {
+            let panics = Action::Call(Arc::new(|| panic!("a bug")));
+            fault::arm(place, panics, 1);
+            let put = || theirs.transaction(|t| t.put(b"large", &large));
+            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(put));
+            fault::disarm();
+            assert!(ended.is_err(), "{place} was not passed");
+        });
+        thread.join().unwrap();
+        store.reap().unwrap();
+        // What takes its frames, if they are free.
+        let other = vec![6; value.len()];
+        let more = (0..).take_while(|i| store.put(&key(*i), &other).is_ok());
+        for i in 0..more.count() as u32 {
+            store.remove(&key(i)).unwrap();
+        }
+        assert!(
+            store.get(b"large").unwrap().as_deref() == Some(&value[..]),
+            "{place}"
+        );
+        sound(&store, place);
+        store.remove(b"large").unwrap();
+        for _ in 0..3 {
+            store.compact().unwrap();
+        }
+        assert_eq!(store.stats().live_bytes, empty, "{place}");
+    }
+}
+
 /// What a thread that panics in a change of the index' shape leaves is undone or finished.
 #[test]
 fn a_change_of_shape_that_panics_is_repaired() {

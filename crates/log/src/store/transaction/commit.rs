@@ -121,6 +121,7 @@ impl<'a> Transaction<'a> {
                 self.store.expect_expiries();
             }
             self.writes.clear();
+            self.may_be_committed = false;
         }
         outcome
     }
@@ -171,6 +172,7 @@ impl<'a> Transaction<'a> {
                 Ok(announced) => announced,
                 Err(bytes) => return Ok(Outcome::NoSpace(bytes)),
             };
+            self.may_be_committed = true;
             let notes = self.store.notes(&memory, counts);
             let found = Found {
                 writes: &writes,
@@ -184,6 +186,7 @@ impl<'a> Transaction<'a> {
             self.slot.intent(LANE).clear();
             mneme_sys::fault!("txn.cleared");
             let dropped = self.store.drop_notes(self.slot, memory);
+            self.may_be_committed = matches!(round, Ok(Round::Committed));
             let round = round?;
             if !matches!(round, Round::Committed) {
                 // Otherwise it is committed, whether or not the arena could take the notes back.

@@ -96,6 +96,8 @@ pub struct Transaction<'a> {
     growth: Growth,
     /// Whether a record's expiry since this attempt read it calls for another attempt.
     minds_expiry: bool,
+    /// What was written may be committed: set from the announcement until the outcome is known.
+    may_be_committed: bool,
 }
 
 impl<'a> Transaction<'a> {
@@ -116,6 +118,7 @@ impl<'a> Transaction<'a> {
             wanting: None,
             watch,
             ahead: None,
+            may_be_committed: false,
             growth: Growth::Unprepared,
             minds_expiry: true,
         })
@@ -271,6 +274,11 @@ impl Drop for Transaction<'_> {
         }
         // If the arena cannot take the notes back now, it does so when this thread is gone.
         let _ = self.give_up_locks();
+        if self.may_be_committed {
+            // A panic in the middle of the commit: its repair decides what is dead.
+            self.store.suspect_lost();
+            return;
+        }
         for write in &self.writes {
             if let Some((loc, size)) = write.new {
                 // This fails only for damage, which the check reports.
