@@ -178,8 +178,9 @@ fn a_command_may_have_millions_of_arguments_and_one_that_is_announced_takes_noth
         liar.send(b"*2147483647\r\n$3\r\nDEL\r\n$1\r\nk\r\n");
     }
     assert_eq!(client.line("PING"), Reply::Simple("PONG".into()));
-    // Each would have been 16 GiB.
-    assert!(peak_kib() - before < 1 << 20);
+    // Each would have been 16 GiB. What the kernel says of a peak is exact to some pages only, and
+    // may be less than it was.
+    assert!(peak_kib().saturating_sub(before) < 1 << 20);
 }
 
 #[test]
