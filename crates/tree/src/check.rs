@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use crate::StoreError;
-use crate::checksum::crc32c;
 use crate::core::Core;
-use crate::layout::{EXTENT_HEADER, EntryHeader, Extent, ExtentHeader, LEAF, Record};
+use crate::layout::{EntryHeader, LEAF, Record};
 use crate::leaf::Leaf;
 use crate::snapshot::Snapshot;
 
@@ -36,8 +35,8 @@ pub(crate) fn check(core: &Arc<Core>) -> Result<(), StoreError> {
                     "an entry outside its leaf's fences",
                 ));
             }
-            if let (Some(extent), Some(value)) = (entry.extent, entry.value) {
-                verify_extent(core, extent, entry.start, value)?;
+            if let Some(extent) = entry.extent() {
+                entry.verify_extent(&core.pages, extent)?;
                 extents += 1;
                 units += u64::from(extent.units());
             }
@@ -72,26 +71,6 @@ fn verify(core: &Core, leaf: &Arc<Leaf>) -> Result<(), StoreError> {
             return Err(damaged(leaf, at, "an entry of a leaf"));
         }
         at += header.size();
-    }
-    Ok(())
-}
-
-/// Compares the checksums of an extent, which was written by version `start`.
-fn verify_extent(core: &Core, extent: Extent, start: u64, value: &[u8]) -> Result<(), StoreError> {
-    let mut bytes = [0; EXTENT_HEADER];
-    core.pages.copy(extent.header_at(), &mut bytes);
-    let header = ExtentHeader::read(&bytes);
-    if !header.is_valid(extent.place()) || (header.len, header.birth()) != (extent.len, start) {
-        return Err(StoreError::Damaged {
-            at: extent.header_at(),
-            what: "the header of an extent that an entry names",
-        });
-    }
-    if header.data_crc != crc32c(0, value) {
-        return Err(StoreError::Damaged {
-            at: extent.at(),
-            what: "a long value",
-        });
     }
     Ok(())
 }

@@ -581,7 +581,7 @@ mod tests {
             }
             let value = |version| {
                 leaf.find(&pages, b"c", version)
-                    .and_then(|entry| entry.value)
+                    .and_then(|entry| entry.value(&pages))
             };
             assert_eq!(value(2), None);
             assert_eq!(value(5), Some(&b"2"[..]));

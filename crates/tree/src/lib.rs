@@ -64,6 +64,7 @@
     missing_docs
 )]
 
+mod backup;
 mod batch;
 #[cfg(not(feature = "fault"))]
 mod breakage;

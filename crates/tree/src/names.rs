@@ -185,9 +185,10 @@ fn differences<'s>(
             }
             let same = after.next_if(|other| other.key == entry.key);
             if same.is_none_or(|same| same.start != entry.start) {
+                entry.verify(&core.pages)?;
                 changes.push(Change {
                     key: entry.key,
-                    value: entry.value,
+                    value: entry.value(&core.pages),
                 });
             }
         }

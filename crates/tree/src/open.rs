@@ -42,6 +42,8 @@ pub struct Builder {
     durability: Durability,
     max: u64,
     network: bool,
+    /// What a new store is given; random unless told.
+    uuid: Option<[u8; 16]>,
 }
 
 impl Builder {
@@ -50,7 +52,14 @@ impl Builder {
             durability: Durability::File,
             max: 1 << 40,
             network: false,
+            uuid: None,
         }
+    }
+
+    /// The identity that a new store is given.
+    pub(crate) fn uuid(mut self, uuid: [u8; 16]) -> Self {
+        self.uuid = Some(uuid);
+        self
     }
 
     /// Which failures commits survive. [`Durability::File`] unless told otherwise.
@@ -139,7 +148,7 @@ impl Builder {
         first.store(0, &start);
         let pages = Pages::new(Box::new(first), Durability::Process);
         let record = recovery::file_header(&pages)
-            .and_then(|header| recovery::newest_record(&pages, header.seed()));
+            .and_then(|header| recovery::newest_in_ring(&pages, header.seed()));
         record.is_ok_and(|record| record.state & STATE_CLEAN != 0)
     }
 
@@ -158,7 +167,7 @@ impl Builder {
     pub fn open_on(&self, medium: Box<dyn Medium>) -> Result<Store, StoreError> {
         let pages = Pages::new(medium, self.durability);
         if pages.len() == 0 {
-            create_on(&pages)?;
+            create_on(&pages, self.uuid)?;
         }
         let header = recovery::file_header(&pages)?;
         // What an interrupted process left in the page cache becomes durable before it is believed.
@@ -259,25 +268,25 @@ impl Builder {
 }
 
 /// Makes a file under a name of its own, has `fill` fill it, and gives it its name when that is
-/// durable.
+/// durable. A process that is killed meanwhile leaves the file `NAME.making-NUMBER`.
 pub(crate) fn make(
     path: &Path,
     fill: impl FnOnce(&Path) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
+    let mut number = [0; 8];
+    mneme_sys::random_bytes(&mut number).map_err(os("find a random number"))?;
     let mut name = path.as_os_str().to_owned();
-    name.push(format!(".making-{}", std::process::id()));
+    name.push(format!(".making-{:016x}", u64::from_le_bytes(number)));
     let temporary = PathBuf::from(name);
-    let made = File::create(&temporary)
-        .map_err(os("create the store's file"))
-        .and_then(|_| fill(&temporary))
-        .and_then(|()| {
-            files::rename_new(&temporary, path).map_err(|error| match error.kind() {
-                std::io::ErrorKind::AlreadyExists => StoreError::Exists {
-                    path: path.to_owned(),
-                },
-                _ => os("name the store's file")(error),
-            })
-        });
+    File::create_new(&temporary).map_err(os("create the store's file"))?;
+    let made = fill(&temporary).and_then(|()| {
+        files::rename_new(&temporary, path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => StoreError::Exists {
+                path: path.to_owned(),
+            },
+            _ => os("name the store's file")(error),
+        })
+    });
     if made.is_err() {
         let _ = std::fs::remove_file(&temporary);
     }
@@ -308,11 +317,13 @@ fn os(what: &'static str) -> impl Fn(std::io::Error) -> StoreError {
 }
 
 /// Lays an empty store onto an empty medium: one leaf for all keys.
-fn create_on(pages: &Pages) -> Result<(), StoreError> {
-    let mut uuid = [0; 16];
-    mneme_sys::random_bytes(&mut uuid).map_err(os("find a random identity"))?;
+fn create_on(pages: &Pages, uuid: Option<[u8; 16]>) -> Result<(), StoreError> {
+    let (mut random, mut instance) = ([0; 16], [0; 16]);
+    for bytes in [&mut random, &mut instance] {
+        mneme_sys::random_bytes(bytes).map_err(os("find a random identity"))?;
+    }
     pages.grow(2 * FRAME)?;
-    let header = FileHeader::new(uuid);
+    let header = FileHeader::new(uuid.unwrap_or(random), instance);
     pages.store(0, header.as_bytes());
     let first = FrameHeader::new(1, FrameKind::Leaves, header.seed());
     pages.store(FRAME, first.as_bytes());
@@ -341,7 +352,7 @@ mod tests {
         change: impl FnOnce(&mut Record),
     ) -> Result<Store, StoreError> {
         let pages = Pages::new(Box::new(MemoryMedium::new(8 * FRAME)?), durability);
-        create_on(&pages)?;
+        create_on(&pages, None)?;
         let seed = recovery::file_header(&pages)?.seed();
         let mut record = recovery::newest_record(&pages, seed)?;
         record.sequence += 1;
@@ -356,6 +367,25 @@ mod tests {
         Builder::new()
             .durability(durability)
             .open_on(Box::new(medium))
+    }
+
+    #[test]
+    fn an_opening_knows_whether_the_file_was_closed() {
+        let name = format!("mneme-tree-was-closed-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let builder = Builder::new().max_bytes(16 * FRAME);
+        let was_closed = || {
+            let file = OpenOptions::new().read(true).write(true).open(&path);
+            let medium = FileMedium::open(file.unwrap(), Access::ReadWrite, 16 * FRAME).unwrap();
+            builder.was_closed(&medium)
+        };
+        let db = builder.open(&path).unwrap();
+        assert!(!was_closed());
+        db.put(b"a", b"1").unwrap();
+        assert!(!was_closed());
+        db.close().unwrap();
+        assert!(was_closed());
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl<'p> Sorter<'p> {
             {
                 rest = after;
             }
-            if entry(self.pages, self.id, new.offset).value.is_some() {
+            if entry(self.pages, self.id, new.offset).stored.is_some() {
                 offsets.push(new.offset);
             }
         }

@@ -81,6 +81,11 @@ impl Pages {
         }
     }
 
+    /// Where bytes of the medium lie in it.
+    pub(crate) fn place(&self, bytes: &[u8]) -> u64 {
+        (bytes.as_ptr() as usize - self.base.as_ptr() as usize) as u64
+    }
+
     /// Whether the extent lies inside the medium, and outside of tables.
     pub(crate) fn has(&self, extent: Extent) -> bool {
         extent.frame > 0

@@ -116,7 +116,7 @@ impl<'b> Plan<'b> {
     /// `old` is replaced or removed.
     fn lose(&mut self, old: &Entry<'_>) {
         self.gone
-            .extend(old.extent.map(|extent| (extent, old.start)));
+            .extend(old.extent().map(|extent| (extent, old.start)));
     }
 }
 
@@ -220,7 +220,7 @@ impl<'b> Planner<'b> {
         let (mut needed, mut live, mut entries) = (0, filled.live, 0);
         for change in changes {
             let old = leaf.find(self.pages, change.key, self.version);
-            let old = old.filter(|entry| entry.value.is_some());
+            let old = old.filter(|entry| entry.stored.is_some());
             if change.value.is_none() && old.is_none() {
                 continue;
             }

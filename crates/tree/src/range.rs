@@ -81,7 +81,7 @@ impl<'s> Side<'s> {
 
     fn pair(&self, pages: &'s Pages, i: usize) -> Pair<'s> {
         let entry = self.leaf.entry(pages, self.order.offsets[i]);
-        (entry.key, entry.value.unwrap_or_default())
+        (entry.key, entry.value(pages).unwrap_or_default())
     }
 
     fn prefetch(&self, pages: &Pages, i: usize) {

@@ -83,8 +83,20 @@ pub(crate) fn file_header(pages: &Pages) -> Result<FileHeader, StoreError> {
     }
 }
 
-/// The newest valid commit record.
+/// The newest valid commit record, of a store that is as long as it says.
 pub(crate) fn newest_record(pages: &Pages, seed: u32) -> Result<Record, StoreError> {
+    let newest = newest_in_ring(pages, seed)?;
+    if newest.file_len > pages.len() {
+        return Err(StoreError::Truncated {
+            len: pages.len(),
+            needed: newest.file_len,
+        });
+    }
+    Ok(newest)
+}
+
+/// The newest valid record of the ring; nothing behind the ring need be there.
+pub(crate) fn newest_in_ring(pages: &Pages, seed: u32) -> Result<Record, StoreError> {
     let mut newest = Record::empty();
     for slot in 0..RING_SLOTS {
         let mut record = Record::empty();
@@ -100,12 +112,6 @@ pub(crate) fn newest_record(pages: &Pages, seed: u32) -> Result<Record, StoreErr
         return Err(StoreError::Damaged {
             at: Record::place(0),
             what: "the ring holds no commit record",
-        });
-    }
-    if newest.file_len > pages.len() {
-        return Err(StoreError::Truncated {
-            len: pages.len(),
-            needed: newest.file_len,
         });
     }
     Ok(newest)

@@ -71,7 +71,7 @@ impl Snapshot {
         let leaf = self.root.find(key);
         leaf.load(&self.core.pages, &self.core.committed)?;
         let entry = leaf.find(&self.core.pages, key, self.version);
-        Ok(entry.and_then(|entry| entry.value))
+        Ok(entry.and_then(|entry| entry.value(&self.core.pages)))
     }
 
     /// Calls `f` with the place of each key in `keys` and its value, in order; see

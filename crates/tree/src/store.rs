@@ -12,11 +12,6 @@ use crate::stats::Stats;
 use crate::transaction::Transaction;
 use crate::{StoreError, Version, lookup};
 
-/// Keys that a backup commits at a time.
-const BACKUP_BATCH: usize = 4096;
-/// Bytes of values after which it does not wait for that many.
-const BACKUP_BYTES: usize = 8 << 20;
-
 /// A durable, ordered, versioned store of byte strings.
 ///
 /// A clone is another handle to the same store. `Send` and `Sync`; readers never wait. The store is
@@ -148,7 +143,7 @@ impl Store {
             let leaf = root.find(key);
             leaf.load(&self.core.pages, &self.core.committed)?;
             let entry = leaf.find(&self.core.pages, key, version);
-            Ok(entry.and_then(|entry| entry.value).map(f))
+            Ok(entry.and_then(|entry| entry.value(&self.core.pages)).map(f))
         })?
     }
 
@@ -179,38 +174,16 @@ impl Store {
         core.read(|root, version| lookup::many(core, root, version, keys, f))?
     }
 
-    /// Writes the newest version into a new file, a store of its own, which appears under its name
-    /// when it is whole and durable. Readers and writers go on meanwhile.
+    /// Writes the newest version into a new file, which appears under its name when it is whole and
+    /// durable. It is the same store by its UUID, and has no named versions. Readers and writers go
+    /// on meanwhile.
     ///
     /// # Errors
-    /// [`StoreError::Exists`] if there is such a file; otherwise as [`Builder::open`] and
+    /// [`StoreError::Exists`] if there is such a file; [`StoreError::Damaged`] rather than a copy of
+    /// something whose checksum is wrong; otherwise as [`Builder::open`] and
     /// [`apply`](Self::apply).
     pub fn backup(&self, path: impl AsRef<Path>) -> Result<Version, StoreError> {
-        let (snapshot, caller) = {
-            let writer = self.core.writer();
-            (self.snapshot()?, writer.record.caller)
-        };
-        crate::open::make(path.as_ref(), |temporary| {
-            let copy = Self::builder().open_file(temporary)?;
-            let mut writer = copy.core.writer();
-            let (mut changes, mut bytes) = (Vec::new(), 0);
-            for pair in snapshot.range(..) {
-                let (key, value) = pair?;
-                bytes += value.len();
-                changes.push(Change {
-                    key,
-                    value: Some(value),
-                });
-                if changes.len() == BACKUP_BATCH || bytes > BACKUP_BYTES {
-                    writer.commit(&copy.core, &std::mem::take(&mut changes), Some(caller))?;
-                    bytes = 0;
-                }
-            }
-            writer.commit(&copy.core, &changes, Some(caller))?;
-            drop(writer);
-            copy.close()
-        })?;
-        Ok(snapshot.version())
+        crate::backup::backup(&self.core, path.as_ref())
     }
 
     /// The newest version, as it is now, for as long as the snapshot lives.

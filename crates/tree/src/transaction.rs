@@ -51,7 +51,9 @@ impl<'s> Transaction<'s> {
         let leaf = root.find(key);
         leaf.load(&self.core.pages, &self.core.committed)?;
         let entry = leaf.find(&self.core.pages, key, self.writer.record.version);
-        Ok(entry.and_then(|entry| entry.value).map(<[u8]>::to_vec))
+        Ok(entry
+            .and_then(|entry| entry.value(&self.core.pages))
+            .map(<[u8]>::to_vec))
     }
 
     /// Sets a key.

@@ -413,6 +413,32 @@ fn a_backup_is_one_version_and_a_store() {
     assert!(matches!(again, Err(StoreError::Exists { .. })), "{again:?}");
 }
 
+/// A backup is the same store by its UUID, another file by its instance, and holds one version.
+#[test]
+fn a_backup_keeps_the_uuid_and_no_names() {
+    let (from, to) = (Path::new("uuid"), Path::new("uuid-backup"));
+    let db = Store::builder().open(&from.0).unwrap();
+    db.put(b"a", b"1").unwrap();
+    db.keep("first").unwrap();
+    db.backup(&to.0).unwrap();
+    let header = |path: &Path| std::fs::read(&path.0).unwrap()[24..56].to_vec();
+    let (own, copy) = (header(&from), header(&to));
+    assert_eq!(own[..16], copy[..16]);
+    assert_ne!(own[16..], copy[16..]);
+    assert_eq!(Store::builder().open(&to.0).unwrap().versions(), []);
+}
+
+/// What another process of the same number was making is not this one's to overwrite.
+#[test]
+fn an_unfinished_file_of_another_is_left_alone() {
+    let path = Path::new("making");
+    let name = format!("{}.making-{}", path.0.display(), std::process::id());
+    let other = Path(PathBuf::from(name));
+    std::fs::write(&other.0, "of another").unwrap();
+    drop(Store::builder().open(&path.0).unwrap());
+    assert_eq!(std::fs::read(&other.0).unwrap(), b"of another");
+}
+
 /// Values of any length, replaced by others: what they took is used again, and every flipped byte
 /// of one is named.
 #[test]
@@ -560,5 +586,31 @@ fn leaves_and_extents_are_found_for_one_commit() {
         db.put(b"more", b"1").unwrap();
         db.check().unwrap();
         assert_eq!(contents(&db.snapshot().unwrap()).len(), 10_002);
+    }
+}
+
+/// What is copied into a new entry gets a new checksum: damage is found before that.
+#[test]
+fn damage_is_not_signed_by_a_rollback_or_a_backup() {
+    for value in [vec![0x5a; 200], vec![0x5a; 9000]] {
+        let (db, medium) = open();
+        db.put(b"k", &value).unwrap();
+        db.keep("before").unwrap();
+        let at = medium.bytes().windows(100).position(|w| w == [0x5a; 100]);
+        medium.store(at.unwrap() as u64 + 50, b"damage");
+        let path = Path::new(&format!("damaged-{}", value.len()));
+        let copied = db.backup(&path.0);
+        assert!(
+            matches!(copied, Err(StoreError::Damaged { .. })),
+            "{copied:?}"
+        );
+        assert!(!path.0.exists());
+        db.put(b"k", b"new").unwrap();
+        let rolled = db.rollback("before");
+        assert!(
+            matches!(rolled, Err(StoreError::Damaged { .. })),
+            "{rolled:?}"
+        );
+        assert_eq!(db.get(b"k").unwrap().as_deref(), Some(&b"new"[..]));
     }
 }

@@ -12,7 +12,7 @@ const LEAVES_MAGIC: u64 = u64::from_le_bytes(*b"leaves\0\0");
 /// `extents`, for frames of extents.
 const EXTENTS_MAGIC: u64 = u64::from_le_bytes(*b"extents\0");
 /// The version of the format.
-pub(crate) const FORMAT: u32 = 3;
+pub(crate) const FORMAT: u32 = 4;
 
 /// Written once, when the store is created.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -25,6 +25,9 @@ pub(crate) struct FileHeader {
     leaf: u32,
     /// The store's identity; a backup keeps it.
     pub(crate) uuid: [u8; 16],
+    /// The identity of this file among the copies of a store: what processes that have it open
+    /// share is named for it.
+    pub(crate) instance: [u8; 16],
 }
 
 /// Why a file is no store that this program can open.
@@ -39,7 +42,7 @@ pub(crate) enum HeaderProblem {
 }
 
 impl FileHeader {
-    pub(crate) fn new(uuid: [u8; 16]) -> Self {
+    pub(crate) fn new(uuid: [u8; 16], instance: [u8; 16]) -> Self {
         let mut header = Self {
             magic: MAGIC,
             format: FORMAT,
@@ -47,6 +50,7 @@ impl FileHeader {
             frame: FRAME as u32,
             leaf: LEAF as u32,
             uuid,
+            instance,
         };
         header.crc = header.sum();
         header

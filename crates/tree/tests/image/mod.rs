@@ -116,7 +116,7 @@ impl Image {
     /// Parts of the file: the header, the newest commit records, the table, leaves, everything.
     fn area(&self, area: u8) -> Range<u64> {
         match area % 5 {
-            0 => 0..48,
+            0 => 0..56,
             1 => 4096..4096 + (256 * 512),
             2 => FRAME..FRAME + (16 << 10),
             3 => FRAME + (16 << 10)..FRAME + (20 * (16 << 10)),
