@@ -42,7 +42,7 @@ pub struct Builder {
     durability: Durability,
     max: u64,
     network: bool,
-    /// What a new store is given; random unless told.
+    /// What a new store is given. `None`: one drawn at random.
     uuid: Option<[u8; 16]>,
 }
 

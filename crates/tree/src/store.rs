@@ -179,8 +179,8 @@ impl Store {
     /// on meanwhile.
     ///
     /// # Errors
-    /// [`StoreError::Exists`] if there is such a file; [`StoreError::Damaged`] rather than a copy of
-    /// something whose checksum is wrong; otherwise as [`Builder::open`] and
+    /// [`StoreError::Exists`] if there is such a file; [`StoreError::Damaged`] rather than a copy
+    /// of something whose checksum is wrong; otherwise as [`Builder::open`] and
     /// [`apply`](Self::apply).
     pub fn backup(&self, path: impl AsRef<Path>) -> Result<Version, StoreError> {
         crate::backup::backup(&self.core, path.as_ref())
