@@ -8,6 +8,7 @@ use mneme_sys::medium::MediumError;
 
 use crate::batch::Queue;
 use crate::commit::Writer;
+use crate::file_lock::FileLock;
 use crate::index::Node;
 use crate::leaf::{Committed, FreeLeaves};
 use crate::names::Names;
@@ -50,6 +51,8 @@ pub(crate) struct Core {
     /// old enough to have seen it.
     pub(crate) published: AtomicPtr<Published>,
     pub(crate) writer: Mutex<Writer>,
+    /// The last field: what precedes it touches the file when it is dropped.
+    pub(crate) _lock: Option<FileLock>,
 }
 
 impl Core {

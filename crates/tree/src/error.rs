@@ -143,3 +143,8 @@ impl From<MediumError> for StoreError {
         }
     }
 }
+
+/// What makes the kernel's answer to `what` an error of the store.
+pub(crate) fn os(what: &'static str) -> impl Fn(io::Error) -> StoreError {
+    move |source| StoreError::Os { what, source }
+}

@@ -77,6 +77,7 @@ mod core;
 mod durability;
 mod entry;
 mod error;
+mod file_lock;
 mod file_system;
 mod index;
 mod layout;

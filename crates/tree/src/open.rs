@@ -1,7 +1,7 @@
 //! Opening a store: creation, the lock, and what follows an unclean end.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,6 +15,8 @@ use crate::batch::Queue;
 use crate::breakage::without;
 use crate::commit::Writer;
 use crate::core::{Core, Published};
+use crate::error::os;
+use crate::file_lock::FileLock;
 use crate::file_system::Caution;
 use crate::index::Node;
 use crate::layout::{
@@ -117,21 +119,16 @@ impl Builder {
                 Err(error) => return Err(error),
             }
         }
-        let file = open_locked(path, OpenOptions::new().read(true).write(true))?;
-        let mut medium = FileMedium::open(
-            file.try_clone()
-                .map_err(os("duplicate the file's descriptor"))?,
-            Access::ReadWrite,
-            self.max,
-        )?;
+        let lock = FileLock::take(path)?;
+        let mut medium = FileMedium::open(lock.file()?, Access::ReadWrite, self.max)?;
         if self.durability == Durability::File && !self.was_closed(&medium) {
             // A sync may have failed before: pages that are clean though they were never written
             // must not be taken for durable.
             drop(medium);
-            FileMedium::drop_cached_pages(&file)?;
-            medium = FileMedium::open(file, Access::ReadWrite, self.max)?;
+            FileMedium::drop_cached_pages(&lock.file)?;
+            medium = FileMedium::open(lock.file()?, Access::ReadWrite, self.max)?;
         }
-        let store = self.open_on(Box::new(medium))?;
+        let store = self.open_locked(Box::new(medium), Some(lock))?;
         let copies = caution == Some(Caution::CopyOnWrite);
         store.core.copies_on_write.store(copies, Ordering::Relaxed);
         Ok(store)
@@ -154,9 +151,9 @@ impl Builder {
 
     /// Opens the file, which is there, and makes a store of it if it is empty.
     pub(crate) fn open_file(&self, path: &Path) -> Result<Store, StoreError> {
-        let file = open_locked(path, OpenOptions::new().read(true).write(true))?;
-        let medium = FileMedium::open(file, Access::ReadWrite, self.max)?;
-        self.open_on(Box::new(medium))
+        let lock = FileLock::take(path)?;
+        let medium = FileMedium::open(lock.file()?, Access::ReadWrite, self.max)?;
+        self.open_locked(Box::new(medium), Some(lock))
     }
 
     /// Opens the store on a medium of the caller's, or creates it if that is empty. The caller sees
@@ -165,6 +162,15 @@ impl Builder {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_on(&self, medium: Box<dyn Medium>) -> Result<Store, StoreError> {
+        self.open_locked(medium, None)
+    }
+
+    /// Opens the store on a medium, which nobody else has open while the lock is held.
+    fn open_locked(
+        &self,
+        medium: Box<dyn Medium>,
+        lock: Option<FileLock>,
+    ) -> Result<Store, StoreError> {
         let pages = Pages::new(medium, self.durability);
         if pages.len() == 0 {
             create_on(&pages, self.uuid)?;
@@ -256,6 +262,7 @@ impl Builder {
             published: AtomicPtr::new(Box::into_raw(Published::new(version, root))),
             writer: Mutex::new(Writer::new(record, found.space, found.held)),
             pages,
+            _lock: lock,
         };
         if !without("open.record") {
             core.writer().write_record(&core, &mut record)?;
@@ -298,22 +305,6 @@ pub(crate) fn make(
     directory
         .and_then(|directory| directory.sync_all())
         .map_err(os("sync the store's directory"))
-}
-
-/// Opens and locks a file.
-fn open_locked(path: &Path, options: &mut OpenOptions) -> Result<File, StoreError> {
-    let file = options.open(path).map_err(os("open the store's file"))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(StoreError::Locked {
-            path: path.to_owned(),
-        }),
-        Err(TryLockError::Error(error)) => Err(os("lock the store's file")(error)),
-    }
-}
-
-fn os(what: &'static str) -> impl Fn(std::io::Error) -> StoreError {
-    move |source| StoreError::Os { what, source }
 }
 
 /// Lays an empty store onto an empty medium: one leaf for all keys.
@@ -375,7 +366,7 @@ mod tests {
         let path = std::env::temp_dir().join(name);
         let builder = Builder::new().max_bytes(16 * FRAME);
         let was_closed = || {
-            let file = OpenOptions::new().read(true).write(true).open(&path);
+            let file = File::options().read(true).write(true).open(&path);
             let medium = FileMedium::open(file.unwrap(), Access::ReadWrite, 16 * FRAME).unwrap();
             builder.was_closed(&medium)
         };

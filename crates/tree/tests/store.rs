@@ -70,6 +70,40 @@ fn a_second_opening_is_refused_and_a_later_one_is_not() {
     Store::builder().open(&path.0).unwrap();
 }
 
+/// A child that is being started has copies of its parent's descriptors until it executes its
+/// program. They must not keep a file locked that the parent has closed, or failed to open.
+#[test]
+fn a_closed_store_opens_again_while_other_threads_start_processes() {
+    const ROUNDS: usize = 200;
+    let path = Path::new("spawns");
+    let foreign = Path::new("spawns-foreign");
+    std::fs::write(&foreign.0, vec![7; 10_000]).unwrap();
+    let builder = Store::builder().durability(Durability::Process);
+    builder.open(&path.0).unwrap().close().unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let starting = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let status = std::process::Command::new("true").status().unwrap();
+                assert!(status.success());
+            }
+        });
+        let mut refused = Vec::new();
+        for _ in 0..ROUNDS {
+            let opened = [builder.open(&path.0), builder.open(&foreign.0)];
+            refused.extend(opened.into_iter().filter_map(Result::err));
+        }
+        done.store(true, Ordering::Relaxed);
+        starting.join().unwrap();
+        let is_locked = |error: &&StoreError| matches!(error, StoreError::Locked { .. });
+        assert_eq!(
+            refused.iter().find(is_locked).map(ToString::to_string),
+            None
+        );
+        assert_eq!(refused.len(), ROUNDS, "one of the files is no store");
+    });
+}
+
 #[test]
 fn what_is_no_store_is_refused() {
     let path = Path::new("foreign");
