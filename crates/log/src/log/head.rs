@@ -347,12 +347,7 @@ impl Log {
     /// The number of the head of the CPU that runs this.
     #[inline]
     fn number_of_head(&self) -> u64 {
-        let (cpu, heads) = (
-            u64::from(self.topology.current_cpu().0),
-            self.tables.geometry.heads,
-        );
-        // As a rule there is a head for each CPU, and a division costs as much as the rest.
-        if cpu < heads { cpu } else { cpu % heads }
+        self.heads.of(self.topology.current_cpu())
     }
 
     fn head_of_cpu(&self) -> &Head {

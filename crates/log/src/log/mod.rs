@@ -3,6 +3,7 @@
 //! [`Log`] knows where records lie, not what leads to them. It stands on the [session](Session):
 //! the threads, and how they wait for each other.
 
+mod cpu_heads;
 pub(crate) mod growth;
 pub(crate) mod head;
 pub(crate) mod prefault;
@@ -16,6 +17,7 @@ use mneme_sys::{NodeId, RegionError};
 
 use crate::error::{Corrupt, WriteError};
 use crate::session::Session;
+use cpu_heads::CpuHeads;
 use prefault::Claimed;
 
 /// The log of an open store.
@@ -24,6 +26,7 @@ pub(crate) struct Log {
     pub arena: Arena,
     /// How far the frames have been claimed.
     pub claimed: Claimed,
+    heads: CpuHeads,
 }
 
 impl Deref for Log {
@@ -39,6 +42,7 @@ impl Log {
     pub fn new(session: Session, arena: Arena) -> Log {
         Log {
             claimed: Claimed::new(arena.nodes()),
+            heads: CpuHeads::new(&*session.topology, session.tables.geometry.heads),
             session,
             arena,
         }
