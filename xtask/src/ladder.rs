@@ -3,9 +3,10 @@
 //! Each item of *Kill storms* and of *Long runs* in `docs/proof.md` is a test that reads
 //! `MNEME_LADDER_SECS` (how long to go on) and `MNEME_LADDER_SEED` (where its choices begin, if it
 //! makes any) and prints what it counted. The seed is printed here, so that a failure can be had
-//! again. Every fuzz target runs as long.
+//! again. Every fuzz target runs as long. The guests with several NUMA nodes run once.
 
 use crate::ci;
+use crate::numa;
 use crate::proof::{Item, Proof};
 use crate::steps::{Outcome, Steps, run};
 use crate::workspace::Workspace;
@@ -76,8 +77,8 @@ pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String>
     items.retain(|item| wanted(&name_of(item)));
     let sanitized = |item: &Item| format!("{} under AddressSanitizer", item.package);
     addresses.retain(|item| wanted(&sanitized(item)));
-    let fuzz = wanted("fuzz");
-    if items.is_empty() && addresses.is_empty() && !fuzz {
+    let (fuzz, guests) = (wanted("fuzz"), wanted("numa"));
+    if items.is_empty() && addresses.is_empty() && !fuzz && !guests {
         return Err("there is no such long run; see --list".to_owned());
     }
     if options.list {
@@ -86,6 +87,7 @@ pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String>
             .map(name_of)
             .chain(addresses.iter().map(sanitized))
             .chain(fuzz.then(|| "fuzz".to_owned()))
+            .chain(guests.then(|| "numa".to_owned()))
         {
             println!("{name}");
         }
@@ -110,6 +112,9 @@ pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String>
     }
     if fuzz {
         steps.run("fuzz", || ci::fuzz_for(workspace, options.seconds));
+    }
+    if guests {
+        numa::check(workspace, &numa::GUESTS, &mut steps)?;
     }
     Ok(steps.summary())
 }

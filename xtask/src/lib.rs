@@ -7,6 +7,7 @@
 //! - [`prose`]: forms that comments, docs and names do not have.
 //! - [`ci`], [`ladder`]: the two commands.
 //! - [`go_ycsb`]: another's load on our server and on Redis.
+//! - [`numa`]: a guest with several NUMA nodes, and the tests that need one.
 //! - [`install_c`]: the libraries for C programs, copied to where they look.
 
 pub mod ci;
@@ -15,6 +16,7 @@ pub mod install_c;
 pub mod ladder;
 pub mod layering;
 pub mod lines;
+pub mod numa;
 pub mod proof;
 pub mod prose;
 pub mod redis_suite;

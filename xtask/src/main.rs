@@ -1,9 +1,9 @@
 //! The developer's errands: `cargo xtask ci`, `cargo xtask ladder`, `cargo xtask layering`,
-//! `cargo xtask lines`, `cargo xtask go-ycsb`, `cargo xtask install-c`.
+//! `cargo xtask lines`, `cargo xtask go-ycsb`, `cargo xtask numa`, `cargo xtask install-c`.
 
 use std::process::ExitCode;
 use xtask::workspace::Workspace;
-use xtask::{ci, go_ycsb, install_c, ladder, layering, lines, prose};
+use xtask::{ci, go_ycsb, install_c, ladder, layering, lines, numa, prose};
 
 const USAGE: &str = "\
 cargo xtask <errand>
@@ -16,6 +16,7 @@ cargo xtask <errand>
   prose [--shrink] [--below PATH]         forms that prose does not have; lower the allowances; list all below a path
   go-ycsb [--server PATH] [--records N] [--operations N] [--threads N]
                                           its workloads on strings, on `mneme serve` and on Redis
+  numa [--nodes N]                        the tests that need NUMA nodes, in guests with 1, 2 and 4 (needs QEMU)
   install-c [--prefix P] [--destdir D]    libmneme, mneme.h and mneme.pc below P (default: /usr/local)
 ";
 
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         "ladder" => ladder::run_all(&workspace, &ladder::Options::parse(rest)?),
         "go-ycsb" => go_ycsb::run(&workspace, &go_ycsb::Options::parse(rest)?),
         "install-c" => install_c::run(&workspace, &install_c::Options::parse(rest)?),
+        "numa" => numa::run_all(&workspace, rest),
         "layering" => report_layering(&workspace, rest),
         "lines" => lines::run(&workspace, rest),
         "prose" => prose::run(&workspace, rest),

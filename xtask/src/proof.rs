@@ -30,6 +30,8 @@ pub struct Proof {
     pub storms: Vec<Item>,
     /// `## Long runs`: package, cfg, arguments of `cargo test`.
     pub ladder: Vec<Item>,
+    /// `## NUMA guests`: package, the test, what of it (`-`: all).
+    pub numa: Vec<Item>,
 }
 
 impl Proof {
@@ -59,6 +61,7 @@ impl Proof {
                     "Addresses" => Some((&mut proof.addresses, 2)),
                     "Kill storms" => Some((&mut proof.storms, 3)),
                     "Long runs" => Some((&mut proof.ladder, 3)),
+                    "NUMA guests" => Some((&mut proof.numa, 3)),
                     _ => None,
                 };
             } else if let Some((items, wanted)) = section.as_mut()
@@ -132,6 +135,7 @@ mod tests {
             &proof.addresses,
             &proof.storms,
             &proof.ladder,
+            &proof.numa,
         ];
         for item in lists.into_iter().flatten() {
             assert!(
