@@ -69,6 +69,12 @@
 //! While a [`WatchRegistration`] lives, [`Participants::is_watched`] is true in every process, and
 //! writers count their changes. While none does, they need not.
 //!
+//! # Held versions, and a feed
+//!
+//! A structure that keeps versions has a table of those that somebody holds, in whatever process
+//! ([`HeldVersions`]), and a [`Feed`] by which its one writer tells followers in other processes
+//! what it has replaced. Both lie behind [`Participants::end`].
+//!
 //! # Death
 //!
 //! Whether a process lives is the kernel's word ([`mneme_sys::Liveness`]), never a timeout's.
@@ -150,8 +156,10 @@ mod epoch;
 mod error;
 mod error_kind;
 mod exclusion;
+mod feed;
 mod fenced;
 mod gate;
+mod holds;
 mod intent;
 mod layout;
 mod lease;
@@ -186,7 +194,9 @@ pub use error::{
     AttachError, CreateError, GateError, Holding, LeaseError, OpenError, ReapError, Revoked,
     SlotError, Stalled,
 };
+pub use feed::{Behind, FEED_ENTRIES, Feed};
 pub use fenced::{FencedGate, Sole};
+pub use holds::{Held, HeldVersions, MAX_HELD};
 pub use intent::{Intent, IntentLine, Lane};
 pub use layout::{COUNTERS, GATES, INTENT_WORDS, LEASES};
 pub use lease::Lease;

@@ -12,7 +12,9 @@
 
 mod announced;
 mod epochs;
+mod feeds;
 mod fenced;
+mod holds;
 mod intents;
 mod locks;
 mod slot_owners;

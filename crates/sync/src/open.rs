@@ -94,9 +94,21 @@ impl Participants {
     /// # Errors
     /// Nonsense options; no memory.
     pub fn private(options: ControlOptions) -> Result<Participants, CreateError> {
+        Participants::private_with(options, 0)
+    }
+
+    /// As [`private`](Self::private), with bytes of the caller's own behind
+    /// [`end`](Self::end), zeroed.
+    ///
+    /// # Errors
+    /// As [`private`](Self::private).
+    pub fn private_with(
+        options: ControlOptions,
+        own_bytes: usize,
+    ) -> Result<Participants, CreateError> {
         let geometry = options.geometry();
         geometry.check().map_err(CreateError::Options)?;
-        let len = geometry.end();
+        let len = geometry.end() + own_bytes;
         let region = Region::private(len, len, PagePolicy::Small).map_err(AttachError::from)?;
         Participants::create(region, options, Arc::new(Alone::default()))
     }

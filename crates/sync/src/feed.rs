@@ -1,0 +1,148 @@
+//! A feed from one writer to any number of followers: **a follower gets every entry, in order, or
+//! learns that it fell behind.** Nobody waits, and the writer knows no follower.
+//!
+//! The entries lie in a ring. The writer says first how far it will overwrite it (`reserved`),
+//! stores its entries, and then says how far they go (`head`). A follower reads up to `head` and
+//! then looks whether what it read may have been overwritten meanwhile.
+//!
+//! A writer that is killed in between leaves entries behind `head`, which the next overwrites. At
+//! most one process writes at a time; what decides that is the caller's.
+
+use crate::participants::Participants;
+use crate::word::Word;
+use mneme_sys::{RegionError, Shared};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// Entries that a follower may be behind.
+pub const FEED_ENTRIES: usize = 1 << 14;
+
+/// What follows of a feed was overwritten before it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the follower of a feed fell behind")]
+pub struct Behind;
+
+/// Appends entries of two words.
+pub(crate) fn append<W: Word>(
+    (reserved, head): (&W, &W),
+    ring: &[[W; 2]],
+    entries: impl ExactSizeIterator<Item = [u64; 2]>,
+) {
+    let from = head.load(Relaxed);
+    let to = from + entries.len() as u64;
+    reserved.store(to, Relaxed);
+    // SYNC: pairs with the fence in `read`: a follower that reads one of the stores below sees how
+    // far they go.
+    W::fence(Release);
+    for (at, [first, second]) in (from..to).zip(entries) {
+        let entry = &ring[at as usize % ring.len()];
+        entry[0].store(first, Relaxed);
+        entry[1].store(second, Relaxed);
+    }
+    // SYNC: pairs with the Acquire load in `read`.
+    head.store(to, Release);
+}
+
+/// The entries from number `from` to the last.
+pub(crate) fn read<W: Word>(
+    (reserved, head): (&W, &W),
+    ring: &[[W; 2]],
+    from: u64,
+) -> Result<Vec<[u64; 2]>, Behind> {
+    let fits = |to: u64| to >= from && to - from <= ring.len() as u64;
+    // SYNC: pairs with the Release store in `append`.
+    let to = head.load(Acquire);
+    if !fits(to) {
+        return Err(Behind);
+    }
+    let entry = |at| {
+        let entry = &ring[at as usize % ring.len()];
+        [entry[0].load(Relaxed), entry[1].load(Relaxed)]
+    };
+    let entries = (from..to).map(entry).collect();
+    // SYNC: pairs with the fence in `append`.
+    W::fence(Acquire);
+    match fits(reserved.load(Relaxed)) {
+        true => Ok(entries),
+        false => Err(Behind),
+    }
+}
+
+#[repr(C, align(128))]
+struct Lines {
+    reserved: AtomicU64,
+    head: AtomicU64,
+    _rest: [AtomicU64; 14],
+    ring: [[AtomicU64; 2]; FEED_ENTRIES],
+}
+
+const _: () = assert!(size_of::<Lines>() == 128 + FEED_ENTRIES * 16);
+
+// SAFETY: `repr(C)`, atomics only, no padding (the assertion above counts), no drop.
+unsafe impl Shared for Lines {}
+
+/// The feed that lies in a control region, behind what is this crate's.
+pub struct Feed {
+    lines: NonNull<Lines>,
+    _participants: Participants,
+}
+
+// SAFETY: the pointer leads into the control region, which the participants keep, and to atomics
+// only.
+unsafe impl Send for Feed {}
+// SAFETY: as above.
+unsafe impl Sync for Feed {}
+
+impl Feed {
+    /// Bytes that it takes.
+    pub const BYTES: usize = size_of::<Lines>();
+
+    /// The feed at offset `at` of the control region, a multiple of 128. Zeroed memory is an empty
+    /// feed.
+    ///
+    /// # Errors
+    /// The region is too small for it.
+    pub fn at(participants: &Participants, at: u64) -> Result<Feed, RegionError> {
+        let lines = participants.region().at::<Lines>(at)?;
+        Ok(Feed {
+            lines: NonNull::from(lines),
+            _participants: participants.clone(),
+        })
+    }
+
+    fn lines(&self) -> &Lines {
+        // SAFETY: checked in `at`; regions never shrink, and this one is kept.
+        unsafe { self.lines.as_ref() }
+    }
+
+    /// The number of the next entry.
+    #[must_use]
+    pub fn head(&self) -> u64 {
+        // SYNC: pairs with the Release store in `append`.
+        self.lines().head.load(Acquire)
+    }
+
+    /// Appends entries. One thread of one process at a time.
+    pub fn append(&self, entries: impl ExactSizeIterator<Item = [u64; 2]>) {
+        let lines = self.lines();
+        append((&lines.reserved, &lines.head), &lines.ring, entries);
+    }
+
+    /// The entries from number `from` to the last.
+    ///
+    /// # Errors
+    /// [`Behind`].
+    pub fn read(&self, from: u64) -> Result<Vec<[u64; 2]>, Behind> {
+        let lines = self.lines();
+        read((&lines.reserved, &lines.head), &lines.ring, from)
+    }
+}
+
+impl std::fmt::Debug for Feed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Feed")
+            .field("head", &self.head())
+            .finish_non_exhaustive()
+    }
+}

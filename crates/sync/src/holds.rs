@@ -1,0 +1,350 @@
+//! Held versions: **what a version that stands here uses is not freed, whichever process has put
+//! it here, until it is taken away or its process is dead.**
+//!
+//! A thread that wants to keep a version beyond its pin registers it *under the pin*
+//! ([`hold`]). A reclaimer that has replaced something publishes, calls `epoch::advance`, waits
+//! until that epoch is over, and only then looks at the table. A registration that the look misses
+//! was made under a later pin, whose thread saw what was published. So nobody waits, and a thread
+//! that is stopped in between holds up what its pin does, and no other thread.
+//!
+//! The owner of a slot is a process and its incarnation, not a thread: a snapshot may move between
+//! threads. What the dead have left is cleared by whoever looks ([`HeldVersions::reap`]).
+
+use crate::opening::Inner;
+use crate::participants::Participants;
+use crate::process::{self, State};
+use crate::word::Word;
+use mneme_sys::{Clock as _, RegionError, Shared, SystemClock};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+/// Versions that may be held at a time, all processes together.
+pub const MAX_HELD: usize = 4096;
+
+/// Words of a thread's name that are kept.
+const NAME_WORDS: usize = 12;
+
+/// A registration. Zero is a free slot.
+#[repr(C, align(128))]
+struct HoldLines {
+    /// The process that has it, see [`Owner`]; 0: nobody.
+    owner: AtomicU64,
+    /// The version that is held; 0: none yet, or none any more.
+    version: AtomicU64,
+    /// When it was registered, in nanoseconds of the machine's clock.
+    since_ns: AtomicU64,
+    /// Bytes of the name that follows.
+    name_len: AtomicU64,
+    /// The name of the thread that registered it.
+    name: [AtomicU64; NAME_WORDS],
+}
+
+#[repr(C, align(128))]
+struct Table {
+    /// How many registrations have gone.
+    released: AtomicU64,
+    /// So many of the first slots were ever taken.
+    highest: AtomicU64,
+    _rest: [AtomicU64; 14],
+    slots: [HoldLines; MAX_HELD],
+}
+
+const _: () = assert!(size_of::<Table>() == (MAX_HELD + 1) * 128);
+
+// SAFETY: `repr(C)`, atomics only, no padding (the assertion above counts), no drop.
+unsafe impl Shared for Table {}
+
+/// A process' entry and its incarnation, never zero.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Owner {
+    process: u16,
+    incarnation: u32,
+}
+
+impl Owner {
+    fn word(self) -> u64 {
+        u64::from(self.process) | u64::from(self.incarnation) << 16
+    }
+
+    fn of_word(word: u64) -> Owner {
+        Owner {
+            process: word as u16,
+            incarnation: (word >> 16) as u32,
+        }
+    }
+}
+
+/// First step of a registration: the slot is `me`'s, if it was free.
+pub(crate) fn claim<W: Word>(owner: &W, me: u64) -> bool {
+    // SYNC: pairs with the Release store in `let_go`.
+    owner.compare_exchange(0, me, AcqRel, Relaxed).is_ok()
+}
+
+/// Last step of a registration, under the pin that protects the version.
+pub(crate) fn hold<W: Word>(version: &W, held: u64) {
+    // SYNC: pairs with the Acquire load in `held`: what the slot says of it is there before.
+    version.store(held, Release);
+}
+
+/// The version that a slot holds; 0 for none. For a reclaimer: after the epoch of what it replaced
+/// is over.
+pub(crate) fn held<W: Word>(version: &W) -> u64 {
+    // SYNC: pairs with the Release stores in `hold` and `let_go`: the reads of who let go are over.
+    version.load(Acquire)
+}
+
+/// Ends a registration of the caller's.
+pub(crate) fn let_go<W: Word>(owner: &W, version: &W) {
+    // SYNC: pairs with the Acquire load in `held`.
+    version.store(0, Release);
+    // SYNC: pairs with the exchange in `claim`.
+    owner.store(0, Release);
+}
+
+/// The table of held versions that lies in a control region, behind what is this crate's.
+pub struct HeldVersions {
+    table: NonNull<Table>,
+    participants: Participants,
+}
+
+// SAFETY: the pointer leads into the control region, which the participants keep, and to atomics
+// only.
+unsafe impl Send for HeldVersions {}
+// SAFETY: as above.
+unsafe impl Sync for HeldVersions {}
+
+/// A version that is held, and by what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The version.
+    pub version: u64,
+    /// The process that holds it, as it knows itself.
+    pub pid: u32,
+    /// The thread that began to hold it: its name, or else its number.
+    pub thread: String,
+    /// When that was, in nanoseconds of the machine's clock.
+    pub since_ns: u64,
+}
+
+impl HeldVersions {
+    /// Bytes that the table takes.
+    pub const BYTES: usize = size_of::<Table>();
+
+    /// The table at offset `at` of the control region, a multiple of 128. Zeroed memory is an empty
+    /// table.
+    ///
+    /// # Errors
+    /// The region is too small for it.
+    pub fn at(participants: &Participants, at: u64) -> Result<HeldVersions, RegionError> {
+        let table = participants.region().at::<Table>(at)?;
+        Ok(HeldVersions {
+            table: NonNull::from(table),
+            participants: participants.clone(),
+        })
+    }
+
+    fn table(&self) -> &Table {
+        // SAFETY: checked in `at`; regions never shrink, and this one is kept.
+        unsafe { self.table.as_ref() }
+    }
+
+    fn inner(&self) -> &Inner {
+        self.participants.inner()
+    }
+
+    /// Holds a version, which is not 0, for the calling thread, and gives the number to let it go
+    /// by. `None`: [`MAX_HELD`] are held; a forked child.
+    ///
+    /// **Call it under the pin under which the version was found**: see the module's text.
+    #[must_use]
+    pub fn hold(&self, version: u64) -> Option<u32> {
+        if self.inner().is_forked() {
+            return None;
+        }
+        self.take_slot(version).or_else(|| {
+            self.reap();
+            self.take_slot(version)
+        })
+    }
+
+    fn take_slot(&self, version: u64) -> Option<u32> {
+        let me = self.inner().me();
+        let me = Owner {
+            process: me.process,
+            incarnation: me.incarnation,
+        };
+        let table = self.table();
+        for (slot, number) in table.slots.iter().zip(0_u32..) {
+            if slot.owner.load(Relaxed) != 0 {
+                continue;
+            }
+            // SYNC: pairs with the Acquire load in `slots`: looks reach this slot before it holds
+            // anything.
+            table.highest.fetch_max(u64::from(number) + 1, AcqRel);
+            if !claim(&slot.owner, me.word()) {
+                continue;
+            }
+            mneme_sys::fault!("sync.hold.claimed");
+            slot.since_ns.store(SystemClock.now_ns(), Relaxed);
+            store_name(slot);
+            hold(&slot.version, version);
+            mneme_sys::fault!("sync.hold.held");
+            return Some(number);
+        }
+        None
+    }
+
+    /// Lets a version go that [`hold`](Self::hold) gave this number. Nothing in a forked child.
+    pub fn release(&self, number: u32) {
+        let Some(slot) = self.table().slots.get(number as usize) else {
+            return;
+        };
+        if !self.inner().is_forked() {
+            let_go(&slot.owner, &slot.version);
+            self.count_release();
+        }
+    }
+
+    fn count_release(&self) {
+        // SYNC: pairs with the Acquire load in `releases`.
+        self.table().released.fetch_add(1, AcqRel);
+    }
+
+    /// Changes whenever a version has been let go.
+    #[must_use]
+    pub fn releases(&self) -> u64 {
+        // SYNC: pairs with the addition in `count_release`.
+        self.table().released.load(Acquire)
+    }
+
+    fn slots(&self) -> &[HoldLines] {
+        let table = self.table();
+        // SYNC: pairs with the maximum in `take_slot`.
+        let highest = table.highest.load(Acquire) as usize;
+        &table.slots[..highest.min(MAX_HELD)]
+    }
+
+    /// The versions that are held, ascending. A reclaimer calls it when the epoch of what it
+    /// replaced is over.
+    #[must_use]
+    pub fn versions(&self) -> Vec<u64> {
+        let held = self.slots().iter().map(|slot| held(&slot.version));
+        let mut versions: Vec<u64> = held.filter(|version| *version != 0).collect();
+        versions.sort_unstable();
+        versions
+    }
+
+    /// What is held, and by what, in order of the versions. A slot that changes meanwhile may be
+    /// given with the name of another.
+    #[must_use]
+    pub fn list(&self) -> Vec<Held> {
+        let mut list: Vec<Held> = self
+            .slots()
+            .iter()
+            .filter_map(|slot| self.look(slot))
+            .collect();
+        list.sort_by_key(|held| (held.version, held.since_ns));
+        list
+    }
+
+    fn look(&self, slot: &HoldLines) -> Option<Held> {
+        let version = held(&slot.version);
+        let owner = Owner::of_word(slot.owner.load(Relaxed));
+        (version != 0).then(|| Held {
+            version,
+            pid: self.inner().entry_pid(owner.process),
+            thread: load_name(slot),
+            since_ns: slot.since_ns.load(Relaxed),
+        })
+    }
+
+    /// Lets go what the dead hold, and says how many. A system call for each process that holds
+    /// something.
+    pub fn reap(&self) -> usize {
+        let inner = self.inner();
+        if inner.is_forked() {
+            return 0;
+        }
+        let me = inner.me();
+        let me = Owner {
+            process: me.process,
+            incarnation: me.incarnation,
+        };
+        let (mut known, mut count) = (Vec::<(u64, bool)>::new(), 0);
+        for slot in self.slots() {
+            let word = slot.owner.load(Acquire);
+            if word == 0 || word == me.word() {
+                continue;
+            }
+            let is_dead = match known.iter().find(|(of, _)| *of == word) {
+                Some((_, is_dead)) => *is_dead,
+                None => {
+                    let is_dead = self.is_dead(Owner::of_word(word));
+                    known.push((word, is_dead));
+                    is_dead
+                }
+            };
+            // One reaper wins the slot, and if it dies, the slot is a dead one's again.
+            // SYNC: pairs with the Release stores of the dead owner.
+            if is_dead
+                && slot
+                    .owner
+                    .compare_exchange(word, me.word(), AcqRel, Relaxed)
+                    .is_ok()
+            {
+                mneme_sys::fault!("sync.hold.reaped");
+                let_go(&slot.owner, &slot.version);
+                self.count_release();
+                count += 1;
+            }
+        }
+        count
+    }
+
+    fn is_dead(&self, owner: Owner) -> bool {
+        let Some(entry) = self.inner().map().process(owner.process) else {
+            return true;
+        };
+        let status = process::read(&entry.state);
+        let is_same = status.state == State::Live && status.incarnation == owner.incarnation;
+        !is_same || !self.inner().liveness().is_alive(u32::from(owner.process))
+    }
+}
+
+impl std::fmt::Debug for HeldVersions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HeldVersions")
+            .field("versions", &self.versions())
+            .finish_non_exhaustive()
+    }
+}
+
+fn store_name(slot: &HoldLines) {
+    let thread = std::thread::current();
+    let number;
+    let name = match thread.name() {
+        Some(name) => name,
+        None => {
+            number = format!("{:?}", thread.id());
+            &number
+        }
+    };
+    let mut bytes = [0; NAME_WORDS * 8];
+    let len = name.floor_char_boundary(bytes.len());
+    bytes[..len].copy_from_slice(&name.as_bytes()[..len]);
+    for (word, bytes) in slot.name.iter().zip(bytes.as_chunks().0) {
+        word.store(u64::from_le_bytes(*bytes), Relaxed);
+    }
+    slot.name_len.store(len as u64, Relaxed);
+}
+
+fn load_name(slot: &HoldLines) -> String {
+    let words = slot
+        .name
+        .iter()
+        .map(|word| word.load(Relaxed).to_le_bytes());
+    let bytes: Vec<u8> = words.flatten().collect();
+    let len = (slot.name_len.load(Relaxed) as usize).min(bytes.len());
+    String::from_utf8_lossy(&bytes[..len]).into_owned()
+}

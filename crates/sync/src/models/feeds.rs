@@ -1,0 +1,120 @@
+//! A follower gets every entry, in order, or learns that it fell behind; and what is published
+//! after its entries is never seen without them.
+
+use super::{Model, fails, holds};
+use crate::feed;
+use crate::word::Word;
+use loom::sync::Arc;
+use loom::thread;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+struct Shared {
+    reserved: Model,
+    head: Model,
+    ring: [[Model; 2]; 2],
+    /// The number of the last entry of what is published.
+    durable: Model,
+}
+
+/// What entry `number` says.
+fn entry(number: u64) -> [u64; 2] {
+    [number + 1, (number + 1) * 10]
+}
+
+impl Shared {
+    fn marks(&self) -> (&Model, &Model) {
+        (&self.reserved, &self.head)
+    }
+
+    fn append(&self, number: u64) {
+        feed::append(self.marks(), &self.ring, [entry(number)].into_iter());
+    }
+
+    fn publish(&self, count: u64) {
+        self.durable.store(count, Release);
+    }
+}
+
+fn publish(shared: &Shared) {
+    for number in 0..3 {
+        shared.append(number);
+        shared.publish(number + 1);
+    }
+}
+
+fn follow(shared: &Shared) {
+    let durable = shared.durable.load(Acquire);
+    if let Ok(entries) = feed::read(shared.marks(), &shared.ring, 0) {
+        assert!(
+            entries.len() as u64 >= durable,
+            "published without its entry"
+        );
+        for (number, found) in entries.into_iter().enumerate() {
+            assert_eq!(found, entry(number as u64));
+        }
+    }
+}
+
+fn together(writer: fn(&Shared), follower: fn(&Shared)) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let word = || Model::new(0);
+        let shared = Arc::new(Shared {
+            reserved: word(),
+            head: word(),
+            ring: std::array::from_fn(|_| [word(), word()]),
+            durable: word(),
+        });
+        let other = Arc::clone(&shared);
+        let following = thread::spawn(move || follower(&other));
+        writer(&shared);
+        following.join().unwrap();
+    }
+}
+
+#[test]
+fn a_follower_gets_every_entry_or_learns_that_it_fell_behind() {
+    holds(together(publish, follow));
+}
+
+#[test]
+fn broken_published_before_its_entry() {
+    fails(together(
+        |shared| {
+            for number in 0..2 {
+                shared.publish(number + 1);
+                shared.append(number);
+            }
+        },
+        follow,
+    ));
+}
+
+#[test]
+fn broken_overwritten_without_a_word() {
+    fails(together(
+        |shared| {
+            for number in 0..3 {
+                let [first, second] = entry(number);
+                let place = &shared.ring[number as usize % 2];
+                place[0].store(first, Relaxed);
+                place[1].store(second, Relaxed);
+                shared.reserved.store(number + 1, Relaxed);
+                shared.head.store(number + 1, Release);
+                shared.publish(number + 1);
+            }
+        },
+        follow,
+    ));
+}
+
+#[test]
+fn broken_no_second_look() {
+    fails(together(publish, |shared| {
+        let to = shared.head.load(Acquire);
+        for number in 0..to.min(2) {
+            let place = &shared.ring[number as usize % 2];
+            let found = [place[0].load(Relaxed), place[1].load(Relaxed)];
+            assert_eq!(found, entry(number));
+        }
+    }));
+}

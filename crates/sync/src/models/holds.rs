@@ -1,0 +1,181 @@
+//! What a held version uses is not freed.
+
+use super::{Fences, Model, Useless, fails, holds as passes};
+use crate::epoch::{self, FIRST_EPOCH, Kind, UNPINNED};
+use crate::holds;
+use crate::word::{Barrier, Word};
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+const OLD: u64 = 1;
+const NEW: u64 = 2;
+const ME: u64 = 7;
+const FREED: u64 = 0xdead;
+
+struct Shared {
+    epoch: Model,
+    quiesced: Model,
+    pin: Model,
+    fences: Model,
+    durable: Model,
+    owner: Model,
+    version: Model,
+    /// What version [`OLD`] uses, and no later one.
+    leaf: UnsafeCell<u64>,
+}
+
+// SAFETY: loom's cells report what races; that is the test.
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    fn look(&self) {
+        // SAFETY: the protocol's claim; loom fails the model where it does not hold.
+        let value = self.leaf.with(|value| unsafe { *value });
+        assert_ne!(value, FREED);
+    }
+
+    fn enter(&self, barrier: &impl Barrier) -> u64 {
+        epoch::enter(&self.epoch, &self.pin, Kind::Firm, barrier);
+        self.durable.load(Acquire)
+    }
+
+    fn register(&self, version: u64) {
+        assert!(holds::claim(&self.owner, ME));
+        holds::hold(&self.version, version);
+    }
+
+    /// Reads the leaf if the snapshot's version has it, and lets it go.
+    fn use_and_release(&self, version: u64) {
+        if version == OLD {
+            self.look();
+        }
+        holds::let_go(&self.owner, &self.version);
+    }
+
+    fn is_held(&self) -> bool {
+        holds::held(&self.version) == OLD
+    }
+
+    fn is_over(&self, g: u64) -> bool {
+        epoch::is_over(&self.epoch, &self.quiesced, g, || [&self.pin].into_iter())
+    }
+
+    fn free(&self) {
+        // SAFETY: as above.
+        self.leaf.with_mut(|value| unsafe { *value = FREED });
+    }
+}
+
+fn snapshot(shared: &Shared) {
+    let version = shared.enter(&Fences(&shared.fences));
+    shared.register(version);
+    epoch::leave(&shared.pin);
+    shared.use_and_release(version);
+}
+
+fn collect(shared: &Shared) {
+    shared.durable.store(NEW, Release);
+    let g = epoch::advance(&shared.epoch, &Fences(&shared.fences)).unwrap();
+    if shared.is_over(g) && !shared.is_held() {
+        shared.free();
+    }
+}
+
+fn together(reader: fn(&Shared), collector: fn(&Shared)) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let shared = Arc::new(Shared {
+            epoch: Model::new(FIRST_EPOCH),
+            quiesced: Model::new(0),
+            pin: Model::new(UNPINNED),
+            fences: Model::new(0),
+            durable: Model::new(OLD),
+            owner: Model::new(0),
+            version: Model::new(0),
+            leaf: UnsafeCell::new(1),
+        });
+        let other = Arc::clone(&shared);
+        let snapshot = thread::spawn(move || reader(&other));
+        collector(&shared);
+        snapshot.join().unwrap();
+    }
+}
+
+#[test]
+fn a_held_version_keeps_what_it_uses() {
+    passes(together(snapshot, collect));
+}
+
+#[test]
+fn broken_registered_after_the_pin() {
+    fails(together(
+        |shared| {
+            let version = shared.enter(&Fences(&shared.fences));
+            epoch::leave(&shared.pin);
+            shared.register(version);
+            shared.use_and_release(version);
+        },
+        collect,
+    ));
+}
+
+#[test]
+fn broken_a_look_at_the_table_before_the_epoch_is_over() {
+    fails(together(snapshot, |shared| {
+        shared.durable.store(NEW, Release);
+        let g = epoch::advance(&shared.epoch, &Fences(&shared.fences)).unwrap();
+        let is_held = shared.is_held();
+        if shared.is_over(g) && !is_held {
+            shared.free();
+        }
+    }));
+}
+
+#[test]
+fn broken_freed_without_a_look_at_the_table() {
+    fails(together(snapshot, |shared| {
+        shared.durable.store(NEW, Release);
+        let g = epoch::advance(&shared.epoch, &Fences(&shared.fences)).unwrap();
+        if shared.is_over(g) {
+            shared.free();
+        }
+    }));
+}
+
+#[test]
+fn broken_a_barrier_that_orders_nothing() {
+    fails(together(
+        |shared| {
+            let version = shared.enter(&Useless);
+            shared.register(version);
+            epoch::leave(&shared.pin);
+            shared.use_and_release(version);
+        },
+        |shared| {
+            shared.durable.store(NEW, Release);
+            let g = epoch::advance(&shared.epoch, &Useless).unwrap();
+            if shared.is_over(g) && !shared.is_held() {
+                shared.free();
+            }
+        },
+    ));
+}
+
+#[test]
+fn broken_let_go_before_the_last_read() {
+    fails(together(
+        |shared| {
+            let version = shared.enter(&Fences(&shared.fences));
+            shared.register(version);
+            epoch::leave(&shared.pin);
+            holds::let_go(&shared.owner, &shared.version);
+            if version == OLD {
+                shared.look();
+            }
+        },
+        collect,
+    ));
+}
