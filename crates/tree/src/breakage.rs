@@ -33,7 +33,7 @@ pub const STEPS: [&str; 18] = [
     // A fresh extent's header is stored over the death word of an earlier one.
     "extent.keep_death",
     // An extent is used again while a snapshot shows it.
-    "extent.snapshot",
+    "held.look",
     // Bytes of a value go where a table was before that is known to be none.
     "run.barrier",
     // Frames of a run become frames of their own before the value's bytes have gone.

@@ -12,10 +12,10 @@ use crate::layout::{
     Extent, ExtentHeader, LEAF, LeafHeader, MAX_INLINE, Record, STATE_CLEAN, Stored, move_entry,
     write_entry,
 };
-use crate::leaf::Leaf;
+use crate::leaf::{FreeLeaves, Leaf};
 use crate::names::{self, Naming};
 use crate::plan::{Append, Change, Plan, Rewrite, Source, plan, separator};
-use crate::reserve::{DeadExtent, Reclaimer};
+use crate::reserve::{Dead, Place, Reclaimer};
 use crate::space::Space;
 use crate::{StoreError, Version};
 
@@ -47,10 +47,10 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(record: Record, space: Space, held: Vec<DeadExtent>) -> Self {
+    pub(crate) fn new(record: Record, space: Space, free: FreeLeaves, dead: Vec<Dead>) -> Self {
         Self {
             record,
-            reclaimer: Reclaimer::new(space, held),
+            reclaimer: Reclaimer::new(space, free, dead),
             scratch: Vec::new(),
             offsets: Vec::new(),
             storing: false,
@@ -239,10 +239,10 @@ impl Writer {
                 (Some(below), Some(above)) => Some(separator(below.key, above.key).into()),
                 _ => last.high.clone(),
             };
-            let id = core.free.take().ok_or(StoreError::Unsupported {
+            let id = self.reclaimer.free.take().ok_or(StoreError::Unsupported {
                 what: "a commit that needs more leaves than it planned",
             })?;
-            let leaf = Leaf::new(id, low, high, core.free.clone());
+            let leaf = Leaf::new(id, version, low, high);
             low = leaf.high.clone().unwrap_or_default();
             self.scratch.clear();
             self.offsets.clear();
@@ -272,7 +272,7 @@ impl Writer {
         }
         for old in &rewrite.old {
             if without("reuse.late") {
-                core.free.add([old.id]);
+                self.reclaimer.free.add([old.id]);
             }
             if without("rewrite.death") {
                 continue;
@@ -286,12 +286,16 @@ impl Writer {
 
     /// Lets readers see the version.
     fn publish(&mut self, core: &Core, plan: &Plan<'_>, new: Vec<Vec<Arc<Leaf>>>, version: u64) {
-        let dead = plan.gone.iter().map(|&(extent, birth)| DeadExtent {
-            extent,
+        let extents = plan.gone.iter();
+        let extents = extents.map(|&(extent, birth)| (Place::Extent(extent), birth));
+        let leaves = plan.rewrites.iter().flat_map(|rewrite| &rewrite.old);
+        let leaves = leaves.map(|leaf| (Place::Leaf(leaf.id), leaf.birth));
+        let dead = extents.chain(leaves).map(|(place, birth)| Dead {
+            place,
             birth,
             death: version,
         });
-        self.reclaimer.retired.extents.extend(dead);
+        self.reclaimer.retired.dead.extend(dead);
         let current = core.published(self);
         if plan.rewrites.is_empty() {
             // SYNC: pairs with the Acquire load in `Core::read`: the version implies its entries.

@@ -10,7 +10,7 @@ use crate::batch::Queue;
 use crate::commit::Writer;
 use crate::file_lock::FileLock;
 use crate::index::Node;
-use crate::leaf::{Committed, FreeLeaves};
+use crate::leaf::Committed;
 use crate::names::Names;
 use crate::pages::Pages;
 use crate::registered::Registered;
@@ -40,7 +40,6 @@ pub(crate) struct Core {
     pub(crate) seed: u32,
     pub(crate) committed: Committed,
     pub(crate) participants: Participants,
-    pub(crate) free: Arc<FreeLeaves>,
     pub(crate) poisoned: AtomicBool,
     /// The file lies on a file system that copies what is written.
     pub(crate) copies_on_write: AtomicBool,

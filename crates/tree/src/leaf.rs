@@ -8,7 +8,7 @@
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::StoreError;
 use crate::checksum::Stamp;
@@ -17,37 +17,32 @@ use crate::layout::{ENTRY_HEADER, EntryHeader, Kind, LEAF, LEAVES, LeafId, align
 use crate::order::{Order, Sorter};
 use crate::pages::Pages;
 
-/// Leaves whose last user in memory is gone.
+/// Leaves that no version uses. The writer's.
 #[derive(Debug, Default)]
-pub(crate) struct FreeLeaves(Mutex<Vec<LeafId>>);
+pub(crate) struct FreeLeaves(Vec<LeafId>);
 
 impl FreeLeaves {
-    pub(crate) fn take(&self) -> Option<LeafId> {
-        self.lock().pop()
+    pub(crate) fn take(&mut self) -> Option<LeafId> {
+        self.0.pop()
     }
 
-    pub(crate) fn add(&self, ids: impl IntoIterator<Item = LeafId>) {
-        self.lock().extend(ids);
+    pub(crate) fn add(&mut self, ids: impl IntoIterator<Item = LeafId>) {
+        self.0.extend(ids);
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.lock().len()
+        self.0.len()
     }
 
     /// Takes the leaves of frames that hold no other, and gives these frames.
-    pub(crate) fn take_frames(&self) -> Vec<u32> {
-        let mut leaves = self.lock();
+    pub(crate) fn take_frames(&mut self) -> Vec<u32> {
         let mut counts = BTreeMap::new();
-        for leaf in leaves.iter() {
+        for leaf in &self.0 {
             *counts.entry(leaf.frame()).or_insert(0) += 1;
         }
         counts.retain(|_, count| *count == LEAVES);
-        leaves.retain(|leaf| !counts.contains_key(&leaf.frame()));
+        self.0.retain(|leaf| !counts.contains_key(&leaf.frame()));
         counts.into_keys().collect()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<LeafId>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -64,15 +59,15 @@ impl Committed {
     }
 }
 
-/// A leaf. Dropping the last reference to it frees its place: roots, snapshots and readers hold
-/// references for as long as they may look at it.
+/// A leaf. Its place is not reused while a version is held, or a pin lives, that may look at it.
 #[derive(Debug)]
 pub(crate) struct Leaf {
     pub(crate) id: LeafId,
+    /// The version that wrote it.
+    pub(crate) birth: u64,
     pub(crate) low: Box<[u8]>,
     pub(crate) high: Option<Box<[u8]>>,
     body: OnceLock<Body>,
-    free: Arc<FreeLeaves>,
 }
 
 /// The derived part. Only the writer adds to it.
@@ -122,18 +117,13 @@ fn fingerprint(key: &[u8]) -> u8 {
 }
 
 impl Leaf {
-    pub(crate) fn new(
-        id: LeafId,
-        low: Box<[u8]>,
-        high: Option<Box<[u8]>>,
-        free: Arc<FreeLeaves>,
-    ) -> Self {
+    pub(crate) fn new(id: LeafId, birth: u64, low: Box<[u8]>, high: Option<Box<[u8]>>) -> Self {
         Self {
             id,
+            birth,
             low,
             high,
             body: OnceLock::new(),
-            free,
         }
     }
 
@@ -369,12 +359,6 @@ impl Leaf {
     }
 }
 
-impl Drop for Leaf {
-    fn drop(&mut self) {
-        self.free.add([self.id]);
-    }
-}
-
 /// As many entries as fit into a leaf.
 const MOST_ENTRIES: usize = LEAF / ENTRY_HEADER + 1;
 
@@ -531,7 +515,7 @@ mod tests {
     }
 
     fn leaf() -> Leaf {
-        Leaf::new(ID, Box::default(), None, Arc::default())
+        Leaf::new(ID, 1, Box::default(), None)
     }
 
     /// Stores an entry where a commit would, and makes it known.
@@ -566,7 +550,7 @@ mod tests {
         append(&pages, &leaf, 4, b"m", None);
         append(&pages, &leaf, 5, b"x", Some(b"3"));
         append(&pages, &leaf, 6, b"c", Some(b"4"));
-        let loaded = Leaf::new(ID, Box::default(), None, Arc::default());
+        let loaded = Leaf::new(ID, 1, Box::default(), None);
         loaded.load(&pages, &committed).unwrap();
         for leaf in [&leaf, &loaded] {
             // Backwards, so that a kept order is of no use, then forwards, so that it is.
@@ -587,7 +571,6 @@ mod tests {
             assert_eq!(value(5), Some(&b"2"[..]));
             assert_eq!(value(6), Some(&b"4"[..]));
         }
-        std::mem::forget(loaded);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::index::Node;
 use crate::layout::{
     FRAME, FileHeader, FrameHeader, FrameKind, LeafHeader, LeafId, MAX_DEAD, Record, STATE_CLEAN,
 };
-use crate::leaf::{Committed, FreeLeaves};
+use crate::leaf::Committed;
 use crate::names::{self, Named, Names};
 use crate::pages::Pages;
 use crate::registered::Registered;
@@ -198,7 +198,6 @@ impl Builder {
             version: record.version,
             dead,
         };
-        let free = Arc::new(FreeLeaves::default());
         let names = names::read(&pages, &committed)?;
         if names.len() as u64 != record.names {
             return Err(StoreError::Damaged {
@@ -207,7 +206,7 @@ impl Builder {
             });
         }
         let kept: Vec<u64> = names.iter().map(|(_, _, version)| *version).collect();
-        let found = recovery::tables(&pages, header.seed(), &committed, &kept, &free)?;
+        let found = recovery::tables(&pages, header.seed(), &committed, &kept)?;
         let root = Node::build(found.leaves_of(None)?);
         let registered = Registered::default();
         let mut named = BTreeMap::new();
@@ -253,14 +252,13 @@ impl Builder {
                 undo_bytes: 8,
                 ..ControlOptions::new(header.uuid)
             })?,
-            free,
             poisoned: AtomicBool::new(false),
             copies_on_write: AtomicBool::new(false),
             registered,
             names: Names::new(named),
             queue: Queue::default(),
             published: AtomicPtr::new(Box::into_raw(Published::new(version, root))),
-            writer: Mutex::new(Writer::new(record, found.space, found.held)),
+            writer: Mutex::new(Writer::new(record, found.space, found.free, found.dead)),
             pages,
             _lock: lock,
         };

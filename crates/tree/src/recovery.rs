@@ -12,13 +12,13 @@ use crate::layout::{
 };
 use crate::leaf::{Committed, FreeLeaves, Leaf};
 use crate::pages::Pages;
-use crate::reserve::DeadExtent;
+use crate::reserve::{Dead, Place};
 use crate::space::Space;
 use crate::{StoreError, names};
 
 /// The tables of a store, sorted out.
 pub(crate) struct Recovered {
-    /// Leaves that a version in use has, with their birth and death.
+    /// Leaves that a version in use has, with their death.
     leaves: Vec<Found>,
     /// Free frames and units.
     pub(crate) space: Space,
@@ -26,19 +26,31 @@ pub(crate) struct Recovered {
     pub(crate) extents: (u64, u64),
     /// Unused frames whose table is not zero, so that it must become so before they are used.
     pub(crate) dirty: Vec<u32>,
-    /// Extents that only named versions have.
-    pub(crate) held: Vec<DeadExtent>,
+    /// Leaves that nothing uses.
+    pub(crate) free: FreeLeaves,
+    /// What is dead, but in versions that are kept.
+    pub(crate) dead: Vec<Dead>,
 }
 
 /// A leaf of some version in use.
 struct Found {
-    birth: u64,
     /// `None`: the newest version has it.
     death: Option<u64>,
     leaf: Arc<Leaf>,
 }
 
 impl Recovered {
+    fn add_leaf(&mut self, found: Found) {
+        if let Some(death) = found.death {
+            self.dead.push(Dead {
+                place: Place::Leaf(found.leaf.id),
+                birth: found.leaf.birth,
+                death,
+            });
+        }
+        self.leaves.push(found);
+    }
+
     /// Every leaf that is not free.
     pub(crate) fn all_leaves(&self) -> impl Iterator<Item = &Arc<Leaf>> {
         self.leaves.iter().map(|found| &found.leaf)
@@ -48,7 +60,7 @@ impl Recovered {
     pub(crate) fn leaves_of(&self, version: Option<u64>) -> Result<Vec<Arc<Leaf>>, StoreError> {
         let has = |found: &&Found| match version {
             Some(version) => {
-                found.birth <= version && found.death.is_none_or(|death| version < death)
+                found.leaf.birth <= version && found.death.is_none_or(|death| version < death)
             }
             None => found.death.is_none(),
         };
@@ -162,14 +174,14 @@ pub(crate) fn tables(
     seed: u32,
     committed: &Committed,
     kept: &[u64],
-    free: &Arc<FreeLeaves>,
 ) -> Result<Recovered, StoreError> {
     let mut found = Recovered {
         leaves: Vec::new(),
         space: Space::default(),
         extents: (0, 0),
         dirty: Vec::new(),
-        held: Vec::new(),
+        free: FreeLeaves::default(),
+        dead: Vec::new(),
     };
     let mut unused = Vec::new();
     for (frame, kind) in frames(pages, seed) {
@@ -185,8 +197,8 @@ pub(crate) fn tables(
             Some(FrameKind::Leaves) => {
                 for slot in 0..LEAVES {
                     let id = LeafId::new(frame, slot);
-                    match used_leaf(pages, id, committed, kept, free)? {
-                        Some(leaf) => found.leaves.push(leaf),
+                    match used_leaf(pages, id, committed, kept)? {
+                        Some(leaf) => found.add_leaf(leaf),
                         None => unused.push(id),
                     }
                 }
@@ -198,7 +210,7 @@ pub(crate) fn tables(
     }
     // The last is taken first: the lowest.
     unused.reverse();
-    free.add(unused);
+    found.free.add(unused);
     Ok(found)
 }
 
@@ -239,8 +251,8 @@ fn extents(
                 if !is_kept(kept, birth, death) || without("names.extents") {
                     continue;
                 }
-                found.held.push(DeadExtent {
-                    extent,
+                found.dead.push(Dead {
+                    place: Place::Extent(extent),
                     birth,
                     death,
                 });
@@ -277,7 +289,6 @@ fn used_leaf(
     id: LeafId,
     committed: &Committed,
     kept: &[u64],
-    free: &Arc<FreeLeaves>,
 ) -> Result<Option<Found>, StoreError> {
     let (header, mut fences) = read_header(pages, id);
     if !header.is_valid(id, &fences) || !committed.contains(header.birth()) {
@@ -302,8 +313,8 @@ fn used_leaf(
     let (low, high) = header.lengths();
     let upper = fences.split_off(low);
     let high = high.map(|_| upper.into_boxed_slice());
-    let leaf = Arc::new(Leaf::new(id, fences.into(), high, free.clone()));
-    Ok(Some(Found { birth, death, leaf }))
+    let leaf = Arc::new(Leaf::new(id, birth, fences.into(), high));
+    Ok(Some(Found { death, leaf }))
 }
 
 /// Makes sure that sorted leaves tile the key space.

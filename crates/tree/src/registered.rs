@@ -1,7 +1,6 @@
 //! Which versions are held, and by what.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
@@ -85,10 +84,10 @@ impl Registered {
         counts.released += 1;
     }
 
-    /// Whether one of these versions is held.
-    pub(crate) fn any_in(&self, versions: Range<u64>) -> bool {
-        let (from, to) = (versions.start, versions.end);
-        from < to && self.lock().holds.range((from, 0)..(to, 0)).next().is_some()
+    /// The versions that are held, ascending.
+    pub(crate) fn versions(&self) -> Vec<u64> {
+        let counts = self.lock();
+        counts.holds.keys().map(|(version, _)| *version).collect()
     }
 
     /// Changes whenever something has let a version go.

@@ -12,6 +12,7 @@ use crate::breakage::without;
 use crate::commit::Writer;
 use crate::core::{Core, Published};
 use crate::layout::{Extent, FRAME, FrameHeader, FrameKind, LEAVES, LeafId, TABLE};
+use crate::leaf::FreeLeaves;
 use crate::space::Space;
 
 /// What was replaced is freed in batches of this size: asking every reader costs a system call of
@@ -26,19 +27,26 @@ const RETIRED: usize = 64;
 )]
 pub(crate) struct Retired {
     pub(crate) published: Vec<Box<Published>>,
-    pub(crate) extents: Vec<DeadExtent>,
+    pub(crate) dead: Vec<Dead>,
 }
 
 impl Retired {
     fn len(&self) -> usize {
-        self.published.len() + self.extents.len()
+        self.published.len() + self.dead.len()
     }
 }
 
-/// An extent that versions from `birth` to below `death` use.
+/// What has its own birth and death.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct DeadExtent {
-    pub(crate) extent: Extent,
+pub(crate) enum Place {
+    Leaf(LeafId),
+    Extent(Extent),
+}
+
+/// A place that versions from `birth` to below `death` use.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Dead {
+    pub(crate) place: Place,
     pub(crate) birth: u64,
     pub(crate) death: u64,
 }
@@ -47,22 +55,28 @@ pub(crate) struct DeadExtent {
 #[derive(Debug, Default)]
 pub(crate) struct Reclaimer {
     pub(crate) space: Space,
+    pub(crate) free: FreeLeaves,
     /// What readers may still use, since no epoch has begun.
     pub(crate) retired: Retired,
     /// What readers of an epoch may still use.
     waiting: Vec<(Epoch, Retired)>,
-    /// Extents that snapshots use.
-    held: Vec<DeadExtent>,
-    /// How many versions had lost their last snapshot when `held` was last looked at.
+    /// What versions use that are held.
+    held: Vec<Dead>,
+    /// How many versions had been let go when `held` was last looked at.
     held_at: u64,
 }
 
 impl Reclaimer {
-    /// With extents that named versions hold.
-    pub(crate) fn new(space: Space, held: Vec<DeadExtent>) -> Self {
+    /// With what is dead, but may be in use.
+    pub(crate) fn new(space: Space, free: FreeLeaves, dead: Vec<Dead>) -> Self {
+        let retired = Retired {
+            dead,
+            ..Retired::default()
+        };
         Self {
             space,
-            held,
+            free,
+            retired,
             ..Self::default()
         }
     }
@@ -71,10 +85,10 @@ impl Reclaimer {
 impl Writer {
     /// Makes sure of `count` free leaves.
     pub(crate) fn reserve_leaves(&mut self, core: &Core, count: usize) -> Result<(), StoreError> {
-        if core.free.len() < count {
+        if self.reclaimer.free.len() < count {
             self.reclaim(core, true);
         }
-        while core.free.len() < count {
+        while self.reclaimer.free.len() < count {
             let frame = match self.reclaimer.space.take_frame() {
                 Some(frame) => frame,
                 None => {
@@ -85,7 +99,8 @@ impl Writer {
                 }
             };
             format(core, frame, FrameKind::Leaves);
-            core.free
+            self.reclaimer
+                .free
                 .add((0..LEAVES).rev().map(|slot| LeafId::new(frame, slot)));
         }
         Ok(())
@@ -183,7 +198,13 @@ impl Writer {
     fn recycle(&mut self, core: &Core, leaves: bool) -> Result<bool, StoreError> {
         let mut empty = self.reclaimer.space.take_empty();
         if leaves {
-            empty.extend(core.free.take_frames().into_iter().map(|frame| (frame, 1)));
+            empty.extend(
+                self.reclaimer
+                    .free
+                    .take_frames()
+                    .into_iter()
+                    .map(|frame| (frame, 1)),
+            );
         }
         if empty.is_empty() {
             return Ok(false);
@@ -223,6 +244,13 @@ impl Writer {
     /// Frees what no reader uses any more. With `now`, also what was replaced since the last time.
     pub(crate) fn reclaim(&mut self, core: &Core, now: bool) {
         let own = &mut self.reclaimer;
+        let released = core.registered.released();
+        if released != own.held_at {
+            own.held_at = released;
+            // Through an epoch again: a reader that has found a version by a name that is gone may
+            // be about to hold it.
+            own.retired.dead.append(&mut own.held);
+        }
         // Without an epoch it stays until the next time.
         if own.retired.len() > 0
             && (now || own.retired.len() >= RETIRED)
@@ -230,26 +258,23 @@ impl Writer {
         {
             own.waiting.push((epoch, std::mem::take(&mut own.retired)));
         }
-        // A snapshot that begins later than this shows a later version than the extents have.
         let waiting = std::mem::take(&mut own.waiting);
         let (over, waiting): (Vec<_>, _) = waiting
             .into_iter()
             .partition(|(epoch, _)| core.participants.quiescent(*epoch));
         own.waiting = waiting;
-        let mut free: Vec<_> = over
-            .into_iter()
-            .flat_map(|(_, retired)| retired.extents)
-            .collect();
-        let released = core.registered.released();
-        if released != own.held_at {
-            own.held_at = released;
-            free.append(&mut own.held);
+        if over.is_empty() {
+            return;
         }
-        for dead in free {
-            if core.registered.any_in(dead.birth..dead.death) && !without("extent.snapshot") {
-                own.held.push(dead);
-            } else {
-                own.space.mark(dead.extent, false);
+        // A version that is held later than this has nothing of what is dead.
+        let held = core.registered.versions();
+        for dead in over.into_iter().flat_map(|(_, retired)| retired.dead) {
+            let first = held.partition_point(|version| *version < dead.birth);
+            let is_held = held.get(first).is_some_and(|version| *version < dead.death);
+            match dead.place {
+                _ if is_held && !without("held.look") => own.held.push(dead),
+                Place::Leaf(leaf) => own.free.add([leaf]),
+                Place::Extent(extent) => own.space.mark(extent, false),
             }
         }
     }

@@ -52,7 +52,7 @@ impl Stats {
         core.published(&writer).root.each_leaf(&mut |_| leaves += 1);
         let frames = core.pages.len() / FRAME - 1 - writer.reclaimer.space.frames();
         let places = frames as usize * crate::layout::LEAVES as usize;
-        let free_leaves = core.free.len();
+        let free_leaves = writer.reclaimer.free.len();
         let (snapshots, oldest_held) = core.registered.summary();
         Ok(Self {
             version: Version(writer.record.version),
