@@ -210,7 +210,13 @@ impl Writer {
         }
         let new_end = end + self.scratch.len();
         self.end_leaf(new_end);
-        core.pages.store(leaf.id.at() + end as u64, &self.scratch);
+        // The word that makes the first entry one comes last and alone: a process that is killed in
+        // the middle of the copy leaves a leaf that ends before it.
+        let at = leaf.id.at() + end as u64;
+        if let Some((start, rest)) = self.scratch.split_first_chunk() {
+            core.pages.store(at + 8, rest);
+            core.pages.store_word(at, u64::from_le_bytes(*start));
+        }
         // Readers skip the entries: no reader has a version that is not durable.
         leaf.appended(&core.pages, &self.offsets, new_end, append.live);
     }

@@ -227,3 +227,41 @@ fn a_store_that_survives_no_power_loss_is_closed_or_known_not_to_be() {
 fn removing_the_traces_of_dead_versions_survives_crashes() {
     crashes::sweeps_survive();
 }
+
+/// A process that is killed in the middle of a long store leaves any first part of it: the CPU's
+/// string copy may be interrupted at every byte.
+#[test]
+fn a_kill_in_the_middle_of_a_store_damages_nothing() {
+    let mut recorder = Recorder::new(Durability::Process);
+    recorder.apply(&[(b"a", Some(b"1"))]);
+    recorder.apply(&[(b"b", Some(&[7; 2500])), (b"c", Some(&[8; 5000]))]);
+    for n in 0..6u8 {
+        recorder.apply(&[(&[n], Some(&[n; 2900])), (b"a", Some(&[n]))]);
+    }
+    recorder.apply(&[(b"b", None), (b"c", Some(b"3"))]);
+    let (trace, history) = recorder.end();
+    let (mut image, mut mark, mut states) = (trace.image.to_vec(), 0, 0);
+    for operation in &trace.operations {
+        match operation {
+            Operation::Store { at, bytes } => {
+                let at = *at as usize;
+                let parts = [1, 3, 7, 9, 13, bytes.len() / 2, bytes.len() - 3];
+                // A word arrives whole or not at all.
+                for part in parts.into_iter().filter(|_| bytes.len() > 8) {
+                    let mut killed = image.clone();
+                    killed[at..at + part].copy_from_slice(&bytes[..part]);
+                    let medium = RecordingMedium::with_image(MAX, Arc::new(killed)).unwrap();
+                    let result =
+                        crashes::verify(&Arc::new(medium), Durability::Process, &history, mark);
+                    assert_eq!(result, Ok(()), "{part} bytes of {} at {at}", bytes.len());
+                    states += 1;
+                }
+                image[at..at + bytes.len()].copy_from_slice(bytes);
+            }
+            Operation::Grow(to) => image.resize(*to as usize, 0),
+            Operation::Mark(commit) => mark = *commit,
+            _ => {}
+        }
+    }
+    assert!(states > 100, "only {states}");
+}

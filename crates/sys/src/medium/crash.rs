@@ -255,8 +255,9 @@ impl<'t> CrashStates<'t> {
     }
 
     /// Every state in which no unit was caught in the middle, if there are at most `limit`, and
-    /// those that catch *one* unit in the middle of its last store, in each way that leaves out one
-    /// word or keeps one word, while nothing of the other units has arrived or everything has.
+    /// those that catch *one* unit in the middle of its last store (a sector: of all its stores,
+    /// too), in each way that leaves out one word or keeps one word, while nothing of the other
+    /// units has arrived or everything has.
     #[must_use]
     pub fn all(&self, limit: usize) -> Option<Vec<CrashState>> {
         let units: Vec<&Unit> = self.units.values().collect();
@@ -296,28 +297,40 @@ impl<'t> CrashStates<'t> {
         Some(states.into_iter().collect())
     }
 
-    /// The contents of a unit that was caught in the middle of its last store.
+    /// The contents of a unit that was caught in the middle.
     fn torn(&self, unit: &Unit) -> Vec<Content> {
-        let Some(last) = unit.touches.last().filter(|touch| touch.len() > 1) else {
-            return Vec::new();
-        };
         let choices = Self::choices(unit);
-        if choices == 1 {
-            return Vec::new();
-        }
-        let before = Self::content(unit, choices - 2);
-        let word_before = |at: &u64| before.get(at).copied().unwrap_or(self.durable_word(*at));
-        let changed = last.iter().filter(|(at, word)| word_before(at) != *word);
         let mut torn = Vec::new();
-        for (chosen, _) in changed {
+        if choices > 1 {
+            self.torn_from(unit, choices - 2, &mut torn);
+        }
+        // A line's stores arrive in order.
+        if choices > 2 && self.model == FailureModel::File {
+            self.torn_from(unit, 0, &mut torn);
+        }
+        torn
+    }
+
+    /// The contents of a unit that was caught between an instant and the last one.
+    fn torn_from(&self, unit: &Unit, instant: usize, torn: &mut Vec<Content>) {
+        let before = Self::content(unit, instant);
+        let later: Content = unit.touches[unit.floor + instant..]
+            .iter()
+            .flatten()
+            .copied()
+            .collect();
+        let word_before = |at: &u64| before.get(at).copied().unwrap_or(self.durable_word(*at));
+        for (chosen, word) in &later {
+            if word_before(chosen) == *word || later.len() == 1 {
+                continue;
+            }
             for keep in [true, false] {
                 let mut content = before.clone();
-                let mine = last.iter().filter(|(at, _)| (at == chosen) == keep);
-                content.extend(mine.copied());
+                let mine = later.iter().filter(|(at, _)| (*at == chosen) == keep);
+                content.extend(mine.map(|(at, word)| (*at, *word)));
                 torn.push(content);
             }
         }
-        torn
     }
 
     /// One state by chance: each unit as of an instant of its own, some of them caught in the

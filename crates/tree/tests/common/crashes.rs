@@ -209,7 +209,7 @@ pub fn expect_none(outcome: &Outcome, least: usize) {
 pub fn one_leaf(durability: Durability) -> (Trace, History) {
     let mut recorder = Recorder::new(durability);
     recorder.apply(&[(b"a", Some(b"1"))]);
-    recorder.apply(&[(b"b", Some(&[7; 700]))]);
+    recorder.apply(&[(b"b", Some(&[7; 500]))]);
     recorder.apply(&[(b"a", Some(b"2"))]);
     recorder.apply(&[(b"b", None), (b"c", Some(b"3"))]);
     recorder.apply(&[(b"c", Some(b"4")), (b"d", Some(&[1; 40])), (b"a", None)]);
