@@ -38,7 +38,7 @@ pub(crate) fn check(core: &Arc<Core>) -> Result<(), StoreError> {
             if let Some(extent) = entry.extent() {
                 entry.verify_extent(&core.pages, extent)?;
                 extents += 1;
-                units += u64::from(extent.units());
+                units += extent.smallest_units();
             }
             found += 1;
             bytes += entry.bytes.len() as u64;

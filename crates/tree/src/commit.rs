@@ -112,7 +112,7 @@ impl Writer {
         record.file_len = core.pages.len();
         record.entries = record.entries.wrapping_add_signed(plan.entries);
         record.live_bytes = record.live_bytes.wrapping_add_signed(plan.live_bytes);
-        let units = |extents: &[Extent]| extents.iter().map(|e| u64::from(e.units())).sum::<u64>();
+        let units = |extents: &[Extent]| extents.iter().map(|e| e.smallest_units()).sum::<u64>();
         let gone: Vec<_> = plan.gone.iter().map(|(extent, _)| *extent).collect();
         record.extents = record.extents + extents.len() as u64 - gone.len() as u64;
         record.extent_units = record.extent_units + units(&extents) - units(&gone);

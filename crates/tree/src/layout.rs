@@ -14,7 +14,7 @@ mod record;
 pub(crate) use entry::{
     ENTRY_HEADER, EntryHeader, Kind, Stored, entry_size, move_entry, write_entry,
 };
-pub(crate) use extent::{EXTENT_HEADER, Extent, ExtentHeader, TABLE_UNITS, UNIT, UNITS};
+pub(crate) use extent::{EXTENT_HEADER, Extent, ExtentHeader, UNIT, UNITS};
 pub(crate) use header::{FORMAT, FileHeader, FrameHeader, FrameKind, HeaderProblem};
 pub(crate) use leaf_header::{FENCES_INLINE, LeafHeader};
 pub use name::MAX_NAME;

@@ -7,7 +7,7 @@ use mneme_sys::medium::{Medium, MediumError};
 use mneme_sys::racy;
 
 use crate::Durability;
-use crate::layout::{Extent, LEAF, LeafId, TABLE_UNITS};
+use crate::layout::{Extent, LEAF, LeafId};
 
 /// A medium and the durability that its stores are ordered for.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl Pages {
     /// Whether the extent lies inside the medium, and outside of tables.
     pub(crate) fn has(&self, extent: Extent) -> bool {
         extent.frame > 0
-            && extent.unit >= TABLE_UNITS
+            && extent.is_inside()
             && extent.at() + u64::from(extent.len) <= self.medium.len()
     }
 

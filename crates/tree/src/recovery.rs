@@ -8,7 +8,7 @@ use crate::breakage::without;
 use crate::checksum::Stamp;
 use crate::layout::{
     EXTENT_HEADER, Extent, ExtentHeader, FRAME, FileHeader, FrameHeader, FrameKind, HeaderProblem,
-    LEAVES, LeafHeader, LeafId, RING_SLOTS, Record, TABLE, TABLE_UNITS, UNITS,
+    LEAVES, LeafHeader, LeafId, RING_SLOTS, Record, TABLE, UNITS,
 };
 use crate::leaf::{Committed, FreeLeaves, Leaf};
 use crate::pages::Pages;
@@ -214,12 +214,7 @@ pub(crate) fn tables(
     Ok(found)
 }
 
-/// The units of a frame's table at which an extent may begin.
-fn extent_units(run: u32) -> std::ops::Range<u32> {
-    TABLE_UNITS..if run > 1 { TABLE_UNITS + 1 } else { UNITS }
-}
-
-/// Marks the extents of a frame that are in use.
+/// Marks the extents of a run that are in use.
 fn extents(
     pages: &Pages,
     (frame, run): (u32, u32),
@@ -231,10 +226,11 @@ fn extents(
     pages.copy(u64::from(frame) * FRAME, &mut table);
     let mut live = Vec::new();
     let mut end = 0;
-    for unit in extent_units(run) {
+    for unit in Extent::first(run)..UNITS {
         let header = ExtentHeader::read(&table[unit as usize * EXTENT_HEADER..]);
         let extent = Extent {
             frame,
+            run,
             unit,
             len: header.len,
         };
@@ -261,24 +257,19 @@ fn extents(
             Stamp::Bad => return Err(damaged("the death word of an extent")),
             Stamp::Version(_) | Stamp::Zero => false,
         };
-        let too_long = run == 1 && unit + extent.units() > UNITS;
-        if Extent::run(extent.len) != run || unit < end || too_long {
+        if unit < end || !extent.is_inside() {
             return Err(damaged("an extent that overlaps another"));
         }
         end = unit + extent.units();
         if !is_dead {
             found.extents.0 += 1;
-            found.extents.1 += u64::from(extent.units());
+            found.extents.1 += extent.smallest_units();
         }
         live.push(extent);
     }
-    if run == 1 {
-        found.space.add_map(frame);
-        live.iter()
-            .for_each(|extent| found.space.mark(*extent, true));
-    } else {
-        found.space.add_run(frame, run, !live.is_empty());
-    }
+    found.space.add_map(frame, run);
+    live.iter()
+        .for_each(|extent| found.space.mark(*extent, true));
     Ok(())
 }
 
@@ -373,9 +364,10 @@ pub(crate) fn sweep(
                 }
             }
             Some(FrameKind::Extents { run }) => {
-                for unit in extent_units(run) {
+                for unit in Extent::first(run)..UNITS {
                     let extent = Extent {
                         frame,
+                        run,
                         unit,
                         len: 0,
                     };

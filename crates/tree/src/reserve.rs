@@ -133,7 +133,10 @@ impl Writer {
     }
 
     fn reserve_extent(&mut self, core: &Core, len: u32) -> Result<Extent, StoreError> {
-        let run = Extent::run(len);
+        // In a store that is large enough, what is left of a run takes more values like it.
+        let least = Extent::least_run(len);
+        let many = (core.pages.len() / FRAME / 4).min(u64::from(least) * 8) as u32;
+        let mut wanted = if least == 1 { 1 } else { least.max(many) };
         let mut reclaimed = false;
         loop {
             if let Some(extent) = self.reclaimer.space.allocate(len) {
@@ -144,27 +147,28 @@ impl Writer {
                 reclaimed = true;
                 continue;
             }
-            let Some(frame) = self.reclaimer.space.take_run(run) else {
+            let space = &mut self.reclaimer.space;
+            let found = [wanted, least]
+                .into_iter()
+                .find_map(|run| Some((space.take_run(run)?, run)));
+            let Some((frame, run)) = found else {
                 if !self.recycle(core, true)? {
                     let end = (core.pages.len() / FRAME) as u32;
-                    self.grow(
-                        core,
-                        run - self.reclaimer.space.unused_before(end).min(run - 1),
-                    )?;
+                    let there = self.reclaimer.space.unused_before(end).min(wanted - 1);
+                    match self.grow(core, wanted - there) {
+                        Err(StoreError::NoSpace { .. }) if wanted > least => wanted = least,
+                        grown => grown?,
+                    }
                 }
                 continue;
             };
             format(core, frame, FrameKind::Extents { run });
-            if run == 1 {
-                self.reclaimer.space.add_map(frame);
-                continue;
-            }
-            // Bytes of the value will lie where tables of the run's frames were: that they are none
+            // Bytes of values will lie where tables of the run's frames were: that they are none
             // must be durable before.
-            if !without("run.barrier") {
+            if run > 1 && !without("run.barrier") {
                 core.barrier()?;
             }
-            self.reclaimer.space.add_run(frame, run, false);
+            self.reclaimer.space.add_map(frame, run);
         }
     }
 

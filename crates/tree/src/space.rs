@@ -2,44 +2,48 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::layout::{Extent, TABLE_UNITS, UNITS};
+use crate::layout::{Extent, UNITS};
 
 /// The free space of a store, but for free leaves.
 #[derive(Debug, Default)]
 pub(crate) struct Space {
     /// Frames that hold nothing, and whose table is zero on the medium.
     unused: BTreeSet<u32>,
-    /// Frames with extents.
+    /// Runs of frames with extents, by their first.
     maps: BTreeMap<u32, Units>,
-    /// The longest free row of units of each of these, and the frame.
-    longest: BTreeSet<(u32, u32)>,
-    /// Runs whose only extent is gone: the first frame and how many.
-    free_runs: Vec<(u32, u32)>,
-    /// Frames of runs in use.
-    run_frames: u32,
+    /// How many frames each of these has, its longest free row of units, and its first frame.
+    longest: BTreeSet<(u32, u32, u32)>,
+    /// Frames of all of them.
+    map_frames: u64,
 }
 
-/// The used units of a frame, a bit each.
+/// The used units of a run, a bit each.
 #[derive(Debug, Clone, Copy)]
-struct Units([u64; UNITS as usize / 64]);
+struct Units {
+    run: u32,
+    used: [u64; UNITS as usize / 64],
+}
 
 impl Units {
-    fn new() -> Self {
-        let mut units = Self([0; UNITS as usize / 64]);
-        units.set(0, TABLE_UNITS, true);
+    fn new(run: u32) -> Self {
+        let mut units = Self {
+            run,
+            used: [0; UNITS as usize / 64],
+        };
+        units.set(0, Extent::first(run), true);
         units
     }
 
     fn is_used(&self, unit: u32) -> bool {
-        self.0[unit as usize / 64] >> (unit % 64) & 1 == 1
+        self.used[unit as usize / 64] >> (unit % 64) & 1 == 1
     }
 
     fn set(&mut self, from: u32, count: u32, used: bool) {
         for unit in from..(from + count).min(UNITS) {
             let bit = 1 << (unit % 64);
             match used {
-                true => self.0[unit as usize / 64] |= bit,
-                false => self.0[unit as usize / 64] &= !bit,
+                true => self.used[unit as usize / 64] |= bit,
+                false => self.used[unit as usize / 64] &= !bit,
             }
         }
     }
@@ -99,92 +103,78 @@ impl Space {
             .count() as u32
     }
 
-    /// Adds a frame for extents.
-    pub(crate) fn add_map(&mut self, frame: u32) {
-        let units = Units::new();
-        self.longest.insert((units.longest(), frame));
+    /// Adds a run of frames for extents.
+    pub(crate) fn add_map(&mut self, frame: u32, run: u32) {
+        let units = Units::new(run);
+        self.longest.insert((run, units.longest(), frame));
         self.maps.insert(frame, units);
+        self.map_frames += u64::from(run);
     }
 
-    /// Adds a run of frames from `frame` on, with an extent or without one.
-    pub(crate) fn add_run(&mut self, frame: u32, run: u32, used: bool) {
-        match used {
-            true => self.run_frames += run,
-            false => self.free_runs.push((frame, run)),
-        }
-    }
-
-    /// An extent in the smallest row that has space for it.
+    /// An extent in the smallest row that has space for it, of a run as short as possible.
     pub(crate) fn allocate(&mut self, len: u32) -> Option<Extent> {
-        let run = Extent::run(len);
-        if run > 1 {
-            let i = self.free_runs.iter().position(|(_, many)| *many == run)?;
-            let (frame, _) = self.free_runs.swap_remove(i);
-            self.run_frames += run;
-            return Some(Extent {
+        let mut from = 1;
+        while let Some(&(run, _, _)) = self.longest.range((from, 0, 0)..).next() {
+            from = run + 1;
+            let wanted = Extent::units_of(len, run);
+            let rows = self.longest.range((run, wanted, 0)..(from, 0, 0)).next();
+            let Some(&(_, _, frame)) = rows.filter(|_| Extent::suits(len, run)) else {
+                continue;
+            };
+            let rows = self.maps.get(&frame)?.rows();
+            let fits = rows.filter(|(_, count)| *count >= wanted);
+            let extent = Extent {
                 frame,
-                unit: TABLE_UNITS,
+                run,
+                unit: fits.min_by_key(|(_, count)| *count)?.0,
                 len,
-            });
+            };
+            self.mark(extent, true);
+            return Some(extent);
         }
-        let mut extent = Extent {
-            frame: 0,
-            unit: 0,
-            len,
-        };
-        let wanted = extent.units();
-        let (_, frame) = *self.longest.range((wanted, 0)..).next()?;
-        let rows = self.maps.get(&frame)?.rows();
-        let fits = rows.filter(|(_, count)| *count >= wanted);
-        (extent.frame, extent.unit) = (frame, fits.min_by_key(|(_, count)| *count)?.0);
-        self.mark(extent, true);
-        Some(extent)
+        None
     }
 
     /// Marks the units of an extent as used or free.
     pub(crate) fn mark(&mut self, extent: Extent, used: bool) {
-        let run = Extent::run(extent.len);
-        if run > 1 {
-            debug_assert!(!used);
-            self.run_frames -= run;
-            self.free_runs.push((extent.frame, run));
-        } else if let Some(units) = self.maps.get_mut(&extent.frame) {
-            self.longest.remove(&(units.longest(), extent.frame));
+        if let Some(units) = self.maps.get_mut(&extent.frame) {
+            self.longest
+                .remove(&(units.run, units.longest(), extent.frame));
             units.set(extent.unit, extent.units(), used);
-            self.longest.insert((units.longest(), extent.frame));
+            self.longest
+                .insert((units.run, units.longest(), extent.frame));
         }
     }
 
-    /// Takes the runs and the frames of extents that hold nothing any more; the first frame of each
-    /// and how many.
+    /// Takes the runs that hold no extent any more; the first frame of each and how many.
     pub(crate) fn take_empty(&mut self) -> Vec<(u32, u32)> {
-        let mut empty = std::mem::take(&mut self.free_runs);
-        while let Some(&(longest, frame)) = self.longest.last()
-            && longest == UNITS - TABLE_UNITS
-        {
-            self.longest.pop_last();
-            self.maps.remove(&frame);
-            empty.push((frame, 1));
+        let is_empty =
+            |(run, longest, _): &(u32, u32, u32)| *longest == UNITS - Extent::first(*run);
+        let empty = self.longest.extract_if(.., |map| is_empty(map));
+        let empty: Vec<_> = empty.map(|(run, _, frame)| (frame, run)).collect();
+        for (frame, run) in &empty {
+            self.maps.remove(frame);
+            self.map_frames -= u64::from(*run);
         }
         empty
     }
 
     /// Frames that hold no leaves.
     pub(crate) fn frames(&self) -> u64 {
-        let free: u32 = self.free_runs.iter().map(|(_, run)| run).sum();
-        self.unused.len() as u64 + self.maps.len() as u64 + u64::from(self.run_frames + free)
+        self.unused.len() as u64 + self.map_frames
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::{FRAME, TABLE};
 
     #[test]
     fn rows_are_used_from_the_smallest_and_join_again() {
         let mut space = Space::default();
         assert_eq!(space.allocate(5000), None);
-        space.add_map(3);
+        space.add_map(3, 1);
         let extents: Vec<_> = (0..508).map(|_| space.allocate(4096).unwrap()).collect();
         assert_eq!(space.allocate(1), None);
         assert_eq!((extents[0].unit, extents[507].unit), (4, 511));
@@ -196,11 +186,45 @@ mod tests {
         assert_eq!(space.allocate(3 * 4096).unwrap().unit, 14);
         assert!(space.take_empty().is_empty());
         let mut space = Space::default();
-        space.add_map(7);
+        space.add_map(7, 1);
         let all = space.allocate(508 * 4096).unwrap();
-        assert_eq!(Extent::run(508 * 4096 + 1), 2);
         space.mark(all, false);
         assert_eq!(space.take_empty(), [(7, 1)]);
+        assert_eq!(space.frames(), 0);
+    }
+
+    #[test]
+    fn what_does_not_fit_into_a_frame_shares_a_run() {
+        for len in [1, 508 * 4096, 508 * 4096 + 1, 2 << 20, 100 << 20, 1 << 30] {
+            let run = Extent::least_run(len);
+            let mut space = Space::default();
+            space.add_map(9, run);
+            let extent = space.allocate(len).unwrap();
+            assert!(extent.is_inside() && (extent.frame, extent.run) == (9, run));
+            assert!(extent.at() >= 9 * FRAME + TABLE as u64);
+            assert!(extent.at() + u64::from(len) <= (9 + u64::from(run)) * FRAME);
+            assert_eq!(Extent::at_word(extent.word(), len), extent);
+            assert!(run == 1 || len >= (run - 2) * FRAME as u32);
+        }
+        let mut space = Space::default();
+        space.add_map(1, 8);
+        assert_eq!(
+            space.allocate(4 * 32 * 1024),
+            None,
+            "too short for its units"
+        );
+        let values: Vec<_> = (0..7).map(|_| space.allocate(2_100_000).unwrap()).collect();
+        assert_eq!(space.allocate(2_100_000), None);
+        assert!(space.allocate(1_800_000).is_some());
+        assert!(space.take_empty().is_empty());
+        space.mark(values[3], false);
+        assert_eq!(
+            space.allocate(2_080_769),
+            Some(Extent {
+                len: 2_080_769,
+                ..values[3]
+            })
+        );
     }
 
     #[test]

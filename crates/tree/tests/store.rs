@@ -648,3 +648,30 @@ fn damage_is_not_signed_by_a_rollback_or_a_backup() {
         assert_eq!(db.get(b"k").unwrap().as_deref(), Some(&b"new"[..]));
     }
 }
+
+/// Values that just do not fit into one frame share rows of frames.
+#[test]
+fn values_above_a_frame_take_little_more_than_their_length() {
+    const LEN: usize = 2_100_000;
+    let medium = MemoryMedium::new(256 << 20).unwrap();
+    let builder = Store::builder().durability(Durability::Process);
+    let db = builder.open_on(Box::new(medium)).unwrap();
+    for n in 0..40u8 {
+        db.put(&[n], &vec![n; LEN]).unwrap();
+    }
+    let stats = db.stats().unwrap();
+    let live = 40 * LEN as u64;
+    assert!(stats.extent_bytes < live * 11 / 10, "{stats:?}");
+    // The last run has space for more of them.
+    assert!(stats.file_bytes < live * 5 / 3, "{stats:?}");
+    // What one of them leaves is used by what is shorter.
+    db.remove(&[3]).unwrap();
+    for n in 0..4u8 {
+        db.put(&[100, n], &vec![n; 500_000]).unwrap();
+    }
+    assert_eq!(db.stats().unwrap().file_bytes, stats.file_bytes);
+    db.check().unwrap();
+    for n in (4..40u8).chain(0..3) {
+        assert_eq!(db.get(&[n]).unwrap(), Some(vec![n; LEN]));
+    }
+}

@@ -82,7 +82,7 @@ pub(crate) fn write_entry(
     match value {
         None => {}
         Some(Stored::Bytes(bytes)) => out.extend_from_slice(bytes),
-        Some(Stored::Extent(extent)) => out.extend_from_slice(&extent.place().to_le_bytes()),
+        Some(Stored::Extent(extent)) => out.extend_from_slice(&extent.word().to_le_bytes()),
     }
     let end = out.len();
     let crc = sum(version, &out[from + CHECKED..end]);
@@ -146,8 +146,8 @@ impl EntryHeader {
     /// Where the value lies, of an entry of that kind with `stored` behind its key.
     #[inline]
     pub(crate) fn extent(&self, stored: &[u8]) -> Extent {
-        let place = stored.first_chunk();
-        Extent::at_place(place.map_or(0, |p| u64::from_le_bytes(*p)), self.value_len)
+        let word = stored.first_chunk();
+        Extent::at_word(word.map_or(0, |w| u64::from_le_bytes(*w)), self.value_len)
     }
 
     /// Bytes that the entry takes.

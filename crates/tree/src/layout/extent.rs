@@ -1,41 +1,52 @@
-//! Extents: values too long for a leaf, each in consecutive units of 4 KiB.
+//! Extents: values too long for a leaf, each in consecutive units of a frame or of a run of frames.
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::FRAME;
+use super::{FRAME, MAX_VALUE, TABLE};
 use crate::checksum::{Stamp, crc32c, stamp, unstamp};
 
-/// Bytes of a unit.
+/// Bytes of the smallest unit: of what a single frame is divided into.
 pub(crate) const UNIT: u64 = 4096;
-/// Units of a frame.
+/// Units of a frame, and of a run of frames: those of a run of *n* are *n* times as long.
 pub(crate) const UNITS: u32 = (FRAME / UNIT) as u32;
-/// Units that the table of a frame takes.
-pub(crate) const TABLE_UNITS: u32 = 4;
 /// Bytes of an extent's header.
 pub(crate) const EXTENT_HEADER: usize = 32;
 
-const _: () = assert!(UNITS as usize * EXTENT_HEADER == TABLE_UNITS as usize * UNIT as usize);
+const _: () = assert!(UNITS as usize * EXTENT_HEADER == TABLE && MAX_VALUE < u32::MAX as usize);
 
 /// Where a long value lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
+    /// The frame that has its header: the first of a run.
     pub(crate) frame: u32,
+    /// Frames of the run.
+    pub(crate) run: u32,
     pub(crate) unit: u32,
     /// Bytes of the value.
     pub(crate) len: u32,
 }
 
+/// Bits of a place's word below the run.
+const PLACE_BITS: u32 = 48;
+
 impl Extent {
-    /// The extent whose first unit has this number in the store.
-    pub(crate) fn at_place(place: u64, len: u32) -> Self {
+    /// The extent that an entry names by this word.
+    pub(crate) fn at_word(word: u64, len: u32) -> Self {
+        let place = word & ((1 << PLACE_BITS) - 1);
         Self {
             frame: u32::try_from(place / u64::from(UNITS)).unwrap_or(u32::MAX),
+            run: (word >> PLACE_BITS) as u32,
             unit: (place % u64::from(UNITS)) as u32,
             len,
         }
     }
 
-    /// The number of its first unit in the store.
+    /// What an entry names it by.
+    pub(crate) fn word(self) -> u64 {
+        self.place() | u64::from(self.run) << PLACE_BITS
+    }
+
+    /// The number of its header in the store.
     #[inline]
     pub(crate) fn place(self) -> u64 {
         u64::from(self.frame) * u64::from(UNITS) + u64::from(self.unit)
@@ -44,7 +55,7 @@ impl Extent {
     /// Where its first byte lies.
     #[inline]
     pub(crate) fn at(self) -> u64 {
-        self.place() * UNIT
+        u64::from(self.frame) * FRAME + u64::from(self.unit) * u64::from(self.run) * UNIT
     }
 
     /// Where its header lies.
@@ -54,12 +65,42 @@ impl Extent {
 
     /// Units that it takes.
     pub(crate) fn units(self) -> u32 {
-        self.len.div_ceil(UNIT as u32)
+        Self::units_of(self.len, self.run)
     }
 
-    /// Frames that it takes: one, with other extents, or a run of its own.
-    pub(crate) fn run(len: u32) -> u32 {
-        (len.div_ceil(UNIT as u32) + TABLE_UNITS).div_ceil(UNITS)
+    /// Bytes that it takes, in smallest units.
+    pub(crate) fn smallest_units(self) -> u64 {
+        u64::from(self.units()) * u64::from(self.run)
+    }
+
+    /// Whether it lies in the run that it names, behind the table.
+    pub(crate) fn is_inside(self) -> bool {
+        self.run > 0 && self.unit >= Self::first(self.run) && self.unit + self.units() <= UNITS
+    }
+
+    /// Units that `len` bytes take in a run of so many frames.
+    pub(crate) fn units_of(len: u32, run: u32) -> u32 {
+        u64::from(len).div_ceil(u64::from(run) * UNIT) as u32
+    }
+
+    /// The first unit of a run behind its table.
+    pub(crate) fn first(run: u32) -> u32 {
+        (TABLE as u32 / UNIT as u32).div_ceil(run)
+    }
+
+    /// The fewest frames that have space for a value.
+    pub(crate) fn least_run(len: u32) -> u32 {
+        let mut run = len.div_ceil(FRAME as u32).max(1);
+        while Self::first(run) + Self::units_of(len, run) > UNITS {
+            run += 1;
+        }
+        run
+    }
+
+    /// Whether a value may lie in a run of so many frames: its last unit wastes at most a fifth of
+    /// what it takes.
+    pub(crate) fn suits(len: u32, run: u32) -> bool {
+        run == 1 || Self::units_of(len, run) > 4
     }
 
     fn salt(self) -> u64 {

@@ -12,7 +12,7 @@ const LEAVES_MAGIC: u64 = u64::from_le_bytes(*b"leaves\0\0");
 /// `extents`, for frames of extents.
 const EXTENTS_MAGIC: u64 = u64::from_le_bytes(*b"extents\0");
 /// The version of the format.
-pub(crate) const FORMAT: u32 = 4;
+pub(crate) const FORMAT: u32 = 5;
 
 /// Written once, when the store is created.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -84,7 +84,7 @@ impl FileHeader {
 pub(crate) enum FrameKind {
     /// 127 leaves.
     Leaves,
-    /// Extents. With more frames than one: a single extent that goes on behind this frame.
+    /// Extents. With more frames than one, those behind this one have no table.
     Extents {
         /// Frames that belong together.
         run: u32,

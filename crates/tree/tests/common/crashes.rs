@@ -406,8 +406,8 @@ pub fn frames_change_their_kind() {
     }
 }
 
-/// Two frames of extents hold nothing any more. One commit uses one of them for leaves, the other
-/// for extents again.
+/// Frames of extents hold nothing any more. One commit uses one of them for leaves, another for
+/// extents again; or they become a run with one table.
 pub fn frames_stay_of_their_kind() {
     for mode in BOTH {
         let recorder = Recorder::new(mode.1);
@@ -420,8 +420,15 @@ pub fn frames_stay_of_their_kind() {
         for key in &keys {
             recorder.db.remove(key).unwrap();
         }
+        let mut run = Recorder::on(copy_of(&recorder.medium), mode.1);
+        let limit = run.medium.len();
+        run.medium.limit(Some(limit));
+        run.apply(&[(b"v", Some(&[4; 2_100_000]))]);
+        let (trace, history) = run.end();
+        let outcome = crash(&trace, mode, &history, &Choice::Until(12, 14), true);
+        expect_none(&outcome, 60);
+
         let mut recorder = recorder.again(mode.1);
-        let limit = recorder.medium.len();
         recorder.medium.limit(Some(limit));
         let mut changes: Vec<_> = keys
             .iter()
