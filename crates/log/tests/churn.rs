@@ -109,7 +109,7 @@ impl Owner {
 /// originals off, has come to an end; or as they stay.
 fn settled(store: &LogStore, live: u64) -> Stats {
     let mut stats = store.stats();
-    for _ in 0..1000 {
+    for _ in 0..12_000 {
         if stats.live_bytes == live {
             break;
         }

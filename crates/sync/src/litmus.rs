@@ -31,6 +31,15 @@ fn seconds() -> Duration {
     mneme_testkit::seconds(2)
 }
 
+/// How long a run goes on. A twin that has had chances to be caught, and was not, has more of them:
+/// threads that seldom run at once on a busy machine show the fault seldom.
+fn limit(usual: Duration, is_twin: bool, chances: bool) -> Duration {
+    match is_twin && chances {
+        true => Duration::from_secs(300),
+        false => usual,
+    }
+}
+
 /// A barrier that only looks like one: what the twins use on the heavy side.
 struct Skipped;
 

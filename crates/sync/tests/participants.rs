@@ -124,7 +124,7 @@ fn waiting_for_a_pin_names_it_and_revokes_in_time() {
 
     let pin = pair.a.pin_revocable().unwrap();
     let g = pair.b.advance().unwrap();
-    pair.b.wait_quiescent(g, Duration::from_secs(30)).unwrap();
+    pair.b.wait_quiescent(g, Duration::from_secs(60)).unwrap();
     assert!(pin.leave().is_err());
 }
 

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 const CONTROL: &str = "MNEME_STORM_CONTROL";
 const DATA: &str = "MNEME_STORM_DATA";
 const GATE: usize = 4;
-/// A living neighbour may be off its CPU for a second on a busy machine; not for ten.
-const OFF_CPU: Duration = Duration::from_secs(10);
+/// A living neighbour may be off its CPU for seconds on a busy machine; not for a minute.
+const OFF_CPU: Duration = Duration::from_secs(60);
 /// The index that is counted.
 const ROOT: u64 = 1;
 

@@ -35,6 +35,18 @@ fn batch<T>(result: Result<T, BatchError>) -> Result<(), Refused> {
     result.map(drop).map_err(refused)
 }
 
+/// Whether the store shows that these steps took place, whatever it held before.
+fn is_seen(steps: &[(usize, State)]) -> bool {
+    steps.iter().any(|(_, new)| new.is_there())
+}
+
+/// Where a broken twin stops. So a kill finds it there for certain, however the threads run.
+fn await_kill() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
 pub struct Lane<'s> {
     store: &'s LogStore,
     diary: Diary<'s>,
@@ -84,6 +96,9 @@ impl<'s> Lane<'s> {
         self.diary.begin(kind, how, steps);
         if self.twin == Twin::Early {
             self.diary.end(steps.len());
+            if is_seen(steps) {
+                await_kill();
+            }
         }
         let result = work(self);
         let done = result.as_ref().err().map_or(steps.len(), |(done, _)| *done);
@@ -384,9 +399,12 @@ impl<'s> Lane<'s> {
         });
     }
 
-    /// What a transaction must not be.
+    /// What a transaction must not be. It stops where half of it is to be seen.
     fn one_by_one(&self, steps: &[(usize, State)]) -> Result<(), Refused> {
         for (i, (name, new)) in steps.iter().enumerate() {
+            if is_seen(&steps[..i]) && is_seen(&steps[i..]) {
+                await_kill();
+            }
             let (at, key) = (place(self.store, self.number, *name), self.key(*name));
             let done = match () {
                 () if SHARED.contains(name) => at

@@ -105,7 +105,7 @@ impl Received<'_> {
         let Some((lane, name)) = owner(change.database, key) else {
             panic!("received a key of no lane: {change:?}");
         };
-        if self.deaf.as_mut().is_some_and(|random| random.one_in(500)) {
+        if self.deaf.as_mut().is_some_and(|random| random.one_in(10)) {
             return;
         }
         match SHARED.contains(&name) {

@@ -19,9 +19,9 @@ pub const PLACE: &str = "MNEME_LOG_STORM_PLACE";
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Twin {
     No,
-    /// A change is acknowledged before it is made.
+    /// A change is acknowledged before it is made; the lane stops in between.
     Early,
-    /// A transaction is made key by key.
+    /// A transaction is made key by key; the lane stops half way.
     Torn,
     /// The listener ignores some changes.
     Deaf,

@@ -12,6 +12,7 @@ use mneme_sys::Region;
 use super::diary::Diary;
 use super::judge::Judge;
 use super::listener::Tally;
+use super::look::BUSY;
 use super::names::{LANES, MAIN, NAMES};
 use super::place::Place;
 use super::random::Random;
@@ -100,6 +101,18 @@ impl Part {
         let waits = |(now, before): (u64, &u64)| now == *before;
         while turns(diaries, &self.lanes).zip(&self.turns).any(waits)
             && began.elapsed() < Duration::from_millis(300)
+        {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// Waits until the listener has compared something, or has ended since something was missing.
+    fn compare(&mut self, diaries: &Region) {
+        let compared = || Tally::of(diaries).counts()[2];
+        let (began, before) = (Instant::now(), compared());
+        while compared() == before
+            && self.child.try_wait().unwrap().is_none()
+            && began.elapsed() < BUSY
         {
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -227,6 +240,16 @@ impl Storm<'_> {
         self.judge.drain()
     }
 
+    /// Whether a listener may be killed only when it has compared something: the first ones, so
+    /// that some do, and those that are to be found out. Lanes of other twins stand still.
+    fn waits_for_listener(&self) -> bool {
+        match self.plan.twin {
+            Twin::No => self.counts.listened[2] + Tally::of(self.judge.diaries).counts()[2] == 0,
+            Twin::Deaf => true,
+            Twin::Early | Twin::Torn => false,
+        }
+    }
+
     /// Kills until all are killed at once.
     fn round(&mut self, over: &impl Fn(&Counts) -> bool) -> Result<(), String> {
         let mut parts: Vec<Part> = (0..PROCESSES).map(|i| self.start(i)).collect();
@@ -242,6 +265,9 @@ impl Storm<'_> {
             // Some die on their way in.
             if !self.random.one_in(10) {
                 parts[number].arrive(self.judge.diaries);
+            }
+            if number == LISTENER && self.waits_for_listener() {
+                parts[number].compare(self.judge.diaries);
             }
             let pause = if self.random.one_in(4) { 300 } else { 8_000 };
             std::thread::sleep(Duration::from_micros(self.random.below(pause)));

@@ -236,7 +236,7 @@ impl Redis {
                 .expect("it has just printed its version");
             let address = SocketAddr::from(([127, 0, 0, 1], port));
             while process.try_wait().unwrap().is_none() {
-                if TcpStream::connect(address).is_ok() {
+                if TcpStream::connect(address).is_ok_and(|stream| !is_own(&stream)) {
                     return Some(Self { process, address });
                 }
                 std::thread::sleep(Duration::from_millis(10));
@@ -244,6 +244,13 @@ impl Redis {
         }
         panic!("redis-server finds no free port");
     }
+}
+
+/// Whether a connection is one to itself: to a port that nobody listens on, and that the kernel
+/// gave to this very client.
+fn is_own(stream: &TcpStream) -> bool {
+    let ends = (stream.local_addr(), stream.peer_addr());
+    matches!(ends, (Ok(local), Ok(peer)) if local == peer)
 }
 
 impl Drop for Redis {

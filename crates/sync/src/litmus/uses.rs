@@ -1,8 +1,8 @@
 //! Readers follow links to blocks; a reclaimer replaces, frees and poisons them as fast as it can.
 
-use super::{Advance, Cold, UUID, advance_without_barrier, seconds, store};
+use super::{Advance, Cold, UUID, advance_without_barrier, limit, seconds, store};
 use crate::{ControlOptions, Epoch, Participants};
-use mneme_testkit::Random;
+use mneme_testkit::{Random, wait_until};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -14,6 +14,8 @@ const POISON: u64 = u64::MAX;
 struct Blocks {
     link: AtomicU64,
     blocks: Vec<[AtomicU64; 8]>,
+    /// Readers that have read.
+    ready: AtomicU64,
     stop: AtomicBool,
 }
 
@@ -30,6 +32,7 @@ impl Blocks {
         Blocks {
             link: AtomicU64::new(0),
             blocks: (0..64).map(|_| [const { AtomicU64::new(0) }; 8]).collect(),
+            ready: AtomicU64::new(0),
             stop: AtomicBool::new(false),
         }
     }
@@ -76,7 +79,10 @@ impl Blocks {
     }
 }
 
-fn use_after_free(advance: Advance, limit: Duration, enough: u64) -> Uses {
+/// Blocks freed after which a twin should have been caught.
+const CHANCES: u64 = 100_000;
+
+fn use_after_free(advance: Advance, usual: Duration, enough: u64) -> Uses {
     let p = Participants::private(ControlOptions::new(UUID)).unwrap();
     let shared = Blocks::new();
     let mut found = Uses::default();
@@ -90,6 +96,9 @@ fn use_after_free(advance: Advance, limit: Duration, enough: u64) -> Uses {
                     while !shared.stop.load(Relaxed) {
                         reads += 1;
                         after_free += u64::from(!shared.read(p, &cold, &mut random));
+                        if reads == 1 {
+                            shared.ready.fetch_add(1, Relaxed);
+                        }
                         if after_free >= enough {
                             shared.stop.store(true, Relaxed);
                         }
@@ -99,8 +108,13 @@ fn use_after_free(advance: Advance, limit: Duration, enough: u64) -> Uses {
             })
             .collect();
         let (mut free, mut waiting) = ((1..64).collect(), VecDeque::new());
+        // Their memory takes a while to be made.
+        wait_until("both readers read", || shared.ready.load(Relaxed) == 2);
         let begin = Instant::now();
-        while begin.elapsed() < limit && !shared.stop.load(Relaxed) {
+        let is_twin = enough < u64::MAX;
+        while begin.elapsed() < limit(usual, is_twin, found.freed >= CHANCES)
+            && !shared.stop.load(Relaxed)
+        {
             for _ in 0..64 {
                 found.freed += shared.replace(&p, advance, &mut free, &mut waiting);
             }
@@ -132,7 +146,7 @@ fn without_the_barrier_blocks_are_used_after_they_are_freed() {
     let found = use_after_free(advance_without_barrier, Duration::from_secs(20), 1);
     println!("\nladder: blocks freed under readers, without the barrier: {found:?}");
     assert!(
-        found.after_free > 0 || found.freed < 100_000,
+        found.after_free > 0 || found.freed < CHANCES,
         "the twin was not caught: {found:?}"
     );
 }
