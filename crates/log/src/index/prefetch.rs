@@ -11,7 +11,7 @@ use crate::region::mem::Loc;
 use crate::region::record::Header;
 
 /// Lines of a record, behind its first ones, that are prefetched at most.
-const MAX_REST: u64 = 32;
+pub(crate) const MAX_REST: u64 = 32;
 /// Keys of which buckets and records are fetched together.
 pub(crate) const WIDTH: usize = 32;
 /// Lines of a record that are prefetched at most before its header is loaded. The rest follow by

@@ -25,6 +25,7 @@ use crate::index::bucket::{Entry, Held, HomeWord};
 use crate::index::counts::Counts;
 use crate::index::intent::OPERATION_LANE;
 use crate::index::lookup::{Found, Lookup};
+use crate::index::prefetch::MAX_REST;
 use crate::index::root::Root;
 use crate::index::shape::{Place, SegmentRef};
 use crate::records::Records;
@@ -133,6 +134,9 @@ impl Records {
                     None => return Ok(None),
                 },
             };
+            // The old value's cache lines are fetched while the new one is written down.
+            let lines = (change.key.len() + value.len()).div_ceil(64) as u64 + 1;
+            self.prefetch_record(segment, place.tag, lines.min(MAX_REST))?;
             // Without the lock first: a value that does not fit is not written down, and the lock
             // is held for less.
             let found = self.mem.find_in(segment, place.tag, change.key)?;

@@ -82,7 +82,7 @@ impl Store {
 
     /// Writes `value` over the old one where that lies. False: it does not fit there, or there is
     /// no old value.
-    #[cold]
+    #[inline(never)]
     fn put_in_place(
         &self,
         slot: &Slot<'_>,
