@@ -1,10 +1,12 @@
-//! What a pin costs here: `cargo run --release -p mneme-sync --example pin_cost`.
+//! What pins, locks and updates cost here: `cargo run --release -p mneme-sync --example pin_cost`.
 //!
 //! Each figure is the best of many short runs (shorter than a time slice, so that a busy machine
 //! disturbs some and not all), in ns for one pin and unpin, or what is named.
 
-use mneme_sync::{ControlOptions, Lane, Participants};
+use mneme_sync::{ControlOptions, Item, Lane, Participants, Rcx, RobustLock, TakeLanes};
+use mneme_sys::SyntheticTopology;
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Instant;
 
 const ROUNDS: u32 = 300_000;
@@ -71,9 +73,73 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     time("FencedGate::sole", || {
         let _ = black_box(fenced.sole(&slot));
     });
-    let lock = mneme_sync::RobustLock::new();
+    let lock = RobustLock::new();
     time("RobustLock::lock, unlock", || {
         let _ = black_box(lock.lock(&slot));
+    });
+    updates(&participants)?;
+    reads(&participants)
+}
+
+/// What an update that meets nobody costs by [`Rcx`], against the lock alone.
+fn updates(participants: &Participants) -> Result<(), Box<dyn std::error::Error>> {
+    let locks = [RobustLock::new(), RobustLock::new()];
+    let alone = |id: usize| -> Result<(), Box<dyn std::error::Error>> {
+        let slot = participants.slot()?;
+        let _pin = slot.pin();
+        let _ = black_box(locks[id].lock(&slot)?);
+        Ok(())
+    };
+    time("slot, pin, RobustLock", || {
+        let _ = alone(black_box(0));
+    });
+    for (nodes, when) in [
+        (1, TakeLanes::WhenBusy),
+        (2, TakeLanes::WhenBusy),
+        (2, TakeLanes::Always),
+    ] {
+        let topology = Arc::new(SyntheticTopology::new(nodes, 1));
+        let rcx = Rcx::new(participants, topology).take_lanes(when);
+        for items in 1..=2 {
+            let name = format!("Rcx, {nodes} node(s), {when:?}, {items} item(s)");
+            time(&name, || {
+                let mut both = [Item::new(1, &locks[0]), Item::new(2, &locks[1])];
+                let _ = black_box(rcx.lock(&mut both[..items]));
+            });
+        }
+    }
+    Ok(())
+}
+
+/// What a pin adds to following eight links.
+fn reads(participants: &Participants) -> Result<(), Box<dyn std::error::Error>> {
+    struct Link(u64, Option<Box<Link>>);
+    let chain = black_box((0..8).fold(None, |next, n| Some(Box::new(Link(n, next)))));
+    let follow = |chain: &Option<Box<Link>>| {
+        let (mut sum, mut at) = (0, black_box(chain));
+        while let Some(link) = at {
+            sum += link.0;
+            at = &link.1;
+        }
+        black_box(sum)
+    };
+    time("8 links", || {
+        follow(&chain);
+    });
+    time("8 links, a pin each time", || {
+        let _pin = participants.pin();
+        follow(&chain);
+    });
+    time("8 links 64 times, no pin", || {
+        for _ in 0..64 {
+            follow(&chain);
+        }
+    });
+    time("8 links 64 times, one pin", || {
+        let _pin = participants.pin();
+        for _ in 0..64 {
+            follow(&chain);
+        }
     });
     Ok(())
 }

@@ -59,6 +59,12 @@
 //! owner calls `repaired()`. No wait is endless: a holder that lives and does not let go is named
 //! by [`Stalled`] after a second.
 //!
+//! # Values and items that are read without locks
+//!
+//! [`Rcu`] is a value that readers see through a pin and writers replace. [`Rcx`] locks several
+//! items of a linked structure for an update, in order, with leaders elected on each NUMA node so
+//! that a contended item does not wander between them; [`rcx`] says when that pays.
+//!
 //! # Leases
 //!
 //! What one process is to do at a time (to maintain a structure, to serve it) goes by a [`Lease`]:
@@ -137,7 +143,7 @@
 //! at every named point.
 //!
 //! After the Nibble paper (a concurrent log-structured in-memory key-value store), §3.3, for
-//! epochs and thread slots; the rest is our own.
+//! epochs and thread slots; [`rcx`] after Park's dissertation, §3.3.2; the rest is our own.
 
 #![deny(
     unsafe_op_in_unsafe_fn,
@@ -174,6 +180,8 @@ mod opening;
 mod participants;
 mod pin;
 mod process;
+mod rcu;
+pub mod rcx;
 mod reap;
 mod reclaim;
 mod robust_lock;
@@ -203,6 +211,11 @@ pub use lease::Lease;
 pub use lock_word::RobustLock;
 pub use participants::{ControlOptions, Participants};
 pub use pin::{FastPin, Pin, RevocablePin};
+pub use rcu::{Rcu, RcuReader, Retired};
+pub use rcx::{
+    Abort, Item, ItemLock, LANE_ITEMS, LANE_TIMEOUT, LaneSet, NodeLane, Rcx, RcxError, RcxGuard,
+    RcxStats, Script, Strategy, TakeLanes,
+};
 pub use reap::{DeadSlot, Reaped};
 pub use reclaim::REVOKE_AFTER;
 pub use robust_lock::{Acquired, Guard, LOCK_TIMEOUT};

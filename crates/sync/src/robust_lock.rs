@@ -193,7 +193,8 @@ impl RobustLock {
     }
 }
 
-fn me(slot: &Slot<'_>) -> Owner {
+/// The calling thread, as a lock word names it.
+pub(crate) fn me(slot: &Slot<'_>) -> Owner {
     Owner {
         slot: slot.id(),
         generation: slot.generation(),

@@ -8,9 +8,12 @@
 mod common;
 
 use common::{UUID, map, options};
-use mneme_sync::{Acquired, ControlOptions, DeadSlot, Lane, Participants, ReapError, RobustLock};
+use mneme_sync::{
+    Acquired, ControlOptions, DeadSlot, Item, Lane, LaneSet, NodeLane, Participants, Rcx,
+    ReapError, RobustLock, TakeLanes,
+};
 use mneme_sys::fault::{self, Action, Outcome};
-use mneme_sys::{PagePolicy, Region, ScriptedLiveness};
+use mneme_sys::{NodeId, PagePolicy, Region, ScriptedLiveness, SyntheticTopology};
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::os::fd::OwnedFd;
@@ -19,7 +22,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 /// Where a participant comes by in its life; a test insists that one dies at each.
-const LIVING: [&str; 23] = [
+const LIVING: [&str; 27] = [
     "sync.advance.barrier",
     "sync.attach.claimed",
     "sync.fenced.empty",
@@ -35,6 +38,10 @@ const LIVING: [&str; 23] = [
     "sync.lease.taken",
     "sync.lock.judged",
     "sync.lock.taken_over",
+    "sync.rcx.item",
+    "sync.rcx.items_released",
+    "sync.rcx.lane",
+    "sync.rcx.locked",
     "sync.revoke.begun",
     "sync.slot.claimed",
     "sync.slot.mark",
@@ -80,6 +87,9 @@ struct World {
     counted: AtomicI64,
     /// Held by a thread of a process that is dead.
     orphan: RobustLock,
+    /// Two items that are updated together, and their lanes.
+    items: [RobustLock; 2],
+    lanes: Arc<[NodeLane]>,
     /// Slots that were repaired, each by its number and generation.
     repaired: Mutex<BTreeSet<(u16, u16)>>,
     /// Slots of processes that died with everything in their hands.
@@ -106,6 +116,8 @@ impl World {
             one,
             counted: AtomicI64::new(0),
             orphan: RobustLock::new(),
+            items: Default::default(),
+            lanes: (0..4).map(|_| NodeLane::default()).collect(),
             repaired: Mutex::default(),
             corpses: Mutex::default(),
             next: AtomicU64::new(2),
@@ -168,6 +180,17 @@ impl World {
         self.counted.fetch_add(n, Relaxed);
     }
 
+    fn rcx(&self, p: &Participants) -> Rcx<Arc<[NodeLane]>> {
+        let lanes = LaneSet::over(self.lanes.clone(), 2).unwrap();
+        Rcx::with_lanes(p, Arc::new(SyntheticTopology::new(2, 1)), lanes)
+            .take_lanes(TakeLanes::Always)
+            .lane_timeout(Duration::from_secs(60))
+    }
+
+    fn both(&self) -> [Item<'_>; 2] {
+        [Item::new(1, &self.items[0]), Item::new(2, &self.items[1])]
+    }
+
     fn repair(&self, dead: &DeadSlot<'_>) -> Result<(), Infallible> {
         if let Some(intent) = dead.intent(Lane::Txn) {
             assert_eq!((intent.kind, intent.words[0]), (9, u64::from(dead.id().0)));
@@ -201,6 +224,16 @@ impl World {
         let fenced = p.fenced_gate(6).unwrap();
         fenced.sole(&slot).expect(story).into_inner().repaired();
         drop(fenced.shared(&slot).expect(story));
+        let rcx = self.rcx(p);
+        let both = rcx.lock(&mut self.both()).expect(story).into_inner();
+        assert_eq!(
+            both.led_on(),
+            Some(NodeId(0)),
+            "{story}: a lane of the dead"
+        );
+        both.repaired();
+        drop(both);
+        assert!(!rcx.lock(&mut self.both()).expect(story).owner_died());
         assert!(!p.is_watched(), "{story}");
         assert_eq!(p.lease_holder(1).unwrap(), None, "{story}");
         assert!(p.try_lease(1).unwrap().is_some(), "{story}");
@@ -237,6 +270,8 @@ impl World {
         drop(fenced.shared(&slot).unwrap());
         drop(p.try_lease(1).unwrap().unwrap());
         drop(p.register_watch().unwrap());
+        let rcx = self.rcx(&p);
+        drop(rcx.lock(&mut self.both()).unwrap());
         line.clear();
         self.count(&p, -2);
     }

@@ -1,0 +1,268 @@
+//! [`Rcu`]: a value that is read all the time and replaced now and then; [`Retired`]: what has been
+//! unlinked and may still be read.
+//!
+//! **A reader pays a pin and a load, whatever writers do.** A writer makes a new value, exchanges
+//! the pointer, and retires the old one, which is freed once no pin can see it. Both live in this
+//! process: a pointer means nothing in another one.
+
+use crate::{Epoch, Participants, Pin, SlotError};
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Values that are gathered before the epoch is advanced, a system call of some microseconds.
+const BATCH: usize = 32;
+
+/// A value behind a pointer: readers see a whole one, an old or a new one, without waiting.
+///
+/// ```
+/// use mneme_sync::{ControlOptions, Participants, Rcu};
+///
+/// let participants = Participants::private(ControlOptions::new([7; 16]))?;
+/// let limits = Rcu::new(&participants, vec![10, 20]);
+/// let reader = limits.read()?;
+/// let before = reader.get();
+/// limits.update(|limits| limits.iter().map(|limit| limit * 2).collect())?;
+/// assert_eq!((before, reader.get()), (&vec![10, 20], &vec![20, 40]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Rcu<T> {
+    current: AtomicPtr<T>,
+    retired: Retired<T>,
+}
+
+/// Pins an [`Rcu`]: what it has shown stays as long as it lives. One for many loads costs one pin.
+pub struct RcuReader<'a, T> {
+    current: &'a AtomicPtr<T>,
+    _pin: Pin<'a>,
+}
+
+impl<T> RcuReader<'_, T> {
+    /// The value of this moment.
+    #[inline]
+    #[must_use]
+    pub fn get(&self) -> &T {
+        // SYNC: pairs with the exchanges in `replace` and `update`: the value is seen whole.
+        let current = self.current.load(Acquire);
+        // SAFETY: it came from a box, was current after the pin began, and is not freed before the
+        // pin ends.
+        unsafe { &*current }
+    }
+}
+
+impl<T: Send + Sync> Rcu<T> {
+    /// A value for the threads that pin these participants.
+    pub fn new(participants: &Participants, value: T) -> Rcu<T> {
+        Rcu {
+            current: AtomicPtr::new(Box::into_raw(Box::new(value))),
+            retired: Retired::new(participants),
+        }
+    }
+
+    /// Pins, to read.
+    ///
+    /// # Errors
+    /// The thread has no slot.
+    #[inline]
+    pub fn read(&self) -> Result<RcuReader<'_, T>, SlotError> {
+        Ok(RcuReader {
+            current: &self.current,
+            _pin: self.retired.participants.pin()?,
+        })
+    }
+
+    /// Makes `value` the current one.
+    ///
+    /// # Errors
+    /// The thread has no slot; nothing has changed then.
+    pub fn replace(&self, value: T) -> Result<(), SlotError> {
+        // Its slot is the caller's right to write: a forked child has none.
+        let _slot = self.retired.participants.slot()?;
+        // SYNC: pairs with the load in `get`.
+        let old = self.current.swap(Box::into_raw(Box::new(value)), AcqRel);
+        self.retire(old);
+        Ok(())
+    }
+
+    /// Makes what `change` makes of the current value the current one. `change` is called again if
+    /// another writer was faster.
+    ///
+    /// # Errors
+    /// As [`replace`](Self::replace).
+    pub fn update(&self, mut change: impl FnMut(&T) -> T) -> Result<(), SlotError> {
+        let reader = self.read()?;
+        loop {
+            let old = self.current.load(Acquire);
+            // SAFETY: as in `get`. While we are pinned it is not freed, so its address is nobody
+            // else's and the exchange does not mistake another value for it.
+            let new = Box::into_raw(Box::new(change(unsafe { &*old })));
+            // SYNC: as in `replace`.
+            if self
+                .current
+                .compare_exchange(old, new, AcqRel, Acquire)
+                .is_ok()
+            {
+                drop(reader);
+                self.retire(old);
+                return Ok(());
+            }
+            // SAFETY: made above, and shown to nobody.
+            drop(unsafe { Box::from_raw(new) });
+        }
+    }
+
+    /// The values that are waiting to be freed.
+    #[must_use]
+    pub fn retired(&self) -> &Retired<T> {
+        &self.retired
+    }
+
+    fn retire(&self, old: *mut T) {
+        if let Some(old) = NonNull::new(old) {
+            // SAFETY: from a box, just unlinked by this thread alone, for readers that pin these
+            // participants.
+            unsafe { self.retired.retire(old) };
+        }
+    }
+}
+
+impl<T> Drop for Rcu<T> {
+    fn drop(&mut self) {
+        // SAFETY: from a box, and readers borrow what is dropped here.
+        drop(unsafe { Box::from_raw(*self.current.get_mut()) });
+    }
+}
+
+impl<T> std::fmt::Debug for Rcu<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rcu")
+            .field("retired", &self.retired)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Boxes that have been unlinked, each freed once no pin can see it.
+///
+/// The epoch is advanced for 32 of them at a time, so up to as many stay until more come, or until
+/// [`flush`](Self::flush).
+pub struct Retired<T> {
+    participants: Participants,
+    bag: Mutex<Bag<T>>,
+    /// It drops them.
+    _owned: PhantomData<T>,
+}
+
+struct Bag<T> {
+    /// Unlinked since the last advance.
+    fresh: Vec<NonNull<T>>,
+    /// To be freed when the epoch is over, oldest first.
+    waiting: VecDeque<(Epoch, Vec<NonNull<T>>)>,
+}
+
+// SAFETY: it owns the values and shows them to nobody; any thread may drop them.
+unsafe impl<T: Send> Send for Retired<T> {}
+// SAFETY: as above, behind a mutex.
+unsafe impl<T: Send> Sync for Retired<T> {}
+
+impl<T: Send> Retired<T> {
+    /// For what readers reach while they pin these participants.
+    #[must_use]
+    pub fn new(participants: &Participants) -> Retired<T> {
+        Retired {
+            participants: participants.clone(),
+            bag: Mutex::new(Bag {
+                fresh: Vec::new(),
+                waiting: VecDeque::new(),
+            }),
+            _owned: PhantomData,
+        }
+    }
+
+    /// Takes what was unlinked, and frees what no pin can see any more.
+    ///
+    /// # Safety
+    /// `old` came from [`Box::into_raw`], no thread that pins the participants from now on can
+    /// reach it, and it is retired once.
+    pub unsafe fn retire(&self, old: NonNull<T>) {
+        let mut bag = self.bag();
+        bag.fresh.push(old);
+        if bag.fresh.len() >= BATCH {
+            self.reclaim(bag);
+        }
+    }
+
+    /// Frees what no pin can see, without waiting for more to come or for a pin to go. Returns how
+    /// many are left.
+    pub fn flush(&self) -> usize {
+        self.reclaim(self.bag());
+        self.len()
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let bag = self.bag();
+        let waiting: usize = bag.waiting.iter().map(|(_, values)| values.len()).sum();
+        bag.fresh.len() + waiting
+    }
+
+    /// Whether none waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn bag(&self) -> MutexGuard<'_, Bag<T>> {
+        // Each change of the bag is one step: it is whole after a panic.
+        self.bag.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reclaim(&self, mut bag: MutexGuard<'_, Bag<T>>) {
+        // All of `fresh` was unlinked before this. A forked child cannot advance; it keeps them.
+        if !bag.fresh.is_empty()
+            && let Ok(epoch) = self.participants.advance()
+        {
+            let fresh = std::mem::take(&mut bag.fresh);
+            bag.waiting.push_back((epoch, fresh));
+        }
+        let mut over = Vec::new();
+        while let Some((epoch, _)) = bag.waiting.front()
+            && self.participants.quiescent(*epoch)
+        {
+            over.extend(bag.waiting.pop_front().into_iter().flat_map(|(_, old)| old));
+        }
+        // A value's drop may retire others.
+        drop(bag);
+        // SAFETY: no pin can see them.
+        unsafe { free(over) };
+    }
+}
+
+impl<T> Drop for Retired<T> {
+    fn drop(&mut self) {
+        let bag = self.bag.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let waiting = bag.waiting.drain(..).flat_map(|(_, values)| values);
+        let all: Vec<_> = waiting.chain(bag.fresh.drain(..)).collect();
+        // SAFETY: readers of what is dropped here are gone, for they borrow the structure that it
+        // is a part of.
+        unsafe { free(all) };
+    }
+}
+
+/// # Safety
+/// They came from boxes, and nobody sees or frees them any more.
+unsafe fn free<T>(values: Vec<NonNull<T>>) {
+    for value in values {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Box::from_raw(value.as_ptr()) });
+    }
+}
+
+impl<T> std::fmt::Debug for Retired<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Retired").finish_non_exhaustive()
+    }
+}

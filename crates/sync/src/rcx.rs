@@ -1,0 +1,332 @@
+//! [`Rcx`]: the update side of read-copy-update, for machines with several NUMA nodes.
+//!
+//! **While an [`RcxGuard`] lives, no other thread of any participant holds one of its items.**
+//! Readers never see any of it: they pin, follow links, and unpin.
+//!
+//! A lock word that threads of several nodes want at once wanders between the nodes' caches, and
+//! each hand-over costs as much as many updates. Here the threads of a node first elect a *leader*
+//! for the items, by words that only this node touches (*lanes*). Then the leaders, at most one a
+//! node, compete for the items' own locks.
+//!
+//! # When to use which
+//!
+//! | structure | take |
+//! |---|---|
+//! | one value, read all the time, replaced now and then | [`Rcu`](crate::Rcu) |
+//! | updates that touch one place, rarely the same one | a [`RobustLock`] each |
+//! | linked items, updates that lock several, hot ones among them, several nodes | `Rcx` |
+//! | one node only | `Rcx` takes no lanes there and is a way to lock several items in order |
+//!
+//! # Usage
+//!
+//! An update finds its items under a pin, locks them, *reads again* whether they are still what it
+//! found, changes them, and retires what it has unlinked.
+//!
+//! ```
+//! use mneme_sync::{ControlOptions, Item, Participants, Rcx, RobustLock};
+//! use mneme_sys::SyntheticTopology;
+//! use std::sync::Arc;
+//! use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+//!
+//! struct Account {
+//!     lock: RobustLock,
+//!     balance: AtomicU64,
+//! }
+//! let account = |n| Account { lock: RobustLock::new(), balance: AtomicU64::new(n) };
+//! let accounts = [account(100), account(0)];
+//!
+//! let participants = Participants::private(ControlOptions::new([7; 16]))?;
+//! let rcx = Rcx::new(&participants, Arc::new(SyntheticTopology::new(2, 2)));
+//! // In any order: they are locked by their ids.
+//! let mut items = [Item::new(1, &accounts[1].lock), Item::new(0, &accounts[0].lock)];
+//! let guard = rcx.lock(&mut items)?;
+//! assert!(!guard.owner_died());
+//! accounts[0].balance.store(60, Relaxed);
+//! accounts[1].balance.store(40, Relaxed);
+//! # drop(guard);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Guarantees
+//!
+//! - *Exclusion* is the item locks' alone. A lane that is lost, stuck or taken twice costs time.
+//! - *Progress*: lanes are tried for at most [`LANE_TIMEOUT`]; then the item locks are waited for,
+//!   each at most the [timeout](Rcx::timeout) per owner. A stopped leader delays others of its node
+//!   and stripe by that bound, and never blocks items that it does not hold.
+//! - *No circle of waiting*: items are locked in ascending order, a nested set after all that its
+//!   thread holds, or [`RcxError::OutOfOrder`].
+//! - *Death*: a dead leader's lanes are freed by the next thread that finds them busy. Its items
+//!   report [`Acquired::OwnerDied`], as a [`RobustLock`] does.
+//! - A thread may migrate between lock and unlock: the guard knows its lanes.
+//!
+//! # Cost
+//!
+//! By default an update that finds its items free takes no lane ([`TakeLanes::WhenBusy`]). Lanes
+//! are left out altogether on a machine of one node, for more than [`LANE_ITEMS`] items, and while
+//! the thread holds another guard. Each lane is 64 bytes a node and stripe, and none lies in an
+//! item. `cargo run --release -p mneme-sync --example pin_cost` measures.
+//!
+//! After Park's dissertation (an HTM-based NUMA-aware RCU extension), §3.3.2, with lanes made
+//! advisory: taken literally, the scheme there can deadlock (`docs/design/rcx.md`).
+
+mod guard;
+pub(crate) mod item;
+pub(crate) mod lanes;
+mod nesting;
+pub(crate) mod protocol;
+
+pub use guard::RcxGuard;
+pub use item::{Item, ItemLock};
+pub use lanes::{Abort, LANE_ITEMS, LaneSet, NodeLane, Script, Strategy};
+pub use protocol::TakeLanes;
+
+use crate::backoff::Backoff;
+use crate::lock_word::Owner;
+use crate::opening::Inner;
+use crate::robust_lock::me;
+use crate::{Acquired, LOCK_TIMEOUT, Participants, Slot, SlotError, Stalled};
+use guard::Led;
+use item::{Taken, Wanted};
+use mneme_sys::Topology;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// How long a thread tries to become its node's leader. A few hand-overs between nodes: whoever
+/// has waited that long may as well compete for the items.
+pub const LANE_TIMEOUT: Duration = Duration::from_micros(50);
+
+/// Stripes of the lanes that [`Rcx::new`] makes: 4 KiB a node.
+const STRIPES: usize = 64;
+
+/// Locks for items that are read without locks; see the [module](self).
+pub struct Rcx<S = Box<[NodeLane]>> {
+    participants: Participants,
+    topology: Arc<dyn Topology>,
+    lanes: LaneSet<S>,
+    several_nodes: bool,
+    when: TakeLanes,
+    strategy: Strategy,
+    timeout: Duration,
+    lane_timeout: Duration,
+    counts: Counts,
+}
+
+#[derive(Default)]
+struct Counts {
+    elections: AtomicU64,
+    bypasses: AtomicU64,
+}
+
+/// What this process' threads have come to so far. Calls that found their items free, and calls on
+/// a machine of one node, are not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RcxStats {
+    /// Calls that took their lanes.
+    pub elections: u64,
+    /// Calls that went to the items without: after the [bound](LANE_TIMEOUT), within another
+    /// guard, or with too many items.
+    pub bypasses: u64,
+}
+
+/// Why items could not be locked. Nothing is held then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RcxError {
+    /// The thread holds a later item, or this one.
+    #[error("this thread holds item {held}; a nested set begins after it, and {wanted} does not")]
+    OutOfOrder {
+        /// The latest item that the thread holds.
+        held: u64,
+        /// The first one that it wants.
+        wanted: u64,
+    },
+    /// Two items of different locks have one id.
+    #[error("two items have the id {0}")]
+    SameId(u64),
+    /// An owner lives and does not let go.
+    #[error(transparent)]
+    Stalled(#[from] Stalled),
+    /// The thread has no slot.
+    #[error(transparent)]
+    Slot(#[from] SlotError),
+}
+
+impl Rcx {
+    /// Locks for items of these participants' structures, with lanes of this process.
+    ///
+    /// Every thread that locks an item should use one `Rcx`. Several are correct, for the item
+    /// locks exclude; each then elects leaders of its own.
+    #[must_use]
+    pub fn new(participants: &Participants, topology: Arc<dyn Topology>) -> Rcx {
+        let lanes = LaneSet::new(topology.nodes(), STRIPES);
+        Rcx::with_lanes(participants, topology, lanes)
+    }
+}
+
+impl<S: Deref<Target = [NodeLane]>> Rcx<S> {
+    /// As [`Rcx::new`], with lanes that the caller has made, in memory that several processes share
+    /// for instance.
+    #[must_use]
+    pub fn with_lanes(
+        participants: &Participants,
+        topology: Arc<dyn Topology>,
+        lanes: LaneSet<S>,
+    ) -> Rcx<S> {
+        Rcx {
+            participants: participants.clone(),
+            several_nodes: topology.nodes() > 1,
+            topology,
+            lanes,
+            when: TakeLanes::default(),
+            strategy: Strategy::default(),
+            timeout: LOCK_TIMEOUT,
+            lane_timeout: LANE_TIMEOUT,
+            counts: Counts::default(),
+        }
+    }
+
+    /// When lanes are taken; [`TakeLanes::WhenBusy`] unless this says otherwise.
+    #[must_use]
+    pub fn take_lanes(self, when: TakeLanes) -> Self {
+        Rcx { when, ..self }
+    }
+
+    /// How lanes are taken; [`Strategy::OrderedCas`] unless this says otherwise.
+    #[must_use]
+    pub fn strategy(self, strategy: Strategy) -> Self {
+        Rcx { strategy, ..self }
+    }
+
+    /// How long each living owner of an item is waited for; a second unless this says otherwise.
+    #[must_use]
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Rcx { timeout, ..self }
+    }
+
+    /// How long lanes are tried for; [`LANE_TIMEOUT`] unless this says otherwise.
+    #[must_use]
+    pub fn lane_timeout(self, lane_timeout: Duration) -> Self {
+        Rcx {
+            lane_timeout,
+            ..self
+        }
+    }
+
+    /// Locks all `items`, which it sorts. An item that is named twice is locked once.
+    ///
+    /// [`Acquired::OwnerDied`]: the owner of at least one item died with it;
+    /// [`RcxGuard::died`] says which.
+    ///
+    /// # Errors
+    /// [`RcxError`]; nothing is held then.
+    #[inline]
+    pub fn lock<'a, L: ItemLock>(
+        &'a self,
+        items: &mut [Item<'a, L>],
+    ) -> Result<Acquired<RcxGuard<'a, L>>, RcxError> {
+        let slot = self.participants.slot()?;
+        let pin = slot.pin();
+        item::sort(items)?;
+        let nested = nesting::is_nested();
+        let place = match (items.first(), items.last()) {
+            (Some(first), Some(last)) => Some(nesting::enter(first.id, last.id)?),
+            _ => None,
+        };
+        let mut wanted = Wanted {
+            items,
+            slot: &slot,
+            limit: self.timeout,
+            taken: Taken::new(),
+        };
+        let led = protocol::enter(&mut wanted, self.when, || self.elect(&slot, items, nested))?;
+        let guard = RcxGuard {
+            taken: wanted.taken,
+            led,
+            _pin: pin,
+            _place: place,
+        };
+        let died = guard.died().next().is_some();
+        Ok(match died {
+            true => Acquired::OwnerDied(guard),
+            false => Acquired::Clean(guard),
+        })
+    }
+
+    /// Makes the calling thread its node's leader for the items.
+    #[cold]
+    fn elect<'a, L>(
+        &'a self,
+        slot: &Slot<'a>,
+        items: &[Item<'a, L>],
+        nested: bool,
+    ) -> Option<Led<'a>> {
+        if !self.several_nodes || items.is_empty() {
+            return None;
+        }
+        if nested || items.len() > LANE_ITEMS {
+            self.counts.bypasses.fetch_add(1, Relaxed);
+            return None;
+        }
+        let node = self.topology.current_node();
+        let lanes = self.lanes.choose(node, items.iter().map(|item| item.id));
+        let inner = slot.inner();
+        let mut bound = LaneBound {
+            backoff: Backoff::new(inner.now(), self.lane_timeout),
+            inner,
+            is_over: false,
+        };
+        if !protocol::elect(&lanes, me(slot), &self.strategy, &mut bound) {
+            self.counts.bypasses.fetch_add(1, Relaxed);
+            return None;
+        }
+        self.counts.elections.fetch_add(1, Relaxed);
+        let slot = slot.clone();
+        Some(Led { lanes, slot, node })
+    }
+
+    /// The lanes.
+    #[must_use]
+    pub fn lanes(&self) -> &LaneSet<S> {
+        &self.lanes
+    }
+
+    /// Counts so far.
+    #[must_use]
+    pub fn stats(&self) -> RcxStats {
+        RcxStats {
+            elections: self.counts.elections.load(Relaxed),
+            bypasses: self.counts.bypasses.load(Relaxed),
+        }
+    }
+}
+
+/// The wait for lanes.
+struct LaneBound<'a> {
+    backoff: Backoff,
+    inner: &'a Inner,
+    is_over: bool,
+}
+
+impl protocol::Bound for LaneBound<'_> {
+    fn wait(&mut self) -> bool {
+        self.is_over = !self.backoff.wait(|| self.inner.now());
+        !self.is_over
+    }
+
+    fn is_dead(&self, owner: Owner) -> bool {
+        // Asked at the end too, so that the next call does not wait for the dead.
+        (self.is_over || self.backoff.has_spun())
+            && self.inner.is_owner_dead(owner.slot, owner.generation)
+    }
+}
+
+impl<S: Deref<Target = [NodeLane]>> std::fmt::Debug for Rcx<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rcx")
+            .field("take_lanes", &self.when)
+            .field("strategy", &self.strategy)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,70 @@
+//! [`RcxGuard`]: items that are held, and the lanes and the pin that go with them.
+
+use super::item::{ItemLock, Taken};
+use super::lanes::Chosen;
+use super::{nesting, protocol};
+use crate::{Pin, RobustLock, Slot};
+use mneme_sys::NodeId;
+use std::sync::atomic::AtomicU64;
+
+/// The lanes that made this thread a leader.
+pub(crate) struct Led<'a> {
+    pub(crate) lanes: Chosen<'a, AtomicU64>,
+    pub(crate) slot: Slot<'a>,
+    pub(crate) node: NodeId,
+}
+
+impl Drop for Led<'_> {
+    fn drop(&mut self) {
+        mneme_sys::fault!("sync.rcx.items_released");
+        // A forked child leads nowhere, and the lanes may be its parent's too.
+        if !self.slot.local().is_forked() {
+            protocol::step_down(&self.lanes);
+        }
+    }
+}
+
+/// Holds items, until it is dropped. Items are released first, then lanes, then the pin.
+///
+/// **Read again what led here**: before the locks were taken another thread may have removed an
+/// item, or put one in between. The pin keeps all that could be reached since the lock was asked
+/// for; what was reached before needs a pin of the caller's from then on.
+#[must_use = "dropping it unlocks at once"]
+pub struct RcxGuard<'a, L: ItemLock + 'a = RobustLock> {
+    // In this order they are dropped.
+    pub(crate) taken: Taken<L::Guard<'a>>,
+    pub(crate) led: Option<Led<'a>>,
+    pub(crate) _pin: Pin<'a>,
+    pub(crate) _place: Option<nesting::Place>,
+}
+
+impl<'a, L: ItemLock + 'a> RcxGuard<'a, L> {
+    /// The node on which this thread was elected, wherever it runs now. `None`: it took no lanes.
+    #[must_use]
+    pub fn led_on(&self) -> Option<NodeId> {
+        self.led.as_ref().map(|led| led.node)
+    }
+
+    /// The items whose owner died with them, ascending: they may be half changed.
+    pub fn died(&self) -> impl Iterator<Item = u64> {
+        let died = self.taken.iter().filter(|held| held.owner_died);
+        died.map(|held| held.id)
+    }
+
+    /// Declares all items whole again: later owners get [`Acquired::Clean`](crate::Acquired).
+    pub fn repaired(&self) {
+        for held in self.taken.iter() {
+            L::repaired(&held.guard);
+        }
+    }
+}
+
+impl<'a, L: ItemLock + 'a> std::fmt::Debug for RcxGuard<'a, L> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ids: Vec<_> = self.taken.iter().map(|held| held.id).collect();
+        f.debug_struct("RcxGuard")
+            .field("items", &ids)
+            .field("led_on", &self.led_on())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,69 @@
+//! **A thread that holds items takes only later ones**: what keeps nested sets from waiting for
+//! each other in a circle.
+
+use super::RcxError;
+use std::cell::Cell;
+
+#[derive(Clone, Copy)]
+struct Held {
+    guards: usize,
+    /// The latest item held, if there are guards.
+    last: u64,
+}
+
+thread_local! {
+    /// Over all `Rcx` of the thread: they are one order of ids.
+    static HELD: Cell<Held> = const { Cell::new(Held { guards: 0, last: 0 }) };
+}
+
+/// A guard's place in its thread's order; dropping it gives the place up.
+pub(crate) struct Place {
+    before: Held,
+    last: u64,
+    /// It stays with its thread.
+    _thread: std::marker::PhantomData<*const ()>,
+}
+
+/// Whether the thread holds a guard.
+pub(crate) fn is_nested() -> bool {
+    HELD.get().guards > 0
+}
+
+/// The place of a guard of items from `first` to `last`.
+#[inline]
+pub(crate) fn enter(first: u64, last: u64) -> Result<Place, RcxError> {
+    let before = HELD.get();
+    if before.guards > 0 && first <= before.last {
+        return Err(RcxError::OutOfOrder {
+            held: before.last,
+            wanted: first,
+        });
+    }
+    HELD.set(Held {
+        guards: before.guards + 1,
+        last,
+    });
+    Ok(Place {
+        before,
+        last,
+        _thread: std::marker::PhantomData,
+    })
+}
+
+impl Drop for Place {
+    #[inline]
+    fn drop(&mut self) {
+        let now = HELD.get();
+        // Where guards go in another order than the reverse one, the latest item counts as held a
+        // while longer than it is: nested sets are refused that would do no harm.
+        let last = if now.last == self.last {
+            self.before.last
+        } else {
+            now.last
+        };
+        HELD.set(Held {
+            guards: now.guards.saturating_sub(1),
+            last,
+        });
+    }
+}
