@@ -228,26 +228,24 @@ impl<S: Deref<Target = [NodeLane]>> Rcx<S> {
         let slot = self.participants.slot()?;
         let pin = slot.pin();
         item::sort(items)?;
-        let nested = nesting::is_nested();
         let place = match (items.first(), items.last()) {
             (Some(first), Some(last)) => Some(nesting::enter(first.id, last.id)?),
             _ => None,
         };
-        let mut wanted = Wanted {
-            items,
-            slot: &slot,
-            limit: self.timeout,
-            taken: Taken::new(),
-        };
-        let led = protocol::enter(&mut wanted, self.when, || self.elect(&slot, items, nested))?;
-        let guard = RcxGuard {
-            taken: wanted.taken,
-            led,
+        let nested = place.as_ref().is_some_and(nesting::Place::is_nested);
+        let mut guard = RcxGuard {
+            taken: Taken::new(slot.clone()),
+            led: None,
             _pin: pin,
             _place: place,
         };
-        let died = guard.died().next().is_some();
-        Ok(match died {
+        let mut wanted = Wanted {
+            items,
+            limit: self.timeout,
+            taken: &mut guard.taken,
+        };
+        guard.led = protocol::enter(&mut wanted, self.when, || self.elect(&slot, items, nested))?;
+        Ok(match guard.taken.owner_died() {
             true => Acquired::OwnerDied(guard),
             false => Acquired::Clean(guard),
         })
@@ -260,7 +258,7 @@ impl<S: Deref<Target = [NodeLane]>> Rcx<S> {
         slot: &Slot<'a>,
         items: &[Item<'a, L>],
         nested: bool,
-    ) -> Option<Led<'a>> {
+    ) -> Option<Box<Led<'a>>> {
         if !self.several_nodes || items.is_empty() {
             return None;
         }
@@ -282,7 +280,7 @@ impl<S: Deref<Target = [NodeLane]>> Rcx<S> {
         }
         self.counts.elections.fetch_add(1, Relaxed);
         let slot = slot.clone();
-        Some(Led { lanes, slot, node })
+        Some(Box::new(Led { lanes, slot, node }))
     }
 
     /// The lanes.

@@ -227,6 +227,14 @@ impl<'a> Guard<'a> {
         }
     }
 
+    /// Keeps the lock for a holder that knows it by other means and releases its word.
+    #[inline]
+    pub(crate) fn keep(self) {
+        let mut kept = std::mem::ManuallyDrop::new(self);
+        // SAFETY: dropped once, for the guard around it never is.
+        unsafe { std::ptr::drop_in_place(&raw mut kept.slot) };
+    }
+
     /// What `wrap` makes of it, with the report of whether an owner died.
     #[inline]
     pub(crate) fn report_with<G>(self, wrap: impl FnOnce(Guard<'a>) -> G) -> Acquired<G> {

@@ -7,10 +7,10 @@ mod common;
 
 use common::private;
 use mneme_sync::{
-    Abort, Acquired, Holding, Item, ItemLock, LANE_ITEMS, LaneSet, NodeLane, Participants, Rcu,
-    Rcx, RcxError, Retired, RobustLock, Slot, Stalled, Strategy, TakeLanes,
+    Abort, Holding, Item, ItemLock, LANE_ITEMS, LaneSet, NodeLane, Participants, Rcu, Rcx,
+    RcxError, Retired, RobustLock, Slot, Stalled, Strategy, TakeLanes,
 };
-use mneme_sys::{CpuId, NodeId, SyntheticTopology, SysfsTopology, Topology};
+use mneme_sys::{CpuId, NodeId, Rtm, SyntheticTopology, SysfsTopology, Topology};
 use mneme_testkit::{Random, in_threads};
 use std::cell::UnsafeCell;
 use std::collections::BTreeSet;
@@ -134,6 +134,17 @@ fn updates_go_on_though_transactions_abort() {
     storm("aborting now and then", |rcx| {
         rcx.take_lanes(TakeLanes::Always).strategy(some.clone())
     });
+}
+
+/// Runs nowhere that this project has: without transactions there is no strategy to take.
+#[test]
+fn no_update_is_lost_by_transactions_where_there_are_some() {
+    if let Some(rtm) = Rtm::probe() {
+        storm("transactions", |rcx| {
+            rcx.take_lanes(TakeLanes::Always)
+                .strategy(Strategy::Rtm(rtm))
+        });
+    }
 }
 
 #[test]
@@ -277,39 +288,24 @@ fn a_thread_that_migrates_gives_back_the_lanes_it_took() {
 #[derive(Default)]
 struct Plain(AtomicBool);
 
-struct PlainGuard<'a>(&'a AtomicBool);
-
-impl Drop for PlainGuard<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Release);
-    }
-}
-
 impl ItemLock for Plain {
-    type Guard<'a> = PlainGuard<'a>;
-
-    fn try_lock<'a>(&'a self, _: &Slot<'a>) -> Option<Acquired<PlainGuard<'a>>> {
-        let taken = self
-            .0
-            .compare_exchange(false, true, Acquire, Relaxed)
-            .is_ok();
-        taken.then(|| Acquired::Clean(PlainGuard(&self.0)))
+    fn try_lock(&self, _: &Slot<'_>) -> Option<bool> {
+        let taken = self.0.compare_exchange(false, true, Acquire, Relaxed);
+        taken.ok().map(|_| false)
     }
 
-    fn lock_within<'a>(
-        &'a self,
-        slot: &Slot<'a>,
-        _: Duration,
-    ) -> Result<Acquired<PlainGuard<'a>>, Stalled> {
+    fn lock_within(&self, slot: &Slot<'_>, _: Duration) -> Result<bool, Stalled> {
         loop {
-            if let Some(acquired) = self.try_lock(slot) {
-                return Ok(acquired);
+            if let Some(owner_died) = self.try_lock(slot) {
+                return Ok(owner_died);
             }
             std::thread::yield_now();
         }
     }
 
-    fn repaired(_: &PlainGuard<'_>) {}
+    unsafe fn unlock(&self, _: &Slot<'_>) {
+        self.0.store(false, Release);
+    }
 }
 
 #[test]

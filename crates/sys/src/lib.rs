@@ -33,6 +33,7 @@ mod prefetch;
 mod process;
 pub mod racy;
 mod region;
+mod rtm;
 mod terminal;
 mod topology;
 mod usage;
@@ -54,6 +55,7 @@ pub use region::{
     Access, FRAME, HEADER_LEN, HeaderError, PageKind, PagePolicy, PageReport, Region, RegionError,
     RegionHeader, Reserve, Shared, Window, WindowError, huge_pool_free,
 };
+pub use rtm::{Rtm, TransactionAborted};
 pub use terminal::terminal_size;
 pub use topology::{NodeId, SyntheticTopology, SysfsTopology, Topology};
 pub use usage::{CpuTime, TimeOf, cpu_time, resident_memory};

@@ -32,8 +32,9 @@ impl Drop for Led<'_> {
 #[must_use = "dropping it unlocks at once"]
 pub struct RcxGuard<'a, L: ItemLock + 'a = RobustLock> {
     // In this order they are dropped.
-    pub(crate) taken: Taken<L::Guard<'a>>,
-    pub(crate) led: Option<Led<'a>>,
+    pub(crate) taken: Taken<'a, L>,
+    /// Boxed, for most guards have none.
+    pub(crate) led: Option<Box<Led<'a>>>,
     pub(crate) _pin: Pin<'a>,
     pub(crate) _place: Option<nesting::Place>,
 }
@@ -45,23 +46,22 @@ impl<'a, L: ItemLock + 'a> RcxGuard<'a, L> {
         self.led.as_ref().map(|led| led.node)
     }
 
-    /// The items whose owner died with them, ascending: they may be half changed.
+    /// The ids of the items whose owner died with them, ascending: they may be half changed. None,
+    /// once they are [repaired](Self::repaired).
     pub fn died(&self) -> impl Iterator<Item = u64> {
-        let died = self.taken.iter().filter(|held| held.owner_died);
-        died.map(|held| held.id)
+        let died = self.taken.items().filter(|item| item.lock.owner_died());
+        died.map(|item| item.id)
     }
 
     /// Declares all items whole again: later owners get [`Acquired::Clean`](crate::Acquired).
     pub fn repaired(&self) {
-        for held in self.taken.iter() {
-            L::repaired(&held.guard);
-        }
+        self.taken.repaired();
     }
 }
 
 impl<'a, L: ItemLock + 'a> std::fmt::Debug for RcxGuard<'a, L> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let ids: Vec<_> = self.taken.iter().map(|held| held.id).collect();
+        let ids: Vec<_> = self.taken.items().map(|item| item.id).collect();
         f.debug_struct("RcxGuard")
             .field("items", &ids)
             .field("led_on", &self.led_on())

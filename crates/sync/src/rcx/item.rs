@@ -2,51 +2,71 @@
 
 use super::RcxError;
 use super::protocol::Items;
-use crate::{Acquired, Guard, RobustLock, Slot, Stalled};
+use crate::{RobustLock, Slot, Stalled, lock_word};
 use std::time::Duration;
 
 /// The lock of an item. **It alone excludes**, so an implementation must be a lock by itself.
 pub trait ItemLock {
-    /// What holds it; dropping it lets go.
-    type Guard<'a>
-    where
-        Self: 'a;
+    /// Takes it if it is free, and says whether its owner had died. That of a dead owner may count
+    /// as taken.
+    fn try_lock(&self, slot: &Slot<'_>) -> Option<bool>;
 
-    /// Takes it if it is free. That of a dead owner may count as taken.
-    fn try_lock<'a>(&'a self, slot: &Slot<'a>) -> Option<Acquired<Self::Guard<'a>>>;
-
-    /// Takes it, waiting at most `limit` for each owner that lives.
+    /// Takes it, waiting at most `limit` for each owner that lives, and says whether its owner had
+    /// died.
     ///
     /// # Errors
     /// [`Stalled`] names an owner that lives and does not let go.
-    fn lock_within<'a>(
-        &'a self,
-        slot: &Slot<'a>,
-        limit: Duration,
-    ) -> Result<Acquired<Self::Guard<'a>>, Stalled>;
+    fn lock_within(&self, slot: &Slot<'_>, limit: Duration) -> Result<bool, Stalled>;
 
-    /// Declares the item whole again after [`Acquired::OwnerDied`].
-    fn repaired(guard: &Self::Guard<'_>);
+    /// Lets go.
+    ///
+    /// # Safety
+    /// The calling thread holds it by one of the above.
+    unsafe fn unlock(&self, slot: &Slot<'_>);
+
+    /// Whether an owner has died and nobody has [repaired](Self::repaired) since.
+    fn owner_died(&self) -> bool {
+        false
+    }
+
+    /// Declares the item whole again.
+    ///
+    /// # Safety
+    /// The calling thread holds it.
+    unsafe fn repaired(&self, slot: &Slot<'_>) {
+        let _ = slot;
+    }
 }
 
 impl ItemLock for RobustLock {
-    type Guard<'a> = Guard<'a>;
+    #[inline]
+    fn try_lock(&self, slot: &Slot<'_>) -> Option<bool> {
+        let acquired = self.try_lock_free(slot)?;
+        Some(acquired.owner_died()).inspect(|_| acquired.into_inner().keep())
+    }
+
+    fn lock_within(&self, slot: &Slot<'_>, limit: Duration) -> Result<bool, Stalled> {
+        let acquired = RobustLock::lock_within(self, slot, limit)?;
+        let owner_died = acquired.owner_died();
+        acquired.into_inner().keep();
+        Ok(owner_died)
+    }
 
     #[inline]
-    fn try_lock<'a>(&'a self, slot: &Slot<'a>) -> Option<Acquired<Guard<'a>>> {
-        self.try_lock_free(slot)
+    unsafe fn unlock(&self, slot: &Slot<'_>) {
+        if !slot.local().is_forked() {
+            lock_word::release(self.word());
+        }
     }
 
-    fn lock_within<'a>(
-        &'a self,
-        slot: &Slot<'a>,
-        limit: Duration,
-    ) -> Result<Acquired<Guard<'a>>, Stalled> {
-        RobustLock::lock_within(self, slot, limit)
+    fn owner_died(&self) -> bool {
+        lock_word::look(self.word()).owner_died()
     }
 
-    fn repaired(guard: &Guard<'_>) {
-        guard.repaired();
+    unsafe fn repaired(&self, slot: &Slot<'_>) {
+        if !slot.local().is_forked() {
+            lock_word::repaired(self.word());
+        }
     }
 }
 
@@ -87,76 +107,83 @@ pub(crate) fn sort<L>(items: &mut [Item<'_, L>]) -> Result<(), RcxError> {
     }
 }
 
-/// Items that a guard holds without an allocation. The paper's list takes three at a time.
-const INLINE: usize = 4;
+/// Items that a guard holds without an allocation: the paper's list takes three at a time.
+const INLINE: usize = 3;
 
-/// One that is held.
-pub(crate) struct Held<G> {
-    pub(crate) id: u64,
-    pub(crate) guard: G,
-    pub(crate) owner_died: bool,
-}
-
-/// Those that are held, in the order in which they were taken.
-pub(crate) struct Taken<G> {
-    first: [Option<Held<G>>; INLINE],
-    more: Vec<Held<G>>,
+/// The items that are held, in the order in which they were taken.
+pub(crate) struct Taken<'a, L: ItemLock> {
+    slot: Slot<'a>,
+    first: [Option<Item<'a, L>>; INLINE],
+    more: Vec<Item<'a, L>>,
     len: usize,
+    owner_died: bool,
 }
 
-impl<G> Taken<G> {
-    pub(crate) fn new() -> Taken<G> {
+impl<'a, L: ItemLock> Taken<'a, L> {
+    #[inline]
+    pub(crate) fn new(slot: Slot<'a>) -> Taken<'a, L> {
         Taken {
-            first: [const { None }; INLINE],
+            slot,
+            first: [None; INLINE],
             more: Vec::new(),
             len: 0,
+            owner_died: false,
         }
     }
 
     #[inline]
-    fn push(&mut self, id: u64, acquired: Acquired<G>) {
-        let owner_died = acquired.owner_died();
-        let held = Held {
-            id,
-            guard: acquired.into_inner(),
-            owner_died,
-        };
+    fn push(&mut self, item: Item<'a, L>, owner_died: bool) {
         match self.first.get_mut(self.len) {
-            Some(place) => *place = Some(held),
-            None => self.more.push(held),
+            Some(place) => *place = Some(item),
+            None => self.more.push(item),
         }
         self.len += 1;
+        self.owner_died |= owner_died;
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Held<G>> {
+    pub(crate) fn items(&self) -> impl DoubleEndedIterator<Item = &Item<'a, L>> {
         self.first.iter().flatten().chain(&self.more)
+    }
+
+    /// Whether an owner of one of them had died.
+    #[inline]
+    pub(crate) fn owner_died(&self) -> bool {
+        self.owner_died
+    }
+
+    pub(crate) fn repaired(&self) {
+        for item in self.items() {
+            // SAFETY: what is here is held.
+            unsafe { item.lock.repaired(&self.slot) };
+        }
     }
 
     /// Lets go of all, the last first.
     #[inline]
     fn clear(&mut self) {
-        while self.more.pop().is_some() {}
-        for place in self.first[..self.len.min(INLINE)].iter_mut().rev() {
-            *place = None;
+        for item in self.items().rev() {
+            // SAFETY: what is here is held, and forgotten below.
+            unsafe { item.lock.unlock(&self.slot) };
         }
+        self.first = [None; INLINE];
+        self.more.clear();
         self.len = 0;
+        self.owner_died = false;
     }
 }
 
-impl<G> Drop for Taken<G> {
+impl<L: ItemLock> Drop for Taken<'_, L> {
     #[inline]
     fn drop(&mut self) {
         self.clear();
     }
 }
 
-/// The items of one call and what is held of them.
+/// The items of one call, in ascending order, and what is held of them.
 pub(crate) struct Wanted<'i, 'a, L: ItemLock> {
-    /// In ascending order.
     pub(crate) items: &'i [Item<'a, L>],
-    pub(crate) slot: &'i Slot<'a>,
     pub(crate) limit: Duration,
-    pub(crate) taken: Taken<L::Guard<'a>>,
+    pub(crate) taken: &'i mut Taken<'a, L>,
 }
 
 impl<L: ItemLock> Wanted<'_, '_, L> {
@@ -179,10 +206,10 @@ impl<L: ItemLock> Items for Wanted<'_, '_, L> {
         if self.is_repeated(item) {
             return true;
         }
-        let Item { id, lock } = self.items[item];
-        let acquired = lock.try_lock(self.slot);
-        acquired
-            .map(|acquired| self.taken.push(id, acquired))
+        let item = self.items[item];
+        let locked = item.lock.try_lock(&self.taken.slot);
+        locked
+            .map(|owner_died| self.taken.push(item, owner_died))
             .is_some()
     }
 
@@ -190,9 +217,9 @@ impl<L: ItemLock> Items for Wanted<'_, '_, L> {
         if self.is_repeated(item) {
             return Ok(());
         }
-        let Item { id, lock } = self.items[item];
-        let acquired = lock.lock_within(self.slot, self.limit)?;
-        self.taken.push(id, acquired);
+        let item = self.items[item];
+        let owner_died = item.lock.lock_within(&self.taken.slot, self.limit)?;
+        self.taken.push(item, owner_died);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use crate::lock_word::{self, Attempt, LockState, Owner};
 use crate::word::Word;
-use mneme_sys::NodeId;
+use mneme_sys::{NodeId, Rtm, TransactionAborted};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -145,6 +145,9 @@ pub enum Strategy {
     /// As [`OrderedCas`](Self::OrderedCas), but an attempt, of that number in its call, may be
     /// made to abort as a hardware transaction would. For tests and simulations.
     Scripted(Script),
+    /// All of them as one hardware transaction. Where no transaction commits there is no [`Rtm`] to
+    /// make it of. Written after the manual and never run, see there.
+    Rtm(Rtm),
 }
 
 /// What [`Strategy::Scripted`] asks before each attempt.
@@ -157,12 +160,14 @@ impl Strategy {
         me: Owner,
         attempt: u64,
     ) -> Result<(), Refused> {
-        if let Strategy::Scripted(script) = self {
-            match script(attempt) {
+        match self {
+            Strategy::OrderedCas => {}
+            Strategy::Scripted(script) => match script(attempt) {
                 Some(Abort::Conflict) => return Err(Refused::Conflict),
                 Some(Abort::Capacity) => return Err(Refused::Capacity),
                 None => {}
-            }
+            },
+            Strategy::Rtm(rtm) => return transact(*rtm, lanes, me),
         }
         for (i, lane) in lanes.words().iter().enumerate() {
             if let Attempt::Busy(seen) = lock_word::acquire(*lane, me) {
@@ -177,11 +182,30 @@ impl Strategy {
     }
 }
 
+/// All lanes in one transaction.
+fn transact<W: Word>(rtm: Rtm, lanes: &Chosen<'_, W>, me: Owner) -> Result<(), Refused> {
+    let take = |lane: &&W| !matches!(lock_word::acquire(*lane, me), Attempt::Busy(_));
+    match rtm.run(|| lanes.words().iter().all(take)) {
+        Ok(()) => Ok(()),
+        Err(TransactionAborted::Capacity) => Err(Refused::Capacity),
+        Err(TransactionAborted::Conflict) => Err(Refused::Conflict),
+        Err(TransactionAborted::ByBody) => {
+            // What the transaction saw is undone too: which lane is busy is looked up again.
+            let states = lanes.words().iter().map(|lane| lock_word::look(*lane));
+            let busy = states
+                .enumerate()
+                .find(|(_, state)| state.owner().is_some());
+            Err(busy.map_or(Refused::Conflict, |(i, state)| Refused::Busy(i, state)))
+        }
+    }
+}
+
 impl std::fmt::Debug for Strategy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Strategy::OrderedCas => "OrderedCas",
             Strategy::Scripted(_) => "Scripted",
+            Strategy::Rtm(_) => "Rtm",
         })
     }
 }

@@ -24,25 +24,25 @@ pub(crate) struct Place {
     _thread: std::marker::PhantomData<*const ()>,
 }
 
-/// Whether the thread holds a guard.
-pub(crate) fn is_nested() -> bool {
-    HELD.get().guards > 0
+impl Place {
+    /// Whether its thread held another guard when it began.
+    pub(crate) fn is_nested(&self) -> bool {
+        self.before.guards > 0
+    }
 }
 
 /// The place of a guard of items from `first` to `last`.
 #[inline]
 pub(crate) fn enter(first: u64, last: u64) -> Result<Place, RcxError> {
-    let before = HELD.get();
+    let before = HELD.with(Cell::get);
     if before.guards > 0 && first <= before.last {
         return Err(RcxError::OutOfOrder {
             held: before.last,
             wanted: first,
         });
     }
-    HELD.set(Held {
-        guards: before.guards + 1,
-        last,
-    });
+    let guards = before.guards + 1;
+    HELD.with(|held| held.set(Held { guards, last }));
     Ok(Place {
         before,
         last,
@@ -53,17 +53,16 @@ pub(crate) fn enter(first: u64, last: u64) -> Result<Place, RcxError> {
 impl Drop for Place {
     #[inline]
     fn drop(&mut self) {
-        let now = HELD.get();
-        // Where guards go in another order than the reverse one, the latest item counts as held a
-        // while longer than it is: nested sets are refused that would do no harm.
-        let last = if now.last == self.last {
-            self.before.last
-        } else {
-            now.last
-        };
-        HELD.set(Held {
-            guards: now.guards.saturating_sub(1),
-            last,
+        HELD.with(|held| {
+            let now = held.get();
+            // Where guards go in another order than the reverse one, the latest item counts as held
+            // a while longer than it is: nested sets are refused that would do no harm.
+            let last = match now.last == self.last {
+                true => self.before.last,
+                false => now.last,
+            };
+            let guards = now.guards.saturating_sub(1);
+            held.set(Held { guards, last });
         });
     }
 }

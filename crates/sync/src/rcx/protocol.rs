@@ -36,6 +36,7 @@ pub(crate) trait Items {
 ///
 /// Locks are waited for in ascending order, so threads never wait for each other in a circle. On
 /// failure nothing is held.
+#[inline]
 pub(crate) fn enter<I: Items, L>(
     items: &mut I,
     when: TakeLanes,
