@@ -9,8 +9,8 @@ mod common;
 
 use common::{UUID, map, options};
 use mneme_sync::{
-    Acquired, ControlOptions, DeadSlot, Item, Lane, LaneSet, NodeLane, Participants, Rcx,
-    ReapError, RobustLock, TakeLanes,
+    Acquired, ControlOptions, DeadSlot, HeldVersions, Item, Lane, LaneSet, NodeLane, Participants,
+    Rcx, ReapError, RobustLock, TakeLanes,
 };
 use mneme_sys::fault::{self, Action, Outcome};
 use mneme_sys::{NodeId, PagePolicy, Region, ScriptedLiveness, SyntheticTopology};
@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 /// Where a participant comes by in its life; a test insists that one dies at each.
-const LIVING: [&str; 27] = [
+const LIVING: [&str; 29] = [
     "sync.advance.barrier",
     "sync.attach.claimed",
     "sync.fenced.empty",
@@ -32,6 +32,8 @@ const LIVING: [&str; 27] = [
     "sync.fold.open",
     "sync.fold.root",
     "sync.fold.slot",
+    "sync.hold.claimed",
+    "sync.hold.held",
     "sync.intent.begun",
     "sync.lease.cleared",
     "sync.lease.locked",
@@ -54,7 +56,8 @@ const LIVING: [&str; 27] = [
 /// Where only a thread comes by that ends before its process; likewise.
 const ENDING: [&str; 1] = ["sync.release.begin"];
 /// Where only a reaper comes by; likewise.
-const REAPING: [&str; 6] = [
+const REAPING: [&str; 7] = [
+    "sync.hold.reaped",
     "sync.reap.cleared",
     "sync.reap.freed",
     "sync.reap.marked",
@@ -155,6 +158,7 @@ impl World {
             std::mem::forget(gate.shared(&slot).unwrap());
         }
         std::mem::forget(dead.pin().unwrap());
+        self.held(&dead).hold(3).unwrap();
         self.script.kill(number);
         // Its memory goes with it; what it did there stays. Its drop does nothing, being dead.
         drop(dead);
@@ -178,6 +182,12 @@ impl World {
     fn count(&self, p: &Participants, n: i64) {
         p.slot().unwrap().count(3, 5, n);
         self.counted.fetch_add(n, Relaxed);
+    }
+
+    /// A table of held versions behind what the participants need.
+    fn held(&self, p: &Participants) -> HeldVersions {
+        let at = options().region_len().next_multiple_of(128);
+        HeldVersions::at(p, at as u64).unwrap()
     }
 
     fn rcx(&self, p: &Participants) -> Rcx<Arc<[NodeLane]>> {
@@ -234,6 +244,9 @@ impl World {
         both.repaired();
         drop(both);
         assert!(!rcx.lock(&mut self.both()).expect(story).owner_died());
+        let held = self.held(p);
+        held.reap();
+        assert_eq!(held.versions(), [], "{story}");
         assert!(!p.is_watched(), "{story}");
         assert_eq!(p.lease_holder(1).unwrap(), None, "{story}");
         assert!(p.try_lease(1).unwrap().is_some(), "{story}");
@@ -255,7 +268,10 @@ impl World {
         self.count(&p, 7);
         let line = slot.intent(Lane::Txn);
         line.begin(9, &[slot.id().0.into(), 2, 3]);
-        drop(p.pin().unwrap());
+        let pin = p.pin().unwrap();
+        let (held, number) = (self.held(&p), self.held(&p).hold(4).unwrap());
+        drop(pin);
+        held.release(number);
         let revocable = p.pin_revocable().unwrap();
         let g = p.advance().unwrap();
         assert_eq!(p.revoke(g), 1);
@@ -279,6 +295,7 @@ impl World {
     fn reap(&self, number: u32) {
         let p = self.attach(number);
         self.count(&p, 1000);
+        self.held(&p).reap();
         p.reap(|dead| self.repair(dead)).unwrap();
     }
 }
