@@ -12,6 +12,7 @@
 
 mod buckets;
 mod change_sets;
+mod expiries;
 mod heads;
 mod notifications;
 mod patches;

@@ -273,30 +273,63 @@ fn what_is_removed_beside_a_long_transaction_leaves_the_index_small() {
     assert!(beside <= alone * 5 / 4, "{beside} bytes, alone {alone}");
 }
 
-/// Where something that it reads expires all the time, it takes what was there when it began for
-/// what is there.
+/// Where something that it reads expires in each attempt, others are told so, and none of these
+/// attempts commits. In the end readers wait for it.
 #[test]
-fn a_transaction_ends_though_what_it_reads_goes_on_expiring() {
-    let clock = Arc::new(ManualClock::new(1, 1_000));
-    let builder = LogStore::builder().capacity(64 << 20).maintainer(false);
-    let store = builder.clock(clock.clone()).open_private().unwrap();
-    for i in 0..1000u32 {
-        let expiry = Expiry::At(1_001 + u64::from(i));
-        store.put_until(&i.to_le_bytes(), b"v", expiry).unwrap();
-    }
-    let mut runs = 0;
-    let found = store.transaction(|t| {
-        runs += 1;
-        let (mut found, now) = (0, t.wall_ms());
-        for i in 0..1000u32 {
-            found += u64::from(t.get(&i.to_le_bytes())?.is_some());
+fn a_transaction_revives_nothing_that_others_were_told_has_expired() {
+    for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
+        let clock = Arc::new(ManualClock::new(1, 1_000));
+        let builder = LogStore::builder().capacity(64 << 20).maintainer(false);
+        let builder = builder.update_policy(policy).clock(clock.clone());
+        let store = builder.open_private().unwrap();
+        for i in 0..100u32 {
+            let expiry = Expiry::At(1_001 + u64::from(i));
+            store.put_until(&i.to_le_bytes(), b"v", expiry).unwrap();
         }
-        clock.advance_ms(1);
-        Ok::<_, WriteError>((found, now))
-    });
-    let (found, now) = found.unwrap();
-    assert_eq!(found, 2_000 - now);
-    assert!(runs <= 5, "it ran {runs} times");
+        let (mut runs, mut revived, mut told) = (0, 0u32, None);
+        std::thread::scope(|scope| {
+            let mut waiting = None;
+            let done = store.transaction(|t| {
+                runs += 1;
+                let mut live = Vec::new();
+                for i in 0..100u32 {
+                    if t.get(&i.to_le_bytes())?.is_some() {
+                        live.push(i);
+                    }
+                }
+                // A read beside the transaction's own sees what it would without it.
+                revived = live[0];
+                assert!(store.get(&revived.to_le_bytes()).unwrap().is_some());
+                assert!(store.contains(&revived.to_le_bytes()).unwrap());
+                t.put(&revived.to_le_bytes(), b"revived")?;
+                clock.advance_ms(1);
+                let (store, key) = (&store, revived.to_le_bytes());
+                let read = move || store.get(&key).unwrap().map(|v| v.to_vec());
+                let reader = scope.spawn(read);
+                match runs {
+                    // While readers do not wait, they are told.
+                    ..=16 => told = reader.join().unwrap(),
+                    _ => waiting = Some(reader),
+                }
+                Ok::<_, WriteError>(())
+            });
+            done.unwrap();
+            if let Some(waiting) = waiting {
+                told = waiting.join().unwrap();
+            }
+        });
+        assert_eq!(
+            told.as_deref(),
+            Some(&b"revived"[..]),
+            "{policy:?}, {runs} runs"
+        );
+        assert_eq!(runs, 17, "{policy:?}");
+        assert_eq!(
+            &*store.get(&revived.to_le_bytes()).unwrap().unwrap(),
+            b"revived"
+        );
+        assert!(store.check().unwrap().is_sound());
+    }
 }
 
 /// Nothing expires in the middle of an attempt: not what it has stored, and of what it has read not

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use mneme_log::{Cursor, Expiry, LogStore, ReadError, WriteError};
+use mneme_log::{Cursor, Expiry, LogStore, ReadError, UpdatePolicy, WriteError};
 use mneme_sys::fault::{self, Action, Outcome};
 use mneme_sys::{Access, Clock, ManualClock};
 
@@ -743,9 +743,11 @@ fn the_dead_are_repaired_beside_a_stopped_claim() {
 }
 
 /// Time stands still until the test goes on: no wait fails before.
-fn timed() -> (Memory, LogStore, Arc<ManualClock>) {
+fn timed(policy: UpdatePolicy) -> (Memory, LogStore, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(1_000, 1_000_000));
-    let builder = LogStore::builder().clock(clock.clone());
+    let builder = LogStore::builder()
+        .update_policy(policy)
+        .clock(clock.clone());
     let (memory, store) = Memory::built(memory::CAPACITY, memory::CAPACITY, builder);
     store.put(b"k", b"v").unwrap();
     (memory, store, clock)
@@ -781,7 +783,7 @@ fn waits_until(store: &LogStore, goes_on: impl FnOnce()) {
 /// it holds it again.
 #[test]
 fn a_holder_that_released_a_bucket_unchanged_is_waited_for_anew() {
-    let (memory, store, clock) = timed();
+    let (memory, store, clock) = timed(UpdatePolicy::Append);
     let theirs = memory.open(2);
     let (tell, held) = std::sync::mpsc::channel();
     let (release, released) = std::sync::mpsc::channel::<()>();
@@ -807,7 +809,7 @@ fn a_holder_that_released_a_bucket_unchanged_is_waited_for_anew() {
 /// What one reader of a stopped transaction's key has waited out counts for the next ones.
 #[test]
 fn readers_of_a_stopped_transaction_do_not_each_wait_a_second() {
-    let (memory, store, clock) = timed();
+    let (memory, store, clock) = timed(UpdatePolicy::Append);
     let theirs = memory.open(2);
     let stopped = Stopped::at("txn.locked", 1, move || {
         theirs.transaction(|t| t.put(b"k", b"w")).unwrap()
@@ -828,11 +830,49 @@ fn readers_of_a_stopped_transaction_do_not_each_wait_a_second() {
     assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"w"[..]));
 }
 
+/// What one waiter has waited out for a stopped transaction counts for each of its keys, for readers
+/// of a store that overwrites too.
+#[test]
+fn a_stopped_transaction_of_many_keys_is_waited_for_once() {
+    for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
+        let (memory, store, clock) = timed(policy);
+        let theirs = memory.open(2);
+        let change = move |value: &'static [u8]| {
+            let keys: Vec<[u8; 4]> = (0..64).map(key).collect();
+            theirs.transaction(|t| {
+                t.put(b"k", value)?;
+                keys.iter().try_for_each(|key| t.put(key, value))
+            })
+        };
+        let stopped = Stopped::at("txn.locked", 1, move || {
+            change(b"one").unwrap();
+            change
+        });
+        waits_in_vain(&store, &clock);
+        // Time stands still: they would wait for ever.
+        for i in 0..64 {
+            let refused = store.put(&key(i), b"v").unwrap_err();
+            assert!(matches!(refused, WriteError::Stalled(_)), "{refused}");
+            assert!(matches!(store.get(&key(i)), Err(ReadError::Stalled(_))));
+            let refused = store.transaction(|t| t.put(&key(i), b"v")).unwrap_err();
+            assert!(matches!(refused, WriteError::Stalled(_)), "{refused}");
+        }
+        // It goes on, and is waited for when it stands still in its next transaction.
+        let change = stopped.finish();
+        let again = Stopped::at("txn.locked", 1, move || change(b"two").unwrap());
+        waits_until(&store, || again.finish());
+        for i in 0..64 {
+            assert_eq!(store.get(&key(i)).unwrap().as_deref(), Some(&b"two"[..]));
+        }
+        sound(&store, "");
+    }
+}
+
 /// A bucket whose holder stood still, and was killed, is waited for while another process repairs
 /// what it left.
 #[test]
 fn a_stalled_holder_that_was_killed_is_waited_for_anew() {
-    let (memory, store, clock) = timed();
+    let (memory, store, clock) = timed(UpdatePolicy::Append);
     let dying = memory.open(2);
     let outcome = fault::run("log.bucket.locked", Action::Abandon, 1, move || {
         dying.put(b"k", b"w").unwrap();

@@ -188,6 +188,7 @@ mod robust_lock;
 mod slot;
 mod slot_id;
 mod slot_owner;
+mod stalled;
 mod stats;
 mod thread_slots;
 mod undo;

@@ -5,6 +5,7 @@ use crate::layout::SlotLines;
 use crate::map::Map;
 use crate::process::{self, State, Status};
 use crate::slot_owner::SlotOwner;
+use crate::stalled::StalledHolders;
 use crate::word::Barrier;
 use crate::{AttachError, SlotError, SlotId, slot_owner};
 use mneme_sys::barrier::{BarrierRefused, Light, Reach};
@@ -55,6 +56,7 @@ pub(crate) struct Inner {
     clock: SystemClock,
     /// Slots of threads that have ended, whose counts could not be moved to the base then.
     unreleased: Mutex<Vec<SlotId>>,
+    stalled_holders: StalledHolders,
     /// Watch registrations of this opening.
     pub(crate) watches: Mutex<u64>,
 }
@@ -100,6 +102,7 @@ impl Inner {
             asymmetric,
             clock: SystemClock,
             unreleased: Mutex::default(),
+            stalled_holders: StalledHolders::default(),
             watches: Mutex::new(0),
         })
     }
@@ -208,6 +211,10 @@ impl Inner {
             false => Light::fence(),
         };
         Machine { light, reach }
+    }
+
+    pub(crate) fn stalled_holders(&self) -> &StalledHolders {
+        &self.stalled_holders
     }
 
     pub(crate) fn now(&self) -> Duration {

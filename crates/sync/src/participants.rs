@@ -4,8 +4,10 @@ use crate::layout::{COUNTERS, Geometry};
 use crate::opening::Inner;
 use crate::thread_slots::{self, Local};
 use crate::undo::UndoArea;
+use crate::word::Barrier;
 use crate::{Epoch, FastPin, Intent, Lane, Pin, RevocablePin, Slot, SlotError, SlotId, intent};
 use mneme_sys::Region;
+use mneme_sys::barrier::BarrierRefused;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
@@ -216,6 +218,22 @@ impl Participants {
     #[must_use]
     pub fn is_asymmetric(&self) -> bool {
         self.inner.is_asymmetric()
+    }
+
+    /// The cheap side of the barrier that the region's participants share: of a store before it
+    /// and a load after a [`heavy_barrier`](Self::heavy_barrier), and a store before that and a
+    /// load after this, at least one load sees the other side's store.
+    #[inline]
+    pub fn light_barrier(&self) {
+        self.inner.barrier().light();
+    }
+
+    /// The dear side of the barrier: a system call where the cheap one is free.
+    ///
+    /// # Errors
+    /// The kernel refuses: nothing may be concluded from what is loaded afterwards.
+    pub fn heavy_barrier(&self) -> Result<(), BarrierRefused> {
+        self.inner.barrier().heavy()
     }
 
     /// The undo areas of all slots that were ever in use: for hints that others leave there. Only

@@ -56,7 +56,9 @@ impl RobustLock {
         }
     }
 
-    /// Takes the lock, waiting at most a second for each owner that has it meanwhile.
+    /// Takes the lock, waiting at most a second for each owner that has it meanwhile. One for
+    /// which this opening has waited a second in vain, and which has made no progress since, is
+    /// not waited for again.
     ///
     /// Announce an intent first if the owner's death must be repaired by more than the lock's
     /// place tells.
@@ -107,8 +109,17 @@ impl RobustLock {
             if owner == me(slot) {
                 return Err(inner.stalled(owner.slot, Duration::ZERO, Holding::OwnLock));
             }
+            let lock = Some((std::ptr::from_ref(&self.word) as usize, busy.0));
+            let stalled = match backoff.has_spun() {
+                true => inner.stalled_for(owner.slot, lock),
+                false => None,
+            };
+            if let Some(waited) = stalled {
+                return Err(inner.stalled(owner.slot, waited, what));
+            }
             if !backoff.wait_for(busy.0, || inner.now()) {
                 let waited = backoff.elapsed(inner.now());
+                inner.note_stalled(owner.slot, lock, waited);
                 return Err(inner.stalled(owner.slot, waited, what));
             }
         }

@@ -199,6 +199,49 @@ fn a_repair_that_fails_holds_up_no_other() {
     thread.join().unwrap();
 }
 
+/// An owner that a second was waited for in vain is not waited for again, at any of its locks, until
+/// it comes to another operation. One that has announced no operation is not waited for again at
+/// that lock.
+#[test]
+fn a_stalled_owner_is_waited_for_once_at_all_its_locks() {
+    const LONG: Duration = Duration::from_secs(600);
+    let pair = Pair::new();
+    let theirs = pair.a.slot().unwrap();
+    let slot = pair.b.slot().unwrap();
+    let locks = [const { RobustLock::new() }; 3];
+    let [first, second, other] = &locks;
+    let intent = theirs.intent(Lane::Index);
+    intent.begin(7, &[1]);
+    let held = [first, second].map(|lock| lock.lock(&theirs).unwrap());
+    let in_vain = |lock: &RobustLock, limit| {
+        let stalled = lock.lock_within(&slot, limit).unwrap_err();
+        assert_eq!((stalled.slot, stalled.what), (theirs.id(), Holding::Lock));
+        assert!(stalled.since >= Duration::from_millis(1), "{stalled}");
+    };
+    // One that waits less than a second says nothing of the next.
+    in_vain(first, Duration::from_millis(2));
+    assert_eq!(pair.b.stalled_for(theirs.id()), None);
+    in_vain(first, mneme_sync::LOCK_TIMEOUT);
+    assert!(pair.b.stalled_for(theirs.id()).is_some());
+    in_vain(second, LONG);
+    in_vain(first, LONG);
+    // It has come to another phase.
+    intent.set(0, 2);
+    assert_eq!(pair.b.stalled_for(theirs.id()), None);
+    in_vain(second, Duration::from_millis(2));
+    drop(held);
+    intent.clear();
+    drop(first.lock_within(&slot, LONG).unwrap());
+
+    let held = other.lock(&theirs).unwrap();
+    in_vain(other, mneme_sync::LOCK_TIMEOUT);
+    in_vain(other, LONG);
+    let next = first.lock(&theirs).unwrap();
+    in_vain(first, Duration::from_millis(2));
+    drop((held, next));
+    drop(other.lock_within(&slot, LONG).unwrap());
+}
+
 #[test]
 fn a_dead_process_is_reaped_with_its_intents_pins_locks_and_counts() {
     let pair = Pair::new();

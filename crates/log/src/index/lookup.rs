@@ -162,12 +162,16 @@ pub(crate) trait Lookup: Memory<Word: Tagged> {
     /// A page that is replaced is locked before its successor can be found, and for good. So a
     /// reader that has seen anything that was written after that sees the lock, and looks the page
     /// up again.
+    ///
+    /// `own`: a transaction that is under way there is the calling thread's, and has published
+    /// nothing.
     #[inline(always)]
     fn read_bucket<T>(
         &self,
         root: Root,
         place: Place,
         segment: SegmentRef,
+        own: bool,
         look: impl FnOnce(LockWord) -> Result<T, Corrupt>,
     ) -> Result<BucketRead<T>, Corrupt> {
         let home = self.bucket(segment, segment.home(place.tag))?;
@@ -179,7 +183,7 @@ pub(crate) trait Lookup: Memory<Word: Tagged> {
         Self::Word::fence(Acquire);
         let word = home.word();
         Ok(
-            if word.follows_no_transaction(before)
+            if (word.follows_no_transaction(before) || own)
                 && (!word.locked() || self.index_segment(root, place)? == Some(segment))
             {
                 BucketRead::Valid(seen, segment.home_word(place.tag, word))
@@ -267,15 +271,15 @@ impl Index {
         mut segment: Option<SegmentRef>,
         mut look: impl FnMut(SegmentRef, LockWord) -> Result<T, Corrupt>,
     ) -> Result<Option<(T, HomeWord)>, ReadError> {
-        let mut wait = None;
+        let (mut wait, mut own) = (None, false);
         while let Some(of) = segment {
             let seen = self
                 .mem
-                .read_bucket(root, place, of, |word| look(of, word))?;
+                .read_bucket(root, place, of, own, |word| look(of, word))?;
             match seen {
                 BucketRead::Valid(seen, home) => return Ok(Some((seen, home))),
                 BucketRead::Retry(word) => {
-                    segment = self.await_settled(root, place, word, &mut wait)?;
+                    own = self.await_settled(root, place, word, &mut wait, &mut segment)?;
                 }
             }
         }
@@ -296,7 +300,8 @@ impl Index {
         })
     }
 
-    /// Waits once for the transaction that `word` shows, if it does. Returns the segment that
+    /// Waits once for the transaction that `word` shows, if it does. Returns whether it is the
+    /// calling thread's own, whose body is running: that is not waited for. Sets `segment` to what
     /// `place` leads to by now: its page may have been replaced.
     #[cold]
     #[inline(never)]
@@ -306,18 +311,18 @@ impl Index {
         place: Place,
         word: LockWord,
         wait: &mut Option<Wait>,
-    ) -> Result<Option<SegmentRef>, ReadError> {
+        segment: &mut Option<SegmentRef>,
+    ) -> Result<bool, ReadError> {
         if word.in_transaction() {
             let (slot, wait) = (self.participants.slot()?, wait.get_or_insert_default());
-            // As for writers, what one has waited out counts for the next.
-            let segment = self.mem.index_segment(root, place)?;
-            let waited = match segment.map(|segment| segment.home_at(place.tag)) {
-                Some(at) => self.wait_for_bucket(&slot, wait, at, word),
-                None => self.wait_for(&slot, wait, word),
-            };
-            waited.map_err(WriteError::while_reading)?;
+            if word.holder() == slot.id() {
+                return Ok(true);
+            }
+            self.wait_for(&slot, wait, word)
+                .map_err(WriteError::while_reading)?;
         }
-        Ok(self.mem.index_segment(root, place)?)
+        *segment = self.mem.index_segment(root, place)?;
+        Ok(false)
     }
 
     /// All index segments of a partition, in hash order, with the prefix of the tags in each.

@@ -46,7 +46,6 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 use crate::error::WriteError;
 use crate::log::Log;
-use crate::region::mem::Loc;
 use crate::session::Wait;
 use bucket::LockWord;
 use grown::GrownAhead;
@@ -99,18 +98,6 @@ impl Index {
         wait: &mut Wait,
         word: LockWord,
     ) -> Result<(), WriteError> {
-        self.wait_for_lock(slot, wait, None, word.0, word.holder())
-    }
-
-    /// As [`Index::wait_for`], of the bucket at `at`.
-    #[cold]
-    pub fn wait_for_bucket(
-        &self,
-        slot: &Slot<'_>,
-        wait: &mut Wait,
-        at: Loc,
-        word: LockWord,
-    ) -> Result<(), WriteError> {
-        self.wait_for_lock(slot, wait, Some(at), word.0, word.holder())
+        self.wait_for_lock(slot, wait, word.0, word.holder())
     }
 }

@@ -338,7 +338,7 @@ fn a_batch_answers_in_order_beside_a_change_of_shape() {
     holds(batched(|space, mut page| {
         loop {
             let find = |_| space.find_in(page, TAG, &[KEY]);
-            let seen = space.read_bucket(root(), PLACE, page, find).unwrap();
+            let seen = space.read_bucket(root(), PLACE, page, false, find).unwrap();
             if let BucketRead::Valid(found, _) = seen {
                 return found.map(|found| found.record.version);
             }

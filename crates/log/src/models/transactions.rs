@@ -45,7 +45,10 @@ fn look<O: Orders>(
     key: u8,
 ) -> Option<Option<u64>> {
     let find = |_| space.find_in(segment, place.tag, &[key]);
-    match space.read_bucket(root(), place, segment, find).unwrap() {
+    match space
+        .read_bucket(root(), place, segment, false, find)
+        .unwrap()
+    {
         BucketRead::Valid(found, _) => Some(found.map(|found| found.record.version)),
         BucketRead::Retry(_) => None,
     }

@@ -2,7 +2,7 @@
 //! while it finds little, faster while much of what it sees has expired. A store that never held an
 //! expiring record is never swept.
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use mneme_sync::Slot;
 
@@ -60,8 +60,8 @@ impl Reclaim {
         sweep: &mut ExpirySweep,
     ) -> Result<usize, WriteError> {
         let expiring = &self.tables.header().expiring;
-        // SYNC: pairs with the Release store in `expect_expiries`.
-        if expiring.load(Acquire) == 0 && sweep.is_at_start() {
+        // Relaxed: a note that is seen late is seen by the next round.
+        if expiring.load(Relaxed) == 0 && sweep.is_at_start() {
             return Ok(0);
         }
         let began = self.clock.now_ns();
@@ -69,8 +69,7 @@ impl Reclaim {
         for step in 1.. {
             if sweep.is_at_start() {
                 // Set again by any thread that finds or stores an expiring record from here on.
-                // SYNC: pairs with the Release store in `expect_expiries`.
-                expiring.swap(0, AcqRel);
+                self.begin_expecting();
                 mneme_sys::fault!("expiry.sweep.begun");
             }
             let (seen, removed) = match self.sweep_step(slot, sweep) {

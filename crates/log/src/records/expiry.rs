@@ -9,8 +9,10 @@
 //! the expiry of such a record is one store under its bucket's lock. Any other record is copied.
 
 use std::cell::Cell;
-use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
+
+use mneme_sync::Word;
 
 use crate::records::Records;
 use crate::region::record::Record;
@@ -114,10 +116,38 @@ impl Records {
     /// Notes that the store holds expiring records. Called *after* one was published: a sweep
     /// clears this note first, so it has then either seen the record or finds the note set again.
     pub(crate) fn expect_expiries(&self) {
+        expect(&self.tables.header().expiring, || {
+            self.participants.light_barrier();
+        });
+    }
+
+    /// Clears that note: a sweep begins, which sets it again if it finds such records.
+    pub(crate) fn begin_expecting(&self) {
         let expiring = &self.tables.header().expiring;
-        if expiring.load(Acquire) == 0 {
-            // SYNC: pairs with the exchange in `sweep_expired`.
-            expiring.store(1, Release);
+        if clear(expiring, || self.participants.heavy_barrier()).is_err() {
+            // A record that was published meanwhile may be missed: there is to be another sweep.
+            self.expect_expiries();
         }
     }
+}
+
+/// Sets the note that there are expiring records. The caller has published one.
+#[inline]
+pub(crate) fn expect<W: Word>(expiring: &W, light: impl FnOnce()) {
+    // SYNC: pairs with the heavy barrier in `clear`: the sweep sees the record, or this load sees
+    // the cleared note.
+    light();
+    if expiring.load(Relaxed) == 0 {
+        expiring.store(1, Relaxed);
+    }
+}
+
+/// Clears the note. The caller then looks at all records.
+pub(crate) fn clear<W: Word, E>(
+    expiring: &W,
+    heavy: impl FnOnce() -> Result<(), E>,
+) -> Result<(), E> {
+    expiring.store(0, Relaxed);
+    // SYNC: pairs with the light barrier in `expect`.
+    heavy()
 }

@@ -314,7 +314,7 @@ impl Records {
             }
             TryLock::Busy(word) => {
                 slot.intent(OPERATION_LANE).clear();
-                self.wait_for_bucket(slot, wait, segment.home_at(place.tag), word)?;
+                self.wait_for(slot, wait, word)?;
                 Ok(None)
             }
         }

@@ -218,9 +218,11 @@ impl Records {
             return Ok(Look::Seen(Some(at)));
         };
         let mut entries = [Entry(0); HOME_ENTRIES];
-        let seen = self.mem.read_bucket(root, place, segment, |word| {
-            self.home_entries(segment, place.tag, word, &mut entries)
-        })?;
+        let seen = self
+            .mem
+            .read_bucket(root, place, segment, hold.own, |word| {
+                self.home_entries(segment, place.tag, word, &mut entries)
+            })?;
         let entries = match seen {
             BucketRead::Valid(count, _) => &mut entries[..count],
             BucketRead::Retry(word) => return Ok(Look::Unsettled(word)),

@@ -121,7 +121,7 @@ impl Records {
                 Some(first) if first.at == now.at => {}
                 _ => first = Some(now),
             }
-            self.wait_for_bucket(slot, &mut wait, now.at, word)?;
+            self.wait_for(slot, &mut wait, word)?;
         }
     }
 

@@ -3,7 +3,6 @@
 //!
 //! [`Session`] is the lowest component. What it needs of those above it is said by [`Above`].
 
-mod stalled;
 mod wait;
 
 use std::sync::atomic::AtomicU64;
@@ -15,7 +14,6 @@ use mneme_sys::{Access, Clock, Topology};
 use crate::error::WriteError;
 use crate::region::layout::Tables;
 use crate::region::mem::{Loc, Mem};
-use stalled::StalledLocks;
 pub(crate) use wait::{Wait, back_off};
 
 /// The lease of the opening that maintains a store.
@@ -45,8 +43,6 @@ pub(crate) struct Session {
     pub read_only: bool,
     /// The copying reader whose pin blocks something, and when its pin was first seen to do so.
     still: Mutex<Option<(SlotId, Epoch, u64)>>,
-    /// Locks that this process has waited for in vain.
-    stalled: StalledLocks,
     /// The whole store, once there is one.
     above: OnceLock<Weak<dyn Above>>,
 }
@@ -67,7 +63,6 @@ impl Session {
             topology,
             clock,
             still: Mutex::default(),
-            stalled: StalledLocks::default(),
             above: OnceLock::new(),
         }
     }

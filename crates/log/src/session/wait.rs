@@ -9,7 +9,6 @@ use mneme_sync::{Holding, Slot, SlotId, Stalled};
 
 use super::Session;
 use crate::error::WriteError;
-use crate::region::mem::Loc;
 
 /// How long an operation waits for a holder that is alive but makes no progress.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -24,33 +23,18 @@ impl Session {
     /// opening that may only read also times out on a dead holder, if no other opening repairs what
     /// that left.
     ///
-    /// `at`: where the lock lies. The timeout that one waiter has waited out there counts for the
-    /// next ones until the word changes: they fail at once.
+    /// The timeout that one waiter has waited out counts for the next ones at every lock of that
+    /// holder until it makes progress: they fail at once.
     #[cold]
     pub fn wait_for_lock(
         &self,
         slot: &Slot<'_>,
         wait: &mut Wait,
-        at: Option<Loc>,
         word: u64,
         holder: SlotId,
     ) -> Result<(), WriteError> {
         wait.look_at(Some(word), holder);
-        let Some(at) = at else {
-            return self.wait_on(slot, wait, holder, Holding::Lock);
-        };
-        // What a dead holder left is being repaired, which is progress.
-        if wait.began.is_none()
-            && let Some(since) = self.stalled.since(at.byte(), word)
-            && !self.participants.is_dead(holder)
-        {
-            wait.began = Some(since);
-        }
-        let waited = self.wait_on(slot, wait, holder, Holding::Lock);
-        if let (Err(WriteError::Stalled(_)), Some(began)) = (&waited, wait.began) {
-            self.stalled.note(at.byte(), word, began);
-        }
-        waited
+        self.wait_on(slot, wait, holder, Holding::Lock)
     }
 
     /// One round of waiting for whatever `holder` holds. The timeout counts from when the *current*
@@ -70,7 +54,16 @@ impl Session {
         // Time counts from the first round on: what the caller does between two rounds may itself
         // take long.
         let now = self.clock.now_ns();
-        let began = *wait.since(holder, what).get_or_insert(now);
+        let began = wait.since(holder, what);
+        // What a dead holder left is being repaired, which is progress.
+        if what == Holding::Lock
+            && began.is_none()
+            && let Some(since) = self.participants.stalled_for(holder)
+            && !self.participants.is_dead(holder)
+        {
+            return Err(self.stalled(holder, since, what));
+        }
+        let began = *began.get_or_insert(now);
         let since = Duration::from_nanos(now.saturating_sub(began));
         if wait.rounds < 128 && since <= TIMEOUT {
             if wait.rounds < 64 {
@@ -91,8 +84,8 @@ impl Session {
             }
         }
         if since > TIMEOUT {
-            let pid = self.participants.pid_of(holder);
             if dead {
+                let pid = self.participants.pid_of(holder);
                 let why = if self.read_only {
                     "nobody who may write has repaired what it left, and this opening may only read"
                 } else {
@@ -102,18 +95,25 @@ impl Session {
                     "thread slot {holder} (process {pid}) is dead, and {why}"
                 )));
             }
-            return Err(Stalled {
-                pid,
-                slot: holder,
-                since,
-                what,
+            if what == Holding::Lock {
+                self.participants.note_stalled(holder, since);
             }
-            .into());
+            return Err(self.stalled(holder, since, what));
         }
         std::thread::sleep(Duration::from_micros(
             u64::from((wait.rounds - 127).min(20)) * 50,
         ));
         Ok(())
+    }
+
+    fn stalled(&self, holder: SlotId, since: Duration, what: Holding) -> WriteError {
+        Stalled {
+            pid: self.participants.pid_of(holder),
+            slot: holder,
+            since,
+            what,
+        }
+        .into()
     }
 
     /// To be called while something waits for pins to be released. Revokes the pin of a copying
@@ -156,13 +156,7 @@ impl Session {
 
     /// The error for a wait in which a thread would wait for itself. It is returned at once.
     pub fn stalled_by_own_pin(&self, slot: &Slot<'_>) -> WriteError {
-        Stalled {
-            pid: self.participants.pid_of(slot.id()),
-            slot: slot.id(),
-            since: Duration::ZERO,
-            what: Holding::OwnPin,
-        }
-        .into()
+        self.stalled(slot.id(), Duration::ZERO, Holding::OwnPin)
     }
 }
 

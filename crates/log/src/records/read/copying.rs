@@ -56,18 +56,25 @@ pub(crate) fn within(range: &impl Fn(usize) -> Range<usize>, len: usize) -> Rang
     range.start.min(end)..end
 }
 
-/// The pin that a read is under, if it can be revoked, and a time that had come before its look.
-pub(crate) struct Hold<'p>(Option<&'p RevocablePin<'p>>, &'p Before);
+/// What a look of a reader that copies depends on.
+pub(crate) struct Hold<'p> {
+    /// The pin that it is under, if it can be revoked.
+    pin: Option<&'p RevocablePin<'p>>,
+    /// A time that had come before it.
+    before: &'p Before,
+    /// Whether the transaction under way in its bucket is the calling thread's.
+    pub own: bool,
+}
 
 impl Hold<'_> {
     /// Whether what was seen so far is valid.
     pub fn is_valid(&self) -> bool {
-        self.0.is_none_or(RevocablePin::is_valid)
+        self.pin.is_none_or(RevocablePin::is_valid)
     }
 
     /// Whether the pin cannot be revoked, so that what was found may be changed.
     fn is_firm(&self) -> bool {
-        self.0.is_none()
+        self.pin.is_none()
     }
 }
 
@@ -142,12 +149,17 @@ impl Records {
         mut look: impl FnMut(&Hold<'_>, Space) -> Result<Look<T>, ReadError>,
     ) -> Result<T, ReadError> {
         let (mut wait, mut lost, mut overtaken) = (Wait::new(), 0, Overtaken::default());
-        let before = Before::default();
+        let (before, mut own) = (Before::default(), false);
         loop {
+            let hold = |pin| Hold {
+                pin,
+                before: &before,
+                own,
+            };
             let seen = if lost < TRIES {
                 let pin = self.participants.pin_revocable()?;
                 let space = self.space(database);
-                let seen = space.map(|space| look(&Hold(Some(&pin), &before), space));
+                let seen = space.map(|space| look(&hold(Some(&pin)), space));
                 mneme_sys::fault!("log.copy.seen");
                 if pin.leave().is_err() {
                     lost += 1;
@@ -156,13 +168,17 @@ impl Records {
                 seen
             } else {
                 let _pin = self.participants.pin()?;
-                self.space(database)
-                    .map(|space| look(&Hold(None, &before), space))
+                self.space(database).map(|space| look(&hold(None), space))
             };
             let waited = match seen.transpose()? {
                 Some(Look::Seen(seen)) => return Ok(seen),
                 Some(Look::Unsettled(word)) if word.in_transaction() => {
-                    self.wait_for(&self.participants.slot()?, &mut wait, word)
+                    let slot = self.participants.slot()?;
+                    own = word.holder() == slot.id();
+                    match own {
+                        true => Ok(()),
+                        false => self.wait_for(&slot, &mut wait, word),
+                    }
                 }
                 Some(Look::Overtaken) if lost < TRIES => {
                     lost += 1;
@@ -221,7 +237,7 @@ impl Records {
                 return Ok(Look::Seen(None));
             };
             let racing = Racing(&self.mem);
-            let seen = racing.read_bucket(root, place, segment, |_| {
+            let seen = racing.read_bucket(root, place, segment, hold.own, |_| {
                 let found = racing.find_in(segment, place.tag, key)?;
                 Ok(found.map(|found| Outline {
                     root,
@@ -233,7 +249,7 @@ impl Records {
             Ok(match seen {
                 BucketRead::Valid(None, _) => Look::Seen(None),
                 BucketRead::Valid(Some(outline), home) => {
-                    match self.life(outline.expires, hold.1) {
+                    match self.life(outline.expires, hold.before) {
                         Life::Live => Look::Seen(Some(outline)),
                         Life::Expired => Look::Seen(None),
                         Life::Unsure => Look::Unsettled(home.word),
@@ -324,7 +340,7 @@ impl Records {
             return Ok(Look::Seen(None));
         };
         let (racing, begin) = (Racing(&self.mem), to.len());
-        let seen = racing.read_bucket(root, place, segment, |_| {
+        let seen = racing.read_bucket(root, place, segment, hold.own, |_| {
             let found = racing.find_in(segment, place.tag, key)?;
             if let Some(found) = &found
                 && found.record.header().capacity().is_some()
@@ -345,7 +361,7 @@ impl Records {
             }
             BucketRead::Valid(None, _) => return Ok(Look::Seen(None)),
             BucketRead::Valid(Some((record, patch, expires)), home) => {
-                let life = self.life(expires, hold.1);
+                let life = self.life(expires, hold.before);
                 if life != Life::Live {
                     to.truncate(begin);
                     return Ok(match life {

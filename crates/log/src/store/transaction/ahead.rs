@@ -4,9 +4,11 @@
 //! the keys that earlier attempts have used are locked too.
 //!
 //! The locks are plain ones, taken in the order of their locations like those of every commit. All
-//! readers read past them, the body included. Committing sets the bit on them that makes readers
-//! wait, and continues as usual. The intent stands as long as they are held, in the phase in which
-//! nothing is published. So if the thread dies meanwhile, its homes are unlocked.
+//! readers read past them, the body included. If earlier attempts have read keys that expire, the
+//! bit that makes other readers wait is set at once: a record that expires meanwhile is then absent
+//! to no thread before the transaction is over, and so is no conflict. Otherwise committing sets
+//! that bit, and continues as usual. The intent stands as long as they are held, in the phase in
+//! which nothing is published. So if the thread dies meanwhile, its homes are unlocked.
 //!
 //! A thread that holds locks must not wait for a thread that may wait for it. So the locks are
 //! released as soon as the body reads a key whose home is not among them (it is among them next
@@ -53,6 +55,8 @@ pub(super) struct Overtaken<'k> {
     /// The keys that they read and wrote, each once.
     keys: Vec<(Space, Place)>,
     writes: usize,
+    /// Whether they read a record that expires.
+    expiring: bool,
     /// How long the last body took.
     took_ns: u64,
 }
@@ -65,6 +69,7 @@ impl<'k> Overtaken<'k> {
             named,
             keys: Vec::new(),
             writes: 0,
+            expiring: false,
             took_ns: 0,
         }
     }
@@ -72,6 +77,11 @@ impl<'k> Overtaken<'k> {
     /// Whether the next attempt is to lock ahead.
     pub fn locks_ahead(&self) -> bool {
         !self.named.is_empty() || (self.conflicts >= CONFLICTS && self.took_ns < SHORT_NS)
+    }
+
+    /// Whether readers are to wait, too, while the body runs.
+    fn excludes_readers(&self) -> bool {
+        self.expiring && self.conflicts >= CONFLICTS && self.took_ns < SHORT_NS
     }
 
     /// Whether the keys of attempts are recorded.
@@ -102,6 +112,7 @@ impl<'k> Overtaken<'k> {
         let order = |(space, place): &(Space, Place)| (space.number(), place.partition, place.tag);
         self.keys.sort_unstable_by_key(order);
         self.keys.dedup();
+        self.expiring |= attempt.reads.iter().any(|read| read.expires != 0);
         self.writes = self.writes.max(attempt.writes.len());
         self.took_ns = took_ns;
     }
@@ -181,6 +192,9 @@ impl<'a> Transaction<'a> {
             mneme_sys::fault!("txn.ahead.intent");
             let since = store.clock.now_ns();
             let locked = self.lock(&mut homes, &mut wait);
+            if matches!(locked, Ok(true)) && known.excludes_readers() {
+                homes.begin();
+            }
             self.ahead = Some(Ahead {
                 homes,
                 memory,
@@ -285,10 +299,8 @@ impl<'a> Transaction<'a> {
     }
 
     fn are_as_read(&self, ahead: &mut Ahead<'_>) -> Result<Option<Outcome>, WriteError> {
-        if self.has_outlived_what_it_saw() {
-            return Ok(Some(Outcome::Expired));
-        }
-        if !self.roots_are_current()? {
+        let expired = !ahead.homes.have_begun() && self.has_outlived_what_it_saw();
+        if expired || !self.roots_are_current()? {
             return Ok(Some(Outcome::Conflict));
         }
         for read in &self.reads {

@@ -16,10 +16,6 @@ use super::ahead::Overtaken;
 use super::commit::Outcome;
 use super::growth::{Growing, Growth};
 
-/// Attempts that fail because a record that they have read has expired. If all of them do, the next
-/// attempt treats what was there when it began as present.
-const EXPIRED: u32 = 4;
-
 impl Store {
     /// Runs `body` until its changes are made at one instant, or it fails. `None`: a watched key
     /// has changed, so the transaction did not take place. The `keys` are locked before `body`
@@ -48,13 +44,12 @@ impl Store {
         growing: &mut Growing<'_>,
         mut body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
-        let (mut overtaken, mut expired) = (Overtaken::of(keys), 0);
+        let mut overtaken = Overtaken::of(keys);
         let (mut growth, mut refusals) = (Growth::Unprepared, Refusals::new());
         loop {
             refusals.begin();
             let mut attempt = Transaction::new(self, slot, watch)?;
             attempt.growth = growth;
-            attempt.minds_expiry = expired < EXPIRED;
             if watch.is_some_and(|watch| !watch.is_as_noted()) {
                 return Ok(None);
             }
@@ -92,10 +87,6 @@ impl Store {
                         Outcome::Changed => return Ok(None),
                         Outcome::Conflict => {
                             back_off(&mut overtaken.conflicts);
-                            continue;
-                        }
-                        Outcome::Expired => {
-                            expired += 1;
                             continue;
                         }
                         Outcome::GiveWay(to_come) => {

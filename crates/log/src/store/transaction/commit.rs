@@ -52,9 +52,8 @@ use crate::index::intent::{self, Intent};
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
     Committed,
+    /// What was read has changed, or has expired.
     Conflict,
-    /// A record that was read has expired.
-    Expired,
     /// A watched key has changed.
     Changed,
     /// Pins must be released, perhaps its own, before the index has space for these entries.
@@ -67,7 +66,6 @@ pub(super) enum Outcome {
 enum Round {
     Committed,
     Conflict,
-    Expired,
     Changed,
     /// The index changed its shape: look again.
     Again,
@@ -195,7 +193,6 @@ impl<'a> Transaction<'a> {
             match round {
                 Round::Committed => return Ok(Outcome::Committed),
                 Round::Conflict => return Ok(Outcome::Conflict),
-                Round::Expired => return Ok(Outcome::Expired),
                 Round::Changed => return Ok(Outcome::Changed),
                 Round::Again => {}
                 Round::Full(full) => match self.make_space_for(&full, &writes, &mut wait)? {
@@ -342,12 +339,14 @@ impl<'a> Transaction<'a> {
         if !homes.are_locked() && !self.lock(homes, wait)? {
             return Ok(Round::Again);
         }
-        homes.begin();
-        mneme_sys::fault!("txn.locked");
-        if self.has_outlived_what_it_saw() {
-            return Ok(Round::Expired);
+        // If readers have waited since before this attempt read the clock, no thread was told that
+        // something is absent which was there by then.
+        let stood_still = homes.have_begun();
+        if !stood_still {
+            homes.begin();
         }
-        if !self.roots_are_current()? {
+        mneme_sys::fault!("txn.locked");
+        if (!stood_still && self.has_outlived_what_it_saw()) || !self.roots_are_current()? {
             return Ok(Round::Conflict);
         }
         for (read, home) in self.reads.iter().zip(reads) {

@@ -37,6 +37,8 @@ pub(super) struct Homes<'c> {
     /// Ascending, each once.
     pub locs: Vec<Loc>,
     held: Vec<Held<'c>>,
+    /// Whether readers wait.
+    begun: bool,
 }
 
 impl<'c> Homes<'c> {
@@ -47,6 +49,7 @@ impl<'c> Homes<'c> {
         Homes {
             held: Vec::with_capacity(locs.len()),
             locs,
+            begun: false,
         }
     }
 
@@ -75,8 +78,14 @@ impl<'c> Homes<'c> {
         !self.held.is_empty()
     }
 
+    /// Whether readers of all homes wait. What has expired since then is absent to no thread.
+    pub fn have_begun(&self) -> bool {
+        self.begun
+    }
+
     /// Makes readers of all homes wait, before the first is changed and before the clock is read.
     pub fn begin(&mut self) {
+        self.begun = true;
         for held in &mut self.held {
             held.become_transaction();
             mneme_sys::fault!("txn.marked");
@@ -110,7 +119,7 @@ impl<'a> Transaction<'a> {
                         };
                     }
                     TryLock::Busy(word) => {
-                        store.wait_for_bucket(self.slot, wait, *loc, word)?;
+                        store.wait_for(self.slot, wait, word)?;
                     }
                 }
             }

@@ -94,8 +94,6 @@ pub struct Transaction<'a> {
     /// What is locked before the body runs.
     ahead: Option<Ahead<'a>>,
     growth: Growth,
-    /// Whether a record's expiry since this attempt read it calls for another attempt.
-    minds_expiry: bool,
     /// What was written may be committed: set from the announcement until the outcome is known.
     may_be_committed: bool,
 }
@@ -120,7 +118,6 @@ impl<'a> Transaction<'a> {
             ahead: None,
             may_be_committed: false,
             growth: Growth::Unprepared,
-            minds_expiry: true,
         })
     }
 
@@ -140,7 +137,7 @@ impl<'a> Transaction<'a> {
 
     /// Milliseconds since the Unix epoch, fixed for the whole attempt: no record expires in the
     /// middle of it. If a record that was read has expired by the time of the commit, there is
-    /// another attempt, four times at most.
+    /// another attempt, as after any other conflict.
     #[must_use]
     pub fn wall_ms(&self) -> u64 {
         self.now_ms
@@ -153,9 +150,6 @@ impl<'a> Transaction<'a> {
     /// Whether a record that was read has expired since, so that another attempt must do without
     /// it.
     fn has_outlived_what_it_saw(&self) -> bool {
-        if !self.minds_expiry {
-            return false;
-        }
         let expiries = self.reads.iter().map(|read| read.expires);
         let first = expiries.filter(|expires| *expires != 0).min();
         first.is_some_and(|first| self.store.has_passed(first))

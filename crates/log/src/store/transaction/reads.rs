@@ -26,7 +26,7 @@ impl Transaction<'_> {
         let mut before: Vec<Option<HomeWord>> = self.reads.iter().map(|read| read.seen).collect();
         for _ in 0..RETRY_LIMIT {
             if self.has_outlived_what_it_saw() {
-                return Ok(Outcome::Expired);
+                return Ok(Outcome::Conflict);
             }
             let mut settled = true;
             for (read, before) in self.reads.iter().zip(&mut before) {
