@@ -18,7 +18,7 @@ use crate::descriptor::{State, Status};
 use crate::frame::{Extent, FRAME_BYTES, Frame};
 use crate::summary::WORD_FRAMES;
 use crate::zone::planned;
-use mneme_sync::{Acquired, DeadSlot, Guard, Intent, Lane, Slot, SlotId, Stalled};
+use mneme_sync::{DeadSlot, Guard, Intent, Lane, Slot, SlotId, Stalled};
 use mneme_sys::{RegionError, RegionHeader};
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -47,20 +47,31 @@ pub struct Repaired {
     pub frames: u32,
 }
 
+/// Holds the arena's lock. A thread that unwinds out of it leaves a repair to the next owner.
+pub(crate) struct Locked<'a>(Guard<'a>);
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.needs_repair();
+        }
+    }
+}
+
 impl Arena {
     /// Takes the arena's lock, and repairs what a dead owner left.
-    pub(crate) fn lock<'a, E>(&'a self, slot: &Slot<'a>) -> Result<Guard<'a>, E>
+    pub(crate) fn lock<'a, E>(&'a self, slot: &Slot<'a>) -> Result<Locked<'a>, E>
     where
         E: From<Stalled> + From<RegionError>,
     {
-        Ok(match self.lock_word()?.lock(slot)? {
-            Acquired::Clean(guard) => guard,
-            Acquired::OwnerDied(guard) => {
-                self.restore()?;
-                guard.repaired();
-                guard
-            }
-        })
+        let acquired = self.lock_word()?.lock(slot)?;
+        let died = acquired.owner_died();
+        let locked = Locked(acquired.into_inner());
+        if died {
+            self.restore()?;
+            locked.0.repaired();
+        }
+        Ok(locked)
     }
 
     /// Gives back what the dead thread had claimed and nobody adopted, and finishes what it was

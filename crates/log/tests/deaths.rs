@@ -10,7 +10,7 @@ use memory::Memory;
 use memory::stopped::Stopped;
 use mneme_log::{Expiry, LogStore, UpdatePolicy};
 use mneme_sys::fault::{self, Action, Outcome};
-use mneme_sys::{CpuId, SyntheticTopology};
+use mneme_sys::{Clock, CpuId, SyntheticTopology, SystemClock};
 
 fn key(i: u32) -> [u8; 4] {
     i.to_le_bytes()
@@ -429,6 +429,19 @@ fn deaths_while_compacting_lose_no_space() {
     }
 }
 
+/// A clock by which waits end sooner than they would.
+struct Hasty;
+
+impl Clock for Hasty {
+    fn now_ns(&self) -> u64 {
+        SystemClock.now_ns() * 64
+    }
+
+    fn wall_ms(&self) -> u64 {
+        SystemClock.wall_ms()
+    }
+}
+
 /// A thread that panics in the middle of a change is repaired as if it had died: at once if its
 /// process goes on, and by others.
 #[test]
@@ -442,7 +455,8 @@ fn what_a_panicking_thread_held_is_repaired() {
         };
         store.transaction(both).unwrap();
     };
-    let (memory, store) = Memory::new();
+    let builder = LogStore::builder().clock(Arc::new(Hasty));
+    let (memory, store) = Memory::built(memory::CAPACITY, memory::CAPACITY, builder);
     store.put(b"k", b"v").unwrap();
     let before: Vec<_> = fault::passed();
     work(&memory.open(2));
@@ -453,22 +467,33 @@ fn what_a_panicking_thread_held_is_repaired() {
     assert!(places.contains(&"log.bucket.locked") && places.contains(&"txn.locked"));
     for (place, process) in places.into_iter().zip(3..) {
         store.remove(b"new").unwrap();
+        store.put(b"held", b"v").unwrap();
         let theirs = Arc::new(memory.open(process));
-        // Its slot ends with the thread, or the thread goes on.
-        for goes_on in [false, true] {
+        // Its slot ends with the thread, or the thread goes on, or keeps what it had before.
+        for (goes_on, holds) in [(false, false), (true, false), (true, true)] {
             let theirs = Arc::clone(&theirs);
             let thread = std::thread::spawn(move || {
                 let panics = Action::Call(Arc::new(|| panic!("a bug")));
+                let value = holds.then(|| theirs.get(b"held").unwrap().unwrap());
                 fault::arm(place, panics, 1);
                 let work_here = || work(&theirs);
                 let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work_here));
                 fault::disarm();
+                if let Some(value) = value {
+                    // What it does meanwhile leaves what the panic has left to the repair.
+                    for i in 0..4 {
+                        let _ = theirs.put(&key(i), b"v");
+                    }
+                    assert_eq!(&*value, b"v", "{place}");
+                    drop(value);
+                }
                 match goes_on {
                     true => work(&theirs),
                     false => ended.unwrap(),
                 }
             });
-            let _ = thread.join();
+            let joined = thread.join();
+            assert!(joined.is_ok() || !goes_on, "{place}");
             store.reap().unwrap();
             work(&store);
             sound(&store, place);

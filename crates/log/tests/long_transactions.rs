@@ -273,10 +273,10 @@ fn what_is_removed_beside_a_long_transaction_leaves_the_index_small() {
     assert!(beside <= alone * 5 / 4, "{beside} bytes, alone {alone}");
 }
 
-/// Where something that it reads expires in each attempt, others are told so, and none of these
+/// Where something that it reads expires in each attempt, others find it absent, and none of these
 /// attempts commits. In the end readers wait for it.
 #[test]
-fn a_transaction_revives_nothing_that_others_were_told_has_expired() {
+fn a_transaction_revives_nothing_that_others_have_found_expired() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
         let clock = Arc::new(ManualClock::new(1, 1_000));
         let builder = LogStore::builder().capacity(64 << 20).maintainer(false);
@@ -286,7 +286,7 @@ fn a_transaction_revives_nothing_that_others_were_told_has_expired() {
             let expiry = Expiry::At(1_001 + u64::from(i));
             store.put_until(&i.to_le_bytes(), b"v", expiry).unwrap();
         }
-        let (mut runs, mut revived, mut told) = (0, 0u32, None);
+        let (mut runs, mut revived, mut found) = (0, 0u32, None);
         std::thread::scope(|scope| {
             let mut waiting = None;
             let done = store.transaction(|t| {
@@ -307,19 +307,19 @@ fn a_transaction_revives_nothing_that_others_were_told_has_expired() {
                 let read = move || store.get(&key).unwrap().map(|v| v.to_vec());
                 let reader = scope.spawn(read);
                 match runs {
-                    // While readers do not wait, they are told.
-                    ..=16 => told = reader.join().unwrap(),
+                    // While readers do not wait, they find that.
+                    ..=16 => found = reader.join().unwrap(),
                     _ => waiting = Some(reader),
                 }
                 Ok::<_, WriteError>(())
             });
             done.unwrap();
             if let Some(waiting) = waiting {
-                told = waiting.join().unwrap();
+                found = waiting.join().unwrap();
             }
         });
         assert_eq!(
-            told.as_deref(),
+            found.as_deref(),
             Some(&b"revived"[..]),
             "{policy:?}, {runs} runs"
         );

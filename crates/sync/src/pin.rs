@@ -241,6 +241,9 @@ unsafe fn leave(left: NonNull<Local>) {
     let depth = local.depth.get();
     if depth != 1 {
         local.depth.set(depth.saturating_sub(1));
+        if local.is_abandoned() {
+            crate::thread_slots::release_abandoned();
+        }
         return;
     }
     local.depth.set(0);

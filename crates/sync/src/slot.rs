@@ -130,6 +130,15 @@ impl<'p> Slot<'p> {
         }
     }
 
+    /// Whether a panic has ended an operation of this thread that had announced an intent in one
+    /// of these lanes, while the caller had this handle: it may announce nothing there. The repair
+    /// comes when the last handle is dropped.
+    #[inline]
+    #[must_use]
+    pub fn was_left_in(&self, lanes: &[Lane]) -> bool {
+        self.local().is_abandoned() && lanes.iter().any(|lane| self.intent(*lane).stands())
+    }
+
     /// The slot's undo area.
     #[must_use]
     pub fn undo(&self) -> UndoArea<'p> {

@@ -10,6 +10,7 @@
 //! [`Pin`](crate::Pin), guards) is left: one that outlives the thread's list (a handle kept in
 //! another thread-local) keeps its slot too, until the region is closed or the process ends.
 
+use crate::epoch::{self, Kind};
 use crate::layout::{GATES, SlotLines};
 use crate::opening::{Inner, Machine};
 use crate::{SlotError, SlotId};
@@ -17,6 +18,7 @@ use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::sync::Weak;
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// One thread's part in one opening of a control region.
 pub(crate) struct Local {
@@ -40,6 +42,9 @@ pub(crate) struct Local {
     pub(crate) handles: Cell<usize>,
     /// How often this thread is inside each gate.
     pub(crate) inside: [Cell<usize>; GATES],
+    /// Whether a panic has ended an operation of this slot that outer handles survive. It then
+    /// counts one pin more: what the operation has left must not be freed before its repair.
+    abandoned: Cell<bool>,
 }
 
 impl Local {
@@ -70,7 +75,12 @@ impl Local {
     }
 
     fn has_handles(&self) -> bool {
-        self.depth.get() != 0 || self.handles.get() != 0
+        self.depth.get() != usize::from(self.abandoned.get()) || self.handles.get() != 0
+    }
+
+    /// Whether a panic has ended an operation of this slot, so that no other may begin there.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.abandoned.get()
     }
 }
 
@@ -84,9 +94,13 @@ struct Cache {
 /// handles point to them.
 struct Claims(RefCell<Vec<(u64, NonNull<Local>)>>);
 
+/// The locals that panics have taken off that list, and that handles still point to.
+struct Abandoned(RefCell<Vec<NonNull<Local>>>);
+
 thread_local! {
     static CACHE: Cache = const { Cache { opening: Cell::new(0), local: Cell::new(None) } };
     static CLAIMS: Claims = const { Claims(RefCell::new(Vec::new())) };
+    static ABANDONED: Abandoned = const { Abandoned(RefCell::new(Vec::new())) };
 }
 
 /// This thread's part in the opening, if it was the last one used. `opening` must be alive.
@@ -146,6 +160,7 @@ pub(crate) fn find_or_claim(
                 lost: Cell::new(0),
                 handles: Cell::new(0),
                 inside: [const { Cell::new(0) }; GATES],
+                abandoned: Cell::new(false),
             });
             let local = NonNull::from(Box::leak(local));
             let after = claims.partition_point(|(opening, _)| *opening < inner.opening());
@@ -153,11 +168,50 @@ pub(crate) fn find_or_claim(
             Ok(local)
         })
         .map_err(|_| SlotError::ThreadEnding)??;
-    CACHE.with(|cache| {
-        cache.opening.set(inner.opening());
-        cache.local.set(Some(found));
-    });
+    // As long as a slot is to be given back, each operation comes by here.
+    if !release_abandoned() {
+        CACHE.with(|cache| {
+            cache.opening.set(inner.opening());
+            cache.local.set(Some(found));
+        });
+    }
     Ok(found)
+}
+
+/// Gives back the slots of abandoned locals without handles. Returns whether others are left.
+#[cold]
+pub(crate) fn release_abandoned() -> bool {
+    let released = ABANDONED.try_with(|abandoned| {
+        let mut abandoned = abandoned.0.try_borrow_mut().ok()?;
+        // SAFETY: the list holds live boxes of this thread only.
+        let is_kept = |local: &NonNull<Local>| unsafe { local.as_ref() }.has_handles();
+        let released: Vec<_> = abandoned.extract_if(.., |local| !is_kept(local)).collect();
+        Some((released, !abandoned.is_empty()))
+    });
+    let Ok(Some((released, others))) = released else {
+        return false;
+    };
+    for local in released {
+        // SAFETY: no handle is left, and it has left the list.
+        unsafe { release(local) };
+    }
+    others
+}
+
+/// Gives the slot of a local back, and frees the local.
+///
+/// # Safety
+/// It is a box of the calling thread, without a handle, and in no list.
+unsafe fn release(local: NonNull<Local>) {
+    // SAFETY: alive by the caller's promise.
+    let known = unsafe { local.as_ref() };
+    if !known.is_forked()
+        && let Some(inner) = known.inner.upgrade()
+    {
+        inner.release_slot(known.slot);
+    }
+    // SAFETY: no handle is left, and no list has it.
+    drop(unsafe { Box::from_raw(local.as_ptr()) });
 }
 
 /// Frees the locals of openings that are closed.
@@ -177,9 +231,11 @@ fn forget_closed(claims: &mut Vec<(u64, NonNull<Local>)>) {
     });
 }
 
-/// To be called when a thread that unwinds has dropped a handle. If it was the last, and an intent
-/// stands, a panic has ended the operation that announced it. The slot is left to the reapers, and
-/// the thread gets another one.
+/// To be called when a thread that unwinds has dropped a handle. If an intent stands, a panic has
+/// ended the operation that announced it. The thread gets another slot for what it does next. This
+/// one is left to the reapers once it has no handle: as a rule at once. Of handles that the caller
+/// of the operation had before, a pin gives it back as it is dropped, any other with the thread's
+/// next operation.
 ///
 /// # Safety
 /// `local` is a live one of the calling thread, which the caller uses no more.
@@ -187,7 +243,11 @@ fn forget_closed(claims: &mut Vec<(u64, NonNull<Local>)>) {
 pub(crate) unsafe fn unwound(local: NonNull<Local>) {
     // SAFETY: alive by the caller's promise.
     let known = unsafe { local.as_ref() };
-    if known.has_handles() || known.is_forked() {
+    if known.is_forked() {
+        return;
+    }
+    if known.is_abandoned() {
+        release_abandoned();
         return;
     }
     let Some(inner) = known.inner.upgrade() else {
@@ -204,9 +264,17 @@ pub(crate) unsafe fn unwound(local: NonNull<Local>) {
     // If the list is gone or in use, the slot stays the thread's until the opening is closed.
     if let Ok(Some(_)) = unlisted {
         uncache(known.opening);
-        inner.release_slot(known.slot);
-        // SAFETY: no handle is left, and it has left the list.
-        drop(unsafe { Box::from_raw(local.as_ptr()) });
+        // SAFETY: the opening is alive.
+        let (epoch, lines) = unsafe { (known.epoch(), known.lines()) };
+        if epoch::pinned_epoch(lines.pin.load(Relaxed)).is_none() {
+            let entered = epoch::enter(epoch, &lines.pin, Kind::Firm, &known.barrier);
+            known.entered.set(entered);
+        }
+        known.depth.set(known.depth.get() + 1);
+        known.abandoned.set(true);
+        // If the list is gone or in use, the slot stays this thread's as well.
+        let _ = ABANDONED.try_with(|list| list.0.try_borrow_mut().map(|mut l| l.push(local)));
+        release_abandoned();
     }
 }
 
@@ -225,17 +293,23 @@ impl Drop for Claims {
             // SAFETY: the list held live boxes of this thread only.
             let known = unsafe { local.as_ref() };
             uncache(known.opening);
-            if known.has_handles() {
-                // Somebody will still use it in a later destructor: it keeps its slot.
-                continue;
+            // Otherwise it will still be used in a later destructor, and keeps its slot.
+            if !known.has_handles() {
+                // SAFETY: no handle is left, and the list is gone.
+                unsafe { release(local) };
             }
-            if !known.is_forked()
-                && let Some(inner) = known.inner.upgrade()
-            {
-                inner.release_slot(known.slot);
+        }
+    }
+}
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        for local in self.0.take() {
+            // SAFETY: the list held live boxes of this thread only.
+            if !unsafe { local.as_ref() }.has_handles() {
+                // SAFETY: no handle is left, and the list is gone.
+                unsafe { release(local) };
             }
-            // SAFETY: no handle is left, and the list is gone.
-            drop(unsafe { Box::from_raw(local.as_ptr()) });
         }
     }
 }

@@ -132,7 +132,9 @@ pub(crate) struct HeldShard<'c> {
 
 impl Drop for HeldShard<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() && self.journal(journal::KIND) != journal::IDLE {
+        // Beside the journal's kind, its other words and the pool table's cached numbers may speak
+        // of a change that was not finished.
+        if std::thread::panicking() {
             self.guard.needs_repair();
         }
     }

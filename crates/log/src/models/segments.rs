@@ -196,7 +196,7 @@ fn a_victim_is_claimed_in_the_life_in_which_it_was_chosen() {
 }
 
 #[test]
-fn if_lives_were_not_told_apart_a_late_claim_would_hit_the_next() {
+fn if_lives_were_not_distinguished_a_late_claim_would_hit_the_next() {
     fails(EARLY, late_claimers::<Sound>(same_life));
 }
 
@@ -227,7 +227,7 @@ fn a_segment_is_freed_in_the_life_in_which_it_was_condemned() {
 }
 
 #[test]
-fn if_lives_were_not_told_apart_the_next_one_would_be_freed_early() {
+fn if_lives_were_not_distinguished_the_next_one_would_be_freed_early() {
     fails(EARLY, late_freers::<Sound>(same_life));
 }
 

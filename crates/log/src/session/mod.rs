@@ -8,7 +8,7 @@ mod wait;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use mneme_sync::{Epoch, Participants, Slot, SlotId};
+use mneme_sync::{Epoch, Holding, Lane, Participants, Slot, SlotId};
 use mneme_sys::{Access, Clock, Topology};
 
 use crate::error::WriteError;
@@ -92,6 +92,16 @@ impl Session {
             Err(WriteError::ReadOnly)
         } else {
             Ok(())
+        }
+    }
+
+    /// Fails if an operation on `slot` that the caller's closure made was ended by a panic which
+    /// the closure has caught: what it has announced stands until the caller returns.
+    #[inline]
+    pub fn may_go_on(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
+        match slot.was_left_in(&[Lane::Arena, Lane::Log, Lane::Index]) {
+            true => Err(self.stalled_by_itself(slot, Holding::OwnLock)),
+            false => Ok(()),
         }
     }
 

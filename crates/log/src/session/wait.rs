@@ -156,7 +156,12 @@ impl Session {
 
     /// The error for a wait in which a thread would wait for itself. It is returned at once.
     pub fn stalled_by_own_pin(&self, slot: &Slot<'_>) -> WriteError {
-        self.stalled(slot.id(), Duration::ZERO, Holding::OwnPin)
+        self.stalled_by_itself(slot, Holding::OwnPin)
+    }
+
+    /// The error for a thread that is in its own way by `what`.
+    pub fn stalled_by_itself(&self, slot: &Slot<'_>, what: Holding) -> WriteError {
+        self.stalled(slot.id(), Duration::ZERO, what)
     }
 }
 

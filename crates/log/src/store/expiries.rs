@@ -77,7 +77,9 @@ impl Store {
             self.note_access(root, place);
             // Called before the bucket is locked, so that `decide` may do anything, even panic.
             let now = Expiry::of_word(expires);
-            let to = match decide(now) {
+            let decided = decide(now);
+            self.may_go_on(&slot)?;
+            let to = match decided {
                 Some(to) if to != now => to,
                 _ => return Ok(Some(Updated::Kept)),
             };

@@ -289,6 +289,7 @@ impl Store {
                 Some((f, _)) => Expect::At(f.entry.loc()),
             };
         }
+        self.may_go_on(slot)?;
         let (value, expiry) = match &decision {
             Decision::Keep if present => {
                 self.note_access(root, place);
