@@ -164,6 +164,36 @@ fn a_record_takes_what_the_store_counts_for_it() {
     }
 }
 
+/// A transaction that asks whether a key is there, when it expires or how large it is copies and
+/// seals nothing. One that reads the value seals it, so that the next change copies it.
+#[test]
+fn a_transaction_that_asks_for_an_expiry_looks_at_no_value() {
+    for policy in POLICIES {
+        let (_memory, store) = Memory::with_policy(CAPACITY, policy);
+        store.put(b"k", &vec![1; 100_000]).unwrap();
+        append(&store, b"k", b"2");
+        let before = used(&store);
+        let at = Expiry::At(u64::MAX >> 2);
+        let seen = store.transaction(|t| {
+            t.put_until(b"new", b"v", at)?;
+            let all = [t.expiry(b"k")?, t.expiry(b"new")?, t.expiry(b"none")?];
+            assert!(t.record_bytes(b"k")?.is_some() && !t.remove(b"none")?);
+            assert!(t.remove(b"new")?);
+            assert_eq!(t.expiry(b"new")?, None);
+            Ok::<_, WriteError>(all)
+        });
+        assert_eq!(seen.unwrap(), [Some(Expiry::Never), Some(at), None]);
+        append(&store, b"k", b"3");
+        assert!(used(&store) < before + 1_000, "{policy:?}: it was copied");
+        store.transaction(|t| t.get(b"k")).unwrap();
+        append(&store, b"k", b"4");
+        assert!(
+            used(&store) > before + 100_000,
+            "{policy:?}: it was not read"
+        );
+    }
+}
+
 /// What is read as a whole stays as it is while it is read, and the value goes on changing.
 #[test]
 fn a_lent_value_does_not_change() {

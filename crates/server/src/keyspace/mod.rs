@@ -136,13 +136,7 @@ impl<'a> Keyspace<'a> {
     /// When `key` expires; `None` if it is not there.
     pub fn expiry(&mut self, key: &[u8]) -> Result<Option<Expiry>, Failure> {
         match &mut self.transaction {
-            Some(transaction) => {
-                let mut expiry = None;
-                transaction.read(self.database, key, &mut |stored| {
-                    expiry = stored.map(|s| s.expiry)
-                })?;
-                Ok(expiry)
-            }
+            Some(transaction) => transaction.expiry(self.database, key),
             None => Ok(self.store.database(self.database)?.expiry(key)?),
         }
     }

@@ -15,6 +15,8 @@ pub(crate) trait Records {
         key: &[u8],
         visit: &mut dyn FnMut(Option<Stored<'_>>),
     ) -> Result<(), Failure>;
+    /// When `key` expires; `None` if it is not there. Its value is not looked at.
+    fn expiry(&mut self, database: usize, key: &[u8]) -> Result<Option<Expiry>, Failure>;
     /// Bytes that the record of `key` occupies; `None` if it is not there.
     fn record_bytes(&mut self, database: usize, key: &[u8]) -> Result<Option<u64>, Failure>;
     /// Stores `value` under `key` until `expiry`.
@@ -41,6 +43,10 @@ impl Records for Transaction<'_> {
         visit: &mut dyn FnMut(Option<Stored<'_>>),
     ) -> Result<(), Failure> {
         Ok(self.database(database)?.read(key, visit)?)
+    }
+
+    fn expiry(&mut self, database: usize, key: &[u8]) -> Result<Option<Expiry>, Failure> {
+        Ok(self.database(database)?.expiry(key)?)
     }
 
     fn record_bytes(&mut self, database: usize, key: &[u8]) -> Result<Option<u64>, Failure> {

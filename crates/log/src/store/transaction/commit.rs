@@ -339,8 +339,8 @@ impl<'a> Transaction<'a> {
         if !homes.are_locked() && !self.lock(homes, wait)? {
             return Ok(Round::Again);
         }
-        // If readers have waited since before this attempt read the clock, no thread was told that
-        // something is absent which was there by then.
+        // If readers have waited since before this attempt read the clock, no thread has found
+        // absent what was there by then.
         let stood_still = homes.have_begun();
         if !stood_still {
             homes.begin();

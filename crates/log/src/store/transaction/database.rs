@@ -6,9 +6,10 @@ use crate::error::WriteError;
 use crate::index::bucket::Entry;
 use crate::index::lookup::Lookup;
 use crate::index::root::Root;
+use crate::index::shape::SegmentRef;
 use crate::records::expiry::{Expiry, Stored};
 use crate::region::mem::Loc;
-use crate::region::record::MAX_KEY;
+use crate::region::record::{MAX_KEY, Record};
 use crate::store::components::Store;
 
 use super::homes::Home;
@@ -20,7 +21,15 @@ pub struct TransactionOn<'t, 'a> {
     pub(super) database: u8,
 }
 
-impl TransactionOn<'_, '_> {
+/// A key that is to be read.
+enum Sought<'a> {
+    /// The transaction has written it: its own record, unless that is a removal or has expired.
+    Written(Option<Record<'a>>),
+    /// What is to be noted of the look, and the index segment to look in.
+    Unwritten(Read, Option<SegmentRef>),
+}
+
+impl<'a> TransactionOn<'_, 'a> {
     /// The value of `key`.
     ///
     /// # Errors
@@ -38,48 +47,21 @@ impl TransactionOn<'_, '_> {
         key: &[u8],
         visit: impl FnOnce(Option<Stored<'_>>) -> R,
     ) -> Result<R, WriteError> {
-        let (t, database) = (&mut *self.transaction, self.database);
-        t.may_go_on()?;
-        if key.len() > MAX_KEY {
-            return Ok(visit(None));
-        }
-        t.before_copying(0)?;
-        if let Some(write) = t.written(database, key) {
-            let record = match write.new {
-                Some((loc, _)) => Some(t.store.mem.record(loc)?),
-                None => None,
-            };
-            let there = record.filter(|record| !t.has_passed(record.expires()));
-            return Ok(visit(there.as_ref().map(Stored::of)));
-        }
-        let (store, root, place) = (t.store, t.root(database)?, t.store.place(key));
-        let segment = match root {
-            Some(root) => store.mem.index_segment(root, place)?,
-            None => None,
+        let (mut read, segment) = match self.seek(key)? {
+            Sought::Written(own) => return Ok(visit(own.as_ref().map(Stored::of))),
+            Sought::Unwritten(read, segment) => (read, segment),
         };
-        let home = segment.map(|segment| Home::of(segment, place).loc);
-        t.before_reading(home)?;
-        if t.ahead.is_some()
-            && let Some(root) = root
-        {
+        let t = &mut *self.transaction;
+        let (store, place) = (t.store, read.place);
+        let (Some(root), true) = (read.root, segment.is_some()) else {
+            t.reads.push(read);
+            return Ok(visit(None));
+        };
+        if t.ahead.is_some() {
             let seen = store.find(root, place, segment, key)?;
             let found = seen.and_then(|(found, _)| found);
             t.before_copying(found.map_or(0, |found| found.record.value_len() as u64))?;
         }
-        let mut read = Read {
-            space: store.entered_space(database),
-            place,
-            key: key.into(),
-            root,
-            seen: None,
-            entry: None,
-            mutable: store.overwrites(),
-            expires: 0,
-        };
-        let (Some(root), true) = (root, segment.is_some()) else {
-            t.reads.push(read);
-            return Ok(visit(None));
-        };
         if store.overwrites() {
             let mut value = Vec::new();
             let copied = store.copy_out(root, place, segment, key, &mut value)?;
@@ -113,12 +95,78 @@ impl TransactionOn<'_, '_> {
         })))
     }
 
+    /// When `key` expires. `None`: it is absent. Its value is not looked at.
+    ///
+    /// # Errors
+    /// As for [`Transaction::read`].
+    pub fn expiry(&mut self, key: &[u8]) -> Result<Option<Expiry>, WriteError> {
+        let (mut read, segment) = match self.seek(key)? {
+            Sought::Written(own) => return Ok(own.map(|own| Expiry::of_word(own.expires()))),
+            Sought::Unwritten(read, segment) => (read, segment),
+        };
+        let t = &mut *self.transaction;
+        let mut there = None;
+        if let (Some(root), true) = (read.root, segment.is_some()) {
+            let seen = t.store.find(root, read.place, segment, key)?;
+            read.seen = seen.as_ref().map(|(_, home)| *home);
+            if let Some(found) = seen.and_then(|(found, _)| found) {
+                read.entry = Some(found.entry);
+                read.mutable |= found.record.header().has_expiry();
+                // Read once: the expiry may change where it lies.
+                let expires = found.record.expires();
+                there = Some(expires).filter(|expires| !t.has_passed(*expires));
+            }
+            if let Some(expires) = there {
+                read.expires = expires;
+                t.store.note_access(root, read.place);
+            }
+        }
+        t.reads.push(read);
+        Ok(there.map(Expiry::of_word))
+    }
+
+    /// What the transaction itself has written for `key`, or where that is to be looked for.
+    fn seek(&mut self, key: &[u8]) -> Result<Sought<'a>, WriteError> {
+        let (t, database) = (&mut *self.transaction, self.database);
+        t.may_go_on()?;
+        if key.len() > MAX_KEY {
+            return Ok(Sought::Written(None));
+        }
+        t.before_copying(0)?;
+        let store = t.store;
+        if let Some(write) = t.written(database, key) {
+            let record = match write.new {
+                Some((loc, _)) => Some(store.mem.record(loc)?),
+                None => None,
+            };
+            let there = record.filter(|record| !t.has_passed(record.expires()));
+            return Ok(Sought::Written(there));
+        }
+        let (root, place) = (t.root(database)?, store.place(key));
+        let segment = match root {
+            Some(root) => store.mem.index_segment(root, place)?,
+            None => None,
+        };
+        t.before_reading(segment.map(|segment| Home::of(segment, place).loc))?;
+        let read = Read {
+            space: store.entered_space(database),
+            place,
+            key: key.into(),
+            root,
+            seen: None,
+            entry: None,
+            mutable: store.overwrites(),
+            expires: 0,
+        };
+        Ok(Sought::Unwritten(read, segment))
+    }
+
     /// Bytes that the record of `key` occupies, or will once the transaction is committed.
     ///
     /// # Errors
     /// As for [`Transaction::read`].
     pub fn record_bytes(&mut self, key: &[u8]) -> Result<Option<u64>, WriteError> {
-        if !self.read(key, |stored| stored.is_some())? {
+        if self.expiry(key)?.is_none() {
             return Ok(None);
         }
         let t = &*self.transaction;
@@ -171,7 +219,7 @@ impl TransactionOn<'_, '_> {
     /// As for [`Transaction::read`].
     pub fn remove(&mut self, key: &[u8]) -> Result<bool, WriteError> {
         self.transaction.store.may_write()?;
-        let there = self.read(key, |stored| stored.is_some())?;
+        let there = self.expiry(key)?.is_some();
         let t = &mut *self.transaction;
         if there && let Some(root) = t.root(self.database)? {
             t.set(self.database, root, key, None, Expiry::Never)?;

@@ -182,6 +182,14 @@ impl<'a> Transaction<'a> {
         self.zero().read(key, visit)
     }
 
+    /// When `key` expires. `None`: it is absent. Its value is not looked at.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn expiry(&mut self, key: &[u8]) -> Result<Option<Expiry>, WriteError> {
+        self.zero().expiry(key)
+    }
+
     /// Bytes that the record of `key` occupies, or will once the transaction is committed.
     ///
     /// # Errors
@@ -245,11 +253,12 @@ impl<'a> Transaction<'a> {
         Ok(root)
     }
 
-    /// Fails in a child that was forked by the body: the attempt belongs to its parent.
+    /// Fails in a child that was forked by the body: the attempt belongs to its parent. Fails too
+    /// if the body has caught a panic of another operation.
     fn may_go_on(&self) -> Result<(), WriteError> {
         match self.store.participants.is_forked() {
             true => Err(SlotError::Forked.into()),
-            false => Ok(()),
+            false => self.store.may_go_on(self.slot),
         }
     }
 
@@ -263,7 +272,7 @@ impl<'a> Transaction<'a> {
 impl Drop for Transaction<'_> {
     /// Counts what was appended as dead, unless it was committed; also if the body panics.
     fn drop(&mut self) {
-        if self.may_go_on().is_err() {
+        if self.store.participants.is_forked() {
             return;
         }
         // If the arena cannot take the notes back now, it does so when this thread is gone.

@@ -237,7 +237,7 @@ impl Store {
         Notes::new(words, counts).ok_or_else(|| {
             Corrupt::at(
                 at,
-                "a transaction's intent names more notes than there is room for",
+                "a transaction's intent names more notes than its memory holds",
             )
         })
     }
