@@ -21,7 +21,7 @@ pub const SOON: u64 = START + 1000;
 /// Bytes that a store may grow by.
 pub const GROWN: usize = 8 << 20;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Action {
     Put,
     PutLarge,
@@ -42,17 +42,25 @@ pub enum Action {
     Swap,
     Compact,
     Evict,
+    /// Records that expire are evicted, no others.
+    EvictExpiring,
+    /// The store gets full, and stays so.
+    Fill,
     Sweep,
     Index,
     Grow,
     Check,
     Reap,
+    /// The reap of what X has left dies as well, at one of its places.
+    ReapDying,
+    /// An opening that may only read.
+    ReadOnly,
     /// Time passes, and what was to expire has.
     Expire,
     Follow,
 }
 
-pub const ALL: [Action; 26] = [
+pub const ALL: [Action; 30] = [
     Action::Put,
     Action::PutLarge,
     Action::Batch,
@@ -72,11 +80,15 @@ pub const ALL: [Action; 26] = [
     Action::Swap,
     Action::Compact,
     Action::Evict,
+    Action::EvictExpiring,
+    Action::Fill,
     Action::Sweep,
     Action::Index,
     Action::Grow,
     Action::Check,
     Action::Reap,
+    Action::ReapDying,
+    Action::ReadOnly,
     Action::Expire,
     Action::Follow,
 ];
@@ -118,6 +130,22 @@ pub const RECORDS: u32 = 240;
 pub const LONG: u32 = 9000;
 /// A value with an extent of its own.
 pub const LARGE: u32 = 9001;
+
+/// Places that a reap comes to.
+const REAP_PLACES: [&str; 12] = [
+    "log.reap.begin",
+    "log.reap.swap",
+    "log.reap.index",
+    "log.reap.operation",
+    "log.reap.heads",
+    "log.reap.segments",
+    "txn.unlocked",
+    "sync.reap.taken",
+    "sync.reap.marked",
+    "sync.reap.repaired",
+    "sync.vacate.pin",
+    "sync.reap.cleared",
+];
 
 impl Action {
     /// What it does.
@@ -181,12 +209,21 @@ impl Action {
             Action::Guarded => vec![Step::Guarded(changes(8))],
             Action::Named => vec![Step::Named(changes(9))],
             Action::Move => vec![Step::Move(key(200), OTHER), Step::Move(key(1), NEW)],
-            Action::Read => vec![Step::Read, Step::Look((0..40).map(key).collect())],
+            Action::Read | Action::ReadOnly => {
+                vec![Step::Read, Step::Look((0..40).map(key).collect())]
+            }
             Action::Clear => vec![Step::Clear(0), Step::Compact],
             Action::ClearOther => vec![Step::Clear(OTHER), Step::Compact],
             Action::Swap => vec![Step::Swap(0, OTHER)],
             Action::Compact => vec![Step::Compact; 3],
-            Action::Evict => vec![Step::Evict],
+            Action::Evict => vec![Step::Evict(&[Evict::Lru])],
+            Action::EvictExpiring => vec![Step::Evict(&[
+                Evict::ExpiringLru,
+                Evict::ExpiringLfu,
+                Evict::ExpiringRandom,
+                Evict::ExpiringSoonest,
+            ])],
+            Action::Fill => vec![Step::Fill],
             Action::Sweep => vec![Step::Sweep, Step::Pass(SOON - START), Step::Sweep],
             Action::Index => {
                 let keys = || (0..3000).map(|i| key(50_000 + i).1);
@@ -199,6 +236,8 @@ impl Action {
             Action::Grow => vec![Step::Grow],
             Action::Check => vec![Step::Check],
             Action::Reap => vec![Step::Reap],
+            // Each of them is tried by some scenario.
+            Action::ReapDying => REAP_PLACES.map(Step::ReapTo).to_vec(),
             Action::Expire => vec![Step::Pass(SOON - START)],
             Action::Follow => vec![Step::Follow],
         }
@@ -281,16 +320,18 @@ impl Step {
                 Ok::<_, WriteError>(())
             })?,
             Step::Overtaken(changes) => {
-                let mut runs = 0;
+                let mut runs = 0u32;
                 store.transaction(|t| {
                     runs += 1;
                     change(t, changes)?;
+                    // It expires, so that readers wait in the end while the body runs.
+                    t.get(&key(11).1)?;
                     match runs {
                         // What it is overtaken by is a key of the same bucket that it reads, and no
                         // other test's.
                         ..=16 => {
                             t.get(b"overtaken")?;
-                            store.put(b"overtaken", &[runs; 30])
+                            store.put(b"overtaken", &runs.to_le_bytes().repeat(8))
                         }
                         _ => Ok(()),
                     }
@@ -332,16 +373,30 @@ impl Step {
             Step::Compact => {
                 store.compact()?;
             }
-            Step::Evict => {
-                store.set_eviction(Evict::Lru)?;
+            Step::Evict(policies) => {
                 let filled = store.database(FILLED)?;
                 for i in 0..800u32 {
-                    filled.put(&i.to_le_bytes(), &[7; 90_000])?;
+                    // It is full after the first 700.
+                    let policy = i.saturating_sub(700) as usize * policies.len() / 100;
+                    store.set_eviction(policies[policy])?;
+                    filled.put_until(&i.to_le_bytes(), &[7; 90_000], Expiry::At(FAR))?;
                     store.get(&key(i % 50).1)?;
                 }
                 store.set_eviction(Evict::None)?;
                 filled.clear()?;
                 store.compact()?;
+            }
+            Step::Fill => {
+                let filled = store.database(FILLED)?;
+                let mut keys = (0..u32::MAX).map(u32::to_le_bytes);
+                for value in [&[7; 90_000][..], &[7; 4_000], &[7; 100]] {
+                    let mut put = || filled.put(&keys.next().unwrap(), value);
+                    let refused = (0..1_000).find_map(|_| put().err());
+                    match refused {
+                        None | Some(WriteError::OutOfMemory { .. }) => {}
+                        Some(error) => return Err(error),
+                    }
+                }
             }
             Step::Sweep => {
                 store.remove_expired()?;
@@ -360,6 +415,8 @@ impl Step {
             Step::Reap => {
                 store.reap()?;
             }
+            // The scenario does that.
+            Step::ReapTo(_) => {}
             Step::Pass(ms) => pass(*ms),
             Step::Follow => {
                 if let Ok(role) = store.take_server_role() {

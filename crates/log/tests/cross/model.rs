@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use mneme_log::Evict;
+
 /// A database and a key in it.
 pub type Key = (usize, Vec<u8>);
 
@@ -48,13 +50,17 @@ pub enum Step {
     Clear(usize),
     Swap(usize, usize),
     Compact,
-    /// More than the store holds is written to it, while it may forget.
-    Evict,
+    /// More than the store holds is written to it, while it may forget by these policies in turn.
+    Evict(&'static [Evict]),
+    /// Until the store is full.
+    Fill,
     /// Expired records are removed.
     Sweep,
     Grow,
     Check,
     Reap,
+    /// A reap dies at this place, if it comes there.
+    ReapTo(&'static str),
     /// So many milliseconds pass.
     Pass(u64),
     /// Change notifications are listened to, read and given up.
@@ -148,8 +154,9 @@ impl Model {
                 self.records = swapped.collect();
             }
             Step::Pass(ms) => self.now += ms,
-            Step::Look(_) | Step::Read | Step::Compact | Step::Evict | Step::Sweep => {}
-            Step::Grow | Step::Check | Step::Reap | Step::Follow => {}
+            Step::Look(_) | Step::Read | Step::Compact | Step::Evict(_) | Step::Fill => {}
+            Step::Sweep | Step::Grow | Step::Check | Step::Reap | Step::ReapTo(_) => {}
+            Step::Follow => {}
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::actions::{
 };
 use crate::memory::stopped::Stopped;
 use crate::memory::{self, Memory};
-use crate::model::{FILLED, Kept, Key, Model};
+use crate::model::{FILLED, Kept, Key, Model, Step};
 
 /// Records expire when the test says so, and waits end sooner than they would.
 struct Calendar(AtomicU64);
@@ -156,16 +156,34 @@ struct Progress {
 }
 
 impl Scenario {
-    fn forgets(&self) -> bool {
-        self.x == Action::Evict || self.y == Action::Evict
+    fn is_of(&self, action: Action) -> bool {
+        self.x == action || self.y == action
+    }
+
+    /// What may be gone afterwards.
+    fn forgets(&self, models: [&Model; 3]) -> Forgets {
+        if self.is_of(Action::Evict) {
+            Forgets::All
+        } else if self.is_of(Action::EvictExpiring) {
+            let all = models.iter().flat_map(|model| &model.records);
+            let expiring = all.filter(|(_, kept)| kept.expires != 0);
+            Forgets::Expiring(expiring.map(|((_, key), _)| key.clone()).collect())
+        } else {
+            Forgets::Nothing
+        }
     }
 
     /// Whether an error is one that an operation may meet here.
     fn may_be_refused(&self, error: &WriteError) -> bool {
         match error {
+            // An opening that may only read repairs nothing.
+            WriteError::Reap(_) if self.y == Action::ReadOnly => true,
             // The second of a dead participant that X, alive, is repairing.
             WriteError::Stalled(_) | WriteError::Reap(_) => !self.dies,
-            WriteError::OutOfMemory { .. } => self.forgets(),
+            WriteError::OutOfMemory { .. } => {
+                let fills = [Action::Evict, Action::EvictExpiring, Action::Fill];
+                fills.into_iter().any(|action| self.is_of(action))
+            }
             _ => false,
         }
     }
@@ -182,7 +200,11 @@ impl Scenario {
             store,
             mut model,
         } = prepared(self.policy, with_a_death);
-        let others = memory.open(2);
+        let first = model.clone();
+        let others = match self.y {
+            Action::ReadOnly => memory.open_to_read(2),
+            _ => memory.open(2),
+        };
         let progress = Arc::new(Mutex::new(Progress::default()));
         let steps = self.x.steps();
         let stopped = {
@@ -222,11 +244,33 @@ impl Scenario {
         let (mut before, mut after) = (model.clone(), model);
         after.apply(pending);
         let mut refused = false;
-        for step in self.y.steps() {
+        let mut y_steps = self.y.steps();
+        if self.y == Action::ReapDying {
+            // Another of its places for each of X.
+            let which = self.place.len() + self.nth as usize;
+            y_steps = vec![y_steps.swap_remove(which % y_steps.len())];
+        }
+        let mut others = Some(others);
+        for step in y_steps {
+            if let Step::ReapTo(place) = step {
+                let dying = others.take().unwrap();
+                let nth = self.nth % 2 + 1;
+                let ended = fault::run(place, fault::Action::Abandon, nth, move || dying.reap());
+                match ended {
+                    Outcome::Abandoned => memory.script.kill(2),
+                    Outcome::Finished(reaped) => {
+                        refused = true;
+                        reaped.map_err(|error| format!("the reap: {error}"))?;
+                    }
+                    Outcome::Panicked => return Err("the reap panicked".into()),
+                }
+                continue;
+            }
+            let others = others.as_ref().unwrap();
             let pass = |ms| {
                 clock.0.fetch_add(ms, Relaxed);
             };
-            match step.run(&others, &pass) {
+            match step.run(others, &pass) {
                 Ok(()) => {
                     before.apply(&step);
                     after.apply(&step);
@@ -240,7 +284,14 @@ impl Scenario {
         }
         let mut behind = before.clone();
         behind.apply(pending);
-        let seen = self.look(&others, [&before, &after, &behind])?;
+        let looking = match (others, self.y) {
+            (Some(others), y) if y != Action::ReadOnly => others,
+            (others, _) => {
+                drop(others);
+                memory.open(5)
+            }
+        };
+        let seen = self.look(&looking, [&before, &after, &behind])?;
 
         let mut rest = &steps[done + 1..];
         let mut happens = true;
@@ -263,6 +314,7 @@ impl Scenario {
             rest.iter().for_each(|step| model.apply(step));
             model
         };
+        let forgets = self.forgets([&first, &before, &after]);
         let candidates = match (self.dies, happens) {
             (true, _) => vec![
                 (before.clone(), before.clone()),
@@ -277,12 +329,12 @@ impl Scenario {
             ],
             (false, false) => vec![(before.clone(), before)],
         };
-        drop(others);
+        drop(looking);
         let expected = Expected {
             candidates,
             seen,
             loose,
-            forgets: self.forgets(),
+            forgets,
             at_once: pending.at_once(),
         };
         finish(&memory, &expected)?;
@@ -333,6 +385,15 @@ fn find(store: &LogStore, key: &Key) -> Result<Option<Kept>, ReadError> {
     }))
 }
 
+/// What a store may have forgotten.
+#[derive(PartialEq, Eq, Debug)]
+enum Forgets {
+    Nothing,
+    /// These keys, in whichever database: they have had an expiry.
+    Expiring(BTreeSet<Vec<u8>>),
+    All,
+}
+
 /// What a store is held to.
 struct Expected {
     /// What may have been seen while X stood still, and what is then to be there in the end.
@@ -340,7 +401,7 @@ struct Expected {
     seen: BTreeMap<Key, Option<Kept>>,
     /// Keys of batches that were refused.
     loose: BTreeSet<Key>,
-    forgets: bool,
+    forgets: Forgets,
     /// Keys that change all at once.
     at_once: Vec<Key>,
 }
@@ -375,7 +436,12 @@ impl Expected {
                 seen.is_none_or(|seen| seen.as_ref() == then.live(key))
                     && end.live(key) == now.as_ref()
             });
-            let is_forgotten = self.forgets && now.is_none();
+            let may_go = match &self.forgets {
+                Forgets::Nothing => false,
+                Forgets::Expiring(keys) => keys.contains(&key.1),
+                Forgets::All => true,
+            };
+            let is_forgotten = may_go && now.is_none();
             if !is_right && !is_forgotten && !self.loose.contains(key) {
                 let short = |kept: Option<&Kept>| {
                     kept.map(|k| (k.value.len(), k.value.last_chunk::<4>().copied(), k.expires))
@@ -400,7 +466,7 @@ impl Expected {
             };
             self.at_once.iter().all(is_so)
         };
-        if !self.forgets && !self.candidates.iter().any(|(_, end)| whole(end)) {
+        if self.forgets == Forgets::Nothing && !self.candidates.iter().any(|(_, end)| whole(end)) {
             return Err(format!("{when}: half of a transaction happened"));
         }
         Ok(())
