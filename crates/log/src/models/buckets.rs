@@ -153,7 +153,7 @@ fn change<O: Orders>(space: &Space<O>, me: u16, place: Place, key: u8, entry: En
                 .replace(found.slot, entry),
             None => {
                 let placed = space.insert_entry(segment, &mut held, entry).unwrap();
-                assert!(placed.is_some(), "there is room");
+                assert!(placed.is_some(), "a slot is free");
             }
         }
         held.unlock();

@@ -1,5 +1,5 @@
 //! What is entered into the notifications' ring comes out whole, once and in order, or is counted
-//! as lost, whoever is passed over while he enters it.
+//! as lost, whichever producer is skipped while it enters it.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -43,7 +43,7 @@ impl<O: Orders> Scene<O> {
     }
 }
 
-/// Who takes out what is entered.
+/// Takes out what is entered.
 struct Consumer<'s, O> {
     scene: &'s Scene<O>,
     at: u64,
@@ -174,7 +174,7 @@ fn exchanges_that_order_nothing_mix_them() {
     fails("mixed", beside::<LooseExchanges>(1, [1, 0], None, true));
 }
 
-/// Somebody who died while he entered something is released by a reaper, and perhaps passed over
+/// A producer that died while it entered something is released by a reaper, and perhaps skipped
 /// meanwhile.
 fn released<O: Orders>(release: fn(&Scene<O>)) -> impl Fn() + Send + Sync + 'static {
     move || {

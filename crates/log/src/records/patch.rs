@@ -45,7 +45,7 @@ const MAX_INSIDE: usize = MAX_IN_PLACE;
 /// The most that is written behind a value's end under its bucket's lock.
 const MAX_BEHIND: usize = 1 << 20;
 /// How long a reader retries on a value that is always being patched.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// The least number of retries: the reader may itself have been kept from running.
 const LOOKS: u32 = 500;
 
@@ -83,7 +83,7 @@ impl Overtaken {
     pub fn again(&mut self, records: &Records) -> Result<(), ReadError> {
         let now = records.clock.now_ns();
         let since = Duration::from_nanos(now.saturating_sub(*self.began.get_or_insert(now)));
-        if since > PATIENCE && (records.read_only || self.rounds > LOOKS) {
+        if since > TIMEOUT && (records.read_only || self.rounds > LOOKS) {
             return Err(match records.read_only {
                 true => ReadError::Overtaken(since),
                 false => Corrupt::at(0, "a value is being patched, and nobody patches it").into(),

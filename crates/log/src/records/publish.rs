@@ -142,7 +142,7 @@ impl Records {
             seen => seen,
         };
         if let Some(segment) = segment
-            && let Some(held) = self.try_lock_home(slot, segment, change.place)?
+            && let TryLock::Held(held) = self.try_lock_home(slot, segment, change.place)?
         {
             let outcome = self.publish_held(slot, segment, change, id, held);
             slot.intent(OPERATION_LANE).clear();
@@ -252,15 +252,15 @@ impl Records {
         Ok(Published::Conflict)
     }
 
-    /// Locks the home bucket of `place` if it is free. `None`: it is locked, or its page was
-    /// replaced.
+    /// Announces a change at the home bucket of `place`, and locks it if it is free. If it is not,
+    /// nothing is announced any more.
     #[inline(always)]
     fn try_lock_home(
         &self,
         slot: &Slot<'_>,
         segment: SegmentRef,
         place: Place,
-    ) -> Result<Option<Held<'_>>, Corrupt> {
+    ) -> Result<TryLock<'_>, Corrupt> {
         let home = self.mem.bucket(segment, segment.home(place.tag))?;
         let announced = Intent::Home {
             home: segment.home_at(place.tag),
@@ -268,16 +268,12 @@ impl Records {
         };
         announced.announce(slot);
         mneme_sys::fault!("log.intent");
-        match home.try_lock(slot.id()) {
-            TryLock::Held(held) => {
-                mneme_sys::fault!("log.bucket.locked");
-                Ok(Some(held))
-            }
-            TryLock::Retired | TryLock::Busy(_) => {
-                slot.intent(OPERATION_LANE).clear();
-                Ok(None)
-            }
+        let locked = home.try_lock(slot.id());
+        match locked {
+            TryLock::Held(_) => mneme_sys::fault!("log.bucket.locked"),
+            TryLock::Retired | TryLock::Busy(_) => slot.intent(OPERATION_LANE).clear(),
         }
+        Ok(locked)
     }
 
     /// Locks the home bucket of `place`; `None`: look the segment up again.
@@ -288,24 +284,13 @@ impl Records {
         place: Place,
         wait: &mut Wait,
     ) -> Result<Option<Held<'c>>, WriteError> {
-        let home = self.mem.bucket(segment, segment.home(place.tag))?;
-        let announced = Intent::Home {
-            home: segment.home_at(place.tag),
-            change: None,
-        };
-        announced.announce(slot);
-        mneme_sys::fault!("log.intent");
-        match home.try_lock(slot.id()) {
-            TryLock::Held(held) => {
-                mneme_sys::fault!("log.bucket.locked");
-                Ok(Some(held))
-            }
+        match self.try_lock_home(slot, segment, place)? {
+            TryLock::Held(held) => Ok(Some(held)),
             TryLock::Retired => {
-                slot.intent(OPERATION_LANE).clear();
                 // The word that named the segment was changed before the segment was retired. This
                 // thread has seen both in that order, so the next look finds another segment.
                 // SYNC: pairs with the Release store in `Held::retire`.
-                let _ = home.word();
+                let _ = self.mem.bucket(segment, segment.home(place.tag))?.word();
                 if wait.found_retired(segment.word()) {
                     Ok(None)
                 } else {
@@ -313,7 +298,6 @@ impl Records {
                 }
             }
             TryLock::Busy(word) => {
-                slot.intent(OPERATION_LANE).clear();
                 self.wait_for(slot, wait, word)?;
                 Ok(None)
             }

@@ -11,16 +11,11 @@ use crate::records::notify::Kind;
 
 /// How long a swap waits at most for threads that use the two databases. It is half of what these
 /// wait for the swap, so that a swap that times out makes no other operation fail.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
+pub(crate) const TIMEOUT: Duration = Duration::from_millis(500);
 
 impl Records {
-    /// Exchanges two databases, unless other threads block that for longer than `patience`.
-    pub(crate) fn swap_databases(
-        &self,
-        a: u8,
-        b: u8,
-        patience: Duration,
-    ) -> Result<(), WriteError> {
+    /// Exchanges two databases, unless other threads block that for longer than `timeout`.
+    pub(crate) fn swap_databases(&self, a: u8, b: u8, timeout: Duration) -> Result<(), WriteError> {
         let slot = self.writer()?;
         if a == b {
             return Ok(());
@@ -29,13 +24,13 @@ impl Records {
             return Err(self.stalled_by_own_pin(&slot));
         }
         let _held = self.settle_swap(self.tables.header().swap.lock(&slot)?);
-        let (patience, begin) = (patience.min(PATIENCE), self.clock.now_ns());
-        self.await_users(&slot, patience)?;
+        let (timeout, begin) = (timeout.min(TIMEOUT), self.clock.now_ns());
+        self.await_users(&slot, timeout)?;
         let waited = Duration::from_nanos(self.clock.now_ns().saturating_sub(begin));
         let table = self.table();
         let swap = table.mark([a, b]);
         // An operation that began meanwhile does not take long.
-        let rest = patience.saturating_sub(waited).max(patience / 8);
+        let rest = timeout.saturating_sub(waited).max(timeout / 8);
         if let Err(error) = self.await_users(&slot, rest) {
             table.undo(swap);
             return Err(error);
@@ -53,11 +48,11 @@ impl Records {
 
     /// Waits until all pins that exist now are gone. Pins of dead threads are reaped. Pins of
     /// copying readers are revoked half-way through the wait.
-    fn await_users(&self, slot: &Slot<'_>, patience: Duration) -> Result<(), WriteError> {
+    fn await_users(&self, slot: &Slot<'_>, timeout: Duration) -> Result<(), WriteError> {
         let epoch = self.participants.advance()?;
         let mut revoked = false;
         loop {
-            match self.participants.wait_quiescent(epoch, patience / 2) {
+            match self.participants.wait_quiescent(epoch, timeout / 2) {
                 Ok(()) => return Ok(()),
                 Err(stalled) if stalled.what == Holding::Pin && !revoked => {
                     self.participants.revoke(epoch);

@@ -74,7 +74,7 @@ pub struct ChangeListener {
     owed: Announced,
     /// The barrier was refused, so writers may not see the listener: any change may be lost at any
     /// time.
-    is_unheard: bool,
+    is_unseen: bool,
     /// Whether a loss is to be reported.
     lost: bool,
     /// The slot that a writer is entering a notification into, and since when.
@@ -188,7 +188,7 @@ impl ServerRole {
             at: 0,
             losses: 0,
             owed: Announced::default(),
-            is_unheard: false,
+            is_unseen: false,
             lost: true,
             busy: None,
         };
@@ -215,7 +215,7 @@ impl ChangeListener {
         match store.participants.announced(&LANES) {
             Ok(owed) => self.owed = owed,
             // Writers may never learn that there is a listener.
-            Err(_) => self.is_unheard = true,
+            Err(_) => self.is_unseen = true,
         }
         // Entries for earlier listeners are dropped. A producer that is still writing one is
         // skipped, and counts a loss.
@@ -251,7 +251,7 @@ impl ChangeListener {
         let ring = store.notifications.ring();
         let losses = ring.losses();
         self.lost |= std::mem::replace(&mut self.losses, losses) != losses;
-        self.lost |= self.is_unheard;
+        self.lost |= self.is_unseen;
         if !self.owed.is_empty() {
             self.lost |= store.participants.settle(&mut self.owed) > 0;
         }

@@ -433,11 +433,11 @@ impl LogStore {
     /// thread if that keeps a value itself. Nothing was changed. An operation waits for a swap for
     /// a second at most.
     pub fn swap_databases(&self, a: usize, b: usize) -> Result<(), WriteError> {
-        self.swap_databases_within(a, b, crate::records::swap::PATIENCE)
+        self.swap_databases_within(a, b, crate::records::swap::TIMEOUT)
     }
 
     /// As [`swap_databases`](Self::swap_databases), but waits for operations under way no longer
-    /// than `patience`, and no longer than half a second. Operations do not wait for the swap
+    /// than `timeout`, and no longer than half a second. Operations do not wait for the swap
     /// longer than that either, so it may be retried again and again.
     ///
     /// # Errors
@@ -446,10 +446,10 @@ impl LogStore {
         &self,
         a: usize,
         b: usize,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), WriteError> {
         let [a, b] = [self.database(a)?, self.database(b)?];
-        self.store.swap_databases(a.number, b.number, patience)
+        self.store.swap_databases(a.number, b.number, timeout)
     }
 
     /// Compacts until no log segment is worth it, frees the segments that no reader uses any more,

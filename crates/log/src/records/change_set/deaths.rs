@@ -125,7 +125,7 @@ fn a_redo_that_fits_no_record_is_damage() {
     type Spoil = fn(&mut [u64]);
     let all: [(&str, Spoil); 5] = [
         ("a record that is none", |words| words[0] += 1),
-        ("a value longer than its room", |words| words[1] += 1000),
+        ("a value longer than its slack", |words| words[1] += 1000),
         ("bytes of the key", |words| words[1] = 8 << 32 | 211),
         ("more than there is", |words| words[1] |= 0xffff_ffff),
         ("another header", |words| words[1] = 211),

@@ -148,7 +148,7 @@ impl<W: Word> Ring<'_, W> {
         let mut at = self.head.load(Relaxed);
         // In a sound ring fewer slots are passed over than there are.
         for _ in 0..2 * self.slots() {
-            let (state, room, lap) = self.slot(at);
+            let (state, words, lap) = self.slot(at);
             // SYNC: pairs with the Release stores and exchanges of states.
             let now = State(state.load(Acquire));
             match now.tag() {
@@ -167,7 +167,7 @@ impl<W: Word> Ring<'_, W> {
                     // Before any producer can begin whose entry must come after this one.
                     self.head.fetch_max(at.wrapping_add(1), Relaxed);
                     mneme_sys::fault!("log.notify.reserved");
-                    for (word, value) in room.iter().zip(content) {
+                    for (word, value) in words.iter().zip(content) {
                         // Relaxed: published by the state.
                         word.store(*value, Relaxed);
                     }
@@ -213,7 +213,7 @@ impl<W: Word> Ring<'_, W> {
     pub fn next(&self, at: &mut u64, skip: Option<State>, content: &mut [u64]) -> Next {
         // Each round advances by a position, except those that lose an exchange to a producer.
         for _ in 0..4 * self.slots() {
-            let (state, room, lap) = self.slot(*at);
+            let (state, words, lap) = self.slot(*at);
             // SYNC: pairs with the Release exchanges in `complete`, `release` and below.
             let now = State(state.load(Acquire));
             match now.tag() {
@@ -225,7 +225,7 @@ impl<W: Word> Ring<'_, W> {
                 // An earlier consumer took this entry, and died before it noted that.
                 _ if now.lap() > lap => step(at),
                 Tag::Done if now.lap() == lap => {
-                    for (value, word) in content.iter_mut().zip(room) {
+                    for (value, word) in content.iter_mut().zip(words) {
                         // Relaxed: the state was loaded with Acquire.
                         *value = word.load(Relaxed);
                     }
