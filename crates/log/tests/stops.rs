@@ -830,8 +830,8 @@ fn readers_of_a_stopped_transaction_do_not_each_wait_a_second() {
     assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"w"[..]));
 }
 
-/// What one waiter has waited out for a stopped transaction counts for each of its keys, for readers
-/// of a store that overwrites too.
+/// What one waiter has waited out for a stopped transaction counts for each of its keys, for
+/// readers of a store that overwrites too.
 #[test]
 fn a_stopped_transaction_of_many_keys_is_waited_for_once() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {

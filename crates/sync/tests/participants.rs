@@ -199,9 +199,9 @@ fn a_repair_that_fails_holds_up_no_other() {
     thread.join().unwrap();
 }
 
-/// An owner that a second was waited for in vain is not waited for again, at any of its locks, until
-/// it comes to another operation. One that has announced no operation is not waited for again at
-/// that lock.
+/// An owner that a second was waited for in vain is not waited for again, at any of its locks,
+/// until it comes to another operation. One that has announced no operation is not waited for again
+/// at that lock.
 #[test]
 fn a_stalled_owner_is_waited_for_once_at_all_its_locks() {
     const LONG: Duration = Duration::from_secs(600);

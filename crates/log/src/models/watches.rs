@@ -193,7 +193,7 @@ fn who_does_not_wait_for_the_home_misses_its_holder() {
 }
 
 #[test]
-fn who_notes_after_he_has_waited_misses_what_is_under_way() {
+fn a_watcher_that_notes_after_it_has_waited_misses_what_is_under_way() {
     let late = |scene: &Scene<Sound>| {
         scene.watched.store(1, Relaxed);
         scene.barrier();

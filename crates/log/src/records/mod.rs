@@ -1,7 +1,8 @@
 //! Records: reading, publishing and changing what is stored under a key.
 //!
 //! [`Records`] stands on the [index](Index), which finds a record, and the log below that, in which
-//! it lies. It neither frees space nor looks for it: an operation that needs some ends, and says so.
+//! it lies. It neither frees space nor looks for it: an operation that needs some ends, and says
+//! so.
 
 pub(crate) mod access;
 pub(crate) mod change_set;

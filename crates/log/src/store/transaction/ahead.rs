@@ -89,8 +89,8 @@ impl<'k> Overtaken<'k> {
         self.conflicts + 1 >= CONFLICTS
     }
 
-    /// The databases of the known keys. One that both the caller and an attempt have named may count
-    /// twice.
+    /// The databases of the known keys. One that both the caller and an attempt have named may
+    /// count twice.
     fn databases(&self) -> usize {
         let bits = |all: u64, number: u8| all | 1 << (usize::from(number) % DATABASES);
         let named = self.named.iter().map(|(database, _)| *database);
