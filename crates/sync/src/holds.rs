@@ -218,7 +218,11 @@ impl HeldVersions {
         self.table().released.load(Acquire)
     }
 
+    /// The slots that were ever taken; none in a forked child, which may not have the region.
     fn slots(&self) -> &[HoldLines] {
+        if self.inner().is_forked() {
+            return &[];
+        }
         let table = self.table();
         // SYNC: pairs with the maximum in `take_slot`.
         let highest = table.highest.load(Acquire) as usize;

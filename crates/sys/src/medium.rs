@@ -94,6 +94,15 @@ pub trait Medium: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`MediumError::NoSpace`] (nothing changed, may be tried again), [`MediumError::Region`].
     fn grow(&self, to: u64) -> Result<(), MediumError>;
+
+    /// Follows growth by another process that has the same medium. Does nothing on one that no
+    /// other process can have.
+    ///
+    /// # Errors
+    /// [`MediumError::Region`], [`MediumError::Os`].
+    fn follow(&self) -> Result<(), MediumError> {
+        Ok(())
+    }
 }
 
 /// Why an operation on a medium failed.

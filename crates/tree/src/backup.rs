@@ -17,10 +17,8 @@ const BYTES: usize = 8 << 20;
 /// Writes the newest version, and no other, into the new file `path`: the same store by its UUID,
 /// without the names of versions. Each entry and each value is verified before it is copied.
 pub(crate) fn backup(core: &Arc<Core>, path: &Path) -> Result<Version, StoreError> {
-    let (snapshot, caller) = {
-        let writer = core.writer();
-        (Snapshot::new(core)?, writer.record.caller)
-    };
+    let (snapshot, record) = Snapshot::with_record(core)?;
+    let caller = record.caller;
     let mut leaves = Vec::new();
     snapshot
         .root

@@ -44,6 +44,8 @@ pub const STEPS: [&str; 18] = [
     "recycle.tables",
     // Frames that hold nothing keep what a crash left in their tables.
     "open.clean",
+    // What is dead is taken for free though processes may read it.
+    "open.others",
     // A name that is dropped stays in its slot.
     "name.death",
     // A name is stored over the death word of an earlier one in its slot.

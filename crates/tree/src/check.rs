@@ -11,11 +11,8 @@ use crate::snapshot::Snapshot;
 /// Verifies the newest version: its leaves tile the key space, every entry has its checksum and its
 /// place between the fences, and there are as many as the commit record says.
 pub(crate) fn check(core: &Arc<Core>) -> Result<(), StoreError> {
-    let writer = core.writer();
-    // Keeps extents that are replaced meanwhile.
-    let snapshot = Snapshot::new(core)?;
-    let record = writer.record;
-    drop(writer);
+    // The snapshot keeps what is replaced meanwhile.
+    let (snapshot, record) = Snapshot::with_record(core)?;
 
     let mut leaves = Vec::new();
     snapshot

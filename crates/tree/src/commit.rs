@@ -75,6 +75,7 @@ impl Writer {
         caller: Option<[u8; 32]>,
         naming: Option<Naming<'_>>,
     ) -> Result<Version, StoreError> {
+        core.may_write()?;
         if core.poisoned.load(Ordering::Acquire) || self.storing {
             return Err(StoreError::Poisoned);
         }
@@ -104,6 +105,9 @@ impl Writer {
         }
         let new_leaves = self.store(core, &plan, &extents, version)?;
         core.barrier()?;
+        let births = new_leaves.iter().flatten().map(|leaf| leaf.id);
+        let births: Vec<_> = births.collect();
+        core.shared.announce(version, &births, core.pages.len());
         let mut record = self.record;
         record.state = core.pages.durability().code();
         record.sequence += 1;
@@ -306,17 +310,19 @@ impl Writer {
         if plan.rewrites.is_empty() {
             // SYNC: pairs with the Acquire load in `Core::read`: the version implies its entries.
             current.version.store(version, Ordering::Release);
+            core.shared.publish(version);
             self.reclaim_some(core);
             return;
         }
         let edits = plan.rewrites.iter().zip(&new).map(|(rewrite, new)| Edit {
             low: &rewrite.old[0].low,
-            old: rewrite.old.len(),
+            high: rewrite.old[rewrite.old.len() - 1].high.as_deref(),
             new,
         });
         let edits: Vec<_> = edits.collect();
         let root = current.root.replace(&edits);
         let old = core.replace_published(self, Published::new(version, root));
+        core.shared.publish(version);
         self.reclaimer.retired.published.push(old);
         self.reclaim_some(core);
     }

@@ -3,17 +3,19 @@
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use mneme_sync::Participants;
+use mneme_sync::SlotError;
 use mneme_sys::medium::MediumError;
 
+use crate::attach::Attachment;
 use crate::batch::Queue;
 use crate::commit::Writer;
-use crate::file_lock::FileLock;
+use crate::committed::Committed;
+use crate::follow::Follower;
 use crate::index::Node;
-use crate::leaf::Committed;
 use crate::names::Names;
 use crate::pages::Pages;
 use crate::registered::Registered;
+use crate::shared::Shared;
 use crate::{Durability, StoreError};
 
 /// What readers find: a version, and the leaves that hold it.
@@ -39,7 +41,9 @@ pub(crate) struct Core {
     pub(crate) pages: Pages,
     pub(crate) seed: u32,
     pub(crate) committed: Committed,
-    pub(crate) participants: Participants,
+    pub(crate) shared: Shared,
+    /// In a process that only reads.
+    pub(crate) follower: Option<Mutex<Follower>>,
     pub(crate) poisoned: AtomicBool,
     /// The file lies on a file system that copies what is written.
     pub(crate) copies_on_write: AtomicBool,
@@ -51,7 +55,7 @@ pub(crate) struct Core {
     pub(crate) published: AtomicPtr<Published>,
     pub(crate) writer: Mutex<Writer>,
     /// The last field: what precedes it touches the file when it is dropped.
-    pub(crate) _lock: Option<FileLock>,
+    pub(crate) _lock: Option<Attachment>,
 }
 
 impl Core {
@@ -59,6 +63,16 @@ impl Core {
     pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
         // A panic in a commit leaves `storing` set, which refuses the next one.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses a process that only reads, or is a forked child.
+    pub(crate) fn may_write(&self) -> Result<(), StoreError> {
+        match self.follower {
+            Some(_) => Err(StoreError::ReadOnly),
+            // A forked child's copy is not the writer.
+            None if self.shared.participants.is_forked() => Err(SlotError::Forked.into()),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn try_writer(&self) -> Option<MutexGuard<'_, Writer>> {
@@ -85,7 +99,8 @@ impl Core {
 
     /// Calls `f` with a root and the version to read in it, under a pin.
     pub(crate) fn read<R>(&self, f: impl FnOnce(&Arc<Node>, u64) -> R) -> Result<R, StoreError> {
-        let _pin = self.participants.pin()?;
+        let _pin = self.shared.participants.pin()?;
+        self.follow()?;
         // SYNC: pairs with the AcqRel swap in `replace_published`.
         let published = self.published.load(Ordering::Acquire);
         // SAFETY: the pin precedes the load, and what was replaced is freed after the pins of the
@@ -93,6 +108,8 @@ impl Core {
         let published = unsafe { &*published };
         // SYNC: pairs with the Release store in `Writer::publish`.
         let version = published.version.load(Ordering::Acquire);
+        // Whoever reads a version lets all others see it.
+        self.shared.publish(version);
         Ok(f(&published.root, version))
     }
 
@@ -116,6 +133,7 @@ impl Core {
         synced.map_err(|error| {
             // SYNC: pairs with the Acquire loads of those who want to write.
             self.poisoned.store(true, Ordering::Release);
+            self.shared.poison();
             StoreError::OutcomeUnknown(error)
         })
     }
@@ -124,8 +142,9 @@ impl Core {
 impl Drop for Core {
     fn drop(&mut self) {
         let mut writer = self.writer();
+        let writes = self.may_write().is_ok();
         // Nothing can be said of a failure here; the next opening recovers.
-        let _ = writer.close(self);
+        let _ = writes.then(|| writer.close(self));
         drop(writer);
         // SAFETY: it came from a box, and no reader outlives the core.
         drop(unsafe { Box::from_raw(*self.published.get_mut()) });

@@ -4,7 +4,10 @@ use std::io;
 use std::path::PathBuf;
 
 use mneme_sync::{CreateError, SlotError};
+use mneme_sys::LivenessError;
 use mneme_sys::medium::MediumError;
+
+use crate::attach::JoinError;
 
 /// Why an operation on a store failed. Unless the variant says otherwise nothing changed.
 #[derive(Debug, thiserror::Error)]
@@ -57,12 +60,36 @@ pub enum StoreError {
     /// An earlier sync failed; the store takes no more writes. Reads are answered.
     #[error("an earlier sync failed: the store takes no writes until it is opened again")]
     Poisoned,
-    /// Another opening, in this process or another, holds the store.
-    #[error("{} is open elsewhere", path.display())]
+    /// Another opening, in this process or another, writes the store.
+    #[error("{} is open elsewhere{}", path.display(), by(*pid))]
     Locked {
         /// The store's file.
         path: PathBuf,
+        /// The process, as it knows itself, if it can be found out.
+        pid: Option<u32>,
     },
+    /// Other processes have the store open, but this one cannot take part in what they share: they
+    /// run in a container with another `/dev/shm`, or as another user, or are as many as can be.
+    #[error("{} is open in processes that cannot be joined", path.display())]
+    Elsewhere {
+        /// The store's file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: JoinError,
+    },
+    /// The store is open to read only. Nothing was stored.
+    #[error("the store is open to read only")]
+    ReadOnly,
+    /// As many snapshots live as can, in all processes together.
+    #[error("{max} snapshots of the store live already")]
+    TooManySnapshots {
+        /// How many can.
+        max: usize,
+    },
+    /// The kernel refuses a lock on the store's file.
+    #[error(transparent)]
+    Lock(#[from] LivenessError),
     /// There is a file of this name already.
     #[error("{} exists", path.display())]
     Exists {
@@ -147,4 +174,9 @@ impl From<MediumError> for StoreError {
 /// What makes the kernel's answer to `what` an error of the store.
 pub(crate) fn os(what: &'static str) -> impl Fn(io::Error) -> StoreError {
     move |source| StoreError::Os { what, source }
+}
+
+/// The process that a message names.
+fn by(pid: Option<u32>) -> String {
+    pid.map_or_else(String::new, |pid| format!(", by process {pid}"))
 }

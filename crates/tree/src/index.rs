@@ -106,8 +106,11 @@ impl<T: Low + Clone> Fan<T> {
         }
     }
 
-    /// Nodes of at most [`FAN_OUT`] of `children` each.
+    /// Nodes of at most [`FAN_OUT`] of `children` each; none for no children.
     fn split(children: Vec<T>, node: impl Fn(Self) -> Node) -> Vec<Arc<Node>> {
+        if children.is_empty() {
+            return Vec::new();
+        }
         if children.len() <= FAN_OUT {
             return vec![Arc::new(node(Self::new(children)))];
         }
@@ -120,12 +123,13 @@ impl<T: Low + Clone> Fan<T> {
     }
 }
 
-/// Leaves that are replaced, all under one node, by at least one for the same keys.
+/// Leaves that are replaced by at least one for the same keys.
 #[derive(Debug)]
 pub(crate) struct Edit<'e> {
     /// The lower fence of the first.
     pub(crate) low: &'e [u8],
-    pub(crate) old: usize,
+    /// The upper fence of the last.
+    pub(crate) high: Option<&'e [u8]>,
     pub(crate) new: &'e [Arc<Leaf>],
 }
 
@@ -194,9 +198,9 @@ impl Node {
         }
     }
 
-    /// A root with all `edits`, which are in order of their keys.
+    /// A root with all `edits`, which are in order of their keys and do not overlap.
     pub(crate) fn replace(&self, edits: &[Edit<'_>]) -> Arc<Node> {
-        let mut root = Self::grow(self.edit(edits));
+        let mut root = Self::grow(self.edit(edits, None));
         while let Node::Inner(fan) = &*root {
             match &fan.children[..] {
                 [only] => root = only.clone(),
@@ -206,17 +210,21 @@ impl Node {
         root
     }
 
-    fn edit(&self, edits: &[Edit<'_>]) -> Vec<Arc<Node>> {
+    /// What becomes of this node, whose keys begin at `low`, by edits of which each concerns some
+    /// of its keys. The new leaves go into the node in which the edit begins.
+    fn edit(&self, edits: &[Edit<'_>], low: Option<&[u8]>) -> Vec<Arc<Node>> {
         match self {
             Node::Bottom(fan) => {
                 let more: usize = edits.iter().map(|edit| edit.new.len()).sum();
                 let mut leaves = Vec::with_capacity(fan.children.len() + more);
                 let mut done = 0;
                 for edit in edits {
-                    let i = fan.position(edit.low);
-                    leaves.extend_from_slice(&fan.children[done..i]);
-                    leaves.extend_from_slice(edit.new);
-                    done = i + edit.old;
+                    let below = |key: &[u8]| fan.children.partition_point(|leaf| *leaf.low < *key);
+                    leaves.extend_from_slice(&fan.children[done..below(edit.low)]);
+                    if low.is_none_or(|low| low <= edit.low) {
+                        leaves.extend_from_slice(edit.new);
+                    }
+                    done = edit.high.map_or(fan.children.len(), below);
                 }
                 leaves.extend_from_slice(&fan.children[done..]);
                 Fan::split(leaves, Node::Bottom)
@@ -224,16 +232,23 @@ impl Node {
             Node::Inner(fan) => {
                 let mut nodes = Vec::with_capacity(fan.children.len() + 1);
                 let (mut done, mut rest) = (0, edits);
-                while let Some(first) = rest.first() {
-                    let i = fan.position(first.low);
+                while let Some(first) = rest.first()
+                    && done < fan.children.len()
+                {
+                    let i = fan.position(first.low).max(done);
                     nodes.extend_from_slice(&fan.children[done..i]);
                     done = i + 1;
-                    let count = fan.children.get(done).map_or(rest.len(), |next| {
-                        rest.partition_point(|edit| edit.low < next.low())
-                    });
-                    let (mine, beyond) = rest.split_at(count);
-                    nodes.extend(fan.children[i].edit(mine));
-                    rest = beyond;
+                    let child = &fan.children[i];
+                    let child_low = if i == 0 { low } else { Some(child.low()) };
+                    let Some(next) = fan.children.get(done).map(Low::low) else {
+                        nodes.extend(child.edit(rest, child_low));
+                        break;
+                    };
+                    let begun = rest.partition_point(|edit| edit.low < next);
+                    nodes.extend(child.edit(&rest[..begun], child_low));
+                    // One that goes on in the next child is met there again.
+                    let over = |edit: &Edit<'_>| edit.high.is_some_and(|high| high <= next);
+                    rest = &rest[rest.partition_point(over)..];
                 }
                 nodes.extend_from_slice(&fan.children[done..]);
                 for i in (0..nodes.len()).rev() {

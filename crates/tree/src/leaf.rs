@@ -7,11 +7,12 @@
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::StoreError;
 use crate::checksum::Stamp;
+use crate::committed::Committed;
 use crate::entry::{Entry, entry};
 use crate::layout::{ENTRY_HEADER, EntryHeader, Kind, LEAF, LEAVES, LeafId, align8};
 use crate::order::{Order, Sorter};
@@ -46,19 +47,6 @@ impl FreeLeaves {
     }
 }
 
-/// Which versions were committed when the store was opened.
-#[derive(Debug, Default)]
-pub(crate) struct Committed {
-    pub(crate) version: u64,
-    pub(crate) dead: Vec<u64>,
-}
-
-impl Committed {
-    pub(crate) fn contains(&self, version: u64) -> bool {
-        version <= self.version && self.dead.binary_search(&version).is_err()
-    }
-}
-
 /// A leaf. Its place is not reused while a version is held, or a pin lives, that may look at it.
 #[derive(Debug)]
 pub(crate) struct Leaf {
@@ -70,7 +58,8 @@ pub(crate) struct Leaf {
     body: OnceLock<Body>,
 }
 
-/// The derived part. Only the writer adds to it.
+/// The derived part. One thread at a time adds to it: the writer, or in a process that follows the
+/// writer, the one that holds [`Committed::extending`].
 #[derive(Debug)]
 struct Body {
     /// The fingerprints, a byte each, and behind them the offsets: one allocation, so that a get
@@ -82,12 +71,16 @@ struct Body {
     count: AtomicU32,
     used: AtomicU32,
     live: AtomicU32,
+    /// It has what was committed up to this version, in a process that follows the writer.
+    seen: AtomicU64,
+    /// The same entries and more, where there was no space for more here.
+    next: OnceLock<Box<Body>>,
     /// What is live, in order, after as many entries as the last reader of it saw.
     order: Mutex<Option<Arc<Order>>>,
 }
 
-// SAFETY: a cell below `count` is never stored to again; one at or above it is touched by the
-// writer alone, of which there is one (it holds the store's writer lock).
+// SAFETY: a cell below `count` is never stored to again; one at or above it is touched by one
+// thread at a time, as said above.
 unsafe impl Sync for Body {}
 
 /// How full a leaf is.
@@ -173,10 +166,18 @@ impl Leaf {
     }
 
     /// Finds out what the leaf holds, unless that is known: only what was `committed` counts.
+    #[inline]
     pub(crate) fn load(&self, pages: &Pages, committed: &Committed) -> Result<(), StoreError> {
-        if self.body.get().is_some() {
-            return Ok(());
+        match self.body.get() {
+            None => self.load_all(pages, committed),
+            Some(_) if committed.follows() => self.load_more(pages, committed),
+            Some(_) => Ok(()),
         }
+    }
+
+    #[cold]
+    fn load_all(&self, pages: &Pages, committed: &Committed) -> Result<(), StoreError> {
+        let committed = committed.look();
         let mut bytes = vec![0; LEAF];
         pages.copy(self.id.at(), &mut bytes);
         let body = Body::new(MOST_ENTRIES);
@@ -189,20 +190,12 @@ impl Leaf {
                 // Of a commit that did not happen; so is whatever follows.
                 Stamp::Version(version) if !committed.contains(version) => break,
                 Stamp::Version(_) if header.is_whole(at, &bytes) => {}
-                _ => {
-                    return Err(StoreError::Damaged {
-                        at: self.id.at() + at as u64,
-                        what: "an entry of a leaf",
-                    });
-                }
+                _ => return Err(self.damaged(at, "an entry of a leaf")),
             }
             let count = body.count();
             let (key, stored) = bytes[at + ENTRY_HEADER..].split_at(usize::from(header.key_len));
             if header.kind() == Kind::Extent && !pages.has(header.extent(stored)) {
-                return Err(StoreError::Damaged {
-                    at: self.id.at() + at as u64,
-                    what: "the place of a long value",
-                });
+                return Err(self.damaged(at, "the place of a long value"));
             }
             let before = count
                 .checked_sub(1)
@@ -225,16 +218,65 @@ impl Leaf {
         let sizes = order.offsets.iter();
         let live: usize = sizes.map(|at| entry(pages, self.id, *at).bytes.len()).sum();
         body.live.store(live as u32, Ordering::Relaxed);
+        body.seen.store(committed.version(), Ordering::Relaxed);
         // Another reader may have been faster, with the same result: the writer loads a leaf
-        // before it appends to it.
+        // before it appends to it. A follower loads what it lacks the next time.
         let _ = self.body.set(body);
         Ok(())
+    }
+
+    /// Adds what another process has appended since, up to what is `committed`.
+    fn load_more(&self, pages: &Pages, committed: &Committed) -> Result<(), StoreError> {
+        // SYNC: pairs with the Release store below.
+        if self.body().seen.load(Ordering::Acquire) >= committed.version() {
+            return Ok(());
+        }
+        let extending = committed.extending();
+        let committed = committed.look();
+        let body = self.body();
+        let mut found = Vec::new();
+        let mut at = body.used.load(Ordering::Relaxed) as usize;
+        let mut bytes = Vec::new();
+        while at + ENTRY_HEADER <= LEAF {
+            let mut header = [0; ENTRY_HEADER];
+            pages.copy(self.id.at() + at as u64, &mut header);
+            let header = EntryHeader::read(&header);
+            match header.start(self.id, at) {
+                Stamp::Zero => break,
+                Stamp::Version(version) if !committed.contains(version) => break,
+                Stamp::Version(_) | Stamp::Bad => {}
+            }
+            bytes.resize(header.size().min(LEAF - at), 0);
+            pages.copy(self.id.at() + at as u64, &mut bytes);
+            let is_bad = header.start(self.id, at) == Stamp::Bad;
+            if is_bad || !header.is_whole(0, &bytes) {
+                return Err(self.damaged(at, "an entry of a leaf"));
+            }
+            let (key, stored) = bytes[ENTRY_HEADER..].split_at(usize::from(header.key_len));
+            if header.kind() == Kind::Extent && !pages.has(header.extent(stored)) {
+                return Err(self.damaged(at, "the place of a long value"));
+            }
+            found.push((fingerprint(key), at as u16));
+            at += header.size();
+        }
+        body.extend(&found, at)
+            .seen
+            .store(committed.version(), Ordering::Release);
+        drop(extending);
+        Ok(())
+    }
+
+    fn damaged(&self, at: usize, what: &'static str) -> StoreError {
+        StoreError::Damaged {
+            at: self.id.at() + at as u64,
+            what,
+        }
     }
 
     fn body(&self) -> &Body {
         static EMPTY: OnceLock<Body> = OnceLock::new();
         match self.body.get() {
-            Some(body) => body,
+            Some(body) => body.newest(),
             // Callers load first.
             None => EMPTY.get_or_init(|| Body::new(0)),
         }
@@ -373,6 +415,8 @@ impl Body {
             count: AtomicU32::new(0),
             used: AtomicU32::new(0),
             live: AtomicU32::new(0),
+            seen: AtomicU64::new(0),
+            next: OnceLock::new(),
             order: Mutex::default(),
         }
     }
@@ -380,12 +424,47 @@ impl Body {
     /// A body of these entries, the last ending at `end`, with space for more of their size.
     fn shrunk(&self, end: usize) -> Self {
         let count = self.count();
-        let body = Self::new(capacity_for(count, end));
+        let body = self.copied(capacity_for(count, end));
+        body.set(end, 0, count);
+        body
+    }
+
+    /// A body of these entries with space for so many.
+    fn copied(&self, capacity: usize) -> Self {
+        let count = self.count();
+        let body = Self {
+            sorted: self.sorted,
+            ..Self::new(capacity)
+        };
         for i in 0..count {
             body.push(self.marks(count)[i], self.offset(i));
         }
-        body.set(end, 0, count);
         body
+    }
+
+    #[inline]
+    fn newest(&self) -> &Self {
+        let mut body = self;
+        while let Some(next) = body.next.get() {
+            body = next;
+        }
+        body
+    }
+
+    /// Adds entries, the last ending at `end`, and gives the body that has them.
+    fn extend(&self, entries: &[(u8, u16)], end: usize) -> &Self {
+        let count = self.count();
+        let total = count + entries.len();
+        if total > self.capacity {
+            let body = self.copied(capacity_for(total, end).max(total));
+            body.extend(entries, end);
+            return self.next.get_or_init(|| Box::new(body));
+        }
+        for (i, (mark, offset)) in (count..).zip(entries) {
+            self.put(i, *mark, *offset);
+        }
+        self.set(end, self.live.load(Ordering::Relaxed) as usize, total);
+        self
     }
 
     #[inline]
@@ -428,7 +507,7 @@ impl Body {
     /// Fills the cell `i`, which is not below the count.
     fn put(&self, i: usize, mark: u8, offset: u16) {
         assert!(i < self.capacity);
-        // SAFETY: cells at or above the count are the writer's alone, which is the caller; the
+        // SAFETY: cells at or above the count are touched by one thread at a time, the caller; the
         // fingerprint is one of the `capacity` bytes that begin the cells.
         unsafe {
             UnsafeCell::raw_get(self.cells.as_ptr())
@@ -536,13 +615,7 @@ mod tests {
 
     #[test]
     fn each_version_has_its_entries_in_order_and_a_loaded_leaf_has_the_same() {
-        let (pages, committed) = (
-            pages(),
-            Committed {
-                version: 9,
-                dead: Vec::new(),
-            },
-        );
+        let (pages, committed) = (pages(), Committed::new(9, Vec::new()));
         let leaf = leaf();
         leaf.load(&pages, &committed).unwrap();
         append(&pages, &leaf, 2, b"m", Some(b"1"));

@@ -38,8 +38,9 @@
 //! Keys of up to 1,024 bytes and values of up to 1 GiB; puts, removals, batches, exclusive
 //! transactions, gets, gets of many keys at once, snapshots, versions kept under names and rollback
 //! to them, backups, ranges in both directions, commits of several threads combined, recovery after
-//! the death of the process or of the machine, `stats` and `check`. One process has a store open at
-//! a time; its threads share it.
+//! the death of the process or of the machine, `stats` and `check`. One process writes a store at a
+//! time, and its threads share it; other processes [read](Builder::read_only) it meanwhile, with
+//! snapshots of their own, and neither side waits for the other.
 //!
 //! # Durability
 //!
@@ -64,6 +65,7 @@
     missing_docs
 )]
 
+mod attach;
 mod backup;
 mod batch;
 #[cfg(not(feature = "fault"))]
@@ -73,12 +75,13 @@ pub mod breakage;
 mod check;
 mod checksum;
 mod commit;
+mod committed;
 mod core;
 mod durability;
 mod entry;
 mod error;
-mod file_lock;
 mod file_system;
+mod follow;
 mod index;
 mod layout;
 mod leaf;
@@ -92,12 +95,14 @@ mod range;
 mod recovery;
 mod registered;
 mod reserve;
+mod shared;
 mod snapshot;
 mod space;
 mod stats;
 mod store;
 mod transaction;
 
+pub use attach::JoinError;
 pub use batch::Batch;
 pub use durability::{Durability, Version};
 pub use error::StoreError;

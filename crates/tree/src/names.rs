@@ -7,11 +7,12 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::breakage::without;
 use crate::checksum::Stamp;
+use crate::committed::Committed;
 use crate::core::Core;
 use crate::entry::Entry;
 use crate::index::Node;
 use crate::layout::{MAX_NAME, NAME_SLOTS, NameSlot};
-use crate::leaf::{Committed, Leaf};
+use crate::leaf::Leaf;
 use crate::pages::Pages;
 use crate::plan::Change;
 use crate::{StoreError, Version};
@@ -79,6 +80,7 @@ pub(crate) fn keep(core: &Core, name: &str) -> Result<Version, StoreError> {
             max: MAX_NAME,
         });
     }
+    core.may_write()?;
     let mut writer = core.writer();
     if core.names.lock().contains_key(name) {
         return Err(StoreError::VersionExists {
@@ -112,6 +114,7 @@ pub(crate) fn keep(core: &Core, name: &str) -> Result<Version, StoreError> {
 
 /// Forgets a name.
 pub(crate) fn drop_name(core: &Core, name: &str) -> Result<(), StoreError> {
+    core.may_write()?;
     let mut writer = core.writer();
     let (slot, version) = core.names.with(name, |named| (named.slot, named.version))?;
     writer.commit_with(core, &[], None, Some(Naming::Drop(slot)))?;
@@ -123,6 +126,7 @@ pub(crate) fn drop_name(core: &Core, name: &str) -> Result<(), StoreError> {
 
 /// Commits what makes the newest version hold what the named one does.
 pub(crate) fn rollback(core: &Core, name: &str) -> Result<Version, StoreError> {
+    core.may_write()?;
     let mut writer = core.writer();
     let named = core.names.with(name, Clone::clone)?;
     let now = core.published(&writer).root.clone();
@@ -253,7 +257,7 @@ fn read_slot(pages: &Pages, number: u32) -> NameSlot {
 
 /// Removes the traces of dead versions from the slots.
 pub(crate) fn sweep(pages: &Pages, committed: &Committed) {
-    let is_dead = |version| committed.dead.binary_search(&version).is_ok();
+    let is_dead = |version| committed.is_dead(version);
     for number in 0..NAME_SLOTS {
         let slot = read_slot(pages, number);
         let at = NameSlot::place(number);

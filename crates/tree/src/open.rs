@@ -5,27 +5,32 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use mneme_sync::{ControlOptions, Participants};
 use mneme_sys::medium::{FileMedium, Medium, MemoryMedium};
 use mneme_sys::{Access, files};
 use zerocopy::IntoBytes;
 
+use crate::attach::Attachment;
 use crate::batch::Queue;
 use crate::breakage::without;
 use crate::commit::Writer;
+use crate::committed::Committed;
 use crate::core::{Core, Published};
 use crate::error::os;
-use crate::file_lock::FileLock;
 use crate::file_system::Caution;
+use crate::follow::Follower;
 use crate::index::Node;
 use crate::layout::{
     FRAME, FileHeader, FrameHeader, FrameKind, LeafHeader, LeafId, MAX_DEAD, Record, STATE_CLEAN,
 };
-use crate::leaf::Committed;
+use crate::leaf::FreeLeaves;
 use crate::names::{self, Named, Names};
 use crate::pages::Pages;
+use crate::recovery::Kept;
 use crate::registered::Registered;
+use crate::shared::Shared;
+use crate::space::Space;
 use crate::{Durability, Store, StoreError, recovery};
 
 /// How a store is opened.
@@ -44,6 +49,8 @@ pub struct Builder {
     durability: Durability,
     max: u64,
     network: bool,
+    reads: bool,
+    wait: Duration,
     /// What a new store is given. `None`: one drawn at random.
     uuid: Option<[u8; 16]>,
 }
@@ -54,6 +61,8 @@ impl Builder {
             durability: Durability::File,
             max: 1 << 40,
             network: false,
+            reads: false,
+            wait: Duration::ZERO,
             uuid: None,
         }
     }
@@ -88,14 +97,34 @@ impl Builder {
         self
     }
 
+    /// Whether the store is opened to read only, beside a process that may write it, and beside any
+    /// number of others that read. The store must be there. Each get and each new snapshot shows
+    /// the version that is durable at that moment; whatever would change the store fails with
+    /// [`StoreError::ReadOnly`]. The process needs the right to write the file, for its locks.
+    #[must_use]
+    pub fn read_only(mut self, reads: bool) -> Self {
+        self.reads = reads;
+        self
+    }
+
+    /// For how long [`open`](Self::open) waits for another process that writes the store. Not at
+    /// all, unless told otherwise. One that is opened to read only waits for no writer.
+    #[must_use]
+    pub fn wait_for_writer(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
     /// Opens the store in the file `path`, or creates it.
     ///
-    /// The file is locked for as long as the store or one of its snapshots lives. After an unclean
-    /// end the tables are read again from the medium, 0.8 % of the data; leaves are verified when
-    /// they are first touched.
+    /// One process writes the file for as long as the store or one of its snapshots lives; others
+    /// [read](Self::read_only) it meanwhile. An opening reads the tables, 0.8 % of the data; leaves
+    /// are verified when they are first touched.
     ///
     /// # Errors
-    /// [`StoreError::Network`], [`StoreError::Locked`], [`StoreError::Foreign`],
+    /// [`StoreError::Network`], [`StoreError::Locked`], [`StoreError::Elsewhere`],
+    /// [`StoreError::Poisoned`] where a sync has failed and other processes still read what may not
+    /// be durable, [`StoreError::Lock`], [`StoreError::Foreign`],
     /// [`StoreError::Format`], [`StoreError::Truncated`], [`StoreError::Damaged`],
     /// [`StoreError::NotClean`], [`StoreError::NoSpace`], [`StoreError::Unsupported`],
     /// [`StoreError::Os`].
@@ -112,26 +141,51 @@ impl Builder {
                 path: path.to_owned(),
             });
         }
-        if !path.try_exists().map_err(os("look for the store's file"))? {
+        if !self.reads && !path.try_exists().map_err(os("look for the store's file"))? {
             match make(path, |temporary| self.open_file(temporary)?.close()) {
                 // Another process was faster: its store is opened.
                 Ok(()) | Err(StoreError::Exists { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
-        let lock = FileLock::take(path)?;
-        let mut medium = FileMedium::open(lock.file()?, Access::ReadWrite, self.max)?;
-        if self.durability == Durability::File && !self.was_closed(&medium) {
+        let mut attachment = Attachment::take(path, self.reads, self.wait)?;
+        let alone = !attachment.has_others;
+        let mut medium = self.medium(&attachment.file)?;
+        if alone && self.durability == Durability::File && !self.was_closed(&medium) {
             // A sync may have failed before: pages that are clean though they were never written
             // must not be taken for durable.
             drop(medium);
-            FileMedium::drop_cached_pages(&lock.file)?;
-            medium = FileMedium::open(lock.file()?, Access::ReadWrite, self.max)?;
+            FileMedium::drop_cached_pages(&attachment.file)?;
+            medium = self.medium(&attachment.file)?;
         }
-        let store = self.open_locked(Box::new(medium), Some(lock))?;
+        let pages = Pages::new(Box::new(medium), self.durability);
+        if pages.len() == 0 && !self.reads {
+            create_on(&pages, self.uuid)?;
+        }
+        let header = recovery::file_header(&pages)?;
+        let shared = attachment.share(header.uuid, header.instance)?;
+        let mut core = match self.reads {
+            true => reading(pages, header.seed(), shared, alone)?,
+            false => self.writing(pages, header.seed(), shared, alone)?,
+        };
+        attachment.opened();
+        core._lock = Some(attachment);
         let copies = caution == Some(Caution::CopyOnWrite);
-        store.core.copies_on_write.store(copies, Ordering::Relaxed);
-        Ok(store)
+        core.copies_on_write.store(copies, Ordering::Relaxed);
+        Ok(Store {
+            core: Arc::new(core),
+        })
+    }
+
+    fn medium(&self, file: &File) -> Result<FileMedium, StoreError> {
+        let access = match self.reads {
+            true => Access::ReadOnly,
+            false => Access::ReadWrite,
+        };
+        let file = file
+            .try_clone()
+            .map_err(os("duplicate the file's descriptor"))?;
+        Ok(FileMedium::open(file, access, self.max)?)
     }
 
     fn was_closed(&self, medium: &FileMedium) -> bool {
@@ -149,11 +203,12 @@ impl Builder {
         record.is_ok_and(|record| record.state & STATE_CLEAN != 0)
     }
 
-    /// Opens the file, which is there, and makes a store of it if it is empty.
+    /// Opens the file, which is there and which nobody else knows, and makes a store of it if it is
+    /// empty.
     pub(crate) fn open_file(&self, path: &Path) -> Result<Store, StoreError> {
-        let lock = FileLock::take(path)?;
-        let medium = FileMedium::open(lock.file()?, Access::ReadWrite, self.max)?;
-        self.open_locked(Box::new(medium), Some(lock))
+        let file = File::options().read(true).write(true).open(path);
+        let file = file.map_err(os("open the store's file"))?;
+        self.open_on(Box::new(self.medium(&file)?))
     }
 
     /// Opens the store on a medium of the caller's, or creates it if that is empty. The caller sees
@@ -162,30 +217,35 @@ impl Builder {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_on(&self, medium: Box<dyn Medium>) -> Result<Store, StoreError> {
-        self.open_locked(medium, None)
-    }
-
-    /// Opens the store on a medium, which nobody else has open while the lock is held.
-    fn open_locked(
-        &self,
-        medium: Box<dyn Medium>,
-        lock: Option<FileLock>,
-    ) -> Result<Store, StoreError> {
         let pages = Pages::new(medium, self.durability);
         if pages.len() == 0 {
             create_on(&pages, self.uuid)?;
         }
         let header = recovery::file_header(&pages)?;
+        let shared = Shared::private(header.uuid)?;
+        let core = self.writing(pages, header.seed(), shared, true)?;
+        Ok(Store {
+            core: Arc::new(core),
+        })
+    }
+
+    /// The store, for its one writer: what has to follow an unclean end is done. Unless it is
+    /// `alone`, other processes read meanwhile.
+    fn writing(
+        &self,
+        pages: Pages,
+        seed: u32,
+        shared: Shared,
+        alone: bool,
+    ) -> Result<Core, StoreError> {
+        if !alone && shared.is_poisoned() {
+            return Err(StoreError::Poisoned);
+        }
         // What an interrupted process left in the page cache becomes durable before it is believed.
         pages.barrier()?;
-        let mut record = recovery::newest_record(&pages, header.seed())?;
+        let mut record = recovery::newest_record(&pages, seed)?;
         let was_closed = record.state & STATE_CLEAN != 0;
-        if !was_closed
-            && record.state & 0xff00 == Durability::Process.code()
-            && record.boot != mneme_sys::boot_id()
-        {
-            return Err(StoreError::NotClean);
-        }
+        survived(&record)?;
         let mut dead = record.dead().to_vec();
         if !was_closed {
             // A commit of this number may have left traces.
@@ -194,10 +254,12 @@ impl Builder {
                 dead.push(record.last);
             }
         }
-        let committed = Committed {
-            version: record.version,
-            dead,
-        };
+        if !shared.add_dead(&dead) {
+            return Err(StoreError::Unsupported {
+                what: "more recoveries beside the same readers than these can be told of",
+            });
+        }
+        let committed = Committed::new(record.version, dead);
         let names = names::read(&pages, &committed)?;
         if names.len() as u64 != record.names {
             return Err(StoreError::Damaged {
@@ -206,7 +268,12 @@ impl Builder {
             });
         }
         let kept: Vec<u64> = names.iter().map(|(_, _, version)| *version).collect();
-        let found = recovery::tables(&pages, header.seed(), &committed, &kept)?;
+        let kept = Kept {
+            versions: &kept,
+            // Readers may use what the newest version does not have any more.
+            any: !alone && !without("open.others"),
+        };
+        let found = recovery::tables(&pages, seed, &committed, kept)?;
         let root = Node::build(found.leaves_of(None)?);
         let registered = Registered::default();
         let mut named = BTreeMap::new();
@@ -231,9 +298,10 @@ impl Builder {
         if !without("open.clean") {
             recovery::clean(&pages, &found.dirty);
         }
-        let mut dead = &committed.dead[..];
+        let dead = committed.dead();
+        let mut dead = &dead[..];
         if dead.len() >= MAX_DEAD {
-            recovery::sweep(&pages, header.seed(), &committed, &found)?;
+            recovery::sweep(&pages, seed, &committed, &found)?;
             if !without("sweep.barrier") {
                 pages.barrier()?;
             }
@@ -244,32 +312,87 @@ impl Builder {
         record.boot = mneme_sys::boot_id();
         record.sequence += 1;
         let version = record.version;
+        let writer = Writer::new(record, found.space, found.free, found.dead);
         let core = Core {
-            seed: header.seed(),
+            seed,
             committed,
-            participants: Participants::private(ControlOptions {
-                max_processes: 1,
-                undo_bytes: 8,
-                ..ControlOptions::new(header.uuid)
-            })?,
+            follower: None,
             poisoned: AtomicBool::new(false),
             copies_on_write: AtomicBool::new(false),
             registered,
             names: Names::new(named),
             queue: Queue::default(),
             published: AtomicPtr::new(Box::into_raw(Published::new(version, root))),
-            writer: Mutex::new(Writer::new(record, found.space, found.free, found.dead)),
+            writer: Mutex::new(writer),
+            shared,
             pages,
-            _lock: lock,
+            _lock: None,
         };
         if !without("open.record") {
             core.writer().write_record(&core, &mut record)?;
             core.sync()?;
         }
-        Ok(Store {
-            core: Arc::new(core),
-        })
+        core.shared.reap();
+        core.shared.set_writer();
+        core.shared.announce(version, &[], core.pages.len());
+        core.shared.publish(version);
+        Ok(core)
     }
+}
+
+/// The store, for a process that reads it. Unless it is `alone`, others have said what is durable.
+fn reading(pages: Pages, seed: u32, shared: Shared, alone: bool) -> Result<Core, StoreError> {
+    if alone {
+        // What an interrupted process left in the page cache becomes durable before it is believed.
+        pages.sync()?;
+        let record = recovery::newest_record(&pages, seed)?;
+        survived(&record)?;
+        // Fewer than there is space for.
+        shared.add_dead(record.dead());
+        shared.announce(record.version, &[], pages.len());
+        shared.publish(record.version);
+    }
+    // Before the look at what is durable: see `follow`.
+    let pin = shared.participants.clone();
+    let pin = pin.pin()?;
+    let durable = shared.durable();
+    if shared.file_len() > pages.len() {
+        pages.follow()?;
+    }
+    let committed = Committed::following(durable, shared.dead());
+    let root = Node::build(recovery::leaves_at(&pages, seed, &committed)?);
+    let follower = Follower::at(&shared, durable);
+    drop(pin);
+    Ok(Core {
+        seed,
+        committed,
+        follower: Some(Mutex::new(follower)),
+        poisoned: AtomicBool::new(false),
+        copies_on_write: AtomicBool::new(false),
+        registered: Registered::default(),
+        names: Names::default(),
+        queue: Queue::default(),
+        published: AtomicPtr::new(Box::into_raw(Published::new(durable, root))),
+        writer: Mutex::new(Writer::new(
+            Record::empty(),
+            Space::default(),
+            FreeLeaves::default(),
+            Vec::new(),
+        )),
+        shared,
+        pages,
+        _lock: None,
+    })
+}
+
+/// Whether the last writer's durability was enough for how it ended.
+fn survived(record: &Record) -> Result<(), StoreError> {
+    let was_closed = record.state & STATE_CLEAN != 0;
+    let for_processes = record.state & 0xff00 == Durability::Process.code();
+    if !was_closed && for_processes && record.boot != mneme_sys::boot_id() {
+        return Err(StoreError::NotClean);
+    }
+    Ok(())
 }
 
 /// Makes a file under a name of its own, has `fill` fill it, and gives it its name when that is

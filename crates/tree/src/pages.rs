@@ -138,6 +138,11 @@ impl Pages {
         self.medium.sync()
     }
 
+    /// Follows growth by another process.
+    pub(crate) fn follow(&self) -> Result<(), MediumError> {
+        self.medium.follow()
+    }
+
     /// Grows the medium, the space included.
     pub(crate) fn grow(&self, to: u64) -> Result<(), MediumError> {
         self.medium.grow(to)?;

@@ -5,10 +5,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::StoreError;
+use crate::committed::Committed;
 use crate::entry::Entry;
 use crate::index::Node;
 use crate::layout::{Extent, LEAF, LeafId, MAX_INLINE, MAX_KEY, MAX_VALUE, entry_size};
-use crate::leaf::{Committed, Fill, Leaf};
+use crate::leaf::{Fill, Leaf};
 use crate::order::gallop;
 use crate::pages::Pages;
 

@@ -1,16 +1,18 @@
 //! What a store holds, from its ring and its tables alone. No leaf is read.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::breakage::without;
 use crate::checksum::Stamp;
+use crate::committed::Committed;
 use crate::layout::{
     EXTENT_HEADER, Extent, ExtentHeader, FRAME, FileHeader, FrameHeader, FrameKind, HeaderProblem,
     LEAVES, LeafHeader, LeafId, RING_SLOTS, Record, TABLE, UNITS,
 };
-use crate::leaf::{Committed, FreeLeaves, Leaf};
+use crate::leaf::{FreeLeaves, Leaf};
 use crate::pages::Pages;
 use crate::reserve::{Dead, Place};
 use crate::space::Space;
@@ -40,15 +42,18 @@ struct Found {
 }
 
 impl Recovered {
-    fn add_leaf(&mut self, found: Found) {
+    fn add_leaf(&mut self, found: Found, kept: Kept<'_>) {
+        let birth = found.leaf.birth;
         if let Some(death) = found.death {
             self.dead.push(Dead {
                 place: Place::Leaf(found.leaf.id),
-                birth: found.leaf.birth,
+                birth,
                 death,
             });
         }
-        self.leaves.push(found);
+        if found.death.is_none_or(|death| kept.is_in(birth, death)) {
+            self.leaves.push(found);
+        }
     }
 
     /// Every leaf that is not free.
@@ -72,9 +77,32 @@ impl Recovered {
     }
 }
 
-/// Whether a version that is kept lies from `birth` to before `death`.
-fn is_kept(kept: &[u64], birth: u64, death: u64) -> bool {
-    kept.iter().any(|version| (birth..death).contains(version))
+/// Which older versions may be in use.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kept<'k> {
+    /// These are, and each is to have a root.
+    pub(crate) versions: &'k [u64],
+    /// Any other may be: it is asked later.
+    pub(crate) any: bool,
+}
+
+impl Kept<'_> {
+    /// The newest version alone.
+    const NONE: Kept<'static> = Kept {
+        versions: &[],
+        any: false,
+    };
+
+    /// Whether one may be that lies from `birth` to before `death`.
+    fn may_be_in(self, birth: u64, death: u64) -> bool {
+        self.any || self.is_in(birth, death)
+    }
+
+    /// Whether one is that has a root.
+    fn is_in(self, birth: u64, death: u64) -> bool {
+        let mut versions = self.versions.iter();
+        versions.any(|version| (birth..death).contains(version))
+    }
 }
 
 /// Reads and checks the store's header.
@@ -173,7 +201,7 @@ pub(crate) fn tables(
     pages: &Pages,
     seed: u32,
     committed: &Committed,
-    kept: &[u64],
+    kept: Kept<'_>,
 ) -> Result<Recovered, StoreError> {
     let mut found = Recovered {
         leaves: Vec::new(),
@@ -198,7 +226,7 @@ pub(crate) fn tables(
                 for slot in 0..LEAVES {
                     let id = LeafId::new(frame, slot);
                     match used_leaf(pages, id, committed, kept)? {
-                        Some(leaf) => found.add_leaf(leaf),
+                        Some(leaf) => found.add_leaf(leaf, kept),
                         None => unused.push(id),
                     }
                 }
@@ -219,13 +247,16 @@ fn extents(
     pages: &Pages,
     (frame, run): (u32, u32),
     committed: &Committed,
-    kept: &[u64],
+    kept: Kept<'_>,
     found: &mut Recovered,
 ) -> Result<(), StoreError> {
     let mut table = vec![0; TABLE];
     pages.copy(u64::from(frame) * FRAME, &mut table);
-    let mut live = Vec::new();
-    let mut end = 0;
+    let damaged = |extent: Extent, what| StoreError::Damaged {
+        at: extent.header_at(),
+        what,
+    };
+    let mut in_use = Vec::new();
     for unit in Extent::first(run)..UNITS {
         let header = ExtentHeader::read(&table[unit as usize * EXTENT_HEADER..]);
         let extent = Extent {
@@ -237,39 +268,43 @@ fn extents(
         if !header.is_valid(extent.place()) || !committed.contains(header.birth()) {
             continue;
         }
-        let damaged = |what| StoreError::Damaged {
-            at: extent.header_at(),
-            what,
-        };
         let birth = header.birth();
-        let is_dead = match header.death(extent) {
+        let death = match header.death(extent) {
             Stamp::Version(death) if death > birth && committed.contains(death) => {
-                if !is_kept(kept, birth, death) || without("names.extents") {
+                if !kept.may_be_in(birth, death) || without("names.extents") {
                     continue;
                 }
-                found.dead.push(Dead {
-                    place: Place::Extent(extent),
-                    birth,
-                    death,
-                });
-                true
+                Some(death)
             }
-            Stamp::Bad => return Err(damaged("the death word of an extent")),
-            Stamp::Version(_) | Stamp::Zero => false,
+            Stamp::Bad => return Err(damaged(extent, "the death word of an extent")),
+            Stamp::Version(_) | Stamp::Zero => None,
         };
-        if unit < end || !extent.is_inside() {
-            return Err(damaged("an extent that overlaps another"));
-        }
-        end = unit + extent.units();
-        if !is_dead {
-            found.extents.0 += 1;
-            found.extents.1 += extent.smallest_units();
-        }
-        live.push(extent);
+        in_use.push((birth, death, extent));
     }
     found.space.add_map(frame, run);
-    live.iter()
-        .for_each(|extent| found.space.mark(*extent, true));
+    // The newest first: where an older one overlaps it, that is long gone.
+    in_use.sort_by_key(|(birth, ..)| std::cmp::Reverse(*birth));
+    let mut used = [false; UNITS as usize];
+    for (birth, death, extent) in in_use {
+        let range = extent.unit as usize..(extent.unit + extent.units()) as usize;
+        match used.get_mut(range).filter(|_| extent.is_inside()) {
+            Some(units) if !units.contains(&true) => units.fill(true),
+            Some(_) if death.is_some() => continue,
+            _ => return Err(damaged(extent, "an extent that overlaps another")),
+        }
+        found.space.mark(extent, true);
+        match death {
+            Some(death) => found.dead.push(Dead {
+                place: Place::Extent(extent),
+                birth,
+                death,
+            }),
+            None => {
+                found.extents.0 += 1;
+                found.extents.1 += extent.smallest_units();
+            }
+        }
+    }
     Ok(())
 }
 
@@ -279,7 +314,7 @@ fn used_leaf(
     pages: &Pages,
     id: LeafId,
     committed: &Committed,
-    kept: &[u64],
+    kept: Kept<'_>,
 ) -> Result<Option<Found>, StoreError> {
     let (header, mut fences) = read_header(pages, id);
     if !header.is_valid(id, &fences) || !committed.contains(header.birth()) {
@@ -288,7 +323,7 @@ fn used_leaf(
     let birth = header.birth();
     let death = match header.death(id) {
         Stamp::Version(death) if death > birth && committed.contains(death) => {
-            if !is_kept(kept, birth, death) {
+            if !kept.may_be_in(birth, death) {
                 return Ok(None);
             }
             Some(death)
@@ -306,6 +341,78 @@ fn used_leaf(
     let high = high.map(|_| upper.into_boxed_slice());
     let leaf = Arc::new(Leaf::new(id, birth, fences.into(), high));
     Ok(Some(Found { death, leaf }))
+}
+
+/// The frames that hold leaves.
+pub(crate) fn frames_of_leaves(pages: &Pages, seed: u32) -> impl Iterator<Item = u32> {
+    let frames = frames(pages, seed).into_iter();
+    frames.filter_map(|(frame, kind)| (kind == Some(FrameKind::Leaves)).then_some(frame))
+}
+
+/// The leaf, if it was born and has not died in what is committed. A writer may be storing to the
+/// table meanwhile.
+pub(crate) fn live_leaf(
+    pages: &Pages,
+    id: LeafId,
+    committed: &Committed,
+) -> Result<Option<Arc<Leaf>>, StoreError> {
+    let found = used_leaf(pages, id, committed, Kept::NONE)?;
+    Ok(found.map(|found| found.leaf))
+}
+
+/// The leaves of the newest version that is committed, in order, beside a writer. They tile the key
+/// space.
+pub(crate) fn leaves_at(
+    pages: &Pages,
+    seed: u32,
+    committed: &Committed,
+) -> Result<Vec<Arc<Leaf>>, StoreError> {
+    let mut leaves = Vec::new();
+    for frame in frames_of_leaves(pages, seed) {
+        for slot in 0..LEAVES {
+            leaves.extend(live_leaf(pages, LeafId::new(frame, slot), committed)?);
+        }
+    }
+    // A frame with a leaf of the version stays what it is. Another may have become part of a run
+    // since, and hold bytes of a value that look like leaves; the run's header was there before.
+    let still: BTreeSet<u32> = frames_of_leaves(pages, seed).collect();
+    leaves.retain(|leaf: &Arc<Leaf>| still.contains(&leaf.id.frame()));
+    leaves.sort_by(|a, b| a.low.cmp(&b.low));
+    tile(&leaves)?;
+    Ok(leaves)
+}
+
+/// How many leaves are dead that one of these versions has, beside a writer.
+pub(crate) fn retained(
+    pages: &Pages,
+    seed: u32,
+    committed: &Committed,
+    held: &[u64],
+) -> Result<usize, StoreError> {
+    let mut retained = 0;
+    let kept = Kept {
+        versions: held,
+        any: false,
+    };
+    for frame in frames_of_leaves(pages, seed) {
+        for slot in 0..LEAVES {
+            let id = LeafId::new(frame, slot);
+            let found = used_leaf(pages, id, committed, kept)?;
+            retained += usize::from(found.is_some_and(|found| found.death.is_some()));
+        }
+    }
+    Ok(retained)
+}
+
+/// The newest record of a version, if it is in the ring.
+pub(crate) fn record_of(pages: &Pages, seed: u32, version: u64) -> Option<Record> {
+    let records = (0..RING_SLOTS).map(|slot| {
+        let mut record = Record::empty();
+        pages.copy(Record::place(slot), record.as_mut_bytes());
+        record
+    });
+    let of = records.filter(|record| record.version == version && record.is_valid(seed));
+    of.max_by_key(|record| record.sequence)
 }
 
 /// Makes sure that sorted leaves tile the key space.
@@ -346,7 +453,7 @@ pub(crate) fn sweep(
             pages.store_word(leaf.id.at() + end as u64, 0);
         }
     }
-    let is_dead = |version| committed.dead.binary_search(&version).is_ok();
+    let is_dead = |version| committed.is_dead(version);
     let dies = |death| matches!(death, Stamp::Version(version) if is_dead(version));
     for (frame, kind) in frames(pages, seed) {
         match kind {

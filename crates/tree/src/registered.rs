@@ -1,13 +1,16 @@
 //! Which versions are held, and by what.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::Thread;
 use std::time::Duration;
 
+use mneme_sync::Held;
 use mneme_sys::{Clock as _, SystemClock};
 
-use crate::Version;
+use crate::core::Core;
+use crate::shared::Shared;
+use crate::{StoreError, Version};
 
 /// What keeps a version from being reclaimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +20,8 @@ pub enum Holder {
     Name(String),
     /// A snapshot.
     Snapshot {
+        /// The process that has it, as it knows itself.
+        process: u32,
         /// The thread that began it: its name, or else its number.
         thread: String,
         /// For how long it has lived.
@@ -24,100 +29,62 @@ pub enum Holder {
     },
 }
 
-#[derive(Debug)]
-enum Hold {
-    Name(String),
-    /// The thread that began it, and when, in nanoseconds.
-    Snapshot(Thread, u64),
-}
-
-/// The versions that snapshots and names hold.
+/// The versions that names hold, in the process that writes. Those of snapshots stand in
+/// [`Shared::held`].
 #[derive(Debug, Default)]
-pub(crate) struct Registered(Mutex<Counts>);
-
-#[derive(Debug, Default)]
-struct Counts {
-    /// By version, and a number for each.
-    holds: BTreeMap<(u64, u64), Hold>,
-    snapshots: usize,
-    next: u64,
-    /// So many have gone.
-    released: u64,
-}
-
-impl Counts {
-    fn add(&mut self, version: u64, hold: Hold) -> u64 {
-        self.next += 1;
-        self.holds.insert((version, self.next), hold);
-        self.next
-    }
+pub(crate) struct Registered {
+    names: Mutex<BTreeSet<(u64, String)>>,
+    dropped: AtomicU64,
 }
 
 impl Registered {
-    /// Registers a snapshot of the calling thread; gives its number.
-    pub(crate) fn add(&self, version: u64) -> u64 {
-        let mut counts = self.lock();
-        counts.snapshots += 1;
-        counts.add(
-            version,
-            Hold::Snapshot(std::thread::current(), SystemClock.now_ns()),
-        )
-    }
-
-    pub(crate) fn remove(&self, version: u64, number: u64) {
-        let mut counts = self.lock();
-        counts.holds.remove(&(version, number));
-        counts.snapshots -= 1;
-        counts.released += 1;
-    }
-
     pub(crate) fn add_name(&self, version: u64, name: &str) {
-        self.lock().add(version, Hold::Name(name.to_owned()));
+        self.lock().insert((version, name.to_owned()));
     }
 
     pub(crate) fn remove_name(&self, version: u64, name: &str) {
-        let mut counts = self.lock();
-        let is_it = |hold: &Hold| matches!(hold, Hold::Name(other) if other == name);
-        counts
-            .holds
-            .retain(|(of, _), hold| *of != version || !is_it(hold));
-        counts.released += 1;
+        self.lock().remove(&(version, name.to_owned()));
+        self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The versions that are held, ascending.
-    pub(crate) fn versions(&self) -> Vec<u64> {
-        let counts = self.lock();
-        counts.holds.keys().map(|(version, _)| *version).collect()
+    pub(crate) fn versions(&self, shared: &Shared) -> Vec<u64> {
+        let mut versions = shared.held.versions();
+        versions.extend(self.lock().iter().map(|(version, _)| *version));
+        versions.sort_unstable();
+        versions
     }
 
     /// Changes whenever something has let a version go.
-    pub(crate) fn released(&self) -> u64 {
-        self.lock().released
+    pub(crate) fn released(&self, shared: &Shared) -> u64 {
+        shared.held.releases() + self.dropped.load(Ordering::Relaxed)
     }
 
-    /// How many snapshots there are, the oldest version that is held, and by what.
-    pub(crate) fn summary(&self) -> (usize, Option<(Version, Holder)>) {
-        let counts = self.lock();
-        let oldest = counts.holds.first_key_value();
-        let oldest = oldest.map(|(&(version, _), hold)| (Version(version), hold.describe()));
-        (counts.snapshots, oldest)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<(u64, String)>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Hold {
-    fn describe(&self) -> Holder {
-        match self {
-            Self::Name(name) => Holder::Name(name.clone()),
-            Self::Snapshot(thread, since) => Holder::Snapshot {
-                thread: thread
-                    .name()
-                    .map_or_else(|| format!("{:?}", thread.id()), str::to_owned),
-                held: Duration::from_nanos(SystemClock.now_ns().saturating_sub(*since)),
-            },
-        }
-    }
+/// What is held, in order of the versions.
+pub(crate) fn holders(core: &Core) -> Result<Vec<(Version, Holder)>, StoreError> {
+    let names = core.all_names()?.into_iter();
+    let mut holders = snapshots(&core.shared);
+    holders.extend(names.map(|(name, version)| (version, Holder::Name(name))));
+    holders.sort_by_key(|(version, _)| *version);
+    Ok(holders)
+}
+
+/// What is held by snapshots, in order of the versions.
+fn snapshots(shared: &Shared) -> Vec<(Version, Holder)> {
+    shared.held.reap();
+    let now = SystemClock.now_ns();
+    let describe = |held: Held| {
+        let holder = Holder::Snapshot {
+            process: held.pid,
+            thread: held.thread,
+            held: Duration::from_nanos(now.saturating_sub(held.since_ns)),
+        };
+        (Version(held.version), holder)
+    };
+    shared.held.list().into_iter().map(describe).collect()
 }

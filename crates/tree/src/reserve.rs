@@ -19,6 +19,9 @@ use crate::space::Space;
 /// some microseconds.
 const RETIRED: usize = 64;
 
+/// If so many batches wait for readers, it is asked whether these live.
+const WAITING: usize = 2;
+
 /// What commits have replaced, and readers may still use.
 #[derive(Debug, Default)]
 #[expect(
@@ -187,6 +190,7 @@ impl Writer {
             Ok(()) => {}
             Err(error @ (MediumError::Sync(_) | MediumError::Poisoned)) => {
                 core.poisoned.store(true, Ordering::Release);
+                core.shared.poison();
                 return Err(StoreError::OutcomeUnknown(error));
             }
             Err(other) => return Err(other.into()),
@@ -248,7 +252,7 @@ impl Writer {
     /// Frees what no reader uses any more. With `now`, also what was replaced since the last time.
     pub(crate) fn reclaim(&mut self, core: &Core, now: bool) {
         let own = &mut self.reclaimer;
-        let released = core.registered.released();
+        let released = core.registered.released(&core.shared);
         if released != own.held_at {
             own.held_at = released;
             // Through an epoch again: a reader that has found a version by a name that is gone may
@@ -258,20 +262,24 @@ impl Writer {
         // Without an epoch it stays until the next time.
         if own.retired.len() > 0
             && (now || own.retired.len() >= RETIRED)
-            && let Ok(epoch) = core.participants.advance()
+            && let Ok(epoch) = core.shared.participants.advance()
         {
             own.waiting.push((epoch, std::mem::take(&mut own.retired)));
         }
         let waiting = std::mem::take(&mut own.waiting);
         let (over, waiting): (Vec<_>, _) = waiting
             .into_iter()
-            .partition(|(epoch, _)| core.participants.quiescent(*epoch));
+            .partition(|(epoch, _)| core.shared.participants.quiescent(*epoch));
         own.waiting = waiting;
+        if own.waiting.len() > WAITING {
+            // Dead readers are pinned for ever, or hold versions.
+            core.shared.reap();
+        }
         if over.is_empty() {
             return;
         }
         // A version that is held later than this has nothing of what is dead.
-        let held = core.registered.versions();
+        let held = core.registered.versions(&core.shared);
         for dead in over.into_iter().flat_map(|(_, retired)| retired.dead) {
             let first = held.partition_point(|version| *version < dead.birth);
             let is_held = held.get(first).is_some_and(|version| *version < dead.death);

@@ -3,8 +3,12 @@
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
+use mneme_sync::MAX_HELD;
+
 use crate::core::Core;
+use crate::follow::index_of;
 use crate::index::Node;
+use crate::layout::Record;
 use crate::range::Range;
 use crate::{StoreError, Version};
 
@@ -33,28 +37,53 @@ pub struct Snapshot {
     pub(crate) root: Arc<Node>,
     pub(crate) version: u64,
     /// What it is registered as.
-    number: u64,
+    number: u32,
 }
 
 impl Snapshot {
     pub(crate) fn new(core: &Arc<Core>) -> Result<Self, StoreError> {
-        // Registered under the pin: the writer asks for snapshots when no older pin is left.
-        core.read(|root, version| Self {
+        core.read(|root, version| Self::hold(core, root.clone(), version))?
+    }
+
+    /// Held under the pin under which the version was found: the writer asks what is held when no
+    /// older pin is left.
+    fn hold(core: &Arc<Core>, root: Arc<Node>, version: u64) -> Result<Self, StoreError> {
+        let number = core.shared.held.hold(version);
+        Ok(Self {
             core: core.clone(),
-            root: root.clone(),
+            root,
             version,
-            number: core.registered.add(version),
+            number: number.ok_or(StoreError::TooManySnapshots { max: MAX_HELD })?,
         })
+    }
+
+    /// A snapshot of the newest version, and its commit record.
+    pub(crate) fn with_record(core: &Arc<Core>) -> Result<(Self, Record), StoreError> {
+        if core.follower.is_none() {
+            let writer = core.writer();
+            return Ok((Self::new(core)?, writer.record));
+        }
+        loop {
+            let snapshot = Self::new(core)?;
+            let record = core.record()?;
+            // The writer may have gone once around the ring meanwhile.
+            if record.version == snapshot.version {
+                return Ok((snapshot, record));
+            }
+        }
     }
 
     /// A snapshot of the version that was kept as `name`.
     pub(crate) fn named(core: &Arc<Core>, name: &str) -> Result<Self, StoreError> {
-        core.names.with(name, |named| Self {
-            core: core.clone(),
-            root: named.root.clone(),
-            version: named.version,
-            number: core.registered.add(named.version),
-        })
+        if core.follower.is_none() {
+            return core.names.with(name, |named| {
+                Self::hold(core, named.root.clone(), named.version)
+            })?;
+        }
+        core.read(|_, durable| {
+            let version = core.name_of(name, durable)?;
+            Self::hold(core, index_of(core, version)?, version)
+        })?
     }
 
     /// The version that it shows.
@@ -97,6 +126,6 @@ impl Snapshot {
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        self.core.registered.remove(self.version, self.number);
+        self.core.shared.held.release(self.number);
     }
 }

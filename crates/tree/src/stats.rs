@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use crate::core::Core;
 use crate::layout::{FRAME, LEAF, UNIT};
-use crate::{Holder, StoreError, Version};
+use crate::{Holder, StoreError, Version, recovery, registered};
 
 const COPIES: &str = "the file system copies each page that is written: a commit writes more, the \
                       file is scattered, and a full disk may stop a commit that needs no space";
@@ -23,7 +23,8 @@ pub struct Stats {
     pub leaves: usize,
     /// Leaves of older versions, which snapshots and recent readers keep.
     pub retained_leaves: usize,
-    /// Leaves that are free.
+    /// Leaves that are free. A process that only reads reads the tables to count them, and counts
+    /// those here that only recent readers keep.
     pub free_leaves: usize,
     /// Bytes of the file.
     pub file_bytes: u64,
@@ -47,17 +48,35 @@ pub struct Stats {
 
 impl Stats {
     pub(crate) fn of(core: &Core) -> Result<Self, StoreError> {
-        let writer = core.writer();
-        let mut leaves = 0;
-        core.published(&writer).root.each_leaf(&mut |_| leaves += 1);
-        let frames = core.pages.len() / FRAME - 1 - writer.reclaimer.space.frames();
+        let record = core.record()?;
+        let leaves = core.read(|root, _| {
+            let mut leaves = 0;
+            root.each_leaf(&mut |_| leaves += 1);
+            leaves
+        })?;
+        let frames = match core.follower {
+            None => core.pages.len() / FRAME - 1 - core.writer().reclaimer.space.frames(),
+            Some(_) => recovery::frames_of_leaves(&core.pages, core.seed).count() as u64,
+        };
         let places = frames as usize * crate::layout::LEAVES as usize;
-        let free_leaves = writer.reclaimer.free.len();
-        let (snapshots, oldest_held) = core.registered.summary();
+        let holders = registered::holders(core)?;
+        let free_leaves = match core.follower {
+            None => core.writer().reclaimer.free.len(),
+            Some(_) => {
+                let held: Vec<u64> = holders.iter().map(|(version, _)| version.0).collect();
+                let retained = recovery::retained(&core.pages, core.seed, &core.committed, &held)?;
+                places.saturating_sub(leaves + retained)
+            }
+        };
+        let is_snapshot = |holder: &Holder| matches!(holder, Holder::Snapshot { .. });
+        let snapshots = holders
+            .iter()
+            .filter(|(_, holder)| is_snapshot(holder))
+            .count();
         Ok(Self {
-            version: Version(writer.record.version),
-            entries: writer.record.entries,
-            live_bytes: writer.record.live_bytes,
+            version: Version(record.version),
+            entries: record.entries,
+            live_bytes: record.live_bytes,
             leaves,
             retained_leaves: places.saturating_sub(leaves + free_leaves),
             free_leaves,
@@ -67,12 +86,12 @@ impl Stats {
                 .load(Ordering::Relaxed)
                 .then_some(COPIES),
             leaf_bytes: (places * LEAF) as u64 + frames * LEAF as u64,
-            extents: writer.record.extents,
-            extent_bytes: writer.record.extent_units * UNIT,
+            extents: record.extents,
+            extent_bytes: record.extent_units * UNIT,
             snapshots,
-            names: writer.record.names,
-            oldest_held,
-            dead_versions: writer.record.dead().len(),
+            names: record.names,
+            oldest_held: holders.into_iter().next(),
+            dead_versions: record.dead().len(),
         })
     }
 }

@@ -10,7 +10,7 @@ use crate::plan::Change;
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
 use crate::transaction::Transaction;
-use crate::{StoreError, Version, lookup};
+use crate::{Holder, StoreError, Version, lookup};
 
 /// A durable, ordered, versioned store of byte strings.
 ///
@@ -66,6 +66,7 @@ impl Store {
     }
 
     fn change(&self, change: Change<'_>) -> Result<Version, StoreError> {
+        self.core.may_write()?;
         change.admit()?;
         match self.core.try_writer() {
             Some(mut writer) if self.core.queue.is_empty() => {
@@ -87,6 +88,7 @@ impl Store {
     /// [`StoreError::KeyTooLong`], [`StoreError::ValueTooLong`], [`StoreError::NoSpace`]: nothing
     /// was stored. [`StoreError::OutcomeUnknown`], [`StoreError::Poisoned`].
     pub fn apply(&self, batch: &Batch) -> Result<Version, StoreError> {
+        self.core.may_write()?;
         batch.changes().try_for_each(|change| change.admit())?;
         match self.core.try_writer() {
             Some(mut writer) if self.core.queue.is_empty() => {
@@ -223,7 +225,21 @@ impl Store {
     /// The versions that have names, in order of these.
     #[must_use]
     pub fn versions(&self) -> Vec<(String, Version)> {
-        self.core.names.list()
+        self.core.all_names().unwrap_or_default()
+    }
+
+    /// All versions that are held, ascending, and by what: names, and snapshots in all processes.
+    ///
+    /// # Errors
+    /// [`StoreError::Slot`], [`StoreError::Damaged`].
+    pub fn holders(&self) -> Result<Vec<(Version, Holder)>, StoreError> {
+        crate::registered::holders(&self.core)
+    }
+
+    /// Whether this process only reads the store, beside one that may write it.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.core.follower.is_some()
     }
 
     /// A snapshot of the version that was kept under a name.
@@ -263,7 +279,7 @@ impl Store {
     /// The 32 bytes that the last batch with such bytes has committed; zeros before the first.
     #[must_use]
     pub fn caller(&self) -> [u8; 32] {
-        self.core.writer().record.caller
+        self.core.record().map_or([0; 32], |record| record.caller)
     }
 
     /// Numbers that cost little to gather. Waits for the commit that is under way.
@@ -289,6 +305,7 @@ impl Store {
     /// [`StoreError::OutcomeUnknown`], [`StoreError::Poisoned`].
     pub fn close(self) -> Result<(), StoreError> {
         match Arc::try_unwrap(self.core) {
+            Ok(core) if core.follower.is_some() => Ok(()),
             Ok(core) => core.writer().close(&core),
             Err(_) => Ok(()),
         }

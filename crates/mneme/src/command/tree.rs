@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Write};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
-use mneme_tree::{Durability, Store, StoreError};
+use mneme_tree::{Builder, Durability, Holder, Store, StoreError};
 use serde_json::{Value, json};
 
 use super::{output, size};
@@ -186,7 +186,7 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
             key,
             raw,
         } => {
-            let found = place.open()?.get(&bytes.read(&key)?)?;
+            let found = place.open_to_read()?.get(&bytes.read(&key)?)?;
             let value = found.ok_or_else(|| absent(&key))?;
             if raw {
                 return output::to(|out| out.write_all(&value));
@@ -212,7 +212,7 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
         }
         Action::Drop { place, name } => Ok(place.open()?.drop_version(&name)?),
         Action::Backup { place, to } => {
-            let version = place.open()?.backup(&to)?.number();
+            let version = place.open_to_read()?.backup(&to)?.number();
             match place.json {
                 true => output::line(json!({ "version": version, "path": to.to_string_lossy() })),
                 false => output::line(format_args!("{}: version {version}", to.display())),
@@ -239,8 +239,17 @@ fn read(from: &Path) -> Result<Vec<u8>, Box<dyn Error>> {
 }
 
 impl Place {
-    /// Opens the store, which is there.
+    /// Opens the store, which is there, to change it.
     fn open(&self) -> Result<Store, Box<dyn Error>> {
+        self.open_by(Store::builder())
+    }
+
+    /// Opens the store, which is there, beside a process that may be changing it.
+    fn open_to_read(&self) -> Result<Store, Box<dyn Error>> {
+        self.open_by(Store::builder().read_only(true))
+    }
+
+    fn open_by(&self, builder: Builder) -> Result<Store, Box<dyn Error>> {
         let path = self.path.display();
         match self.path.metadata() {
             Ok(data) if data.is_dir() => {
@@ -253,9 +262,7 @@ impl Place {
             }
             Err(error) => return Err(format!("cannot look at {path}: {error}").into()),
         }
-        let opened = Store::builder()
-            .durability(self.durability)
-            .open(&self.path);
+        let opened = builder.durability(self.durability).open(&self.path);
         opened.map_err(|error| self.explained(error))
     }
 
@@ -263,13 +270,13 @@ impl Place {
     fn explained(&self, error: StoreError) -> Box<dyn Error> {
         let path = self.path.display();
         match error {
-            StoreError::Locked { .. } => match holder(&self.path) {
-                Some((pid, name)) => format!(
-                    "{path} is open in process {pid} ({name}): one process at a time has it"
-                )
-                .into(),
-                None => error.into(),
-            },
+            StoreError::Locked { pid: Some(pid), .. } => {
+                let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+                let name =
+                    name.map_or_else(|_| "not seen here".to_owned(), |n| n.trim().to_owned());
+                format!("{path} is open in process {pid} ({name}): one process at a time writes it")
+                    .into()
+            }
             StoreError::Foreign => format!("{path} is not a store of mneme-tree").into(),
             StoreError::NotClean | StoreError::Damaged { .. } | StoreError::Truncated { .. } => {
                 format!("{path}: {error}; restore a backup").into()
@@ -284,25 +291,6 @@ impl Place {
             false => output::line(format_args!("version {version}")),
         }
     }
-}
-
-/// Another process that has the file open, and its name.
-fn holder(path: &Path) -> Option<(u32, String)> {
-    use std::os::unix::fs::MetadataExt;
-    let wanted = path.metadata().ok()?;
-    let is_it = |data: std::fs::Metadata| (data.dev(), data.ino()) == (wanted.dev(), wanted.ino());
-    let pids = std::fs::read_dir("/proc").ok()?.flatten();
-    let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let pid = pids.find(|pid| {
-        let open = std::fs::read_dir(format!("/proc/{pid}/fd"));
-        let open = open.into_iter().flatten().flatten();
-        *pid != std::process::id()
-            && open
-                .filter_map(|file| file.path().metadata().ok())
-                .any(is_it)
-    })?;
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    Some((pid, output::plain(name.trim_end())))
 }
 
 impl Bytes {
@@ -361,17 +349,45 @@ fn create(place: &Place) -> Result<(), Box<dyn Error>> {
 }
 
 fn versions(place: &Place) -> Result<(), Box<dyn Error>> {
-    let versions = place.open()?.versions();
+    let holders = place.open_to_read()?.holders()?;
     if place.json {
-        let versions = versions
-            .iter()
-            .map(|(name, version)| json!({ "name": name, "version": version.number() }));
-        return output::line(Value::Array(versions.collect()));
+        let holders = holders.iter().map(|(version, holder)| match holder {
+            Holder::Snapshot {
+                process,
+                thread,
+                held,
+                ..
+            } => json!({
+                "version": version.number(),
+                "process": process,
+                "thread": thread,
+                "seconds": held.as_secs(),
+            }),
+            Holder::Name(name) => json!({ "name": name, "version": version.number() }),
+            _ => json!({ "version": version.number() }),
+        });
+        return output::line(Value::Array(holders.collect()));
     }
     output::to(|out| {
-        versions
-            .iter()
-            .try_for_each(|(name, version)| writeln!(out, "{}\t{name}", version.number()))
+        holders.iter().try_for_each(|(version, holder)| {
+            let version = version.number();
+            match holder {
+                Holder::Snapshot {
+                    process,
+                    thread,
+                    held,
+                    ..
+                } => {
+                    let (thread, held) = (output::plain(thread), held.as_secs());
+                    writeln!(
+                        out,
+                        "{version}\ta snapshot of process {process}, thread {thread}, for {held} s"
+                    )
+                }
+                Holder::Name(name) => writeln!(out, "{version}\t{name}"),
+                _ => writeln!(out, "{version}"),
+            }
+        })
     })
 }
 
@@ -385,7 +401,7 @@ impl Scan {
             }
             None => (self.key(&self.from)?, self.key(&self.to)?),
         };
-        let db = self.place.open()?;
+        let db = self.place.open_to_read()?;
         let snapshot = match &self.of {
             Some(name) => db.version_named(name)?,
             None => db.snapshot()?,
@@ -442,7 +458,7 @@ fn after(prefix: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn check(place: &Place) -> Result<(), Box<dyn Error>> {
-    let db = place.open()?;
+    let db = place.open_to_read()?;
     let found = db.check();
     if place.json {
         let error = found.as_ref().err().map(StoreError::to_string);
@@ -463,7 +479,7 @@ fn check(place: &Place) -> Result<(), Box<dyn Error>> {
 }
 
 fn stat(place: &Place) -> Result<(), Box<dyn Error>> {
-    let stats = place.open()?.stats()?;
+    let stats = place.open_to_read()?.stats()?;
     if place.json {
         return output::line(json!({
             "version": stats.version.number(),

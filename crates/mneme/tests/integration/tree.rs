@@ -160,7 +160,22 @@ fn what_cannot_be_done_is_refused_in_words() {
     let refused = here.refused(&["put", "db", "a", "b"]);
     let me = format!("is open in process {} (", std::process::id());
     assert!(refused.contains(&me), "{refused}");
-    drop(db);
+    // Beside it the store can be read.
+    let version = db.put(b"living", b"yes").unwrap().number();
+    let snapshot = db.snapshot().unwrap();
+    assert_eq!(here.done(&["get", "db", "living"]), "yes\n");
+    assert_eq!(
+        here.done(&["scan", "db", "--prefix", "liv"]),
+        "living\tyes\n"
+    );
+    assert_eq!(here.json(&["stat", "db", "--json"])["version"], version);
+    here.done(&["check", "db"]);
+    here.done(&["backup", "db", "beside"]);
+    assert_eq!(here.done(&["get", "beside", "living"]), "yes\n");
+    let held = here.json(&["versions", "db", "--json"]);
+    assert_eq!(held[0]["process"], std::process::id(), "{held}");
+    assert_eq!(held[0]["version"], version);
+    drop((snapshot, db));
 
     // The value of a key that a reader is shown must be the one that was put.
     here.done(&["put", "db", "key", "a value that is easily found"]);

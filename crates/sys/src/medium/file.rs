@@ -165,4 +165,9 @@ impl Medium for FileMedium {
         })?;
         self.advise()
     }
+
+    fn follow(&self) -> Result<(), MediumError> {
+        self.region.refresh()?;
+        self.advise()
+    }
 }

@@ -1,0 +1,267 @@
+//! Which processes have a file open, and where they find each other.
+//!
+//! **One process writes a file at a time, and every process that has it open shares one control
+//! region with all others, or is refused.** The locks lie on the data file, so they hold between
+//! containers that share nothing else; the kernel drops those of the dead. The control region lies
+//! in `/dev/shm`, under a name made of the file's device, number and identity. While a process
+//! opens or closes the file it holds the byte `OPENING`, so that nobody joins a region that is
+//! being made or removed. Whoever finds no other process attached makes the region anew.
+//!
+//! The drop unlocks the file rather than closing it. A child process that another thread is just
+//! starting has a copy of every descriptor until it executes its program; closing ours would leave
+//! the file locked until then.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mneme_sync::Participants;
+use mneme_sys::medium::MediumError;
+use mneme_sys::{
+    Access, Liveness, LivenessError, OfdLiveness, PagePolicy, Region, Reserve, SharedByte, files,
+};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::StoreError;
+use crate::error::os;
+use crate::layout::FileHeader;
+use crate::shared::{OWN_BYTES, Shared, WRITER_PID, control_options};
+
+/// Where the locks lie: bytes beyond the end of any file.
+const LOCKS: u64 = 1 << 62;
+/// Held by who opens or closes the file.
+const OPENING: u32 = 0;
+/// Held by the process that writes.
+const WRITER: u32 = 1;
+/// Held by all that read, together.
+const READER: u32 = 2;
+
+/// How long an opening waits for another that is under way.
+const OPENING_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A file that this process has open, and its locks on it.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    pub(crate) file: File,
+    path: PathBuf,
+    locks: OfdLiveness,
+    reader: Option<SharedByte>,
+    /// Another process has the file open.
+    pub(crate) has_others: bool,
+    is_opening: bool,
+    control: Option<PathBuf>,
+}
+
+impl Attachment {
+    /// Opens a file and locks it, to write it or to read it. An opening that would write waits so
+    /// long for another writer. Nobody else opens or closes the file until
+    /// [`opened`](Self::opened).
+    pub(crate) fn take(path: &Path, reads: bool, wait: Duration) -> Result<Self, StoreError> {
+        let opened = OpenOptions::new().read(true).write(true).open(path);
+        let file = opened.map_err(os("open the store's file"))?;
+        let locks = OfdLiveness::reopen(file.as_fd(), LOCKS)?;
+        let mut attachment = Self {
+            file,
+            path: path.to_owned(),
+            locks,
+            reader: None,
+            has_others: false,
+            is_opening: false,
+            control: None,
+        };
+        let begun = Instant::now();
+        loop {
+            attachment.until(begun + wait + OPENING_TIMEOUT, OPENING)?;
+            attachment.is_opening = true;
+            if reads {
+                let locks = &attachment.locks;
+                attachment.has_others = locks.is_alive(WRITER) || locks.is_alive(READER);
+                let byte = LOCKS + u64::from(READER);
+                attachment.reader = Some(SharedByte::take(&attachment.file, byte)?);
+                return Ok(attachment);
+            }
+            if attachment.take_byte(WRITER)? {
+                attachment.has_others = attachment.locks.is_alive(READER);
+                return Ok(attachment);
+            }
+            if begun.elapsed() >= wait {
+                return Err(attachment.locked());
+            }
+            // Others may open and close meanwhile.
+            attachment.opened();
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn take_byte(&self, index: u32) -> Result<bool, StoreError> {
+        let taken = self.locks.try_take(index)?;
+        Ok(taken.map(|taken| taken.keep()).is_some())
+    }
+
+    fn until(&self, end: Instant, index: u32) -> Result<(), StoreError> {
+        while !self.take_byte(index)? {
+            if Instant::now() >= end {
+                return Err(self.locked());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Another process writes the file, or has been opening it for long.
+    fn locked(&self) -> StoreError {
+        StoreError::Locked {
+            path: self.path.clone(),
+            pid: self.writer().filter(|pid| *pid != 0),
+        }
+    }
+
+    /// The process that writes the file, as it says in the control region.
+    fn writer(&self) -> Option<u32> {
+        let mut header = FileHeader::new_zeroed();
+        self.file.read_exact_at(header.as_mut_bytes(), 0).ok()?;
+        header.check().ok()?;
+        let control = self.control_path(header.instance).ok()?;
+        let control = files::open_plain(&control, OpenOptions::new().read(true)).ok()?;
+        let mut pid = [0; 8];
+        let own = control_options(header.uuid).region_len() as u64;
+        control.read_exact_at(&mut pid, own + WRITER_PID).ok()?;
+        u32::try_from(u64::from_le_bytes(pid)).ok()
+    }
+
+    fn control_path(&self, instance: [u8; 16]) -> Result<PathBuf, StoreError> {
+        let found = self.file.metadata();
+        let found = found.map_err(os("examine the store's file"))?;
+        let instance = u128::from_be_bytes(instance);
+        let name = format!(
+            "mneme-tree-{:x}-{:x}-{instance:032x}",
+            found.dev(),
+            found.ino()
+        );
+        Ok(Path::new(files::SHARED_MEMORY).join(name))
+    }
+
+    /// Joins the control region of the processes that have the file open, or makes it, for a store
+    /// of this identity; says whether it was made.
+    pub(crate) fn share(
+        &mut self,
+        uuid: [u8; 16],
+        instance: [u8; 16],
+    ) -> Result<Shared, StoreError> {
+        let path = self.control_path(instance)?;
+        let shared = if self.has_others {
+            join(&path, uuid, &self.file).map_err(|source| StoreError::Elsewhere {
+                path: self.path.clone(),
+                source,
+            })?
+        } else {
+            make(&path, uuid, &self.file)?
+        };
+        self.control = Some(path);
+        Ok(shared)
+    }
+
+    /// The file is open: others may open it.
+    pub(crate) fn opened(&mut self) {
+        self.locks.release(OPENING);
+        self.is_opening = false;
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.reader = None;
+        self.locks.release(WRITER);
+        // While another process opens the file, the region stays: that process may have joined it.
+        let alone = self.is_opening || self.take_byte(OPENING).unwrap_or(false);
+        if alone
+            && let Some(control) = &self.control
+            && !self.locks.is_alive(WRITER)
+            && !self.locks.is_alive(READER)
+        {
+            let _ = std::fs::remove_file(control);
+        }
+        self.locks.release(OPENING);
+    }
+}
+
+fn make(path: &Path, uuid: [u8; 16], data: &File) -> Result<Shared, StoreError> {
+    // What processes have left that were killed.
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(os("remove a control region that nobody uses")(error));
+        }
+        _ => {}
+    }
+    let made = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    let file = made.map_err(os("make a control region in /dev/shm"))?;
+    let like = data.metadata().map_err(os("examine the store's file"))?;
+    let options = control_options(uuid);
+    let len = options.region_len() + OWN_BYTES;
+    let descriptor = file.try_clone();
+    let descriptor = descriptor.map_err(os("duplicate a descriptor"))?;
+    let region = Region::map_with(
+        descriptor.into(),
+        Access::ReadWrite,
+        len,
+        PagePolicy::Small,
+        Reserve::Lazy,
+    );
+    let region = region.map_err(MediumError::Region)?;
+    region.grow(len).map_err(MediumError::Region)?;
+    region.dont_fork().map_err(MediumError::Region)?;
+    let liveness = Arc::new(OfdLiveness::reopen(file.as_fd(), LOCKS)?);
+    let participants = Participants::create(region, options, liveness)?;
+    let shared = Shared::of(participants).map_err(MediumError::Region)?;
+    // Whoever may write the data may take part. The group is the owner's to give, or not.
+    let _ = fchown(&file, None, Some(like.gid()));
+    let mode = Permissions::from_mode(like.mode() & 0o666);
+    file.set_permissions(mode)
+        .map_err(os("set the mode of a control region"))?;
+    Ok(shared)
+}
+
+/// The control region that lies there, which is to be of this identity.
+fn join(path: &Path, uuid: [u8; 16], data: &File) -> Result<Shared, JoinError> {
+    let file = files::open_plain(path, OpenOptions::new().read(true).write(true))?;
+    let (found, data) = (file.metadata()?, data.metadata()?);
+    let trusted = [files::user(), 0, data.uid()].contains(&found.uid());
+    // Another user that may write the data may have made it.
+    if !trusted && data.mode() & 0o022 == 0 {
+        return Err(JoinError::Owner(found.uid()));
+    }
+    let len = usize::try_from(found.len()).unwrap_or(usize::MAX);
+    let descriptor = file.try_clone()?.into();
+    let region = Region::map(descriptor, Access::ReadWrite, len, PagePolicy::Small)?;
+    region.dont_fork()?;
+    let liveness = Arc::new(OfdLiveness::reopen(file.as_fd(), LOCKS)?);
+    Ok(Shared::of(Participants::open(region, uuid, liveness)?)?)
+}
+
+/// Why the control region of the processes that have a file open cannot be joined.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// It cannot be opened: it is another container's, perhaps.
+    #[error("its control region cannot be opened in /dev/shm")]
+    Missing(#[from] std::io::Error),
+    /// It belongs to a user that it should not.
+    #[error("its control region belongs to user {0}")]
+    Owner(u32),
+    /// It cannot be mapped.
+    #[error(transparent)]
+    Region(#[from] mneme_sys::RegionError),
+    /// It is no control region of this file, or is full.
+    #[error(transparent)]
+    Control(#[from] mneme_sync::OpenError),
+    /// Its locks cannot be taken.
+    #[error(transparent)]
+    Liveness(#[from] LivenessError),
+}

@@ -1,0 +1,222 @@
+//! Reading beside a writer in another process.
+//!
+//! **A process that reads sees the version that is durable when it asks, whole, and the writer
+//! neither waits for it nor knows it.** It keeps an index of its own, and brings it to the durable
+//! version before each read, under a pin: it takes from the feed which leaves were born since, and
+//! from their headers which keys they have and whether they live. The leaves that live tile the key
+//! space, so the new ones take the places of those that are gone. If the feed was overwritten
+//! before it was read, the index is made anew from the tables.
+//!
+//! The pin precedes the look at the durable version, so no leaf of that version is reused while the
+//! pin lives, and no frame that holds one becomes something else.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use crate::committed::Committed;
+use crate::core::{Core, Published};
+use crate::index::{Edit, Node};
+use crate::layout::{LeafId, Record};
+use crate::leaf::Leaf;
+use crate::recovery;
+use crate::reserve::Retired;
+use crate::shared::Shared;
+use crate::{StoreError, Version};
+
+/// What a process that reads knows of the writer's doings.
+#[derive(Debug, Default)]
+pub(crate) struct Follower {
+    /// The next birth to look at.
+    next_birth: u64,
+    /// What was replaced here, and other threads may still use.
+    retired: Retired,
+    waiting: Vec<(mneme_sync::Epoch, Retired)>,
+}
+
+/// Births among which the newest durable one is looked for.
+const LOOK_BACK: u64 = (mneme_sync::FEED_ENTRIES / 2) as u64;
+/// So much is replaced here before it is asked what is still used.
+const RETIRED: usize = 64;
+
+impl Core {
+    /// Brings the index of a process that reads to the durable version. The caller is pinned.
+    pub(crate) fn follow(&self) -> Result<(), StoreError> {
+        let Some(follower) = &self.follower else {
+            return Ok(());
+        };
+        // SAFETY: the caller is pinned, and what was replaced is freed after the pins of its epoch.
+        let is_there = |version| unsafe { self.is_published(version) };
+        let durable = self.shared.durable();
+        if is_there(durable) {
+            return Ok(());
+        }
+        let mut follower = follower.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_there(durable) {
+            return Ok(());
+        }
+        if self.shared.file_len() > self.pages.len() {
+            self.pages.follow()?;
+        }
+        self.committed.advance(durable, &self.shared.dead());
+        let from = follower.next_birth;
+        let (root, next) = match self.shared.births_since(from) {
+            Some(births) => {
+                let known = births.partition_point(|[version, _]| *version <= durable);
+                (self.follow_births(&births[..known])?, from + known as u64)
+            }
+            None => (
+                Some(index_of(self, durable)?),
+                next_birth(&self.shared, durable),
+            ),
+        };
+        follower.next_birth = next;
+        // SAFETY: the follower is locked: nobody else replaces it.
+        let current = unsafe { &*self.published.load(Ordering::Relaxed) };
+        match root {
+            // SYNC: pairs with the Acquire load in `Core::read`.
+            None => current.version.store(durable, Ordering::Release),
+            Some(root) => {
+                let new = Box::into_raw(Published::new(durable, root));
+                // SYNC: pairs with the Acquire load in `Core::read`.
+                let old = self.published.swap(new, Ordering::AcqRel);
+                // SAFETY: it came from a box, and nobody else frees it.
+                let old = unsafe { Box::from_raw(old) };
+                follower.retire(self, old);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a version, or a later one, is published here.
+    ///
+    /// # Safety
+    /// The caller is pinned.
+    unsafe fn is_published(&self, version: u64) -> bool {
+        // SYNC: pairs with the AcqRel swap in `follow`.
+        let published = self.published.load(Ordering::Acquire);
+        // SAFETY: the pin precedes the load.
+        unsafe { (*published).version.load(Ordering::Acquire) >= version }
+    }
+
+    /// A root with the leaves that were born and live. `None`: there are none.
+    fn follow_births(&self, births: &[[u64; 2]]) -> Result<Option<Arc<Node>>, StoreError> {
+        let mut leaves: Vec<Arc<Leaf>> = Vec::with_capacity(births.len());
+        for [version, leaf] in births {
+            let id = LeafId(*leaf as u32);
+            let found = recovery::live_leaf(&self.pages, id, &self.committed)?;
+            leaves.extend(found.filter(|leaf| leaf.birth == *version));
+        }
+        if leaves.is_empty() {
+            return Ok(None);
+        }
+        leaves.sort_by(|a, b| a.low.cmp(&b.low));
+        // Rows of leaves, each beside the next.
+        let rows = leaves.chunk_by(|a, b| a.high.as_deref() == Some(&b.low));
+        let edits = rows.map(|row| Edit {
+            low: &row[0].low,
+            high: row[row.len() - 1].high.as_deref(),
+            new: row,
+        });
+        let edits: Vec<_> = edits.collect();
+        // SAFETY: the follower is locked: nobody else replaces it.
+        let current = unsafe { &*self.published.load(Ordering::Relaxed) };
+        Ok(Some(current.root.replace(&edits)))
+    }
+
+    /// The version that a name stands for in the durable version.
+    pub(crate) fn name_of(&self, name: &str, durable: u64) -> Result<u64, StoreError> {
+        let names = self.names_at(durable)?;
+        let found = names.into_iter().find(|(other, _)| other == name);
+        let (_, version) = found.ok_or_else(|| StoreError::NoSuchVersion {
+            name: name.to_owned(),
+        })?;
+        Ok(version)
+    }
+
+    /// The names of the durable version, as a process that reads finds them in the file.
+    fn names_at(&self, durable: u64) -> Result<Vec<(String, u64)>, StoreError> {
+        let committed = Committed::new(durable, self.shared.dead());
+        let names = crate::names::read(&self.pages, &committed)?.into_iter();
+        Ok(names.map(|(name, _, version)| (name, version)).collect())
+    }
+
+    /// All names and their versions, in order of the names.
+    pub(crate) fn all_names(&self) -> Result<Vec<(String, Version)>, StoreError> {
+        if self.follower.is_none() {
+            return Ok(self.names.list());
+        }
+        let mut names = self.read(|_, durable| self.names_at(durable))??;
+        names.sort();
+        Ok(names
+            .into_iter()
+            .map(|(name, v)| (name, Version(v)))
+            .collect())
+    }
+
+    /// The newest record of a version that is published.
+    pub(crate) fn record(&self) -> Result<Record, StoreError> {
+        if self.follower.is_none() {
+            return Ok(self.writer().record);
+        }
+        let _pin = self.shared.participants.pin()?;
+        let mut durable = self.shared.durable();
+        loop {
+            if let Some(record) = recovery::record_of(&self.pages, self.seed, durable) {
+                return Ok(record);
+            }
+            // The writer went once around the ring meanwhile.
+            let now = self.shared.durable();
+            if now == durable {
+                return Err(StoreError::Damaged {
+                    at: Record::place(0),
+                    what: "the ring holds no record of the durable version",
+                });
+            }
+            durable = now;
+        }
+    }
+}
+
+/// The index of a version, from the tables. The version is held, or the caller is pinned and it was
+/// durable after that.
+pub(crate) fn index_of(core: &Core, version: u64) -> Result<Arc<Node>, StoreError> {
+    let committed = Committed::new(version, core.shared.dead());
+    let leaves = recovery::leaves_at(&core.pages, core.seed, &committed)?;
+    Ok(Node::build(leaves))
+}
+
+/// The number of the first birth behind those of a version that was durable a moment ago. Zero,
+/// which is too far behind, if that cannot be told.
+fn next_birth(shared: &Shared, durable: u64) -> u64 {
+    let from = shared.births().saturating_sub(LOOK_BACK);
+    let births = shared.births_since(from).unwrap_or_default();
+    match births.partition_point(|[version, _]| *version <= durable) as u64 {
+        0 if from > 0 => 0,
+        known => from + known,
+    }
+}
+
+impl Follower {
+    /// That knows all births of a version that was durable a moment ago.
+    pub(crate) fn at(shared: &Shared, durable: u64) -> Self {
+        Self {
+            next_birth: next_birth(shared, durable),
+            ..Self::default()
+        }
+    }
+
+    /// Frees what no thread uses any more, and keeps what was just replaced.
+    fn retire(&mut self, core: &Core, old: Box<Published>) {
+        self.retired.published.push(old);
+        if self.retired.published.len() < RETIRED {
+            return;
+        }
+        if let Ok(epoch) = core.shared.participants.advance() {
+            let retired = std::mem::take(&mut self.retired);
+            self.waiting.push((epoch, retired));
+        }
+        let participants = &core.shared.participants;
+        self.waiting
+            .retain(|(epoch, _)| !participants.quiescent(*epoch));
+    }
+}

@@ -1,0 +1,193 @@
+//! What the processes share that have a store open: words in their control region.
+
+use std::convert::Infallible;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use mneme_sync::{ControlOptions, Feed, HeldVersions, Participants};
+use mneme_sys::medium::MediumError;
+use mneme_sys::{RegionError, Shared as InRegion};
+
+use crate::StoreError;
+use crate::layout::LeafId;
+
+/// Numbers of dead versions that fit.
+const DEAD: usize = 120;
+
+/// Threads that may read a store at a time, all processes together.
+const THREADS: u16 = 1024;
+/// Processes that may have a store open at a time.
+const PROCESSES: u32 = 256;
+
+#[repr(C, align(128))]
+struct Lines {
+    /// The version that readers see.
+    durable: AtomicU64,
+    /// Bytes of the file that this version may use.
+    file_len: AtomicU64,
+    /// How many of `dead` count. They are never taken back.
+    dead_count: AtomicU64,
+    /// A sync has failed.
+    poisoned: AtomicU64,
+    /// The process that writes, or did last; 0 before the first.
+    writer_pid: AtomicU64,
+    _rest: [AtomicU64; 3],
+    /// Numbers of versions that were never committed and left traces.
+    dead: [AtomicU64; DEAD],
+}
+
+const _: () = assert!(size_of::<Lines>() == 8 * (8 + DEAD) && DEAD > crate::layout::MAX_DEAD);
+
+// SAFETY: `repr(C)`, atomics only, no padding (the assertion above counts), no drop.
+unsafe impl InRegion for Lines {}
+
+/// What the processes share that have a store open.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    lines: NonNull<Lines>,
+    pub(crate) held: HeldVersions,
+    feed: Feed,
+    pub(crate) participants: Participants,
+}
+
+// SAFETY: the pointer leads into the control region, which the participants keep, and to atomics
+// only.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+/// Where the number of the writing process lies behind what is the participants'.
+pub(crate) const WRITER_PID: u64 = std::mem::offset_of!(Lines, writer_pid) as u64;
+
+/// Bytes of a control region behind what is the participants'.
+pub(crate) const OWN_BYTES: usize = size_of::<Lines>() + HeldVersions::BYTES + Feed::BYTES;
+
+/// The sizes of a store's control region.
+pub(crate) fn control_options(uuid: [u8; 16]) -> ControlOptions {
+    ControlOptions {
+        max_processes: PROCESSES,
+        max_threads: THREADS,
+        undo_bytes: 8,
+        ..ControlOptions::new(uuid)
+    }
+}
+
+impl Shared {
+    /// Of this process alone.
+    pub(crate) fn private(uuid: [u8; 16]) -> Result<Self, StoreError> {
+        let options = ControlOptions {
+            max_processes: 1,
+            ..control_options(uuid)
+        };
+        let participants = Participants::private_with(options, OWN_BYTES)?;
+        Ok(Self::of(participants).map_err(MediumError::Region)?)
+    }
+
+    /// Of the processes that take part in a control region.
+    pub(crate) fn of(participants: Participants) -> Result<Self, RegionError> {
+        let at = participants.end();
+        let lines = participants.region().at::<Lines>(at)?;
+        let held_at = at + size_of::<Lines>() as u64;
+        let feed_at = held_at + HeldVersions::BYTES as u64;
+        Ok(Self {
+            lines: NonNull::from(lines),
+            held: HeldVersions::at(&participants, held_at)?,
+            feed: Feed::at(&participants, feed_at)?,
+            participants,
+        })
+    }
+
+    fn lines(&self) -> &Lines {
+        // SAFETY: checked in `of`; regions never shrink, and this one is kept.
+        unsafe { self.lines.as_ref() }
+    }
+
+    /// The version that readers see.
+    #[inline]
+    pub(crate) fn durable(&self) -> u64 {
+        // SYNC: pairs with the maximum in `publish`: the version implies all that it holds, the
+        // feed and the other words here included.
+        self.lines().durable.load(Ordering::Acquire)
+    }
+
+    /// Lets readers in all processes see a version, unless they do.
+    #[inline]
+    pub(crate) fn publish(&self, version: u64) {
+        let durable = &self.lines().durable;
+        if durable.load(Ordering::Relaxed) < version {
+            // SYNC: pairs with the Acquire load in `durable`.
+            durable.fetch_max(version, Ordering::AcqRel);
+        }
+    }
+
+    /// Says which leaves a version is about to bring. Before its record: if the writer is killed in
+    /// between and the version is there, so is this.
+    pub(crate) fn announce(&self, version: u64, leaves: &[LeafId], file_len: u64) {
+        self.lines().file_len.store(file_len, Ordering::Relaxed);
+        let entries = leaves.iter().map(|leaf| [version, u64::from(leaf.0)]);
+        self.feed.append(entries);
+    }
+
+    /// How many births there have been.
+    pub(crate) fn births(&self) -> u64 {
+        self.feed.head()
+    }
+
+    /// Versions and leaves since birth number `from`; `None` if these are too many.
+    pub(crate) fn births_since(&self, from: u64) -> Option<Vec<[u64; 2]>> {
+        self.feed.read(from).ok()
+    }
+
+    pub(crate) fn file_len(&self) -> u64 {
+        self.lines().file_len.load(Ordering::Relaxed)
+    }
+
+    /// The numbers of dead versions.
+    pub(crate) fn dead(&self) -> Vec<u64> {
+        let lines = self.lines();
+        // SYNC: pairs with the Release store in `add_dead`.
+        let count = lines.dead_count.load(Ordering::Acquire) as usize;
+        let dead = lines.dead[..count.min(DEAD)].iter();
+        dead.map(|number| number.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Adds numbers of dead versions. Says whether there was space for them. The caller alone
+    /// opens the store.
+    pub(crate) fn add_dead(&self, numbers: &[u64]) -> bool {
+        let known = self.dead();
+        let new: Vec<_> = numbers.iter().filter(|n| !known.contains(n)).collect();
+        let lines = self.lines();
+        let count = known.len() + new.len();
+        if count > DEAD {
+            return false;
+        }
+        for (place, number) in lines.dead[known.len()..].iter().zip(new) {
+            place.store(*number, Ordering::Relaxed);
+        }
+        // SYNC: pairs with the Acquire load in `dead`.
+        lines.dead_count.store(count as u64, Ordering::Release);
+        true
+    }
+
+    /// Gives back what dead processes have: their pins and the versions that they held.
+    pub(crate) fn reap(&self) {
+        // What fails is left for the next time.
+        let _ = self.participants.reap(|_| Ok::<(), Infallible>(()));
+        self.held.reap();
+    }
+
+    /// A sync has failed.
+    pub(crate) fn poison(&self) {
+        self.lines().poisoned.store(1, Ordering::Release);
+    }
+
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.lines().poisoned.load(Ordering::Acquire) != 0
+    }
+
+    /// This process writes from now on.
+    pub(crate) fn set_writer(&self) {
+        let pid = u64::from(std::process::id());
+        self.lines().writer_pid.store(pid, Ordering::Relaxed);
+    }
+}

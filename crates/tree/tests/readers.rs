@@ -1,0 +1,442 @@
+//! Readers beside a writer in another process: in this process, by openings of their own, where it
+//! must be known what happens when; in processes of their own, where something is killed. Such a
+//! process is this test, started again.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use mneme_testkit::{Random, TestDir};
+use mneme_tree::{Batch, Builder, Durability, Holder, Snapshot, Store, StoreError};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+const FRAME: u64 = 2 << 20;
+
+fn builder() -> Builder {
+    Store::builder()
+        .durability(Durability::Process)
+        .max_bytes(1 << 30)
+}
+
+fn write(path: &Path) -> Store {
+    builder().open(path).unwrap()
+}
+
+fn read(path: &Path) -> Store {
+    builder().read_only(true).open(path).unwrap()
+}
+
+fn contents(snapshot: &Snapshot) -> Model {
+    let pairs = snapshot.range(..).map(Result::unwrap);
+    pairs.map(|(k, v)| (k.to_vec(), v.to_vec())).collect()
+}
+
+fn files_of(path: &Path) -> Vec<PathBuf> {
+    use std::os::unix::fs::MetadataExt;
+    let found = path.metadata().unwrap();
+    let name = format!("mneme-tree-{:x}-{:x}-", found.dev(), found.ino());
+    let files = std::fs::read_dir("/dev/shm").unwrap().flatten();
+    let files = files.filter(|file| file.file_name().to_str().unwrap().starts_with(&name));
+    files.map(|file| file.path()).collect()
+}
+
+#[test]
+fn a_reader_sees_each_version_once_it_is_durable() {
+    let here = TestDir::new("tree-readers-see");
+    let path = here.path().join("db");
+    let db = write(&path);
+    let reader = read(&path);
+    let mut model = Model::new();
+    let mut random = Random::new(1);
+    for n in 0..600_u32 {
+        let mut batch = Batch::new();
+        for _ in 0..1 + random.below(8) {
+            let key = format!("key{:05}", random.below(2000)).into_bytes();
+            if random.below(5) == 0 {
+                batch.remove(&key);
+                model.remove(&key);
+            } else {
+                let len = [20, 200, 900, 5000][random.below(4) as usize];
+                let value = vec![n as u8; len];
+                batch.put(&key, &value);
+                model.insert(key, value);
+            }
+        }
+        let version = db.apply(&batch).unwrap();
+        if random.below(3) == 0 {
+            let key = format!("key{:05}", random.below(2000)).into_bytes();
+            assert_eq!(reader.get(&key).unwrap(), model.get(&key).cloned());
+            assert_eq!(reader.version().unwrap(), version);
+        }
+        if n % 60 == 0 {
+            assert_eq!(contents(&reader.snapshot().unwrap()), model);
+            reader.check().unwrap();
+        }
+    }
+    assert_eq!(contents(&reader.snapshot().unwrap()), model);
+    let keys: Vec<_> = model.keys().take(40).collect();
+    let mut found = Vec::new();
+    reader
+        .get_many(&keys, |_, value| found.push(value.unwrap().to_vec()))
+        .unwrap();
+    assert!(found.iter().eq(keys.iter().map(|key| &model[*key])));
+    let (seen, known) = (reader.stats().unwrap(), db.stats().unwrap());
+    assert_eq!((seen.entries, seen.leaves), (known.entries, known.leaves));
+}
+
+#[test]
+fn a_reader_is_refused_what_would_change_the_store() {
+    let here = TestDir::new("tree-readers-refused");
+    let path = here.path().join("db");
+    assert!(builder().read_only(true).open(&path).is_err(), "no store");
+    let db = write(&path);
+    db.put(b"a", b"1").unwrap();
+    db.keep("first").unwrap();
+    let reader = read(&path);
+    let mut tx = reader.write();
+    tx.put(b"b", b"2").unwrap();
+    let refused = [
+        reader.put(b"a", b"2").map(drop),
+        reader.remove(b"a").map(drop),
+        tx.commit().map(drop),
+        reader.keep("second").map(drop),
+        reader.rollback("first").map(drop),
+        reader.drop_version("first"),
+    ];
+    for refused in refused {
+        assert!(matches!(refused, Err(StoreError::ReadOnly)), "{refused:?}");
+    }
+    assert!(reader.is_read_only() && !db.is_read_only());
+    assert_eq!(reader.get(b"a").unwrap(), Some(b"1".to_vec()));
+}
+
+/// A snapshot of a reader keeps what it shows, and a reader that does not look keeps nothing.
+#[test]
+fn only_what_a_reader_holds_is_kept() {
+    let here = TestDir::new("tree-readers-hold");
+    let path = here.path().join("db");
+    let db = write(&path);
+    let (reader, idle) = (read(&path), read(&path));
+    let key = |n: u32| format!("key{n:04}").into_bytes();
+    let churn = |turns: u32, seed: u32| {
+        for turn in 0..turns {
+            for n in 0..300_u32 {
+                let len = if n.is_multiple_of(20) { 5000 } else { 300 };
+                let value = vec![(seed + turn) as u8; len];
+                db.put(&key(n), &value).unwrap();
+            }
+        }
+    };
+    churn(1, 0);
+    assert_eq!(idle.get(&key(7)).unwrap(), Some(vec![0; 300]));
+    let snapshot = reader.snapshot().unwrap();
+    let before = contents(&snapshot);
+    churn(20, 1);
+    assert_eq!(contents(&snapshot), before);
+    let held = db.holders().unwrap();
+    let [
+        (
+            version,
+            Holder::Snapshot {
+                process, thread, ..
+            },
+        ),
+    ] = &held[..]
+    else {
+        panic!("{held:?}");
+    };
+    assert_eq!(*version, snapshot.version());
+    assert_eq!(*process, std::process::id());
+    assert_eq!(thread, std::thread::current().name().unwrap());
+    let size = db.stats().unwrap().file_bytes;
+    churn(40, 21);
+    assert_eq!(contents(&snapshot), before);
+    assert_eq!(db.stats().unwrap().file_bytes, size, "it keeps no more");
+    drop(snapshot);
+    assert_eq!(db.holders().unwrap(), []);
+    churn(100, 61);
+    assert_eq!(db.stats().unwrap().file_bytes, size);
+    // It has been passed by a long way.
+    assert_eq!(idle.get(&key(7)).unwrap(), Some(vec![160; 300]));
+    let (now, seen) = (db.snapshot().unwrap(), idle.snapshot().unwrap());
+    assert_eq!(contents(&seen), contents(&now));
+    idle.check().unwrap();
+}
+
+/// So many leaves are born between two looks of a reader that the feed has none of the first.
+#[test]
+fn a_reader_that_fell_behind_catches_up() {
+    let here = TestDir::new("tree-readers-behind");
+    let path = here.path().join("db");
+    let db = write(&path);
+    let reader = read(&path);
+    let key = |n: u64| n.to_be_bytes();
+    let big = vec![1; 3000];
+    let mut births = 0;
+    while births < 3 * mneme_sync::FEED_ENTRIES as u64 / 2 {
+        let mut batch = Batch::new();
+        for n in 0..4000 {
+            batch.put(&key(n), &big);
+        }
+        db.apply(&batch).unwrap();
+        births += 1000;
+    }
+    db.put(&key(3), b"last").unwrap();
+    assert_eq!(reader.get(&key(3)).unwrap(), Some(b"last".to_vec()));
+    reader.check().unwrap();
+    db.put(&key(4), b"more").unwrap();
+    assert_eq!(reader.get(&key(4)).unwrap(), Some(b"more".to_vec()));
+}
+
+#[test]
+fn named_versions_are_read_beside_the_writer() {
+    let here = TestDir::new("tree-readers-names");
+    let path = here.path().join("db");
+    let db = write(&path);
+    let fill = |with: u8| {
+        for n in 0..500_u32 {
+            db.put(&n.to_be_bytes(), &[with; 400]).unwrap();
+        }
+    };
+    fill(1);
+    let kept = db.keep("first").unwrap();
+    let reader = read(&path);
+    fill(2);
+    let before = contents(&db.version_named("first").unwrap());
+    assert_eq!(reader.versions(), [("first".to_owned(), kept)]);
+    let first = reader.version_named("first").unwrap();
+    assert_eq!(contents(&first), before);
+    db.drop_version("first").unwrap();
+    fill(3);
+    assert_eq!(contents(&first), before, "the snapshot holds it");
+    assert_eq!(reader.versions(), []);
+    let gone = reader.version_named("first");
+    assert!(matches!(gone, Err(StoreError::NoSuchVersion { .. })));
+    let copy = here.path().join("copy");
+    let version = reader.backup(&copy).unwrap();
+    assert_eq!(version, db.version().unwrap());
+    let expected = contents(&db.snapshot().unwrap());
+    assert_eq!(contents(&write(&copy).snapshot().unwrap()), expected);
+}
+
+#[test]
+fn openings_meet_in_one_control_region_or_are_refused() {
+    let here = TestDir::new("tree-readers-meet");
+    let path = here.path().join("db");
+    write(&path).close().unwrap();
+    assert_eq!(
+        files_of(&path),
+        Vec::<PathBuf>::new(),
+        "the last removes it"
+    );
+    // Readers alone; then a writer comes and goes.
+    let reader = read(&path);
+    let other = read(&path);
+    for n in 1..4_u8 {
+        let db = write(&path);
+        db.put(b"n", &[n]).unwrap();
+        let Err(StoreError::Locked { pid, .. }) = builder().open(&path) else {
+            panic!("two writers");
+        };
+        assert_eq!(pid, Some(std::process::id()));
+        assert_eq!(reader.get(b"n").unwrap(), Some(vec![n]));
+        drop(db);
+        assert_eq!(other.get(b"n").unwrap(), Some(vec![n]));
+    }
+    // A second writer waits if it is told to.
+    let db = write(&path);
+    let waiting = {
+        let path = path.clone();
+        std::thread::spawn(move || {
+            let builder = builder().wait_for_writer(Duration::from_secs(600));
+            builder.open(path).unwrap().put(b"n", &[9]).unwrap()
+        })
+    };
+    db.put(b"n", &[8]).unwrap();
+    drop(db);
+    waiting.join().unwrap();
+    assert_eq!(reader.get(b"n").unwrap(), Some(vec![9]));
+    // Another container sees the locks, but not the control region.
+    let [control] = &files_of(&path)[..] else {
+        panic!("one control region");
+    };
+    let hidden = here.path().join("hidden");
+    std::fs::rename(control, &hidden)
+        .or_else(|_| std::fs::copy(control, &hidden).and_then(|_| std::fs::remove_file(control)))
+        .unwrap();
+    for opened in [builder().open(&path), builder().read_only(true).open(&path)] {
+        assert!(
+            matches!(opened, Err(StoreError::Elsewhere { .. })),
+            "{opened:?}"
+        );
+    }
+    drop((reader, other));
+    assert_eq!(write(&path).get(b"n").unwrap(), Some(vec![9]));
+    assert_eq!(files_of(&path), Vec::<PathBuf>::new());
+}
+
+const CHILD: &str = "MNEME_TREE_READERS";
+/// Keys that every commit of a writing process writes, all with its number.
+const GROUP: u32 = 5;
+const KEYS: u32 = 1500;
+
+fn keys(n: u64) -> impl Iterator<Item = [u8; 4]> {
+    (0..GROUP)
+        .map(move |i| ((n as u32).wrapping_mul(7919) + i * 601) % KEYS)
+        .map(u32::to_be_bytes)
+}
+
+fn value(n: u64) -> Vec<u8> {
+    let len = if n.is_multiple_of(9) { 4000 } else { 90 };
+    [n.to_be_bytes().as_slice(), &vec![n as u8; len]].concat()
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    u64::from_be_bytes(bytes[..8].try_into().unwrap())
+}
+
+/// What a snapshot shows is the work of the first commits, whole; gives how many.
+fn verify(snapshot: &Snapshot, least: u64) -> u64 {
+    let n = snapshot.get(b"last").unwrap().map_or(0, number);
+    assert!(n >= least, "{n} of {least} commits are seen");
+    for commit in n.saturating_sub(40).max(1)..=n {
+        for key in keys(commit) {
+            let found = snapshot.get(&key).unwrap().unwrap();
+            let wrote = number(found);
+            assert!((commit..=n).contains(&wrote), "{commit} of {n}: {wrote}");
+            assert!(found == value(wrote), "a torn value");
+        }
+    }
+    n
+}
+
+/// Commits for ever.
+fn child_writes(path: &Path) -> ! {
+    let db = builder()
+        .wait_for_writer(Duration::from_secs(600))
+        .open(path)
+        .unwrap();
+    let mut n = db.get(b"last").unwrap().map_or(0, |bytes| number(&bytes));
+    loop {
+        n += 1;
+        let mut batch = Batch::new();
+        for key in keys(n) {
+            batch.put(&key, &value(n));
+        }
+        batch.put(b"last", &n.to_be_bytes());
+        db.apply(&batch).unwrap();
+        println!("{n}");
+    }
+}
+
+/// Reads for ever, with an old snapshot at hand.
+fn child_reads(path: &Path) -> ! {
+    let db = read(path);
+    let mut old = db.snapshot().unwrap();
+    let (mut seen, mut held) = (0, contents(&old));
+    loop {
+        let snapshot = db.snapshot().unwrap();
+        seen = verify(&snapshot, seen);
+        if seen.is_multiple_of(7) {
+            assert_eq!(contents(&old), held, "the old snapshot has changed");
+            held = contents(&snapshot);
+            old = snapshot;
+        }
+        println!("{seen}");
+    }
+}
+
+struct Process {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    fn start(role: &str, path: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "writers_and_readers_are_killed", "--nocapture"])
+            .env(CHILD, format!("{role}:{}", path.display()))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    /// The next number that it says.
+    fn next(&mut self) -> u64 {
+        loop {
+            let line = self.lines.next().expect("the process ended by itself");
+            // The test harness prints lines of its own.
+            if let Ok(number) = line.unwrap().parse() {
+                return number;
+            }
+        }
+    }
+
+    /// Kills it; gives the last number that it said.
+    fn kill(mut self) -> Option<u64> {
+        self.child.kill().unwrap();
+        let lines = self.lines.by_ref().map_while(Result::ok);
+        let last = lines.filter_map(|line| line.parse().ok()).last();
+        self.child.wait().unwrap();
+        last
+    }
+}
+
+/// Writers die at any time, and others take over; readers die with snapshots; those that live see
+/// each acknowledged commit, and never half of one.
+#[test]
+fn writers_and_readers_are_killed() {
+    if let Ok(told) = std::env::var(CHILD) {
+        let (role, path) = told.split_once(':').unwrap();
+        std::io::stdout().flush().unwrap();
+        match role {
+            "write" => child_writes(Path::new(path)),
+            _ => child_reads(Path::new(path)),
+        }
+    }
+    let here = TestDir::new("tree-readers-killed");
+    let path = here.path().join("db");
+    write(&path).close().unwrap();
+    let reader = read(&path);
+    let mut readers: Vec<_> = (0..2).map(|_| Process::start("read", &path)).collect();
+    let (mut acknowledged, mut size) = (0, 0);
+    for round in 0..8_u64 {
+        let mut writer = Process::start("write", &path);
+        let first = writer.next();
+        assert!(first > acknowledged);
+        while writer.next() < first + 30 + round * 13 {}
+        verify(&reader.snapshot().unwrap(), acknowledged);
+        acknowledged = writer.kill().unwrap_or(acknowledged);
+        // The readers go on while nobody writes.
+        acknowledged = verify(&reader.snapshot().unwrap(), acknowledged);
+        for process in &mut readers {
+            process.next();
+        }
+        if round % 3 == 1 {
+            readers.remove(0).kill();
+            readers.push(Process::start("read", &path));
+        }
+        if round == 4 {
+            size = path.metadata().unwrap().len();
+        }
+    }
+    for process in &mut readers {
+        while process.next() < acknowledged {}
+    }
+    for process in readers {
+        process.kill();
+    }
+    // Dead readers keep nothing.
+    let db = write(&path);
+    assert_eq!(db.holders().unwrap(), []);
+    db.check().unwrap();
+    reader.check().unwrap();
+    assert_eq!(verify(&db.snapshot().unwrap(), acknowledged), acknowledged);
+    assert!(path.metadata().unwrap().len() <= size.max(16 * FRAME));
+}
