@@ -5,7 +5,8 @@
 //! containers that share nothing else; the kernel drops those of the dead. The control region lies
 //! in `/dev/shm`, under a name made of the file's device, number and identity. While a process
 //! opens or closes the file it holds the byte `OPENING`, so that nobody joins a region that is
-//! being made or removed. Whoever finds no other process attached makes the region anew.
+//! being made or removed. A process that finds
+//! no other one attached makes the region anew.
 //!
 //! The drop unlocks the file rather than closing it. A child process that another thread is just
 //! starting has a copy of every descriptor until it executes its program; closing ours would leave
@@ -16,12 +17,13 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mneme_sync::Participants;
 use mneme_sys::medium::MediumError;
 use mneme_sys::{
-    Access, Liveness, LivenessError, OfdLiveness, PagePolicy, Region, Reserve, SharedByte, files,
+    Access, Clock as _, Liveness, LivenessError, OfdLiveness, PagePolicy, Region, Reserve,
+    SharedByte, SystemClock, files,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -72,9 +74,12 @@ impl Attachment {
             is_opening: false,
             control: None,
         };
-        let begun = Instant::now();
+        let begun = now();
         loop {
-            attachment.until(begun + wait + OPENING_TIMEOUT, OPENING)?;
+            attachment.until(
+                begun.saturating_add(wait).saturating_add(OPENING_TIMEOUT),
+                OPENING,
+            )?;
             attachment.is_opening = true;
             if reads {
                 let locks = &attachment.locks;
@@ -87,7 +92,7 @@ impl Attachment {
                 attachment.has_others = attachment.locks.is_alive(READER);
                 return Ok(attachment);
             }
-            if begun.elapsed() >= wait {
+            if now() >= begun.saturating_add(wait) {
                 return Err(attachment.locked());
             }
             // Others may open and close meanwhile.
@@ -101,9 +106,9 @@ impl Attachment {
         Ok(taken.map(|taken| taken.keep()).is_some())
     }
 
-    fn until(&self, end: Instant, index: u32) -> Result<(), StoreError> {
+    fn until(&self, end: Duration, index: u32) -> Result<(), StoreError> {
         while !self.take_byte(index)? {
-            if Instant::now() >= end {
+            if now() >= end {
                 return Err(self.locked());
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -171,6 +176,11 @@ impl Attachment {
     }
 }
 
+/// The machine's clock.
+fn now() -> Duration {
+    Duration::from_nanos(SystemClock.now_ns())
+}
+
 impl Drop for Attachment {
     fn drop(&mut self) {
         self.reader = None;
@@ -221,7 +231,7 @@ fn make(path: &Path, uuid: [u8; 16], data: &File) -> Result<Shared, StoreError> 
     let liveness = Arc::new(OfdLiveness::reopen(file.as_fd(), LOCKS)?);
     let participants = Participants::create(region, options, liveness)?;
     let shared = Shared::of(participants).map_err(MediumError::Region)?;
-    // Whoever may write the data may take part. The group is the owner's to give, or not.
+    // A user that may write the data may take part. The group is the owner's to give, or not.
     let _ = fchown(&file, None, Some(like.gid()));
     let mode = Permissions::from_mode(like.mode() & 0o666);
     file.set_permissions(mode)

@@ -13,7 +13,7 @@ thread_local! {
 
 /// Every step that can be left out or done in the wrong order.
 #[cfg(feature = "fault")]
-pub const STEPS: [&str; 18] = [
+pub const STEPS: [&str; 19] = [
     // An opening after an unclean end does not remember the number that may have left traces.
     "open.remember_dead",
     // It does not make that durable before it lets anybody store.

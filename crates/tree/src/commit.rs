@@ -105,9 +105,11 @@ impl Writer {
         }
         let new_leaves = self.store(core, &plan, &extents, version)?;
         core.barrier()?;
+        mneme_sys::fault!("tree.commit.stored");
         let births = new_leaves.iter().flatten().map(|leaf| leaf.id);
         let births: Vec<_> = births.collect();
         core.shared.announce(version, &births, core.pages.len());
+        mneme_sys::fault!("tree.commit.announced");
         let mut record = self.record;
         record.state = core.pages.durability().code();
         record.sequence += 1;
@@ -127,8 +129,10 @@ impl Writer {
         }
         record.caller = caller.unwrap_or(record.caller);
         self.write_record(core, &mut record)?;
+        mneme_sys::fault!("tree.commit.recorded");
 
         self.publish(core, &plan, new_leaves, version);
+        mneme_sys::fault!("tree.commit.published");
         self.storing = false;
         Ok(Version(version))
     }
@@ -322,6 +326,7 @@ impl Writer {
         let edits: Vec<_> = edits.collect();
         let root = current.root.replace(&edits);
         let old = core.replace_published(self, Published::new(version, root));
+        mneme_sys::fault!("tree.publish.here");
         core.shared.publish(version);
         self.reclaimer.retired.published.push(old);
         self.reclaim_some(core);

@@ -108,7 +108,7 @@ impl Core {
         let published = unsafe { &*published };
         // SYNC: pairs with the Release store in `Writer::publish`.
         let version = published.version.load(Ordering::Acquire);
-        // Whoever reads a version lets all others see it.
+        // A reader of a version lets all others see it.
         self.shared.publish(version);
         Ok(f(&published.root, version))
     }

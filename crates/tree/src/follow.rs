@@ -44,6 +44,7 @@ impl Core {
         let Some(follower) = &self.follower else {
             return Ok(());
         };
+        mneme_sys::fault!("tree.follow.pinned");
         // SAFETY: the caller is pinned, and what was replaced is freed after the pins of its epoch.
         let is_there = |version| unsafe { self.is_published(version) };
         let durable = self.shared.durable();
@@ -186,7 +187,7 @@ pub(crate) fn index_of(core: &Core, version: u64) -> Result<Arc<Node>, StoreErro
 }
 
 /// The number of the first birth behind those of a version that was durable a moment ago. Zero,
-/// which is too far behind, if that cannot be told.
+/// which is too far behind, if that is not known.
 fn next_birth(shared: &Shared, durable: u64) -> u64 {
     let from = shared.births().saturating_sub(LOOK_BACK);
     let births = shared.births_since(from).unwrap_or_default();

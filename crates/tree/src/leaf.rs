@@ -73,7 +73,7 @@ struct Body {
     live: AtomicU32,
     /// It has what was committed up to this version, in a process that follows the writer.
     seen: AtomicU64,
-    /// The same entries and more, where there was no space for more here.
+    /// These entries and more, where there was no space for more here.
     next: OnceLock<Box<Body>>,
     /// What is live, in order, after as many entries as the last reader of it saw.
     order: Mutex<Option<Arc<Order>>>,

@@ -108,7 +108,7 @@ impl Builder {
     }
 
     /// For how long [`open`](Self::open) waits for another process that writes the store. Not at
-    /// all, unless told otherwise. One that is opened to read only waits for no writer.
+    /// all by default. One that is opened to read only waits for no writer.
     #[must_use]
     pub fn wait_for_writer(mut self, wait: Duration) -> Self {
         self.wait = wait;
@@ -256,7 +256,7 @@ impl Builder {
         }
         if !shared.add_dead(&dead) {
             return Err(StoreError::Unsupported {
-                what: "more recoveries beside the same readers than these can be told of",
+                what: "more recoveries beside the same readers than their region remembers",
             });
         }
         let committed = Committed::new(record.version, dead);
@@ -307,6 +307,7 @@ impl Builder {
             }
             dead = &[];
         }
+        mneme_sys::fault!("tree.open.found");
         record.set_dead(dead);
         record.state = self.durability.code();
         record.boot = mneme_sys::boot_id();
@@ -332,6 +333,7 @@ impl Builder {
             core.writer().write_record(&core, &mut record)?;
             core.sync()?;
         }
+        mneme_sys::fault!("tree.open.recorded");
         core.shared.reap();
         core.shared.set_writer();
         core.shared.announce(version, &[], core.pages.len());

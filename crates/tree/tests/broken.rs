@@ -5,7 +5,7 @@ mod common;
 
 use std::panic::catch_unwind;
 
-use common::crashes;
+use common::{beside, crashes};
 use mneme_tree::breakage::{STEPS, arm};
 
 /// The history that catches each step.
@@ -25,6 +25,7 @@ const CATCHES: [(&str, fn()); STEPS.len()] = [
     ("recycle.headers", crashes::frames_change_their_kind),
     ("recycle.tables", crashes::frames_stay_of_their_kind),
     ("open.clean", crashes::sweeps_survive),
+    ("open.others", beside::snapshots_outlive_writers),
     ("name.death", crashes::named_versions_survive),
     ("name.keep_death", crashes::named_versions_survive),
     ("names.extents", crashes::named_versions_survive),

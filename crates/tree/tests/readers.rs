@@ -3,24 +3,17 @@
 //! process is this test, started again.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
+mod common;
+
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
+use common::beside::builder;
+use common::{Model, contents};
 use mneme_testkit::{Random, TestDir};
-use mneme_tree::{Batch, Builder, Durability, Holder, Snapshot, Store, StoreError};
-
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
-
-const FRAME: u64 = 2 << 20;
-
-fn builder() -> Builder {
-    Store::builder()
-        .durability(Durability::Process)
-        .max_bytes(1 << 30)
-}
+use mneme_tree::{Batch, Holder, Snapshot, Store, StoreError};
 
 fn write(path: &Path) -> Store {
     builder().open(path).unwrap()
@@ -28,11 +21,6 @@ fn write(path: &Path) -> Store {
 
 fn read(path: &Path) -> Store {
     builder().read_only(true).open(path).unwrap()
-}
-
-fn contents(snapshot: &Snapshot) -> Model {
-    let pairs = snapshot.range(..).map(Result::unwrap);
-    pairs.map(|(k, v)| (k.to_vec(), v.to_vec())).collect()
 }
 
 fn files_of(path: &Path) -> Vec<PathBuf> {
@@ -247,7 +235,7 @@ fn openings_meet_in_one_control_region_or_are_refused() {
         drop(db);
         assert_eq!(other.get(b"n").unwrap(), Some(vec![n]));
     }
-    // A second writer waits if it is told to.
+    // A second writer waits if it is orders to.
     let db = write(&path);
     let waiting = {
         let path = path.clone();
@@ -277,6 +265,11 @@ fn openings_meet_in_one_control_region_or_are_refused() {
     drop((reader, other));
     assert_eq!(write(&path).get(b"n").unwrap(), Some(vec![9]));
     assert_eq!(files_of(&path), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_snapshot_outlives_writers() {
+    common::beside::snapshots_outlive_writers();
 }
 
 const CHILD: &str = "MNEME_TREE_READERS";
@@ -370,7 +363,7 @@ impl Process {
     /// The next number that it says.
     fn next(&mut self) -> u64 {
         loop {
-            let line = self.lines.next().expect("the process ended by itself");
+            let line = self.lines.next().unwrap();
             // The test harness prints lines of its own.
             if let Ok(number) = line.unwrap().parse() {
                 return number;
@@ -392,8 +385,8 @@ impl Process {
 /// each acknowledged commit, and never half of one.
 #[test]
 fn writers_and_readers_are_killed() {
-    if let Ok(told) = std::env::var(CHILD) {
-        let (role, path) = told.split_once(':').unwrap();
+    if let Ok(orders) = std::env::var(CHILD) {
+        let (role, path) = orders.split_once(':').unwrap();
         std::io::stdout().flush().unwrap();
         match role {
             "write" => child_writes(Path::new(path)),
@@ -438,5 +431,5 @@ fn writers_and_readers_are_killed() {
     db.check().unwrap();
     reader.check().unwrap();
     assert_eq!(verify(&db.snapshot().unwrap(), acknowledged), acknowledged);
-    assert!(path.metadata().unwrap().len() <= size.max(16 * FRAME));
+    assert!(path.metadata().unwrap().len() <= size.max(16 * (2 << 20)));
 }

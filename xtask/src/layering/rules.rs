@@ -103,9 +103,9 @@ const ALLOWANCES: &[Allowance] = &[
         why: "vector loads of a bucket's words that cannot tear, inlined in every lookup: arithmetic, no call to anybody",
     },
     Allowance {
-        under: "crates/tree/src/file_lock.rs",
+        under: "crates/tree/src/attach.rs",
         reaches: &[Reach::Files],
-        why: "the lock on a store's file",
+        why: "a store's file is locked, and its control region found, by path",
     },
     Allowance {
         under: "crates/tree/src/open.rs",

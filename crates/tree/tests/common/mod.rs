@@ -1,6 +1,7 @@
 //! What the tests share: a store on a recording medium, and its contents.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod beside;
 pub mod crashes;
 
 use std::collections::BTreeMap;

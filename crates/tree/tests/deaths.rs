@@ -1,0 +1,138 @@
+//! Processes that die at named points, beside others that go on. Such a process is this test,
+//! started again.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Command;
+
+use common::beside::builder;
+use common::contents;
+use mneme_sys::fault::{Action, arm};
+use mneme_testkit::TestDir;
+use mneme_tree::{Batch, Snapshot, Store};
+
+const CHILD: &str = "MNEME_TREE_DEATHS";
+const KEYS: u32 = 300;
+
+/// Every key has the number of the commit.
+fn commit(db: &Store, number: u8) {
+    let mut batch = Batch::new();
+    for key in 0..KEYS {
+        let len = if key.is_multiple_of(50) { 5000 } else { 200 };
+        batch.put(&key.to_be_bytes(), &vec![number; len]);
+    }
+    db.apply(&batch).unwrap();
+}
+
+/// The one number that all keys have.
+fn number(snapshot: &Snapshot) -> u8 {
+    let found = contents(snapshot);
+    assert_eq!(found.len(), KEYS as usize);
+    let number = found[&0_u32.to_be_bytes()[..]][0];
+    let whole = found
+        .values()
+        .all(|value| value.iter().all(|byte| *byte == number));
+    assert!(whole, "half a commit");
+    number
+}
+
+/// Does what its parent wants, and dies at the point that its parent names.
+fn child(orders: &str) {
+    let [role, point, path] = orders.split(':').collect::<Vec<_>>()[..] else {
+        panic!("{orders}");
+    };
+    match role {
+        "write" => {
+            let db = builder().open(path).unwrap();
+            commit(&db, 2);
+            arm(point, Action::Kill, 1);
+            commit(&db, 3);
+        }
+        "open" => {
+            arm(point, Action::Kill, 1);
+            commit(&builder().open(path).unwrap(), 3);
+        }
+        _ => {
+            let db = builder().read_only(true).open(path).unwrap();
+            let held = db.snapshot().unwrap();
+            arm(point, Action::Kill, 1);
+            number(&db.snapshot().unwrap());
+            drop(held);
+        }
+    }
+}
+
+fn dies(role: &str, point: &str, path: &Path) {
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "whoever_dies_the_others_go_on", "--nocapture"])
+        .env(CHILD, format!("{role}:{point}:{}", path.display()))
+        .stdout(std::process::Stdio::null())
+        .status()
+        .unwrap();
+    assert_eq!(status.signal(), Some(9), "{role} does not reach {point}");
+}
+
+#[test]
+fn whoever_dies_the_others_go_on() {
+    if let Ok(orders) = std::env::var(CHILD) {
+        return child(&orders);
+    }
+    let deaths = [
+        ("write", "tree.commit.stored", 2..=2),
+        ("write", "tree.commit.announced", 2..=2),
+        ("write", "tree.commit.recorded", 2..=3),
+        ("write", "tree.commit.published", 3..=3),
+        ("write", "tree.publish.here", 2..=3),
+        ("open", "tree.open.found", 1..=1),
+        ("open", "tree.open.recorded", 1..=1),
+        ("read", "sync.hold.claimed", 1..=1),
+        ("read", "sync.hold.held", 1..=1),
+        ("read", "tree.follow.pinned", 1..=1),
+    ];
+    for (role, point, seen) in deaths {
+        let here = TestDir::new("tree-deaths");
+        let path = here.path().join("db");
+        let db = builder().open(&path).unwrap();
+        commit(&db, 0);
+        commit(&db, 1);
+        let reader = builder().read_only(true).open(&path).unwrap();
+        let old = reader.snapshot().unwrap();
+        let writer = if role == "read" {
+            Some(db)
+        } else {
+            db.close().unwrap();
+            None
+        };
+        dies(role, point, &path);
+        // Nobody writes, and no version is lost or half there.
+        let now = number(&reader.snapshot().unwrap());
+        assert!(seen.contains(&now), "{point}: {now}");
+        assert_eq!(number(&old), 1, "{point}");
+        let db = writer.unwrap_or_else(|| builder().open(&path).unwrap());
+        let recovered = number(&db.snapshot().unwrap());
+        assert!(recovered >= now && seen.contains(&recovered), "{point}");
+        assert_eq!(number(&reader.snapshot().unwrap()), recovered);
+        for next in 4..30 {
+            commit(&db, next);
+            assert_eq!(number(&reader.snapshot().unwrap()), next, "{point}");
+        }
+        assert_eq!(number(&old), 1, "{point}");
+        db.check().unwrap();
+        reader.check().unwrap();
+        let holders = db.holders().unwrap();
+        assert_eq!(
+            holders.len(),
+            1,
+            "{point}: the dead hold nothing: {holders:?}"
+        );
+        // What the dead had is used again.
+        let size = db.stats().unwrap().file_bytes;
+        for next in 30..60 {
+            commit(&db, next);
+        }
+        assert_eq!(db.stats().unwrap().file_bytes, size, "{point}");
+    }
+}
