@@ -37,7 +37,8 @@ pub const GUESTS: [u64; 3] = [1, 2, 4];
 /// four nodes, the file system 200 MiB.
 const MEMORY_MIB: u64 = 3072;
 
-/// A guest that runs longer is stuck. On two processors at work each takes less than a minute.
+/// A guest that runs longer is stuck. On two processors each takes 30 to 40 s, and up to a minute
+/// and a half at a load of 20.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Runs all guests; true when none failed.
