@@ -3,18 +3,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../memory/mod.rs"]
 mod memory;
+mod waits;
 
 use memory::Memory;
 use memory::stopped::Stopped;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
-use mneme_log::{Cursor, Expiry, LogStore, ReadError, UpdatePolicy, WriteError};
+use mneme_log::{Cursor, Expiry, LogStore, ReadError, WriteError};
+use mneme_sys::Access;
 use mneme_sys::fault::{self, Action, Outcome};
-use mneme_sys::{Access, Clock, ManualClock};
 
 fn key(i: u32) -> [u8; 4] {
     i.to_le_bytes()
@@ -87,26 +87,6 @@ fn what_could_not_be_freed_is_freed_later() {
     store.compact().unwrap();
     assert_eq!(store.stats().free_bytes, all);
     sound(&store, "");
-}
-
-/// A reaper that is stopped in the middle of its work delays a thread that needs the dead one's
-/// bucket for a bounded time.
-#[test]
-fn a_stopped_reaper_is_not_waited_for_without_end() {
-    let (memory, store) = Memory::new();
-    let outcome = fault::run("log.bucket.locked", Action::Abandon, 1, move || {
-        store.put(b"k", b"v").unwrap();
-    });
-    assert_eq!(outcome, Outcome::Abandoned);
-    memory.script.kill(1);
-    let second = memory.open(2);
-    let stopped = Stopped::at("log.reap.begin", 1, move || second.reap());
-    let third = memory.open(3);
-    let refused = third.put(b"k", b"w").unwrap_err();
-    assert!(matches!(refused, WriteError::Reap(_)), "{refused}");
-    stopped.finish().unwrap();
-    third.put(b"k", b"w").unwrap();
-    sound(&third, "");
 }
 
 /// Blocks that wait for a reader do not keep a writer in an endless loop.
@@ -546,76 +526,6 @@ fn a_transaction_in_the_body_of_one_that_locks_ahead_leaves_its_notes_alone() {
     sound(&second, "");
 }
 
-/// A transaction that has some of its locks and waits for others delays no reader: nothing has
-/// changed yet.
-#[test]
-fn a_transaction_that_waits_for_a_lock_delays_no_reader() {
-    // Of keys that do not share a bucket.
-    let builder = LogStore::builder().entropy([7; 24]);
-    let (memory, store) = Memory::built(memory::CAPACITY, memory::CAPACITY, builder);
-    for key in [b"outer", b"inner"] {
-        store.put(key, b"0").unwrap();
-    }
-    let theirs = memory.open(2);
-    let stopped = Stopped::at("txn.home.locked", 1, move || {
-        theirs.transaction(|t| {
-            t.put(b"outer", b"1")?;
-            t.put(b"inner", b"1")
-        })
-    });
-    for key in [b"outer", b"inner"] {
-        assert_eq!(store.get(key).unwrap().as_deref(), Some(&b"0"[..]));
-    }
-    stopped.finish().unwrap();
-    for key in [b"outer", b"inner"] {
-        assert_eq!(store.get(key).unwrap().as_deref(), Some(&b"1"[..]));
-    }
-    sound(&store, "");
-}
-
-/// A clock that moves by a millisecond whenever somebody looks at it, and counts the looks.
-#[derive(Default)]
-struct Looked(AtomicU64);
-
-impl Clock for Looked {
-    fn now_ns(&self) -> u64 {
-        self.0.fetch_add(1, Relaxed) * 1_000_000
-    }
-
-    fn wall_ms(&self) -> u64 {
-        1 << 30
-    }
-}
-
-/// One writer waits its second for a stopped holder; those after it fail at once, until the lock is
-/// given back.
-#[test]
-fn only_the_first_waits_for_a_holder_that_is_stopped() {
-    let clock = Arc::new(Looked::default());
-    let builder = LogStore::builder().clock(clock.clone());
-    let (memory, store) = Memory::built(memory::CAPACITY, memory::CAPACITY, builder);
-    let theirs = memory.open(2);
-    for round in 0..2u8 {
-        let holder = memory.open(3 + u32::from(round));
-        let stopped = Stopped::at("log.bucket.locked", 1, move || holder.put(b"k", &[round]));
-        let looks = || {
-            let before = clock.0.load(Relaxed);
-            let refused = theirs.put(b"k", b"theirs").unwrap_err();
-            assert!(matches!(refused, WriteError::Stalled(_)), "{refused}");
-            let refused = theirs.transaction(|t| t.put(b"k", b"theirs")).unwrap_err();
-            assert!(matches!(refused, WriteError::Stalled(_)), "{refused}");
-            clock.0.load(Relaxed) - before
-        };
-        let first = looks();
-        assert!(first >= 1000, "{first} ms");
-        let later = looks();
-        assert!(later < 100, "{later} ms");
-        stopped.finish().unwrap();
-        theirs.put(b"k", b"theirs").unwrap();
-    }
-    sound(&store, "");
-}
-
 /// The check does not take for damage what a thread that stands still has changed and not yet
 /// counted: it names that thread.
 #[test]
@@ -740,147 +650,4 @@ fn the_dead_are_repaired_beside_a_stopped_claim() {
     }
     stopped.finish().unwrap();
     assert_eq!(observer.check().unwrap().problems, Vec::<String>::new());
-}
-
-/// Time stands still until the test goes on: no wait fails before.
-fn timed(policy: UpdatePolicy) -> (Memory, LogStore, Arc<ManualClock>) {
-    let clock = Arc::new(ManualClock::new(1_000, 1_000_000));
-    let builder = LogStore::builder()
-        .update_policy(policy)
-        .clock(clock.clone());
-    let (memory, store) = Memory::built(memory::CAPACITY, memory::CAPACITY, builder);
-    store.put(b"k", b"v").unwrap();
-    (memory, store, clock)
-}
-
-/// Lets a put of a key whose bucket is held wait until it fails.
-fn waits_in_vain(store: &LogStore, clock: &ManualClock) {
-    std::thread::scope(|scope| {
-        let put = scope.spawn(|| store.put(b"k", b"w"));
-        while !put.is_finished() {
-            clock.advance_ms(100);
-            std::thread::yield_now();
-        }
-        let refused = put.join().unwrap().unwrap_err();
-        assert!(matches!(refused, WriteError::Stalled(_)), "{refused}");
-    });
-}
-
-/// What another puts while its bucket is held. It waits, and is not refused, until `goes_on` ends
-/// that.
-fn waits_until(store: &LogStore, goes_on: impl FnOnce()) {
-    std::thread::scope(|scope| {
-        let (tell, ended) = std::sync::mpsc::channel();
-        scope.spawn(move || tell.send(store.put(b"k", b"x")).unwrap());
-        // It has failed by now if it fails at once.
-        let early = ended.recv_timeout(Duration::from_millis(100));
-        goes_on();
-        early.unwrap_or_else(|_| ended.recv().unwrap()).unwrap();
-    });
-}
-
-/// A thread that held a bucket for too long and then released it unchanged is waited for anew when
-/// it holds it again.
-#[test]
-fn a_holder_that_released_a_bucket_unchanged_is_waited_for_anew() {
-    let (memory, store, clock) = timed(UpdatePolicy::Append);
-    let theirs = memory.open(2);
-    let (tell, held) = std::sync::mpsc::channel();
-    let (release, released) = std::sync::mpsc::channel::<()>();
-    let holder = std::thread::spawn(move || {
-        for _ in 0..2 {
-            let read = theirs.transaction_on(&[(0, b"k")], |t| {
-                t.get(b"k")?;
-                tell.send(()).unwrap();
-                released.recv().unwrap();
-                Ok::<_, WriteError>(())
-            });
-            read.unwrap();
-        }
-    });
-    held.recv().unwrap();
-    waits_in_vain(&store, &clock);
-    release.send(()).unwrap();
-    held.recv().unwrap();
-    waits_until(&store, || release.send(()).unwrap());
-    holder.join().unwrap();
-}
-
-/// What one reader of a stopped transaction's key has waited out counts for the next ones.
-#[test]
-fn readers_of_a_stopped_transaction_do_not_each_wait_a_second() {
-    let (memory, store, clock) = timed(UpdatePolicy::Append);
-    let theirs = memory.open(2);
-    let stopped = Stopped::at("txn.locked", 1, move || {
-        theirs.transaction(|t| t.put(b"k", b"w")).unwrap()
-    });
-    std::thread::scope(|scope| {
-        let first = scope.spawn(|| store.get(b"k").is_err());
-        while !first.is_finished() {
-            clock.advance_ms(100);
-            std::thread::yield_now();
-        }
-        assert!(first.join().unwrap());
-    });
-    // Time stands still: they would wait for ever.
-    for _ in 0..100 {
-        assert!(matches!(store.get(b"k"), Err(ReadError::Stalled(_))));
-    }
-    stopped.finish();
-    assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"w"[..]));
-}
-
-/// What one waiter has waited out for a stopped transaction counts for each of its keys, for
-/// readers of a store that overwrites too.
-#[test]
-fn a_stopped_transaction_of_many_keys_is_waited_for_once() {
-    for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
-        let (memory, store, clock) = timed(policy);
-        let theirs = memory.open(2);
-        let change = move |value: &'static [u8]| {
-            let keys: Vec<[u8; 4]> = (0..64).map(key).collect();
-            theirs.transaction(|t| {
-                t.put(b"k", value)?;
-                keys.iter().try_for_each(|key| t.put(key, value))
-            })
-        };
-        let stopped = Stopped::at("txn.locked", 1, move || {
-            change(b"one").unwrap();
-            change
-        });
-        waits_in_vain(&store, &clock);
-        // Time stands still: they would wait for ever.
-        for i in 0..64 {
-            let refused = store.put(&key(i), b"v").unwrap_err();
-            assert!(matches!(refused, WriteError::Stalled(_)), "{refused}");
-            assert!(matches!(store.get(&key(i)), Err(ReadError::Stalled(_))));
-            let refused = store.transaction(|t| t.put(&key(i), b"v")).unwrap_err();
-            assert!(matches!(refused, WriteError::Stalled(_)), "{refused}");
-        }
-        // It goes on, and is waited for when it stands still in its next transaction.
-        let change = stopped.finish();
-        let again = Stopped::at("txn.locked", 1, move || change(b"two").unwrap());
-        waits_until(&store, || again.finish());
-        for i in 0..64 {
-            assert_eq!(store.get(&key(i)).unwrap().as_deref(), Some(&b"two"[..]));
-        }
-        sound(&store, "");
-    }
-}
-
-/// A bucket whose holder stood still, and was killed, is waited for while another process repairs
-/// what it left.
-#[test]
-fn a_stalled_holder_that_was_killed_is_waited_for_anew() {
-    let (memory, store, clock) = timed(UpdatePolicy::Append);
-    let dying = memory.open(2);
-    let outcome = fault::run("log.bucket.locked", Action::Abandon, 1, move || {
-        dying.put(b"k", b"w").unwrap();
-    });
-    assert_eq!(outcome, Outcome::Abandoned);
-    waits_in_vain(&store, &clock);
-    memory.script.kill(2);
-    let third = memory.open(3);
-    let reaper = Stopped::at("log.reap.begin", 1, move || third.reap().unwrap());
-    waits_until(&store, || assert_eq!(reaper.finish(), 1));
 }
