@@ -250,9 +250,13 @@ fn arming(workspace: &Workspace) -> BTreeSet<String> {
     let with_points = workspace.with_feature("fault");
     let tests = with_points.flat_map(|package| &package.tests);
     let arms = |text: &str| {
-        ["feature = \"fault\"", "mneme_sys::fault"]
-            .iter()
-            .any(|said| text.contains(said))
+        [
+            "feature = \"fault\"",
+            "mneme_sys::fault",
+            "mneme_tree::breakage",
+        ]
+        .iter()
+        .any(|said| text.contains(said))
     };
     let mention = |file: &PathBuf| fs::read_to_string(file).is_ok_and(|text| arms(&text));
     let named = tests.filter(|(_, main)| {
@@ -491,6 +495,7 @@ mod tests {
             ("stops", true),
             ("storm", true),
             ("notifications", true),
+            ("broken", true),
             ("golden", false),
         ] {
             assert_eq!(tests.contains(name), arms, "{name}");
