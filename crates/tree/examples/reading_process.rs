@@ -48,17 +48,20 @@ fn measure(path: &std::path::Path, keys: u64) -> Result<(), Box<dyn Error>> {
     let opened = anonymous_kib()?;
     println!("open: {took:?}, {} KiB", opened - before);
 
-    let gets = |what: &str| -> Result<(), Box<dyn Error>> {
+    let gets = |what: &str, by: &Store| -> Result<(), Box<dyn Error>> {
         let begun = Instant::now();
         for n in 0..keys {
-            reader.get_with(key(n).as_bytes(), <[u8]>::len)?;
+            by.get_with(key(n).as_bytes(), <[u8]>::len)?;
         }
         println!("{what}: {:?} a get", begun.elapsed() / keys as u32);
         Ok(())
     };
-    gets("first gets, which load the leaves")?;
+    gets("first gets, which load the leaves", &reader)?;
     println!("all leaves: {} KiB more", anonymous_kib()? - opened);
-    gets("gets, nobody writes")?;
+    for _ in 0..3 {
+        gets("gets, nobody writes", &reader)?;
+        gets("gets in the writing process", &db)?;
+    }
     let begun = Instant::now();
     let rounds = keys.min(100_000);
     for n in 0..rounds {

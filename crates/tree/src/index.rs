@@ -299,3 +299,79 @@ fn join(nodes: &mut Vec<Arc<Node>>, i: usize) {
     nodes[first] = Arc::new(joined);
     nodes.remove(first + 1);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::LeafId;
+
+    /// The fences of a leaf: where its keys begin and end.
+    type Fences = (u32, Option<u32>);
+
+    fn leaf((low, high): Fences) -> Arc<Leaf> {
+        let bytes = |key: u32| Box::<[u8]>::from(key.to_be_bytes());
+        let low = if low == 0 { Box::default() } else { bytes(low) };
+        Arc::new(Leaf::new(LeafId(0), 1, low, high.map(bytes)))
+    }
+
+    fn leaves(root: &Node) -> Vec<Arc<Leaf>> {
+        let mut leaves = Vec::new();
+        root.each_leaf(&mut |leaf| leaves.push(leaf.clone()));
+        leaves
+    }
+
+    /// Rows of leaves anywhere, as long as one likes, take the places of what has their keys.
+    #[test]
+    fn rows_are_replaced_wherever_nodes_begin_and_end() {
+        let mut seed = 7_u64;
+        let mut random = |below: usize| {
+            seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (seed >> 33) as usize % below
+        };
+        let mut fences: Vec<u32> = (0..6000).map(|n| n * 1000).collect();
+        let row = |fences: &[u32], end: Option<u32>| -> Vec<Arc<Leaf>> {
+            let highs = fences[1..].iter().map(|high| Some(*high)).chain([end]);
+            fences.iter().copied().zip(highs).map(leaf).collect()
+        };
+        let mut root = Node::build(row(&fences, None));
+        for _ in 0..300 {
+            let mut rows = Vec::new();
+            let mut from = random(60);
+            while from < fences.len() && rows.len() < 4 {
+                let most = [2, 5, 200, 2000][random(4)];
+                let to = (from + 1 + random(most)).min(fences.len());
+                let end = fences.get(to).copied();
+                // Some of the fences in between go, and others come.
+                let mut new: Vec<u32> = fences[from..to].to_vec();
+                new.retain(|low| *low == fences[from] || random(3) > 0);
+                let more: Vec<u32> = new.iter().map(|low| low + 1 + random(900) as u32).collect();
+                new.extend(more.into_iter().filter(|_| random(3) == 0));
+                new.retain(|low| end.is_none_or(|end| *low < end));
+                new.sort_unstable();
+                new.dedup();
+                rows.push((from, to, row(&new, end), new));
+                from = to + 1 + random(1500);
+            }
+            let edits: Vec<_> = rows
+                .iter()
+                .map(|(_, _, leaves, _)| Edit {
+                    low: &leaves[0].low,
+                    high: leaves[leaves.len() - 1].high.as_deref(),
+                    new: leaves,
+                })
+                .collect();
+            root = root.replace(&edits);
+            for (from, to, _, new) in rows.iter().rev() {
+                fences.splice(from..to, new.iter().copied());
+            }
+            let now = leaves(&root);
+            crate::recovery::tile(&now).unwrap();
+            let lows = fences.iter().copied().map(u32::to_be_bytes);
+            let expected = lows.map(|low| if low == [0; 4] { &[][..] } else { &low }.to_vec());
+            assert!(now.iter().map(|leaf| leaf.low.to_vec()).eq(expected));
+            for (low, leaf) in fences.iter().zip(&now) {
+                assert!(Arc::ptr_eq(root.find(&low.to_be_bytes()), leaf));
+            }
+        }
+    }
+}
