@@ -360,6 +360,14 @@ impl Leaf {
         pages.prefetch(self.id, usize::from(offset));
     }
 
+    /// Begins to load the first lines of all entries.
+    pub(crate) fn prefetch_entries(&self, pages: &Pages) {
+        let body = self.body();
+        for offset in body.offsets(body.count()) {
+            pages.prefetch(self.id, usize::from(*offset));
+        }
+    }
+
     /// The version of the entry that arrived last; 0 without one. Load first.
     pub(crate) fn newest(&self, pages: &Pages) -> u64 {
         let body = self.body();

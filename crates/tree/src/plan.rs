@@ -128,8 +128,15 @@ const FEW_BYTES: usize = LEAF / 5;
 const ONE_LEAF: usize = LEAF / 4 * 3;
 /// More than that is cut into leaves of about this size.
 const CUT: usize = LEAF / 5 * 3;
+/// Changes whose leaves are asked of the memory at a time.
+const AHEAD: usize = 16;
 /// Two neighbours are joined if their live bytes do not exceed this.
 const JOINED: usize = LEAF / 2;
+
+// What `cut` makes fits into a leaf beside the longest fences.
+const _: () = assert!(
+    ONE_LEAF + 2 * MAX_KEY <= LEAF && CUT + entry_size(MAX_KEY, MAX_INLINE) + 2 * MAX_KEY <= LEAF
+);
 
 struct Planner<'b> {
     pages: &'b Pages,
@@ -158,8 +165,13 @@ pub(crate) fn plan<'b>(
         plan: Plan::default(),
         last: None,
     };
-    let mut rest = changes;
+    let (mut rest, mut asked) = (changes, 0);
     while let Some(first) = rest.first() {
+        let done = changes.len() - rest.len();
+        if changes.len() > 1 && asked <= done {
+            asked = (done + AHEAD).min(changes.len());
+            prefetch(pages, root, &changes[done..asked]);
+        }
         let leaf = root.find(first.key);
         let count = gallop(rest, |change| leaf.ends_after(change.key));
         let (mine, beyond) = rest.split_at(count);
@@ -167,6 +179,23 @@ pub(crate) fn plan<'b>(
         rest = beyond;
     }
     Ok(planner.plan)
+}
+
+/// Begins to load what the plan of these changes looks at: the waits of several leaves overlap.
+fn prefetch(pages: &Pages, root: &Node, changes: &[Change<'_>]) {
+    let mut leaves: [Option<&Arc<Leaf>>; AHEAD] = [None; AHEAD];
+    for (change, leaf) in changes.iter().zip(&mut leaves) {
+        let found = root.find(change.key);
+        found.prefetch();
+        *leaf = Some(found);
+    }
+    for leaf in leaves.iter().flatten() {
+        leaf.prefetch_marks();
+    }
+    for (change, leaf) in changes.iter().zip(leaves.iter().flatten()) {
+        leaf.prefetch_entry(pages, change.key);
+        pages.prefetch(leaf.id, leaf.end());
+    }
 }
 
 impl<'b> Planner<'b> {
@@ -179,6 +208,14 @@ impl<'b> Planner<'b> {
     ) -> Result<(), StoreError> {
         leaf.load(self.pages, self.committed)?;
         let filled = leaf.filled();
+        // What an append stores to, while the old entry is looked for.
+        let new = changes
+            .iter()
+            .map(|change| change.key.len() + change.value.map_or(0, <[u8]>::len));
+        let lines = new.take(16).sum::<usize>().min(2048) / 64;
+        (0..lines)
+            .step_by(2)
+            .for_each(|line| self.pages.prefetch(leaf.id, leaf.end() + line * 64));
         let (from, gone) = (self.plan.changes.len(), self.plan.gone.len());
         let Some(append) = self.append(leaf, changes, &filled) else {
             self.plan.changes.truncate(from);
@@ -255,6 +292,7 @@ impl<'b> Planner<'b> {
         live: usize,
         beyond: &[Change<'b>],
     ) -> Result<(), StoreError> {
+        leaf.prefetch_entries(self.pages);
         let mut items = self.merge(leaf, changes);
         let bytes: usize = items.iter().map(Item::size).sum();
         self.plan.live_bytes += bytes as i64 - live as i64;

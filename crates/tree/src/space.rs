@@ -34,8 +34,17 @@ impl Units {
         units
     }
 
-    fn is_used(&self, unit: u32) -> bool {
-        self.used[unit as usize / 64] >> (unit % 64) & 1 == 1
+    /// The first unit from `from` on that is used, or that is not; [`UNITS`] without one.
+    fn next(&self, mut from: u32, used: bool) -> u32 {
+        while from < UNITS {
+            let word = self.used[from as usize / 64];
+            let wanted = if used { word } else { !word } >> (from % 64);
+            if wanted != 0 {
+                return from + wanted.trailing_zeros();
+            }
+            from = (from / 64 + 1) * 64;
+        }
+        UNITS
     }
 
     fn set(&mut self, from: u32, count: u32, used: bool) {
@@ -52,11 +61,9 @@ impl Units {
     fn rows(&self) -> impl Iterator<Item = (u32, u32)> {
         let mut next = 0;
         std::iter::from_fn(move || {
-            let first = (next..UNITS).find(|unit| !self.is_used(*unit))?;
-            next = (first..UNITS)
-                .find(|unit| self.is_used(*unit))
-                .unwrap_or(UNITS);
-            Some((first, next - first))
+            let first = self.next(next, false);
+            next = self.next(first, true);
+            (first < UNITS).then_some((first, next - first))
         })
     }
 

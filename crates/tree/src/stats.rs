@@ -17,7 +17,7 @@ pub struct Stats {
     pub version: Version,
     /// Live keys.
     pub entries: u64,
-    /// Bytes of their entries: keys, values up to 3,072 bytes, 24 bytes each, padding to 8.
+    /// Bytes of their entries: keys, values up to 1,920 bytes, 24 bytes each, padding to 8.
     pub live_bytes: u64,
     /// Leaves of the newest version.
     pub leaves: usize,
@@ -32,7 +32,7 @@ pub struct Stats {
     pub warning: Option<&'static str>,
     /// Bytes that leaves and tables take, free ones included.
     pub leaf_bytes: u64,
-    /// Values that lie outside of leaves, for they are longer than 3,072 bytes.
+    /// Values that lie outside of leaves, for they are longer than 1,920 bytes.
     pub extents: u64,
     /// Bytes that these take, in units of 4 KiB.
     pub extent_bytes: u64,

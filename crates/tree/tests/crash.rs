@@ -236,7 +236,7 @@ fn a_kill_in_the_middle_of_a_store_damages_nothing() {
     recorder.apply(&[(b"a", Some(b"1"))]);
     recorder.apply(&[(b"b", Some(&[7; 2500])), (b"c", Some(&[8; 5000]))]);
     for n in 0..6u8 {
-        recorder.apply(&[(&[n], Some(&[n; 2900])), (b"a", Some(&[n]))]);
+        recorder.apply(&[(&[n], Some(&[n; 1900])), (b"a", Some(&[n]))]);
     }
     recorder.apply(&[(b"b", None), (b"c", Some(b"3"))]);
     let (trace, history) = recorder.end();

@@ -42,8 +42,8 @@ fn key(n: u16) -> Vec<u8> {
 
 fn value(n: u16) -> Vec<u8> {
     let len = match n % 11 {
-        0 => usize::from(n) % 3073,
-        1 => 3000 + usize::from(n) % 9000,
+        0 => usize::from(n) % 1921,
+        1 => 1900 + usize::from(n) % 9000,
         2 if n.is_multiple_of(97) => 2_100_000 + usize::from(n),
         _ => usize::from(n) % 200,
     };

@@ -136,7 +136,7 @@ fn what_is_too_long_is_refused_and_what_fits_is_not() {
     assert!(matches!(too_long, Err(StoreError::KeyTooLong { .. })));
     let too_long = db.put(b"", &vec![1; MAX_VALUE + 1]);
     assert!(matches!(too_long, Err(StoreError::ValueTooLong { .. })));
-    const LEN: usize = 3072;
+    const LEN: usize = 1920;
     for n in 0..100u8 {
         let mut key = [9; MAX_KEY];
         key[MAX_KEY - 1] = n;
@@ -480,7 +480,7 @@ fn long_values_take_bounded_space_and_damage_of_them_is_named() {
     let (db, medium) = open();
     let value = |n: usize| vec![n as u8; n];
     for len in [
-        3073, 4096, 4097, 100_000, 2_080_768, 2_080_769, 6_000_000, 10,
+        1921, 4096, 4097, 100_000, 2_080_768, 2_080_769, 6_000_000, 10,
     ] {
         db.put(b"k", &value(len)).unwrap();
         assert_eq!(db.get(b"k").unwrap(), Some(value(len)));
@@ -488,7 +488,7 @@ fn long_values_take_bounded_space_and_damage_of_them_is_named() {
     let mut sizes = Vec::new();
     for turn in 0..40 {
         for n in 0..8usize {
-            db.put(&[n as u8], &value(3_000 + n * n * 40_000 + turn))
+            db.put(&[n as u8], &value(1_850 + n * n * 40_000 + turn))
                 .unwrap();
         }
         sizes.push(db.stats().unwrap().file_bytes);
@@ -499,7 +499,7 @@ fn long_values_take_bounded_space_and_damage_of_them_is_named() {
     assert_eq!((stats.extents, stats.leaves), (7, 1));
     drop(db);
     let (db, medium) = reopen(&medium);
-    assert_eq!(db.get(&[7]).unwrap(), Some(value(3_039 + 49 * 40_000)));
+    assert_eq!(db.get(&[7]).unwrap(), Some(value(1_889 + 49 * 40_000)));
     let limit = medium.len();
     medium.limit(Some(limit));
     let refused = db.put(b"long", &vec![1; 40_000_000]);

@@ -284,7 +284,7 @@ pub fn long_values_survive() {
         for commit in 0..60u8 {
             let changes: Vec<_> = (0..1 + random() % 3)
                 .map(|_| {
-                    let len = [3072, 3073, 4096, 4097, 9000, 20][random() as usize % 6];
+                    let len = [1920, 1921, 4096, 4097, 9000, 20][random() as usize % 6];
                     let value = (!random().is_multiple_of(4)).then(|| vec![commit; len]);
                     (vec![b'k', (random() % 6) as u8], value)
                 })
@@ -349,11 +349,11 @@ pub fn snapshots_keep_long_values() {
 pub fn frames_change_their_kind() {
     for mode in BOTH {
         let recorder = Recorder::new(mode.1);
-        let keys: Vec<_> = (0..1000u32).map(|n| n.to_be_bytes()).collect();
+        let keys: Vec<_> = (0..1600u32).map(|n| n.to_be_bytes()).collect();
         let put = |db: &Store, keys: &[[u8; 4]]| {
             let mut batch = Batch::new();
             for key in keys {
-                batch.put(key, &[1; 2900]);
+                batch.put(key, &[1; 1900]);
             }
             db.apply(&batch).unwrap();
         };
@@ -366,7 +366,7 @@ pub fn frames_change_their_kind() {
         // What is left moves into the lowest leaves that are free.
         let recorder = recorder.again(mode.1);
         for _ in 0..12 {
-            recorder.db.put(&keys[0], &[1; 2900]).unwrap();
+            recorder.db.put(&keys[0], &[1; 1900]).unwrap();
         }
         recorder.db.remove(&keys[0]).unwrap();
         let mut value = vec![7; FRAME as usize];
@@ -396,8 +396,8 @@ pub fn frames_change_their_kind() {
 
         let mut recorder = recorder.again(mode.1);
         recorder.medium.limit(Some(limit));
-        let keys: Vec<_> = (0..2000u32).map(|n| n.to_be_bytes()).collect();
-        let many = keys.iter().map(|key| (&key[..], Some(&[3; 2900][..])));
+        let keys: Vec<_> = (0..3200u32).map(|n| n.to_be_bytes()).collect();
+        let many = keys.iter().map(|key| (&key[..], Some(&[3; 1900][..])));
         recorder.apply(&many.collect::<Vec<_>>());
         assert_eq!(recorder.medium.len(), limit, "frames were used again");
         let (trace, history) = recorder.end();
@@ -411,7 +411,7 @@ pub fn frames_change_their_kind() {
 pub fn frames_stay_of_their_kind() {
     for mode in BOTH {
         let recorder = Recorder::new(mode.1);
-        let keys: Vec<_> = (0..540u32).map(|n| n.to_be_bytes()).collect();
+        let keys: Vec<_> = (0..740u32).map(|n| n.to_be_bytes()).collect();
         let mut batch = Batch::new();
         for key in &keys {
             batch.put(key, &[1; 8000]);
@@ -432,7 +432,7 @@ pub fn frames_stay_of_their_kind() {
         recorder.medium.limit(Some(limit));
         let mut changes: Vec<_> = keys
             .iter()
-            .map(|k| (&k[..], Some(&[2; 2900][..])))
+            .map(|k| (&k[..], Some(&[2; 1900][..])))
             .collect();
         changes.extend_from_slice(&[(b"x", Some(&[3; 4000])), (b"y", Some(&[3; 4000]))]);
         recorder.apply(&changes);
