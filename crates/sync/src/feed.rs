@@ -5,7 +5,8 @@
 //! stores its entries, and then says how far they go (`head`). A follower reads up to `head` and
 //! then looks whether what it read may have been overwritten meanwhile.
 //!
-//! A writer that is killed in between leaves entries behind `head`, which the next overwrites. At
+//! A writer that is killed in between leaves entries behind `head`, which the next overwrites;
+//! `reserved` never goes back, so a follower that needs what they took the place of learns it. At
 //! most one process writes at a time; what decides that is the caller's.
 
 use crate::participants::Participants;
@@ -29,9 +30,21 @@ pub(crate) fn append<W: Word>(
     ring: &[[W; 2]],
     entries: impl ExactSizeIterator<Item = [u64; 2]>,
 ) {
+    let to = overwrite((reserved, head), ring, entries);
+    // SYNC: pairs with the Acquire load in `read`.
+    head.store(to, Release);
+}
+
+/// Stores entries behind the last, and gives the number of the next.
+pub(crate) fn overwrite<W: Word>(
+    (reserved, head): (&W, &W),
+    ring: &[[W; 2]],
+    entries: impl ExactSizeIterator<Item = [u64; 2]>,
+) -> u64 {
     let from = head.load(Relaxed);
     let to = from + entries.len() as u64;
-    reserved.store(to, Relaxed);
+    // What a writer that was killed has overwritten stays so.
+    reserved.store(to.max(reserved.load(Relaxed)), Relaxed);
     // SYNC: pairs with the fence in `read`: a follower that reads one of the stores below sees how
     // far they go.
     W::fence(Release);
@@ -40,8 +53,7 @@ pub(crate) fn append<W: Word>(
         entry[0].store(first, Relaxed);
         entry[1].store(second, Relaxed);
     }
-    // SYNC: pairs with the Acquire load in `read`.
-    head.store(to, Release);
+    to
 }
 
 /// The entries from number `from` to the last.

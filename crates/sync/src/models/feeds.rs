@@ -55,7 +55,10 @@ fn follow(shared: &Shared) {
     }
 }
 
-fn together(writer: fn(&Shared), follower: fn(&Shared)) -> impl Fn() + Send + Sync + 'static {
+fn together(
+    writer: impl Fn(&Shared) + Send + Sync + 'static,
+    follower: fn(&Shared),
+) -> impl Fn() + Send + Sync + 'static {
     move || {
         let word = || Model::new(0);
         let shared = Arc::new(Shared {
@@ -74,6 +77,42 @@ fn together(writer: fn(&Shared), follower: fn(&Shared)) -> impl Fn() + Send + Sy
 #[test]
 fn a_follower_gets_every_entry_or_learns_that_it_fell_behind() {
     holds(together(publish, follow));
+}
+
+/// Fills the ring; the writer is killed as it has overwritten all of it, and another comes.
+fn killed(next: fn(&Shared)) -> impl Fn(&Shared) + Send + Sync + 'static {
+    move |shared| {
+        shared.append(0);
+        shared.append(1);
+        let lost = [[666, 666]; 2].into_iter();
+        feed::overwrite(shared.marks(), &shared.ring, lost);
+        next(shared);
+    }
+}
+
+/// Needs the second entry.
+fn follow_late(shared: &Shared) {
+    if let Ok(entries) = feed::read(shared.marks(), &shared.ring, 1) {
+        for (number, found) in entries.into_iter().enumerate() {
+            assert_eq!(found, entry(1 + number as u64));
+        }
+    }
+}
+
+#[test]
+fn what_a_killed_writer_overwrote_is_not_read() {
+    holds(together(killed(|shared| shared.append(2)), follow_late));
+}
+
+#[test]
+fn broken_the_next_writer_takes_back_what_a_killed_one_reserved() {
+    fails(together(
+        killed(|shared| {
+            shared.reserved.store(2, Relaxed);
+            shared.append(2);
+        }),
+        follow_late,
+    ));
 }
 
 #[test]
