@@ -94,10 +94,13 @@ pub(crate) fn held<W: Word>(version: &W) -> u64 {
     version.load(Acquire)
 }
 
-/// Ends a registration of the caller's.
-pub(crate) fn let_go<W: Word>(owner: &W, version: &W) {
+/// Ends a registration of the caller's and counts that. A caller that is killed in between has the
+/// slot still, or has counted.
+pub(crate) fn let_go<W: Word>(owner: &W, version: &W, released: &W) {
     // SYNC: pairs with the Acquire load in `held`.
     version.store(0, Release);
+    // SYNC: pairs with the Acquire load in `releases`.
+    released.fetch_add(1, AcqRel);
     // SYNC: pairs with the exchange in `claim`.
     owner.store(0, Release);
 }
@@ -201,20 +204,15 @@ impl HeldVersions {
             return;
         };
         if !self.inner().is_forked() {
-            let_go(&slot.owner, &slot.version);
-            self.count_release();
+            let_go(&slot.owner, &slot.version, &self.table().released);
+            mneme_sys::fault!("sync.hold.let_go");
         }
-    }
-
-    fn count_release(&self) {
-        // SYNC: pairs with the Acquire load in `releases`.
-        self.table().released.fetch_add(1, AcqRel);
     }
 
     /// Changes whenever a version has been let go.
     #[must_use]
     pub fn releases(&self) -> u64 {
-        // SYNC: pairs with the addition in `count_release`.
+        // SYNC: pairs with the addition in `let_go`.
         self.table().released.load(Acquire)
     }
 
@@ -298,8 +296,7 @@ impl HeldVersions {
                     .is_ok()
             {
                 mneme_sys::fault!("sync.hold.reaped");
-                let_go(&slot.owner, &slot.version);
-                self.count_release();
+                let_go(&slot.owner, &slot.version, &self.table().released);
                 count += 1;
             }
         }

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 /// Where a participant comes by in its life; a test insists that one dies at each.
-const LIVING: [&str; 29] = [
+const LIVING: [&str; 30] = [
     "sync.advance.barrier",
     "sync.attach.claimed",
     "sync.fenced.empty",
@@ -34,6 +34,7 @@ const LIVING: [&str; 29] = [
     "sync.fold.slot",
     "sync.hold.claimed",
     "sync.hold.held",
+    "sync.hold.let_go",
     "sync.intent.begun",
     "sync.lease.cleared",
     "sync.lease.locked",
@@ -318,6 +319,10 @@ fn a_participant_dies_at_every_point_of_its_life() {
         world.leave_a_corpse();
         if die(&world, point, nth, World::live) {
             died.insert(point);
+            if point == "sync.hold.let_go" {
+                let counted = world.held(&world.one).releases();
+                assert_eq!(counted, 1, "a reclaimer learns what the dead let go");
+            }
         }
         world.check(&format!("died living at {point}, time {nth}"));
     }

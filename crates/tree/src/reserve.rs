@@ -252,6 +252,11 @@ impl Writer {
     /// Frees what no reader uses any more. With `now`, also what was replaced since the last time.
     pub(crate) fn reclaim(&mut self, core: &Core, now: bool) {
         let own = &mut self.reclaimer;
+        let is_due = own.retired.len() >= if now { 1 } else { RETIRED };
+        if is_due && !own.held.is_empty() {
+            // No more often than epochs begin: a system call for each process with a snapshot.
+            core.shared.held.reap();
+        }
         let released = core.registered.released(&core.shared);
         if released != own.held_at {
             own.held_at = released;

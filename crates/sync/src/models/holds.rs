@@ -22,6 +22,7 @@ struct Shared {
     durable: Model,
     owner: Model,
     version: Model,
+    released: Model,
     /// What version [`OLD`] uses, and no later one.
     leaf: UnsafeCell<u64>,
 }
@@ -53,7 +54,7 @@ impl Shared {
         if version == OLD {
             self.look();
         }
-        holds::let_go(&self.owner, &self.version);
+        holds::let_go(&self.owner, &self.version, &self.released);
     }
 
     fn is_held(&self) -> bool {
@@ -95,6 +96,7 @@ fn together(reader: fn(&Shared), collector: fn(&Shared)) -> impl Fn() + Send + S
             durable: Model::new(OLD),
             owner: Model::new(0),
             version: Model::new(0),
+            released: Model::new(0),
             leaf: UnsafeCell::new(1),
         });
         let other = Arc::clone(&shared);
@@ -171,7 +173,7 @@ fn broken_let_go_before_the_last_read() {
             let version = shared.enter(&Fences(&shared.fences));
             shared.register(version);
             epoch::leave(&shared.pin);
-            holds::let_go(&shared.owner, &shared.version);
+            holds::let_go(&shared.owner, &shared.version, &shared.released);
             if version == OLD {
                 shared.look();
             }
