@@ -12,18 +12,20 @@
 //! starting has a copy of every descriptor until it executes its program; closing ours would leave
 //! the file locked until then.
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use mneme_sync::Participants;
 use mneme_sys::medium::MediumError;
 use mneme_sys::{
-    Access, Clock as _, Liveness, LivenessError, OfdLiveness, PagePolicy, Region, Reserve,
-    SharedByte, SystemClock, files,
+    Access, Clock as _, Liveness, LivenessError, OfdLiveness, PagePolicy, Region, SharedByte,
+    SystemClock, files,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -62,6 +64,29 @@ impl Attachment {
     /// long for another writer. Nobody else opens or closes the file until
     /// [`opened`](Self::opened).
     pub(crate) fn take(path: &Path, reads: bool, wait: Duration) -> Result<Self, StoreError> {
+        loop {
+            let attachment = Self::take_found(path, reads, wait)?;
+            // Another file may have got the name since it was opened.
+            if attachment.has_name()? {
+                return Ok(attachment);
+            }
+        }
+    }
+
+    /// Whether the path leads to this file.
+    fn has_name(&self) -> Result<bool, StoreError> {
+        let named = self
+            .path
+            .metadata()
+            .map_err(os("look for the store's file"))?;
+        let own = self
+            .file
+            .metadata()
+            .map_err(os("examine the store's file"))?;
+        Ok((named.dev(), named.ino()) == (own.dev(), own.ino()))
+    }
+
+    fn take_found(path: &Path, reads: bool, wait: Duration) -> Result<Self, StoreError> {
         let opened = OpenOptions::new().read(true).write(true).open(path);
         let file = opened.map_err(os("open the store's file"))?;
         let locks = OfdLiveness::reopen(file.as_fd(), LOCKS)?;
@@ -177,7 +202,7 @@ impl Attachment {
 }
 
 /// The machine's clock.
-fn now() -> Duration {
+pub(crate) fn now() -> Duration {
     Duration::from_nanos(SystemClock.now_ns())
 }
 
@@ -199,48 +224,78 @@ impl Drop for Attachment {
 }
 
 fn make(path: &Path, uuid: [u8; 16], data: &File) -> Result<Shared, StoreError> {
+    let like = data.metadata().map_err(os("examine the store's file"))?;
     // What processes have left that were killed.
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+    let (file, is_new) = match std::fs::remove_file(path) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            // Another user's, who alone may remove it.
+            let left = open_region(path, data);
+            let remove = os("remove a control region that nobody uses");
+            (left.map_err(|_| remove(error))?, false)
+        }
+        Err(error) if error.kind() != ErrorKind::NotFound => {
             return Err(os("remove a control region that nobody uses")(error));
         }
-        _ => {}
+        _ => {
+            let made = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(path);
+            (made.map_err(os("make a control region in /dev/shm"))?, true)
+        }
+    };
+    let made = fill(&file, uuid, is_new).and_then(|shared| {
+        if is_new {
+            admit(&file, &like).map_err(os("set the mode of a control region"))?;
+        }
+        Ok(shared)
+    });
+    if made.is_err() && is_new {
+        let _ = std::fs::remove_file(path);
     }
-    let made = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path);
-    let file = made.map_err(os("make a control region in /dev/shm"))?;
-    let like = data.metadata().map_err(os("examine the store's file"))?;
+    made
+}
+
+/// Makes a control region in a file, which is new or left by processes that are dead.
+fn fill(file: &File, uuid: [u8; 16], is_new: bool) -> Result<Shared, StoreError> {
     let options = control_options(uuid);
     let len = options.region_len() + OWN_BYTES;
     let descriptor = file.try_clone();
     let descriptor = descriptor.map_err(os("duplicate a descriptor"))?;
-    let region = Region::map_with(
-        descriptor.into(),
-        Access::ReadWrite,
-        len,
-        PagePolicy::Small,
-        Reserve::Lazy,
-    );
+    let found = file.metadata().map_err(os("examine a control region"))?;
+    let max = len.max(found.len() as usize);
+    // With its space: in a full /dev/shm a process that touches a hole is killed.
+    let region = Region::map(descriptor.into(), Access::ReadWrite, max, PagePolicy::Small);
     let region = region.map_err(MediumError::Region)?;
     region.grow(len).map_err(MediumError::Region)?;
     region.dont_fork().map_err(MediumError::Region)?;
     let liveness = Arc::new(OfdLiveness::reopen(file.as_fd(), LOCKS)?);
     let participants = Participants::create(region, options, liveness)?;
-    let shared = Shared::of(participants).map_err(MediumError::Region)?;
-    // A user that may write the data may take part. The group is the owner's to give, or not.
-    let _ = fchown(&file, None, Some(like.gid()));
-    let mode = Permissions::from_mode(like.mode() & 0o666);
-    file.set_permissions(mode)
-        .map_err(os("set the mode of a control region"))?;
-    Ok(shared)
+    if !is_new {
+        let at = participants.end();
+        let own = participants.region().slice_at(at, OWN_BYTES / 8);
+        for word in own.map_err(MediumError::Region)? {
+            AtomicU64::store(word, 0, Ordering::Relaxed);
+        }
+    }
+    Ok(Shared::of(participants).map_err(MediumError::Region)?)
 }
 
-/// The control region that lies there, which is to be of this identity.
-fn join(path: &Path, uuid: [u8; 16], data: &File) -> Result<Shared, JoinError> {
+/// A user that may write the data may take part.
+fn admit(file: &File, like: &Metadata) -> std::io::Result<()> {
+    let mode = like.mode() & 0o666;
+    let mode = match fchown(file, None, Some(like.gid())) {
+        Ok(()) => mode,
+        // The group is not this user's to give: its own may what anybody may.
+        Err(_) => mode & 0o606 | (mode & 0o006) << 3,
+    };
+    file.set_permissions(Permissions::from_mode(mode))
+}
+
+/// A control region that lies there, of a user that may have made it.
+fn open_region(path: &Path, data: &File) -> Result<File, JoinError> {
     let file = files::open_plain(path, OpenOptions::new().read(true).write(true))?;
     let (found, data) = (file.metadata()?, data.metadata()?);
     let trusted = [files::user(), 0, data.uid()].contains(&found.uid());
@@ -248,12 +303,19 @@ fn join(path: &Path, uuid: [u8; 16], data: &File) -> Result<Shared, JoinError> {
     if !trusted && data.mode() & 0o022 == 0 {
         return Err(JoinError::Owner(found.uid()));
     }
-    let len = usize::try_from(found.len()).unwrap_or(usize::MAX);
+    Ok(file)
+}
+
+/// The control region that lies there, which is to be of this identity.
+fn join(path: &Path, uuid: [u8; 16], data: &File) -> Result<Shared, JoinError> {
+    let file = open_region(path, data)?;
+    let len = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
     let descriptor = file.try_clone()?.into();
     let region = Region::map(descriptor, Access::ReadWrite, len, PagePolicy::Small)?;
     region.dont_fork()?;
     let liveness = Arc::new(OfdLiveness::reopen(file.as_fd(), LOCKS)?);
-    Ok(Shared::of(Participants::open(region, uuid, liveness)?)?)
+    let joined = Participants::open_and(region, uuid, liveness, |_| Err(JoinError::Empty))?;
+    Ok(Shared::of(joined)?)
 }
 
 /// Why the control region of the processes that have a file open cannot be joined.
@@ -271,7 +333,40 @@ pub enum JoinError {
     /// It is no control region of this file, or is full.
     #[error(transparent)]
     Control(#[from] mneme_sync::OpenError),
+    /// No process takes part in it, though one has the file open: that one is in another container,
+    /// and this region is what a killed process has left here. Or it is closing the file just now.
+    #[error("nobody takes part in its control region in /dev/shm: it is another container's file")]
+    Empty,
     /// Its locks cannot be taken.
     #[error(transparent)]
     Liveness(#[from] LivenessError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where it may not be removed, for it belongs to another user.
+    #[test]
+    fn a_region_that_dead_processes_left_is_used_again() {
+        let name = format!("mneme-tree-left-{}", std::process::id());
+        let path = Path::new(files::SHARED_MEMORY).join(name);
+        let options = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .to_owned();
+        let file = options.open(&path).unwrap();
+        let left = fill(&file, [1; 16], true).unwrap();
+        left.publish(7);
+        assert!(left.add_dead(&[3]));
+        left.poison();
+        let in_use = fill(&file, [1; 16], false);
+        assert!(matches!(in_use, Err(StoreError::Readers(_))), "{in_use:?}");
+        drop(left);
+        let again = fill(&file, [1; 16], false).unwrap();
+        assert_eq!((again.durable(), again.dead()), (0, Vec::new()));
+        assert!(!again.is_poisoned());
+        std::fs::remove_file(&path).unwrap();
+    }
 }

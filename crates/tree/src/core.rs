@@ -41,7 +41,6 @@ pub(crate) struct Core {
     pub(crate) pages: Pages,
     pub(crate) seed: u32,
     pub(crate) committed: Committed,
-    pub(crate) shared: Shared,
     /// In a process that only reads.
     pub(crate) follower: Option<Mutex<Follower>>,
     pub(crate) poisoned: AtomicBool,
@@ -54,8 +53,10 @@ pub(crate) struct Core {
     /// old enough to have seen it.
     pub(crate) published: AtomicPtr<Published>,
     pub(crate) writer: Mutex<Writer>,
-    /// The last field: what precedes it touches the file when it is dropped.
+    /// Behind all that touches the file when it is dropped.
     pub(crate) _lock: Option<Attachment>,
+    /// Behind the locks: others that see them held find this process in the region.
+    pub(crate) shared: Shared,
 }
 
 impl Core {

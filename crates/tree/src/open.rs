@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use mneme_sync::CreateError;
 use mneme_sys::medium::{FileMedium, Medium, MemoryMedium};
 use mneme_sys::{Access, files};
 use zerocopy::IntoBytes;
 
-use crate::attach::Attachment;
+use crate::attach::{Attachment, JoinError, now};
 use crate::batch::Queue;
 use crate::breakage::without;
 use crate::commit::Writer;
@@ -54,6 +55,9 @@ pub struct Builder {
     /// What a new store is given. `None`: one drawn at random.
     uuid: Option<[u8; 16]>,
 }
+
+/// How long an opening tries again that meets others which just close the file.
+const CLOSING: Duration = Duration::from_secs(1);
 
 impl Builder {
     pub(crate) fn new() -> Self {
@@ -148,6 +152,25 @@ impl Builder {
                 Err(error) => return Err(error),
             }
         }
+        let begun = now();
+        loop {
+            let opened = self.open_found(path, caution);
+            let met_closing = matches!(
+                opened,
+                Err(StoreError::Elsewhere {
+                    source: JoinError::Empty,
+                    ..
+                } | StoreError::Readers(CreateError::InUse { .. }))
+            );
+            if !met_closing || now() >= begun.saturating_add(CLOSING) {
+                return opened;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Opens a file that is there.
+    fn open_found(&self, path: &Path, caution: Option<Caution>) -> Result<Store, StoreError> {
         let mut attachment = Attachment::take(path, self.reads, self.wait)?;
         let alone = !attachment.has_others;
         let mut medium = self.medium(&attachment.file)?;
@@ -242,7 +265,7 @@ impl Builder {
             return Err(StoreError::Poisoned);
         }
         // What an interrupted process left in the page cache becomes durable before it is believed.
-        pages.barrier()?;
+        pages.barrier().inspect_err(|_| shared.poison())?;
         let mut record = recovery::newest_record(&pages, seed)?;
         let was_closed = record.state & STATE_CLEAN != 0;
         survived(&record)?;
@@ -303,7 +326,7 @@ impl Builder {
         if dead.len() >= MAX_DEAD {
             recovery::sweep(&pages, seed, &committed, &found)?;
             if !without("sweep.barrier") {
-                pages.barrier()?;
+                pages.barrier().inspect_err(|_| shared.poison())?;
             }
             dead = &[];
         }
@@ -459,6 +482,7 @@ fn create_on(pages: &Pages, uuid: Option<[u8; 16]>) -> Result<(), StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mneme_sys::medium::{MediumError, RecordingMedium};
 
     /// A file of which this test keeps the bytes.
     fn image(
@@ -500,6 +524,31 @@ mod tests {
         db.close().unwrap();
         assert!(was_closed());
         std::fs::remove_file(&path).unwrap();
+    }
+
+    /// Pages may be clean now that were never written, and readers believe them.
+    #[test]
+    fn no_writer_is_let_in_after_an_opening_whose_sync_failed() {
+        let participants = Shared::private([1; 16]).unwrap().participants;
+        let builder = Builder::new();
+        let open = |fails: bool| {
+            let medium = RecordingMedium::new(8 * FRAME).unwrap();
+            if fails {
+                medium.fail_sync(3, 0);
+            }
+            let pages = Pages::new(Box::new(medium), Durability::File);
+            create_on(&pages, None)?;
+            let seed = recovery::file_header(&pages)?.seed();
+            let shared = Shared::of(participants.clone()).unwrap();
+            builder.writing(pages, seed, shared, false)
+        };
+        let failed = open(true).map(drop);
+        assert!(
+            matches!(failed, Err(StoreError::Medium(MediumError::Sync(_)))),
+            "{failed:?}"
+        );
+        let next = open(false).map(drop);
+        assert!(matches!(next, Err(StoreError::Poisoned)), "{next:?}");
     }
 
     #[test]

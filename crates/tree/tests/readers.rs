@@ -6,13 +6,14 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Lines, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use common::beside::builder;
 use common::{Model, contents};
-use mneme_testkit::{Random, TestDir};
+use mneme_testkit::{Random, TestDir, wait_until};
 use mneme_tree::{Batch, Holder, Snapshot, Store, StoreError};
 
 fn write(path: &Path) -> Store {
@@ -24,7 +25,6 @@ fn read(path: &Path) -> Store {
 }
 
 fn files_of(path: &Path) -> Vec<PathBuf> {
-    use std::os::unix::fs::MetadataExt;
     let found = path.metadata().unwrap();
     let name = format!("mneme-tree-{:x}-{:x}-", found.dev(), found.ino());
     let files = std::fs::read_dir("/dev/shm").unwrap().flatten();
@@ -265,6 +265,102 @@ fn openings_meet_in_one_control_region_or_are_refused() {
     drop((reader, other));
     assert_eq!(write(&path).get(b"n").unwrap(), Some(vec![9]));
     assert_eq!(files_of(&path), Vec::<PathBuf>::new());
+}
+
+/// Another container has the region in its `/dev/shm` that a killed process has left there.
+#[test]
+fn a_region_in_which_nobody_takes_part_is_not_joined() {
+    let here = TestDir::new("tree-readers-stale");
+    let path = here.path().join("db");
+    let only_file = || {
+        let files = files_of(&path);
+        assert_eq!(files.len(), 1, "{files:?}");
+        files[0].clone()
+    };
+    let stale = here.path().join("stale");
+    let db = write(&path);
+    std::fs::copy(only_file(), &stale).unwrap();
+    db.close().unwrap();
+    let db = write(&path);
+    let control = only_file();
+    let found = control.metadata().unwrap();
+    assert!(found.blocks() * 512 >= found.len(), "its space is reserved");
+    std::fs::hard_link(&control, control.with_extension("own")).unwrap();
+    std::fs::remove_file(&control).unwrap();
+    std::fs::copy(&stale, &control).unwrap();
+    let opened = builder().read_only(true).open(&path);
+    std::fs::rename(control.with_extension("own"), &control).unwrap();
+    assert!(
+        matches!(opened, Err(StoreError::Elsewhere { .. })),
+        "{opened:?}"
+    );
+    db.put(b"a", b"1").unwrap();
+    assert_eq!(read(&path).get(b"a").unwrap(), Some(b"1".to_vec()));
+}
+
+/// An opening that meets a closing finds the others' region, or that it is alone.
+#[test]
+fn openings_meet_closings() {
+    let here = TestDir::new("tree-readers-closings");
+    let path = here.path().join("db");
+    write(&path).close().unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| (0..100).for_each(|_| drop(read(&path))));
+        }
+    });
+}
+
+/// The file gets another name while an opening waits for its writer, and another file gets its.
+#[test]
+fn an_opening_that_waited_writes_the_file_of_its_name() {
+    let here = TestDir::new("tree-readers-renamed");
+    let (path, other) = (here.path().join("db"), here.path().join("copy"));
+    let db = write(&path);
+    db.backup(&other).unwrap();
+    let descriptors = || {
+        let found = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let found = found.filter_map(|file| std::fs::read_link(file.path()).ok());
+        found.filter(|file| *file == path).count()
+    };
+    let before = descriptors();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let builder = builder().wait_for_writer(Duration::from_secs(600));
+            builder.open(&path).unwrap().put(b"b", b"2").unwrap();
+        });
+        // Its own, and that of its locks.
+        wait_until("the opening waits", || descriptors() >= before + 2);
+        std::fs::rename(&other, &path).unwrap();
+        drop(db);
+        waiting.join().unwrap();
+    });
+    assert_eq!(write(&path).get(b"b").unwrap(), Some(b"2".to_vec()));
+}
+
+/// What dead readers held is used again by a writer that goes on.
+#[test]
+fn killed_readers_keep_nothing_from_a_living_writer() {
+    let here = TestDir::new("tree-readers-dead");
+    let path = here.path().join("db");
+    let db = write(&path);
+    let churn = |turns: u8| {
+        for turn in 0..turns {
+            for n in 0..1000_u32 {
+                db.put(&n.to_be_bytes(), &[turn; 1000]).unwrap();
+            }
+        }
+        path.metadata().unwrap().len()
+    };
+    churn(3);
+    let mut sizes = Vec::new();
+    for _ in 0..5 {
+        let mut reader = Process::start("read", &path);
+        reader.next();
+        reader.kill();
+        sizes.push(churn(4));
+    }
+    assert_eq!(sizes[1..], [sizes[1]; 4]);
 }
 
 #[test]
