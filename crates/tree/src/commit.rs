@@ -100,6 +100,7 @@ impl Writer {
 
         let version = self.record.last + 1;
         self.storing = true;
+        core.shared.begin(version);
         if let Some(naming) = naming {
             names::store(&core.pages, naming, version);
         }

@@ -104,7 +104,7 @@ impl Core {
         let mut leaves: Vec<Arc<Leaf>> = Vec::with_capacity(births.len());
         for [version, leaf] in births {
             let id = LeafId(*leaf as u32);
-            let found = recovery::live_leaf(&self.pages, id, &self.committed)?;
+            let found = recovery::live_leaf(&self.pages, self.seed, id, &self.committed)?;
             leaves.extend(found.filter(|leaf| leaf.birth == *version));
         }
         if leaves.is_empty() {

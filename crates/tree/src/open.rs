@@ -270,7 +270,7 @@ impl Builder {
         let was_closed = record.state & STATE_CLEAN != 0;
         survived(&record)?;
         let mut dead = record.dead().to_vec();
-        if !was_closed {
+        if !was_closed && (alone || shared.may_have_begun(record.last)) {
             // A commit of this number may have left traces.
             record.last += 1;
             if !without("open.remember_dead") {
@@ -335,7 +335,7 @@ impl Builder {
         record.state = self.durability.code();
         record.boot = mneme_sys::boot_id();
         record.sequence += 1;
-        let version = record.version;
+        let (version, last) = (record.version, record.last);
         let writer = Writer::new(record, found.space, found.free, found.dead);
         let core = Core {
             seed,
@@ -358,6 +358,7 @@ impl Builder {
         }
         mneme_sys::fault!("tree.open.recorded");
         core.shared.reap();
+        core.shared.begin(last);
         core.shared.set_writer();
         core.shared.announce(version, &[], core.pages.len());
         core.shared.publish(version);
@@ -549,6 +550,38 @@ mod tests {
         );
         let next = open(false).map(drop);
         assert!(matches!(next, Err(StoreError::Poisoned)), "{next:?}");
+    }
+
+    /// Beside the same readers there is space for so many dead numbers only.
+    #[test]
+    fn a_number_dies_only_with_a_commit_that_had_begun() {
+        let participants = Shared::private([1; 16]).unwrap().participants;
+        let mut bytes = Vec::new();
+        let mut open = |begins: bool| {
+            let pages = Pages::new(
+                Box::new(MemoryMedium::new(8 * FRAME).unwrap()),
+                Durability::Process,
+            );
+            if bytes.is_empty() {
+                create_on(&pages, None).unwrap();
+            } else {
+                pages.grow(bytes.len() as u64).unwrap();
+                pages.store(0, &bytes);
+            }
+            let seed = recovery::file_header(&pages).unwrap().seed();
+            let shared = Shared::of(participants.clone()).unwrap();
+            let core = Builder::new().writing(pages, seed, shared, false).unwrap();
+            if begins {
+                core.shared.begin(core.writer().record.last + 1);
+            }
+            // As the writer leaves it that is killed now.
+            bytes.resize(core.pages.len() as usize, 0);
+            core.pages.copy(0, &mut bytes);
+            core.committed.dead().len()
+        };
+        let dead: Vec<_> = (0..130).map(|n| open(n == 100)).collect();
+        assert_eq!(dead[..=100], [0; 101]);
+        assert_eq!(dead[101..], [1; 29]);
     }
 
     #[test]

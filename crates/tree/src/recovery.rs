@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering::Acquire, fence};
 
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -172,23 +173,29 @@ fn read_header(pages: &Pages, id: LeafId) -> (LeafHeader, Vec<u8>) {
     (header, fences)
 }
 
-/// Every frame that has a table, and what it holds: `None` if nothing.
-fn frames(pages: &Pages, seed: u32) -> Vec<(u32, Option<FrameKind>)> {
+/// What a frame holds.
+fn kind_of(pages: &Pages, seed: u32, frame: u32) -> Option<FrameKind> {
+    let mut header = FrameHeader::new_zeroed();
+    pages.copy(u64::from(frame) * FRAME, header.as_mut_bytes());
+    header.kind(frame, seed)
+}
+
+/// Every frame that has a table, and what it holds: `None` if nothing. A run may end behind the
+/// last frame that is known here if there is a writer `beside` this process.
+fn frames(pages: &Pages, seed: u32, beside: bool) -> Vec<(u32, Option<FrameKind>)> {
     let end = u32::try_from(pages.len() / FRAME).unwrap_or(u32::MAX);
     let mut found = Vec::new();
     let mut frame = 1;
     while frame < end {
-        let mut header = FrameHeader::new_zeroed();
-        pages.copy(u64::from(frame) * FRAME, header.as_mut_bytes());
-        let kind = match header.kind(frame, seed) {
+        let kind = match kind_of(pages, seed, frame) {
             // Growth that did not become durable: nothing committed needs it.
-            Some(FrameKind::Extents { run }) if run > end - frame => None,
+            Some(FrameKind::Extents { run }) if run > end - frame && !beside => None,
             kind => kind,
         };
         found.push((frame, kind));
         frame += match kind {
             // The other frames of a run are filled by the value.
-            Some(FrameKind::Extents { run }) => run,
+            Some(FrameKind::Extents { run }) => run.min(end - frame),
             _ => 1,
         };
     }
@@ -212,7 +219,7 @@ pub(crate) fn tables(
         dead: Vec::new(),
     };
     let mut unused = Vec::new();
-    for (frame, kind) in frames(pages, seed) {
+    for (frame, kind) in frames(pages, seed, false) {
         match kind {
             None => {
                 let mut table = vec![0; TABLE];
@@ -343,9 +350,9 @@ fn used_leaf(
     Ok(Some(Found { death, leaf }))
 }
 
-/// The frames that hold leaves.
+/// The frames that hold leaves, beside a writer.
 pub(crate) fn frames_of_leaves(pages: &Pages, seed: u32) -> impl Iterator<Item = u32> {
-    let frames = frames(pages, seed).into_iter();
+    let frames = frames(pages, seed, true).into_iter();
     frames.filter_map(|(frame, kind)| (kind == Some(FrameKind::Leaves)).then_some(frame))
 }
 
@@ -353,11 +360,25 @@ pub(crate) fn frames_of_leaves(pages: &Pages, seed: u32) -> impl Iterator<Item =
 /// table meanwhile.
 pub(crate) fn live_leaf(
     pages: &Pages,
+    seed: u32,
     id: LeafId,
     committed: &Committed,
 ) -> Result<Option<Arc<Leaf>>, StoreError> {
-    let found = used_leaf(pages, id, committed, Kept::NONE)?;
-    Ok(found.map(|found| found.leaf))
+    let found = used_leaf(pages, id, committed, Kept::NONE);
+    if matches!(found, Ok(None)) {
+        return Ok(None);
+    }
+    // What was read may be of two users of the place, or of a value that lies there now. A place
+    // that the durable version uses has neither.
+    // SYNC: pairs with the barriers between the uses of a place.
+    fence(Acquire);
+    if kind_of(pages, seed, id.frame()) != Some(FrameKind::Leaves) {
+        return Ok(None);
+    }
+    let mut header = LeafHeader::new_zeroed();
+    pages.copy(id.header_at(), header.as_mut_bytes());
+    let found = found?.map(|found| found.leaf);
+    Ok(found.filter(|leaf| leaf.birth == header.birth()))
 }
 
 /// The leaves of the newest version that is committed, in order, beside a writer. They tile the key
@@ -370,7 +391,7 @@ pub(crate) fn leaves_at(
     let mut leaves = Vec::new();
     for frame in frames_of_leaves(pages, seed) {
         for slot in 0..LEAVES {
-            leaves.extend(live_leaf(pages, LeafId::new(frame, slot), committed)?);
+            leaves.extend(live_leaf(pages, seed, LeafId::new(frame, slot), committed)?);
         }
     }
     // A frame with a leaf of the version stays what it is. Another may have become part of a run
@@ -455,7 +476,7 @@ pub(crate) fn sweep(
     }
     let is_dead = |version| committed.is_dead(version);
     let dies = |death| matches!(death, Stamp::Version(version) if is_dead(version));
-    for (frame, kind) in frames(pages, seed) {
+    for (frame, kind) in frames(pages, seed, false) {
         match kind {
             None => {}
             Some(FrameKind::Leaves) => {
@@ -498,5 +519,30 @@ pub(crate) fn sweep(
 pub(crate) fn clean(pages: &Pages, frames: &[u32]) {
     for frame in frames {
         pages.store(u64::from(*frame) * FRAME, &[0; TABLE]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Durability;
+    use mneme_sys::medium::{Medium, MemoryMedium};
+
+    /// A reader's mapping ends within a run: bytes of a value lie behind the run's first frame.
+    #[test]
+    fn no_table_is_looked_for_within_a_run() {
+        let medium = MemoryMedium::new(8 * FRAME).unwrap();
+        medium.grow(4 * FRAME).unwrap();
+        let pages = Pages::new(Box::new(medium), Durability::Process);
+        let kinds = [
+            FrameKind::Leaves,
+            FrameKind::Extents { run: 5 },
+            FrameKind::Leaves,
+        ];
+        for (frame, kind) in (1..).zip(kinds) {
+            let header = FrameHeader::new(frame, kind, 7);
+            pages.store(u64::from(frame) * FRAME, header.as_bytes());
+        }
+        assert!(frames_of_leaves(&pages, 7).eq([1]));
     }
 }

@@ -31,7 +31,9 @@ struct Lines {
     poisoned: AtomicU64,
     /// The process that writes, or did last; 0 before the first.
     writer_pid: AtomicU64,
-    _rest: [AtomicU64; 3],
+    /// The newest commit of this region's writers that has begun; 0: that is not known.
+    begun: AtomicU64,
+    _rest: [AtomicU64; 2],
     /// Numbers of versions that were never committed and left traces.
     dead: [AtomicU64; DEAD],
 }
@@ -174,6 +176,19 @@ impl Shared {
         // What fails is left for the next time.
         let _ = self.participants.reap(|_| Ok::<(), Infallible>(()));
         self.held.reap();
+    }
+
+    /// The commit of this number is about to store; those before it have.
+    pub(crate) fn begin(&self, version: u64) {
+        self.lines().begun.store(version, Ordering::Relaxed);
+        // The compiler keeps it before those stores; a killed process has made all before its last.
+        std::sync::atomic::fence(Ordering::Release);
+    }
+
+    /// Whether a commit may have stored something that is newer than `last`.
+    pub(crate) fn may_have_begun(&self, last: u64) -> bool {
+        let begun = self.lines().begun.load(Ordering::Relaxed);
+        begun == 0 || begun > last
     }
 
     /// A sync has failed.

@@ -42,6 +42,9 @@ pub struct Stats {
     pub names: u64,
     /// The oldest version that is held, and by what: the store keeps what it shows.
     pub oldest_held: Option<(Version, Holder)>,
+    /// The process that has been reading for longest, as it knows itself, if one reads: the store
+    /// keeps what was replaced since.
+    pub oldest_reader: Option<u32>,
     /// Numbers of versions that a crash has left unused and that are still remembered.
     pub dead_versions: usize,
 }
@@ -91,6 +94,12 @@ impl Stats {
             snapshots,
             names: record.names,
             oldest_held: holders.into_iter().next(),
+            oldest_reader: core
+                .shared
+                .participants
+                .stats()
+                .oldest_pin
+                .map(|pin| pin.pid),
             dead_versions: record.dead().len(),
         })
     }

@@ -492,6 +492,7 @@ fn stat(place: &Place) -> Result<(), Box<dyn Error>> {
             "free_leaves": stats.free_leaves,
             "extents": stats.extents,
             "extent_bytes": stats.extent_bytes,
+            "oldest_reader": stats.oldest_reader,
             "dead_versions": stats.dead_versions,
         }));
     }
@@ -510,6 +511,12 @@ fn stat(place: &Place) -> Result<(), Box<dyn Error>> {
         (
             "extents",
             format!("{}, {}", stats.extents, size::show(stats.extent_bytes)),
+        ),
+        (
+            "oldest reader",
+            stats
+                .oldest_reader
+                .map_or_else(|| "none".to_owned(), |pid| format!("process {pid}")),
         ),
         (
             "dead versions",
