@@ -13,7 +13,7 @@
 //! | structure | take |
 //! |---|---|
 //! | one value, read all the time, replaced now and then | [`Rcu`](crate::Rcu) |
-//! | updates that touch one place, rarely the same one | a [`RobustLock`] each |
+//! | updates that touch one place, rarely the same one | a [`RobustLock`](crate::RobustLock) each |
 //! | linked items, updates that lock several, hot ones among them, several nodes | `Rcx` |
 //! | one node only | `Rcx` takes no lanes there and is a way to lock several items in order |
 //!
@@ -56,7 +56,7 @@
 //! - *No circle of waiting*: items are locked in ascending order, a nested set after all that its
 //!   thread holds, or [`RcxError::OutOfOrder`].
 //! - *Death*: a dead leader's lanes are freed by the next thread that finds them busy. Its items
-//!   report [`Acquired::OwnerDied`], as a [`RobustLock`] does.
+//!   report [`Acquired::OwnerDied`], as a [`RobustLock`](crate::RobustLock) does.
 //! - A thread may migrate between lock and unlock: the guard knows its lanes.
 //!
 //! # Cost

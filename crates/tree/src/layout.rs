@@ -44,7 +44,7 @@ pub const MAX_KEY: usize = 1024;
 pub const MAX_VALUE: usize = 1 << 30;
 /// Longer values lie in extents. In units of 4 KiB they take no more of the file from here on than
 /// in leaves, a half of which is free or of older versions, and are not copied when a leaf is
-/// rewritten; see `docs/decisions/015-long-values-begin-at-1920-bytes.md`.
+/// rewritten; see `docs/decisions/016-long-values-begin-at-1920-bytes.md`.
 pub(crate) const MAX_INLINE: usize = 1920;
 
 const _: () = {
