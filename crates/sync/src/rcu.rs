@@ -88,7 +88,8 @@ impl<T: Send + Sync> Rcu<T> {
     }
 
     /// Makes what `change` makes of the current value the current one. `change` is called again if
-    /// another writer was faster.
+    /// another writer was faster. It must not change this `Rcu` itself: it would be that writer
+    /// each time, and this call would never return.
     ///
     /// # Errors
     /// As [`replace`](Self::replace).

@@ -161,14 +161,22 @@ impl<'a, L: ItemLock> Taken<'a, L> {
     /// Lets go of all, the last first.
     #[inline]
     fn clear(&mut self) {
-        for item in self.items().rev() {
-            // SAFETY: what is here is held, and forgotten below.
+        // Each is forgotten before it is unlocked: if the unlocking panics, `Drop` goes on with the
+        // next.
+        while let Some(item) = self.pop() {
+            // SAFETY: it was held, and is forgotten.
             unsafe { item.lock.unlock(&self.slot) };
         }
-        self.first = [None; INLINE];
-        self.more.clear();
-        self.len = 0;
         self.owner_died = false;
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<Item<'a, L>> {
+        self.len = self.len.checked_sub(1)?;
+        match self.first.get_mut(self.len) {
+            Some(place) => place.take(),
+            None => self.more.pop(),
+        }
     }
 }
 
