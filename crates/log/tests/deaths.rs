@@ -4,11 +4,13 @@
 
 mod memory;
 
+use std::borrow::Cow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use memory::Memory;
 use memory::stopped::Stopped;
-use mneme_log::{Expiry, LogStore, UpdatePolicy};
+use mneme_log::{Decision, Expiry, LogStore, Patch, UpdatePolicy};
 use mneme_sys::fault::{self, Action, Outcome};
 use mneme_sys::{Clock, CpuId, SyntheticTopology, SystemClock};
 
@@ -477,7 +479,7 @@ fn what_a_panicking_thread_held_is_repaired() {
                 let value = holds.then(|| theirs.get(b"held").unwrap().unwrap());
                 fault::arm(place, panics, 1);
                 let work_here = || work(&theirs);
-                let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work_here));
+                let ended = catch_unwind(AssertUnwindSafe(work_here));
                 fault::disarm();
                 if let Some(value) = value {
                     // What it does meanwhile leaves what the panic has left to the repair.
@@ -517,7 +519,7 @@ fn a_large_record_that_a_panicking_thread_had_committed_stays() {
             let panics = Action::Call(Arc::new(|| panic!("a bug")));
             fault::arm(place, panics, 1);
             let put = || theirs.transaction(|t| t.put(b"large", &large));
-            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(put));
+            let ended = catch_unwind(AssertUnwindSafe(put));
             fault::disarm();
             assert!(ended.is_err(), "{place} was not passed");
         });
@@ -569,4 +571,154 @@ fn a_change_of_shape_that_panics_is_repaired() {
         grow(&store).unwrap();
         sound(&store, place);
     }
+}
+
+/// Calls `work`, which panics when it passes `place`. False: it does not pass there.
+fn panics_at(place: &'static str, work: impl FnOnce()) -> bool {
+    fault::arm(place, Action::Call(Arc::new(|| panic!("a bug"))), 1);
+    let ended = catch_unwind(AssertUnwindSafe(work));
+    fault::disarm();
+    ended.is_err()
+}
+
+/// An operation fails if the closure that it calls has caught a panic of another operation. So the
+/// intent by which the other one is repaired stays as it is.
+#[test]
+fn a_closure_that_has_caught_a_panic_ends_its_operation() {
+    type Work = fn(&LogStore, &mut dyn FnMut());
+    let works: [(&str, Work); 3] = [
+        ("update", |store, panics| {
+            let _ = store.database(1).unwrap().update(b"x", |_| {
+                panics();
+                Decision::Replace(b"y".to_vec())
+            });
+        }),
+        ("update_part", |store, panics| {
+            let change = Patch::Write {
+                at: 0,
+                bytes: Cow::Borrowed(b"12345678"),
+            };
+            let _ = store.update_part(
+                &key(0),
+                |_| 0..8,
+                |_| {
+                    panics();
+                    change.clone()
+                },
+            );
+        }),
+        ("compact_while", |store, panics| {
+            let moved = store.compact_while(|| {
+                panics();
+                true
+            });
+            assert!(moved.is_err());
+        }),
+    ];
+    for (name, work) in works {
+        let (memory, store) = Memory::new();
+        store.put(b"k", b"v").unwrap();
+        let value = vec![7; 400 << 10];
+        for i in 0..60 {
+            store.put(&key(i), &value).unwrap();
+        }
+        for i in (1..60).step_by(2) {
+            store.remove(&key(i)).unwrap();
+        }
+        let theirs = memory.open(2);
+        let thread = std::thread::spawn(move || {
+            let mut has_panicked = false;
+            work(&theirs, &mut || {
+                if !std::mem::replace(&mut has_panicked, true) {
+                    let put = || theirs.put(b"k", b"w").unwrap();
+                    assert!(panics_at("log.bucket.locked", put));
+                }
+            });
+        });
+        thread.join().unwrap();
+        assert_eq!(store.reap().unwrap(), 1, "{name}");
+        store.put(b"k", b"x").unwrap();
+        sound(&store, name);
+    }
+}
+
+fn compact(store: &LogStore) {
+    for _ in 0..3 {
+        store.compact().unwrap();
+    }
+}
+
+/// The frames that a thread had claimed are freed, though no intent of it names them any more.
+#[test]
+fn a_large_put_that_panics_leaves_no_frames_claimed() {
+    let large = vec![3; 9 << 20];
+    for place in [
+        "log.open.begun",
+        "log.open.claimed",
+        "log.open.adopted",
+        "log.large.header",
+        "log.large.closed",
+    ] {
+        let (memory, store) = Memory::new();
+        let theirs = memory.open(2);
+        // What the store itself takes stays taken.
+        store.put(b"large", &large).unwrap();
+        store.remove(b"large").unwrap();
+        compact(&store);
+        let free = store.stats().free_bytes;
+        let value = large.clone();
+        let thread = std::thread::spawn(move || {
+            let put = || theirs.put(b"large", &value).unwrap();
+            assert!(panics_at(place, put), "{place}");
+        });
+        thread.join().unwrap();
+        store.reap().unwrap();
+        compact(&store);
+        assert_eq!(store.stats().free_bytes, free, "{place}");
+        sound(&store, place);
+    }
+}
+
+/// What a destructor does while its thread unwinds takes no slot after another.
+#[test]
+fn a_destructor_works_while_its_thread_unwinds() {
+    struct Late(LogStore);
+    impl Drop for Late {
+        fn drop(&mut self) {
+            for i in 0..600 {
+                self.0.put(&key(i), b"v").unwrap();
+                let again = |t: &mut mneme_log::Transaction<'_>| t.put(&key(i), b"w");
+                self.0.transaction_on(&[(0, key(i))], again).unwrap();
+            }
+        }
+    }
+    let (memory, store) = Memory::new();
+    let late = Late(memory.open(2));
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        let _late = late;
+        panic!("elsewhere");
+    }));
+    assert!(ended.is_err());
+    assert_eq!(store.len(), 600);
+    sound(&store, "");
+}
+
+/// A transaction that has locked ahead goes on after its body has caught a panic of a closure.
+#[test]
+fn a_decision_that_panics_harms_no_transaction() {
+    let (_memory, store) = Memory::new();
+    store.put(b"a", b"1").unwrap();
+    store.put(b"b", b"1").unwrap();
+    let seen = store.transaction_on(&[(0, b"a")], |t| {
+        t.get(b"a")?;
+        let decide = || store.update(b"b", |_| panic!("by decide"));
+        assert!(catch_unwind(AssertUnwindSafe(decide)).is_err());
+        store.transaction(|t| t.get(b"a"))?;
+        t.put(b"a", b"2")?;
+        t.get(b"a")
+    });
+    assert_eq!(seen.unwrap().as_deref(), Some(&b"2"[..]));
+    assert_eq!(store.get(b"a").unwrap().as_deref(), Some(&b"2"[..]));
+    assert_eq!(store.reap().unwrap(), 0);
+    sound(&store, "");
 }

@@ -222,6 +222,7 @@ pub use reclaim::REVOKE_AFTER;
 pub use robust_lock::{Acquired, Guard, LOCK_TIMEOUT};
 pub use slot::Slot;
 pub use slot_id::SlotId;
+pub use stalled::Progress;
 pub use stats::{OldestPin, Stats};
 pub use undo::UndoArea;
 pub use watch::WatchRegistration;

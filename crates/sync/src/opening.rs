@@ -1,7 +1,6 @@
 //! One process' opening of a control region, as all its handles share it.
 
 use crate::backoff::Backoff;
-use crate::layout::SlotLines;
 use crate::map::Map;
 use crate::process::{self, State, Status};
 use crate::slot_owner::SlotOwner;
@@ -283,9 +282,13 @@ impl Inner {
         }
     }
 
-    /// Whether an intent stands in the slot.
-    pub(crate) fn is_announcing(&self, id: SlotId) -> bool {
-        self.map.slot(id).is_some_and(SlotLines::is_announcing)
+    /// Leaves a slot of this process to the reapers.
+    pub(crate) fn abandon_slot(&self, id: SlotId) {
+        if let Some(lines) = self.map.slot(id)
+            && self.me().owns(slot_owner::read(&lines.owner))
+        {
+            slot_owner::abandon(&lines.owner);
+        }
     }
 
     fn unreleased(&self) -> MutexGuard<'_, Vec<SlotId>> {

@@ -97,6 +97,8 @@ impl RobustLock {
         }
         let inner = slot.inner();
         let mut backoff = Backoff::new(inner.now(), limit);
+        // The word that it waits for, and what its owner was doing when that wait began.
+        let mut awaited = None;
         loop {
             let busy = match self.try_or_take_over(slot, backoff.has_spun()) {
                 Ok(acquired) => return Ok(acquired),
@@ -110,16 +112,20 @@ impl RobustLock {
                 return Err(inner.stalled(owner.slot, Duration::ZERO, Holding::OwnLock));
             }
             let lock = Some((std::ptr::from_ref(&self.word) as usize, busy.0));
-            let stalled = match backoff.has_spun() {
-                true => inner.stalled_for(owner.slot, lock),
-                false => None,
-            };
-            if let Some(waited) = stalled {
-                return Err(inner.stalled(owner.slot, waited, what));
+            if backoff.has_spun() {
+                let stalled = inner.stalled_for(owner.slot, lock);
+                if let Some(waited) = stalled.filter(|waited| *waited >= limit) {
+                    return Err(inner.stalled(owner.slot, waited, what));
+                }
+                if awaited.is_none_or(|(word, _)| word != busy.0) {
+                    awaited = Some((busy.0, inner.progress_of(owner.slot)));
+                }
             }
             if !backoff.wait_for(busy.0, || inner.now()) {
                 let waited = backoff.elapsed(inner.now());
-                inner.note_stalled(owner.slot, lock, waited);
+                if let Some((_, then)) = awaited {
+                    inner.note_stalled(owner.slot, lock, then, waited);
+                }
                 return Err(inner.stalled(owner.slot, waited, what));
             }
         }

@@ -15,6 +15,9 @@ use std::ptr::NonNull;
 pub struct Slot<'p> {
     inner: &'p Inner,
     local: NonNull<Local>,
+    /// Whether the thread was unwinding when this handle was made: then it is a destructor that
+    /// drops the handle, and not a panic.
+    unwinding: bool,
     /// Not `Send`, not `Sync`: the slot is its thread's.
     _thread: PhantomData<*const ()>,
 }
@@ -30,6 +33,7 @@ impl<'p> Slot<'p> {
         Slot {
             inner,
             local,
+            unwinding: std::thread::panicking(),
             _thread: PhantomData,
         }
     }
@@ -139,6 +143,12 @@ impl<'p> Slot<'p> {
         self.local().is_abandoned() && lanes.iter().any(|lane| self.intent(*lane).stands())
     }
 
+    /// Says whether a destructor withdraws the intent in `lane`, and undoes what it announced. Then
+    /// a panic that is caught before that destructor runs has not ended the operation.
+    pub fn withdraws_on_drop(&self, lane: Lane, withdraws: bool) {
+        self.local().withdrawn[lane as usize].set(withdraws);
+    }
+
     /// The slot's undo area.
     #[must_use]
     pub fn undo(&self) -> UndoArea<'p> {
@@ -163,7 +173,7 @@ impl Drop for Slot<'_> {
     fn drop(&mut self) {
         let handles = &self.local().handles;
         handles.set(handles.get() - 1);
-        if std::thread::panicking() {
+        if std::thread::panicking() && !self.unwinding {
             // SAFETY: the `Local` is this thread's, and lives while a handle does.
             unsafe { crate::thread_slots::unwound(self.local) };
         }

@@ -1,13 +1,15 @@
 //! Holders of locks that made no progress for a second.
 //!
-//! **One waiter waits the second, the next ones fail at once**, at whichever lock of that holder,
-//! until the holder makes progress: otherwise each of a thousand pipelined writes would wait its
-//! own second for one stopped thread.
+//! **One waiter waits the second, the next ones fail at once**, until the holder makes progress:
+//! otherwise each of a thousand pipelined writes would wait its own second for one stopped thread.
 //!
 //! A thread announces an intent before it takes the locks of an operation, and every intent has a
-//! sequence number of its own. While the same intent stands with the same words, the thread has
-//! neither finished the operation nor come to its next phase. Of a thread without an intent only
-//! the lock itself is remembered, whose word changes when it is released.
+//! sequence number of its own. An operation that holds many locks also counts its progress in a
+//! word of the intent. If the same intents stand with the same words at the beginning and at the
+//! end of a wait, the thread has made no progress.
+//!
+//! A [`RobustLock`](crate::RobustLock) is taken and released under one intent any number of times.
+//! So its waiters rely only on what was noted at that lock: its word changes with each owner.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -73,13 +75,17 @@ impl StalledHolders {
         let mut holders = self.holders();
         holders.retain(|holder| holder.slot != slot || holder.stands(operation, lock));
         self.number.store(holders.len(), Relaxed);
-        let holder = holders.iter().find(|holder| holder.slot == slot)?;
-        (operation.is_some() || holder.lock == lock).then_some(holder.began)
+        let applies = |holder: &&StalledHolder| {
+            let at_any = lock.is_none() && operation.is_some();
+            holder.slot == slot && (at_any || holder.lock == lock)
+        };
+        holders.iter().find(applies).map(|holder| holder.began)
     }
 
     fn note(&self, holder: StalledHolder) {
         let mut holders = self.holders();
-        holders.retain(|other| other.slot != holder.slot);
+        let lock = |holder: &StalledHolder| holder.lock.map(|(lock, _)| lock);
+        holders.retain(|other| other.slot != holder.slot || lock(other) != lock(&holder));
         if holders.len() == MOST {
             holders.remove(0);
         }
@@ -96,11 +102,22 @@ impl Participants {
         self.inner().stalled_for(holder, None)
     }
 
-    /// Notes that the calling thread has waited so long for `holder`, which lives, in vain.
-    pub fn note_stalled(&self, holder: SlotId, waited: Duration) {
-        self.inner().note_stalled(holder, None, waited);
+    /// What `holder` is doing now.
+    #[must_use]
+    pub fn progress_of(&self, holder: SlotId) -> Progress {
+        self.inner().progress_of(holder)
+    }
+
+    /// Notes that the calling thread has waited so long for `holder` in vain. `then`: what that was
+    /// doing when the wait began. If it has made progress since, nothing is noted.
+    pub fn note_stalled(&self, holder: SlotId, then: Progress, waited: Duration) {
+        self.inner().note_stalled(holder, None, then, waited);
     }
 }
+
+/// What a thread has announced, as a number that changes when the thread makes progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress(Option<u64>);
 
 impl Inner {
     /// See [`Participants::stalled_for`]. `lock`: the address of the lock and its present word,
@@ -119,18 +136,22 @@ impl Inner {
         Some(self.now().saturating_sub(began))
     }
 
+    /// See [`Participants::progress_of`].
+    pub(crate) fn progress_of(&self, holder: SlotId) -> Progress {
+        Progress(self.map().slot(holder).and_then(operation))
+    }
+
     /// See [`Participants::note_stalled`].
     pub(crate) fn note_stalled(
         &self,
         holder: SlotId,
         lock: Option<(usize, u64)>,
+        then: Progress,
         waited: Duration,
     ) {
-        let Some(lines) = self.map().slot(holder) else {
-            return;
-        };
-        let operation = operation(lines);
-        if waited >= LOCK_TIMEOUT && (operation.is_some() || lock.is_some()) {
+        let Progress(operation) = then;
+        let went_on = self.progress_of(holder) != then;
+        if waited >= LOCK_TIMEOUT && !went_on && (operation.is_some() || lock.is_some()) {
             self.stalled_holders().note(StalledHolder {
                 slot: holder,
                 operation,
@@ -175,16 +196,20 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_is_remembered_at_every_lock_until_it_makes_progress() {
+    fn a_holder_is_remembered_until_it_makes_progress() {
         let holders = StalledHolders::default();
         assert_eq!(holders.began(SLOT, Some(1), None), None);
-        holders.note(holder(SLOT, Some(1), Some((8, 1))));
-        for lock in [None, Some((8, 1)), Some((16, 5))] {
+        for lock in [None, Some((24, 1)), Some((8, 1))] {
+            holders.note(holder(SLOT, Some(1), lock));
+        }
+        for lock in [None, Some((8, 1)), Some((24, 1))] {
             assert_eq!(
                 holders.began(SLOT, Some(1), lock),
                 Some(Duration::from_secs(7))
             );
         }
+        // Another lock may have been taken and released meanwhile.
+        assert_eq!(holders.began(SLOT, Some(1), Some((16, 5))), None);
         assert_eq!(holders.began(SlotId(8), Some(1), None), None);
         assert_eq!(holders.began(SLOT, Some(2), None), None);
         assert_eq!(holders.began(SLOT, Some(1), None), None, "it was forgotten");

@@ -11,9 +11,9 @@
 //! another thread-local) keeps its slot too, until the region is closed or the process ends.
 
 use crate::epoch::{self, Kind};
-use crate::layout::{GATES, SlotLines};
+use crate::layout::{GATES, LANES, SlotLines};
 use crate::opening::{Inner, Machine};
-use crate::{SlotError, SlotId};
+use crate::{SlotError, SlotId, intent};
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::sync::Weak;
@@ -45,6 +45,8 @@ pub(crate) struct Local {
     /// Whether a panic has ended an operation of this slot that outer handles survive. It then
     /// counts one pin more: what the operation has left must not be freed before its repair.
     abandoned: Cell<bool>,
+    /// Lanes whose intent is withdrawn by a destructor.
+    pub(crate) withdrawn: [Cell<bool>; LANES],
 }
 
 impl Local {
@@ -76,6 +78,12 @@ impl Local {
 
     fn has_handles(&self) -> bool {
         self.depth.get() != usize::from(self.abandoned.get()) || self.handles.get() != 0
+    }
+
+    /// Whether an intent stands in the slot's `lines` that no destructor withdraws.
+    fn announces(&self, lines: &SlotLines) -> bool {
+        let mut lanes = lines.intents.iter().zip(&self.withdrawn);
+        lanes.any(|(line, withdrawn)| !withdrawn.get() && intent::standing(&line.head).is_some())
     }
 
     /// Whether a panic has ended an operation of this slot, so that no other may begin there.
@@ -161,6 +169,7 @@ pub(crate) fn find_or_claim(
                 handles: Cell::new(0),
                 inside: [const { Cell::new(0) }; GATES],
                 abandoned: Cell::new(false),
+                withdrawn: [const { Cell::new(false) }; LANES],
             });
             let local = NonNull::from(Box::leak(local));
             let after = claims.partition_point(|(opening, _)| *opening < inner.opening());
@@ -208,7 +217,10 @@ unsafe fn release(local: NonNull<Local>) {
     if !known.is_forked()
         && let Some(inner) = known.inner.upgrade()
     {
-        inner.release_slot(known.slot);
+        match known.is_abandoned() {
+            true => inner.abandon_slot(known.slot),
+            false => inner.release_slot(known.slot),
+        }
     }
     // SAFETY: no handle is left, and no list has it.
     drop(unsafe { Box::from_raw(local.as_ptr()) });
@@ -232,10 +244,11 @@ fn forget_closed(claims: &mut Vec<(u64, NonNull<Local>)>) {
 }
 
 /// To be called when a thread that unwinds has dropped a handle. If an intent stands, a panic has
-/// ended the operation that announced it. The thread gets another slot for what it does next. This
-/// one is left to the reapers once it has no handle: as a rule at once. Of handles that the caller
-/// of the operation had before, a pin gives it back as it is dropped, any other with the thread's
-/// next operation.
+/// ended the operation that announced it. If it was the last handle, a panic has ended an operation
+/// that may have claimed something before its intent. The thread gets another slot for what it does
+/// next. This one is left to the reapers once it has no handle: as a rule at once. Of handles that
+/// the caller of the operation had before, a pin gives it back as it is dropped, any other with the
+/// thread's next operation.
 ///
 /// # Safety
 /// `local` is a live one of the calling thread, which the caller uses no more.
@@ -250,10 +263,13 @@ pub(crate) unsafe fn unwound(local: NonNull<Local>) {
         release_abandoned();
         return;
     }
-    let Some(inner) = known.inner.upgrade() else {
+    let Some(_alive) = known.inner.upgrade() else {
         return;
     };
-    if !inner.is_announcing(known.slot) {
+    // SAFETY: the opening is alive.
+    let (epoch, lines) = unsafe { (known.epoch(), known.lines()) };
+    let announces = known.announces(lines);
+    if !announces && known.has_handles() {
         return;
     }
     let unlisted = CLAIMS.try_with(|claims| {
@@ -264,9 +280,7 @@ pub(crate) unsafe fn unwound(local: NonNull<Local>) {
     // If the list is gone or in use, the slot stays the thread's until the opening is closed.
     if let Ok(Some(_)) = unlisted {
         uncache(known.opening);
-        // SAFETY: the opening is alive.
-        let (epoch, lines) = unsafe { (known.epoch(), known.lines()) };
-        if epoch::pinned_epoch(lines.pin.load(Relaxed)).is_none() {
+        if announces && epoch::pinned_epoch(lines.pin.load(Relaxed)).is_none() {
             let entered = epoch::enter(epoch, &lines.pin, Kind::Firm, &known.barrier);
             known.entered.set(entered);
         }

@@ -10,6 +10,7 @@ use mneme_sync::{
     SlotError,
 };
 use mneme_sys::{Liveness, PagePolicy, Region, ScriptedLiveness};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -199,47 +200,129 @@ fn a_repair_that_fails_holds_up_no_other() {
     thread.join().unwrap();
 }
 
-/// An owner that a second was waited for in vain is not waited for again, at any of its locks,
-/// until it comes to another operation. One that has announced no operation is not waited for again
-/// at that lock.
+/// An owner that was waited for in vain for a second is not waited for again at that lock, until it
+/// releases it or makes progress. It may be taking and releasing its other locks.
 #[test]
-fn a_stalled_owner_is_waited_for_once_at_all_its_locks() {
+fn a_stalled_owner_is_waited_for_once_at_its_lock() {
+    const SHORT: Duration = Duration::from_millis(2);
     const LONG: Duration = Duration::from_secs(600);
     let pair = Pair::new();
     let theirs = pair.a.slot().unwrap();
     let slot = pair.b.slot().unwrap();
-    let locks = [const { RobustLock::new() }; 3];
-    let [first, second, other] = &locks;
+    let [first, second] = &[const { RobustLock::new() }; 2];
     let intent = theirs.intent(Lane::Index);
     intent.begin(7, &[1]);
-    let held = [first, second].map(|lock| lock.lock(&theirs).unwrap());
+    let [held, released] = [first, second].map(|lock| lock.lock(&theirs).unwrap());
     let in_vain = |lock: &RobustLock, limit| {
         let stalled = lock.lock_within(&slot, limit).unwrap_err();
         assert_eq!((stalled.slot, stalled.what), (theirs.id(), Holding::Lock));
-        assert!(stalled.since >= Duration::from_millis(1), "{stalled}");
+        assert!(stalled.since >= limit, "{stalled}");
+        stalled.since
     };
     // One that waits less than a second says nothing of the next.
-    in_vain(first, Duration::from_millis(2));
+    in_vain(first, SHORT);
     assert_eq!(pair.b.stalled_for(theirs.id()), None);
     in_vain(first, mneme_sync::LOCK_TIMEOUT);
     assert!(pair.b.stalled_for(theirs.id()).is_some());
-    in_vain(second, LONG);
-    in_vain(first, LONG);
-    // It has come to another phase.
-    intent.set(0, 2);
+    // It says since when the others have waited.
+    assert!(in_vain(first, SHORT) >= mneme_sync::LOCK_TIMEOUT);
+    let longer = mneme_sync::LOCK_TIMEOUT + Duration::from_millis(500);
+    in_vain(first, longer);
+    let waits_for = |lock: &RobustLock, release: &mut dyn FnMut()| {
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let slot = pair.b.slot().unwrap();
+                lock.lock_within(&slot, LONG).map(drop).is_ok()
+            });
+            release();
+            assert!(waiter.join().unwrap());
+        });
+    };
+    let mut released = Some(released);
+    waits_for(second, &mut || drop(released.take()));
+    assert!(pair.b.stalled_for(theirs.id()).is_some());
+    // It makes progress.
+    intent.count(6);
     assert_eq!(pair.b.stalled_for(theirs.id()), None);
-    in_vain(second, Duration::from_millis(2));
-    drop(held);
+    let mut held = Some(held);
+    waits_for(first, &mut || drop(held.take()));
     intent.clear();
-    drop(first.lock_within(&slot, LONG).unwrap());
+    drop(first.lock(&slot).unwrap());
+}
 
-    let held = other.lock(&theirs).unwrap();
-    in_vain(other, mneme_sync::LOCK_TIMEOUT);
-    in_vain(other, LONG);
-    let next = first.lock(&theirs).unwrap();
-    in_vain(first, Duration::from_millis(2));
-    drop((held, next));
-    drop(other.lock_within(&slot, LONG).unwrap());
+/// One that makes progress while it is waited for is waited for again.
+#[test]
+fn an_owner_that_makes_progress_does_not_stall() {
+    let pair = Pair::new();
+    let theirs = pair.a.slot().unwrap();
+    let intent = theirs.intent(Lane::Txn);
+    intent.begin(7, &[1]);
+    let then = pair.b.progress_of(theirs.id());
+    intent.count(6);
+    (pair.b).note_stalled(theirs.id(), then, mneme_sync::LOCK_TIMEOUT);
+    assert_eq!(pair.b.stalled_for(theirs.id()), None);
+    let then = pair.b.progress_of(theirs.id());
+    (pair.b).note_stalled(theirs.id(), then, mneme_sync::LOCK_TIMEOUT);
+    assert!(pair.b.stalled_for(theirs.id()).is_some());
+    intent.clear();
+}
+
+/// A panic that drops the last handle leaves the slot to the repair; one that drops another, or a
+/// handle that a destructor makes meanwhile, leaves the slot as it is.
+#[test]
+fn a_panic_leaves_the_slot_whose_last_handle_it_drops() {
+    let pair = Pair::new();
+    let kept = pair.a.slot().unwrap();
+    let id = kept.id();
+    let nested = || {
+        let nested = pair.a.slot().unwrap();
+        assert_eq!(nested.id(), id);
+        panic!("a bug")
+    };
+    assert!(catch_unwind(AssertUnwindSafe(nested)).is_err());
+    assert!(!pair.b.is_dead(id));
+    drop(kept);
+
+    struct Late<'a>(&'a Participants);
+    impl Drop for Late<'_> {
+        fn drop(&mut self) {
+            let ids = [(); 64].map(|()| self.0.slot().unwrap().id());
+            assert!(ids.iter().all(|id| *id == ids[0]));
+        }
+    }
+    let destructor = || {
+        let _late = Late(&pair.a);
+        panic!("elsewhere")
+    };
+    assert!(catch_unwind(AssertUnwindSafe(destructor)).is_err());
+    assert_eq!(pair.a.slot().unwrap().id(), id);
+
+    let last = || {
+        let _slot = pair.a.slot().unwrap();
+        panic!("a bug")
+    };
+    assert!(catch_unwind(AssertUnwindSafe(last)).is_err());
+    assert!(pair.b.is_dead(id));
+    assert_ne!(pair.a.slot().unwrap().id(), id);
+}
+
+/// A panic leaves nothing of an operation whose intent a destructor withdraws.
+#[test]
+fn an_intent_that_a_destructor_withdraws_outlives_a_panic() {
+    let pair = Pair::new();
+    let slot = pair.a.slot().unwrap();
+    let intent = slot.intent(Lane::Txn);
+    intent.begin(7, &[1]);
+    let nested = || {
+        let _nested = pair.a.slot().unwrap();
+        panic!("a bug")
+    };
+    slot.withdraws_on_drop(Lane::Txn, true);
+    assert!(catch_unwind(AssertUnwindSafe(nested)).is_err());
+    assert_eq!(pair.a.slot().unwrap().id(), slot.id());
+    slot.withdraws_on_drop(Lane::Txn, false);
+    assert!(catch_unwind(AssertUnwindSafe(nested)).is_err());
+    assert_ne!(pair.a.slot().unwrap().id(), slot.id());
 }
 
 #[test]

@@ -130,6 +130,8 @@ const NOTES_AT: usize = 1;
 const HOMES_AT: usize = 2;
 const WRITES_AT: usize = 3;
 const DATABASES_AT: usize = 4;
+/// Counts the steps of the transaction. No repair reads it.
+const PROGRESS_AT: usize = 5;
 
 impl Intent {
     /// Announces this intent. It is visible to others before anything that the caller stores with
@@ -233,6 +235,13 @@ impl HomeChange {
 /// Takes a transaction from one phase to the next.
 pub(crate) fn set_phase(slot: &Slot<'_>, phase: Phase) {
     slot.intent(TRANSACTION_LANE).set(PHASE_AT, phase as u64);
+}
+
+/// Notes that a transaction goes on within its phase. So a thread that has waited for it in vain
+/// does not keep others from waiting.
+#[inline]
+pub(crate) fn count_progress(slot: &Slot<'_>) {
+    slot.intent(TRANSACTION_LANE).count(PROGRESS_AT);
 }
 
 /// Stores how many writes and databases the notes of a transaction in the phase *locking* are for.

@@ -5,13 +5,16 @@
 
 use std::time::Duration;
 
-use mneme_sync::{Holding, Slot, SlotId, Stalled};
+use mneme_sync::{Holding, Progress, Slot, SlotId, Stalled};
 
 use super::Session;
 use crate::error::WriteError;
 
 /// How long an operation waits for a holder that is alive but makes no progress.
 const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Rounds of a wait that only spin.
+const SPINS: u32 = 64;
 
 /// How long a copying reader may block others. It is half of what an operation waits, so that no
 /// operation fails because of such a reader.
@@ -55,18 +58,24 @@ impl Session {
         // take long.
         let now = self.clock.now_ns();
         let began = wait.since(holder, what);
-        // What a dead holder left is being repaired, which is progress.
         if what == Holding::Lock
             && began.is_none()
             && let Some(since) = self.participants.stalled_for(holder)
-            && !self.participants.is_dead(holder)
         {
-            return Err(self.stalled(holder, since, what));
+            // What a dead holder left is being repaired, which is progress.
+            match self.participants.is_dead(holder) {
+                false => return Err(self.stalled(holder, since, what)),
+                true if self.read_only => return Err(self.left_by_the_dead(holder)),
+                true => {}
+            }
         }
         let began = *began.get_or_insert(now);
         let since = Duration::from_nanos(now.saturating_sub(began));
+        if what == Holding::Lock && wait.rounds >= SPINS && wait.progress.is_none() {
+            wait.progress = Some(self.participants.progress_of(holder));
+        }
         if wait.rounds < 128 && since <= TIMEOUT {
-            if wait.rounds < 64 {
+            if wait.rounds < SPINS {
                 std::hint::spin_loop();
             } else {
                 std::thread::yield_now();
@@ -78,25 +87,17 @@ impl Session {
             match self.reap(slot) {
                 Ok(0) => {}
                 Ok(_) => return Ok(()),
+                Err(error) if since > TIMEOUT => return Err(error),
                 // This lock may be free nevertheless: the caller looks again.
-                Err(_) if since <= TIMEOUT => return Ok(()),
-                Err(error) => return Err(error),
+                Err(_) => {}
             }
         }
         if since > TIMEOUT {
-            if dead {
-                let pid = self.participants.pid_of(holder);
-                let why = if self.read_only {
-                    "nobody who may write has repaired what it left, and this opening may only read"
-                } else {
-                    "whoever repairs what it left does not go on"
-                };
-                return Err(WriteError::Reap(format!(
-                    "thread slot {holder} (process {pid}) is dead, and {why}"
-                )));
+            if let (Holding::Lock, Some(then)) = (what, wait.progress) {
+                self.participants.note_stalled(holder, then, since);
             }
-            if what == Holding::Lock {
-                self.participants.note_stalled(holder, since);
+            if dead {
+                return Err(self.left_by_the_dead(holder));
             }
             return Err(self.stalled(holder, since, what));
         }
@@ -104,6 +105,19 @@ impl Session {
             u64::from((wait.rounds - 127).min(20)) * 50,
         ));
         Ok(())
+    }
+
+    /// The error for a dead holder that no thread repairs.
+    fn left_by_the_dead(&self, holder: SlotId) -> WriteError {
+        let pid = self.participants.pid_of(holder);
+        let why = if self.read_only {
+            "nobody who may write has repaired what it left, and this opening may only read"
+        } else {
+            "whoever repairs what it left does not go on"
+        };
+        WriteError::Reap(format!(
+            "thread slot {holder} (process {pid}) is dead, and {why}"
+        ))
     }
 
     fn stalled(&self, holder: SlotId, since: Duration, what: Holding) -> WriteError {
@@ -183,6 +197,8 @@ pub(crate) struct Wait {
     rounds: u32,
     /// When the wait for the current holder of a lock began.
     began: Option<u64>,
+    /// What that holder was doing when the first [`SPINS`] rounds were over.
+    progress: Option<Progress>,
     /// That holder, and the lock's word if the word counts how often the lock was released.
     held: Option<(SlotId, Option<u64>)>,
     /// When the first wait for a pin began. It is kept over a change of the pinning thread, for
@@ -201,7 +217,7 @@ impl Wait {
     fn look_at(&mut self, word: Option<u64>, holder: SlotId) {
         let now = Some((holder, word));
         if self.held != now {
-            (self.held, self.began) = (now, None);
+            (self.held, self.began, self.progress) = (now, None, None);
         }
     }
 

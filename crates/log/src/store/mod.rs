@@ -473,12 +473,16 @@ impl LogStore {
         self.store.maintain(&slot)?;
         let (mut moved, most) = (0, self.store.segments().count());
         // While writers go on without pause, some segment is always worth it.
-        while moved < most && goes_on() && self.store.compact(&slot)? {
+        let mut goes_on = || {
+            let goes_on = goes_on();
+            self.store.may_go_on(&slot).map(|()| goes_on)
+        };
+        while moved < most && goes_on()? && self.store.compact(&slot)? {
             moved += 1;
             self.store.maintain(&slot)?;
         }
         self.store.maintain(&slot)?;
-        if goes_on() {
+        if goes_on()? {
             self.store.trim_index(&slot)?;
         }
         Ok(moved)

@@ -218,10 +218,14 @@ impl Store {
                     Some(root) => Some(root),
                     // A decision to store nothing needs no index. For any other decision the index
                     // is created and `decide` is called again.
-                    None if matches!(decide(None), Decision::Keep | Decision::Remove) => {
-                        return Ok(Updated::Absent);
+                    None => {
+                        let decision = decide(None);
+                        self.may_go_on(&slot)?;
+                        match decision {
+                            Decision::Keep | Decision::Remove => return Ok(Updated::Absent),
+                            _ => self.root_or_create(&slot, space)?,
+                        }
                     }
-                    None => self.root_or_create(&slot, space)?,
                 };
                 match root {
                     Some(root) => {

@@ -283,6 +283,7 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
             None => &record.value()[asked],
         };
         let patched = decide(Some(Part { bytes, len }));
+        store.may_go_on(self.slot)?;
         let Some(write) = patched.written() else {
             return Ok(Some(Tried::Done(Updated::Kept)));
         };

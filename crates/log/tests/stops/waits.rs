@@ -1,10 +1,10 @@
 //! Waiting for a thread that is stopped: once, and for as long as it makes no progress.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use mneme_log::{LogStore, ReadError, UpdatePolicy, WriteError};
+use mneme_log::{LogStore, ReadError, Transaction, UpdatePolicy, WriteError};
 use mneme_sys::fault::{self, Action, Outcome};
 use mneme_sys::{Clock, ManualClock};
 
@@ -129,9 +129,14 @@ fn waits_in_vain(store: &LogStore, clock: &ManualClock) {
 /// What another puts while its bucket is held. It waits, and is not refused, until `goes_on` ends
 /// that.
 fn waits_until(store: &LogStore, goes_on: impl FnOnce()) {
+    waits_to_put(store, b"k", goes_on);
+}
+
+/// As [`waits_until`], for a key.
+fn waits_to_put(store: &LogStore, key: &[u8], goes_on: impl FnOnce()) {
     std::thread::scope(|scope| {
         let (tell, ended) = std::sync::mpsc::channel();
-        scope.spawn(move || tell.send(store.put(b"k", b"x")).unwrap());
+        scope.spawn(move || tell.send(store.put(key, b"x")).unwrap());
         // It has failed by now if it fails at once.
         let early = ended.recv_timeout(Duration::from_millis(100));
         goes_on();
@@ -243,4 +248,88 @@ fn a_stalled_holder_that_was_killed_is_waited_for_anew() {
     let third = memory.open(3);
     let reaper = Stopped::at("log.reap.begin", 1, move || third.reap().unwrap());
     waits_until(&store, || assert_eq!(reaper.finish(), 1));
+}
+
+/// A transaction that goes on is waited for again, though it is in the phase in which one waiter
+/// has waited for it in vain.
+#[test]
+fn a_transaction_that_makes_progress_is_waited_for_anew() {
+    for place in ["txn.home.locked", "txn.applied", "txn.unlocked"] {
+        let (memory, store, clock) = timed(UpdatePolicy::Append);
+        let theirs = memory.open(2);
+        let (arrived, at_place) = mpsc::channel();
+        let (go_on, released) = mpsc::channel::<()>();
+        let released = Mutex::new(released);
+        let changing = std::thread::spawn(move || {
+            let stop: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {
+                arrived.send(()).unwrap();
+                let _ = released.lock().unwrap().recv();
+            });
+            let change = |value: &[u8]| {
+                let all = |t: &mut Transaction<'_>| (0..8).try_for_each(|i| t.put(&key(i), value));
+                theirs.transaction(all).unwrap();
+            };
+            change(b"one");
+            for nth in [1, 2] {
+                fault::arm(place, Action::Call(stop.clone()), nth);
+            }
+            change(b"two");
+            fault::disarm();
+        });
+        at_place.recv().unwrap();
+        let held: Vec<u32> = std::thread::scope(|scope| {
+            let puts = scope.spawn(|| {
+                let refused = (0..8).filter(|i| store.put(&key(*i), b"x").is_err());
+                refused.collect()
+            });
+            while !puts.is_finished() {
+                clock.advance_ms(100);
+                std::thread::yield_now();
+            }
+            puts.join().unwrap()
+        });
+        // Time stands still from here on: it would wait for ever.
+        let last = key(*held.last().unwrap());
+        store.put(&last, b"x").unwrap_err();
+        go_on.send(()).unwrap();
+        at_place.recv().unwrap();
+        waits_to_put(&store, &last, || go_on.send(()).unwrap());
+        changing.join().unwrap();
+        sound(&store, place);
+    }
+}
+
+/// Readers that may not repair what a dead thread has left do not each wait a second for it.
+#[test]
+fn readers_that_may_only_read_wait_once_for_the_dead() {
+    let (memory, store, clock) = timed(UpdatePolicy::Append);
+    for i in 0..4 {
+        store.put(&key(i), b"v").unwrap();
+    }
+    let theirs = memory.open(2);
+    let outcome = fault::run("txn.locked", Action::Abandon, 1, move || {
+        let all = |t: &mut Transaction<'_>| (0..4).try_for_each(|i| t.put(&key(i), b"w"));
+        theirs.transaction(all).unwrap();
+    });
+    assert_eq!(outcome, Outcome::Abandoned);
+    memory.script.kill(2);
+    let reader = memory.open_to_read(3);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| reader.get(&key(0)).map(drop));
+        while !first.is_finished() {
+            clock.advance_ms(100);
+            std::thread::yield_now();
+        }
+        let refused = first.join().unwrap();
+        assert!(matches!(refused, Err(ReadError::Reap(_))), "{refused:?}");
+    });
+    // Time stands still: they would wait for ever.
+    for i in 0..4 {
+        assert!(matches!(reader.get(&key(i)), Err(ReadError::Reap(_))));
+    }
+    assert_eq!(store.reap().unwrap(), 1);
+    for i in 0..4 {
+        assert_eq!(reader.get(&key(i)).unwrap().as_deref(), Some(&b"v"[..]));
+    }
+    sound(&store, "");
 }

@@ -195,7 +195,7 @@ impl<'a> Transaction<'a> {
             if matches!(locked, Ok(true)) && known.excludes_readers() {
                 homes.begin();
             }
-            self.ahead = Some(Ahead {
+            self.keep_ahead(Ahead {
                 homes,
                 memory,
                 since,
@@ -267,9 +267,22 @@ impl<'a> Transaction<'a> {
         }
     }
 
+    /// Keeps locks. If the body panics, `Drop` releases them and withdraws the intent.
+    pub(super) fn keep_ahead(&mut self, ahead: Ahead<'a>) {
+        self.ahead = Some(ahead);
+        self.slot.withdraws_on_drop(LANE, true);
+    }
+
+    /// Takes the locks that are kept. From now on a panic leaves them to the repair.
+    pub(super) fn take_ahead(&mut self) -> Option<Ahead<'a>> {
+        let ahead = self.ahead.take()?;
+        self.slot.withdraws_on_drop(LANE, false);
+        Some(ahead)
+    }
+
     /// Unlocks what was locked ahead, if anything is. Nothing was published.
     pub(super) fn give_up_locks(&mut self) -> Result<(), WriteError> {
-        let Some(mut ahead) = self.ahead.take() else {
+        let Some(mut ahead) = self.take_ahead() else {
             return Ok(());
         };
         // No other thread could change what was read under these locks, so no holder that may have
@@ -279,7 +292,7 @@ impl<'a> Transaction<'a> {
                 seen.word = seen.word.let_go();
             }
         }
-        ahead.homes.unlock_unchanged();
+        ahead.homes.unlock_unchanged(self.slot);
         self.slot.intent(LANE).clear();
         mneme_sys::fault!("txn.ahead.cleared");
         self.store.drop_notes(self.slot, ahead.memory)
@@ -288,11 +301,11 @@ impl<'a> Transaction<'a> {
     /// Settles a transaction that only read: whether all is as it was read. `None`: not all of it
     /// is held.
     pub(super) fn settle_held(&mut self) -> Result<Option<Outcome>, WriteError> {
-        let Some(mut ahead) = self.ahead.take() else {
+        let Some(mut ahead) = self.take_ahead() else {
             return Ok(None);
         };
         let settled = self.are_as_read(&mut ahead);
-        self.ahead = Some(ahead);
+        self.keep_ahead(ahead);
         let settled = settled?;
         self.give_up_locks()?;
         Ok(settled)

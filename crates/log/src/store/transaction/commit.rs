@@ -180,7 +180,7 @@ impl<'a> Transaction<'a> {
             let round = notes
                 .map_err(WriteError::from)
                 .and_then(|(notes, _)| self.round(&mut homes, found, &notes, &counters, &mut wait));
-            homes.unlock();
+            homes.unlock(self.slot);
             self.slot.intent(LANE).clear();
             mneme_sys::fault!("txn.cleared");
             let dropped = self.store.drop_notes(self.slot, memory);
@@ -211,7 +211,7 @@ impl<'a> Transaction<'a> {
         homes: Homes<'a>,
         counts: Counts,
     ) -> Result<Result<Announced<'a>, u64>, WriteError> {
-        if let Some(ahead) = self.ahead.take() {
+        if let Some(ahead) = self.take_ahead() {
             if let Some(counts) = ahead.covers(&homes.locs, counts) {
                 // Nothing of it is looked at in this phase.
                 intent::set_note_counts(self.slot, counts);
@@ -221,7 +221,7 @@ impl<'a> Transaction<'a> {
                     counts,
                 }));
             }
-            self.ahead = Some(ahead);
+            self.keep_ahead(ahead);
             self.give_up_locks()?;
         }
         // A transaction that only removes may use the reserve of a full store: it gives the reserve
@@ -350,6 +350,7 @@ impl<'a> Transaction<'a> {
             return Ok(Round::Conflict);
         }
         for (read, home) in self.reads.iter().zip(reads) {
+            intent::count_progress(self.slot);
             if !self.is_as_read(read, *home, homes)? {
                 return Ok(Round::Conflict);
             }
@@ -387,6 +388,7 @@ impl<'a> Transaction<'a> {
                 write.new.map(|_| write.expiry != Expiry::Never),
             ));
             noted.push(note);
+            intent::count_progress(self.slot);
         }
         for (i, &(root, id)) in counters.iter().enumerate() {
             let delta = deltas[root.space().index()];
@@ -420,6 +422,7 @@ impl<'a> Transaction<'a> {
             // The entry was found there a moment ago, and the transaction is committed. The check
             // reports damage there.
             let _ = self.store.carry_out(*note);
+            intent::count_progress(self.slot);
             mneme_sys::fault!("txn.applied");
         }
         for &(root, id) in counters {
@@ -428,6 +431,7 @@ impl<'a> Transaction<'a> {
             mneme_sys::fault!("txn.counted");
         }
         for (write, note) in self.writes.iter().zip(&noted) {
+            intent::count_progress(self.slot);
             let kind = match write.new {
                 Some(_) => Kind::Stored,
                 None if note.old.is_empty() => continue,
@@ -438,6 +442,7 @@ impl<'a> Transaction<'a> {
         for note in noted.iter().filter(|note| !note.old.is_empty()) {
             if let Ok(old) = self.store.mem.record(note.old.loc()) {
                 let _ = self.store.mark_dead(note.old.loc(), old.header().size());
+                intent::count_progress(self.slot);
             }
         }
         Ok(Round::Committed)
@@ -466,6 +471,7 @@ impl<'a> Transaction<'a> {
                 full.push(i);
                 continue;
             }
+            intent::count_progress(self.slot);
             mneme_sys::fault!("txn.inserted");
         }
         Ok(full)

@@ -4,8 +4,11 @@
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::fence;
 
+use mneme_sync::Slot;
+
 use crate::error::WriteError;
 use crate::index::bucket::{Bucket, Held, TryLock};
+use crate::index::intent::count_progress;
 use crate::index::resize::retired;
 use crate::index::shape::{Place, SegmentRef};
 use crate::region::mem::Loc;
@@ -59,16 +62,18 @@ impl<'c> Homes<'c> {
         &mut self.held[i]
     }
 
-    pub fn unlock(&mut self) {
+    pub fn unlock(&mut self, slot: &Slot<'_>) {
         for held in self.held.drain(..) {
+            count_progress(slot);
             held.unlock();
             mneme_sys::fault!("txn.unlocked");
         }
     }
 
     /// Unlocks homes in which nothing was changed.
-    pub fn unlock_unchanged(&mut self) {
+    pub fn unlock_unchanged(&mut self, slot: &Slot<'_>) {
         for held in self.held.drain(..) {
+            count_progress(slot);
             held.unlock_unchanged();
             mneme_sys::fault!("txn.unlocked");
         }
@@ -106,6 +111,7 @@ impl<'a> Transaction<'a> {
                 match bucket.try_lock(self.slot.id()) {
                     TryLock::Held(held) => {
                         homes.held.push(held);
+                        count_progress(self.slot);
                         mneme_sys::fault!("txn.home.locked");
                         break;
                     }
