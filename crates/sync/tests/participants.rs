@@ -226,7 +226,7 @@ fn a_stalled_owner_is_waited_for_once_at_its_lock() {
     assert!(pair.b.stalled_for(theirs.id()).is_some());
     // It says since when the others have waited.
     assert!(in_vain(first, SHORT) >= mneme_sync::LOCK_TIMEOUT);
-    let longer = mneme_sync::LOCK_TIMEOUT + Duration::from_millis(500);
+    let longer = mneme_sync::LOCK_TIMEOUT + Duration::from_millis(20);
     in_vain(first, longer);
     let waits_for = |lock: &RobustLock, release: &mut dyn FnMut()| {
         std::thread::scope(|scope| {

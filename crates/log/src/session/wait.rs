@@ -13,9 +13,6 @@ use crate::error::WriteError;
 /// How long an operation waits for a holder that is alive but makes no progress.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Rounds of a wait that only spin.
-const SPINS: u32 = 64;
-
 /// How long a copying reader may block others. It is half of what an operation waits, so that no
 /// operation fails because of such a reader.
 const PIN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -71,11 +68,11 @@ impl Session {
         }
         let began = *began.get_or_insert(now);
         let since = Duration::from_nanos(now.saturating_sub(began));
-        if what == Holding::Lock && wait.rounds >= SPINS && wait.progress.is_none() {
+        if what == Holding::Lock && wait.progress.is_none() {
             wait.progress = Some(self.participants.progress_of(holder));
         }
         if wait.rounds < 128 && since <= TIMEOUT {
-            if wait.rounds < SPINS {
+            if wait.rounds < 64 {
                 std::hint::spin_loop();
             } else {
                 std::thread::yield_now();
@@ -197,7 +194,7 @@ pub(crate) struct Wait {
     rounds: u32,
     /// When the wait for the current holder of a lock began.
     began: Option<u64>,
-    /// What that holder was doing when the first [`SPINS`] rounds were over.
+    /// What that holder was doing then.
     progress: Option<Progress>,
     /// That holder, and the lock's word if the word counts how often the lock was released.
     held: Option<(SlotId, Option<u64>)>,
