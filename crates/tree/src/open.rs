@@ -77,15 +77,14 @@ impl Builder {
         self
     }
 
-    /// Which failures commits survive. [`Durability::File`] unless told otherwise.
+    /// Which failures commits survive. [`Durability::File`] by default.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// The largest size of the file in bytes; as much address space is reserved. 1 TiB unless told
-    /// otherwise.
+    /// The largest size of the file in bytes; as much address space is reserved. 1 TiB by default.
     #[must_use]
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max = bytes;

@@ -111,7 +111,7 @@ impl Store {
         }
         Queue::commit(&self.core, &mut writer);
         drop(writer);
-        // Whoever holds the writer empties the queue, and the request was in it.
+        // The thread that holds the writer empties the queue, and the request was in it.
         request.take_result().unwrap_or(Err(StoreError::Poisoned))
     }
 

@@ -117,8 +117,8 @@ fn storm(durability: Durability, name: &str, kills: u32) {
 
 #[test]
 fn the_writer_is_killed_again_and_again() {
-    if let Ok(told) = std::env::var(CHILD) {
-        let (name, path) = told.split_once(':').unwrap();
+    if let Ok(given) = std::env::var(CHILD) {
+        let (name, path) = given.split_once(':').unwrap();
         let durability = if name == "file" {
             Durability::File
         } else {
