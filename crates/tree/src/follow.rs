@@ -10,8 +10,11 @@
 //! The pin precedes the look at the durable version, so no leaf of that version is reused while the
 //! pin lives, and no frame that holds one becomes something else.
 
+use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+
+use mneme_sync::Retired;
 
 use crate::committed::Committed;
 use crate::core::{Core, Published};
@@ -19,24 +22,20 @@ use crate::index::{Edit, Node};
 use crate::layout::{LeafId, Record};
 use crate::leaf::Leaf;
 use crate::recovery;
-use crate::reserve::Retired;
 use crate::shared::Shared;
 use crate::{StoreError, Version};
 
 /// What a process that reads knows of the writer's doings.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Follower {
     /// The next birth to look at.
     next_birth: u64,
     /// What was replaced here, and other threads may still use.
-    retired: Retired,
-    waiting: Vec<(mneme_sync::Epoch, Retired)>,
+    retired: Retired<Published>,
 }
 
 /// Births among which the newest durable one is looked for.
 const LOOK_BACK: u64 = (mneme_sync::FEED_ENTRIES / 2) as u64;
-/// So much is replaced here before it is asked what is still used.
-const RETIRED: usize = 64;
 
 impl Core {
     /// Brings the index of a process that reads to the durable version. The caller is pinned.
@@ -80,9 +79,11 @@ impl Core {
                 let new = Box::into_raw(Published::new(durable, root));
                 // SYNC: pairs with the Acquire load in `Core::read`.
                 let old = self.published.swap(new, Ordering::AcqRel);
-                // SAFETY: it came from a box, and nobody else frees it.
-                let old = unsafe { Box::from_raw(old) };
-                follower.retire(self, old);
+                if let Some(old) = NonNull::new(old) {
+                    // SAFETY: it came from a box, and only this thread has unlinked it. Pins that
+                    // begin from now on find the new one.
+                    unsafe { follower.retired.retire(old) };
+                }
             }
         }
         Ok(())
@@ -202,22 +203,7 @@ impl Follower {
     pub(crate) fn at(shared: &Shared, durable: u64) -> Self {
         Self {
             next_birth: next_birth(shared, durable),
-            ..Self::default()
+            retired: Retired::new(&shared.participants),
         }
-    }
-
-    /// Frees what no thread uses any more, and keeps what was just replaced.
-    fn retire(&mut self, core: &Core, old: Box<Published>) {
-        self.retired.published.push(old);
-        if self.retired.published.len() < RETIRED {
-            return;
-        }
-        if let Ok(epoch) = core.shared.participants.advance() {
-            let retired = std::mem::take(&mut self.retired);
-            self.waiting.push((epoch, retired));
-        }
-        let participants = &core.shared.participants;
-        self.waiting
-            .retain(|(epoch, _)| !participants.quiescent(*epoch));
     }
 }

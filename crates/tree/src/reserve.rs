@@ -252,8 +252,8 @@ impl Writer {
     /// Frees what no reader uses any more. With `now`, also what was replaced since the last time.
     pub(crate) fn reclaim(&mut self, core: &Core, now: bool) {
         let own = &mut self.reclaimer;
-        let is_due = own.retired.len() >= if now { 1 } else { RETIRED };
-        if is_due && !own.held.is_empty() {
+        let due = if now { 1 } else { RETIRED };
+        if own.retired.len() >= due && !own.held.is_empty() {
             // No more often than epochs begin: a system call for each process with a snapshot.
             core.shared.held.reap();
         }
@@ -265,8 +265,7 @@ impl Writer {
             own.retired.dead.append(&mut own.held);
         }
         // Without an epoch it stays until the next time.
-        if own.retired.len() > 0
-            && (now || own.retired.len() >= RETIRED)
+        if own.retired.len() >= due
             && let Ok(epoch) = core.shared.participants.advance()
         {
             own.waiting.push((epoch, std::mem::take(&mut own.retired)));
