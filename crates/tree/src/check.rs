@@ -64,7 +64,7 @@ fn verify(core: &Core, leaf: &Arc<Leaf>) -> Result<(), StoreError> {
     let mut at = leaf.first();
     while at < end {
         let header = EntryHeader::read(&bytes[at..]);
-        if !header.is_whole(at, &bytes) {
+        if !header.is_whole(&bytes[at..]) {
             return Err(damaged(leaf, at, "an entry of a leaf"));
         }
         at += header.size();

@@ -70,7 +70,7 @@ impl<'p> Entry<'p> {
     /// checksum of its own, which would sign damage. As for [`value`](Self::value), the caller
     /// reads a version that shows the entry.
     pub(crate) fn verify(&self, pages: &'p Pages) -> Result<(), StoreError> {
-        if !EntryHeader::read(self.bytes).is_whole(0, self.bytes) {
+        if !EntryHeader::read(self.bytes).is_whole(self.bytes) {
             return Err(StoreError::Damaged {
                 at: pages.place(self.bytes),
                 what: "an entry of a leaf",

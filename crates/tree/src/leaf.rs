@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::StoreError;
 use crate::checksum::Stamp;
-use crate::committed::Committed;
+use crate::committed::{Committed, Look};
 use crate::entry::{Entry, entry};
 use crate::layout::{ENTRY_HEADER, EntryHeader, Kind, LEAF, LEAVES, LeafId, align8};
 use crate::order::{Order, Sorter};
@@ -185,18 +185,10 @@ impl Leaf {
         let mut sorted = 0;
         while at + ENTRY_HEADER <= LEAF {
             let header = EntryHeader::read(&bytes[at..]);
-            match header.start(self.id, at) {
-                Stamp::Zero => break,
-                // Of a commit that did not happen; so is whatever follows.
-                Stamp::Version(version) if !committed.contains(version) => break,
-                Stamp::Version(_) if header.is_whole(at, &bytes) => {}
-                _ => return Err(self.damaged(at, "an entry of a leaf")),
-            }
+            let Some(key) = self.accept(pages, &committed, at, &header, &bytes[at..])? else {
+                break;
+            };
             let count = body.count();
-            let (key, stored) = bytes[at + ENTRY_HEADER..].split_at(usize::from(header.key_len));
-            if header.kind() == Kind::Extent && !pages.has(header.extent(stored)) {
-                return Err(self.damaged(at, "the place of a long value"));
-            }
             let before = count
                 .checked_sub(1)
                 .map(|last| usize::from(body.offset(last)));
@@ -241,21 +233,11 @@ impl Leaf {
             let mut header = [0; ENTRY_HEADER];
             pages.copy(self.id.at() + at as u64, &mut header);
             let header = EntryHeader::read(&header);
-            match header.start(self.id, at) {
-                Stamp::Zero => break,
-                Stamp::Version(version) if !committed.contains(version) => break,
-                Stamp::Version(_) | Stamp::Bad => {}
-            }
             bytes.resize(header.size().min(LEAF - at), 0);
             pages.copy(self.id.at() + at as u64, &mut bytes);
-            let is_bad = header.start(self.id, at) == Stamp::Bad;
-            if is_bad || !header.is_whole(0, &bytes) {
-                return Err(self.damaged(at, "an entry of a leaf"));
-            }
-            let (key, stored) = bytes[ENTRY_HEADER..].split_at(usize::from(header.key_len));
-            if header.kind() == Kind::Extent && !pages.has(header.extent(stored)) {
-                return Err(self.damaged(at, "the place of a long value"));
-            }
+            let Some(key) = self.accept(pages, &committed, at, &header, &bytes)? else {
+                break;
+            };
             found.push((fingerprint(key), at as u16));
             at += header.size();
         }
@@ -264,6 +246,30 @@ impl Leaf {
             .store(committed.version(), Ordering::Release);
         drop(extending);
         Ok(())
+    }
+
+    /// The key of the entry at `at`, whose `bytes` begin there. `None`: the committed entries end
+    /// before it.
+    fn accept<'b>(
+        &self,
+        pages: &Pages,
+        committed: &Look<'_>,
+        at: usize,
+        header: &EntryHeader,
+        bytes: &'b [u8],
+    ) -> Result<Option<&'b [u8]>, StoreError> {
+        match header.start(self.id, at) {
+            Stamp::Zero => return Ok(None),
+            // Of a commit that did not happen; so is whatever follows.
+            Stamp::Version(version) if !committed.contains(version) => return Ok(None),
+            Stamp::Version(_) if header.is_whole(bytes) => {}
+            _ => return Err(self.damaged(at, "an entry of a leaf")),
+        }
+        let (key, stored) = bytes[ENTRY_HEADER..].split_at(usize::from(header.key_len));
+        if header.kind() == Kind::Extent && !pages.has(header.extent(stored)) {
+            return Err(self.damaged(at, "the place of a long value"));
+        }
+        Ok(Some(key))
     }
 
     fn damaged(&self, at: usize, what: &'static str) -> StoreError {

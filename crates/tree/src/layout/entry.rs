@@ -2,7 +2,7 @@
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::{Extent, LEAF, LeafId, MAX_INLINE, MAX_KEY, MAX_VALUE, align8};
+use super::{Extent, LeafId, MAX_INLINE, MAX_KEY, MAX_VALUE, align8};
 use crate::checksum::{Stamp, crc32c, stamp, unstamp};
 
 /// Bytes of an entry's header.
@@ -156,14 +156,15 @@ impl EntryHeader {
         entry_size(usize::from(self.key_len), self.stored_len())
     }
 
-    /// Whether this entry at `at` of `leaf`, the bytes of one, is whole.
-    pub(crate) fn is_whole(&self, at: usize, leaf: &[u8]) -> bool {
-        let bytes = ENTRY_HEADER + usize::from(self.key_len) + self.stored_len();
+    /// Whether the entry is whole that has this header and begins with `bytes`, which end with its
+    /// leaf or before.
+    pub(crate) fn is_whole(&self, bytes: &[u8]) -> bool {
+        let len = ENTRY_HEADER + usize::from(self.key_len) + self.stored_len();
         usize::from(self.key_len) <= MAX_KEY
             && self.stored_len() <= MAX_INLINE
             && self.value_len as usize <= MAX_VALUE
             && self.kind <= Kind::Extent as u16
-            && at + bytes <= LEAF
-            && self.crc == sum(self.version(), &leaf[at + CHECKED..at + bytes])
+            && len <= bytes.len()
+            && self.crc == sum(self.version(), &bytes[CHECKED..len])
     }
 }
