@@ -541,6 +541,9 @@ fn writers_and_readers_are_killed() {
     assert_eq!(db.holders().unwrap(), []);
     db.check().unwrap();
     reader.check().unwrap();
-    assert_eq!(verify(&db.snapshot().unwrap(), acknowledged), acknowledged);
+    // The last killed writer may have written down one commit more than it showed.
+    let kept = verify(&db.snapshot().unwrap(), acknowledged);
+    assert!(kept <= acknowledged + 1);
+    assert_eq!(verify(&reader.snapshot().unwrap(), kept), kept);
     assert!(path.metadata().unwrap().len() <= size.max(16 * (2 << 20)));
 }
