@@ -18,10 +18,12 @@
 pub mod barrier;
 mod clock;
 mod cpu;
+mod crc32c;
 pub mod descriptors;
 mod entropy;
 mod error_kind;
 pub mod fault;
+mod file_system;
 pub mod files;
 pub mod fork;
 pub mod futex;
@@ -42,8 +44,10 @@ mod write_back;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use cpu::{CpuId, CpuSource, cpu_source, current_cpu, time_stamp};
+pub use crc32c::crc32c;
 pub use entropy::{boot_id, random_bytes};
 pub use error_kind::{Classified, ErrorKind};
+pub use file_system::Caution;
 pub use liveness::{
     Liveness, LivenessError, OfdLiveness, ScriptedLiveness, ScriptedProcess, SharedByte, Taken,
 };

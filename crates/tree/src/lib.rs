@@ -80,7 +80,6 @@ mod core;
 mod durability;
 mod entry;
 mod error;
-mod file_system;
 mod follow;
 mod index;
 mod layout;

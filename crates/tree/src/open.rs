@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use mneme_sync::CreateError;
 use mneme_sys::medium::{FileMedium, Medium, MemoryMedium};
-use mneme_sys::{Access, files};
+use mneme_sys::{Access, Caution, files};
 use zerocopy::IntoBytes;
 
 use crate::attach::{Attachment, JoinError, now};
@@ -19,7 +19,6 @@ use crate::commit::Writer;
 use crate::committed::Committed;
 use crate::core::{Core, Published};
 use crate::error::os;
-use crate::file_system::Caution;
 use crate::follow::Follower;
 use crate::index::Node;
 use crate::layout::{

@@ -1,12 +1,12 @@
-//! What the file system below a store is good for.
+//! What the file system below durable files is good for.
 
 use std::path::Path;
 
-use mneme_sys::files::{Mount, mounts};
+use crate::files::{Mount, mounts};
 
 /// What there is to say of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Caution {
+pub enum Caution {
     /// A mapping of its files is not what other machines see, and their locks may not be seen here.
     Network,
     /// Every write of a page goes to a new place.
@@ -15,12 +15,18 @@ pub(crate) enum Caution {
 
 impl Caution {
     /// Of the file system that holds `path`, whose directory exists.
-    pub(crate) fn of(path: &Path) -> Option<Self> {
+    #[must_use]
+    pub fn of(path: &Path) -> Option<Self> {
         let parent = path
             .parent()
             .filter(|parent| !parent.as_os_str().is_empty());
-        let directory = parent.unwrap_or(Path::new(".")).canonicalize().ok()?;
-        Self::among(mounts().into_iter(), &directory)
+        Self::of_directory(parent.unwrap_or(Path::new(".")))
+    }
+
+    /// Of the file system that holds a directory.
+    #[must_use]
+    pub fn of_directory(path: &Path) -> Option<Self> {
+        Self::among(mounts().into_iter(), &path.canonicalize().ok()?)
     }
 
     fn among(mounts: impl Iterator<Item = Mount>, directory: &Path) -> Option<Self> {
@@ -37,7 +43,7 @@ impl Caution {
 
 #[cfg(test)]
 mod tests {
-    use mneme_sys::files::mounts_in;
+    use crate::files::mounts_in;
 
     use super::*;
 
