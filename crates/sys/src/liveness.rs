@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 
 pub use ofd::{OfdLiveness, SharedByte};
 #[cfg(not(miri))]
-pub(crate) use ofd::{after_fork_in_child, after_fork_in_parent, before_fork};
+pub(crate) use ofd::{after_fork_in_child, after_fork_in_parent, before_fork, lock_bytes};
 pub use scripted::{ScriptedLiveness, ScriptedProcess};
 
 /// Why an index could not be claimed or examined.

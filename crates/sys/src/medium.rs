@@ -4,11 +4,21 @@
 //! these operations, so that the same code runs on a file ([`FileMedium`]), in plain memory
 //! ([`MemoryMedium`]), and on a [`RecordingMedium`], which keeps every operation in order.
 //! [`CrashStates`] then derives from such a [`Trace`] what may be found after a crash at any point.
+//!
+//! A structure of several files that only grow needs no mapping. It goes through a [`Directory`],
+//! whose files are [`Storage`]. Its twin for tests is a [`RecordingDirectory`]: the operations on
+//! its files are those of a medium, and [`DirectoryStates`] derives what each may hold as
+//! [`CrashStates`] does, and which names lead to which.
 
+mod contents;
 mod crash;
+mod directory;
 #[cfg(not(miri))]
 mod file;
+#[cfg(not(miri))]
+mod files;
 mod memory;
+mod recorded_directory;
 mod recording;
 
 use std::fmt;
@@ -18,9 +28,15 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use crash::{CrashState, CrashStates, FailureModel};
+pub use directory::{Directory, Storage};
 #[cfg(not(miri))]
 pub use file::FileMedium;
+#[cfg(not(miri))]
+pub use files::{DirectoryError, FileDirectory};
 pub use memory::MemoryMedium;
+pub use recorded_directory::{
+    DirectoryOperation, DirectoryState, DirectoryStates, DirectoryTrace, RecordingDirectory,
+};
 pub use recording::{Operation, RecordingMedium, Trace};
 
 use crate::{RegionError, racy};

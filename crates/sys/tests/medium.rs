@@ -5,7 +5,8 @@
 use std::collections::BTreeSet;
 
 use mneme_sys::medium::{
-    CrashStates, FailureModel, Medium, MediumError, MemoryMedium, Operation, RecordingMedium, Trace,
+    CrashStates, Directory, DirectoryStates, FailureModel, Medium, MediumError, MemoryMedium,
+    Operation, RecordingDirectory, RecordingMedium, Trace,
 };
 
 fn word(medium: &dyn Medium, at: u64) -> u64 {
@@ -237,5 +238,165 @@ fn samples_are_within_what_is_possible() {
         all.len(),
         27,
         "all mixtures of whole words, and nothing else"
+    );
+}
+
+/// What both directories do.
+fn directory_conforms(directory: &dyn Directory) {
+    let names = || {
+        let mut names = directory.names().unwrap();
+        names.retain(|name| name != "lock");
+        names.sort();
+        names
+    };
+    let file = directory.create("a").unwrap();
+    assert!(file.is_empty().unwrap());
+    file.write(0, b"some").unwrap();
+    file.write(1000, b"more").unwrap();
+    assert_eq!(file.len().unwrap(), 1004);
+    let mut read = [1; 8];
+    file.read(998, &mut read[..6]).unwrap();
+    assert_eq!(&read[..6], b"\0\0more", "what was skipped is zero");
+    let beyond = file.read(1000, &mut read);
+    assert!(
+        matches!(beyond, Err(MediumError::Bounds { .. })),
+        "{beyond:?}"
+    );
+    file.sync().unwrap();
+    file.drop_cached().unwrap();
+    let again = directory.create("a");
+    assert!(matches!(again, Err(MediumError::Os { .. })), "{again:?}");
+    directory.create("b").unwrap().write(0, b"other").unwrap();
+    assert_eq!(names(), ["a", "b"]);
+    directory.rename("a", "b").unwrap();
+    directory.sync().unwrap();
+    assert_eq!(names(), ["b"]);
+    let mut read = [0; 4];
+    directory.open("b").unwrap().read(0, &mut read).unwrap();
+    assert_eq!(&read, b"some");
+    directory.remove("b").unwrap();
+    assert!(matches!(directory.open("b"), Err(MediumError::Os { .. })));
+    assert!(matches!(directory.remove("b"), Err(MediumError::Os { .. })));
+    assert!(matches!(
+        directory.rename("b", "c"),
+        Err(MediumError::Os { .. })
+    ));
+    file.read(0, &mut read).unwrap();
+    assert_eq!(&read, b"some", "an open file outlives its name");
+    assert_eq!(names(), [""; 0]);
+}
+
+#[test]
+fn the_recorded_directory_conforms() {
+    directory_conforms(&RecordingDirectory::new());
+}
+
+#[cfg(not(miri))]
+#[test]
+fn a_directory_of_files_conforms_and_is_opened_once() {
+    use mneme_sys::medium::{DirectoryError, FileDirectory};
+    let path = std::env::temp_dir().join(format!("mneme-directory-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&path);
+    let directory = FileDirectory::open(&path).unwrap();
+    directory_conforms(&directory);
+    let second = FileDirectory::open(&path);
+    assert!(
+        matches!(second, Err(DirectoryError::Locked { .. })),
+        "{second:?}"
+    );
+    // A descriptor that was handed over holds the lock when the first owner has gone.
+    let handed = directory.lock().unwrap().try_clone_to_owned().unwrap();
+    let taken = FileDirectory::open_with(&path, handed).unwrap();
+    drop(directory);
+    let second = FileDirectory::open(&path);
+    assert!(
+        matches!(second, Err(DirectoryError::Locked { .. })),
+        "{second:?}"
+    );
+    taken.create("c").unwrap();
+    drop(taken);
+    let names = FileDirectory::open(&path).unwrap().names().unwrap();
+    assert!(names.contains(&"c".to_owned()));
+    std::fs::remove_dir_all(&path).unwrap();
+}
+
+/// A file is replaced by another of its name: written beside it, synced, renamed, the directory
+/// synced. The steps are numbered so that a twin can leave one out.
+fn replaced(without: usize) -> RecordingDirectory {
+    let directory = RecordingDirectory::with_files([("word".to_owned(), b"old.....".to_vec())]);
+    let file = directory.create("new").unwrap();
+    file.write(0, b"new.....").unwrap();
+    if without != 1 {
+        file.sync().unwrap();
+    }
+    directory.rename("new", "word").unwrap();
+    if without != 2 {
+        directory.sync().unwrap();
+    }
+    directory.mark(1);
+    directory
+}
+
+/// What is wrong after some crash; the number of states.
+fn crash_replaced(directory: &RecordingDirectory) -> (Vec<String>, usize) {
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    let trace = directory.trace();
+    let mut states = DirectoryStates::new(&trace);
+    loop {
+        for state in states.all(1000).unwrap() {
+            count += 1;
+            let files = RecordingDirectory::crashed(&states, &state).files();
+            match files.get("word").map(Vec::as_slice) {
+                Some(b"new.....") => {}
+                Some(b"old.....") if states.mark() == 0 => {}
+                other => wrong.push(format!("{other:?} after {}", states.at())),
+            }
+        }
+        if !states.advance() {
+            return (wrong, count);
+        }
+    }
+}
+
+#[test]
+fn a_file_is_replaced_whole_and_every_sync_is_needed() {
+    let (wrong, count) = crash_replaced(&replaced(0));
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert!(count > 10, "only {count}");
+    for without in [1, 2] {
+        assert!(
+            !crash_replaced(&replaced(without)).0.is_empty(),
+            "step {without}"
+        );
+    }
+}
+
+#[test]
+fn what_a_failed_sync_lost_is_gone_when_the_cache_is_dropped() {
+    let directory = RecordingDirectory::with_files([("a".to_owned(), vec![1; 8192])]);
+    let file = directory.open("a").unwrap();
+    file.write(0, &[2; 8]).unwrap();
+    file.write(4096, &[2; 8]).unwrap();
+    directory.fail_sync(1, 2, 0);
+    assert!(matches!(file.sync(), Err(MediumError::Sync(_))));
+    assert!(matches!(file.sync(), Err(MediumError::Poisoned)));
+    // The cache still shows both; a new opening syncs without an error.
+    let file = directory.open("a").unwrap();
+    let word = |at| {
+        let mut word = [0; 2];
+        file.read(at, &mut word).unwrap();
+        word
+    };
+    assert_eq!((word(0), word(4096)), ([2; 2], [2; 2]));
+    file.drop_cached().unwrap();
+    assert_eq!((word(0), word(4096)), ([1; 2], [2; 2]));
+    let trace = directory.trace();
+    let mut states = DirectoryStates::new(&trace);
+    while states.advance() {}
+    let after = states.all(10).unwrap();
+    assert_eq!(after.len(), 1, "nothing is in doubt any more");
+    assert_eq!(
+        RecordingDirectory::crashed(&states, &after[0]).files(),
+        directory.files()
     );
 }

@@ -171,7 +171,7 @@ impl OfdLiveness {
 }
 
 /// Does something about the locks on some bytes.
-fn lock_bytes(
+pub(crate) fn lock_bytes(
     fd: RawFd,
     command: libc::c_int,
     kind: libc::c_int,

@@ -31,6 +31,8 @@ pub enum Operation {
         /// 0: every dirty page is lost.
         keep: u64,
     },
+    /// Clean pages left the cache: what a failed sync lost is lost for the program, too.
+    DropCached,
     /// The length changed to this.
     Grow(u64),
     /// The test noted something, such as "commit n was reported durable".

@@ -1,0 +1,247 @@
+//! A directory of a file system, held by one opening at a time.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{Directory, FileMedium, MediumError, Storage};
+use crate::Caution;
+use crate::files::open_plain;
+use crate::liveness::lock_bytes;
+
+/// The file whose first byte is locked.
+const LOCK: &str = "lock";
+
+/// Why a directory cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryError {
+    /// Another process, or another opening in this one, holds it.
+    #[error("{} is in use by another process", path.display())]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// It lies on a file system of the network.
+    #[error(
+        "{} lies on a network file system, whose locks and syncs cannot be relied upon: use a \
+         local one",
+        path.display()
+    )]
+    Network {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The kernel refuses.
+    #[error("cannot {what} {}", path.display())]
+    Os {
+        /// What was tried.
+        what: &'static str,
+        /// The directory or the file.
+        path: PathBuf,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A directory of a local file system.
+///
+/// The opening holds a lock on its file `lock`: an OFD lock, which belongs to the open file and not
+/// to the process. A process that receives the descriptor ([`lock`](FileDirectory::lock),
+/// [`crate::descriptors`]) holds the lock too, and it is held until the last of them is closed. A
+/// child made by `fork` inherits it until it calls `exec`.
+#[derive(Debug)]
+pub struct FileDirectory {
+    path: PathBuf,
+    directory: File,
+    lock: Option<OwnedFd>,
+}
+
+impl FileDirectory {
+    /// Opens a directory and locks it; makes it if there is none.
+    ///
+    /// # Errors
+    /// [`DirectoryError`].
+    pub fn open(path: &Path) -> Result<Self, DirectoryError> {
+        fs::create_dir_all(path).map_err(failed("make the directory", path))?;
+        let mut opened = Self::open_unlocked(path)?;
+        let lock = path.join(LOCK);
+        let file = open_plain(
+            &lock,
+            OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .mode(0o600),
+        )
+        .map_err(failed("open the lock file", &lock))?;
+        match lock_bytes(file.as_raw_fd(), libc::F_OFD_SETLK, libc::F_WRLCK, 0, 1) {
+            Ok(_) => {}
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
+                let path = path.to_owned();
+                return Err(DirectoryError::Locked { path });
+            }
+            Err(source) => return Err(failed("lock", &lock)(source)),
+        }
+        opened.lock = Some(file.into());
+        Ok(opened)
+    }
+
+    /// Opens a directory whose lock another process holds and has handed over.
+    ///
+    /// # Errors
+    /// [`DirectoryError`].
+    pub fn open_with(path: &Path, lock: OwnedFd) -> Result<Self, DirectoryError> {
+        let mut opened = Self::open_unlocked(path)?;
+        opened.lock = Some(lock);
+        Ok(opened)
+    }
+
+    /// Opens a directory without its lock, to look at what a living process writes.
+    ///
+    /// # Errors
+    /// [`DirectoryError`].
+    pub fn open_unlocked(path: &Path) -> Result<Self, DirectoryError> {
+        if Caution::of_directory(path) == Some(Caution::Network) {
+            let path = path.to_owned();
+            return Err(DirectoryError::Network { path });
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            directory: File::open(path).map_err(failed("open the directory", path))?,
+            lock: None,
+        })
+    }
+
+    /// The descriptor that holds the lock, for a process that takes the directory over.
+    #[must_use]
+    pub fn lock(&self) -> Option<BorrowedFd<'_>> {
+        self.lock.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DirectoryError {
+    let path = path.to_owned();
+    move |source| DirectoryError::Os { what, path, source }
+}
+
+fn os(what: &'static str) -> impl FnOnce(io::Error) -> MediumError {
+    move |source| MediumError::Os { what, source }
+}
+
+/// The error of something that needs space.
+fn full_or(what: &'static str, wanted: u64) -> impl FnOnce(io::Error) -> MediumError {
+    move |source| match source.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => MediumError::NoSpace { wanted },
+        _ => MediumError::Os { what, source },
+    }
+}
+
+impl Directory for FileDirectory {
+    fn names(&self) -> Result<Vec<String>, MediumError> {
+        let entries = fs::read_dir(&self.path).map_err(os("list the directory"))?;
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(os("list the directory"))?;
+            // Names of other encodings are nobody's here.
+            names.extend(entry.file_name().into_string());
+        }
+        Ok(names)
+    }
+
+    fn create(&self, name: &str) -> Result<Box<dyn Storage>, MediumError> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        let file = options.open(self.path.join(name));
+        Ok(Box::new(FileStorage::of(
+            file.map_err(full_or("make a file", 0))?,
+        )))
+    }
+
+    fn open(&self, name: &str) -> Result<Box<dyn Storage>, MediumError> {
+        let path = self.path.join(name);
+        // Without the lock nothing is written.
+        let file = open_plain(
+            &path,
+            OpenOptions::new().read(true).write(self.lock.is_some()),
+        );
+        Ok(Box::new(FileStorage::of(file.map_err(os("open a file"))?)))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), MediumError> {
+        fs::rename(self.path.join(from), self.path.join(to)).map_err(full_or("rename a file", 0))
+    }
+
+    fn remove(&self, name: &str) -> Result<(), MediumError> {
+        fs::remove_file(self.path.join(name)).map_err(os("remove a file"))
+    }
+
+    fn sync(&self) -> Result<(), MediumError> {
+        self.directory.sync_all().map_err(MediumError::Sync)
+    }
+}
+
+#[derive(Debug)]
+struct FileStorage {
+    file: File,
+    /// A sync has failed.
+    failed: AtomicBool,
+}
+
+impl FileStorage {
+    fn of(file: File) -> Self {
+        let failed = AtomicBool::new(false);
+        Self { file, failed }
+    }
+}
+
+impl Storage for FileStorage {
+    fn len(&self) -> Result<u64, MediumError> {
+        let found = self.file.metadata().map_err(os("look at the file"))?;
+        Ok(found.len())
+    }
+
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), MediumError> {
+        match self.file.read_exact_at(buffer, at) {
+            Ok(()) => Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Err(MediumError::Bounds {
+                at,
+                bytes: buffer.len() as u64,
+                len: self.len()?,
+            }),
+            Err(source) => Err(os("read the file")(source)),
+        }
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), MediumError> {
+        let wanted = at + bytes.len() as u64;
+        self.file
+            .write_all_at(bytes, at)
+            .map_err(full_or("write to the file", wanted))
+    }
+
+    fn sync(&self) -> Result<(), MediumError> {
+        // SYNC: pairs with the Release store below: a failure is seen by every later sync.
+        if self.failed.load(Ordering::Acquire) {
+            return Err(MediumError::Poisoned);
+        }
+        self.file.sync_data().map_err(|source| {
+            // SYNC: pairs with the Acquire load above.
+            self.failed.store(true, Ordering::Release);
+            MediumError::Sync(source)
+        })
+    }
+
+    fn drop_cached(&self) -> Result<(), MediumError> {
+        FileMedium::drop_cached_pages(&self.file)
+    }
+}

@@ -1,0 +1,586 @@
+//! A directory in memory that keeps every operation in order, and what it may be after a crash.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::contents::Contents;
+use super::{CrashState, Directory, FailureModel, MediumError, Operation, Storage, inside};
+
+/// One operation on a directory or on a file of it. Files are numbered as they are made; a number
+/// stays when the file gets another name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DirectoryOperation {
+    /// A name for a new, empty file.
+    Create {
+        /// The name.
+        name: String,
+        /// The file.
+        file: usize,
+    },
+    /// A file got another name.
+    Rename {
+        /// The old name.
+        from: String,
+        /// The new one; what it led to before is gone.
+        to: String,
+    },
+    /// A name was removed.
+    Remove(String),
+    /// The names were synced.
+    Sync,
+    /// Something happened to one of the files.
+    File {
+        /// The file.
+        file: usize,
+        /// What happened.
+        operation: Operation,
+    },
+    /// The test noted something.
+    Mark(u64),
+}
+
+/// What happened to a directory since it held `names` and `files`.
+#[derive(Debug, Clone, Default)]
+pub struct DirectoryTrace {
+    /// The names at the start, all of them durable.
+    pub names: BTreeMap<String, usize>,
+    /// The files' durable bytes at the start.
+    pub files: Vec<Arc<Vec<u8>>>,
+    /// The operations since, in order.
+    pub operations: Vec<DirectoryOperation>,
+}
+
+impl DirectoryTrace {
+    /// This trace without its `index`-th operation: a program that forgot it.
+    #[must_use]
+    pub fn without(&self, index: usize) -> Self {
+        let mut twin = self.clone();
+        twin.operations.remove(index);
+        twin
+    }
+
+    /// The positions of the operations that `wanted` accepts.
+    pub fn positions(&self, wanted: impl Fn(&DirectoryOperation) -> bool) -> Vec<usize> {
+        let each = self.operations.iter().enumerate();
+        each.filter(|(_, op)| wanted(op)).map(|(i, _)| i).collect()
+    }
+}
+
+/// What one crash left behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirectoryState {
+    /// The names and the files that they lead to.
+    pub names: BTreeMap<String, usize>,
+    /// What the named files hold, as differences from what is durable.
+    pub files: BTreeMap<usize, CrashState>,
+}
+
+/// The states that a directory may be found in after a crash, at a point that moves forward through
+/// a [`DirectoryTrace`]. Files lose sectors as in [`FailureModel::File`], each by itself. Of the
+/// changes of names since the last sync of the directory any may be missing, and with it the later
+/// ones that touch a name of it.
+#[derive(Debug)]
+pub struct DirectoryStates<'t> {
+    trace: &'t DirectoryTrace,
+    at: usize,
+    mark: u64,
+    /// Names that are durable.
+    names: BTreeMap<String, usize>,
+    /// Changes since, by their places in the trace.
+    changes: Vec<usize>,
+    files: Vec<Contents>,
+}
+
+impl<'t> DirectoryStates<'t> {
+    /// A crash before the first operation.
+    #[must_use]
+    pub fn new(trace: &'t DirectoryTrace) -> Self {
+        let contents = |image: &Arc<Vec<u8>>| Contents::new(image.clone(), FailureModel::File);
+        Self {
+            trace,
+            at: 0,
+            mark: 0,
+            names: trace.names.clone(),
+            changes: Vec::new(),
+            files: trace.files.iter().map(contents).collect(),
+        }
+    }
+
+    /// How many operations happened before the crash.
+    #[must_use]
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// The last [`DirectoryOperation::Mark`] before the crash; 0 if there is none.
+    #[must_use]
+    pub fn mark(&self) -> u64 {
+        self.mark
+    }
+
+    /// Moves the crash behind the next operation. `false` at the end of the trace.
+    pub fn advance(&mut self) -> bool {
+        let Some(operation) = self.trace.operations.get(self.at) else {
+            return false;
+        };
+        match operation {
+            DirectoryOperation::Create { file, .. } => {
+                let empty = || Contents::new(Arc::default(), FailureModel::File);
+                self.files
+                    .resize_with((*file + 1).max(self.files.len()), empty);
+                self.changes.push(self.at);
+            }
+            DirectoryOperation::Rename { .. } | DirectoryOperation::Remove(_) => {
+                self.changes.push(self.at);
+            }
+            DirectoryOperation::Sync => {
+                self.names = self.named(|_| true);
+                self.changes.clear();
+            }
+            DirectoryOperation::File { file, operation } => {
+                if let Some(contents) = self.files.get_mut(*file) {
+                    contents.apply(operation);
+                }
+            }
+            DirectoryOperation::Mark(value) => self.mark = *value,
+        }
+        self.at += 1;
+        true
+    }
+
+    /// The names after those changes that `arrived`, without the ones that build on a missing one.
+    fn named(&self, arrived: impl Fn(usize) -> bool) -> BTreeMap<String, usize> {
+        let mut names = self.names.clone();
+        let mut missing: Vec<&str> = Vec::new();
+        for (nth, change) in self.changes.iter().enumerate() {
+            let operation = &self.trace.operations[*change];
+            let touched: Vec<&str> = match operation {
+                DirectoryOperation::Create { name, .. } | DirectoryOperation::Remove(name) => {
+                    vec![name]
+                }
+                DirectoryOperation::Rename { from, to } => vec![from, to],
+                _ => continue,
+            };
+            if !arrived(nth) || touched.iter().any(|name| missing.contains(name)) {
+                missing.extend(touched);
+                continue;
+            }
+            apply(&mut names, operation);
+        }
+        names
+    }
+
+    /// Every state, if there are at most `limit`; files as in [`CrashStates::all`].
+    ///
+    /// [`CrashStates::all`]: super::CrashStates::all
+    #[must_use]
+    pub fn all(&self, limit: usize) -> Option<Vec<DirectoryState>> {
+        if self.changes.len() >= 16 {
+            return None;
+        }
+        let mut namings: Vec<BTreeMap<String, usize>> = Vec::new();
+        for set in 0..1_u32 << self.changes.len() {
+            let names = self.named(|nth| set >> nth & 1 == 1);
+            if !namings.contains(&names) {
+                namings.push(names);
+            }
+        }
+        let mut states = Vec::new();
+        for names in namings {
+            let mut combined = vec![BTreeMap::new()];
+            for file in names.values() {
+                let possible = self.files[*file].all(limit)?;
+                if states.len() + combined.len() * possible.len() > limit {
+                    return None;
+                }
+                let with = |files: &BTreeMap<usize, CrashState>| {
+                    let each = possible.iter().map(|state| {
+                        let mut files = files.clone();
+                        files.insert(*file, state.clone());
+                        files
+                    });
+                    each.collect::<Vec<_>>()
+                };
+                combined = combined.iter().flat_map(with).collect();
+            }
+            let state = |files| DirectoryState {
+                names: names.clone(),
+                files,
+            };
+            states.extend(combined.into_iter().map(state));
+        }
+        Some(states)
+    }
+
+    /// One state by chance. `random` gives 64 random bits.
+    pub fn sample(&self, mut random: impl FnMut() -> u64) -> DirectoryState {
+        let set = match random() % 4 {
+            0 => 0,
+            1 => u64::MAX,
+            _ => random(),
+        };
+        let names = self.named(|nth| set >> (nth % 64) & 1 == 1);
+        let files = names.values();
+        let files = files.map(|file| (*file, self.files[*file].sample(&mut random)));
+        DirectoryState {
+            files: files.collect(),
+            names,
+        }
+    }
+}
+
+fn apply(names: &mut BTreeMap<String, usize>, operation: &DirectoryOperation) {
+    match operation {
+        DirectoryOperation::Create { name, file } => {
+            names.insert(name.clone(), *file);
+        }
+        DirectoryOperation::Rename { from, to } => {
+            if let Some(file) = names.remove(from) {
+                names.insert(to.clone(), file);
+            }
+        }
+        DirectoryOperation::Remove(name) => {
+            names.remove(name);
+        }
+        _ => {}
+    }
+}
+
+/// A [`Directory`] in memory whose operations are recorded and can be made to fail. A clone is
+/// another opening of it.
+///
+/// ```
+/// use mneme_sys::medium::{Directory, DirectoryStates, RecordingDirectory};
+/// let directory = RecordingDirectory::new();
+/// let file = directory.create("a")?;
+/// file.write(0, b"word")?;
+/// file.sync()?;
+/// let trace = directory.trace();
+/// let mut states = DirectoryStates::new(&trace);
+/// while states.advance() {}
+/// // The file is whole, but the directory was not synced: its name may be missing.
+/// assert_eq!(states.all(100).unwrap().len(), 2);
+/// # Ok::<(), mneme_sys::medium::MediumError>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct RecordingDirectory {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    trace: DirectoryTrace,
+    names: BTreeMap<String, usize>,
+    files: Vec<Live>,
+    /// Bytes that all files together may have.
+    limit: Option<u64>,
+    /// Syncs of files until one fails, what it loses, and how many fail from then on.
+    failing: Option<(u64, u64, u64)>,
+    /// Syncs of the directory until they fail.
+    failing_names: Option<u64>,
+    /// A file's bytes that cannot be read.
+    unreadable: Option<(usize, u64)>,
+}
+
+/// A file as programs see it.
+#[derive(Debug, Default)]
+struct Live {
+    bytes: Arc<Vec<u8>>,
+    /// A sync has failed: pages that look clean may not have been written.
+    doubtful: bool,
+}
+
+impl RecordingDirectory {
+    /// An empty directory.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A directory that holds these files, durably.
+    #[must_use]
+    pub fn with_files(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> Self {
+        let mut state = State::default();
+        for (name, bytes) in files {
+            state.add(name, Arc::new(bytes));
+        }
+        let state = Arc::new(Mutex::new(state));
+        Self { state }
+    }
+
+    /// What a crash has left behind.
+    #[must_use]
+    pub fn crashed(states: &DirectoryStates<'_>, found: &DirectoryState) -> Self {
+        let mut state = State::default();
+        for (name, file) in &found.names {
+            let durable = states.files[*file].durable();
+            let bytes = match found.files.get(file) {
+                Some(kept) if !kept.words.is_empty() || kept.len != durable.len() as u64 => {
+                    let mut bytes = durable.to_vec();
+                    bytes.resize(kept.len as usize, 0);
+                    for (at, word) in &kept.words {
+                        let at = *at as usize;
+                        bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+                    }
+                    Arc::new(bytes)
+                }
+                _ => durable.clone(),
+            };
+            state.add(name.clone(), bytes);
+        }
+        let state = Arc::new(Mutex::new(state));
+        Self { state }
+    }
+
+    /// What has been done to it.
+    #[must_use]
+    pub fn trace(&self) -> DirectoryTrace {
+        self.lock().trace.clone()
+    }
+
+    /// The files as programs see them.
+    #[must_use]
+    pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
+        let state = self.lock();
+        let names = state.names.iter();
+        let files = names.map(|(name, file)| (name.clone(), state.files[*file].bytes.to_vec()));
+        files.collect()
+    }
+
+    /// Adds [`DirectoryOperation::Mark`].
+    pub fn mark(&self, value: u64) {
+        self.record(DirectoryOperation::Mark(value));
+    }
+
+    /// From now on files that have more than `limit` bytes in all find no space; `None` lifts it.
+    pub fn limit(&self, limit: Option<u64>) {
+        self.lock().limit = limit;
+    }
+
+    /// The `nth` sync of a file from now (1 is the next) fails, and `more` after it; see
+    /// [`Operation::FailedSync`].
+    pub fn fail_sync(&self, nth: u64, keep: u64, more: u64) {
+        self.lock().failing = Some((nth, keep, more));
+    }
+
+    /// The `nth` sync of the directory from now and all later ones fail.
+    pub fn fail_names(&self, nth: u64) {
+        self.lock().failing_names = Some(nth);
+    }
+
+    /// Reads of the byte at `at` of that file fail.
+    pub fn make_unreadable(&self, name: &str, at: u64) {
+        let mut state = self.lock();
+        state.unreadable = state.names.get(name).map(|file| (*file, at));
+    }
+
+    fn record(&self, operation: DirectoryOperation) {
+        self.lock().trace.operations.push(operation);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn storage(&self, file: usize) -> Box<dyn Storage> {
+        let poisoned = Mutex::new(false);
+        Box::new(RecordedFile {
+            directory: self.clone(),
+            file,
+            poisoned,
+        })
+    }
+}
+
+impl State {
+    fn add(&mut self, name: String, bytes: Arc<Vec<u8>>) {
+        self.names.insert(name.clone(), self.files.len());
+        self.trace.names.insert(name, self.files.len());
+        self.trace.files.push(bytes.clone());
+        self.files.push(Live {
+            bytes,
+            doubtful: false,
+        });
+    }
+
+    fn change(&mut self, operation: DirectoryOperation) {
+        apply(&mut self.names, &operation);
+        self.trace.operations.push(operation);
+    }
+
+    fn find(&self, name: &str) -> Result<usize, MediumError> {
+        self.names.get(name).copied().ok_or(MediumError::Os {
+            what: "find a file",
+            source: io::ErrorKind::NotFound.into(),
+        })
+    }
+
+    /// Bytes of all files that have a name.
+    fn used(&self) -> u64 {
+        let used = self.names.values();
+        used.map(|file| self.files[*file].bytes.len() as u64).sum()
+    }
+
+    fn on_file(&mut self, file: usize, operation: Operation) {
+        let operation = DirectoryOperation::File { file, operation };
+        self.trace.operations.push(operation);
+    }
+
+    /// What the medium holds of a file, as far as the kernel believes that it wrote it.
+    fn contents(&self, file: usize) -> Contents {
+        let image = self.trace.files.get(file).cloned().unwrap_or_default();
+        let mut contents = Contents::new(image, FailureModel::File);
+        for operation in &self.trace.operations {
+            match operation {
+                DirectoryOperation::File {
+                    file: of,
+                    operation,
+                } if *of == file => {
+                    contents.apply(operation);
+                }
+                _ => {}
+            }
+        }
+        contents
+    }
+
+    fn sync(&mut self, file: usize) -> Result<(), MediumError> {
+        if let Some((left, keep, more)) = self.failing {
+            if left <= 1 {
+                self.failing = (more > 0).then_some((1, keep, more.saturating_sub(1)));
+                self.files[file].doubtful = true;
+                self.on_file(file, Operation::FailedSync { keep });
+                return Err(MediumError::Sync(io::Error::other("a fault was injected")));
+            }
+            self.failing = Some((left - 1, keep, more));
+        }
+        self.on_file(file, Operation::Sync);
+        Ok(())
+    }
+}
+
+impl Directory for RecordingDirectory {
+    fn names(&self) -> Result<Vec<String>, MediumError> {
+        Ok(self.lock().names.keys().cloned().collect())
+    }
+
+    fn create(&self, name: &str) -> Result<Box<dyn Storage>, MediumError> {
+        let mut state = self.lock();
+        if state.names.contains_key(name) {
+            return Err(MediumError::Os {
+                what: "make a file",
+                source: io::ErrorKind::AlreadyExists.into(),
+            });
+        }
+        let file = state.files.len();
+        state.files.push(Live::default());
+        let name = name.to_owned();
+        state.change(DirectoryOperation::Create { name, file });
+        drop(state);
+        Ok(self.storage(file))
+    }
+
+    fn open(&self, name: &str) -> Result<Box<dyn Storage>, MediumError> {
+        let file = self.lock().find(name)?;
+        Ok(self.storage(file))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), MediumError> {
+        let mut state = self.lock();
+        state.find(from)?;
+        let (from, to) = (from.to_owned(), to.to_owned());
+        state.change(DirectoryOperation::Rename { from, to });
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> Result<(), MediumError> {
+        let mut state = self.lock();
+        state.find(name)?;
+        state.change(DirectoryOperation::Remove(name.to_owned()));
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), MediumError> {
+        let mut state = self.lock();
+        if let Some(left) = state.failing_names {
+            state.failing_names = Some(left.saturating_sub(1));
+            if left <= 1 {
+                return Err(MediumError::Sync(io::Error::other("a fault was injected")));
+            }
+        }
+        state.trace.operations.push(DirectoryOperation::Sync);
+        Ok(())
+    }
+}
+
+/// One opening of a file.
+#[derive(Debug)]
+struct RecordedFile {
+    directory: RecordingDirectory,
+    file: usize,
+    poisoned: Mutex<bool>,
+}
+
+impl Storage for RecordedFile {
+    fn len(&self) -> Result<u64, MediumError> {
+        Ok(self.directory.lock().files[self.file].bytes.len() as u64)
+    }
+
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), MediumError> {
+        let state = self.directory.lock();
+        let bytes = &state.files[self.file].bytes;
+        inside(at, buffer.len(), bytes.len() as u64)?;
+        let end = at + buffer.len() as u64;
+        match state.unreadable {
+            Some((file, bad)) if file == self.file && (at..end).contains(&bad) => {
+                return Err(MediumError::Os {
+                    what: "read the file",
+                    source: io::Error::other("a fault was injected"),
+                });
+            }
+            _ => {}
+        }
+        buffer.copy_from_slice(&bytes[at as usize..end as usize]);
+        Ok(())
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), MediumError> {
+        let mut state = self.directory.lock();
+        let end = at + bytes.len() as u64;
+        let len = state.files[self.file].bytes.len() as u64;
+        if end > len {
+            let used = state.used() + end - len;
+            if state.limit.is_some_and(|limit| used > limit) {
+                return Err(MediumError::NoSpace { wanted: end });
+            }
+            Arc::make_mut(&mut state.files[self.file].bytes).resize(end as usize, 0);
+            state.on_file(self.file, Operation::Grow(end));
+        }
+        let live = Arc::make_mut(&mut state.files[self.file].bytes);
+        live[at as usize..end as usize].copy_from_slice(bytes);
+        let bytes = bytes.to_vec();
+        state.on_file(self.file, Operation::Store { at, bytes });
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), MediumError> {
+        let mut poisoned = self.poisoned.lock().unwrap_or_else(PoisonError::into_inner);
+        if *poisoned {
+            return Err(MediumError::Poisoned);
+        }
+        let synced = self.directory.lock().sync(self.file);
+        *poisoned = synced.is_err();
+        synced
+    }
+
+    fn drop_cached(&self) -> Result<(), MediumError> {
+        let mut state = self.directory.lock();
+        state.sync(self.file)?;
+        if state.files[self.file].doubtful {
+            state.on_file(self.file, Operation::DropCached);
+            state.files[self.file].bytes = Arc::new(state.contents(self.file).visible());
+        }
+        Ok(())
+    }
+}
