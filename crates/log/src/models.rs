@@ -13,6 +13,7 @@
 mod buckets;
 mod change_sets;
 mod expiries;
+mod feed;
 mod heads;
 mod notifications;
 mod patches;

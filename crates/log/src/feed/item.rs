@@ -1,0 +1,521 @@
+//! Items: what an entry of the change feed says. This module alone knows their bytes.
+//!
+//! The body of an entry is one item or several, one behind the other. What several items say
+//! happens at one instant. Every item is *absolute*: it says what is there afterwards, so that it
+//! may be applied to a state that has it already. Numbers are little-endian.
+//!
+//! | byte of an item | what |
+//! |---|---|
+//! | 0 | kind |
+//! | 1 | of a `Put`: the value's kind in bits 0..5; bit 7: an expiry follows. Else 0 |
+//! | 2..4 | bytes of the key; of a `Bind`: databases |
+//! | 4..6 | bytes of the value or part; of a `Bind`: dead roots |
+//! | 6..12 | root id; of a `Piece`: its id |
+//! | 12.. | the fields of the kind, then the key, then the bytes |
+//!
+//! | kind | fields |
+//! |---|---|
+//! | 1 `Put` | expiry (8), if flagged |
+//! | 2 `Patch` | offset (4), length of the value afterwards (4) |
+//! | 3 `Expire` | expiry (8); 0: never |
+//! | 4 `Remove`, 5 `Drop` | |
+//! | 6 `Bind` | for each database a word: the root id in bits 0..48, the database in 48..56. For each dead root a word |
+//! | 7 `Open`, 8 `Close` | |
+//! | 9 `Piece` | offset (8) |
+
+use thiserror::Error;
+
+use super::ring::{HEADER_BYTES, Header, MAX_BYTES, State};
+use crate::records::expiry::Expiry;
+use crate::region::space::DATABASES;
+
+const HEAD: usize = 12;
+const ROOT_BITS: u32 = 48;
+const HAS_EXPIRY: u8 = 1 << 7;
+const VALUE_KINDS: u8 = 1 << 5;
+
+/// One thing that an entry says.
+///
+/// A *root* is the id of an index, which belongs to one database at a time and is never used again.
+/// Records belong to roots; `Bind` says which root is a database's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Item<'e> {
+    /// Under `key` is this value, whatever was there.
+    Put {
+        /// The index that has the key.
+        root: u64,
+        /// The key.
+        key: &'e [u8],
+        /// What kind of value it is, 0 to 31; 0: a string.
+        kind: u8,
+        /// When it expires.
+        expiry: Expiry,
+        /// The value.
+        bytes: &'e [u8],
+    },
+    /// The value under `key`, if there is one, is `length` bytes long, and from `offset` on it has
+    /// these bytes. What lies between its former end and `offset` is zero.
+    Patch {
+        /// The index that has the key.
+        root: u64,
+        /// The key.
+        key: &'e [u8],
+        /// Where the bytes go.
+        offset: u32,
+        /// How long the value is afterwards.
+        length: u32,
+        /// The bytes.
+        bytes: &'e [u8],
+    },
+    /// What is under `key`, if anything, expires then.
+    Expire {
+        /// The index that has the key.
+        root: u64,
+        /// The key.
+        key: &'e [u8],
+        /// When.
+        expiry: Expiry,
+    },
+    /// Under `key` is nothing: it was removed, has expired, or was evicted.
+    Remove {
+        /// The index that has the key.
+        root: u64,
+        /// The key.
+        key: &'e [u8],
+    },
+    /// Under all keys that begin with `prefix` is nothing.
+    Drop {
+        /// The index that has the keys.
+        root: u64,
+        /// What they begin with.
+        prefix: &'e [u8],
+    },
+    /// Which roots databases have, see [`binding`]; and roots that are dropped for ever: what is
+    /// said of them later does not count.
+    Bind {
+        /// Words of [`binding`].
+        databases: &'e [[u8; 8]],
+        /// Root ids.
+        dead: &'e [[u8; 8]],
+    },
+    /// All entries up to the next `Close` belong together.
+    Open,
+    /// The end of such a group.
+    Close,
+    /// A part of a value or of a transaction that a later entry commits.
+    Piece {
+        /// What it is a part of.
+        id: u64,
+        /// Where in that it lies.
+        offset: u64,
+        /// The part.
+        bytes: &'e [u8],
+    },
+}
+
+/// The bytes of a feed contradict themselves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("the change feed is damaged at position {position}: {what}")]
+pub struct FeedDamage {
+    /// Of the entry in which it was found.
+    pub position: u64,
+    /// What was found.
+    pub what: &'static str,
+}
+
+/// The word by which a `Bind` says that `database` has `root`; 0: it is empty.
+#[must_use]
+pub fn binding(database: u8, root: u64) -> [u8; 8] {
+    (root | u64::from(database) << ROOT_BITS).to_le_bytes()
+}
+
+/// Database and root of a [`binding`].
+#[must_use]
+pub fn bound(word: [u8; 8]) -> (u8, u64) {
+    let word = u64::from_le_bytes(word);
+    ((word >> ROOT_BITS) as u8, word & root_mask())
+}
+
+const fn root_mask() -> u64 {
+    (1 << ROOT_BITS) - 1
+}
+
+/// The parts of an item's bytes, in order.
+struct Parts<'e> {
+    kind: u8,
+    flags: u8,
+    root: u64,
+    lengths: [usize; 2],
+    fields: [u8; 8],
+    field_bytes: usize,
+    key: &'e [u8],
+    bytes: &'e [u8],
+}
+
+impl<'e> Item<'e> {
+    fn parts(&self) -> Parts<'e> {
+        let plain = |kind, root, key: &'e [u8], bytes: &'e [u8]| Parts {
+            kind,
+            flags: 0,
+            root,
+            lengths: [key.len(), bytes.len()],
+            fields: [0; 8],
+            field_bytes: 0,
+            key,
+            bytes,
+        };
+        let with = |parts: Parts<'e>, fields: u64| Parts {
+            fields: fields.to_le_bytes(),
+            field_bytes: 8,
+            ..parts
+        };
+        match *self {
+            Item::Put {
+                root,
+                key,
+                kind,
+                expiry,
+                bytes,
+            } => {
+                let parts = plain(1, root, key, bytes);
+                match expiry {
+                    Expiry::Never => Parts {
+                        flags: kind,
+                        ..parts
+                    },
+                    Expiry::At(_) => Parts {
+                        flags: kind | HAS_EXPIRY,
+                        ..with(parts, expiry.word())
+                    },
+                }
+            }
+            Item::Patch {
+                root,
+                key,
+                offset,
+                length,
+                bytes,
+            } => with(
+                plain(2, root, key, bytes),
+                u64::from(offset) | u64::from(length) << 32,
+            ),
+            Item::Expire { root, key, expiry } => with(plain(3, root, key, &[]), expiry.word()),
+            Item::Remove { root, key } => plain(4, root, key, &[]),
+            Item::Drop { root, prefix } => plain(5, root, prefix, &[]),
+            Item::Bind { databases, dead } => Parts {
+                lengths: [databases.len(), dead.len()],
+                ..plain(6, 0, databases.as_flattened(), dead.as_flattened())
+            },
+            Item::Open => plain(7, 0, &[], &[]),
+            Item::Close => plain(8, 0, &[], &[]),
+            Item::Piece { id, offset, bytes } => with(plain(9, id, &[], bytes), offset),
+        }
+    }
+
+    /// Bytes that it takes in an entry.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        let parts = self.parts();
+        HEAD + parts.field_bytes + parts.key.len() + parts.bytes.len()
+    }
+
+    /// Hands out its bytes, part by part. The item fits an entry.
+    pub(crate) fn encode(&self, mut to: impl FnMut(&[u8])) {
+        let parts = self.parts();
+        let mut head = [0; HEAD];
+        (head[0], head[1]) = (parts.kind, parts.flags);
+        head[2..4].copy_from_slice(&(parts.lengths[0] as u16).to_le_bytes());
+        head[4..6].copy_from_slice(&(parts.lengths[1] as u16).to_le_bytes());
+        head[6..].copy_from_slice(&parts.root.to_le_bytes()[..6]);
+        to(&head);
+        to(&parts.fields[..parts.field_bytes]);
+        to(parts.key);
+        to(parts.bytes);
+    }
+
+    /// The item at the beginning of `body`, and what lies behind it.
+    fn decode(body: &'e [u8]) -> Result<(Item<'e>, &'e [u8]), &'static str> {
+        const CUT: &str = "an item goes beyond its entry";
+        let (head, mut rest) = body.split_first_chunk::<HEAD>().ok_or(CUT)?;
+        let [kind, flags, k0, k1, b0, b1, root @ ..] = *head;
+        let (key_len, bytes_len) = (u16::from_le_bytes([k0, k1]), u16::from_le_bytes([b0, b1]));
+        let (mut key_len, mut bytes_len) = (usize::from(key_len), usize::from(bytes_len));
+        let mut word = [0; 8];
+        word[..6].copy_from_slice(&root);
+        let root = u64::from_le_bytes(word);
+        if kind != 1 && flags != 0 {
+            return Err("an item has unknown flags");
+        }
+        if kind == 6 {
+            (key_len, bytes_len) = (key_len * 8, bytes_len * 8);
+        }
+        let mut field = 0;
+        if matches!(kind, 2 | 3 | 9) || flags & HAS_EXPIRY != 0 {
+            let (word, behind) = rest.split_first_chunk::<8>().ok_or(CUT)?;
+            (field, rest) = (u64::from_le_bytes(*word), behind);
+        }
+        let (key, behind) = rest.split_at_checked(key_len).ok_or(CUT)?;
+        let (bytes, behind) = behind.split_at_checked(bytes_len).ok_or(CUT)?;
+        let item = match kind {
+            1 => {
+                let value_kind = flags & !HAS_EXPIRY;
+                if value_kind >= VALUE_KINDS || (flags != value_kind && field == 0) {
+                    return Err("a put has unknown flags");
+                }
+                Item::Put {
+                    root,
+                    key,
+                    kind: value_kind,
+                    expiry: Expiry::of_word(field),
+                    bytes,
+                }
+            }
+            2 => {
+                let (offset, length) = (field as u32, (field >> 32) as u32);
+                if u64::from(offset) + bytes.len() as u64 > u64::from(length) {
+                    return Err("a patch goes beyond the value's end");
+                }
+                Item::Patch {
+                    root,
+                    key,
+                    offset,
+                    length,
+                    bytes,
+                }
+            }
+            3..=5 | 7 | 8 if !bytes.is_empty() => {
+                return Err("an item has bytes that mean nothing");
+            }
+            7..=9 if !key.is_empty() => return Err("an item has a key that means nothing"),
+            3 => Item::Expire {
+                root,
+                key,
+                expiry: Expiry::of_word(field),
+            },
+            4 => Item::Remove { root, key },
+            5 => Item::Drop { root, prefix: key },
+            6 => {
+                let (databases, dead) = (key.as_chunks().0, bytes.as_chunks().0);
+                if databases.iter().any(|word| !is_binding(*word)) {
+                    return Err("a binding names no database");
+                }
+                Item::Bind { databases, dead }
+            }
+            7 => Item::Open,
+            8 => Item::Close,
+            9 => Item::Piece {
+                id: root,
+                offset: field,
+                bytes,
+            },
+            _ => return Err("an item is of an unknown kind"),
+        };
+        Ok((item, behind))
+    }
+}
+
+fn is_binding(word: [u8; 8]) -> bool {
+    usize::from(bound(word).0) < DATABASES && word[7] == 0
+}
+
+/// An entry of a feed: what it says took place at one instant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry<'e> {
+    /// Its position: where in the stream it begins.
+    pub position: u64,
+    /// Its items. None, if nothing came of it.
+    body: &'e [u8],
+}
+
+impl<'e> Entry<'e> {
+    /// What it says. After an error there is nothing more.
+    pub fn items(&self) -> impl Iterator<Item = Result<Item<'e>, FeedDamage>> + use<'e> {
+        let (position, mut rest) = (self.position, self.body);
+        std::iter::from_fn(move || {
+            let body = std::mem::take(&mut rest);
+            if body.is_empty() {
+                return None;
+            }
+            Some(match Item::decode(body) {
+                Ok((item, behind)) => {
+                    rest = behind;
+                    Ok(item)
+                }
+                Err(what) => Err(FeedDamage { position, what }),
+            })
+        })
+    }
+}
+
+/// The entries in drained bytes, the first of which stands at `position` of the stream. After an
+/// error there is nothing more.
+///
+/// # Errors
+/// The bytes are not those of whole entries.
+pub fn entries(
+    mut position: u64,
+    mut bytes: &[u8],
+) -> impl Iterator<Item = Result<Entry<'_>, FeedDamage>> {
+    std::iter::from_fn(move || {
+        if bytes.is_empty() {
+            return None;
+        }
+        let all = std::mem::take(&mut bytes);
+        Some(match split_entry(all) {
+            Ok((body, behind)) => {
+                let entry = Entry { position, body };
+                position = position.wrapping_add((all.len() - behind.len()) as u64);
+                bytes = behind;
+                Ok(entry)
+            }
+            Err(what) => Err(FeedDamage { position, what }),
+        })
+    })
+}
+
+/// The body of the first entry, and what lies behind the entry.
+fn split_entry(bytes: &[u8]) -> Result<(&[u8], &[u8]), &'static str> {
+    const CUT: &str = "the bytes end in the middle of an entry";
+    let word = bytes.first_chunk::<HEADER_BYTES>().ok_or(CUT)?;
+    let header = Header::of_word(u64::from_le_bytes(*word)).ok_or("no header of an entry")?;
+    let stride = header.stride() as usize;
+    let (entry, behind) = bytes.split_at_checked(stride).ok_or(CUT)?;
+    match header.state() {
+        State::Reserved => Err("an entry that was not completed"),
+        State::Void => Ok((&[], behind)),
+        State::Whole => Ok((&entry[HEADER_BYTES..header.bytes()], behind)),
+    }
+}
+
+/// The most bytes that the items of an entry may have.
+pub const MAX_ITEMS: usize = MAX_BYTES - HEADER_BYTES;
+
+#[cfg(test)]
+mod tests {
+    use mneme_sync::SlotId;
+
+    use super::*;
+    use crate::feed::ring::entry_bytes;
+
+    fn all() -> Vec<Item<'static>> {
+        const DATABASES: &[[u8; 8]] = &[[7, 0, 0, 0, 0, 0, 3, 0], [0, 0, 0, 0, 0, 0, 63, 0]];
+        let put = |expiry, bytes| Item::Put {
+            root: root_mask(),
+            key: b"key",
+            kind: 31,
+            expiry,
+            bytes,
+        };
+        let (root, key) = (1, b"k".as_slice());
+        vec![
+            put(Expiry::Never, b"value"),
+            put(Expiry::At(1), b""),
+            Item::Patch {
+                root,
+                key,
+                offset: 3,
+                length: 7,
+                bytes: b"part",
+            },
+            Item::Expire {
+                root,
+                key,
+                expiry: Expiry::Never,
+            },
+            Item::Remove { root, key: b"" },
+            Item::Drop { root, prefix: key },
+            Item::Bind {
+                databases: DATABASES,
+                dead: &[[9, 0, 0, 0, 0, 0, 0, 0]],
+            },
+            Item::Open,
+            Item::Close,
+            Item::Piece {
+                id: 5,
+                offset: u64::MAX,
+                bytes: b"piece",
+            },
+        ]
+    }
+
+    fn encoded(items: &[Item<'_>], state: State) -> Vec<u8> {
+        let mut body = Vec::new();
+        for item in items {
+            let before = body.len();
+            item.encode(|part| body.extend_from_slice(part));
+            assert_eq!(body.len() - before, item.encoded_len());
+        }
+        entry_bytes(state, SlotId(3), &body)
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        let items = all();
+        let mut bytes = encoded(&items, State::Whole);
+        let first = bytes.len() as u64;
+        bytes.extend(encoded(&items[..1], State::Void));
+        let second = bytes.len() as u64;
+        bytes.extend(encoded(&items[1..2], State::Whole));
+        let found: Vec<_> = entries(800, &bytes).map(Result::unwrap).collect();
+        let positions: Vec<_> = found.iter().map(|entry| entry.position - 800).collect();
+        assert_eq!(positions, [0, first, second]);
+        let of = |i: usize| -> Vec<_> { found[i].items().map(Result::unwrap).collect() };
+        assert_eq!(of(0), items);
+        assert_eq!(of(1), [], "nothing came of it");
+        assert_eq!(of(2), items[1..2]);
+    }
+
+    #[test]
+    fn a_put_of_16_and_100_bytes_takes_136() {
+        let item = Item::Put {
+            root: 1,
+            key: &[7; 16],
+            kind: 0,
+            expiry: Expiry::Never,
+            bytes: &[7; 100],
+        };
+        assert_eq!(encoded(&[item], State::Whole).len(), 136);
+    }
+
+    /// Looks at all that the bytes say; how often there was an error.
+    fn walk(bytes: &[u8]) -> usize {
+        let mut errors = 0;
+        for entry in entries(0, bytes) {
+            match entry {
+                Ok(entry) => errors += entry.items().filter(Result::is_err).count(),
+                Err(_) => errors += 1,
+            }
+        }
+        errors
+    }
+
+    #[test]
+    fn damaged_bytes_are_errors() {
+        let bytes = encoded(&all(), State::Whole);
+        assert_eq!(walk(&bytes), 0);
+        for end in 1..bytes.len() {
+            assert_eq!(walk(&bytes[..end]), 1, "cut at {end}");
+        }
+        assert_eq!(walk(&encoded(&all(), State::Reserved)), 1);
+        // Any change of a byte is an error, or says something else; nothing panics.
+        for at in 0..bytes.len() {
+            for value in 0..=u8::MAX {
+                let mut damaged = bytes.clone();
+                damaged[at] = value;
+                assert!(walk(&damaged) <= 2, "{value} at {at}");
+            }
+        }
+        let mut state = 1u64;
+        for _ in 0..20_000 {
+            let random: Vec<u8> = (0..64)
+                .map(|_| {
+                    state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                    (state >> 56) as u8
+                })
+                .collect();
+            walk(&random);
+            // The same as an entry's body.
+            walk(&entry_bytes(State::Whole, SlotId(0), &random));
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! The ring of the change feed: **entries come out whole, once, and in the order of their
+//! positions. Nothing behind an entry that is neither whole nor void comes out. No thread waits for
+//! another to reserve, to fill or to complete an entry.**
+//!
+//! The feed is an endless stream of words. A *position* is a byte of that stream; the byte at
+//! position `p` lies at byte `p mod n` of the ring, in lap `p / n`. An entry is a header word and a
+//! body, at a multiple of eight; it may go on at the ring's beginning. Three words govern the ring:
+//!
+//! - `tail`: the first position behind all entries that are known to be reserved. The entry that a
+//!   thread has just reserved there may not be counted yet: any thread that finds its header moves
+//!   the tail past it.
+//! - `durable`: everything before this position is kept elsewhere.
+//! - `freed`: everything before this position is blank again, one lap later.
+//!
+//! The steps of an entry:
+//!
+//! - *reserved*: its header takes the place of the blank word at the tail, by one exchange; then
+//!   the tail moves past it. So the tail is behind an entry before its change can be seen.
+//! - *filled*: the body is stored.
+//! - *completed*: the header's state becomes whole, or void if there was no change.
+//! - *drained*: the words are copied out, void entries too, so that positions stay without gaps.
+//! - *freed*: its words are blanked for the next lap, and then `freed` moves.
+//!
+//! **A blank word is not zero.** It is a word of the ring's secret and the lap, which differs from
+//! lap to lap. A thread that has read the tail, and stands still for a lap, may exchange a word
+//! that lies in the middle of another entry by then. Zero is a frequent word there; the blank of an
+//! earlier lap is none, unless a client has guessed the secret. Its exchange fails, and it looks
+//! again.
+//!
+//! The models in `models::feed` check this.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use mneme_sync::{SlotId, Word};
+
+/// The words of a feed, in a region or in a model.
+pub(crate) struct Ring<'r, W> {
+    /// The first position behind the entries that are known to be reserved.
+    pub tail: &'r W,
+    /// The position before which everything is kept elsewhere.
+    pub durable: &'r W,
+    /// The position before which everything is blank for the next lap.
+    pub freed: &'r W,
+    /// A power of two.
+    pub words: &'r [W],
+    /// What blank words are made of.
+    pub secret: u64,
+}
+
+/// What has become of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    /// Its thread fills it, or makes its change.
+    Reserved = 1,
+    /// Its change has happened.
+    Whole = 2,
+    /// Its change has not happened, and will not.
+    Void = 3,
+}
+
+/// The header of an entry. Bits 0..2 are the state, 2..19 the bytes of the entry from its header
+/// on, 19..35 the slot of its thread, 35..64 the lap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Header(u64);
+
+const BYTES_SHIFT: u32 = 2;
+const SLOT_SHIFT: u32 = BYTES_SHIFT + 17;
+const LAP_SHIFT: u32 = SLOT_SHIFT + 16;
+const LAPS: u64 = u64::MAX >> LAP_SHIFT;
+
+/// The longest entry, header included.
+pub(crate) const MAX_BYTES: usize = 64 << 10;
+/// Bytes of a header.
+pub(crate) const HEADER_BYTES: usize = 8;
+
+impl Header {
+    fn new(state: State, bytes: usize, slot: SlotId, lap: u64) -> Header {
+        Header(
+            (lap & LAPS) << LAP_SHIFT
+                | u64::from(slot.0) << SLOT_SHIFT
+                | (bytes as u64) << BYTES_SHIFT
+                | state as u64,
+        )
+    }
+
+    /// The header that a word is, of whatever lap. `None`: no thread stores such a header.
+    pub fn of_word(word: u64) -> Option<Header> {
+        let header = Header(word);
+        let bytes = header.bytes();
+        (word & 3 != 0 && (HEADER_BYTES..=MAX_BYTES).contains(&bytes)).then_some(header)
+    }
+
+    pub fn state(self) -> State {
+        match self.0 & 3 {
+            1 => State::Reserved,
+            2 => State::Whole,
+            _ => State::Void,
+        }
+    }
+
+    /// Bytes of the entry, without the padding behind it.
+    pub fn bytes(self) -> usize {
+        (self.0 >> BYTES_SHIFT & 0x1_ffff) as usize
+    }
+
+    /// How far it is to the next entry.
+    pub fn stride(self) -> u64 {
+        (self.bytes() as u64).next_multiple_of(8)
+    }
+
+    pub fn slot(self) -> SlotId {
+        SlotId((self.0 >> SLOT_SHIFT) as u16)
+    }
+
+    fn is_of_lap(self, lap: u64) -> bool {
+        self.0 >> LAP_SHIFT == lap & LAPS
+    }
+
+    fn with(self, state: State) -> Header {
+        Header(self.0 & !3 | state as u64)
+    }
+}
+
+/// An entry that is this thread's to fill and to complete.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "nothing behind it is drained until it is completed"]
+pub(crate) struct Reserved {
+    /// The position of its header.
+    pub at: u64,
+    header: Header,
+}
+
+impl Reserved {
+    /// The position behind it.
+    #[cfg(test)]
+    pub fn end(self) -> u64 {
+        self.at.wrapping_add(self.header.stride())
+    }
+}
+
+/// Why no entry was reserved, or none could be drained.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refused {
+    /// Too much of the ring is not durable yet.
+    Full,
+    /// At this position there is neither a blank word nor a header: the ring is damaged.
+    Damaged(u64),
+}
+
+/// How a look at the next entry ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    /// Nothing is there yet.
+    Nothing,
+    /// The thread in this slot has not completed it.
+    Unfinished(SlotId),
+    /// It is complete; the next one is so many bytes further on.
+    Complete(u64),
+}
+
+impl<W: Word> Ring<'_, W> {
+    /// Bytes of the ring.
+    pub fn size(&self) -> u64 {
+        self.words.len() as u64 * 8
+    }
+
+    fn word(&self, at: u64) -> &W {
+        &self.words[(at / 8) as usize & (self.words.len() - 1)]
+    }
+
+    fn lap(&self, at: u64) -> u64 {
+        at / self.size()
+    }
+
+    /// The blank word of a lap. Its lowest bits are those of no header.
+    fn blank(&self, lap: u64) -> u64 {
+        let mixed = self.secret.wrapping_add(lap);
+        let mixed = (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (mixed ^ mixed >> 32) & !3
+    }
+
+    /// Blanks a ring that no thread uses, for positions from zero on.
+    pub fn clear(&self) {
+        let blank = self.blank(0);
+        self.words
+            .iter()
+            .for_each(|word| word.store(blank, Relaxed));
+        for word in [self.tail, self.durable] {
+            word.store(0, Relaxed);
+        }
+        // SYNC: as in `free`.
+        self.freed.store(0, Release);
+    }
+
+    /// The header at `at`, if an entry was reserved there in this lap.
+    fn header(&self, at: u64) -> Option<Header> {
+        // SYNC: pairs with the Release stores and exchanges of headers.
+        let header = Header::of_word(self.word(at).load(Acquire))?;
+        header.is_of_lap(self.lap(at)).then_some(header)
+    }
+
+    /// The first position behind all that is known to be reserved. A thread that has seen a change
+    /// finds it behind the entry of that change.
+    pub fn tail(&self) -> u64 {
+        // SYNC: pairs with the Release in `pass`.
+        self.tail.load(Acquire)
+    }
+
+    fn pass(&self, at: u64, header: Header) {
+        // SYNC: pairs with the Acquire load in `tail`: a thread that loads it sees the headers
+        // before it.
+        self.tail
+            .fetch_max(at.wrapping_add(header.stride()), AcqRel);
+    }
+
+    /// Whether an entry of so many bytes would find free space.
+    pub fn has_space(&self, bytes: usize) -> bool {
+        self.space_behind(self.tail(), (bytes as u64).next_multiple_of(8))
+    }
+
+    fn space_behind(&self, tail: u64, stride: u64) -> bool {
+        // SYNC: pairs with the Release in `free`: the words are blank.
+        let freed = self.freed.load(Acquire);
+        tail.wrapping_add(stride).wrapping_sub(freed) as i64 <= self.size() as i64
+    }
+
+    /// Step *reserved*, for an entry of `bytes` bytes (its header included) by the thread `me`.
+    /// The caller holds what orders its change among others: the home of the key.
+    ///
+    /// # Errors
+    /// There is no free space, or the ring is damaged. Nothing was reserved.
+    pub fn reserve(&self, me: SlotId, bytes: usize) -> Result<Reserved, Refused> {
+        let stride = (bytes as u64).next_multiple_of(8);
+        loop {
+            let at = self.tail();
+            if !self.space_behind(at, stride) {
+                return Err(Refused::Full);
+            }
+            let lap = self.lap(at);
+            let header = Header::new(State::Reserved, bytes, me, lap);
+            let blank = self.blank(lap);
+            // SYNC: Release and Acquire pass on what the thread has seen: a thread that finds this
+            // header sees the tail's earlier moves.
+            let Err(found) = self
+                .word(at)
+                .compare_exchange(blank, header.0, AcqRel, Acquire)
+            else {
+                self.pass(at, header);
+                return Ok(Reserved { at, header });
+            };
+            match Header::of_word(found).filter(|other| other.is_of_lap(lap)) {
+                Some(other) => self.pass(at, other),
+                // This thread stood still, and the word is of a later lap. An exchange sees the
+                // tail's last move even if the word was stored by a Relaxed store of a body.
+                None if self.tail.fetch_add(0, AcqRel) != at => {}
+                None => return Err(Refused::Damaged(at)),
+            }
+        }
+    }
+
+    /// Step *filled*: stores word number `i` of the body.
+    pub fn fill(&self, entry: Reserved, i: usize, word: u64) {
+        let at = entry.at.wrapping_add(HEADER_BYTES as u64 + 8 * i as u64);
+        // Relaxed: published by the header.
+        self.word(at).store(word, Relaxed);
+    }
+
+    /// Step *completed*.
+    pub fn complete(&self, entry: Reserved, state: State) {
+        // SYNC: pairs with the Acquire load in `header`: the body is filled.
+        let word = self.word(entry.at);
+        word.store(entry.header.with(state).0, Release);
+    }
+
+    /// Completes the entry at `at` for a thread that died, unless that is done.
+    pub fn settle_at(&self, at: u64, state: State) {
+        if let Some(header) = self.header(at).filter(|h| h.state() == State::Reserved) {
+            self.complete(Reserved { at, header }, state);
+        }
+    }
+
+    /// Completes the entry that the thread `dead` has left, if it has left one.
+    pub fn settle(&self, dead: SlotId, state: State) -> Result<(), Refused> {
+        // An entry whose thread died before it moved the tail stands there.
+        let mut end = self.tail();
+        if let Some(header) = self.header(end) {
+            self.pass(end, header);
+            end = end.wrapping_add(header.stride());
+        }
+        // SYNC: pairs with the Release in `set_durable`. Everything before it is complete.
+        let mut at = self.durable.load(Acquire);
+        while (end.wrapping_sub(at) as i64) > 0 {
+            match self.header(at) {
+                Some(header) => {
+                    if header.state() == State::Reserved && header.slot() == dead {
+                        self.complete(Reserved { at, header }, state);
+                    }
+                    at = at.wrapping_add(header.stride());
+                }
+                // By an exchange, as in `reserve`.
+                None => match self.durable.fetch_add(0, AcqRel) {
+                    // It was freed meanwhile.
+                    durable if durable.wrapping_sub(at) as i64 > 0 => at = durable,
+                    _ => return Err(Refused::Damaged(at)),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the entry at `at`, behind which the caller has drained nothing.
+    pub fn next(&self, at: u64) -> Result<Next, Refused> {
+        if self.tail() == at {
+            return Ok(Next::Nothing);
+        }
+        let header = self.header(at).ok_or(Refused::Damaged(at))?;
+        Ok(match header.state() {
+            State::Reserved => Next::Unfinished(header.slot()),
+            State::Whole | State::Void => Next::Complete(header.stride()),
+        })
+    }
+
+    /// Step *drained*: hands out the words of complete entries from `at` to `end`.
+    pub fn copy(&self, at: u64, end: u64, mut to: impl FnMut(u64)) {
+        for i in 0..end.wrapping_sub(at) / 8 {
+            // Relaxed: the headers were loaded with Acquire.
+            to(self.word(at.wrapping_add(8 * i)).load(Relaxed));
+        }
+    }
+
+    /// Everything before `position`, which was drained, is kept elsewhere. One thread at a time
+    /// calls this.
+    pub fn set_durable(&self, position: u64) {
+        let begin = self.freed.load(Relaxed);
+        // SYNC: pairs with the loads in `settle`: a thread that misses a header sees that.
+        self.durable.store(position, Release);
+        self.free(begin, position);
+    }
+
+    /// Step *freed*, from `freed` on. A death in the middle is made good by the next call.
+    fn free(&self, begin: u64, end: u64) {
+        for i in 0..end.wrapping_sub(begin) / 8 {
+            let at = begin.wrapping_add(8 * i);
+            // Relaxed: published by `freed`. Until then no thread takes it for a place to reserve.
+            let blank = self.blank(self.lap(at).wrapping_add(1));
+            self.word(at).store(blank, Relaxed);
+        }
+        // SYNC: pairs with the Acquire load in `space_behind`.
+        self.freed.store(end, Release);
+    }
+}
+
+/// The bytes of an entry of lap 0.
+#[cfg(test)]
+pub(crate) fn entry_bytes(state: State, slot: SlotId, body: &[u8]) -> Vec<u8> {
+    let header = Header::new(state, HEADER_BYTES + body.len(), slot, 0);
+    let mut bytes = [&header.0.to_le_bytes(), body].concat();
+    bytes.resize(header.stride() as usize, 0);
+    bytes
+}

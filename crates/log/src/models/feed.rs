@@ -1,0 +1,327 @@
+//! What is reserved, filled and completed in the change feed comes out whole, once and in order,
+//! also if a thread stands still for a lap, and if one dies.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use loom::sync::Arc;
+use loom::thread;
+use mneme_sync::{SlotId, Word};
+
+use super::{LooseExchanges, LooseLoads, LooseStores, Model, Orders, Sound, fails, holds};
+use crate::feed::ring::{Next, Refused, Reserved, Ring, State};
+
+/// Words of the ring: two entries of a header and one word.
+const WORDS: usize = 4;
+/// Bytes of an entry.
+const ENTRY: usize = 16;
+const DEAD: SlotId = SlotId(7);
+
+struct Scene<O> {
+    tail: Model<O>,
+    durable: Model<O>,
+    freed: Model<O>,
+    words: Vec<Model<O>>,
+    secret: u64,
+}
+
+impl<O: Orders> Scene<O> {
+    fn new() -> Scene<O> {
+        let scene = Scene {
+            tail: Model::new(0),
+            durable: Model::new(0),
+            freed: Model::new(0),
+            words: (0..WORDS).map(|_| Model::new(0)).collect(),
+            secret: 0x1234_5678_9abc_def0,
+        };
+        scene.ring().clear();
+        scene
+    }
+
+    fn ring(&self) -> Ring<'_, Model<O>> {
+        Ring {
+            tail: &self.tail,
+            durable: &self.durable,
+            freed: &self.freed,
+            words: &self.words,
+            secret: self.secret,
+        }
+    }
+
+    /// Enters a value, if there is space.
+    fn enter(&self, who: u16, value: u64) -> bool {
+        let ring = self.ring();
+        let reserved = match ring.reserve(SlotId(who), ENTRY) {
+            Ok(reserved) => reserved,
+            Err(Refused::Full) => return false,
+            Err(Refused::Damaged(at)) => panic!("damaged at {at}"),
+        };
+        ring.fill(reserved, 0, value);
+        ring.complete(reserved, State::Whole);
+        true
+    }
+}
+
+/// Takes out what is entered.
+struct Drainer<'s, O> {
+    scene: &'s Scene<O>,
+    at: u64,
+    seen: Vec<u64>,
+}
+
+impl<'s, O: Orders> Drainer<'s, O> {
+    fn of(scene: &'s Scene<O>) -> Self {
+        Drainer {
+            scene,
+            at: 0,
+            seen: Vec::new(),
+        }
+    }
+
+    /// Drains one entry; what stands there.
+    fn next(&mut self) -> Next {
+        let ring = self.scene.ring();
+        let next = match ring.next(self.at) {
+            Ok(next) => next,
+            Err(refused) => panic!("damaged: {refused:?}"),
+        };
+        if let Next::Complete(stride) = next {
+            let mut words = Vec::new();
+            ring.copy(self.at, self.at + stride, |word| words.push(word));
+            // An entry that is void has nothing to say.
+            if words[0] & 3 == State::Whole as u64 {
+                self.seen.push(words[1]);
+            }
+            self.at += stride;
+        }
+        next
+    }
+
+    fn drain(&mut self) {
+        while matches!(self.next(), Next::Complete(_)) {}
+    }
+
+    fn set_durable(&self) {
+        self.scene.ring().set_durable(self.at);
+    }
+}
+
+/// Two threads enter values, beside a thread that drains them.
+fn beside<O: Orders>(entered: [u64; 2]) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let scene = Arc::new(Scene::<O>::new());
+        let writers: Vec<_> = (1..)
+            .zip(entered)
+            .map(|(who, values)| {
+                let scene = scene.clone();
+                thread::spawn(move || {
+                    let entered =
+                        (1..=values).take_while(|i| scene.enter(who, u64::from(who) * 10 + i));
+                    entered.count() as u64
+                })
+            })
+            .collect();
+        let mut drainer = Drainer::of(&scene);
+        drainer.next();
+        drainer.set_durable();
+        let entered: Vec<u64> = writers.into_iter().map(|w| w.join().unwrap()).collect();
+        drainer.drain();
+        let mut expected = Vec::new();
+        for (who, values) in (1..).zip(entered) {
+            expected.extend((1..=values).map(|i| who * 10 + i));
+            let of = drainer.seen.iter().filter(|value| **value / 10 == who);
+            assert!(of.is_sorted(), "out of order");
+        }
+        drainer.seen.sort_unstable();
+        assert_eq!(drainer.seen, expected, "not as entered");
+        drainer.set_durable();
+        // It goes on for a lap.
+        let seen = drainer.seen.len();
+        assert!(scene.enter(3, 30) && scene.enter(3, 31), "stuck");
+        drainer.drain();
+        assert_eq!(drainer.seen[seen..], [30, 31], "stuck");
+    }
+}
+
+#[test]
+fn what_is_entered_comes_out_whole_and_once() {
+    holds(beside::<Sound>([1, 1]));
+    holds(beside::<Sound>([2, 1]));
+}
+
+#[test]
+fn without_one_kind_of_ordering_it_does_not() {
+    fails("not as entered", beside::<LooseStores>([1, 0]));
+    fails("damaged", beside::<LooseLoads>([1, 0]));
+    fails("damaged", beside::<LooseExchanges>([1, 0]));
+}
+
+/// A thread enters a value, however long it stands still, while others fill two laps, whose content
+/// is zero. With zeros for blanks it takes a word of theirs for the tail.
+fn stands_still(blanks: bool) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let scene = Arc::new(Scene::<Sound>::new());
+        let slow = {
+            let scene = scene.clone();
+            thread::spawn(move || {
+                if blanks {
+                    return scene.enter(1, 11);
+                }
+                // Broken: the header takes the place of a zero.
+                let at = scene.tail.load(Acquire);
+                let word = &scene.words[at as usize / 8 % WORDS];
+                let header = 1 << 19 | (ENTRY as u64) << 2 | State::Whole as u64;
+                word.compare_exchange(0, header, AcqRel, Relaxed).is_ok()
+            })
+        };
+        let mut drainer = Drainer::of(&scene);
+        // Entries of three words, so that no header of the next lap lies where one lay before.
+        for _ in 0..2 {
+            let ring = scene.ring();
+            let Ok(entry) = ring.reserve(SlotId(2), 24) else {
+                break;
+            };
+            // Zeros, as the content of an entry, and where nothing is entered yet.
+            ring.fill(entry, 0, 0);
+            ring.fill(entry, 1, 0);
+            ring.complete(entry, State::Whole);
+            let before = drainer.at;
+            while drainer.at == before && matches!(drainer.next(), Next::Complete(_)) {}
+            drainer.drain();
+            if drainer.at < entry.end() {
+                break;
+            }
+            drainer.set_durable();
+        }
+        let entered = slow.join().unwrap();
+        drainer.drain();
+        let mine = drainer.seen.iter().filter(|value| **value == 11).count();
+        assert_eq!(mine, usize::from(entered), "not as entered");
+        assert!(
+            drainer.seen.iter().all(|value| [0, 11].contains(value)),
+            "overwritten"
+        );
+    }
+}
+
+#[test]
+fn a_thread_that_stands_still_for_a_lap_overwrites_nothing() {
+    holds(stands_still(true));
+}
+
+#[test]
+fn with_zeros_for_blanks_it_does() {
+    fails("not as entered", stands_still(false));
+}
+
+/// A thread dies after it has reserved an entry, before or after the tail moved past it, and is
+/// settled beside a thread that enters another.
+fn dies(moved: bool, settle: fn(&Scene<Sound>)) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let scene = Arc::new(Scene::<Sound>::new());
+        let dead = scene.ring().reserve(DEAD, ENTRY).expect("an empty ring");
+        scene.ring().fill(dead, 0, 70);
+        if !moved {
+            scene.tail.store(0, Relaxed);
+        }
+        let other = {
+            let scene = scene.clone();
+            thread::spawn(move || assert!(scene.enter(1, 11), "refused"))
+        };
+        settle(&scene);
+        other.join().unwrap();
+        let mut drainer = Drainer::of(&scene);
+        drainer.drain();
+        assert_eq!(drainer.seen, [70, 11], "not as it happened");
+    }
+}
+
+#[test]
+fn what_the_dead_did_comes_out() {
+    for moved in [true, false] {
+        holds(dies(moved, |scene| {
+            scene.ring().settle(DEAD, State::Whole).expect("sound");
+            // Another reaper comes by.
+            scene.ring().settle(DEAD, State::Void).expect("sound");
+        }));
+    }
+}
+
+#[test]
+fn what_no_reaper_settles_holds_up_all_behind_it() {
+    fails("not as it happened", dies(true, |_| {}));
+}
+
+#[test]
+fn an_entry_at_the_tail_is_missed_by_a_reaper_that_does_not_look_there() {
+    fails(
+        "not as it happened",
+        dies(false, |scene| {
+            if scene.tail.load(Acquire) != 0 {
+                scene.ring().settle(DEAD, State::Whole).expect("sound");
+            }
+        }),
+    );
+}
+
+/// A reader that has seen a change finds the tail behind its entry.
+fn is_seen(change: fn(&Scene<Sound>, &Model<Sound>)) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let scene = Arc::new((Scene::<Sound>::new(), Model::new(0)));
+        let writer = {
+            let scene = scene.clone();
+            thread::spawn(move || change(&scene.0, &scene.1))
+        };
+        if scene.1.load(Acquire) != 0 {
+            assert!(
+                scene.0.ring().tail() >= ENTRY as u64,
+                "seen before it is fed"
+            );
+        }
+        writer.join().unwrap();
+    }
+}
+
+fn complete(scene: &Scene<Sound>, entry: Reserved) {
+    scene.ring().fill(entry, 0, 1);
+    scene.ring().complete(entry, State::Whole);
+}
+
+#[test]
+fn the_tail_is_behind_all_that_can_be_seen() {
+    holds(is_seen(|scene, visible| {
+        let entry = scene.ring().reserve(SlotId(1), ENTRY).expect("space");
+        visible.store(1, Release);
+        complete(scene, entry);
+    }));
+}
+
+#[test]
+fn a_change_that_is_made_before_its_entry_is_reserved_is_not_behind_it() {
+    fails(
+        "seen before it is fed",
+        is_seen(|scene, visible| {
+            visible.store(1, Release);
+            let entry = scene.ring().reserve(SlotId(1), ENTRY).expect("space");
+            complete(scene, entry);
+        }),
+    );
+}
+
+/// An entry that is filled for long holds up those behind it, and a void one says nothing.
+#[test]
+fn what_is_void_says_nothing_and_what_is_unfinished_lets_nothing_pass() {
+    holds(|| {
+        let scene = Scene::<Sound>::new();
+        let slow = scene.ring().reserve(SlotId(1), ENTRY).expect("space");
+        assert!(scene.enter(2, 20));
+        let mut drainer = Drainer::of(&scene);
+        assert_eq!(drainer.next(), Next::Unfinished(SlotId(1)));
+        assert!(!scene.enter(2, 21), "there is no space");
+        scene.ring().complete(slow, State::Void);
+        drainer.drain();
+        assert_eq!(drainer.seen, [20]);
+        assert!(!scene.enter(2, 21), "nothing is durable yet");
+        drainer.set_durable();
+        assert!(scene.enter(2, 21));
+    });
+}
