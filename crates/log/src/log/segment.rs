@@ -576,7 +576,10 @@ impl Log {
                     let linked = (0..self.tables.geometry.heads + self.tables.geometry.survivors)
                         .any(|h| self.tables.head(h).segment.load(Acquire) == u64::from(i) + 1);
                     let to = if linked { State::Head } else { State::Closed };
-                    info.change(word, word.to(to, None));
+                    // Its large record was never written.
+                    let empty = info.used() == 0;
+                    let kind = if empty { word.ordinary() } else { word };
+                    info.change(word, kind.to(to, None));
                 }
                 Some(State::Compacting) => {
                     info.change(word, word.to(State::Closed, None));

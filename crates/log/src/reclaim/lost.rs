@@ -12,7 +12,6 @@ use crate::index::bucket::Entry;
 use crate::index::lookup::Lookup;
 use crate::log::head::Leave;
 use crate::log::segment::{State, frame_byte};
-use crate::region::layout::SegmentInfo;
 use crate::region::mem::Loc;
 
 impl Reclaim {
@@ -41,7 +40,7 @@ impl Reclaim {
             // damaged segment is kept, for the check to report, and does not stop the search for
             // others.
             if info.state() == word
-                && let Ok(Some(bytes)) = self.lost_bytes(frame, info)
+                && let Ok(Some(bytes)) = self.lost_bytes(frame)
             {
                 // `fetch_max`: the record may have been counted already.
                 info.dead.fetch_max(bytes, Relaxed);
@@ -53,25 +52,16 @@ impl Reclaim {
     }
 
     /// Bytes of the large record at `frame` if the index does not lead to it. The caller is pinned.
-    fn lost_bytes(&self, frame: Frame, info: &SegmentInfo) -> Result<Option<u64>, Corrupt> {
-        if self.is_found(frame, info)? {
+    fn lost_bytes(&self, frame: Frame) -> Result<Option<u64>, Corrupt> {
+        if self.is_found(frame)? {
             return Ok(None);
         }
-        Ok(Some(match info.used() {
-            0 => 0,
-            _ => {
-                let record = self.mem.record(Loc::of_byte(frame_byte(frame)))?;
-                record.header().size()
-            }
-        }))
+        let record = self.mem.record(Loc::of_byte(frame_byte(frame)))?;
+        Ok(Some(record.header().size()))
     }
 
     /// Whether the index leads to the large record at `frame`. The caller is pinned.
-    fn is_found(&self, frame: Frame, info: &SegmentInfo) -> Result<bool, Corrupt> {
-        if info.written_at(frame)? == 0 {
-            // Its writer died before the header.
-            return Ok(false);
-        }
+    fn is_found(&self, frame: Frame) -> Result<bool, Corrupt> {
         let loc = Loc::of_byte(frame_byte(frame));
         let record = self.mem.record(loc)?;
         let Some(root) = self.root(record.header().space())? else {
