@@ -3,23 +3,25 @@
 //! A root is immutable. An edit copies the nodes on the path to the leaves that it replaces and
 //! gives a new root, so each version that somebody reads keeps a root of its own.
 
+use std::cmp::Ordering;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::leaf::Leaf;
 use crate::order::head;
 
 /// The most children of a node.
-const FAN_OUT: usize = 64;
+const FAN_OUT: usize = 32;
 /// A node with fewer children is joined with a neighbour, if both fit into one.
-const FEW: usize = 16;
+const FEW: usize = 8;
 
 /// Children in order of their keys.
 #[derive(Debug)]
 pub(crate) struct Fan<T> {
     /// What the lower fences of all children but the first begin with.
     prefix: Box<[u8]>,
-    /// The 8 bytes of those fences behind the prefix.
-    heads: Box<[u64]>,
+    /// The 8 bytes of each child's lower fence behind the prefix; of no meaning for the first.
+    heads: Vec<u64>,
     children: Vec<T>,
 }
 
@@ -72,7 +74,7 @@ impl<T: Low + Clone> Fan<T> {
         };
         let heads = lows.iter().map(|child| head(&child.low()[prefix.len()..]));
         Self {
-            heads: heads.collect(),
+            heads: std::iter::once(0).chain(heads).collect(),
             prefix,
             children,
         }
@@ -81,16 +83,13 @@ impl<T: Low + Clone> Fan<T> {
     /// The last child whose lower fence is not above `key`; the first takes what is below all.
     #[inline]
     fn position(&self, key: &[u8]) -> usize {
+        let heads = &self.heads[1..];
         let Some(rest) = key.strip_prefix(&*self.prefix) else {
-            return if key < &*self.prefix {
-                0
-            } else {
-                self.heads.len()
-            };
+            return if key < &*self.prefix { 0 } else { heads.len() };
         };
         let wanted = head(rest);
-        let mut i = self.heads.partition_point(|head| *head < wanted);
-        while i < self.heads.len() && self.heads[i] == wanted && self.children[i + 1].low() <= key {
+        let mut i = heads.partition_point(|head| *head < wanted);
+        while i < heads.len() && heads[i] == wanted && self.children[i + 1].low() <= key {
             i += 1;
         }
         i
@@ -103,6 +102,27 @@ impl<T: Low + Clone> Fan<T> {
             i - 1
         } else {
             i
+        }
+    }
+
+    /// Compares the lower fence of child `i`, not the first, with `key`. The fence is looked at
+    /// only if its head does not tell.
+    fn compare_low(&self, i: usize, key: &[u8]) -> Ordering {
+        let Some(rest) = key.strip_prefix(&*self.prefix) else {
+            return (*self.prefix).cmp(key);
+        };
+        let heads = self.heads[i].cmp(&head(rest));
+        heads.then_with(|| self.children[i].low().cmp(key))
+    }
+
+    /// A copy without children, with space for some.
+    fn begin_copy(&self) -> Copied<'_, T> {
+        let space = self.children.len() + 2;
+        Copied {
+            of: self,
+            heads: Vec::with_capacity(space),
+            children: Vec::with_capacity(space),
+            keeps_prefix: true,
         }
     }
 
@@ -120,6 +140,49 @@ impl<T: Low + Clone> Fan<T> {
         chunks
             .map(|chunk| Arc::new(node(Self::new(chunk.to_vec()))))
             .collect()
+    }
+}
+
+/// Children of a node and new ones, in order. The heads of those that stay are not computed again,
+/// so that these are not looked at.
+struct Copied<'f, T> {
+    of: &'f Fan<T>,
+    heads: Vec<u64>,
+    children: Vec<T>,
+    /// The lower fences of all new children but the first begin with the prefix.
+    keeps_prefix: bool,
+}
+
+impl<T: Low + Clone> Copied<'_, T> {
+    /// Adds children that stay.
+    fn keep(&mut self, which: Range<usize>) {
+        self.heads.extend_from_slice(&self.of.heads[which.clone()]);
+        self.children.extend_from_slice(&self.of.children[which]);
+    }
+
+    /// Adds what has the lower fence of child `i`, which it replaces.
+    fn add_at(&mut self, i: usize, child: T) {
+        self.heads.push(self.of.heads[i]);
+        self.children.push(child);
+    }
+
+    fn add(&mut self, child: T) {
+        let rest = child.low().strip_prefix(&*self.of.prefix);
+        self.keeps_prefix &= rest.is_some() || self.children.is_empty();
+        self.heads.push(rest.map_or(0, head));
+        self.children.push(child);
+    }
+
+    /// Nodes of these children, as many as they need.
+    fn nodes(self, node: impl Fn(Fan<T>) -> Node) -> Vec<Arc<Node>> {
+        if !self.keeps_prefix || self.children.is_empty() || self.children.len() > FAN_OUT {
+            return Fan::split(self.children, node);
+        }
+        vec![Arc::new(node(Fan {
+            prefix: self.of.prefix.clone(),
+            heads: self.heads,
+            children: self.children,
+        }))]
     }
 }
 
@@ -170,11 +233,11 @@ impl Node {
         loop {
             match node {
                 Node::Inner(fan) => {
-                    let i = bound.map_or(fan.heads.len(), |key| fan.position_before(key));
+                    let i = bound.map_or(fan.children.len() - 1, |key| fan.position_before(key));
                     node = &fan.children[i];
                 }
                 Node::Bottom(fan) => {
-                    let i = bound.map_or(fan.heads.len(), |key| fan.position_before(key));
+                    let i = bound.map_or(fan.children.len() - 1, |key| fan.position_before(key));
                     return &fan.children[i];
                 }
             }
@@ -200,7 +263,7 @@ impl Node {
 
     /// A root with all `edits`, which are in order of their keys and do not overlap.
     pub(crate) fn replace(&self, edits: &[Edit<'_>]) -> Arc<Node> {
-        let mut root = Self::grow(self.edit(edits, None));
+        let mut root = Self::grow(self.edit(edits, false));
         while let Node::Inner(fan) = &*root {
             match &fan.children[..] {
                 [only] => root = only.clone(),
@@ -210,50 +273,73 @@ impl Node {
         root
     }
 
-    /// What becomes of this node, whose keys begin at `low`, by edits of which each concerns some
-    /// of its keys. The new leaves go into the node in which the edit begins.
-    fn edit(&self, edits: &[Edit<'_>], low: Option<&[u8]>) -> Vec<Arc<Node>> {
+    /// What becomes of this node by edits of which each concerns some of its keys. The new leaves
+    /// go into the node in which the edit begins; the first edit may go on from the node before.
+    fn edit(&self, edits: &[Edit<'_>], mut goes_on: bool) -> Vec<Arc<Node>> {
         match self {
             Node::Bottom(fan) => {
-                let more: usize = edits.iter().map(|edit| edit.new.len()).sum();
-                let mut leaves = Vec::with_capacity(fan.children.len() + more);
+                let mut leaves = fan.begin_copy();
                 let mut done = 0;
                 for edit in edits {
-                    let below = |key: &[u8]| fan.children.partition_point(|leaf| *leaf.low < *key);
-                    leaves.extend_from_slice(&fan.children[done..below(edit.low)]);
-                    if low.is_none_or(|low| low <= edit.low) {
-                        leaves.extend_from_slice(edit.new);
+                    if !goes_on {
+                        let first = fan.position(edit.low);
+                        leaves.keep(done..first);
+                        done = first;
+                        edit.new.iter().for_each(|leaf| leaves.add(leaf.clone()));
                     }
-                    done = edit.high.map_or(fan.children.len(), below);
+                    let ends_before = |leaf: &Arc<Leaf>| match (&leaf.high, edit.high) {
+                        (Some(high), Some(end)) => **high < *end,
+                        (high, _) => high.is_some(),
+                    };
+                    let later = fan.children[done..].iter();
+                    done += later.take_while(|leaf| ends_before(leaf)).count() + 1;
+                    goes_on = false;
                 }
-                leaves.extend_from_slice(&fan.children[done..]);
-                Fan::split(leaves, Node::Bottom)
+                leaves.keep(done.min(fan.children.len())..fan.children.len());
+                leaves.nodes(Node::Bottom)
             }
             Node::Inner(fan) => {
-                let mut nodes = Vec::with_capacity(fan.children.len() + 1);
-                let (mut done, mut rest) = (0, edits);
+                let mut nodes = fan.begin_copy();
+                let (mut done, mut rest, mut changed) = (0, edits, Vec::new());
                 while let Some(first) = rest.first()
                     && done < fan.children.len()
                 {
-                    let i = fan.position(first.low).max(done);
-                    nodes.extend_from_slice(&fan.children[done..i]);
-                    done = i + 1;
-                    let child = &fan.children[i];
-                    let child_low = if i == 0 { low } else { Some(child.low()) };
-                    let Some(next) = fan.children.get(done).map(Low::low) else {
-                        nodes.extend(child.edit(rest, child_low));
-                        break;
+                    let i = if goes_on {
+                        done
+                    } else {
+                        fan.position(first.low)
                     };
-                    let begun = rest.partition_point(|edit| edit.low < next);
-                    nodes.extend(child.edit(&rest[..begun], child_low));
+                    nodes.keep(done..i);
+                    done = i + 1;
+                    let is_last = done == fan.children.len();
+                    let begins =
+                        |edit: &Edit<'_>| is_last || fan.compare_low(done, edit.low).is_gt();
+                    let begun = rest.partition_point(begins);
+                    let from = nodes.children.len();
+                    let mut new = fan.children[i].edit(&rest[..begun], goes_on).into_iter();
+                    if !goes_on {
+                        new.next()
+                            .into_iter()
+                            .for_each(|node| nodes.add_at(i, node));
+                    }
+                    new.for_each(|node| nodes.add(node));
+                    changed.extend(from..nodes.children.len());
                     // One that goes on in the next child is met there again.
-                    let over = |edit: &Edit<'_>| edit.high.is_some_and(|high| high <= next);
-                    rest = &rest[rest.partition_point(over)..];
+                    let over = |edit: &Edit<'_>| {
+                        let ends = |high: &[u8]| fan.compare_low(done, high).is_ge();
+                        is_last || edit.high.is_some_and(ends)
+                    };
+                    let over = rest[..begun].partition_point(over);
+                    goes_on = over < begun;
+                    rest = &rest[over..];
                 }
-                nodes.extend_from_slice(&fan.children[done..]);
-                for i in (0..nodes.len()).rev() {
-                    join(&mut nodes, i);
+                nodes.keep(done..fan.children.len());
+                changed.retain(|i| nodes.children[*i].len() < FEW);
+                if changed.is_empty() {
+                    return nodes.nodes(Node::Inner);
                 }
+                let mut nodes = nodes.children;
+                changed.into_iter().rev().for_each(|i| join(&mut nodes, i));
                 Fan::split(nodes, Node::Inner)
             }
         }
