@@ -15,6 +15,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("mneme-arena", &["mneme-sys", "mneme-sync"]),
     ("mneme-log", &["mneme-sys", "mneme-sync", "mneme-arena"]),
     ("mneme-tree", &["mneme-sys", "mneme-sync", "mneme-arena"]),
+    // It sees bytes and positions, never what they mean.
+    ("mneme-journal", &["mneme-sys"]),
     // What both a server and a program without one need: stores in segments.
     (
         "mneme-shared",

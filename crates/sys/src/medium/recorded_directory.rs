@@ -277,7 +277,7 @@ struct State {
     limit: Option<u64>,
     /// Syncs of files until one fails, what it loses, and how many fail from then on.
     failing: Option<(u64, u64, u64)>,
-    /// Syncs of the directory until they fail.
+    /// Syncs of the directory until one fails.
     failing_names: Option<u64>,
     /// A file's bytes that cannot be read.
     unreadable: Option<(usize, u64)>,
@@ -333,6 +333,28 @@ impl RecordingDirectory {
         Self { state }
     }
 
+    /// What a process leaves behind that is killed after the first `many` operations of `trace`: no
+    /// power is lost, so that the next process sees all of them. They stay a part of the trace.
+    #[must_use]
+    pub fn killed(trace: &DirectoryTrace, many: usize) -> Self {
+        let mut state = State::default();
+        for (name, file) in &trace.names {
+            state.names.insert(name.clone(), *file);
+        }
+        let live = |bytes: &Arc<Vec<u8>>| Live {
+            bytes: bytes.clone(),
+            doubtful: false,
+        };
+        state.files = trace.files.iter().map(live).collect();
+        state.trace.names = trace.names.clone();
+        state.trace.files = trace.files.clone();
+        for operation in &trace.operations[..many] {
+            state.replay(operation);
+        }
+        let state = Arc::new(Mutex::new(state));
+        Self { state }
+    }
+
     /// What has been done to it.
     #[must_use]
     pub fn trace(&self) -> DirectoryTrace {
@@ -364,7 +386,7 @@ impl RecordingDirectory {
         self.lock().failing = Some((nth, keep, more));
     }
 
-    /// The `nth` sync of the directory from now and all later ones fail.
+    /// The `nth` sync of the directory from now fails; the names stay as unsure as they were.
     pub fn fail_names(&self, nth: u64) {
         self.lock().failing_names = Some(nth);
     }
@@ -402,6 +424,32 @@ impl State {
             bytes,
             doubtful: false,
         });
+    }
+
+    /// Does what a trace says.
+    fn replay(&mut self, operation: &DirectoryOperation) {
+        self.change(operation.clone());
+        match operation {
+            DirectoryOperation::Create { file, .. } => {
+                self.files
+                    .resize_with((*file + 1).max(self.files.len()), Live::default);
+            }
+            DirectoryOperation::File { file, operation } => match operation {
+                Operation::Grow(to) => {
+                    Arc::make_mut(&mut self.files[*file].bytes).resize(*to as usize, 0);
+                }
+                Operation::Store { at, bytes } => {
+                    let live = Arc::make_mut(&mut self.files[*file].bytes);
+                    live[*at as usize..*at as usize + bytes.len()].copy_from_slice(bytes);
+                }
+                Operation::FailedSync { .. } => self.files[*file].doubtful = true,
+                Operation::DropCached => {
+                    self.files[*file].bytes = Arc::new(self.contents(*file).visible());
+                }
+                _ => {}
+            },
+            _ => {}
+        }
     }
 
     fn change(&mut self, operation: DirectoryOperation) {
@@ -504,7 +552,7 @@ impl Directory for RecordingDirectory {
     fn sync(&self) -> Result<(), MediumError> {
         let mut state = self.lock();
         if let Some(left) = state.failing_names {
-            state.failing_names = Some(left.saturating_sub(1));
+            state.failing_names = (left > 1).then(|| left - 1);
             if left <= 1 {
                 return Err(MediumError::Sync(io::Error::other("a fault was injected")));
             }

@@ -1,0 +1,413 @@
+//! Base files: everything that a store held, from which the journal goes on.
+
+use std::sync::Arc;
+
+use mneme_sys::medium::{Directory, Storage};
+
+use crate::error::{Damage, Flaw, on};
+use crate::frame::{self, Frame, FrameKind, HEAD, LARGEST};
+use crate::frames::{self, Frames, Step};
+use crate::header::{BLOCK, FileKind, Header, Identity, Runs};
+use crate::{Journal, JournalError, Position, breakage, names};
+
+/// How a base file is found again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BaseName {
+    /// By where it begins: a checkpoint. The next one replaces it.
+    Checkpoint,
+    /// By a name of 1 to 100 letters, digits, `_`, `-` and `.`: a backup, which stays.
+    Kept(String),
+}
+
+impl BaseName {
+    fn file(&self, begin: Position) -> Result<String, JournalError> {
+        match self {
+            Self::Checkpoint => Ok(names::base(begin)),
+            Self::Kept(name) => names::backup(name),
+        }
+    }
+}
+
+/// Writes a base file. It is nothing until it is published; dropping the writer leaves a file
+/// `NAME.new`, which the next one of that name replaces and [`remove_bases_before`] removes.
+///
+/// The writer is independent of the journal, so that another thread may have it. The caller decides
+/// about the rate: an [`append`](BaseWriter::append) of up to 1 MiB and a
+/// [`sync`](BaseWriter::sync) are one piece.
+#[derive(Debug)]
+pub struct BaseWriter {
+    directory: Arc<dyn Directory>,
+    name: String,
+    storage: Box<dyn Storage>,
+    begin: Position,
+    seed: u32,
+    offset: u64,
+    /// Bytes of records so far.
+    records: u64,
+    /// Where the suffix goes on.
+    suffix: Position,
+    wall_ms: u64,
+    frame: Vec<u8>,
+}
+
+impl BaseWriter {
+    /// Begins a base file in `directory`, which may be the journal's own or another one, of what
+    /// the store holds at `begin`: every change before it is in what will be appended.
+    ///
+    /// # Errors
+    /// [`JournalError::Invalid`] for a bad name, [`JournalError::NoSpace`],
+    /// [`JournalError::Medium`].
+    pub fn begin(
+        journal: &Journal,
+        directory: Arc<dyn Directory>,
+        name: &BaseName,
+        begin: Position,
+    ) -> Result<Self, JournalError> {
+        let name = name.file(begin)?;
+        let unfinished = name.clone() + names::UNFINISHED;
+        let existing = directory.names().map_err(on("list", "the directory"))?;
+        if existing.contains(&unfinished) {
+            directory
+                .remove(&unfinished)
+                .map_err(on("remove", &unfinished))?;
+        }
+        let options = journal.options();
+        let header = Header {
+            identity: options.identity,
+            first: begin,
+            file_bytes: 0,
+            wall_ms: options.clock.wall_ms(),
+            runs: journal.runs().clone(),
+        };
+        let storage = directory
+            .create(&unfinished)
+            .map_err(on("make", &unfinished))?;
+        let block = header.encode(FileKind::Base);
+        storage
+            .write(0, &block)
+            .map_err(on("write to", &unfinished))?;
+        Ok(Self {
+            seed: frame::seed(header.run(), begin),
+            wall_ms: header.wall_ms,
+            directory,
+            name,
+            storage,
+            begin,
+            offset: BLOCK as u64,
+            records: 0,
+            suffix: begin,
+            frame: Vec::new(),
+        })
+    }
+
+    /// Appends records, which mean nothing to this crate. They are read back in pieces that end
+    /// where an append ended, or after 1 MiB.
+    ///
+    /// # Errors
+    /// [`JournalError::NoSpace`], [`JournalError::Medium`]; [`JournalError::Invalid`] after a
+    /// suffix was begun.
+    pub fn append(&mut self, records: &[u8]) -> Result<(), JournalError> {
+        if self.suffix != self.begin {
+            return Err(JournalError::Invalid {
+                what: "a base file's records come before its suffix",
+            });
+        }
+        for piece in records.chunks(LARGEST - HEAD) {
+            self.write(FrameKind::Records, Position::new(self.records), piece)?;
+            self.records += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Appends bytes of the stream, from [`begin`](BaseWriter::begin) on: for a base file that
+    /// must stand without the journal.
+    ///
+    /// # Errors
+    /// [`JournalError::OutOfPlace`], [`JournalError::NoSpace`], [`JournalError::Medium`].
+    pub fn append_suffix(&mut self, at: Position, bytes: &[u8]) -> Result<(), JournalError> {
+        if at != self.suffix {
+            return Err(JournalError::OutOfPlace {
+                expected: self.suffix,
+                given: at,
+            });
+        }
+        for piece in bytes.chunks(LARGEST - HEAD) {
+            self.write(FrameKind::Stream, self.suffix, piece)?;
+            self.suffix = self.suffix.plus(piece.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Waits until what was appended is on the medium: between two pieces, so that the last sync
+    /// has little to wait for.
+    ///
+    /// # Errors
+    /// [`JournalError::Medium`].
+    pub fn sync(&self) -> Result<(), JournalError> {
+        let unfinished = self.name.clone() + names::UNFINISHED;
+        self.storage.sync().map_err(on("sync", &unfinished))
+    }
+
+    /// Gives the file its name, under which it is found after a crash. Whatever was changed before
+    /// `read` may be in it, so everything before that must be durable: otherwise it would show what
+    /// the journal has lost.
+    ///
+    /// A base file that had the name is replaced. Journal files before
+    /// [`begin`](BaseWriter::begin) may go afterwards ([`Journal::remove_before`]).
+    ///
+    /// # Errors
+    /// [`JournalError::NotDurable`], [`JournalError::NoSpace`], [`JournalError::Medium`]. The file
+    /// is not published then.
+    pub fn publish(mut self, read: Position, durable: Position) -> Result<(), JournalError> {
+        if read > durable && !breakage::without("base.durable") {
+            return Err(JournalError::NotDurable { read, durable });
+        }
+        let end = [self.records.to_le_bytes(), self.suffix.get().to_le_bytes()].concat();
+        self.write(FrameKind::End, read.max(self.begin), &end)?;
+        if !breakage::without("base.sync") {
+            self.sync()?;
+        }
+        let unfinished = self.name.clone() + names::UNFINISHED;
+        let named = self.directory.rename(&unfinished, &self.name);
+        named.map_err(on("rename", &unfinished))?;
+        if !breakage::without("base.directory") {
+            self.directory.sync().map_err(on("sync", "the directory"))?;
+        }
+        Ok(())
+    }
+
+    /// Gives the file up and removes it.
+    ///
+    /// # Errors
+    /// [`JournalError::Medium`].
+    pub fn discard(self) -> Result<(), JournalError> {
+        let unfinished = self.name + names::UNFINISHED;
+        self.directory
+            .remove(&unfinished)
+            .map_err(on("remove", &unfinished))
+    }
+
+    /// Bytes of the file so far.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.offset
+    }
+
+    /// Whether nothing was appended.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.offset == BLOCK as u64
+    }
+
+    fn write(
+        &mut self,
+        kind: FrameKind,
+        position: Position,
+        bytes: &[u8],
+    ) -> Result<(), JournalError> {
+        let head = Frame {
+            kind,
+            bytes: bytes.len() as u32,
+            position,
+            durable: self.begin,
+            wall_ms: self.wall_ms,
+        };
+        frame::encode(self.seed, &head, bytes, &mut self.frame);
+        let written = self.storage.write(self.offset, &self.frame);
+        written.map_err(on("write to", &self.name))?;
+        self.offset += self.frame.len() as u64;
+        Ok(())
+    }
+}
+
+/// A part of a base file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BasePart<'a> {
+    /// Records.
+    Records(&'a [u8]),
+    /// Bytes of the stream.
+    Suffix {
+        /// Where they begin.
+        position: Position,
+        /// The bytes.
+        bytes: &'a [u8],
+    },
+}
+
+/// A published base file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BaseFile {
+    /// Its name in the directory.
+    pub file: String,
+    /// The name that it is kept by; `None` for a checkpoint.
+    pub kept: Option<String>,
+}
+
+/// The base files of a directory, checkpoints from the newest on and then those that are kept.
+///
+/// # Errors
+/// [`JournalError::Medium`].
+pub fn bases(directory: &dyn Directory) -> Result<Vec<BaseFile>, JournalError> {
+    let mut list = directory.names().map_err(on("list", "the directory"))?;
+    list.sort();
+    let kept = |name: &&String| names::backup_name(name).is_some();
+    let checkpoints = list
+        .iter()
+        .rev()
+        .filter(|name| names::base_position(name).is_some());
+    let files = checkpoints
+        .chain(list.iter().filter(kept))
+        .map(|name| BaseFile {
+            file: name.clone(),
+            kept: names::backup_name(name).map(str::to_owned),
+        });
+    Ok(files.collect())
+}
+
+/// Removes checkpoints that begin before `begin`, and base files that were never published. Returns
+/// how many went. Must not run beside a [`BaseWriter`] of this directory.
+///
+/// # Errors
+/// [`JournalError::Medium`].
+pub fn remove_bases_before(
+    directory: &dyn Directory,
+    begin: Position,
+) -> Result<usize, JournalError> {
+    let mut gone = directory.names().map_err(on("list", "the directory"))?;
+    gone.retain(|name| match name.strip_suffix(names::UNFINISHED) {
+        Some(name) => names::base_position(name).is_some() || names::backup_name(name).is_some(),
+        None => names::base_position(name).is_some_and(|at| at < begin),
+    });
+    for name in &gone {
+        directory.remove(name).map_err(on("remove", name))?;
+    }
+    if !gone.is_empty() {
+        directory.sync().map_err(on("sync", "the directory"))?;
+    }
+    Ok(gone.len())
+}
+
+/// Reads a base file.
+#[derive(Debug)]
+pub struct BaseReader {
+    frames: Frames,
+    header: Header,
+    records: u64,
+    suffix: Position,
+    /// What the end frame says.
+    read: Option<Position>,
+}
+
+impl BaseReader {
+    /// Opens a base file by its name in the directory. It is synced and read past the page cache,
+    /// as the journal is.
+    ///
+    /// # Errors
+    /// [`JournalError::Damaged`], [`JournalError::Medium`].
+    pub fn open(directory: &dyn Directory, file: &str) -> Result<Self, JournalError> {
+        let storage = directory.open(file).map_err(on("open", file))?;
+        storage.drop_cached().map_err(on("sync", file))?;
+        let named = names::base_position(file);
+        let start = named.unwrap_or_default();
+        let (storage, header) = frames::open(directory, file, FileKind::Base, start)?;
+        if named.is_some_and(|named| named != header.first) {
+            let header = header.first;
+            return Err(JournalError::Damaged(Damage {
+                file: file.to_owned(),
+                offset: 0,
+                position: start,
+                flaw: Flaw::Name { header },
+            }));
+        }
+        Ok(Self {
+            frames: Frames::new(storage, file, &header)?,
+            records: 0,
+            suffix: header.first,
+            read: None,
+            header,
+        })
+    }
+
+    /// The next part; `None` at the end, which only a whole file has.
+    ///
+    /// # Errors
+    /// [`JournalError::Damaged`].
+    #[expect(clippy::should_implement_trait)] // it fails, and lends
+    pub fn next(&mut self) -> Result<Option<BasePart<'_>>, JournalError> {
+        if self.read.is_some() {
+            return Ok(None);
+        }
+        let at = self.header.first;
+        let step = self.frames.step();
+        let step = step.map_err(|e| self.frames.damage(at, Flaw::Read(e)))?;
+        let Step::Frame(frame) = step else {
+            return Err(self.frames.damage(at, Flaw::Incomplete).into());
+        };
+        let bytes = u64::from(frame.bytes);
+        let expected = match frame.kind {
+            FrameKind::Records => Position::new(self.records),
+            FrameKind::Stream => self.suffix,
+            FrameKind::End => frame.position,
+        };
+        if frame.position != expected {
+            let found = frame.position;
+            return Err(self.frames.damage(at, Flaw::Order { found }).into());
+        }
+        match frame.kind {
+            FrameKind::Records => {
+                self.records += bytes;
+                Ok(Some(BasePart::Records(self.frames.carried())))
+            }
+            FrameKind::Stream => {
+                self.suffix = self.suffix.plus(bytes);
+                let (position, bytes) = (expected, self.frames.carried());
+                Ok(Some(BasePart::Suffix { position, bytes }))
+            }
+            FrameKind::End => {
+                let end = [self.records.to_le_bytes(), self.suffix.get().to_le_bytes()].concat();
+                if self.frames.carried() != end || !self.frames.is_at_end() {
+                    return Err(self.frames.damage(at, Flaw::Incomplete).into());
+                }
+                self.read = Some(frame.position);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Where the journal goes on.
+    #[must_use]
+    pub fn begin(&self) -> Position {
+        self.header.first
+    }
+
+    /// Changes before this position may be in the records; known at the end. The journal beside it
+    /// reaches at least so far.
+    #[must_use]
+    pub fn read(&self) -> Option<Position> {
+        self.read
+    }
+
+    /// Where the suffix ends, as far as it has been read.
+    #[must_use]
+    pub fn suffix_end(&self) -> Position {
+        self.suffix
+    }
+
+    /// The store that it belongs to.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        self.header.identity
+    }
+
+    /// The runs up to the one that wrote it.
+    #[must_use]
+    pub fn runs(&self) -> &Runs {
+        &self.header.runs
+    }
+
+    /// When it was begun, in milliseconds since 1970.
+    #[must_use]
+    pub fn wall_ms(&self) -> u64 {
+        self.header.wall_ms
+    }
+}

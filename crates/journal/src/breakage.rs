@@ -1,0 +1,65 @@
+//! Steps that a test leaves out, to see that the crash tests notice.
+//!
+//! With the feature `fault`, `arm` names one step for the calling thread; without it, nothing of
+//! this is in the program.
+
+#[cfg(feature = "fault")]
+use std::cell::Cell;
+
+#[cfg(feature = "fault")]
+thread_local! {
+    static ARMED: Cell<&'static str> = const { Cell::new("") };
+}
+
+/// Every step that can be left out or done in the wrong order.
+#[cfg(feature = "fault")]
+pub const STEPS: [&str; 15] = [
+    // What was appended is reported durable without a sync.
+    "sync.file",
+    // A new file is begun before the full one is synced.
+    "rotate.sync",
+    // A new file gets its name before its header is synced.
+    "file.header",
+    // Frames go into a new file before the directory is synced.
+    "file.directory",
+    // A file that a failed sync may have robbed of pages is synced again and believed.
+    "failed.file",
+    // Checksums do not depend on the run and the file.
+    "frame.seed",
+    // A frame names what was appended, not what is durable.
+    "frame.durable",
+    // Removed files are used again before their old names are known to be gone.
+    "remove.directory",
+    // Spare files are used before their old names are known to be gone.
+    "open.directory",
+    // Files that a later run replaces go before that run's file is durable.
+    "open.stale",
+    // What is read may be in the page cache alone.
+    "read.sync",
+    // Of two files that hold a position the older one counts.
+    "read.cut",
+    // A base file gets its name before it is synced.
+    "base.sync",
+    // Publishing returns before the directory is synced.
+    "base.directory",
+    // A base file is published before the journal is durable up to what it has read.
+    "base.durable",
+];
+
+/// Makes the calling thread leave out `step`; "" makes it whole again.
+#[cfg(feature = "fault")]
+pub fn arm(step: &'static str) {
+    ARMED.set(step);
+}
+
+/// Whether `step` is left out.
+#[inline(always)]
+pub(crate) fn without(step: &str) -> bool {
+    #[cfg(feature = "fault")]
+    return ARMED.get() == step;
+    #[cfg(not(feature = "fault"))]
+    {
+        let _ = step;
+        false
+    }
+}

@@ -1,0 +1,210 @@
+//! Looking at a whole journal, and cutting one at a damaged place.
+
+use std::sync::Arc;
+
+use mneme_sys::medium::Directory;
+
+use crate::chain::{Link, in_order, journal_names, read_link};
+use crate::error::{Damage, Flaw, on};
+use crate::frames::{self, Frames};
+use crate::header::FileKind;
+use crate::journal::{Journal, Options};
+use crate::{JournalError, Position, Reader, names};
+
+/// What a journal holds, and what a repair would lose.
+#[derive(Debug)]
+pub struct Report {
+    /// Files of the journal.
+    pub files: usize,
+    /// Where reading began.
+    pub from: Position,
+    /// The stream is whole from there up to here.
+    pub end: Position,
+    /// Why it is not whole behind, if something is known to have been there.
+    pub damage: Option<JournalError>,
+    /// Bytes behind `end` that are known to have been there: a repair loses them. 0 if nothing is
+    /// damaged.
+    pub lost: u64,
+}
+
+/// A journal's files, those with a damaged header apart.
+struct Survey {
+    links: Vec<Link>,
+    /// Files that cannot be used, with the positions that their names tell.
+    bad: Vec<(String, Position, Damage)>,
+}
+
+impl Survey {
+    fn of(directory: &dyn Directory) -> Result<Self, JournalError> {
+        let mut survey = Self {
+            links: Vec::new(),
+            bad: Vec::new(),
+        };
+        let mut usable = journal_names(directory)?;
+        loop {
+            let mut links = Vec::new();
+            for name in &usable {
+                match read_link(directory, name.clone()) {
+                    Ok(link) => links.push(link),
+                    Err(JournalError::Damaged(damage)) => survey.set_aside(damage),
+                    Err(other) => return Err(other),
+                }
+            }
+            match in_order(links) {
+                Ok(links) => survey.links = links,
+                Err(JournalError::Damaged(damage)) => survey.set_aside(damage),
+                Err(other) => return Err(other),
+            }
+            let before = usable.len();
+            usable.retain(|name| survey.bad.iter().all(|(bad, ..)| bad != name));
+            if usable.len() == before {
+                return Ok(survey);
+            }
+        }
+    }
+
+    fn set_aside(&mut self, damage: Damage) {
+        let named = names::journal_position(&damage.file).unwrap_or_default();
+        self.bad.push((damage.file.clone(), named, damage));
+    }
+
+    /// Reads from `from`, and says what is there.
+    fn report(
+        &mut self,
+        directory: &dyn Directory,
+        from: Position,
+    ) -> Result<Report, JournalError> {
+        let mut report = Report {
+            files: self.links.len() + self.bad.len(),
+            from,
+            end: from,
+            damage: None,
+            lost: 0,
+        };
+        match Reader::of(directory, self.links.clone(), from) {
+            Ok(mut reader) => {
+                loop {
+                    match reader.next() {
+                        Ok(Some(_)) => {}
+                        Ok(None) => break,
+                        Err(error @ JournalError::Medium { .. }) => return Err(error),
+                        Err(error) => {
+                            report.damage = Some(error);
+                            break;
+                        }
+                    }
+                }
+                report.end = reader.position();
+            }
+            Err(error @ JournalError::Medium { .. }) => return Err(error),
+            Err(error) => report.damage = Some(error),
+        }
+        // A file that cannot be used was begun when everything before it was durable, and what it
+        // held is lost. It does not matter if it is older than the file that holds `from`.
+        let links = self.links.iter().map(|link| link.header.first);
+        let start = links.filter(|first| *first <= from).max();
+        let matters = |at: &Position| start.is_none_or(|start| *at > start);
+        let bad = self.bad.iter_mut().filter(|(_, at, _)| matters(at));
+        let mut known = report.end;
+        if let Some((file, at, damage)) = bad.min_by_key(|(_, at, _)| *at) {
+            known = known.max(*at);
+            let end = (*at).max(from);
+            if report.damage.is_none() || end <= report.end {
+                report.end = report.end.min(end);
+                report.damage = Some(JournalError::Damaged(Damage {
+                    file: file.clone(),
+                    offset: damage.offset,
+                    position: report.end,
+                    flaw: std::mem::replace(&mut damage.flaw, Flaw::Header),
+                }));
+            }
+        }
+        if report.damage.is_some() {
+            for link in &self.links {
+                known = known.max(known_end(directory, link).unwrap_or_default());
+            }
+            report.lost = known.since(report.end);
+        }
+        Ok(report)
+    }
+}
+
+/// The farthest position that a file counts for, as far as it can be read.
+fn known_end(directory: &dyn Directory, link: &Link) -> Option<Position> {
+    let (storage, header) = frames::open(
+        directory,
+        &link.name,
+        FileKind::Journal,
+        Position::default(),
+    )
+    .ok()?;
+    let mut frames = Frames::new(storage, &link.name, &header).ok()?;
+    let mut known = header.first;
+    while let Ok(Some(frame)) = frames.skip_to_frame() {
+        known = known
+            .max(frame.position.plus(frame.bytes.into()))
+            .max(frame.durable);
+    }
+    Some(link.cut.map_or(known, |cut| known.min(cut)))
+}
+
+/// Reads a whole journal, from `from` or from its oldest file, and says whether it is whole, where
+/// it ends, and what a [`repair`] would lose.
+///
+/// # Errors
+/// [`JournalError::Medium`]: the directory or a file cannot be opened. Damage is no error here.
+pub fn check(directory: &dyn Directory, from: Option<Position>) -> Result<Report, JournalError> {
+    let mut survey = Survey::of(directory)?;
+    let from = from.unwrap_or_else(|| start_of(&survey));
+    survey.report(directory, from)
+}
+
+fn start_of(survey: &Survey) -> Position {
+    let good = survey.links.iter().map(|link| link.header.first);
+    let bad = survey.bad.iter().map(|(_, at, _)| *at);
+    good.chain(bad).min().unwrap_or_default()
+}
+
+/// Cuts a damaged journal where it stops being whole: begins a run there. Files that cannot be used
+/// or that begin behind it get `.lost` behind their names; the rest is left as it is. Does nothing
+/// to a journal that is not damaged.
+///
+/// What is lost was reported durable once. Look at [`check`] first, and keep a copy.
+///
+/// # Errors
+/// As [`check`] and [`Journal::open`].
+pub fn repair(
+    directory: &Arc<dyn Directory>,
+    options: Options,
+    from: Option<Position>,
+) -> Result<Report, JournalError> {
+    let mut survey = Survey::of(&**directory)?;
+    let from = from.unwrap_or_else(|| start_of(&survey));
+    let report = survey.report(&**directory, from)?;
+    if report.damage.is_none() {
+        return Ok(report);
+    }
+    let set_aside = |name: &str| {
+        let lost = name.to_owned() + names::LOST;
+        directory.rename(name, &lost).map_err(on("rename", name))
+    };
+    for (name, ..) in &survey.bad {
+        set_aside(name)?;
+    }
+    for link in survey
+        .links
+        .extract_if(.., |link| link.header.first == report.end)
+    {
+        // The new file takes its name.
+        set_aside(&link.name)?;
+    }
+    // What begins at the cut is named first: the list of runs stays with those that are left.
+    let (journal, stale) =
+        Journal::begin_run(directory.clone(), options, report.end, survey.links)?;
+    for link in stale {
+        set_aside(&link.name)?;
+    }
+    journal.close()?;
+    directory.sync().map_err(on("sync", "the directory"))?;
+    Ok(report)
+}

@@ -1,0 +1,169 @@
+//! The frames of one file, one after the other.
+
+use std::ops::Range;
+
+use mneme_sys::medium::{Directory, MediumError, Storage};
+
+use crate::Position;
+use crate::error::{Damage, Flaw, JournalError, on};
+use crate::frame::{self, Frame, HEAD, LARGEST};
+use crate::header::{BLOCK, FileKind, Header};
+
+/// What lies at the next place of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A whole frame of this file; the reader stands behind it.
+    Frame(Frame),
+    /// None; the reader stays.
+    Bad,
+    /// The end of the file.
+    End,
+}
+
+/// Opens a file and reads its header.
+pub(crate) fn open(
+    directory: &dyn Directory,
+    name: &str,
+    kind: FileKind,
+    position: Position,
+) -> Result<(Box<dyn Storage>, Header), JournalError> {
+    let storage = directory.open(name).map_err(on("open", name))?;
+    let len = storage.len().map_err(on("open", name))?;
+    let damage = |offset, flaw| Damage {
+        file: name.to_owned(),
+        offset,
+        position,
+        flaw,
+    };
+    let mut block = vec![0; BLOCK.min(len as usize)];
+    let read = storage.read(0, &mut block);
+    read.map_err(|e| damage(0, Flaw::Read(e)))?;
+    let header = Header::decode(&block, kind).map_err(|flaw| damage(0, flaw))?;
+    if len < header.file_bytes {
+        let wanted = header.file_bytes;
+        return Err(damage(len, Flaw::Short { found: len, wanted }).into());
+    }
+    Ok((storage, header))
+}
+
+/// Reads frames from a file, by pieces of the largest frame's size.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    storage: Box<dyn Storage>,
+    name: String,
+    seed: u32,
+    len: u64,
+    offset: u64,
+    window: Vec<u8>,
+    window_at: u64,
+    /// The bytes that the last frame carried, in the window.
+    carried: Range<usize>,
+}
+
+impl Frames {
+    /// Stands behind the header.
+    pub(crate) fn new(
+        storage: Box<dyn Storage>,
+        name: &str,
+        header: &Header,
+    ) -> Result<Self, JournalError> {
+        let len = storage.len().map_err(on("read", name))?;
+        // What lies behind a preallocated file's end was never written.
+        let len = match header.file_bytes {
+            0 => len,
+            bytes => bytes.min(len),
+        };
+        Ok(Self {
+            storage,
+            name: name.to_owned(),
+            seed: frame::seed(header.run(), header.first),
+            len,
+            offset: BLOCK as u64,
+            window: Vec::new(),
+            window_at: 0,
+            carried: 0..0,
+        })
+    }
+
+    /// Whether nothing follows the last frame.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.offset == self.len
+    }
+
+    /// The bytes that the last frame carried.
+    pub(crate) fn carried(&self) -> &[u8] {
+        &self.window[self.carried.clone()]
+    }
+
+    /// What is wrong at the next place.
+    pub(crate) fn damage(&self, position: Position, flaw: Flaw) -> Damage {
+        Damage {
+            file: self.name.clone(),
+            offset: self.offset,
+            position,
+            flaw,
+        }
+    }
+
+    /// The next frame.
+    pub(crate) fn step(&mut self) -> Result<Step, MediumError> {
+        let (step, len) = self.look(self.offset)?;
+        if let Step::Frame(frame) = step {
+            let start = (self.offset - self.window_at) as usize + HEAD;
+            self.carried = start..start + frame.bytes as usize;
+            self.offset += len;
+        }
+        Ok(step)
+    }
+
+    /// Goes on to the next whole frame, wherever it begins. `None` at the end of the file.
+    pub(crate) fn skip_to_frame(&mut self) -> Result<Option<Frame>, MediumError> {
+        loop {
+            match self.step()? {
+                Step::Frame(frame) => return Ok(Some(frame)),
+                Step::Bad => self.offset += BLOCK as u64,
+                Step::End => return Ok(None),
+            }
+        }
+    }
+
+    /// What lies at `offset`, and the bytes that it takes with its padding.
+    fn look(&mut self, offset: u64) -> Result<(Step, u64), MediumError> {
+        let rest = self.len.saturating_sub(offset);
+        if rest == 0 {
+            return Ok((Step::End, 0));
+        }
+        let block = self.load(offset, BLOCK.min(rest as usize))?;
+        let bytes = frame::extent(block);
+        let Some(bytes) = bytes.filter(|bytes| *bytes as u64 <= rest) else {
+            return Ok((Step::Bad, 0));
+        };
+        let seed = self.seed;
+        let step = match frame::decode(seed, self.load(offset, bytes)?) {
+            Some(frame) => Step::Frame(frame),
+            None => Step::Bad,
+        };
+        Ok((step, bytes.next_multiple_of(BLOCK) as u64))
+    }
+
+    /// `bytes` bytes at `offset`, which the file has.
+    fn load(&mut self, offset: u64, bytes: usize) -> Result<&[u8], MediumError> {
+        let end = self.window_at + self.window.len() as u64;
+        if offset < self.window_at || offset + bytes as u64 > end {
+            let ahead = (self.len - offset).min(LARGEST as u64) as usize;
+            self.window_at = offset;
+            self.window.resize(ahead.max(bytes), 0);
+            if let Err(error) = self.storage.read(offset, &mut self.window) {
+                // What follows may be unreadable, and not needed.
+                self.window.truncate(bytes);
+                let again = self.storage.read(offset, &mut self.window);
+                if again.is_err() {
+                    self.window.clear();
+                    return Err(error);
+                }
+            }
+        }
+        let start = (offset - self.window_at) as usize;
+        Ok(&self.window[start..start + bytes])
+    }
+}

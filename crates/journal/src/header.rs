@@ -1,0 +1,309 @@
+//! The first 4 KiB of every file: which store, which run, and where its stream begins.
+
+use mneme_sys::crc32c;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::Position;
+use crate::error::Flaw;
+
+/// Bytes of a header, and what frames are aligned to.
+pub(crate) const BLOCK: usize = 4096;
+
+/// The version of the formats.
+pub(crate) const VERSION: u32 = 1;
+
+/// Runs that a header has space for.
+const MOST_RUNS: usize = 250;
+
+/// What a file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    Journal,
+    Base,
+}
+
+impl FileKind {
+    fn magic(self) -> [u8; 8] {
+        match self {
+            Self::Journal => *b"MnJournl",
+            Self::Base => *b"MnBaseFl",
+        }
+    }
+}
+
+/// Which store files belong to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// The store's UUID.
+    pub uuid: [u8; 16],
+    /// The incarnation of the memory that the stream comes from. The journal only keeps it.
+    pub incarnation: u64,
+}
+
+/// One opening of the journal for writing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Run {
+    /// A random number.
+    pub id: u64,
+    /// Where it began. It cuts what older runs hold behind.
+    pub first: Position,
+}
+
+/// The latest runs, the last one being that of the file which holds the list.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Runs {
+    /// How many runs there have been, the last one included.
+    number: u64,
+    /// The latest of them.
+    latest: Vec<Run>,
+}
+
+impl Runs {
+    /// This list and one more run.
+    pub(crate) fn and(&self, run: Run) -> Self {
+        let mut latest = self.latest.clone();
+        latest.push(run);
+        if latest.len() > MOST_RUNS {
+            latest.remove(0);
+        }
+        Self {
+            number: self.number + 1,
+            latest,
+        }
+    }
+
+    /// How many runs there have been.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The latest runs, in order. Older ones than 250 are forgotten.
+    #[must_use]
+    pub fn latest(&self) -> &[Run] {
+        &self.latest
+    }
+
+    /// The last run.
+    #[must_use]
+    pub fn last(&self) -> Option<Run> {
+        self.latest.last().copied()
+    }
+
+    /// Whether a run of that number and that random number may be one of these: it is, or it is
+    /// older than the list reaches.
+    pub(crate) fn may_contain(&self, number: u64, id: u64) -> bool {
+        match self.number.checked_sub(number) {
+            None => false,
+            Some(back) => {
+                let place = (self.latest.len() as u64).checked_sub(back + 1);
+                place.is_none_or(|place| self.latest[place as usize].id == id)
+            }
+        }
+    }
+
+    /// The least first position of the listed runs behind that number.
+    pub(crate) fn cut_behind(&self, number: u64) -> Option<Position> {
+        let later = self.number.saturating_sub(number);
+        let later = (self.latest.len() as u64).min(later) as usize;
+        let runs = &self.latest[self.latest.len() - later..];
+        runs.iter().map(|run| run.first).min()
+    }
+}
+
+/// A header in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) identity: Identity,
+    /// Where the stream of the file begins.
+    pub(crate) first: Position,
+    /// The length of a file that is preallocated; 0 for one that is not.
+    pub(crate) file_bytes: u64,
+    pub(crate) wall_ms: u64,
+    pub(crate) runs: Runs,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct RawRun {
+    id: U64,
+    first: U64,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Raw {
+    magic: [u8; 8],
+    version: U32,
+    /// Of the other bytes.
+    crc: U32,
+    uuid: [u8; 16],
+    incarnation: U64,
+    run: U64,
+    first: U64,
+    file_bytes: U64,
+    number: U64,
+    listed: U32,
+    zero: U32,
+    wall_ms: U64,
+    unused: [u8; 8],
+    runs: [RawRun; MOST_RUNS],
+}
+
+const _: () = assert!(size_of::<Raw>() == BLOCK);
+
+/// Of all bytes but those of the checksum.
+fn checksum(bytes: &[u8]) -> u32 {
+    crc32c(crc32c(0, &bytes[..12]), &bytes[16..])
+}
+
+impl Header {
+    /// The run that the file belongs to.
+    pub(crate) fn run(&self) -> u64 {
+        self.runs.last().map_or(0, |run| run.id)
+    }
+
+    pub(crate) fn encode(&self, kind: FileKind) -> Vec<u8> {
+        let run = |i: usize| {
+            let run = self.runs.latest.get(i);
+            RawRun {
+                id: run.map_or(0, |run| run.id).into(),
+                first: run.map_or(0, |run| run.first.get()).into(),
+            }
+        };
+        let mut raw = Raw {
+            magic: kind.magic(),
+            version: VERSION.into(),
+            crc: 0.into(),
+            uuid: self.identity.uuid,
+            incarnation: self.identity.incarnation.into(),
+            run: self.run().into(),
+            first: self.first.get().into(),
+            file_bytes: self.file_bytes.into(),
+            number: self.runs.number.into(),
+            listed: (self.runs.latest.len() as u32).into(),
+            zero: 0.into(),
+            wall_ms: self.wall_ms.into(),
+            unused: [0; 8],
+            runs: std::array::from_fn(run),
+        };
+        raw.crc = checksum(raw.as_bytes()).into();
+        raw.as_bytes().to_vec()
+    }
+
+    /// Reads a block as a header.
+    pub(crate) fn decode(block: &[u8], kind: FileKind) -> Result<Self, Flaw> {
+        let Ok((raw, _)) = Raw::ref_from_prefix(block) else {
+            return Err(Flaw::Short {
+                found: block.len() as u64,
+                wanted: BLOCK as u64,
+            });
+        };
+        // A version is believed only with its checksum: one flipped bit would name another.
+        let (version, crc) = (raw.version.get(), raw.crc.get());
+        if raw.magic != kind.magic() || checksum(raw.as_bytes()) != crc {
+            return Err(Flaw::Header);
+        }
+        if version != VERSION {
+            let known = VERSION;
+            return Err(Flaw::Version {
+                found: version,
+                known,
+            });
+        }
+        let listed = raw.listed.get() as usize;
+        let runs = raw.runs.get(..listed).ok_or(Flaw::Header)?;
+        let run = |run: &RawRun| Run {
+            id: run.id.get(),
+            first: Position::new(run.first.get()),
+        };
+        let latest: Vec<Run> = runs.iter().map(run).collect();
+        if latest.last().map(|run| run.id) != Some(raw.run.get()) {
+            return Err(Flaw::Header);
+        }
+        Ok(Self {
+            identity: Identity {
+                uuid: raw.uuid,
+                incarnation: raw.incarnation.get(),
+            },
+            first: Position::new(raw.first.get()),
+            file_bytes: raw.file_bytes.get(),
+            wall_ms: raw.wall_ms.get(),
+            runs: Runs {
+                number: raw.number.get(),
+                latest,
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(runs: u64) -> Header {
+        let run = |id| Run {
+            id: id * 7 + 1,
+            first: Position::new(id * 100),
+        };
+        Header {
+            identity: Identity {
+                uuid: [9; 16],
+                incarnation: 4,
+            },
+            first: Position::new(12_345),
+            file_bytes: 1 << 20,
+            wall_ms: 77,
+            runs: (0..runs).fold(Runs::default(), |runs, id| runs.and(run(id))),
+        }
+    }
+
+    #[test]
+    fn a_header_is_read_as_written_and_every_bit_counts() {
+        for runs in [1, 3, 250, 300] {
+            let header = header(runs);
+            assert_eq!(header.runs.number(), runs);
+            let bytes = header.encode(FileKind::Journal);
+            assert_eq!(Header::decode(&bytes, FileKind::Journal).unwrap(), header);
+            assert!(matches!(
+                Header::decode(&bytes, FileKind::Base),
+                Err(Flaw::Header)
+            ));
+        }
+        let bytes = header(3).encode(FileKind::Journal);
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(
+                Header::decode(&flipped, FileKind::Journal).is_err(),
+                "bit {bit}"
+            );
+        }
+        for len in 0..bytes.len() {
+            assert!(Header::decode(&bytes[..len], FileKind::Journal).is_err());
+        }
+    }
+
+    #[test]
+    fn another_version_is_named() {
+        let mut bytes = header(1).encode(FileKind::Journal);
+        bytes[8] = 2;
+        let crc = checksum(&bytes).to_le_bytes();
+        bytes[12..16].copy_from_slice(&crc);
+        let found = Header::decode(&bytes, FileKind::Journal);
+        assert!(matches!(found, Err(Flaw::Version { found: 2, known: 1 })));
+    }
+
+    #[test]
+    fn runs_know_their_past_as_far_as_it_is_listed() {
+        let runs = header(300).runs;
+        assert!(runs.may_contain(300, 299 * 7 + 1));
+        assert!(!runs.may_contain(300, 5) && !runs.may_contain(301, 5));
+        assert!(runs.may_contain(51, 50 * 7 + 1) && !runs.may_contain(51, 5));
+        assert!(runs.may_contain(50, 5), "older than the list");
+        assert_eq!(runs.cut_behind(300), None);
+        assert_eq!(runs.cut_behind(298), Some(Position::new(29_800)));
+        assert_eq!(runs.cut_behind(3), Some(Position::new(5_000)));
+    }
+}

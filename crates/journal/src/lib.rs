@@ -1,0 +1,78 @@
+//! What was acknowledged, in order, on disk: an endless stream of bytes in append-only files.
+//!
+//! A store hands its changes to a [`Journal`] as raw bytes with their [`Position`]s. One thread
+//! appends a group of them, and syncs once for all that wait. After a power loss a [`Reader`] gives
+//! back what was durable, and perhaps some of what followed, but never other bytes. A *base file*
+//! ([`BaseWriter`], [`BaseReader`]) holds everything that the store held at a position, so that
+//! older files of the journal can go.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use mneme_journal::{Identity, Journal, Options, Position, Reader};
+//! use mneme_sys::medium::{Directory, FileDirectory};
+//!
+//! # let path = std::env::temp_dir().join(format!("mneme-journal-{}", std::process::id()));
+//! let directory: Arc<dyn Directory> = Arc::new(FileDirectory::open(&path)?);
+//! let store = Identity { uuid: [7; 16], incarnation: 1 };
+//! let mut options = Options::new(store);
+//! options.file_bytes = 1 << 20;
+//!
+//! let mut journal = Journal::open(directory.clone(), options.clone(), Position::new(0))?;
+//! journal.append(journal.position(), b"a change")?;
+//! journal.append(journal.position(), b", another")?;
+//! assert_eq!(journal.sync()?, Position::new(17));
+//! // What has been synced may be acknowledged.
+//! drop(journal);
+//!
+//! let mut reader = Reader::open(&*directory, Position::new(0))?;
+//! let mut found = Vec::new();
+//! while let Some(chunk) = reader.next()? {
+//!     found.extend_from_slice(chunk.bytes);
+//! }
+//! assert_eq!(found, b"a change, another");
+//! // The next run goes on where reading came to the end.
+//! let end = reader.position();
+//! let journal = Journal::open(directory, options, end)?;
+//! assert_eq!(journal.position(), Position::new(17));
+//! # drop(journal);
+//! # std::fs::remove_dir_all(&path)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Failures
+//! A full disk is announced before it hurts: [`Journal::is_nearly_full`] becomes true while what is
+//! under way still fits into preallocated files. After a failed sync the journal asks for what was
+//! not durable yet ([`JournalError::Restarted`]) and writes it into a new file. Damaged files are
+//! refused with the file and the offset; [`check`] says what [`repair`] would lose.
+//!
+//! # Threads and processes
+//! A journal is written by one thread. Readers and base files may be used by others. A
+//! [`FileDirectory`](mneme_sys::medium::FileDirectory) is locked, so that a second process is
+//! refused.
+//!
+//! The formats, byte by byte, and why each sync is needed: `docs/design/journal.md`.
+
+#![deny(unsafe_code)]
+
+mod base;
+#[doc(hidden)]
+pub mod breakage;
+mod chain;
+mod check;
+mod error;
+mod frame;
+mod frames;
+mod header;
+mod journal;
+mod names;
+mod position;
+mod reader;
+mod spares;
+
+pub use base::{BaseFile, BaseName, BasePart, BaseReader, BaseWriter, bases, remove_bases_before};
+pub use check::{Report, check, repair};
+pub use error::{Damage, Flaw, JournalError};
+pub use header::{Identity, Run, Runs};
+pub use journal::{Journal, JournalStats, Options};
+pub use position::Position;
+pub use reader::{Chunk, Reader};

@@ -1,0 +1,227 @@
+//! Reading the stream back: what recovery replays.
+
+use mneme_sys::medium::Directory;
+
+use crate::chain::{Link, journal_names, scan};
+use crate::error::{Damage, Flaw, on};
+use crate::frame::{Frame, FrameKind};
+use crate::frames::{self, Frames, Step};
+use crate::header::{FileKind, Identity, Runs};
+use crate::{JournalError, Position, breakage};
+
+/// Some bytes of the stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chunk<'a> {
+    /// Where they begin.
+    pub position: Position,
+    /// The bytes. They end where an append ended, or a file, or a frame of 1 MiB.
+    pub bytes: &'a [u8],
+    /// When they were appended, in milliseconds since 1970.
+    pub wall_ms: u64,
+}
+
+/// Reads the stream from a position to its end.
+///
+/// The end is where no whole frame follows. A bad frame is damage, and an error, if something later
+/// says that it was durable: a later file, or a later frame of the file that names a durable
+/// position behind it. Everything before an error or the end is what was appended.
+#[derive(Debug)]
+pub struct Reader<'d> {
+    directory: &'d dyn Directory,
+    links: std::vec::IntoIter<Link>,
+    /// The file that is read, and where it is cut.
+    file: Option<(Frames, Option<Position>)>,
+    /// Where the next frame of the file must begin.
+    next: Position,
+    /// Where the caller has got to.
+    position: Position,
+    wall_ms: u64,
+    identity: Option<Identity>,
+    runs: Runs,
+}
+
+impl<'d> Reader<'d> {
+    /// Begins at `from`, which may lie in the middle of what was appended at once. A directory
+    /// without files is an empty stream.
+    ///
+    /// The files are synced and then read past the page cache. It may hold what never reached the
+    /// medium, and what is found now must still be there after a power loss.
+    ///
+    /// # Errors
+    /// [`JournalError::Missing`], [`JournalError::Damaged`], [`JournalError::Medium`].
+    pub fn open(directory: &'d dyn Directory, from: Position) -> Result<Self, JournalError> {
+        settle(directory)?;
+        Self::of(directory, scan(directory)?, from)
+    }
+
+    /// Reads those files.
+    pub(crate) fn of(
+        directory: &'d dyn Directory,
+        mut links: Vec<Link>,
+        from: Position,
+    ) -> Result<Self, JournalError> {
+        let newest = links.last().map(|link| link.header.clone());
+        let first = links.iter().map(|link| link.header.first).min();
+        links.retain(|link| !link.is_replaced() && link.cut.is_none_or(|cut| from < cut));
+        // Files before the one that holds `from` are leftovers of a removal.
+        let start = links.iter().rposition(|link| link.header.first <= from);
+        match start {
+            Some(start) => drop(links.drain(..start)),
+            None if links.is_empty() => {}
+            None => {
+                let first = links.first().map(|link| link.header.first).or(first);
+                let first = first.unwrap_or(from);
+                let wanted = from;
+                return Err(JournalError::Missing { wanted, first });
+            }
+        }
+        let mut reader = Self {
+            directory,
+            links: links.into_iter(),
+            file: None,
+            next: from,
+            position: from,
+            wall_ms: newest.as_ref().map_or(0, |header| header.wall_ms),
+            identity: newest.as_ref().map(|header| header.identity),
+            runs: newest.map(|header| header.runs).unwrap_or_default(),
+        };
+        reader.open_next()?;
+        Ok(reader)
+    }
+
+    /// The next bytes; `None` at the end.
+    ///
+    /// # Errors
+    /// [`JournalError::Damaged`], [`JournalError::Medium`]. The reader is of no use afterwards.
+    // A stream that fails is no iterator, and what it lends ends with the next call.
+    #[expect(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<Option<Chunk<'_>>, JournalError> {
+        while let Some((frames, cut)) = &mut self.file {
+            if cut.is_some_and(|cut| self.next >= cut) {
+                self.open_next()?;
+                continue;
+            }
+            let step = frames.step();
+            let step = step.map_err(|e| frames.damage(self.next, Flaw::Read(e)))?;
+            let Step::Frame(frame) = step else {
+                end_or_damage(frames, self.next, *cut)?;
+                self.file = None;
+                break;
+            };
+            if frame.position != self.next || frame.kind != FrameKind::Stream {
+                let found = frame.position;
+                return Err(frames.damage(self.next, Flaw::Order { found }).into());
+            }
+            self.wall_ms = self.wall_ms.max(frame.wall_ms);
+            self.next = frame.position.plus(frame.bytes.into());
+            let start = self.position.max(frame.position);
+            let end = cut.map_or(self.next, |cut| self.next.min(cut));
+            if start < end {
+                self.position = end;
+                return Ok(self.chunk(frame, start, end));
+            }
+        }
+        if self.next < self.position {
+            return Err(JournalError::Ended {
+                wanted: self.position,
+                end: self.next,
+            });
+        }
+        Ok(None)
+    }
+
+    /// The bytes between two positions of the frame that was read last.
+    fn chunk(&self, frame: Frame, start: Position, end: Position) -> Option<Chunk<'_>> {
+        let (frames, _) = self.file.as_ref()?;
+        let part = start.since(frame.position) as usize..end.since(frame.position) as usize;
+        Some(Chunk {
+            position: start,
+            bytes: frames.carried().get(part)?,
+            wall_ms: frame.wall_ms,
+        })
+    }
+
+    /// How far the stream has been read; at the end, where it ends.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// The latest time of a frame that was read, and of the newest file, in milliseconds since
+    /// 1970.
+    #[must_use]
+    pub fn wall_ms(&self) -> u64 {
+        self.wall_ms
+    }
+
+    /// The store that the files belong to; `None` if there are none.
+    #[must_use]
+    pub fn identity(&self) -> Option<Identity> {
+        self.identity
+    }
+
+    /// The runs that the newest file lists.
+    #[must_use]
+    pub fn runs(&self) -> &Runs {
+        &self.runs
+    }
+
+    fn open_next(&mut self) -> Result<(), JournalError> {
+        self.file = None;
+        let Some(Link { name, header, cut }) = self.links.next() else {
+            return Ok(());
+        };
+        if header.first > self.position {
+            return Err(JournalError::Damaged(Damage {
+                file: name,
+                offset: 0,
+                position: self.position,
+                flaw: Flaw::Gap { to: header.first },
+            }));
+        }
+        let kind = FileKind::Journal;
+        let (storage, header) = frames::open(self.directory, &name, kind, self.position)?;
+        self.next = header.first;
+        self.file = Some((Frames::new(storage, &name, &header)?, cut));
+        Ok(())
+    }
+}
+
+/// Whether a place without a whole frame is where the stream ends: nothing says that what was there
+/// had been durable.
+fn end_or_damage(
+    frames: &mut Frames,
+    at: Position,
+    cut: Option<Position>,
+) -> Result<(), JournalError> {
+    let damage = |flaw| frames.damage(at, flaw);
+    // Made before the search moves on.
+    let mut here = damage(Flaw::Incomplete);
+    loop {
+        let later = frames.skip_to_frame();
+        let later = later.map_err(|e| frames.damage(at, Flaw::Read(e)))?;
+        here.flaw = match (later, cut) {
+            (Some(_), Some(durable)) => Flaw::Frame { durable },
+            (Some(later), None) if later.durable > at => {
+                let durable = later.durable;
+                Flaw::Frame { durable }
+            }
+            (Some(_), None) => continue,
+            (None, Some(to)) => Flaw::Gap { to },
+            (None, None) => return Ok(()),
+        };
+        return Err(here.into());
+    }
+}
+
+/// Syncs the journal's files and drops what is cached of them.
+fn settle(directory: &dyn Directory) -> Result<(), JournalError> {
+    if breakage::without("read.sync") {
+        return Ok(());
+    }
+    for name in journal_names(directory)? {
+        let storage = directory.open(&name).map_err(on("open", &name))?;
+        storage.drop_cached().map_err(on("sync", &name))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! Files that are preallocated before they are needed: full of zeros, or of what a removed file
+//! held.
+
+use mneme_sys::medium::{Directory, MediumError, Storage};
+
+use crate::error::on;
+use crate::{JournalError, names};
+
+/// Zeros that are written at once.
+const PIECE: usize = 1 << 20;
+
+/// A spare that is being made.
+#[derive(Debug)]
+struct Making {
+    name: String,
+    storage: Box<dyn Storage>,
+    bytes: u64,
+}
+
+/// The spares of a directory.
+#[derive(Debug)]
+pub(crate) struct Spares {
+    file_bytes: u64,
+    ready: Vec<String>,
+    making: Option<Making>,
+    next: u64,
+    zeros: Vec<u8>,
+}
+
+impl Spares {
+    /// Those that earlier openings have left. The directory has been synced: no crash brings an
+    /// older name of them back.
+    pub(crate) fn find(directory: &dyn Directory, file_bytes: u64) -> Result<Self, JournalError> {
+        let mut spares = Self {
+            file_bytes,
+            ready: Vec::new(),
+            making: None,
+            next: 0,
+            zeros: vec![0; PIECE.min(file_bytes as usize)],
+        };
+        let list = directory.names().map_err(on("list", "the directory"))?;
+        for name in list {
+            let plain = name.strip_suffix(names::UNFINISHED);
+            let Some(number) = names::spare_number(plain.unwrap_or(&name)) else {
+                continue;
+            };
+            spares.next = spares.next.max(number + 1);
+            let whole = plain.is_none() && {
+                let storage = directory.open(&name).map_err(on("open", &name))?;
+                storage.len().map_err(on("open", &name))? == file_bytes
+            };
+            match whole {
+                true => spares.ready.push(name),
+                false => directory.remove(&name).map_err(on("remove", &name))?,
+            }
+        }
+        Ok(spares)
+    }
+
+    /// How many are ready.
+    pub(crate) fn ready(&self) -> u64 {
+        self.ready.len() as u64
+    }
+
+    /// Works on one more spare, by at most `bytes` of it; whether it is ready now.
+    pub(crate) fn work(
+        &mut self,
+        directory: &dyn Directory,
+        mut bytes: u64,
+    ) -> Result<bool, JournalError> {
+        let mut making = match self.making.take() {
+            Some(making) => making,
+            None => {
+                let name = names::spare(self.next);
+                self.next += 1;
+                let unfinished = name.clone() + names::UNFINISHED;
+                let storage = directory.create(&unfinished);
+                Making {
+                    storage: storage.map_err(on("make", &unfinished))?,
+                    name,
+                    bytes: 0,
+                }
+            }
+        };
+        let unfinished = making.name.clone() + names::UNFINISHED;
+        match self.fill(&mut making, &mut bytes) {
+            Ok(true) => {
+                let named = directory.rename(&unfinished, &making.name);
+                named.map_err(on("rename", &unfinished))?;
+                self.ready.push(making.name);
+                Ok(true)
+            }
+            Ok(false) => {
+                self.making = Some(making);
+                Ok(false)
+            }
+            Err(error) => {
+                // What it has taken is free again: whoever waits for space may need it.
+                let _ = directory.remove(&unfinished);
+                Err(on("write to", &unfinished)(match error {
+                    MediumError::NoSpace { .. } => MediumError::NoSpace {
+                        wanted: self.file_bytes,
+                    },
+                    other => other,
+                }))
+            }
+        }
+    }
+
+    /// Writes zeros, of which `bytes` are left, and waits until they are on the medium: the sync of
+    /// a frame never has more of them to wait for than one piece.
+    fn fill(&self, making: &mut Making, bytes: &mut u64) -> Result<bool, MediumError> {
+        while making.bytes < self.file_bytes {
+            let piece = (self.file_bytes - making.bytes)
+                .min(PIECE as u64)
+                .min(*bytes);
+            if piece == 0 {
+                return Ok(false);
+            }
+            making
+                .storage
+                .write(making.bytes, &self.zeros[..piece as usize])?;
+            making.storage.sync()?;
+            making.bytes += piece;
+            *bytes -= piece;
+        }
+        Ok(true)
+    }
+
+    /// Takes one; makes it if none is ready.
+    pub(crate) fn take(&mut self, directory: &dyn Directory) -> Result<String, JournalError> {
+        while self.ready.is_empty() {
+            self.work(directory, u64::MAX)?;
+        }
+        Ok(self.ready.swap_remove(0))
+    }
+
+    /// A name for a file that becomes a spare.
+    pub(crate) fn name(&mut self) -> String {
+        self.next += 1;
+        names::spare(self.next - 1)
+    }
+
+    /// Takes files in, whose new names are durable.
+    pub(crate) fn add(&mut self, names: Vec<String>) {
+        self.ready.extend(names);
+    }
+}

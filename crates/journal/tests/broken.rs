@@ -1,0 +1,41 @@
+//! Broken twins: the journal with one step left out must not survive the crash tests.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::panic::catch_unwind;
+
+use common::crashes;
+use mneme_journal::breakage::{STEPS, arm};
+
+/// The lives that catch each step.
+const CATCHES: [(&str, fn()); STEPS.len()] = [
+    ("sync.file", crashes::one_file_survives),
+    ("rotate.sync", crashes::many_files_survive),
+    ("file.header", crashes::many_files_survive),
+    ("file.directory", crashes::one_file_survives),
+    ("failed.file", crashes::failed_syncs_survive),
+    ("frame.seed", crashes::many_files_survive),
+    ("frame.durable", crashes::one_file_survives),
+    ("remove.directory", crashes::many_files_survive),
+    ("open.directory", crashes::recycled_files_survive),
+    ("open.stale", crashes::replaced_files_survive),
+    ("read.sync", crashes::deaths_survive),
+    ("read.cut", crashes::many_files_survive),
+    ("base.sync", crashes::early_bases_survive),
+    ("base.directory", crashes::early_bases_survive),
+    ("base.durable", crashes::early_bases_survive),
+];
+
+#[test]
+fn every_step_is_needed() {
+    assert_eq!(CATCHES.map(|(step, _)| step), STEPS);
+    let caught = |(step, crashes): &(&'static str, fn())| {
+        arm(step);
+        let caught = catch_unwind(crashes);
+        arm("");
+        caught.is_err()
+    };
+    let missed: Vec<_> = CATCHES.iter().filter(|twin| !caught(twin)).collect();
+    assert!(missed.is_empty(), "nothing needs {missed:?}");
+}

@@ -1,0 +1,262 @@
+//! A journal whose life is recorded, with what was acknowledged at each instant.
+
+use mneme_journal::{
+    BaseFile, BaseName, BaseReader, BaseWriter, Journal, JournalError, Position, bases,
+    remove_bases_before,
+};
+use mneme_sys::medium::{DirectoryOperation, DirectoryTrace, RecordingDirectory};
+use mneme_testkit::Random;
+
+use super::{content, options, read_from, shared};
+
+/// Starts again while syncs fail, as an operator does.
+fn again_and_again<T>(what: impl Fn() -> Result<T, JournalError>) -> T {
+    for _ in 0..20 {
+        match what() {
+            Err(JournalError::Medium { .. }) => {}
+            other => return other.unwrap(),
+        }
+    }
+    panic!("it fails for ever");
+}
+
+/// What must hold after a crash behind a mark, until the next one.
+#[derive(Debug, Clone)]
+pub struct Mark {
+    /// What was acknowledged.
+    pub acknowledged: u64,
+    /// What was appended, from position 0 on; the end may have arrived or not.
+    pub stream: Vec<u8>,
+    /// Where the base file begins that was published last.
+    pub base: Option<u64>,
+}
+
+/// A life.
+pub struct Recorder {
+    pub directory: RecordingDirectory,
+    pub journal: Option<Journal>,
+    pub history: Vec<Mark>,
+    pub stream: Vec<u8>,
+    pub acknowledged: u64,
+    base: Option<u64>,
+    version: u64,
+}
+
+impl Recorder {
+    /// An empty directory.
+    pub fn new() -> Self {
+        Self::on(RecordingDirectory::new(), Vec::new(), None, 1)
+    }
+
+    /// A directory whose journal holds `stream`, durably, and whose base begins there.
+    pub fn on(
+        directory: RecordingDirectory,
+        stream: Vec<u8>,
+        base: Option<u64>,
+        version: u64,
+    ) -> Self {
+        let mut recorder = Self {
+            acknowledged: stream.len() as u64,
+            history: Vec::new(),
+            journal: None,
+            directory,
+            stream,
+            base,
+            version,
+        };
+        // Mark 0 is what holds before the first one.
+        recorder.history.push(recorder.now());
+        recorder
+    }
+
+    /// The process of a life was killed after so many operations.
+    pub fn killed(history: &[Mark], trace: &DirectoryTrace, many: usize) -> Self {
+        let marked = |op: &DirectoryOperation| match op {
+            DirectoryOperation::Mark(mark) => Some(*mark as usize),
+            _ => None,
+        };
+        let last = trace.operations[..many].iter().rev().find_map(marked);
+        let mark = history[last.unwrap_or(0)].clone();
+        let directory = RecordingDirectory::killed(trace, many);
+        Self {
+            acknowledged: mark.acknowledged,
+            base: mark.base,
+            history: history.to_vec(),
+            journal: None,
+            stream: mark.stream,
+            directory,
+            version: 60,
+        }
+    }
+
+    fn now(&self) -> Mark {
+        Mark {
+            acknowledged: self.acknowledged,
+            stream: self.stream.clone(),
+            base: self.base,
+        }
+    }
+
+    pub fn mark(&mut self) {
+        self.directory.mark(self.history.len() as u64);
+        self.history.push(self.now());
+    }
+
+    /// Begins a run at `at`. What lay behind is forgotten.
+    pub fn open(&mut self, at: u64) {
+        // Until it is open, all that was appended may be found.
+        self.acknowledged = self.acknowledged.min(at);
+        self.mark();
+        let at_position = Position::new(at);
+        let open = || Journal::open(shared(&self.directory), options(), at_position);
+        self.journal = Some(again_and_again(open));
+        self.stream.truncate(at as usize);
+        self.acknowledged = at;
+        self.version += 1;
+        self.mark();
+    }
+
+    /// The process dies, and the next one begins at what was acknowledged: it has a ring.
+    pub fn die_with_ring(&mut self) {
+        self.journal = None;
+        self.open(self.acknowledged);
+    }
+
+    /// The process dies, and the next one reads the files.
+    pub fn die_and_read(&mut self) {
+        self.journal = None;
+        // One that was published may be newer than the acknowledged one; opening syncs its name.
+        let checkpoints = bases(&self.directory).unwrap();
+        let open =
+            |base: &BaseFile| again_and_again(|| BaseReader::open(&self.directory, &base.file));
+        let base = checkpoints.first().map(|base| open(base).begin().get());
+        let from = base.unwrap_or(0);
+        let bytes = again_and_again(|| read_from(&self.directory, from));
+        let end = from + bytes.len() as u64;
+        assert!(end >= self.acknowledged, "acknowledged bytes are gone");
+        assert_eq!(bytes[..], self.stream[from as usize..end as usize]);
+        self.open(end);
+        self.base = base;
+        self.mark();
+    }
+
+    fn journal(&mut self) -> &mut Journal {
+        self.journal.as_mut().unwrap()
+    }
+
+    /// Appends what the stream has and the journal has not, again and again while that fails.
+    /// False if the journal has failed for good.
+    fn append_rest(&mut self) -> bool {
+        loop {
+            let at = self.journal().position();
+            let rest = self.stream[at.get() as usize..].to_vec();
+            let appended = self.journal().append(at, &rest);
+            match appended {
+                Ok(()) => return true,
+                Err(JournalError::Restarted { from, .. }) => {
+                    assert_eq!(self.journal().position(), from);
+                }
+                Err(_) => return false,
+            }
+        }
+    }
+
+    fn bury_unless(&mut self, alive: bool) {
+        if !alive {
+            self.die_and_read();
+        }
+    }
+
+    pub fn append(&mut self, bytes: usize) {
+        let more = content(self.version, self.stream.len() as u64, bytes);
+        self.stream.extend(more);
+        self.mark();
+        let alive = self.append_rest();
+        self.bury_unless(alive);
+    }
+
+    /// Does something that syncs, and appends again what a failure asks for.
+    pub fn synced(&mut self, what: impl Fn(&mut Journal) -> Result<(), JournalError>) {
+        loop {
+            let done = what(self.journal());
+            let alive = match done {
+                Ok(()) => {
+                    self.acknowledged = self.journal().durable().get();
+                    return self.mark();
+                }
+                Err(JournalError::Restarted { .. }) => self.append_rest(),
+                Err(_) => false,
+            };
+            if !alive {
+                return self.die_and_read();
+            }
+        }
+    }
+
+    pub fn sync(&mut self) {
+        self.synced(|journal| journal.sync().map(|_| ()));
+    }
+
+    pub fn idle(&mut self) {
+        self.synced(Journal::idle);
+    }
+
+    pub fn rotate(&mut self) {
+        self.synced(Journal::rotate);
+    }
+
+    /// A part of the preparation of a spare.
+    pub fn prepare(&mut self) {
+        // An injected failure of a sync may hit it: then there is one spare less.
+        let _ = self.journal().prepare(8192);
+    }
+
+    /// Writes a base file that begins at what is durable, and has read up to the journal's end when
+    /// it is published.
+    pub fn base(&mut self, durable_first: bool) {
+        if durable_first {
+            self.sync();
+        }
+        let directory = shared(&self.directory);
+        let begin = self.journal().durable();
+        let name = BaseName::Checkpoint;
+        let (read, durable) = (self.journal().position(), begin);
+        let mut writer = BaseWriter::begin(self.journal(), directory, &name, begin).unwrap();
+        writer.append(&content(99, 0, 100)).unwrap();
+        writer.append(&content(99, 100, 5000)).unwrap();
+        match writer.publish(read, durable) {
+            Ok(()) => self.base = Some(begin.get()),
+            // A failed sync was injected, or it is too early.
+            Err(_) => return,
+        }
+        self.mark();
+        let removed = self.journal().remove_before(begin);
+        // The directory does not answer: what was begun may come true or not.
+        let alive = removed.is_ok();
+        if alive {
+            remove_bases_before(&self.directory, begin).unwrap();
+        }
+        self.bury_unless(alive);
+    }
+
+    /// Some steps by chance.
+    pub fn wander(&mut self, random: &mut Random, steps: usize) {
+        for _ in 0..steps {
+            match random.below(24) {
+                0..8 => self.append(1 + random.below(6000) as usize),
+                8..12 => self.sync(),
+                12 => self.idle(),
+                13..16 => self.prepare(),
+                16 => self.rotate(),
+                17..19 => self.base(true),
+                19 => self.base(false),
+                20 => self.die_with_ring(),
+                21 => self.die_and_read(),
+                _ => {
+                    let (nth, keep) = (1 + random.below(4), random.below(4));
+                    self.directory.fail_sync(nth, keep, random.below(2));
+                }
+            }
+        }
+    }
+}
