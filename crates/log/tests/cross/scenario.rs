@@ -431,16 +431,21 @@ impl Expected {
             found.insert(key, now);
         }
         for (key, now) in &found {
-            let is_right = self.candidates.iter().any(|(then, end)| {
-                let seen = self.seen.get(key);
-                seen.is_none_or(|seen| seen.as_ref() == then.live(key))
-                    && end.live(key) == now.as_ref()
-            });
             let may_go = match &self.forgets {
                 Forgets::Nothing => false,
                 Forgets::Expiring(keys) => keys.contains(&key.1),
                 Forgets::All => true,
             };
+            let is_right = self.candidates.iter().any(|(then, end)| {
+                let (then, end) = (then.live(key), end.live(key));
+                // What was forgotten before X took place does not come back, but X may bring it.
+                let was_seen =
+                    |seen: Option<&Kept>| seen == then || (may_go && seen.is_none() && then != end);
+                self.seen
+                    .get(key)
+                    .is_none_or(|seen| was_seen(seen.as_ref()))
+                    && end == now.as_ref()
+            });
             let is_forgotten = may_go && now.is_none();
             if !is_right && !is_forgotten && !self.loose.contains(key) {
                 let short = |kept: Option<&Kept>| {
