@@ -4,6 +4,7 @@ use crate::layering;
 use crate::layering::sources::rust_files;
 use crate::proof::{Item, Proof};
 use crate::prose;
+use crate::python;
 use crate::redis_suite;
 use crate::steps::{Outcome, Steps, run, run_side_by_side, run_together, succeeds};
 use crate::workspace::Workspace;
@@ -36,6 +37,7 @@ const STEPS: &[Step] = &[
     ("clippy-fault", clippy_fault),
     ("features", features),
     ("test", test),
+    ("python", python::check),
     ("test-fault", test_fault),
     ("redis-suite", redis),
     ("doc", doc),

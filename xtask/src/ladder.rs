@@ -8,6 +8,7 @@
 use crate::ci;
 use crate::numa;
 use crate::proof::{Item, Proof};
+use crate::python;
 use crate::steps::{Outcome, Steps, run};
 use crate::workspace::Workspace;
 use std::process::Command;
@@ -77,8 +78,8 @@ pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String>
     items.retain(|item| wanted(&name_of(item)));
     let sanitized = |item: &Item| format!("{} under AddressSanitizer", item.package);
     addresses.retain(|item| wanted(&sanitized(item)));
-    let (fuzz, guests) = (wanted("fuzz"), wanted("numa"));
-    if items.is_empty() && addresses.is_empty() && !fuzz && !guests {
+    let (fuzz, guests, wheel) = (wanted("fuzz"), wanted("numa"), wanted("wheel"));
+    if items.is_empty() && addresses.is_empty() && !fuzz && !guests && !wheel {
         return Err("there is no such long run; see --list".to_owned());
     }
     if options.list {
@@ -88,6 +89,7 @@ pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String>
             .chain(addresses.iter().map(sanitized))
             .chain(fuzz.then(|| "fuzz".to_owned()))
             .chain(guests.then(|| "numa".to_owned()))
+            .chain(wheel.then(|| "wheel".to_owned()))
         {
             println!("{name}");
         }
@@ -112,6 +114,9 @@ pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String>
     }
     if fuzz {
         steps.run("fuzz", || ci::fuzz_for(workspace, options.seconds));
+    }
+    if wheel {
+        steps.run("wheel", || python::check_wheel(workspace));
     }
     if guests {
         numa::check(workspace, &numa::GUESTS, &mut steps)?;

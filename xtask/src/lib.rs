@@ -9,6 +9,7 @@
 //! - [`go_ycsb`]: another's load on our server and on Redis.
 //! - [`numa`]: a guest with several NUMA nodes, and the tests that need one.
 //! - [`install_c`]: the libraries for C programs, copied to where they look.
+//! - [`python`]: the module for Python programs, tested and packed.
 
 pub mod ci;
 pub mod go_ycsb;
@@ -19,6 +20,7 @@ pub mod lines;
 pub mod numa;
 pub mod proof;
 pub mod prose;
+pub mod python;
 pub mod redis_suite;
 pub mod steps;
 pub mod workspace;

@@ -1,9 +1,10 @@
 //! The developer's errands: `cargo xtask ci`, `cargo xtask ladder`, `cargo xtask layering`,
-//! `cargo xtask lines`, `cargo xtask go-ycsb`, `cargo xtask numa`, `cargo xtask install-c`.
+//! `cargo xtask lines`, `cargo xtask go-ycsb`, `cargo xtask numa`, `cargo xtask install-c`,
+//! `cargo xtask python`, `cargo xtask wheel`.
 
 use std::process::ExitCode;
 use xtask::workspace::Workspace;
-use xtask::{ci, go_ycsb, install_c, ladder, layering, lines, numa, prose};
+use xtask::{ci, go_ycsb, install_c, ladder, layering, lines, numa, prose, python};
 
 const USAGE: &str = "\
 cargo xtask <errand>
@@ -18,6 +19,8 @@ cargo xtask <errand>
                                           its workloads on strings, on `mneme serve` and on Redis
   numa [--nodes N]                        the tests that need NUMA nodes, in guests with 1, 2 and 4 (needs QEMU)
   install-c [--prefix P] [--destdir D]    libmneme, mneme.h and mneme.pc below P (default: /usr/local)
+  python                                  the module for Python, built and tested (needs python3)
+  wheel                                   its wheel, in target/wheels; tried in a virtual environment
 ";
 
 fn main() -> ExitCode {
@@ -32,6 +35,8 @@ fn main() -> ExitCode {
         "go-ycsb" => go_ycsb::run(&workspace, &go_ycsb::Options::parse(rest)?),
         "install-c" => install_c::run(&workspace, &install_c::Options::parse(rest)?),
         "numa" => numa::run_all(&workspace, rest),
+        "python" => python::run_check(&workspace),
+        "wheel" => python::wheel(&workspace, rest),
         "layering" => report_layering(&workspace, rest),
         "lines" => lines::run(&workspace, rest),
         "prose" => prose::run(&workspace, rest),

@@ -85,6 +85,18 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mneme-shared",
         ],
     ),
+    // For programs in Python, likewise.
+    (
+        "mneme-python",
+        &[
+            "mneme-sys",
+            "mneme-sync",
+            "mneme-space",
+            "mneme-arena",
+            "mneme-log",
+            "mneme-shared",
+        ],
+    ),
     ("xtask", &[]),
     (TESTKIT, &[]),
 ];

@@ -1,0 +1,70 @@
+"""Named stores and arrays that processes share without copying.
+
+``attach(name)`` opens the store that a server or another program has made, ``create(name)`` and
+``open_or_create(name)`` make one, ``Store(capacity)`` is a store in this process alone.
+
+Keys are bytes-like objects or ``str``, whose UTF-8 is the key; values are bytes-like objects and
+come back as ``bytes``. Each refusal is a subclass of ``Error``.
+"""
+
+import atexit as _atexit
+
+from . import _mneme
+from ._mneme import (
+    Closed,
+    Damaged,
+    Error,
+    Exists,
+    Forked,
+    Full,
+    Internal,
+    InUse,
+    InvalidArgument,
+    Nested,
+    NotFound,
+    NotPermitted,
+    Poisoned,
+    ReadOnly,
+    Stale,
+    Stalled,
+    Store,
+    Unavailable,
+    __version__,
+    attach,
+    create,
+    default_registry,
+    open_or_create,
+)
+
+__all__ = [
+    "Closed",
+    "Damaged",
+    "Error",
+    "Exists",
+    "Forked",
+    "Full",
+    "InUse",
+    "Internal",
+    "InvalidArgument",
+    "Nested",
+    "NotFound",
+    "NotPermitted",
+    "Poisoned",
+    "ReadOnly",
+    "Stale",
+    "Stalled",
+    "Store",
+    "Unavailable",
+    "__version__",
+    "attach",
+    "create",
+    "default_registry",
+    "open_or_create",
+]
+
+_atexit.register(_mneme._close_all)
+
+
+def _attach_again(name, writable, registry, number):
+    store = attach(name, writable=writable, registry=registry)
+    return store.database(number) if number else store

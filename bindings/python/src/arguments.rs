@@ -1,0 +1,189 @@
+//! What Python passes: bytes, sizes, times, ways to keep data.
+
+use std::path::PathBuf;
+
+use mneme_log::Expiry;
+use mneme_shared::{Evict, Registry, UpdatePolicy};
+use mneme_space::Backing;
+use mneme_sys::{Clock, SystemClock};
+use pyo3::exceptions::PyTypeError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+
+use crate::errors::{Failure, invalid};
+
+/// The bytes of a bytes-like object: its own where it is `bytes`, else a copy, for the program may
+/// change the others meanwhile.
+fn bytes_like<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyBytes>> {
+    if let Ok(bytes) = object.cast::<PyBytes>() {
+        return Some(bytes.clone());
+    }
+    let py = object.py();
+    // SAFETY: an object, held; what is returned is a new reference, or none and an exception.
+    let view = unsafe { ffi::PyMemoryView_FromObject(object.as_ptr()) };
+    // SAFETY: as above.
+    let view = unsafe { Bound::from_owned_ptr_or_err(py, view) }.ok()?;
+    // SAFETY: as above.
+    let copy = unsafe { ffi::PyBytes_FromObject(view.as_ptr()) };
+    // SAFETY: as above.
+    let copy = unsafe { Bound::from_owned_ptr_or_err(py, copy) }.ok()?;
+    copy.cast_into().ok()
+}
+
+/// A key: a bytes-like object, or a string, whose UTF-8 is the key.
+#[inline]
+pub(crate) fn key<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    if let Ok(text) = object.cast::<PyString>() {
+        return text.encode_utf8();
+    }
+    bytes_like(object)
+        .ok_or_else(|| wrong_type("a key is bytes, another bytes-like object, or str", object))
+}
+
+/// A value: a bytes-like object. A string is refused, because it would come back as bytes.
+#[inline]
+pub(crate) fn value<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    bytes_like(object).ok_or_else(|| {
+        let text = "a value is bytes or another bytes-like object (encode a str: it would come \
+                    back as bytes)";
+        wrong_type(text, object)
+    })
+}
+
+fn wrong_type(text: &str, object: &Bound<'_, PyAny>) -> PyErr {
+    let found = object.get_type().name();
+    let found = found.map_or_else(|_| "something else".to_owned(), |name| name.to_string());
+    PyTypeError::new_err(format!("{text}; this is {found}"))
+}
+
+/// Bytes: a number, or text like "64MiB" (binary units; "64MB" is decimal).
+pub(crate) fn size(object: &Bound<'_, PyAny>) -> PyResult<u64> {
+    if let Ok(number) = object.extract::<u64>() {
+        return Ok(number);
+    }
+    let wrong = || {
+        let text = format!("a size is a number of bytes or text like \"64MiB\", not {object}");
+        PyErr::from(invalid(text))
+    };
+    let text = object.cast::<PyString>().map_err(|_| wrong())?.to_string();
+    let text = text.trim();
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "kib" | "k" => 1 << 10,
+        "mib" | "m" => 1 << 20,
+        "gib" | "g" => 1 << 30,
+        "tib" | "t" => 1 << 40,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        _ => return Err(wrong()),
+    };
+    let number = number.parse::<u64>().map_err(|_| wrong())?;
+    number.checked_mul(unit).ok_or_else(wrong)
+}
+
+/// When a record expires: `None` (never), seconds from now, a `timedelta` from now, a `datetime`.
+pub(crate) fn expiry(object: Option<&Bound<'_, PyAny>>) -> PyResult<Expiry> {
+    let Some(object) = object else {
+        return Ok(Expiry::Never);
+    };
+    let call = |name: &str| -> Option<f64> { object.call_method0(name).ok()?.extract().ok() };
+    let now = || SystemClock.wall_ms() as f64;
+    let ms = if let Ok(seconds) = object.extract::<f64>() {
+        now() + seconds * 1000.0
+    } else if let Some(seconds) = call("total_seconds") {
+        now() + seconds * 1000.0
+    } else if let Some(seconds) = call("timestamp") {
+        seconds * 1000.0
+    } else {
+        let text = "an expiry is seconds, a timedelta, a datetime or None";
+        return Err(wrong_type(text, object));
+    };
+    // Up to the year 5138, beyond which a number of milliseconds is a mistake.
+    if !(0.0..1e14).contains(&ms) {
+        let text = format!("{object} is no time at which a record can expire");
+        return Err(invalid(text).into());
+    }
+    // A time that has passed: absent at once.
+    Ok(Expiry::At((ms.ceil() as u64).max(1)))
+}
+
+/// Seconds that are left.
+pub(crate) fn seconds_left(expiry: Expiry) -> Option<f64> {
+    match expiry {
+        Expiry::Never => None,
+        Expiry::At(ms) => Some(ms.saturating_sub(SystemClock.wall_ms()) as f64 / 1000.0),
+    }
+}
+
+/// The registry in a directory, or the process' own.
+pub(crate) fn registry(directory: Option<PathBuf>) -> Result<Registry, Failure> {
+    Ok(match directory {
+        Some(directory) => Registry::open(directory)?,
+        None => Registry::open_default()?,
+    })
+}
+
+/// What keeps the bytes: "memory", "huge", or a directory of a disk's file system.
+pub(crate) fn backing(text: Option<&str>, directory: Option<PathBuf>) -> Result<Backing, Failure> {
+    match (text, directory) {
+        (None | Some("memory"), None) => Ok(Backing::Shared),
+        (Some("huge"), None) => Ok(Backing::Huge),
+        (None | Some("file"), Some(directory)) => Ok(Backing::File { directory }),
+        (Some("dax"), Some(directory)) => Ok(Backing::Dax { directory }),
+        _ => Err(invalid(
+            "a backing is \"memory\" or \"huge\", or \"file\" or \"dax\" with a directory",
+        )),
+    }
+}
+
+const EVICTIONS: [(&str, Evict); 8] = [
+    ("none", Evict::None),
+    ("lru", Evict::Lru),
+    ("lfu", Evict::Lfu),
+    ("random", Evict::Random),
+    ("expiring-lru", Evict::ExpiringLru),
+    ("expiring-lfu", Evict::ExpiringLfu),
+    ("expiring-random", Evict::ExpiringRandom),
+    ("expiring-soonest", Evict::ExpiringSoonest),
+];
+
+pub(crate) fn evict(text: &str) -> Result<Evict, Failure> {
+    let known = EVICTIONS.iter().find(|(name, _)| *name == text);
+    known.map(|(_, evict)| *evict).ok_or_else(|| {
+        let names: Vec<_> = EVICTIONS.iter().map(|(name, _)| *name).collect();
+        invalid(format!(
+            "evict is one of {}, not {text:?}",
+            names.join(", ")
+        ))
+    })
+}
+
+pub(crate) fn evict_name(evict: Evict) -> &'static str {
+    let known = EVICTIONS.iter().find(|(_, known)| *known == evict);
+    known.map_or("another", |(name, _)| name)
+}
+
+pub(crate) fn policy(in_place: bool) -> UpdatePolicy {
+    match in_place {
+        true => UpdatePolicy::InPlace,
+        false => UpdatePolicy::Append,
+    }
+}
+
+/// Permissions of files: everybody who may write may read, and the owner reads.
+pub(crate) fn mode(number: u32) -> Result<u32, Failure> {
+    let sensible = |bits: u32| matches!(bits & 7, 0 | 4 | 6);
+    let each = [number, number >> 3, number >> 6];
+    if (0o400..=0o666).contains(&number) && each.into_iter().all(sensible) {
+        return Ok(number);
+    }
+    let text = format!("a mode is like 0o660, with 0, 4 or 6 for each; this is {number:#o}");
+    Err(invalid(text))
+}

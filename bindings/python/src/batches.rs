@@ -1,0 +1,100 @@
+//! Several records a call. **No other Python thread waits for a batch**: keys and values are
+//! objects that do not change, or copies, and the interpreter is let go of meanwhile.
+
+use mneme_log::{BatchError, Expiry};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+
+use crate::arguments;
+use crate::errors::Failure;
+use crate::store::Opened;
+
+/// The keys, as objects that do not change.
+fn all<'py>(keys: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+    keys.try_iter()?.map(|key| arguments::key(&key?)).collect()
+}
+
+fn bytes_of<'a>(objects: &'a [Bound<'_, PyBytes>]) -> Vec<&'a [u8]> {
+    objects.iter().map(|object| object.as_bytes()).collect()
+}
+
+pub(crate) fn get<'py>(
+    py: Python<'py>,
+    opened: &Opened,
+    number: usize,
+    keys: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyList>> {
+    let keys = all(keys)?;
+    let keys = bytes_of(&keys);
+    let (bytes, places) = py.detach(|| {
+        let mut bytes: Vec<u8> = Vec::new();
+        let mut places = vec![None; keys.len()];
+        opened.database(number)?.get_many(&keys, |i, value| {
+            if let Some(value) = value {
+                let start = bytes.len();
+                bytes.extend_from_slice(value);
+                places[i] = Some(start..bytes.len());
+            }
+        })?;
+        Ok::<_, Failure>((bytes, places))
+    })?;
+    let value = |place| PyBytes::new(py, &bytes[place]);
+    let values = places.into_iter().map(|place| place.map(value));
+    PyList::new(py, values.collect::<Vec<_>>())
+}
+
+pub(crate) fn put(
+    py: Python<'_>,
+    opened: &Opened,
+    number: usize,
+    pairs: &Bound<'_, PyAny>,
+    expiry: Expiry,
+) -> PyResult<usize> {
+    let items = match pairs.cast::<PyDict>() {
+        Ok(dictionary) => dictionary.items().into_any(),
+        Err(_) => pairs.clone(),
+    };
+    let (mut keys, mut values) = (Vec::new(), Vec::new());
+    for pair in items.try_iter()? {
+        let (key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair?.extract()?;
+        keys.push(arguments::key(&key)?);
+        values.push(arguments::value(&value)?);
+    }
+    let (keys, values) = (bytes_of(&keys), bytes_of(&values));
+    let pairs: Vec<_> = keys.into_iter().zip(values).collect();
+    py.detach(|| {
+        let database = opened.database(number)?;
+        let put = match expiry {
+            Expiry::Never => database.put_many(&pairs),
+            // The batched call knows no expiry.
+            expiry => pairs
+                .iter()
+                .enumerate()
+                .try_for_each(|(done, (key, value))| {
+                    let put = database.put_until(key, value, expiry);
+                    put.map_err(|source| BatchError {
+                        done,
+                        removed: 0,
+                        source,
+                    })
+                }),
+        };
+        put.map_err(|error| Failure::of_batch(&error))
+    })?;
+    Ok(pairs.len())
+}
+
+pub(crate) fn delete(
+    py: Python<'_>,
+    opened: &Opened,
+    number: usize,
+    keys: &Bound<'_, PyAny>,
+) -> PyResult<usize> {
+    let keys = all(keys)?;
+    let keys = bytes_of(&keys);
+    let removed = py.detach(|| {
+        let removed = opened.database(number)?.remove_many(&keys);
+        removed.map_err(|error| Failure::of_batch(&error))
+    });
+    Ok(removed?)
+}

@@ -1,0 +1,190 @@
+//! Memory as Python sees it.
+//!
+//! **Whatever is made of a [`Memory`] object (a `memoryview`, its slices, a numpy array, a tensor)
+//! holds the object, and the object holds what keeps the memory there.** So no view outlives its
+//! pin or its mapping. Python counts the references; nothing here is given back before the last.
+//!
+//! The buffer protocol is in the stable ABI from Python 3.11 on. The slots' numbers and the layout
+//! of `Py_buffer` have been the same since 3.9, where `PyType_FromSpec` came to take them, and are
+//! frozen by 3.11's; so this module declares the two that it needs.
+
+use std::any::Any;
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ptr::{self, NonNull};
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+
+use crate::process::Origin;
+
+/// `Py_bf_getbuffer`.
+const GET_BUFFER: c_int = 1;
+
+/// `Py_buffer`.
+#[repr(C)]
+struct View {
+    at: *mut c_void,
+    object: *mut ffi::PyObject,
+    len: ffi::Py_ssize_t,
+    itemsize: ffi::Py_ssize_t,
+    readonly: c_int,
+    ndim: c_int,
+    format: *mut c_char,
+    shape: *mut ffi::Py_ssize_t,
+    strides: *mut ffi::Py_ssize_t,
+    suboffsets: *mut ffi::Py_ssize_t,
+    internal: *mut c_void,
+}
+
+const _: () = assert!(size_of::<View>() == 80);
+
+/// `PyBUF_WRITABLE`, `PyBUF_FORMAT`, `PyBUF_ND`, and what `PyBUF_STRIDES` has beside that.
+const WRITABLE: c_int = 0x1;
+const FORMAT: c_int = 0x4;
+const SHAPE: c_int = 0x8;
+const STRIDES: c_int = 0x10;
+
+/// Bytes, and what keeps them there.
+pub(crate) struct Memory {
+    pub(crate) at: NonNull<u8>,
+    pub(crate) len: usize,
+    pub(crate) writable: bool,
+    /// Where it was made: a forked child gives nothing of its parent's up.
+    pub(crate) origin: Origin,
+    /// Given up with the last view, by whichever thread.
+    pub(crate) owner: Box<dyn Any + Send + Sync>,
+}
+
+/// A Python object with a [`Memory`].
+#[repr(C)]
+struct Object {
+    head: ffi::PyObject,
+    /// Set once, before anything else knows of the object.
+    memory: *mut Memory,
+}
+
+/// Fills a view in, as `PyBuffer_FillInfo` does.
+unsafe extern "C" fn get_buffer(
+    object: *mut ffi::PyObject,
+    view: *mut View,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: an object of this type, made by `view_of`, that the caller holds.
+    let memory = unsafe { &*(*object.cast::<Object>()).memory };
+    if flags & WRITABLE != 0 && !memory.writable {
+        // SAFETY: the caller's view; the interpreter is attached, and the exception a constant.
+        unsafe {
+            (*view).object = ptr::null_mut();
+            let text = c"this memory is for reading: it belongs to a store or a segment";
+            ffi::PyErr_SetString(ffi::PyExc_BufferError, text.as_ptr());
+        }
+        return -1;
+    }
+    let format = match flags & FORMAT {
+        0 => ptr::null_mut(),
+        _ => c"B".as_ptr().cast_mut(),
+    };
+    // SAFETY: the caller's view, whose own fields serve for shape and strides, as in Python. It
+    // will hold the object.
+    unsafe {
+        ffi::Py_INCREF(object);
+        view.write(View {
+            at: memory.at.as_ptr().cast(),
+            object,
+            // No object of Rust is longer than `isize::MAX`.
+            len: memory.len as ffi::Py_ssize_t,
+            itemsize: 1,
+            readonly: c_int::from(!memory.writable),
+            ndim: 1,
+            format,
+            shape: ptr::null_mut(),
+            strides: ptr::null_mut(),
+            suboffsets: ptr::null_mut(),
+            internal: ptr::null_mut(),
+        });
+        if flags & SHAPE != 0 {
+            (*view).shape = &raw mut (*view).len;
+        }
+        if flags & STRIDES != 0 {
+            (*view).strides = &raw mut (*view).itemsize;
+        }
+    }
+    0
+}
+
+unsafe extern "C" fn deallocate(object: *mut ffi::PyObject) {
+    // SAFETY: the last reference is gone; the memory was leaked by `view_of`, or not yet set. The
+    // type is a heap type, to which each object holds a reference.
+    unsafe {
+        let memory = (*object.cast::<Object>()).memory;
+        if !memory.is_null() {
+            let Memory { origin, owner, .. } = *Box::from_raw(memory);
+            match origin.check() {
+                Ok(()) => drop(owner),
+                Err(_) => std::mem::forget(owner),
+            }
+        }
+        let of = ffi::Py_TYPE(object);
+        let free = ffi::PyType_GetSlot(of, ffi::Py_tp_free);
+        if !free.is_null() {
+            let free: ffi::freefunc = std::mem::transmute::<*mut c_void, ffi::freefunc>(free);
+            free(object.cast());
+        }
+        ffi::Py_DECREF(of.cast());
+    }
+}
+
+/// A function as a slot.
+fn slot(number: c_int, function: *mut c_void) -> ffi::PyType_Slot {
+    ffi::PyType_Slot {
+        slot: number,
+        pfunc: function,
+    }
+}
+
+fn object_type(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let made = TYPE.get_or_try_init(py, || {
+        let doc: &'static std::ffi::CStr = c"Memory of a store or a segment, for views of it.";
+        let mut slots = [
+            slot(GET_BUFFER, get_buffer as *mut c_void),
+            slot(ffi::Py_tp_dealloc, deallocate as *mut c_void),
+            slot(ffi::Py_tp_doc, doc.as_ptr().cast_mut().cast()),
+            slot(0, ptr::null_mut()),
+        ];
+        let name: &'static std::ffi::CStr = c"mneme._mneme.Memory";
+        let mut spec = ffi::PyType_Spec {
+            name: name.as_ptr().cast::<c_char>(),
+            basicsize: size_of::<Object>() as c_int,
+            itemsize: 0,
+            flags: ffi::Py_TPFLAGS_DEFAULT as c_uint,
+            slots: slots.as_mut_ptr(),
+        };
+        // SAFETY: the slots' functions are of the types that their numbers say; Python copies what
+        // it keeps, but for the name, which is a constant.
+        let made = unsafe { ffi::PyType_FromSpec(&raw mut spec) };
+        // SAFETY: a new reference, or none and an exception.
+        let made = unsafe { Bound::from_owned_ptr_or_err(py, made) }?;
+        Ok::<_, PyErr>(made.cast_into::<PyType>()?.unbind())
+    })?;
+    Ok(made.bind(py))
+}
+
+/// A `memoryview` of bytes.
+///
+/// # Safety
+/// So many bytes are mapped there, and stay so while `memory.owner` lives; they are written by
+/// others only if `memory` is of a segment, whose bytes no Rust reference leads to.
+pub(crate) unsafe fn view_of(py: Python<'_>, memory: Memory) -> PyResult<Bound<'_, PyAny>> {
+    let of = object_type(py)?.as_type_ptr();
+    // SAFETY: a type of ours; the interpreter is attached. The memory of the object is zeroed.
+    let object = unsafe { ffi::PyType_GenericAlloc(of, 0) };
+    // SAFETY: a new reference, or none and an exception.
+    let object = unsafe { Bound::from_owned_ptr_or_err(py, object) }?;
+    // SAFETY: an `Object`, which nobody else has yet.
+    unsafe { (*object.as_ptr().cast::<Object>()).memory = Box::into_raw(Box::new(memory)) };
+    // SAFETY: an object, held; a new reference, or none and an exception.
+    unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyMemoryView_FromObject(object.as_ptr())) }
+}

@@ -1,0 +1,227 @@
+//! The exceptions: one table says which there are and what each stands for.
+
+use std::fmt::Display;
+
+use mneme_sys::{Classified, ErrorKind};
+use pyo3::exceptions::{PyException, PyLookupError, PyMemoryError, PyTimeoutError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple, PyType};
+
+/// What a Python program can tell apart. The numbers are places in [`TABLE`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reason {
+    Invalid,
+    NotFound,
+    Exists,
+    Full,
+    NotPermitted,
+    ReadOnly,
+    InUse,
+    Stalled,
+    Poisoned,
+    Nested,
+    Stale,
+    Forked,
+    Closed,
+    Damaged,
+    System,
+    Internal,
+}
+
+type Base = for<'py> fn(Python<'py>) -> Bound<'py, PyType>;
+
+/// Name, the built-in exception that it also is, and what it means; in the order of [`Reason`].
+const TABLE: [(&str, Option<Base>, &str); 16] = [
+    (
+        "InvalidArgument",
+        Some(|py| py.get_type::<PyValueError>()),
+        "An argument is impossible; the text says which and why.",
+    ),
+    (
+        "NotFound",
+        Some(|py| py.get_type::<PyLookupError>()),
+        "No store, segment or array has that name.",
+    ),
+    ("Exists", None, "The name is taken."),
+    (
+        "Full",
+        Some(|py| py.get_type::<PyMemoryError>()),
+        "The store, the segment or the machine has no memory left for it. Nothing has changed.",
+    ),
+    ("NotPermitted", None, "The files' permissions forbid it."),
+    ("ReadOnly", None, "It was attached or opened for reading."),
+    (
+        "InUse",
+        None,
+        "A living process, or a view in this one, still uses it. The text names them.",
+    ),
+    (
+        "Stalled",
+        Some(|py| py.get_type::<PyTimeoutError>()),
+        "A living process holds a lock and does not go on; it may succeed when tried again.",
+    ),
+    (
+        "Poisoned",
+        None,
+        "A process died, or an exception was raised, in the middle of a change: accept() the \
+         segment as it is, or restore() it from a copy.",
+    ),
+    (
+        "Nested",
+        None,
+        "The thread is inside of a section already, or is not in the one that it means to leave.",
+    ),
+    (
+        "Stale",
+        None,
+        "It was removed, or made anew under its name.",
+    ),
+    (
+        "Forked",
+        None,
+        "A forked child uses what its parent has opened: open it anew, or start processes with \
+         multiprocessing's `spawn` or `forkserver`.",
+    ),
+    ("Closed", None, "It was closed."),
+    (
+        "Damaged",
+        None,
+        "Its bytes contradict themselves, or another version made it.",
+    ),
+    (
+        "Unavailable",
+        None,
+        "The registry, the kind of memory or the operating system refuses.",
+    ),
+    ("Internal", None, "A defect of mneme."),
+];
+
+static TYPES: PyOnceLock<Vec<Py<PyType>>> = PyOnceLock::new();
+
+/// `mneme.Error` first, then those of the table.
+fn types(py: Python<'_>) -> PyResult<&'static Vec<Py<PyType>>> {
+    // The lock lives as long as the program.
+    TYPES.get_or_try_init(py, || {
+        let doc = "What the library refuses; each subclass is one reason.";
+        let error = new_type("Error", vec![py.get_type::<PyException>()], doc)?;
+        let mut all = vec![error.clone().unbind()];
+        for (name, also, doc) in TABLE {
+            let bases = std::iter::once(error.clone()).chain(also.map(|base| base(py)));
+            all.push(new_type(name, bases.collect(), doc)?.unbind());
+        }
+        Ok(all)
+    })
+}
+
+/// An exception of the module `mneme`; it has one base at least.
+fn new_type<'py>(
+    name: &str,
+    bases: Vec<Bound<'py, PyType>>,
+    doc: &str,
+) -> PyResult<Bound<'py, PyType>> {
+    let py = bases[0].py();
+    let body = PyDict::new(py);
+    body.set_item("__doc__", doc)?;
+    body.set_item("__module__", "mneme")?;
+    let bases = PyTuple::new(py, bases)?;
+    let made = py.get_type::<PyType>().call1((name, bases, body))?;
+    Ok(made.cast_into::<PyType>()?)
+}
+
+pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    let names = std::iter::once("Error").chain(TABLE.iter().map(|row| row.0));
+    for (name, made) in names.zip(types(py)?) {
+        module.add(name, made.bind(py))?;
+    }
+    Ok(())
+}
+
+/// Why a call failed. Made without the interpreter; becomes an exception on the way out.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Of(Reason, String),
+    /// How much of a batch took place, and why the rest did not.
+    Batch(usize, Reason, String),
+}
+
+pub(crate) fn failure(reason: Reason, text: impl Display) -> Failure {
+    Failure::Of(reason, text.to_string())
+}
+
+pub(crate) fn invalid(text: impl Display) -> Failure {
+    failure(Reason::Invalid, text)
+}
+
+fn reason(kind: ErrorKind) -> Reason {
+    match kind {
+        ErrorKind::Invalid | ErrorKind::Name | ErrorKind::Address | ErrorKind::Overlap => {
+            Reason::Invalid
+        }
+        ErrorKind::NotFound => Reason::NotFound,
+        ErrorKind::Exists => Reason::Exists,
+        ErrorKind::NoMemory => Reason::Full,
+        ErrorKind::Permission => Reason::NotPermitted,
+        ErrorKind::ReadOnly => Reason::ReadOnly,
+        ErrorKind::Busy => Reason::InUse,
+        ErrorKind::Stalled => Reason::Stalled,
+        ErrorKind::Poisoned => Reason::Poisoned,
+        ErrorKind::Outside | ErrorKind::Inside => Reason::Nested,
+        ErrorKind::Stale => Reason::Stale,
+        ErrorKind::Forked => Reason::Forked,
+        ErrorKind::Damaged | ErrorKind::Root => Reason::Damaged,
+        ErrorKind::Registry | ErrorKind::Backing | ErrorKind::Io => Reason::System,
+        ErrorKind::Internal => Reason::Internal,
+    }
+}
+
+/// The text of an error and of its causes.
+fn text(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let said = cause.to_string();
+        // Some errors say their cause themselves.
+        if !text.ends_with(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+impl<E: Classified + 'static> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Of(reason(error.kind()), text(&error))
+    }
+}
+
+impl Failure {
+    /// A batch that stopped in the middle.
+    pub(crate) fn of_batch(error: &mneme_log::BatchError) -> Self {
+        Self::Batch(error.done, reason(error.kind()), text(error))
+    }
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> Self {
+        Python::attach(|py| {
+            let (done, reason, text) = match failure {
+                Failure::Of(reason, text) => (None, reason, text),
+                Failure::Batch(done, reason, text) => (Some(done), reason, text),
+            };
+            let made = match types(py) {
+                Ok(types) => PyErr::from_type(types[reason as usize + 1].bind(py).clone(), text),
+                Err(error) => return error,
+            };
+            if let Some(done) = done
+                && let Err(error) = made.value(py).setattr("done", done)
+            {
+                return error;
+            }
+            made
+        })
+    }
+}

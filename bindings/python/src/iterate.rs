@@ -1,0 +1,103 @@
+//! Iteration over a database, by copies of a few records at a time.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mneme_log::Cursor;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+use crate::errors::Failure;
+use crate::store::{Handle, Opened};
+
+/// Records that are copied at a time.
+const STEP: usize = 256;
+
+/// A record, or a key alone.
+pub(crate) type Found = (Vec<u8>, Option<Vec<u8>>);
+
+/// What one step of a scan finds, and where to go on.
+pub(crate) fn step(
+    opened: &Opened,
+    number: usize,
+    from: Cursor,
+    count: usize,
+    values: bool,
+) -> Result<(Cursor, Vec<Found>), Failure> {
+    let database = opened.store.database(number)?;
+    let mut found = Vec::new();
+    let next = if values {
+        database.scan(from, count, |key, value| {
+            found.push((key.to_vec(), Some(value.to_vec())));
+        })?
+    } else {
+        database.scan_keys(from, count, |key| found.push((key.to_vec(), None)))?
+    };
+    Ok((next, found))
+}
+
+/// The key, or the pair of key and value.
+pub(crate) fn shown(py: Python<'_>, (key, value): Found) -> PyResult<Bound<'_, PyAny>> {
+    let key = PyBytes::new(py, &key);
+    match value {
+        None => Ok(key.into_any()),
+        Some(value) => Ok(PyTuple::new(py, [key, PyBytes::new(py, &value)])?.into_any()),
+    }
+}
+
+/// An iterator over keys, or over pairs of key and value.
+///
+/// Every record that is there all the time is visited at least once, whatever happens meanwhile.
+#[pyclass(module = "mneme", frozen)]
+pub(crate) struct Records {
+    handle: Arc<Handle>,
+    number: usize,
+    values: bool,
+    at: Mutex<At>,
+}
+
+struct At {
+    next: Option<Cursor>,
+    found: VecDeque<Found>,
+}
+
+impl Records {
+    pub(crate) fn new(handle: Arc<Handle>, number: usize, values: bool) -> Self {
+        let at = At {
+            next: Some(Cursor::START),
+            found: VecDeque::new(),
+        };
+        Self {
+            handle,
+            number,
+            values,
+            at: Mutex::new(at),
+        }
+    }
+
+    fn next(&self) -> Result<Option<Found>, Failure> {
+        let opened = self.handle.opened()?;
+        let mut at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(found) = at.found.pop_front() {
+                return Ok(Some(found));
+            }
+            let Some(from) = at.next else { return Ok(None) };
+            let (next, found) = step(&opened, self.number, from, STEP, self.values)?;
+            at.next = (next != Cursor::END).then_some(next);
+            at.found = found.into();
+        }
+    }
+}
+
+#[pymethods]
+impl Records {
+    fn __iter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let found = py.detach(|| self.next())?;
+        found.map(|found| shown(py, found)).transpose()
+    }
+}

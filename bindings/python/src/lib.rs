@@ -1,0 +1,42 @@
+//! The extension module `mneme._mneme`: what `python/mneme` is built on.
+//!
+//! **Whatever a Python program does, no call here is undefined behaviour, and no memory that a
+//! program sees goes away while it can be seen.** Objects that expose memory own what keeps it
+//! there ([`buffer`]); pins and locks, which belong to a thread, stay in theirs ([`lender`],
+//! [`section`]); a forked child is refused ([`process`]).
+//!
+//! `python/mneme/__init__.pyi` is the reference for users, `docs/guides/python.md` the guide.
+
+mod arguments;
+mod batches;
+mod buffer;
+mod errors;
+mod iterate;
+mod lender;
+mod open;
+mod process;
+mod store;
+mod update;
+
+use pyo3::prelude::*;
+
+/// Stores in named segments, and in this process.
+#[pymodule(gil_used = false)]
+mod _mneme {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::iterate::Records;
+    #[pymodule_export]
+    use crate::open::{attach, create, default_registry, open_or_create};
+    #[pymodule_export]
+    use crate::process::close_all;
+    #[pymodule_export]
+    use crate::store::Store;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        crate::errors::add_to(module)
+    }
+}

@@ -1,0 +1,62 @@
+//! What the process has open, and whether it still is the process that opened it.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use mneme_sys::fork;
+use pyo3::prelude::*;
+
+use crate::errors::{Failure, Reason, failure};
+
+/// The process that opened something, as opposed to its forked children.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Origin(u32);
+
+impl Origin {
+    pub(crate) fn here() -> Self {
+        fork::watch();
+        Self(fork::generation())
+    }
+
+    /// Refuses a forked child, before anything is locked: locks may be held by threads of the
+    /// parent, which the child does not have.
+    #[inline]
+    pub(crate) fn check(self) -> Result<(), Failure> {
+        if self.0 == fork::generation() {
+            return Ok(());
+        }
+        let text = "this process was forked from the one that opened it: open it anew here, or \
+                    start processes with multiprocessing's `spawn` or `forkserver`";
+        Err(failure(Reason::Forked, text))
+    }
+}
+
+/// Something that is to be closed before the interpreter ends.
+pub(crate) trait Close: Send + Sync {
+    fn close_at_exit(&self);
+}
+
+static OPEN: Mutex<Vec<Weak<dyn Close>>> = Mutex::new(Vec::new());
+
+pub(crate) fn note_open<T: Close + 'static>(opened: &Arc<T>) {
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    open.retain(|known| known.strong_count() > 0);
+    let weak: Weak<T> = Arc::downgrade(opened);
+    open.push(weak);
+}
+
+/// Closes what is open. Run as the interpreter ends: what is left then by processes that end is
+/// repaired by others, but a store on a disk that nobody else has open would count as not clean.
+#[pyfunction]
+#[pyo3(name = "_close_all")]
+pub(crate) fn close_all(py: Python<'_>) {
+    py.detach(|| {
+        // A forked child that ends has nothing to close; the lock may be its parent's.
+        let Ok(mut open) = OPEN.try_lock() else {
+            return;
+        };
+        let open = std::mem::take(&mut *open);
+        for one in open.iter().filter_map(Weak::upgrade) {
+            one.close_at_exit();
+        }
+    });
+}

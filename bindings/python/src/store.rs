@@ -1,0 +1,505 @@
+//! `Store`: one database of an open store.
+
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use mneme_log::{Cursor, Database, Expiry, LogStore, Part};
+use mneme_shared::SharedStore;
+use mneme_space::Access;
+use pyo3::exceptions::{PyKeyError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyMemoryView, PyTuple};
+
+use crate::arguments::{self, evict_name, expiry, seconds_left};
+use crate::batches;
+use crate::buffer::view_of;
+use crate::errors::{Failure, Reason, failure};
+use crate::iterate::{Records, shown, step};
+use crate::lender::{Lender, Lent, SHORTEST_LENT};
+use crate::open::Wanted;
+use crate::process::{Close, Origin, note_open};
+use crate::update;
+
+/// A store in this process, or one in a segment.
+pub(crate) enum Kind {
+    Private(Box<LogStore>),
+    Shared(Box<SharedStore>),
+}
+
+impl Deref for Kind {
+    type Target = LogStore;
+
+    #[inline]
+    fn deref(&self) -> &LogStore {
+        match self {
+            Self::Private(store) => store,
+            Self::Shared(store) => store,
+        }
+    }
+}
+
+/// An open store.
+pub(crate) struct Opened {
+    pub(crate) store: Kind,
+    pub(crate) lender: Lender,
+}
+
+impl Opened {
+    pub(crate) fn database(&self, number: usize) -> Result<Database<'_>, Failure> {
+        Ok(self.store.database(number)?)
+    }
+
+    /// The value where it lies; `None`: it is absent or short, or too many are lent.
+    fn lend_if_long(
+        self: &Arc<Self>,
+        number: usize,
+        key: Vec<u8>,
+    ) -> Result<Option<Lent>, Failure> {
+        let short = |part: Option<Part<'_>>| part.is_none_or(|part| part.len < SHORTEST_LENT);
+        if self.database(number)?.read_part(&key, |_| 0..0, short)? {
+            return Ok(None);
+        }
+        Lender::lend(self, number, key)
+    }
+}
+
+/// Where a store is found again, by another process.
+#[derive(Clone)]
+pub(crate) struct Home {
+    pub(crate) registry: PathBuf,
+    pub(crate) name: String,
+    pub(crate) writable: bool,
+}
+
+/// An open store until it is closed; shared by the handles to its databases.
+pub(crate) struct Handle {
+    origin: Origin,
+    opened: RwLock<Option<Arc<Opened>>>,
+    home: Option<Home>,
+}
+
+impl Handle {
+    #[inline]
+    pub(crate) fn opened(&self) -> Result<Arc<Opened>, Failure> {
+        self.origin.check()?;
+        let opened = self.opened.read().unwrap_or_else(PoisonError::into_inner);
+        let opened = opened.as_ref().map(Arc::clone);
+        opened.ok_or_else(|| failure(Reason::Closed, "the store was closed"))
+    }
+
+    fn close(&self) -> Option<Arc<Opened>> {
+        let mut opened = self.opened.write().unwrap_or_else(PoisonError::into_inner);
+        opened.take()
+    }
+}
+
+impl Close for Handle {
+    fn close_at_exit(&self) {
+        if self.origin.check().is_ok() {
+            drop(self.close());
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // A forked child gives nothing of its parent's back; locks in there may be held for ever.
+        if self.origin.check().is_err() {
+            std::mem::forget(self.close());
+        }
+    }
+}
+
+/// Values of this length and more are copied in and out with other Python threads running.
+const LONG: usize = 32 << 10;
+
+/// One database of a store: a mapping from keys to values.
+///
+/// `Store(capacity="1GiB", *, max_capacity, evict, in_place, maintainer)` is a store in this
+/// process alone. `attach`, `create` and `open_or_create` return those that processes share.
+#[pyclass(module = "mneme", frozen, weakref, name = "Store")]
+pub(crate) struct Store {
+    handle: Arc<Handle>,
+    number: usize,
+}
+
+impl Store {
+    pub(crate) fn new(store: Kind, home: Option<Home>) -> Self {
+        let opened = Opened {
+            store,
+            lender: Lender::default(),
+        };
+        let handle = Arc::new(Handle {
+            origin: Origin::here(),
+            opened: RwLock::new(Some(Arc::new(opened))),
+            home,
+        });
+        note_open(&handle);
+        Self { handle, number: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn with<R>(
+        &self,
+        f: impl FnOnce(Database<'_>) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        let opened = self.handle.opened()?;
+        f(opened.store.database(self.number)?)
+    }
+
+    fn put_bytes(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyBytes>,
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<(), Failure> {
+        let key = key.as_bytes();
+        let put = || self.with(|database| Ok(database.put_until(key, value, expiry)?));
+        if value.len() < LONG {
+            put()
+        } else {
+            py.detach(put)
+        }
+    }
+
+    fn remove(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let key = arguments::key(key)?;
+        Ok(self.with(|database| Ok(database.remove(key.as_bytes())?))?)
+    }
+}
+
+/// A key that is not there, as `dict` says it.
+fn missing(key: &Bound<'_, PyAny>) -> PyErr {
+    PyKeyError::new_err(key.clone().unbind())
+}
+
+#[pymethods]
+impl Store {
+    /// The value of a key, or `default`.
+    #[pyo3(signature = (key, default=None))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let key = arguments::key(key)?;
+        let opened = self.handle.opened()?;
+        let value = opened.database(self.number)?.get(key.as_bytes());
+        let value = value.map_err(Failure::from)?;
+        Ok(match value {
+            Some(value) => Some(PyBytes::new(py, &value).into_any()),
+            None => default,
+        })
+    }
+
+    fn __getitem__<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.get(py, key, None)?.ok_or_else(|| missing(key))
+    }
+
+    /// Store a value. `expires`: seconds or a timedelta from now, or a datetime; None is never.
+    #[pyo3(signature = (key, value, *, expires=None))]
+    fn put(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        expires: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let (key, value) = (arguments::key(key)?, arguments::value(value)?);
+        Ok(self.put_bytes(py, &key, value.as_bytes(), expiry(expires)?)?)
+    }
+
+    fn __setitem__(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.put(py, key, value, None)
+    }
+
+    /// Remove a key; whether it was there.
+    fn delete(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.remove(key)
+    }
+
+    fn __delitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.remove(key)?.then_some(()).ok_or_else(|| missing(key))
+    }
+
+    fn __contains__(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let key = arguments::key(key)?;
+        Ok(self.with(|database| Ok(database.contains(key.as_bytes())?))?)
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        // No machine has more.
+        Ok(self.with(|database| Ok(database.try_len()? as usize))?)
+    }
+
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    /// The values of several keys, None for those that are not there, looked up side by side.
+    fn get_many<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        batches::get(py, &*self.handle.opened()?, self.number, keys)
+    }
+
+    /// Store several records: a dictionary, or pairs of key and value; how many. A batch is not one
+    /// step: of one that fails, the exception's `done` says how many were stored.
+    #[pyo3(signature = (pairs, *, expires=None))]
+    fn put_many(
+        &self,
+        py: Python<'_>,
+        pairs: &Bound<'_, PyAny>,
+        expires: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<usize> {
+        batches::put(
+            py,
+            &*self.handle.opened()?,
+            self.number,
+            pairs,
+            expiry(expires)?,
+        )
+    }
+
+    /// Remove keys; how many were there.
+    fn delete_many(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<usize> {
+        batches::delete(py, &*self.handle.opened()?, self.number, keys)
+    }
+
+    /// Change a record as one step: `function` is called with its value, or None, and returns the
+    /// new one, or None to remove it. Returns what the function did. The record keeps its expiry.
+    ///
+    /// The function runs with nothing locked, on a copy. If the record was changed meanwhile, it is
+    /// called again.
+    fn update<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        function: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        update::update(self, py, key, function)
+    }
+
+    /// Change when a record expires (None: never); whether it is there.
+    fn expire(&self, key: &Bound<'_, PyAny>, expires: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
+        let (key, expiry) = (arguments::key(key)?, expiry(expires)?);
+        Ok(self.with(|database| Ok(database.set_expiry(key.as_bytes(), expiry)?))?)
+    }
+
+    /// Seconds until the record expires; None if it never does. KeyError if it is not there.
+    fn ttl(&self, key: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
+        let bytes = arguments::key(key)?;
+        let expiry = self.with(|database| Ok(database.expiry(bytes.as_bytes())?))?;
+        Ok(seconds_left(expiry.ok_or_else(|| missing(key))?))
+    }
+
+    /// About `count` records from a cursor on: the cursor to go on from, 0 at the end, and a list
+    /// of pairs. A record that is there all the time is visited at least once.
+    #[pyo3(signature = (cursor=0, count=100))]
+    fn scan<'py>(
+        &self,
+        py: Python<'py>,
+        cursor: u64,
+        count: usize,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let opened = self.handle.opened()?;
+        let from = Cursor::from_u64(cursor);
+        let (next, found) = py.detach(|| step(&opened, self.number, from, count, true))?;
+        let found = found.into_iter().map(|found| shown(py, found));
+        let found = PyList::new(py, found.collect::<PyResult<Vec<_>>>()?)?;
+        let next = if next == Cursor::END {
+            0
+        } else {
+            next.to_u64()
+        };
+        let next = next.into_pyobject(py).map_err(PyErr::from)?;
+        PyTuple::new(py, [next.into_any(), found.into_any()])
+    }
+
+    fn __iter__(&self) -> PyResult<Records> {
+        self.keys()
+    }
+
+    /// An iterator over the keys.
+    fn keys(&self) -> PyResult<Records> {
+        self.handle.opened()?;
+        Ok(Records::new(Arc::clone(&self.handle), self.number, false))
+    }
+
+    /// An iterator over pairs of key and value.
+    fn items(&self) -> PyResult<Records> {
+        self.handle.opened()?;
+        Ok(Records::new(Arc::clone(&self.handle), self.number, true))
+    }
+
+    /// Remove all records of this database.
+    fn clear(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(py.detach(|| self.with(|database| Ok(database.clear()?)))?)
+    }
+
+    /// A read-only memoryview of a value; use it as a context manager. KeyError if it is not there.
+    ///
+    /// A store in this process lends values of 64 KiB and more where they lie: nothing is copied,
+    /// and memory that is freed meanwhile waits for the last view. Others are copied.
+    fn view<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let bytes = arguments::key(key)?;
+        let opened = self.handle.opened()?;
+        if matches!(&opened.store, Kind::Private(_)) {
+            let wanted = bytes.as_bytes().to_vec();
+            let lent = py.detach(|| opened.lend_if_long(self.number, wanted))?;
+            if let Some(lent) = lent {
+                let memory = lent.into_memory(&opened);
+                // SAFETY: the lender's thread keeps the value as it is while `Lent` lives.
+                return unsafe { view_of(py, memory) };
+            }
+        }
+        let value = self.get(py, key, None)?.ok_or_else(|| missing(key))?;
+        py.get_type::<PyMemoryView>().call1((value,))
+    }
+
+    /// Another database of the store: 0 to 63. It closes with this one.
+    fn database(&self, number: usize) -> PyResult<Self> {
+        self.handle.opened()?.database(number)?;
+        Ok(Self {
+            handle: Arc::clone(&self.handle),
+            number,
+        })
+    }
+
+    /// Where the store's bytes are, by name.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let opened = self.handle.opened()?;
+        let stats = py.detach(|| opened.store.stats());
+        let all = PyDict::new(py);
+        for (name, number) in [
+            ("capacity", stats.capacity),
+            ("max_capacity", stats.max_capacity),
+            ("records", stats.records),
+            ("live_bytes", stats.live_bytes),
+            ("stale_bytes", stats.stale_bytes),
+            ("index_bytes", stats.index_bytes),
+            ("head_bytes", stats.head_bytes),
+            ("overhead_bytes", stats.overhead_bytes),
+            ("free_bytes", stats.free_bytes),
+            ("reserve_bytes", stats.reserve_bytes),
+            ("moved_bytes", stats.moved_bytes),
+            ("evicted", stats.evicted),
+            ("evicted_bytes", stats.evicted_bytes),
+            ("expired", stats.expired),
+        ] {
+            all.set_item(name, number)?;
+        }
+        all.set_item("evict", evict_name(opened.store.eviction()))?;
+        all.set_item("maintains", opened.store.maintains())?;
+        Ok(all)
+    }
+
+    /// What is wrong, in words; nothing in a sound store.
+    fn check(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let opened = self.handle.opened()?;
+        let report = py.detach(|| opened.store.check()).map_err(Failure::from)?;
+        Ok(report.problems.iter().map(ToString::to_string).collect())
+    }
+
+    /// Detach. Raises `InUse` while views of values are used.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.handle.origin.check()?;
+        if let Ok(opened) = self.handle.opened() {
+            let views = opened.lender.lent();
+            if views > 0 {
+                let text = format!("{views} view(s) of values are still used: let them go first");
+                return Err(failure(Reason::InUse, text).into());
+            }
+        }
+        py.detach(|| drop(self.handle.close()));
+        Ok(())
+    }
+
+    /// Whether it was closed, or belongs to the parent of this forked process.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.handle.opened().is_err()
+    }
+
+    /// Whether it was attached for writing.
+    #[getter]
+    fn writable(&self) -> PyResult<bool> {
+        Ok(match &self.handle.opened()?.store {
+            Kind::Private(_) => true,
+            Kind::Shared(store) => store.access() == Access::ReadWrite,
+        })
+    }
+
+    /// The segment's name; None of a store in this process.
+    #[getter]
+    fn name(&self) -> Option<String> {
+        self.handle.home.as_ref().map(|home| home.name.clone())
+    }
+
+    /// The number of the database.
+    #[getter]
+    fn number(&self) -> usize {
+        self.number
+    }
+
+    #[new]
+    #[pyo3(signature = (capacity=None, **options))]
+    fn private(
+        py: Python<'_>,
+        capacity: Option<&Bound<'_, PyAny>>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let wanted = Wanted::read(capacity, options, false)?;
+        Ok(py.detach(|| wanted.private())?)
+    }
+
+    fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __repr__(&self) -> String {
+        let of = match &self.handle.home {
+            Some(home) => format!("{:?}", home.name),
+            None => "in this process".to_owned(),
+        };
+        let closed = if self.closed() { ", closed" } else { "" };
+        format!("<mneme.Store {of}, database {}{closed}>", self.number)
+    }
+
+    /// By name: who unpickles it attaches the store.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let Some(home) = &self.handle.home else {
+            let text = "a store in this process cannot be sent to another: make it with \
+                        mneme.create(name), and attach it there";
+            return Err(PyTypeError::new_err(text));
+        };
+        let again = py.import("mneme")?.getattr("_attach_again")?;
+        let with = (&home.name, home.writable, &home.registry, self.number);
+        let with = with.into_pyobject(py)?;
+        PyTuple::new(py, [again, with.into_any()])
+    }
+}

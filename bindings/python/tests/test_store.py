@@ -1,0 +1,382 @@
+"""Stores: what a mapping does, and every refusal."""
+
+import datetime
+import gc
+import os
+import pickle
+import threading
+import unittest
+
+import mneme
+from support import MIB, WithRegistry, python
+
+
+class OneStore(unittest.TestCase):
+    def setUp(self):
+        self.store = mneme.Store("64MiB")
+
+    def test_a_mapping(self):
+        store = self.store
+        store["a"] = b"1"
+        store.put(bytearray(b"b"), memoryview(b"2222")[::2])
+        self.assertEqual(store[b"a"], b"1")
+        self.assertEqual(store.get("b"), b"22")
+        self.assertIsNone(store.get("c"))
+        self.assertEqual(store.get("c", 7), 7)
+        self.assertIn("a", store)
+        self.assertNotIn("c", store)
+        self.assertEqual(len(store), 2)
+        self.assertTrue(bool(store))
+        self.assertTrue(store.delete("a"))
+        self.assertFalse(store.delete("a"))
+        del store["b"]
+        for missing in (lambda: store["b"], lambda: store.__delitem__("b"), lambda: store.ttl("b")):
+            self.assertRaises(KeyError, missing)
+        self.assertEqual(len(store), 0)
+
+    def test_text_keys_are_their_utf_8(self):
+        self.store["é"] = b"x"
+        self.assertEqual(self.store["é".encode()], b"x")
+
+    def test_wrong_types_say_so(self):
+        store = self.store
+        for wrong in (lambda: store.get(1), lambda: store.put("k", "text"), lambda: store.put("k", 5),
+                      lambda: store.put(None, b""), lambda: store.get_many([b"a", 1]),
+                      lambda: store.update("k", 5), lambda: store.update("k", lambda old: "text"),
+                      lambda: store.put("k", b"", expires="soon"), lambda: mneme.Store("64MiB", mode=0o600),
+                      lambda: store.put_many([1])):
+            self.assertRaises(TypeError, wrong)
+        self.assertRaises(ValueError, lambda: store.put("\ud800", b""))
+        self.assertEqual(len(store), 0)
+
+    def test_bad_numbers_are_refused(self):
+        store = self.store
+        for wrong in (lambda: store.put("k", b"", expires=float("nan")), lambda: store.put("k", b"", expires=1e300),
+                      lambda: store.put("k", b"", expires=-1e300), lambda: store.put(b"k" * 70_000, b""),
+                      lambda: store.database(64), lambda: mneme.Store(1), lambda: mneme.Store("1 parsec"),
+                      lambda: mneme.Store(-5), lambda: mneme.Store("64MiB", evict="all"),
+                      lambda: mneme.Store("64MiB", max_capacity="1MiB")):
+            with self.assertRaises(mneme.InvalidArgument) as raised:
+                wrong()
+            self.assertIsInstance(raised.exception, ValueError)
+            self.assertTrue(str(raised.exception))
+        self.assertRaises((OverflowError, TypeError), lambda: store.scan(-1))
+
+    def test_many(self):
+        store = self.store
+        pairs = {f"{i}": b"v" * i for i in range(300)}
+        self.assertEqual(store.put_many(pairs), 300)
+        self.assertEqual(store.put_many((k, v) for k, v in pairs.items()), 300)
+        keys = list(pairs) + ["missing"]
+        self.assertEqual(store.get_many(keys), list(pairs.values()) + [None])
+        self.assertEqual(sorted(store), sorted(k.encode() for k in pairs))
+        self.assertEqual(dict(store.items()), {k.encode(): v for k, v in pairs.items()})
+        cursor, seen = 0, {}
+        while True:
+            cursor, some = store.scan(cursor, 10)
+            seen.update(some)
+            if cursor == 0:
+                break
+        self.assertEqual(seen, dict(store.items()))
+        self.assertEqual(store.delete_many(keys), 300)
+        self.assertEqual((len(store), list(store)), (0, []))
+        self.assertEqual(store.get_many([]), [])
+
+    def test_a_batch_that_fails_says_how_far_it_came(self):
+        with self.assertRaises(mneme.InvalidArgument) as raised:
+            self.store.put_many([(b"a", b""), (b"b", b""), (b"c" * 70_000, b"")])
+        self.assertEqual(raised.exception.done, 2)
+        self.assertEqual(len(self.store), 2)
+
+    def test_expiry(self):
+        store = self.store
+        store.put("soon", b"x", expires=1000)
+        self.assertTrue(990 < store.ttl("soon") <= 1001)
+        store.put("delta", b"x", expires=datetime.timedelta(hours=1))
+        self.assertTrue(3590 < store.ttl("delta") <= 3601)
+        at = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=1)
+        self.assertTrue(store.expire("soon", at))
+        self.assertTrue(86_000 < store.ttl("soon") <= 86_401)
+        self.assertTrue(store.expire("soon", None))
+        self.assertIsNone(store.ttl("soon"))
+        self.assertFalse(store.expire("nothing", 5))
+        store.put("past", b"x", expires=-5)
+        self.assertNotIn("past", store)
+        store.put_many({"x": b"", "y": b""}, expires=50)
+        self.assertIsNotNone(store.ttl("y"))
+
+    def test_update(self):
+        store = self.store
+        more = lambda old: b"%d" % (int(old or 0) + 1)
+        self.assertEqual(store.update("n", more), b"1")
+        store.expire("n", 500)
+        self.assertEqual(store.update("n", more), b"2")
+        self.assertIsNotNone(store.ttl("n"))
+        self.assertIsNone(store.update("n", lambda old: None))
+        self.assertNotIn("n", store)
+        with self.assertRaises(ZeroDivisionError):
+            store.update("n", lambda old: 1 / 0)
+        # The function may use the store: nothing is locked. Called again, for "n" was changed.
+        calls = []
+        def meddling(old):
+            calls.append(old)
+            if len(calls) == 1:
+                store["n"] = b"meddled"
+            return b"done"
+        store.update("n", meddling)
+        self.assertEqual((calls, store["n"]), ([None, b"meddled"], b"done"))
+
+    def test_updates_by_threads_all_count(self):
+        def work():
+            for _ in range(200):
+                self.store.update("n", lambda old: b"%d" % (int(old or 0) + 1))
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        self.assertEqual(self.store["n"], b"800")
+
+    def test_databases(self):
+        third = self.store.database(3)
+        third["k"] = b"3"
+        self.assertEqual((third.number, len(third), len(self.store)), (3, 1, 0))
+        third.clear()
+        self.assertEqual(len(third), 0)
+
+    def test_a_full_store_says_so_and_goes_on(self):
+        value, stored = bytes(MIB), 0
+        with self.assertRaises(mneme.Full) as raised:
+            while stored < 1000:
+                self.store.put(f"{stored}", value)
+                stored += 1
+        self.assertIsInstance(raised.exception, MemoryError)
+        self.assertEqual(len(self.store), stored)
+        self.store.delete_many([f"{i}" for i in range(stored // 2)])
+        self.store.put("again", value)
+
+    def test_stats_and_check(self):
+        self.store["k"] = b"v"
+        stats = self.store.stats()
+        self.assertEqual((stats["records"], stats["evict"]), (1, "none"))
+        self.assertEqual(self.store.check(), [])
+
+    def test_closed(self):
+        other = self.store.database(1)
+        keys = iter(self.store)
+        self.store.close()
+        self.store.close()
+        self.assertTrue(other.closed)
+        for call in (lambda: other.get("k"), lambda: self.store.put("k", b""), lambda: len(self.store),
+                     lambda: next(keys), lambda: self.store.view("k"), self.store.stats):
+            self.assertRaises(mneme.Closed, call)
+        with mneme.Store("64MiB") as inside:
+            inside["k"] = b""
+        self.assertTrue(inside.closed)
+
+    def test_it_stays_in_its_process(self):
+        with self.assertRaises(TypeError) as raised:
+            pickle.dumps(self.store)
+        self.assertIn("mneme.create", str(raised.exception))
+
+
+class Views(unittest.TestCase):
+    def setUp(self):
+        self.store = mneme.Store("64MiB")
+        self.long = bytes(range(256)) * 1024
+        self.store["long"] = self.long
+        self.store["short"] = b"short"
+
+    def test_a_view_is_the_value(self):
+        for key in ("long", "short"):
+            with self.store.view(key) as view:
+                self.assertEqual(bytes(view), self.store[key])
+                self.assertTrue(view.readonly)
+                with self.assertRaises(TypeError):
+                    view[0] = 1
+        self.assertRaises(KeyError, lambda: self.store.view("none"))
+        self.store.close()
+
+    def test_what_is_made_of_a_view_keeps_it(self):
+        """Slices and views of views outlive the `with`, the change of the record, and close()."""
+        with self.store.view("long") as view:
+            part = view[1000:200_000]
+            again = memoryview(part)
+        # The lent value is removed, and its memory wanted by others.
+        for _ in range(4):
+            del self.store["long"]
+            for i in range(100):
+                self.store.put(f"{i}", bytes(100_000))
+            self.store.delete_many([f"{i}" for i in range(100)])
+            self.store["long"] = b"\xff" * len(self.long)
+        self.assertEqual(bytes(again), self.long[1000:200_000])
+        with self.assertRaises(mneme.InUse):
+            self.store.close()
+        del part
+        gc.collect()
+        self.assertRaises(mneme.InUse, self.store.close)
+        again.release()
+        self.store.close()
+
+    def test_a_view_that_is_used_when_its_block_ends(self):
+        with self.assertRaises(BufferError):
+            with self.store.view("long") as view:
+                used = pickle.PickleBuffer(view)
+        self.assertEqual(bytes(used.raw()[:4]), self.long[:4])
+        used.release()
+
+    def test_views_by_many_threads_given_up_by_others(self):
+        views = []
+        def take():
+            views.append(self.store.view("long"))
+        threads = [threading.Thread(target=take) for _ in range(20)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        # Those threads are gone; their views are whole, and given up here.
+        self.assertTrue(all(view == self.long for view in views))
+        views.clear()
+        self.store.close()
+
+    def test_more_views_than_are_lent(self):
+        views = [self.store.view("long") for _ in range(100)]
+        self.assertTrue(all(view == self.long for view in views))
+
+    def test_a_writer_is_not_stopped_by_a_short_view(self):
+        with self.store.view("long"):
+            for i in range(200):
+                self.store.put("other", bytes(50_000))
+        self.assertEqual(self.store.check(), [])
+
+
+class Named(WithRegistry):
+    def test_two_programs_share_a_store(self):
+        with mneme.create("shared", "64MiB") as store:
+            store["greeting"] = b"hello"
+            said = python(
+                "import mneme\n"
+                "s = mneme.attach('shared', writable=True)\n"
+                "print(s['greeting'].decode(), s.name, s.writable)\n"
+                "s.database(2)['from'] = b'there'"
+            )
+            self.assertEqual(said.split(), ["hello", "shared", "True"])
+            self.assertEqual(store.database(2)["from"], b"there")
+
+    def test_refusals(self):
+        store = mneme.create("it", "64MiB")
+        reader = mneme.attach("it")
+        self.assertFalse(reader.writable)
+        for expected, call in (
+            (mneme.NotFound, lambda: mneme.attach("nothing")),
+            (LookupError, lambda: mneme.attach("nothing")),
+            (mneme.Exists, lambda: mneme.create("it", "64MiB")),
+            (mneme.InvalidArgument, lambda: mneme.create("a/b", "64MiB")),
+            (mneme.InvalidArgument, lambda: mneme.create("b", "64MiB", mode=0o777)),
+            (mneme.InvalidArgument, lambda: mneme.create("b", "64MiB", backing="paper")),
+            (TypeError, lambda: mneme.create("b", "64MiB", colour="red")),
+            (mneme.ReadOnly, lambda: reader.put("k", b"v")),
+            (mneme.ReadOnly, lambda: reader.update("k", lambda old: b"v")),
+            (mneme.ReadOnly, lambda: reader.put_many({"k": b"v"})),
+            (mneme.ReadOnly, lambda: reader.delete("k")),
+            (mneme.Error, lambda: mneme.attach("it", registry="/proc/nothing")),
+        ):
+            self.assertRaises(expected, call)
+        self.assertEqual(len(store), 0)
+        self.assertEqual(mneme.open_or_create("it", "64MiB").name, "it")
+
+    def test_pickled_by_name(self):
+        store = mneme.create("it", "64MiB")
+        store.database(5)["k"] = b"v"
+        again = pickle.loads(pickle.dumps(store.database(5)))
+        self.assertEqual((again["k"], again.number, again.writable), (b"v", 5, True))
+
+    def test_a_killed_writer_leaves_a_store_that_works(self):
+        store = mneme.create("it", "64MiB")
+        done = python(
+            "import mneme, os, signal, threading\n"
+            "s = mneme.attach('it', writable=True)\n"
+            "def write():\n"
+            "    i = 0\n"
+            "    while True:\n"
+            "        s.put(str(i % 100), b'x' * 1000); i += 1\n"
+            "        if i == 500: os.kill(os.getpid(), signal.SIGKILL)\n"
+            "threads = [threading.Thread(target=write) for _ in range(2)]\n"
+            "[t.start() for t in threads]\n",
+            check=False,
+        )
+        self.assertEqual(done.returncode, -9)
+        store["after"] = b"it"
+        self.assertEqual((store["after"], len(store)), (b"it", 101))
+        self.assertEqual(store.check(), [])
+
+    def test_a_forked_child_is_told(self):
+        """No call hangs or crashes, whatever the parent's threads held; the child may attach anew."""
+        said = python(
+            "import mneme, os, sys\n"
+            "named, own = mneme.create('it', '64MiB'), mneme.Store('64MiB')\n"
+            "own['long'] = bytes(100_000); named['k'] = b'v'\n"
+            "view, keys = own.view('long'), iter(named)\n"
+            "child = os.fork()\n"
+            "if child == 0:\n"
+            "    told = 0\n"
+            "    for call in (lambda: named.get('k'), lambda: own.put('k', b''), lambda: own.view('long'),\n"
+            "                 lambda: next(keys), lambda: len(named), named.close, lambda: named.database(1),\n"
+            "                 lambda: named.get_many(['k']), lambda: named.update('k', lambda old: old)):\n"
+            "        try: call()\n"
+            "        except mneme.Forked as why: told += 'spawn' in str(why)\n"
+            "    assert bytes(view) == bytes(100_000)\n"
+            "    again = mneme.attach('it', writable=True)\n"
+            "    again['child'] = again['k']\n"
+            "    again.close()\n"
+            "    del view, named, own, keys\n"
+            "    sys.exit(told)\n"
+            "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), named['child'], own['long'] == bytes(100_000))\n"
+        )
+        self.assertEqual(said.split(), ["9", "b'v'", "True"])
+
+    def test_multiprocessing(self):
+        """Stores go by name to processes that are spawned or come from a fork server."""
+        program = (
+            "import mneme, multiprocessing, sys\n"
+            "def work(store, key):\n"
+            "    store[key] = store['greeting'] + key\n"
+            "if __name__ == '__main__':\n"
+            "    store = mneme.create('it', '64MiB')\n"
+            "    store['greeting'] = b'hello '\n"
+            "    for method in ('spawn', 'forkserver'):\n"
+            "        context = multiprocessing.get_context(method)\n"
+            "        child = context.Process(target=work, args=(store, method.encode()))\n"
+            "        child.start(); child.join()\n"
+            "        print(store[method])\n"
+        )
+        path = os.path.join(self.registry, "program.py")
+        with open(path, "w") as file:
+            file.write(program)
+        said = python("import runpy, sys; sys.argv = [sys.argv[1]]\n"
+                      "import subprocess; print(subprocess.run([sys.executable, sys.argv[0]], check=True, "
+                      "capture_output=True, text=True, timeout=100).stdout)", path)
+        self.assertEqual(said.split("\n")[:2], ["b'hello spawn'", "b'hello forkserver'"])
+
+    def test_processes_that_count_together(self):
+        program = (
+            "import mneme\n"
+            "s = mneme.open_or_create('n', '64MiB')\n"
+            "for _ in range(300): s.update('n', lambda old: b'%d' % (int(old or 0) + 1))\n"
+        )
+        store = mneme.open_or_create("n", "64MiB")
+        threads = [threading.Thread(target=python, args=(program,)) for _ in range(2)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        self.assertEqual(store["n"], b"600")
+
+
+class Exceptions(unittest.TestCase):
+    def test_one_hierarchy(self):
+        names = [name for name in mneme.__all__ if isinstance(getattr(mneme, name), type)]
+        errors = [getattr(mneme, name) for name in names if issubclass(getattr(mneme, name), Exception)]
+        self.assertGreater(len(errors), 12)
+        for error in errors:
+            self.assertTrue(issubclass(error, mneme.Error))
+            self.assertEqual(error.__module__, "mneme")
+            self.assertTrue(error.__doc__)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,187 @@
+//! `cargo xtask python` and `cargo xtask wheel`: the module `mneme` for Python, tested and packed.
+//!
+//! The tests need `python3` and nothing else: the extension is built by cargo and laid beside the
+//! package's Python files, in `target/debug/python`. The wheel is built by maturin, in a virtual
+//! environment outside of the repository, and tried in another one, with numpy where pip can have
+//! it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::steps::{Outcome, run, succeeds};
+use crate::workspace::Workspace;
+
+/// Bytes that a wheel may have.
+const LARGEST_WHEEL: u64 = 5 << 20;
+
+/// The oldest Python that the wheel is for.
+const CHECK_VERSION: &str = "import sys; sys.exit(sys.version_info < (3, 9))";
+
+/// `cargo xtask python`.
+///
+/// # Errors
+/// In words, why it could not be tried.
+pub fn run_check(workspace: &Workspace) -> Result<bool, String> {
+    answer(check(workspace))
+}
+
+fn answer(outcome: Outcome) -> Result<bool, String> {
+    match outcome {
+        Outcome::Passed => Ok(true),
+        Outcome::Skipped(why) => Err(format!("skipped: {why}")),
+        Outcome::Failed(why) => Err(why),
+    }
+}
+
+/// Builds the module and runs its tests.
+pub fn check(workspace: &Workspace) -> Outcome {
+    let python = "python3";
+    if !succeeds(Command::new(python).args(["-c", CHECK_VERSION])) {
+        return Outcome::Skipped("there is no python3, of 3.9 or later".to_owned());
+    }
+    match build(workspace).and_then(|built| stage(workspace, &built)) {
+        Ok(staged) => run(tests(workspace, python).env("PYTHONPATH", staged)),
+        Err(why) => Outcome::Failed(why),
+    }
+}
+
+/// Builds the extension; where it lies.
+fn build(workspace: &Workspace) -> Result<PathBuf, String> {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["build", "--package", "mneme-python"]);
+    cargo.args(["--message-format", "json-render-diagnostics"]);
+    let cargo = cargo.current_dir(&workspace.root).stderr(Stdio::inherit());
+    let output = cargo.output();
+    let output = output.map_err(|error| format!("cargo could not be run: {error}"))?;
+    if !output.status.success() {
+        return Err("mneme-python could not be built".to_owned());
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let messages = text
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
+    let files = messages.filter_map(|message: Value| message["filenames"].as_array().cloned());
+    let mut files = files
+        .flatten()
+        .filter_map(|file| Some(PathBuf::from(file.as_str()?)));
+    let found = files.find(|file| file.ends_with("lib_mneme.so"));
+    found.ok_or_else(|| "no lib_mneme.so was built".to_owned())
+}
+
+/// The tests, to be run by that interpreter.
+fn tests(workspace: &Workspace, python: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new(python);
+    command.args(["-X", "faulthandler", "-m", "unittest", "discover", "-s"]);
+    command.arg(directory(workspace).join("tests"));
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    command.current_dir(&workspace.root);
+    command
+}
+
+fn directory(workspace: &Workspace) -> PathBuf {
+    workspace.root.join("bindings/python")
+}
+
+/// The package as it is installed: Python's files, and the extension beside them.
+fn stage(workspace: &Workspace, built: &Path) -> Result<PathBuf, String> {
+    let staged = built.with_file_name("python");
+    let package = staged.join("mneme");
+    fs::create_dir_all(&package).map_err(failed("create", &package))?;
+    let sources = directory(workspace).join("python/mneme");
+    for entry in fs::read_dir(&sources).map_err(failed("read", &sources))? {
+        let path = entry.map_err(failed("read", &sources))?.path();
+        if let Some(name) = path.file_name().filter(|_| path.is_file()) {
+            copy(&path, &package.join(name))?;
+        }
+    }
+    copy(built, &package.join("_mneme.abi3.so"))?;
+    Ok(staged)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    // A running program keeps the file that it has mapped.
+    let _ = fs::remove_file(to);
+    fs::copy(from, to).map_err(failed("write", to))?;
+    Ok(())
+}
+
+fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error) -> String {
+    move |error| format!("cannot {what} {}: {error}", path.display())
+}
+
+/// Builds the wheel, says how large it is, installs it elsewhere and runs the tests with it.
+///
+/// # Errors
+/// In words, for arguments that it has not.
+pub fn wheel(workspace: &Workspace, arguments: &[String]) -> Result<bool, String> {
+    if !arguments.is_empty() {
+        return Err(format!("`wheel` has no flags `{}`", arguments.join(" ")));
+    }
+    answer(check_wheel(workspace))
+}
+
+/// The wheel, built and tried; skipped where there is no virtual environment or no maturin.
+pub fn check_wheel(workspace: &Workspace) -> Outcome {
+    let place = std::env::temp_dir().join(format!("mneme-wheel-{}", std::process::id()));
+    let outcome = build_and_try(workspace, &place);
+    let _ = fs::remove_dir_all(&place);
+    outcome
+}
+
+fn build_and_try(workspace: &Workspace, place: &Path) -> Outcome {
+    let (building, trying) = (place.join("build"), place.join("try"));
+    for environment in [&building, &trying] {
+        let mut venv = Command::new("python3");
+        if !succeeds(venv.args(["-m", "venv"]).arg(environment)) {
+            return Outcome::Skipped("`python3 -m venv` does not work here".to_owned());
+        }
+    }
+    let (maturin, pip) = (building.join("bin/maturin"), trying.join("bin/pip"));
+    let mut install = Command::new(building.join("bin/pip"));
+    if !succeeds(install.args(["install", "--quiet", "maturin>=1.9,<2"])) {
+        return Outcome::Skipped("pip cannot have maturin here".to_owned());
+    }
+    let wheels = workspace.root.join("target/wheels");
+    let _ = fs::remove_dir_all(&wheels);
+    let mut build = Command::new(maturin);
+    build.args(["build", "--release", "--out"]).arg(&wheels);
+    let built = run(build.current_dir(directory(workspace)));
+    if built != Outcome::Passed {
+        return built;
+    }
+    let wheel = match one_of(&wheels) {
+        Ok(wheel) => wheel,
+        Err(why) => return Outcome::Failed(why),
+    };
+    let bytes = fs::metadata(&wheel).map_or(u64::MAX, |found| found.len());
+    println!("{}: {bytes} bytes", wheel.display());
+    if bytes > LARGEST_WHEEL {
+        return Outcome::Failed(format!(
+            "the wheel has {bytes} bytes, above {LARGEST_WHEEL}"
+        ));
+    }
+    if !succeeds(Command::new(&pip).args(["install", "--quiet", "numpy"])) {
+        println!("pip cannot have numpy here: tested without");
+    }
+    let installed = run(Command::new(&pip)
+        .args(["install", "--quiet", "--no-deps"])
+        .arg(&wheel));
+    if installed != Outcome::Passed {
+        return installed;
+    }
+    run(&mut tests(workspace, trying.join("bin/python")))
+}
+
+/// The only file of a directory.
+fn one_of(directory: &Path) -> Result<PathBuf, String> {
+    let files = fs::read_dir(directory).map_err(failed("read", directory))?;
+    let mut files = files.filter_map(|entry| Some(entry.ok()?.path()));
+    let one = files.next().ok_or("maturin built no wheel")?;
+    match files.next() {
+        None => Ok(one),
+        Some(_) => Err("maturin built more than one wheel".to_owned()),
+    }
+}
