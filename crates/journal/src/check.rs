@@ -6,8 +6,7 @@ use mneme_sys::medium::Directory;
 
 use crate::chain::{Link, in_order, journal_names, read_link};
 use crate::error::{Damage, Flaw, on};
-use crate::frames::{self, Frames};
-use crate::header::FileKind;
+use crate::frames::Frames;
 use crate::journal::{Journal, Options};
 use crate::{JournalError, Position, Reader, names};
 
@@ -123,6 +122,12 @@ impl Survey {
             for link in &self.links {
                 known = known.max(known_end(directory, link).unwrap_or_default());
             }
+            let runs = self.links.last().map(|link| link.header.runs.clone());
+            for (name, at, _) in &self.bad {
+                let runs = runs.iter().flat_map(|runs| runs.latest());
+                let each = runs.filter_map(|run| known_end_of(directory, name, *at, run.id));
+                known = known.max(each.max().unwrap_or_default());
+            }
             report.lost = known.since(report.end);
         }
         Ok(report)
@@ -131,21 +136,25 @@ impl Survey {
 
 /// The farthest position that a file counts for, as far as it can be read.
 fn known_end(directory: &dyn Directory, link: &Link) -> Option<Position> {
-    let (storage, header) = frames::open(
-        directory,
-        &link.name,
-        FileKind::Journal,
-        Position::default(),
-    )
-    .ok()?;
-    let mut frames = Frames::new(storage, &link.name, &header).ok()?;
-    let mut known = header.first;
+    let known = known_end_of(directory, &link.name, link.header.first, link.header.run())?;
+    Some(link.cut.map_or(known, |cut| known.min(cut)))
+}
+
+/// The farthest position in a file of that run which begins there.
+fn known_end_of(
+    directory: &dyn Directory,
+    name: &str,
+    first: Position,
+    run: u64,
+) -> Option<Position> {
+    let mut frames = Frames::of_run(directory.open(name).ok()?, name, run, first).ok()?;
+    let mut known = first;
     while let Ok(Some(frame)) = frames.skip_to_frame() {
         known = known
             .max(frame.position.plus(frame.bytes.into()))
             .max(frame.durable);
     }
-    Some(link.cut.map_or(known, |cut| known.min(cut)))
+    Some(known)
 }
 
 /// Reads a whole journal, from `from` or from its oldest file, and says whether it is whole, where
@@ -188,23 +197,21 @@ pub fn repair(
         let lost = name.to_owned() + names::LOST;
         directory.rename(name, &lost).map_err(on("rename", name))
     };
+    // A crash between these leaves a journal that is damaged at the same place, or ends there.
+    let runs = survey.links.last().map(|link| link.header.runs.clone());
     for (name, ..) in &survey.bad {
         set_aside(name)?;
     }
     for link in survey
         .links
-        .extract_if(.., |link| link.header.first == report.end)
+        .extract_if(.., |link| link.header.first >= report.end)
     {
-        // The new file takes its name.
         set_aside(&link.name)?;
     }
-    // What begins at the cut is named first: the list of runs stays with those that are left.
-    let (journal, stale) =
-        Journal::begin_run(directory.clone(), options, report.end, survey.links)?;
-    for link in stale {
-        set_aside(&link.name)?;
-    }
-    journal.close()?;
     directory.sync().map_err(on("sync", "the directory"))?;
+    let runs = runs.unwrap_or_default();
+    let (journal, _) =
+        Journal::begin_run(directory.clone(), options, report.end, survey.links, &runs)?;
+    journal.close()?;
     Ok(report)
 }

@@ -67,17 +67,26 @@ impl Frames {
         name: &str,
         header: &Header,
     ) -> Result<Self, JournalError> {
-        let len = storage.len().map_err(on("read", name))?;
+        let mut frames = Self::of_run(storage, name, header.run(), header.first)?;
         // What lies behind a preallocated file's end was never written.
-        let len = match header.file_bytes {
-            0 => len,
-            bytes => bytes.min(len),
-        };
+        if header.file_bytes > 0 {
+            frames.len = frames.len.min(header.file_bytes);
+        }
+        Ok(frames)
+    }
+
+    /// Stands behind a header that cannot be read: of a file of that run which begins there.
+    pub(crate) fn of_run(
+        storage: Box<dyn Storage>,
+        name: &str,
+        run: u64,
+        first: Position,
+    ) -> Result<Self, JournalError> {
         Ok(Self {
+            len: storage.len().map_err(on("read", name))?,
             storage,
             name: name.to_owned(),
-            seed: frame::seed(header.run(), header.first),
-            len,
+            seed: frame::seed(run, first),
             offset: BLOCK as u64,
             window: Vec::new(),
             window_at: 0,

@@ -22,18 +22,22 @@ pub struct Options {
     /// Bytes that the journal must always be able to take, whatever happens to the disk's free
     /// space: those of the ring that it drains. 0 unless set.
     pub reserve: u64,
+    /// Bytes of removed files that are kept as spares. Writing into a spare costs no zeros and no
+    /// work of the file system. 1 GiB unless set.
+    pub recycled: u64,
     /// Where the times of frames come from.
     pub clock: Arc<dyn Clock>,
 }
 
 impl Options {
-    /// For that store, with files of 64 MiB, no reserve and the system's clock.
+    /// For that store, with files of 64 MiB, no reserve, 1 GiB recycled and the system's clock.
     #[must_use]
     pub fn new(identity: Identity) -> Self {
         Self {
             identity,
             file_bytes: 64 << 20,
             reserve: 0,
+            recycled: 1 << 30,
             clock: Arc::new(SystemClock),
         }
     }
@@ -45,6 +49,7 @@ impl std::fmt::Debug for Options {
             .field("identity", &self.identity)
             .field("file_bytes", &self.file_bytes)
             .field("reserve", &self.reserve)
+            .field("recycled", &self.recycled)
             .finish_non_exhaustive()
     }
 }
@@ -143,7 +148,9 @@ impl Journal {
         at: Position,
     ) -> Result<Self, JournalError> {
         let links = scan(&*directory)?;
-        let (mut journal, stale) = Self::begin_run(directory, options, at, links)?;
+        let newest = links.last().map(|link| link.header.runs.clone());
+        let runs = newest.unwrap_or_default();
+        let (mut journal, stale) = Self::begin_run(directory, options, at, links, &runs)?;
         // The new file is durable, so that these count no more whichever of them a crash leaves.
         if !breakage::without("open.stale") {
             let stale = stale.into_iter().map(older);
@@ -152,13 +159,14 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Begins a run behind these files. Also returns those that count no more; one that had the
-    /// new file's name is gone.
+    /// Begins a run behind these files and these runs. Also returns those that count no more; one
+    /// that had the new file's name is gone.
     pub(crate) fn begin_run(
         directory: Arc<dyn Directory>,
         options: Options,
         at: Position,
         links: Vec<Link>,
+        runs: &Runs,
     ) -> Result<(Self, Vec<Link>), JournalError> {
         if options.file_bytes < 4 * BLOCK as u64 || !options.file_bytes.is_multiple_of(BLOCK as u64)
         {
@@ -166,7 +174,6 @@ impl Journal {
                 what: "a journal's file has a multiple of 4 KiB, and 16 KiB at least",
             });
         }
-        let mut runs = Runs::default();
         if let Some(newest) = links.last() {
             if newest.header.identity.uuid != options.identity.uuid {
                 let file = newest.name.clone();
@@ -176,7 +183,6 @@ impl Journal {
             if let Some(first) = first.filter(|first| *first > at) {
                 return Err(JournalError::Missing { wanted: at, first });
             }
-            runs = newest.header.runs.clone();
         }
         if !breakage::without("open.directory") {
             sync_names(&*directory)?;
@@ -563,7 +569,8 @@ impl Journal {
     /// Spares beyond which removed files are given back to the file system.
     fn spares_wanted(&self) -> u64 {
         let file = self.holds(self.options.file_bytes - BLOCK as u64).max(1);
-        self.options.reserve.div_ceil(file) + 1
+        let reserve = self.options.reserve.div_ceil(file) + 1;
+        reserve.max(self.options.recycled / self.options.file_bytes)
     }
 }
 

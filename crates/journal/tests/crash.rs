@@ -72,6 +72,11 @@ fn kills_at_every_instant_survive_a_later_power_loss() {
 }
 
 #[test]
+fn repairs_survive_crashes() {
+    crashes::repairs_survive();
+}
+
+#[test]
 fn replaced_files_survive_crashes() {
     crashes::replaced_files_survive();
 }

@@ -1,11 +1,11 @@
 //! Power loss at every point of a recorded life.
 
-use mneme_journal::{BasePart, BaseReader, bases};
+use mneme_journal::{BasePart, BaseReader, bases, repair};
 use mneme_sys::medium::{DirectoryStates, DirectoryTrace, RecordingDirectory};
 use mneme_testkit::Random;
 
 use super::recorder::{Mark, Recorder};
-use super::{content, read_from};
+use super::{content, options, read_from, shared};
 
 /// Which of the possible states are tried at a point.
 #[derive(Debug, Clone, Copy)]
@@ -299,6 +299,42 @@ pub fn kills_everywhere_survive() {
         life.base(true);
     }
     kills_survive(&life, 1, 7).holds(1000);
+}
+
+/// Power loss in the middle of a repair: the next one comes to the same end.
+pub fn repairs_survive() {
+    let mut life = Recorder::new();
+    life.open(0);
+    for _ in 0..4 {
+        life.append(6000);
+        life.sync();
+        life.rotate();
+    }
+    life.append(100);
+    life.idle();
+    let mut files = life.directory.files();
+    let damaged = |name: &str| format!("{name:0>20}.journal");
+    files.get_mut(&damaged("12000")).unwrap()[70] ^= 1;
+    let directory = RecordingDirectory::with_files(files);
+    let report = repair(&shared(&directory), options(), None).unwrap();
+    assert_eq!((report.end.get(), report.lost), (12_000, 12_100));
+    let trace = directory.trace();
+    let mut states = DirectoryStates::new(&trace);
+    let (mut count, mut random) = (0, Random::new(8));
+    loop {
+        for _ in 0..8 {
+            let state = states.sample(|| random.next());
+            count += 1;
+            let directory = RecordingDirectory::crashed(&states, &state);
+            let end = repair(&shared(&directory), options(), None).unwrap().end;
+            assert_eq!(read_from(&directory, 0).unwrap(), life.stream[..12_000]);
+            assert_eq!(end.get(), 12_000, "after {}", states.at());
+        }
+        if !states.advance() {
+            break;
+        }
+    }
+    assert!(count > 30, "only {count}");
 }
 
 /// A ring whose durable word has fallen behind: several files begin behind where the next run does.

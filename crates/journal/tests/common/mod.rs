@@ -19,6 +19,7 @@ pub fn options() -> Options {
         incarnation: 3,
     });
     options.file_bytes = FILE;
+    options.recycled = 2 * FILE;
     options.clock = Arc::new(ManualClock::new(0, 1_700_000_000_000));
     options
 }

@@ -1,0 +1,690 @@
+//! What a journal does when nothing crashes, and what it says of damaged files.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use common::{FILE, content, open, options, read_from, shared};
+use mneme_journal::{
+    BaseName, BasePart, BaseReader, BaseWriter, Flaw, Journal, JournalError, Position, Reader,
+    bases, check, remove_bases_before, repair,
+};
+use mneme_sys::medium::{Directory, FileDirectory, RecordingDirectory};
+use mneme_testkit::{Random, TestDir};
+
+type Files = BTreeMap<String, Vec<u8>>;
+
+/// A journal of three files that was closed, and what it holds.
+fn closed() -> (Files, Vec<u8>) {
+    let directory = RecordingDirectory::new();
+    let mut journal = open(&directory, 0);
+    let stream = content(1, 0, 27_500);
+    for part in stream.chunks(2500) {
+        journal.append(journal.position(), part).unwrap();
+        journal.sync().unwrap();
+    }
+    journal.close().unwrap();
+    let files = directory.files();
+    assert_eq!(
+        files
+            .keys()
+            .filter(|name| name.ends_with(".journal"))
+            .count(),
+        3
+    );
+    (files, stream)
+}
+
+fn directory_of(files: &Files) -> RecordingDirectory {
+    RecordingDirectory::with_files(files.clone())
+}
+
+/// The error of reading everything, if there is one; otherwise everything is there.
+fn damage(files: &Files, stream: &[u8]) -> Option<JournalError> {
+    match read_from(&directory_of(files), 0) {
+        Ok(bytes) => {
+            assert!(
+                bytes == stream,
+                "{} wrong bytes without an error",
+                bytes.len()
+            );
+            None
+        }
+        Err(error) => Some(error),
+    }
+}
+
+#[test]
+fn what_was_appended_is_read_back_from_anywhere() {
+    let (files, stream) = closed();
+    let directory = directory_of(&files);
+    for from in [0, 1, 2499, 2500, 14_999, 27_499, 27_500] {
+        assert_eq!(
+            read_from(&directory, from).unwrap(),
+            stream[from as usize..],
+            "{from}"
+        );
+    }
+    let beyond = read_from(&directory, 27_501);
+    assert!(
+        matches!(beyond, Err(JournalError::Ended { .. })),
+        "{beyond:?}"
+    );
+    assert_eq!(read_from(&RecordingDirectory::new(), 7).unwrap(), b"");
+}
+
+#[test]
+fn a_run_begins_anywhere_before_the_end_and_cuts_what_is_behind() {
+    let (files, mut stream) = closed();
+    let directory = directory_of(&files);
+    for at in [27_500, 27_490, 27_490, 7_000, 7_001, 2500, 0] {
+        let mut journal = open(&directory, at);
+        stream.truncate(at as usize);
+        assert_eq!(read_from(&directory, 0).unwrap(), stream);
+        let more = content(2, at, 9_000);
+        let again = journal.append(Position::new(at + 1), &more);
+        assert!(
+            matches!(again, Err(JournalError::OutOfPlace { .. })),
+            "{again:?}"
+        );
+        journal.append(Position::new(at), &more).unwrap();
+        assert_eq!(journal.durable().get(), at);
+        assert_eq!(journal.sync().unwrap().get(), at + 9000);
+        stream.extend(more);
+        assert_eq!(read_from(&directory, 0).unwrap(), stream);
+        let runs = journal.runs();
+        assert_eq!(runs.last().unwrap().first.get(), at);
+    }
+    let reader = Reader::open(&directory, Position::new(0)).unwrap();
+    assert_eq!(reader.runs().number(), 8);
+    assert_eq!(reader.identity(), Some(options().identity));
+}
+
+#[test]
+fn more_runs_than_a_header_lists_are_read() {
+    let directory = RecordingDirectory::new();
+    let mut stream = Vec::new();
+    for at in 0..260 {
+        let mut journal = open(&directory, at);
+        journal
+            .append(Position::new(at), &content(3, at, 1))
+            .unwrap();
+        journal.sync().unwrap();
+        stream.extend(content(3, at, 1));
+    }
+    assert_eq!(read_from(&directory, 0).unwrap(), stream);
+}
+
+#[test]
+fn long_appends_are_split_and_long_files_read_in_pieces() {
+    let directory = RecordingDirectory::new();
+    let mut long = options();
+    long.file_bytes = 5 << 20;
+    let mut journal = Journal::open(shared(&directory), long, Position::new(0)).unwrap();
+    let stream = content(4, 0, 7_000_000);
+    journal
+        .append(Position::new(0), &stream[..6_999_000])
+        .unwrap();
+    journal
+        .append(Position::new(6_999_000), &stream[6_999_000..])
+        .unwrap();
+    journal.sync().unwrap();
+    assert_eq!(read_from(&directory, 0).unwrap(), stream);
+    assert_eq!(
+        read_from(&directory, 6_000_001).unwrap(),
+        stream[6_000_001..]
+    );
+    let stats = journal.stats();
+    assert_eq!((stats.appended, stats.files), (7_000_000, 2));
+    assert!(stats.written < 7_100_000, "{stats:?}");
+}
+
+/// In a journal that was closed, everything is known to have been durable: whatever is changed, it
+/// is an error, or it changes nothing.
+#[test]
+fn a_flipped_bit_is_an_error_or_changes_nothing() {
+    let (files, stream) = closed();
+    let mut random = Random::new(1);
+    let (mut errors, mut harmless) = (0, 0);
+    for name in files.keys().filter(|name| name.ends_with(".journal")) {
+        for at in 0..FILE as usize {
+            // All bits where lengths and positions are, one elsewhere, few in what is padding.
+            let every = at % 4096 < 96;
+            if !every && at % 4096 > 2600 && at % 16 != 0 {
+                continue;
+            }
+            let bits = if every {
+                0..8
+            } else {
+                let bit = random.below(8);
+                bit..bit + 1
+            };
+            for bit in bits {
+                let mut flipped = files.clone();
+                flipped.get_mut(name).unwrap()[at] ^= 1 << bit;
+                match damage(&flipped, &stream) {
+                    Some(JournalError::Damaged(found)) => {
+                        assert!(found.file.ends_with(".journal") && found.offset <= at as u64);
+                        errors += 1;
+                    }
+                    None => harmless += 1,
+                    Some(other) => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+    assert!(errors > 20_000 && harmless > 500, "{errors} {harmless}");
+}
+
+/// Nothing names the last frame's end: damage there is taken for a power cut, and nowhere else.
+#[test]
+fn a_flipped_bit_in_the_last_frame_is_the_end() {
+    let directory = RecordingDirectory::new();
+    let mut journal = open(&directory, 0);
+    for part in 0..3 {
+        journal
+            .append(journal.position(), &content(1, part * 1000, 1000))
+            .unwrap();
+        journal.sync().unwrap();
+    }
+    let files = directory.files();
+    let name = files.keys().next().unwrap();
+    for (at, end) in [
+        (4096, None),
+        (4096 + 900, None),
+        (8192 + 41, None),
+        (12_288 + 41, Some(2000)),
+    ] {
+        let mut flipped = files.clone();
+        flipped.get_mut(name).unwrap()[at] ^= 4;
+        let read = read_from(&directory_of(&flipped), 0);
+        match end {
+            None => assert!(
+                matches!(read, Err(JournalError::Damaged(_))),
+                "{at}: {read:?}"
+            ),
+            Some(end) => assert_eq!(read.unwrap(), content(1, 0, end)),
+        }
+    }
+}
+
+#[test]
+fn a_file_cut_anywhere_is_an_error() {
+    let (files, stream) = closed();
+    for name in files.keys().filter(|name| name.ends_with(".journal")) {
+        for len in (0..FILE as usize)
+            .step_by(97)
+            .chain([4095, 4096, 4097, FILE as usize - 1])
+        {
+            let mut cut = files.clone();
+            cut.get_mut(name).unwrap().truncate(len);
+            let found = damage(&cut, &stream);
+            assert!(
+                matches!(found, Some(JournalError::Damaged(_))),
+                "{name} {len}: {found:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn zeroed_sectors_and_exchanged_blocks_are_errors() {
+    let (files, stream) = closed();
+    for name in files.keys().filter(|name| name.ends_with(".journal")) {
+        for at in (0..FILE as usize).step_by(512) {
+            let mut zeroed = files.clone();
+            zeroed.get_mut(name).unwrap()[at..at + 512].fill(0);
+            let changed = zeroed[name] != files[name];
+            // Nobody misses padding, and the empty frame at the end.
+            let idle = name.starts_with("00000000000000020000") && at == 16_384;
+            let found = damage(&zeroed, &stream);
+            assert!(
+                found.is_some() == changed || at % 4096 >= 2540 || idle,
+                "{name} {at}"
+            );
+        }
+        let mut exchanged = files.clone();
+        exchanged
+            .get_mut(name)
+            .unwrap()
+            .copy_within(4096..8192, 8192);
+        assert!(damage(&exchanged, &stream).is_some());
+    }
+}
+
+#[test]
+fn files_that_are_missing_or_of_another_journal_are_errors() {
+    let (files, stream) = closed();
+    let names: Vec<String> = files
+        .keys()
+        .filter(|n| n.ends_with(".journal"))
+        .cloned()
+        .collect();
+    let mut without = files.clone();
+    without.remove(&names[1]);
+    let found = damage(&without, &stream);
+    assert!(
+        matches!(&found, Some(JournalError::Damaged(d)) if matches!(d.flaw, Flaw::Gap { .. })),
+        "{found:?}"
+    );
+    let mut without = files.clone();
+    without.remove(&names[0]);
+    let found = damage(&without, &stream);
+    assert!(
+        matches!(found, Some(JournalError::Missing { .. })),
+        "{found:?}"
+    );
+    // Another history of the same store, and another store.
+    let (others, _) = closed();
+    let mut mixed = files.clone();
+    mixed.insert(names[1].clone(), others[&names[1]].clone());
+    let found = damage(&mixed, &stream);
+    assert!(
+        matches!(&found, Some(JournalError::Damaged(d)) if matches!(d.flaw, Flaw::Run { .. })),
+        "{found:?}"
+    );
+    let mut renamed = files.clone();
+    let file = renamed.remove(&names[1]).unwrap();
+    renamed.insert("00000000000000000007.journal".to_owned(), file);
+    assert!(matches!(
+        damage(&renamed, &stream),
+        Some(JournalError::Damaged(_))
+    ));
+    let mut foreign = options();
+    foreign.identity.uuid = [8; 16];
+    let directory = directory_of(&files);
+    let refused = Journal::open(shared(&directory), foreign, Position::new(27_500));
+    assert!(
+        matches!(refused, Err(JournalError::Foreign { .. })),
+        "{refused:?}"
+    );
+    let early = directory_of(&without);
+    let refused = Journal::open(shared(&early), options(), Position::new(3));
+    assert!(
+        matches!(refused, Err(JournalError::Missing { .. })),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn a_block_that_cannot_be_read_is_an_error_where_it_is_needed() {
+    let (files, stream) = closed();
+    let names: Vec<&String> = files.keys().filter(|n| n.ends_with(".journal")).collect();
+    for at in [0, 4096, 8000, 12_288] {
+        let directory = directory_of(&files);
+        directory.make_unreadable(names[2], at);
+        let found = read_from(&directory, 0);
+        assert!(
+            matches!(&found, Err(JournalError::Damaged(d)) if matches!(d.flaw, Flaw::Read(_))),
+            "{at}: {found:?}"
+        );
+    }
+    // Behind the last frame of a full file nothing is read.
+    let directory = directory_of(&files);
+    directory.make_unreadable(names[0], FILE - 1);
+    let read = read_from(&directory, 0);
+    assert!(read.is_err() || read.unwrap() == stream);
+}
+
+#[test]
+fn check_says_what_repair_loses() {
+    let (files, stream) = closed();
+    let whole = check(&directory_of(&files), None).unwrap();
+    assert!(whole.damage.is_none() && whole.lost == 0);
+    assert_eq!((whole.files, whole.end.get()), (3, 27_500));
+    let names: Vec<String> = files
+        .keys()
+        .filter(|n| n.ends_with(".journal"))
+        .cloned()
+        .collect();
+    // A frame in the middle of a file; a header; a whole file; the last header.
+    type Break = fn(&mut Files, &[String]);
+    let breaks: [(Break, u64); 5] = [
+        (
+            |files, names| files.get_mut(&names[0]).unwrap()[8192 + 100] ^= 1,
+            2500,
+        ),
+        (
+            |files, names| files.get_mut(&names[1]).unwrap()[60] ^= 1,
+            10_000,
+        ),
+        (|files, names| drop(files.remove(&names[1])), 10_000),
+        (
+            |files, names| files.get_mut(&names[2]).unwrap()[9] ^= 1,
+            20_000,
+        ),
+        (|files, names| files.get_mut(&names[0]).unwrap()[9] ^= 1, 0),
+    ];
+    for (breaking, end) in breaks {
+        let mut broken = files.clone();
+        breaking(&mut broken, &names);
+        let directory = directory_of(&broken);
+        let report = check(&directory, Some(Position::new(0))).unwrap();
+        assert!(report.damage.is_some());
+        assert_eq!(report.end.get(), end, "{report:?}");
+        assert!(
+            report.lost > 0 && report.end.get() + report.lost <= 27_500,
+            "{report:?}"
+        );
+        assert_eq!(directory.files(), broken, "a check changes nothing");
+        let repaired = repair(&shared(&directory), options(), Some(Position::new(0))).unwrap();
+        assert_eq!((repaired.end, repaired.lost), (report.end, report.lost));
+        assert_eq!(read_from(&directory, 0).unwrap(), stream[..end as usize]);
+        let after = check(&directory, Some(Position::new(0))).unwrap();
+        assert!(after.damage.is_none(), "{after:?}");
+        // No byte is gone for good.
+        let kept = directory.files();
+        for (name, bytes) in broken.iter().filter(|(name, _)| name.ends_with(".journal")) {
+            let lost = format!("{name}.lost");
+            let same = [name, &lost]
+                .into_iter()
+                .any(|name| kept.get(name) == Some(bytes));
+            assert!(same, "{name}");
+        }
+        // The next run.
+        let mut journal = open(&directory, end);
+        journal.append(Position::new(end), b"more").unwrap();
+        journal.sync().unwrap();
+        assert_eq!(read_from(&directory, end).unwrap(), b"more");
+    }
+}
+
+#[test]
+fn a_failed_sync_asks_for_what_was_not_durable_and_a_second_one_is_final() {
+    let directory = RecordingDirectory::new();
+    let mut journal = open(&directory, 0);
+    let stream = content(1, 0, 5000);
+    journal.append(Position::new(0), &stream[..1000]).unwrap();
+    journal.sync().unwrap();
+    for failures in [0, 1] {
+        journal.append(journal.position(), &stream[1000..]).unwrap();
+        directory.fail_sync(1, 0, 0);
+        let failed = journal.sync();
+        let Err(JournalError::Restarted { from, .. }) = failed else {
+            panic!("{failed:?}");
+        };
+        assert_eq!(from.get(), 1000);
+        assert_eq!((journal.position(), journal.durable()), (from, from));
+        journal.append(from, &stream[1000..]).unwrap();
+        if failures == 0 {
+            journal.sync().unwrap();
+            assert_eq!(read_from(&directory, 0).unwrap(), stream);
+            // Back to 1000 for the second round.
+            journal = open(&directory, 1000);
+            continue;
+        }
+        directory.fail_sync(1, 0, 0);
+        let failed = journal.sync();
+        assert!(
+            matches!(failed, Err(JournalError::Failed { .. })),
+            "{failed:?}"
+        );
+    }
+    for refused in [
+        journal.append(journal.position(), b"x"),
+        journal.rotate(),
+        journal.idle(),
+    ] {
+        assert!(
+            matches!(refused, Err(JournalError::Failed { .. })),
+            "{refused:?}"
+        );
+    }
+    assert_eq!(journal.durable().get(), 1000);
+}
+
+#[test]
+fn a_directory_that_fails_to_sync_is_final() {
+    let directory = RecordingDirectory::new();
+    let mut journal = open(&directory, 0);
+    journal
+        .append(Position::new(0), &content(1, 0, 1000))
+        .unwrap();
+    directory.fail_names(1);
+    let failed = journal.rotate();
+    assert!(
+        matches!(failed, Err(JournalError::Failed { .. })),
+        "{failed:?}"
+    );
+    assert_eq!(journal.durable().get(), 1000);
+    assert_eq!(read_from(&directory, 0).unwrap(), content(1, 0, 1000));
+}
+
+/// The disk is full at some instant: the journal says so while everything that a ring holds still
+/// fits, and takes it.
+#[test]
+fn a_full_disk_is_announced_while_the_reserve_still_fits() {
+    let directory = RecordingDirectory::new();
+    let mut options = options();
+    options.reserve = 40_000;
+    let mut journal = Journal::open(shared(&directory), options, Position::new(0)).unwrap();
+    while !journal.prepare(4096).unwrap() {}
+    assert!(!journal.is_nearly_full());
+    let used: usize = directory.files().values().map(Vec::len).sum();
+    directory.limit(Some(used as u64 + 3 * FILE));
+    let mut stream = Vec::new();
+    while !journal.is_nearly_full() {
+        let more = content(1, stream.len() as u64, 3000);
+        journal.append(journal.position(), &more).unwrap();
+        stream.extend(more);
+        journal.sync().unwrap();
+        let prepared = journal.prepare(8192);
+        assert!(
+            matches!(prepared, Ok(_) | Err(JournalError::NoSpace { .. })),
+            "{prepared:?}"
+        );
+    }
+    // One group took it below the reserve. The ring holds as much as the reserve, less that group.
+    assert!(journal.free_space() > 40_000 - 16_384);
+    let ring = journal.free_space();
+    let more = content(1, stream.len() as u64, ring as usize);
+    for part in more.chunks(8000) {
+        journal.append(journal.position(), part).unwrap();
+    }
+    stream.extend(more);
+    journal.sync().unwrap();
+    let full = loop {
+        let more = content(1, stream.len() as u64, 8000);
+        match journal.append(journal.position(), &more) {
+            Ok(()) => stream.extend(more),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, JournalError::NoSpace { .. }), "{full:?}");
+    // It resumes by itself.
+    directory.limit(None);
+    while !journal.prepare(u64::MAX).unwrap() {}
+    assert!(!journal.is_nearly_full());
+    journal.append(journal.position(), b"on").unwrap();
+    stream.extend(b"on");
+    journal.sync().unwrap();
+    assert_eq!(read_from(&directory, 0).unwrap(), stream);
+}
+
+#[test]
+fn removed_files_are_used_again() {
+    let directory = RecordingDirectory::new();
+    let mut journal = open(&directory, 0);
+    for round in 0..20 {
+        for _ in 0..3 {
+            let at = journal.position();
+            journal.append(at, &content(1, at.get(), 5000)).unwrap();
+        }
+        let durable = journal.sync().unwrap();
+        journal.remove_before(durable).unwrap();
+        let first = journal.first().get();
+        assert_eq!(
+            read_from(&directory, first).unwrap(),
+            content(1, first, (durable.get() - first) as usize)
+        );
+        assert!(directory.files().len() <= 4, "round {round}");
+    }
+    let trace = directory.trace();
+    let made =
+        trace.positions(|op| matches!(op, mneme_sys::medium::DirectoryOperation::Create { .. }));
+    assert!(made.len() <= 5, "{} files were made", made.len());
+}
+
+#[test]
+fn impossible_settings_are_refused() {
+    for bytes in [0, 4096, 12_288, 20_481] {
+        let mut options = options();
+        options.file_bytes = bytes;
+        let refused = Journal::open(
+            shared(&RecordingDirectory::new()),
+            options,
+            Position::new(0),
+        );
+        assert!(
+            matches!(refused, Err(JournalError::Invalid { .. })),
+            "{refused:?}"
+        );
+    }
+}
+
+/// A base file with records and a suffix.
+fn based() -> (RecordingDirectory, Vec<u8>, Vec<u8>) {
+    let directory = RecordingDirectory::new();
+    let mut journal = open(&directory, 0);
+    let (records, stream) = (content(5, 0, 20_000), content(1, 0, 9000));
+    journal.append(Position::new(0), &stream[..4000]).unwrap();
+    let begin = journal.sync().unwrap();
+    let kept = BaseName::Kept("monday".to_owned());
+    let mut writer = BaseWriter::begin(&journal, shared(&directory), &kept, begin).unwrap();
+    writer.append(&records[..15_000]).unwrap();
+    writer.sync().unwrap();
+    writer.append(&records[15_000..]).unwrap();
+    journal.append(begin, &stream[4000..]).unwrap();
+    let early = writer.append_suffix(Position::new(4001), &stream[4001..]);
+    assert!(matches!(early, Err(JournalError::OutOfPlace { .. })));
+    writer.append_suffix(begin, &stream[4000..]).unwrap();
+    assert!(matches!(
+        writer.append(b"late"),
+        Err(JournalError::Invalid { .. })
+    ));
+    let durable = journal.sync().unwrap();
+    writer.publish(durable, durable).unwrap();
+    (directory, records, stream)
+}
+
+/// All of a base file: records, suffix, last read position.
+fn read_base(
+    directory: &dyn Directory,
+    file: &str,
+) -> Result<(Vec<u8>, Vec<u8>, u64), JournalError> {
+    let mut reader = BaseReader::open(directory, file)?;
+    let (mut records, mut suffix) = (Vec::new(), Vec::new());
+    while let Some(part) = reader.next()? {
+        match part {
+            BasePart::Records(bytes) => records.extend_from_slice(bytes),
+            BasePart::Suffix { bytes, .. } => suffix.extend_from_slice(bytes),
+        }
+    }
+    Ok((records, suffix, reader.read().unwrap().get()))
+}
+
+#[test]
+fn a_base_file_is_read_whole_or_is_an_error() {
+    let (directory, records, stream) = based();
+    let found = bases(&directory).unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].kept.as_deref(), Some("monday"));
+    let file = &found[0].file;
+    let whole = (records, stream[4000..].to_vec(), 9000);
+    assert_eq!(read_base(&directory, file).unwrap(), whole);
+    let bytes = directory.files()[file].clone();
+    let reading = |bytes: Vec<u8>| {
+        let directory = RecordingDirectory::with_files([(file.clone(), bytes)]);
+        read_base(&directory, file)
+    };
+    for len in (0..bytes.len()).step_by(61) {
+        let read = reading(bytes[..len].to_vec());
+        assert!(
+            matches!(read, Err(JournalError::Damaged(_))),
+            "{len}: {read:?}"
+        );
+    }
+    let mut random = Random::new(2);
+    for at in 0..bytes.len() {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 1 << random.below(8);
+        match reading(flipped) {
+            Err(JournalError::Damaged(_)) => {}
+            Ok(read) => assert!(read == whole, "{at}"),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    let mut longer = bytes.clone();
+    longer.extend([0; 4096]);
+    assert!(matches!(reading(longer), Err(JournalError::Damaged(_))));
+}
+
+#[test]
+fn checkpoints_replace_each_other_and_backups_stay() {
+    let (directory, ..) = based();
+    let mut journal = open(&directory, 9000);
+    for round in 0..3_u64 {
+        let begin = journal.sync().unwrap();
+        let name = BaseName::Checkpoint;
+        let mut writer = BaseWriter::begin(&journal, shared(&directory), &name, begin).unwrap();
+        writer.append(&content(6, round, 100)).unwrap();
+        journal
+            .append(journal.position(), &content(1, 0, 8000))
+            .unwrap();
+        let (read, durable) = (journal.position(), journal.durable());
+        let early = BaseWriter::begin(&journal, shared(&directory), &name, begin).unwrap();
+        let early = early.publish(read, durable);
+        assert!(
+            matches!(early, Err(JournalError::NotDurable { .. })),
+            "{early:?}"
+        );
+        // The other writer has taken the file's place: this one begins anew.
+        drop(writer);
+        let mut writer = BaseWriter::begin(&journal, shared(&directory), &name, begin).unwrap();
+        writer.append(&content(6, round, 100)).unwrap();
+        writer.publish(read, journal.sync().unwrap()).unwrap();
+        remove_bases_before(&directory, begin).unwrap();
+        journal.remove_before(begin).unwrap();
+        let found = bases(&directory).unwrap();
+        assert_eq!(found.len(), 2, "{found:?}");
+        let reader = BaseReader::open(&directory, &found[0].file).unwrap();
+        assert_eq!(reader.begin(), begin);
+        read_from(&directory, begin.get()).unwrap();
+    }
+    let bad = BaseName::Kept("../x".to_owned());
+    let refused = BaseWriter::begin(&journal, shared(&directory), &bad, Position::new(0));
+    assert!(matches!(refused, Err(JournalError::Invalid { .. })));
+    let unfinished = BaseName::Kept("gone".to_owned());
+    let writer = BaseWriter::begin(&journal, shared(&directory), &unfinished, Position::new(0));
+    writer.unwrap().discard().unwrap();
+    assert!(directory.files().keys().all(|name| !name.ends_with(".new")));
+}
+
+#[test]
+fn real_files_are_written_read_and_locked() {
+    let path = TestDir::on_disk("journal");
+    let directory: Arc<dyn Directory> = Arc::new(FileDirectory::open(&path).unwrap());
+    let mut journal = Journal::open(directory.clone(), options(), Position::new(0)).unwrap();
+    let stream = content(1, 0, 50_000);
+    for part in stream.chunks(3000) {
+        journal.append(journal.position(), part).unwrap();
+        journal.prepare(1 << 20).unwrap();
+    }
+    assert_eq!(journal.close().unwrap().get(), 50_000);
+    // Another process looks at it without the lock, and may not write.
+    let looking = FileDirectory::open_unlocked(&path).unwrap();
+    assert_eq!(check(&looking, None).unwrap().end.get(), 50_000);
+    let refused = Journal::open(Arc::new(looking), options(), Position::new(50_000));
+    assert!(
+        matches!(refused, Err(JournalError::Medium { .. })),
+        "{refused:?}"
+    );
+    assert!(FileDirectory::open(&path).is_err());
+    assert_eq!(read_from(&*directory, 0).unwrap(), stream);
+    drop(directory);
+    let directory: Arc<dyn Directory> = Arc::new(FileDirectory::open(&path).unwrap());
+    let journal = Journal::open(directory, options(), Position::new(50_000)).unwrap();
+    assert_eq!(journal.runs().number(), 2);
+}
