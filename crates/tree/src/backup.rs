@@ -36,7 +36,7 @@ pub(crate) fn backup(core: &Arc<Core>, path: &Path) -> Result<Version, StoreErro
                 let value = entry.value(&core.pages);
                 bytes += value.map_or(0, <[u8]>::len);
                 changes.push(Change {
-                    key: entry.key,
+                    key: entry.key(&core.pages),
                     value,
                 });
                 if changes.len() == BATCH || bytes > BYTES {

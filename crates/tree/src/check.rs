@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::StoreError;
 use crate::core::Core;
+use crate::entry::verify_extent;
 use crate::layout::{EntryHeader, LEAF, Record};
 use crate::leaf::Leaf;
 use crate::snapshot::Snapshot;
@@ -23,9 +24,15 @@ pub(crate) fn check(core: &Arc<Core>) -> Result<(), StoreError> {
     for leaf in &leaves {
         leaf.load(&core.pages, &core.committed)?;
         verify(core, leaf)?;
+        if let Some(extent) = leaf.outside() {
+            verify_extent(&core.pages, extent, leaf.birth)?;
+            extents += 1;
+            units += extent.smallest_units();
+        }
         for offset in &leaf.order_at(&core.pages, record.version).offsets {
             let entry = leaf.entry(&core.pages, *offset);
-            if entry.key < &*leaf.low || !leaf.ends_after(entry.key) {
+            let key = entry.key(&core.pages);
+            if key < &*leaf.low || !leaf.ends_after(key) {
                 return Err(damaged(
                     leaf,
                     usize::from(*offset),
@@ -33,7 +40,7 @@ pub(crate) fn check(core: &Arc<Core>) -> Result<(), StoreError> {
                 ));
             }
             if let Some(extent) = entry.extent() {
-                entry.verify_extent(&core.pages, extent)?;
+                entry.verify_extent(&core.pages)?;
                 extents += 1;
                 units += extent.smallest_units();
             }

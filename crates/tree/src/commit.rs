@@ -9,12 +9,11 @@ use crate::breakage::without;
 use crate::core::{Core, Published};
 use crate::index::Edit;
 use crate::layout::{
-    Extent, ExtentHeader, LEAF, LeafHeader, MAX_INLINE, Record, STATE_CLEAN, Stored, move_entry,
-    write_entry,
+    Extent, ExtentHeader, LEAF, LeafHeader, Record, STATE_CLEAN, move_entry, write_entry,
 };
 use crate::leaf::{FreeLeaves, Leaf};
 use crate::names::{self, Naming};
-use crate::plan::{Append, Change, Plan, Rewrite, Source, plan, separator};
+use crate::plan::{Append, Change, Plan, Rewrite, Source, plan};
 use crate::reserve::{Dead, Place, Reclaimer};
 use crate::space::Space;
 use crate::{StoreError, Version};
@@ -23,14 +22,12 @@ use crate::{StoreError, Version};
 struct Places<'e>(std::slice::Iter<'e, Extent>);
 
 impl Places<'_> {
-    /// What the entry holds of this value, the next that is stored.
-    fn stored<'v>(&mut self, value: &'v [u8]) -> Stored<'v> {
-        let place = if value.len() > MAX_INLINE {
-            self.0.next()
-        } else {
-            None
-        };
-        place.map_or(Stored::Bytes(value), |extent| Stored::Extent(*extent))
+    /// The extent of this, the next that is stored, if it has one.
+    fn of(&mut self, outside: [&[u8]; 2]) -> Option<Extent> {
+        match outside {
+            [[], []] => None,
+            _ => self.0.next().copied(),
+        }
     }
 }
 
@@ -86,13 +83,10 @@ impl Writer {
         if is_empty && caller.is_none() && naming.is_none() {
             return Ok(Version(durable));
         }
-        let fresh = plan
-            .rewrites
-            .iter()
-            .map(|rewrite| rewrite.pieces.len())
-            .sum();
+        let pieces = plan.rewrites.iter().map(|rewrite| rewrite.pieces.len());
+        let fresh: usize = pieces.sum();
         // Extents first: to find their places, frames of free leaves may become frames of extents.
-        let extents = self.reserve_extents(core, plan.long_values().map(<[u8]>::len))?;
+        let extents = self.reserve_extents(core, plan.outside().map(|[a, b]| a.len() + b.len()))?;
         if let Err(error) = self.reserve_leaves(core, fresh) {
             self.release_extents(&extents);
             return Err(error);
@@ -123,6 +117,8 @@ impl Writer {
         let gone: Vec<_> = plan.gone.iter().map(|(extent, _)| *extent).collect();
         record.extents = record.extents + extents.len() as u64 - gone.len() as u64;
         record.extent_units = record.extent_units + units(&extents) - units(&gone);
+        let old = plan.rewrites.iter().map(|rewrite| rewrite.old.len());
+        record.leaves = record.leaves + fresh as u64 - old.sum::<usize>() as u64;
         match naming {
             Some(Naming::Keep(..)) => record.names += 1,
             Some(Naming::Drop(_)) => record.names -= 1,
@@ -173,8 +169,8 @@ impl Writer {
         extents: &[Extent],
         version: u64,
     ) -> Result<Vec<Vec<Arc<Leaf>>>, StoreError> {
-        for (extent, value) in extents.iter().zip(plan.long_values()) {
-            store_extent(core, *extent, version, value);
+        for (extent, parts) in extents.iter().zip(plan.outside()) {
+            store_extent(core, *extent, version, parts);
         }
         for (extent, _) in &plan.gone {
             if !without("extent.death") {
@@ -210,11 +206,11 @@ impl Writer {
             self.offsets.push(at as u16);
             write_entry(
                 &mut self.scratch,
-                leaf.id,
-                at,
+                (leaf.id, at),
                 version,
                 change.key,
-                change.value.map(|value| places.stored(value)),
+                change.value,
+                places.of(change.outside()),
             );
         }
         let new_end = end + self.scratch.len();
@@ -246,19 +242,13 @@ impl Writer {
         version: u64,
     ) -> Result<Vec<Arc<Leaf>>, StoreError> {
         let mut leaves = Vec::with_capacity(rewrite.pieces.len());
-        let (first, last) = (&rewrite.old[0], &rewrite.old[rewrite.old.len() - 1]);
-        let mut low: Box<[u8]> = first.low.clone();
-        for (i, piece) in rewrite.pieces.iter().enumerate() {
-            let next = rewrite.pieces.get(i + 1).and_then(|next| next.first());
-            let high = match (piece.last(), next) {
-                (Some(below), Some(above)) => Some(separator(below.key, above.key).into()),
-                _ => last.high.clone(),
-            };
+        for piece in &rewrite.pieces {
             let id = self.reclaimer.free.take().ok_or(StoreError::Unsupported {
                 what: "a commit that needs more leaves than it planned",
             })?;
-            let leaf = Leaf::new(id, version, low, high);
-            low = leaf.high.clone().unwrap_or_default();
+            let outside = places.of(piece.outside());
+            let leaf = Leaf::new(id, version, piece.low.into(), piece.high.map(Box::from));
+            let leaf = leaf.of(rewrite.tree, outside);
             self.scratch.clear();
             self.offsets.clear();
             if leaf.first() > 0 {
@@ -267,14 +257,22 @@ impl Writer {
                     .extend_from_slice(leaf.high.as_deref().unwrap_or_default());
                 self.scratch.resize(leaf.first(), 0);
             }
-            for item in piece {
+            for item in &piece.items {
                 let at = self.scratch.len();
                 self.offsets.push(at as u16);
                 match item.source {
                     Source::Moved(entry) => move_entry(&mut self.scratch, id, at, entry),
                     Source::Value(value) => {
-                        let value = Some(places.stored(value));
-                        write_entry(&mut self.scratch, id, at, version, item.key, value);
+                        let extent = places.of(item.outside());
+                        let place = (id, at);
+                        write_entry(
+                            &mut self.scratch,
+                            place,
+                            version,
+                            item.key,
+                            Some(value),
+                            extent,
+                        );
                     }
                 }
             }
@@ -337,7 +335,8 @@ impl Writer {
 /// Stores the header of a fresh leaf, around the death word, which a former user of the place may
 /// have left.
 fn store_header(core: &Core, leaf: &Leaf, birth: u64) {
-    let header = LeafHeader::new(leaf.id, birth, &leaf.low, leaf.high.as_deref());
+    let fences = (&*leaf.low, leaf.high.as_deref());
+    let header = LeafHeader::new((leaf.tree, leaf.id), birth, fences, leaf.outside());
     let (before, after) = header.around_death();
     if without("reuse.keep_death") {
         core.pages.store(leaf.id.header_at(), header.as_bytes());
@@ -348,10 +347,16 @@ fn store_header(core: &Core, leaf: &Leaf, birth: u64) {
         .store(leaf.id.header_at() + LeafHeader::DEATH + 8, after);
 }
 
-/// Stores a long value and its header, around the death word of an earlier extent at this unit.
-fn store_extent(core: &Core, extent: Extent, birth: u64, value: &[u8]) {
-    core.pages.store(extent.at(), value);
-    let header = ExtentHeader::new(extent, birth, value);
+/// Stores what lies in an extent and its header, around the death word of an earlier extent at this
+/// unit.
+fn store_extent(core: &Core, extent: Extent, birth: u64, parts: [&[u8]; 2]) {
+    let [first, second] = parts;
+    for (at, part) in [(0, first), (first.len() as u64, second)] {
+        if !part.is_empty() {
+            core.pages.store(extent.at() + at, part);
+        }
+    }
+    let header = ExtentHeader::new(extent, birth, parts);
     if without("extent.keep_death") {
         core.pages.store(extent.header_at(), header.as_bytes());
         return;

@@ -1,19 +1,17 @@
 //! An entry as it lies in its leaf.
 
+use std::cmp::Ordering;
+
 use crate::StoreError;
 use crate::checksum::crc32c;
-use crate::layout::{
-    ENTRY_HEADER, EXTENT_HEADER, EntryHeader, Extent, ExtentHeader, Kind, LeafId, Stored,
-};
+use crate::layout::{ENTRY_HEADER, EXTENT_HEADER, EntryHeader, Extent, ExtentHeader, Kind, LeafId};
+use crate::layout::{KEY_PREFIX, MAX_INLINE_KEY, long_key_sum};
 use crate::pages::Pages;
 
 /// An entry, where it lies.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry<'p> {
-    pub(crate) start: u64,
-    pub(crate) key: &'p [u8],
-    /// `None`: the key was removed.
-    pub(crate) stored: Option<Stored<'p>>,
+    header: EntryHeader,
     /// All of it, padding included.
     pub(crate) bytes: &'p [u8],
 }
@@ -28,78 +26,190 @@ pub(crate) fn entry(pages: &Pages, id: LeafId, offset: u16) -> Entry<'_> {
     let at = usize::from(offset);
     // SAFETY: see above: the entry lies in the leaf, and entries are never stored to again.
     let header = EntryHeader::read(unsafe { pages.in_leaf(id, at, ENTRY_HEADER) });
-    let key = usize::from(header.key_len);
     // SAFETY: as above.
     let bytes = unsafe { pages.in_leaf(id, at, header.size()) };
-    let (key, rest) = bytes[ENTRY_HEADER..].split_at(key);
-    let stored = match header.kind() {
-        Kind::Value => Some(Stored::Bytes(&rest[..header.value_len as usize])),
-        Kind::Removal => None,
-        Kind::Extent => Some(Stored::Extent(header.extent(rest))),
-    };
-    Entry {
-        start: header.version(),
-        key,
-        stored,
-        bytes,
+    Entry { header, bytes }
+}
+
+/// One byte of a key's hash.
+#[inline]
+pub(crate) fn fingerprint(key: &[u8]) -> u8 {
+    const K: u64 = 0x9e37_79b9_7f4a_7c15;
+    if key.len() > MAX_INLINE_KEY {
+        return (long_key_sum(key) >> 24) as u8;
+    }
+    let (words, rest) = key.as_chunks::<8>();
+    let mut hash = key.len() as u64;
+    for word in words {
+        hash = (hash.rotate_left(23) ^ u64::from_le_bytes(*word)).wrapping_mul(K);
+    }
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    hash = (hash.rotate_left(23) ^ u64::from_le_bytes(last)).wrapping_mul(K);
+    (hash >> 56) as u8
+}
+
+/// The [`fingerprint`] of an entry's key, given its header and what follows it.
+#[inline]
+pub(crate) fn fingerprint_of(header: &EntryHeader, body: &[u8]) -> u8 {
+    match header.has_long_key() {
+        true => (EntryHeader::long_key_sum(body) >> 24) as u8,
+        false => fingerprint(&body[..header.inline_key()]),
     }
 }
 
 impl<'p> Entry<'p> {
+    /// The key, of an entry that a version shows that the caller reads: the extent of a long key
+    /// may be something else's by now if no version shows the entry.
+    #[inline]
+    pub(crate) fn key(&self, pages: &'p Pages) -> &'p [u8] {
+        match self.has_long_key() {
+            true => self.long_key(pages),
+            false => self.inline_key(),
+        }
+    }
+
+    /// The version that wrote it.
+    #[inline]
+    pub(crate) fn start(&self) -> u64 {
+        self.header.version()
+    }
+
+    /// What the entry has of its key: all of it, or the first bytes of a long one.
+    #[inline]
+    fn inline_key(&self) -> &'p [u8] {
+        &self.bytes[ENTRY_HEADER..ENTRY_HEADER + self.header.inline_key()]
+    }
+
+    #[cold]
+    fn long_key(&self, pages: &'p Pages) -> &'p [u8] {
+        let len = EntryHeader::long_key_len(&self.bytes[ENTRY_HEADER..]) as usize;
+        self.in_extent(pages).get(..len).unwrap_or_default()
+    }
+
+    /// What lies outside of the entry.
+    fn in_extent(&self, pages: &'p Pages) -> &'p [u8] {
+        match self.extent() {
+            // SAFETY: it lies inside the medium: the leaf made sure when it was loaded. It is not
+            // reused while a version is read that shows the entry.
+            Some(extent) => unsafe { pages.in_extent(extent) },
+            None => &[],
+        }
+    }
+
+    /// Whether `version`, which the caller reads, has the entry, and it is of this key.
+    #[inline]
+    pub(crate) fn is_of(&self, pages: &'p Pages, key: &[u8], version: u64) -> bool {
+        if self.has_long_key() {
+            return self.start() <= version && self.compare(pages, key).is_eq();
+        }
+        self.inline_key() == key && self.start() <= version
+    }
+
+    /// Compares the key with another, as for [`key`](Self::key). The extent of a long one is read
+    /// only if what the entry has of it does not decide.
+    #[inline]
+    pub(crate) fn compare(&self, pages: &'p Pages, other: &[u8]) -> Ordering {
+        if !self.has_long_key() {
+            return self.inline_key().cmp(other);
+        }
+        let begins = self.inline_key().cmp(&other[..other.len().min(KEY_PREFIX)]);
+        begins.then_with(|| self.long_key(pages).cmp(other))
+    }
+
+    /// Bytes of the key from `from` on, as for [`key`](Self::key), at least eight if it has as
+    /// many.
+    #[inline]
+    pub(crate) fn key_from(&self, pages: &'p Pages, from: usize) -> &'p [u8] {
+        let key = match self.has_long_key() && from + 8 > KEY_PREFIX {
+            true => self.long_key(pages),
+            false => self.inline_key(),
+        };
+        key.get(from..).unwrap_or_default()
+    }
+
+    #[inline]
+    pub(crate) fn fingerprint(&self) -> u8 {
+        fingerprint_of(&self.header, &self.bytes[ENTRY_HEADER..])
+    }
+
+    #[inline]
+    pub(crate) fn has_long_key(&self) -> bool {
+        self.header.has_long_key()
+    }
+
+    /// Whether it says that the key was removed.
+    #[inline]
+    pub(crate) fn is_removal(&self) -> bool {
+        self.header.kind() == Kind::Removal
+    }
+
     /// The value, of an entry that a version shows that the caller reads. The extent of any other
     /// entry may be another value's by now.
     #[inline]
     pub(crate) fn value(&self, pages: &'p Pages) -> Option<&'p [u8]> {
-        self.stored.map(|stored| match stored {
-            Stored::Bytes(bytes) => bytes,
-            // SAFETY: it lies inside the medium: the leaf made sure when it was loaded. It is not
-            // reused while a version is read that shows the entry.
-            Stored::Extent(extent) => unsafe { pages.in_extent(extent) },
-        })
-    }
-
-    /// Where the value lies, if not in the leaf.
-    pub(crate) fn extent(&self) -> Option<Extent> {
-        match self.stored {
-            Some(Stored::Extent(extent)) => Some(extent),
-            _ => None,
+        match self.header.kind() {
+            Kind::Value => {
+                let from = ENTRY_HEADER + self.header.key_part();
+                Some(&self.bytes[from..from + self.header.value_len as usize])
+            }
+            Kind::Removal => None,
+            Kind::Extent => {
+                let len = self.header.value_len as usize;
+                let both = self.in_extent(pages);
+                both.len().checked_sub(len).map(|key| &both[key..])
+            }
         }
     }
 
-    /// Compares the checksums of the entry and of its value. A value that is stored again gets a
+    /// Where the key or the value lies, if not in the leaf.
+    #[inline]
+    pub(crate) fn extent(&self) -> Option<Extent> {
+        if !self.has_long_key() && self.header.kind() != Kind::Extent {
+            return None;
+        }
+        self.header.extent(&self.bytes[ENTRY_HEADER..])
+    }
+
+    /// Compares the checksums of the entry and of its extent. What is stored again gets a
     /// checksum of its own, which would sign damage. As for [`value`](Self::value), the caller
     /// reads a version that shows the entry.
     pub(crate) fn verify(&self, pages: &'p Pages) -> Result<(), StoreError> {
-        if !EntryHeader::read(self.bytes).is_whole(self.bytes) {
+        if !self.header.is_whole(self.bytes) {
             return Err(StoreError::Damaged {
                 at: pages.place(self.bytes),
                 what: "an entry of a leaf",
             });
         }
-        match self.extent() {
-            Some(extent) => self.verify_extent(pages, extent),
-            None => Ok(()),
-        }
+        self.verify_extent(pages)
     }
 
-    /// Compares the checksums of the value, which lies in this extent.
-    pub(crate) fn verify_extent(&self, pages: &'p Pages, extent: Extent) -> Result<(), StoreError> {
-        let mut bytes = [0; EXTENT_HEADER];
-        pages.copy(extent.header_at(), &mut bytes);
-        let header = ExtentHeader::read(&bytes);
-        let expected = (extent.len, self.start);
-        if !header.is_valid(extent.place()) || (header.len, header.birth()) != expected {
-            return Err(StoreError::Damaged {
-                at: extent.header_at(),
-                what: "the header of an extent that an entry names",
-            });
-        }
-        if header.data_crc != crc32c(0, self.value(pages).unwrap_or_default()) {
-            return Err(StoreError::Damaged {
-                at: extent.at(),
-                what: "a long value",
-            });
-        }
-        Ok(())
+    /// Compares the checksums of what lies in its extent, if it has one.
+    pub(crate) fn verify_extent(&self, pages: &Pages) -> Result<(), StoreError> {
+        let extent = self.extent();
+        extent.map_or(Ok(()), |extent| verify_extent(pages, extent, self.start()))
     }
+}
+
+/// Compares the checksums of an extent that was born at `birth`. A version is read that has it.
+pub(crate) fn verify_extent(pages: &Pages, extent: Extent, birth: u64) -> Result<(), StoreError> {
+    let mut bytes = [0; EXTENT_HEADER];
+    pages.copy(extent.header_at(), &mut bytes);
+    let header = ExtentHeader::read(&bytes);
+    let expected = (extent.len, birth);
+    if !header.is_valid(extent.place()) || (header.len, header.birth()) != expected {
+        return Err(StoreError::Damaged {
+            at: extent.header_at(),
+            what: "the header of an extent that is in use",
+        });
+    }
+    // SAFETY: the leaf that names it made sure that it lies inside the medium; a version is read
+    // that has it.
+    if header.data_crc != crc32c(0, unsafe { pages.in_extent(extent) }) {
+        return Err(StoreError::Damaged {
+            at: extent.at(),
+            what: "a long value or a long key",
+        });
+    }
+    Ok(())
 }

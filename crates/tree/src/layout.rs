@@ -12,11 +12,12 @@ mod name;
 mod record;
 
 pub(crate) use entry::{
-    ENTRY_HEADER, EntryHeader, Kind, Stored, entry_size, move_entry, write_entry,
+    ENTRY_HEADER, EntryHeader, KEY_PREFIX, Kind, entry_size, long_key_sum, move_entry, outside,
+    write_entry,
 };
 pub(crate) use extent::{EXTENT_HEADER, Extent, ExtentHeader, UNIT, UNITS};
 pub(crate) use header::{FORMAT, FileHeader, FrameHeader, FrameKind, HeaderProblem};
-pub(crate) use leaf_header::{FENCES_INLINE, LeafHeader};
+pub(crate) use leaf_header::{FencesIn, LeafHeader};
 pub use name::MAX_NAME;
 pub(crate) use name::{NAME_SLOTS, NameSlot};
 pub(crate) use record::{MAX_DEAD, Record, STATE_CLEAN};
@@ -39,7 +40,12 @@ pub(crate) const RING_SLOTS: u64 = 256;
 pub(crate) const RECORD: usize = 512;
 
 /// The longest key in bytes.
-pub const MAX_KEY: usize = 1024;
+pub const MAX_KEY: usize = 65_536;
+/// Longer keys lie in extents. A leaf of the longest keys below that has about ten of them, beside
+/// two fences as long; see `docs/decisions/017-long-keys-begin-at-1024-bytes.md`.
+pub(crate) const MAX_INLINE_KEY: usize = 1024;
+/// The number of the tree that has the store's keys outside of all named trees.
+pub(crate) const MAIN: u32 = 1;
 /// The longest value in bytes.
 pub const MAX_VALUE: usize = 1 << 30;
 /// Longer values lie in extents. In units of 4 KiB they take no more of the file from here on than

@@ -13,8 +13,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 use crate::StoreError;
 use crate::checksum::Stamp;
 use crate::committed::{Committed, Look};
-use crate::entry::{Entry, entry};
-use crate::layout::{ENTRY_HEADER, EntryHeader, Kind, LEAF, LEAVES, LeafId, align8};
+use crate::entry::{Entry, entry, fingerprint, fingerprint_of};
+use crate::layout::{
+    ENTRY_HEADER, EntryHeader, Extent, FencesIn, Kind, LEAF, LEAVES, LeafId, MAIN, align8,
+};
 use crate::order::{Order, Sorter};
 use crate::pages::Pages;
 
@@ -51,10 +53,14 @@ impl FreeLeaves {
 #[derive(Debug)]
 pub(crate) struct Leaf {
     pub(crate) id: LeafId,
+    /// The tree that it is a leaf of.
+    pub(crate) tree: u32,
     /// The version that wrote it.
     pub(crate) birth: u64,
     pub(crate) low: Box<[u8]>,
     pub(crate) high: Option<Box<[u8]>>,
+    /// Where the fences lie on the medium, if they are too long for header and leaf.
+    outside: Option<Box<Extent>>,
     body: OnceLock<Body>,
 }
 
@@ -94,39 +100,40 @@ pub(crate) struct Fill {
     pub(crate) live: usize,
 }
 
-/// One byte of a key's hash.
-#[inline]
-fn fingerprint(key: &[u8]) -> u8 {
-    const K: u64 = 0x9e37_79b9_7f4a_7c15;
-    let (words, rest) = key.as_chunks::<8>();
-    let mut hash = key.len() as u64;
-    for word in words {
-        hash = (hash.rotate_left(23) ^ u64::from_le_bytes(*word)).wrapping_mul(K);
-    }
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    hash = (hash.rotate_left(23) ^ u64::from_le_bytes(last)).wrapping_mul(K);
-    (hash >> 56) as u8
-}
-
 impl Leaf {
+    /// A leaf of the tree [`MAIN`].
     pub(crate) fn new(id: LeafId, birth: u64, low: Box<[u8]>, high: Option<Box<[u8]>>) -> Self {
         Self {
             id,
+            tree: MAIN,
             birth,
             low,
             high,
+            outside: None,
             body: OnceLock::new(),
         }
     }
 
-    /// Where the first entry lies: behind the fences, if these are too long for the header.
+    /// As a leaf of another tree, with fences that lie there.
+    pub(crate) fn of(self, tree: u32, outside: Option<Extent>) -> Self {
+        Self {
+            tree,
+            outside: outside.map(Box::new),
+            ..self
+        }
+    }
+
+    /// The extent that its fences lie in, if they are too long for header and leaf.
+    pub(crate) fn outside(&self) -> Option<Extent> {
+        self.outside.as_deref().copied()
+    }
+
+    /// Where the first entry lies: behind the fences, if these begin the leaf.
     pub(crate) fn first(&self) -> usize {
         let bytes = self.low.len() + self.high.as_ref().map_or(0, |high| high.len());
-        if bytes > crate::layout::FENCES_INLINE {
-            align8(bytes)
-        } else {
-            0
+        match FencesIn::of(bytes) {
+            FencesIn::Leaf => align8(bytes),
+            FencesIn::Header | FencesIn::Extent => 0,
         }
     }
 
@@ -139,7 +146,7 @@ impl Leaf {
     pub(crate) fn fill(&self, pages: &Pages, offsets: &[u16], end: usize) {
         let body = Body::new(capacity_for(offsets.len(), end - self.first()));
         for offset in offsets {
-            body.push(fingerprint(entry(pages, self.id, *offset).key), *offset);
+            body.push(entry(pages, self.id, *offset).fingerprint(), *offset);
         }
         let live = end - self.first();
         body.set(end, live, offsets.len());
@@ -185,30 +192,25 @@ impl Leaf {
         let mut sorted = 0;
         while at + ENTRY_HEADER <= LEAF {
             let header = EntryHeader::read(&bytes[at..]);
-            let Some(key) = self.accept(pages, &committed, at, &header, &bytes[at..])? else {
+            let Some(mark) = self.accept(pages, &committed, at, &header, &bytes[at..])? else {
                 break;
             };
             let count = body.count();
             let before = count
                 .checked_sub(1)
                 .map(|last| usize::from(body.offset(last)));
-            let ascends = before.is_none_or(|before| {
-                let len = usize::from(EntryHeader::read(&bytes[before..]).key_len);
-                bytes[before + ENTRY_HEADER..][..len] < *key
-            });
+            let ascends = before.is_none_or(|before| ascends(&bytes[before..], &bytes[at..]));
             if sorted == count && ascends && header.kind() != Kind::Removal {
                 sorted += 1;
             }
-            body.push(fingerprint(key), at as u16);
+            body.push(mark, at as u16);
             at += header.size();
         }
         let body = Body {
             sorted,
             ..body.shrunk(at)
         };
-        let order = body.order_at(self.sorter(pages), u64::MAX);
-        let sizes = order.offsets.iter();
-        let live: usize = sizes.map(|at| entry(pages, self.id, *at).bytes.len()).sum();
+        let live = body.live_bytes(self.sorter(pages));
         body.live.store(live as u32, Ordering::Relaxed);
         body.seen.store(committed.version(), Ordering::Relaxed);
         // Another reader may have been faster, with the same result: the writer loads a leaf
@@ -235,10 +237,10 @@ impl Leaf {
             let header = EntryHeader::read(&header);
             bytes.resize(header.size().min(LEAF - at), 0);
             pages.copy(self.id.at() + at as u64, &mut bytes);
-            let Some(key) = self.accept(pages, &committed, at, &header, &bytes)? else {
+            let Some(mark) = self.accept(pages, &committed, at, &header, &bytes)? else {
                 break;
             };
-            found.push((fingerprint(key), at as u16));
+            found.push((mark, at as u16));
             at += header.size();
         }
         body.extend(&found, at)
@@ -248,16 +250,17 @@ impl Leaf {
         Ok(())
     }
 
-    /// The key of the entry at `at`, whose `bytes` begin there. `None`: the committed entries end
-    /// before it.
-    fn accept<'b>(
+    /// The fingerprint of the entry at `at`, whose `bytes` begin there. `None`: the committed
+    /// entries end before it. No extent is read: that of an entry which no version in use shows is
+    /// something else's.
+    fn accept(
         &self,
         pages: &Pages,
         committed: &Look<'_>,
         at: usize,
         header: &EntryHeader,
-        bytes: &'b [u8],
-    ) -> Result<Option<&'b [u8]>, StoreError> {
+        bytes: &[u8],
+    ) -> Result<Option<u8>, StoreError> {
         match header.start(self.id, at) {
             Stamp::Zero => return Ok(None),
             // Of a commit that did not happen; so is whatever follows.
@@ -265,11 +268,11 @@ impl Leaf {
             Stamp::Version(_) if header.is_whole(bytes) => {}
             _ => return Err(self.damaged(at, "an entry of a leaf")),
         }
-        let (key, stored) = bytes[ENTRY_HEADER..].split_at(usize::from(header.key_len));
-        if header.kind() == Kind::Extent && !pages.has(header.extent(stored)) {
-            return Err(self.damaged(at, "the place of a long value"));
+        let body = &bytes[ENTRY_HEADER..];
+        if header.extent(body).is_some_and(|extent| !pages.has(extent)) {
+            return Err(self.damaged(at, "the place of a long value or a long key"));
         }
-        Ok(Some(key))
+        Ok(Some(fingerprint_of(header, body)))
     }
 
     fn damaged(&self, at: usize, what: &'static str) -> StoreError {
@@ -314,7 +317,7 @@ impl Leaf {
         let marks = body.marks(below);
         for i in memchr::memrchr_iter(fingerprint(key), marks) {
             let found = entry(pages, self.id, body.offset(i));
-            if found.key == key && found.start <= version {
+            if found.is_of(pages, key, version) {
                 return Some(found);
             }
         }
@@ -378,7 +381,7 @@ impl Leaf {
     pub(crate) fn newest(&self, pages: &Pages) -> u64 {
         let body = self.body();
         let last = body.count().checked_sub(1);
-        last.map_or(0, |i| entry(pages, self.id, body.offset(i)).start)
+        last.map_or(0, |i| entry(pages, self.id, body.offset(i)).start())
     }
 
     /// How full it is. Load first.
@@ -404,11 +407,7 @@ impl Leaf {
         let body = self.body();
         let mut count = body.count();
         for offset in offsets {
-            body.put(
-                count,
-                fingerprint(entry(pages, self.id, *offset).key),
-                *offset,
-            );
+            body.put(count, entry(pages, self.id, *offset).fingerprint(), *offset);
             count += 1;
         }
         body.set(end, live, count);
@@ -572,16 +571,42 @@ impl Body {
         order
     }
 
+    /// Bytes of the entries that are live in the newest version, of a body that is not shared yet.
+    /// A leaf has one entry of a long key, which is live as long as the leaf is.
+    fn live_bytes(&self, sorter: Sorter<'_>) -> usize {
+        let size = |at: &u16| entry(sorter.pages, sorter.id, *at).bytes.len();
+        let offsets = self.offsets(self.count());
+        let is_long = |at: &&u16| entry(sorter.pages, sorter.id, **at).has_long_key();
+        if !offsets.iter().any(|at| is_long(&at)) {
+            let order = self.order_at(sorter, u64::MAX);
+            return order.offsets.iter().map(size).sum();
+        }
+        let (long, short): (Vec<u16>, Vec<u16>) = offsets.iter().partition(is_long);
+        let order = sorter.merge(&[], &short, short.len());
+        long.iter().chain(&order.offsets).map(size).sum()
+    }
+
     /// How many of the first `count` entries `version` has: entries ascend by version, but for
     /// those that the leaf was born with, which it has all.
     fn visible(&self, sorter: Sorter<'_>, version: u64, count: usize) -> usize {
-        let has = |at: u16| entry(sorter.pages, sorter.id, at).start <= version;
+        let has = |at: u16| entry(sorter.pages, sorter.id, at).start() <= version;
         let offsets = self.offsets(count);
         match offsets.last() {
             Some(last) if !has(*last) => offsets.partition_point(|at| has(*at)),
             _ => count,
         }
     }
+}
+
+/// Whether what two entries, one behind the other, have of their keys says that these ascend.
+fn ascends(before: &[u8], after: &[u8]) -> bool {
+    fn inline(bytes: &[u8]) -> (EntryHeader, &[u8]) {
+        let header = EntryHeader::read(bytes);
+        (header, &bytes[ENTRY_HEADER..][..header.inline_key()])
+    }
+    let ((header, before), (_, after)) = (inline(before), inline(after));
+    // More of a long key follows.
+    before < after && !(header.has_long_key() && after.starts_with(before))
 }
 
 /// For how many entries there shall be space, given that `count` end at `end` of the leaf.
@@ -597,7 +622,7 @@ mod tests {
 
     use super::*;
     use crate::Durability;
-    use crate::layout::{FRAME, Stored, write_entry};
+    use crate::layout::{FRAME, write_entry};
 
     const ID: LeafId = LeafId(0);
 
@@ -614,7 +639,7 @@ mod tests {
     /// Stores an entry where a commit would, and makes it known.
     fn append(pages: &Pages, leaf: &Leaf, version: u64, key: &[u8], value: Option<&[u8]>) {
         let (at, mut bytes) = (leaf.end(), Vec::new());
-        write_entry(&mut bytes, ID, at, version, key, value.map(Stored::Bytes));
+        write_entry(&mut bytes, (ID, at), version, key, value, None);
         let end = at + bytes.len();
         bytes.extend_from_slice(&[0; 8]);
         pages.store(ID.at() + at as u64, &bytes);
@@ -624,7 +649,8 @@ mod tests {
     fn keys(pages: &Pages, leaf: &Leaf, version: u64) -> Vec<Vec<u8>> {
         let order = leaf.order_at(pages, version);
         let keys = order.offsets.iter();
-        keys.map(|at| leaf.entry(pages, *at).key.to_vec()).collect()
+        keys.map(|at| leaf.entry(pages, *at).key(pages).to_vec())
+            .collect()
     }
 
     #[test]

@@ -35,7 +35,7 @@
 //!
 //! # What it offers
 //!
-//! Keys of up to 1,024 bytes and values of up to 1 GiB; puts, removals, batches, exclusive
+//! Keys of up to 64 KiB and values of up to 1 GiB; puts, removals, batches, exclusive
 //! transactions, gets, gets of many keys at once, snapshots, versions kept under names and rollback
 //! to them, backups, ranges in both directions, commits of several threads combined, recovery after
 //! the death of the process or of the machine, `stats` and `check`. One process writes a store at a

@@ -155,6 +155,7 @@ fn differences<'s>(
     new: &'s Side,
     (then, now): (u64, u64),
 ) -> Result<Vec<Change<'s>>, StoreError> {
+    let pages = &core.pages;
     let mut changes = Vec::new();
     let (mut i, mut j) = (0, 0);
     while i < old.0.len() && j < new.0.len() {
@@ -181,23 +182,24 @@ fn differences<'s>(
             .into_iter()
             .peekable();
         for entry in before {
-            while let Some(extra) = after.next_if(|extra| extra.key < entry.key) {
+            let key = entry.key(pages);
+            while let Some(extra) = after.next_if(|extra| extra.key(pages) < key) {
                 changes.push(Change {
-                    key: extra.key,
+                    key: extra.key(pages),
                     value: None,
                 });
             }
-            let same = after.next_if(|other| other.key == entry.key);
-            if same.is_none_or(|same| same.start != entry.start) {
-                entry.verify(&core.pages)?;
+            let same = after.next_if(|other| other.key(pages) == key);
+            if same.is_none_or(|same| same.start() != entry.start()) {
+                entry.verify(pages)?;
                 changes.push(Change {
-                    key: entry.key,
-                    value: entry.value(&core.pages),
+                    key,
+                    value: entry.value(pages),
                 });
             }
         }
         changes.extend(after.map(|extra| Change {
-            key: extra.key,
+            key: extra.key(pages),
             value: None,
         }));
     }

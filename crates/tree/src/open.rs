@@ -22,7 +22,8 @@ use crate::error::os;
 use crate::follow::Follower;
 use crate::index::Node;
 use crate::layout::{
-    FRAME, FileHeader, FrameHeader, FrameKind, LeafHeader, LeafId, MAX_DEAD, Record, STATE_CLEAN,
+    FRAME, FileHeader, FrameHeader, FrameKind, LeafHeader, LeafId, MAIN, MAX_DEAD, Record,
+    STATE_CLEAN,
 };
 use crate::leaf::FreeLeaves;
 use crate::names::{self, Named, Names};
@@ -310,6 +311,12 @@ impl Builder {
                 },
             );
         }
+        if found.live_leaves() != record.leaves {
+            return Err(StoreError::Damaged {
+                at: Record::place(record.sequence),
+                what: "the commit record counts other leaves than the tables hold",
+            });
+        }
         if found.extents != (record.extents, record.extent_units) {
             return Err(StoreError::Damaged {
                 at: Record::place(record.sequence),
@@ -463,7 +470,7 @@ fn create_on(pages: &Pages, uuid: Option<[u8; 16]>) -> Result<(), StoreError> {
     pages.store(0, header.as_bytes());
     let first = FrameHeader::new(1, FrameKind::Leaves, header.seed());
     pages.store(FRAME, first.as_bytes());
-    let leaf = LeafHeader::new(LeafId::new(1, 0), 1, &[], None);
+    let leaf = LeafHeader::new((MAIN, LeafId::new(1, 0)), 1, (&[], None), None);
     pages.store(LeafId::new(1, 0).header_at(), leaf.as_bytes());
     pages.barrier()?;
     let mut record = Record::empty();
@@ -472,6 +479,8 @@ fn create_on(pages: &Pages, uuid: Option<[u8; 16]>) -> Result<(), StoreError> {
     record.version = 1;
     record.last = 1;
     record.file_len = pages.len();
+    record.leaves = 1;
+    record.next_tree = u64::from(MAIN) + 1;
     record.boot = mneme_sys::boot_id();
     record.seal(header.seed());
     pages.store(Record::place(1), record.as_bytes());

@@ -32,13 +32,13 @@ pub(crate) struct Sorter<'p> {
 
 impl<'p> Sorter<'p> {
     fn key(&self, offset: u16) -> &'p [u8] {
-        entry(self.pages, self.id, offset).key
+        entry(self.pages, self.id, offset).key(self.pages)
     }
 
     fn place(&self, offset: u16) -> Place {
-        let key = self.key(offset);
+        let entry = entry(self.pages, self.id, offset);
         Place {
-            head: head(key.get(self.shared..).unwrap_or_default()),
+            head: head(entry.key_from(self.pages, self.shared)),
             offset,
         }
     }
@@ -65,7 +65,7 @@ impl<'p> Sorter<'p> {
             {
                 rest = after;
             }
-            if entry(self.pages, self.id, new.offset).stored.is_some() {
+            if !entry(self.pages, self.id, new.offset).is_removal() {
                 offsets.push(new.offset);
             }
         }

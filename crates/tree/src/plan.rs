@@ -5,10 +5,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::StoreError;
+use crate::breakage::without;
 use crate::committed::Committed;
 use crate::entry::Entry;
 use crate::index::Node;
-use crate::layout::{Extent, LEAF, LeafId, MAX_INLINE, MAX_KEY, MAX_VALUE, entry_size};
+use crate::layout::{
+    Extent, FencesIn, LEAF, LeafId, MAX_INLINE, MAX_INLINE_KEY, MAX_KEY, MAX_VALUE, entry_size,
+    outside,
+};
 use crate::leaf::{Fill, Leaf};
 use crate::order::gallop;
 use crate::pages::Pages;
@@ -21,7 +25,12 @@ pub(crate) struct Change<'b> {
     pub(crate) value: Option<&'b [u8]>,
 }
 
-impl Change<'_> {
+impl<'b> Change<'b> {
+    /// What of the entry lies in an extent.
+    pub(crate) fn outside(&self) -> [&'b [u8]; 2] {
+        outside(self.key, self.value.unwrap_or_default())
+    }
+
     /// Whether it keeps to the limits.
     pub(crate) fn admit(&self) -> Result<(), StoreError> {
         let (key, value) = (self.key.len(), self.value.map_or(0, <[u8]>::len));
@@ -69,7 +78,15 @@ pub(crate) enum Source<'b> {
     Moved(&'b [u8]),
 }
 
-impl Item<'_> {
+impl<'b> Item<'b> {
+    /// What of the entry lies in an extent that it is to get.
+    pub(crate) fn outside(&self) -> [&'b [u8]; 2] {
+        match self.source {
+            Source::Value(value) => outside(self.key, value),
+            Source::Moved(_) => [&[], &[]],
+        }
+    }
+
     fn size(&self) -> usize {
         match self.source {
             Source::Value(value) => entry_size(self.key.len(), value.len()),
@@ -78,12 +95,32 @@ impl Item<'_> {
     }
 }
 
+/// A fresh leaf.
+#[derive(Debug)]
+pub(crate) struct Piece<'b> {
+    pub(crate) low: &'b [u8],
+    pub(crate) high: Option<&'b [u8]>,
+    pub(crate) items: Vec<Item<'b>>,
+}
+
+impl<'b> Piece<'b> {
+    /// The fences, if they lie in an extent, and nothing otherwise.
+    pub(crate) fn outside(&self) -> [&'b [u8]; 2] {
+        let (low, high) = (self.low, self.high.unwrap_or_default());
+        match FencesIn::of(low.len() + high.len()) {
+            FencesIn::Extent => [low, high],
+            FencesIn::Header | FencesIn::Leaf => [&[], &[]],
+        }
+    }
+}
+
 /// One or two leaves, side by side, that are replaced by fresh ones.
 #[derive(Debug)]
 pub(crate) struct Rewrite<'b> {
+    pub(crate) tree: u32,
     pub(crate) old: Vec<&'b Arc<Leaf>>,
-    /// What each fresh leaf holds; at least one, which may be empty.
-    pub(crate) pieces: Vec<Vec<Item<'b>>>,
+    /// At least one; its leaf may be empty.
+    pub(crate) pieces: Vec<Piece<'b>>,
 }
 
 /// A commit.
@@ -102,22 +139,22 @@ pub(crate) struct Plan<'b> {
 }
 
 impl<'b> Plan<'b> {
-    /// The values that get extents, in the order in which entries are stored.
-    pub(crate) fn long_values(&self) -> impl Iterator<Item = &'b [u8]> {
-        let appended = self.changes.iter().filter_map(|change| change.value);
+    /// What lies in extents, in the order in which leaves and entries are stored.
+    pub(crate) fn outside(&self) -> impl Iterator<Item = [&'b [u8]; 2]> {
+        let appended = self.changes.iter().map(Change::outside);
         let pieces = self.rewrites.iter().flat_map(|rewrite| &rewrite.pieces);
-        let rewritten = pieces.flatten().filter_map(|item| match item.source {
-            Source::Value(value) => Some(value),
-            Source::Moved(_) => None,
+        let rewritten = pieces.flat_map(|piece| {
+            let items = piece.items.iter().map(Item::outside);
+            std::iter::once(piece.outside()).chain(items)
         });
         let all = appended.chain(rewritten);
-        all.filter(|value| value.len() > MAX_INLINE)
+        all.filter(|parts| parts.iter().any(|part| !part.is_empty()))
     }
 
     /// `old` is replaced or removed.
     fn lose(&mut self, old: &Entry<'_>) {
         self.gone
-            .extend(old.extent().map(|extent| (extent, old.start)));
+            .extend(old.extent().map(|extent| (extent, old.start())));
     }
 }
 
@@ -135,7 +172,8 @@ const JOINED: usize = LEAF / 2;
 
 // What `cut` makes fits into a leaf beside the longest fences.
 const _: () = assert!(
-    ONE_LEAF + 2 * MAX_KEY <= LEAF && CUT + entry_size(MAX_KEY, MAX_INLINE) + 2 * MAX_KEY <= LEAF
+    ONE_LEAF + 2 * MAX_INLINE_KEY <= LEAF
+        && CUT + entry_size(MAX_INLINE_KEY, MAX_INLINE) + 2 * MAX_INLINE_KEY <= LEAF
 );
 
 struct Planner<'b> {
@@ -258,7 +296,12 @@ impl<'b> Planner<'b> {
         let (mut needed, mut live, mut entries) = (0, filled.live, 0);
         for change in changes {
             let old = leaf.find(self.pages, change.key, self.version);
-            let old = old.filter(|entry| entry.stored.is_some());
+            let old = old.filter(|entry| !entry.is_removal());
+            if change.key.len() > MAX_INLINE_KEY && old.is_some() && !without("key.replaced") {
+                // The extent of an entry that is no more may be used again while the leaf lives:
+                // none of a long key may be looked at then.
+                return None;
+            }
             if change.value.is_none() && old.is_none() {
                 continue;
             }
@@ -316,9 +359,15 @@ impl<'b> Planner<'b> {
             None => {}
         }
         self.last = old.last().map(|leaf| leaf.id);
+        let fences = old
+            .iter()
+            .filter_map(|leaf| Some((leaf.outside()?, leaf.birth)));
+        self.plan.gone.extend(fences);
+        let (low, high) = (&*old[0].low, old[old.len() - 1].high.as_deref());
         self.plan.rewrites.push(Rewrite {
+            tree: leaf.tree,
+            pieces: cut(items, low, high),
             old,
-            pieces: cut(items),
         });
         Ok(())
     }
@@ -355,17 +404,20 @@ impl<'b> Planner<'b> {
         let moved = |offset: &u16| {
             let entry = leaf.entry(self.pages, *offset);
             Item {
-                key: entry.key,
+                key: entry.key(self.pages),
                 source: Source::Moved(entry.bytes),
             }
         };
         for change in changes {
-            let below = gallop(old, |at| leaf.entry(self.pages, *at).key < change.key);
+            let below = gallop(old, |at| {
+                let entry = leaf.entry(self.pages, *at);
+                entry.compare(self.pages, change.key).is_lt()
+            });
             items.extend(old[..below].iter().map(moved));
             old = &old[below..];
             if let Some((same, after)) = old.split_first()
                 && let replaced = leaf.entry(self.pages, *same)
-                && replaced.key == change.key
+                && replaced.compare(self.pages, change.key).is_eq()
             {
                 old = after;
                 self.plan.lose(&replaced);
@@ -387,29 +439,40 @@ enum Neighbour<'b> {
     Right(&'b Arc<Leaf>),
 }
 
-/// Cuts items into leaves.
-fn cut(items: Vec<Item<'_>>) -> Vec<Vec<Item<'_>>> {
+/// Cuts the items between two fences into leaves.
+fn cut<'b>(items: Vec<Item<'b>>, low: &'b [u8], high: Option<&'b [u8]>) -> Vec<Piece<'b>> {
     let total: usize = items.iter().map(Item::size).sum();
-    if total <= ONE_LEAF {
-        return vec![items];
-    }
-    let target = total / total.div_ceil(CUT);
+    let target = match total {
+        ..=ONE_LEAF => usize::MAX,
+        _ => total / total.div_ceil(CUT),
+    };
     let mut pieces = Vec::new();
-    let (mut piece, mut bytes) = (Vec::new(), 0);
+    let (mut piece, mut bytes, mut low) = (Vec::<Item<'b>>::new(), 0, low);
     for item in items {
-        if bytes >= target {
-            pieces.push(std::mem::take(&mut piece));
-            bytes = 0;
+        if bytes >= target
+            && let Some(below) = piece.last()
+        {
+            let fence = separator(below.key, item.key);
+            pieces.push(Piece {
+                low,
+                high: Some(fence),
+                items: std::mem::take(&mut piece),
+            });
+            (bytes, low) = (0, fence);
         }
         bytes += item.size();
         piece.push(item);
     }
-    pieces.push(piece);
+    pieces.push(Piece {
+        low,
+        high,
+        items: piece,
+    });
     pieces
 }
 
 /// The shortest key above `below` and not above `above`, which is the larger.
-pub(crate) fn separator<'k>(below: &[u8], above: &'k [u8]) -> &'k [u8] {
+fn separator<'k>(below: &[u8], above: &'k [u8]) -> &'k [u8] {
     let same = below.iter().zip(above).take_while(|(a, b)| a == b).count();
     &above[..(same + 1).min(above.len())]
 }

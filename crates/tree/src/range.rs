@@ -60,16 +60,29 @@ impl<'s> Side<'s> {
         let Snapshot { core, version, .. } = range.snapshot;
         leaf.load(&core.pages, &core.committed)?;
         let order = leaf.order_at(&core.pages, *version);
-        let key = |at: &u16| leaf.entry(&core.pages, *at).key;
+        let compare = |at: &u16, other: &[u8]| {
+            let entry = leaf.entry(&core.pages, *at);
+            entry.compare(&core.pages, other)
+        };
+        let above = |at: &u16| match &range.low {
+            Bound::Included(low) => compare(at, low).is_ge(),
+            Bound::Excluded(low) => compare(at, low).is_gt(),
+            Bound::Unbounded => true,
+        };
+        let below = |at: &u16| match &range.high {
+            Bound::Included(high) => compare(at, high).is_le(),
+            Bound::Excluded(high) => compare(at, high).is_lt(),
+            Bound::Unbounded => true,
+        };
         let offsets = &order.offsets[..];
         let from = if is_above(&range.low, &leaf.low) {
             0
         } else {
-            offsets.partition_point(|at| !is_above(&range.low, key(at)))
+            offsets.partition_point(|at| !above(at))
         };
         let to = match &leaf.high {
             Some(high) if is_below(&range.high, high) => offsets.len(),
-            _ => offsets.partition_point(|at| is_below(&range.high, key(at))),
+            _ => offsets.partition_point(below),
         };
         Ok(Self {
             leaf,
@@ -81,7 +94,7 @@ impl<'s> Side<'s> {
 
     fn pair(&self, pages: &'s Pages, i: usize) -> Pair<'s> {
         let entry = self.leaf.entry(pages, self.order.offsets[i]);
-        (entry.key, entry.value(pages).unwrap_or_default())
+        (entry.key(pages), entry.value(pages).unwrap_or_default())
     }
 
     fn prefetch(&self, pages: &Pages, i: usize) {

@@ -11,7 +11,7 @@ use crate::checksum::Stamp;
 use crate::committed::Committed;
 use crate::layout::{
     EXTENT_HEADER, Extent, ExtentHeader, FRAME, FileHeader, FrameHeader, FrameKind, HeaderProblem,
-    LEAVES, LeafHeader, LeafId, RING_SLOTS, Record, TABLE, UNITS,
+    LEAVES, LeafHeader, LeafId, MAIN, MAX_KEY, RING_SLOTS, Record, TABLE, UNITS,
 };
 use crate::leaf::{FreeLeaves, Leaf};
 use crate::pages::Pages;
@@ -55,6 +55,12 @@ impl Recovered {
         if found.death.is_none_or(|death| kept.is_in(birth, death)) {
             self.leaves.push(found);
         }
+    }
+
+    /// How many leaves the newest version has.
+    pub(crate) fn live_leaves(&self) -> u64 {
+        let live = self.leaves.iter().filter(|found| found.death.is_none());
+        live.count() as u64
     }
 
     /// Every leaf that is not free.
@@ -163,12 +169,22 @@ fn read_header(pages: &Pages, id: LeafId) -> (LeafHeader, Vec<u8>) {
     let mut header = LeafHeader::new_zeroed();
     pages.copy(id.header_at(), header.as_mut_bytes());
     let (low, high) = header.lengths();
-    let fences = if header.has_long_fences() {
-        let mut fences = vec![0; (low + high.unwrap_or(0)).min(crate::layout::LEAF)];
-        pages.copy(id.at(), &mut fences);
-        fences
-    } else {
-        header.inline_fences().to_vec()
+    let outside = header.outside().filter(|extent| {
+        // What is damaged is not asked for what it says.
+        extent.len as usize <= 2 * MAX_KEY && pages.has(*extent)
+    });
+    let fences = match outside {
+        Some(extent) => {
+            let mut fences = vec![0; extent.len as usize];
+            pages.copy(extent.at(), &mut fences);
+            fences
+        }
+        None if header.begins_with_fences() => {
+            let mut fences = vec![0; low + high.unwrap_or(0)];
+            pages.copy(id.at(), &mut fences);
+            fences
+        }
+        None => header.inline_fences().to_vec(),
     };
     (header, fences)
 }
@@ -344,10 +360,19 @@ fn used_leaf(
         Stamp::Version(_) | Stamp::Zero => None,
     };
     let (low, high) = header.lengths();
+    if fences.len() != low + high.unwrap_or(0) {
+        return Err(StoreError::Damaged {
+            at: id.header_at(),
+            what: "the place of the fences of a leaf",
+        });
+    }
     let upper = fences.split_off(low);
     let high = high.map(|_| upper.into_boxed_slice());
-    let leaf = Arc::new(Leaf::new(id, birth, fences.into(), high));
-    Ok(Some(Found { death, leaf }))
+    let leaf = Leaf::new(id, birth, fences.into(), high).of(header.tree, header.outside());
+    Ok(Some(Found {
+        death,
+        leaf: Arc::new(leaf),
+    }))
 }
 
 /// The frames that hold leaves, beside a writer.
@@ -440,7 +465,7 @@ pub(crate) fn record_of(pages: &Pages, seed: u32, version: u64) -> Option<Record
 pub(crate) fn tile(leaves: &[Arc<Leaf>]) -> Result<(), StoreError> {
     let mut expected: Option<&[u8]> = Some(&[]);
     for leaf in leaves {
-        if expected != Some(&leaf.low) {
+        if expected != Some(&leaf.low) || leaf.tree != MAIN {
             return Err(StoreError::Damaged {
                 at: leaf.id.header_at(),
                 what: "leaves leave a gap in the key space, or overlap, before this one",

@@ -32,7 +32,8 @@ pub struct Stats {
     pub warning: Option<&'static str>,
     /// Bytes that leaves and tables take, free ones included.
     pub leaf_bytes: u64,
-    /// Values that lie outside of leaves, for they are longer than 1,920 bytes.
+    /// What lies outside of leaves: values longer than 1,920 bytes, keys longer than 1,024, and the
+    /// fences of leaves between long keys.
     pub extents: u64,
     /// Bytes that these take, in units of 4 KiB.
     pub extent_bytes: u64,

@@ -19,6 +19,7 @@ const CATCHES: [(&str, fn()); STEPS.len()] = [
     ("reuse.keep_death", crashes::many_leaves_survive),
     ("extent.death", crashes::long_values_survive),
     ("extent.keep_death", crashes::long_values_survive),
+    ("key.replaced", crashes::long_keys_are_not_mistaken),
     ("held.look", crashes::snapshots_keep_long_values),
     ("run.barrier", crashes::frames_change_their_kind),
     ("recycle.runs", crashes::frames_change_their_kind),

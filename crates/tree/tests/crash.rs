@@ -66,6 +66,16 @@ fn long_values_survive_a_sample_of_crashes() {
 }
 
 #[test]
+fn long_keys_survive_a_sample_of_crashes() {
+    crashes::long_keys_survive();
+}
+
+#[test]
+fn a_long_key_is_not_mistaken_for_one_whose_place_it_has() {
+    crashes::long_keys_are_not_mistaken();
+}
+
+#[test]
 fn snapshots_keep_long_values() {
     crashes::snapshots_keep_long_values();
 }

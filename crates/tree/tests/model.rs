@@ -9,7 +9,7 @@ use std::ops::Bound;
 
 use common::{Model, contents, open, reopen};
 use mneme_sys::medium::RecordingMedium;
-use mneme_tree::{Batch, Snapshot, Store, StoreError};
+use mneme_tree::{Batch, MAX_KEY, Snapshot, Store, StoreError};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -29,13 +29,19 @@ enum Step {
     Rollback(u8),
 }
 
-/// Keys of many lengths, some of which share long beginnings.
+/// Keys of many lengths, some of which share long beginnings, and some of which are too long for a
+/// leaf.
 fn key(n: u16) -> Vec<u8> {
-    match n % 5 {
+    match n % 6 {
         0 => n.to_be_bytes().to_vec(),
         1 => format!("user{n:020}").into_bytes(),
         2 => [vec![b'x'; 300], n.to_be_bytes().to_vec()].concat(),
         3 => [b"user".to_vec(), vec![0; usize::from(n) % 40]].concat(),
+        4 if n % 60 == 4 => [vec![b'z'; MAX_KEY - 2], n.to_be_bytes().to_vec()].concat(),
+        4 => {
+            let len = [1022, 1023, 1024, 1500, 5000][usize::from(n / 6) % 5];
+            [vec![b'x'; len], n.to_be_bytes().to_vec()].concat()
+        }
         _ => vec![n as u8; usize::from(n) % 9],
     }
 }
@@ -236,9 +242,13 @@ proptest! {
             run.step(step).unwrap();
         }
         let db = run.db.take().unwrap();
-        for n in 0..900 {
-            prop_assert_eq!(db.get(&key(n)).unwrap(), run.model.get(&key(n)).cloned());
+        let keys: Vec<_> = (0..900).map(key).collect();
+        for key in &keys {
+            prop_assert_eq!(db.get(key).unwrap(), run.model.get(key).cloned());
         }
+        let mut found = Vec::new();
+        db.get_many(&keys, |_, value| found.push(value.map(<[u8]>::to_vec))).unwrap();
+        prop_assert!(found.iter().map(Option::as_ref).eq(keys.iter().map(|key| run.model.get(key))));
         prop_assert_eq!(&contents(&db.snapshot().unwrap()), &run.model);
         db.check().unwrap();
         run.named(&db).unwrap();

@@ -136,17 +136,109 @@ fn what_is_too_long_is_refused_and_what_fits_is_not() {
     assert!(matches!(too_long, Err(StoreError::KeyTooLong { .. })));
     let too_long = db.put(b"", &vec![1; MAX_VALUE + 1]);
     assert!(matches!(too_long, Err(StoreError::ValueTooLong { .. })));
-    const LEN: usize = 1920;
-    for n in 0..100u8 {
-        let mut key = [9; MAX_KEY];
-        key[MAX_KEY - 1] = n;
-        db.put(&key, &[n; LEN]).unwrap();
+    // The longest keys and values that lie in leaves, and the longest keys.
+    for (key_len, value_len, count) in [(1024, 1920, 100u8), (MAX_KEY, 1921, 12)] {
+        let (db, _) = open();
+        let key = |n: u8| [vec![9; key_len - 1], vec![n]].concat();
+        for n in 0..count {
+            db.put(&key(n), &vec![n; value_len]).unwrap();
+        }
+        db.check().unwrap();
+        assert_eq!(db.stats().unwrap().entries, u64::from(count));
+        assert_eq!(db.get(&key(11)).unwrap(), Some(vec![11; value_len]));
     }
+}
+
+/// A store of keys that share more than a leaf's fences have space for.
+fn with_long_keys() -> (Store, Arc<RecordingMedium>, BTreeMap<Vec<u8>, Vec<u8>>) {
+    let (db, medium) = open();
+    let key = |n: u8| [vec![251; 3000], vec![n]].concat();
+    let pairs: BTreeMap<_, _> = (0..200u8).map(|n| (key(n), vec![n; 200])).collect();
+    let mut batch = Batch::new();
+    for (key, value) in &pairs {
+        batch.put(key, value);
+    }
+    db.apply(&batch).unwrap();
+    (db, medium, pairs)
+}
+
+#[test]
+fn space_for_a_long_key_is_found_before_anything_is_stored() {
+    let (db, medium, pairs) = with_long_keys();
+    medium.limit(Some(medium.len()));
+    let key = |n: u32| [vec![b'z'; MAX_KEY - 4], n.to_be_bytes().to_vec()].concat();
+    let mut put = 0;
+    let error = loop {
+        match db.put(&key(put), b"") {
+            Ok(_) => put += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, StoreError::NoSpace { .. }), "{error:?}");
+    let version = db.version().unwrap();
     db.check().unwrap();
-    assert_eq!(db.stats().unwrap().entries, 100);
-    let mut key = [9; MAX_KEY];
-    key[MAX_KEY - 1] = 42;
-    assert_eq!(db.get(&key).unwrap(), Some(vec![42; LEN]));
+    let (again, _) = reopen(&medium);
+    again.check().unwrap();
+    assert_eq!(again.version().unwrap(), version);
+    assert_eq!(again.get(&key(put)).unwrap(), None);
+    medium.limit(None);
+    db.put(&key(put), b"1").unwrap();
+    assert_eq!(db.get(&key(put)).unwrap(), Some(b"1".to_vec()));
+    assert!(pairs.keys().all(|key| db.get(key).unwrap().is_some()));
+}
+
+#[test]
+fn damage_of_long_keys_and_of_fences_is_named() {
+    let (db, medium, pairs) = with_long_keys();
+    let leaves = db.stats().unwrap().leaves;
+    assert_eq!(db.stats().unwrap().extents, 200 + leaves as u64);
+    drop(db);
+    let bytes = medium.bytes();
+    let find = |what: &[u8]| {
+        let finder = bytes.windows(what.len());
+        let places = finder.enumerate().filter(|(_, window)| *window == what);
+        places.map(|(at, _)| at).collect::<Vec<_>>()
+    };
+    // The beginnings of extents with keys or fences, which share so many bytes.
+    let places = find(&vec![251; 3000]);
+    assert_eq!(
+        places.len(),
+        200 + 2 * leaves - 2,
+        "an inner fence stands in two extents"
+    );
+    for at in places {
+        let mut bytes = bytes.clone();
+        bytes[at + 1000] ^= 1;
+        let damaged = RecordingMedium::with_image(MAX, Arc::new(bytes)).unwrap();
+        let opened = open_on(&Arc::new(damaged), Durability::File);
+        let named = opened.and_then(|db| {
+            for (key, value) in &pairs {
+                assert!(db.get(key)?.is_none_or(|found| found == *value));
+            }
+            db.check()
+        });
+        assert!(
+            matches!(named, Err(StoreError::Damaged { .. })),
+            "{named:?}"
+        );
+    }
+}
+
+#[test]
+fn a_backup_has_the_long_keys() {
+    let (db, _, pairs) = with_long_keys();
+    let path = Path::new("long-keys-backup");
+    db.backup(&path.0).unwrap();
+    let copy = Store::builder().open(&path.0).unwrap();
+    assert_eq!(contents(&copy.snapshot().unwrap()), pairs);
+    copy.check().unwrap();
+    db.keep("before").unwrap();
+    for key in pairs.keys().step_by(2) {
+        db.remove(key).unwrap();
+    }
+    db.rollback("before").unwrap();
+    assert_eq!(contents(&db.snapshot().unwrap()), pairs);
+    db.check().unwrap();
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Extents: values too long for a leaf, each in consecutive units of a frame or of a run of frames.
+//! Extents: values, keys and fences too long for a leaf, each in consecutive units of a frame or of
+//! a run of frames.
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -14,7 +15,8 @@ pub(crate) const EXTENT_HEADER: usize = 32;
 
 const _: () = assert!(UNITS as usize * EXTENT_HEADER == TABLE && MAX_VALUE < u32::MAX as usize);
 
-/// Where a long value lies.
+/// Where it lies: a long value, a long key with its value if that is long too, or the fences of a
+/// leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
     /// The frame that has its header: the first of a run.
@@ -22,7 +24,7 @@ pub(crate) struct Extent {
     /// Frames of the run.
     pub(crate) run: u32,
     pub(crate) unit: u32,
-    /// Bytes of the value.
+    /// Bytes of what lies there.
     pub(crate) len: u32,
 }
 
@@ -125,7 +127,7 @@ pub(crate) struct ExtentHeader {
     /// The stamped version that let the extent go; of an earlier one at this unit if it is not
     /// above `birth`.
     death: u64,
-    /// Of the value.
+    /// Of what lies there.
     pub(crate) data_crc: u32,
     reserved: u32,
 }
@@ -136,13 +138,13 @@ impl ExtentHeader {
     /// Offset of the death word in the header.
     pub(crate) const DEATH: u64 = 16;
 
-    pub(crate) fn new(extent: Extent, birth: u64, data: &[u8]) -> Self {
+    pub(crate) fn new(extent: Extent, birth: u64, data: [&[u8]; 2]) -> Self {
         let mut header = Self {
             crc: 0,
             len: extent.len,
             birth,
             death: 0,
-            data_crc: crc32c(0, data),
+            data_crc: crc32c(crc32c(0, data[0]), data[1]),
             reserved: 0,
         };
         header.crc = header.sum(extent.place());

@@ -2,19 +2,47 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{LEAF_HEADER, LeafId};
+use super::{Extent, LEAF_HEADER, LeafId, MAX_INLINE_KEY};
 use crate::checksum::{Stamp, crc32c, stamp, unstamp};
 
-/// Bytes of both fences that fit into the header; longer ones begin the leaf.
-pub(crate) const FENCES_INLINE: usize = 96;
+/// Bytes of both fences that fit into the header.
+const FENCES_INLINE: usize = 96;
+/// Bytes of both fences that begin the leaf; longer ones lie in an extent.
+const FENCES_IN_LEAF: usize = 2 * MAX_INLINE_KEY;
 /// The length of the upper fence of the last leaf, which has none.
-pub(crate) const NO_HIGH: u16 = u16::MAX;
+const NO_HIGH: u16 = u16::MAX;
+/// Stands for the length of the lower fence if both lie in an extent.
+const IN_EXTENT: u16 = u16::MAX;
+/// Bytes of the header that say where fences lie in an extent: its place and both lengths.
+const OUTSIDE: usize = 16;
+
+/// Where the fences of a leaf lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FencesIn {
+    Header,
+    /// At its beginning.
+    Leaf,
+    Extent,
+}
+
+impl FencesIn {
+    /// Where fences of so many bytes lie.
+    pub(crate) fn of(bytes: usize) -> Self {
+        if bytes <= FENCES_INLINE {
+            Self::Header
+        } else if bytes <= FENCES_IN_LEAF {
+            Self::Leaf
+        } else {
+            Self::Extent
+        }
+    }
+}
 
 /// One leaf of a frame's table. Immutable, but for the death word.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct LeafHeader {
-    /// Of everything but itself and `death`, and of fences that begin the leaf.
+    /// Of everything but itself and `death`, and of the fences wherever they lie.
     crc: u32,
     id: u32,
     birth: u64,
@@ -23,7 +51,8 @@ pub(crate) struct LeafHeader {
     pub(crate) death: u64,
     low_len: u16,
     high_len: u16,
-    reserved: u32,
+    /// The tree that it is a leaf of.
+    pub(crate) tree: u32,
     fences: [u8; FENCES_INLINE],
 }
 
@@ -33,9 +62,15 @@ impl LeafHeader {
     /// Offset of [`death`](Self::death) in the header.
     pub(crate) const DEATH: u64 = 16;
 
-    /// A leaf born at `birth` for keys from `low` to below `high`. Fences too long for the header
-    /// are the caller's to put at the beginning of the leaf.
-    pub(crate) fn new(id: LeafId, birth: u64, low: &[u8], high: Option<&[u8]>) -> Self {
+    /// A leaf of `tree` born at `birth` for keys from `low` to below `high`. Fences too long for
+    /// the header are the caller's to put where they belong: at the beginning of the leaf, or in
+    /// the extent `outside`.
+    pub(crate) fn new(
+        (tree, id): (u32, LeafId),
+        birth: u64,
+        (low, high): (&[u8], Option<&[u8]>),
+        outside: Option<Extent>,
+    ) -> Self {
         let mut header = Self {
             crc: 0,
             id: id.0,
@@ -43,12 +78,22 @@ impl LeafHeader {
             death: 0,
             low_len: low.len() as u16,
             high_len: high.map_or(NO_HIGH, |key| key.len() as u16),
-            reserved: 0,
+            tree,
             fences: [0; FENCES_INLINE],
         };
         let joined = [low, high.unwrap_or_default()].concat();
-        if !header.has_long_fences() {
-            header.fences[..joined.len()].copy_from_slice(&joined);
+        match outside {
+            Some(extent) => {
+                (header.low_len, header.high_len) = (IN_EXTENT, 0);
+                let high_len = high.map_or(u32::MAX, |key| key.len() as u32);
+                header.fences[..8].copy_from_slice(&extent.word().to_le_bytes());
+                header.fences[8..12].copy_from_slice(&(low.len() as u32).to_le_bytes());
+                header.fences[12..OUTSIDE].copy_from_slice(&high_len.to_le_bytes());
+            }
+            None if FencesIn::of(joined.len()) == FencesIn::Header => {
+                header.fences[..joined.len()].copy_from_slice(&joined);
+            }
+            None => {}
         }
         header.crc = header.sum(&joined);
         header
@@ -66,14 +111,34 @@ impl LeafHeader {
 
     /// Lengths of the fences; the upper one's is `None` for the last leaf.
     pub(crate) fn lengths(&self) -> (usize, Option<usize>) {
+        if self.low_len == IN_EXTENT {
+            let high = (self.outside_word(12) != u32::MAX).then(|| self.outside_word(12) as usize);
+            return (self.outside_word(8) as usize, high);
+        }
         let high = (self.high_len != NO_HIGH).then_some(usize::from(self.high_len));
         (usize::from(self.low_len), high)
     }
 
+    fn outside_word(&self, at: usize) -> u32 {
+        let word = self.fences[at..].first_chunk();
+        word.map_or(0, |word| u32::from_le_bytes(*word))
+    }
+
     /// Whether the fences begin the leaf.
-    pub(crate) fn has_long_fences(&self) -> bool {
+    pub(crate) fn begins_with_fences(&self) -> bool {
         let (low, high) = self.lengths();
-        low + high.unwrap_or(0) > FENCES_INLINE
+        FencesIn::of(low + high.unwrap_or(0)) == FencesIn::Leaf
+    }
+
+    /// Where the fences lie, if in an extent.
+    pub(crate) fn outside(&self) -> Option<Extent> {
+        let (low, high) = self.lengths();
+        let len = u32::try_from(low + high.unwrap_or(0)).ok()?;
+        let word = self
+            .fences
+            .first_chunk()
+            .map(|word| u64::from_le_bytes(*word))?;
+        (self.low_len == IN_EXTENT).then(|| Extent::at_word(word, len))
     }
 
     /// Both fences, if they are in the header.
@@ -89,7 +154,11 @@ impl LeafHeader {
 
     fn sum(&self, fences: &[u8]) -> u32 {
         let (before, after) = self.around_death();
-        let crc = crc32c(crc32c(self.id, &before[4..]), &after[..8]);
+        let fixed = match self.low_len == IN_EXTENT {
+            true => 8 + OUTSIDE,
+            false => 8,
+        };
+        let crc = crc32c(crc32c(self.id, &before[4..]), &after[..fixed]);
         crc32c(crc, fences)
     }
 

@@ -41,9 +41,13 @@ pub(crate) struct Record {
     pub(crate) extent_units: u64,
     /// Named versions.
     pub(crate) names: u64,
+    /// Leaves of the version, those of dropped trees included that have not died yet.
+    pub(crate) leaves: u64,
+    /// The number of the next tree. Numbers are never reused.
+    pub(crate) next_tree: u64,
     dead_count: u64,
     dead: [u64; MAX_DEAD],
-    reserved: [u64; 7],
+    reserved: [u64; 5],
 }
 
 const _: () = assert!(size_of::<Record>() == RECORD);

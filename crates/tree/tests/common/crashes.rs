@@ -313,6 +313,67 @@ pub fn long_values_survive() {
     }
 }
 
+/// Keys that are too long for a leaf, alone or with long values, put, replaced and removed; their
+/// leaves have fences that are too long for a leaf, too.
+pub fn long_keys_survive() {
+    for mode in BOTH {
+        let mut recorder = Recorder::new(mode.1);
+        let mut random = random(4);
+        let key = |n: u64| {
+            let len = [1024, 1025, 3000, 8000][n as usize % 4];
+            [vec![b'k'; len], n.to_be_bytes().to_vec()].concat()
+        };
+        for commit in 0..40u8 {
+            let count = if commit == 0 { 120 } else { 1 + random() % 4 };
+            let changes: Vec<_> = (0..count)
+                .map(|n| {
+                    let len = [0, 100, 1920, 1921, 9000][random() as usize % 5];
+                    let value = (!random().is_multiple_of(3)).then(|| vec![commit; len]);
+                    (key(if commit == 0 { n } else { random() % 120 }), value)
+                })
+                .collect();
+            let changes: Vec<_> = changes
+                .iter()
+                .map(|(k, v)| (&k[..], v.as_deref()))
+                .collect();
+            recorder.apply(&changes);
+            if commit == 0 || commit == 20 {
+                // The units that are free are used again from the first.
+                recorder = recorder.again(mode.1);
+            }
+        }
+        let (trace, history) = recorder.end();
+        expect_none(
+            &crash(&trace, mode, &history, &Choice::Some(2, 3), true),
+            100,
+        );
+    }
+}
+
+/// What was a long key's place is another's, whose fingerprint is the same; a snapshot that does
+/// not have the other does not find it.
+pub fn long_keys_are_not_mistaken() {
+    let builder = Store::builder().durability(Durability::Process);
+    let medium = mneme_sys::medium::MemoryMedium::new(MAX).unwrap();
+    let db = builder.open_on(Box::new(medium)).unwrap();
+    let key = |n: u64| [vec![b'k'; 2000], n.to_be_bytes().to_vec()].concat();
+    let mark = |key: &[u8]| mneme_sys::crc32c(0, key) >> 24;
+    let first = key(0);
+    db.put(&first, b"old").unwrap();
+    db.put(&first, b"new").unwrap();
+    let snapshot = db.snapshot().unwrap();
+    let alike = (1..).map(key).filter(|other| mark(other) == mark(&first));
+    for other in alike.take(150) {
+        db.put(&other, b"other").unwrap();
+        assert_eq!(snapshot.get(&other).unwrap(), None);
+        assert_eq!(db.get(&other).unwrap(), Some(b"other".to_vec()));
+        db.remove(&other).unwrap();
+        assert_eq!(db.get(&other).unwrap(), None);
+    }
+    assert_eq!(snapshot.get(&first).unwrap(), Some(&b"new"[..]));
+    assert_eq!(db.stats().unwrap().extents, 1);
+}
+
 /// A snapshot shows long values that were replaced since, however often; only these are kept.
 pub fn snapshots_keep_long_values() {
     let (db, _) = super::open();
