@@ -10,17 +10,21 @@
 mod arguments;
 mod batches;
 mod buffer;
+mod directory;
 mod errors;
 mod iterate;
 mod lender;
+mod mapped;
 mod open;
 mod process;
+mod section;
+mod segment;
 mod store;
 mod update;
 
 use pyo3::prelude::*;
 
-/// Stores in named segments, and in this process.
+/// Stores and arrays in named segments, and stores in this process.
 #[pymodule(gil_used = false)]
 mod _mneme {
     use pyo3::prelude::*;
@@ -31,6 +35,8 @@ mod _mneme {
     use crate::open::{attach, create, default_registry, open_or_create};
     #[pymodule_export]
     use crate::process::close_all;
+    #[pymodule_export]
+    use crate::segment::{Section, Segment};
     #[pymodule_export]
     use crate::store::Store;
 

@@ -1,5 +1,6 @@
 """What the tests share: a registry of their own, and Python programs run beside this one."""
 
+import gc
 import os
 import shutil
 import subprocess
@@ -21,10 +22,14 @@ class WithRegistry(unittest.TestCase):
         self.addCleanup(self._clean)
 
     def _clean(self):
+        """The data lie elsewhere, so that removing the directory is not enough."""
+        vars(self).pop("seg", None)
+        gc.collect()
         mneme._mneme._close_all()
+        for name in mneme.Segment.list():
+            mneme.Segment.remove(name)
         del os.environ["MNEME_DIR"]
-        shutil.rmtree(self.registry, ignore_errors=True)
-        # The data files lie beside the registry, named by identity.
+        shutil.rmtree(self.registry)
 
 
 def python(program, *arguments, check=True):

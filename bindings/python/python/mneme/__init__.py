@@ -2,6 +2,7 @@
 
 ``attach(name)`` opens the store that a server or another program has made, ``create(name)`` and
 ``open_or_create(name)`` make one, ``Store(capacity)`` is a store in this process alone.
+``Segment`` is named memory with numpy arrays in it.
 
 Keys are bytes-like objects or ``str``, whose UTF-8 is the key; values are bytes-like objects and
 come back as ``bytes``. Each refusal is a subclass of ``Error``.
@@ -25,6 +26,8 @@ from ._mneme import (
     NotPermitted,
     Poisoned,
     ReadOnly,
+    Section,
+    Segment,
     Stale,
     Stalled,
     Store,
@@ -51,6 +54,8 @@ __all__ = [
     "NotPermitted",
     "Poisoned",
     "ReadOnly",
+    "Section",
+    "Segment",
     "Stale",
     "Stalled",
     "Store",
@@ -68,3 +73,7 @@ _atexit.register(_mneme._close_all)
 def _attach_again(name, writable, registry, number):
     store = attach(name, writable=writable, registry=registry)
     return store.database(number) if number else store
+
+
+def _open_again(name, writable, registry):
+    return Segment.open(name, writable=writable, registry=registry)

@@ -1,0 +1,358 @@
+//! The named arrays of a segment: how they lie there, for programs in any language.
+//!
+//! The segment's root is a block without a type, which a C program has from `seg_root`. Numbers are
+//! little-endian, addresses those of the segment, which are the same in every process:
+//!
+//! ```c
+//! struct mneme_arrays {            /* the root */
+//!     char magic[8];               /* "mnemarr1" */
+//!     uint64_t count, capacity;    /* of `entries` */
+//!     struct mneme_array *entries; /* in no order */
+//! };
+//! struct mneme_array {
+//!     uint64_t *shape;             /* `dimensions` numbers; then the name; then the descr */
+//!     uint32_t dimensions, name_bytes, descr_bytes, reserved;
+//!     void *data;                  /* in C order, 64-byte aligned */
+//!     uint64_t bytes;
+//! };
+//! ```
+//!
+//! The descr is that of numpy's `.npy` files, for example `'<f8'` with its quotes.
+//!
+//! **Nothing that the segment holds is trusted**: a place that is not inside of the segment, a
+//! length that does not fit, is an error. What is written here is written under the segment's
+//! exclusive lock.
+
+use std::alloc::Layout;
+use std::ptr::NonNull;
+
+use mneme_space::{SectionGuard, UntypedHeap};
+
+use crate::errors::{Failure, Reason, failure};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"mnemarr1");
+
+/// Alignment of data.
+pub(crate) const ALIGN: usize = 64;
+
+/// Longer names and descrs are refused.
+const MOST_TEXT: usize = 64 << 10;
+
+/// More dimensions are refused: numpy has as many.
+pub(crate) const MOST_DIMENSIONS: usize = 64;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Root {
+    magic: u64,
+    count: u64,
+    capacity: u64,
+    entries: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Entry {
+    shape: u64,
+    dimensions: u32,
+    name_bytes: u32,
+    descr_bytes: u32,
+    reserved: u32,
+    data: u64,
+    bytes: u64,
+}
+
+const _: () = assert!(size_of::<Root>() == 32 && size_of::<Entry>() == 40);
+
+/// What an array is, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Array {
+    pub(crate) name: String,
+    pub(crate) descr: String,
+    pub(crate) shape: Vec<u64>,
+    /// Of its first byte, from the segment's.
+    pub(crate) offset: usize,
+    pub(crate) bytes: usize,
+}
+
+/// The arrays of the only segment that the calling thread is inside of.
+pub(crate) struct Directory<'a> {
+    inside: &'a SectionGuard<'static>,
+    heap: UntypedHeap,
+    base: NonNull<u8>,
+    name: Box<str>,
+}
+
+impl<'a> Directory<'a> {
+    pub(crate) fn of(inside: &'a SectionGuard<'static>) -> Result<Self, Failure> {
+        let entered = inside.segments().next();
+        let entered = entered.ok_or_else(|| failure(Reason::Nested, "inside of no segment"))?;
+        let heap = inside.heap(entered.base.addr().get());
+        Ok(Self {
+            inside,
+            heap: heap.ok_or_else(|| failure(Reason::Nested, "inside of no segment"))?,
+            base: entered.base,
+            name: entered.name.into(),
+        })
+    }
+
+    /// Bytes of the segment, which grows as blocks are allocated.
+    fn len(&self) -> usize {
+        self.inside
+            .segments()
+            .next()
+            .map_or(0, |entered| entered.len)
+    }
+
+    fn damaged(&self, what: &str) -> Failure {
+        let text = format!("the arrays of segment {:?} are damaged: {what}", self.name);
+        failure(Reason::Damaged, text)
+    }
+
+    fn full(&self, bytes: usize) -> Failure {
+        let text = format!(
+            "segment {:?} has no place for {bytes} bytes: remove arrays, or make a larger one",
+            self.name
+        );
+        failure(Reason::Full, text)
+    }
+
+    /// The place of `count` things, if all of them lie in the segment.
+    fn place<T>(&self, address: u64, count: usize) -> Result<NonNull<T>, Failure> {
+        let outside = || self.damaged("something lies outside of the segment");
+        let at = usize::try_from(address).map_err(|_| outside())?;
+        let offset = at.checked_sub(self.base.addr().get()).ok_or_else(outside)?;
+        let bytes = count.checked_mul(size_of::<T>()).ok_or_else(outside)?;
+        let end = offset.checked_add(bytes).ok_or_else(outside)?;
+        if end > self.len() || !at.is_multiple_of(align_of::<T>()) {
+            return Err(outside());
+        }
+        // SAFETY: inside of the segment, which is mapped while the thread is inside.
+        Ok(unsafe { self.base.add(offset) }.cast())
+    }
+
+    /// Copies of things in the segment, all of whose bits are values.
+    fn copied<T: Copy>(&self, address: u64, count: usize) -> Result<Vec<T>, Failure> {
+        let at = self.place::<T>(address, count)?;
+        let mut copies = Vec::with_capacity(count);
+        // SAFETY: `place` has checked them; nobody changes them while the lock is held.
+        copies.extend((0..count).map(|i| unsafe { at.add(i).read() }));
+        Ok(copies)
+    }
+
+    fn root(&self) -> Result<Option<(NonNull<Root>, Root)>, Failure> {
+        let Some(at) = self.heap.root()? else {
+            return Ok(None);
+        };
+        let at = self.place::<Root>(at.addr().get() as u64, 1)?;
+        // SAFETY: checked above, and locked.
+        let root = unsafe { at.read() };
+        if root.magic != MAGIC {
+            let text = format!(
+                "the root of segment {:?} is no directory of arrays: another program laid it out",
+                self.name
+            );
+            return Err(failure(Reason::Damaged, text));
+        }
+        if root.count > root.capacity {
+            return Err(self.damaged("more entries than there is place for"));
+        }
+        Ok(Some((at, root)))
+    }
+
+    fn entries(&self) -> Result<Vec<Entry>, Failure> {
+        match self.root()? {
+            None => Ok(Vec::new()),
+            Some((_, root)) if root.count == 0 => Ok(Vec::new()),
+            Some((_, root)) => {
+                let count = usize::try_from(root.count).unwrap_or(usize::MAX);
+                self.place::<Entry>(root.entries, count)?;
+                self.copied(root.entries, count)
+            }
+        }
+    }
+
+    fn text(&self, address: u64, bytes: u32) -> Result<String, Failure> {
+        let bytes = bytes as usize;
+        if bytes > MOST_TEXT {
+            return Err(self.damaged("a name is too long"));
+        }
+        let text = String::from_utf8(self.copied(address, bytes)?);
+        text.map_err(|_| self.damaged("a name is no text"))
+    }
+
+    fn shown(&self, entry: &Entry) -> Result<Array, Failure> {
+        let dimensions = entry.dimensions as usize;
+        if dimensions > MOST_DIMENSIONS {
+            return Err(self.damaged("an array has too many dimensions"));
+        }
+        let shape = self.copied::<u64>(entry.shape, dimensions)?;
+        let name = entry.shape + 8 * dimensions as u64;
+        let descr = name + u64::from(entry.name_bytes);
+        let bytes = usize::try_from(entry.bytes).unwrap_or(usize::MAX);
+        let data = self.place::<u8>(entry.data, bytes)?;
+        Ok(Array {
+            name: self.text(name, entry.name_bytes)?,
+            descr: self.text(descr, entry.descr_bytes)?,
+            shape,
+            offset: data.addr().get() - self.base.addr().get(),
+            bytes,
+        })
+    }
+
+    /// All arrays.
+    pub(crate) fn all(&self) -> Result<Vec<Array>, Failure> {
+        let entries = self.entries()?;
+        entries.iter().map(|entry| self.shown(entry)).collect()
+    }
+
+    fn position(&self, name: &str) -> Result<Option<(usize, Entry, Array)>, Failure> {
+        for (i, entry) in self.entries()?.into_iter().enumerate() {
+            if entry.name_bytes as usize == name.len() {
+                let array = self.shown(&entry)?;
+                if array.name == name {
+                    return Ok(Some((i, entry, array)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The array of that name.
+    pub(crate) fn find(&self, name: &str) -> Result<Option<Array>, Failure> {
+        Ok(self.position(name)?.map(|(_, _, array)| array))
+    }
+
+    fn block(&self, bytes: usize, align: usize) -> Result<NonNull<u8>, Failure> {
+        let layout = Layout::from_size_align(bytes, align).map_err(|_| self.full(bytes))?;
+        self.heap.allocate(layout).ok_or_else(|| self.full(bytes))
+    }
+
+    /// Gives a block back that nobody leads to.
+    fn free(&self, block: NonNull<u8>) {
+        // SAFETY: taken out of the directory, or never in it, and not handed out to views.
+        unsafe { self.heap.free(block) };
+    }
+
+    /// The root, with a free entry at its end.
+    fn with_a_free_entry(&self) -> Result<(NonNull<Root>, Root), Failure> {
+        let (at, mut root) = match self.root()? {
+            Some(found) => found,
+            None => {
+                let at = self.block(size_of::<Root>(), 8)?.cast::<Root>();
+                let root = Root {
+                    magic: MAGIC,
+                    count: 0,
+                    capacity: 0,
+                    entries: 0,
+                };
+                // SAFETY: a block for it, just allocated.
+                unsafe { at.write(root) };
+                self.heap.set_root(Some(at.cast()))?;
+                (at, root)
+            }
+        };
+        if root.count < root.capacity {
+            return Ok((at, root));
+        }
+        let old = self.entries()?;
+        let capacity = (2 * old.len()).max(8);
+        let new = self
+            .block(capacity * size_of::<Entry>(), 8)?
+            .cast::<Entry>();
+        for (i, entry) in old.iter().enumerate() {
+            // SAFETY: a block for more than these.
+            unsafe { new.add(i).write(*entry) };
+        }
+        let before = root.entries;
+        root.entries = new.addr().get() as u64;
+        root.capacity = capacity as u64;
+        // SAFETY: the root, checked; the lock is held alone.
+        unsafe { at.write(root) };
+        if before != 0 {
+            self.free(self.place::<u8>(before, 1)?);
+        }
+        Ok((at, root))
+    }
+
+    /// Makes an array, whose bytes are whatever was there, in a segment entered for writing.
+    pub(crate) fn insert(
+        &self,
+        name: &str,
+        descr: &str,
+        shape: &[u64],
+        bytes: usize,
+    ) -> Result<Array, Failure> {
+        let fits = |text: &str| text.len() <= MOST_TEXT;
+        if name.is_empty() || !fits(name) || !fits(descr) || shape.len() > MOST_DIMENSIONS {
+            let text = "an array has a name, of 64 KiB at most, and no more than 64 dimensions";
+            return Err(failure(Reason::Invalid, text));
+        }
+        if self.find(name)?.is_some() {
+            let text = format!("segment {:?} has an array {name:?} already", self.name);
+            return Err(failure(Reason::Exists, text));
+        }
+        let (at, mut root) = self.with_a_free_entry()?;
+        let data = self.block(bytes, ALIGN)?;
+        let about = 8 * shape.len() + name.len() + descr.len();
+        let about = match self.block(about, 8) {
+            Ok(about) => about,
+            Err(full) => {
+                self.free(data);
+                return Err(full);
+            }
+        };
+        let numbers = shape.iter().flat_map(|number| number.to_le_bytes());
+        for (i, byte) in numbers.chain(name.bytes()).chain(descr.bytes()).enumerate() {
+            // SAFETY: a block for so many.
+            unsafe { about.add(i).write(byte) };
+        }
+        let entry = Entry {
+            shape: about.addr().get() as u64,
+            dimensions: shape.len() as u32,
+            name_bytes: name.len() as u32,
+            descr_bytes: descr.len() as u32,
+            reserved: 0,
+            data: data.addr().get() as u64,
+            bytes: bytes as u64,
+        };
+        let count = usize::try_from(root.count).unwrap_or(usize::MAX);
+        let place = self.place::<Entry>(root.entries, count + 1)?;
+        root.count += 1;
+        // SAFETY: the place of a free entry, and of the root; the lock is held alone.
+        unsafe {
+            place.add(count).write(entry);
+            at.write(root);
+        }
+        Ok(Array {
+            name: name.to_owned(),
+            descr: descr.to_owned(),
+            shape: shape.to_vec(),
+            offset: data.addr().get() - self.base.addr().get(),
+            bytes,
+        })
+    }
+
+    /// Takes an array out and gives its memory back; says whether there was one. Nobody else uses
+    /// its memory any more.
+    pub(crate) fn remove(&self, name: &str) -> Result<bool, Failure> {
+        let Some((i, entry, array)) = self.position(name)? else {
+            return Ok(false);
+        };
+        let Some((at, mut root)) = self.root()? else {
+            return Ok(false);
+        };
+        let count = usize::try_from(root.count).unwrap_or(usize::MAX);
+        let entries = self.place::<Entry>(root.entries, count)?;
+        root.count -= 1;
+        // SAFETY: `count` entries lie there, and the lock is held alone.
+        unsafe {
+            entries.add(i).write(entries.add(count - 1).read());
+            at.write(root);
+        }
+        // SAFETY: the offset was checked.
+        self.free(unsafe { self.base.add(array.offset) });
+        self.free(self.place::<u8>(entry.shape, 1)?);
+        Ok(true)
+    }
+}

@@ -1,0 +1,97 @@
+//! A segment's bytes as views see them: mapped once more, anywhere, for as long as views live.
+//!
+//! **A view's address stays what it is, whatever other segments the process enters, and also in a
+//! forked child.** Sections need a segment at its own address, where a clone of it may take its
+//! place in between, and where forked children have nothing. Views need any address, but always.
+//! The bytes are those of the same file; those for reading are mapped so that nothing can write.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use mneme_space::{Segment, Uuid};
+use mneme_sys::{Access, Region, files};
+
+use crate::errors::{Failure, Reason, failure};
+use crate::section::Views;
+
+/// The two mappings of a segment, the second where it may be written.
+pub(crate) struct Mapped {
+    read: Region,
+    write: Option<Region>,
+}
+
+fn map(segment: &Segment, access: Access) -> Result<Region, Failure> {
+    let path = segment.info()?.data;
+    let mut options = OpenOptions::new();
+    options.read(true).write(access == Access::ReadWrite);
+    let file = files::open_plain(&path, &mut options).map_err(|error| {
+        let text = format!(
+            "the data of segment {} at {path:?}: {error}",
+            segment.name()
+        );
+        failure(Reason::System, text)
+    })?;
+    Ok(Region::map(
+        file.into(),
+        access,
+        segment.max_size(),
+        segment.pages(),
+    )?)
+}
+
+impl Mapped {
+    pub(crate) fn new(segment: &Segment, access: Access) -> Result<Self, Failure> {
+        Ok(Self {
+            read: map(segment, Access::ReadOnly)?,
+            write: match access {
+                Access::ReadOnly => None,
+                Access::ReadWrite => Some(map(segment, access)?),
+            },
+        })
+    }
+
+    /// Where bytes of the segment are seen.
+    pub(crate) fn at(
+        &self,
+        offset: usize,
+        bytes: usize,
+        access: Access,
+    ) -> Result<NonNull<u8>, Failure> {
+        let region = match (access, &self.write) {
+            (Access::ReadOnly, _) => &self.read,
+            (Access::ReadWrite, Some(region)) => region,
+            (Access::ReadWrite, None) => {
+                let text = "the segment was opened for reading";
+                return Err(failure(Reason::ReadOnly, text));
+            }
+        };
+        let end = offset.checked_add(bytes);
+        let end = end.ok_or_else(|| failure(Reason::Damaged, "an array without an end"))?;
+        // Follows what others have made longer.
+        if end > region.len() && region.refresh()? < end {
+            return Err(failure(
+                Reason::Damaged,
+                "an array lies behind the segment's end",
+            ));
+        }
+        // SAFETY: inside of the mapping.
+        Ok(unsafe { region.first_byte().add(offset) })
+    }
+}
+
+/// The counts of views of each segment, shared by all who have it open in this process.
+static SEGMENTS: Mutex<BTreeMap<[u8; 16], Weak<Views>>> = Mutex::new(BTreeMap::new());
+
+/// The count of views of a segment.
+pub(crate) fn views_of(segment: Uuid) -> Arc<Views> {
+    let mut segments = SEGMENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    segments.retain(|_, views| views.strong_count() > 0);
+    let known = segments.entry(segment.to_bytes()).or_default();
+    known.upgrade().unwrap_or_else(|| {
+        let views = Arc::default();
+        *known = Arc::downgrade(&views);
+        views
+    })
+}

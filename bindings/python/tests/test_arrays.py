@@ -1,0 +1,142 @@
+"""Numpy arrays on a segment's own bytes. Skipped without numpy."""
+
+import gc
+import unittest
+
+import mneme
+from mneme import Segment
+from support import MIB, WithRegistry, python
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+
+@unittest.skipUnless(numpy, "numpy is not installed")
+class Arrays(WithRegistry):
+    def setUp(self):
+        super().setUp()
+        self.seg = Segment.create("frames", "256MiB")
+
+    def test_every_kind_of_array_comes_back(self):
+        record = numpy.dtype([("when", "<i8"), ("what", "S5"), ("where", "<f4", (2, 3))])
+        arrays = {
+            "floats": numpy.random.default_rng(1).random((30, 40, 5)),
+            "scalar": numpy.array(7, ">u2"),
+            "empty": numpy.empty((3, 0, 2), "f4"),
+            "fortran": numpy.asfortranarray(numpy.arange(12).reshape(3, 4)),
+            "strided": numpy.arange(100)[::-3],
+            "text": numpy.array(["a", "émigré"]),
+            "times": numpy.array(["2026-11-23", "NaT"], "datetime64[s]"),
+            "complex": numpy.array([1 + 2j]),
+            "bools": numpy.array([True, False]),
+            "records": numpy.zeros(5, record),
+            "list": [[1, 2], [3, 4]],
+        }
+        for name, array in arrays.items():
+            self.seg.put_array(name, array)
+        for name, array in arrays.items():
+            array, found = numpy.asarray(array), self.seg.array(name)
+            self.assertEqual((found.dtype, found.shape), (array.dtype, array.shape), name)
+            numpy.testing.assert_array_equal(found, array)
+            self.assertFalse(found.flags.writeable)
+            self.assertEqual(found.ctypes.data % 64, 0, name)
+            with self.assertRaises(ValueError):
+                found[...] = 0
+            with self.assertRaises(ValueError):
+                found.flags.writeable = True
+
+    def test_bad_arrays_are_refused(self):
+        class Hostile:
+            def __array__(self, *arguments, **more):
+                raise RuntimeError("no")
+        for expected, array in (
+            (TypeError, numpy.array([object()])),
+            (TypeError, numpy.array([{}, None])),
+            (TypeError, numpy.zeros(3, [("a", "O"), ("b", "i4")])),
+            (mneme.Full, numpy.zeros(300 * MIB, "u1")),
+            (RuntimeError, Hostile()),
+        ):
+            self.assertRaises(expected, lambda: self.seg.put_array("x", array))
+        self.assertEqual(self.seg.arrays(), {})
+        self.assertFalse(self.seg.poisoned)
+
+    def test_a_shape_that_does_not_fit(self):
+        self.seg.put_array("x", numpy.zeros((3, 4)))
+        with self.assertRaises(ValueError):
+            with self.seg.write() as w:
+                w.array("x")[...] = numpy.ones(5)
+        self.assertTrue(self.seg.poisoned)
+        self.seg.accept()
+        self.assertRaises(mneme.Exists, lambda: self.seg.put_array("x", numpy.ones(5)))
+        self.seg.put_array("x", numpy.ones(5), replace=True)
+        self.assertEqual(self.seg.array("x").shape, (5,))
+
+    def test_a_section_writes_and_others_see_it(self):
+        self.seg.put_array("x", numpy.zeros((100, 100)))
+        seen = self.seg.array("x")
+        with self.seg.write() as w:
+            w.array("x")[...] = 1
+            self.assertTrue(w.array("x").flags.writeable)
+        self.assertEqual(seen.sum(), 10_000)
+        said = python(
+            "import mneme\n"
+            "seg = mneme.Segment.open('frames')\n"
+            "print(int(seg.array('x').sum()))\n"
+            "with seg.write() as w: w.array('x')[0] += 1\n"
+        )
+        self.assertEqual((said, seen.sum()), ("10000\n", 10_100))
+
+    def test_nothing_is_copied(self):
+        """Two processes: the second touches one page of 100 MB, and has no more of it."""
+        self.seg.put_array("large", numpy.ones(100_000_000, "u1"))
+        resident = python(
+            "import mneme, numpy\n"
+            "def anonymous(): return int([l for l in open('/proc/self/status') if 'RssAnon' in l][0].split()[1])\n"
+            "def all(): return int([l for l in open('/proc/self/status') if 'VmRSS' in l][0].split()[1])\n"
+            "seg = mneme.Segment.open('frames'); seg.arrays(); before, whole = anonymous(), all()\n"
+            "a = seg.array('large'); b = a[5:].reshape(-1); assert b[0] == 1\n"
+            "few = all() - whole\n"
+            "assert int(a.sum(dtype='u8')) == 100_000_000\n"
+            "print(anonymous() - before, few)"
+        )
+        private, few = map(int, resident.split())
+        self.assertLess(private, 10_000)
+        self.assertLess(few, 10_000)
+
+    def test_what_is_made_of_an_array_keeps_it(self):
+        self.seg.put_array("x", numpy.arange(MIB))
+        kept = memoryview(self.seg.array("x").reshape(1024, -1)[5, 3:9])
+        self.assertRaises(mneme.InUse, self.seg.close)
+        shared = numpy.frombuffer(kept.tobytes(), "i8")
+        numpy.testing.assert_array_equal(numpy.asarray(kept), shared)
+        del kept
+        gc.collect()
+        self.seg.close()
+
+    def test_dlpack(self):
+        self.seg.put_array("x", numpy.arange(10))
+        array = self.seg.array("x")
+        try:
+            again = numpy.from_dlpack(array)
+        except BufferError as error:
+            self.skipTest(f"this numpy exports no read-only arrays: {error}")
+        self.assertEqual(again.ctypes.data, array.ctypes.data)
+        del array
+        gc.collect()
+        self.assertRaises(mneme.InUse, self.seg.close)
+        self.assertEqual(int(again.sum()), 45)
+
+    def test_values_of_a_store_as_arrays(self):
+        store = mneme.Store("64MiB")
+        store["x"] = numpy.arange(100_000)
+        with store.view("x") as view:
+            array = numpy.frombuffer(view, "i8")
+            self.assertEqual(int(array[-1]), 99_999)
+            del array
+        store.close()
+
+
+if __name__ == "__main__":
+    unittest.main()
