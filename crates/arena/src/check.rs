@@ -92,6 +92,8 @@ fn words(state: State) -> &'static str {
         State::Held => "the first of a held extent",
         State::Tail => "a further frame of an extent",
         State::Own => "the arena's own",
+        State::Filling => "being filled by the second class",
+        State::Rented => "rented by the second class",
     }
 }
 

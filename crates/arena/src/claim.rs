@@ -10,6 +10,7 @@
 //! split into ordinary and reserved claims is what a log needs so that compaction can always start.
 
 use crate::arena::Arena;
+use crate::descriptor::Unexpected;
 use crate::frame::{Extent, Frame, MAX_ALIGN_FRAMES, MAX_TAG};
 use crate::repair::Kind;
 use crate::{ClaimError, InvalidClaim};
@@ -84,8 +85,10 @@ impl Arena {
             }
             range => range?,
         };
-        let damaged = |at: crate::descriptor::Unexpected| ClaimError::Damaged {
-            frame: Frame(at.frame),
+        let damaged = |at: Unexpected| match at {
+            Unexpected::Raced { frame } | Unexpected::Damaged { frame } => ClaimError::Damaged {
+                frame: Frame(frame),
+            },
         };
         let generation = table.next_generation(range.clone()).map_err(damaged)?;
         let extent = Extent {

@@ -22,11 +22,15 @@
 //! written while the frame is free and is left alone as long as the run lives.
 //!
 //! The generation is also what makes repairs idempotent: an intent names it, and frames that carry
-//! another one are none of its business any more.
+//! another one are none of its business any more. 0 means that nobody had the frame yet; after 2^32
+//! claims the numbers begin again at 1.
+//!
+//! In an arena that lends its idle frames (`lending`) a frame may be `Filling` or `Rented` instead
+//! of free. A rented frame is as good as a free one to a claim.
 
 use std::ops::Range;
 use std::sync::atomic::{
-    AtomicU64, Ordering, Ordering::AcqRel, Ordering::Acquire, Ordering::Release,
+    AtomicU64, Ordering, Ordering::AcqRel, Ordering::Acquire, Ordering::Release, fence,
 };
 
 /// What a frame is at present.
@@ -45,6 +49,29 @@ pub(crate) enum State {
     Tail = 4,
     /// The arena's own state and the client area.
     Own = 5,
+    /// Lent, and being written by the second class: no claim may have it.
+    Filling = 6,
+    /// Lent, and never written again by the second class: any claim may have it.
+    Rented = 7,
+}
+
+impl State {
+    /// Whether a claim may take the frame.
+    #[inline]
+    pub fn is_claimable(self) -> bool {
+        matches!(self, State::Free | State::Rented)
+    }
+
+    /// Whether the frame's bytes are the second class'.
+    #[inline]
+    pub fn is_lent(self) -> bool {
+        matches!(self, State::Filling | State::Rented)
+    }
+}
+
+/// The generation after `generation`; never 0.
+pub(crate) fn following(generation: u32) -> u32 {
+    generation.wrapping_add(1).max(1)
 }
 
 /// Word 0, taken apart.
@@ -84,6 +111,8 @@ impl Status {
             3 => State::Held,
             4 => State::Tail,
             5 => State::Own,
+            6 => State::Filling,
+            7 => State::Rented,
             _ => return None,
         };
         Some(Status {
@@ -121,6 +150,8 @@ pub(crate) trait Word {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u64, u64>;
+    /// A fence among such words.
+    fn fence(order: Ordering);
 }
 
 impl Word for AtomicU64 {
@@ -141,6 +172,10 @@ impl Word for AtomicU64 {
         failure: Ordering,
     ) -> Result<u64, u64> {
         self.compare_exchange(old, new, success, failure)
+    }
+    #[inline]
+    fn fence(order: Ordering) {
+        fence(order);
     }
 }
 
@@ -183,10 +218,13 @@ impl<W: Word> DescriptorOf<W> {
     }
 }
 
-/// A change found a frame in a state that only a damaged table or a foreign writer explains.
+/// Why a run could not be made of these frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Unexpected {
-    pub frame: u32,
+pub(crate) enum Unexpected {
+    /// The second class has begun to fill the frame, or had it in between: search again.
+    Raced { frame: u32 },
+    /// A state that only a damaged table or a foreign writer explains.
+    Damaged { frame: u32 },
 }
 
 /// Why a run cannot be adopted.
@@ -242,18 +280,36 @@ impl<'a, W: Word> Table<'a, W> {
         }
     }
 
-    /// The generation that a claim of these frames gives them. All must be free. Lock holder only.
+    /// The generation that a claim of these frames gives them: after the highest among them, and
+    /// none that one of them carries. All must be claimable. Lock holder only.
     pub fn next_generation(&self, frames: Range<u32>) -> Result<u32, Unexpected> {
         let mut highest = 0;
-        for frame in frames {
-            match self.get(frame).and_then(DescriptorOf::status) {
-                Some(status) if status.state == State::Free => {
-                    highest = highest.max(status.generation)
-                }
-                _ => return Err(Unexpected { frame }),
-            }
+        for frame in frames.clone() {
+            highest = highest.max(self.claimable(frame)?.1.generation);
         }
-        Ok(highest.wrapping_add(1))
+        let mut next = following(highest);
+        // Only where the numbers have just begun again is one of them taken.
+        while highest == u32::MAX
+            && frames.clone().any(|frame| {
+                self.get(frame)
+                    .and_then(DescriptorOf::status)
+                    .is_some_and(|status| status.generation == next)
+            })
+        {
+            next = following(next);
+        }
+        Ok(next)
+    }
+
+    /// The descriptor of a frame that a claim may take, and what it says.
+    fn claimable(&self, frame: u32) -> Result<(&'a DescriptorOf<W>, Status), Unexpected> {
+        let damaged = Unexpected::Damaged { frame };
+        let descriptor = self.get(frame).ok_or(damaged)?;
+        match descriptor.status() {
+            Some(status) if status.state.is_claimable() => Ok((descriptor, status)),
+            Some(status) if status.state == State::Filling => Err(Unexpected::Raced { frame }),
+            _ => Err(damaged),
+        }
     }
 
     /// Those of these free frames that nobody has had since the arena was made.
@@ -264,8 +320,8 @@ impl<'a, W: Word> Table<'a, W> {
         })
     }
 
-    /// Makes free frames a run in state `Claimed`; `step` is called after each. Lock holder only,
-    /// with the intent written.
+    /// Makes claimable frames a run in state `Claimed`; `step` is called after each. What the second
+    /// class had in them is gone with that. Lock holder only, with the intent written.
     pub fn write_run(
         &self,
         range: Range<u32>,
@@ -276,16 +332,7 @@ impl<'a, W: Word> Table<'a, W> {
     ) -> Result<(), Unexpected> {
         let frames = range.end - range.start;
         for frame in range.clone().rev() {
-            let descriptor = self.get(frame).ok_or(Unexpected { frame })?;
             let back = frame - range.start;
-            let old = descriptor.raw();
-            if Status::unpack(old).is_none_or(|status| status.state != State::Free) {
-                return Err(Unexpected { frame });
-            }
-            // SYNC: pairs with the Acquire load in `place`.
-            descriptor
-                .run
-                .store(u64::from(frames) | u64::from(back) << 32, Release);
             let state = if back == 0 {
                 State::Claimed
             } else {
@@ -298,13 +345,31 @@ impl<'a, W: Word> Table<'a, W> {
                 generation,
             }
             .pack();
-            // SYNC: pairs with `raw`: who sees the run sees its word 1.
-            descriptor
-                .status
-                .compare_exchange(old, new, AcqRel, Acquire)
-                .map_err(|_| Unexpected { frame })?;
+            loop {
+                let (descriptor, old) = self.claimable(frame)?;
+                if old.generation == generation {
+                    // It was lent since the generation was chosen.
+                    return Err(Unexpected::Raced { frame });
+                }
+                // SYNC: pairs with the Acquire load in `place`.
+                descriptor
+                    .run
+                    .store(u64::from(frames) | u64::from(back) << 32, Release);
+                // SYNC: pairs with `raw`: who sees the run sees its word 1. It fails if the second
+                // class takes the frame, or gives it back, at this moment.
+                if descriptor
+                    .status
+                    .compare_exchange(old.pack(), new, AcqRel, Acquire)
+                    .is_ok()
+                {
+                    break;
+                }
+            }
             step();
         }
+        // SYNC: pairs with the Acquire fence in `is_still_lent`: a reader that copied a byte stored
+        // from now on finds the new generation.
+        W::fence(Release);
         Ok(())
     }
 
@@ -379,6 +444,7 @@ impl<'a, W: Word> Table<'a, W> {
     }
 }
 
+mod lending;
 #[cfg(test)]
 mod model;
 #[cfg(test)]

@@ -1,21 +1,25 @@
-//! All interleavings of the lock-free readers with the lock's holder, under the C11 memory model;
-//! the broken twin, whose words forget every ordering, fails.
+//! All interleavings of the lock-free readers, and of the second class, with the lock's holder,
+//! under the C11 memory model. The broken twins fail: words that forget every ordering, words
+//! without fences, a tenant that stores after its seal.
 
 use super::*;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64 as LoomU64;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// A word as the product uses it.
 struct Sound(LoomU64);
 /// The broken twin: a word that forgets every ordering.
 struct Forgetful(LoomU64);
+/// The broken twin: a word whose fences do nothing.
+struct Fenceless(LoomU64);
 
 trait Fresh: Word + 'static {
     fn fresh(value: u64) -> Self;
 }
 
 macro_rules! word {
-    ($name:ident, |$order:ident| $effective:expr) => {
+    ($name:ident, |$order:ident| $effective:expr, |$fence:ident| $fenced:expr) => {
         impl Word for $name {
             fn load(&self, $order: Ordering) -> u64 {
                 self.0.load($effective)
@@ -32,6 +36,9 @@ macro_rules! word {
             ) -> Result<u64, u64> {
                 self.0.compare_exchange(old, new, $effective, failure)
             }
+            fn fence($fence: Ordering) {
+                $fenced
+            }
         }
         impl Fresh for $name {
             fn fresh(value: u64) -> Self {
@@ -40,8 +47,11 @@ macro_rules! word {
         }
     };
 }
-word!(Sound, |order| order);
-word!(Forgetful, |_order| Ordering::Relaxed);
+word!(Sound, |order| order, |order| loom::sync::atomic::fence(
+    order
+));
+word!(Forgetful, |_order| Ordering::Relaxed, |_order| ());
+word!(Fenceless, |order| order, |_order| ());
 
 fn fresh_table<W: Fresh>(frames: usize) -> Arc<Vec<DescriptorOf<W>>> {
     let free = Status::free(0).pack();
@@ -111,4 +121,178 @@ fn adoption_and_taking_back_exclude_each_other() {
         assert_eq!(Table(&owned).run_of(0).is_some(), !taken);
         assert_eq!(Table(&owned).run_of(1).is_some(), !taken);
     });
+}
+
+/// What a tenant stores, and what the first class does.
+const COPY: u64 = 1;
+const FIRST_CLASS: u64 = 2;
+
+/// A frame with the one word of its content that is looked at, and its entry in a cache's index.
+struct Lent<W> {
+    descriptors: Vec<DescriptorOf<W>>,
+    content: W,
+    entry: W,
+}
+
+impl<W: Fresh> Lent<W> {
+    fn new(frames: usize) -> Lent<W> {
+        let free = Status::free(1).pack();
+        Lent {
+            descriptors: (0..frames)
+                .map(|_| DescriptorOf {
+                    status: W::fresh(free),
+                    run: W::fresh(0),
+                })
+                .collect(),
+            content: W::fresh(0),
+            entry: W::fresh(0),
+        }
+    }
+
+    fn table(&self) -> Table<'_, W> {
+        Table(&self.descriptors)
+    }
+
+    /// Fills frame 0 with a copy, which is found by its entry.
+    fn fill(&self, late: bool) {
+        let frame = &self.descriptors[0];
+        // As it was at first: a load here would hide interleavings from the explorer.
+        let Some(generation) = frame.begin_filling(Status::free(1)) else {
+            return;
+        };
+        if late {
+            frame.seal(generation);
+        }
+        self.content.store(COPY, Relaxed);
+        self.entry.store(u64::from(generation), Release);
+        if !late {
+            frame.seal(generation);
+        }
+    }
+
+    /// Claims frame 0 for the first class, if it can be had, and writes to it.
+    fn claim(&self) -> bool {
+        let table = self.table();
+        let claimed = table
+            .next_generation(0..1)
+            .and_then(|generation| table.write_run(0..1, 0, 7, generation, || ()));
+        if claimed.is_ok() {
+            self.content.store(FIRST_CLASS, Relaxed);
+        }
+        claimed.is_ok()
+    }
+
+    /// What a reader believes to have copied.
+    fn get(&self) -> Option<u64> {
+        let generation = self.entry.load(Acquire) as u32;
+        let frame = &self.descriptors[0];
+        frame.lent().filter(|now| *now == generation)?;
+        let content = self.content.load(Relaxed);
+        frame.is_still_lent(generation).then_some(content)
+    }
+}
+
+/// A rented frame is claimed, or filled anew, while somebody copies from it.
+fn a_reader_believes_nothing_but_the_copy<W: Fresh + Send + Sync>() {
+    loom::model(|| {
+        let owned = Arc::new(Lent::<W>::new(1));
+        owned.fill(false);
+        let theirs = owned.clone();
+        let claimer = loom::thread::spawn(move || theirs.claim());
+        if let Some(content) = owned.get() {
+            assert_eq!(content, COPY, "bytes of the first class were believed");
+        }
+        claimer.join().unwrap();
+    });
+}
+
+#[test]
+fn what_a_reader_believes_is_the_copy() {
+    a_reader_believes_nothing_but_the_copy::<Sound>();
+}
+
+#[test]
+#[should_panic(expected = "bytes of the first class were believed")]
+fn without_the_fences_it_may_be_anything() {
+    a_reader_believes_nothing_but_the_copy::<Fenceless>();
+}
+
+/// A tenant fills a frame while somebody claims it.
+fn the_first_class_keeps_what_it_stored(late: bool) {
+    loom::model(move || {
+        let owned = Arc::new(Lent::<Sound>::new(1));
+        let theirs = owned.clone();
+        let tenant = loom::thread::spawn(move || theirs.fill(late));
+        let claimed = owned.claim();
+        tenant.join().unwrap();
+        if claimed {
+            assert_eq!(
+                owned.content.load(Relaxed),
+                FIRST_CLASS,
+                "a late store of the tenant"
+            );
+        } else {
+            // Found filling. The next claim has it.
+            assert_eq!(owned.get(), Some(COPY));
+            assert!(owned.claim());
+            assert_eq!(owned.get(), None);
+        }
+    });
+}
+
+#[test]
+fn no_tenant_stores_into_a_frame_that_was_claimed() {
+    the_first_class_keeps_what_it_stored(false);
+}
+
+#[test]
+#[should_panic(expected = "a late store of the tenant")]
+fn one_that_stores_after_its_seal_does() {
+    the_first_class_keeps_what_it_stored(true);
+}
+
+/// Of two frames one is the reserve. An ordinary claim wants one, a tenant wants one.
+fn a_tenant_leaves_the_reserve_alone<W: Fresh + Send + Sync>() {
+    loom::model(|| {
+        let owned = Arc::new((Lent::<W>::new(2), W::fresh(0), W::fresh(2)));
+        let theirs = owned.clone();
+        let claimer = loom::thread::spawn(move || {
+            let (frames, lock, claimable) = &*theirs;
+            lock.compare_exchange(0, 1, Acquire, Relaxed).unwrap();
+            W::fence(SeqCst);
+            let filling = frames.descriptors[1].status().unwrap().state == State::Filling;
+            let may = claimable.load(Relaxed) - u64::from(filling) > 1;
+            if may {
+                assert!(frames.claim());
+                claimable.store(1, Relaxed);
+            }
+            lock.store(0, Release);
+            may
+        });
+        let (frames, lock, claimable) = &*owned;
+        let frame = &frames.descriptors[1];
+        let generation = frame.begin_filling(frame.status().unwrap()).unwrap();
+        let mut kept = true;
+        if lock.load(Acquire) != 0 || claimable.load(Relaxed) < 2 {
+            let filling = Status {
+                state: State::Filling,
+                ..Status::free(generation)
+            };
+            assert!(frame.give_back(filling));
+            kept = false;
+        }
+        let claimed = claimer.join().unwrap();
+        assert!(!(claimed && kept), "the reserve is gone");
+    });
+}
+
+#[test]
+fn the_reserve_is_never_lent() {
+    a_tenant_leaves_the_reserve_alone::<Sound>();
+}
+
+#[test]
+#[should_panic(expected = "the reserve is gone")]
+fn without_the_fences_it_may_be() {
+    a_tenant_leaves_the_reserve_alone::<Fenceless>();
 }
