@@ -51,6 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             nodes: 1,
             topology: Arc::new(SyntheticTopology::new(1, 1)),
             reserve_frames: 0,
+            lending: None,
         },
     )?;
     let slot = participants.slot()?;

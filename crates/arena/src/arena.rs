@@ -187,7 +187,7 @@ impl Arena {
     }
 
     /// Refuses if the region is mapped read-only.
-    fn may_write(&self) -> Result<(), RegionError> {
+    pub(crate) fn may_write(&self) -> Result<(), RegionError> {
         match self.region.access() {
             Access::ReadWrite => Ok(()),
             Access::ReadOnly => Err(RegionError::ReadOnly),

@@ -107,6 +107,7 @@ impl Arena {
         let slot = self.participants.slot()?;
         let guard = self.lock::<RepairError>(&slot)?;
         let mut problems = Vec::new();
+        self.mask_filling()?;
         self.check_frames(&mut problems)?;
         self.check_zones(&mut problems)?;
         self.check_derived(&mut problems)?;
@@ -136,6 +137,10 @@ impl Arena {
                 _ if number >= end => {
                     (status.state != State::Absent).then_some("behind the last frame")
                 }
+                _ if status.state.is_lent() => match self.geometry.lending {
+                    None => Some("in an arena that lends nothing"),
+                    Some(_) => (status.generation == 0).then_some("where nobody was before"),
+                },
                 _ => {
                     matches!(status.state, State::Own | State::Absent).then_some("among the frames")
                 }
@@ -224,14 +229,23 @@ impl Arena {
 
     fn check_derived(&self, problems: &mut Vec<Problem>) -> Result<(), RepairError> {
         let (table, summary) = (self.table()?, self.summary()?);
+        let masked: Vec<u64> = self.lending()?.map_or(Vec::new(), |lending| {
+            let nodes = lending.nodes().iter();
+            nodes.map(|node| node.masked.load(Relaxed)).collect()
+        });
         for (number, descriptor) in (0..).zip(table.0) {
             if problems.len() >= MOST {
                 break;
             }
             let bitmap = summary.is_free(number);
-            let free = descriptor
-                .status()
-                .is_some_and(|status| status.state == State::Free);
+            let status = descriptor.status();
+            // Tenants take frames, and seal them, while this looks.
+            if status.is_some_and(|status| status.state == State::Filling)
+                || masked.contains(&u64::from(number))
+            {
+                continue;
+            }
+            let free = status.is_some_and(|status| status.state.is_claimable());
             if bitmap != (free && number < self.end_frame()) {
                 problems.push(Problem::Bitmap {
                     frame: Frame(number),

@@ -8,6 +8,8 @@
 //!
 //! The two classes of client are those of Park, §2.3, of which only the first asks for extents; the
 //! split into ordinary and reserved claims is what a log needs so that compaction can always start.
+//! In an arena that lends its idle frames (see `lending`) a rented frame is as good as a free one,
+//! and the CAS that claims it discards what was in it. Free ones are preferred.
 
 use crate::arena::Arena;
 use crate::descriptor::Unexpected;
@@ -15,7 +17,7 @@ use crate::frame::{Extent, Frame, MAX_ALIGN_FRAMES, MAX_TAG};
 use crate::repair::Kind;
 use crate::{ClaimError, InvalidClaim};
 use mneme_sync::{Lane, Slot};
-use mneme_sys::NodeId;
+use mneme_sys::{Clock, NodeId, RegionError, SystemClock};
 use std::ops::Range;
 
 /// On whose account a claim goes.
@@ -25,6 +27,56 @@ pub enum Class {
     Ordinary,
     /// May take all there are: for what frees space for others.
     Reserved,
+}
+
+/// How often a claim begins again because the second class took a frame that it had found. Each
+/// node's tenant does that once at most, for it sees the lock held.
+const MAX_RACES: u32 = 1 << 16;
+
+/// What is asked of [`Arena::claim`].
+struct Request {
+    frames: u32,
+    align: u32,
+    node: NodeId,
+    class: Class,
+    tag: u16,
+}
+
+/// Why a run that was found was not had.
+enum Refused {
+    Run(Unexpected),
+    Claim(ClaimError),
+}
+
+impl From<Unexpected> for Refused {
+    fn from(at: Unexpected) -> Refused {
+        Refused::Run(at)
+    }
+}
+
+impl From<ClaimError> for Refused {
+    fn from(error: ClaimError) -> Refused {
+        Refused::Claim(error)
+    }
+}
+
+impl From<RegionError> for Refused {
+    fn from(error: RegionError) -> Refused {
+        Refused::Claim(error.into())
+    }
+}
+
+impl From<Refused> for ClaimError {
+    fn from(refused: Refused) -> ClaimError {
+        match refused {
+            Refused::Run(Unexpected::Raced { frame } | Unexpected::Damaged { frame }) => {
+                ClaimError::Damaged {
+                    frame: Frame(frame),
+                }
+            }
+            Refused::Claim(error) => error,
+        }
+    }
 }
 
 impl Arena {
@@ -39,7 +91,9 @@ impl Arena {
     /// another.
     ///
     /// **The memory is as its last user left it**, not zeroed; only frames that nobody had before
-    /// are zero. It may not be populated yet. Cost: a microsecond or so, whatever the size of the
+    /// are zero. It may not be populated yet. In an arena that lends, a reader of the second class
+    /// may be copying from it at any time: it is written by [`racy`](mneme_sys::racy) stores or
+    /// atomics of 8 bytes. Cost: a microsecond or so, whatever the size of the
     /// arena; frames of the run add some nanoseconds each.
     ///
     /// # Errors
@@ -74,29 +128,71 @@ impl Arena {
         if tag > MAX_TAG {
             return Err(InvalidClaim::Tag { tag }.into());
         }
+        let lending = self.lending()?;
+        let began = lending.map(|_| SystemClock.now_ns());
+        let request = Request {
+            frames,
+            align: align_frames,
+            node,
+            class,
+            tag,
+        };
         let guard = self.lock::<ClaimError>(slot)?;
-        let table = self.table()?;
-        let range = match self.search(frames, align_frames, node, class) {
-            Err(ClaimError::OutOfMemory { .. } | ClaimError::NoContiguousRun { .. })
-                if self.withheld() > 0 =>
-            {
-                self.withhold_less(&table)?;
-                self.search(frames, align_frames, node, class)?
+        self.mask_filling()?;
+        let mut raced = 0;
+        let (extent, discarded) = loop {
+            let range = match self.search(&request) {
+                Err(ClaimError::OutOfMemory { .. } | ClaimError::NoContiguousRun { .. })
+                    if self.mask_filling()? =>
+                {
+                    continue;
+                }
+                Err(ClaimError::OutOfMemory { .. } | ClaimError::NoContiguousRun { .. })
+                    if self.withheld() > 0 =>
+                {
+                    self.withhold_less(&self.table()?)?;
+                    self.search(&request)?
+                }
+                range => range?,
+            };
+            let discarded = match lending {
+                Some(_) => self.rented_among(range.clone())?,
+                None => 0,
+            };
+            match self.take(slot, &request, range) {
+                // A tenant came between. It sees the lock held and takes no other frame.
+                Err(Refused::Run(Unexpected::Raced { .. })) if raced < MAX_RACES => {
+                    raced += 1;
+                    self.mask_filling()?;
+                }
+                extent => break (extent?, discarded),
             }
-            range => range?,
         };
-        let damaged = |at: Unexpected| match at {
-            Unexpected::Raced { frame } | Unexpected::Damaged { frame } => ClaimError::Damaged {
-                frame: Frame(frame),
-            },
-        };
-        let generation = table.next_generation(range.clone()).map_err(damaged)?;
+        if let (Some(lending), Some(began)) = (lending, began) {
+            lending.count_claim(SystemClock.now_ns().saturating_sub(began), discarded);
+        }
+        drop(guard);
+        mneme_sys::fault!("arena.claim.unlocked");
+        slot.intent(Lane::Arena).clear();
+        mneme_sys::fault!("arena.claim.cleared");
+        Ok(extent)
+    }
+
+    /// Makes the frames an extent of the caller's. Lock holder only.
+    fn take(
+        &self,
+        slot: &Slot<'_>,
+        request: &Request,
+        range: Range<u32>,
+    ) -> Result<Extent, Refused> {
+        let table = self.table()?;
+        let generation = table.next_generation(range.clone())?;
         let extent = Extent {
             start: Frame(range.start),
-            frames,
+            frames: request.frames,
         };
         self.reach(extent)?;
-        self.back_claim(&table, range.clone(), class)?;
+        self.back_claim(&table, range.clone(), request.class)?;
         let summary = self.summary()?;
 
         let intent = slot.intent(Lane::Arena);
@@ -104,42 +200,38 @@ impl Arena {
             Kind::Claim as u16,
             &[
                 u64::from(range.start),
-                u64::from(frames),
+                u64::from(request.frames),
                 u64::from(generation),
             ],
         );
         mneme_sys::fault!("arena.claim.intent");
-        let written = table.write_run(range.clone(), tag, slot.id().0, generation, || {
+        let owner = slot.id().0;
+        let written = table.write_run(range.clone(), request.tag, owner, generation, || {
             mneme_sys::fault!("arena.claim.descriptor");
         });
         if let Err(at) = written {
-            // Somebody wrote into the table past the lock. What this claim wrote is taken back.
+            // A tenant of the second class took a frame, or somebody wrote into the table past the
+            // lock. What this claim wrote is taken back.
             table.free_run(range.clone(), generation, false, || ());
             self.derive(range)?;
             intent.clear();
-            return Err(damaged(at));
+            return Err(at.into());
+        }
+        if let Some(lending) = self.lending()? {
+            lending.mark_idle(&range, false);
         }
         summary.mark(range.clone(), false);
         mneme_sys::fault!("arena.claim.summary");
         summary.refresh(range);
         mneme_sys::fault!("arena.claim.refreshed");
-        drop(guard);
-        mneme_sys::fault!("arena.claim.unlocked");
-        intent.clear();
-        mneme_sys::fault!("arena.claim.cleared");
         Ok(extent)
     }
 
     /// The lowest fitting run on the nearest node that has one.
-    fn search(
-        &self,
-        frames: u32,
-        align: u32,
-        node: NodeId,
-        class: Class,
-    ) -> Result<Range<u32>, ClaimError> {
+    fn search(&self, request: &Request) -> Result<Range<u32>, ClaimError> {
+        let Request { frames, align, .. } = *request;
         let summary = self.summary()?;
-        let reserve = match class {
+        let reserve = match request.class {
             Class::Ordinary => self.reserve_now()?,
             Class::Reserved => 0,
         };
@@ -155,7 +247,13 @@ impl Arena {
             });
         }
         let align_log2 = align.trailing_zeros();
-        for wanted in self.nodes_from(node) {
+        let lending = self.lending()?;
+        for wanted in self.nodes_from(request.node) {
+            if let Some(lending) = &lending
+                && let Some(start) = self.cheapest(lending, *wanted, frames, align_log2)?
+            {
+                return Ok(start..start + frames);
+            }
             for zone in self.zones()?.filter(|zone| zone.node == *wanted) {
                 if let Some(start) =
                     summary.find(self.backed.below_withheld(&zone), frames, align_log2)

@@ -32,6 +32,9 @@ pub enum CreateError {
         /// Bytes it may grow to.
         max: u64,
     },
+    /// The kernel has no randomness for the secret of an arena that lends.
+    #[error("the kernel gives no randomness")]
+    Random(#[source] std::io::Error),
     /// The region's memory could not be reached.
     #[error("the region cannot be written")]
     Region(#[from] RegionError),

@@ -8,6 +8,7 @@ impl Classified for CreateError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Options(_) => ErrorKind::Internal,
+            Self::Random(_) => ErrorKind::Io,
             Self::TooSmall { .. } | Self::TooLarge { .. } => ErrorKind::Invalid,
             Self::Region(error) => error.kind(),
         }

@@ -1,4 +1,5 @@
-//! The arena's part of a region's format, version 1: what lies where.
+//! The arena's part of a region's format: what lies where. Version 1; version 2 if the arena lends
+//! its idle frames.
 //!
 //! ```text
 //! 0      RegionHeader (mneme-sys)            128 B; magic "MnemeArn", version, layout, identity, sizes
@@ -7,17 +8,24 @@
 //! ...    Descriptor x frames of max_len       16 B each: the truth about every frame
 //! ...    bitmap, a bit a frame                 derived
 //! ...    RunsNode x about frames / 56         64 B each: derived
+//! ...    LendingHeader                      640 B; version 2 only, as all down to the buckets
+//! ...    FillNode x nodes                     640 B each: the frame that is being filled
+//! ...    idle bitmap, a bit a frame           a hint
+//! ...    FrameUse x frames of max_len          16 B each: what the cache's policy knows
+//! ...    Bucket x buckets                      64 B each: the cache's index
 //! ...    client area                          client_bytes, the tenant's own; zeroed at creation
 //! F      frames that are handed out           F is the next multiple of 2 MiB
 //! ```
 //! The tables are sized for the region's maximum, so that growth moves nothing. Frames are numbered
 //! from the region's start: those before F are the arena's own. Every part begins at a multiple of
-//! 128 bytes; all integers are atomics in the machine's order. `max_len` and `client_bytes`
-//! determine all offsets: [`Geometry::new`] computes them, and what an opened region says must
-//! agree with it.
+//! 128 bytes; all integers are atomics in the machine's order. `max_len`, `client_bytes`, and in
+//! version 2 `nodes` and `buckets`, determine all offsets: [`Geometry::new`] computes them, and what
+//! an opened region says must agree with it.
 
 use crate::descriptor::Descriptor;
+use crate::discardable::index::Bucket;
 use crate::frame::{FRAME_BYTES, MAX_FRAMES};
+use crate::lending::{FillNode, FrameUse, LendingHeader};
 use crate::runs::RunsNode;
 use crate::summary::TreeShape;
 use crate::zone::{MAX_ZONES, ZoneEntry};
@@ -27,8 +35,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Magic of a region that an arena divides.
 pub const MAGIC: [u8; 8] = *b"MnemeArn";
-/// Version of the format this file describes.
+/// Version of the format of an arena that lends nothing.
 pub const FORMAT: u32 = 1;
+/// Version of the format of an arena that lends its idle frames.
+pub const FORMAT_LENDING: u32 = 2;
 /// Changes whenever a size or a constant of the format does.
 pub const LAYOUT_HASH: u64 = fnv(&[
     size_of::<ArenaHeader>() as u64,
@@ -38,6 +48,14 @@ pub const LAYOUT_HASH: u64 = fnv(&[
     size_of::<RobustLock>() as u64,
     MAX_ZONES as u64,
     FRAME_BYTES,
+]);
+/// [`LAYOUT_HASH`] of an arena that lends its idle frames.
+pub const LAYOUT_HASH_LENDING: u64 = fnv(&[
+    LAYOUT_HASH,
+    size_of::<LendingHeader>() as u64,
+    size_of::<FillNode>() as u64,
+    size_of::<FrameUse>() as u64,
+    size_of::<Bucket>() as u64,
 ]);
 
 /// Unit of placement: two cache lines.
@@ -76,7 +94,9 @@ pub(crate) struct ArenaHeader {
     _constant: AtomicU32,
     /// Incarnation of the control region whose slots own frames and the lock.
     pub incarnation: AtomicU64,
-    _line: [AtomicU64; 11],
+    /// Buckets of the cache's index; 0 in an arena that lends nothing.
+    pub buckets: AtomicU64,
+    _line: [AtomicU64; 10],
 
     // Change seldom, read by every claim.
     /// The frame behind the last one. Growth takes effect by this store.
@@ -109,6 +129,33 @@ unsafe impl Shared for ZoneEntry {}
 unsafe impl Shared for Descriptor {}
 // SAFETY: `repr(C)`, sixteen `AtomicU32` in 64 bytes; any bytes are valid.
 unsafe impl Shared for RunsNode {}
+// SAFETY: `repr(C)`, atomics only, and the assertions beside it leave no padding; any bytes are
+// valid.
+unsafe impl Shared for LendingHeader {}
+// SAFETY: as for `LendingHeader`.
+unsafe impl Shared for FillNode {}
+// SAFETY: `repr(C)`, two `AtomicU64` in 16 bytes; any bytes are valid.
+unsafe impl Shared for FrameUse {}
+// SAFETY: `repr(C)`, eight `AtomicU64` in 64 bytes; any bytes are valid.
+unsafe impl Shared for Bucket {}
+
+/// What determines the size of the parts that only an arena has that lends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LendingShape {
+    pub nodes: u16,
+    pub buckets: u64,
+}
+
+/// Where those parts lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LendingPlaces {
+    pub shape: LendingShape,
+    pub header: u64,
+    pub nodes: u64,
+    pub idle: u64,
+    pub uses: u64,
+    pub index: u64,
+}
 
 /// Where the parts of a region lie.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -120,6 +167,8 @@ pub(crate) struct Geometry {
     pub descriptors: u64,
     pub bitmap: u64,
     pub tree: u64,
+    /// `None` in an arena that lends nothing.
+    pub lending: Option<LendingPlaces>,
     pub client: u64,
     /// The first frame that is handed out.
     pub first_frame: u32,
@@ -129,7 +178,7 @@ pub(crate) struct Geometry {
 impl Geometry {
     /// `None` if the region's maximum is above what the format can number, or too small for its own
     /// tables and one frame.
-    pub fn new(max_len: u64, client_bytes: u64) -> Option<Geometry> {
+    pub fn new(max_len: u64, client_bytes: u64, lending: Option<LendingShape>) -> Option<Geometry> {
         let max_frames = u32::try_from(max_len / FRAME_BYTES)
             .ok()
             .filter(|frames| *frames <= MAX_FRAMES)?;
@@ -138,7 +187,24 @@ impl Geometry {
         let descriptors = place_after(zones, size_of::<ZoneEntry>(), MAX_ZONES as u64)?;
         let bitmap = place_after(descriptors, size_of::<Descriptor>(), u64::from(max_frames))?;
         let tree = place_after(bitmap, size_of::<AtomicU64>(), shape.words() as u64)?;
-        let client = place_after(tree, size_of::<RunsNode>(), shape.nodes() as u64)?;
+        let mut client = place_after(tree, size_of::<RunsNode>(), shape.nodes() as u64)?;
+        let mut places = None;
+        if let Some(lending) = lending {
+            let header = client;
+            let nodes = place_after(header, size_of::<LendingHeader>(), 1)?;
+            let idle = place_after(nodes, size_of::<FillNode>(), u64::from(lending.nodes))?;
+            let uses = place_after(idle, size_of::<AtomicU64>(), shape.words() as u64)?;
+            let index = place_after(uses, size_of::<FrameUse>(), u64::from(max_frames))?;
+            client = place_after(index, size_of::<Bucket>(), lending.buckets)?;
+            places = Some(LendingPlaces {
+                shape: lending,
+                header,
+                nodes,
+                idle,
+                uses,
+                index,
+            });
+        }
         let end = client.checked_add(client_bytes)?;
         let first_frame = u32::try_from(end.div_ceil(FRAME_BYTES))
             .ok()
@@ -150,6 +216,7 @@ impl Geometry {
             descriptors,
             bitmap,
             tree,
+            lending: places,
             client,
             first_frame,
             shape,
@@ -158,12 +225,24 @@ impl Geometry {
 
     /// The checksum of the header's constants.
     pub fn checksum(&self, nodes: u32) -> u64 {
-        fnv(&[
+        let plain = fnv(&[
             self.client_bytes,
             u64::from(self.max_frames),
             u64::from(self.first_frame),
             u64::from(nodes),
-        ])
+        ]);
+        match self.lending {
+            Some(places) => fnv(&[plain, places.shape.buckets]),
+            None => plain,
+        }
+    }
+
+    /// Version and layout hash of a region with these parts.
+    pub fn format(&self) -> (u32, u64) {
+        match self.lending {
+            Some(_) => (FORMAT_LENDING, LAYOUT_HASH_LENDING),
+            None => (FORMAT, LAYOUT_HASH),
+        }
     }
 }
 
@@ -186,7 +265,7 @@ mod tests {
             (8 << 30, 5 << 20),
             (32 << 40, 1 << 30),
         ] {
-            let g = Geometry::new(max_len, client).unwrap();
+            let g = Geometry::new(max_len, client, None).unwrap();
             let frames = u64::from(g.max_frames);
             assert!(g.zones >= 640 && g.zones + 16 * MAX_ZONES as u64 <= g.descriptors);
             assert!(g.descriptors + 16 * frames <= g.bitmap);
@@ -194,15 +273,30 @@ mod tests {
             assert!(g.tree + g.shape.nodes() as u64 * 64 <= g.client);
             assert!(g.client + client <= u64::from(g.first_frame) * FRAME_BYTES);
             assert!(g.first_frame < g.max_frames);
+            let shape = LendingShape {
+                nodes: 3,
+                buckets: 1000,
+            };
+            let Some(g) = Geometry::new(max_len, client, Some(shape)) else {
+                continue;
+            };
+            let l = g.lending.unwrap();
+            assert!(g.tree + g.shape.nodes() as u64 * 64 <= l.header);
+            assert!(l.header + size_of::<LendingHeader>() as u64 <= l.nodes);
+            assert!(l.nodes + 3 * size_of::<FillNode>() as u64 <= l.idle);
+            assert!(l.idle + frames.div_ceil(64) * 8 <= l.uses);
+            assert!(l.uses + 16 * frames <= l.index);
+            assert!(l.index + 64 * 1000 <= g.client);
+            assert!(g.client + client <= u64::from(g.first_frame) * FRAME_BYTES);
         }
     }
 
     #[test]
     fn what_cannot_hold_one_frame_or_be_numbered_has_no_geometry() {
-        assert_eq!(Geometry::new(2 << 20, 0), None);
-        assert_eq!(Geometry::new(4 << 20, 3 << 20), None);
-        assert_eq!(Geometry::new(4 << 20, u64::MAX), None);
-        assert_eq!(Geometry::new((32 << 40) + FRAME_BYTES, 0), None);
-        assert_eq!(Geometry::new(u64::MAX, 0), None);
+        assert_eq!(Geometry::new(2 << 20, 0, None), None);
+        assert_eq!(Geometry::new(4 << 20, 3 << 20, None), None);
+        assert_eq!(Geometry::new(4 << 20, u64::MAX, None), None);
+        assert_eq!(Geometry::new((32 << 40) + FRAME_BYTES, 0, None), None);
+        assert_eq!(Geometry::new(u64::MAX, 0, None), None);
     }
 }

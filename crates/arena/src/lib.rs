@@ -54,6 +54,7 @@
 //!     nodes: 1,
 //!     topology: Arc::new(SyntheticTopology::new(1, 2)),
 //!     reserve_frames: 2,
+//!     lending: None,
 //! })?;
 //!
 //! let slot = participants.slot()?;
@@ -72,11 +73,13 @@ mod backed;
 mod check;
 mod claim;
 mod descriptor;
+mod discardable;
 mod error;
 mod error_kind;
 mod frame;
 mod grow;
 mod layout;
+mod lending;
 mod open;
 mod release;
 mod repair;
@@ -89,12 +92,17 @@ pub use arena::{Arena, ExtentInfo, ExtentState};
 pub use backed::SPACE_AHEAD;
 pub use check::Problem;
 pub use claim::Class;
+pub use discardable::{
+    ClaimTimes, Discardable, DiscardableStats, Dropped, LendingError, Lookup, MAX_RECORD, PutError,
+    Stored, Ticket,
+};
 pub use error::{
     AdoptError, ClaimError, CreateError, GrowError, InvalidClaim, OpenError, ReleaseError,
     RepairError,
 };
 pub use frame::{Extent, FRAME_BYTES, Frame, MAX_ALIGN_FRAMES, MAX_FRAMES, MAX_TAG};
-pub use layout::{FORMAT, LAYOUT_HASH, MAGIC};
+pub use layout::{FORMAT, FORMAT_LENDING, LAYOUT_HASH, LAYOUT_HASH_LENDING, MAGIC};
+pub use lending::LendingOptions;
 pub use open::ArenaOptions;
 pub use repair::Repaired;
 pub use stats::{ArenaStats, NodeStats};

@@ -8,11 +8,15 @@ use crate::arena::Arena;
 use crate::backed::Backed;
 use crate::descriptor::{State, Status};
 use crate::frame::{FRAME_BYTES, MAX_FRAMES};
-use crate::layout::{ARENA_HEADER, ArenaHeader, FORMAT, Geometry, LAYOUT_HASH, MAGIC};
+use crate::layout::{
+    ARENA_HEADER, ArenaHeader, FORMAT, FORMAT_LENDING, Geometry, LAYOUT_HASH, LAYOUT_HASH_LENDING,
+    LendingShape, MAGIC,
+};
+use crate::lending::LendingOptions;
 use crate::zone::planned;
 use crate::{CreateError, OpenError};
 use mneme_sync::Participants;
-use mneme_sys::{NodeId, Region, RegionError, RegionHeader, Topology};
+use mneme_sys::{HeaderError, NodeId, Region, RegionError, RegionHeader, Topology};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -30,6 +34,9 @@ pub struct ArenaOptions {
     pub topology: Arc<dyn Topology>,
     /// Frames that ordinary claims may not take. See [`Arena::set_reserve`].
     pub reserve_frames: u32,
+    /// Whether idle frames are lent to a [`Discardable`](crate::Discardable) cache, and to what
+    /// extent. Fixed for the life of the arena: see there for what it asks of those who claim.
+    pub lending: Option<LendingOptions>,
 }
 
 impl std::fmt::Debug for ArenaOptions {
@@ -38,6 +45,7 @@ impl std::fmt::Debug for ArenaOptions {
             .field("client_bytes", &self.client_bytes)
             .field("nodes", &self.nodes)
             .field("reserve_frames", &self.reserve_frames)
+            .field("lending", &self.lending)
             .finish_non_exhaustive()
     }
 }
@@ -70,8 +78,12 @@ impl Arena {
             client,
             needed,
         };
-        let geometry =
-            Geometry::new(max, client).ok_or(too_small(max.saturating_add(FRAME_BYTES)))?;
+        let lending = match &options.lending {
+            Some(lending) => Some(lending.shape(options.nodes)?),
+            None => None,
+        };
+        let geometry = Geometry::new(max, client, lending)
+            .ok_or(too_small(max.saturating_add(FRAME_BYTES)))?;
         let needed = (u64::from(geometry.first_frame) + 1) * FRAME_BYTES;
         if len < needed {
             return Err(too_small(needed));
@@ -87,11 +99,19 @@ impl Arena {
             order,
             backed,
         };
-        arena.format(&options, (len / FRAME_BYTES) as u32)?;
+        let mut seed = [0; 8];
+        if arena.geometry.lending.is_some() {
+            mneme_sys::random_bytes(&mut seed).map_err(CreateError::Random)?;
+        }
+        arena.format(
+            &options,
+            (len / FRAME_BYTES) as u32,
+            u64::from_le_bytes(seed),
+        )?;
         Ok(arena)
     }
 
-    fn format(&self, options: &ArenaOptions, end: u32) -> Result<(), RegionError> {
+    fn format(&self, options: &ArenaOptions, end: u32, seed: u64) -> Result<(), RegionError> {
         let geometry = &self.geometry;
         // First the old identity goes, last the new one comes: at no moment is there a header over
         // other content.
@@ -118,6 +138,10 @@ impl Arena {
             .incarnation
             .store(self.participants.incarnation(), Relaxed);
         header.reserve_frames.store(options.reserve_frames, Relaxed);
+        if let (Some(lending), Some(wanted)) = (self.lending()?, &options.lending) {
+            header.buckets.store(lending.index().len() as u64, Relaxed);
+            lending.header().begin(seed, wanted.max_frames);
+        }
         let zones = planned(&[], geometry.first_frame, end, options.nodes);
         self.bind(&zones, geometry.first_frame..end);
         self.store_zones(&zones)?;
@@ -135,11 +159,12 @@ impl Arena {
         let summary = self.summary()?;
         summary.mark(geometry.first_frame..end, true);
         summary.refresh(0..geometry.max_frames);
+        let (format, layout_hash) = geometry.format();
         RegionHeader {
             magic: MAGIC,
-            format: FORMAT,
+            format,
             header_len: mneme_sys::HEADER_LEN as u32,
-            layout_hash: LAYOUT_HASH,
+            layout_hash,
             uuid: options.uuid,
             max_len: u64::from(geometry.max_frames) * FRAME_BYTES,
             committed_len: u64::from(end) * FRAME_BYTES,
@@ -154,7 +179,7 @@ impl Arena {
     /// # Errors
     /// As [`open`](Self::open) for the region's header.
     pub fn identity(region: &Region) -> Result<[u8; 16], OpenError> {
-        Ok(RegionHeader::read(region, MAGIC, FORMAT, LAYOUT_HASH)?.uuid)
+        Ok(read_header(region)?.uuid)
     }
 
     /// Opens the arena in a region that others may have open too. In one that is mapped read-only
@@ -229,11 +254,16 @@ impl Arena {
         participants: Participants,
         topology: &dyn Topology,
     ) -> Result<Arena, OpenError> {
-        let identity = RegionHeader::read(&region, MAGIC, FORMAT, LAYOUT_HASH)?;
+        let identity = read_header(&region)?;
         let header: &ArenaHeader = region.view_at(ARENA_HEADER)?;
-        let geometry = Geometry::new(identity.max_len, header.client_bytes.load(Relaxed))
-            .ok_or(OpenError::Damaged("its sizes are impossible"))?;
         let nodes = header.nodes.load(Relaxed);
+        let lending = (identity.format == FORMAT_LENDING).then(|| LendingShape {
+            nodes: nodes as u16,
+            buckets: header.buckets.load(Relaxed),
+        });
+        let client_bytes = header.client_bytes.load(Relaxed);
+        let geometry = Geometry::new(identity.max_len, client_bytes, lending)
+            .ok_or(OpenError::Damaged("its sizes are impossible"))?;
         if header.checksum.load(Relaxed) != geometry.checksum(nodes)
             || header.max_frames.load(Relaxed) != geometry.max_frames
             || header.first_frame.load(Relaxed) != geometry.first_frame
@@ -266,6 +296,16 @@ impl Arena {
             backed,
         })
     }
+}
+
+/// The header of a region with an arena that lends or lends nothing.
+fn read_header(region: &Region) -> Result<RegionHeader, HeaderError> {
+    let header = RegionHeader::read_unchecked(region)?;
+    match header.format {
+        FORMAT_LENDING => header.validate(MAGIC, FORMAT_LENDING, LAYOUT_HASH_LENDING)?,
+        _ => header.validate(MAGIC, FORMAT, LAYOUT_HASH)?,
+    }
+    Ok(header)
 }
 
 /// For each node of the machine, the arena's nodes by their distance from it.

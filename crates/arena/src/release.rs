@@ -69,6 +69,9 @@ impl Arena {
             mneme_sys::fault!("arena.release.descriptor")
         });
         summary.mark(range.clone(), true);
+        if let Some(lending) = self.lending()? {
+            lending.mark_idle(&range, true);
+        }
         mneme_sys::fault!("arena.release.summary");
         summary.refresh(range);
         mneme_sys::fault!("arena.release.refreshed");

@@ -218,18 +218,24 @@ impl Arena {
     pub(crate) fn derive(&self, frames: Range<u32>) -> Result<(), RegionError> {
         let (table, summary) = (self.table()?, self.summary()?);
         let (first, end) = (self.geometry.first_frame, self.end_frame());
+        let lending = self.lending()?;
         for index in frames.start / WORD_FRAMES..frames.end.div_ceil(WORD_FRAMES) {
-            let mut bits = 0u64;
+            let (mut bits, mut idle) = (0u64, 0u64);
             for bit in 0..WORD_FRAMES {
                 let frame = index * WORD_FRAMES + bit;
-                let free = (first..end).contains(&frame)
-                    && table
-                        .get(frame)
-                        .and_then(|descriptor| descriptor.status())
-                        .is_some_and(|status| status.state == State::Free);
-                bits |= u64::from(free) << bit;
+                let status = table.get(frame).and_then(|descriptor| descriptor.status());
+                let Some(status) = status.filter(|_| (first..end).contains(&frame)) else {
+                    continue;
+                };
+                bits |= u64::from(status.state.is_claimable()) << bit;
+                let free = status.state == State::Free && status.generation > 0;
+                idle |= u64::from(free) << bit;
             }
             summary.set_word(index as usize, bits);
+            if let Some(word) = lending.and_then(|lending| lending.idle().get(index as usize)) {
+                // Relaxed: a hint.
+                word.store(idle, Relaxed);
+            }
         }
         summary.refresh(frames);
         Ok(())
@@ -255,7 +261,9 @@ impl Arena {
     /// Nobody else has it open, so the lock's owner is nobody.
     fn reset_lock(&self) -> Result<(), OpenError> {
         let lock = self.lock_offset();
-        self.region.at::<AtomicU64>(lock)?.store(0, Release);
+        for lock in std::iter::once(lock).chain(self.fill_lock_offsets()) {
+            self.region.at::<AtomicU64>(lock)?.store(0, Release);
+        }
         let slot = self.participants.slot()?;
         let _guard = self.lock::<OpenError>(&slot)?;
         Ok(self.restore()?)
@@ -275,6 +283,7 @@ impl Arena {
                 mneme_sys::fault!("arena.recover.freed");
             }
         }
+        self.end_lending()?;
         self.derive(0..self.geometry.max_frames)?;
         mneme_sys::fault!("arena.recover.derived");
         // Last: a recovery that died before is begun again.

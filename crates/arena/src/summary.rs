@@ -111,6 +111,15 @@ impl<'a> Summary<'a> {
         }
     }
 
+    /// A bitmap without a tree, for [`scan`](Self::scan) alone.
+    pub fn bitmap(shape: &'a TreeShape, words: &'a [AtomicU64]) -> Summary<'a> {
+        Summary {
+            shape,
+            words,
+            nodes: &[],
+        }
+    }
+
     fn node(&self, level: usize, index: u32) -> &'a RunsNode {
         &self.nodes[(self.shape.first[level] + index) as usize]
     }
@@ -208,6 +217,21 @@ impl<'a> Summary<'a> {
         )
     }
 
+    /// What [`find`](Self::find) finds, by looking at the bitmap alone, and at so many of its words
+    /// at most.
+    pub fn scan(&self, range: Range<u32>, len: u32, align_log2: u32, words: u32) -> Option<u32> {
+        let words = words_of(&range).take(words as usize);
+        let mut search = Search {
+            run: range.start,
+            range: range.clone(),
+            len,
+            align_log2,
+        };
+        words
+            .into_iter()
+            .find_map(|(index, _)| self.find_in_word(index, &mut search))
+    }
+
     fn find_below(&self, level: usize, index: u32, search: &mut Search) -> Option<u32> {
         let span = TreeShape::span(level);
         let (base, end) = (index * span, (index + 1) * span);
@@ -303,7 +327,7 @@ fn mask_within(base: u32, range: &Range<u32>) -> u64 {
 }
 
 /// The words that hold bits of these frames, each with the mask of those bits.
-fn words_of(frames: &Range<u32>) -> impl Iterator<Item = (u32, u64)> {
+pub(crate) fn words_of(frames: &Range<u32>) -> impl DoubleEndedIterator<Item = (u32, u64)> + use<> {
     let range = frames.clone();
     let words = if range.is_empty() {
         0..0

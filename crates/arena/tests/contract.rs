@@ -423,6 +423,7 @@ fn what_cannot_hold_an_arena_is_refused() {
         nodes,
         topology: Arc::new(SyntheticTopology::new(1, 1)),
         reserve_frames: 0,
+        lending: None,
     };
     let create = |frames, options| {
         let region = Region::private(frames * FRAME, frames * FRAME, PagePolicy::Small).unwrap();

@@ -26,6 +26,7 @@ const SHAPE: Shape = Shape {
     nodes: 2,
     reserve: 0,
     client_bytes: 4096,
+    records: 0,
 };
 
 /// Where a claim can die; a test insists that it does, at each.

@@ -300,6 +300,7 @@ fn run(ops: Vec<Op>, nodes: u16) -> Result<(), TestCaseError> {
         nodes,
         reserve: 3,
         client_bytes: 100,
+        records: 0,
     });
     let share = (frames as u32 - FIRST) / u32::from(nodes);
     let mut model = Model {

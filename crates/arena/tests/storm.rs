@@ -102,6 +102,7 @@ impl Tenant {
             nodes: 1,
             topology: Arc::new(SyntheticTopology::new(1, 1)),
             reserve_frames: 0,
+            lending: None,
         };
         let data = Arc::new(Self::region(&directory.join("data")));
         Tenant {

@@ -2,7 +2,10 @@
 //! and as another "process" of a scripted liveness.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
-use mneme_arena::{Arena, ArenaOptions, ClaimError, Class, Extent, FRAME_BYTES, OpenError};
+use mneme_arena::{
+    Arena, ArenaOptions, ClaimError, Class, Discardable, Extent, FRAME_BYTES, LendingOptions,
+    OpenError,
+};
 use mneme_sync::{ControlOptions, Participants};
 use mneme_sys::{Access, NodeId, PagePolicy, Region, Reserve, ScriptedLiveness, SyntheticTopology};
 use std::sync::Arc;
@@ -24,7 +27,7 @@ pub struct World {
 /// One opening.
 pub struct Process {
     pub number: u32,
-    pub arena: Arena,
+    pub arena: Arc<Arena>,
 }
 
 #[derive(Clone, Copy)]
@@ -35,6 +38,8 @@ pub struct Shape {
     pub nodes: u16,
     pub reserve: u32,
     pub client_bytes: usize,
+    /// Records that the cache's index is made for; 0: nothing is lent.
+    pub records: u64,
 }
 
 impl Default for Shape {
@@ -45,6 +50,7 @@ impl Default for Shape {
             nodes: 1,
             reserve: 0,
             client_bytes: 4096,
+            records: 0,
         }
     }
 }
@@ -96,9 +102,14 @@ pub fn world(shape: Shape) -> (World, Process) {
             nodes: shape.nodes,
             topology: world.topology.clone(),
             reserve_frames: shape.reserve,
+            lending: (shape.records > 0).then_some(LendingOptions {
+                records: shape.records,
+                max_frames: u32::MAX,
+            }),
         },
     )
     .unwrap();
+    let arena = Arc::new(arena);
     (world, Process { number, arena })
 }
 
@@ -123,8 +134,12 @@ impl World {
 
     pub fn try_open(&self) -> Result<Process, OpenError> {
         let (number, participants) = self.participants();
-        Arena::open(Arc::new(self.map()), participants, self.topology.clone())
-            .map(|arena| Process { number, arena })
+        Arena::open(Arc::new(self.map()), participants, self.topology.clone()).map(|arena| {
+            Process {
+                number,
+                arena: Arc::new(arena),
+            }
+        })
     }
 
     pub fn open(&self) -> Process {
@@ -157,6 +172,17 @@ impl Process {
         let extent = self.claim(frames).unwrap();
         self.arena.adopt(extent).unwrap();
         extent
+    }
+
+    /// The arena's cache.
+    pub fn cache(&self) -> Discardable {
+        Discardable::open(Arc::clone(&self.arena)).unwrap()
+    }
+
+    /// Has and gives back so many frames from the lowest address on: they can be lent then.
+    pub fn warm(&self, frames: u32) {
+        let extent = self.claim(frames).unwrap();
+        self.release(extent).unwrap();
     }
 
     pub fn release(&self, extent: Extent) -> Result<(), mneme_arena::ReleaseError> {

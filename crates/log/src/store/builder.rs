@@ -225,6 +225,7 @@ impl Builder {
             nodes: topology.nodes() as u16,
             topology: Arc::clone(&topology),
             reserve_frames: geometry.reserve_frames as u32,
+            lending: None,
         };
         let arena = Arena::create(Arc::clone(&data), participants.clone(), options)?;
         let mem = Mem::new(data);

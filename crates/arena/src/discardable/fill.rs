@@ -1,0 +1,212 @@
+//! How a record comes into the cache: into the frame that its node is filling.
+
+use super::index::{Entry, UNIT, low_generation, tag_of};
+use super::record::{Place, bytes_of};
+use super::{Discardable, Dropped, MAX_RECORD, PutError, Stored};
+use crate::descriptor::{State, Status};
+use crate::frame::{FRAME_BYTES, Frame};
+use crate::lending::{FillNode, Lending, NOT_BEGUN};
+use mneme_sync::{Guard, Slot};
+use mneme_sys::{NodeId, RegionError};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// Puts in a row that may find a fill lock held before one asks whether its owner lives.
+const ASK_AFTER: u64 = 16;
+
+/// A record on its way.
+pub(super) struct Record<'a> {
+    pub hash: u64,
+    pub key: &'a [u8],
+    pub value: &'a [u8],
+    /// The version of its bucket when the value was the truth.
+    pub version: u64,
+}
+
+impl Discardable {
+    pub(super) fn store(
+        &self,
+        slot: &Slot<'_>,
+        node: NodeId,
+        record: &Record<'_>,
+    ) -> Result<Stored, PutError> {
+        let bytes = record.key.len().saturating_add(record.value.len());
+        if bytes > MAX_RECORD {
+            return Err(PutError::TooLarge {
+                bytes,
+                most: MAX_RECORD,
+            });
+        }
+        self.arena.may_write()?;
+        let lending = self.lending()?;
+        for node in self.arena.nodes_from(node) {
+            let Some(fill) = lending.node(*node) else {
+                continue;
+            };
+            let Some(guard) = self.fill_lock(slot, fill) else {
+                return Ok(Stored::Dropped(Dropped::Busy));
+            };
+            let Some(place) = self.append(&lending, fill, *node, record)? else {
+                continue;
+            };
+            drop(guard);
+            mneme_sys::fault!("arena.put.stored");
+            return Ok(self.enter(&lending, place, record));
+        }
+        Ok(Stored::Dropped(Dropped::NoFrame))
+    }
+
+    /// The lock over what the node fills. Nobody waits for it: a put that finds it held is dropped.
+    /// That of a dead owner is taken over.
+    fn fill_lock<'a>(&'a self, slot: &Slot<'a>, fill: &'a FillNode) -> Option<Guard<'a>> {
+        let acquired = fill.lock.try_lock_free(slot).or_else(|| {
+            let found_busy = self.found_busy.fetch_add(1, Relaxed);
+            found_busy
+                .is_multiple_of(ASK_AFTER)
+                .then(|| fill.lock.try_lock(slot))
+                .flatten()
+        })?;
+        let died = acquired.owner_died();
+        let guard = acquired.into_inner();
+        if died {
+            // Each step leaves what the next owner goes on with: see `append`.
+            guard.repaired();
+        }
+        Some(guard)
+    }
+
+    /// Writes the record behind the last one of the frame that the node is filling, or begins a
+    /// frame. `None`: there is none to be had.
+    ///
+    /// A dead owner may have left a frame that it was not certain to keep (it is given back), one
+    /// that is half filled (it is filled on), or bytes behind the last record (they are written
+    /// over, and no entry leads there).
+    fn append(
+        &self,
+        lending: &Lending<'_>,
+        fill: &FillNode,
+        node: u16,
+        record: &Record<'_>,
+    ) -> Result<Option<Place>, RegionError> {
+        let bytes = bytes_of(record.key.len(), record.value.len()) as u64;
+        let mut place = None;
+        if let Some((frame, generation)) = self.filling(fill)? {
+            // SYNC: pairs with the Release store below, of an owner before.
+            let used = fill.used.load(Acquire);
+            if used == NOT_BEGUN {
+                self.arena.give_back(lending, frame.0);
+            } else if used.is_multiple_of(UNIT as u64) && used.saturating_add(bytes) <= FRAME_BYTES
+            {
+                place = Some((frame, generation, used));
+            } else {
+                self.seal(lending, frame, generation)?;
+            }
+        }
+        let (frame, generation, used) = match place {
+            Some(place) => place,
+            None => {
+                let refill = || self.name_victims(lending, NodeId(node));
+                let Some((frame, generation)) = self.arena.rent(lending, node, refill)? else {
+                    return Ok(None);
+                };
+                if let Some(uses) = lending.uses(frame.0) {
+                    uses.hits.store(0, Relaxed);
+                }
+                (frame, generation, 0)
+            }
+        };
+        let place = Place {
+            frame,
+            generation,
+            offset: used as u32,
+        };
+        let region = self.arena.region();
+        self.records
+            .write(region, place, record.hash, record.key, record.value)?;
+        mneme_sys::fault!("arena.put.written");
+        // SYNC: pairs with the Acquire load above.
+        fill.used.store(used + bytes, Release);
+        Ok(Some(place))
+    }
+
+    /// The frame that is being filled, with its generation.
+    fn filling(&self, fill: &FillNode) -> Result<Option<(Frame, u32)>, RegionError> {
+        // SYNC: pairs with the Release store in `rent`.
+        let Ok(frame) = u32::try_from(fill.frame.load(Acquire)) else {
+            return Ok(None);
+        };
+        let status = self.arena.table()?.get(frame).and_then(|it| it.status());
+        Ok(status
+            .filter(|status| status.state == State::Filling)
+            .map(|status| (Frame(frame), status.generation)))
+    }
+
+    /// Gives the frame to whoever claims it first. It is never written again.
+    fn seal(
+        &self,
+        lending: &Lending<'_>,
+        frame: Frame,
+        generation: u32,
+    ) -> Result<(), RegionError> {
+        if let Some(uses) = lending.uses(frame.0) {
+            let born = lending.header().born.fetch_add(1, Relaxed) + 1;
+            uses.born.store(born, Relaxed);
+        }
+        mneme_sys::fault!("arena.seal.numbered");
+        if let Some(descriptor) = self.arena.table()?.get(frame.0) {
+            descriptor.seal(generation);
+        }
+        mneme_sys::fault!("arena.seal.sealed");
+        Ok(())
+    }
+
+    /// Makes the record known.
+    fn enter(&self, lending: &Lending<'_>, place: Place, record: &Record<'_>) -> Stored {
+        let Some(bucket) = self.bucket(lending, record.hash) else {
+            return Stored::Dropped(Dropped::Superseded);
+        };
+        let entry = Entry {
+            frame: place.frame.0,
+            offset: place.offset,
+            generation: low_generation(place.generation),
+            tag: tag_of(record.hash),
+        };
+        let choice = (record.hash >> 16) as usize;
+        let entered = bucket.insert(record.version, entry, choice, |other| {
+            self.lent_as(other).is_none()
+        });
+        mneme_sys::fault!("arena.put.entered");
+        if entered {
+            Stored::Kept
+        } else {
+            Stored::Dropped(Dropped::Superseded)
+        }
+    }
+
+    /// The generation of the entry's frame, if that is lent and may be the one meant.
+    pub(super) fn lent_as(&self, entry: Entry) -> Option<u32> {
+        let generation = self.arena.table().ok()?.get(entry.frame)?.lent()?;
+        (low_generation(generation) == entry.generation).then_some(generation)
+    }
+
+    /// Gives back all that is rented.
+    pub(super) fn give_back_rented(&self, lending: &Lending<'_>) -> Result<(), RegionError> {
+        for node in 0..self.arena.nodes() {
+            for (frame, generation) in self.arena.rented_on(NodeId(node))? {
+                let rented = Status {
+                    state: State::Rented,
+                    ..Status::free(generation)
+                };
+                let given = self
+                    .arena
+                    .table()?
+                    .get(frame)
+                    .is_some_and(|descriptor| descriptor.give_back(rented));
+                if given {
+                    lending.count_lent(-1);
+                    lending.mark_idle(&(frame..frame + 1), true);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,398 @@
+//! [`Discardable`]: a cache in memory that its owner lends and may take back at any moment.
+//!
+//! # Contract
+//!
+//! * **A lookup may miss at any time.** Any claim of the first class discards what was in the
+//!   frames that it takes, at once and without a word.
+//! * **What a lookup returns is a verified copy** of a value that was put under this key, and since
+//!   then the key was neither put nor removed, nor the cache cleared. Precisely: a
+//!   [`get`](Discardable::get) that begins after a `put`, `remove` or `clear` has returned does not
+//!   find a value from before, even if a process was killed in between or its index damaged.
+//! * **The truth lies elsewhere.** Nothing is promised to be kept, over no time.
+//!
+//! So change the truth first, then [`put`](Discardable::put) the new value or
+//! [`remove`](Discardable::remove) the old one. What was read from the truth after a miss is
+//! offered by [`fill`](Discardable::fill) with the miss' [`Ticket`]: if the key was put or removed
+//! in between, the cache does not take what may be old.
+//!
+//! # How
+//!
+//! Readers hold no pins and no locks: they copy a record out of its frame, then ask whether the
+//! frame is lent as it was before, then verify the record's checksum. So no reader, however slow,
+//! delays a claim. Writers append to one frame a node, which no claim takes until it is sealed, and
+//! a put that finds another at work is dropped.
+//!
+//! It is the DMEM of Park's dissertation (§2.4.2) without its locks. There a claim discards page by
+//! page; here it raises the frame's generation, and what it held is gone.
+
+use crate::arena::Arena;
+use crate::lending::Lending;
+use mneme_sync::Slot;
+use mneme_sys::{NodeId, RegionError};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+mod fill;
+pub(crate) mod index;
+mod policy;
+mod record;
+mod stats;
+
+use fill::Record;
+use index::{Bucket, bucket_of, tag_of};
+pub use record::MAX_RECORD;
+use record::{Place, Records};
+use stats::Counters;
+pub use stats::{ClaimTimes, DiscardableStats};
+
+/// Why an arena's cache could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum LendingError {
+    /// The arena was created without [`ArenaOptions::lending`](crate::ArenaOptions::lending).
+    #[error("the arena lends nothing; this is decided when it is created")]
+    LendsNothing,
+    /// The region's memory could not be reached.
+    #[error("the arena's tables cannot be reached")]
+    Region(#[from] RegionError),
+}
+
+/// Why a record could not be put. What the cache had under the key is gone even so.
+#[derive(Debug, thiserror::Error)]
+pub enum PutError {
+    /// It does not fit in a frame.
+    #[error("a key and a value of {bytes} bytes; at most {most} fit in a frame")]
+    TooLarge {
+        /// Bytes of key and value.
+        bytes: usize,
+        /// [`MAX_RECORD`].
+        most: usize,
+    },
+    /// The region's memory could not be reached, or is mapped read-only.
+    #[error("the arena's memory cannot be written")]
+    Region(#[from] RegionError),
+}
+
+/// What became of a record that was offered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "a cache may not have taken it"]
+pub enum Stored {
+    /// The cache has it, for as long as it has it.
+    Kept,
+    /// The cache does not have it.
+    Dropped(Dropped),
+}
+
+/// Why a record was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dropped {
+    /// Another participant was filling the node's frame.
+    Busy,
+    /// Nothing is idle, and nothing rented to put it in place of; or a claim was under way.
+    NoFrame,
+    /// The key was put or removed since the ticket was given, or another record of its bucket came
+    /// at the same moment.
+    Superseded,
+}
+
+/// What a lookup found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lookup {
+    /// The value is in the caller's buffer.
+    Hit,
+    /// It is not here. What is read from the truth *now* may be offered with this ticket.
+    Miss(Ticket),
+}
+
+/// Says when a key was looked up in vain: see [`Discardable::fill`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ticket {
+    hash: u64,
+    version: u64,
+}
+
+/// A cache of clean copies in the idle frames of an arena.
+///
+/// `Send` and `Sync`, cheap to open, and shared: all openings in all processes see one cache. A
+/// lookup takes no lock, makes no system call, and writes nothing but counters. See the
+/// [module's contract](self).
+///
+/// ```
+/// # use mneme_arena::{Arena, ArenaOptions, Class, LendingOptions};
+/// # use mneme_sync::{ControlOptions, Participants};
+/// # use mneme_sys::{NodeId, PagePolicy, Region, ScriptedLiveness, SyntheticTopology};
+/// # use std::sync::Arc;
+/// use mneme_arena::{Discardable, Lookup, Stored};
+/// # let mut uuid = [0; 16];
+/// # mneme_sys::random_bytes(&mut uuid)?;
+/// # let control = ControlOptions::new(uuid);
+/// # let memory = Region::private(control.region_len(), control.region_len(), PagePolicy::Small)?;
+/// # let liveness = Arc::new(ScriptedLiveness::new().process(1));
+/// # let participants = Participants::create(memory, control, liveness)?;
+/// # let region = Arc::new(Region::private(64 << 20, 64 << 20, PagePolicy::Huge)?);
+///
+/// let arena = Arc::new(Arena::create(region, participants.clone(), ArenaOptions {
+///     uuid,
+///     client_bytes: 4096,
+///     nodes: 1,
+///     topology: Arc::new(SyntheticTopology::new(1, 2)),
+///     reserve_frames: 2,
+///     lending: Some(LendingOptions { records: 100_000, max_frames: u32::MAX }),
+/// })?);
+/// let slot = participants.slot()?;
+/// // Only memory that the first class had before is lent: it is populated.
+/// let extent = arena.claim(&slot, 16, 1, NodeId(0), Class::Ordinary, 0)?;
+/// arena.release(&slot, extent)?;
+///
+/// let cache = Discardable::open(Arc::clone(&arena))?;
+/// let mut value = Vec::new();
+/// if let Lookup::Miss(ticket) = cache.get(b"key", &mut value) {
+///     let fetched = b"what the database says";
+///     assert_eq!(cache.fill(&slot, NodeId(0), ticket, b"key", fetched)?, Stored::Kept);
+/// }
+/// assert_eq!(cache.get(b"key", &mut value), Lookup::Hit);
+/// assert_eq!(value, b"what the database says");
+///
+/// // The database says otherwise now.
+/// cache.remove(b"key")?;
+/// assert_ne!(cache.get(b"key", &mut value), Lookup::Hit);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Discardable {
+    arena: Arc<Arena>,
+    records: Records,
+    counters: Counters,
+    /// Puts that found a fill lock held.
+    found_busy: AtomicU64,
+}
+
+impl std::fmt::Debug for Discardable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Discardable")
+            .field("arena", &self.arena)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Discardable {
+    /// Opens the cache of an arena. An opening that is mapped read-only can look up and nothing
+    /// else.
+    ///
+    /// # Errors
+    /// The arena lends nothing.
+    pub fn open(arena: Arc<Arena>) -> Result<Discardable, LendingError> {
+        let seed = match arena.lending()? {
+            Some(lending) => lending.header().seed.load(Relaxed),
+            None => return Err(LendingError::LendsNothing),
+        };
+        Ok(Discardable {
+            arena,
+            records: Records::new(seed),
+            counters: Counters::default(),
+            found_busy: AtomicU64::new(0),
+        })
+    }
+
+    /// The arena.
+    pub fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    /// Looks a key up; the value replaces what is in `value`, which is empty after a miss. A hash
+    /// of the key, a cache line of the index, one of descriptors, and the copy with its checksum.
+    pub fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Lookup {
+        value.clear();
+        let hash = self.records.hash(key);
+        let mut version = 0;
+        if let Ok(lending) = self.lending()
+            && let Some(bucket) = self.bucket(&lending, hash)
+        {
+            version = bucket.version();
+            if self.find(&lending, bucket, hash, key, value) {
+                return Lookup::Hit;
+            }
+        }
+        self.counters.mine().misses.fetch_add(1, Relaxed);
+        Lookup::Miss(Ticket { hash, version })
+    }
+
+    fn find(
+        &self,
+        lending: &Lending<'_>,
+        bucket: &Bucket,
+        hash: u64,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> bool {
+        let Ok(table) = self.arena.table() else {
+            return false;
+        };
+        for entry in bucket.find(tag_of(hash)) {
+            let (Some(generation), Some(descriptor)) =
+                (self.lent_as(entry), table.get(entry.frame))
+            else {
+                continue;
+            };
+            let place = Place {
+                frame: crate::Frame(entry.frame),
+                generation,
+                offset: entry.offset,
+            };
+            let is_still_lent = || descriptor.is_still_lent(generation);
+            let region = self.arena.region();
+            if self
+                .records
+                .read(region, place, hash, key, value, is_still_lent)
+            {
+                let hits = self.counters.mine().hits.fetch_add(1, Relaxed);
+                if policy::is_sampled(hits)
+                    && self.arena.may_write().is_ok()
+                    && let Some(uses) = lending.uses(entry.frame)
+                {
+                    uses.hits.fetch_add(1, Relaxed);
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Puts a value that is the truth now. Whatever comes of it, an older value of the key is not
+    /// found any more. `node` is where the caller's memory should be.
+    ///
+    /// # Errors
+    /// It does not fit in a frame, or the memory cannot be written.
+    pub fn put(
+        &self,
+        slot: &Slot<'_>,
+        node: NodeId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Stored, PutError> {
+        let hash = self.records.hash(key);
+        let version = self.invalidate(hash)?;
+        self.offer(
+            slot,
+            node,
+            &Record {
+                hash,
+                key,
+                value,
+                version,
+            },
+        )
+    }
+
+    /// Offers what was read from the truth after the miss that gave the ticket. The cache does not
+    /// take it if the key was put or removed since the miss, or the ticket is another key's.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put). What the cache had under the key stays.
+    pub fn fill(
+        &self,
+        slot: &Slot<'_>,
+        node: NodeId,
+        ticket: Ticket,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Stored, PutError> {
+        let hash = self.records.hash(key);
+        let version = ticket.version;
+        let current = {
+            let lending = self.lending()?;
+            self.bucket(&lending, hash).map(Bucket::version)
+        };
+        if ticket.hash != hash || current != Some(version) {
+            self.counters.mine().dropped.fetch_add(1, Relaxed);
+            return Ok(Stored::Dropped(Dropped::Superseded));
+        }
+        self.offer(
+            slot,
+            node,
+            &Record {
+                hash,
+                key,
+                value,
+                version,
+            },
+        )
+    }
+
+    fn offer(
+        &self,
+        slot: &Slot<'_>,
+        node: NodeId,
+        record: &Record<'_>,
+    ) -> Result<Stored, PutError> {
+        let stored = self.store(slot, node, record);
+        let mine = self.counters.mine();
+        match stored {
+            Ok(Stored::Kept) => mine.kept.fetch_add(1, Relaxed),
+            _ => mine.dropped.fetch_add(1, Relaxed),
+        };
+        stored
+    }
+
+    /// Removes what there is of the key, and what is on its way from before.
+    ///
+    /// # Errors
+    /// The memory cannot be written. Then the key may be found still.
+    pub fn remove(&self, key: &[u8]) -> Result<(), RegionError> {
+        self.invalidate(self.records.hash(key)).map(|_| ())
+    }
+
+    fn invalidate(&self, hash: u64) -> Result<u64, RegionError> {
+        self.arena.may_write()?;
+        let lending = self.lending()?;
+        let version = self
+            .bucket(&lending, hash)
+            .map(|bucket| bucket.invalidate(tag_of(hash)));
+        mneme_sys::fault!("arena.put.invalidated");
+        Ok(version.unwrap_or(0))
+    }
+
+    /// Removes everything, and gives the frames back. O(records + frames).
+    ///
+    /// # Errors
+    /// The memory cannot be written.
+    pub fn clear(&self) -> Result<(), RegionError> {
+        self.arena.may_write()?;
+        let lending = self.lending()?;
+        lending.index().iter().for_each(Bucket::clear);
+        self.give_back_rented(&lending)
+    }
+
+    /// Removes entries whose frames were discarded, so that they do not outlive the numbers of
+    /// generations (2^32 claims) or take the place of others; and counts anew what is lent. To be
+    /// called every minute or so by one participant. O(records + frames).
+    ///
+    /// Entries that are left, and that were removed.
+    ///
+    /// # Errors
+    /// The memory cannot be written.
+    pub fn sweep(&self) -> Result<(u64, u64), RegionError> {
+        self.arena.may_write()?;
+        let lending = self.lending()?;
+        let is_stale = |entry| self.lent_as(entry).is_none();
+        let sums = lending.index().iter().fold((0, 0), |sums, bucket| {
+            let (left, removed) = bucket.sweep(is_stale);
+            (sums.0 + left, sums.1 + removed)
+        });
+        self.arena.recount_lent(&lending)?;
+        Ok(sums)
+    }
+
+    fn lending(&self) -> Result<Lending<'_>, RegionError> {
+        // An arena's lending is fixed at its creation, and `open` has seen it.
+        self.arena.lending()?.ok_or(RegionError::OutOfBounds {
+            offset: 0,
+            bytes: 0,
+            len: 0,
+        })
+    }
+
+    fn bucket<'a>(&self, lending: &Lending<'a>, hash: u64) -> Option<&'a Bucket> {
+        let index = lending.index();
+        index.get(bucket_of(hash, index.len()))
+    }
+}

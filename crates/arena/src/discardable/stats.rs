@@ -1,0 +1,166 @@
+//! Numbers about the second class.
+
+use super::Discardable;
+use crate::frame::FRAME_BYTES;
+use crate::lending::{TIMES, class_end};
+use mneme_sys::RegionError;
+use std::cell::Cell;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Numbers about a cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DiscardableStats {
+    /// Frames that are lent, about.
+    pub frames: u32,
+    /// Frames that are lent at most.
+    pub max_frames: u32,
+    /// Entries that the index has place for.
+    pub capacity: u64,
+    /// Lookups of this opening that found a copy.
+    pub hits: u64,
+    /// Lookups of this opening that did not.
+    pub misses: u64,
+    /// Records that this opening put and the cache took.
+    pub kept: u64,
+    /// Records that this opening put and the cache did not take.
+    pub dropped: u64,
+    /// Rented frames that claims took, since the arena was made, by whomever.
+    pub discards: u64,
+    /// What claims took in this arena, by whomever.
+    pub claims: ClaimTimes,
+}
+
+/// How long claims took, refusals apart, each to the next quarter of an octave above.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ClaimTimes {
+    /// Claims that were granted.
+    pub count: u64,
+    /// Half of them took no longer, in nanoseconds.
+    pub p50_ns: u64,
+    /// 999 of 1,000 took no longer.
+    pub p999_ns: u64,
+    /// None took longer, unless it took more than 4 ms.
+    pub max_ns: u64,
+}
+
+impl DiscardableStats {
+    /// Bytes that are lent.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.frames) * FRAME_BYTES
+    }
+
+    /// Hits among the lookups of this opening; 0 if there was none.
+    pub fn hit_rate(&self) -> f64 {
+        let lookups = self.hits + self.misses;
+        if lookups == 0 {
+            return 0.0;
+        }
+        self.hits as f64 / lookups as f64
+    }
+}
+
+/// Counters on lines of their own, so that threads that look up do not write to one line.
+#[derive(Default)]
+pub(super) struct Counters([Shard; 16]);
+
+#[derive(Default)]
+#[repr(align(128))]
+pub(super) struct Shard {
+    pub hits: AtomicU64,
+    pub misses: AtomicU64,
+    pub kept: AtomicU64,
+    pub dropped: AtomicU64,
+}
+
+impl Counters {
+    /// The calling thread's, which it shares with few others.
+    pub fn mine(&self) -> &Shard {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        thread_local! {
+            static MINE: Cell<Option<u64>> = const { Cell::new(None) };
+        }
+        // A thread that is ending has lost its number; any will do.
+        let number = MINE.try_with(|mine| {
+            mine.get().unwrap_or_else(|| {
+                let number = NEXT.fetch_add(1, Relaxed);
+                mine.set(Some(number));
+                number
+            })
+        });
+        &self.0[number.unwrap_or(0) as usize % self.0.len()]
+    }
+
+    fn sum(&self, of: impl Fn(&Shard) -> &AtomicU64) -> u64 {
+        self.0.iter().map(|shard| of(shard).load(Relaxed)).sum()
+    }
+}
+
+impl Discardable {
+    /// Numbers about the cache. Lock-free; each is of a moment of its own.
+    ///
+    /// # Errors
+    /// The tables cannot be reached.
+    pub fn stats(&self) -> Result<DiscardableStats, RegionError> {
+        let lending = self.lending()?;
+        let header = lending.header();
+        let times: [u64; TIMES] = std::array::from_fn(|class| header.times[class].load(Relaxed));
+        Ok(DiscardableStats {
+            frames: header.lent.load(Relaxed),
+            max_frames: header.max_frames.load(Relaxed),
+            capacity: lending.index().len() as u64 * super::index::ENTRIES as u64,
+            hits: self.counters.sum(|shard| &shard.hits),
+            misses: self.counters.sum(|shard| &shard.misses),
+            kept: self.counters.sum(|shard| &shard.kept),
+            dropped: self.counters.sum(|shard| &shard.dropped),
+            discards: header.discards.load(Relaxed),
+            claims: claim_times(&times),
+        })
+    }
+}
+
+fn claim_times(times: &[u64; TIMES]) -> ClaimTimes {
+    let count = times
+        .iter()
+        .fold(0u64, |sum, more| sum.saturating_add(*more));
+    let within = |share: f64| {
+        let wanted = ((count as f64 * share).ceil() as u64).max(1);
+        let mut sum = 0u64;
+        times
+            .iter()
+            .position(|more| {
+                sum = sum.saturating_add(*more);
+                sum >= wanted
+            })
+            .map_or(0, class_end)
+    };
+    if count == 0 {
+        return ClaimTimes::default();
+    }
+    ClaimTimes {
+        count,
+        p50_ns: within(0.5),
+        p999_ns: within(0.999),
+        max_ns: within(1.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lending::time_class;
+
+    #[test]
+    fn times_are_told_by_the_ends_of_their_classes() {
+        let mut times = [0; TIMES];
+        assert_eq!(claim_times(&times), ClaimTimes::default());
+        times[time_class(1000)] = 998;
+        times[time_class(5000)] = 1;
+        times[time_class(90_000)] = 1;
+        let told = claim_times(&times);
+        assert_eq!(told.count, 1000);
+        assert!((1000..1280).contains(&told.p50_ns), "{told:?}");
+        assert!((5000..6400).contains(&told.p999_ns), "{told:?}");
+        assert!((90_000..115_000).contains(&told.max_ns), "{told:?}");
+    }
+}

@@ -1,0 +1,543 @@
+//! Idle frames are lent to the second class, which may lose them at any moment.
+//!
+//! **A claim never waits for the second class, and the second class never takes what the reserve
+//! or a claim needs.** A frame goes from one to the other by compare-and-swap on its descriptor
+//! (`descriptor::lending`), not under the arena's lock, so a tenant that sleeps or is dead holds
+//! nothing up. Each node has one frame at most that is being filled; no claim can have that one.
+//!
+//! The search tree means *claimable*: free or rented. Tenants do not change it. What a tenant is
+//! filling stands in its node's [`FillNode`], and a claim takes it out of the tree before it
+//! searches ([`Arena::mask_filling`]). The idle bitmap says which frames are free and resident. It
+//! is a hint: its readers look at the descriptor, and a wrong bit costs a choice, never a frame.
+//!
+//! Why the reserve is safe: the tenant takes a frame, makes a SeqCst fence, and looks at the
+//! arena's lock and at what is left. The claim takes the lock, makes a SeqCst fence, and looks at
+//! what is being filled. So either the claim counts the tenant's frame as gone, or the tenant sees
+//! the lock held and gives the frame back.
+//!
+//! Only frames that somebody had before (generation above 0) are lent: they have their memory. They
+//! are lent from the highest address down, while claims take the lowest.
+
+use crate::CreateError;
+use crate::arena::Arena;
+use crate::descriptor::{State, Status, Table};
+use crate::discardable::index::{Bucket, ENTRIES};
+use crate::frame::Frame;
+use crate::layout::LendingShape;
+use crate::summary::words_of;
+use mneme_sync::RobustLock;
+use mneme_sys::{NodeId, RegionError};
+use std::ops::Range;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64, fence};
+
+/// Victims that the cache's policy names ahead, a node.
+pub(crate) const VICTIMS: usize = 64;
+/// Classes of the claims' times: four to an octave, from 64 ns on.
+pub(crate) const TIMES: usize = 64;
+/// Words of the idle bitmap that a claim looks through for a run that costs nobody anything (4,096
+/// frames, under a microsecond). Behind them it takes what the tree finds.
+const IDLE_WORDS: u32 = 64;
+/// Candidates that a tenant tries in vain before it does without a frame.
+const TRIES: usize = 16;
+
+/// How an arena lends its idle frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LendingOptions {
+    /// Records that the cache's index has entries for, 1 to 2^32; 8 bytes each, and 1.15 times as
+    /// many are made. About the bytes to lend over the mean size of a record with its key and 24
+    /// bytes.
+    pub records: u64,
+    /// Frames that are lent at most. Lent memory is resident: `u32::MAX` lets the process grow to
+    /// the arena's whole capacity.
+    pub max_frames: u32,
+}
+
+impl LendingOptions {
+    pub(crate) fn shape(&self, nodes: u16) -> Result<LendingShape, CreateError> {
+        if self.records == 0 || self.records > 1 << 32 {
+            return Err(CreateError::Options(
+                "a cache's index has 1 to 2^32 records",
+            ));
+        }
+        Ok(LendingShape {
+            nodes,
+            buckets: self.records.div_ceil(ENTRIES as u64 - 1),
+        })
+    }
+}
+
+/// What all nodes share.
+#[repr(C, align(128))]
+pub(crate) struct LendingHeader {
+    /// Secret of the index and of the records' checksums.
+    pub seed: AtomicU64,
+    pub max_frames: AtomicU32,
+    /// Frames that are lent, about: a death in between makes it wrong until the next sweep.
+    pub lent: AtomicU32,
+    /// Number of the last frame that was sealed; frames are numbered as they are.
+    pub born: AtomicU64,
+    /// Rented frames that claims took. Under the arena's lock.
+    pub discards: AtomicU64,
+    _line: [AtomicU64; 12],
+    /// Claims by the time they took. Under the arena's lock.
+    pub times: [AtomicU64; TIMES],
+}
+
+/// The frame of a node that is being filled, and who fills it.
+#[repr(C, align(128))]
+pub(crate) struct FillNode {
+    /// Guards all but `masked` and `victims`. Nobody waits for it.
+    pub lock: RobustLock,
+    /// The frame that is, or is about to be, in state `Filling`; 0: none.
+    pub frame: AtomicU64,
+    /// Bytes of it in use. [`NOT_BEGUN`] while it is not certain that the frame is kept.
+    pub used: AtomicU64,
+    /// Number of the frame that the policy looked at last.
+    pub hand: AtomicU64,
+    /// The frame that the search tree leaves out. Under the arena's lock.
+    pub masked: AtomicU64,
+    _line: [AtomicU64; 11],
+    /// What the policy gives up first: frame and generation. Taken by swapping with 0.
+    pub victims: [AtomicU64; VICTIMS],
+}
+
+/// [`FillNode::used`] of a frame that nothing may be written to.
+pub(crate) const NOT_BEGUN: u64 = u64::MAX;
+
+/// What the policy knows about a frame.
+#[repr(C)]
+pub(crate) struct FrameUse {
+    /// Its number among the frames that were sealed.
+    pub born: AtomicU64,
+    /// Hits, sampled.
+    pub hits: AtomicU64,
+}
+
+const _: () = {
+    assert!(size_of::<LendingHeader>() == 640);
+    assert!(size_of::<FillNode>() == 640);
+    assert!(size_of::<FrameUse>() == 16);
+};
+
+impl LendingHeader {
+    /// All but the times is zero before.
+    pub fn begin(&self, seed: u64, max_frames: u32) {
+        self.seed.store(seed, Relaxed);
+        self.max_frames.store(max_frames, Relaxed);
+    }
+}
+
+/// What an arena has that lends.
+#[derive(Clone, Copy)]
+pub(crate) struct Lending<'a> {
+    header: &'a LendingHeader,
+    nodes: &'a [FillNode],
+    idle: &'a [AtomicU64],
+    uses: &'a [FrameUse],
+    index: &'a [Bucket],
+}
+
+impl<'a> Lending<'a> {
+    pub fn header(&self) -> &'a LendingHeader {
+        self.header
+    }
+
+    pub fn nodes(&self) -> &'a [FillNode] {
+        self.nodes
+    }
+
+    pub fn node(&self, node: u16) -> Option<&'a FillNode> {
+        self.nodes.get(usize::from(node))
+    }
+
+    /// The idle bitmap.
+    pub fn idle(&self) -> &'a [AtomicU64] {
+        self.idle
+    }
+
+    pub fn index(&self) -> &'a [Bucket] {
+        self.index
+    }
+
+    pub fn uses(&self, frame: u32) -> Option<&'a FrameUse> {
+        self.uses.get(frame as usize)
+    }
+
+    /// Notes frames as idle, or not. A hint: Relaxed.
+    pub fn mark_idle(&self, frames: &Range<u32>, idle: bool) {
+        for (index, mask) in words_of(frames) {
+            let Some(word) = self.idle.get(index as usize) else {
+                return;
+            };
+            if idle {
+                word.fetch_or(mask, Relaxed);
+            } else {
+                word.fetch_and(!mask, Relaxed);
+            }
+        }
+    }
+
+    /// Adds to the number of frames that are lent.
+    pub fn count_lent(&self, more: i32) {
+        // Relaxed: a number that stands for itself. It never goes below 0, whatever a death left.
+        let _ = self.header.lent.fetch_update(Relaxed, Relaxed, |lent| {
+            Some(lent.saturating_add_signed(more))
+        });
+    }
+
+    /// Notes a claim that took so long and discarded so many frames. Under the arena's lock.
+    pub fn count_claim(&self, nanoseconds: u64, discarded: u32) {
+        // Relaxed: written under the lock, read as a hint.
+        let add =
+            |word: &AtomicU64, more| word.store(word.load(Relaxed).wrapping_add(more), Relaxed);
+        add(&self.header.times[time_class(nanoseconds)], 1);
+        if discarded > 0 {
+            add(&self.header.discards, u64::from(discarded));
+            self.count_lent(-(discarded as i32));
+        }
+    }
+}
+
+/// The class of a time: two bits below the highest one.
+pub(crate) fn time_class(nanoseconds: u64) -> usize {
+    let scaled = (nanoseconds >> 4).max(4);
+    let octave = scaled.ilog2() - 2;
+    ((octave as usize) << 2 | (scaled >> octave & 3) as usize).min(TIMES - 1)
+}
+
+/// The longest time of a class, in nanoseconds.
+pub(crate) fn class_end(class: usize) -> u64 {
+    ((((class as u64 & 3) + 5) << (class >> 2)) << 4) - 1
+}
+
+/// A frame with its generation, as victims are named.
+pub(crate) fn pack_victim(frame: u32, generation: u32) -> u64 {
+    u64::from(frame) | u64::from(generation) << 32
+}
+
+impl Arena {
+    /// What only an arena has that lends.
+    #[inline]
+    pub(crate) fn lending(&self) -> Result<Option<Lending<'_>>, RegionError> {
+        let Some(places) = &self.geometry.lending else {
+            return Ok(None);
+        };
+        let region = &self.region;
+        let frames = self.geometry.max_frames as usize;
+        let buckets = usize::try_from(places.shape.buckets).unwrap_or(usize::MAX);
+        Ok(Some(Lending {
+            header: region.view_at(places.header)?,
+            nodes: region.view_slice_at(places.nodes, usize::from(places.shape.nodes))?,
+            idle: region.view_slice_at(places.idle, self.geometry.shape.words())?,
+            uses: region.view_slice_at(places.uses, frames)?,
+            index: region.view_slice_at(places.index, buckets)?,
+        }))
+    }
+
+    /// Changes how many frames are lent at most. It takes effect for frames that are lent
+    /// afterwards. Nothing in an arena that does not lend.
+    ///
+    /// # Errors
+    /// The tables cannot be reached.
+    pub fn set_max_lent(&self, frames: u32) -> Result<(), RegionError> {
+        self.may_write()?;
+        if let Some(lending) = self.lending()? {
+            // Relaxed: the number stands for itself.
+            lending.header.max_frames.store(frames, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Takes what is being filled out of the search tree, and puts back what no longer is. Lock
+    /// holder only. Whether the tree has changed.
+    pub(crate) fn mask_filling(&self) -> Result<bool, RegionError> {
+        let Some(lending) = self.lending()? else {
+            return Ok(false);
+        };
+        // SYNC: pairs with the fence in `begin_filling`: see the head of this file.
+        fence(SeqCst);
+        let table = self.table()?;
+        let mut changed = false;
+        for node in lending.nodes {
+            // SYNC: pairs with the Release store in `rent`, which comes before the descriptor's.
+            let frame = node.frame.load(Acquire);
+            let is_filling = |frame: u64| {
+                let status = u32::try_from(frame)
+                    .ok()
+                    .and_then(|frame| table.get(frame)?.status());
+                status.is_some_and(|status| status.state == State::Filling)
+            };
+            let filling = if is_filling(frame) { frame } else { 0 };
+            let masked = node.masked.load(Relaxed);
+            if masked == filling {
+                continue;
+            }
+            node.masked.store(filling, Relaxed);
+            for frame in [masked, filling] {
+                if let Ok(frame) = u32::try_from(frame)
+                    && (self.geometry.first_frame..self.end_frame()).contains(&frame)
+                {
+                    self.derive(frame..frame + 1)?;
+                }
+            }
+            changed = true;
+        }
+        Ok(changed)
+    }
+
+    /// A run on the node that costs as little as possible: idle frames; for a single frame, what
+    /// the cache's policy gives up first. `None`: what the tree finds is as good.
+    pub(crate) fn cheapest(
+        &self,
+        lending: &Lending<'_>,
+        node: u16,
+        frames: u32,
+        align_log2: u32,
+    ) -> Result<Option<u32>, RegionError> {
+        let summary = self.summary()?;
+        let idle = self.idle_view(lending);
+        for zone in self.zones()?.filter(|zone| zone.node == node) {
+            let range = self.backed.below_withheld(&zone);
+            // What is idle is claimable: no run of idle frames lies before this one.
+            if let Some(start) = summary.find(range.clone(), frames, align_log2)
+                && let Some(run) = idle.scan(start..range.end, frames, align_log2, IDLE_WORDS)
+            {
+                return Ok(Some(run));
+            }
+        }
+        if frames > 1 || align_log2 > 0 {
+            return Ok(None);
+        }
+        let table = self.table()?;
+        let Some(fill) = lending.node(node) else {
+            return Ok(None);
+        };
+        Ok(self
+            .take_victim(&table, fill)
+            .map(|(frame, _)| frame)
+            .filter(|frame| summary.is_free(*frame)))
+    }
+
+    fn idle_view<'a>(&'a self, lending: &Lending<'a>) -> crate::summary::Summary<'a> {
+        crate::summary::Summary::bitmap(&self.geometry.shape, lending.idle)
+    }
+
+    /// The next frame that the policy gives up, if it is rented still.
+    fn take_victim(&self, table: &Table<'_, AtomicU64>, fill: &FillNode) -> Option<(u32, Status)> {
+        let range = self.geometry.first_frame..self.end_frame();
+        fill.victims.iter().find_map(|victim| {
+            if victim.load(Relaxed) == 0 {
+                return None;
+            }
+            let named = victim.swap(0, Relaxed);
+            let (frame, generation) = (named as u32, (named >> 32) as u32);
+            let status = table.get(frame)?.status()?;
+            (range.contains(&frame)
+                && status.state == State::Rented
+                && status.generation == generation)
+                .then_some((frame, status))
+        })
+    }
+
+    /// Whether another frame may be lent: neither the reserve nor the operator's bound forbids it,
+    /// and no claim is under way.
+    fn may_lend(&self, lending: &Lending<'_>, from_idle: bool) -> Result<bool, RegionError> {
+        let header = lending.header;
+        if from_idle && header.lent.load(Relaxed) >= header.max_frames.load(Relaxed) {
+            return Ok(false);
+        }
+        // Frames being filled may or may not be among those that the tree counts.
+        let claimable = self.summary()?.free().saturating_sub(self.withheld());
+        let filling = lending.nodes.len() as u32;
+        Ok(self.lock_word()?.owner().is_none()
+            && claimable >= self.reserve_now()?.saturating_add(filling))
+    }
+
+    /// Takes a frame of the node for filling: an idle one, or else the policy's victim. Holder of
+    /// the node's fill lock only; `refill` names victims when there are none.
+    pub(crate) fn rent(
+        &self,
+        lending: &Lending<'_>,
+        node: u16,
+        refill: impl Fn() -> Result<(), RegionError>,
+    ) -> Result<Option<(Frame, u32)>, RegionError> {
+        let table = self.table()?;
+        let Some(fill) = lending.node(node) else {
+            return Ok(None);
+        };
+        for _ in 0..TRIES {
+            let idle = match self.may_lend(lending, true)? {
+                true => self.highest_idle(lending, node)?,
+                false => None,
+            };
+            let candidate = match idle {
+                Some(frame) => {
+                    // Before the look: a release frees the frame first and sets its bit then.
+                    lending.mark_idle(&(frame..frame + 1), false);
+                    table
+                        .get(frame)
+                        .and_then(|descriptor| Some((frame, descriptor.status()?)))
+                }
+                None if !self.may_lend(lending, false)? => return Ok(None),
+                None => match self.take_victim(&table, fill) {
+                    None => {
+                        refill()?;
+                        self.take_victim(&table, fill)
+                    }
+                    victim => victim,
+                },
+            };
+            let Some((frame, seen)) = candidate else {
+                return Ok(None);
+            };
+            if idle.is_some() && (seen.state != State::Free || seen.generation == 0) {
+                continue;
+            }
+            let Some(descriptor) = table.get(frame) else {
+                continue;
+            };
+            fill.used.store(NOT_BEGUN, Relaxed);
+            // SYNC: pairs with the Acquire load in `mask_filling`: a claim that meets the frame
+            // filling finds it named here.
+            fill.frame.store(u64::from(frame), Release);
+            mneme_sys::fault!("arena.rent.named");
+            let Some(generation) = descriptor.begin_filling(seen) else {
+                continue;
+            };
+            mneme_sys::fault!("arena.rent.taken");
+            if seen.state == State::Free {
+                lending.count_lent(1);
+            }
+            if !self.may_lend(lending, false)? {
+                self.give_back(lending, frame);
+                fill.frame.store(0, Release);
+                return Ok(None);
+            }
+            // SYNC: pairs with the Acquire load of the lock's next owner, should this one die.
+            fill.used.store(0, Release);
+            mneme_sys::fault!("arena.rent.kept");
+            return Ok(Some((Frame(frame), generation)));
+        }
+        Ok(None)
+    }
+
+    /// Makes a lent frame free, unless somebody else has it by now.
+    pub(crate) fn give_back(&self, lending: &Lending<'_>, frame: u32) {
+        let given = self.table().is_ok_and(|table| {
+            table.get(frame).is_some_and(|descriptor| {
+                descriptor
+                    .status()
+                    .is_some_and(|seen| descriptor.give_back(seen))
+            })
+        });
+        if given {
+            lending.count_lent(-1);
+            lending.mark_idle(&(frame..frame + 1), true);
+        }
+    }
+
+    /// The highest frame of the node that the idle bitmap names.
+    fn highest_idle(&self, lending: &Lending<'_>, node: u16) -> Result<Option<u32>, RegionError> {
+        let zones: Vec<_> = self.zones()?.filter(|zone| zone.node == node).collect();
+        Ok(zones.into_iter().rev().find_map(|zone| {
+            let words: Vec<(u32, u64)> = words_of(&zone.range()).collect();
+            words.into_iter().rev().find_map(|(index, mask)| {
+                let bits = lending.idle.get(index as usize)?.load(Relaxed) & mask;
+                (bits != 0).then(|| index * 64 + 63 - bits.leading_zeros())
+            })
+        }))
+    }
+
+    /// Rented frames among these. They are what a claim of them discards.
+    pub(crate) fn rented_among(&self, frames: Range<u32>) -> Result<u32, RegionError> {
+        let table = self.table()?;
+        Ok(frames
+            .filter_map(|frame| table.get(frame)?.status())
+            .filter(|status| status.state == State::Rented)
+            .count() as u32)
+    }
+
+    /// Counts what is lent, and notes what is idle.
+    pub(crate) fn recount_lent(&self, lending: &Lending<'_>) -> Result<(), RegionError> {
+        let table = self.table()?;
+        let mut lent = 0;
+        for frame in self.geometry.first_frame..self.end_frame() {
+            match table.get(frame).and_then(|descriptor| descriptor.status()) {
+                Some(status) if status.state.is_lent() => lent += 1,
+                Some(status) if status.state == State::Free && status.generation > 0 => {
+                    lending.mark_idle(&(frame..frame + 1), true);
+                }
+                _ => {}
+            }
+        }
+        lending.header.lent.store(lent, Relaxed);
+        Ok(())
+    }
+
+    /// Gives back all that is lent and empties the index: for an arena that nobody else has open.
+    pub(crate) fn end_lending(&self) -> Result<(), RegionError> {
+        let Some(lending) = self.lending()? else {
+            return Ok(());
+        };
+        for bucket in lending.index {
+            bucket.reset();
+        }
+        mneme_sys::fault!("arena.recover.emptied");
+        for node in lending.nodes {
+            node.frame.store(0, Relaxed);
+            node.masked.store(0, Relaxed);
+            node.victims
+                .iter()
+                .for_each(|victim| victim.store(0, Relaxed));
+        }
+        for frame in self.geometry.first_frame..self.end_frame() {
+            self.give_back(&lending, frame);
+        }
+        lending.header.lent.store(0, Relaxed);
+        Ok(())
+    }
+
+    /// Where the words of the fill locks lie in the region.
+    pub(crate) fn fill_lock_offsets(&self) -> impl Iterator<Item = u64> {
+        let places = self.geometry.lending;
+        places.into_iter().flat_map(|places| {
+            (0..u64::from(places.shape.nodes)).map(move |node| {
+                places.nodes
+                    + node * size_of::<FillNode>() as u64
+                    + std::mem::offset_of!(FillNode, lock) as u64
+            })
+        })
+    }
+
+    /// The node's zones, and the frames in them that are rented, with their generations.
+    pub(crate) fn rented_on(&self, node: NodeId) -> Result<Vec<(u32, u32)>, RegionError> {
+        let table = self.table()?;
+        let mut rented = Vec::new();
+        for zone in self.zones()?.filter(|zone| zone.node == node.0) {
+            rented.extend(zone.range().filter_map(|frame| {
+                let status = table.get(frame)?.status()?;
+                (status.state == State::Rented).then_some((frame, status.generation))
+            }));
+        }
+        Ok(rented)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_in_the_class_whose_end_is_next() {
+        for nanoseconds in (0..5000).chain([20_000, 1 << 20, 3_000_000]) {
+            let class = time_class(nanoseconds);
+            assert!(nanoseconds <= class_end(class), "{nanoseconds}");
+            assert!(
+                class == 0 || nanoseconds > class_end(class - 1),
+                "{nanoseconds}"
+            );
+        }
+        assert_eq!(time_class(u64::MAX), TIMES - 1);
+    }
+}
