@@ -9,7 +9,7 @@
 
 mod support;
 
-use mneme_arena::{Arena, Class, Extent, ExtentState, Frame};
+use mneme_arena::{Arena, Class, Extent, ExtentState, Frame, Lookup, MAX_RECORD, Stored};
 use mneme_sys::SyntheticTopology;
 use mneme_sys::fault::{self, Action, Outcome};
 use std::collections::BTreeSet;
@@ -74,11 +74,26 @@ const REPAIR: [&str; 9] = [
 
 /// Where the recovery of an arena that nobody has open can die; a test insists that it does, at
 /// each.
-const RECOVER: [&str; 4] = [
+const RECOVER: [&str; 5] = [
     "arena.recover.reset",
     "arena.recover.freed",
+    "arena.recover.emptied",
     "arena.recover.derived",
     "arena.recover.marked",
+];
+
+/// Where a put of the second class can die; a test insists that it does, at each.
+const PUT: [&str; 10] = [
+    "arena.put.invalidated",
+    "arena.seal.numbered",
+    "arena.seal.sealed",
+    "arena.rent.named",
+    "arena.rent.taken",
+    "arena.rent.kept",
+    "arena.put.written",
+    "arena.put.stored",
+    "arena.put.tentative",
+    "arena.put.entered",
 ];
 
 /// What the victim had before it began to die.
@@ -363,12 +378,21 @@ fn a_recovery_that_dies_is_begun_again() {
         })
     };
     for point in RECOVER {
-        let (world, process) = world(SHAPE);
+        let (world, process) = world(Shape {
+            records: 100,
+            ..SHAPE
+        });
         let held = process.hold(70);
         process.claim(3).unwrap();
+        let extent = process.claim(5).unwrap();
+        process.release(extent).unwrap();
+        let slot = process.arena.participants().slot().unwrap();
+        let stored = process.cache().put(&slot, NODE, b"key", b"of before");
+        assert_eq!(stored.unwrap(), Stored::Kept);
         // Of an incarnation long gone.
         let incarnation = process.arena.region().at::<AtomicU64>(160).unwrap();
         incarnation.fetch_sub(1, Relaxed);
+        drop(slot);
         drop(process);
         let (number, dies) = recover(&world);
         let outcome = fault::run(point, Action::Abandon, 1, dies);
@@ -378,14 +402,99 @@ fn a_recovery_that_dies_is_begun_again() {
         let extents: Vec<Extent> = arena.extents().map(|info| info.extent).collect();
         assert_eq!(extents, [held], "{point}");
         assert_eq!(arena.check().unwrap(), [], "{point}");
-        world.open().assert_whole();
+        assert_eq!(arena.stats().lent, 0, "{point}");
+        let survivor = world.open();
+        survivor.assert_whole();
+        let found = survivor.cache().get(b"key", &mut Vec::new());
+        assert!(matches!(found, Lookup::Miss(_)), "{point}");
+    }
+}
+
+/// A tenant dies in the middle of a put, or is stopped there for as long as a claim takes: claims
+/// neither wait for it nor lose a frame, what is found is true, and another fills its frame on.
+#[test]
+fn a_tenant_that_dies_costs_nothing_but_its_put() {
+    let shape = Shape {
+        frames: 17,
+        max_frames: 17,
+        nodes: 1,
+        records: 1000,
+        ..SHAPE
+    };
+    for point in PUT {
+        for (nth, full) in [(1, false), (2, false), (1, true), (2, true), (3, true)] {
+            let (world, survivor) = world(shape);
+            survivor.warm(16);
+            let cache = survivor.cache();
+            let slot = survivor.arena.participants().slot().unwrap();
+            if full {
+                // Nothing is idle: frames come from the policy.
+                for number in 0..16u8 {
+                    let large = vec![number; MAX_RECORD - 8];
+                    let stored = cache.put(&slot, NODE, &[number], &large).unwrap();
+                    assert_eq!(stored, Stored::Kept);
+                }
+            }
+            assert_eq!(
+                cache.put(&slot, NODE, b"key", b"old").unwrap(),
+                Stored::Kept
+            );
+            let victim = Arc::new(world.open());
+            let dying = Arc::clone(&victim);
+            let outcome = fault::run(point, Action::Abandon, nth, move || {
+                let slot = dying.arena.participants().slot().unwrap();
+                let cache = dying.cache();
+                for value in [&[1; MAX_RECORD - 8][..], b"new", &[2; MAX_RECORD - 8]] {
+                    let _ = cache.put(&slot, NODE, b"key", value).unwrap();
+                }
+            });
+            if !matches!(outcome, Outcome::Abandoned) {
+                assert!(nth > 1, "{point} is never reached");
+                continue;
+            }
+            // Stopped, as far as others know: all but its frame can be claimed.
+            let mut found = Vec::new();
+            if cache.get(b"key", &mut found) == Lookup::Hit {
+                let values = [
+                    &b"old"[..],
+                    &[1; MAX_RECORD - 8],
+                    b"new",
+                    &[2; MAX_RECORD - 8],
+                ];
+                assert!(values.contains(&&found[..]), "{point} {nth}");
+            }
+            let claimed: Vec<Extent> = (0..15).map(|_| survivor.claim(1).unwrap()).collect();
+            survivor.assert_whole();
+            for extent in claimed {
+                survivor.release(extent).unwrap();
+            }
+            // The truth is changed without regard to it.
+            cache.remove(b"key").unwrap();
+            assert!(matches!(cache.get(b"key", &mut found), Lookup::Miss(_)));
+            world.kill(victim.number);
+            survivor.reap();
+            let kept = (0..20).find(|_| {
+                let stored = cache.put(&slot, NODE, b"after", b"it died");
+                stored.unwrap() == Stored::Kept
+            });
+            assert!(kept.is_some(), "{point} {nth}: nobody succeeds the dead");
+            assert_eq!(cache.get(b"after", &mut found), Lookup::Hit);
+            cache.clear().unwrap();
+            cache.sweep().unwrap();
+            survivor.assert_whole();
+            let (stats, lent) = (cache.stats().unwrap(), survivor.arena.stats().lent);
+            assert_eq!((stats.frames, lent), (1, 1), "{point} {nth}");
+            for _ in 0..15 {
+                survivor.hold(1);
+            }
+        }
     }
 }
 
 /// Every name in the source is one at which a test here kills.
 #[test]
 fn somebody_dies_at_every_name() {
-    let killed = [&CLAIM[..], &RELEASE, &ADOPT, &GROW, &REPAIR, &RECOVER].concat();
+    let killed = [&CLAIM[..], &RELEASE, &ADOPT, &GROW, &REPAIR, &RECOVER, &PUT].concat();
     let killed: BTreeSet<_> = killed.into_iter().map(str::to_owned).collect();
     let named = fault::named_in(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap();
     assert_eq!(named, killed);

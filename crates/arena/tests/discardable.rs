@@ -131,12 +131,14 @@ fn what_is_hit_outlives_what_is_not() {
     let (_world, process, cache) = lending(SHAPE);
     let key = |number: u64| number.to_le_bytes();
     for number in 0..40u64 {
+        // A small record that is looked up, and one that fills the rest of its frame.
+        assert_eq!(put(&cache, &key(number), b"small"), Stored::Kept);
         assert_eq!(
-            put(&cache, &key(number), &keyed(number, MAX_RECORD - 8)),
+            put(&cache, &key(number + 100), &keyed(number, MAX_RECORD - 100)),
             Stored::Kept
         );
-        for _ in 0..64 {
-            // Frames 0 and 1 are read all the time, the others never.
+        for _ in 0..100 {
+            // Two are read all the time, the others never.
             get(&cache, &key(0));
             get(&cache, &key(1));
         }
