@@ -320,8 +320,8 @@ impl<'a, W: Word> Table<'a, W> {
         })
     }
 
-    /// Makes claimable frames a run in state `Claimed`; `step` is called after each. What the second
-    /// class had in them is gone with that. Lock holder only, with the intent written.
+    /// Makes claimable frames a run in state `Claimed`; `step` is called after each. What the
+    /// second class had in them is gone with that. Lock holder only, with the intent written.
     pub fn write_run(
         &self,
         range: Range<u32>,

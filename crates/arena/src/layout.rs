@@ -19,8 +19,8 @@
 //! The tables are sized for the region's maximum, so that growth moves nothing. Frames are numbered
 //! from the region's start: those before F are the arena's own. Every part begins at a multiple of
 //! 128 bytes; all integers are atomics in the machine's order. `max_len`, `client_bytes`, and in
-//! version 2 `nodes` and `buckets`, determine all offsets: [`Geometry::new`] computes them, and what
-//! an opened region says must agree with it.
+//! version 2 `nodes` and `buckets`, determine all offsets: [`Geometry::new`] computes them, and
+//! what an opened region says must agree with it.
 
 use crate::descriptor::Descriptor;
 use crate::discardable::index::Bucket;

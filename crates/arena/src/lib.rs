@@ -28,9 +28,22 @@
 //! addresses at once. The modules `layout` (format), `descriptor` (runs), `summary` (search),
 //! `repair` (deaths) and `zone` (nodes and growth) tell the rest.
 //!
+//! # The second class
+//!
 //! Guaranteed contiguous memory for a first class of clients is the idea of GCMA (SeongJae Park's
-//! dissertation, ch. 2); its second class, who rent what is idle and may lose it at any moment, is
-//! not here yet. The descriptors' generation, which every claim raises, is there for it.
+//! dissertation, ch. 2). What the first class leaves idle is lent to a second one, which may lose
+//! it at any moment: [`Discardable`], a cache of clean copies whose truth lies elsewhere. Whether
+//! an arena lends is fixed when it is created ([`ArenaOptions::lending`]). One that does not has
+//! the format and the speed that it had without all this. In one that does:
+//!
+//! * a rented frame is as good as a free one: `claim` may have it, and [`stats`](Arena::stats)
+//!   counts it as free; one frame a node may be being filled, which is neither free nor capacity;
+//! * no tenant of the second class delays a claim, be it slow, stopped or dead;
+//! * **the first class writes its frames by [`racy`](mneme_sys::racy) stores or by atomics of 8
+//!   bytes**, for a reader of the second class may still be copying what was there, and throws it
+//!   away afterwards;
+//! * lent memory is resident: the process grows to what the first class ever had, or to
+//!   [`LendingOptions::max_frames`].
 //!
 //! # Use
 //!

@@ -4,13 +4,17 @@
 //! Each keeps to the protocol that a tenant has to keep: link an extent, then adopt it; mark its
 //! link, release it, unlink it; with an intent of its own around both. However many died, every
 //! extent is linked and every link has its extent.
+//!
+//! Between that they use the arena's cache, whose frames those extents take away: what it returns
+//! is what was put, and the killed leave neither a frame lent for ever nor an old value.
 #![cfg(all(target_os = "linux", not(miri)))]
 #![allow(clippy::unwrap_used)]
 
 mod support;
 
 use mneme_arena::{
-    Arena, ArenaOptions, ClaimError, Class, Extent, ExtentState, Frame, RepairError,
+    Arena, ArenaOptions, ClaimError, Class, Discardable, Extent, ExtentState, Frame,
+    LendingOptions, Lookup, RepairError, Stored,
 };
 use mneme_sync::{ControlOptions, DeadSlot, Lane, Participants, SlotId};
 use mneme_sys::{
@@ -57,8 +61,12 @@ fn is_marked(link: u64) -> bool {
     link >> 40 & 0xff != 0
 }
 
+/// Keys of the cache, each with a word of its own that says which version is the truth.
+const KEYS: usize = 64;
+
 struct Tenant {
-    arena: Arena,
+    arena: Arc<Arena>,
+    cache: Discardable,
 }
 
 impl Tenant {
@@ -98,24 +106,86 @@ impl Tenant {
             Participants::create(control, options, Self::liveness(directory)).unwrap();
         let options = ArenaOptions {
             uuid: UUID,
-            client_bytes: LINKS * 8,
+            client_bytes: (LINKS + KEYS) * 8,
             nodes: 1,
             topology: Arc::new(SyntheticTopology::new(1, 1)),
             reserve_frames: 0,
-            lending: None,
+            lending: Some(LendingOptions {
+                records: 4000,
+                max_frames: u32::MAX,
+            }),
         };
         let data = Arc::new(Self::region(&directory.join("data")));
-        Tenant {
-            arena: Arena::create(data, participants, options).unwrap(),
-        }
+        Tenant::of(Arena::create(data, participants, options).unwrap())
     }
 
     fn open(directory: &Path) -> Tenant {
         let control = Self::region(&directory.join("control"));
         let participants = Participants::open(control, UUID, Self::liveness(directory)).unwrap();
         let data = Arc::new(Self::region(&directory.join("data")));
-        Tenant {
-            arena: Arena::open(data, participants, Arc::new(SyntheticTopology::new(1, 1))).unwrap(),
+        let topology = Arc::new(SyntheticTopology::new(1, 1));
+        Tenant::of(Arena::open(data, participants, topology).unwrap())
+    }
+
+    fn of(arena: Arena) -> Tenant {
+        let arena = Arc::new(arena);
+        let cache = Discardable::open(Arc::clone(&arena)).unwrap();
+        Tenant { arena, cache }
+    }
+
+    /// The version of each key that is the truth. One process changes one of them at a time: the
+    /// lowest bit says that it is changing.
+    fn truths(&self) -> &[AtomicU64] {
+        let start = self.arena.client().start + LINKS as u64 * 8;
+        self.arena.region().slice_at(start, KEYS).unwrap()
+    }
+
+    /// Looks a key up, and offers its truth if it is not there; sometimes changes the truth.
+    fn use_cache(&self, random: u64) {
+        let key = random as usize % KEYS;
+        let name = [key as u8];
+        let truth = &self.truths()[key];
+        let slot = self.arena.participants().slot().unwrap();
+        let value = |version: u64| {
+            let words = [key as u64, version].map(u64::to_le_bytes).concat();
+            words.repeat(1 + (version as usize * 31 + key) % 20_000)
+        };
+        // SYNC: pairs with the exchanges below.
+        let before = truth.load(Acquire);
+        if random >> 20 & 7 == 0 && before & 1 == 0 {
+            if truth
+                .compare_exchange(before, before | 1, AcqRel, Acquire)
+                .is_ok()
+            {
+                // A death from here on leaves the key as it is for ever: with no value.
+                let next = before + 2;
+                self.cache.remove(&name).unwrap();
+                truth.store(next, Release);
+                let _ = self.cache.put(&slot, NodeId(0), &name, &value(next));
+            }
+            return;
+        }
+        let mut found = Vec::new();
+        match self.cache.get(&name, &mut found) {
+            Lookup::Hit => {
+                let version = u64::from_le_bytes(found[8..16].try_into().unwrap());
+                assert_eq!(found, value(version), "bytes of another");
+                // The truth at some moment since before the lookup; its change removes it first.
+                let after = truth.load(Acquire);
+                assert!(
+                    (before & !1..=(after | 1) + 1).contains(&version),
+                    "version {version} where {before} to {after} were the truth"
+                );
+            }
+            Lookup::Miss(ticket) => {
+                let now = truth.load(Acquire);
+                if now & 1 == 0 {
+                    let filled = self
+                        .cache
+                        .fill(&slot, NodeId(0), ticket, &name, &value(now));
+                    let _: Stored = filled.unwrap();
+                }
+            }
         }
     }
 
@@ -175,6 +245,11 @@ impl Tenant {
                 .claim(&slot, frames, 1, NodeId(0), Class::Ordinary, 0)
             {
                 Ok(extent) => {
+                    // Its own bytes now, whoever still reads what was there.
+                    for page in (extent.offset()..extent.end()).step_by(4096) {
+                        let word: &AtomicU64 = self.arena.region().at(page).unwrap();
+                        word.store(random, Release);
+                    }
                     let link = link_of(&self.arena, extent);
                     intent.begin(LINK, &[index as u64, link]);
                     if place.compare_exchange(0, link, AcqRel, Acquire).is_ok() {
@@ -213,6 +288,9 @@ fn visitor() {
     let mut random = Random::new(std::process::id().into());
     loop {
         tenant.step(random.next());
+        for _ in 0..4 {
+            tenant.use_cache(random.next());
+        }
     }
 }
 
@@ -237,6 +315,11 @@ fn killed_processes_lose_nothing_and_leave_nothing() {
     drop(visitors);
     tenant.reap();
     assert_eq!(tenant.arena.check().unwrap(), []);
+    tenant.cache.sweep().unwrap();
+    assert_eq!(
+        tenant.cache.stats().unwrap().frames,
+        tenant.arena.stats().lent
+    );
     let mut linked: Vec<Extent> = tenant
         .links()
         .iter()
@@ -254,4 +337,25 @@ fn killed_processes_lose_nothing_and_leave_nothing() {
         there.iter().map(|info| info.extent).collect::<Vec<_>>(),
         linked
     );
+    // The dead in the middle of a put are succeeded, and no frame is lost to them.
+    let slot = tenant.arena.participants().slot().unwrap();
+    for extent in linked {
+        tenant.arena.release(&slot, extent).unwrap();
+    }
+    let single = || {
+        tenant
+            .arena
+            .claim(&slot, 1, 1, NodeId(0), Class::Ordinary, 0)
+            .ok()
+    };
+    let all: Vec<Extent> = std::iter::from_fn(single).collect();
+    assert!(all.len() >= FRAMES - 2, "{:?}", tenant.arena.stats());
+    for extent in all {
+        tenant.arena.release(&slot, extent).unwrap();
+    }
+    let kept = (0..40).any(|_| {
+        let stored = tenant.cache.put(&slot, NodeId(0), b"after", b"all");
+        stored.unwrap() == Stored::Kept
+    });
+    assert!(kept, "{:?}", tenant.arena.stats());
 }

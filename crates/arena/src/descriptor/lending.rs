@@ -56,8 +56,8 @@ impl<W: Word> DescriptorOf<W> {
             .map(|status| status.generation)
     }
 
-    /// Whether what was copied from the frame since [`lent`](Self::lent) gave this generation is the
-    /// second class' still.
+    /// Whether what was copied from the frame, since [`lent`](Self::lent) gave this generation, is
+    /// the second class' still.
     #[inline]
     pub fn is_still_lent(&self, generation: u32) -> bool {
         // SYNC: pairs with the fences in `begin_filling` and `Table::write_run`.

@@ -16,7 +16,7 @@
 //! | 63 | tentative: no reader uses it |
 //!
 //! A bucket holds one record a tag. Two keys of one bucket and tag displace each other, which
-//! happens to one key in 300, and so no entry has to be told from another by its key.
+//! happens to one key in 300 of a full index. So no entry's key has to be looked at.
 //!
 //! **No old value comes back**: [`invalidate`](BucketOf::invalidate) raises the version and then
 //! removes what it finds. [`insert`](BucketOf::insert) stores its entry tentatively, then compares

@@ -151,16 +151,16 @@ mod tests {
     use crate::lending::time_class;
 
     #[test]
-    fn times_are_told_by_the_ends_of_their_classes() {
+    fn times_are_given_by_the_ends_of_their_classes() {
         let mut times = [0; TIMES];
         assert_eq!(claim_times(&times), ClaimTimes::default());
         times[time_class(1000)] = 998;
         times[time_class(5000)] = 1;
         times[time_class(90_000)] = 1;
-        let told = claim_times(&times);
-        assert_eq!(told.count, 1000);
-        assert!((1000..1280).contains(&told.p50_ns), "{told:?}");
-        assert!((5000..6400).contains(&told.p999_ns), "{told:?}");
-        assert!((90_000..115_000).contains(&told.max_ns), "{told:?}");
+        let given = claim_times(&times);
+        assert_eq!(given.count, 1000);
+        assert!((1000..1280).contains(&given.p50_ns), "{given:?}");
+        assert!((5000..6400).contains(&given.p999_ns), "{given:?}");
+        assert!((90_000..115_000).contains(&given.max_ns), "{given:?}");
     }
 }
