@@ -401,11 +401,11 @@ impl Arena {
             // SYNC: pairs with the Acquire load in `mask_filling`: a claim that meets the frame
             // filling finds it named here.
             fill.frame.store(u64::from(frame), Release);
-            mneme_sys::fault!("arena.rent.named");
+            mneme_sys::fault!("arena.lend.named");
             let Some(generation) = descriptor.begin_filling(seen) else {
                 continue;
             };
-            mneme_sys::fault!("arena.rent.taken");
+            mneme_sys::fault!("arena.lend.taken");
             if seen.state == State::Free {
                 lending.count_lent(1);
             }
@@ -416,7 +416,7 @@ impl Arena {
             }
             // SYNC: pairs with the Acquire load of the lock's next owner, should this one die.
             fill.used.store(0, Release);
-            mneme_sys::fault!("arena.rent.kept");
+            mneme_sys::fault!("arena.lend.kept");
             return Ok(Some((Frame(frame), generation)));
         }
         Ok(None)

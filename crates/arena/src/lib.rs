@@ -119,3 +119,8 @@ pub use lending::LendingOptions;
 pub use open::ArenaOptions;
 pub use repair::Repaired;
 pub use stats::{ArenaStats, NodeStats};
+
+/// The guide's examples are compiled and run with this crate's.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/discardable-cache.md")]
+struct Guide;

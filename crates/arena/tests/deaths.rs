@@ -84,16 +84,16 @@ const RECOVER: [&str; 5] = [
 
 /// Where a put of the second class can die; a test insists that it does, at each.
 const PUT: [&str; 10] = [
-    "arena.put.invalidated",
-    "arena.seal.numbered",
-    "arena.seal.sealed",
-    "arena.rent.named",
-    "arena.rent.taken",
-    "arena.rent.kept",
-    "arena.put.written",
-    "arena.put.stored",
-    "arena.put.tentative",
-    "arena.put.entered",
+    "arena.lend.invalidated",
+    "arena.lend.numbered",
+    "arena.lend.sealed",
+    "arena.lend.named",
+    "arena.lend.taken",
+    "arena.lend.kept",
+    "arena.lend.written",
+    "arena.lend.stored",
+    "arena.lend.tentative",
+    "arena.lend.entered",
 ];
 
 /// What the victim had before it began to die.

@@ -49,7 +49,7 @@ impl Discardable {
                 continue;
             };
             drop(guard);
-            mneme_sys::fault!("arena.put.stored");
+            mneme_sys::fault!("arena.lend.stored");
             return Ok(self.enter(&lending, place, record));
         }
         Ok(Stored::Dropped(Dropped::NoFrame))
@@ -122,7 +122,7 @@ impl Discardable {
         let region = self.arena.region();
         self.records
             .write(region, place, record.hash, record.key, record.value)?;
-        mneme_sys::fault!("arena.put.written");
+        mneme_sys::fault!("arena.lend.written");
         // SYNC: pairs with the Acquire load above.
         fill.used.store(used + bytes, Release);
         Ok(Some(place))
@@ -151,11 +151,11 @@ impl Discardable {
             let born = lending.header().born.fetch_add(1, Relaxed) + 1;
             uses.born.store(born, Relaxed);
         }
-        mneme_sys::fault!("arena.seal.numbered");
+        mneme_sys::fault!("arena.lend.numbered");
         if let Some(descriptor) = self.arena.table()?.get(frame.0) {
             descriptor.seal(generation);
         }
-        mneme_sys::fault!("arena.seal.sealed");
+        mneme_sys::fault!("arena.lend.sealed");
         Ok(())
     }
 
@@ -174,7 +174,7 @@ impl Discardable {
         let entered = bucket.insert(record.version, entry, choice, |other| {
             self.lent_as(other).is_none()
         });
-        mneme_sys::fault!("arena.put.entered");
+        mneme_sys::fault!("arena.lend.entered");
         if entered {
             Stored::Kept
         } else {

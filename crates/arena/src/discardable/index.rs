@@ -177,7 +177,7 @@ impl<W: Word> BucketOf<W> {
         {
             return false;
         }
-        mneme_sys::fault!("arena.put.tentative");
+        mneme_sys::fault!("arena.lend.tentative");
         // SYNC: pairs with the fence in `invalidate`.
         W::fence(SeqCst);
         let valid = if self.version.load(Acquire) == version {

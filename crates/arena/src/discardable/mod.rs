@@ -347,7 +347,7 @@ impl Discardable {
         let version = self
             .bucket(&lending, hash)
             .map(|bucket| bucket.invalidate(tag_of(hash)));
-        mneme_sys::fault!("arena.put.invalidated");
+        mneme_sys::fault!("arena.lend.invalidated");
         Ok(version.unwrap_or(0))
     }
 

@@ -27,13 +27,17 @@ use super::rounds::Part;
 
 /// Points that need not be reached, for work that can be compared leads there seldom or never; each
 /// with the reason, or where it is died at.
-const SPARED: [(&str, &str); 22] = [
+const SPARED: [(&str, &str); 23] = [
     (
         "log.notify.",
         "nobody listens here; `notifications::deaths`",
     ),
     ("log.recover.", "only after a reboot; `reboot`"),
     ("arena.recover.", "only after a reboot; `arena::deaths`"),
+    (
+        "arena.lend.",
+        "a store's arena lends nothing; `arena::deaths`",
+    ),
     (
         "log.copy.",
         "a reader's, who leaves nothing; `deaths::a_reader_that_dies_leaves_nothing_behind`",
