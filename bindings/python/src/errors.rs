@@ -176,6 +176,20 @@ fn reason(kind: ErrorKind) -> Reason {
     }
 }
 
+/// What to do in Python, where the errors of the crates cannot know it.
+fn advice(reason: Reason) -> &'static str {
+    match reason {
+        Reason::ReadOnly => " (in Python: attach or open it with writable=True)",
+        Reason::Poisoned => {
+            " (in Python: accept() a segment as it is, restore() it from a snapshot, or clear() it)"
+        }
+        Reason::Forked => {
+            " (in Python: start processes with multiprocessing's `spawn` or `forkserver`)"
+        }
+        _ => "",
+    }
+}
+
 /// The text of an error and of its causes.
 fn text(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -194,7 +208,8 @@ fn text(error: &dyn std::error::Error) -> String {
 
 impl<E: Classified + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self::Of(reason(error.kind()), text(&error))
+        let reason = reason(error.kind());
+        Self::Of(reason, text(&error) + advice(reason))
     }
 }
 

@@ -3,19 +3,21 @@
 //! **Whatever a Python program does, no call here is undefined behaviour, and no memory that a
 //! program sees goes away while it can be seen.** Objects that expose memory own what keeps it
 //! there ([`buffer`]); pins and locks, which belong to a thread, stay in theirs ([`lender`],
-//! [`section`]); a forked child is refused ([`process`]).
+//! [`current`]); a forked child is refused ([`process`]).
 //!
 //! `python/mneme/__init__.pyi` is the reference for users, `docs/guides/python.md` the guide.
 
 mod arguments;
 mod batches;
 mod buffer;
+mod current;
 mod directory;
 mod errors;
 mod iterate;
 mod lender;
 mod mapped;
 mod open;
+mod opened;
 mod process;
 mod section;
 mod segment;
@@ -36,7 +38,9 @@ mod _mneme {
     #[pymodule_export]
     use crate::process::close_all;
     #[pymodule_export]
-    use crate::segment::{Section, Segment};
+    use crate::section::Section;
+    #[pymodule_export]
+    use crate::segment::Segment;
     #[pymodule_export]
     use crate::store::Store;
 

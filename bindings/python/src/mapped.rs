@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use mneme_space::{Segment, Uuid};
 use mneme_sys::{Access, Region, files};
 
+use crate::current::Views;
 use crate::errors::{Failure, Reason, failure};
-use crate::section::Views;
 
 /// The two mappings of a segment, the second where it may be written.
 pub(crate) struct Mapped {

@@ -1,162 +1,161 @@
-//! Where the calling thread is.
+//! `Section`: a stretch in which a thread has a segment's lock.
 //!
-//! **A thread is inside of one segment at most, and holds its lock from `__enter__` to `__exit__`,
-//! both in that thread.** A lock belongs to the thread that took it; the guard never leaves it, and
-//! Python's object is only a number that means it. A thread that ends inside, or an object that is
-//! given up without `__exit__`, leaves in the middle: what it could change is poisoned.
+//! **An exception that leaves a section after something was changed poisons the segment**, as a
+//! panic does in Rust: nobody takes what is half done for whole.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::mem::ManuallyDrop;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mneme_space::SectionGuard;
 use mneme_sys::Access;
+use pyo3::prelude::*;
 
-use crate::directory::Directory;
+use crate::current::{self, Views};
+use crate::directory::Array;
 use crate::errors::{Failure, Reason, failure};
-use crate::segment::Open;
+use crate::opened::{Handle, Open, as_array, missing, put, put_bytes, remove};
 
-/// How many views of each array are alive.
-#[derive(Default)]
-pub(crate) struct Views(Mutex<BTreeMap<String, usize>>);
+/// A stretch in which a thread has a segment's lock: for use in a `with` block.
+#[pyclass(module = "mneme", frozen)]
+pub(crate) struct Section {
+    /// Of the segment; inside, the thread keeps it open.
+    handle: Arc<Handle>,
+    access: Access,
+    /// The number of the section while the thread is inside.
+    id: Mutex<Option<u64>>,
+    /// Something was handed out for writing.
+    touched: AtomicBool,
+}
 
-impl Views {
-    pub(crate) fn add(&self, name: &str) {
-        let mut views = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *views.entry(name.to_owned()).or_default() += 1;
-    }
-
-    pub(crate) fn remove(&self, name: &str) {
-        let mut views = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = views.get_mut(name) {
-            *count -= 1;
-            if *count == 0 {
-                views.remove(name);
-            }
+impl Section {
+    pub(crate) fn new(handle: &Arc<Handle>, access: Access) -> Self {
+        Self {
+            handle: Arc::clone(handle),
+            access,
+            id: Mutex::new(None),
+            touched: AtomicBool::new(false),
         }
     }
 
-    /// The arrays that have some.
-    pub(crate) fn names(&self) -> Vec<String> {
-        let views = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        views.keys().cloned().collect()
+    fn id(&self) -> Result<u64, Failure> {
+        let id = *self.id.lock().unwrap_or_else(PoisonError::into_inner);
+        id.ok_or_else(|| failure(Reason::Nested, "a section is used in a `with` block"))
     }
-}
 
-/// Where a thread is.
-struct Inside {
-    id: u64,
-    /// Dropped before what it is inside of.
-    guard: SectionGuard<'static>,
-    open: Arc<Open>,
-    /// Views for writing.
-    views: Arc<Views>,
-}
-
-impl Inside {
-    fn leave(self, whole: bool) {
-        if whole {
-            drop(self.guard);
-        } else {
-            self.guard.abandon();
+    fn writing(&self) -> Result<(u64, Arc<Open>), Failure> {
+        if self.access == Access::ReadOnly {
+            let text = "this section is for reading: use write()";
+            return Err(failure(Reason::ReadOnly, text));
         }
-        drop(self.open);
+        let id = self.id()?;
+        Ok((id, current::open_of(id)?))
+    }
+
+    /// What was done stands, and an exception would leave it without the rest.
+    fn touched<T>(&self, done: T) -> T {
+        self.touched.store(true, Relaxed);
+        done
+    }
+
+    fn found(&self, name: &str) -> Result<(Array, Option<Arc<Views>>), Failure> {
+        let found = current::within(self.id()?, |arrays, views| {
+            let found = arrays.find(name)?;
+            Ok(found.map(|found| (found, Arc::clone(views))))
+        })?;
+        let (array, views) = found.ok_or_else(|| missing(&self.handle.name, name))?;
+        if self.access == Access::ReadOnly {
+            return Ok((array, None));
+        }
+        Ok(self.touched((array, Some(views))))
     }
 }
 
-thread_local! {
-    /// Without a destructor, so that it is there to the end; `ENDING` has one.
-    static CURRENT: RefCell<ManuallyDrop<Option<Inside>>> =
-        const { RefCell::new(ManuallyDrop::new(None)) };
-    /// First used when the thread is inside for the first time. Destructors run in the opposite
-    /// order, so that its own finds what the crates below keep for the thread still there.
-    static ENDING: Ending = const { Ending };
-}
-
-struct Ending;
-
-impl Drop for Ending {
+impl Drop for Section {
     fn drop(&mut self) {
-        let _ = CURRENT.try_with(|current| {
-            if let Ok(mut current) = current.try_borrow_mut()
-                && let Some(inside) = current.take()
-            {
-                inside.leave(false);
-            }
-        });
+        // Given up without `__exit__`: in the middle. In another thread nothing can be done; the
+        // section ends with its own.
+        if let Ok(id) = self.id() {
+            let _ = current::leave(id, !self.touched.load(Relaxed));
+        }
     }
 }
 
-/// Enters; the number of the section.
-pub(crate) fn enter(open: &Arc<Open>, access: Access) -> Result<u64, Failure> {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    CURRENT.with(|current| {
-        let mut current = current.borrow_mut();
-        if current.is_some() {
-            return Err(nested());
+#[pymethods]
+impl Section {
+    fn __enter__(this: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
+        let py = this.py();
+        {
+            let section = &*this;
+            let (open, access) = (section.handle.open()?, section.access);
+            if section.id().is_ok() {
+                let text = "the section was entered already";
+                return Err(failure(Reason::Nested, text).into());
+            }
+            let id = py.detach(|| current::enter(&open, access))?;
+            *section.id.lock().unwrap_or_else(PoisonError::into_inner) = Some(id);
         }
-        // SAFETY: `open` is kept with it and given up after it, here and in `Ending`.
-        let guard = unsafe { open.attachment.switch_in(access) }?;
-        ENDING.with(|_| ());
-        // SAFETY: what it borrows lies in an `Arc`, does not move, and is given up later.
-        let guard =
-            unsafe { std::mem::transmute::<SectionGuard<'_>, SectionGuard<'static>>(guard) };
-        let id = NEXT.fetch_add(1, Relaxed);
-        **current = Some(Inside {
-            id,
-            guard,
-            open: Arc::clone(open),
-            views: Arc::default(),
-        });
-        Ok(id)
-    })
-}
+        Ok(this)
+    }
 
-fn nested() -> Failure {
-    let text = "this thread is inside of a section already: end that one first";
-    failure(Reason::Nested, text)
-}
-
-fn elsewhere() -> Failure {
-    let text = "this thread is not inside of that section: a section is entered, used and left \
-                by one thread, in a `with` block";
-    failure(Reason::Nested, text)
-}
-
-/// Leaves; the arrays of which there still are views for writing.
-pub(crate) fn leave(id: u64, whole: bool) -> Result<Vec<String>, Failure> {
-    let inside = CURRENT.with(|current| {
-        let mut current = current.borrow_mut();
-        match current.as_ref() {
-            Some(inside) if inside.id == id => current.take().ok_or_else(elsewhere),
-            _ => Err(elsewhere()),
+    /// An exception leaves what was handed out for writing half changed: the segment is poisoned.
+    fn __exit__(
+        &self,
+        kind: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let failed = !kind.is_none();
+        let whole = !(failed && self.touched.load(Relaxed));
+        let names = current::leave(self.id()?, whole)?;
+        *self.id.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.touched.store(false, Relaxed);
+        if names.is_empty() || failed {
+            return Ok(());
         }
-    })?;
-    let names = inside.views.names();
-    inside.leave(whole);
-    Ok(names)
-}
+        let text = format!(
+            "the section has ended, and arrays for writing are still used, of {}: del them in the \
+             `with` block, or use w.array(name)[...] = values",
+            names.join(", ")
+        );
+        Err(failure(Reason::InUse, text).into())
+    }
 
-/// Calls `f` with the arrays of the segment that the thread is inside of by that section, and with
-/// the counts of views for writing. `f` must not call Python.
-pub(crate) fn within<R>(
-    id: u64,
-    f: impl FnOnce(&Directory<'_>, &Arc<Views>) -> Result<R, Failure>,
-) -> Result<R, Failure> {
-    CURRENT.with(|current| match current.borrow().as_ref() {
-        Some(inside) if inside.id == id => f(&Directory::of(&inside.guard)?, &inside.views),
-        _ => Err(elsewhere()),
-    })
-}
+    /// A numpy array on the segment's own bytes; writable in a section for writing, and to be given
+    /// up before it ends.
+    fn array<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        let (found, views) = self.found(name)?;
+        let open = current::open_of(self.id()?)?;
+        as_array(&open.view(py, &found, views)?, &found)
+    }
 
-/// The section of this segment that the thread is inside of.
-pub(crate) fn current(open: &Open) -> Option<u64> {
-    CURRENT.with(|current| {
-        let current = current.borrow();
-        let inside = current.as_ref()?;
-        (inside.open.segment.uuid() == open.segment.uuid()).then_some(inside.id)
-    })
+    /// A memoryview of an array's bytes; needs no numpy.
+    fn view<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        let (found, views) = self.found(name)?;
+        current::open_of(self.id()?)?.view(py, &found, views)
+    }
+
+    /// As `Segment.put_array`.
+    #[pyo3(signature = (name, array, *, replace=false))]
+    fn put_array(&self, name: &str, array: &Bound<'_, PyAny>, replace: bool) -> PyResult<()> {
+        let (id, open) = self.writing()?;
+        put(&open, id, name, array, replace).map(|done| self.touched(done))
+    }
+
+    /// As `Segment.put_bytes`.
+    #[pyo3(signature = (name, data, *, replace=false))]
+    fn put_bytes(&self, name: &str, data: &Bound<'_, PyAny>, replace: bool) -> PyResult<()> {
+        let (id, open) = self.writing()?;
+        put_bytes(&open, id, name, data, replace).map(|done| self.touched(done))
+    }
+
+    /// As `Segment.remove_array`.
+    fn remove_array(&self, name: &str) -> PyResult<()> {
+        let (id, open) = self.writing()?;
+        Ok(remove(&open, id, name).map(|done| self.touched(done))?)
+    }
+
+    fn __contains__(&self, name: &str) -> PyResult<bool> {
+        let found = current::within(self.id()?, |arrays, _| arrays.find(name))?;
+        Ok(found.is_some())
+    }
 }

@@ -1,0 +1,303 @@
+//! An open segment: what its handles, its views and the threads inside of it share.
+//!
+//! **Memory that a view may see is not given to anything else**: a segment cannot be closed, and an
+//! array cannot be removed, while there are views of it here; nor while another process has the
+//! segment open, for its views are not known here.
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use mneme_space::{AttachError, Attachment, MapError, Segment as Named};
+use mneme_sync::Life;
+use mneme_sys::Access;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::arguments;
+use crate::buffer::{Memory, view_of};
+use crate::current::{self, Views};
+use crate::directory::Array;
+use crate::errors::{Failure, Reason, failure, invalid};
+use crate::mapped::{Mapped, views_of};
+use crate::process::{Close, Origin, note_open};
+
+/// An open segment. Views keep it, and so do threads that are inside.
+pub(crate) struct Open {
+    mapped: Mapped,
+    pub(crate) attachment: Attachment,
+    pub(crate) segment: Named,
+    pub(crate) access: Access,
+    pub(crate) views: Arc<Views>,
+}
+
+/// An open segment until it is closed.
+pub(crate) struct Handle {
+    pub(crate) origin: Origin,
+    open: RwLock<Option<Arc<Open>>>,
+    pub(crate) name: String,
+    pub(crate) registry: PathBuf,
+    pub(crate) timeout: Duration,
+}
+
+impl Handle {
+    pub(crate) fn new(
+        segment: Named,
+        writable: Option<bool>,
+        timeout: f64,
+    ) -> Result<Arc<Self>, Failure> {
+        let timeout = Duration::try_from_secs_f64(timeout);
+        let timeout = timeout.map_err(|_| invalid("a timeout is a number of seconds"))?;
+        let (name, registry) = (
+            segment.name().to_string(),
+            segment.registry().root().to_owned(),
+        );
+        let handle = Arc::new(Self {
+            origin: Origin::here(),
+            open: RwLock::new(Some(Arc::new(Open::new(segment, writable, timeout)?))),
+            name,
+            registry,
+            timeout,
+        });
+        note_open(&handle);
+        Ok(handle)
+    }
+
+    pub(crate) fn open(&self) -> Result<Arc<Open>, Failure> {
+        self.origin.check()?;
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let open = open.as_ref().map(Arc::clone);
+        open.ok_or_else(|| failure(Reason::Closed, "the segment was closed"))
+    }
+
+    pub(crate) fn close(&self) -> Option<Arc<Open>> {
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        open.take()
+    }
+}
+
+impl Close for Handle {
+    fn close_at_exit(&self) {
+        if self.origin.check().is_ok() {
+            drop(self.close());
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // A forked child gives nothing of its parent's back.
+        if self.origin.check().is_err() {
+            std::mem::forget(self.close());
+        }
+    }
+}
+
+/// What a view of an array keeps.
+struct Lease {
+    open: Arc<Open>,
+    name: String,
+    /// Of the section, if the view is for writing.
+    writing: Option<Arc<Views>>,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.open.views.remove(&self.name);
+        if let Some(writing) = &self.writing {
+            writing.remove(&self.name);
+        }
+    }
+}
+
+impl Open {
+    fn new(segment: Named, writable: Option<bool>, timeout: Duration) -> Result<Self, Failure> {
+        let attach = |access| Attachment::new([(&segment, access)]);
+        let (attachment, access) = match writable {
+            Some(false) => (attach(Access::ReadOnly)?, Access::ReadOnly),
+            Some(true) => (attach(Access::ReadWrite)?, Access::ReadWrite),
+            // For writing, if its permissions let this process.
+            None => match attach(Access::ReadWrite) {
+                Err(AttachError::Map(MapError::NotWritable { .. } | MapError::File(_))) => {
+                    (attach(Access::ReadOnly)?, Access::ReadOnly)
+                }
+                attached => (attached?, Access::ReadWrite),
+            },
+        };
+        Ok(Self {
+            mapped: Mapped::new(&segment, access)?,
+            attachment: attachment.timeout(timeout),
+            access,
+            views: views_of(segment.uuid()),
+            segment,
+        })
+    }
+
+    /// A view of an array's bytes.
+    pub(crate) fn view<'py>(
+        self: &Arc<Self>,
+        py: Python<'py>,
+        array: &Array,
+        writing: Option<Arc<Views>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let access = match writing {
+            Some(_) => Access::ReadWrite,
+            None => Access::ReadOnly,
+        };
+        let at = self.mapped.at(array.offset, array.bytes, access)?;
+        self.views.add(&array.name);
+        if let Some(writing) = &writing {
+            writing.add(&array.name);
+        }
+        let memory = Memory {
+            at,
+            len: array.bytes,
+            writable: access == Access::ReadWrite,
+            origin: Origin::here(),
+            owner: Box::new(Lease {
+                open: Arc::clone(self),
+                name: array.name.clone(),
+                writing,
+            }),
+        };
+        // SAFETY: mapped for as long as `open` lives; no Rust reference leads to an array's bytes.
+        unsafe { view_of(py, memory) }
+    }
+
+    /// Refuses while other processes have it open, or views are alive here: for what makes the
+    /// memory of arrays others' memory.
+    pub(crate) fn check_sole(&self, what: &str, of: Option<&str>) -> Result<(), Failure> {
+        let mut names = self.views.names();
+        names.retain(|name| of.is_none_or(|of| of == name));
+        if !names.is_empty() {
+            return Err(in_use(&names, what));
+        }
+        let mapping = self.segment.map(Access::ReadOnly)?;
+        // SAFETY: only asked who is there.
+        let attached = unsafe { mapping.participants() }.attached();
+        let others = attached
+            .iter()
+            .filter(|one| !one.is_asker && one.life == Life::Alive);
+        let pids: Vec<_> = others.map(|one| one.pid.to_string()).collect();
+        if pids.is_empty() {
+            return Ok(());
+        }
+        let text = format!(
+            "{what} waits until no other process has the segment open, because they may have views \
+             of it: process {} has",
+            pids.join(", ")
+        );
+        Err(failure(Reason::InUse, text))
+    }
+
+    /// Runs `f` in a section: the one that the thread is inside of, or one for this.
+    pub(crate) fn within<R>(
+        self: &Arc<Self>,
+        access: Access,
+        f: impl FnOnce(u64) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        if let Some(id) = current::current(self) {
+            return f(id);
+        }
+        let id = current::enter(self, access)?;
+        // Nothing is half done by an error: each step of the directory is whole.
+        let done = f(id);
+        current::leave(id, true)?;
+        done
+    }
+}
+
+pub(crate) fn in_use(names: &[String], what: &str) -> Failure {
+    let text = format!(
+        "{what}: views of {} are still used (del the arrays that were made of them)",
+        names.join(", ")
+    );
+    failure(Reason::InUse, text)
+}
+
+pub(crate) fn missing(segment: &str, name: &str) -> Failure {
+    let text = format!("segment {segment:?} has no array {name:?}");
+    failure(Reason::NotFound, text)
+}
+
+/// A function of `mneme/_arrays.py`, which knows numpy.
+fn helper<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    py.import("mneme._arrays")?.getattr(name)
+}
+
+/// A numpy array on a view.
+pub(crate) fn as_array<'py>(
+    view: &Bound<'py, PyAny>,
+    array: &Array,
+) -> PyResult<Bound<'py, PyAny>> {
+    let shape = PyTuple::new(view.py(), &array.shape)?;
+    helper(view.py(), "as_array")?.call1((view, &array.descr, shape))
+}
+
+/// Puts an array into the segment that the thread is inside of: its place under the lock, its bytes
+/// by numpy.
+pub(crate) fn put<'py>(
+    open: &Arc<Open>,
+    id: u64,
+    name: &str,
+    array: &Bound<'py, PyAny>,
+    replace: bool,
+) -> PyResult<()> {
+    let py = array.py();
+    let described = helper(py, "describe")?.call1((array,))?;
+    let (source, descr, shape, bytes): (Bound<'_, PyAny>, String, Vec<u64>, usize) =
+        described.extract()?;
+    let (place, views) = current::within(id, |arrays, views| {
+        let views = Arc::clone(views);
+        if let Some(there) = arrays.find(name)?.filter(|_| replace) {
+            if (&there.descr, &there.shape) == (&descr, &shape) {
+                return Ok((there, views));
+            }
+            open.check_sole("replacing an array by one of another shape", Some(name))?;
+            arrays.remove(name)?;
+        }
+        Ok((arrays.insert(name, &descr, &shape, bytes)?, views))
+    })?;
+    let view = open.view(py, &place, Some(views))?;
+    let filled = helper(py, "fill")?.call1((&view, &descr, PyTuple::new(py, shape)?, source));
+    drop(view);
+    if let Err(error) = filled {
+        // As before, but for one that was to be replaced.
+        current::within(id, |arrays, _| arrays.remove(name))?;
+        return Err(error);
+    }
+    Ok(())
+}
+
+pub(crate) fn put_bytes<'py>(
+    open: &Arc<Open>,
+    id: u64,
+    name: &str,
+    data: &Bound<'py, PyAny>,
+    replace: bool,
+) -> PyResult<()> {
+    let py = data.py();
+    let data = arguments::value(data)?;
+    let bytes = data.as_bytes();
+    let array = helper(py, "Raw")?.call1((bytes.len(), &data))?;
+    put(open, id, name, &array, replace)
+}
+
+pub(crate) fn remove(open: &Arc<Open>, id: u64, name: &str) -> Result<(), Failure> {
+    current::within(id, |arrays, _| {
+        if arrays.find(name)?.is_none() {
+            return Err(missing(open.segment.name().as_str(), name));
+        }
+        open.check_sole("removing an array", Some(name))?;
+        arrays.remove(name).map(|_| ())
+    })
+}
+
+pub(crate) fn check_writable(open: &Open) -> Result<(), Failure> {
+    if open.access == Access::ReadWrite {
+        return Ok(());
+    }
+    let name = open.segment.name();
+    let text = format!("segment {name:?} was opened for reading: open it with writable=True");
+    Err(failure(Reason::ReadOnly, text))
+}
