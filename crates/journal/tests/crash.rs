@@ -46,6 +46,28 @@ fn planted_missing_syncs_are_caught() {
     }
 }
 
+/// So must a program that removes files before the base file is published which stands for them.
+#[test]
+fn a_removal_before_the_publication_is_caught() {
+    for too_late in [false, true] {
+        let mut life = Recorder::new();
+        life.open(0);
+        life.append(9000);
+        life.rotate();
+        match too_late {
+            false => life.base(true),
+            true => life.base_too_late(),
+        }
+        let outcome = crash(&life, Choice::Some(8, 1), 9);
+        assert_eq!(
+            !outcome.wrong.is_empty(),
+            too_late,
+            "{:?}",
+            outcome.wrong.first()
+        );
+    }
+}
+
 #[test]
 fn one_file_survives_every_crash() {
     crashes::one_file_survives();
@@ -104,9 +126,10 @@ fn lives_drawn_by_chance_survive_crashes() {
         life.open(0);
         life.wander(&mut random, 40);
         let outcome = crash(&life, Choice::Some(2, 1), seed);
-        let some: Vec<_> = outcome.wrong.iter().take(3).collect();
+        let killed = crashes::kills_survive(&life, 41, seed);
+        let some: Vec<_> = outcome.wrong.iter().chain(&killed.wrong).take(3).collect();
         assert!(some.is_empty(), "seed {seed}: {some:#?}");
-        states += outcome.states;
+        states += outcome.states + killed.states;
         lives += 1;
     }
     println!("{states} states of {lives} lives, from seed {seed}");

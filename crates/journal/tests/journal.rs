@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+mod golden;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -320,6 +320,21 @@ fn a_directory_of_files_conforms_and_is_opened_once() {
     std::fs::remove_dir_all(&path).unwrap();
 }
 
+#[cfg(not(miri))]
+#[test]
+fn a_directory_that_cannot_be_written_is_named() {
+    use mneme_sys::medium::{DirectoryError, FileDirectory};
+    // The kernel's own directory: nobody makes files there, the superuser included.
+    for path in ["/proc/sys", "/proc/mneme", "/dev/null"] {
+        let opened = FileDirectory::open(path.as_ref());
+        assert!(
+            matches!(opened, Err(DirectoryError::Os { .. })),
+            "{opened:?}"
+        );
+        assert!(opened.unwrap_err().to_string().contains(path));
+    }
+}
+
 /// A file is replaced by another of its name: written beside it, synced, renamed, the directory
 /// synced. The steps are numbered so that a twin can leave one out.
 fn replaced(without: usize) -> RecordingDirectory {

@@ -264,9 +264,13 @@ pub fn kills_survive(life: &Recorder, step: usize, seed: u64) -> Outcome {
     let mut random = Random::new(seed);
     let mut outcome = Outcome::default();
     let trace = life.directory.trace();
-    for many in (0..trace.operations.len()).step_by(step) {
+    let first = random.below(step as u64) as usize;
+    for many in (first..trace.operations.len()).step_by(step) {
         let mut next = Recorder::killed(&life.history, &trace, many);
-        next.die_and_read();
+        match random.below(2) {
+            0 => next.die_and_read(),
+            _ => next.die_with_ring(),
+        }
         next.append(300);
         next.sync();
         next.append(4000);

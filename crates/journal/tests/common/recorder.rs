@@ -239,6 +239,20 @@ impl Recorder {
         self.bury_unless(alive);
     }
 
+    /// A checkpoint, by a program that removes what it stands for before it is published.
+    pub fn base_too_late(&mut self) {
+        self.sync();
+        let directory = shared(&self.directory);
+        let begin = self.journal().durable();
+        let name = BaseName::Checkpoint;
+        let mut writer = BaseWriter::begin(self.journal(), directory, &name, begin).unwrap();
+        writer.append(&content(99, 0, 5100)).unwrap();
+        self.journal().remove_before(begin).unwrap();
+        writer.publish(begin, begin).unwrap();
+        self.base = Some(begin.get());
+        self.mark();
+    }
+
     /// Some steps by chance.
     pub fn wander(&mut self, random: &mut Random, steps: usize) {
         for _ in 0..steps {
