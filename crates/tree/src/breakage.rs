@@ -13,11 +13,13 @@ thread_local! {
 
 /// Every step that can be left out or done in the wrong order.
 #[cfg(feature = "fault")]
-pub const STEPS: [&str; 20] = [
+pub const STEPS: [&str; 21] = [
     // An opening after an unclean end does not remember the number that may have left traces.
     "open.remember_dead",
     // It does not make that durable before it lets anybody store.
     "open.record",
+    // It believes in the newest record though what that lists is not there.
+    "open.listed",
     // Traces are forgotten before their removal is durable.
     "sweep.barrier",
     // No zero word follows what is stored into a leaf that holds something else behind it.

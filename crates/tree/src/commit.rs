@@ -9,7 +9,8 @@ use crate::breakage::without;
 use crate::core::{Core, Published};
 use crate::index::Edit;
 use crate::layout::{
-    Extent, ExtentHeader, LEAF, LeafHeader, Record, STATE_CLEAN, move_entry, write_entry,
+    Extent, ExtentHeader, LEAF, LeafHeader, Listed, MAX_LISTED, Record, STATE_CLEAN, move_entry,
+    write_entry,
 };
 use crate::leaf::{FreeLeaves, Leaf};
 use crate::names::{self, Naming};
@@ -98,8 +99,15 @@ impl Writer {
         if let Some(naming) = naming {
             names::store(&core.pages, naming, version);
         }
+        // What the record lists is durable with it; an opening after a crash looks whether it is.
+        let listed = list(&plan).filter(|_| {
+            let has_grown = core.pages.len() != self.record.file_len;
+            extents.is_empty() && naming.is_none() && !has_grown
+        });
         let new_leaves = self.store(core, &plan, &extents, version)?;
-        core.barrier()?;
+        if listed.is_none() {
+            core.barrier()?;
+        }
         mneme_sys::fault!("tree.commit.stored");
         let births = new_leaves.iter().flatten().map(|leaf| leaf.id);
         let births: Vec<_> = births.collect();
@@ -125,6 +133,7 @@ impl Writer {
             None => {}
         }
         record.caller = caller.unwrap_or(record.caller);
+        record.listed = listed.unwrap_or_default();
         self.write_record(core, &mut record)?;
         mneme_sys::fault!("tree.commit.recorded");
 
@@ -156,6 +165,7 @@ impl Writer {
         core.sync()?;
         let mut record = self.record;
         record.state |= STATE_CLEAN;
+        record.listed = Default::default();
         record.sequence += 1;
         self.write_record(core, &mut record)?;
         core.sync()
@@ -330,6 +340,18 @@ impl Writer {
         self.reclaimer.retired.published.push(old);
         self.reclaim_some(core);
     }
+}
+
+/// All that the plan stores into leaves, if that is nothing but entries in few of them.
+fn list(plan: &Plan<'_>) -> Option<[Listed; MAX_LISTED]> {
+    if !plan.rewrites.is_empty() || !plan.gone.is_empty() || plan.appends.len() > MAX_LISTED {
+        return None;
+    }
+    let mut listed = [Listed::default(); MAX_LISTED];
+    for (listed, append) in listed.iter_mut().zip(&plan.appends) {
+        *listed = Listed::new(append.leaf.id, append.leaf.end(), append.changes.len());
+    }
+    Some(listed)
 }
 
 /// Stores the header of a fresh leaf, around the death word, which a former user of the place may

@@ -6,7 +6,7 @@ pub enum Durability {
     /// The death of the process, by a signal or a panic. After a power loss on a disk the store
     /// cannot be opened ([`StoreError::NotClean`](crate::StoreError::NotClean)).
     Process,
-    /// Power loss too, on an ordinary file: two `fdatasync` a commit.
+    /// Power loss too, on an ordinary file: one `fdatasync` a commit, or two.
     File,
     /// Power loss on persistent memory: cache lines are flushed. Proved against recorded crashes;
     /// [`Builder::open`](crate::Builder::open) refuses it until a mapping of that kind has been

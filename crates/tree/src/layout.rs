@@ -20,7 +20,7 @@ pub(crate) use header::{FORMAT, FileHeader, FrameHeader, FrameKind, HeaderProble
 pub(crate) use leaf_header::{FencesIn, LeafHeader};
 pub use name::MAX_NAME;
 pub(crate) use name::{NAME_SLOTS, NameSlot};
-pub(crate) use record::{MAX_DEAD, Record, STATE_CLEAN};
+pub(crate) use record::{Listed, MAX_DEAD, MAX_LISTED, Record, STATE_CLEAN};
 
 /// Bytes of a frame.
 pub(crate) const FRAME: u64 = 2 << 20;

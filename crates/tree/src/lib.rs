@@ -44,7 +44,7 @@
 //!
 //! # Durability
 //!
-//! [`Durability::File`] survives power loss at the cost of two `fdatasync` a commit;
+//! [`Durability::File`] survives power loss at the cost of one `fdatasync` a commit, or two;
 //! [`Durability::Process`] survives the death of the process. **A failed sync poisons the store**:
 //! the commit answers [`StoreError::OutcomeUnknown`], every later one [`StoreError::Poisoned`],
 //! reads go on, and the next opening reads the medium anew and finds the commit whole or not at

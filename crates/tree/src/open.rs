@@ -221,7 +221,7 @@ impl Builder {
         first.store(0, &start);
         let pages = Pages::new(Box::new(first), Durability::Process);
         let record = recovery::file_header(&pages)
-            .and_then(|header| recovery::newest_in_ring(&pages, header.seed()));
+            .and_then(|header| recovery::newest_in_ring(&pages, header.seed(), u64::MAX));
         record.is_ok_and(|record| record.state & STATE_CLEAN != 0)
     }
 
@@ -265,7 +265,8 @@ impl Builder {
         }
         // What an interrupted process left in the page cache becomes durable before it is believed.
         pages.barrier().inspect_err(|_| shared.poison())?;
-        let mut record = recovery::newest_record(&pages, seed)?;
+        let published = if alone { 0 } else { shared.durable() };
+        let mut record = recovery::newest_record(&pages, seed, published)?;
         let was_closed = record.state & STATE_CLEAN != 0;
         survived(&record)?;
         let mut dead = record.dead().to_vec();
@@ -337,6 +338,7 @@ impl Builder {
         }
         mneme_sys::fault!("tree.open.found");
         record.set_dead(dead);
+        record.listed = Default::default();
         record.state = self.durability.code();
         record.boot = mneme_sys::boot_id();
         record.sequence += 1;
@@ -376,7 +378,7 @@ fn reading(pages: Pages, seed: u32, shared: Shared, alone: bool) -> Result<Core,
     if alone {
         // What an interrupted process left in the page cache becomes durable before it is believed.
         pages.sync()?;
-        let record = recovery::newest_record(&pages, seed)?;
+        let record = recovery::newest_record(&pages, seed, 0)?;
         survived(&record)?;
         // Fewer than there is space for.
         shared.add_dead(record.dead());
@@ -500,7 +502,7 @@ mod tests {
         let pages = Pages::new(Box::new(MemoryMedium::new(8 * FRAME)?), durability);
         create_on(&pages, None)?;
         let seed = recovery::file_header(&pages)?.seed();
-        let mut record = recovery::newest_record(&pages, seed)?;
+        let mut record = recovery::newest_record(&pages, seed, 0)?;
         record.sequence += 1;
         change(&mut record);
         record.seal(seed);

@@ -10,8 +10,9 @@ use crate::breakage::without;
 use crate::checksum::Stamp;
 use crate::committed::Committed;
 use crate::layout::{
-    EXTENT_HEADER, Extent, ExtentHeader, FRAME, FileHeader, FrameHeader, FrameKind, HeaderProblem,
-    LEAVES, LeafHeader, LeafId, MAIN, MAX_KEY, RING_SLOTS, Record, TABLE, UNITS,
+    EXTENT_HEADER, EntryHeader, Extent, ExtentHeader, FRAME, FileHeader, FrameHeader, FrameKind,
+    HeaderProblem, LEAF, LEAVES, LeafHeader, LeafId, Listed, MAIN, MAX_KEY, RING_SLOTS, Record,
+    TABLE, UNITS,
 };
 use crate::leaf::{FreeLeaves, Leaf};
 use crate::pages::Pages;
@@ -130,9 +131,21 @@ pub(crate) fn file_header(pages: &Pages) -> Result<FileHeader, StoreError> {
     }
 }
 
-/// The newest valid commit record, of a store that is as long as it says.
-pub(crate) fn newest_record(pages: &Pages, seed: u32) -> Result<Record, StoreError> {
-    let newest = newest_in_ring(pages, seed)?;
+/// The newest valid commit record, of a store that is as long as it says. What it lists is there:
+/// a crash may have kept the record and not all of that, so that the version did not happen. The
+/// record before it was durable, with all that belongs to it, before this one's commit began. What
+/// was `published` did happen: there it is damage if something is missing, and found as such.
+pub(crate) fn newest_record(
+    pages: &Pages,
+    seed: u32,
+    published: u64,
+) -> Result<Record, StoreError> {
+    let mut newest = newest_in_ring(pages, seed, u64::MAX)?;
+    let mut listed = newest.listed.iter();
+    let is_there = |listed: &Listed| is_whole(pages, *listed, newest.version);
+    if newest.version > published && !listed.all(is_there) && !without("open.listed") {
+        newest = newest_in_ring(pages, seed, newest.sequence)?;
+    }
     if newest.file_len > pages.len() {
         return Err(StoreError::Truncated {
             len: pages.len(),
@@ -142,13 +155,41 @@ pub(crate) fn newest_record(pages: &Pages, seed: u32) -> Result<Record, StoreErr
     Ok(newest)
 }
 
-/// The newest valid record of the ring; nothing behind the ring need be there.
-pub(crate) fn newest_in_ring(pages: &Pages, seed: u32) -> Result<Record, StoreError> {
+/// Whether these entries of `version` are there, and the word that ends the leaf behind them.
+fn is_whole(pages: &Pages, listed: Listed, version: u64) -> bool {
+    if listed.count == 0 {
+        return true;
+    }
+    let id = listed.leaf();
+    let mut bytes = vec![0; LEAF];
+    pages.copy(id.at(), &mut bytes);
+    let mut at = usize::from(listed.from);
+    for _ in 0..listed.count {
+        let entry = bytes.get(at..).unwrap_or_default();
+        let header = EntryHeader::read(entry);
+        if header.start(id, at) != Stamp::Version(version) || !header.is_whole(entry) {
+            return false;
+        }
+        at += header.size();
+    }
+    let behind = bytes.get(at..).unwrap_or_default();
+    match EntryHeader::start_of(behind, id, at) {
+        Stamp::Zero => true,
+        // The next commit had begun.
+        Stamp::Version(next) => next > version,
+        Stamp::Bad => false,
+    }
+}
+
+/// The newest valid record of the ring with a sequence below `before`; nothing behind the ring need
+/// be there.
+pub(crate) fn newest_in_ring(pages: &Pages, seed: u32, before: u64) -> Result<Record, StoreError> {
     let mut newest = Record::empty();
     for slot in 0..RING_SLOTS {
         let mut record = Record::empty();
         pages.copy(Record::place(slot), record.as_mut_bytes());
         if record.sequence > newest.sequence
+            && record.sequence < before
             && record.sequence % RING_SLOTS == slot
             && record.is_valid(seed)
         {

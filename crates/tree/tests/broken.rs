@@ -12,6 +12,7 @@ use mneme_tree::breakage::{STEPS, arm};
 const CATCHES: [(&str, fn()); STEPS.len()] = [
     ("open.remember_dead", crashes::generations_leave_nothing),
     ("open.record", crashes::generations_leave_nothing),
+    ("open.listed", crashes::one_leaf_survives),
     ("sweep.barrier", crashes::sweeps_survive),
     ("leaf.end", crashes::generations_leave_nothing),
     ("rewrite.death", crashes::many_leaves_survive),

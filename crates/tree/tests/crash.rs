@@ -9,7 +9,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::crashes::{self, BOTH, Choice, Recorder, crash, expect_none, one_leaf};
+use common::crashes::{self, BOTH, Choice, Recorder, crash, expect_none, one_extent, one_leaf};
 use common::{MAX, Model, copy_of, open_on};
 use mneme_sys::medium::{FailureModel, Operation, RecordingMedium, SECTOR};
 use mneme_tree::{Durability, StoreError};
@@ -94,35 +94,38 @@ fn named_versions_and_rollbacks_survive_a_sample_of_crashes() {
 #[test]
 fn every_barrier_is_needed() {
     for mode in BOTH {
-        let (trace, history) = one_leaf(mode.1);
-        let marks = trace.positions(|op| matches!(op, Operation::Mark(_)));
-        let barriers = trace.positions(|op| matches!(op, Operation::Sync | Operation::Fence));
-        // Those of commits: opening has barriers of its own, which another test removes.
-        let opening = trace.positions(|op| matches!(op, Operation::Store { .. }));
-        let second = opening[1];
-        let mut caught = 0;
-        for barrier in barriers
-            .into_iter()
-            .filter(|b| *b > second && *b < marks[marks.len() - 1])
-        {
-            let twin = trace.without(barrier);
-            let outcome = crash(&twin, mode, &history, &Choice::All(20_000), true);
-            assert!(
-                !outcome.wrong.is_empty(),
-                "{mode:?}: nothing needs operation {barrier}"
-            );
-            caught += 1;
+        // One barrier for each of five commits that only append, two for each of two others.
+        let histories = [
+            (one_leaf(mode.1), 5, Choice::All(20_000)),
+            (one_extent(mode.1), 4, Choice::Some(40, 1)),
+        ];
+        for ((trace, history), count, choice) in histories {
+            let marks = trace.positions(|op| matches!(op, Operation::Mark(_)));
+            let barriers = trace.positions(|op| matches!(op, Operation::Sync | Operation::Fence));
+            // Those of commits: opening has barriers of its own, which another test removes.
+            let opening = trace.positions(|op| matches!(op, Operation::Store { .. }));
+            let commits = opening[1]..marks[marks.len() - 1];
+            let mut caught = 0;
+            for barrier in barriers.into_iter().filter(|b| commits.contains(b)) {
+                let twin = trace.without(barrier);
+                let outcome = crash(&twin, mode, &history, &choice, true);
+                assert!(
+                    !outcome.wrong.is_empty(),
+                    "{mode:?}: nothing needs operation {barrier}"
+                );
+                caught += 1;
+            }
+            assert_eq!(caught, count);
         }
-        assert_eq!(caught, 10, "two barriers for each commit");
     }
 }
 
 #[test]
-fn a_record_before_its_entries_is_caught() {
+fn a_record_before_what_it_does_not_list_is_caught() {
     for mode in BOTH {
-        let (mut trace, history) = one_leaf(mode.1);
+        let (mut trace, history) = one_extent(mode.1);
         let ring = |op: &Operation| matches!(op, Operation::Store { at, bytes } if *at < 1 << 20 && bytes.len() as u64 == SECTOR);
-        let record = trace.positions(ring)[2];
+        let record = trace.positions(ring)[1];
         let barrier = trace.operations[..record]
             .iter()
             .rposition(|op| matches!(op, Operation::Sync | Operation::Fence))
@@ -167,11 +170,12 @@ fn pages_lost_by_a_failed_sync_are_not_believed_in() {
     for keep in [0, 2, 3] {
         let mut recorder = Recorder::new(Durability::File);
         recorder.apply(&[(b"a", Some(b"1"))]);
-        for failing in 1..=2 {
+        // With a long value a commit has two syncs.
+        for (failing, len) in [(1, 900), (1, 2500), (2, 2500)] {
             let mut recorder = Recorder::on(copy_of(&recorder.medium), Durability::File);
             recorder.apply(&[(b"b", Some(b"2"))]);
             recorder.medium.fail_sync(failing, keep);
-            let unknown = recorder.db.put(b"c", &[3; 900]);
+            let unknown = recorder.db.put(b"c", &vec![3; len]);
             assert!(
                 matches!(unknown, Err(StoreError::OutcomeUnknown(_))),
                 "{unknown:?}"
@@ -184,11 +188,15 @@ fn pages_lost_by_a_failed_sync_are_not_believed_in() {
                 "reads go on"
             );
             let mut after = recorder.history.last().unwrap().clone();
-            after.insert(b"c".to_vec(), vec![3; 900]);
+            after.insert(b"c".to_vec(), vec![3; len]);
             recorder.history.push(after);
             let (trace, history) = recorder.end();
             let mode = (FailureModel::File, Durability::File);
-            let outcome = crash(&trace, mode, &history, &Choice::All(20_000), false);
+            let choice = match len {
+                900 => Choice::All(20_000),
+                _ => Choice::Some(20, 1),
+            };
+            let outcome = crash(&trace, mode, &history, &choice, false);
             expect_none(&outcome, 10);
         }
         std::mem::forget(recorder.db);

@@ -149,6 +149,15 @@ impl EntryHeader {
         unstamp(self.start, salt(id, at))
     }
 
+    /// As [`start`](Self::start), of the entry that `bytes` begin with, of which there may be no
+    /// more than that.
+    pub(crate) fn start_of(bytes: &[u8], id: LeafId, at: usize) -> Stamp {
+        let start = bytes.first_chunk();
+        start.map_or(Stamp::Zero, |start| {
+            unstamp(u64::from_le_bytes(*start), salt(id, at))
+        })
+    }
+
     /// The version, of an entry that is known to be whole.
     #[inline]
     pub(crate) fn version(&self) -> u64 {

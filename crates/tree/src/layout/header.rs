@@ -12,7 +12,7 @@ const LEAVES_MAGIC: u64 = u64::from_le_bytes(*b"leaves\0\0");
 /// `extents`, for frames of extents.
 const EXTENTS_MAGIC: u64 = u64::from_le_bytes(*b"extents\0");
 /// The version of the format.
-pub(crate) const FORMAT: u32 = 7;
+pub(crate) const FORMAT: u32 = 8;
 
 /// Written once, when the store is created.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]

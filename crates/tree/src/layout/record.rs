@@ -2,14 +2,44 @@
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::{RECORD, RING_AT, RING_SLOTS};
+use super::{LeafId, RECORD, RING_AT, RING_SLOTS};
 use crate::checksum::crc32c;
 
 /// Numbers of dead versions that a record can hold.
 pub(crate) const MAX_DEAD: usize = 40;
 
+/// Rows of entries that a record can list.
+pub(crate) const MAX_LISTED: usize = 4;
+
 /// Set in [`Record::state`]: the store was closed, and nothing has been stored since.
 pub(crate) const STATE_CLEAN: u32 = 1;
+
+/// Entries of a version, one behind the other in a leaf.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
+)]
+#[repr(C)]
+pub(crate) struct Listed {
+    leaf: u32,
+    /// Where the first begins.
+    pub(crate) from: u16,
+    /// None: it lists nothing.
+    pub(crate) count: u16,
+}
+
+impl Listed {
+    pub(crate) fn new(leaf: LeafId, from: usize, count: usize) -> Self {
+        Self {
+            leaf: leaf.0,
+            from: from as u16,
+            count: count as u16,
+        }
+    }
+
+    pub(crate) fn leaf(self) -> LeafId {
+        LeafId(self.leaf)
+    }
+}
 
 /// One commit record. The newest one whose checksum is right says what the store holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -45,9 +75,11 @@ pub(crate) struct Record {
     pub(crate) leaves: u64,
     /// The number of the next tree. Numbers are never reused.
     pub(crate) next_tree: u64,
+    /// All that the version has stored, if that may have become durable after the record.
+    pub(crate) listed: [Listed; MAX_LISTED],
     dead_count: u64,
     dead: [u64; MAX_DEAD],
-    reserved: [u64; 5],
+    reserved: u64,
 }
 
 const _: () = assert!(size_of::<Record>() == RECORD);

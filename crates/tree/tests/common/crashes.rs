@@ -216,6 +216,14 @@ pub fn one_leaf(durability: Durability) -> (Trace, History) {
     recorder.end()
 }
 
+/// Commits with two barriers: a long value comes and goes.
+pub fn one_extent(durability: Durability) -> (Trace, History) {
+    let mut recorder = Recorder::new(durability);
+    recorder.apply(&[(b"a", Some(&[1; 2000]))]);
+    recorder.apply(&[(b"a", Some(b"2"))]);
+    recorder.end()
+}
+
 pub fn one_leaf_survives() {
     for mode in BOTH {
         let (trace, history) = one_leaf(mode.1);
@@ -271,7 +279,7 @@ pub fn many_leaves_of(durability: Durability, commits: u64, seed: u64) -> (Trace
 pub fn many_leaves_survive() {
     for mode in BOTH {
         let (trace, history) = many_leaves(mode.1, 40);
-        let outcome = crash(&trace, mode, &history, &Choice::Some(3, 1), true);
+        let outcome = crash(&trace, mode, &history, &Choice::Some(4, 1), true);
         expect_none(&outcome, 500);
     }
 }
