@@ -465,9 +465,9 @@ impl Expected {
         }
         let whole = |model: &Model| {
             let is_so = |key: &Key| {
-                found
-                    .get(key)
-                    .is_none_or(|now| now.as_ref() == model.live(key))
+                // A batch that was refused in the middle may have overwritten some.
+                self.loose.contains(key)
+                    || (found.get(key)).is_none_or(|now| now.as_ref() == model.live(key))
             };
             self.at_once.iter().all(is_so)
         };
