@@ -13,7 +13,7 @@ thread_local! {
 
 /// Every step that can be left out or done in the wrong order.
 #[cfg(feature = "fault")]
-pub const STEPS: [&str; 15] = [
+pub const STEPS: [&str; 16] = [
     // What was appended is reported durable without a sync.
     "sync.file",
     // A new file is begun before the full one is synced.
@@ -32,6 +32,8 @@ pub const STEPS: [&str; 15] = [
     "remove.directory",
     // Spare files are used before their old names are known to be gone.
     "open.directory",
+    // A run has the number of the one before.
+    "open.run",
     // Files that a later run replaces go before that run's file is durable.
     "open.stale",
     // What is read may be in the page cache alone.

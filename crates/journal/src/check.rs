@@ -7,8 +7,8 @@ use mneme_sys::medium::Directory;
 use crate::chain::{Link, in_order, journal_names, read_link};
 use crate::error::{Damage, Flaw, on};
 use crate::frames::Frames;
-use crate::journal::{Journal, Options};
-use crate::{JournalError, Position, Reader, names};
+use crate::reader::settle;
+use crate::{Journal, JournalError, Options, Position, Reader, names};
 
 /// What a journal holds, and what a repair would lose.
 #[derive(Debug)]
@@ -34,7 +34,9 @@ struct Survey {
 }
 
 impl Survey {
+    /// What the medium holds, not what the page cache has left of it.
     fn of(directory: &dyn Directory) -> Result<Self, JournalError> {
+        settle(directory)?;
         let mut survey = Self {
             links: Vec::new(),
             bad: Vec::new(),
@@ -159,6 +161,8 @@ fn known_end_of(
 
 /// Reads a whole journal, from `from` or from its oldest file, and says whether it is whole, where
 /// it ends, and what a [`repair`] would lose.
+///
+/// Nobody may write meanwhile.
 ///
 /// # Errors
 /// [`JournalError::Medium`]: the directory or a file cannot be opened. Damage is no error here.

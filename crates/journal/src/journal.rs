@@ -2,95 +2,16 @@
 
 use std::sync::Arc;
 
-use mneme_sys::medium::{Directory, MediumError, Storage};
-use mneme_sys::{Clock, SystemClock, random_bytes};
+use mneme_sys::medium::{Directory, MediumError};
 
 use crate::chain::{Link, scan};
 use crate::error::on;
+use crate::file::{Current, Older, begin_file, draw_number, older, remove, sync_names};
 use crate::frame::{self, Frame, FrameKind, HEAD, LARGEST};
-use crate::header::{BLOCK, FileKind, Header, Identity, Run, Runs};
+use crate::header::{BLOCK, Run, Runs};
+use crate::options::{JournalStats, Options};
 use crate::spares::Spares;
-use crate::{JournalError, Position, breakage, names};
-
-/// How a journal is kept.
-#[derive(Clone)]
-pub struct Options {
-    /// The store that it belongs to.
-    pub identity: Identity,
-    /// Bytes of a file. A multiple of 4 KiB, of at least 16 KiB; 64 MiB unless set.
-    pub file_bytes: u64,
-    /// Bytes that the journal must always be able to take, whatever happens to the disk's free
-    /// space: those of the ring that it drains. 0 unless set.
-    pub reserve: u64,
-    /// Bytes of removed files that are kept as spares. Writing into a spare costs no zeros and no
-    /// work of the file system. 1 GiB unless set.
-    pub recycled: u64,
-    /// Where the times of frames come from.
-    pub clock: Arc<dyn Clock>,
-}
-
-impl Options {
-    /// For that store, with files of 64 MiB, no reserve, 1 GiB recycled and the system's clock.
-    #[must_use]
-    pub fn new(identity: Identity) -> Self {
-        Self {
-            identity,
-            file_bytes: 64 << 20,
-            reserve: 0,
-            recycled: 1 << 30,
-            clock: Arc::new(SystemClock),
-        }
-    }
-}
-
-impl std::fmt::Debug for Options {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Options")
-            .field("identity", &self.identity)
-            .field("file_bytes", &self.file_bytes)
-            .field("reserve", &self.reserve)
-            .field("recycled", &self.recycled)
-            .finish_non_exhaustive()
-    }
-}
-
-/// What a journal has done since it was opened, and what it has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct JournalStats {
-    /// Bytes of the stream that were appended.
-    pub appended: u64,
-    /// Bytes that were written: frames with their padding, and headers.
-    pub written: u64,
-    /// Frames.
-    pub frames: u64,
-    /// Syncs of files.
-    pub syncs: u64,
-    /// Files that hold the stream.
-    pub files: u64,
-    /// Preallocated files.
-    pub spares: u64,
-    /// Bytes of the stream that fit into what is preallocated.
-    pub free_space: u64,
-}
-
-/// The file that is written.
-#[derive(Debug)]
-struct Current {
-    name: String,
-    storage: Box<dyn Storage>,
-    first: Position,
-    seed: u32,
-    offset: u64,
-}
-
-/// A file that is complete.
-#[derive(Debug)]
-struct Older {
-    name: String,
-    first: Position,
-    /// It failed: it is read as far as it was durable, and never used again.
-    failed: bool,
-}
+use crate::{JournalError, Position, breakage};
 
 /// How the medium does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -191,7 +112,10 @@ impl Journal {
             .into_iter()
             .partition(|link| link.header.first >= at || link.is_replaced());
         let runs = runs.and(Run {
-            id: draw_number()?,
+            id: match runs.last() {
+                Some(last) if breakage::without("open.run") => last.id,
+                _ => draw_number()?,
+            },
             first: at,
         });
         if breakage::without("open.stale") {
@@ -572,72 +496,4 @@ impl Journal {
         let reserve = self.options.reserve.div_ceil(file) + 1;
         reserve.max(self.options.recycled / self.options.file_bytes)
     }
-}
-
-fn older(link: Link) -> Older {
-    Older {
-        name: link.name,
-        first: link.header.first,
-        failed: false,
-    }
-}
-
-fn draw_number() -> Result<u64, JournalError> {
-    let mut number = [0; 8];
-    let drawn = random_bytes(&mut number).map_err(|source| MediumError::Os {
-        what: "get random bytes",
-        source,
-    });
-    drawn.map_err(on("draw a number for", "the run"))?;
-    Ok(u64::from_le_bytes(number))
-}
-
-fn remove(directory: &dyn Directory, name: &str) -> Result<(), JournalError> {
-    directory.remove(name).map_err(on("remove", name))
-}
-
-fn sync_names(directory: &dyn Directory) -> Result<(), JournalError> {
-    directory.sync().map_err(on("sync", "the directory"))
-}
-
-/// Makes a spare the file that begins at `first`. When this returns, its header and its name are
-/// durable.
-fn begin_file(
-    directory: &dyn Directory,
-    spares: &mut Spares,
-    options: &Options,
-    runs: &Runs,
-    first: Position,
-    stats: &mut JournalStats,
-) -> Result<Current, JournalError> {
-    let header = Header {
-        identity: options.identity,
-        first,
-        file_bytes: options.file_bytes,
-        wall_ms: options.clock.wall_ms(),
-        runs: runs.clone(),
-    };
-    let spare = spares.take(directory)?;
-    let storage = directory.open(&spare).map_err(on("open", &spare))?;
-    let block = header.encode(FileKind::Journal);
-    storage.write(0, &block).map_err(on("write to", &spare))?;
-    if !breakage::without("file.header") {
-        storage.sync().map_err(on("sync", &spare))?;
-    }
-    let name = names::journal(first);
-    directory
-        .rename(&spare, &name)
-        .map_err(on("rename", &spare))?;
-    if !breakage::without("file.directory") {
-        sync_names(directory)?;
-    }
-    stats.written += block.len() as u64;
-    stats.syncs += 1;
-    Ok(Current {
-        seed: frame::seed(header.run(), first),
-        name,
-        storage,
-        first,
-        offset: BLOCK as u64,
-    })
 }

@@ -54,6 +54,24 @@ impl<'d> Reader<'d> {
         Self::of(directory, scan(directory)?, from)
     }
 
+    /// Reads from `from` to `to`, which is known to be durable, beside the thread that writes: for
+    /// a backup. Nothing is synced, and nothing behind `to` is looked at. The files must not be
+    /// removed meanwhile ([`Journal::remove_before`](crate::Journal::remove_before)).
+    ///
+    /// # Errors
+    /// As [`open`](Reader::open). A frame that is not whole is damage here.
+    pub fn between(
+        directory: &'d dyn Directory,
+        from: Position,
+        to: Position,
+    ) -> Result<Self, JournalError> {
+        let mut links = scan(directory)?;
+        for link in &mut links {
+            link.cut = Some(link.cut.map_or(to, |cut| cut.min(to)));
+        }
+        Self::of(directory, links, from)
+    }
+
     /// Reads those files.
     pub(crate) fn of(
         directory: &'d dyn Directory,
@@ -215,7 +233,7 @@ fn end_or_damage(
 }
 
 /// Syncs the journal's files and drops what is cached of them.
-fn settle(directory: &dyn Directory) -> Result<(), JournalError> {
+pub(crate) fn settle(directory: &dyn Directory) -> Result<(), JournalError> {
     if breakage::without("read.sync") {
         return Ok(());
     }

@@ -19,6 +19,7 @@ const CATCHES: [(&str, fn()); STEPS.len()] = [
     ("frame.durable", crashes::one_file_survives),
     ("remove.directory", crashes::many_files_survive),
     ("open.directory", crashes::recycled_files_survive),
+    ("open.run", crashes::files_of_a_dead_run_survive),
     ("open.stale", crashes::replaced_files_survive),
     ("read.sync", crashes::deaths_survive),
     ("read.cut", crashes::many_files_survive),

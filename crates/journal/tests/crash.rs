@@ -104,6 +104,11 @@ fn replaced_files_survive_crashes() {
 }
 
 #[test]
+fn files_of_a_dead_run_survive_crashes() {
+    crashes::files_of_a_dead_run_survive();
+}
+
+#[test]
 fn recycled_files_survive_crashes() {
     crashes::recycled_files_survive();
 }

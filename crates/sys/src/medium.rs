@@ -13,6 +13,7 @@
 mod contents;
 mod crash;
 mod directory;
+mod directory_states;
 #[cfg(not(miri))]
 mod file;
 #[cfg(not(miri))]
@@ -29,14 +30,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use crash::{CrashState, CrashStates, FailureModel};
 pub use directory::{Directory, Storage};
+pub use directory_states::{DirectoryState, DirectoryStates};
 #[cfg(not(miri))]
 pub use file::FileMedium;
 #[cfg(not(miri))]
 pub use files::{DirectoryError, FileDirectory};
 pub use memory::MemoryMedium;
-pub use recorded_directory::{
-    DirectoryOperation, DirectoryState, DirectoryStates, DirectoryTrace, RecordingDirectory,
-};
+pub use recorded_directory::{DirectoryOperation, DirectoryTrace, RecordingDirectory};
 pub use recording::{Operation, RecordingMedium, Trace};
 
 use crate::{RegionError, racy};

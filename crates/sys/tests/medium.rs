@@ -313,6 +313,17 @@ fn a_directory_of_files_conforms_and_is_opened_once() {
         matches!(second, Err(DirectoryError::Locked { .. })),
         "{second:?}"
     );
+    let other = std::fs::File::open("/dev/null").unwrap().into();
+    let wrong = FileDirectory::open_with(&path, other);
+    assert!(matches!(wrong, Err(DirectoryError::Os { .. })), "{wrong:?}");
+    let unlocked = std::fs::OpenOptions::new()
+        .write(true)
+        .open(path.join("lock"));
+    let wrong = FileDirectory::open_with(&path, unlocked.unwrap().into());
+    assert!(
+        matches!(wrong, Err(DirectoryError::Locked { .. })),
+        "{wrong:?}"
+    );
     taken.create("c").unwrap();
     drop(taken);
     let names = FileDirectory::open(&path).unwrap().names().unwrap();

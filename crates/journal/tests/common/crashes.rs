@@ -360,6 +360,24 @@ pub fn replaced_files_survive() {
     crash(&life, Choice::All(60), 4).holds(1000);
 }
 
+/// A file of a run whose ring knew nothing of it is recycled, and begins again where it began.
+pub fn files_of_a_dead_run_survive() {
+    let mut life = Recorder::new();
+    life.open(0);
+    life.append(1000);
+    life.journal.as_mut().unwrap().rotate().unwrap();
+    life.append(900);
+    life.journal.as_mut().unwrap().sync().unwrap();
+    // Nothing of that was acknowledged.
+    life.die_with_ring();
+    life.append(1000);
+    life.rotate();
+    life.rotate();
+    life.append(40);
+    life.sync();
+    crash(&life, Choice::Some(6, 1), 10).holds(200);
+}
+
 /// The directory fails to sync after files were made spares, and the next process finds them.
 pub fn recycled_files_survive() {
     let mut life = Recorder::new();

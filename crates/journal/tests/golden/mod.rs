@@ -9,8 +9,8 @@ use std::fmt::Write;
 use mneme_journal::{BaseName, BaseWriter, Position};
 use mneme_sys::medium::RecordingDirectory;
 
+use crate::bases::read_base;
 use crate::common::{content, open, read_from, shared};
-use crate::read_base;
 
 const VERSION_1: &str = include_str!("journal-1.txt");
 

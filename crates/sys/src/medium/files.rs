@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -78,15 +78,7 @@ impl FileDirectory {
                 .mode(0o600),
         )
         .map_err(failed("open the lock file", &lock))?;
-        match lock_bytes(file.as_raw_fd(), libc::F_OFD_SETLK, libc::F_WRLCK, 0, 1) {
-            Ok(_) => {}
-            Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
-                let path = path.to_owned();
-                return Err(DirectoryError::Locked { path });
-            }
-            Err(source) => return Err(failed("lock", &lock)(source)),
-        }
-        opened.lock = Some(file.into());
+        opened.lock = Some(take_lock(file, path)?);
         Ok(opened)
     }
 
@@ -96,7 +88,18 @@ impl FileDirectory {
     /// [`DirectoryError`].
     pub fn open_with(path: &Path, lock: OwnedFd) -> Result<Self, DirectoryError> {
         let mut opened = Self::open_unlocked(path)?;
-        opened.lock = Some(lock);
+        let named = path.join(LOCK);
+        let file = File::from(lock);
+        let identity = |file: fs::Metadata| (file.dev(), file.ino());
+        let handed = file.metadata().map(identity);
+        let own = fs::metadata(&named).map(identity);
+        let own = own.map_err(failed("look at the lock file", &named))?;
+        if handed.map_err(failed("look at the lock of", path))? != own {
+            let other = io::Error::new(io::ErrorKind::InvalidInput, "it is another file");
+            return Err(failed("use what was handed over as", &named)(other));
+        }
+        // Does nothing if this open file holds the lock, as it should.
+        opened.lock = Some(take_lock(file, path)?);
         Ok(opened)
     }
 
@@ -126,6 +129,18 @@ impl FileDirectory {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// Locks the first byte of the lock file of `path`.
+fn take_lock(file: File, path: &Path) -> Result<OwnedFd, DirectoryError> {
+    match lock_bytes(file.as_raw_fd(), libc::F_OFD_SETLK, libc::F_WRLCK, 0, 1) {
+        Ok(_) => Ok(file.into()),
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
+            let path = path.to_owned();
+            Err(DirectoryError::Locked { path })
+        }
+        Err(source) => Err(failed("lock", path)(source)),
     }
 }
 

@@ -1,0 +1,99 @@
+//! Files of the journal: begun, complete, and gone.
+
+use mneme_sys::medium::{Directory, MediumError, Storage};
+use mneme_sys::random_bytes;
+
+use crate::chain::Link;
+use crate::error::on;
+use crate::frame;
+use crate::header::{BLOCK, FileKind, Header, Runs};
+use crate::options::{JournalStats, Options};
+use crate::spares::Spares;
+use crate::{JournalError, Position, breakage, names};
+
+/// The file that is written.
+#[derive(Debug)]
+pub(crate) struct Current {
+    pub(crate) name: String,
+    pub(crate) storage: Box<dyn Storage>,
+    pub(crate) first: Position,
+    pub(crate) seed: u32,
+    pub(crate) offset: u64,
+}
+
+/// A file that is complete.
+#[derive(Debug)]
+pub(crate) struct Older {
+    pub(crate) name: String,
+    pub(crate) first: Position,
+    /// It failed: it is read as far as it was durable, and never used again.
+    pub(crate) failed: bool,
+}
+
+pub(crate) fn older(link: Link) -> Older {
+    Older {
+        name: link.name,
+        first: link.header.first,
+        failed: false,
+    }
+}
+
+pub(crate) fn draw_number() -> Result<u64, JournalError> {
+    let mut number = [0; 8];
+    let drawn = random_bytes(&mut number).map_err(|source| MediumError::Os {
+        what: "get random bytes",
+        source,
+    });
+    drawn.map_err(on("draw a number for", "the run"))?;
+    Ok(u64::from_le_bytes(number))
+}
+
+pub(crate) fn remove(directory: &dyn Directory, name: &str) -> Result<(), JournalError> {
+    directory.remove(name).map_err(on("remove", name))
+}
+
+pub(crate) fn sync_names(directory: &dyn Directory) -> Result<(), JournalError> {
+    directory.sync().map_err(on("sync", "the directory"))
+}
+
+/// Makes a spare the file that begins at `first`. When this returns, its header and its name are
+/// durable.
+pub(crate) fn begin_file(
+    directory: &dyn Directory,
+    spares: &mut Spares,
+    options: &Options,
+    runs: &Runs,
+    first: Position,
+    stats: &mut JournalStats,
+) -> Result<Current, JournalError> {
+    let header = Header {
+        identity: options.identity,
+        first,
+        file_bytes: options.file_bytes,
+        wall_ms: options.clock.wall_ms(),
+        runs: runs.clone(),
+    };
+    let spare = spares.take(directory)?;
+    let storage = directory.open(&spare).map_err(on("open", &spare))?;
+    let block = header.encode(FileKind::Journal);
+    storage.write(0, &block).map_err(on("write to", &spare))?;
+    if !breakage::without("file.header") {
+        storage.sync().map_err(on("sync", &spare))?;
+    }
+    let name = names::journal(first);
+    directory
+        .rename(&spare, &name)
+        .map_err(on("rename", &spare))?;
+    if !breakage::without("file.directory") {
+        sync_names(directory)?;
+    }
+    stats.written += block.len() as u64;
+    stats.syncs += 1;
+    Ok(Current {
+        seed: frame::seed(header.run(), first),
+        name,
+        storage,
+        first,
+        offset: BLOCK as u64,
+    })
+}
