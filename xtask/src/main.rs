@@ -21,6 +21,7 @@ cargo xtask <errand>
   install-c [--prefix P] [--destdir D]    libmneme, mneme.h and mneme.pc below P (default: /usr/local)
   python                                  the module for Python, built and tested (needs python3)
   wheel                                   its wheel, in target/wheels; tried in a virtual environment
+  python-bench [--rounds N]               the module beside redis-py, lmdb, pickles and shared memory
 ";
 
 fn main() -> ExitCode {
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         "numa" => numa::run_all(&workspace, rest),
         "python" => python::run_check(&workspace),
         "wheel" => python::wheel(&workspace, rest),
+        "python-bench" => python::bench(&workspace, rest),
         "layering" => report_layering(&workspace, rest),
         "lines" => lines::run(&workspace, rest),
         "prose" => prose::run(&workspace, rest),

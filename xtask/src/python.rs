@@ -1,4 +1,5 @@
-//! `cargo xtask python` and `cargo xtask wheel`: the module `mneme` for Python, tested and packed.
+//! `cargo xtask python`, `wheel` and `python-bench`: the module `mneme` for Python, tested, packed
+//! and measured.
 //!
 //! The tests need `python3` and nothing else: the extension is built by cargo and laid beside the
 //! package's Python files, in `target/debug/python`. The wheel is built by maturin, in a virtual
@@ -132,29 +133,9 @@ pub fn check_wheel(workspace: &Workspace) -> Outcome {
 }
 
 fn build_and_try(workspace: &Workspace, place: &Path) -> Outcome {
-    let (building, trying) = (place.join("build"), place.join("try"));
-    for environment in [&building, &trying] {
-        let mut venv = Command::new("python3");
-        if !succeeds(venv.args(["-m", "venv"]).arg(environment)) {
-            return Outcome::Skipped("`python3 -m venv` does not work here".to_owned());
-        }
-    }
-    let (maturin, pip) = (building.join("bin/maturin"), trying.join("bin/pip"));
-    let mut install = Command::new(building.join("bin/pip"));
-    if !succeeds(install.args(["install", "--quiet", "maturin>=1.9,<2"])) {
-        return Outcome::Skipped("pip cannot have maturin here".to_owned());
-    }
-    let wheels = workspace.root.join("target/wheels");
-    let _ = fs::remove_dir_all(&wheels);
-    let mut build = Command::new(maturin);
-    build.args(["build", "--release", "--out"]).arg(&wheels);
-    let built = run(build.current_dir(directory(workspace)));
-    if built != Outcome::Passed {
-        return built;
-    }
-    let wheel = match one_of(&wheels) {
+    let wheel = match build_wheel(workspace, place) {
         Ok(wheel) => wheel,
-        Err(why) => return Outcome::Failed(why),
+        Err(outcome) => return outcome,
     };
     let bytes = fs::metadata(&wheel).map_or(u64::MAX, |found| found.len());
     println!("{}: {bytes} bytes", wheel.display());
@@ -163,16 +144,75 @@ fn build_and_try(workspace: &Workspace, place: &Path) -> Outcome {
             "the wheel has {bytes} bytes, above {LARGEST_WHEEL}"
         ));
     }
-    if !succeeds(Command::new(&pip).args(["install", "--quiet", "numpy"])) {
-        println!("pip cannot have numpy here: tested without");
+    match install(&wheel, &place.join("try"), &["numpy"]) {
+        Ok(python) => run(&mut tests(workspace, python)),
+        Err(outcome) => outcome,
     }
-    let installed = run(Command::new(&pip)
-        .args(["install", "--quiet", "--no-deps"])
-        .arg(&wheel));
-    if installed != Outcome::Passed {
-        return installed;
+}
+
+/// A virtual environment.
+fn environment(place: &Path) -> Result<(), Outcome> {
+    let mut venv = Command::new("python3");
+    if succeeds(venv.args(["-m", "venv"]).arg(place)) {
+        return Ok(());
     }
-    run(&mut tests(workspace, trying.join("bin/python")))
+    Err(Outcome::Skipped(
+        "`python3 -m venv` does not work here".to_owned(),
+    ))
+}
+
+/// Builds the wheel, with maturin in an environment of its own.
+fn build_wheel(workspace: &Workspace, place: &Path) -> Result<PathBuf, Outcome> {
+    let building = place.join("build");
+    environment(&building)?;
+    let mut install = Command::new(building.join("bin/pip"));
+    if !succeeds(install.args(["install", "--quiet", "maturin>=1.9,<2"])) {
+        return Err(Outcome::Skipped("pip cannot have maturin here".to_owned()));
+    }
+    let wheels = workspace.root.join("target/wheels");
+    let _ = fs::remove_dir_all(&wheels);
+    let mut build = Command::new(building.join("bin/maturin"));
+    build.args(["build", "--release", "--out"]).arg(&wheels);
+    match run(build.current_dir(directory(workspace))) {
+        Outcome::Passed => one_of(&wheels).map_err(Outcome::Failed),
+        other => Err(other),
+    }
+}
+
+/// Installs the wheel into an environment, beside what of `others` pip can have; its interpreter.
+fn install(wheel: &Path, place: &Path, others: &[&str]) -> Result<PathBuf, Outcome> {
+    environment(place)?;
+    let pip = place.join("bin/pip");
+    for other in others {
+        if !succeeds(Command::new(&pip).args(["install", "--quiet", other])) {
+            println!("pip cannot have {other} here: without it");
+        }
+    }
+    let mut install = Command::new(&pip);
+    match run(install.args(["install", "--quiet", "--no-deps"]).arg(wheel)) {
+        Outcome::Passed => Ok(place.join("bin/python")),
+        other => Err(other),
+    }
+}
+
+/// `cargo xtask python-bench`: the wheel beside its peers.
+///
+/// # Errors
+/// In words, why it could not be tried.
+pub fn bench(workspace: &Workspace, arguments: &[String]) -> Result<bool, String> {
+    let place = std::env::temp_dir().join(format!("mneme-python-bench-{}", std::process::id()));
+    let peers = ["numpy", "redis", "hiredis", "lmdb"];
+    let built = build_wheel(workspace, &place);
+    let installed = built.and_then(|wheel| install(&wheel, &place.join("try"), &peers));
+    let outcome = installed.map_or_else(
+        |outcome| outcome,
+        |python| {
+            let script = directory(workspace).join("bench/bench.py");
+            run(Command::new(python).arg(script).args(arguments))
+        },
+    );
+    let _ = fs::remove_dir_all(&place);
+    answer(outcome)
 }
 
 /// The only file of a directory.

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import mneme
@@ -32,6 +33,19 @@ class WithRegistry(unittest.TestCase):
         shutil.rmtree(self.registry)
 
 
+def patiently(call, *arguments):
+    """The result of a call, tried again while a thread that holds a lock is kept off the processor:
+    on a busy machine that can take longer than the second after which a waiter gives up.
+    """
+    until = time.monotonic() + 100
+    while True:
+        try:
+            return call(*arguments)
+        except mneme.Stalled:
+            if time.monotonic() > until:
+                raise
+
+
 def python(program, *arguments, check=True):
     """Run a program in another interpreter; what it printed."""
     done = subprocess.run(
@@ -43,6 +57,12 @@ def python(program, *arguments, check=True):
     if check and done.returncode != 0:
         raise AssertionError(f"exit {done.returncode}\n{done.stdout}\n{done.stderr}")
     return done if not check else done.stdout
+
+
+# Programs of the tests find this file, too.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [os.path.dirname(os.path.abspath(__file__)), *filter(None, [os.environ.get("PYTHONPATH")])]
+)
 
 
 def begin(program, *arguments):

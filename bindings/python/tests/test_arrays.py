@@ -91,11 +91,12 @@ class Arrays(WithRegistry):
     def test_nothing_is_copied(self):
         """Two processes: the second touches one page of 100 MB, and has no more of it."""
         self.seg.put_array("large", numpy.ones(100_000_000, "u1"))
+        self.seg.put_array("small", numpy.ones(1))
         resident = python(
             "import mneme, numpy\n"
             "def anonymous(): return int([l for l in open('/proc/self/status') if 'RssAnon' in l][0].split()[1])\n"
             "def all(): return int([l for l in open('/proc/self/status') if 'VmRSS' in l][0].split()[1])\n"
-            "seg = mneme.Segment.open('frames'); seg.arrays(); before, whole = anonymous(), all()\n"
+            "seg = mneme.Segment.open('frames'); seg.array('small'); before, whole = anonymous(), all()\n"
             "a = seg.array('large'); b = a[5:].reshape(-1); assert b[0] == 1\n"
             "few = all() - whole\n"
             "assert int(a.sum(dtype='u8')) == 100_000_000\n"
