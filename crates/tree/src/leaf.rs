@@ -89,6 +89,9 @@ struct Body {
 // thread at a time, as said above.
 unsafe impl Sync for Body {}
 
+/// Bytes of an entry that are asked of the memory before its header is there.
+const READ_AHEAD: usize = 1280;
+
 /// How full a leaf is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fill {
@@ -301,12 +304,43 @@ impl Leaf {
     ) -> Option<Entry<'p>> {
         let body = self.body();
         body.prefetch_offsets();
-        self.find_below(pages, key, version, body.count())
+        self.find_below::<true>(pages, key, version, body.count())
     }
 
-    /// As [`find`](Self::find), given that no entry from the place `below` on is of this key.
+    /// As [`find`](Self::find), for a caller that does not read the value.
     #[inline]
-    pub(crate) fn find_below<'p>(
+    pub(crate) fn find_header<'p>(
+        &'p self,
+        pages: &'p Pages,
+        key: &[u8],
+        version: u64,
+    ) -> Option<Entry<'p>> {
+        let body = self.body();
+        body.prefetch_offsets();
+        self.find_below::<false>(pages, key, version, body.count())
+    }
+
+    /// As [`find`](Self::find), behind [`prefetch_entry`](Self::prefetch_entry), which has found
+    /// this `place`.
+    #[inline]
+    pub(crate) fn find_at<'p>(
+        &'p self,
+        pages: &'p Pages,
+        key: &[u8],
+        version: u64,
+        place: usize,
+    ) -> Option<Entry<'p>> {
+        let found = entry(pages, self.id, self.body().offset(place));
+        match found.is_of(pages, key, version) {
+            true => Some(found),
+            false => self.find_below::<false>(pages, key, version, place),
+        }
+    }
+
+    /// Finds an entry before the place `below`. It is asked of the memory as a whole, before its
+    /// header is there, if the value is read, too.
+    #[inline]
+    fn find_below<'p, const VALUE: bool>(
         &'p self,
         pages: &'p Pages,
         key: &[u8],
@@ -316,7 +350,19 @@ impl Leaf {
         let body = self.body();
         let marks = body.marks(below);
         for i in memchr::memrchr_iter(fingerprint(key), marks) {
-            let found = entry(pages, self.id, body.offset(i));
+            let at = body.offset(i);
+            if VALUE {
+                // Entries lie in order of arrival: the next one begins where this one ends.
+                let end = match i + 1 < below {
+                    true => usize::from(body.offset(i + 1)),
+                    false => body.used.load(Ordering::Relaxed) as usize,
+                };
+                let lines = usize::from(at)..end.min(usize::from(at) + READ_AHEAD);
+                lines
+                    .step_by(128)
+                    .for_each(|line| pages.prefetch(self.id, line));
+            }
+            let found = entry(pages, self.id, at);
             if found.is_of(pages, key, version) {
                 return Some(found);
             }
@@ -339,17 +385,13 @@ impl Leaf {
         body.prefetch_offsets();
     }
 
-    /// Begins to load the entry that [`find`](Self::find) will look at first, and says below which
-    /// place it is to look.
-    pub(crate) fn prefetch_entry(&self, pages: &Pages, key: &[u8]) -> usize {
+    /// Begins to load the entry that [`find_at`](Self::find_at) will look at first, and says which
+    /// it is.
+    pub(crate) fn prefetch_entry(&self, pages: &Pages, key: &[u8]) -> Option<usize> {
         let body = self.body();
-        match memchr::memrchr(fingerprint(key), body.marks(body.count())) {
-            Some(i) => {
-                pages.prefetch(self.id, usize::from(body.offset(i)));
-                i + 1
-            }
-            None => 0,
-        }
+        let place = memchr::memrchr(fingerprint(key), body.marks(body.count()))?;
+        pages.prefetch(self.id, usize::from(body.offset(place)));
+        Some(place)
     }
 
     /// The entries that are live in `version`, in order of their keys. Load first.

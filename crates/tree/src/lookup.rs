@@ -23,25 +23,25 @@ pub(crate) fn many<'r, K: AsRef<[u8]>>(
 ) -> Result<(), StoreError> {
     let pages = &core.pages;
     for (number, group) in keys.chunks(GROUP).enumerate() {
-        let mut wanted: [Option<(&'r Arc<Leaf>, usize)>; GROUP] = [None; GROUP];
+        let mut wanted: [Option<(&'r Arc<Leaf>, Option<usize>)>; GROUP] = [None; GROUP];
         let mut values: [Option<&'r [u8]>; GROUP] = [None; GROUP];
         for (key, wanted) in group.iter().zip(&mut wanted) {
             let leaf = root.find(key.as_ref());
             leaf.prefetch();
-            *wanted = Some((leaf, 0));
+            *wanted = Some((leaf, None));
         }
         for (leaf, _) in wanted.iter().flatten() {
             leaf.load(pages, &core.committed)?;
             leaf.prefetch_marks();
         }
         for (key, wanted) in group.iter().zip(&mut wanted) {
-            if let Some((leaf, below)) = wanted {
-                *below = leaf.prefetch_entry(pages, key.as_ref());
+            if let Some((leaf, place)) = wanted {
+                *place = leaf.prefetch_entry(pages, key.as_ref());
             }
         }
         for ((key, wanted), value) in group.iter().zip(&wanted).zip(&mut values) {
-            if let Some((leaf, below)) = wanted {
-                let entry = leaf.find_below(pages, key.as_ref(), version, *below);
+            if let Some((leaf, Some(place))) = wanted {
+                let entry = leaf.find_at(pages, key.as_ref(), version, *place);
                 *value = entry.and_then(|entry| entry.value(pages));
                 // The entry's first lines are there.
                 let rest = value.unwrap_or_default().chunks(64).skip(1).take(16);

@@ -295,7 +295,7 @@ impl<'b> Planner<'b> {
         let from = self.plan.changes.len();
         let (mut needed, mut live, mut entries) = (0, filled.live, 0);
         for change in changes {
-            let old = leaf.find(self.pages, change.key, self.version);
+            let old = leaf.find_header(self.pages, change.key, self.version);
             let old = old.filter(|entry| !entry.is_removal());
             if change.key.len() > MAX_INLINE_KEY && old.is_some() && !without("key.replaced") {
                 // The extent of an entry that is no more may be used again while the leaf lives:
