@@ -19,7 +19,8 @@ pub struct Report {
     pub from: Position,
     /// The stream is whole from there up to here.
     pub end: Position,
-    /// Why it is not whole behind, if something is known to have been there.
+    /// Why it is not whole behind, if something is known to have been there; or which file cannot
+    /// be used, though nothing of it is needed.
     pub damage: Option<JournalError>,
     /// Bytes behind `end` that are known to have been there: a repair loses them. 0 if nothing is
     /// damaged.
@@ -119,6 +120,17 @@ impl Survey {
                     flaw: std::mem::replace(&mut damage.flaw, Flaw::Header),
                 }));
             }
+        }
+        // One that does not matter keeps the journal from being opened all the same.
+        if report.damage.is_none()
+            && let Some((file, _, damage)) = self.bad.first_mut()
+        {
+            report.damage = Some(JournalError::Damaged(Damage {
+                file: file.clone(),
+                offset: damage.offset,
+                position: report.end,
+                flaw: std::mem::replace(&mut damage.flaw, Flaw::Header),
+            }));
         }
         if report.damage.is_some() {
             for link in &self.links {

@@ -4,6 +4,7 @@
 mod bases;
 mod common;
 mod golden;
+mod kills;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -417,6 +418,60 @@ fn check_says_what_repair_loses() {
         journal.sync().unwrap();
         assert_eq!(read_from(&directory, end).unwrap(), b"more");
     }
+}
+
+#[test]
+fn a_damaged_file_that_is_not_needed_costs_nothing_to_repair() {
+    let (mut files, stream) = closed();
+    let name = files
+        .keys()
+        .find(|name| name.ends_with(".journal"))
+        .unwrap()
+        .clone();
+    files.get_mut(&name).unwrap()[100] ^= 1;
+    let directory = directory_of(&files);
+    // A base file stands for what was before.
+    let from = Some(Position::new(12_000));
+    assert!(matches!(
+        read_from(&directory, 12_000),
+        Err(JournalError::Damaged(_))
+    ));
+    let report = check(&directory, from).unwrap();
+    assert!(report.damage.is_some());
+    assert_eq!((report.end.get(), report.lost), (27_500, 0));
+    repair(&shared(&directory), options(), from).unwrap();
+    assert_eq!(read_from(&directory, 12_000).unwrap(), stream[12_000..]);
+    assert!(check(&directory, from).unwrap().damage.is_none());
+}
+
+#[test]
+fn files_of_another_length_are_read_and_not_recycled() {
+    let directory = RecordingDirectory::new();
+    let mut stream = Vec::new();
+    for blocks in [5, 8, 4, 5] {
+        let mut options = options();
+        options.file_bytes = blocks * 4096;
+        let at = Position::new(stream.len() as u64);
+        let mut journal = Journal::open(shared(&directory), options, at).unwrap();
+        for _ in 0..12 {
+            let more = content(1, stream.len() as u64, 3000);
+            journal.append(journal.position(), &more).unwrap();
+            stream.extend(more);
+        }
+        journal.prepare(u64::MAX).unwrap();
+        let durable = journal.close().unwrap();
+        assert_eq!(read_from(&directory, 0).unwrap(), stream);
+        assert_eq!(durable.get(), stream.len() as u64);
+    }
+    let mut journal = open(&directory, stream.len() as u64);
+    journal.remove_before(journal.durable()).unwrap();
+    let files = directory.files();
+    let spares: Vec<_> = files
+        .iter()
+        .filter(|(name, _)| name.starts_with("spare-"))
+        .collect();
+    assert!(!spares.is_empty());
+    assert!(spares.iter().all(|(_, bytes)| bytes.len() as u64 == FILE));
 }
 
 #[test]

@@ -1,0 +1,110 @@
+//! `kill -9` of the writing process at any time, on real files: what it had acknowledged is there,
+//! and the next process gets the lock and goes on. The process is this test, started again.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use mneme_journal::{
+    BaseName, BaseReader, BaseWriter, Journal, Position, bases, check, remove_bases_before,
+};
+use mneme_sys::medium::{Directory, FileDirectory};
+use mneme_testkit::{Process, Random, TestDir, wait_until};
+
+use crate::common::{content, options, read_from};
+
+const TEST: &str = "kills::a_killed_writer_has_kept_what_it_acknowledged";
+const CHILD: &str = "MNEME_JOURNAL_KILLS";
+
+/// Where the newest base file begins.
+fn begin(directory: &dyn Directory) -> u64 {
+    let newest = bases(directory).unwrap().into_iter().next();
+    newest.map_or(0, |base| {
+        let mut reader = BaseReader::open(directory, &base.file).unwrap();
+        while reader.next().unwrap().is_some() {}
+        reader.begin().get()
+    })
+}
+
+/// Reads everything, which must be what was appended; its end.
+fn verify(directory: &dyn Directory) -> u64 {
+    let from = begin(directory);
+    let bytes = read_from(directory, from).unwrap();
+    assert!(
+        bytes == content(1, from, bytes.len()),
+        "wrong bytes behind {from}"
+    );
+    from + bytes.len() as u64
+}
+
+/// Appends, syncs and acknowledges until it is killed.
+fn live(path: &Path) -> ! {
+    let directory: Arc<dyn Directory> = Arc::new(FileDirectory::open(path).unwrap());
+    let acknowledged = OpenOptions::new()
+        .write(true)
+        .open(path.join("acknowledged"))
+        .unwrap();
+    let at = verify(&*directory);
+    let mut journal = Journal::open(directory.clone(), options(), Position::new(at)).unwrap();
+    let mut random = Random::new(at);
+    loop {
+        let at = journal.position();
+        let bytes = content(1, at.get(), 1 + random.below(5000) as usize);
+        journal.append(at, &bytes).unwrap();
+        let durable = journal.sync().unwrap();
+        acknowledged
+            .write_all_at(&durable.get().to_le_bytes(), 0)
+            .unwrap();
+        match random.below(12) {
+            0 => {
+                let name = BaseName::Checkpoint;
+                let base = BaseWriter::begin(&journal, directory.clone(), &name, durable);
+                let mut base = base.unwrap();
+                base.append(&[1; 3000]).unwrap();
+                base.publish(durable, durable).unwrap();
+                journal.remove_before(durable).unwrap();
+                remove_bases_before(&*directory, durable).unwrap();
+            }
+            1..4 => drop(journal.prepare(4096).unwrap()),
+            4 => journal.idle().unwrap(),
+            _ => {}
+        }
+    }
+}
+
+fn acknowledged(file: &File) -> u64 {
+    let mut word = [0; 8];
+    file.read_exact_at(&mut word, 0).unwrap();
+    u64::from_le_bytes(word)
+}
+
+#[test]
+fn a_killed_writer_has_kept_what_it_acknowledged() {
+    if let Ok(path) = std::env::var(CHILD) {
+        live(path.as_ref());
+    }
+    for path in [
+        TestDir::new("journal-kills"),
+        TestDir::on_disk("journal-kills"),
+    ] {
+        let shared = path.join("acknowledged");
+        std::fs::write(&shared, [0; 8]).unwrap();
+        let shared = File::open(&shared).unwrap();
+        let mut random = Random::new(3);
+        for _ in 0..6 {
+            let target = acknowledged(&shared) + 10_000 + random.below(60_000);
+            let mut child = Process::start(TEST, [(CHILD, path.path())]);
+            wait_until("the writer acknowledges", || {
+                assert!(child.is_running(), "the writer ended by itself");
+                acknowledged(&shared) >= target
+            });
+            child.kill();
+            let directory = FileDirectory::open(&path).unwrap();
+            let end = verify(&directory);
+            assert!(end >= acknowledged(&shared), "acknowledged bytes are gone");
+            let report = check(&directory, Some(Position::new(begin(&directory)))).unwrap();
+            assert!(report.damage.is_none(), "{report:?}");
+        }
+    }
+}
