@@ -3,6 +3,9 @@
 //! `valgrind --tool=callgrind target/release/examples/instructions <operation> [value bytes]
 //! [rounds]`
 //!
+//! With `_fed` behind a writing operation, or behind `nothing`, the store has a change feed, which
+//! is drained after each 1,024 puts.
+//!
 //! Operations: `get`, `get_into`, `get_many`, `put`, `put_many`, `miss`, and `nothing`, which makes
 //! the keys alone. A round is a call for each of 32,768 records (in batches of 32, `_many`); there
 //! is one round more, of `put`, to fill the store. An operation's instructions are the difference
@@ -27,22 +30,39 @@ fn key(i: u64) -> [u8; 24] {
 fn main() {
     let mut args = std::env::args().skip(1);
     let operation = args.next().unwrap_or_default();
+    let (operation, fed) = match operation.strip_suffix("_fed") {
+        Some(operation) => (operation, true),
+        None => (&*operation, false),
+    };
     let mut number = |or: u64| args.next().map_or(or, |arg| arg.parse().unwrap());
     let (bytes, rounds) = (number(100) as usize, number(1));
     let store = LogStore::builder()
         .capacity(256 << 20)
         .maintainer(false)
+        .change_feed(fed)
         .open_private()
         .unwrap();
+    let mut feed = fed.then(|| store.change_feed().unwrap());
+    let mut drained = Vec::new();
+    let mut puts = 0;
+    let mut drain = || {
+        puts += 1;
+        if let Some(feed) = feed.as_mut().filter(|_| puts % 1024 == 0) {
+            let positions = feed.drain(usize::MAX, &mut drained).unwrap();
+            feed.set_durable(positions.end).unwrap();
+            drained.clear();
+        }
+    };
     let value = vec![7u8; bytes];
     let mut copy = vec![0u8; bytes];
     for i in 0..RECORDS {
         store.put(&key(i), &value).unwrap();
+        drain();
     }
     let orders = (0..rounds).flat_map(|_| 0..RECORDS).map(|i| i * 7919);
     let batches = (0..rounds * RECORDS / BATCH)
         .map(|b| std::array::from_fn::<_, { BATCH as usize }, _>(|i| key((b + i as u64) * 7919)));
-    match &*operation {
+    match operation {
         "nothing" => orders.for_each(|i| {
             black_box(key(i));
         }),
@@ -59,7 +79,10 @@ fn main() {
             key[0] = b'm';
             assert!(store.get(&key).unwrap().is_none());
         }),
-        "put" => orders.for_each(|i| store.put(&key(i), &value).unwrap()),
+        "put" => orders.for_each(|i| {
+            store.put(&key(i), &value).unwrap();
+            drain();
+        }),
         "get_many" => batches.for_each(|keys| {
             let visit = |_, found: Option<&[u8]>| copy.copy_from_slice(found.unwrap());
             store.get_many(&keys, visit).unwrap();
@@ -68,6 +91,7 @@ fn main() {
         "put_many" => batches.for_each(|keys| {
             let pairs = keys.map(|key| (key, &value[..]));
             store.put_many(&pairs).unwrap();
+            pairs.iter().for_each(|_| drain());
         }),
         other => panic!("no such operation: {other}"),
     }

@@ -25,10 +25,13 @@ impl Classified for WriteError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::OutOfMemory { .. } => ErrorKind::NoMemory,
-            Self::KeyTooLong(_) | Self::ValueTooLong(_) | Self::NoSuchDatabase(_) => {
-                ErrorKind::Invalid
+            Self::KeyTooLong(_)
+            | Self::ValueTooLong(_)
+            | Self::TooLongToFeed(_)
+            | Self::NoSuchDatabase(_) => ErrorKind::Invalid,
+            Self::Stalled(_) | Self::Reap(_) | Self::Overtaken(_) | Self::FeedFull => {
+                ErrorKind::Stalled
             }
-            Self::Stalled(_) | Self::Reap(_) | Self::Overtaken(_) => ErrorKind::Stalled,
             Self::Slot(error) => error.kind(),
             Self::Corrupt(error) => error.kind(),
             Self::ReadOnly => ErrorKind::ReadOnly,

@@ -52,6 +52,7 @@
 //! | `records` | reading, publishing and changing one record; change notifications |
 //! | `index` | roots, pages, lookup, change of shape, databases, counts, intents |
 //! | `log` | frames, log segments, heads, growth of the store |
+//! | `feed` | the change feed: its ring, its entries |
 //! | `session` | the opening's threads: slots, pins, waiting, leases |
 //! | `region` | the bytes: header and tables, records, locations; no component |
 //!
@@ -62,8 +63,7 @@
 
 mod error;
 mod error_kind;
-#[allow(dead_code, reason = "its tests and models use it; no writer does yet")]
-mod feed;
+pub mod feed;
 mod index;
 mod log;
 #[cfg(test)]
@@ -87,6 +87,7 @@ pub use region::policy::UpdatePolicy;
 pub use region::record::{MAX_KEY, MAX_VALUE};
 pub use region::space::DATABASES;
 pub use store::check::Report;
+pub use store::feed::{ChangeFeed, FeedError};
 pub use store::listener::{Change, ChangeKind, ChangeListener, ChangedKey, Notification};
 pub use store::ops::{Decision, Updated};
 pub use store::part::{Part, Patch};

@@ -620,6 +620,7 @@ fn somebody_dies_at_every_name() {
         include_str!("deaths.rs"),
         include_str!("reboot.rs"),
         include_str!("notifications/deaths.rs"),
+        include_str!("notifications/feed_deaths.rs"),
         include_str!("cross/main.rs"),
     ];
     let deaths = deaths.into_iter().flat_map(str::lines);

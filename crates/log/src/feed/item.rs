@@ -25,8 +25,9 @@
 
 use thiserror::Error;
 
-use super::ring::{HEADER_BYTES, Header, MAX_BYTES, State};
-use crate::records::expiry::Expiry;
+use super::ring::{HEADER_BYTES, Header, State};
+use crate::region::expiry::Expiry;
+use crate::region::layout::MAX_ENTRY;
 use crate::region::space::DATABASES;
 
 const HEAD: usize = 12;
@@ -388,7 +389,7 @@ fn split_entry(bytes: &[u8]) -> Result<(&[u8], &[u8]), &'static str> {
 }
 
 /// The most bytes that the items of an entry may have.
-pub const MAX_ITEMS: usize = MAX_BYTES - HEADER_BYTES;
+pub const MAX_ITEMS: usize = MAX_ENTRY - HEADER_BYTES;
 
 #[cfg(test)]
 mod tests {

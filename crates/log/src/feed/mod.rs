@@ -1,7 +1,15 @@
-//! The change feed: **every change of a store, in an order in which it may be replayed.**
+//! The change feed: **every change of a store, by any process, in an order in which it may be
+//! replayed.**
 //!
-//! `docs/design/log.md` has the layout and the argument. The ring knows positions and entries,
-//! [`item`] what they say.
+//! A store that was created with a feed enters each change before it can be seen. What is drained
+//! ([`ChangeFeed`](crate::ChangeFeed)) are whole [entries]. Each says in its [items](Item) what is
+//! there afterwards, so that *replaying any suffix onto any newer state ends in the same state*.
+//!
+//! `docs/design/log.md` has the layout and the argument. Inside: `ring` knows positions and
+//! entries, `item` what they say, `area` where they lie.
 
+pub(crate) mod area;
 pub(crate) mod item;
 pub(crate) mod ring;
+
+pub use item::{Entry, FeedDamage, Item, MAX_ITEMS, binding, bound, entries};

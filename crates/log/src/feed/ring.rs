@@ -33,6 +33,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use mneme_sync::{SlotId, Word};
 
+use crate::region::layout::MAX_ENTRY;
+
 /// The words of a feed, in a region or in a model.
 pub(crate) struct Ring<'r, W> {
     /// The first position behind the entries that are known to be reserved.
@@ -68,8 +70,6 @@ const SLOT_SHIFT: u32 = BYTES_SHIFT + 17;
 const LAP_SHIFT: u32 = SLOT_SHIFT + 16;
 const LAPS: u64 = u64::MAX >> LAP_SHIFT;
 
-/// The longest entry, header included.
-pub(crate) const MAX_BYTES: usize = 64 << 10;
 /// Bytes of a header.
 pub(crate) const HEADER_BYTES: usize = 8;
 
@@ -87,7 +87,7 @@ impl Header {
     pub fn of_word(word: u64) -> Option<Header> {
         let header = Header(word);
         let bytes = header.bytes();
-        (word & 3 != 0 && (HEADER_BYTES..=MAX_BYTES).contains(&bytes)).then_some(header)
+        (word & 3 != 0 && (HEADER_BYTES..=MAX_ENTRY).contains(&bytes)).then_some(header)
     }
 
     pub fn state(self) -> State {
@@ -245,7 +245,9 @@ impl<W: Word> Ring<'_, W> {
                 .word(at)
                 .compare_exchange(blank, header.0, AcqRel, Acquire)
             else {
+                mneme_sys::fault!("log.feed.reserved");
                 self.pass(at, header);
+                mneme_sys::fault!("log.feed.passed");
                 return Ok(Reserved { at, header });
             };
             match Header::of_word(found).filter(|other| other.is_of_lap(lap)) {
@@ -270,6 +272,7 @@ impl<W: Word> Ring<'_, W> {
         // SYNC: pairs with the Acquire load in `header`: the body is filled.
         let word = self.word(entry.at);
         word.store(entry.header.with(state).0, Release);
+        mneme_sys::fault!("log.feed.completed");
     }
 
     /// Completes the entry at `at` for a thread that died, unless that is done.
@@ -279,22 +282,38 @@ impl<W: Word> Ring<'_, W> {
         }
     }
 
-    /// Completes the entry that the thread `dead` has left, if it has left one.
-    pub fn settle(&self, dead: SlotId, state: State) -> Result<(), Refused> {
+    /// Whether the entry at `at` is one that the thread `of` has not completed.
+    pub fn is_reserved_by(&self, at: u64, of: SlotId) -> bool {
+        let header = self.header(at);
+        header.is_some_and(|h| h.state() == State::Reserved && h.slot() == of)
+    }
+
+    /// Completes the entries that threads have left. A thread leaves one at most.
+    pub fn settle(&self, left_by: impl Fn(SlotId) -> bool, state: State) -> Result<(), Refused> {
         // An entry whose thread died before it moved the tail stands there.
-        let mut end = self.tail();
+        let end = self.tail();
         if let Some(header) = self.header(end) {
             self.pass(end, header);
-            end = end.wrapping_add(header.stride());
         }
+        self.walk(|at, header| {
+            if header.state() == State::Reserved && left_by(header.slot()) {
+                self.complete(Reserved { at, header }, state);
+            }
+        })
+    }
+
+    /// Visits the entries that are not durable, up to the present tail.
+    ///
+    /// # Errors
+    /// There is something else between them.
+    pub fn walk(&self, mut visit: impl FnMut(u64, Header)) -> Result<(), Refused> {
+        let end = self.tail();
         // SYNC: pairs with the Release in `set_durable`. Everything before it is complete.
         let mut at = self.durable.load(Acquire);
         while (end.wrapping_sub(at) as i64) > 0 {
             match self.header(at) {
                 Some(header) => {
-                    if header.state() == State::Reserved && header.slot() == dead {
-                        self.complete(Reserved { at, header }, state);
-                    }
+                    visit(at, header);
                     at = at.wrapping_add(header.stride());
                 }
                 // By an exchange, as in `reserve`.
@@ -334,6 +353,7 @@ impl<W: Word> Ring<'_, W> {
         let begin = self.freed.load(Relaxed);
         // SYNC: pairs with the loads in `settle`: a thread that misses a header sees that.
         self.durable.store(position, Release);
+        mneme_sys::fault!("log.feed.durable");
         self.free(begin, position);
     }
 
@@ -345,6 +365,7 @@ impl<W: Word> Ring<'_, W> {
             let blank = self.blank(self.lap(at).wrapping_add(1));
             self.word(at).store(blank, Relaxed);
         }
+        mneme_sys::fault!("log.feed.blanked");
         // SYNC: pairs with the Acquire load in `space_behind`.
         self.freed.store(end, Release);
     }

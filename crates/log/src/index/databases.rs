@@ -31,6 +31,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, fence};
 use mneme_sync::{Acquired, Guard, Holding, Pin, Slot, SlotId, Word};
 
 use crate::error::{ReadError, WriteError};
+use crate::feed::area::Binds;
+use crate::feed::item::{Item, binding};
 use crate::index::Index;
 use crate::region::layout::LogHeader;
 use crate::region::space::{DATABASES, Space};
@@ -195,6 +197,12 @@ impl<B: Byte, W: Word> Table<'_, B, W> {
         mneme_sys::fault!("log.swap.done");
     }
 
+    /// Whether a swap is noted that has not come to *storing*.
+    pub fn is_marking(&self) -> bool {
+        // SYNC: as in `settle`.
+        !matches!(self.note.load(Acquire) & 0xff, 0 | STORING)
+    }
+
     /// Undoes or finishes a swap whose swapper died.
     pub fn settle(&self) {
         // SYNC: pairs with the Release stores of the note.
@@ -292,6 +300,15 @@ impl Index {
         self.table().space_as_pinned(database)
     }
 
+    /// The database whose space is `space`. The caller is pinned.
+    pub(crate) fn database_of(&self, space: Space) -> u8 {
+        let is_its = |database: &u8| self.entered_space(*database) == space;
+        // Most databases have never been swapped.
+        let first = [space.number()].into_iter();
+        let found = first.chain(0..DATABASES as u8).find(is_its);
+        found.unwrap_or(space.number())
+    }
+
     /// One round of waiting for the swapper.
     #[cold]
     pub(crate) fn await_swap(&self, slot: &Slot<'_>, wait: &mut Wait) -> Result<(), WriteError> {
@@ -313,9 +330,43 @@ impl Index {
     /// Settles the swap that the lock's last owner left, if it died.
     pub(crate) fn settle_swap<'g>(&self, acquired: Acquired<Guard<'g>>) -> Guard<'g> {
         let guard = acquired.into_inner();
+        if let Some(feed) = &self.feed {
+            let is_undone = self.table().is_marking();
+            feed.settle_binding(Binds::Swapping, |_| !is_undone);
+        }
         self.table().settle();
         guard.repaired();
         guard
+    }
+
+    /// Enters a swap, whose databases no thread uses, into the change feed, if there is one. The
+    /// caller holds the lock.
+    pub(crate) fn enter_swap(&self, slot: &Slot<'_>, swap: Swap) -> Result<(), WriteError> {
+        let Some(feed) = &self.feed else {
+            return Ok(());
+        };
+        let [a, b] = swap.databases;
+        let mut roots = [0; 2];
+        for (id, space) in roots.iter_mut().zip(swap.spaces) {
+            if let Some(root) = self.root(space)? {
+                *id = self.root_id(root)?;
+            }
+        }
+        let databases = [binding(a, roots[1]), binding(b, roots[0])];
+        let bind = Item::Bind {
+            databases: &databases,
+            dead: &[],
+        };
+        let entry = feed.enter(slot, &[bind])?;
+        feed.note_binding(Binds::Swapping, entry, 0);
+        Ok(())
+    }
+
+    /// Completes the entry of a swap that has taken place.
+    pub(crate) fn complete_swap(&self) {
+        if let Some(feed) = &self.feed {
+            feed.settle_binding(Binds::Swapping, |_| true);
+        }
     }
 
     /// Ends the swap that a dead participant has left.

@@ -18,6 +18,7 @@ use mneme_sync::{Acquired, Epoch, Guard, Slot, SlotId};
 use crate::error::{Corrupt, WriteError};
 use crate::index::Index;
 use crate::index::intent::{INDEX_LANE, Intent};
+use crate::index::root::ROOT_SHARD;
 use crate::log::segment::{TAG_INDEX, frame_byte};
 use crate::region::layout::Shard;
 use crate::region::mem::{LOC_BITS, Loc};
@@ -191,6 +192,9 @@ impl Index {
         };
         if died {
             held.repair(slot)?;
+            if number == ROOT_SHARD {
+                self.settle_drop();
+            }
             held.guard.repaired();
         }
         let result = work(&held);

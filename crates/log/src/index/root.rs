@@ -20,6 +20,8 @@ use super::pool::{Block, HeldShard, UNIT, journal};
 use super::resize::{Change, Resized, block_of};
 use super::shape::{Partition, SegmentRef};
 use crate::error::{Corrupt, WriteError};
+use crate::feed::area::Binds;
+use crate::feed::item::{Item, binding};
 use crate::index::Index;
 use crate::region::layout::LogHeader;
 use crate::region::mem::{LOC_BITS, Loc, Memory};
@@ -31,7 +33,7 @@ const ROOT_WORDS: u64 = 8;
 /// How often a root is looked at before damage is reported.
 const RETRY_LIMIT: u32 = 3;
 /// The shard whose lock guards the roots.
-const ROOT_SHARD: u64 = 0;
+pub(crate) const ROOT_SHARD: u64 = 0;
 
 /// An index, as one operation sees it: the location of its root, and its space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -254,6 +256,7 @@ impl Index {
             let Some((place, stamp)) = find(old).or_else(|| find(0)) else {
                 return Ok(false);
             };
+            let fed = self.enter_drop(slot, space, old)?;
             stamp.store(0, Relaxed);
             // Listed before it is unlinked: a root that is both listed and linked was not dropped,
             // see `due_sweep`. SYNC: pairs with the Acquire load in `sweeps_due`.
@@ -262,8 +265,37 @@ impl Index {
             // SYNC: pairs with the Acquire load in `root`.
             word.store(0, Release);
             mneme_sys::fault!("index.root.dropped");
+            if fed {
+                self.settle_drop();
+            }
             Ok(true)
         })
+    }
+
+    /// Enters into the change feed, if there is one, that the database of `space` loses its root at
+    /// this location. The caller holds the root shard.
+    fn enter_drop(&self, slot: &Slot<'_>, space: Space, root: u64) -> Result<bool, WriteError> {
+        let Some(feed) = &self.feed else {
+            return Ok(false);
+        };
+        let id = self.root_id(self.root_at(Loc::of_word(root))?)?;
+        let bind = Item::Bind {
+            databases: &[binding(self.database_of(space), 0)],
+            dead: &[id.to_le_bytes()],
+        };
+        let entry = feed.enter(slot, &[bind])?;
+        feed.note_binding(Binds::Dropping, entry, root);
+        Ok(true)
+    }
+
+    /// Completes the entry of a drop by whether it has taken place. The caller holds the root
+    /// shard, whose last owner may have died.
+    pub(crate) fn settle_drop(&self) {
+        if let Some(feed) = &self.feed {
+            let roots = &self.tables.header().roots;
+            let is_linked = |root| roots.iter().any(|word| word.load(Acquire) == root);
+            feed.settle_binding(Binds::Dropping, |root| !is_linked(root));
+        }
     }
 
     /// Sweeps what can be swept now, unless another thread does. The caller is not pinned.
@@ -351,15 +383,18 @@ impl HeldShard<'_> {
             word.store(0, Relaxed);
         }
         let header = index.tables.header();
-        words[0].store(
-            header
-                .next_root
-                .fetch_add(1, Relaxed)
-                .wrapping_add(1)
-                .max(1),
-            Relaxed,
-        );
+        let id = header.next_root.fetch_add(1, Relaxed).wrapping_add(1);
+        let id = id.max(1);
+        words[0].store(id, Relaxed);
         words[1].store(u64::from(space.number()), Relaxed);
+        if let Some(feed) = &index.feed {
+            let bind = Item::Bind {
+                databases: &[binding(index.database_of(space), id)],
+                dead: &[],
+            };
+            // It is true already, whether or not the root is linked: the database is empty.
+            feed.complete(feed.enter(slot, &[bind])?);
+        }
         let link = index.loc_of(&header.roots[space.index()]);
         self.commit(Change::words(link, 1, block.loc.bits()))
     }

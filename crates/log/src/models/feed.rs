@@ -239,9 +239,15 @@ fn dies(moved: bool, settle: fn(&Scene<Sound>)) -> impl Fn() + Send + Sync + 'st
 fn what_the_dead_did_comes_out() {
     for moved in [true, false] {
         holds(dies(moved, |scene| {
-            scene.ring().settle(DEAD, State::Whole).expect("sound");
+            scene
+                .ring()
+                .settle(|slot| slot == DEAD, State::Whole)
+                .expect("sound");
             // Another reaper comes by.
-            scene.ring().settle(DEAD, State::Void).expect("sound");
+            scene
+                .ring()
+                .settle(|slot| slot == DEAD, State::Void)
+                .expect("sound");
         }));
     }
 }
@@ -257,7 +263,10 @@ fn an_entry_at_the_tail_is_missed_by_a_reaper_that_does_not_look_there() {
         "not as it happened",
         dies(false, |scene| {
             if scene.tail.load(Acquire) != 0 {
-                scene.ring().settle(DEAD, State::Whole).expect("sound");
+                scene
+                    .ring()
+                    .settle(|slot| slot == DEAD, State::Whole)
+                    .expect("sound");
             }
         }),
     );

@@ -44,7 +44,11 @@ impl Reclaim {
             new: None,
             ..change
         };
-        let removed = self.publish(slot, &pin, &change)? == Published::Absent;
+        let removed = match self.publish(slot, &pin, &change) {
+            // It stays, as expired as it is, until there is space in the change feed.
+            Err(WriteError::FeedFull) => false,
+            published => published? == Published::Absent,
+        };
         if removed {
             // SYNC: pairs with nothing; a statistic.
             self.tables.header().expired.fetch_add(1, Relaxed);

@@ -320,14 +320,15 @@ impl Records {
         }
     }
 
-    /// Makes the change set of a dead thread whose intent is this. Its home is held.
+    /// Makes the change set of a dead thread whose intent is this. Its home is held. False: the
+    /// guard was sealed, and nothing is changed.
     pub(crate) fn change_bytes_again(
         &self,
         dead: &DeadSlot<'_>,
         held: &Held<'_>,
         (pieces, guard): (u8, Option<Guard>),
         counts: Option<CountsAfter>,
-    ) -> Result<(), Corrupt> {
+    ) -> Result<bool, Corrupt> {
         let unsound = |loc: Loc, what: &str| Corrupt::at(loc.byte(), what.to_owned());
         let Some(found) = read_back(notes_area(dead.undo()), pieces) else {
             let what = "an intent names more than the redo area of its thread holds";
@@ -363,7 +364,7 @@ impl Records {
         if let Some(counts) = counts.filter(|_| made) {
             counts.finish(dead);
         }
-        Ok(())
+        Ok(made)
     }
 }
 

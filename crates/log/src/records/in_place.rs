@@ -21,6 +21,7 @@ use std::sync::atomic::fence;
 use mneme_sync::Slot;
 
 use crate::error::{Corrupt, ReadError, WriteError};
+use crate::feed::item::Item;
 use crate::index::bucket::{Entry, Held, HomeWord};
 use crate::index::counts::Counts;
 use crate::index::intent::OPERATION_LANE;
@@ -180,6 +181,23 @@ impl Records {
                 }
                 return Ok(None);
             };
+            let fed = self.enter_change(slot, || {
+                Ok(Item::Put {
+                    root: id,
+                    key: change.key,
+                    kind: 0,
+                    expiry,
+                    bytes: value,
+                })
+            });
+            let fed = match fed {
+                Ok(fed) => fed,
+                Err(error) => {
+                    held.unlock_unchanged();
+                    slot.intent(OPERATION_LANE).clear();
+                    return Err(error);
+                }
+            };
             // Before the intent, by which a repairer makes the change.
             self.note_change(root, place);
             let expires = target.record.expires();
@@ -198,6 +216,7 @@ impl Records {
                 counted: Some(counted),
             };
             self.change_bytes(slot, &held, &set);
+            self.complete_change(fed);
             self.notify(slot, root.space(), Kind::Stored, change.key);
             held.unlock();
             mneme_sys::fault!("log.overwrite.unlocked");

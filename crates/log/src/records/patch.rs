@@ -27,6 +27,7 @@ use std::time::Duration;
 use mneme_sync::Slot;
 
 use crate::error::{Corrupt, ReadError, WriteError};
+use crate::feed::item::Item;
 use crate::index::bucket::HomeWord;
 use crate::index::intent::{Guard, OPERATION_LANE};
 use crate::index::lookup::{Found, Lookup};
@@ -175,6 +176,7 @@ impl Records {
         target: &Target<'_>,
         write: Write<'_>,
     ) -> Result<Changed, WriteError> {
+        let id = self.root_id(root)?;
         let (inside, behind) = write.parts(target.word.len());
         let pieces = [Piece {
             loc: target.loc,
@@ -202,8 +204,25 @@ impl Records {
             && !self.has_passed(target.expires)
             && let Some((word, _)) = found.record.patch()
         {
-            self.note_change(root, place);
             let len = target.word.len();
+            let fed = self.enter_change(slot, || {
+                Ok(Item::Patch {
+                    root: id,
+                    key,
+                    offset: write.at as u32,
+                    length: write.len_after(len) as u32,
+                    bytes: write.bytes,
+                })
+            });
+            let fed = match fed {
+                Ok(fed) => fed,
+                Err(error) => {
+                    held.unlock_unchanged();
+                    slot.intent(OPERATION_LANE).clear();
+                    return Err(error);
+                }
+            };
+            self.note_change(root, place);
             // No reader looks behind the value's end.
             target
                 .record
@@ -221,7 +240,10 @@ impl Records {
             };
             patched = self.change_bytes(slot, &held, &set);
             if patched {
+                self.complete_change(fed);
                 self.notify(slot, root.space(), Kind::Stored, key);
+            } else {
+                self.void_change(fed);
             }
             held.unlock();
         } else {

@@ -383,6 +383,13 @@ impl Records {
             });
         }
         mneme_sys::fault!("log.expected");
+        let fed = match self.enter_change(slot, || self.item_of(id, change)) {
+            Ok(fed) => fed,
+            Err(error) => {
+                held.unlock();
+                return Err(error);
+            }
+        };
         let entry = change
             .new
             .map_or(Entry(0), |(loc, _)| Entry::new(place.tag, loc));
@@ -406,6 +413,7 @@ impl Records {
                 let bucket = match self.mem.bucket(segment, found.bucket) {
                     Ok(bucket) => bucket,
                     Err(corrupt) => {
+                        self.void_change(fed);
                         held.unlock();
                         return Err(corrupt.into());
                     }
@@ -428,6 +436,7 @@ impl Records {
                 let distance = match self.mem.insert_entry(segment, &mut held, entry) {
                     Ok(Some(distance)) => distance,
                     none => {
+                        self.void_change(fed);
                         held.unlock();
                         return none.map(|_| Outcome::Full).map_err(Into::into);
                     }
@@ -443,6 +452,7 @@ impl Records {
         mneme_sys::fault!("log.published");
         counts::count(slot, root.space(), id, delta);
         mneme_sys::fault!("log.counted");
+        self.complete_change(fed);
         let kind = match change.new {
             Some(_) => Kind::Stored,
             None if !was_there => Kind::Expired,
@@ -473,12 +483,18 @@ impl Records {
                 offset,
                 word,
                 counts,
-            }) => self.change_word_again(dead, record, (offset, word), counts)?,
+            }) => {
+                self.change_word_again(dead, record, (offset, word), counts)?;
+                self.settle_change_of(dead, true)?;
+            }
             Some(HomeChange::Bytes {
                 pieces,
                 guard,
                 counts,
-            }) => self.change_bytes_again(dead, &held, (pieces, guard), counts)?,
+            }) => {
+                let made = self.change_bytes_again(dead, &held, (pieces, guard), counts)?;
+                self.settle_change_of(dead, made)?;
+            }
             Some(HomeChange::Publish {
                 segment,
                 new,
@@ -496,6 +512,7 @@ impl Records {
                 if let Some(counts) = counts.filter(|_| happened) {
                     counts.finish(dead);
                 }
+                self.settle_change_of(dead, happened)?;
                 if happened && !old.is_empty() {
                     let record = self.mem.record(old.loc())?;
                     self.mark_dead(old.loc(), record.header().size())?;

@@ -36,11 +36,16 @@ impl Records {
             return Err(error);
         }
         mneme_sys::fault!("log.swap.alone");
+        if let Err(error) = self.enter_swap(&slot, swap) {
+            table.undo(swap);
+            return Err(error);
+        }
         self.announce_and_notify(&slot, Kind::Swapped, [a, b], || {
             // SYNC: pairs with the Acquire loads in `swaps` (see [`crate::store::watch`]) and in
             // `settled_shared_space`: a thread that sees the new spaces sees the swap counted.
             self.tables.header().swaps.fetch_add(1, Release);
             table.exchange(swap);
+            self.complete_swap();
             Ok(true)
         })
         .map(|_| ())

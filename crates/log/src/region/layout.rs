@@ -29,11 +29,24 @@ use crate::region::policy::UpdatePolicy;
 use crate::region::space::DATABASES;
 
 /// Raised whenever a byte of any structure in the region changes its meaning.
-pub const FORMAT: u64 = 12;
+pub const FORMAT: u64 = 13;
 const MAGIC: u64 = u64::from_le_bytes(*b"MNEMELOG");
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
+
+/// The longest entry of a change feed, in bytes.
+pub(crate) const MAX_ENTRY: usize = 64 << 10;
+/// The largest ring of a change feed: what a fast device writes in some 50 ms.
+const MAX_RING: u64 = 64 * MIB;
+/// Bytes of the words that govern a change feed, before its ring.
+pub(crate) const FEED_HEADER: u64 = 512;
+
+/// Bytes of the ring of a change feed of a store of `capacity` bytes: a sixteenth, rounded down to
+/// a power of two.
+pub(crate) fn ring_bytes(capacity: u64) -> u64 {
+    1 << (capacity / 16).clamp(MIB, MAX_RING).ilog2()
+}
 
 /// Bytes at the end of a thread's undo area, for the ring of [`crate::records::access`].
 pub(crate) const RING_BYTES: usize = 2048;
@@ -57,7 +70,7 @@ pub(crate) struct LogHeader {
     magic: AtomicU64,
     format: AtomicU64,
     geometry: [AtomicU64; 8],
-    /// Over geometry and seed, see [`Geometry::checksum`].
+    /// Over geometry, seed, policy and feed, see [`Geometry::checksum`].
     checksum: AtomicU64,
     reserved: AtomicU64,
     /// Seed of the keyed hash.
@@ -94,7 +107,10 @@ pub(crate) struct LogHeader {
     pub swaps: AtomicU64,
     /// Records that were removed because they had expired.
     pub expired: AtomicU64,
-    spare: [AtomicU64; 27],
+    /// Bytes of the change feed's ring, which lies behind the tables; 0: there is no feed. Fixed at
+    /// creation.
+    feed: AtomicU64,
+    spare: [AtomicU64; 26],
     /// The space of each database.
     pub spaces: [AtomicU8; DATABASES],
     /// The location of each space's index root; 0: no record was ever stored there.
@@ -259,13 +275,13 @@ impl Geometry {
     }
 
     /// Over what never changes in the header: finds accidents, not malice.
-    fn checksum(&self, seed: u64, policy: u64) -> u64 {
+    fn checksum(&self, seed: u64, policy: u64, feed: u64) -> u64 {
         let fold = |sum: u64, word: u64| {
             (sum ^ word)
                 .wrapping_mul(0x0000_0100_0000_01b3)
                 .rotate_left(29)
         };
-        let words = self.words().into_iter().chain([seed, policy]);
+        let words = self.words().into_iter().chain([seed, policy, feed]);
         words.fold(0xcbf2_9ce4_8422_2325, fold)
     }
 
@@ -343,9 +359,18 @@ impl Geometry {
             .clamp(1 << 12, 1 << 16)
     }
 
-    /// Bytes of the client area that the tables take.
-    pub fn client_bytes(&self) -> u64 {
-        self.changes_at() + self.changes() * 8
+    /// Where in the client area the change feed begins.
+    fn feed_at(&self) -> u64 {
+        (self.changes_at() + self.changes() * 8).next_multiple_of(128)
+    }
+
+    /// Bytes of the client area that the tables take, and a change feed with a ring of `feed`
+    /// bytes; 0: there is none.
+    pub fn client_bytes(&self, feed: u64) -> u64 {
+        match feed {
+            0 => self.changes_at() + self.changes() * 8,
+            ring => self.feed_at() + FEED_HEADER + ring,
+        }
     }
 }
 
@@ -356,6 +381,8 @@ pub(crate) struct Tables {
     pub geometry: Geometry,
     pub seed: u64,
     pub policy: UpdatePolicy,
+    /// Bytes of the change feed's ring; 0: there is no feed.
+    pub feed: u64,
 }
 
 impl Tables {
@@ -366,16 +393,19 @@ impl Tables {
         geometry: Geometry,
         seed: u64,
         policy: UpdatePolicy,
+        feed: u64,
     ) -> Result<Tables, OpenError> {
-        mem.address(Loc::of_byte(at), geometry.client_bytes())?;
+        mem.address(Loc::of_byte(at), geometry.client_bytes(feed))?;
         let tables = Tables {
             mem: mem.clone(),
             at,
             geometry,
             seed,
             policy,
+            feed,
         };
         let header = tables.header();
+        header.feed.store(feed, Relaxed);
         header.policy.store(policy as u64, Relaxed);
         header.magic.store(MAGIC, Relaxed);
         header.format.store(FORMAT, Relaxed);
@@ -384,7 +414,7 @@ impl Tables {
         }
         header
             .checksum
-            .store(geometry.checksum(seed, policy as u64), Relaxed);
+            .store(geometry.checksum(seed, policy as u64, feed), Relaxed);
         header.seed.store(seed, Relaxed);
         // SYNC: pairs with the Acquire load in `Tables::open`.
         header.complete.store(1, Release);
@@ -403,6 +433,7 @@ impl Tables {
             geometry: Geometry::of_words([0; 8]),
             seed: 0,
             policy: UpdatePolicy::Append,
+            feed: 0,
         };
         mem.address(Loc::of_byte(client.start), client.end - client.start)?;
         let header = tables.header();
@@ -422,12 +453,15 @@ impl Tables {
         }
         let geometry =
             Geometry::of_words(std::array::from_fn(|i| header.geometry[i].load(Relaxed)));
-        if !geometry.plausible() || geometry.client_bytes() > client.end - client.start {
+        let feed = header.feed.load(Relaxed);
+        let fed = feed == 0 || (feed.is_power_of_two() && (MIB..=MAX_RING).contains(&feed));
+        let is_plausible = geometry.plausible() && fed;
+        if !is_plausible || geometry.client_bytes(feed) > client.end - client.start {
             return Err(corrupt("the geometry in the log header is out of range").into());
         }
         let seed = header.seed.load(Relaxed);
         let policy = header.policy.load(Relaxed);
-        if header.checksum.load(Relaxed) != geometry.checksum(seed, policy) {
+        if header.checksum.load(Relaxed) != geometry.checksum(seed, policy, feed) {
             return Err(corrupt("the checksum of the log header is wrong").into());
         }
         tables.policy = match policy {
@@ -436,6 +470,7 @@ impl Tables {
             _ => return Err(corrupt("the log header names no update policy").into()),
         };
         tables.seed = seed;
+        tables.feed = feed;
         tables.geometry = geometry;
         Ok(tables)
     }
@@ -456,6 +491,11 @@ impl Tables {
     pub fn in_header(&self, loc: Loc) -> bool {
         let roots = self.at + std::mem::offset_of!(LogHeader, roots) as u64;
         (roots..self.at + Geometry::HEADS_AT).contains(&loc.byte())
+    }
+
+    /// The byte at which the change feed begins, if there is one.
+    pub fn feed_at(&self) -> u64 {
+        self.at + self.geometry.feed_at()
     }
 
     /// The byte at which the header says which space is each database's.
@@ -562,7 +602,7 @@ mod tests {
             let heads = g.heads * g.segment_frames * FRAME_BYTES;
             assert!(g.heads == 1 || heads * 50 <= g.max_frames * FRAME_BYTES);
             assert!(
-                g.client_bytes() * 50 < g.max_frames * FRAME_BYTES,
+                g.client_bytes(0) * 50 < g.max_frames * FRAME_BYTES,
                 "tables below 2 %: {g:?}"
             );
         }

@@ -1,6 +1,7 @@
 //! What lies in a store's region, byte by byte, and how it is reached: nothing here knows what an
 //! operation is.
 
+pub(crate) mod expiry;
 pub(crate) mod layout;
 pub(crate) mod mem;
 pub(crate) mod patch_word;

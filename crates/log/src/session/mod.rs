@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use mneme_sync::{Epoch, Holding, Lane, Participants, Slot, SlotId};
 use mneme_sys::{Access, Clock, Topology};
 
-use crate::error::WriteError;
+use crate::error::{Corrupt, WriteError};
+use crate::feed::area::Feed;
 use crate::region::layout::Tables;
 use crate::region::mem::{Loc, Mem};
 pub(crate) use wait::{Wait, back_off};
@@ -20,6 +21,8 @@ pub(crate) use wait::{Wait, back_off};
 pub(crate) const MAINTAINER_LEASE: usize = 0;
 /// The lease of the opening that serves a store.
 pub(crate) const SERVER_LEASE: usize = 1;
+/// The lease of the opening that drains the change feed.
+pub(crate) const FEED_LEASE: usize = 2;
 
 /// What a component asks of those above it, which it does not know.
 pub(crate) trait Above: Send + Sync {
@@ -35,6 +38,8 @@ pub(crate) trait Above: Send + Sync {
 pub(crate) struct Session {
     pub mem: Mem,
     pub tables: Tables,
+    /// The change feed, if the store has one.
+    pub feed: Option<Feed>,
     pub participants: Participants,
     pub topology: Arc<dyn Topology>,
     pub clock: Arc<dyn Clock>,
@@ -54,9 +59,10 @@ impl Session {
         participants: Participants,
         topology: Arc<dyn Topology>,
         clock: Arc<dyn Clock>,
-    ) -> Session {
-        Session {
+    ) -> Result<Session, Corrupt> {
+        Ok(Session {
             read_only: mem.region().access() == Access::ReadOnly,
+            feed: Feed::of(&mem, &tables)?,
             mem,
             tables,
             participants,
@@ -64,7 +70,7 @@ impl Session {
             clock,
             still: Mutex::default(),
             above: OnceLock::new(),
-        }
+        })
     }
 
     /// Names the store that this is the session of.

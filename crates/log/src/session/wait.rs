@@ -9,6 +9,7 @@ use mneme_sync::{Holding, Progress, Slot, SlotId, Stalled};
 
 use super::Session;
 use crate::error::WriteError;
+use crate::region::layout::MAX_ENTRY;
 
 /// How long an operation waits for a holder that is alive but makes no progress.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -163,6 +164,40 @@ impl Session {
     /// Repairs what dead threads left and frees their slots. Returns how many slots.
     pub fn reap(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
         self.above().map_or(Ok(0), |above| above.reap(slot))
+    }
+
+    /// Waits until the change feed has space for an entry of any size. Fails once nothing has
+    /// become durable for a second. The caller holds no lock, and is not pinned by the operation
+    /// that it tries again.
+    #[cold]
+    pub fn await_feed(&self) -> Result<(), WriteError> {
+        let feed = self.feed.as_ref().ok_or(WriteError::FeedFull)?;
+        let (mut durable, mut since) = (feed.durable(), self.clock.now_ns());
+        while !feed.ring().has_space(MAX_ENTRY) {
+            let now = self.clock.now_ns();
+            if feed.durable() != durable {
+                (durable, since) = (feed.durable(), now);
+            }
+            if Duration::from_nanos(now.saturating_sub(since)) > TIMEOUT {
+                return Err(WriteError::FeedFull);
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        Ok(())
+    }
+
+    /// Runs an operation until it finds space in the change feed.
+    #[inline]
+    pub fn with_feed<T>(
+        &self,
+        mut work: impl FnMut() -> Result<T, WriteError>,
+    ) -> Result<T, WriteError> {
+        loop {
+            match work() {
+                Err(WriteError::FeedFull) => self.await_feed()?,
+                done => return done,
+            }
+        }
     }
 
     /// The error for a wait in which a thread would wait for itself. It is returned at once.

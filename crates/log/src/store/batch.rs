@@ -85,11 +85,15 @@ impl Store {
             let chunk = &pairs[done..(done + WIDTH).min(pairs.len())];
             match self.put_chunk(database, chunk) {
                 Ok(0) => self
-                    .make_space_for(&chunk[0], &mut search)
+                    .with_feed(|| self.make_space_for(&chunk[0], &mut search))
                     .map_err(|e| stopped(done, e))?,
                 Ok(n) => {
                     done += n;
                     search = SpaceSearch::new(0);
+                }
+                Err((n, WriteError::FeedFull)) => {
+                    done += n;
+                    self.await_feed().map_err(|e| stopped(done, e))?;
                 }
                 Err((n, source)) => return Err(stopped(done + n, source)),
             }
@@ -217,7 +221,11 @@ impl Store {
         keys: &[K],
     ) -> Result<usize, BatchError> {
         let (mut done, mut removed) = (0, 0);
-        match self.remove_each(database, keys, &mut done, &mut removed) {
+        let all = self.with_feed(|| {
+            let rest = keys.get(done..).unwrap_or_default();
+            self.remove_each(database, rest, &mut done, &mut removed)
+        });
+        match all {
             Ok(()) => Ok(removed),
             Err(source) => Err(BatchError {
                 done,

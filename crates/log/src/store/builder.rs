@@ -11,13 +11,14 @@ use mneme_sys::{
 
 use super::{LogStore, MIN_CAPACITY};
 use crate::error::{Corrupt, OpenError};
+use crate::feed::area::Feed;
 use crate::index::Index;
 use crate::log::Log;
 use crate::reclaim::Reclaim;
 use crate::reclaim::evict::Evict;
 use crate::records::Records;
 use crate::records::notify::{self, Area};
-use crate::region::layout::{Geometry, Tables};
+use crate::region::layout::{Geometry, Tables, ring_bytes};
 use crate::region::mem::Mem;
 use crate::region::policy::UpdatePolicy;
 use crate::session::Session;
@@ -38,6 +39,7 @@ pub struct Builder {
     evict: Evict,
     identity: Option<[u8; 16]>,
     entropy: Option<[u8; 24]>,
+    feed: bool,
 }
 
 impl Default for Builder {
@@ -54,6 +56,7 @@ impl Default for Builder {
             evict: Evict::None,
             identity: None,
             entropy: None,
+            feed: false,
         }
     }
 }
@@ -106,6 +109,17 @@ impl Builder {
     /// on.
     pub fn lending(mut self, lend: bool) -> Builder {
         self.lending = lend;
+        self
+    }
+
+    /// Whether the store that is created has a [change feed](crate::ChangeFeed); false by default.
+    /// The feed takes a sixteenth of the capacity, at most 64 MiB. It fills up unless it is drained
+    /// and what it holds made durable; then writes wait, and fail after a second
+    /// ([`WriteError::FeedFull`](crate::WriteError::FeedFull)). A change of more than 64 KiB, a
+    /// transaction's all together, is refused
+    /// ([`WriteError::TooLongToFeed`](crate::WriteError::TooLongToFeed)).
+    pub fn change_feed(mut self, feed: bool) -> Builder {
+        self.feed = feed;
         self
     }
 
@@ -204,6 +218,7 @@ impl Builder {
             return Err(OpenError::CapacityTooSmall(len));
         }
         let topology = self.topology_or_detected();
+        let feed = if self.feed { ring_bytes(len) } else { 0 };
         let geometry = Geometry::new(len, max, topology.cpus(), topology.nodes());
         let random = match self.entropy {
             Some(bytes) => bytes,
@@ -221,7 +236,7 @@ impl Builder {
         let data = Arc::new(data);
         let options = ArenaOptions {
             uuid,
-            client_bytes: geometry.client_bytes() as usize,
+            client_bytes: geometry.client_bytes(feed) as usize,
             nodes: topology.nodes() as u16,
             topology: Arc::clone(&topology),
             reserve_frames: geometry.reserve_frames as u32,
@@ -229,7 +244,11 @@ impl Builder {
         };
         let arena = Arena::create(Arc::clone(&data), participants.clone(), options)?;
         let mem = Mem::new(data);
-        let tables = Tables::create(&mem, arena.client().start, geometry, seed, self.policy)?;
+        let at = arena.client().start;
+        let tables = Tables::create(&mem, at, geometry, seed, self.policy, feed)?;
+        if let Some(feed) = Feed::of(&mem, &tables)? {
+            feed.ring().clear();
+        }
         let evict = self.evict;
         let store = self.start(mem, tables, arena, participants, topology)?;
         store.store.set_eviction(evict);
@@ -327,7 +346,7 @@ impl Builder {
         let notifications = Area::of(&participants)?;
         let lends = self.lending && tables.policy == UpdatePolicy::Append;
         let clock = Arc::clone(&self.clock);
-        let session = Session::new(mem, tables, participants, topology, clock);
+        let session = Session::new(mem, tables, participants, topology, clock)?;
         let index = Index::new(Log::new(session, arena));
         let records = Records::new(index, notifications, lends);
         Ok(Store::new(Reclaim::new(records)))

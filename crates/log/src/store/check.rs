@@ -119,6 +119,11 @@ impl Store {
         if let Some(what) = self.check_spaces(slot)? {
             report.problem(what);
         }
+        if let Some(feed) = &self.feed
+            && let Err(refused) = feed.ring().walk(|_, _| {})
+        {
+            report.problem(feed.refused(refused).to_string());
+        }
         for space in Space::all() {
             let checked = self.check_space(slot, space, goes_on, &mut report);
             report.damage(checked)?;

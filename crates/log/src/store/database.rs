@@ -94,7 +94,7 @@ macro_rules! operations {
             /// stalls.
             pub fn put(&$self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
                 let db = $db;
-                db.store.put(db.number, key, value, Expiry::Never)
+                db.store.with_feed(|| db.store.put(db.number, key, value, Expiry::Never))
             }
 
             /// Stores `value` under `key` until its expiry. An expiry in the past makes the key
@@ -104,7 +104,7 @@ macro_rules! operations {
             /// As for `put`.
             pub fn put_until(&$self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<(), WriteError> {
                 let db = $db;
-                db.store.put(db.number, key, value, expiry)
+                db.store.with_feed(|| db.store.put(db.number, key, value, expiry))
             }
 
             /// When `key` expires; `None` if it is not there.
@@ -146,10 +146,10 @@ macro_rules! operations {
             pub fn update_expiry(
                 &$self,
                 key: &[u8],
-                decide: impl FnMut(Expiry) -> Option<Expiry>,
+                mut decide: impl FnMut(Expiry) -> Option<Expiry>,
             ) -> Result<Updated, WriteError> {
                 let db = $db;
-                db.store.update_expiry(db.number, key, decide)
+                (db.store).with_feed(|| db.store.update_expiry(db.number, key, &mut decide))
             }
 
             /// Stores each pair, in order; later pairs win. Not atomic as a whole.
@@ -167,7 +167,7 @@ macro_rules! operations {
             /// Nothing was removed: another thread stalls, or the region is damaged.
             pub fn remove(&$self, key: &[u8]) -> Result<bool, WriteError> {
                 let db = $db;
-                db.store.remove(db.number, key)
+                db.store.with_feed(|| db.store.remove(db.number, key))
             }
 
             /// Removes each key. Returns how many were there.
@@ -200,10 +200,10 @@ macro_rules! operations {
             pub fn update_stored(
                 &$self,
                 key: &[u8],
-                decide: impl FnMut(Option<Stored<'_>>) -> Decision,
+                mut decide: impl FnMut(Option<Stored<'_>>) -> Decision,
             ) -> Result<Updated, WriteError> {
                 let db = $db;
-                db.store.update(db.number, key, decide)
+                db.store.with_feed(|| db.store.update(db.number, key, &mut decide))
             }
 
             /// Calls `visit` once, with a part of the value of `key`. `range` gets the value's
@@ -241,10 +241,10 @@ macro_rules! operations {
                 &$self,
                 key: &[u8],
                 range: impl Fn(usize) -> Range<usize>,
-                decide: impl FnMut(Option<Part<'_>>) -> Patch<'b>,
+                mut decide: impl FnMut(Option<Part<'_>>) -> Patch<'b>,
             ) -> Result<Updated, WriteError> {
                 let db = $db;
-                db.store.update_part(db.number, key, range, decide)
+                (db.store).with_feed(|| db.store.update_part(db.number, key, &range, &mut decide))
             }
 
             /// Visits about `count` records (key, value) from `cursor` on, and returns where to go
@@ -341,7 +341,7 @@ macro_rules! operations {
             /// Another thread stalls, or 64 earlier clearings still wait for readers to finish.
             pub fn clear(&$self) -> Result<(), WriteError> {
                 let db = $db;
-                db.store.clear(db.number)
+                db.store.with_feed(|| db.store.clear(db.number))
             }
         }
     };

@@ -5,6 +5,7 @@ use mneme_sync::Slot;
 use super::components::Store;
 use super::ops::{Decision, Updated};
 use crate::error::{ReadError, WriteError};
+use crate::feed::item::Item;
 use crate::index::counts::Counts;
 use crate::index::intent::OPERATION_LANE;
 use crate::index::lookup::Lookup;
@@ -120,6 +121,21 @@ impl Store {
         };
         let as_seen = as_seen.filter(|record| record.header().has_expiry());
         if let Some(record) = as_seen {
+            let fed = self.enter_change(slot, || {
+                Ok(Item::Expire {
+                    root: id,
+                    key,
+                    expiry: to,
+                })
+            });
+            let fed = match fed {
+                Ok(fed) => fed,
+                Err(error) => {
+                    held.unlock_unchanged();
+                    slot.intent(OPERATION_LANE).clear();
+                    return Err(error);
+                }
+            };
             self.note_change(root, place);
             let counted = Counted {
                 space: root.space(),
@@ -127,6 +143,7 @@ impl Store {
                 delta: Counts::change(Some(expires != 0), Some(to != Expiry::Never)),
             };
             self.change_word(slot, (loc, record), (EXPIRY_AT, to.word()), counted);
+            self.complete_change(fed);
             self.notify(slot, root.space(), Kind::Retimed, key);
             held.unlock();
         } else {

@@ -6,6 +6,7 @@ pub(crate) mod check;
 pub(crate) mod components;
 mod database;
 mod expiries;
+pub(crate) mod feed;
 pub(crate) mod listener;
 mod maintainer;
 pub(crate) mod ops;
@@ -32,6 +33,7 @@ use crate::region::policy::UpdatePolicy;
 use crate::region::space::DATABASES;
 use crate::store::check::Report;
 use crate::store::components::Store;
+use crate::store::feed::{ChangeFeed, FeedError};
 use crate::store::maintainer::Maintainer;
 use crate::store::processes::Process;
 use crate::store::role::{RoleError, ServerRole};
@@ -211,6 +213,26 @@ impl LogStore {
     /// [`RoleError::Taken`] names the process that has it.
     pub fn take_server_role(&self) -> Result<ServerRole, RoleError> {
         ServerRole::take(&self.store)
+    }
+
+    /// Begins to drain the store's change feed. Of all openings in all processes one at a time
+    /// does, until it drops the [`ChangeFeed`] or dies. Costs a system call and never waits.
+    ///
+    /// # Errors
+    /// The store was created without one, another opening drains it, or this one may only read.
+    pub fn change_feed(&self) -> Result<ChangeFeed, FeedError> {
+        ChangeFeed::take(&self.store)
+    }
+
+    /// The first position of the change feed behind everything that has been entered; `None`: the
+    /// store has no feed. Whatever a thread has seen in the store before it calls this lies before
+    /// it. Costs a load.
+    #[must_use]
+    pub fn feed_tail(&self) -> Option<u64> {
+        if self.store.participants.is_forked() {
+            return None;
+        }
+        self.store.feed.as_ref().map(|feed| feed.ring().tail())
     }
 
     /// Walks the whole store and reports what is wrong. Readers and writers may go on meanwhile.
@@ -449,7 +471,7 @@ impl LogStore {
         timeout: Duration,
     ) -> Result<(), WriteError> {
         let [a, b] = [self.database(a)?, self.database(b)?];
-        self.store.swap_databases(a.number, b.number, timeout)
+        (self.store).with_feed(|| self.store.swap_databases(a.number, b.number, timeout))
     }
 
     /// Compacts until no log segment is worth it, frees the segments that no reader uses any more,

@@ -11,8 +11,10 @@ use mneme_arena::RepairError;
 use mneme_sync::{DeadSlot, ReapError, Slot, SlotId};
 
 use crate::error::{Corrupt, WriteError};
+use crate::feed::area::Binds;
 use crate::index::intent::{INDEX_LANE, Intent};
 use crate::index::pool::journal;
+use crate::index::root::ROOT_SHARD;
 use crate::store::components::Store;
 
 impl Store {
@@ -56,7 +58,13 @@ impl Store {
 
     fn repair_slot(&self, slot: &Slot<'_>, dead: &DeadSlot<'_>) -> Result<(), WriteError> {
         mneme_sys::fault!("log.reap.begin");
-        if self.tables.header().swap.owner() == Some(dead.id()) {
+        let has_bound = |binds| {
+            let feed = self.feed.as_ref();
+            feed.is_some_and(|feed| feed.has_bound(binds, dead.id()))
+        };
+        // Another thread may have taken the lock over, and not have settled all of it yet.
+        let in_swap = has_bound(Binds::Swapping);
+        if in_swap || self.tables.header().swap.owner() == Some(dead.id()) {
             self.repair_swap(slot)?;
         }
         mneme_sys::fault!("log.reap.swap");
@@ -67,9 +75,14 @@ impl Store {
             // Taking the lock over repairs what it guards; a free lock left nothing to repair.
             self.with_shard(slot, shard, |_| Ok(()))?;
         }
+        if has_bound(Binds::Dropping) {
+            self.with_shard(slot, ROOT_SHARD, |_| Ok(()))?;
+        }
         mneme_sys::fault!("log.reap.index");
         self.repair_operation(dead)?;
         self.repair_transaction(dead)?;
+        // What has happened is whole by now.
+        self.settle_change_of(dead, false)?;
         self.lose_notifications_of(dead);
         mneme_sys::fault!("log.reap.operation");
         self.repair_segments(slot, dead.id())?;

@@ -80,6 +80,9 @@ impl Store {
             self.with_shard(&slot, shard, |_| Ok(()))?;
             mneme_sys::fault!("log.recover.shard");
         }
+        if let Some(feed) = &self.feed {
+            feed.void_all()?;
+        }
         self.settle_heads(&slot)?;
         mneme_sys::fault!("log.recover.heads");
         self.settle_segments();

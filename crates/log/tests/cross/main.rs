@@ -20,6 +20,8 @@ mod actions;
 #[path = "../memory/mod.rs"]
 mod memory;
 mod model;
+#[path = "../notifications/replayed.rs"]
+mod replayed;
 mod scenario;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use actions::Action;
 use mneme_log::UpdatePolicy::{self, Append, InPlace};
-use scenario::{Met, Scenario, places_of};
+use scenario::{Met, Scenario, is_fed, places_of};
 
 /// Operations that cannot be stopped, with the reason: as X they meet nobody.
 const PASSING: [(Action, &str); 4] = [
@@ -55,7 +57,11 @@ fn all() -> Vec<Scenario> {
     let mut all = Vec::new();
     for policy in [Append, InPlace] {
         for x in xs() {
-            for (place, passages) in places_of(policy, x) {
+            let mut places = places_of(policy, x, false);
+            if is_fed(x) {
+                places.extend(places_of(policy, x, true));
+            }
+            for (place, passages) in places {
                 // What lies below has such tests of its own: it is crossed at its first passage.
                 let is_own = !place.starts_with("arena.") && !place.starts_with("sync.");
                 let nths: BTreeSet<u64> = match is_own {
@@ -76,7 +82,14 @@ fn all() -> Vec<Scenario> {
                                 nth,
                                 y,
                                 dies,
+                                fed: false,
                             });
+                            let both = [x, y].into_iter().all(is_fed);
+                            // Half of those that may have one have a feed.
+                            let half = (place.len() + nth as usize + y as usize).is_multiple_of(2);
+                            if let Some(scenario) = all.last_mut() {
+                                scenario.fed = both && (half || place.starts_with("log.feed."));
+                            }
                         }
                     }
                 }
@@ -250,6 +263,7 @@ fn what_was_lost_once_is_lost_no_more() {
             nth,
             y,
             dies,
+            fed: false,
         }));
     };
     let both = &[Append, InPlace];

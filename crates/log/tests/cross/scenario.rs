@@ -15,6 +15,7 @@ use crate::actions::{
 use crate::memory::stopped::Stopped;
 use crate::memory::{self, Memory};
 use crate::model::{FILLED, Kept, Key, Model, Step};
+use crate::replayed::Reader;
 
 /// Records expire when the test says so, and waits end sooner than they would.
 struct Calendar(AtomicU64);
@@ -42,6 +43,30 @@ pub struct Scenario {
     pub y: Action,
     /// Whether X is dead from then on, else it goes on once Y is done.
     pub dies: bool,
+    /// Whether the store has a change feed, which is replayed.
+    pub fed: bool,
+}
+
+/// Whether what an action does fits a feed: no long values, and no transactions of thousands.
+pub fn is_fed(action: Action) -> bool {
+    use Action::{Evict, EvictExpiring, Fill, PutLarge, TransactMany};
+    ![Evict, EvictExpiring, Fill, PutLarge, TransactMany].contains(&action)
+}
+
+/// Bytes of the value [`LARGE`].
+fn large(fed: bool) -> usize {
+    if fed { 50_000 } else { 1_200_000 }
+}
+
+/// What an action does in a store with a feed, or without one.
+fn steps_of(action: Action, fed: bool) -> Vec<Step> {
+    let mut steps = action.steps();
+    let beyond = |step: &Step| match step {
+        Step::Patch(_, at, _) => *at > large(true),
+        _ => false,
+    };
+    steps.retain(|step| !fed || !beyond(step));
+    steps
 }
 
 /// What came of a scenario that held.
@@ -60,24 +85,31 @@ struct Prepared {
     clock: Arc<Calendar>,
     store: LogStore,
     model: Model,
+    /// What replays the feed, if there is one.
+    reader: Option<Reader>,
 }
 
 /// A participant that is dead before anything begins, and what it may have left.
 const THIRD: u32 = 3;
+/// The opening that drains the feed.
+const READER: u32 = 6;
 const OF_THE_THIRD: &[u8] = b"third";
 /// What a transaction is overtaken by.
 const OVERTAKEN: &[u8] = b"overtaken";
 
-fn prepared(policy: UpdatePolicy, with_a_death: bool) -> Prepared {
+fn prepared(policy: UpdatePolicy, with_a_death: bool, fed: bool) -> Prepared {
     let clock = Arc::new(Calendar(AtomicU64::new(START - 20)));
     let builder = LogStore::builder()
         .update_policy(policy)
-        .clock(clock.clone());
+        .clock(clock.clone())
+        .change_feed(fed);
     let (memory, store) = Memory::built(memory::CAPACITY, memory::CAPACITY + GROWN, builder);
     let mut model = Model {
         now: START,
         ..Model::default()
     };
+    let mut reader = fed.then(|| Reader::of(&memory.open(READER)));
+    let mut drain = || reader.iter_mut().for_each(drained);
     let mut put = |key: Key, kept: Kept| {
         let expiry = match kept.expires {
             0 => Expiry::Never,
@@ -90,15 +122,21 @@ fn prepared(policy: UpdatePolicy, with_a_death: bool) -> Prepared {
     for i in 0..RECORDS {
         // What lies between them is to be gone: there is something to win in each log segment.
         store.put(b"filler", &vec![9; 16_000]).unwrap();
+        if i % 32 == 0 {
+            drain();
+        }
         put(key(i), kept(i, 0, 100, expires(i)));
         if i < 40 {
             put(other(i), kept(i, 0, 60, expires(i)));
         }
     }
     put(key(LONG), kept(LONG, 0, 12_000, 0));
-    put(key(LARGE), kept(LARGE, 0, 1_200_000, 0));
+    put(key(LARGE), kept(LARGE, 0, large(fed), 0));
     for i in 0..130 {
         store.put(b"filler", &vec![i; 16_000]).unwrap();
+        if i % 32 == 0 {
+            drain();
+        }
     }
     store.remove(b"filler").unwrap();
     // The grace periods of all closed segments begin, and do not end before nothing is moved.
@@ -115,28 +153,36 @@ fn prepared(policy: UpdatePolicy, with_a_death: bool) -> Prepared {
         assert!(matches!(outcome, Outcome::Abandoned), "nobody died");
         memory.script.kill(THIRD);
     }
+    reader.iter_mut().for_each(drained);
     Prepared {
         memory,
         clock,
         store,
         model,
+        reader,
     }
 }
 
+/// Drains and replays what there is, and gives its space back.
+fn drained(reader: &mut Reader) {
+    reader.drain();
+    reader.keep_nothing();
+}
+
 /// The places that X leads through, each with how often.
-pub fn places_of(policy: UpdatePolicy, x: Action) -> BTreeMap<&'static str, u64> {
+pub fn places_of(policy: UpdatePolicy, x: Action, fed: bool) -> BTreeMap<&'static str, u64> {
     let run = move || {
         let Prepared {
             memory: _memory,
             clock,
             store,
             ..
-        } = prepared(policy, x == Action::Reap);
+        } = prepared(policy, x == Action::Reap, fed);
         let before: BTreeMap<_, _> = fault::passed().into_iter().collect();
         let pass = |ms| {
             clock.0.fetch_add(ms, Relaxed);
         };
-        for step in x.steps() {
+        for step in steps_of(x, fed) {
             step.run(&store, &pass).unwrap();
         }
         let passed = fault::passed().into_iter();
@@ -199,14 +245,15 @@ impl Scenario {
             clock,
             store,
             mut model,
-        } = prepared(self.policy, with_a_death);
+            reader,
+        } = prepared(self.policy, with_a_death, self.fed);
         let first = model.clone();
         let others = match self.y {
             Action::ReadOnly => memory.open_to_read(2),
             _ => memory.open(2),
         };
         let progress = Arc::new(Mutex::new(Progress::default()));
-        let steps = self.x.steps();
+        let steps = steps_of(self.x, self.fed);
         let stopped = {
             let (steps, progress, clock) = (steps.clone(), progress.clone(), clock.clone());
             Stopped::try_at(self.place, self.nth, move || {
@@ -244,7 +291,7 @@ impl Scenario {
         let (mut before, mut after) = (model.clone(), model);
         after.apply(pending);
         let mut refused = false;
-        let mut y_steps = self.y.steps();
+        let mut y_steps = steps_of(self.y, self.fed);
         if self.y == Action::ReapDying {
             // Another of its places for each of X.
             let which = self.place.len() + self.nth as usize;
@@ -337,7 +384,7 @@ impl Scenario {
             forgets,
             at_once: pending.at_once(),
         };
-        finish(&memory, &expected)?;
+        finish(&memory, &expected, reader, clock.0.load(Relaxed))?;
         Ok(match refused {
             true => Met::Refused,
             false => Met::Yes,
@@ -479,7 +526,12 @@ impl Expected {
 }
 
 /// Repairs, reads and compares; then has all memory used again, and compares once more.
-fn finish(memory: &Memory, expected: &Expected) -> Result<(), String> {
+fn finish(
+    memory: &Memory,
+    expected: &Expected,
+    mut reader: Option<Reader>,
+    now: u64,
+) -> Result<(), String> {
     let store = memory.open(4);
     let refused = |what: &'static str| move |e: WriteError| format!("{what}: {e}");
     store.reap().map_err(refused("the reap"))?;
@@ -490,6 +542,14 @@ fn finish(memory: &Memory, expected: &Expected) -> Result<(), String> {
     };
     sound("after the reap")?;
     expected.check(&store, "after the reap")?;
+    let mut replay = |when: &str| {
+        if let Some(reader) = &mut reader {
+            drained(reader);
+            reader.replayed.now = now;
+            reader.replayed.shows(&store, when);
+        }
+    };
+    replay("after the reap");
     store
         .set_eviction(Evict::None)
         .map_err(refused("set_eviction"))?;
@@ -498,13 +558,17 @@ fn finish(memory: &Memory, expected: &Expected) -> Result<(), String> {
     let last = store.database(11).unwrap();
     for round in 0..2u8 {
         while store.compact().map_err(refused("compaction"))? > 0 {}
-        for i in 0..100u32 {
-            let put = last.put(&i.to_le_bytes(), &[round; 80_000]);
+        for i in 0..134u32 {
+            let put = last.put(&i.to_le_bytes(), &[round; 60_000]);
             put.map_err(refused("a later put"))?;
+            if i % 32 == 0 {
+                replay("while memory is used again");
+            }
         }
         expected.check(&store, "after memory was used again")?;
     }
     store.remove_expired().map_err(refused("the sweep"))?;
+    replay("in the end");
     sound("in the end")?;
     expected.check(&store, "in the end")
 }

@@ -5,9 +5,13 @@
 
 #[cfg(feature = "fault")]
 mod deaths;
+mod feed;
+#[cfg(feature = "fault")]
+mod feed_deaths;
 #[path = "../memory/mod.rs"]
 mod memory;
 mod mirror;
+mod replayed;
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -39,7 +39,6 @@ pub(crate) use area::{Area, BYTES};
 
 use crate::index::intent::{Intent, OPERATION_LANE, TRANSACTION_LANE};
 use crate::records::Records;
-use crate::region::space::DATABASES;
 use crate::region::space::Space;
 use crate::session::SERVER_LEASE;
 
@@ -167,15 +166,6 @@ impl Records {
         }
         slot.intent(OPERATION_LANE).clear();
         done
-    }
-
-    /// The database whose space is `space`. The caller is pinned.
-    fn database_of(&self, space: Space) -> u8 {
-        let is_its = |database: &u8| self.entered_space(*database) == space;
-        // Most databases have never been swapped.
-        let first = [space.number()].into_iter();
-        let found = first.chain(0..DATABASES as u8).find(is_its);
-        found.unwrap_or(space.number())
     }
 
     /// Counts a loss for each change that `dead` may not have notified of. A repairer calls this

@@ -65,6 +65,12 @@ impl Store {
                 let took = self.clock.now_ns().saturating_sub(began);
                 overtaken.learn(&attempt, took);
             }
+            if attempt.awaits_feed {
+                // Retried, whatever the body returned for that error.
+                drop(attempt);
+                self.await_feed()?;
+                continue;
+            }
             let written = attempt.bytes();
             let notes = attempt.notes_bytes();
             let (wanting, beside) = match attempt.wanting {
@@ -82,7 +88,14 @@ impl Store {
                             return Err(error);
                         }
                     };
-                    match attempt.commit()? {
+                    let outcome = match attempt.commit() {
+                        Err(WriteError::FeedFull) => {
+                            self.await_feed()?;
+                            continue;
+                        }
+                        outcome => outcome?,
+                    };
+                    match outcome {
                         Outcome::Committed => return Ok(Some(value)),
                         Outcome::Changed => return Ok(None),
                         Outcome::Conflict => {
@@ -101,7 +114,8 @@ impl Store {
                     }
                 }
             };
-            refusals.make_space(self, slot, wanting, written + wanting + beside)?;
+            let total = written + wanting + beside;
+            self.with_feed(|| refusals.make_space(self, slot, wanting, total))?;
             if growth == Growth::ByStep {
                 // By now the free space may suffice for all at once.
                 growth = Growth::Unprepared;

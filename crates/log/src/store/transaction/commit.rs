@@ -28,6 +28,8 @@ use mneme_arena::Class;
 use mneme_sync::Holding;
 
 use crate::error::{Corrupt, WriteError};
+use crate::feed::item::Item;
+use crate::feed::ring::Reserved;
 use crate::index::bucket::Entry;
 use crate::index::counts::{self, Counts as Counted};
 use crate::index::lookup::Lookup;
@@ -411,6 +413,16 @@ impl<'a> Transaction<'a> {
                 to_come: ToCome::of(added.map(|(write, _)| (write.root, write.place))),
             }));
         }
+        let fed = match self.enter(&noted, counters) {
+            Ok(fed) => fed,
+            Err(error) => {
+                for note in &noted {
+                    self.store.take_back(*note)?;
+                }
+                intent::set_phase(self.slot, Phase::Locking);
+                return Err(error);
+            }
+        };
         // Readers wait for the unlocking, so that no thread has seen any of it yet.
         for write in &self.writes {
             self.store.note_change(write.root, write.place);
@@ -430,6 +442,7 @@ impl<'a> Transaction<'a> {
             counts::count(self.slot, root.space(), id, delta);
             mneme_sys::fault!("txn.counted");
         }
+        self.store.complete_change(fed);
         for (write, note) in self.writes.iter().zip(&noted) {
             intent::count_progress(self.slot);
             let kind = match write.new {
@@ -446,6 +459,34 @@ impl<'a> Transaction<'a> {
             }
         }
         Ok(Round::Committed)
+    }
+
+    /// Enters all changes as one entry of the change feed, if there is one.
+    fn enter(
+        &self,
+        noted: &[Noted],
+        counters: &[(Root, u64)],
+    ) -> Result<Option<Reserved>, WriteError> {
+        let Some(feed) = &self.store.feed else {
+            return Ok(None);
+        };
+        let mut items = Vec::with_capacity(noted.len());
+        for (write, note) in self.writes.iter().zip(noted) {
+            let its = counters.iter().find(|(root, _)| *root == write.root);
+            let root = its.map_or(0, |(_, id)| *id);
+            match write.new {
+                Some((loc, _)) => items.push(self.store.put_item(root, loc)?),
+                None if note.old.is_empty() => {}
+                None => items.push(Item::Remove {
+                    root,
+                    key: &write.key,
+                }),
+            }
+        }
+        match items.is_empty() {
+            true => Ok(None),
+            false => feed.enter(self.slot, &items).map(Some),
+        }
     }
 
     /// Inserts new keys. Returns those that found no slot, one for each segment.

@@ -89,6 +89,8 @@ pub struct Transaction<'a> {
     written: HashTable<usize>,
     /// The attempt failed because it lacked so many bytes.
     wanting: Option<u64>,
+    /// Whether the body could not go on because the change feed was full.
+    awaits_feed: bool,
     /// What must not have changed.
     watch: Option<&'a Watch>,
     /// What is locked before the body runs.
@@ -114,6 +116,7 @@ impl<'a> Transaction<'a> {
             writes: Vec::new(),
             written: HashTable::new(),
             wanting: None,
+            awaits_feed: false,
             watch,
             ahead: None,
             may_be_committed: false,
@@ -246,7 +249,9 @@ impl<'a> Transaction<'a> {
             return Ok(Some(root));
         }
         let space = self.store.entered_space(database);
-        let root = self.store.root_or_create(self.slot, space)?;
+        let root = self.store.root_or_create(self.slot, space);
+        self.awaits_feed |= matches!(root, Err(WriteError::FeedFull));
+        let root = root?;
         if root.is_some() {
             self.roots[usize::from(database)] = Some(root);
         }

@@ -289,6 +289,8 @@ impl Store {
             for (space, root, counted) in notes.counters() {
                 counts::set_of_the_dead(dead, space, root, counted);
             }
+            // Before the homes are unlocked: later changes of the keys come behind it.
+            self.settle_change_of(dead, true)?;
         }
         mneme_sys::fault!("txn.repair.counted");
         for home in notes.homes() {

@@ -1,0 +1,275 @@
+//! Where a store's change feed lies, and how a change is entered: in the data region, behind the
+//! log's tables, which openings that may only read cannot write.
+//!
+//! ```text
+//! 0      tail
+//! 128    freed, durable
+//! 256    the entry of a database being dropped: its position plus one, 0: none; the dropped root
+//! 272    the entry of a swap under way: its position plus one, 0: none
+//! 512    the ring
+//! ```
+//!
+//! A store without a feed has no such bytes.
+
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use mneme_sync::{Slot, SlotId};
+
+use super::item::Item;
+use super::ring::{HEADER_BYTES, Refused, Reserved, Ring, State};
+use crate::error::{Corrupt, WriteError};
+use crate::region::layout::{FEED_HEADER, MAX_ENTRY, Tables};
+use crate::region::mem::{Loc, Mem};
+
+#[repr(C)]
+struct Words {
+    tail: AtomicU64,
+    spare: [AtomicU64; 15],
+    freed: AtomicU64,
+    durable: AtomicU64,
+    spare_of_drainer: [AtomicU64; 14],
+    dropping: Binding,
+    swapping: Binding,
+    spare_of_bindings: [AtomicU64; 28],
+}
+const _: () = assert!(size_of::<Words>() as u64 == FEED_HEADER);
+
+/// A `Bind` under way, for the thread that inherits the lock under which it is made.
+#[repr(C)]
+struct Binding {
+    /// Its position plus one.
+    entry: AtomicU64,
+    /// The location of the root that is dropped.
+    root: AtomicU64,
+}
+
+/// The feed of an open store.
+pub(crate) struct Feed {
+    words: NonNull<Words>,
+    ring: NonNull<AtomicU64>,
+    ring_words: usize,
+    secret: u64,
+    /// Keeps the memory.
+    _mem: Mem,
+}
+
+// SAFETY: the pointers lead into the data region, which `_mem` keeps, and to atomics only.
+unsafe impl Send for Feed {}
+// SAFETY: as above.
+unsafe impl Sync for Feed {}
+
+/// What makes a `Bind` exclusive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Binds {
+    /// A database is cleared, under the lock of the roots.
+    Dropping,
+    /// Two are swapped, under the lock of swaps.
+    Swapping,
+}
+
+impl Feed {
+    /// The feed of the store with these tables; `None` if it has none.
+    ///
+    /// # Errors
+    /// It does not lie in the region.
+    pub fn of(mem: &Mem, tables: &Tables) -> Result<Option<Feed>, Corrupt> {
+        let (at, ring, seed) = (tables.feed_at(), tables.feed, tables.seed);
+        if ring == 0 {
+            return Ok(None);
+        }
+        let address = mem.address(Loc::of_byte(at), FEED_HEADER + ring)?;
+        let behind = address.wrapping_add(size_of::<Words>());
+        let pointers = NonNull::new(address.cast()).zip(NonNull::new(behind.cast()));
+        let (words, behind) = pointers.ok_or_else(|| Corrupt::at(at, "the feed lies nowhere"))?;
+        Ok(Some(Feed {
+            words,
+            ring: behind,
+            ring_words: (ring / 8) as usize,
+            // Nothing that a client sees depends on it but the order of keys.
+            secret: seed.rotate_left(32) ^ 0x6d6e_656d_6566_6565,
+            _mem: mem.clone(),
+        }))
+    }
+
+    #[inline]
+    fn words(&self) -> &Words {
+        // SAFETY: `of` checked that it lies in the region, which never shrinks and is kept; atomics
+        // alone, at a multiple of 8 bytes.
+        unsafe { self.words.as_ref() }
+    }
+
+    pub fn ring(&self) -> Ring<'_, AtomicU64> {
+        let words = self.words();
+        Ring {
+            tail: &words.tail,
+            durable: &words.durable,
+            freed: &words.freed,
+            // SAFETY: as in `words`.
+            words: unsafe { std::slice::from_raw_parts(self.ring.as_ptr(), self.ring_words) },
+            secret: self.secret,
+        }
+    }
+
+    /// The position before which everything is kept elsewhere.
+    pub fn durable(&self) -> u64 {
+        // SYNC: pairs with the Release in `Ring::set_durable`.
+        self.words().durable.load(Acquire)
+    }
+
+    /// Steps *reserved* and *filled* of an entry of these items. The caller holds what orders its
+    /// change among others.
+    ///
+    /// # Errors
+    /// There is no free space, or the entry is too long. Nothing was reserved.
+    #[cold]
+    #[inline(never)]
+    pub fn enter(&self, slot: &Slot<'_>, items: &[Item<'_>]) -> Result<Reserved, WriteError> {
+        let bytes = HEADER_BYTES + items.iter().map(Item::encoded_len).sum::<usize>();
+        if bytes > MAX_ENTRY {
+            return Err(WriteError::TooLongToFeed(bytes));
+        }
+        let ring = self.ring();
+        let entry = ring
+            .reserve(slot.id(), bytes)
+            .map_err(|r| self.refused(r))?;
+        let mut filler = Filler {
+            ring: &ring,
+            entry,
+            next: 0,
+            word: [0; 8],
+            used: 0,
+        };
+        for item in items {
+            item.encode(|part| filler.push(part));
+        }
+        filler.end();
+        mneme_sys::fault!("log.feed.filled");
+        Ok(entry)
+    }
+
+    /// Step *completed*: the change has happened.
+    #[cold]
+    #[inline(never)]
+    pub fn complete(&self, entry: Reserved) {
+        self.ring().complete(entry, State::Whole);
+    }
+
+    /// Step *completed*: the change has not happened.
+    #[cold]
+    #[inline(never)]
+    pub fn void(&self, entry: Reserved) {
+        self.ring().complete(entry, State::Void);
+    }
+
+    pub fn refused(&self, refused: Refused) -> WriteError {
+        match refused {
+            Refused::Full => WriteError::FeedFull,
+            Refused::Damaged(at) => {
+                let what = format!("no entry at position {at} of the change feed");
+                Corrupt::at(at % self.ring().size(), what).into()
+            }
+        }
+    }
+
+    /// Completes the entry that the dead thread has left, if there is one.
+    pub fn settle(&self, dead: SlotId, state: State) -> Result<(), WriteError> {
+        let settled = self.ring().settle(|slot| slot == dead, state);
+        settled.map_err(|r| self.refused(r))
+    }
+
+    /// Voids all entries that are not complete: no thread of their time is left.
+    pub fn void_all(&self) -> Result<(), WriteError> {
+        let settled = self.ring().settle(|_| true, State::Void);
+        settled.map_err(|r| self.refused(r))
+    }
+
+    fn binding(&self, binds: Binds) -> &Binding {
+        match binds {
+            Binds::Dropping => &self.words().dropping,
+            Binds::Swapping => &self.words().swapping,
+        }
+    }
+
+    /// Notes an entry that says what the holder of a lock is about to do, and the root that is
+    /// dropped. It is noted before that begins.
+    pub fn note_binding(&self, binds: Binds, entry: Reserved, root: u64) {
+        let binding = self.binding(binds);
+        // Relaxed: the lock's next owner acquires it.
+        binding.root.store(root, Relaxed);
+        // SYNC: pairs with the Acquire load in `noted_binding`.
+        binding.entry.store(entry.at.wrapping_add(1), Release);
+        mneme_sys::fault!("log.feed.bound");
+    }
+
+    /// What is noted: the entry's position and the root.
+    fn noted_binding(&self, binds: Binds) -> Option<(u64, u64)> {
+        let binding = self.binding(binds);
+        // SYNC: pairs with the Release in `note_binding`.
+        let entry = binding.entry.load(Acquire).checked_sub(1)?;
+        Some((entry, binding.root.load(Relaxed)))
+    }
+
+    /// Completes the entry that is noted, if one is, by whether what it says has happened, or will.
+    /// The caller holds the lock, whose last owner may have died.
+    pub fn settle_binding(&self, binds: Binds, happened: impl FnOnce(u64) -> bool) {
+        if let Some((entry, root)) = self.noted_binding(binds) {
+            let state = match happened(root) {
+                true => State::Whole,
+                false => State::Void,
+            };
+            self.ring().settle_at(entry, state);
+            mneme_sys::fault!("log.feed.settled");
+            self.binding(binds).entry.store(0, Release);
+        }
+    }
+
+    /// Whether what is noted is an entry that `dead` has not completed.
+    pub fn has_bound(&self, binds: Binds, dead: SlotId) -> bool {
+        let noted = self.noted_binding(binds);
+        noted.is_some_and(|(entry, _)| self.ring().is_reserved_by(entry, dead))
+    }
+}
+
+/// Stores the bytes of a body by whole words.
+struct Filler<'r> {
+    ring: &'r Ring<'r, AtomicU64>,
+    entry: Reserved,
+    /// The word of the body that comes next.
+    next: usize,
+    /// Its bytes so far, and how many.
+    word: [u8; 8],
+    used: usize,
+}
+
+impl Filler<'_> {
+    fn push(&mut self, mut part: &[u8]) {
+        if self.used > 0 {
+            let n = part.len().min(8 - self.used);
+            self.word[self.used..self.used + n].copy_from_slice(&part[..n]);
+            (self.used, part) = (self.used + n, &part[n..]);
+            if self.used < 8 {
+                return;
+            }
+            self.store(self.word);
+        }
+        let (chunks, rest) = part.as_chunks::<8>();
+        chunks.iter().for_each(|chunk| self.store(*chunk));
+        self.word = [0; 8];
+        self.word[..rest.len()].copy_from_slice(rest);
+        self.used = rest.len();
+    }
+
+    fn store(&mut self, word: [u8; 8]) {
+        self.ring
+            .fill(self.entry, self.next, u64::from_le_bytes(word));
+        self.next += 1;
+    }
+
+    fn end(mut self) {
+        if self.used > 0 {
+            self.store(self.word);
+        }
+    }
+}

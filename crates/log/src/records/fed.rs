@@ -1,0 +1,92 @@
+//! Entering changes into the change feed. A store without one pays a look at a word for each.
+//!
+//! A change is entered while its home is held, after what is there was found to be as the change
+//! expects and before the intent names the change. From then on the thread, or its reaper,
+//! completes the entry before the home is unlocked: as whole if the change has happened, else as
+//! void.
+
+use mneme_sync::{DeadSlot, Slot};
+
+use crate::error::{Corrupt, WriteError};
+use crate::feed::item::Item;
+use crate::feed::ring::{Reserved, State};
+use crate::records::Records;
+use crate::records::publish::Change;
+use crate::region::expiry::Expiry;
+use crate::region::mem::Loc;
+
+impl Records {
+    /// Enters what `item` says, if there is a feed.
+    ///
+    /// # Errors
+    /// There is no space, or the entry would be too long. The caller gives the change up.
+    #[inline(always)]
+    pub(crate) fn enter_change<'i>(
+        &self,
+        slot: &Slot<'_>,
+        item: impl FnOnce() -> Result<Item<'i>, Corrupt>,
+    ) -> Result<Option<Reserved>, WriteError> {
+        match &self.feed {
+            None => Ok(None),
+            Some(feed) => feed.enter(slot, &[item()?]).map(Some),
+        }
+    }
+
+    /// The change has happened.
+    #[inline(always)]
+    pub(crate) fn complete_change(&self, entry: Option<Reserved>) {
+        if let (Some(feed), Some(entry)) = (&self.feed, entry) {
+            feed.complete(entry);
+        }
+    }
+
+    /// The change has not happened.
+    #[inline(always)]
+    pub(crate) fn void_change(&self, entry: Option<Reserved>) {
+        if let (Some(feed), Some(entry)) = (&self.feed, entry) {
+            feed.void(entry);
+        }
+    }
+
+    /// Completes the entry that a dead thread has left, if it has left one, by whether its change
+    /// has happened. Its reaper calls this before it unlocks.
+    pub(crate) fn settle_change_of(
+        &self,
+        dead: &DeadSlot<'_>,
+        happened: bool,
+    ) -> Result<(), WriteError> {
+        let state = match happened {
+            true => State::Whole,
+            false => State::Void,
+        };
+        let feed = self.feed.as_ref();
+        feed.map_or(Ok(()), |feed| feed.settle(dead.id(), state))
+    }
+
+    /// What a change of a key is in the feed. `root` is the id of its index.
+    pub(crate) fn item_of<'i>(
+        &'i self,
+        root: u64,
+        change: &Change<'i>,
+    ) -> Result<Item<'i>, Corrupt> {
+        match change.new {
+            Some((loc, _)) => self.put_item(root, loc),
+            None => Ok(Item::Remove {
+                root,
+                key: change.key,
+            }),
+        }
+    }
+
+    /// The storing of the record at `loc`, which this thread has written.
+    pub(crate) fn put_item(&self, root: u64, loc: Loc) -> Result<Item<'_>, Corrupt> {
+        let record = self.mem.record(loc)?;
+        Ok(Item::Put {
+            root,
+            key: record.key(),
+            kind: 0,
+            expiry: Expiry::of_word(record.expires()),
+            bytes: record.value(),
+        })
+    }
+}

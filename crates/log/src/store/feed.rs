@@ -1,0 +1,198 @@
+//! The reader's side of the change feed, see [`crate::feed`].
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use mneme_sync::{Lease, LeaseError};
+use thiserror::Error;
+
+use crate::error::WriteError;
+use crate::feed::area::Feed;
+use crate::feed::ring::Next;
+use crate::session::FEED_LEASE;
+use crate::store::components::Store;
+
+/// The right to drain the change feed of a store that was created with one
+/// ([`Builder::change_feed`](crate::Builder::change_feed)).
+///
+/// The feed holds every change of the store, by any process, in an order in which it may be
+/// replayed; [`entries`](crate::feed::entries) reads what is drained. A *position* is a byte of the
+/// endless stream of entries. Its space returns when it is said to be
+/// [durable](Self::set_durable). Writers wait for space while the durable position moves, and get
+/// [`WriteError::FeedFull`] if it does not for a second.
+///
+/// Of all openings in all processes one at a time has it, until it drops it or dies. The next one
+/// drains from the durable position on, so it receives again what was drained and not durable yet.
+///
+/// ```
+/// use mneme_log::{LogStore, feed::{Item, entries}};
+///
+/// let store = LogStore::builder().capacity(64 << 20).change_feed(true).open_private()?;
+/// let mut feed = store.change_feed()?;
+/// store.put(b"muse", b"Clio")?;
+/// let mut bytes = Vec::new();
+/// let drained = feed.drain(1 << 20, &mut bytes)?;
+/// let mut seen = Vec::new();
+/// for entry in entries(drained.start, &bytes) {
+///     for item in entry?.items() {
+///         if let Item::Put { key, bytes, .. } = item? {
+///             seen.push((key.to_vec(), bytes.to_vec()));
+///         }
+///     }
+/// }
+/// assert_eq!(seen, [(b"muse".to_vec(), b"Clio".to_vec())]);
+/// // Once they are kept elsewhere.
+/// feed.set_durable(drained.end)?;
+/// assert_eq!(feed.tail(), drained.end);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct ChangeFeed {
+    lease: Lease,
+    store: Arc<Store>,
+    /// What was drained ends here.
+    at: u64,
+}
+
+impl std::fmt::Debug for ChangeFeed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut debug = f.debug_struct("ChangeFeed");
+        debug.field("lease", &self.lease).field("at", &self.at);
+        debug.finish_non_exhaustive()
+    }
+}
+
+/// Why a change feed cannot be drained.
+#[derive(Debug, Error)]
+pub enum FeedError {
+    /// The store was created without one.
+    #[error("this store has no change feed; it gets one when it is created")]
+    NoFeed,
+    /// Another opening drains it, perhaps of this process.
+    #[error("the change feed is being drained by process {pid} (0: not to be seen from here)")]
+    Taken {
+        /// Its process. 0 if it begins or ends at this moment, or is not visible from here.
+        pid: u32,
+    },
+    /// It cannot be determined.
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
+    /// What was to be durable was not drained, or was durable before.
+    #[error(
+        "position {position} is not between the durable one, {durable}, and what was drained, {drained}"
+    )]
+    NotDrained {
+        /// What was asked for.
+        position: u64,
+        /// The durable position.
+        durable: u64,
+        /// Where what was drained ends.
+        drained: u64,
+    },
+    /// The feed is damaged, this opening may only read, or what a dead thread left cannot be
+    /// repaired.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+impl ChangeFeed {
+    pub(crate) fn take(store: &Arc<Store>) -> Result<ChangeFeed, FeedError> {
+        store.may_write()?;
+        let feed = store.feed.as_ref().ok_or(FeedError::NoFeed)?;
+        let participants = &store.participants;
+        // The holder may end before it is identified.
+        for _ in 0..8 {
+            if let Some(lease) = participants.try_lease(FEED_LEASE)? {
+                return Ok(ChangeFeed {
+                    lease,
+                    at: feed.durable(),
+                    store: Arc::clone(store),
+                });
+            }
+            if let Some(pid) = participants.lease_holder(FEED_LEASE)? {
+                return Err(FeedError::Taken { pid });
+            }
+        }
+        Err(FeedError::Taken { pid: 0 })
+    }
+
+    fn feed(&self) -> Result<&Feed, FeedError> {
+        self.store.feed.as_ref().ok_or(FeedError::NoFeed)
+    }
+
+    /// Appends whole entries to `bytes`: about `most` bytes, and at least one entry if there is
+    /// one. Returns their positions. Stops before an entry whose change is still being made. What a
+    /// dead thread left is repaired first.
+    ///
+    /// # Errors
+    /// The feed is damaged, or what a dead thread left cannot be repaired now. Nothing was drained.
+    pub fn drain(&mut self, most: usize, bytes: &mut Vec<u8>) -> Result<Range<u64>, FeedError> {
+        let slot = self.store.writer()?;
+        let feed = self.feed()?;
+        let ring = feed.ring();
+        let (start, mut reaped) = (self.at, false);
+        let mut end = start;
+        while end.wrapping_sub(start) < most.max(1) as u64 {
+            match ring.next(end).map_err(|refused| feed.refused(refused))? {
+                Next::Complete(stride) => end = end.wrapping_add(stride),
+                Next::Unfinished(of) if !reaped && self.store.participants.is_dead(of) => {
+                    reaped = true;
+                    self.store.reap(&slot)?;
+                }
+                Next::Unfinished(_) | Next::Nothing => break,
+            }
+        }
+        bytes.reserve(end.wrapping_sub(start) as usize);
+        ring.copy(start, end, |word| {
+            bytes.extend_from_slice(&word.to_le_bytes())
+        });
+        self.at = end;
+        Ok(start..end)
+    }
+
+    /// Says that all before `position`, which was drained, is kept elsewhere. Its space
+    /// is free for new entries.
+    ///
+    /// # Errors
+    /// It was not drained, or a later position was durable before. Nothing has changed.
+    pub fn set_durable(&mut self, position: u64) -> Result<(), FeedError> {
+        // Not in a forked child, which does not have the lease.
+        self.store.writer()?;
+        let feed = self.feed()?;
+        let durable = feed.durable();
+        if position < durable || position > self.at {
+            return Err(FeedError::NotDrained {
+                position,
+                durable,
+                drained: self.at,
+            });
+        }
+        feed.ring().set_durable(position);
+        Ok(())
+    }
+
+    /// The position before which everything is durable.
+    #[must_use]
+    pub fn durable(&self) -> u64 {
+        self.store.feed.as_ref().map_or(0, Feed::durable)
+    }
+
+    /// The first position behind everything that has been entered. Whatever a thread has seen in
+    /// the store before it calls this lies before it.
+    #[must_use]
+    pub fn tail(&self) -> u64 {
+        self.store
+            .feed
+            .as_ref()
+            .map_or(0, |feed| feed.ring().tail())
+    }
+
+    /// Bytes that the feed holds at most. Once a quarter of them is not durable, it is time to make
+    /// them so.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.store
+            .feed
+            .as_ref()
+            .map_or(0, |feed| feed.ring().size())
+    }
+}

@@ -1,0 +1,342 @@
+//! What a change feed says, replayed into maps, is what the store holds.
+
+use std::sync::Arc;
+
+use mneme_log::feed::entries;
+use mneme_log::{
+    Decision, Evict, Expiry, FeedError, LogStore, MIN_CAPACITY, UpdatePolicy, WriteError,
+};
+use mneme_sys::ManualClock;
+
+use super::memory::{self, Memory};
+use super::replayed::{Reader, Replayed};
+use super::{NOW, POLICIES, key, patch};
+
+/// Two openings of one store with a feed, as two processes have it. Time stands still.
+pub fn two(policy: UpdatePolicy) -> (Memory, LogStore, LogStore, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::new(1_000, NOW));
+    let builder = LogStore::builder()
+        .update_policy(policy)
+        .clock(clock.clone())
+        .change_feed(true)
+        .entropy([7; 24]);
+    let (memory, one) = Memory::built(memory::CAPACITY, memory::CAPACITY, builder);
+    let other = memory.open(2);
+    (memory, one, other, clock)
+}
+
+#[test]
+fn every_kind_of_change_is_fed() {
+    for policy in POLICIES {
+        let (_memory, ours, theirs, clock) = two(policy);
+        let mut reader = Reader::of(&ours);
+        let mut check = |what: &str, work: &dyn Fn(&LogStore)| {
+            let before = ours.feed_tail();
+            work(&theirs);
+            assert!(ours.feed_tail() > before, "{policy:?}: {what}");
+            reader.drain();
+            reader.replayed.shows(&ours, &format!("{policy:?}: {what}"));
+            reader.keep();
+            assert_eq!(ours.feed_tail(), Some(reader.feed.durable()));
+        };
+        check("put", &|s| s.put(b"k", b"v").unwrap());
+        check("put again", &|s| s.put(b"k", b"w").unwrap());
+        check("put longer", &|s| s.put(b"k", &[7; 6000]).unwrap());
+        // The first stores it anew, the second changes it where it lies, the third grows it.
+        check("make it patchable", &|s| patch(s, b"k", 5));
+        check("patch", &|s| patch(s, b"k", 9));
+        check("append", &|s| patch(s, b"k", 6010));
+        check("update", &|s| {
+            s.update(b"k", |_| Decision::Replace(b"u".to_vec()))
+                .map(drop)
+                .unwrap();
+        });
+        check("put until", &|s| {
+            s.put_until(b"k", b"v", Expiry::At(NOW + 50)).unwrap();
+        });
+        check("retime", &|s| {
+            assert!(s.set_expiry(b"k", Expiry::At(NOW + 60)).unwrap());
+        });
+        check("persist", &|s| {
+            assert!(s.set_expiry(b"k", Expiry::Never).unwrap());
+        });
+        check("remove", &|s| assert!(s.remove(b"k").unwrap()));
+        let soon = Expiry::At(NOW + 5);
+        check("put for a while", &|s| {
+            s.put_until(b"t", b"v", soon).unwrap();
+        });
+        clock.advance_ms(10);
+        check("expire", &|s| assert_eq!(s.remove_expired().unwrap(), 1));
+        let pairs = [(b"a", b"1"), (b"b", b"2"), (b"a", b"3")];
+        check("batch", &|s| s.put_many(&pairs).unwrap());
+        check("batch of removals", &|s| {
+            assert_eq!(s.remove_many(&[b"a", b"x"]).unwrap(), 1);
+        });
+        check("transaction", &|s| {
+            s.transaction(|t| {
+                t.put(b"one", b"1")?;
+                t.database(7)?.put(b"two", b"2")?;
+                t.remove(b"b")?;
+                t.remove(b"absent").map(drop)
+            })
+            .map_err(|e: WriteError| e)
+            .unwrap();
+        });
+        check("another database", &|s| {
+            s.database(5).unwrap().put(b"five", b"5").unwrap();
+        });
+        check("swap", &|s| s.swap_databases(0, 5).unwrap());
+        check("swap with an empty one", &|s| {
+            s.database(0).unwrap().clear().unwrap();
+            s.swap_databases(0, 7).unwrap();
+        });
+        check("clear", &|s| s.database(5).unwrap().clear().unwrap());
+        check("begin again", &|s| {
+            s.database(5).unwrap().put(b"again", b"5").unwrap();
+        });
+    }
+}
+
+/// A step of a random history.
+fn step(store: &LogStore, random: &mut impl FnMut(u64) -> u64, clock: &ManualClock) {
+    let database = store.database([0, 0, 0, 5, 7][random(5) as usize]).unwrap();
+    let k = key(random(12) as usize);
+    let value = vec![random(250) as u8; [3, 40, 5000][random(3) as usize]];
+    let later = Expiry::At(NOW + 1_000_000 + random(9));
+    match random(14) {
+        0..=2 => database.put(&k, &value).unwrap(),
+        3 => database.put_until(&k, &value, later).unwrap(),
+        4 => _ = database.remove(&k).unwrap(),
+        5 => _ = database.set_expiry(&k, later).unwrap(),
+        6 => _ = database.set_expiry(&k, Expiry::Never).unwrap(),
+        7 | 8 => {
+            let at = random(5100) as usize;
+            let bytes = std::borrow::Cow::Owned(value[..3].to_vec());
+            let write = mneme_log::Patch::Write { at, bytes };
+            let made = database.update_part(&k, |_| 0..0, |_| write.clone());
+            made.unwrap();
+        }
+        9 => {
+            let long = Decision::Replace(value);
+            database.update(&k, |_| long.clone()).unwrap();
+        }
+        10 => {
+            let (a, b) = (key(random(12) as usize), key(random(12) as usize));
+            let moved = store.transaction(|t| {
+                let value = t.get(&a)?;
+                t.remove(&a)?;
+                match value {
+                    Some(value) => t.database(5)?.put(&b, &value),
+                    None => t.put(&b, b"none"),
+                }
+            });
+            moved.map_err(|e: WriteError| e).unwrap();
+        }
+        11 if random(4) == 0 => database.clear().unwrap(),
+        12 if random(4) == 0 => store.swap_databases(0, 5).unwrap(),
+        _ => clock.advance_ms(1),
+    }
+}
+
+/// Numbers below a bound.
+fn randoms(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    move |below| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) % below
+    }
+}
+
+/// Replaying any suffix onto any newer state ends in the same state.
+#[test]
+fn any_suffix_onto_any_newer_state_ends_in_the_same_state() {
+    for policy in POLICIES {
+        let (_memory, ours, theirs, clock) = two(policy);
+        let mut reader = Reader::of(&ours);
+        for seed in 1..4 {
+            let mut random = randoms(seed);
+            for i in 0..150 {
+                step([&ours, &theirs][i % 2], &mut random, &clock);
+            }
+            reader.drain();
+            reader.replayed.shows(&ours, "in order");
+        }
+        let bytes = &reader.bytes;
+        let positions = entries(0, bytes).map(|entry| entry.unwrap().position);
+        let positions: Vec<u64> = positions.collect();
+        let (mut state, mut at) = (Replayed::default(), 0);
+        // A newer state now and then, and some suffixes from before it.
+        let mut random = randoms(7);
+        let mut newer = positions.iter().step_by(41).copied().collect::<Vec<u64>>();
+        newer.push(bytes.len() as u64);
+        for until in newer {
+            state.replay(at, &bytes[at as usize..until as usize]);
+            at = until;
+            for _ in 0..3 {
+                let from = positions[random(positions.len() as u64) as usize].min(until);
+                let mut again = state.clone();
+                again.replay(from, &bytes[from as usize..]);
+                let context = format!("{policy:?}: from {from} onto the state of {until}");
+                assert!(
+                    again.databases() == reader.replayed.databases(),
+                    "{context}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_evicted_is_fed() {
+    let builder = LogStore::builder().maintainer(false).change_feed(true);
+    let store = builder.capacity(MIN_CAPACITY).open_private().unwrap();
+    store.set_eviction(Evict::Lru).unwrap();
+    let mut reader = Reader::of(&store);
+    let mut i = 0;
+    while store.evicted() == 0 {
+        store.put(&key(i), &[7; 30_000]).unwrap();
+        i += 1;
+        if i % 64 == 0 {
+            reader.drain();
+            reader.keep_nothing();
+        }
+    }
+    reader.drain();
+    reader.replayed.shows(&store, "evicted");
+}
+
+#[test]
+fn what_is_too_long_is_refused_and_changes_nothing() {
+    for policy in POLICIES {
+        let (_memory, ours, _theirs, _) = two(policy);
+        let mut reader = Reader::of(&ours);
+        ours.put(b"k", &[1; 60_000]).unwrap();
+        let before = ours.feed_tail();
+        let refused = |result: Result<(), WriteError>| {
+            assert!(matches!(result, Err(WriteError::TooLongToFeed(_))));
+        };
+        refused(ours.put(b"k", &[2; 65_536]));
+        refused(ours.put(b"other", &[2; 2_000_000]));
+        refused(
+            ours.update(b"k", |_| Decision::Replace(vec![3; 70_000]))
+                .map(drop),
+        );
+        refused(ours.transaction(|t| {
+            t.put(b"a", &[4; 40_000])?;
+            t.put(b"b", &[5; 40_000])
+        }));
+        assert_eq!(ours.feed_tail(), before);
+        reader.drain();
+        reader.replayed.shows(&ours, "refused");
+        assert_eq!(ours.check().unwrap().problems, Vec::<String>::new());
+        // What is just short enough is fed: the header, the item's head and the key come beside it.
+        ours.put(b"k", &vec![6; 65_536 - 8 - 12 - 1]).unwrap();
+        reader.drain();
+        reader.replayed.shows(&ours, "just short enough");
+    }
+}
+
+#[test]
+fn a_full_feed_says_so_and_goes_on_once_it_is_durable() {
+    let builder = LogStore::builder().maintainer(false).change_feed(true);
+    let store = builder.capacity(MIN_CAPACITY).open_private().unwrap();
+    let mut reader = Reader::of(&store);
+    let mut stored = 0;
+    let refused = loop {
+        match store.put(&key(stored), &[7; 60_000]) {
+            Ok(()) => stored += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, WriteError::FeedFull), "{refused}");
+    assert!(stored as u64 * 60_000 > reader.feed.capacity() / 2);
+    assert_eq!(store.get(&key(stored)).unwrap().as_deref(), None);
+    reader.drain();
+    reader.replayed.shows(&store, "full");
+    // A writer that waits goes on.
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut tries = 0;
+            while store.put(b"waits", &[8; 60_000]).is_err() {
+                tries += 1;
+                assert!(tries < 60, "it waits for ever");
+            }
+        });
+        reader.keep();
+        writer.join().unwrap();
+    });
+    reader.drain();
+    reader.replayed.shows(&store, "it goes on");
+}
+
+#[test]
+fn one_opening_drains_at_a_time_and_the_next_begins_at_the_durable_position() {
+    let (memory, ours, theirs, _) = two(UpdatePolicy::Append);
+    let mut reader = Reader::of(&ours);
+    assert!(matches!(theirs.change_feed(), Err(FeedError::Taken { .. })));
+    ours.put(b"kept", b"1").unwrap();
+    reader.drain();
+    reader.keep();
+    theirs.put(b"drained", b"2").unwrap();
+    reader.drain();
+    let tail = reader.feed.tail();
+    let beyond = reader.feed.set_durable(tail + 8);
+    assert!(
+        matches!(beyond, Err(FeedError::NotDrained { .. })),
+        "{beyond:?}"
+    );
+    let durable = reader.feed.durable();
+    let back = reader.feed.set_durable(durable - 8);
+    assert!(
+        matches!(back, Err(FeedError::NotDrained { .. })),
+        "{back:?}"
+    );
+    let Reader { feed, replayed, .. } = reader;
+    drop(feed);
+    let mut next = Reader::of(&theirs);
+    assert_eq!(next.first, durable);
+    next.replayed = replayed;
+    next.drain();
+    next.replayed.shows(&ours, "drained again");
+    let reading = memory.open_to_read(3);
+    assert!(matches!(
+        reading.change_feed(),
+        Err(FeedError::Write(WriteError::ReadOnly))
+    ));
+    let without = LogStore::builder().maintainer(false).capacity(MIN_CAPACITY);
+    let without = without.open_private().unwrap();
+    assert!(matches!(without.change_feed(), Err(FeedError::NoFeed)));
+    assert_eq!(without.feed_tail(), None);
+}
+
+/// Two processes write, lap after lap, while a third drains.
+#[test]
+fn what_two_processes_write_comes_out_lap_after_lap() {
+    let (_memory, ours, theirs, _) = two(UpdatePolicy::InPlace);
+    let mut reader = Reader::of(&ours);
+    let laps = 3;
+    std::thread::scope(|scope| {
+        let writers = [&ours, &theirs].map(|store| {
+            scope.spawn(move || {
+                let mut random = randoms(std::ptr::from_ref(store) as u64);
+                let capacity = 4 << 20;
+                while store.feed_tail().unwrap() < laps * capacity {
+                    let value = vec![random(250) as u8; random(9_000) as usize];
+                    // Time stands still for a writer that waits, so it never gives up.
+                    store.put(&key(random(40) as usize), &value).unwrap();
+                }
+            })
+        });
+        while writers.iter().any(|writer| !writer.is_finished()) {
+            reader.drain();
+            reader.keep_nothing();
+        }
+        writers
+            .into_iter()
+            .for_each(|writer| writer.join().unwrap());
+    });
+    reader.drain();
+    reader.replayed.shows(&ours, "lap after lap");
+}

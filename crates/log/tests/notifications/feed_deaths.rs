@@ -1,0 +1,204 @@
+//! Writers, reapers and drainers of a change feed that die, at any place: the feed says what
+//! happened, and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mneme_log::{Expiry, LogStore, UpdatePolicy, WriteError};
+use mneme_sys::fault::{self, Action, Outcome};
+
+use super::feed::two;
+use super::replayed::Reader;
+use super::{NOW, POLICIES, key, patch};
+
+/// A change, of a store that holds some keys.
+type Work = (&'static str, fn(&LogStore));
+
+/// One of each kind.
+const WORKS: [Work; 12] = [
+    ("put", |s| s.put(b"new", b"value").unwrap()),
+    ("put again", |s| s.put(&key(3), b"other").unwrap()),
+    ("put in a new database", |s| {
+        s.database(7).unwrap().put(b"first", b"value").unwrap();
+    }),
+    ("put many", |s| {
+        s.put_many(&[(b"a", b"1"), (b"b", b"2")]).unwrap();
+    }),
+    ("patch", |s| (9..12).for_each(|at| patch(s, b"long", at))),
+    ("append", |s| {
+        (0..2).for_each(|i| patch(s, b"long", 6000 + i))
+    }),
+    ("remove", |s| assert!(s.remove(&key(3)).unwrap())),
+    ("retime", |s| {
+        assert!(s.set_expiry(b"timed", Expiry::At(u64::MAX >> 2)).unwrap());
+    }),
+    ("expire", |s| assert_eq!(s.remove_expired().unwrap(), 1)),
+    ("transaction", |s| {
+        s.transaction(|t| {
+            t.put(&key(3), b"three")?;
+            t.put(b"new", b"value")?;
+            t.remove(&key(5))?;
+            Ok::<_, WriteError>(())
+        })
+        .unwrap();
+    }),
+    ("clear", |s| s.clear().unwrap()),
+    ("swap", |s| s.swap_databases(0, 5).unwrap()),
+];
+
+fn fill(store: &LogStore, clock: &mneme_sys::ManualClock) {
+    for i in 0..20 {
+        store.put(&key(i), b"value").unwrap();
+    }
+    store.put(b"long", &[7; 6000]).unwrap();
+    let timed = Expiry::At(u64::MAX >> 1);
+    store.put_until(b"timed", b"v", timed).unwrap();
+    let soon = Expiry::At(NOW + 5);
+    store.put_until(b"soon", b"v", soon).unwrap();
+    let other = store.database(5).unwrap();
+    other.put(b"elsewhere", b"v").unwrap();
+    clock.advance_ms(10);
+}
+
+/// The places of this crate that `work` leads through.
+fn places(policy: UpdatePolicy, work: fn(&LogStore)) -> BTreeSet<&'static str> {
+    let (_memory, ours, theirs, clock) = two(policy);
+    fill(&ours, &clock);
+    let passed = move || {
+        let before: BTreeMap<_, _> = fault::passed().into_iter().collect();
+        work(&theirs);
+        let passed = fault::passed().into_iter();
+        passed
+            .filter(|(name, n)| before.get(name) != Some(n))
+            .map(|(name, _)| name)
+            .collect::<Vec<_>>()
+    };
+    let passed = std::thread::spawn(passed).join().unwrap();
+    let ours = |name: &&str| {
+        ["log.", "txn.", "index."]
+            .iter()
+            .any(|s| name.starts_with(s))
+    };
+    passed.into_iter().filter(ours).collect()
+}
+
+/// A writer dies at each point. The feed then says what the store holds, before and after others
+/// have written.
+#[test]
+fn the_feed_says_what_became_of_the_changes_of_the_dead() {
+    let mut died = BTreeMap::new();
+    for policy in POLICIES {
+        // Where values are overwritten, most works lead through the same places.
+        let overwrites = |what: &str| ["put again", "patch", "transaction"].contains(&what);
+        let works = WORKS
+            .into_iter()
+            .filter(|(what, _)| policy == UpdatePolicy::Append || overwrites(what));
+        for (what, work) in works {
+            for name in places(policy, work) {
+                let (memory, ours, theirs, clock) = two(policy);
+                fill(&ours, &clock);
+                let mut reader = Reader::of(&ours);
+                reader.replayed.now = NOW + 10;
+                reader.drain();
+                let outcome = fault::run(name, Action::Abandon, 1, move || work(&theirs));
+                assert_eq!(outcome, Outcome::Abandoned, "{what} at {name}");
+                let context = format!("{policy:?}: {what}, dead at {name}");
+                memory.script.kill(2);
+                // It repairs what it meets an entry of; what was never entered is repaired here.
+                reader.drain();
+                ours.reap().unwrap();
+                reader.drain();
+                let tail = reader.feed.tail();
+                assert_eq!(reader.first + reader.bytes.len() as u64, tail, "{context}");
+                reader.replayed.shows(&ours, &context);
+                if name.starts_with("log.feed.") {
+                    *died.entry(name).or_insert(0) += 1;
+                }
+                let third = memory.open(3);
+                (0..3).for_each(|i| third.put(&key(i), b"later").unwrap());
+                third.database(7).unwrap().put(b"last", b"later").unwrap();
+                reader.drain();
+                reader.replayed.shows(&ours, &context);
+                if name.starts_with("log.feed.") {
+                    assert_eq!(ours.check().unwrap().problems, Vec::<String>::new());
+                }
+            }
+        }
+    }
+    let all = [
+        "log.feed.bound",
+        "log.feed.completed",
+        "log.feed.filled",
+        "log.feed.passed",
+        "log.feed.reserved",
+        "log.feed.settled",
+    ];
+    assert!(died.keys().eq(&all), "{died:?}");
+}
+
+/// The reaper dies too: the next one goes on.
+#[test]
+fn the_next_reaper_completes_what_a_dead_one_did_not() {
+    for (what, work) in WORKS {
+        let passed = places(UpdatePolicy::Append, work);
+        let ats = [
+            "log.published",
+            "log.swap.storing",
+            "index.root.dropped",
+            "txn.committed",
+        ];
+        for at in ats.into_iter().filter(|at| passed.contains(at)) {
+            for name in [
+                "log.feed.completed",
+                "log.feed.settled",
+                "log.reap.swap",
+                "log.reap.index",
+                "txn.repair.counted",
+                "log.reap.operation",
+            ] {
+                let (memory, ours, theirs, clock) = two(UpdatePolicy::Append);
+                fill(&ours, &clock);
+                let mut reader = Reader::of(&ours);
+                reader.replayed.now = NOW + 10;
+                let outcome = fault::run(at, Action::Abandon, 1, move || work(&theirs));
+                assert_eq!(outcome, Outcome::Abandoned, "{what} at {at}");
+                memory.script.kill(2);
+                let reaper = memory.open(3);
+                let reaped = fault::run(name, Action::Abandon, 1, move || reaper.reap().unwrap());
+                if reaped == Outcome::Abandoned {
+                    memory.script.kill(3);
+                }
+                ours.reap().unwrap();
+                reader.drain();
+                let context = format!("{what}, dead at {at}, the reaper dead at {name}");
+                reader.replayed.shows(&ours, &context);
+            }
+        }
+    }
+}
+
+/// The drainer dies while it frees what is durable: the next one goes on from there.
+#[test]
+fn a_drainer_that_dies_is_followed_by_another() {
+    for name in ["log.feed.durable", "log.feed.blanked"] {
+        let (memory, ours, theirs, clock) = two(UpdatePolicy::Append);
+        fill(&ours, &clock);
+        let reader = move || {
+            let mut reader = Reader::of(&theirs);
+            reader.drain();
+            reader.keep();
+        };
+        let outcome = fault::run(name, Action::Abandon, 1, reader);
+        assert_eq!(outcome, Outcome::Abandoned, "{name}");
+        memory.script.kill(2);
+        ours.reap().unwrap();
+        let mut next = Reader::of(&ours);
+        assert!(next.first > 0, "it is durable");
+        // For a lap and more.
+        for i in 0..200u8 {
+            ours.put(&key(1), &[i; 40_000]).unwrap();
+            next.drain();
+            next.keep();
+        }
+        assert_eq!(next.feed.tail(), next.feed.durable(), "{name}");
+    }
+}

@@ -1,0 +1,175 @@
+//! What the entries of a change feed say, in maps.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mneme_log::feed::{Item, bound, entries};
+use mneme_log::{ChangeFeed, Cursor, Expiry, LogStore};
+
+/// The databases that the tests use.
+const DATABASES: [usize; 6] = [0, 5, 7, 9, 11, 12];
+
+type Content = BTreeMap<Vec<u8>, (Vec<u8>, Expiry)>;
+
+/// What is known of a store from its feed alone.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Replayed {
+    databases: BTreeMap<u8, u64>,
+    roots: BTreeMap<u64, Content>,
+    dead: BTreeSet<u64>,
+    /// What expires by this time is absent, though no entry says so yet.
+    pub now: u64,
+}
+
+impl Replayed {
+    fn content(&mut self, root: u64) -> &mut Content {
+        self.roots.entry(root).or_default()
+    }
+
+    fn apply(&mut self, item: Item<'_>) {
+        match item {
+            Item::Put {
+                root,
+                key,
+                kind,
+                expiry,
+                bytes,
+            } => {
+                assert_eq!(kind, 0);
+                let entry = (bytes.to_vec(), expiry);
+                self.content(root).insert(key.to_vec(), entry);
+            }
+            Item::Patch {
+                root,
+                key,
+                offset,
+                length,
+                bytes,
+            } => {
+                if let Some((value, _)) = self.content(root).get_mut(key) {
+                    value.resize(length as usize, 0);
+                    value[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+                }
+            }
+            Item::Expire { root, key, expiry } => {
+                if let Some((_, present)) = self.content(root).get_mut(key) {
+                    *present = expiry;
+                }
+            }
+            Item::Remove { root, key } => drop(self.content(root).remove(key)),
+            Item::Bind { databases, dead } => {
+                for (database, root) in databases.iter().copied().map(bound) {
+                    self.databases.insert(database, root);
+                }
+                self.dead
+                    .extend(dead.iter().map(|id| u64::from_le_bytes(*id)));
+            }
+            other => panic!("nobody enters {other:?}"),
+        }
+        let dead = &self.dead;
+        self.roots.retain(|root, _| !dead.contains(root));
+    }
+
+    /// Applies all that was drained, from `position` on.
+    pub fn replay(&mut self, position: u64, bytes: &[u8]) {
+        for entry in entries(position, bytes) {
+            for item in entry.unwrap().items() {
+                self.apply(item.unwrap());
+            }
+        }
+    }
+
+    /// What the databases hold.
+    pub fn databases(&self) -> BTreeMap<usize, Content> {
+        let of = |database: usize| {
+            let root = self.databases.get(&(database as u8));
+            let content = root.and_then(|root| self.roots.get(root));
+            let mut content = content.cloned().unwrap_or_default();
+            content.retain(|_, (_, expiry)| match expiry {
+                Expiry::Never => true,
+                Expiry::At(ms) => *ms > self.now,
+            });
+            (database, content)
+        };
+        DATABASES.map(of).into()
+    }
+
+    /// Fails unless it is what the store holds.
+    pub fn shows(&self, store: &LogStore, context: &str) {
+        let held: BTreeMap<_, _> = DATABASES.map(|db| (db, content(store, db))).into();
+        assert!(
+            self.databases() == held,
+            "{context}: the feed says {:?}, the store {:?}",
+            outline(&self.databases()),
+            outline(&held)
+        );
+    }
+}
+
+/// Keys and lengths.
+fn outline(databases: &BTreeMap<usize, Content>) -> Vec<String> {
+    let all = databases.iter().flat_map(|(db, content)| {
+        let all = content.iter();
+        all.map(move |(key, (value, expiry))| {
+            format!("{db} {} {} {expiry:?}", key.escape_ascii(), value.len())
+        })
+    });
+    all.collect()
+}
+
+/// A reader of a feed, and all that it has drained.
+pub struct Reader {
+    pub feed: ChangeFeed,
+    pub replayed: Replayed,
+    /// All bytes so far, from this position on.
+    pub bytes: Vec<u8>,
+    pub first: u64,
+}
+
+impl Reader {
+    pub fn of(store: &LogStore) -> Reader {
+        let feed = store.change_feed().unwrap();
+        Reader {
+            first: feed.durable(),
+            feed,
+            replayed: Replayed::default(),
+            bytes: Vec::new(),
+        }
+    }
+
+    /// Drains and replays what is there.
+    pub fn drain(&mut self) {
+        let before = self.bytes.len();
+        let drained = self.feed.drain(usize::MAX, &mut self.bytes).unwrap();
+        assert_eq!(drained.start, self.first + before as u64);
+        self.replayed.replay(drained.start, &self.bytes[before..]);
+    }
+
+    /// Says that all of it is kept.
+    pub fn keep(&mut self) {
+        let position = self.first + self.bytes.len() as u64;
+        self.feed.set_durable(position).unwrap();
+    }
+
+    /// As [`Reader::keep`]; what was drained is given up.
+    pub fn keep_nothing(&mut self) {
+        self.keep();
+        self.bytes.clear();
+        self.first = self.feed.durable();
+    }
+}
+
+fn content(store: &LogStore, db: usize) -> Content {
+    let database = store.database(db).unwrap();
+    let (mut keys, mut cursor) = (Vec::new(), Cursor::START);
+    while cursor != Cursor::END {
+        cursor = database
+            .scan(cursor, 64, |key, _| keys.push(key.to_vec()))
+            .unwrap();
+    }
+    let found = keys.into_iter().filter_map(|key| {
+        let value = database.get(&key).unwrap()?.to_vec();
+        let expiry = database.expiry(&key).unwrap()?;
+        Some((key, (value, expiry)))
+    });
+    found.collect()
+}
