@@ -11,6 +11,7 @@
 
 mod client;
 mod compaction;
+mod contig;
 mod curves;
 mod error;
 mod figure;
@@ -132,6 +133,10 @@ fn run(workload: &Workload) -> Result<(), BenchError> {
         Workload::Compaction(common) => {
             prepare(common)?;
             (common, compaction::run(common)?)
+        }
+        Workload::Contig(common) => {
+            prepare(common)?;
+            (common, contig::run(common)?)
         }
         Workload::Samtools(options) => {
             options.validate()?;

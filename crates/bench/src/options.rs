@@ -28,6 +28,9 @@ pub enum Workload {
     /// What moving records costs, by live fraction, size of log segments, workers and way of
     /// copying.
     Compaction(Common),
+    /// Latencies of claims of contiguous memory that a second class uses meanwhile, against moving
+    /// its data away, a plain reservation and a buddy allocator.
+    Contig(Common),
     /// What each part of the design is worth: epochs, heads, and what a PUT costs by policy and
     /// size.
     Parts(Common),

@@ -94,7 +94,7 @@ const _: () = {
 
 /// The bucket of a hash among so many. By its upper half, as the tag is of its lower one.
 pub(crate) fn bucket_of(hash: u64, buckets: usize) -> usize {
-    (((hash >> 32) * buckets as u64) >> 32) as usize
+    ((u128::from(hash >> 32) * buckets as u128) >> 32) as usize
 }
 
 fn is_of(word: u64, tag: u16) -> bool {

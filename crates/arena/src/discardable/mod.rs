@@ -396,3 +396,6 @@ impl Discardable {
         index.get(bucket_of(hash, index.len()))
     }
 }
+
+#[cfg(test)]
+mod tests;
