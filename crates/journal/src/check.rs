@@ -209,8 +209,13 @@ pub fn repair(
     if report.damage.is_none() {
         return Ok(report);
     }
+    let taken = directory.names().map_err(on("list", "the directory"))?;
     let set_aside = |name: &str| {
-        let lost = name.to_owned() + names::LOST;
+        let mut lost = name.to_owned() + names::LOST;
+        // What an earlier repair has put aside stays.
+        while taken.contains(&lost) {
+            lost += names::LOST;
+        }
         directory.rename(name, &lost).map_err(on("rename", name))
     };
     // A crash between these leaves a journal that is damaged at the same place, or ends there.

@@ -14,7 +14,8 @@ pub struct Options {
     /// Bytes of a file. A multiple of 4 KiB, of at least 16 KiB; 64 MiB unless set.
     pub file_bytes: u64,
     /// Bytes that the journal must always be able to take, whatever happens to the disk's free
-    /// space: those of the ring that it drains. 0 unless set.
+    /// space: those of the ring that it drains. 0 unless set. A new journal is nearly full until
+    /// [`prepare`](crate::Journal::prepare) has made the spares.
     pub reserve: u64,
     /// Bytes of removed files that are kept as spares. Writing into a spare costs no zeros and no
     /// work of the file system. 1 GiB unless set.

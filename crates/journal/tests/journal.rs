@@ -412,6 +412,17 @@ fn check_says_what_repair_loses() {
                 .any(|name| kept.get(name) == Some(bytes));
             assert!(same, "{name}");
         }
+        // Broken once more: what was put aside stays.
+        let aside = |files: &Files| files.keys().filter(|name| name.ends_with(".lost")).count();
+        let mut twice = broken.clone();
+        twice.extend(
+            kept.clone()
+                .into_iter()
+                .filter(|(name, _)| name.ends_with(".lost")),
+        );
+        let twice = directory_of(&twice);
+        repair(&shared(&twice), options(), Some(Position::new(0))).unwrap();
+        assert_eq!(aside(&twice.files()), 2 * aside(&kept));
         // The next run.
         let mut journal = open(&directory, end);
         journal.append(Position::new(end), b"more").unwrap();
