@@ -175,23 +175,35 @@ impl Attachment {
     }
 
     /// Joins the control region of the processes that have the file open, or makes it, for a store
-    /// of this identity; says whether it was made.
+    /// of this identity. `None`: those processes have closed the file since.
     pub(crate) fn share(
         &mut self,
         uuid: [u8; 16],
         instance: [u8; 16],
-    ) -> Result<Shared, StoreError> {
+    ) -> Result<Option<Shared>, StoreError> {
+        mneme_sys::fault!("tree.share.found");
         let path = self.control_path(instance)?;
         let shared = if self.has_others {
-            join(&path, uuid, &self.file).map_err(|source| StoreError::Elsewhere {
-                path: self.path.clone(),
-                source,
-            })?
+            match join(&path, uuid, &self.file) {
+                Err(JoinError::Empty) if !self.others_remain() => return Ok(None),
+                joined => joined.map_err(|source| StoreError::Elsewhere {
+                    path: self.path.clone(),
+                    source,
+                })?,
+            }
         } else {
             make(&path, uuid, &self.file)?
         };
         self.control = Some(path);
-        Ok(shared)
+        Ok(Some(shared))
+    }
+
+    /// Whether others still have the file open. One that closes it leaves the control region only
+    /// after it has unlocked the file, and none opens it meanwhile: `OPENING` is ours.
+    fn others_remain(&mut self) -> bool {
+        // A lock of ours would be seen too.
+        let reads = self.reader.take().is_some();
+        (reads && self.locks.is_alive(WRITER)) || self.locks.is_alive(READER)
     }
 
     /// The file is open: others may open it.
@@ -334,7 +346,7 @@ pub enum JoinError {
     #[error(transparent)]
     Control(#[from] mneme_sync::OpenError),
     /// No process takes part in it, though one has the file open: that one is in another container,
-    /// and this region is what a killed process has left here. Or it is closing the file just now.
+    /// and this region is what a killed process has left here. Or it is just dying.
     #[error("nobody takes part in its control region in /dev/shm: it is another container's file")]
     Empty,
     /// Its locks cannot be taken.

@@ -58,6 +58,8 @@ pub struct Builder {
 
 /// How long an opening tries again that meets others which just close the file.
 const CLOSING: Duration = Duration::from_secs(1);
+/// How often it does so at least: under load one attempt may take longer than that.
+const ATTEMPTS: u32 = 50;
 
 impl Builder {
     pub(crate) fn new() -> Self {
@@ -152,24 +154,35 @@ impl Builder {
             }
         }
         let begun = now();
+        let mut attempts = 0;
         loop {
-            let opened = self.open_found(path, caution);
+            let error = match self.open_found(path, caution) {
+                Ok(Some(store)) => return Ok(store),
+                Ok(None) => continue,
+                Err(error) => error,
+            };
+            // Perhaps a process that is dying, whose locks the kernel drops one after the other.
             let met_closing = matches!(
-                opened,
-                Err(StoreError::Elsewhere {
+                error,
+                StoreError::Elsewhere {
                     source: JoinError::Empty,
                     ..
-                } | StoreError::Readers(CreateError::InUse { .. }))
+                } | StoreError::Readers(CreateError::InUse { .. })
             );
-            if !met_closing || now() >= begun.saturating_add(CLOSING) {
-                return opened;
+            attempts += 1;
+            if !met_closing || (attempts >= ATTEMPTS && now() >= begun.saturating_add(CLOSING)) {
+                return Err(error);
             }
             std::thread::sleep(Duration::from_millis(2));
         }
     }
 
-    /// Opens a file that is there.
-    fn open_found(&self, path: &Path, caution: Option<Caution>) -> Result<Store, StoreError> {
+    /// Opens a file that is there. `None`: others have closed it in the middle of that.
+    fn open_found(
+        &self,
+        path: &Path,
+        caution: Option<Caution>,
+    ) -> Result<Option<Store>, StoreError> {
         let mut attachment = Attachment::take(path, self.reads, self.wait)?;
         let alone = !attachment.has_others;
         let mut medium = self.medium(&attachment.file)?;
@@ -185,7 +198,9 @@ impl Builder {
             create_on(&pages, self.uuid)?;
         }
         let header = recovery::file_header(&pages)?;
-        let shared = attachment.share(header.uuid, header.instance)?;
+        let Some(shared) = attachment.share(header.uuid, header.instance)? else {
+            return Ok(None);
+        };
         let mut core = match self.reads {
             true => reading(pages, header.seed(), shared, alone)?,
             false => self.writing(pages, header.seed(), shared, alone)?,
@@ -194,9 +209,8 @@ impl Builder {
         core._lock = Some(attachment);
         let copies = caution == Some(Caution::CopyOnWrite);
         core.copies_on_write.store(copies, Ordering::Relaxed);
-        Ok(Store {
-            core: Arc::new(core),
-        })
+        let core = Arc::new(core);
+        Ok(Some(Store { core }))
     }
 
     fn medium(&self, file: &File) -> Result<FileMedium, StoreError> {

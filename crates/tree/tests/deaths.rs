@@ -7,6 +7,8 @@ mod common;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use common::beside::builder;
 use common::contents;
@@ -134,5 +136,24 @@ fn whoever_dies_the_others_go_on() {
             commit(&db, next);
         }
         assert_eq!(db.stats().unwrap().file_bytes, size, "{point}");
+    }
+}
+
+/// An opening finds that others have the file open, and they close it before it joins them. It may
+/// be off its CPU for longer than it would wait for others.
+#[test]
+fn an_opening_goes_on_though_those_that_it_found_have_closed_the_file() {
+    for reads in [true, false] {
+        let here = TestDir::new("tree-deaths-closing");
+        let path = here.path().join("db");
+        builder().open(&path).unwrap().close().unwrap();
+        let found = Mutex::new(Some(builder().read_only(true).open(&path).unwrap()));
+        let close = Action::Call(Arc::new(move || {
+            drop(found.lock().unwrap().take());
+            std::thread::sleep(Duration::from_millis(1_100));
+        }));
+        arm("tree.share.found", close, 1);
+        let opened = builder().read_only(reads).open(&path);
+        assert_eq!(opened.unwrap().get(b"a").unwrap(), None);
     }
 }
