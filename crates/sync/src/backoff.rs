@@ -1,4 +1,8 @@
 //! A bounded wait: spin, then yield, then sleep.
+//!
+//! **The limit is of time in which the waiter ran.** After a pause of the whole process or machine
+//! the holder has had no more time than the waiter, whatever the clock says. So what passes between
+//! two looks counts for a bounded time only.
 
 use std::time::Duration;
 
@@ -8,10 +12,16 @@ const SPINS: u32 = 64;
 const YIELDS: u32 = 16;
 /// The longest sleep: how late a hand-over may be noticed.
 const LONGEST: Duration = Duration::from_millis(1);
+/// A wait that fails has looked so often at least, if its limit is not short.
+const LOOKS: u32 = 32;
+/// What may always count of the time between two looks.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// One wait for one thing.
 pub(crate) struct Backoff {
-    began: Duration,
+    /// What counts of the time until the last look.
+    waited: Duration,
+    looked: Duration,
     limit: Duration,
     /// The last value of what it waits for.
     seen: u64,
@@ -22,7 +32,8 @@ pub(crate) struct Backoff {
 impl Backoff {
     pub(crate) fn new(now: Duration, limit: Duration) -> Backoff {
         Backoff {
-            began: now,
+            waited: Duration::ZERO,
+            looked: now,
             limit,
             seen: 0,
             rounds: 0,
@@ -37,7 +48,10 @@ impl Backoff {
             std::hint::spin_loop();
             return true;
         }
-        if self.elapsed(now()) >= self.limit {
+        let now = now();
+        self.waited = self.elapsed(now);
+        self.looked = now;
+        if self.waited >= self.limit {
             return false;
         }
         if self.rounds <= SPINS + YIELDS {
@@ -55,7 +69,7 @@ impl Backoff {
     pub(crate) fn wait_for(&mut self, word: u64, now: impl Fn() -> Duration) -> bool {
         if word != self.seen {
             self.seen = word;
-            self.began = now();
+            (self.waited, self.looked) = (Duration::ZERO, now());
         }
         self.wait(now)
     }
@@ -66,7 +80,8 @@ impl Backoff {
     }
 
     pub(crate) fn elapsed(&self, now: Duration) -> Duration {
-        now.saturating_sub(self.began)
+        let most = (self.limit / LOOKS).max(LOOK);
+        self.waited + now.saturating_sub(self.looked).min(most)
     }
 }
 
@@ -75,24 +90,34 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// How many of `looks` looks at a word, a second apart, a wait of three seconds goes on for.
-    fn goes_on(looks: u64, word: impl Fn(u64) -> u64) -> u64 {
-        let seconds = Cell::new(0);
-        let now = || Duration::from_secs(seconds.get());
-        let mut backoff = Backoff::new(now(), Duration::from_secs(3));
+    /// How many of `looks` looks at a word, so far apart, a wait goes on for.
+    fn goes_on(limit: Duration, apart: Duration, looks: u32, word: impl Fn(u32) -> u32) -> usize {
+        let clock = Cell::new(Duration::ZERO);
+        let mut backoff = Backoff::new(clock.get(), limit);
         backoff.rounds = SPINS;
         let looks = (0..looks).take_while(|&look| {
-            seconds.set(look);
-            backoff.wait_for(word(look), now)
+            clock.set(apart * look);
+            backoff.wait_for(word(look).into(), || clock.get())
         });
-        looks.count() as u64
+        looks.count()
     }
 
     #[test]
     fn the_limit_is_that_of_one_holder() {
+        let apart = Duration::from_millis(1);
+        let goes_on = |looks, word: fn(u32) -> u32| goes_on(3 * apart, apart, looks, word);
         assert_eq!(goes_on(20, |_| 7), 3);
-        // It changes hands every second, and then at the sixth look for the last time.
+        // It changes hands at every look, and then at the sixth for the last time.
         assert_eq!(goes_on(20, |look| look), 20);
         assert_eq!(goes_on(20, |look| look.min(6)), 9);
+    }
+
+    #[test]
+    fn a_pause_of_the_waiter_is_not_waited_out() {
+        let hour = Duration::from_secs(3600);
+        let looks = |limit| goes_on(limit, hour, 100, |_| 7);
+        assert_eq!(looks(Duration::from_secs(1)), LOOKS as usize);
+        assert_eq!(looks(Duration::from_millis(50)), 5);
+        assert_eq!(looks(Duration::ZERO), 0);
     }
 }

@@ -14,6 +14,13 @@ use crate::region::layout::MAX_ENTRY;
 /// How long an operation waits for a holder that is alive but makes no progress.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How often a wait that fails has slept at least. After a pause of the whole process or machine
+/// the holder has had no more time than the waiter, whatever the clock says.
+const SLEEPS: u32 = 32;
+
+/// So often where the caller works between two rounds, which takes time too.
+const PIN_SLEEPS: u32 = 8;
+
 /// How long a copying reader may block others. It is half of what an operation waits, so that no
 /// operation fails because of such a reader.
 const PIN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -67,8 +74,9 @@ impl Session {
                 true => {}
             }
         }
-        let began = *began.get_or_insert(now);
-        let since = Duration::from_nanos(now.saturating_sub(began));
+        let waited = *began.get_or_insert(Waited::since(now));
+        let since = Duration::from_nanos(now.saturating_sub(waited.began));
+        let is_over = since > TIMEOUT && waited.sleeps >= least_sleeps(what);
         if what == Holding::Lock && wait.progress.is_none() {
             wait.progress = Some(self.participants.progress_of(holder));
         }
@@ -85,12 +93,12 @@ impl Session {
             match self.reap(slot) {
                 Ok(0) => {}
                 Ok(_) => return Ok(()),
-                Err(error) if since > TIMEOUT => return Err(error),
+                Err(error) if is_over => return Err(error),
                 // This lock may be free nevertheless: the caller looks again.
                 Err(_) => {}
             }
         }
-        if since > TIMEOUT {
+        if is_over {
             if let (Holding::Lock, Some(then)) = (what, wait.progress) {
                 self.participants.note_stalled(holder, then, since);
             }
@@ -99,9 +107,9 @@ impl Session {
             }
             return Err(self.stalled(holder, since, what));
         }
-        std::thread::sleep(Duration::from_micros(
-            u64::from((wait.rounds - 127).min(20)) * 50,
-        ));
+        let sleeps = waited.sleeps + 1;
+        *wait.since(holder, what) = Some(Waited { sleeps, ..waited });
+        std::thread::sleep(Duration::from_micros(u64::from(sleeps.min(20)) * 50));
         Ok(())
     }
 
@@ -223,19 +231,40 @@ pub(crate) fn back_off(rounds: &mut u32) {
     }
 }
 
+/// How often a wait for that sleeps before it may fail.
+fn least_sleeps(what: Holding) -> u32 {
+    match what {
+        Holding::Lock => SLEEPS,
+        _ => PIN_SLEEPS,
+    }
+}
+
+/// Since when something is waited for, and how often the waiter has slept since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Waited {
+    began: u64,
+    sleeps: u32,
+}
+
+impl Waited {
+    fn since(began: u64) -> Waited {
+        Waited { began, sleeps: 0 }
+    }
+}
+
 /// How long an operation has waited.
 #[derive(Debug, Default)]
 pub(crate) struct Wait {
     rounds: u32,
-    /// When the wait for the current holder of a lock began.
-    began: Option<u64>,
+    /// The wait for the current holder of a lock.
+    began: Option<Waited>,
     /// What that holder was doing then.
     progress: Option<Progress>,
     /// That holder, and the lock's word if the word counts how often the lock was released.
     held: Option<(SlotId, Option<u64>)>,
-    /// When the first wait for a pin began. It is kept over a change of the pinning thread, for
-    /// that changes all the time.
-    pinned: Option<u64>,
+    /// The wait for pins. It is kept over a change of the pinning thread, for that changes all the
+    /// time.
+    pinned: Option<Waited>,
     retired: u64,
 }
 
@@ -253,8 +282,8 @@ impl Wait {
         }
     }
 
-    /// When the wait for `holder` began, if it has.
-    fn since(&mut self, holder: SlotId, what: Holding) -> &mut Option<u64> {
+    /// The wait for `holder`, if it has begun.
+    fn since(&mut self, holder: SlotId, what: Holding) -> &mut Option<Waited> {
         if what != Holding::Lock {
             return &mut self.pinned;
         }
@@ -287,7 +316,8 @@ mod tests {
         let mut wait = Wait::new();
         let mut look = |(holder, word): (SlotId, u64), now: u64| {
             wait.look_at(Some(word), holder);
-            *wait.since(holder, Holding::Lock).get_or_insert(now)
+            let began = Waited::since(now);
+            wait.since(holder, Holding::Lock).get_or_insert(began).began
         };
         assert_eq!(look(word(1, 1), 10), 10);
         assert_eq!(look(word(1, 1), 20), 10);
@@ -295,7 +325,10 @@ mod tests {
         assert_eq!(look(word(1, 2), 30), 30);
         assert_eq!(look(word(2, 2), 40), 40);
         assert_eq!(look(word(2, 2), 50), 40);
-        let mut on = |holder, what, now| *wait.since(SlotId(holder), what).get_or_insert(now);
+        let mut on = |holder, what, now| {
+            let began = Waited::since(now);
+            wait.since(SlotId(holder), what).get_or_insert(began).began
+        };
         assert_eq!(on(3, Holding::Lock, 60), 60);
         // Pins come and go: the wait is for the moment at which no pin is in the way.
         assert_eq!(on(4, Holding::Pin, 70), 70);

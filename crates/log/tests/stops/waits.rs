@@ -102,6 +102,54 @@ fn only_the_first_waits_for_a_holder_that_is_stopped() {
     sound(&store, "");
 }
 
+/// A clock that leaps ahead at its 20th look: all have been paused. The holder goes on then.
+#[derive(Default)]
+struct Paused {
+    looks: AtomicU64,
+    holder: Mutex<Option<Stopped<Result<(), WriteError>>>>,
+}
+
+impl Clock for Paused {
+    fn now_ns(&self) -> u64 {
+        let holder = self.holder.try_lock().ok();
+        let holder = holder.and_then(|mut holder| {
+            let looks = holder.as_ref().map(|_| self.looks.fetch_add(1, Relaxed));
+            looks.and_then(|looks| (looks == 20).then(|| holder.take()).flatten())
+        });
+        if let Some(holder) = holder {
+            holder.finish().unwrap();
+        }
+        match self.looks.load(Relaxed) > 20 {
+            true => 3_600 * 1_000_000_000,
+            false => 1,
+        }
+    }
+
+    fn wall_ms(&self) -> u64 {
+        1 << 30
+    }
+}
+
+/// A pause of the machine, or of the waiter's process, is no time that the holder has had.
+#[test]
+fn a_pause_of_all_is_not_waited_out() {
+    for transacts in [false, true] {
+        let clock = Arc::new(Paused::default());
+        let builder = LogStore::builder().clock(clock.clone());
+        let (memory, store) = Memory::built(memory::CAPACITY, memory::CAPACITY, builder);
+        let theirs = memory.open(2);
+        let stopped = Stopped::at("log.bucket.locked", 1, move || theirs.put(b"k", b"w"));
+        *clock.holder.lock().unwrap() = Some(stopped);
+        let stored = match transacts {
+            true => store.transaction(|t| t.put(b"k", b"v")),
+            false => store.put(b"k", b"v"),
+        };
+        stored.unwrap();
+        assert!(clock.holder.lock().unwrap().is_none(), "nobody waited");
+        assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+    }
+}
+
 /// Time stands still until the test goes on: no wait fails before.
 fn timed(policy: UpdatePolicy) -> (Memory, LogStore, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(1_000, 1_000_000));
