@@ -133,7 +133,12 @@ impl Listeners {
     /// sockets: they are created again, as `settings` say.
     fn restored(self, settings: &Settings) -> io::Result<Self> {
         let restored = self.0.into_iter().map(|listener| match listener {
-            Listener::Unix(_, path) if !path.try_exists()? => Listener::unix(&path, settings),
+            Listener::Unix(_, path) if !path.try_exists()? => {
+                let (listener, file) = Listener::unix(&path, settings)?;
+                // The server that starts on it takes it over.
+                file.keep();
+                Ok(listener)
+            }
             present => Ok(present),
         });
         Ok(Self(restored.collect::<io::Result<_>>()?))
@@ -237,7 +242,7 @@ impl Handover {
         };
         let (reached, _held) = short(directory).map_err(no_server)?;
         let stream = UnixStream::connect(reached).map_err(no_server)?;
-        let (server, _) = descriptors::peer(&stream)?;
+        let server = trusted_peer(&stream)?;
         let mut talk = Talk::over(stream, TIMEOUT)?;
         talk.say(VERSION)?;
         let (text, sockets) = talk.hear()?;
@@ -388,12 +393,19 @@ impl Request {
     }
 }
 
+/// The process at the other end, which this user or root has started: neither side takes sockets
+/// from another user, or gives any to it.
+fn trusted_peer(stream: &UnixStream) -> io::Result<u32> {
+    let (process, user) = descriptors::peer(stream)?;
+    if user != 0 && user != mneme_sys::files::user() {
+        return Err(ErrorKind::PermissionDenied.into());
+    }
+    Ok(process)
+}
+
 /// Gives a successor the listening sockets, and waits until it asks for the segment.
 fn answer(stream: UnixStream, stopper: &Stopper) -> Result<Talk, HandoverError> {
-    let (_, user) = descriptors::peer(&stream)?;
-    if user != 0 && user != mneme_sys::files::user() {
-        return Err(io::Error::from(ErrorKind::PermissionDenied).into());
-    }
+    trusted_peer(&stream)?;
     let mut talk = Talk::over(stream, TIMEOUT_BEFORE_TAKE)?;
     talk.expect(VERSION)?;
     let listeners = stopper.listeners()?;

@@ -52,6 +52,7 @@ pub mod resp;
 mod server;
 pub mod settings;
 mod shared;
+mod socket_file;
 mod statistics;
 mod version;
 

@@ -21,6 +21,7 @@ use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::log_limiter::LogLimiter;
 use crate::settings::{Key, Settings};
+use crate::socket_file::SocketFile;
 
 /// A listening socket.
 #[derive(Debug)]
@@ -84,8 +85,8 @@ impl Listener {
 
     /// Listens on a unix socket. One that a dead server has left behind is replaced; one that
     /// answers, or a file of another kind, is not. Its file permits what `unixsocketperm` says
-    /// before anybody can connect.
-    pub fn unix(path: &Path, settings: &Settings) -> io::Result<Self> {
+    /// before anybody can connect, and goes with the second value.
+    pub fn unix(path: &Path, settings: &Settings) -> io::Result<(Self, SocketFile)> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
         let address = SockAddr::unix(path)?;
@@ -98,15 +99,14 @@ impl Listener {
             }
             bound => bound?,
         }
+        let file = SocketFile::new(path.to_owned());
         if settings.is(Key::UnixSocketPermissions) {
             let mode = settings.number(Key::UnixSocketPermissions) as u32;
             std::fs::set_permissions(path, Permissions::from_mode(mode))?;
         }
         socket.listen(settings.number(Key::Backlog) as i32)?;
-        Ok(Listener::Unix(
-            UnixListener::from_std(OwnedFd::from(socket).into()),
-            path.to_owned(),
-        ))
+        let listener = UnixListener::from_std(OwnedFd::from(socket).into());
+        Ok((Listener::Unix(listener, path.to_owned()), file))
     }
 
     /// The TCP address it listens on.

@@ -1,10 +1,8 @@
 //! A server that runs: what can be asked of it, and how it ends.
 
-use std::fs::Metadata;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
@@ -12,6 +10,7 @@ use super::StartError;
 use crate::backing::Origin;
 use crate::listen::Listeners;
 use crate::shared::Shared;
+use crate::socket_file::SocketFile;
 use mneme_log::{LogStore, PageReport};
 
 /// A running server. Dropping it stops it, waiting until it has stopped.
@@ -56,47 +55,24 @@ pub enum Ended {
     Retired(Listeners),
 }
 
-/// The file of a unix socket, as it was when the server began to listen.
-struct SocketFile {
-    path: PathBuf,
-    /// `None` if it was gone already.
-    metadata: Option<Metadata>,
-}
-
-impl SocketFile {
-    fn new(path: PathBuf) -> Self {
-        let metadata = std::fs::symlink_metadata(&path).ok();
-        Self { path, metadata }
-    }
-
-    /// Removes it, unless another file has taken its place: the socket of another server.
-    fn remove(&self) {
-        let now = std::fs::symlink_metadata(&self.path).ok();
-        if let (Some(own), Some(now)) = (&self.metadata, now)
-            && is_same(own, &now)
-        {
-            // It may be removed at this moment; nothing depends on it.
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// Whether both are of one file. The inode alone does not tell: once a file is gone, the next one
-/// may have its number. It is born later, where the file system says when.
-fn is_same(one: &Metadata, other: &Metadata) -> bool {
-    let inode = |metadata: &Metadata| (metadata.dev(), metadata.ino());
-    inode(one) == inode(other) && one.created().ok() == other.created().ok()
-}
-
 impl Running {
     /// One without threads yet.
-    pub(super) fn new(shared: Arc<Shared>, unix_socket: Option<PathBuf>, origin: Origin) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        unix_socket: Option<SocketFile>,
+        origin: Origin,
+    ) -> Self {
         Self {
             shared,
             threads: Vec::new(),
-            unix_socket: unix_socket.map(SocketFile::new),
+            unix_socket,
             origin,
         }
+    }
+
+    /// From now on the file of the unix socket is this server's and not its predecessor's.
+    pub(super) fn takes_over(&mut self, file: SocketFile) {
+        self.unix_socket = Some(file);
     }
 
     /// Starts the threads that serve no clients.
@@ -158,7 +134,7 @@ impl Running {
 
     /// The unix socket that it listens on.
     pub fn unix_socket(&self) -> Option<&Path> {
-        self.unix_socket.as_ref().map(|file| &*file.path)
+        self.unix_socket.as_ref().map(SocketFile::path)
     }
 
     /// Where it serves metrics.
@@ -219,9 +195,9 @@ impl Running {
             result = result.and(ended);
         }
         if let Some(file) = self.unix_socket.take()
-            && !self.shared.has_retired()
+            && self.shared.has_retired()
         {
-            file.remove();
+            file.keep();
         }
         result
     }
@@ -272,33 +248,5 @@ impl Drop for Running {
         if let Err(error) = self.wait() {
             tracing::error!(%error, "a server ended badly");
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::net::UnixListener;
-
-    use super::*;
-
-    #[test]
-    fn a_successor_keeps_its_socket_file_even_with_the_same_inode() {
-        let path = std::env::temp_dir().join(format!("mneme-successor-{}", std::process::id()));
-        drop(UnixListener::bind(&path).unwrap());
-        let born = || std::fs::symlink_metadata(&path).unwrap().created().ok();
-        let first_born = born();
-        let first = SocketFile::new(path.clone());
-        // The kernel's clock for files ticks every few milliseconds; servers live longer.
-        loop {
-            std::fs::remove_file(&path).unwrap();
-            drop(UnixListener::bind(&path).unwrap());
-            if first_born.is_none() || born() != first_born {
-                break;
-            }
-        }
-        first.remove();
-        assert!(path.exists() || first_born.is_none());
-        SocketFile::new(path.clone()).remove();
-        assert!(!path.exists());
     }
 }

@@ -19,6 +19,7 @@ use crate::listen::{Bound, Listener, Listeners};
 use crate::metrics::Endpoint;
 use crate::settings::{Address, Key, MOST_THREADS, Settings, Source};
 use crate::shared::Shared;
+use crate::socket_file::SocketFile;
 use mneme_log::{DATABASES, LogStore};
 
 impl Server {
@@ -34,17 +35,18 @@ impl Server {
         } = self;
         let threads = threads(&settings)?;
         allow_clients(&settings, threads);
-        let bound = match listeners {
+        let (bound, socket_file) = match listeners {
             None => {
-                let bound = listen(&settings)?;
+                let (bound, file) = listen(&settings)?;
                 let port = bound.addresses.first().map_or(0, SocketAddr::port);
                 // The system has chosen it, or there is none. The file keeps its own.
                 if i64::from(port) != settings.number(Key::Port) {
                     say_of_sockets(&settings, Key::Port, &port.to_string())?;
                 }
-                bound
+                (bound, file)
             }
-            Some(inherited) => inherit(&inherited, &settings)?,
+            // The predecessor's, which keeps it if this start fails.
+            Some(inherited) => (inherit(&inherited, &settings)?, None),
         };
         let metrics = settings.metrics().map(listen_for_metrics).transpose()?;
         let (store, origin) = back(&settings, store, segment)?;
@@ -60,7 +62,7 @@ impl Server {
             event_loops.push((poll, own));
         }
         let run_id = run_id().map_err(refused("randomness"))?;
-        let unix_socket = settings.unix_socket();
+        let inherited = settings.unix_socket().filter(|_| socket_file.is_none());
         let shared = Arc::new(Shared::new(
             store, settings, &TABLE, wakers, bound, run_id, clock,
         ));
@@ -72,7 +74,7 @@ impl Server {
         // Change notifications are read from before the first client's request on.
         shared.local_changes.drain(&shared.store);
         // If one of its threads does not start, dropping it stops those that have.
-        let mut running = Running::new(Arc::clone(&shared), unix_socket, origin);
+        let mut running = Running::new(Arc::clone(&shared), socket_file, origin);
         for (index, (poll, listeners)) in event_loops.into_iter().enumerate() {
             let event_loop = EventLoop::new(poll, Arc::clone(&shared), index, listeners)
                 .map_err(refused("an event queue"))?;
@@ -81,6 +83,9 @@ impl Server {
         running.spawn_helpers()?;
         if let Some(endpoint) = metrics {
             running.spawn("mneme-metrics", |shared| endpoint.serve(shared))?;
+        }
+        if let Some(path) = inherited {
+            running.takes_over(SocketFile::new(path));
         }
         Ok(running)
     }
@@ -217,7 +222,7 @@ fn open(settings: &Settings) -> Result<LogStore, StartError> {
         .map_err(|source| StartError::Store { bytes, source })
 }
 
-fn listen(settings: &Settings) -> Result<Bound, StartError> {
+fn listen(settings: &Settings) -> Result<(Bound, Option<SocketFile>), StartError> {
     let mut listeners = Vec::new();
     let mut addresses = Vec::new();
     // If the system chooses the port, it chooses it for the first address, and the others take the
@@ -244,20 +249,24 @@ fn listen(settings: &Settings) -> Result<Bound, StartError> {
         listeners.push(listener);
         addresses.push(actual);
     }
+    let mut socket_file = None;
     if let Some(path) = &settings.unix_socket() {
         let unix = |source| StartError::UnixSocket {
             path: path.clone(),
             source,
         };
-        listeners.push(Listener::unix(path, settings).map_err(unix)?);
+        let (listener, file) = Listener::unix(path, settings).map_err(unix)?;
+        listeners.push(listener);
+        socket_file = Some(file);
     }
     if listeners.is_empty() {
         return Err(StartError::NothingToListenOn);
     }
-    Ok(Bound {
+    let bound = Bound {
         listeners,
         addresses,
-    })
+    };
+    Ok((bound, socket_file))
 }
 
 /// Whether the machine does not have such an address, or none of its kind.

@@ -405,3 +405,24 @@ fn a_unix_socket_is_taken_over_from_the_dead_only() {
     assert_eq!(std::fs::read(&path).unwrap(), b"not a socket");
     std::fs::remove_file(&path).unwrap();
 }
+
+/// A start that fails after it has listened on its unix socket leaves no file of that.
+#[test]
+fn a_start_that_fails_removes_its_unix_socket() {
+    let name = format!("mneme-test-failed-{}.sock", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let (running, address) = start(server());
+    let failed = [
+        server().unix_socket(&path).databases(65).start(),
+        server().unix_socket(&path).metrics(address).start(),
+    ];
+    for failed in failed {
+        assert!(failed.is_err());
+        assert!(!path.exists());
+    }
+    drop(running);
+    let (running, _) = start(server().unix_socket(&path));
+    assert!(path.exists());
+    drop(running);
+    assert!(!path.exists());
+}
