@@ -55,7 +55,8 @@ impl Registry {
     pub fn importable(&self) -> Result<Vec<Importable>, RegistryError> {
         let mut found = Vec::new();
         for place in self.data_directories() {
-            for file in entries(&place)? {
+            // One that may not be listed, such as root's mount of huge pages, hides no other.
+            for file in entries(&place).unwrap_or_default() {
                 let name = file.file_name().and_then(|name| name.to_str());
                 let data = data_set_aside(&file);
                 let registry = match &data {

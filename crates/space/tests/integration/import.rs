@@ -216,3 +216,16 @@ fn contents_of_another_crate_need_their_control_file() {
     assert!(matches!(refused, ImportError::Contents { .. }), "{refused}");
     assert!(data.exists());
 }
+
+/// A place that cannot be listed hides nothing that lies elsewhere.
+#[test]
+fn a_place_that_cannot_be_listed_is_passed_over() {
+    let scene = Scene::new();
+    let (_, data) = made(&scene, Backing::Shared);
+    std::fs::remove_dir_all(scene.registry.root().join("segments/s")).unwrap();
+    let memory = scene.root.join("memory");
+    std::fs::rename(&memory, scene.root.join("elsewhere")).unwrap();
+    std::fs::write(&memory, "no directory").unwrap();
+    let listed = scene.registry.importable().unwrap();
+    assert!(listed.iter().all(|file| file.data != data));
+}
