@@ -224,18 +224,20 @@ fn test(workspace: &Workspace) -> Outcome {
 }
 
 /// Of the packages with fault points, the tests of the libraries and those that arm points: the
-/// others are the same without. So are the interleaving models, which arm none.
+/// others are the same without. So are the interleaving models, which arm none. The storms that arm
+/// points are a step of their own.
 fn test_fault(workspace: &Workspace) -> Outcome {
-    let models = match Proof::read(&workspace.root) {
-        Ok(proof) => proof.interleavings,
+    let proof = match Proof::read(&workspace.root) {
+        Ok(proof) => proof,
         Err(message) => return Outcome::Failed(message),
     };
     let mut command = cargo(workspace, &["test", "--no-fail-fast", "--lib"]);
-    for name in arming(workspace) {
-        command.args(["--test", &name]);
+    let is_storm = |name: &String| proof.storms.iter().any(|item| is_with_fault(item, name));
+    for name in arming(workspace).iter().filter(|name| !is_storm(name)) {
+        command.args(["--test", name]);
     }
     command.args(with_fault(workspace)).arg("--");
-    for filter in models.iter().filter_map(filter_of) {
+    for filter in proof.interleavings.iter().filter_map(filter_of) {
         command.args(["--skip", &filter]);
     }
     run(&mut command)
@@ -245,6 +247,13 @@ fn test_fault(workspace: &Workspace) -> Outcome {
 fn filter_of(item: &Item) -> Option<String> {
     let (_, filter) = item.arguments.get(1)?.split_once("--lib ")?;
     Some(filter.to_owned())
+}
+
+/// Whether an item runs the integration test of that name with fault points.
+fn is_with_fault(item: &Item, name: &str) -> bool {
+    let words: Vec<_> = item.arguments[1].split_whitespace().collect();
+    let has = |pair: [&str; 2]| words.windows(2).any(|found| found == pair);
+    has(["--features", "fault"]) && has(["--test", name])
 }
 
 /// The integration tests that mention fault points, by name.
@@ -502,5 +511,11 @@ mod tests {
         ] {
             assert_eq!(tests.contains(name), arms, "{name}");
         }
+        // Of these, the storm is left to its step.
+        let storms = Proof::read(&workspace.root).unwrap().storms;
+        let left = tests
+            .iter()
+            .filter(|name| storms.iter().any(|item| is_with_fault(item, name)));
+        assert!(left.eq(["storm"]));
     }
 }
