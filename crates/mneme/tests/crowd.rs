@@ -307,34 +307,51 @@ fn a_client_is_served_beside_a_crowd_that_means_ill() {
     beside_redis(places / 2, &mut alias);
 }
 
+/// A Redis that serves, and its port; `None` if there is none.
+fn redis(most: usize) -> Option<(Crowd, u16, TcpStream)> {
+    // None of the ports that the kernel gives to clients, one of which would connect to itself.
+    let first = 20_000 + std::process::id() as u16 % 10_000;
+    for port in first..first + 1_000 {
+        let mut command = Command::new("redis-server");
+        let (port_text, most) = (port.to_string(), most.to_string());
+        command.args(["--port", &port_text, "--save", "", "--maxclients", &most]);
+        command.args(["--protected-mode", "no", "--bind", "0.0.0.0"]);
+        let mut process = Crowd(command.stdout(Stdio::null()).spawn().ok()?);
+        // Until it listens, or ends because the port is another's.
+        while process.0.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(10));
+            let is_its = |client: &mut TcpStream| process_of(client) == Some(process.0.id());
+            let client = TcpStream::connect(("127.0.0.1", port)).ok();
+            if let Some(client) =
+                client.and_then(|mut client| is_its(&mut client).then_some(client))
+            {
+                return Some((process, port, client));
+            }
+        }
+    }
+    panic!("redis-server finds no free port");
+}
+
+/// The process of the Redis at the other end, if it says.
+fn process_of(client: &mut TcpStream) -> Option<u32> {
+    client.write_all(b"INFO server\r\n").ok()?;
+    let mut text = String::new();
+    while !text.ends_with("\r\n\r\n") {
+        let mut some = [0; 4096];
+        let read = client.read(&mut some).ok().filter(|read| *read > 0)?;
+        text.push_str(&String::from_utf8_lossy(&some[..read]));
+    }
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("process_id:"));
+    line?.parse().ok()
+}
+
 /// What an idle connection takes of Redis.
 fn beside_redis(count: usize, alias: &mut usize) {
-    let port = {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        free.local_addr().unwrap().port()
-    };
-    let mut command = Command::new("redis-server");
-    let most = (count + 10).to_string();
-    command.args([
-        "--port",
-        &port.to_string(),
-        "--save",
-        "",
-        "--maxclients",
-        &most,
-    ]);
-    command.args(["--protected-mode", "no", "--bind", "0.0.0.0"]);
-    command.stdout(Stdio::null());
-    let Ok(process) = command.spawn() else {
+    let Some((redis, port, mut client)) = redis(count + 10) else {
         println!("skipped: there is no redis-server");
         return;
-    };
-    let redis = Crowd(process);
-    let mut client = loop {
-        match TcpStream::connect(("127.0.0.1", port)) {
-            Ok(client) => break client,
-            Err(_) => std::thread::sleep(Duration::from_millis(10)),
-        }
     };
     let server = (redis.0.id(), port);
     let (bytes, idle) = idle_memory(server, &mut client, count, alias);

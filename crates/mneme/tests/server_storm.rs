@@ -19,7 +19,7 @@ use common::Registry;
 use common::serving::{self, Serving};
 use mneme_log::WriteError;
 use mneme_shared::SharedStore;
-use mneme_testkit::{setting, wait_until};
+use mneme_testkit::{retry_within, setting, wait_until};
 
 /// Keys of each writer.
 const KEYS: u64 = 50;
@@ -28,6 +28,7 @@ const CLIENTS: usize = 2;
 const PAIRING: usize = 2;
 const LOCALS: usize = 2;
 const WRITERS: usize = CLIENTS + PAIRING + LOCALS;
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// What a writer has stored last under each of its keys, and what it is storing: nothing else may
 /// be found there.
@@ -206,17 +207,20 @@ fn a_server_that_is_killed_loses_nothing_that_it_acknowledged() {
             for (writer, ledger) in ledgers.iter().enumerate() {
                 for key in 0..KEYS {
                     let acknowledged = ledger.acknowledged[key as usize].load(Ordering::SeqCst);
-                    let found = reader.get(Ledger::key(writer, key).as_bytes()).unwrap();
+                    let name = Ledger::key(writer, key);
+                    // A thread that holds the key's bucket may be off its CPU for long.
+                    let found = retry_within(MINUTE, || reader.get(name.as_bytes()));
                     ledger.check(writer, key, acknowledged, found.as_deref());
                     if is_pairing(writer) {
-                        let name = Ledger::key(writer, key);
-                        let pair = store.transaction(|t| {
-                            Ok::<_, WriteError>([
-                                t.get(name.as_bytes())?,
-                                t.get(twin(&name).as_bytes())?,
-                            ])
-                        });
-                        let [one, other] = pair.unwrap();
+                        let pair = || {
+                            store.transaction(|t| {
+                                Ok::<_, WriteError>([
+                                    t.get(name.as_bytes())?,
+                                    t.get(twin(&name).as_bytes())?,
+                                ])
+                            })
+                        };
+                        let [one, other] = retry_within(MINUTE, pair);
                         assert!(one == other, "half of a transaction: {name}");
                     }
                 }

@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
+use mneme_testkit::TestDir;
 use mneme_tree::{Batch, Durability, Store};
 
 const CHILD: &str = "MNEME_TREE_KILLS";
@@ -79,8 +80,8 @@ fn verify(db: &Store, acknowledged: u64) {
 }
 
 fn storm(durability: Durability, name: &str, kills: u32) {
-    let path = std::env::temp_dir().join(format!("mneme-tree-kills-{}", std::process::id()));
-    let path = PathBuf::from(format!("{}-{name}", path.display()));
+    let here = TestDir::on_disk("tree-kills");
+    let path = here.path().join(name);
     let mut acknowledged = 0;
     for round in 0..kills {
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -112,7 +113,6 @@ fn storm(durability: Durability, name: &str, kills: u32) {
         acknowledged = last(&db);
     }
     assert!(acknowledged > 100);
-    std::fs::remove_file(&path).unwrap();
 }
 
 #[test]
