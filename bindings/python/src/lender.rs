@@ -4,7 +4,8 @@
 //! given up by any thread, long after the one that made it has ended. So a view has a thread of its
 //! own, which takes the pin, sleeps, and lets go of it when the last view is gone. Pins of one
 //! thread nest, and would be as old as the oldest; these do not. A thread that is done takes the
-//! next. A hand-over takes some 20 us, so that short values are copied instead.
+//! next. A hand-over takes as long as a copy of some hundred KiB, so that shorter values are
+//! copied.
 
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicUsize;
@@ -19,7 +20,7 @@ use crate::process::Origin;
 use crate::store::Opened;
 
 /// Shorter values are copied: that takes less time than to wake a thread.
-pub(crate) const SHORTEST_LENT: usize = 64 << 10;
+pub(crate) const SHORTEST_LENT: usize = 256 << 10;
 
 /// Views at a time that are lent; values beyond are copied.
 const MOST: usize = 64;

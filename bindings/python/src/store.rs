@@ -353,7 +353,7 @@ impl Store {
 
     /// A read-only memoryview of a value; use it as a context manager. KeyError if it is not there.
     ///
-    /// A store in this process lends values of 64 KiB and more where they lie: nothing is copied,
+    /// A store in this process lends values of 256 KiB and more where they lie: nothing is copied,
     /// and memory that is freed meanwhile waits for the last view. Others are copied.
     fn view<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let bytes = arguments::key(key)?;

@@ -231,6 +231,38 @@ class Segments(WithRegistry):
         self.assertFalse(self.seg.poisoned)
         self.assertEqual(self.seg.view("x")[0], 1)
 
+    def test_threads_take_turns(self):
+        """A thread that waits for a section lets the others run, which must leave theirs."""
+        self.seg.put_bytes("n", bytes(8))
+        def work():
+            for _ in range(50):
+                with self.seg.write() as w:
+                    with w.view("n") as view:
+                        view[:] = (int.from_bytes(view, "little") + 1).to_bytes(8, "little")
+                with self.seg.read() as r:
+                    self.assertGreater(int.from_bytes(r.view("n"), "little"), 0)
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        self.assertEqual(int.from_bytes(self.seg.view("n"), "little"), 200)
+
+    def test_views_by_threads_while_another_writes(self):
+        self.seg.put_bytes("x", bytes(100_000))
+        views = []
+        def look():
+            for _ in range(50):
+                views.append(self.seg.view("x")[10:])
+        threads = [threading.Thread(target=look) for _ in range(3)]
+        [t.start() for t in threads]
+        for i in range(20):
+            self.seg.put_bytes("x", bytes([i]) * 100_000, replace=True)
+        [t.join() for t in threads]
+        self.assertTrue(all(set(view) == {19} for view in views))
+        self.assertEqual(len(views), 150)
+        self.assertRaises(mneme.InUse, self.seg.close)
+        views.clear()
+        self.seg.close()
+
     def test_a_thread_that_ends_inside_poisons(self):
         self.seg.put_bytes("x", bytes(10))
         sections = []

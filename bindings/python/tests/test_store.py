@@ -203,9 +203,9 @@ class Views(unittest.TestCase):
         # The lent value is removed, and its memory wanted by others.
         for _ in range(4):
             del self.store["long"]
-            for i in range(100):
-                self.store.put(f"{i}", bytes(100_000))
-            self.store.delete_many([f"{i}" for i in range(100)])
+            for i in range(30):
+                self.store.put(f"{i}", bytes(300_000))
+            self.store.delete_many([f"{i}" for i in range(30)])
             self.store["long"] = b"\xff" * len(self.long)
         self.assertEqual(bytes(again), self.long[1000:200_000])
         with self.assertRaises(mneme.InUse):
@@ -311,7 +311,7 @@ class Named(WithRegistry):
         said = python(
             "import mneme, os, sys\n"
             "named, own = mneme.create('it', '64MiB'), mneme.Store('64MiB')\n"
-            "own['long'] = bytes(100_000); named['k'] = b'v'\n"
+            "own['long'] = bytes(300_000); named['k'] = b'v'\n"
             "view, keys = own.view('long'), iter(named)\n"
             "child = os.fork()\n"
             "if child == 0:\n"
@@ -321,13 +321,13 @@ class Named(WithRegistry):
             "                 lambda: named.get_many(['k']), lambda: named.update('k', lambda old: old)):\n"
             "        try: call()\n"
             "        except mneme.Forked as why: told += 'spawn' in str(why)\n"
-            "    assert bytes(view) == bytes(100_000)\n"
+            "    assert bytes(view) == bytes(300_000)\n"
             "    again = mneme.attach('it', writable=True)\n"
             "    again['child'] = again['k']\n"
             "    again.close()\n"
             "    del view, named, own, keys\n"
             "    sys.exit(told)\n"
-            "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), named['child'], own['long'] == bytes(100_000))\n"
+            "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), named['child'], own['long'] == bytes(300_000))\n"
         )
         self.assertEqual(said.split(), ["9", "b'v'", "True"])
 
