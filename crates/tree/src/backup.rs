@@ -3,10 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::commit::Also;
 use crate::core::Core;
+use crate::layout::CATALOGUE;
 use crate::open::{Builder, make};
 use crate::plan::Change;
 use crate::snapshot::Snapshot;
+use crate::trees::{is_dropped_key, leaves_of};
 use crate::{StoreError, Version, recovery};
 
 /// Keys that a backup commits at a time.
@@ -19,33 +22,38 @@ const BYTES: usize = 8 << 20;
 pub(crate) fn backup(core: &Arc<Core>, path: &Path) -> Result<Version, StoreError> {
     let (snapshot, record) = Snapshot::with_record(core)?;
     let caller = record.caller;
-    let mut leaves = Vec::new();
-    snapshot
-        .root
-        .each_leaf(&mut |leaf| leaves.push(leaf.clone()));
+    let trees = snapshot.roots.all();
+    let trees: Vec<_> = trees.map(|(tree, root)| (tree, leaves_of(root))).collect();
+    let leaves = || {
+        let trees = trees.iter();
+        trees.flat_map(|(tree, leaves)| leaves.iter().map(move |leaf| (*tree, leaf)))
+    };
     let builder = Builder::new().uuid(recovery::file_header(&core.pages)?.uuid);
     make(path, |temporary| {
         let copy = builder.open_file(temporary)?;
         let mut writer = copy.core.writer();
         let (mut changes, mut bytes) = (Vec::new(), 0);
-        for leaf in &leaves {
+        writer.record.next_tree = record.next_tree;
+        for (tree, leaf) in leaves() {
             leaf.load(&core.pages, &core.committed)?;
             for offset in &leaf.order_at(&core.pages, snapshot.version).offsets {
                 let entry = leaf.entry(&core.pages, *offset);
                 entry.verify(&core.pages)?;
-                let value = entry.value(&core.pages);
+                let (key, value) = (entry.key(&core.pages), entry.value(&core.pages));
+                if tree == CATALOGUE && is_dropped_key(key) {
+                    // Of that tree nothing is copied.
+                    continue;
+                }
                 bytes += value.map_or(0, <[u8]>::len);
-                changes.push(Change {
-                    key: entry.key(&core.pages),
-                    value,
-                });
+                changes.push(Change { tree, key, value });
                 if changes.len() == BATCH || bytes > BYTES {
-                    writer.commit(&copy.core, &std::mem::take(&mut changes), Some(caller))?;
+                    let changes = std::mem::take(&mut changes);
+                    writer.commit_with(&copy.core, &changes, Some(caller), Also::default())?;
                     bytes = 0;
                 }
             }
         }
-        writer.commit(&copy.core, &changes, Some(caller))?;
+        writer.commit_with(&copy.core, &changes, Some(caller), Also::default())?;
         drop(writer);
         copy.close()
     })?;

@@ -6,6 +6,7 @@ use mneme_sys::medium::MediumError;
 
 use crate::commit::Writer;
 use crate::core::Core;
+use crate::layout::MAIN;
 use crate::plan::Change;
 use crate::{StoreError, Version};
 
@@ -20,8 +21,8 @@ use crate::{StoreError, Version};
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
     bytes: Vec<u8>,
-    /// Where each change's key ends and where its value ends, if it has one.
-    changes: Vec<(usize, Option<usize>)>,
+    /// The tree of each change, where its key ends, and where its value ends, if it has one.
+    changes: Vec<(u32, usize, Option<usize>)>,
     caller: Option<[u8; 32]>,
 }
 
@@ -35,6 +36,7 @@ impl Batch {
     /// Sets a key.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> &mut Self {
         self.add(Change {
+            tree: MAIN,
             key,
             value: Some(value),
         });
@@ -43,7 +45,11 @@ impl Batch {
 
     /// Removes a key.
     pub fn remove(&mut self, key: &[u8]) -> &mut Self {
-        self.add(Change { key, value: None });
+        self.add(Change {
+            tree: MAIN,
+            key,
+            value: None,
+        });
         self
     }
 
@@ -72,7 +78,7 @@ impl Batch {
         self.bytes
             .extend_from_slice(change.value.unwrap_or_default());
         let value_end = change.value.map(|_| self.bytes.len());
-        self.changes.push((key_end, value_end));
+        self.changes.push((change.tree, key_end, value_end));
     }
 
     pub(crate) fn caller(&self) -> Option<[u8; 32]> {
@@ -81,10 +87,11 @@ impl Batch {
 
     pub(crate) fn changes(&self) -> impl Iterator<Item = Change<'_>> {
         let mut from = 0;
-        self.changes.iter().map(move |&(key_end, value_end)| {
+        self.changes.iter().map(move |&(tree, key_end, value_end)| {
             let key = &self.bytes[from..key_end];
             from = value_end.unwrap_or(key_end);
             Change {
+                tree,
                 key,
                 value: value_end.map(|end| &self.bytes[key_end..end]),
             }
@@ -96,14 +103,14 @@ impl Batch {
     }
 }
 
-/// Sorts changes by key and keeps the last of each.
+/// Sorts changes by tree and key and keeps the last of each.
 pub(crate) fn last_of_each(mut changes: Vec<Change<'_>>) -> Vec<Change<'_>> {
-    if !changes.is_sorted_by_key(|change| change.key) {
+    if !changes.is_sorted_by_key(|change| (change.tree, change.key)) {
         // Stable: of equal keys the last stays the last.
-        changes.sort_by(|a, b| a.key.cmp(b.key));
+        changes.sort_by(|a, b| (a.tree, a.key).cmp(&(b.tree, b.key)));
     }
     changes.dedup_by(|later, kept| {
-        let is_same = later.key == kept.key;
+        let is_same = (later.tree, later.key) == (kept.tree, kept.key);
         if is_same {
             *kept = *later;
         }

@@ -13,7 +13,7 @@ thread_local! {
 
 /// Every step that can be left out or done in the wrong order.
 #[cfg(feature = "fault")]
-pub const STEPS: [&str; 21] = [
+pub const STEPS: [&str; 22] = [
     // An opening after an unclean end does not remember the number that may have left traces.
     "open.remember_dead",
     // It does not make that durable before it lets anybody store.
@@ -36,6 +36,8 @@ pub const STEPS: [&str; 21] = [
     "extent.keep_death",
     // A long key that is replaced or removed leaves its entry in the leaf.
     "key.replaced",
+    // The catalogue does not say that a dropped tree still has leaves.
+    "tree.dropped",
     // An extent is used again while a snapshot shows it.
     "held.look",
     // Bytes of a value go where a table was before that is known to be none.

@@ -2,65 +2,122 @@
 
 use std::sync::Arc;
 
-use crate::StoreError;
 use crate::core::Core;
 use crate::entry::verify_extent;
 use crate::layout::{EntryHeader, LEAF, Record};
 use crate::leaf::Leaf;
 use crate::snapshot::Snapshot;
+use crate::trees::{leaves_of, tile};
+use crate::{StoreError, recovery};
 
-/// Verifies the newest version: its leaves tile the key space, every entry has its checksum and its
-/// place between the fences, and there are as many as the commit record says.
+/// What leaves hold in a version.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) leaves: u64,
+    pub(crate) entries: u64,
+    pub(crate) bytes: u64,
+    pub(crate) extents: u64,
+    pub(crate) units: u64,
+}
+
+/// Counts what a leaf holds in a version.
+pub(crate) type LeafCounter = fn(&Core, &Arc<Leaf>, u64) -> Result<Counts, StoreError>;
+
+impl Counts {
+    pub(crate) fn add(&mut self, more: Self) {
+        self.leaves += more.leaves;
+        self.entries += more.entries;
+        self.bytes += more.bytes;
+        self.extents += more.extents;
+        self.units += more.units;
+    }
+}
+
+/// Verifies the newest version: the leaves of each tree tile the key space, every entry has its
+/// checksum and its place between the fences, and there are as many as the commit record says.
 pub(crate) fn check(core: &Arc<Core>) -> Result<(), StoreError> {
     // The snapshot keeps what is replaced meanwhile.
     let (snapshot, record) = Snapshot::with_record(core)?;
-
-    let mut leaves = Vec::new();
-    snapshot
-        .root
-        .each_leaf(&mut |leaf| leaves.push(leaf.clone()));
-    crate::recovery::tile(&leaves)?;
-    let (mut found, mut bytes, mut extents, mut units) = (0, 0, 0, 0);
-    for leaf in &leaves {
-        leaf.load(&core.pages, &core.committed)?;
-        verify(core, leaf)?;
-        if let Some(extent) = leaf.outside() {
-            verify_extent(&core.pages, extent, leaf.birth)?;
-            extents += 1;
-            units += extent.smallest_units();
-        }
-        for offset in &leaf.order_at(&core.pages, record.version).offsets {
-            let entry = leaf.entry(&core.pages, *offset);
-            let key = entry.key(&core.pages);
-            if key < &*leaf.low || !leaf.ends_after(key) {
-                return Err(damaged(
-                    leaf,
-                    usize::from(*offset),
-                    "an entry outside its leaf's fences",
-                ));
-            }
-            if let Some(extent) = entry.extent() {
-                entry.verify_extent(&core.pages)?;
-                extents += 1;
-                units += extent.smallest_units();
-            }
-            found += 1;
-            bytes += entry.bytes.len() as u64;
+    let mut found = Counts::default();
+    for (_, root) in snapshot.roots.all() {
+        let leaves = leaves_of(root);
+        tile(&leaves)?;
+        for leaf in &leaves {
+            found.add(verify_leaf(core, leaf, record.version)?);
         }
     }
-    let counted = (
-        record.entries,
-        record.live_bytes,
-        record.extents,
-        record.extent_units,
-    );
-    if (found, bytes, extents, units) != counted {
+    let catalogue = core.catalogue(&snapshot.roots, record.version).list()?;
+    if !catalogue.dropped.is_empty() {
+        // Their leaves hang on no root.
+        let committed = core.committed.at(record.version);
+        let leaves = recovery::leaves_at(&core.pages, core.seed, &committed)?;
+        let dropped = |leaf: &&Arc<Leaf>| catalogue.dropped.contains(&leaf.tree);
+        for leaf in leaves.iter().filter(dropped) {
+            // What the writer knows was committed is what was when it opened the store.
+            leaf.load(&core.pages, &committed)?;
+            found.add(verify_leaf(core, leaf, record.version)?);
+        }
+    }
+    let counted = Counts {
+        leaves: record.leaves,
+        entries: record.entries,
+        bytes: record.live_bytes,
+        extents: record.extents,
+        units: record.extent_units,
+    };
+    if found != counted {
         return Err(StoreError::Damaged {
             at: Record::place(record.sequence),
             what: "the commit record counts other entries than the leaves hold",
         });
     }
     Ok(())
+}
+
+/// Counts what a leaf holds in a version.
+pub(crate) fn count(core: &Core, leaf: &Arc<Leaf>, version: u64) -> Result<Counts, StoreError> {
+    leaf.load(&core.pages, &core.committed)?;
+    let mut found = Counts {
+        leaves: 1,
+        ..Counts::default()
+    };
+    let order = leaf.order_at(&core.pages, version);
+    let entries = order.offsets.iter().map(|at| leaf.entry(&core.pages, *at));
+    let mut extents: Vec<_> = leaf.outside().into_iter().collect();
+    for entry in entries {
+        found.entries += 1;
+        found.bytes += entry.bytes.len() as u64;
+        extents.extend(entry.extent());
+    }
+    found.extents = extents.len() as u64;
+    found.units = extents.iter().map(|extent| extent.smallest_units()).sum();
+    Ok(found)
+}
+
+/// Verifies a leaf, and counts what it holds in a version.
+pub(crate) fn verify_leaf(
+    core: &Core,
+    leaf: &Arc<Leaf>,
+    version: u64,
+) -> Result<Counts, StoreError> {
+    leaf.load(&core.pages, &core.committed)?;
+    verify(core, leaf)?;
+    if let Some(extent) = leaf.outside() {
+        verify_extent(&core.pages, extent, leaf.birth)?;
+    }
+    for offset in &leaf.order_at(&core.pages, version).offsets {
+        let entry = leaf.entry(&core.pages, *offset);
+        let key = entry.key(&core.pages);
+        if key < &*leaf.low || !leaf.ends_after(key) {
+            return Err(damaged(
+                leaf,
+                usize::from(*offset),
+                "an entry outside its leaf's fences",
+            ));
+        }
+        entry.verify_extent(&core.pages)?;
+    }
+    count(core, leaf, version)
 }
 
 /// Compares the checksums of what the leaf holds now, as far as it has been written.

@@ -7,16 +7,18 @@ use zerocopy::IntoBytes;
 
 use crate::breakage::without;
 use crate::core::{Core, Published};
-use crate::index::Edit;
+use crate::index::{Edit, Node};
 use crate::layout::{
-    Extent, ExtentHeader, LEAF, LeafHeader, Listed, MAX_LISTED, Record, STATE_CLEAN, move_entry,
-    write_entry,
+    Extent, ExtentHeader, LEAF, LeafHeader, Listed, MAIN, MAX_LISTED, Record, STATE_CLEAN,
+    move_entry, write_entry,
 };
 use crate::leaf::{FreeLeaves, Leaf};
 use crate::names::{self, Naming};
 use crate::plan::{Append, Change, Plan, Rewrite, Source, plan};
 use crate::reserve::{Dead, Place, Reclaimer};
+use crate::shared::Announced;
 use crate::space::Space;
+use crate::trees::{Dropping, leaves_of};
 use crate::{StoreError, Version};
 
 /// The extents of a commit, in the order in which its entries are stored.
@@ -32,6 +34,18 @@ impl Places<'_> {
     }
 }
 
+/// What a commit does beside its changes.
+#[derive(Debug, Default)]
+pub(crate) struct Also<'n> {
+    pub(crate) naming: Option<Naming<'n>>,
+    /// A tree gets a number.
+    pub(crate) creates: bool,
+    /// Trees that go. What is left of them dies with later commits.
+    pub(crate) drops: &'n [u32],
+    /// Leaves of dropped trees that die.
+    pub(crate) dead: &'n [Arc<Leaf>],
+}
+
 /// What the writer alone uses.
 #[derive(Debug)]
 pub(crate) struct Writer {
@@ -40,6 +54,8 @@ pub(crate) struct Writer {
     pub(crate) reclaimer: Reclaimer,
     scratch: Vec<u8>,
     offsets: Vec<u16>,
+    /// Trees that were dropped, whose leaves die with later commits.
+    pub(crate) dropping: Vec<Dropping>,
     /// A commit has begun its stores and not ended.
     storing: bool,
 }
@@ -51,37 +67,61 @@ impl Writer {
             reclaimer: Reclaimer::new(space, free, dead),
             scratch: Vec::new(),
             offsets: Vec::new(),
+            dropping: Vec::new(),
             storing: false,
         }
     }
 
-    /// Makes `changes` one version. They are sorted by key, and each key is there once.
+    /// Makes `changes` one version. They are sorted by tree and key, and each key is there once.
+    /// Some leaves of dropped trees die with it.
     pub(crate) fn commit(
         &mut self,
         core: &Core,
         changes: &[Change<'_>],
         caller: Option<[u8; 32]>,
     ) -> Result<Version, StoreError> {
-        self.commit_with(core, changes, caller, None)
+        if changes.last().is_some_and(|last| last.tree != MAIN) {
+            self.know_trees(core, changes)?;
+        }
+        if self.dropping.is_empty() {
+            return self.commit_with(core, changes, caller, Also::default());
+        }
+        self.commit_and_bury(core, changes, caller)
     }
 
-    /// As [`commit`](Self::commit); what it does to the names of versions is part of the version.
+    /// Makes sure that the trees of all changes have names.
+    fn know_trees(&self, core: &Core, changes: &[Change<'_>]) -> Result<(), StoreError> {
+        let (roots, version) = (&core.published(self).roots, self.record.version);
+        for of in changes.chunk_by(|a, b| a.tree == b.tree) {
+            let tree = of[0].tree;
+            if roots.of(tree).is_none() && !core.catalogue(roots, version).has(tree)? {
+                return Err(StoreError::TreeDropped { tree });
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`commit`](Self::commit); what it does to names and trees is part of the version.
     pub(crate) fn commit_with(
         &mut self,
         core: &Core,
         changes: &[Change<'_>],
         caller: Option<[u8; 32]>,
-        naming: Option<Naming<'_>>,
+        also: Also<'_>,
     ) -> Result<Version, StoreError> {
         core.may_write()?;
+        // SYNC: pairs with the Release store where a sync fails.
         if core.poisoned.load(Ordering::Acquire) || self.storing {
             return Err(StoreError::Poisoned);
         }
         let current = core.published(self);
-        let (root, durable) = (current.root.clone(), self.record.version);
-        let plan = plan(&core.pages, &core.committed, &root, durable, changes)?;
+        let (roots, durable) = (current.roots.clone(), self.record.version);
+        let mut plan = plan(&core.pages, &core.committed, &roots, durable, changes)?;
+        for leaf in also.dead {
+            plan.bury((&core.pages, &core.committed), leaf, durable)?;
+        }
         let is_empty = plan.appends.is_empty() && plan.rewrites.is_empty();
-        if is_empty && caller.is_none() && naming.is_none() {
+        if is_empty && caller.is_none() && also.naming.is_none() && plan.dead.is_empty() {
             return Ok(Version(durable));
         }
         let pieces = plan.rewrites.iter().map(|rewrite| rewrite.pieces.len());
@@ -96,22 +136,26 @@ impl Writer {
         let version = self.record.last + 1;
         self.storing = true;
         core.shared.begin(version);
-        if let Some(naming) = naming {
+        if let Some(naming) = also.naming {
             names::store(&core.pages, naming, version);
         }
         // What the record lists is durable with it; an opening after a crash looks whether it is.
         let listed = list(&plan).filter(|_| {
             let has_grown = core.pages.len() != self.record.file_len;
-            extents.is_empty() && naming.is_none() && !has_grown
+            extents.is_empty() && also.naming.is_none() && !has_grown
         });
         let new_leaves = self.store(core, &plan, &extents, version)?;
         if listed.is_none() {
             core.barrier()?;
         }
         mneme_sys::fault!("tree.commit.stored");
-        let births = new_leaves.iter().flatten().map(|leaf| leaf.id);
-        let births: Vec<_> = births.collect();
-        core.shared.announce(version, &births, core.pages.len());
+        let ends = also.drops.iter().map(|tree| Announced::End(*tree));
+        let births = new_leaves
+            .iter()
+            .flatten()
+            .map(|leaf| Announced::Birth(leaf.id));
+        let announced: Vec<_> = ends.chain(births).collect();
+        core.shared.announce(version, &announced, core.pages.len());
         mneme_sys::fault!("tree.commit.announced");
         let mut record = self.record;
         record.state = core.pages.durability().code();
@@ -126,8 +170,10 @@ impl Writer {
         record.extents = record.extents + extents.len() as u64 - gone.len() as u64;
         record.extent_units = record.extent_units + units(&extents) - units(&gone);
         let old = plan.rewrites.iter().map(|rewrite| rewrite.old.len());
-        record.leaves = record.leaves + fresh as u64 - old.sum::<usize>() as u64;
-        match naming {
+        let gone = old.sum::<usize>() + plan.dead.len();
+        record.leaves = record.leaves + fresh as u64 - gone as u64;
+        record.next_tree += u64::from(also.creates);
+        match also.naming {
             Some(Naming::Keep(..)) => record.names += 1,
             Some(Naming::Drop(_)) => record.names -= 1,
             None => {}
@@ -137,7 +183,7 @@ impl Writer {
         self.write_record(core, &mut record)?;
         mneme_sys::fault!("tree.commit.recorded");
 
-        self.publish(core, &plan, new_leaves, version);
+        self.publish(core, &plan, new_leaves, version, also.drops);
         mneme_sys::fault!("tree.commit.published");
         self.storing = false;
         Ok(Version(version))
@@ -187,6 +233,9 @@ impl Writer {
                 let at = extent.header_at() + ExtentHeader::DEATH;
                 core.pages.store_word(at, extent.death_word(version));
             }
+        }
+        for leaf in &plan.dead {
+            store_death(core, leaf, version);
         }
         let mut places = Places(extents.iter());
         for append in &plan.appends {
@@ -300,18 +349,24 @@ impl Writer {
             if without("rewrite.death") {
                 continue;
             }
-            let death = LeafHeader::death_word(old.id, version);
-            core.pages
-                .store_word(old.id.header_at() + LeafHeader::DEATH, death);
+            store_death(core, old, version);
         }
         Ok(leaves)
     }
 
     /// Lets readers see the version.
-    fn publish(&mut self, core: &Core, plan: &Plan<'_>, new: Vec<Vec<Arc<Leaf>>>, version: u64) {
+    fn publish(
+        &mut self,
+        core: &Core,
+        plan: &Plan<'_>,
+        new: Vec<Vec<Arc<Leaf>>>,
+        version: u64,
+        drops: &[u32],
+    ) {
         let extents = plan.gone.iter();
         let extents = extents.map(|&(extent, birth)| (Place::Extent(extent), birth));
         let leaves = plan.rewrites.iter().flat_map(|rewrite| &rewrite.old);
+        let leaves = leaves.chain(&plan.dead);
         let leaves = leaves.map(|leaf| (Place::Leaf(leaf.id), leaf.birth));
         let dead = extents.chain(leaves).map(|(place, birth)| Dead {
             place,
@@ -320,21 +375,43 @@ impl Writer {
         });
         self.reclaimer.retired.dead.extend(dead);
         let current = core.published(self);
-        if plan.rewrites.is_empty() {
+        if plan.rewrites.is_empty() && drops.is_empty() {
             // SYNC: pairs with the Acquire load in `Core::read`: the version implies its entries.
             current.version.store(version, Ordering::Release);
             core.shared.publish(version);
             self.reclaim_some(core);
             return;
         }
-        let edits = plan.rewrites.iter().zip(&new).map(|(rewrite, new)| Edit {
-            low: &rewrite.old[0].low,
-            high: rewrite.old[rewrite.old.len() - 1].high.as_deref(),
-            new,
+        let mut changed = Vec::with_capacity(1);
+        let mut new = &new[..];
+        for of in plan.rewrites.chunk_by(|a, b| a.tree == b.tree) {
+            let fresh;
+            (fresh, new) = new.split_at(of.len());
+            let root = match current.roots.of(of[0].tree) {
+                Some(root) => {
+                    let edits = of.iter().zip(fresh).map(|(rewrite, new)| Edit {
+                        low: &rewrite.old[0].low,
+                        high: rewrite.old[rewrite.old.len() - 1].high.as_deref(),
+                        new,
+                    });
+                    root.replace(&edits.collect::<Vec<_>>())
+                }
+                None => Node::build(fresh.concat()),
+            };
+            changed.push((of[0].tree, Some(root)));
+        }
+        changed.extend(drops.iter().map(|tree| (*tree, None)));
+        let dropped = drops.iter().filter_map(|tree| {
+            let leaves = leaves_of(current.roots.of(*tree)?);
+            Some(Dropping {
+                tree: *tree,
+                leaves,
+            })
         });
-        let edits: Vec<_> = edits.collect();
-        let root = current.root.replace(&edits);
-        let old = core.replace_published(self, Published::new(version, root));
+        let dropped: Vec<_> = dropped.collect();
+        let roots = current.roots.with(changed);
+        self.dropping.extend(dropped);
+        let old = core.replace_published(self, Published::new(version, roots));
         mneme_sys::fault!("tree.publish.here");
         core.shared.publish(version);
         self.reclaimer.retired.published.push(old);
@@ -344,7 +421,8 @@ impl Writer {
 
 /// All that the plan stores into leaves, if that is nothing but entries in few of them.
 fn list(plan: &Plan<'_>) -> Option<[Listed; MAX_LISTED]> {
-    if !plan.rewrites.is_empty() || !plan.gone.is_empty() || plan.appends.len() > MAX_LISTED {
+    let is_more = !plan.rewrites.is_empty() || !plan.gone.is_empty() || !plan.dead.is_empty();
+    if is_more || plan.appends.len() > MAX_LISTED {
         return None;
     }
     let mut listed = [Listed::default(); MAX_LISTED];
@@ -352,6 +430,13 @@ fn list(plan: &Plan<'_>) -> Option<[Listed; MAX_LISTED]> {
         *listed = Listed::new(append.leaf.id, append.leaf.end(), append.changes.len());
     }
     Some(listed)
+}
+
+/// Lets a leaf die.
+fn store_death(core: &Core, leaf: &Leaf, version: u64) {
+    let death = LeafHeader::death_word(leaf.id, version);
+    core.pages
+        .store_word(leaf.id.header_at() + LeafHeader::DEATH, death);
 }
 
 /// Stores the header of a fresh leaf, around the death word, which a former user of the place may

@@ -38,6 +38,11 @@ impl Committed {
         }
     }
 
+    /// What was committed up to an older version.
+    pub(crate) fn at(&self, version: u64) -> Self {
+        Self::new(version, self.dead())
+    }
+
     /// Whether there will be more.
     #[inline]
     pub(crate) fn follows(&self) -> bool {

@@ -1,7 +1,7 @@
 //! What all handles of an open store share: the pages, what readers see, and the one writer.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use mneme_sync::SlotError;
 use mneme_sys::medium::MediumError;
@@ -11,26 +11,27 @@ use crate::batch::Queue;
 use crate::commit::Writer;
 use crate::committed::Committed;
 use crate::follow::Follower;
-use crate::index::Node;
+use crate::layout::CATALOGUE;
 use crate::names::Names;
 use crate::pages::Pages;
 use crate::registered::Registered;
 use crate::shared::Shared;
+use crate::trees::{Catalogue, Roots};
 use crate::{Durability, StoreError};
 
 /// What readers find: a version, and the leaves that hold it.
 #[derive(Debug)]
 pub(crate) struct Published {
-    /// Moves on while commits only append to the leaves of `root`.
+    /// Moves on while commits only append to the leaves of the roots.
     pub(crate) version: AtomicU64,
-    pub(crate) root: Arc<Node>,
+    pub(crate) roots: Roots,
 }
 
 impl Published {
-    pub(crate) fn new(version: u64, root: Arc<Node>) -> Box<Self> {
+    pub(crate) fn new(version: u64, roots: Roots) -> Box<Self> {
         Box::new(Self {
             version: version.into(),
-            root,
+            roots,
         })
     }
 }
@@ -60,6 +61,16 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// The catalogue of trees in a version.
+    pub(crate) fn catalogue<'c>(&'c self, roots: &'c Roots, version: u64) -> Catalogue<'c> {
+        Catalogue {
+            pages: &self.pages,
+            committed: &self.committed,
+            root: roots.of(CATALOGUE),
+            version,
+        }
+    }
+
     /// Waits for the writer.
     pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
         // A panic in a commit leaves `storing` set, which refuses the next one.
@@ -98,8 +109,8 @@ impl Core {
         unsafe { Box::from_raw(old) }
     }
 
-    /// Calls `f` with a root and the version to read in it, under a pin.
-    pub(crate) fn read<R>(&self, f: impl FnOnce(&Arc<Node>, u64) -> R) -> Result<R, StoreError> {
+    /// Calls `f` with roots and the version to read in them, under a pin.
+    pub(crate) fn read<R>(&self, f: impl FnOnce(&Roots, u64) -> R) -> Result<R, StoreError> {
         let _pin = self.shared.participants.pin()?;
         self.follow()?;
         // SYNC: pairs with the AcqRel swap in `replace_published`.
@@ -111,7 +122,7 @@ impl Core {
         let version = published.version.load(Ordering::Acquire);
         // A reader of a version lets all others see it.
         self.shared.publish(version);
-        Ok(f(&published.root, version))
+        Ok(f(&published.roots, version))
     }
 
     /// What was stored is durable, or the store is poisoned.

@@ -28,6 +28,25 @@ pub enum StoreError {
         /// The limit in bytes.
         max: usize,
     },
+    /// No tree has this name.
+    #[error("there is no tree {name:?}")]
+    NoSuchTree {
+        /// The name.
+        name: String,
+    },
+    /// The tree of this name is a hash table, and was opened as an ordered tree, or the other way
+    /// round.
+    #[error("the tree {name:?} is of the other kind: ordered, or a hash table")]
+    OtherKind {
+        /// The name.
+        name: String,
+    },
+    /// The tree was dropped. Nothing was stored.
+    #[error("tree number {tree} was dropped")]
+    TreeDropped {
+        /// Its number.
+        tree: u32,
+    },
     /// No version has this name.
     #[error("no version is kept as {name:?}")]
     NoSuchVersion {

@@ -10,6 +10,7 @@
 //! The pin precedes the look at the durable version, so no leaf of that version is reused while the
 //! pin lives, and no frame that holds one becomes something else.
 
+use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -18,11 +19,12 @@ use mneme_sync::Retired;
 
 use crate::committed::Committed;
 use crate::core::{Core, Published};
-use crate::index::{Edit, Node};
-use crate::layout::{LeafId, Record};
+use crate::index::Edit;
+use crate::layout::Record;
 use crate::leaf::Leaf;
 use crate::recovery;
-use crate::shared::Shared;
+use crate::shared::{Announced, Shared};
+use crate::trees::{self, Roots};
 use crate::{StoreError, Version};
 
 /// What a process that reads knows of the writer's doings.
@@ -59,7 +61,7 @@ impl Core {
         }
         self.committed.advance(durable, &self.shared.dead());
         let from = follower.next_birth;
-        let (root, next) = match self.shared.births_since(from) {
+        let (roots, next) = match self.shared.births_since(from) {
             Some(births) => {
                 let known = births.partition_point(|[version, _]| *version <= durable);
                 (self.follow_births(&births[..known])?, from + known as u64)
@@ -72,11 +74,11 @@ impl Core {
         follower.next_birth = next;
         // SAFETY: the follower is locked: nobody else replaces it.
         let current = unsafe { &*self.published.load(Ordering::Relaxed) };
-        match root {
+        match roots {
             // SYNC: pairs with the Acquire load in `Core::read`.
             None => current.version.store(durable, Ordering::Release),
-            Some(root) => {
-                let new = Box::into_raw(Published::new(durable, root));
+            Some(roots) => {
+                let new = Box::into_raw(Published::new(durable, roots));
                 // SYNC: pairs with the Acquire load in `Core::read`.
                 let old = self.published.swap(new, Ordering::AcqRel);
                 if let Some(old) = NonNull::new(old) {
@@ -100,29 +102,53 @@ impl Core {
         unsafe { (*published).version.load(Ordering::Acquire) >= version }
     }
 
-    /// A root with the leaves that were born and live. `None`: there are none.
-    fn follow_births(&self, births: &[[u64; 2]]) -> Result<Option<Arc<Node>>, StoreError> {
-        let mut leaves: Vec<Arc<Leaf>> = Vec::with_capacity(births.len());
-        for [version, leaf] in births {
-            let id = LeafId(*leaf as u32);
-            let found = recovery::live_leaf(&self.pages, self.seed, id, &self.committed)?;
-            leaves.extend(found.filter(|leaf| leaf.birth == *version));
+    /// The roots with the leaves that were born and live. `None`: nothing has changed.
+    fn follow_births(&self, announced: &[[u64; 2]]) -> Result<Option<Roots>, StoreError> {
+        let mut leaves: Vec<(usize, Arc<Leaf>)> = Vec::with_capacity(announced.len());
+        let mut ends = BTreeMap::new();
+        for (number, [version, word]) in announced.iter().enumerate() {
+            match Announced::of(*word) {
+                Announced::Birth(id) => {
+                    let found = recovery::live_leaf(&self.pages, self.seed, id, &self.committed)?;
+                    let found = found.filter(|leaf| leaf.birth == *version);
+                    leaves.extend(found.map(|leaf| (number, leaf)));
+                }
+                // A commit that did not happen ends nothing.
+                Announced::End(tree) if self.committed.contains(*version) => {
+                    ends.insert(tree, number);
+                }
+                Announced::End(_) => {}
+            }
         }
-        if leaves.is_empty() {
+        // What is left of a dropped tree is nobody's.
+        leaves.retain(|(number, leaf)| ends.get(&leaf.tree).is_none_or(|end| end < number));
+        if leaves.is_empty() && ends.is_empty() {
             return Ok(None);
         }
-        leaves.sort_by(|a, b| a.low.cmp(&b.low));
-        // Rows of leaves, each beside the next.
-        let rows = leaves.chunk_by(|a, b| a.high.as_deref() == Some(&b.low));
-        let edits = rows.map(|row| Edit {
-            low: &row[0].low,
-            high: row[row.len() - 1].high.as_deref(),
-            new: row,
-        });
-        let edits: Vec<_> = edits.collect();
+        let mut leaves: Vec<_> = leaves.into_iter().map(|(_, leaf)| leaf).collect();
+        leaves.sort_by(|a, b| (a.tree, &a.low).cmp(&(b.tree, &b.low)));
         // SAFETY: the follower is locked: nobody else replaces it.
         let current = unsafe { &*self.published.load(Ordering::Relaxed) };
-        Ok(Some(current.root.replace(&edits)))
+        let mut changed: Vec<_> = ends.keys().map(|tree| (*tree, None)).collect();
+        for of in leaves.chunk_by(|a, b| a.tree == b.tree) {
+            let tree = of[0].tree;
+            let before = current.roots.of(tree).filter(|_| !ends.contains_key(&tree));
+            let root = match before {
+                Some(root) => {
+                    // Rows of leaves, each beside the next.
+                    let rows = of.chunk_by(|a, b| a.high.as_deref() == Some(&b.low));
+                    let edits = rows.map(|row| Edit {
+                        low: &row[0].low,
+                        high: row[row.len() - 1].high.as_deref(),
+                        new: row,
+                    });
+                    root.replace(&edits.collect::<Vec<_>>())
+                }
+                None => trees::build(of)?,
+            };
+            changed.push((tree, Some(root)));
+        }
+        Ok(Some(current.roots.with(changed)))
     }
 
     /// The version that a name stands for in the durable version.
@@ -181,10 +207,11 @@ impl Core {
 
 /// The index of a version, from the tables. The version is held, or the caller is pinned and it was
 /// durable after that.
-pub(crate) fn index_of(core: &Core, version: u64) -> Result<Arc<Node>, StoreError> {
+pub(crate) fn index_of(core: &Core, version: u64) -> Result<Roots, StoreError> {
     let committed = Committed::new(version, core.shared.dead());
     let leaves = recovery::leaves_at(&core.pages, core.seed, &committed)?;
-    Ok(Node::build(leaves))
+    let (roots, _) = trees::assemble(&core.pages, &core.committed, version, leaves)?;
+    Ok(roots)
 }
 
 /// The number of the first birth behind those of a version that was durable a moment ago. Zero,

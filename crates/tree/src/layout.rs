@@ -44,6 +44,8 @@ pub const MAX_KEY: usize = 65_536;
 /// Longer keys lie in extents. A leaf of the longest keys below that has about ten of them, beside
 /// two fences as long; see `docs/decisions/017-long-keys-begin-at-1024-bytes.md`.
 pub(crate) const MAX_INLINE_KEY: usize = 1024;
+/// The number of the tree that says which other trees there are.
+pub(crate) const CATALOGUE: u32 = 0;
 /// The number of the tree that has the store's keys outside of all named trees.
 pub(crate) const MAIN: u32 = 1;
 /// The longest value in bytes.
@@ -96,4 +98,137 @@ impl LeafId {
 /// The next multiple of 8.
 pub(crate) const fn align8(n: usize) -> usize {
     n.next_multiple_of(8)
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::IntoBytes;
+
+    use super::*;
+    use crate::checksum::crc32c;
+
+    const UUID: [u8; 16] = *b"sixteen bytes...";
+    const INSTANCE: [u8; 16] = *b"another sixteen.";
+
+    fn record(seed: u32) -> Record {
+        let mut record = Record::empty();
+        (record.state, record.sequence, record.version) = (0x101, 3, 9);
+        (record.last, record.file_len, record.entries) = (10, 3 * FRAME, 4);
+        (record.live_bytes, record.boot, record.caller) = (500, [1; 16], [2; 32]);
+        (record.extents, record.extent_units, record.names) = (5, 6, 1);
+        (record.leaves, record.next_tree) = (7, 3);
+        record.set_dead(&[4, 8]);
+        record.seal(seed);
+        record
+    }
+
+    /// Each kind of entry, one behind the other in a leaf.
+    fn entries(id: LeafId, extent: Extent) -> Vec<u8> {
+        let mut leaf = Vec::new();
+        let (long, large) = (vec![b'k'; 1025], vec![b'v'; 1921]);
+        type Row<'b> = (&'b [u8], Option<&'b [u8]>, Option<Extent>);
+        let all: [Row<'_>; 5] = [
+            (b"key", Some(b"value"), None),
+            (b"gone", None, None),
+            (b"large", Some(&large), Some(extent)),
+            (&long, Some(b"value"), Some(extent)),
+            (&long, Some(&large), Some(extent)),
+        ];
+        for (key, value, extent) in all {
+            let at = leaf.len();
+            write_entry(&mut leaf, (id, at), 9, key, value, extent);
+        }
+        leaf
+    }
+
+    /// A store of another format is refused, so what this compares changes with [`FORMAT`] alone.
+    #[test]
+    fn the_format_is_what_it_was() {
+        let header = FileHeader::new(UUID, INSTANCE);
+        let seed = header.seed();
+        let (id, extent) = (
+            LeafId::new(1, 2),
+            Extent::at_word((2 * 512 + 5) | (1 << 48), 1025),
+        );
+        let kinds = [FrameKind::Leaves, FrameKind::Extents { run: 3 }];
+        let fences = [8, 200, 3000].map(|len| {
+            let (low, high) = (vec![b'l'; len], vec![b'm'; len]);
+            let outside = (len == 3000).then_some(extent);
+            LeafHeader::new((5, id), 9, (&low, Some(&high)), outside)
+        });
+        let parts: [(&str, Vec<u8>); 7] = [
+            ("file header", header.as_bytes().to_vec()),
+            ("commit record", record(seed).as_bytes().to_vec()),
+            ("name", NameSlot::new(3, 9, 7, "before").as_bytes().to_vec()),
+            (
+                "frame headers",
+                kinds
+                    .map(|kind| FrameHeader::new(4, kind, seed).as_bytes().to_vec())
+                    .concat(),
+            ),
+            (
+                "leaf headers",
+                fences.map(|header| header.as_bytes().to_vec()).concat(),
+            ),
+            (
+                "extent header",
+                ExtentHeader::new(extent, 9, [b"k", b"v"])
+                    .as_bytes()
+                    .to_vec(),
+            ),
+            ("entries", entries(id, extent)),
+        ];
+        let found = parts.map(|(part, bytes)| {
+            let (len, digest) = (bytes.len(), crc32c(0, &bytes));
+            format!("{part}: {len} bytes, {digest:08x}")
+        });
+        assert_eq!(FORMAT, 8);
+        assert_eq!(found, EXPECTED);
+    }
+
+    const EXPECTED: [&str; 7] = [
+        "file header: 56 bytes, 013d7b34",
+        "commit record: 512 bytes, 43269b61",
+        "name: 512 bytes, 0962114f",
+        "frame headers: 48 bytes, 139243f4",
+        "leaf headers: 384 bytes, a7fd1a35",
+        "extent header: 32 bytes, b7169716",
+        "entries: 320 bytes, 6441a737",
+    ];
+
+    /// What was written is read, and a changed bit is noticed.
+    #[test]
+    fn entries_of_each_kind_are_read_as_they_were_written() {
+        let (id, extent) = (
+            LeafId::new(1, 2),
+            Extent::at_word((2 * 512 + 5) | (1 << 48), 1025),
+        );
+        let leaf = entries(id, extent);
+        let mut at = 0;
+        let mut found = Vec::new();
+        while at < leaf.len() {
+            let header = EntryHeader::read(&leaf[at..]);
+            assert!(header.is_whole(&leaf[at..]), "at {at}");
+            let body = &leaf[at + ENTRY_HEADER..];
+            let len = header.extent(body).map(|extent| extent.len);
+            found.push((header.kind(), header.has_long_key(), len));
+            // The start has a check of its own, and the padding means nothing.
+            let end = ENTRY_HEADER + header.key_part() + header.stored_len();
+            for byte in (8..end).step_by(7) {
+                let mut changed = leaf[at..].to_vec();
+                changed[byte] ^= 1;
+                let header = EntryHeader::read(&changed);
+                assert!(!header.is_whole(&changed), "byte {byte} of {at}");
+            }
+            at += header.size();
+        }
+        let expected = [
+            (Kind::Value, false, None),
+            (Kind::Removal, false, None),
+            (Kind::Extent, false, Some(1921)),
+            (Kind::Value, true, Some(1025)),
+            (Kind::Extent, true, Some(1025 + 1921)),
+        ];
+        assert_eq!(found, expected);
+    }
 }

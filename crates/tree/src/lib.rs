@@ -35,12 +35,13 @@
 //!
 //! # What it offers
 //!
-//! Keys of up to 64 KiB and values of up to 1 GiB; puts, removals, batches, exclusive
-//! transactions, gets, gets of many keys at once, snapshots, versions kept under names and rollback
-//! to them, backups, ranges in both directions, commits of several threads combined, recovery after
-//! the death of the process or of the machine, `stats` and `check`. One process writes a store at a
-//! time, and its threads share it; other processes [read](Builder::read_only) it meanwhile, with
-//! snapshots of their own, and neither side waits for the other.
+//! Any number of named trees in a store, and hash tables; keys of up to 64 KiB and values of up to
+//! 1 GiB; puts, removals, batches, exclusive transactions, gets, gets of many keys at once,
+//! snapshots, versions kept under names and rollback to them, backups, ranges in both directions,
+//! commits of several threads combined, recovery after the death of the process or of the machine,
+//! `stats` and `check`. One process writes a store at a time, and its threads share it; other
+//! processes [read](Builder::read_only) it meanwhile, with snapshots of their own, and neither side
+//! waits for the other.
 //!
 //! # Durability
 //!
@@ -72,6 +73,7 @@ mod batch;
 mod breakage;
 #[cfg(feature = "fault")]
 pub mod breakage;
+mod catalogue;
 mod check;
 mod checksum;
 mod commit;
@@ -81,6 +83,7 @@ mod durability;
 mod entry;
 mod error;
 mod follow;
+mod hash_table;
 mod index;
 mod layout;
 mod leaf;
@@ -94,25 +97,30 @@ mod range;
 mod recovery;
 mod registered;
 mod reserve;
+mod rollback;
 mod shared;
 mod snapshot;
 mod space;
 mod stats;
 mod store;
 mod transaction;
+mod tree;
+mod trees;
 
 pub use attach::JoinError;
 pub use batch::Batch;
 pub use durability::{Durability, Version};
 pub use error::StoreError;
+pub use hash_table::{HashTable, Pairs};
 pub use layout::{MAX_KEY, MAX_NAME, MAX_VALUE};
 pub use open::Builder;
 pub use range::Range;
 pub use registered::Holder;
-pub use snapshot::Snapshot;
+pub use snapshot::{Snapshot, View};
 pub use stats::Stats;
 pub use store::Store;
 pub use transaction::Transaction;
+pub use tree::{Tree, TreeStats};
 
 /// The examples of the guide.
 #[doc = include_str!("../../../docs/guides/durable-store.md")]

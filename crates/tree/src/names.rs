@@ -1,20 +1,18 @@
-//! Named versions: kept until they are dropped, over openings too, and what rollback makes of one.
+//! Named versions: kept until they are dropped, over openings too.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::breakage::without;
 use crate::checksum::Stamp;
+use crate::commit::Also;
 use crate::committed::Committed;
 use crate::core::Core;
-use crate::entry::Entry;
-use crate::index::Node;
 use crate::layout::{MAX_NAME, NAME_SLOTS, NameSlot};
-use crate::leaf::Leaf;
 use crate::pages::Pages;
-use crate::plan::Change;
+use crate::trees::Roots;
 use crate::{StoreError, Version};
 
 /// A version that has a name.
@@ -22,7 +20,7 @@ use crate::{StoreError, Version};
 pub(crate) struct Named {
     pub(crate) slot: u32,
     pub(crate) version: u64,
-    pub(crate) root: Arc<Node>,
+    pub(crate) roots: Roots,
 }
 
 /// The named versions of an open store.
@@ -91,16 +89,20 @@ pub(crate) fn keep(core: &Core, name: &str) -> Result<Version, StoreError> {
         max: NAME_SLOTS as usize,
     })?;
     let version = writer.record.version;
-    let root = core.published(&writer).root.clone();
+    let roots = core.published(&writer).roots.clone();
     // Before the commit: its reclamation must not free what the version uses.
     core.registered.add_name(version, name);
     let named = Named {
         slot,
         version,
-        root,
+        roots,
     };
     let naming = Naming::Keep(slot, name, version);
-    match writer.commit_with(core, &[], None, Some(naming)) {
+    let also = Also {
+        naming: Some(naming),
+        ..Also::default()
+    };
+    match writer.commit_with(core, &[], None, also) {
         Ok(_) => {
             core.names.lock().insert(name.to_owned(), named);
             Ok(Version(version))
@@ -117,108 +119,15 @@ pub(crate) fn drop_name(core: &Core, name: &str) -> Result<(), StoreError> {
     core.may_write()?;
     let mut writer = core.writer();
     let (slot, version) = core.names.with(name, |named| (named.slot, named.version))?;
-    writer.commit_with(core, &[], None, Some(Naming::Drop(slot)))?;
+    let also = Also {
+        naming: Some(Naming::Drop(slot)),
+        ..Also::default()
+    };
+    writer.commit_with(core, &[], None, also)?;
     let named = core.names.lock().remove(name);
     core.registered.remove_name(version, name);
     drop(named);
     Ok(())
-}
-
-/// Commits what makes the newest version hold what the named one does.
-pub(crate) fn rollback(core: &Core, name: &str) -> Result<Version, StoreError> {
-    core.may_write()?;
-    let mut writer = core.writer();
-    let named = core.names.with(name, Clone::clone)?;
-    let now = core.published(&writer).root.clone();
-    let (old, new) = (Side::of(&named.root), Side::of(&now));
-    let versions = (named.version, writer.record.version);
-    let changes = differences(core, &old, &new, versions)?;
-    writer.commit(core, &changes, None)
-}
-
-/// The leaves of a root, in order.
-struct Side(Vec<Arc<Leaf>>);
-
-impl Side {
-    fn of(root: &Node) -> Self {
-        let mut leaves = Vec::new();
-        root.each_leaf(&mut |leaf| leaves.push(leaf.clone()));
-        Self(leaves)
-    }
-}
-
-/// What has to change so that `new` holds what `old` does, in order of the keys. Leaves that both
-/// have, unchanged since, are skipped.
-fn differences<'s>(
-    core: &'s Core,
-    old: &'s Side,
-    new: &'s Side,
-    (then, now): (u64, u64),
-) -> Result<Vec<Change<'s>>, StoreError> {
-    let pages = &core.pages;
-    let mut changes = Vec::new();
-    let (mut i, mut j) = (0, 0);
-    while i < old.0.len() && j < new.0.len() {
-        let (from_old, from_new) = (i, j);
-        // Rows of leaves for the same keys.
-        while old.0[i].high != new.0[j].high {
-            match (&old.0[i].high, &new.0[j].high) {
-                (Some(a), Some(b)) if a < b => i += 1,
-                (Some(_), None) => i += 1,
-                _ => j += 1,
-            }
-        }
-        (i, j) = (i + 1, j + 1);
-        if let ([same], [new]) = (&old.0[from_old..i], &new.0[from_new..j])
-            && Arc::ptr_eq(same, new)
-        {
-            same.load(&core.pages, &core.committed)?;
-            if same.newest(&core.pages) <= then {
-                continue;
-            }
-        }
-        let before = entries(core, &old.0[from_old..i], then)?;
-        let mut after = entries(core, &new.0[from_new..j], now)?
-            .into_iter()
-            .peekable();
-        for entry in before {
-            let key = entry.key(pages);
-            while let Some(extra) = after.next_if(|extra| extra.key(pages) < key) {
-                changes.push(Change {
-                    key: extra.key(pages),
-                    value: None,
-                });
-            }
-            let same = after.next_if(|other| other.key(pages) == key);
-            if same.is_none_or(|same| same.start() != entry.start()) {
-                entry.verify(pages)?;
-                changes.push(Change {
-                    key,
-                    value: entry.value(pages),
-                });
-            }
-        }
-        changes.extend(after.map(|extra| Change {
-            key: extra.key(pages),
-            value: None,
-        }));
-    }
-    Ok(changes)
-}
-
-/// The entries of leaves that are live in `version`.
-fn entries<'s>(
-    core: &'s Core,
-    leaves: &'s [Arc<Leaf>],
-    version: u64,
-) -> Result<Vec<Entry<'s>>, StoreError> {
-    let mut found = Vec::new();
-    for leaf in leaves {
-        leaf.load(&core.pages, &core.committed)?;
-        let order = leaf.order_at(&core.pages, version);
-        found.extend(order.offsets.iter().map(|at| leaf.entry(&core.pages, *at)));
-    }
-    Ok(found)
 }
 
 /// The names that are committed: name, slot, version.

@@ -20,7 +20,6 @@ use crate::committed::Committed;
 use crate::core::{Core, Published};
 use crate::error::os;
 use crate::follow::Follower;
-use crate::index::Node;
 use crate::layout::{
     FRAME, FileHeader, FrameHeader, FrameKind, LeafHeader, LeafId, MAIN, MAX_DEAD, Record,
     STATE_CLEAN,
@@ -32,7 +31,7 @@ use crate::recovery::Kept;
 use crate::registered::Registered;
 use crate::shared::Shared;
 use crate::space::Space;
-use crate::{Durability, Store, StoreError, recovery};
+use crate::{Durability, Store, StoreError, recovery, trees};
 
 /// How a store is opened.
 ///
@@ -311,18 +310,21 @@ impl Builder {
             any: !alone && !without("open.others"),
         };
         let found = recovery::tables(&pages, seed, &committed, kept)?;
-        let root = Node::build(found.leaves_of(None)?);
+        let version = record.version;
+        let (roots, dropping) =
+            trees::assemble(&pages, &committed, version, found.leaves_of(None))?;
         let registered = Registered::default();
         let mut named = BTreeMap::new();
         for (name, slot, version) in names {
-            let root = Node::build(found.leaves_of(Some(version))?);
+            let leaves = found.leaves_of(Some(version));
+            let (roots, _) = trees::assemble(&pages, &committed, version, leaves)?;
             registered.add_name(version, &name);
             named.insert(
                 name,
                 Named {
                     slot,
                     version,
-                    root,
+                    roots,
                 },
             );
         }
@@ -357,7 +359,8 @@ impl Builder {
         record.boot = mneme_sys::boot_id();
         record.sequence += 1;
         let (version, last) = (record.version, record.last);
-        let writer = Writer::new(record, found.space, found.free, found.dead);
+        let mut writer = Writer::new(record, found.space, found.free, found.dead);
+        writer.dropping = dropping;
         let core = Core {
             seed,
             committed,
@@ -367,7 +370,7 @@ impl Builder {
             registered,
             names: Names::new(named),
             queue: Queue::default(),
-            published: AtomicPtr::new(Box::into_raw(Published::new(version, root))),
+            published: AtomicPtr::new(Box::into_raw(Published::new(version, roots))),
             writer: Mutex::new(writer),
             shared,
             pages,
@@ -407,7 +410,8 @@ fn reading(pages: Pages, seed: u32, shared: Shared, alone: bool) -> Result<Core,
         pages.follow()?;
     }
     let committed = Committed::following(durable, shared.dead());
-    let root = Node::build(recovery::leaves_at(&pages, seed, &committed)?);
+    let leaves = recovery::leaves_at(&pages, seed, &committed)?;
+    let (roots, _) = trees::assemble(&pages, &committed, durable, leaves)?;
     let follower = Follower::at(&shared, durable);
     drop(pin);
     Ok(Core {
@@ -419,7 +423,7 @@ fn reading(pages: Pages, seed: u32, shared: Shared, alone: bool) -> Result<Core,
         registered: Registered::default(),
         names: Names::default(),
         queue: Queue::default(),
-        published: AtomicPtr::new(Box::into_raw(Published::new(durable, root))),
+        published: AtomicPtr::new(Box::into_raw(Published::new(durable, roots))),
         writer: Mutex::new(Writer::new(
             Record::empty(),
             Space::default(),

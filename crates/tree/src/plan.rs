@@ -16,10 +16,12 @@ use crate::layout::{
 use crate::leaf::{Fill, Leaf};
 use crate::order::gallop;
 use crate::pages::Pages;
+use crate::trees::Roots;
 
 /// One change of a key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Change<'b> {
+    pub(crate) tree: u32,
     pub(crate) key: &'b [u8],
     /// `None` removes the key.
     pub(crate) value: Option<&'b [u8]>,
@@ -114,7 +116,8 @@ impl<'b> Piece<'b> {
     }
 }
 
-/// One or two leaves, side by side, that are replaced by fresh ones.
+/// One or two leaves, side by side, that are replaced by fresh ones; or none, of a tree that has no
+/// leaf.
 #[derive(Debug)]
 pub(crate) struct Rewrite<'b> {
     pub(crate) tree: u32,
@@ -129,8 +132,10 @@ pub(crate) struct Plan<'b> {
     /// What is appended, leaf by leaf.
     pub(crate) changes: Vec<Change<'b>>,
     pub(crate) appends: Vec<Append<'b>>,
-    /// In order of their keys.
+    /// In order of their trees and keys.
     pub(crate) rewrites: Vec<Rewrite<'b>>,
+    /// Leaves of dropped trees that die.
+    pub(crate) dead: Vec<&'b Arc<Leaf>>,
     /// Extents of values that are replaced or removed, and the versions that wrote them.
     pub(crate) gone: Vec<(Extent, u64)>,
     /// By how much the numbers of live entries and of their bytes change.
@@ -149,6 +154,47 @@ impl<'b> Plan<'b> {
         });
         let all = appended.chain(rewritten);
         all.filter(|parts| parts.iter().any(|part| !part.is_empty()))
+    }
+
+    /// Leaves of a tree that has had none.
+    fn found(&mut self, tree: u32, changes: &[Change<'b>]) {
+        let items = changes.iter().filter_map(|change| {
+            change.value.map(|value| Item {
+                key: change.key,
+                source: Source::Value(value),
+            })
+        });
+        let items: Vec<_> = items.collect();
+        if items.is_empty() {
+            return;
+        }
+        self.entries += items.len() as i64;
+        self.live_bytes += items.iter().map(Item::size).sum::<usize>() as i64;
+        self.rewrites.push(Rewrite {
+            tree,
+            old: Vec::new(),
+            pieces: cut(items, &[], None),
+        });
+    }
+
+    /// A leaf of a tree that was dropped dies with all that `version`, the newest, shows in it.
+    pub(crate) fn bury(
+        &mut self,
+        (pages, committed): (&'b Pages, &Committed),
+        leaf: &'b Arc<Leaf>,
+        version: u64,
+    ) -> Result<(), StoreError> {
+        leaf.load(pages, committed)?;
+        for offset in &leaf.order_at(pages, version).offsets {
+            let entry = leaf.entry(pages, *offset);
+            self.entries -= 1;
+            self.live_bytes -= entry.bytes.len() as i64;
+            self.lose(&entry);
+        }
+        self.gone
+            .extend(leaf.outside().map(|fences| (fences, leaf.birth)));
+        self.dead.push(leaf);
+        Ok(())
     }
 
     /// `old` is replaced or removed.
@@ -187,36 +233,33 @@ struct Planner<'b> {
     last: Option<LeafId>,
 }
 
-/// Plans the `changes`, sorted by key and each key once, of the version that `root` belongs to.
+/// Plans the `changes`, sorted by tree and key and each key once, of the version that `roots` are
+/// of.
 pub(crate) fn plan<'b>(
     pages: &'b Pages,
     committed: &'b Committed,
-    root: &'b Node,
+    roots: &'b Roots,
     version: u64,
     changes: &[Change<'b>],
 ) -> Result<Plan<'b>, StoreError> {
-    let mut planner = Planner {
-        pages,
-        committed,
-        root,
-        version,
-        plan: Plan::default(),
-        last: None,
-    };
-    let (mut rest, mut asked) = (changes, 0);
-    while let Some(first) = rest.first() {
-        let done = changes.len() - rest.len();
-        if changes.len() > 1 && asked <= done {
-            asked = (done + AHEAD).min(changes.len());
-            prefetch(pages, root, &changes[done..asked]);
-        }
-        let leaf = root.find(first.key);
-        let count = gallop(rest, |change| leaf.ends_after(change.key));
-        let (mine, beyond) = rest.split_at(count);
-        planner.group(leaf, mine, beyond)?;
-        rest = beyond;
+    let mut plan = Plan::default();
+    for changes in changes.chunk_by(|a, b| a.tree == b.tree) {
+        let tree = changes[0].tree;
+        let Some(root) = roots.of(tree) else {
+            plan.found(tree, changes);
+            continue;
+        };
+        let planner = Planner {
+            pages,
+            committed,
+            root,
+            version,
+            plan,
+            last: None,
+        };
+        plan = planner.run(changes)?;
     }
-    Ok(planner.plan)
+    Ok(plan)
 }
 
 /// Begins to load what the plan of these changes looks at: the waits of several leaves overlap.
@@ -237,6 +280,24 @@ fn prefetch(pages: &Pages, root: &Node, changes: &[Change<'_>]) {
 }
 
 impl<'b> Planner<'b> {
+    /// Plans the changes of one tree.
+    fn run(mut self, changes: &[Change<'b>]) -> Result<Plan<'b>, StoreError> {
+        let (mut rest, mut asked) = (changes, 0);
+        while let Some(first) = rest.first() {
+            let done = changes.len() - rest.len();
+            if changes.len() > 1 && asked <= done {
+                asked = (done + AHEAD).min(changes.len());
+                prefetch(self.pages, self.root, &changes[done..asked]);
+            }
+            let leaf = self.root.find(first.key);
+            let count = gallop(rest, |change| leaf.ends_after(change.key));
+            let (mine, beyond) = rest.split_at(count);
+            self.group(leaf, mine, beyond)?;
+            rest = beyond;
+        }
+        Ok(self.plan)
+    }
+
     /// Plans the `changes` of one leaf; `beyond` are those of the leaves after it.
     fn group(
         &mut self,

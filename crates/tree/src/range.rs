@@ -8,12 +8,12 @@ use crate::StoreError;
 use crate::leaf::Leaf;
 use crate::order::Order;
 use crate::pages::Pages;
-use crate::snapshot::Snapshot;
+use crate::snapshot::View;
 
-/// Keys and values of a range of a snapshot.
+/// Keys and values of a range of one tree of a snapshot.
 #[derive(Debug)]
 pub struct Range<'s> {
-    snapshot: &'s Snapshot,
+    view: View<'s>,
     /// What the ends have not given yet lies between these.
     low: Bound<Cow<'s, [u8]>>,
     high: Bound<Cow<'s, [u8]>>,
@@ -57,9 +57,9 @@ fn is_below(high: &Bound<Cow<'_, [u8]>>, key: &[u8]) -> bool {
 impl<'s> Side<'s> {
     /// The live entries of a leaf between two bounds.
     fn enter(range: &Range<'s>, leaf: &'s Arc<Leaf>) -> Result<Self, StoreError> {
-        let Snapshot { core, version, .. } = range.snapshot;
+        let View { core, version, .. } = range.view;
         leaf.load(&core.pages, &core.committed)?;
-        let order = leaf.order_at(&core.pages, *version);
+        let order = leaf.order_at(&core.pages, version);
         let compare = |at: &u16, other: &[u8]| {
             let entry = leaf.entry(&core.pages, *at);
             entry.compare(&core.pages, other)
@@ -105,9 +105,9 @@ impl<'s> Side<'s> {
 }
 
 impl<'s> Range<'s> {
-    pub(crate) fn new(snapshot: &'s Snapshot, low: Bound<Vec<u8>>, high: Bound<Vec<u8>>) -> Self {
+    pub(crate) fn new(view: View<'s>, low: Bound<Vec<u8>>, high: Bound<Vec<u8>>) -> Self {
         Self {
-            snapshot,
+            view,
             low: low.map(Cow::Owned),
             high: high.map(Cow::Owned),
             front: None,
@@ -118,7 +118,7 @@ impl<'s> Range<'s> {
 
     /// The leaf to go on with at the front.
     fn next_leaf(&self) -> Option<&'s Arc<Leaf>> {
-        let root = &self.snapshot.root;
+        let root = self.view.root?;
         match (&self.front, &self.low) {
             (Some(side), _) => match &side.leaf.high {
                 Some(high) if is_below(&self.high, high) => Some(root.find(high)),
@@ -131,7 +131,7 @@ impl<'s> Range<'s> {
 
     /// The leaf to go on with at the back.
     fn leaf_before(&self) -> Option<&'s Arc<Leaf>> {
-        let root = &self.snapshot.root;
+        let root = self.view.root?;
         match (&self.back, &self.high) {
             (Some(side), _) => {
                 let low = &side.leaf.low;
@@ -145,7 +145,7 @@ impl<'s> Range<'s> {
     }
 
     fn forward(&mut self) -> Result<Option<Pair<'s>>, StoreError> {
-        let pages = &self.snapshot.core.pages;
+        let pages = &self.view.core.pages;
         loop {
             if let Some(side) = &mut self.front
                 && side.from < side.to
@@ -170,7 +170,7 @@ impl<'s> Range<'s> {
     }
 
     fn backward(&mut self) -> Result<Option<Pair<'s>>, StoreError> {
-        let pages = &self.snapshot.core.pages;
+        let pages = &self.view.core.pages;
         loop {
             if let Some(side) = &mut self.back
                 && side.from < side.to

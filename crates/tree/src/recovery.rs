@@ -11,8 +11,8 @@ use crate::checksum::Stamp;
 use crate::committed::Committed;
 use crate::layout::{
     EXTENT_HEADER, EntryHeader, Extent, ExtentHeader, FRAME, FileHeader, FrameHeader, FrameKind,
-    HeaderProblem, LEAF, LEAVES, LeafHeader, LeafId, Listed, MAIN, MAX_KEY, RING_SLOTS, Record,
-    TABLE, UNITS,
+    HeaderProblem, LEAF, LEAVES, LeafHeader, LeafId, Listed, MAX_KEY, RING_SLOTS, Record, TABLE,
+    UNITS,
 };
 use crate::leaf::{FreeLeaves, Leaf};
 use crate::pages::Pages;
@@ -69,8 +69,8 @@ impl Recovered {
         self.leaves.iter().map(|found| &found.leaf)
     }
 
-    /// The leaves of a named version, or of the newest one, in order. They tile the key space.
-    pub(crate) fn leaves_of(&self, version: Option<u64>) -> Result<Vec<Arc<Leaf>>, StoreError> {
+    /// The leaves of a named version, or of the newest one.
+    pub(crate) fn leaves_of(&self, version: Option<u64>) -> Vec<Arc<Leaf>> {
         let has = |found: &&Found| match version {
             Some(version) => {
                 found.leaf.birth <= version && found.death.is_none_or(|death| version < death)
@@ -78,10 +78,7 @@ impl Recovered {
             None => found.death.is_none(),
         };
         let of = self.leaves.iter().filter(has);
-        let mut leaves: Vec<_> = of.map(|found| found.leaf.clone()).collect();
-        leaves.sort_by(|a, b| a.low.cmp(&b.low));
-        tile(&leaves)?;
-        Ok(leaves)
+        of.map(|found| found.leaf.clone()).collect()
     }
 }
 
@@ -447,8 +444,7 @@ pub(crate) fn live_leaf(
     Ok(found.filter(|leaf| leaf.birth == header.birth()))
 }
 
-/// The leaves of the newest version that is committed, in order, beside a writer. They tile the key
-/// space.
+/// The leaves of the newest version that is committed, beside a writer.
 pub(crate) fn leaves_at(
     pages: &Pages,
     seed: u32,
@@ -464,8 +460,6 @@ pub(crate) fn leaves_at(
     // since, and hold bytes of a value that look like leaves; the run's header was there before.
     let still: BTreeSet<u32> = frames_of_leaves(pages, seed).collect();
     leaves.retain(|leaf: &Arc<Leaf>| still.contains(&leaf.id.frame()));
-    leaves.sort_by(|a, b| a.low.cmp(&b.low));
-    tile(&leaves)?;
     Ok(leaves)
 }
 
@@ -500,27 +494,6 @@ pub(crate) fn record_of(pages: &Pages, seed: u32, version: u64) -> Option<Record
     });
     let of = records.filter(|record| record.version == version && record.is_valid(seed));
     of.max_by_key(|record| record.sequence)
-}
-
-/// Makes sure that sorted leaves tile the key space.
-pub(crate) fn tile(leaves: &[Arc<Leaf>]) -> Result<(), StoreError> {
-    let mut expected: Option<&[u8]> = Some(&[]);
-    for leaf in leaves {
-        if expected != Some(&leaf.low) || leaf.tree != MAIN {
-            return Err(StoreError::Damaged {
-                at: leaf.id.header_at(),
-                what: "leaves leave a gap in the key space, or overlap, before this one",
-            });
-        }
-        expected = leaf.high.as_deref();
-    }
-    match expected {
-        None => Ok(()),
-        Some(_) => Err(StoreError::Damaged {
-            at: leaves.last().map_or(FRAME, |leaf| leaf.id.header_at()),
-            what: "no leaf takes the largest keys",
-        }),
-    }
 }
 
 /// Removes every trace of dead versions, so that their numbers need not be kept: leaves end behind

@@ -58,6 +58,35 @@ unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
+/// What a version brings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Announced {
+    /// A leaf.
+    Birth(LeafId),
+    /// The tree of this number has no leaf any more.
+    End(u32),
+}
+
+impl Announced {
+    /// Set in the words of ends.
+    const END: u64 = 1 << 32;
+
+    fn word(self) -> u64 {
+        match self {
+            Self::Birth(leaf) => u64::from(leaf.0),
+            Self::End(tree) => u64::from(tree) | Self::END,
+        }
+    }
+
+    /// What a word of the feed says.
+    pub(crate) fn of(word: u64) -> Self {
+        match word & Self::END {
+            0 => Self::Birth(LeafId(word as u32)),
+            _ => Self::End(word as u32),
+        }
+    }
+}
+
 /// Where the number of the writing process lies behind what is the participants'.
 pub(crate) const WRITER_PID: u64 = std::mem::offset_of!(Lines, writer_pid) as u64;
 
@@ -122,11 +151,13 @@ impl Shared {
         }
     }
 
-    /// Says which leaves a version is about to bring. Before its record: if the writer is killed in
-    /// between and the version is there, so is this.
-    pub(crate) fn announce(&self, version: u64, leaves: &[LeafId], file_len: u64) {
+    /// Says what a version is about to bring. Before its record: if the writer is killed in between
+    /// and the version is there, so is this.
+    pub(crate) fn announce(&self, version: u64, announced: &[Announced], file_len: u64) {
         self.lines().file_len.store(file_len, Ordering::Relaxed);
-        let entries = leaves.iter().map(|leaf| [version, u64::from(leaf.0)]);
+        let entries = announced
+            .iter()
+            .map(|announced| [version, announced.word()]);
         self.feed.append(entries);
     }
 
@@ -135,7 +166,7 @@ impl Shared {
         self.feed.head()
     }
 
-    /// Versions and leaves since birth number `from`; `None` if these are too many.
+    /// Versions and what they brought since birth number `from`; `None` if that is too much.
     pub(crate) fn births_since(&self, from: u64) -> Option<Vec<[u64; 2]>> {
         self.feed.read(from).ok()
     }

@@ -8,8 +8,9 @@ use mneme_sync::MAX_HELD;
 use crate::core::Core;
 use crate::follow::index_of;
 use crate::index::Node;
-use crate::layout::Record;
+use crate::layout::{MAIN, Record};
 use crate::range::Range;
+use crate::trees::{Roots, TreeKind};
 use crate::{StoreError, Version};
 
 /// One version of a store, for as long as it lives. What it reads does not change.
@@ -34,7 +35,7 @@ use crate::{StoreError, Version};
 #[derive(Debug)]
 pub struct Snapshot {
     pub(crate) core: Arc<Core>,
-    pub(crate) root: Arc<Node>,
+    pub(crate) roots: Roots,
     pub(crate) version: u64,
     /// What it is registered as.
     number: u32,
@@ -42,16 +43,16 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn new(core: &Arc<Core>) -> Result<Self, StoreError> {
-        core.read(|root, version| Self::hold(core, root.clone(), version))?
+        core.read(|roots, version| Self::hold(core, roots.clone(), version))?
     }
 
     /// Held under the pin under which the version was found: the writer asks what is held when no
     /// older pin is left.
-    fn hold(core: &Arc<Core>, root: Arc<Node>, version: u64) -> Result<Self, StoreError> {
+    fn hold(core: &Arc<Core>, roots: Roots, version: u64) -> Result<Self, StoreError> {
         let number = core.shared.held.hold(version);
         Ok(Self {
             core: core.clone(),
-            root,
+            roots,
             version,
             number: number.ok_or(StoreError::TooManySnapshots { max: MAX_HELD })?,
         })
@@ -77,7 +78,7 @@ impl Snapshot {
     pub(crate) fn named(core: &Arc<Core>, name: &str) -> Result<Self, StoreError> {
         if core.follower.is_none() {
             return core.names.with(name, |named| {
-                Self::hold(core, named.root.clone(), named.version)
+                Self::hold(core, named.roots.clone(), named.version)
             })?;
         }
         core.read(|_, durable| {
@@ -97,10 +98,7 @@ impl Snapshot {
     /// # Errors
     /// [`StoreError::Damaged`].
     pub fn get(&self, key: &[u8]) -> Result<Option<&[u8]>, StoreError> {
-        let leaf = self.root.find(key);
-        leaf.load(&self.core.pages, &self.core.committed)?;
-        let entry = leaf.find(&self.core.pages, key, self.version);
-        Ok(entry.and_then(|entry| entry.value(&self.core.pages)))
+        self.main().get(key)
     }
 
     /// Calls `f` with the place of each key in `keys` and its value, in order; see
@@ -113,14 +111,120 @@ impl Snapshot {
         keys: &[K],
         f: impl FnMut(usize, Option<&'s [u8]>),
     ) -> Result<(), StoreError> {
-        crate::lookup::many(&self.core, &self.root, self.version, keys, f)
+        self.main().get_many(keys, f)
     }
 
     /// Keys and values in order of the keys, from both ends. Ends at the first error.
     #[must_use]
     pub fn range<'k>(&self, keys: impl RangeBounds<&'k [u8]>) -> Range<'_> {
+        self.main().range(keys)
+    }
+
+    fn main(&self) -> View<'_> {
+        View {
+            core: &self.core,
+            root: self.roots.of(MAIN),
+            version: self.version,
+        }
+    }
+
+    /// The tree that has this name in this version.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchTree`], [`StoreError::OtherKind`], [`StoreError::Damaged`].
+    pub fn tree(&self, name: &str) -> Result<View<'_>, StoreError> {
+        self.tree_of(name, TreeKind::Ordered)
+    }
+
+    pub(crate) fn tree_of(&self, name: &str, kind: TreeKind) -> Result<View<'_>, StoreError> {
+        let found = self.core.catalogue(&self.roots, self.version).find(name)?;
+        let (tree, found) = found.ok_or_else(|| crate::catalogue::none(name))?;
+        if found != kind {
+            let name = name.to_owned();
+            return Err(StoreError::OtherKind { name });
+        }
+        Ok(View {
+            core: &self.core,
+            root: self.roots.of(tree),
+            version: self.version,
+        })
+    }
+
+    /// The names of the trees and hash tables of this version, in order.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`].
+    pub fn trees(&self) -> Result<Vec<String>, StoreError> {
+        let listing = self.core.catalogue(&self.roots, self.version).list()?;
+        let mut names: Vec<_> = listing.live.into_values().map(|(name, _)| name).collect();
+        names.sort();
+        Ok(names)
+    }
+}
+
+/// One tree of a [`Snapshot`].
+#[derive(Debug, Clone, Copy)]
+pub struct View<'s> {
+    pub(crate) core: &'s Core,
+    /// `None`: the tree is empty.
+    pub(crate) root: Option<&'s Arc<Node>>,
+    pub(crate) version: u64,
+}
+
+impl<'s> View<'s> {
+    /// The tree of a number in roots that the caller reads.
+    pub(crate) fn of(
+        core: &'s Core,
+        roots: &'s Roots,
+        version: u64,
+        tree: u32,
+    ) -> Result<Self, StoreError> {
+        let root = roots.of(tree);
+        if root.is_none() && !core.catalogue(roots, version).has(tree)? {
+            return Err(StoreError::TreeDropped { tree });
+        }
+        Ok(Self {
+            core,
+            root,
+            version,
+        })
+    }
+
+    /// As [`Snapshot::get`].
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`].
+    pub fn get(&self, key: &[u8]) -> Result<Option<&'s [u8]>, StoreError> {
+        let Some(root) = self.root else {
+            return Ok(None);
+        };
+        let (pages, leaf) = (&self.core.pages, root.find(key));
+        leaf.load(pages, &self.core.committed)?;
+        let entry = leaf.find(pages, key, self.version);
+        Ok(entry.and_then(|entry| entry.value(pages)))
+    }
+
+    /// As [`Snapshot::get_many`].
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`]; `f` may have been called for some keys.
+    pub fn get_many<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        mut f: impl FnMut(usize, Option<&'s [u8]>),
+    ) -> Result<(), StoreError> {
+        let Some(root) = self.root else {
+            (0..keys.len()).for_each(|i| f(i, None));
+            return Ok(());
+        };
+        crate::lookup::many(self.core, root, self.version, keys, f)
+    }
+
+    /// As [`Snapshot::range`].
+    #[must_use]
+    pub fn range<'k>(&self, keys: impl RangeBounds<&'k [u8]>) -> Range<'s> {
         let owned = |bound: Bound<&&[u8]>| bound.map(|key| key.to_vec());
-        Range::new(self, owned(keys.start_bound()), owned(keys.end_bound()))
+        Range::new(*self, owned(keys.start_bound()), owned(keys.end_bound()))
     }
 }
 

@@ -53,9 +53,11 @@ pub struct Stats {
 impl Stats {
     pub(crate) fn of(core: &Core) -> Result<Self, StoreError> {
         let record = core.record()?;
-        let leaves = core.read(|root, _| {
+        let leaves = core.read(|roots, _| {
             let mut leaves = 0;
-            root.each_leaf(&mut |_| leaves += 1);
+            roots
+                .all()
+                .for_each(|(_, root)| root.each_leaf(&mut |_| leaves += 1));
             leaves
         })?;
         let frames = match core.follower {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::batch::{Batch, Queue, Request};
 use crate::core::Core;
+use crate::layout::MAIN;
 use crate::open::Builder;
 use crate::plan::Change;
 use crate::snapshot::Snapshot;
@@ -52,6 +53,7 @@ impl Store {
     /// As [`apply`](Self::apply).
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<Version, StoreError> {
         self.change(Change {
+            tree: MAIN,
             key,
             value: Some(value),
         })
@@ -62,10 +64,14 @@ impl Store {
     /// # Errors
     /// As [`apply`](Self::apply).
     pub fn remove(&self, key: &[u8]) -> Result<Version, StoreError> {
-        self.change(Change { key, value: None })
+        self.change(Change {
+            tree: MAIN,
+            key,
+            value: None,
+        })
     }
 
-    fn change(&self, change: Change<'_>) -> Result<Version, StoreError> {
+    pub(crate) fn change(&self, change: Change<'_>) -> Result<Version, StoreError> {
         self.core.may_write()?;
         change.admit()?;
         match self.core.try_writer() {
@@ -141,8 +147,8 @@ impl Store {
         key: &[u8],
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, StoreError> {
-        self.core.read(|root, version| {
-            let leaf = root.find(key);
+        self.core.read(|roots, version| {
+            let leaf = roots.main.find(key);
             leaf.load(&self.core.pages, &self.core.committed)?;
             let entry = leaf.find(&self.core.pages, key, version);
             Ok(entry.and_then(|entry| entry.value(&self.core.pages)).map(f))
@@ -173,7 +179,7 @@ impl Store {
         f: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<(), StoreError> {
         let core = &*self.core;
-        core.read(|root, version| lookup::many(core, root, version, keys, f))?
+        core.read(|roots, version| lookup::many(core, &roots.main, version, keys, f))?
     }
 
     /// Writes the newest version into a new file, which appears under its name when it is whole and
@@ -257,7 +263,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::NoSuchVersion`]; otherwise as [`apply`](Self::apply).
     pub fn rollback(&self, name: &str) -> Result<Version, StoreError> {
-        crate::names::rollback(&self.core, name)
+        crate::rollback::rollback(&self.core, name)
     }
 
     /// Drops a name, and what only its version used.

@@ -5,8 +5,10 @@ use std::sync::MutexGuard;
 
 use crate::commit::Writer;
 use crate::core::Core;
+use crate::layout::MAIN;
 use crate::plan::Change;
-use crate::{StoreError, Version};
+use crate::snapshot::View;
+use crate::{StoreError, Tree, Version};
 
 /// The only writer of a store until it is committed or dropped. Dropping it changes nothing.
 ///
@@ -27,7 +29,8 @@ use crate::{StoreError, Version};
 pub struct Transaction<'s> {
     core: &'s Core,
     writer: MutexGuard<'s, Writer>,
-    changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// By tree and key.
+    changes: BTreeMap<u32, BTreeMap<Vec<u8>, Option<Vec<u8>>>>,
 }
 
 impl<'s> Transaction<'s> {
@@ -44,16 +47,24 @@ impl<'s> Transaction<'s> {
     /// # Errors
     /// [`StoreError::Damaged`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        if let Some(value) = self.changes.get(key) {
+        self.get_of(MAIN, key)
+    }
+
+    /// As [`get`](Self::get), in a named tree.
+    ///
+    /// # Errors
+    /// [`StoreError::TreeDropped`], [`StoreError::Damaged`].
+    pub fn get_in(&self, tree: &Tree, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.get_of(tree.number(), key)
+    }
+
+    fn get_of(&self, tree: u32, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        if let Some(value) = self.changes.get(&tree).and_then(|of| of.get(key)) {
             return Ok(value.clone());
         }
-        let root = &self.core.published(&self.writer).root;
-        let leaf = root.find(key);
-        leaf.load(&self.core.pages, &self.core.committed)?;
-        let entry = leaf.find(&self.core.pages, key, self.writer.record.version);
-        Ok(entry
-            .and_then(|entry| entry.value(&self.core.pages))
-            .map(<[u8]>::to_vec))
+        let roots = &self.core.published(&self.writer).roots;
+        let view = View::of(self.core, roots, self.writer.record.version, tree)?;
+        Ok(view.get(key)?.map(<[u8]>::to_vec))
     }
 
     /// Sets a key.
@@ -61,12 +72,21 @@ impl<'s> Transaction<'s> {
     /// # Errors
     /// [`StoreError::KeyTooLong`], [`StoreError::ValueTooLong`].
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-        let change = Change {
-            key,
-            value: Some(value),
-        };
-        change.admit()?;
-        self.changes.insert(key.to_vec(), Some(value.to_vec()));
+        self.change(MAIN, key, Some(value))
+    }
+
+    /// As [`put`](Self::put), in a named tree.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put). That the tree was dropped shows when the transaction commits.
+    pub fn put_in(&mut self, tree: &Tree, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        self.change(tree.number(), key, Some(value))
+    }
+
+    fn change(&mut self, tree: u32, key: &[u8], value: Option<&[u8]>) -> Result<(), StoreError> {
+        Change { tree, key, value }.admit()?;
+        let of = self.changes.entry(tree).or_default();
+        of.insert(key.to_vec(), value.map(<[u8]>::to_vec));
         Ok(())
     }
 
@@ -75,9 +95,15 @@ impl<'s> Transaction<'s> {
     /// # Errors
     /// [`StoreError::KeyTooLong`].
     pub fn remove(&mut self, key: &[u8]) -> Result<(), StoreError> {
-        Change { key, value: None }.admit()?;
-        self.changes.insert(key.to_vec(), None);
-        Ok(())
+        self.change(MAIN, key, None)
+    }
+
+    /// As [`remove`](Self::remove), in a named tree.
+    ///
+    /// # Errors
+    /// As [`put_in`](Self::put_in).
+    pub fn remove_in(&mut self, tree: &Tree, key: &[u8]) -> Result<(), StoreError> {
+        self.change(tree.number(), key, None)
     }
 
     /// Makes all changes at once. Durable on return.
@@ -85,9 +111,12 @@ impl<'s> Transaction<'s> {
     /// # Errors
     /// As [`Store::apply`](crate::Store::apply).
     pub fn commit(mut self) -> Result<Version, StoreError> {
-        let changes = self.changes.iter().map(|(key, value)| Change {
-            key,
-            value: value.as_deref(),
+        let changes = self.changes.iter().flat_map(|(tree, of)| {
+            of.iter().map(|(key, value)| Change {
+                tree: *tree,
+                key,
+                value: value.as_deref(),
+            })
         });
         let changes: Vec<_> = changes.collect();
         self.writer.commit(self.core, &changes, None)

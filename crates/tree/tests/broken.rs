@@ -5,7 +5,7 @@ mod common;
 
 use std::panic::catch_unwind;
 
-use common::{beside, crashes};
+use common::{beside, crashes, trees};
 use mneme_tree::breakage::{STEPS, arm};
 
 /// The history that catches each step.
@@ -21,6 +21,7 @@ const CATCHES: [(&str, fn()); STEPS.len()] = [
     ("extent.death", crashes::long_values_survive),
     ("extent.keep_death", crashes::long_values_survive),
     ("key.replaced", crashes::long_keys_are_not_mistaken),
+    ("tree.dropped", trees::trees_survive),
     ("held.look", crashes::snapshots_keep_long_values),
     ("run.barrier", crashes::frames_change_their_kind),
     ("recycle.runs", crashes::frames_change_their_kind),

@@ -10,7 +10,7 @@ mod common;
 use std::sync::Arc;
 
 use common::crashes::{self, BOTH, Choice, Recorder, crash, expect_none, one_extent, one_leaf};
-use common::{MAX, Model, copy_of, open_on};
+use common::{MAX, Model, copy_of, open_on, trees};
 use mneme_sys::medium::{FailureModel, Operation, RecordingMedium, SECTOR};
 use mneme_tree::{Durability, StoreError};
 
@@ -73,6 +73,16 @@ fn long_keys_survive_a_sample_of_crashes() {
 #[test]
 fn a_long_key_is_not_mistaken_for_one_whose_place_it_has() {
     crashes::long_keys_are_not_mistaken();
+}
+
+#[test]
+fn trees_survive_a_sample_of_crashes() {
+    trees::trees_survive();
+}
+
+#[test]
+fn a_drop_that_a_crash_interrupts_is_finished_later() {
+    trees::drops_are_finished_later();
 }
 
 #[test]

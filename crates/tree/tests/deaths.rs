@@ -14,7 +14,7 @@ use common::beside::builder;
 use common::contents;
 use mneme_sys::fault::{Action, arm};
 use mneme_testkit::TestDir;
-use mneme_tree::{Batch, Snapshot, Store};
+use mneme_tree::{Batch, Snapshot, Store, StoreError};
 
 const CHILD: &str = "MNEME_TREE_DEATHS";
 const KEYS: u32 = 300;
@@ -53,6 +53,11 @@ fn child(orders: &str) {
             arm(point, Action::Kill, 1);
             commit(&db, 3);
         }
+        "drop" => {
+            let db = builder().open(path).unwrap();
+            arm(point, Action::Kill, 1);
+            db.drop_tree("t").unwrap();
+        }
         "open" => {
             arm(point, Action::Kill, 1);
             commit(&builder().open(path).unwrap(), 3);
@@ -75,6 +80,30 @@ fn dies(role: &str, point: &str, path: &Path) {
         .status()
         .unwrap();
     assert_eq!(status.signal(), Some(9), "{role} does not reach {point}");
+}
+
+/// A reader keeps a tree whose drop was announced to it and did not happen.
+#[test]
+fn a_drop_that_did_not_happen_ends_no_tree() {
+    let here = TestDir::new("tree-deaths-drop");
+    let path = here.path().join("db");
+    let db = builder().open(&path).unwrap();
+    db.tree("t").unwrap().put(b"key", b"1").unwrap();
+    drop(db);
+    let reader = builder().read_only(true).open(&path).unwrap();
+    let tree = reader.tree("t").unwrap();
+    assert_eq!(tree.get(b"key").unwrap(), Some(b"1".to_vec()));
+    dies("drop", "tree.commit.announced", &path);
+    let db = builder().open(&path).unwrap();
+    db.put(b"other", b"2").unwrap();
+    assert_eq!(reader.get(b"other").unwrap(), Some(b"2".to_vec()));
+    assert_eq!(tree.get(b"key").unwrap(), Some(b"1".to_vec()));
+    db.drop_tree("t").unwrap();
+    let dropped = tree.get(b"key");
+    assert!(
+        matches!(dropped, Err(StoreError::TreeDropped { .. })),
+        "{dropped:?}"
+    );
 }
 
 #[test]

@@ -7,17 +7,22 @@ mod common;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use common::{Model, contents, open, reopen};
+use common::trees::{World, world};
+use common::{Model, open, reopen};
 use mneme_sys::medium::RecordingMedium;
-use mneme_tree::{Batch, MAX_KEY, Snapshot, Store, StoreError};
+use mneme_tree::{Batch, MAX_KEY, Snapshot, Store, StoreError, Tree};
 use proptest::prelude::*;
+
+/// Trees, keys, values.
+type Changes = Vec<(u8, u16, Option<u16>)>;
 
 #[derive(Debug, Clone)]
 enum Step {
-    Put(u16, u16),
-    Remove(u16),
-    Batch(Vec<(u16, Option<u16>)>),
-    Transaction(Vec<(u16, Option<u16>)>, bool),
+    Put(u8, u16, u16),
+    Remove(u8, u16),
+    Batch(Changes),
+    Transaction(Changes, bool),
+    DropTree(u8),
     Snapshot,
     DropSnapshot,
     Range(u16, u16, bool),
@@ -56,15 +61,33 @@ fn value(n: u16) -> Vec<u8> {
     vec![n as u8; len]
 }
 
-fn changes() -> impl Strategy<Value = Vec<(u16, Option<u16>)>> {
-    let change = (0..900u16, proptest::option::weighted(0.7, any::<u16>()));
+/// Mostly the tree that has no name.
+fn tree() -> impl Strategy<Value = u8> {
+    prop_oneof![3 => Just(0u8), 2 => 1..4u8]
+}
+
+/// The name of a tree that has one.
+fn name(tree: u8) -> String {
+    match tree {
+        0 => String::new(),
+        _ => format!("tree{tree}"),
+    }
+}
+
+fn changes() -> impl Strategy<Value = Changes> {
+    let change = (
+        tree(),
+        0..900u16,
+        proptest::option::weighted(0.7, any::<u16>()),
+    );
     proptest::collection::vec(change, 0..60)
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        8 => (0..900u16, any::<u16>()).prop_map(|(k, v)| Step::Put(k, v)),
-        4 => (0..900u16).prop_map(Step::Remove),
+        8 => (tree(), 0..900u16, any::<u16>()).prop_map(|(t, k, v)| Step::Put(t, k, v)),
+        4 => (tree(), 0..900u16).prop_map(|(t, k)| Step::Remove(t, k)),
+        1 => (1..4u8).prop_map(Step::DropTree),
         4 => changes().prop_map(Step::Batch),
         2 => (changes(), any::<bool>()).prop_map(|(c, commit)| Step::Transaction(c, commit)),
         1 => Just(Step::Snapshot),
@@ -79,8 +102,9 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn apply(model: &mut Model, changes: &[(u16, Option<u16>)]) {
-    for (k, v) in changes {
+fn apply(world: &mut World, changes: &Changes) {
+    for (t, k, v) in changes {
+        let model = world.entry(name(*t)).or_default();
         match v {
             Some(v) => model.insert(key(*k), value(*v)),
             None => model.remove(&key(*k)),
@@ -88,54 +112,87 @@ fn apply(model: &mut Model, changes: &[(u16, Option<u16>)]) {
     }
 }
 
+/// The trees of the changes, which are made where there are none, but for the one without a name.
+fn trees(db: &Store, changes: &Changes) -> Result<BTreeMap<u8, Tree>, StoreError> {
+    let named = changes.iter().filter(|(t, ..)| *t > 0);
+    named.map(|(t, ..)| Ok((*t, db.tree(&name(*t))?))).collect()
+}
+
 struct Run {
     db: Option<Store>,
     medium: std::sync::Arc<RecordingMedium>,
-    model: Model,
-    snapshots: Vec<(Snapshot, Model)>,
-    names: BTreeMap<String, Model>,
+    world: World,
+    snapshots: Vec<(Snapshot, World)>,
+    names: BTreeMap<String, World>,
 }
 
 impl Run {
     fn step(&mut self, step: &Step) -> Result<(), StoreError> {
         let db = self.db.clone().unwrap();
         match step {
-            Step::Put(k, v) => {
-                db.put(&key(*k), &value(*v))?;
-                self.model.insert(key(*k), value(*v));
+            Step::Put(t, k, v) => {
+                let changes = vec![(*t, *k, Some(*v))];
+                match trees(&db, &changes)?.get(t) {
+                    Some(tree) => tree.put(&key(*k), &value(*v))?,
+                    None => db.put(&key(*k), &value(*v))?,
+                };
+                apply(&mut self.world, &changes);
             }
-            Step::Remove(k) => {
-                db.remove(&key(*k))?;
-                self.model.remove(&key(*k));
+            Step::Remove(t, k) => {
+                let changes = vec![(*t, *k, None)];
+                match trees(&db, &changes)?.get(t) {
+                    Some(tree) => tree.remove(&key(*k))?,
+                    None => db.remove(&key(*k))?,
+                };
+                apply(&mut self.world, &changes);
             }
             Step::Batch(changes) => {
+                let trees = trees(&db, changes)?;
                 let mut batch = Batch::new();
-                for (k, v) in changes {
-                    match v {
-                        Some(v) => batch.put(&key(*k), &value(*v)),
-                        None => batch.remove(&key(*k)),
+                for (t, k, v) in changes {
+                    match (trees.get(t), v) {
+                        (None, Some(v)) => batch.put(&key(*k), &value(*v)),
+                        (None, None) => batch.remove(&key(*k)),
+                        (Some(tree), Some(v)) => batch.put_in(tree, &key(*k), &value(*v)),
+                        (Some(tree), None) => batch.remove_in(tree, &key(*k)),
                     };
                 }
                 db.apply(&batch)?;
-                apply(&mut self.model, changes);
+                apply(&mut self.world, changes);
             }
             Step::Transaction(changes, commit) => {
+                let trees = trees(&db, changes)?;
+                let names = trees.keys().map(|t| (name(*t), Model::new()));
+                for (name, empty) in names {
+                    self.world.entry(name).or_insert(empty);
+                }
                 let mut tx = db.write();
-                let mut after = self.model.clone();
-                for (k, v) in changes {
-                    match v {
-                        Some(v) => tx.put(&key(*k), &value(*v))?,
-                        None => tx.remove(&key(*k))?,
+                let mut after = self.world.clone();
+                for (t, k, v) in changes {
+                    let (key, value) = (key(*k), v.map(value));
+                    match (trees.get(t), &value) {
+                        (None, Some(value)) => tx.put(&key, value)?,
+                        (None, None) => tx.remove(&key)?,
+                        (Some(tree), Some(value)) => tx.put_in(tree, &key, value)?,
+                        (Some(tree), None) => tx.remove_in(tree, &key)?,
                     }
-                    apply(&mut after, &[(*k, *v)]);
-                    assert_eq!(tx.get(&key(*k))?.as_ref(), after.get(&key(*k)));
+                    apply(&mut after, &vec![(*t, *k, *v)]);
+                    let found = match trees.get(t) {
+                        Some(tree) => tx.get_in(tree, &key)?,
+                        None => tx.get(&key)?,
+                    };
+                    assert_eq!(found.as_ref(), after[&name(*t)].get(&key));
                 }
                 if *commit {
                     tx.commit()?;
-                    self.model = after;
+                    self.world = after;
                 }
             }
-            Step::Snapshot => self.snapshots.push((db.snapshot()?, self.model.clone())),
+            Step::DropTree(t) => match (db.drop_tree(&name(*t)), self.world.remove(&name(*t))) {
+                (Ok(_), Some(_)) | (Err(StoreError::NoSuchTree { .. }), None) => {}
+                other => panic!("{other:?}"),
+            },
+            Step::Snapshot => self.snapshots.push((db.snapshot()?, self.world.clone())),
             Step::DropSnapshot => drop(self.snapshots.pop()),
             Step::Range(a, b, both) => self.range(&db, &key(*a), &key(*b), *both)?,
             Step::Reopen | Step::Kill => {
@@ -158,7 +215,7 @@ impl Run {
             Step::Keep(n) => {
                 let name = format!("v{n}");
                 match db.keep(&name) {
-                    Ok(_) => assert!(self.names.insert(name, self.model.clone()).is_none()),
+                    Ok(_) => assert!(self.names.insert(name, self.world.clone()).is_none()),
                     Err(StoreError::VersionExists { .. }) => {
                         assert!(self.names.contains_key(&name));
                     }
@@ -173,7 +230,7 @@ impl Run {
                     false => db.drop_version(&name),
                 };
                 match (done, self.names.get(&name)) {
-                    (Ok(()), Some(model)) if rollback => self.model = model.clone(),
+                    (Ok(()), Some(model)) if rollback => self.world = model.clone(),
                     (Ok(()), Some(_)) => drop(self.names.remove(&name)),
                     (Err(StoreError::NoSuchVersion { .. }), None) => {}
                     other => panic!("{other:?}"),
@@ -181,7 +238,7 @@ impl Run {
             }
         }
         for (snapshot, model) in &self.snapshots {
-            assert_eq!(contents(snapshot), *model);
+            assert_eq!(world(snapshot), *model);
         }
         Ok(())
     }
@@ -191,7 +248,7 @@ impl Run {
         let names: Vec<_> = db.versions().into_iter().map(|(name, _)| name).collect();
         assert!(names.iter().eq(self.names.keys()));
         for (name, model) in &self.names {
-            assert_eq!(contents(&db.version_named(name)?), *model, "{name}");
+            assert_eq!(world(&db.version_named(name)?), *model, "{name}");
         }
         Ok(())
     }
@@ -203,7 +260,7 @@ impl Run {
         let mut expected: Vec<_> = if low == high {
             Vec::new()
         } else {
-            let range = self.model.range::<[u8], _>(bounds);
+            let range = self.world[""].range::<[u8], _>(bounds);
             range.map(|(k, v)| (k.clone(), v.clone())).collect()
         };
         let mut range = snapshot.range(bounds);
@@ -237,22 +294,25 @@ proptest! {
     #[test]
     fn it_is_a_map_with_versions(steps in proptest::collection::vec(step(), 1..120)) {
         let (db, medium) = open();
-        let mut run = Run { db: Some(db), medium, model: BTreeMap::new(), snapshots: Vec::new(), names: BTreeMap::new() };
+        let mut run = Run { db: Some(db), medium, world: World::from([(String::new(), Model::new())]), snapshots: Vec::new(), names: BTreeMap::new() };
         for step in &steps {
             run.step(step).unwrap();
         }
         let db = run.db.take().unwrap();
         let keys: Vec<_> = (0..900).map(key).collect();
         for key in &keys {
-            prop_assert_eq!(db.get(key).unwrap(), run.model.get(key).cloned());
+            prop_assert_eq!(db.get(key).unwrap(), run.world[""].get(key).cloned());
         }
         let mut found = Vec::new();
         db.get_many(&keys, |_, value| found.push(value.map(<[u8]>::to_vec))).unwrap();
-        prop_assert!(found.iter().map(Option::as_ref).eq(keys.iter().map(|key| run.model.get(key))));
-        prop_assert_eq!(&contents(&db.snapshot().unwrap()), &run.model);
+        prop_assert!(found.iter().map(Option::as_ref).eq(keys.iter().map(|key| run.world[""].get(key))));
+        prop_assert_eq!(&world(&db.snapshot().unwrap()), &run.world);
         db.check().unwrap();
         run.named(&db).unwrap();
         let stats = db.stats().unwrap();
-        prop_assert_eq!(stats.entries, run.model.len() as u64);
+        // A tree has two entries in the catalogue.
+        let named = run.world.len() - 1;
+        let entries = run.world.values().map(|model| model.len()).sum::<usize>() + 2 * named;
+        prop_assert_eq!(stats.entries, entries as u64);
     }
 }

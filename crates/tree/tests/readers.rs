@@ -12,7 +12,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use common::beside::builder;
-use common::{Model, contents};
+use common::{Model, contents, trees};
 use mneme_testkit::{Random, TestDir, wait_until};
 use mneme_tree::{Batch, Holder, Snapshot, Store, StoreError};
 
@@ -74,6 +74,16 @@ fn a_reader_sees_each_version_once_it_is_durable() {
     assert!(found.iter().eq(keys.iter().map(|key| &model[*key])));
     let (seen, known) = (reader.stats().unwrap(), db.stats().unwrap());
     assert_eq!((seen.entries, seen.leaves), (known.entries, known.leaves));
+}
+
+#[test]
+fn a_dropped_tree_stays_where_it_is_shown() {
+    trees::a_dropped_tree_stays_where_it_is_shown();
+}
+
+#[test]
+fn a_backup_has_all_trees() {
+    trees::a_backup_has_all_trees();
 }
 
 #[test]

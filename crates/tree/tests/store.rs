@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{MAX, contents, copy_of, open, open_on, reopen};
 use mneme_sys::medium::{Medium, MemoryMedium, RecordingMedium};
-use mneme_tree::{Batch, Durability, Holder, MAX_KEY, MAX_NAME, MAX_VALUE, Store, StoreError};
+use mneme_tree::{
+    Batch, Durability, HashTable, Holder, MAX_KEY, MAX_NAME, MAX_VALUE, Store, StoreError,
+};
 
 /// A path that is removed at the end.
 struct Path(PathBuf);
@@ -222,6 +224,56 @@ fn damage_of_long_keys_and_of_fences_is_named() {
             "{named:?}"
         );
     }
+}
+
+#[test]
+fn a_hash_table_is_a_map_in_the_order_of_its_hashes() {
+    let (db, medium) = open();
+    let table = db.hash_table("table").unwrap();
+    assert!(matches!(
+        db.tree("table"),
+        Err(StoreError::OtherKind { .. })
+    ));
+    let key = |n: u32| match n % 50 {
+        0 => [vec![7; MAX_KEY - 12], n.to_be_bytes().to_vec()].concat(),
+        _ => format!("https://example.org/{n}").into_bytes(),
+    };
+    let mut model = BTreeMap::new();
+    for n in 0..400_u32 {
+        table.put(&key(n % 300), &n.to_be_bytes()).unwrap();
+        model.insert(key(n % 300), n.to_be_bytes().to_vec());
+        if n % 7 == 0 {
+            table.remove(&key(n / 2)).unwrap();
+            model.remove(&key(n / 2));
+        }
+    }
+    let too_long = table.put(&[1; MAX_KEY - 7], b"");
+    assert!(matches!(too_long, Err(StoreError::KeyTooLong { max, .. }) if max == MAX_KEY - 8));
+    drop((table, db));
+    let (db, _) = reopen(&medium);
+    let table = db.hash_table("table").unwrap();
+    for n in 0..300 {
+        assert_eq!(table.get(&key(n)).unwrap(), model.get(&key(n)).cloned());
+    }
+    let snapshot = db.snapshot().unwrap();
+    let pairs: Vec<_> = table.iter(&snapshot).unwrap().map(Result::unwrap).collect();
+    let hashes = pairs
+        .iter()
+        .map(|(key, _)| HashTable::tree_key(key).unwrap());
+    assert!(hashes.is_sorted());
+    let reversed = table.iter(&snapshot).unwrap().rev().map(Result::unwrap);
+    assert!(reversed.eq(pairs.iter().rev().copied()));
+    let found = pairs
+        .into_iter()
+        .map(|(key, value)| (key.to_vec(), value.to_vec()));
+    assert_eq!(found.collect::<BTreeMap<_, _>>(), model);
+    db.check().unwrap();
+    db.drop_tree("table").unwrap();
+    assert!(matches!(
+        table.get(b"a"),
+        Err(StoreError::TreeDropped { .. })
+    ));
+    assert_eq!(db.stats().unwrap().entries, 0);
 }
 
 #[test]

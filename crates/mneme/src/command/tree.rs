@@ -28,6 +28,8 @@ enum Action {
         #[command(flatten)]
         place: Place,
         #[command(flatten)]
+        tree: Within,
+        #[command(flatten)]
         bytes: Bytes,
         /// The key.
         key: String,
@@ -43,6 +45,8 @@ enum Action {
         #[command(flatten)]
         place: Place,
         #[command(flatten)]
+        tree: Within,
+        #[command(flatten)]
         bytes: Bytes,
         /// The key.
         key: String,
@@ -55,12 +59,19 @@ enum Action {
         #[command(flatten)]
         place: Place,
         #[command(flatten)]
+        tree: Within,
+        #[command(flatten)]
         bytes: Bytes,
         /// The key.
         key: String,
     },
     /// Print keys and values in order of the keys, one pair a line.
     Scan(Scan),
+    /// List the named trees and hash tables, with their keys and bytes.
+    Trees {
+        #[command(flatten)]
+        place: Place,
+    },
     /// List the versions that were given names.
     Versions {
         #[command(flatten)]
@@ -80,12 +91,15 @@ enum Action {
         /// The name.
         name: String,
     },
-    /// Drop the name of a version, and what only that version holds.
+    /// Drop the name of a version, and what only that version holds; or a tree with all its keys.
     Drop {
         #[command(flatten)]
         place: Place,
-        /// The name.
-        name: String,
+        #[command(flatten)]
+        tree: Within,
+        /// The version's name.
+        #[arg(required_unless_present = "tree", conflicts_with = "tree")]
+        name: Option<String>,
     },
     /// Write the newest version into a new file, a store of its own.
     Backup {
@@ -119,6 +133,13 @@ struct Place {
 }
 
 #[derive(Debug, clap::Args)]
+struct Within {
+    /// In the tree of this name, instead of the one that has none. `put` makes it if there is none.
+    #[arg(long, value_name = "NAME")]
+    tree: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
 struct Bytes {
     /// Keys and values are given and printed as hexadecimal digits.
     #[arg(long)]
@@ -129,6 +150,8 @@ struct Bytes {
 struct Scan {
     #[command(flatten)]
     place: Place,
+    #[command(flatten)]
+    tree: Within,
     #[command(flatten)]
     bytes: Bytes,
     /// Begin at this key.
@@ -168,6 +191,7 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
         Action::Create { place } => create(&place),
         Action::Put {
             place,
+            tree,
             bytes,
             key,
             value,
@@ -177,16 +201,25 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
                 (_, Some(from)) => read(&from)?,
                 (value, None) => bytes.read(&value.unwrap_or_default())?,
             };
-            let version = place.open()?.put(&bytes.read(&key)?, &value)?;
+            let (db, key) = (place.open()?, bytes.read(&key)?);
+            let version = match tree.tree {
+                Some(name) => db.tree(&name)?.put(&key, &value)?,
+                None => db.put(&key, &value)?,
+            };
             place.committed(version.number())
         }
         Action::Get {
             place,
+            tree,
             bytes,
             key,
             raw,
         } => {
-            let found = place.open_to_read()?.get(&bytes.read(&key)?)?;
+            let (db, wanted) = (place.open_to_read()?, bytes.read(&key)?);
+            let found = match tree.tree {
+                Some(name) => db.open_tree(&name)?.get(&wanted)?,
+                None => db.get(&wanted)?,
+            };
             let value = found.ok_or_else(|| absent(&key))?;
             if raw {
                 return output::to(|out| out.write_all(&value));
@@ -196,21 +229,41 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
                 false => output::line(bytes.show(&value)),
             }
         }
-        Action::Remove { place, bytes, key } => {
+        Action::Remove {
+            place,
+            tree,
+            bytes,
+            key,
+        } => {
             let db = place.open()?;
+            let tree = tree.tree.map(|name| db.open_tree(&name)).transpose()?;
             let mut tx = db.write();
             let wanted = bytes.read(&key)?;
-            tx.get(&wanted)?.ok_or_else(|| absent(&key))?;
-            tx.remove(&wanted)?;
+            let found = match &tree {
+                Some(tree) => tx.get_in(tree, &wanted)?,
+                None => tx.get(&wanted)?,
+            };
+            found.ok_or_else(|| absent(&key))?;
+            match &tree {
+                Some(tree) => tx.remove_in(tree, &wanted)?,
+                None => tx.remove(&wanted)?,
+            }
             place.committed(tx.commit()?.number())
         }
         Action::Scan(scan) => scan.run(),
+        Action::Trees { place } => trees(&place),
         Action::Versions { place } => versions(&place),
         Action::Keep { place, name } => place.committed(place.open()?.keep(&name)?.number()),
         Action::Rollback { place, name } => {
             place.committed(place.open()?.rollback(&name)?.number())
         }
-        Action::Drop { place, name } => Ok(place.open()?.drop_version(&name)?),
+        Action::Drop { place, tree, name } => {
+            let db = place.open()?;
+            match (tree.tree, name) {
+                (Some(tree), _) => place.committed(db.drop_tree(&tree)?.number()),
+                (None, name) => Ok(db.drop_version(&name.unwrap_or_default())?),
+            }
+        }
         Action::Backup { place, to } => {
             let version = place.open_to_read()?.backup(&to)?.number();
             match place.json {
@@ -348,6 +401,39 @@ fn create(place: &Place) -> Result<(), Box<dyn Error>> {
     }
 }
 
+fn trees(place: &Place) -> Result<(), Box<dyn Error>> {
+    let db = place.open_to_read()?;
+    let mut found = Vec::new();
+    for name in db.trees()? {
+        let (is_table, stats) = match db.open_tree(&name) {
+            Err(StoreError::OtherKind { .. }) => (true, db.hash_table(&name)?.tree().stats()?),
+            tree => (false, tree?.stats()?),
+        };
+        found.push((name, is_table, stats));
+    }
+    if place.json {
+        let trees = found.iter().map(|(name, is_table, stats)| {
+            json!({
+                "name": name,
+                "hash_table": is_table,
+                "keys": stats.entries,
+                "live_bytes": stats.live_bytes,
+                "leaves": stats.leaves,
+                "extent_bytes": stats.extent_bytes,
+            })
+        });
+        return output::line(Value::Array(trees.collect()));
+    }
+    output::to(|out| {
+        found.iter().try_for_each(|(name, is_table, stats)| {
+            let kind = if *is_table { ", a hash table" } else { "" };
+            let (name, bytes) = (output::plain(name), stats.live_bytes + stats.extent_bytes);
+            let (keys, bytes) = (stats.entries, size::show(bytes));
+            writeln!(out, "{name}\t{keys} keys, {bytes}{kind}")
+        })
+    })
+}
+
 fn versions(place: &Place) -> Result<(), Box<dyn Error>> {
     let holders = place.open_to_read()?.holders()?;
     if place.json {
@@ -408,7 +494,10 @@ impl Scan {
         };
         let low = low.as_deref().map_or(Bound::Unbounded, Bound::Included);
         let high = high.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        let range = snapshot.range((low, high));
+        let range = match &self.tree.tree {
+            Some(name) => snapshot.tree(name)?.range((low, high)),
+            None => snapshot.range((low, high)),
+        };
         let pairs: Box<dyn Iterator<Item = _>> = match self.reverse {
             true => Box::new(range.rev()),
             false => Box::new(range),

@@ -53,6 +53,35 @@ impl Drop for Directory {
 }
 
 #[test]
+fn trees_are_made_listed_and_dropped() {
+    let here = Directory::new("trees");
+    here.done(&["create", "db"]);
+    here.done(&["put", "db", "--tree", "users", "1", "Ada"]);
+    here.done(&["put", "db", "1", "one"]);
+    let db = Store::builder().open(here.0.join("db")).unwrap();
+    db.hash_table("pages").unwrap().put(b"a", b"b").unwrap();
+    db.close().unwrap();
+    assert_eq!(here.done(&["get", "db", "--tree", "users", "1"]), "Ada\n");
+    assert_eq!(here.done(&["scan", "db", "--tree", "users"]), "1\tAda\n");
+    assert_eq!(here.done(&["scan", "db"]), "1\tone\n");
+    let trees = here.done(&["trees", "db"]);
+    let lines: Vec<_> = trees.lines().collect();
+    assert!(lines[0].starts_with("pages\t1 keys, ") && lines[0].ends_with(", a hash table"));
+    assert!(lines[1].starts_with("users\t1 keys, "), "{trees}");
+    let trees = here.json(&["trees", "db", "--json"]);
+    assert_eq!(
+        (&trees[1]["name"], &trees[1]["keys"]),
+        (&json!("users"), &json!(1))
+    );
+    here.done(&["remove", "db", "--tree", "users", "1"]);
+    here.refused(&["get", "db", "--tree", "users", "1"]);
+    here.done(&["drop", "db", "--tree", "users"]);
+    let refused = here.refused(&["get", "db", "--tree", "users", "1"]);
+    assert!(refused.contains("there is no tree \"users\""), "{refused}");
+    here.done(&["check", "db"]);
+}
+
+#[test]
 fn a_store_is_made_filled_read_copied_and_checked() {
     let here = Directory::new("life");
     assert_eq!(here.done(&["create", "db"]), "db: an empty store\n");

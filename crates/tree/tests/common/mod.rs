@@ -3,6 +3,7 @@
 
 pub mod beside;
 pub mod crashes;
+pub mod trees;
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,0 +1,261 @@
+//! Named trees, as callers see them.
+
+use std::sync::Arc;
+
+use crate::check::{self, Counts};
+use crate::core::Core;
+use crate::layout::UNIT;
+use crate::plan::Change;
+use crate::snapshot::View;
+use crate::trees::{Roots, TreeKind, leaves_of};
+use crate::{Batch, Snapshot, Store, StoreError, Version, catalogue};
+
+/// A tree of its own in a store, under a name: an ordered map as the store itself is, with keys of
+/// its own.
+///
+/// Versions, snapshots, rollbacks and backups are those of the whole store; [`Batch`](crate::Batch)
+/// and [`Transaction`](crate::Transaction) change several trees at once. A tree without keys takes
+/// no space but its name's. A handle outlives the tree: once that is dropped, what it is asked for
+/// fails with [`StoreError::TreeDropped`], even if another tree has the name.
+///
+/// ```
+/// use mneme_tree::{Batch, Store};
+/// # let path = std::env::temp_dir().join(format!("mneme-doc-tree-{}", std::process::id()));
+/// let db = Store::builder().open(&path)?;
+/// let (users, by_mail) = (db.tree("users")?, db.tree("users by mail")?);
+/// let mut batch = Batch::new();
+/// batch.put_in(&users, b"1", b"ada@example.org").put_in(&by_mail, b"ada@example.org", b"1");
+/// db.apply(&batch)?;                                // both or neither
+///
+/// assert_eq!(by_mail.get(b"ada@example.org")?, Some(b"1".to_vec()));
+/// let snapshot = db.snapshot()?;
+/// assert_eq!(snapshot.tree("users")?.range(..).count(), 1);
+/// db.drop_tree("users by mail")?;
+/// assert_eq!(db.trees()?, ["users"]);
+/// assert_eq!(snapshot.tree("users by mail")?.get(b"ada@example.org")?, Some(&b"1"[..]));
+/// # drop((snapshot, users, by_mail, db));
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Tree {
+    core: Arc<Core>,
+    number: u32,
+    name: Arc<str>,
+}
+
+/// What a tree holds and takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TreeStats {
+    /// Keys.
+    pub entries: u64,
+    /// Bytes of their entries.
+    pub live_bytes: u64,
+    /// Leaves, of 16 KiB each.
+    pub leaves: u64,
+    /// What lies outside of leaves.
+    pub extents: u64,
+    /// Bytes that it takes.
+    pub extent_bytes: u64,
+}
+
+impl Store {
+    /// The tree of this name. It is made if there is none, durably; in a process that only reads it
+    /// must be there.
+    ///
+    /// # Errors
+    /// [`StoreError::KeyTooLong`] for a name above [`MAX_NAME`](crate::MAX_NAME) bytes;
+    /// [`StoreError::OtherKind`]; [`StoreError::NoSuchTree`] in a process that only reads;
+    /// otherwise as [`apply`](Self::apply) and [`get`](Self::get).
+    pub fn tree(&self, name: &str) -> Result<Tree, StoreError> {
+        self.tree_of(name, TreeKind::Ordered, true)
+    }
+
+    /// The tree of this name, which must be there.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchTree`], [`StoreError::OtherKind`]; otherwise as [`get`](Self::get).
+    pub fn open_tree(&self, name: &str) -> Result<Tree, StoreError> {
+        self.tree_of(name, TreeKind::Ordered, false)
+    }
+
+    pub(crate) fn tree_of(
+        &self,
+        name: &str,
+        kind: TreeKind,
+        may_create: bool,
+    ) -> Result<Tree, StoreError> {
+        Ok(Tree {
+            number: catalogue::open(&self.core, name, kind, may_create)?,
+            core: self.core.clone(),
+            name: name.into(),
+        })
+    }
+
+    /// The names of all trees and hash tables, in order.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn trees(&self) -> Result<Vec<String>, StoreError> {
+        let core = &*self.core;
+        let listing = core.read(|roots, version| core.catalogue(roots, version).list())??;
+        let mut names: Vec<_> = listing.live.into_values().map(|(name, _)| name).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// Drops the tree or hash table of this name with all its keys. When this returns, nobody finds
+    /// the tree any more, but in snapshots and named versions, which keep what they show. Its
+    /// leaves die a few a commit, and commits of other threads come in between. If the process dies
+    /// before all have, later commits go on with it.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchTree`]; otherwise as [`apply`](Self::apply).
+    pub fn drop_tree(&self, name: &str) -> Result<Version, StoreError> {
+        catalogue::drop_tree(&self.core, name)
+    }
+}
+
+impl Batch {
+    /// Sets a key of a named tree.
+    pub fn put_in(&mut self, tree: &Tree, key: &[u8], value: &[u8]) -> &mut Self {
+        self.add(Change {
+            tree: tree.number(),
+            key,
+            value: Some(value),
+        });
+        self
+    }
+
+    /// Removes a key of a named tree.
+    pub fn remove_in(&mut self, tree: &Tree, key: &[u8]) -> &mut Self {
+        self.add(Change {
+            tree: tree.number(),
+            key,
+            value: None,
+        });
+        self
+    }
+}
+
+impl Tree {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its number: no other tree of the store ever has it.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// As [`Store::put`].
+    ///
+    /// # Errors
+    /// [`StoreError::TreeDropped`]; otherwise as [`Store::apply`].
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<Version, StoreError> {
+        self.change(key, Some(value))
+    }
+
+    /// As [`Store::remove`].
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn remove(&self, key: &[u8]) -> Result<Version, StoreError> {
+        self.change(key, None)
+    }
+
+    fn change(&self, key: &[u8], value: Option<&[u8]>) -> Result<Version, StoreError> {
+        self.store().change(Change {
+            tree: self.number,
+            key,
+            value,
+        })
+    }
+
+    /// The store that it is a tree of.
+    #[must_use]
+    pub fn store(&self) -> Store {
+        Store {
+            core: self.core.clone(),
+        }
+    }
+
+    /// As [`Store::get`].
+    ///
+    /// # Errors
+    /// [`StoreError::TreeDropped`]; otherwise as [`Store::get`].
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.get_with(key, <[u8]>::to_vec)
+    }
+
+    /// As [`Store::get_with`].
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_with<R>(
+        &self,
+        key: &[u8],
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, StoreError> {
+        self.core.read(|roots, version| {
+            let view = self.view(roots, version)?;
+            Ok(view.get(key)?.map(f))
+        })?
+    }
+
+    /// As [`Store::get_many`].
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); `f` may have been called for some keys.
+    pub fn get_many<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        f: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), StoreError> {
+        self.core
+            .read(|roots, version| self.view(roots, version)?.get_many(keys, f))?
+    }
+
+    /// The tree in roots that are read.
+    fn view<'v>(&'v self, roots: &'v Roots, version: u64) -> Result<View<'v>, StoreError> {
+        View::of(&self.core, roots, version, self.number)
+    }
+
+    /// What it holds and takes. Reads all its leaves.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn stats(&self) -> Result<TreeStats, StoreError> {
+        self.count(check::count)
+    }
+
+    /// Reads everything of its newest version and compares checksums and order.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] names the first contradiction; otherwise as [`get`](Self::get).
+    pub fn check(&self) -> Result<(), StoreError> {
+        self.count(check::verify_leaf).map(drop)
+    }
+
+    fn count(&self, of: check::LeafCounter) -> Result<TreeStats, StoreError> {
+        let snapshot = Snapshot::new(&self.core)?;
+        View::of(&self.core, &snapshot.roots, snapshot.version, self.number)?;
+        let root = snapshot.roots.of(self.number);
+        let leaves = root.map_or_else(Vec::new, |root| leaves_of(root));
+        let mut sum = Counts::default();
+        for leaf in &leaves {
+            sum.add(of(&self.core, leaf, snapshot.version)?);
+        }
+        Ok(TreeStats {
+            entries: sum.entries,
+            live_bytes: sum.bytes,
+            leaves: sum.leaves,
+            extents: sum.extents,
+            extent_bytes: sum.units * UNIT,
+        })
+    }
+}
