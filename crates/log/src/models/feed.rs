@@ -334,3 +334,31 @@ fn what_is_void_says_nothing_and_what_is_unfinished_lets_nothing_pass() {
         assert!(scene.enter(2, 21));
     });
 }
+
+/// A reaper goes through the entries while what is before them is freed.
+#[test]
+fn a_reaper_is_not_led_astray_by_what_is_freed_meanwhile() {
+    holds(|| {
+        let scene = Arc::new(Scene::<Sound>::new());
+        assert!(scene.enter(1, 11));
+        let dead = scene.ring().reserve(DEAD, ENTRY).expect("space");
+        scene.ring().fill(dead, 0, 70);
+        let drainer = {
+            let scene = scene.clone();
+            thread::spawn(move || {
+                let mut drainer = Drainer::of(&scene);
+                drainer.next();
+                drainer.set_durable();
+                // The next lap begins where the first entry was.
+                assert!(scene.enter(2, 22), "refused");
+            })
+        };
+        let settled = scene.ring().settle(|slot| slot == DEAD, State::Whole);
+        assert_eq!(settled, Ok(()), "led astray");
+        drainer.join().unwrap();
+        let mut drainer = Drainer::of(&scene);
+        drainer.at = ENTRY as u64;
+        drainer.drain();
+        assert_eq!(drainer.seen, [70, 22], "not as it happened");
+    });
+}

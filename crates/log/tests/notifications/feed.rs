@@ -1,12 +1,16 @@
 //! What a change feed says, replayed into maps, is what the store holds.
 
+use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use mneme_log::feed::entries;
 use mneme_log::{
-    Decision, Evict, Expiry, FeedError, LogStore, MIN_CAPACITY, UpdatePolicy, WriteError,
+    Decision, Evict, Expiry, FeedError, LogStore, MIN_CAPACITY, Part, Patch, UpdatePolicy,
+    WriteError,
 };
-use mneme_sys::ManualClock;
+use mneme_sys::{Clock, ManualClock};
 
 use super::memory::{self, Memory};
 use super::replayed::{Reader, Replayed};
@@ -111,8 +115,8 @@ fn step(store: &LogStore, random: &mut impl FnMut(u64) -> u64, clock: &ManualClo
         6 => _ = database.set_expiry(&k, Expiry::Never).unwrap(),
         7 | 8 => {
             let at = random(5100) as usize;
-            let bytes = std::borrow::Cow::Owned(value[..3].to_vec());
-            let write = mneme_log::Patch::Write { at, bytes };
+            let bytes = Cow::Owned(value[..3].to_vec());
+            let write = Patch::Write { at, bytes };
             let made = database.update_part(&k, |_| 0..0, |_| write.clone());
             made.unwrap();
         }
@@ -318,9 +322,9 @@ fn what_two_processes_write_comes_out_lap_after_lap() {
     let mut reader = Reader::of(&ours);
     let laps = 3;
     std::thread::scope(|scope| {
-        let writers = [&ours, &theirs].map(|store| {
+        let writers = [(1, &ours), (2, &theirs)].map(|(seed, store)| {
             scope.spawn(move || {
-                let mut random = randoms(std::ptr::from_ref(store) as u64);
+                let mut random = randoms(seed);
                 let capacity = 4 << 20;
                 while store.feed_tail().unwrap() < laps * capacity {
                     let value = vec![random(250) as u8; random(9_000) as usize];
@@ -339,4 +343,143 @@ fn what_two_processes_write_comes_out_lap_after_lap() {
     });
     reader.drain();
     reader.replayed.shows(&ours, "lap after lap");
+}
+
+/// A clock by which every look comes seconds later: waits end at once.
+struct Hasty(AtomicU64);
+
+impl Clock for Hasty {
+    fn now_ns(&self) -> u64 {
+        self.0.fetch_add(2_000_000_000, Relaxed)
+    }
+
+    fn wall_ms(&self) -> u64 {
+        NOW
+    }
+}
+
+/// An operation, and its name.
+type Operation = (&'static str, fn(&LogStore) -> Result<(), WriteError>);
+
+const OPERATIONS: [Operation; 14] = [
+    ("put", |s| s.put(b"k", b"w")),
+    ("insert", |s| s.put(b"new", b"v")),
+    ("put many", |s| {
+        s.put_many(&[(b"k", b"w")]).map_err(|e| e.source)
+    }),
+    ("put in a new database", |s| {
+        s.database(7)?.put(b"first", b"v")
+    }),
+    ("update", |s| {
+        s.update(b"k", |_| Decision::Replace(b"u".to_vec()))
+            .map(drop)
+    }),
+    ("remove", |s| s.remove(b"k").map(drop)),
+    ("remove many", |s| {
+        s.remove_many(&[b"k"]).map(drop).map_err(|e| e.source)
+    }),
+    ("retime", |s| {
+        s.set_expiry(b"timed", Expiry::At(NOW + 900)).map(drop)
+    }),
+    ("retime a record without a word for it", |s| {
+        s.set_expiry(b"k", Expiry::At(NOW + 900)).map(drop)
+    }),
+    ("patch", |s| {
+        let write = |_: Option<Part<'_>>| Patch::Write {
+            at: 9,
+            bytes: Cow::Borrowed(b"x"),
+        };
+        s.update_part(b"long", |_| 0..0, write).map(drop)
+    }),
+    ("transaction", |s| {
+        s.transaction(|t| {
+            t.put(b"one", b"1")?;
+            t.remove(b"k").map(drop)
+        })
+    }),
+    ("transaction in a new database", |s| {
+        s.transaction(|t| t.database(7)?.put(b"first", b"v"))
+    }),
+    ("clear", |s| s.database(5)?.clear()),
+    ("swap", |s| s.swap_databases(0, 5)),
+];
+
+#[test]
+fn a_full_feed_refuses_every_kind_of_change_and_loses_none() {
+    for policy in POLICIES {
+        for (what, operation) in OPERATIONS {
+            let builder = LogStore::builder().maintainer(false).change_feed(true);
+            let builder = builder.clock(Arc::new(Hasty(AtomicU64::new(1))));
+            let builder = builder.update_policy(policy).capacity(MIN_CAPACITY);
+            let store = builder.open_private().unwrap();
+            store.put(b"k", b"v").unwrap();
+            let timed = Expiry::At(NOW + 500);
+            store.put_until(b"timed", b"v", timed).unwrap();
+            store.put(b"long", &[7; 6000]).unwrap();
+            patch(&store, b"long", 5);
+            store.database(5).unwrap().put(b"five", b"v").unwrap();
+            // The last of them takes as little as any entry.
+            for bytes in [60_000, 5_000, 400, 40, 0] {
+                while store.put(b"", &vec![1; bytes]).is_ok() {}
+            }
+            let context = format!("{policy:?}: {what}");
+            let mut reader = Reader::of(&store);
+            reader.drain();
+            reader.replayed.shows(&store, &context);
+            let tail = store.feed_tail();
+            let refused = operation(&store);
+            assert!(
+                matches!(refused, Err(WriteError::FeedFull)),
+                "{context}: {refused:?}"
+            );
+            reader.drain();
+            assert_eq!(store.feed_tail(), tail, "{context}");
+            reader.replayed.shows(&store, &context);
+            assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+            reader.keep();
+            operation(&store).unwrap();
+            assert!(store.feed_tail() > tail, "{context}");
+            reader.drain();
+            reader.replayed.shows(&store, &context);
+        }
+    }
+}
+
+/// What has expired stays until the feed has space, and compaction goes on meanwhile.
+#[test]
+fn compaction_does_not_wait_for_a_full_feed() {
+    let clock = Arc::new(Hasty(AtomicU64::new(1)));
+    let builder = LogStore::builder().maintainer(false).change_feed(true);
+    let store = builder.clock(clock).capacity(MIN_CAPACITY).open_private();
+    let store = store.unwrap();
+    let mut reader = Reader::of(&store);
+    let expired = Expiry::At(NOW - 1);
+    for i in 0..120 {
+        store
+            .put_until(&key(i), &[i as u8; 30_000], expired)
+            .unwrap();
+        store.put(b"again", &[i as u8; 30_000]).unwrap();
+        if i % 40 == 0 {
+            reader.drain();
+            reader.keep();
+        }
+    }
+    for bytes in [60_000, 5_000, 400, 40, 0] {
+        while store.put(b"", &vec![1; bytes]).is_ok() {}
+    }
+    let tail = store.feed_tail();
+    store.compact().unwrap();
+    assert_eq!(
+        store.remove_expired().unwrap(),
+        0,
+        "there is no space to say so"
+    );
+    assert_eq!(store.feed_tail(), tail);
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    reader.drain();
+    reader.keep();
+    assert_eq!(store.remove_expired().unwrap(), 120);
+    reader.drain();
+    reader.replayed.now = NOW;
+    reader.replayed.shows(&store, "in the end");
 }
