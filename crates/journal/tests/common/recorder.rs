@@ -7,7 +7,7 @@ use mneme_journal::{
 use mneme_sys::medium::{DirectoryOperation, DirectoryTrace, RecordingDirectory};
 use mneme_testkit::Random;
 
-use super::{content, options, read_from, shared};
+use super::{FILE, content, options, read_from, shared};
 
 /// Starts again while syncs fail, as an operator does.
 fn again_and_again<T>(what: impl Fn() -> Result<T, JournalError>) -> T {
@@ -106,6 +106,7 @@ impl Recorder {
     pub fn open(&mut self, at: u64) {
         // Until it is open, all that was appended may be found.
         self.acknowledged = self.acknowledged.min(at);
+        self.directory.limit(None);
         self.mark();
         let at_position = Position::new(at);
         let open = || Journal::open(shared(&self.directory), options(), at_position);
@@ -156,6 +157,7 @@ impl Recorder {
                 Err(JournalError::Restarted { from, .. }) => {
                     assert_eq!(self.journal().position(), from);
                 }
+                Err(JournalError::NoSpace { .. }) => self.directory.limit(None),
                 Err(_) => return false,
             }
         }
@@ -185,6 +187,10 @@ impl Recorder {
                     return self.mark();
                 }
                 Err(JournalError::Restarted { .. }) => self.append_rest(),
+                Err(JournalError::NoSpace { .. }) => {
+                    self.directory.limit(None);
+                    true
+                }
                 Err(_) => false,
             };
             if !alive {
@@ -234,7 +240,8 @@ impl Recorder {
         // The directory does not answer: what was begun may come true or not.
         let alive = removed.is_ok();
         if alive {
-            remove_bases_before(&self.directory, begin).unwrap();
+            // Or they go next time.
+            let _ = remove_bases_before(&self.directory, begin);
         }
         self.bury_unless(alive);
     }
@@ -256,14 +263,22 @@ impl Recorder {
     /// Some steps by chance.
     pub fn wander(&mut self, random: &mut Random, steps: usize) {
         for _ in 0..steps {
-            match random.below(24) {
+            match random.below(27) {
                 0..8 => self.append(1 + random.below(6000) as usize),
                 8..12 => self.sync(),
                 12 => self.idle(),
                 13..16 => self.prepare(),
                 16 => self.rotate(),
-                17..19 => self.base(true),
-                19 => self.base(false),
+                17..20 => {
+                    self.directory.limit(None);
+                    self.base(random.below(3) > 0);
+                }
+                24 => self.directory.fail_names(1 + random.below(4)),
+                25 => {
+                    let used: usize = self.directory.files().values().map(Vec::len).sum();
+                    let left = random.below(4 * FILE);
+                    self.directory.limit(Some(used as u64 + left));
+                }
                 20 => self.die_with_ring(),
                 21 => self.die_and_read(),
                 _ => {
