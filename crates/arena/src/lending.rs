@@ -20,15 +20,14 @@
 
 use crate::CreateError;
 use crate::arena::Arena;
-use crate::descriptor::{State, Status, Table};
+use crate::descriptor::State;
 use crate::discardable::index::{Bucket, ENTRIES};
-use crate::frame::Frame;
 use crate::layout::LendingShape;
 use crate::summary::words_of;
 use mneme_sync::RobustLock;
-use mneme_sys::{NodeId, RegionError};
+use mneme_sys::RegionError;
 use std::ops::Range;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 /// Victims that the cache's policy names ahead, a node.
@@ -323,132 +322,6 @@ impl Arena {
         crate::summary::Summary::bitmap(&self.geometry.shape, lending.idle)
     }
 
-    /// The next frame that the policy gives up, if it is rented still.
-    fn take_victim(&self, table: &Table<'_, AtomicU64>, fill: &FillNode) -> Option<(u32, Status)> {
-        let range = self.geometry.first_frame..self.end_frame();
-        fill.victims.iter().find_map(|victim| {
-            if victim.load(Relaxed) == 0 {
-                return None;
-            }
-            let named = victim.swap(0, Relaxed);
-            let (frame, generation) = (named as u32, (named >> 32) as u32);
-            let status = table.get(frame)?.status()?;
-            (range.contains(&frame)
-                && status.state == State::Rented
-                && status.generation == generation)
-                .then_some((frame, status))
-        })
-    }
-
-    /// Whether another frame may be lent: neither the reserve nor the operator's bound forbids it,
-    /// and no claim is under way.
-    fn may_lend(&self, lending: &Lending<'_>, from_idle: bool) -> Result<bool, RegionError> {
-        let header = lending.header;
-        if from_idle && header.lent.load(Relaxed) >= header.max_frames.load(Relaxed) {
-            return Ok(false);
-        }
-        // Frames being filled may or may not be among those that the tree counts.
-        let claimable = self.summary()?.free().saturating_sub(self.withheld());
-        let filling = lending.nodes.len() as u32;
-        Ok(self.lock_word()?.owner().is_none()
-            && claimable >= self.reserve_now()?.saturating_add(filling))
-    }
-
-    /// Takes a frame of the node for filling: an idle one, or else the policy's victim. Holder of
-    /// the node's fill lock only; `refill` names victims when there are none.
-    pub(crate) fn rent(
-        &self,
-        lending: &Lending<'_>,
-        node: u16,
-        refill: impl Fn() -> Result<(), RegionError>,
-    ) -> Result<Option<(Frame, u32)>, RegionError> {
-        let table = self.table()?;
-        let Some(fill) = lending.node(node) else {
-            return Ok(None);
-        };
-        for _ in 0..TRIES {
-            let idle = match self.may_lend(lending, true)? {
-                true => self.highest_idle(lending, node)?,
-                false => None,
-            };
-            let candidate = match idle {
-                Some(frame) => {
-                    // Before the look: a release frees the frame first and sets its bit then.
-                    lending.mark_idle(&(frame..frame + 1), false);
-                    table
-                        .get(frame)
-                        .and_then(|descriptor| Some((frame, descriptor.status()?)))
-                }
-                None if !self.may_lend(lending, false)? => return Ok(None),
-                None => match self.take_victim(&table, fill) {
-                    None => {
-                        refill()?;
-                        self.take_victim(&table, fill)
-                    }
-                    victim => victim,
-                },
-            };
-            let Some((frame, seen)) = candidate else {
-                return Ok(None);
-            };
-            if idle.is_some() && (seen.state != State::Free || seen.generation == 0) {
-                continue;
-            }
-            let Some(descriptor) = table.get(frame) else {
-                continue;
-            };
-            fill.used.store(NOT_BEGUN, Relaxed);
-            // SYNC: pairs with the Acquire load in `mask_filling`: a claim that meets the frame
-            // filling finds it named here.
-            fill.frame.store(u64::from(frame), Release);
-            mneme_sys::fault!("arena.lend.named");
-            let Some(generation) = descriptor.begin_filling(seen) else {
-                continue;
-            };
-            mneme_sys::fault!("arena.lend.taken");
-            if seen.state == State::Free {
-                lending.count_lent(1);
-            }
-            if !self.may_lend(lending, false)? {
-                self.give_back(lending, frame);
-                fill.frame.store(0, Release);
-                return Ok(None);
-            }
-            // SYNC: pairs with the Acquire load of the lock's next owner, should this one die.
-            fill.used.store(0, Release);
-            mneme_sys::fault!("arena.lend.kept");
-            return Ok(Some((Frame(frame), generation)));
-        }
-        Ok(None)
-    }
-
-    /// Makes a lent frame free, unless somebody else has it by now.
-    pub(crate) fn give_back(&self, lending: &Lending<'_>, frame: u32) {
-        let given = self.table().is_ok_and(|table| {
-            table.get(frame).is_some_and(|descriptor| {
-                descriptor
-                    .status()
-                    .is_some_and(|seen| descriptor.give_back(seen))
-            })
-        });
-        if given {
-            lending.count_lent(-1);
-            lending.mark_idle(&(frame..frame + 1), true);
-        }
-    }
-
-    /// The highest frame of the node that the idle bitmap names.
-    fn highest_idle(&self, lending: &Lending<'_>, node: u16) -> Result<Option<u32>, RegionError> {
-        let zones: Vec<_> = self.zones()?.filter(|zone| zone.node == node).collect();
-        Ok(zones.into_iter().rev().find_map(|zone| {
-            let words: Vec<(u32, u64)> = words_of(&zone.range()).collect();
-            words.into_iter().rev().find_map(|(index, mask)| {
-                let bits = lending.idle.get(index as usize)?.load(Relaxed) & mask;
-                (bits != 0).then(|| index * 64 + 63 - bits.leading_zeros())
-            })
-        }))
-    }
-
     /// Rented frames among these. They are what a claim of them discards.
     pub(crate) fn rented_among(&self, frames: Range<u32>) -> Result<u32, RegionError> {
         let table = self.table()?;
@@ -457,73 +330,9 @@ impl Arena {
             .filter(|status| status.state == State::Rented)
             .count() as u32)
     }
-
-    /// Counts what is lent, and notes what is idle.
-    pub(crate) fn recount_lent(&self, lending: &Lending<'_>) -> Result<(), RegionError> {
-        let table = self.table()?;
-        let mut lent = 0;
-        for frame in self.geometry.first_frame..self.end_frame() {
-            match table.get(frame).and_then(|descriptor| descriptor.status()) {
-                Some(status) if status.state.is_lent() => lent += 1,
-                Some(status) if status.state == State::Free && status.generation > 0 => {
-                    lending.mark_idle(&(frame..frame + 1), true);
-                }
-                _ => {}
-            }
-        }
-        lending.header.lent.store(lent, Relaxed);
-        Ok(())
-    }
-
-    /// Gives back all that is lent and empties the index: for an arena that nobody else has open.
-    pub(crate) fn end_lending(&self) -> Result<(), RegionError> {
-        let Some(lending) = self.lending()? else {
-            return Ok(());
-        };
-        for bucket in lending.index {
-            bucket.reset();
-        }
-        mneme_sys::fault!("arena.recover.emptied");
-        for node in lending.nodes {
-            node.frame.store(0, Relaxed);
-            node.masked.store(0, Relaxed);
-            node.victims
-                .iter()
-                .for_each(|victim| victim.store(0, Relaxed));
-        }
-        for frame in self.geometry.first_frame..self.end_frame() {
-            self.give_back(&lending, frame);
-        }
-        lending.header.lent.store(0, Relaxed);
-        Ok(())
-    }
-
-    /// Where the words of the fill locks lie in the region.
-    pub(crate) fn fill_lock_offsets(&self) -> impl Iterator<Item = u64> {
-        let places = self.geometry.lending;
-        places.into_iter().flat_map(|places| {
-            (0..u64::from(places.shape.nodes)).map(move |node| {
-                places.nodes
-                    + node * size_of::<FillNode>() as u64
-                    + std::mem::offset_of!(FillNode, lock) as u64
-            })
-        })
-    }
-
-    /// The node's zones, and the frames in them that are rented, with their generations.
-    pub(crate) fn rented_on(&self, node: NodeId) -> Result<Vec<(u32, u32)>, RegionError> {
-        let table = self.table()?;
-        let mut rented = Vec::new();
-        for zone in self.zones()?.filter(|zone| zone.node == node.0) {
-            rented.extend(zone.range().filter_map(|frame| {
-                let status = table.get(frame)?.status()?;
-                (status.state == State::Rented).then_some((frame, status.generation))
-            }));
-        }
-        Ok(rented)
-    }
 }
 
+mod renting;
 #[cfg(test)]
 mod tests {
     use super::*;
