@@ -152,6 +152,39 @@ fn what_is_hit_outlives_what_is_not() {
     process.assert_whole();
 }
 
+/// Not the lowest address, where that has a record that is worth more.
+#[test]
+fn claims_take_what_is_idle_first_and_then_the_policys_victims() {
+    let fill = |cache: &Discardable, number: u64| {
+        let value = keyed(number, MAX_RECORD - 8);
+        assert_eq!(put(cache, &number.to_le_bytes(), &value), Stored::Kept);
+    };
+    let there = |cache: &Discardable, number: u64| get(cache, &number.to_le_bytes()).is_some();
+    // What is rented lies below what is idle.
+    let (_world, process, cache) = lending(SHAPE);
+    let (low, high) = (process.hold(8), process.hold(8));
+    process.release(low).unwrap();
+    (0..8).for_each(|number| fill(&cache, number));
+    process.release(high).unwrap();
+    process.hold(4);
+    process.hold(1);
+    assert!((0..8).all(|number| there(&cache, number)));
+
+    // Frames are lent from the highest on: what is read all the time lies lowest.
+    let (_world, process, cache) = lending(SHAPE);
+    (0..16).for_each(|number| fill(&cache, number));
+    for _ in 0..40 {
+        assert!((12..15).all(|number| there(&cache, number)));
+    }
+    // The policy names its victims when it needs the first.
+    fill(&cache, 16);
+    for _ in 0..4 {
+        process.hold(1);
+    }
+    assert!((12..15).all(|number| there(&cache, number)));
+    assert_eq!((0..16).filter(|number| there(&cache, *number)).count(), 11);
+}
+
 #[test]
 fn the_reserve_and_the_bound_are_not_lent() {
     let (_world, process, cache) = lending(Shape {
