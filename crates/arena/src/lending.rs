@@ -163,6 +163,16 @@ impl<'a> Lending<'a> {
         self.uses.get(frame as usize)
     }
 
+    /// Whether the search tree has this frame, which is being filled: its node names it, and no
+    /// claim has left it out since. Under the arena's lock.
+    pub fn is_in_tree(&self, frame: u32) -> bool {
+        self.nodes.iter().any(|node| {
+            // SYNC: pairs with the Release store in `rent`.
+            node.frame.load(Acquire) == u64::from(frame)
+                && node.masked.load(Relaxed) != u64::from(frame)
+        })
+    }
+
     /// Notes frames as idle, or not. A hint: Relaxed.
     pub fn mark_idle(&self, frames: &Range<u32>, idle: bool) {
         for (index, mask) in words_of(frames) {
@@ -256,7 +266,7 @@ impl Arena {
         };
         // SYNC: pairs with the fence in `begin_filling`: see the head of this file.
         fence(SeqCst);
-        let table = self.table()?;
+        let (table, summary) = (self.table()?, self.summary()?);
         let mut changed = false;
         for node in lending.nodes {
             // SYNC: pairs with the Release store in `rent`, which comes before the descriptor's.
@@ -269,7 +279,10 @@ impl Arena {
             };
             let filling = if is_filling(frame) { frame } else { 0 };
             let masked = node.masked.load(Relaxed);
-            if masked == filling {
+            // The tree may have it again: derived when the frame was sealed, before it was filled
+            // anew.
+            let is_out = |frame: u64| frame == 0 || !summary.is_free(frame as u32);
+            if masked == filling && is_out(filling) {
                 continue;
             }
             node.masked.store(filling, Relaxed);
@@ -302,7 +315,15 @@ impl Arena {
             if let Some(start) = summary.find(range.clone(), frames, align_log2)
                 && let Some(run) = idle.scan(start..range.end, frames, align_log2, IDLE_WORDS)
             {
-                return Ok(Some(run));
+                let mut is_idle = true;
+                for frame in (run..run + frames).filter(|frame| !summary.is_free(*frame)) {
+                    // The hint of a tenant that slept before it gave it. It is forgotten.
+                    lending.mark_idle(&(frame..frame + 1), false);
+                    is_idle = false;
+                }
+                if is_idle {
+                    return Ok(Some(run));
+                }
             }
         }
         if frames > 1 || align_log2 > 0 {

@@ -227,7 +227,12 @@ impl Arena {
                 let Some(status) = status.filter(|_| (first..end).contains(&frame)) else {
                     continue;
                 };
-                bits |= u64::from(status.state.is_claimable()) << bit;
+                // Only `mask_filling` takes out what is filled: it knows what to put back.
+                let in_tree = match (status.state, &lending) {
+                    (State::Filling, Some(lending)) => lending.is_in_tree(frame),
+                    (state, _) => state.is_claimable(),
+                };
+                bits |= u64::from(in_tree) << bit;
                 let free = status.state == State::Free && status.generation > 0;
                 idle |= u64::from(free) << bit;
             }

@@ -9,13 +9,14 @@
 
 mod support;
 
-use mneme_arena::{Arena, Class, Extent, ExtentState, Frame, Lookup, MAX_RECORD, Stored};
+use mneme_arena::{Arena, Class, Dropped, Extent, ExtentState, Frame, Lookup, MAX_RECORD, Stored};
 use mneme_sys::SyntheticTopology;
 use mneme_sys::fault::{self, Action, Outcome};
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use support::{NODE, Process, Shape, World, world};
 
 /// Frames that all scenarios begin with; two zones.
@@ -83,8 +84,9 @@ const RECOVER: [&str; 5] = [
 ];
 
 /// Where a put of the second class can die; a test insists that it does, at each.
-const PUT: [&str; 10] = [
+const PUT: [&str; 11] = [
     "arena.lend.invalidated",
+    "arena.lend.looked",
     "arena.lend.numbered",
     "arena.lend.sealed",
     "arena.lend.named",
@@ -489,6 +491,65 @@ fn a_tenant_that_dies_costs_nothing_but_its_put() {
             }
         }
     }
+}
+
+/// A claim that had searched when a tenant took its frame, and is over before the tenant has
+/// counted what is left, does not cost the reserve a frame.
+#[test]
+fn a_claim_that_ends_while_a_tenant_counts_leaves_the_reserve_whole() {
+    let (world, process) = world(Shape {
+        frames: 17,
+        max_frames: 17,
+        nodes: 1,
+        reserve: 4,
+        records: 1000,
+        ..SHAPE
+    });
+    let all = process.claim_as(16, 1, NODE, Class::Reserved, 0).unwrap();
+    process.release(all).unwrap();
+    let tenant = world.open();
+    let (begin, begun) = channel();
+    let (has_searched, searched) = channel();
+    let (finish, finished) = channel();
+    let (has_claimed, claimed) = channel();
+    let finish_early = finish.clone();
+    let call = |work: Box<dyn Fn() + Send>| {
+        let work = Mutex::new(work);
+        Action::Call(Arc::new(move || (work.lock().unwrap())()))
+    };
+    let named = call(Box::new(move || {
+        begin.send(()).unwrap();
+        searched.recv().unwrap();
+    }));
+    let looked = call(Box::new(move || {
+        finish_early.send(()).unwrap();
+        claimed.recv().unwrap();
+    }));
+    let intent = call(Box::new(move || {
+        has_searched.send(()).unwrap();
+        finished.recv().unwrap();
+    }));
+    std::thread::scope(|scope| {
+        let first = &process;
+        let claimer = scope.spawn(move || {
+            fault::arm("arena.claim.intent", intent, 1);
+            begun.recv().unwrap();
+            first.hold(12);
+            let _ = has_claimed.send(());
+        });
+        fault::arm("arena.lend.named", named, 1);
+        // The first look is before the frame is taken.
+        fault::arm("arena.lend.looked", looked, 2);
+        let slot = tenant.arena.participants().slot().unwrap();
+        let stored = tenant.cache().put(&slot, NODE, b"key", b"value");
+        fault::disarm();
+        let _ = finish.send(());
+        claimer.join().unwrap();
+        assert_eq!(stored.unwrap(), Stored::Dropped(Dropped::NoFrame));
+    });
+    assert_eq!(process.arena.stats().free, 4);
+    process.claim_as(4, 1, NODE, Class::Reserved, 0).unwrap();
+    process.assert_whole();
 }
 
 /// Every name in the source is one at which a test here kills.

@@ -427,6 +427,98 @@ fn lending_bytes(_arena: &Arena) -> u64 {
     640 + 640 + unit(8) + unit(16 * SHAPE.max_frames as u64) + unit(64 * buckets)
 }
 
+/// The idle bitmap is a hint: a tenant that slept before it noted a frame as idle may do so after
+/// another has claimed the frame.
+#[test]
+fn a_frame_noted_as_idle_that_is_held_refuses_no_claim() {
+    let (_world, process, cache) = lending(SHAPE);
+    let low = process.hold(12);
+    let held = process.hold(3);
+    process.release(low).unwrap();
+    // All others are lent.
+    for number in 0..13u64 {
+        let value = keyed(number, MAX_RECORD - 8);
+        assert_eq!(put(&cache, &number.to_le_bytes(), &value), Stored::Kept);
+    }
+    let idle: &AtomicU64 = process
+        .arena
+        .region()
+        .at(fill_lock_of(&process) + 640)
+        .unwrap();
+    let wrong = 0b111 << held.start.0;
+    assert_eq!(idle.load(Relaxed), 0);
+    for frames in [1, 3] {
+        idle.fetch_or(wrong, Relaxed);
+        process.claim(frames).unwrap();
+        // It is forgotten, so that it hides no idle frames from the claims to come.
+        assert_eq!(idle.load(Relaxed), 0);
+    }
+    process.assert_whole();
+}
+
+/// What is being filled while a repair derives the search tree can be claimed when it is sealed.
+#[test]
+fn a_frame_filled_during_a_repair_is_not_lost_to_claims() {
+    let shape = Shape {
+        frames: 200,
+        max_frames: 200,
+        ..SHAPE
+    };
+    let (world, process, cache) = lending(shape);
+    let low = process.hold(1);
+    process.hold(193);
+    let other = world.open();
+    // In the last word of the bitmap, as is the frame that is filled first.
+    assert_eq!(other.claim(1).unwrap().start, Frame(195));
+    process.hold(3);
+    process.release(low).unwrap();
+    assert_eq!(put(&cache, b"small", b"in frame 199"), Stored::Kept);
+    world.kill(other.number);
+    assert_eq!(process.reap(), 1);
+    // Frames 199 and 195 are sealed, and another word's frame is filled.
+    for number in 0..2u64 {
+        let value = keyed(number, MAX_RECORD - 8);
+        assert_eq!(put(&cache, &number.to_le_bytes(), &value), Stored::Kept);
+    }
+    process.assert_whole();
+    process.hold(1);
+    process.hold(1);
+    process.assert_whole();
+}
+
+/// A frame that is filled again after a repair has put it back into the search tree is left out
+/// anew.
+#[test]
+fn a_frame_filled_again_after_a_repair_is_not_damage() {
+    let (world, process, cache) = lending(SHAPE);
+    process.hold(13);
+    let other = world.open();
+    assert_eq!(other.claim(1).unwrap().start, Frame(14));
+    assert_eq!(put(&cache, b"small", b"in frame 16"), Stored::Kept);
+    // This claim leaves frame 16 out of the tree.
+    process.hold(1);
+    // The reserve forbids another frame: 16 is sealed, and none is filled.
+    process.arena.set_reserve(5).unwrap();
+    let large = keyed(1, MAX_RECORD - 8);
+    assert_eq!(
+        put(&cache, b"large", &large),
+        Stored::Dropped(Dropped::NoFrame)
+    );
+    world.kill(other.number);
+    assert_eq!(process.reap(), 1);
+    process.arena.set_reserve(0).unwrap();
+    process.arena.set_max_lent(1).unwrap();
+    assert_eq!(put(&cache, b"large", &large), Stored::Kept);
+    assert_eq!(process.arena.stats().lent, 1);
+    assert_eq!(process.hold(1).start, Frame(14));
+    let refused = process.claim(1).unwrap_err();
+    assert!(
+        matches!(refused, ClaimError::OutOfMemory { free: 0, .. }),
+        "{refused}"
+    );
+    process.assert_whole();
+}
+
 fn any_bytes(process: &Process, from: u64, words: &[(Index, u64)]) {
     let to = process.arena.client().start;
     for (at, word) in words {

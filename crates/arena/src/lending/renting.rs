@@ -39,11 +39,15 @@ impl Arena {
         if from_idle && header.lent.load(Relaxed) >= header.max_frames.load(Relaxed) {
             return Ok(false);
         }
+        // The lock before the tree: if it is free, the tree has what the claims before have taken.
+        if self.lock_word()?.owner().is_some() {
+            return Ok(false);
+        }
+        mneme_sys::fault!("arena.lend.looked");
         // Frames being filled may or may not be among those that the tree counts.
         let claimable = self.summary()?.free().saturating_sub(self.withheld());
         let filling = lending.nodes.len() as u32;
-        Ok(self.lock_word()?.owner().is_none()
-            && claimable >= self.reserve_now()?.saturating_add(filling))
+        Ok(claimable >= self.reserve_now()?.saturating_add(filling))
     }
 
     /// Takes a frame of the node for filling: an idle one, or else the policy's victim. Holder of
