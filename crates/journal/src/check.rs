@@ -8,7 +8,7 @@ use crate::chain::{Link, in_order, journal_names, read_link};
 use crate::error::{Damage, Flaw, on};
 use crate::frames::Frames;
 use crate::reader::settle;
-use crate::{Journal, JournalError, Options, Position, Reader, names};
+use crate::{Journal, JournalError, Options, Position, Reader, bases, names};
 
 /// What a journal holds, and what a repair would lose.
 #[derive(Debug)]
@@ -48,7 +48,9 @@ impl Survey {
             for name in &usable {
                 match read_link(directory, name.clone()) {
                     Ok(link) => links.push(link),
-                    Err(JournalError::Damaged(damage)) => survey.set_aside(damage),
+                    Err(JournalError::Damaged(damage)) if !is_of_another_version(&damage) => {
+                        survey.set_aside(damage);
+                    }
                     Err(other) => return Err(other),
                 }
             }
@@ -148,6 +150,11 @@ impl Survey {
     }
 }
 
+/// Whether another program can read the file.
+fn is_of_another_version(damage: &Damage) -> bool {
+    matches!(damage.flaw, Flaw::Version { .. })
+}
+
 /// The farthest position that a file counts for, as far as it can be read.
 fn known_end(directory: &dyn Directory, link: &Link) -> Option<Position> {
     let known = known_end_of(directory, &link.name, link.header.first, link.header.run())?;
@@ -171,23 +178,37 @@ fn known_end_of(
     Some(known)
 }
 
-/// Reads a whole journal, from `from` or from its oldest file, and says whether it is whole, where
-/// it ends, and what a [`repair`] would lose.
+/// Reads a whole journal, and says whether it is whole, where it ends, and what a [`repair`] would
+/// lose. It reads from `from`, or from where the newest checkpoint of the directory begins, for a
+/// power cut in a removal may have left some of the files before that and not others. Without a
+/// checkpoint it reads from the oldest file.
 ///
 /// Nobody may write meanwhile.
 ///
 /// # Errors
-/// [`JournalError::Medium`]: the directory or a file cannot be opened. Damage is no error here.
+/// [`JournalError::Medium`]: the directory or a file cannot be opened. [`JournalError::Damaged`]
+/// for a file of another version, which another program can read. Other damage is no error here.
 pub fn check(directory: &dyn Directory, from: Option<Position>) -> Result<Report, JournalError> {
     let mut survey = Survey::of(directory)?;
-    let from = from.unwrap_or_else(|| start_of(&survey));
+    let from = start_of(directory, &survey, from)?;
     survey.report(directory, from)
 }
 
-fn start_of(survey: &Survey) -> Position {
+fn start_of(
+    directory: &dyn Directory,
+    survey: &Survey,
+    from: Option<Position>,
+) -> Result<Position, JournalError> {
+    let checkpoints = bases(directory)?;
+    let newest = checkpoints
+        .first()
+        .and_then(|base| names::base_position(&base.file));
+    if let Some(from) = from.or(newest) {
+        return Ok(from);
+    }
     let good = survey.links.iter().map(|link| link.header.first);
     let bad = survey.bad.iter().map(|(_, at, _)| *at);
-    good.chain(bad).min().unwrap_or_default()
+    Ok(good.chain(bad).min().unwrap_or_default())
 }
 
 /// Cuts a damaged journal where it stops being whole: begins a run there. Files that cannot be used
@@ -204,7 +225,7 @@ pub fn repair(
     from: Option<Position>,
 ) -> Result<Report, JournalError> {
     let mut survey = Survey::of(&**directory)?;
-    let from = from.unwrap_or_else(|| start_of(&survey));
+    let from = start_of(&**directory, &survey, from)?;
     let report = survey.report(&**directory, from)?;
     if report.damage.is_none() {
         return Ok(report);

@@ -8,11 +8,15 @@ mod kills;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::{FILE, content, open, options, read_from, shared};
-use mneme_journal::{Flaw, Journal, JournalError, Position, Reader, check, repair};
+use mneme_journal::{
+    BaseName, BaseWriter, Flaw, Journal, JournalError, Position, Reader, check, repair,
+};
+use mneme_sys::crc32c;
 use mneme_sys::medium::{Directory, FileDirectory, RecordingDirectory};
-use mneme_testkit::{Random, TestDir};
+use mneme_testkit::{Random, TestDir, retry_within};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -485,6 +489,43 @@ fn files_of_another_length_are_read_and_not_recycled() {
     assert!(spares.iter().all(|(_, bytes)| bytes.len() as u64 == FILE));
 }
 
+/// A power cut in a removal leaves some of the files before the checkpoint and not others.
+#[test]
+fn a_hole_before_the_checkpoint_is_no_damage() {
+    let directory = directory_of(&closed().0);
+    let journal = open(&directory, 27_500);
+    let begin = journal.position();
+    let name = BaseName::Checkpoint;
+    let base = BaseWriter::begin(&journal, shared(&directory), &name, begin).unwrap();
+    base.publish(begin, begin).unwrap();
+    let mut files = directory.files();
+    files.remove("00000000000000010000.journal").unwrap();
+    let directory = directory_of(&files);
+    let report = check(&directory, None).unwrap();
+    assert!(report.damage.is_none(), "{report:?}");
+    assert_eq!((report.from, report.end), (begin, begin));
+    repair(&shared(&directory), options(), None).unwrap();
+    assert_eq!(directory.files(), files);
+}
+
+/// What another program wrote is not broken: a repair leaves it alone.
+#[test]
+fn a_file_of_another_version_is_not_repaired() {
+    let (mut files, _) = closed();
+    let newest = files.get_mut("00000000000000020000.journal").unwrap();
+    newest[8] = 2;
+    let crc = crc32c(crc32c(0, &newest[..12]), &newest[16..4096]);
+    newest[12..16].copy_from_slice(&crc.to_le_bytes());
+    let directory = directory_of(&files);
+    let refused = repair(&shared(&directory), options(), None);
+    assert!(
+        matches!(&refused, Err(JournalError::Damaged(d)) if matches!(d.flaw, Flaw::Version { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(directory.files(), files);
+    assert!(check(&directory, None).is_err());
+}
+
 #[test]
 fn a_failed_sync_asks_for_what_was_not_durable_and_a_second_one_is_final() {
     let directory = RecordingDirectory::new();
@@ -660,7 +701,10 @@ fn real_files_are_written_read_and_locked() {
     assert!(FileDirectory::open(&path).is_err());
     assert_eq!(read_from(&*directory, 0).unwrap(), stream);
     drop(directory);
-    let directory: Arc<dyn Directory> = Arc::new(FileDirectory::open(&path).unwrap());
+    // A child that another test is starting at this moment holds a copy of the lock's descriptor
+    // until it calls `exec`.
+    let again = retry_within(Duration::from_secs(60), || FileDirectory::open(&path));
+    let directory: Arc<dyn Directory> = Arc::new(again);
     let journal = Journal::open(directory, options(), Position::new(50_000)).unwrap();
     assert_eq!(journal.runs().number(), 2);
 }
