@@ -74,16 +74,13 @@ pub(crate) fn begin_file(
         runs: runs.clone(),
     };
     let spare = spares.take(directory)?;
-    let storage = directory.open(&spare).map_err(on("open", &spare))?;
-    let block = header.encode(FileKind::Journal);
-    storage.write(0, &block).map_err(on("write to", &spare))?;
-    if !breakage::without("file.header") {
-        storage.sync().map_err(on("sync", &spare))?;
+    let (name, block) = (names::journal(first), header.encode(FileKind::Journal));
+    let named = name_file(directory, &spare, &name, &block);
+    if let Err(JournalError::NoSpace { .. }) = named {
+        // Nothing has happened to it. Trying again must not use up what there is.
+        spares.add(vec![spare]);
     }
-    let name = names::journal(first);
-    directory
-        .rename(&spare, &name)
-        .map_err(on("rename", &spare))?;
+    let storage = named?;
     if !breakage::without("file.directory") {
         sync_names(directory)?;
     }
@@ -96,4 +93,20 @@ pub(crate) fn begin_file(
         first,
         offset: BLOCK as u64,
     })
+}
+
+/// Writes the header of a spare, and gives it its name when that is durable.
+fn name_file(
+    directory: &dyn Directory,
+    spare: &str,
+    name: &str,
+    block: &[u8],
+) -> Result<Box<dyn Storage>, JournalError> {
+    let storage = directory.open(spare).map_err(on("open", spare))?;
+    storage.write(0, block).map_err(on("write to", spare))?;
+    if !breakage::without("file.header") {
+        storage.sync().map_err(on("sync", spare))?;
+    }
+    directory.rename(spare, name).map_err(on("rename", spare))?;
+    Ok(storage)
 }

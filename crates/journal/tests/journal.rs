@@ -8,6 +8,8 @@ mod kills;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use common::{FILE, content, open, options, read_from, shared};
@@ -15,7 +17,7 @@ use mneme_journal::{
     BaseName, BaseWriter, Flaw, Journal, JournalError, Position, Reader, check, repair,
 };
 use mneme_sys::crc32c;
-use mneme_sys::medium::{Directory, FileDirectory, RecordingDirectory};
+use mneme_sys::medium::{Directory, FileDirectory, MediumError, RecordingDirectory, Storage};
 use mneme_testkit::{Random, TestDir, retry_within};
 
 type Files = BTreeMap<String, Vec<u8>>;
@@ -635,6 +637,61 @@ fn a_full_disk_is_announced_while_the_reserve_still_fits() {
     journal.append(journal.position(), b"on").unwrap();
     stream.extend(b"on");
     journal.sync().unwrap();
+    assert_eq!(read_from(&directory, 0).unwrap(), stream);
+}
+
+/// A directory whose own block has no place for another name.
+#[derive(Debug)]
+struct WithoutNames(RecordingDirectory, AtomicBool);
+
+impl Directory for WithoutNames {
+    fn names(&self) -> Result<Vec<String>, MediumError> {
+        self.0.names()
+    }
+    fn create(&self, name: &str) -> Result<Box<dyn Storage>, MediumError> {
+        self.0.create(name)
+    }
+    fn open(&self, name: &str) -> Result<Box<dyn Storage>, MediumError> {
+        self.0.open(name)
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<(), MediumError> {
+        if self.1.load(Relaxed) && to.ends_with(".journal") {
+            return Err(MediumError::NoSpace { wanted: 0 });
+        }
+        self.0.rename(from, to)
+    }
+    fn remove(&self, name: &str) -> Result<(), MediumError> {
+        self.0.remove(name)
+    }
+    fn sync(&self) -> Result<(), MediumError> {
+        self.0.sync()
+    }
+}
+
+/// Trying again on a full disk uses up no spares.
+#[test]
+fn a_file_that_finds_no_space_for_its_name_keeps_its_spare() {
+    let directory = RecordingDirectory::new();
+    let shared = Arc::new(WithoutNames(directory.clone(), AtomicBool::new(false)));
+    let mut options = options();
+    options.reserve = 3 * FILE;
+    let mut journal = Journal::open(shared.clone(), options, Position::new(0)).unwrap();
+    while !journal.prepare(u64::MAX).unwrap() {}
+    let stream = content(1, 0, 1000);
+    journal.append(Position::new(0), &stream).unwrap();
+    let before = journal.stats();
+    shared.1.store(true, Relaxed);
+    for _ in 0..3 {
+        let refused = journal.rotate();
+        assert!(
+            matches!(refused, Err(JournalError::NoSpace { .. })),
+            "{refused:?}"
+        );
+        assert_eq!(journal.stats().spares, before.spares);
+    }
+    shared.1.store(false, Relaxed);
+    journal.rotate().unwrap();
+    assert_eq!(journal.stats().spares, before.spares - 1);
     assert_eq!(read_from(&directory, 0).unwrap(), stream);
 }
 
