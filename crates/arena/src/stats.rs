@@ -78,7 +78,9 @@ impl Arena {
             let mut lent = 0;
             // The tree leaves out what was being filled when a claim looked last.
             let mut filling = 0;
-            for frame in zone.range().filter(|_| table.is_some()) {
+            // None are looked at in an arena that lends nothing.
+            let lendable = table.as_ref().map_or(0..0, |_| zone.range());
+            for frame in lendable {
                 let status = table.as_ref().and_then(|table| table.get(frame)?.status());
                 let Some(status) = status else { continue };
                 lent += u32::from(status.state.is_lent());

@@ -157,7 +157,7 @@ impl BaseWriter {
     ///
     /// # Errors
     /// [`JournalError::NotDurable`], [`JournalError::NoSpace`], [`JournalError::Medium`]. The file
-    /// is not published then.
+    /// is not published then; it may be, and is whole, if it was the directory that failed to sync.
     pub fn publish(mut self, read: Position, durable: Position) -> Result<(), JournalError> {
         if read > durable && !breakage::without("base.durable") {
             return Err(JournalError::NotDurable { read, durable });
