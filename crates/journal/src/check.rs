@@ -7,6 +7,7 @@ use mneme_sys::medium::Directory;
 use crate::chain::{Link, in_order, journal_names, read_link};
 use crate::error::{Damage, Flaw, on};
 use crate::frames::Frames;
+use crate::journal::fit;
 use crate::reader::settle;
 use crate::{Journal, JournalError, Options, Position, Reader, bases, names};
 
@@ -230,6 +231,7 @@ pub fn repair(
     if report.damage.is_none() {
         return Ok(report);
     }
+    fit(&options, &survey.links)?;
     let taken = directory.names().map_err(on("list", "the directory"))?;
     let set_aside = |name: &str| {
         let mut lost = name.to_owned() + names::LOST;

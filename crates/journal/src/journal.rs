@@ -51,6 +51,22 @@ impl std::fmt::Debug for Journal {
     }
 }
 
+/// Refuses options that no journal has, or that the one of these files has not.
+pub(crate) fn fit(options: &Options, links: &[Link]) -> Result<(), JournalError> {
+    if options.file_bytes < 4 * BLOCK as u64 || !options.file_bytes.is_multiple_of(BLOCK as u64) {
+        return Err(JournalError::Invalid {
+            what: "a journal's file has a multiple of 4 KiB, and 16 KiB at least",
+        });
+    }
+    match links.last() {
+        Some(newest) if newest.header.identity.uuid != options.identity.uuid => {
+            let file = newest.name.clone();
+            Err(JournalError::Foreign { file })
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Journal {
     /// Begins a run at `at`, in a new file. What older files hold behind `at` counts no more.
     ///
@@ -89,21 +105,10 @@ impl Journal {
         links: Vec<Link>,
         runs: &Runs,
     ) -> Result<(Self, Vec<Link>), JournalError> {
-        if options.file_bytes < 4 * BLOCK as u64 || !options.file_bytes.is_multiple_of(BLOCK as u64)
-        {
-            return Err(JournalError::Invalid {
-                what: "a journal's file has a multiple of 4 KiB, and 16 KiB at least",
-            });
-        }
-        if let Some(newest) = links.last() {
-            if newest.header.identity.uuid != options.identity.uuid {
-                let file = newest.name.clone();
-                return Err(JournalError::Foreign { file });
-            }
-            let first = links.iter().map(|link| link.header.first).min();
-            if let Some(first) = first.filter(|first| *first > at) {
-                return Err(JournalError::Missing { wanted: at, first });
-            }
+        fit(&options, &links)?;
+        let first = links.iter().map(|link| link.header.first).min();
+        if let Some(first) = first.filter(|first| *first > at) {
+            return Err(JournalError::Missing { wanted: at, first });
         }
         if !breakage::without("open.directory") {
             sync_names(&*directory)?;

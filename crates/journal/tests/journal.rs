@@ -528,6 +528,29 @@ fn a_file_of_another_version_is_not_repaired() {
     assert!(check(&directory, None).is_err());
 }
 
+/// A repair that is refused has moved no file: nothing would tell afterwards what it cut off.
+#[test]
+fn a_repair_with_settings_of_another_journal_changes_nothing() {
+    let (mut files, _) = closed();
+    files.get_mut("00000000000000010000.journal").unwrap()[60] ^= 1;
+    let directory = directory_of(&files);
+    let (mut foreign, mut impossible) = (options(), options());
+    foreign.identity.uuid = [8; 16];
+    impossible.file_bytes = 20_481;
+    let refused = repair(&shared(&directory), foreign, None);
+    assert!(
+        matches!(refused, Err(JournalError::Foreign { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(directory.files(), files);
+    let refused = repair(&shared(&directory), impossible, None);
+    assert!(
+        matches!(refused, Err(JournalError::Invalid { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(directory.files(), files);
+}
+
 #[test]
 fn a_failed_sync_asks_for_what_was_not_durable_and_a_second_one_is_final() {
     let directory = RecordingDirectory::new();
