@@ -61,7 +61,8 @@ pub(crate) struct Memory {
 #[repr(C)]
 struct Object {
     head: ffi::PyObject,
-    /// Set once, before anything else knows of the object.
+    /// Set once by `view_of`, before anything else knows of the object. Null in objects that a
+    /// program makes by calling the type.
     memory: *mut Memory,
 }
 
@@ -71,17 +72,24 @@ unsafe extern "C" fn get_buffer(
     view: *mut View,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: an object of this type, made by `view_of`, that the caller holds.
-    let memory = unsafe { &*(*object.cast::<Object>()).memory };
-    if flags & WRITABLE != 0 && !memory.writable {
-        // SAFETY: the caller's view; the interpreter is attached, and the exception a constant.
-        unsafe {
-            (*view).object = ptr::null_mut();
-            let text = c"this memory is for reading: it belongs to a store or a segment";
-            ffi::PyErr_SetString(ffi::PyExc_BufferError, text.as_ptr());
+    // SAFETY: an object of this type that the caller holds.
+    let memory = unsafe { (*object.cast::<Object>()).memory.as_ref() };
+    let memory = match memory {
+        Some(memory) if flags & WRITABLE == 0 || memory.writable => memory,
+        refused => {
+            let text = match refused {
+                Some(_) => c"this memory is for reading: it belongs to a store or a segment",
+                // A program has called the type.
+                None => c"this object has no memory",
+            };
+            // SAFETY: the caller's view; the interpreter is attached, and the exception a constant.
+            unsafe {
+                (*view).object = ptr::null_mut();
+                ffi::PyErr_SetString(ffi::PyExc_BufferError, text.as_ptr());
+            }
+            return -1;
         }
-        return -1;
-    }
+    };
     let format = match flags & FORMAT {
         0 => ptr::null_mut(),
         _ => c"B".as_ptr().cast_mut(),

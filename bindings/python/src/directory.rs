@@ -75,6 +75,12 @@ pub(crate) struct Array {
     pub(crate) bytes: usize,
 }
 
+/// An array to which no name leads yet.
+pub(crate) struct Made {
+    entry: Entry,
+    pub(crate) array: Array,
+}
+
 /// The arrays of the only segment that the calling thread is inside of.
 pub(crate) struct Directory<'a> {
     inside: &'a SectionGuard<'static>,
@@ -275,24 +281,27 @@ impl<'a> Directory<'a> {
         Ok((at, root))
     }
 
-    /// Makes an array, whose bytes are whatever was there, in a segment entered for writing.
-    pub(crate) fn insert(
+    pub(crate) fn exists(&self, name: &str) -> Failure {
+        let text = format!("segment {:?} has an array {name:?} already", self.name);
+        failure(Reason::Exists, text)
+    }
+
+    /// Memory for an array, whose bytes are whatever was there, in a segment entered for writing.
+    /// No name leads to it yet.
+    pub(crate) fn make(
         &self,
         name: &str,
         descr: &str,
         shape: &[u64],
         bytes: usize,
-    ) -> Result<Array, Failure> {
+    ) -> Result<Made, Failure> {
         let fits = |text: &str| text.len() <= MOST_TEXT;
         if name.is_empty() || !fits(name) || !fits(descr) || shape.len() > MOST_DIMENSIONS {
             let text = "an array has a name, of 64 KiB at most, and no more than 64 dimensions";
             return Err(failure(Reason::Invalid, text));
         }
-        if self.find(name)?.is_some() {
-            let text = format!("segment {:?} has an array {name:?} already", self.name);
-            return Err(failure(Reason::Exists, text));
-        }
-        let (at, mut root) = self.with_a_free_entry()?;
+        // Lack of space for the entry shows here, before the bytes are copied.
+        self.with_a_free_entry()?;
         let data = self.block(bytes, ALIGN)?;
         let about = 8 * shape.len() + name.len() + descr.len();
         let about = match self.block(about, 8) {
@@ -316,27 +325,49 @@ impl<'a> Directory<'a> {
             data: data.addr().get() as u64,
             bytes: bytes as u64,
         };
-        let count = usize::try_from(root.count).unwrap_or(usize::MAX);
-        let place = self.place::<Entry>(root.entries, count + 1)?;
-        root.count += 1;
-        // SAFETY: the place of a free entry, and of the root; the lock is held alone.
-        unsafe {
-            place.add(count).write(entry);
-            at.write(root);
-        }
-        Ok(Array {
+        let array = Array {
             name: name.to_owned(),
             descr: descr.to_owned(),
             shape: shape.to_vec(),
             offset: data.addr().get() - self.base.addr().get(),
             bytes,
-        })
+        };
+        Ok(Made { entry, array })
+    }
+
+    /// Lets the name lead to what was made, and gives back the memory of the array that it led to
+    /// before. Nobody else uses that any more.
+    pub(crate) fn enter(&self, made: &Made) -> Result<(), Failure> {
+        let (at, mut root) = self.with_a_free_entry()?;
+        let replaced = self.position(&made.array.name)?;
+        let count = usize::try_from(root.count).unwrap_or(usize::MAX);
+        let entries = self.place::<Entry>(root.entries, count + 1)?;
+        let i = replaced.as_ref().map_or(count, |(i, ..)| *i);
+        root.count += u64::from(replaced.is_none());
+        // SAFETY: the place of an entry, or of a free one, and of the root; the lock is held alone.
+        unsafe {
+            entries.add(i).write(made.entry);
+            at.write(root);
+        }
+        replaced.map_or(Ok(()), |(_, entry, _)| self.free_both(&entry))
+    }
+
+    /// Gives back what was made, to which no name leads.
+    pub(crate) fn discard(&self, made: &Made) -> Result<(), Failure> {
+        self.free_both(&made.entry)
+    }
+
+    /// Gives back the memory of an array, which was checked, and of what is said about it.
+    fn free_both(&self, entry: &Entry) -> Result<(), Failure> {
+        self.free(self.place::<u8>(entry.data, 1)?);
+        self.free(self.place::<u8>(entry.shape, 1)?);
+        Ok(())
     }
 
     /// Takes an array out and gives its memory back; says whether there was one. Nobody else uses
     /// its memory any more.
     pub(crate) fn remove(&self, name: &str) -> Result<bool, Failure> {
-        let Some((i, entry, array)) = self.position(name)? else {
+        let Some((i, entry, _)) = self.position(name)? else {
             return Ok(false);
         };
         let Some((at, mut root)) = self.root()? else {
@@ -350,9 +381,7 @@ impl<'a> Directory<'a> {
             entries.add(i).write(entries.add(count - 1).read());
             at.write(root);
         }
-        // SAFETY: the offset was checked.
-        self.free(unsafe { self.base.add(array.offset) });
-        self.free(self.place::<u8>(entry.shape, 1)?);
+        self.free_both(&entry)?;
         Ok(true)
     }
 }

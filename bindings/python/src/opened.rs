@@ -86,19 +86,53 @@ impl Close for Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // A forked child gives nothing of its parent's back.
+        // A forked child gives nothing of its parent's back, and takes no lock: a thread of the
+        // parent may have held it, which the child does not have.
         if self.origin.check().is_err() {
-            std::mem::forget(self.close());
+            let open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(open.take());
         }
     }
 }
 
-/// What a view of an array keeps.
-struct Lease {
+/// What a view of an array keeps. Taken inside of the segment, where the array was found: from then
+/// on nobody gives its memory to anything else.
+pub(crate) struct Lease {
     open: Arc<Open>,
     name: String,
     /// Of the section, if the view is for writing.
     writing: Option<Arc<Views>>,
+}
+
+impl Lease {
+    pub(crate) fn new(open: &Arc<Open>, name: &str, writing: Option<Arc<Views>>) -> Self {
+        open.views.add(name);
+        if let Some(writing) = &writing {
+            writing.add(name);
+        }
+        Self {
+            open: Arc::clone(open),
+            name: name.to_owned(),
+            writing,
+        }
+    }
+
+    /// A view of the array's bytes.
+    pub(crate) fn view<'py>(self, py: Python<'py>, array: &Array) -> PyResult<Bound<'py, PyAny>> {
+        let access = match self.writing {
+            Some(_) => Access::ReadWrite,
+            None => Access::ReadOnly,
+        };
+        let memory = Memory {
+            at: self.open.mapped.at(array.offset, array.bytes, access)?,
+            len: array.bytes,
+            writable: access == Access::ReadWrite,
+            origin: Origin::here(),
+            owner: Box::new(self),
+        };
+        // SAFETY: mapped for as long as `open` lives; no Rust reference leads to an array's bytes.
+        unsafe { view_of(py, memory) }
+    }
 }
 
 impl Drop for Lease {
@@ -131,37 +165,6 @@ impl Open {
             views: views_of(segment.uuid()),
             segment,
         })
-    }
-
-    /// A view of an array's bytes.
-    pub(crate) fn view<'py>(
-        self: &Arc<Self>,
-        py: Python<'py>,
-        array: &Array,
-        writing: Option<Arc<Views>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let access = match writing {
-            Some(_) => Access::ReadWrite,
-            None => Access::ReadOnly,
-        };
-        let at = self.mapped.at(array.offset, array.bytes, access)?;
-        self.views.add(&array.name);
-        if let Some(writing) = &writing {
-            writing.add(&array.name);
-        }
-        let memory = Memory {
-            at,
-            len: array.bytes,
-            writable: access == Access::ReadWrite,
-            origin: Origin::here(),
-            owner: Box::new(Lease {
-                open: Arc::clone(self),
-                name: array.name.clone(),
-                writing,
-            }),
-        };
-        // SAFETY: mapped for as long as `open` lives; no Rust reference leads to an array's bytes.
-        unsafe { view_of(py, memory) }
     }
 
     /// Refuses while other processes have it open, or views are alive here: for what makes the
@@ -234,8 +237,8 @@ pub(crate) fn as_array<'py>(
     helper(view.py(), "as_array")?.call1((view, &array.descr, shape))
 }
 
-/// Puts an array into the segment that the thread is inside of: its place under the lock, its bytes
-/// by numpy.
+/// Puts an array into the segment that the thread is inside of. The name leads to it when all of
+/// its bytes are there: whatever fails before that leaves the array that it was to replace.
 pub(crate) fn put<'py>(
     open: &Arc<Open>,
     id: u64,
@@ -247,26 +250,33 @@ pub(crate) fn put<'py>(
     let described = helper(py, "describe")?.call1((array,))?;
     let (source, descr, shape, bytes): (Bound<'_, PyAny>, String, Vec<u64>, usize) =
         described.extract()?;
-    let (place, views) = current::within(id, |arrays, views| {
-        let views = Arc::clone(views);
-        if let Some(there) = arrays.find(name)?.filter(|_| replace) {
-            if (&there.descr, &there.shape) == (&descr, &shape) {
-                return Ok((there, views));
+    let (place, made, lease, is_seen) = current::within(id, |arrays, views| {
+        // What is put may be a view of the array itself.
+        let is_seen = open.views.names().iter().any(|seen| seen == name);
+        let lease = || Lease::new(open, name, Some(Arc::clone(views)));
+        let there = arrays.find(name)?;
+        match there {
+            Some(_) if !replace => return Err(arrays.exists(name)),
+            Some(there) if (&there.descr, &there.shape) == (&descr, &shape) => {
+                return Ok((there, None, lease(), is_seen));
             }
-            open.check_sole("replacing an array by one of another shape", Some(name))?;
-            arrays.remove(name)?;
+            Some(_) => open.check_sole("replacing an array by one of another shape", Some(name))?,
+            None => {}
         }
-        Ok((arrays.insert(name, &descr, &shape, bytes)?, views))
+        let made = arrays.make(name, &descr, &shape, bytes)?;
+        Ok((made.array.clone(), Some(made), lease(), false))
     })?;
-    let view = open.view(py, &place, Some(views))?;
-    let filled = helper(py, "fill")?.call1((&view, &descr, PyTuple::new(py, shape)?, source));
-    drop(view);
-    if let Err(error) = filled {
-        // As before, but for one that was to be replaced.
-        current::within(id, |arrays, _| arrays.remove(name))?;
-        return Err(error);
+    let filled = lease.view(py, &place).and_then(|view| {
+        let shape = PyTuple::new(py, shape)?;
+        helper(py, "fill")?.call1((&view, &descr, shape, source, is_seen))
+    });
+    if let Some(made) = made {
+        current::within(id, |arrays, _| match &filled {
+            Ok(_) => arrays.enter(&made),
+            Err(_) => arrays.discard(&made),
+        })?;
     }
-    Ok(())
+    filled.map(|_| ())
 }
 
 pub(crate) fn put_bytes<'py>(

@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mneme_sys::Access;
 use pyo3::prelude::*;
 
-use crate::current::{self, Views};
+use crate::current;
 use crate::directory::Array;
 use crate::errors::{Failure, Reason, failure};
-use crate::opened::{Handle, Open, as_array, missing, put, put_bytes, remove};
+use crate::opened::{Handle, Lease, Open, as_array, missing, put, put_bytes, remove};
 
 /// A stretch in which a thread has a segment's lock: for use in a `with` block.
 #[pyclass(module = "mneme", frozen)]
@@ -57,16 +57,19 @@ impl Section {
         done
     }
 
-    fn found(&self, name: &str) -> Result<(Array, Option<Arc<Views>>), Failure> {
-        let found = current::within(self.id()?, |arrays, views| {
+    fn found(&self, name: &str) -> Result<(Array, Lease), Failure> {
+        let id = self.id()?;
+        let open = current::open_of(id)?;
+        let found = current::within(id, |arrays, views| {
+            let writing = (self.access == Access::ReadWrite).then(|| Arc::clone(views));
             let found = arrays.find(name)?;
-            Ok(found.map(|found| (found, Arc::clone(views))))
+            Ok(found.map(|found| (found, Lease::new(&open, name, writing))))
         })?;
-        let (array, views) = found.ok_or_else(|| missing(&self.handle.name, name))?;
-        if self.access == Access::ReadOnly {
-            return Ok((array, None));
-        }
-        Ok(self.touched((array, Some(views))))
+        let found = found.ok_or_else(|| missing(&self.handle.name, name))?;
+        Ok(match self.access {
+            Access::ReadOnly => found,
+            Access::ReadWrite => self.touched(found),
+        })
     }
 }
 
@@ -123,15 +126,14 @@ impl Section {
     /// A numpy array on the segment's own bytes; writable in a section for writing, and to be given
     /// up before it ends.
     fn array<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-        let (found, views) = self.found(name)?;
-        let open = current::open_of(self.id()?)?;
-        as_array(&open.view(py, &found, views)?, &found)
+        let (found, lease) = self.found(name)?;
+        as_array(&lease.view(py, &found)?, &found)
     }
 
     /// A memoryview of an array's bytes; needs no numpy.
     fn view<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-        let (found, views) = self.found(name)?;
-        current::open_of(self.id()?)?.view(py, &found, views)
+        let (found, lease) = self.found(name)?;
+        lease.view(py, &found)
     }
 
     /// As `Segment.put_array`.

@@ -13,7 +13,7 @@ use crate::current;
 use crate::directory::{Array, Directory};
 use crate::errors::{Failure, Reason, failure, invalid};
 use crate::opened::{
-    Handle, Open, as_array, check_writable, in_use, missing, put, put_bytes, remove,
+    Handle, Lease, Open, as_array, check_writable, in_use, missing, put, put_bytes, remove,
 };
 use crate::section::Section;
 
@@ -38,21 +38,22 @@ impl Segment {
     fn read<R: Send>(
         &self,
         py: Python<'_>,
-        f: impl FnOnce(&Directory<'_>) -> Result<R, Failure> + Send,
-    ) -> Result<(Arc<Open>, R), Failure> {
+        f: impl FnOnce(&Arc<Open>, &Directory<'_>) -> Result<R, Failure> + Send,
+    ) -> Result<R, Failure> {
         let open = self.handle.open()?;
-        let read = py.detach(|| {
+        py.detach(|| {
             open.within(Access::ReadOnly, |id| {
-                current::within(id, |arrays, _| f(arrays))
+                current::within(id, |arrays, _| f(&open, arrays))
             })
-        })?;
-        Ok((open, read))
+        })
     }
 
-    fn found(&self, py: Python<'_>, name: &str) -> Result<(Arc<Open>, Array), Failure> {
-        let (open, found) = self.read(py, |arrays| arrays.find(name))?;
-        let found = found.ok_or_else(|| missing(&self.handle.name, name))?;
-        Ok((open, found))
+    fn found(&self, py: Python<'_>, name: &str) -> Result<(Array, Lease), Failure> {
+        let found = self.read(py, |open, arrays| {
+            let found = arrays.find(name)?;
+            Ok(found.map(|found| (found, Lease::new(open, name, None))))
+        })?;
+        found.ok_or_else(|| missing(&self.handle.name, name))
     }
 
     /// Runs `f` in a section for writing, which other Python threads do not wait for.
@@ -147,14 +148,14 @@ impl Segment {
     /// A read-only numpy array on the segment's own bytes. Nothing is copied; a change that another
     /// process makes is seen. To keep writers out meanwhile, use `read()`.
     fn array<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-        let (open, found) = self.found(py, name)?;
-        as_array(&open.view(py, &found, None)?, &found)
+        let (found, lease) = self.found(py, name)?;
+        as_array(&lease.view(py, &found)?, &found)
     }
 
     /// A read-only memoryview of an array's bytes; needs no numpy.
     fn view<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-        let (open, found) = self.found(py, name)?;
-        open.view(py, &found, None)
+        let (found, lease) = self.found(py, name)?;
+        lease.view(py, &found)
     }
 
     /// Copy an array into the segment under a name. With `replace`, over one that is there: one of
@@ -190,7 +191,7 @@ impl Segment {
 
     /// The arrays: a dictionary from names to pairs of descr (as in `.npy` files) and shape.
     fn arrays<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (_, all) = self.read(py, |arrays| arrays.all())?;
+        let all = self.read(py, |_, arrays| arrays.all())?;
         let shown = PyDict::new(py);
         for array in all {
             let shape = PyTuple::new(py, array.shape)?;
@@ -200,7 +201,7 @@ impl Segment {
     }
 
     fn __contains__(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
-        Ok(self.read(py, |arrays| arrays.find(name))?.1.is_some())
+        Ok(self.read(py, |_, arrays| arrays.find(name))?.is_some())
     }
 
     /// A section for writing: `with seg.write() as w:`. Nobody else is in a section of the segment.

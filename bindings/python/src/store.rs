@@ -104,9 +104,11 @@ impl Close for Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // A forked child gives nothing of its parent's back; locks in there may be held for ever.
+        // A forked child gives nothing of its parent's back, and takes no lock: a thread of the
+        // parent may have held it, which the child does not have.
         if self.origin.check().is_err() {
-            std::mem::forget(self.close());
+            let opened = self.opened.get_mut();
+            std::mem::forget(opened.unwrap_or_else(PoisonError::into_inner).take());
         }
     }
 }

@@ -88,6 +88,12 @@ class Arrays(WithRegistry):
         )
         self.assertEqual((said, seen.sum()), ("10000\n", 10_100))
 
+    def test_an_array_is_put_in_the_place_of_itself(self):
+        numbers = numpy.arange(100_000)
+        self.seg.put_array("x", numbers)
+        self.seg.put_array("x", self.seg.array("x")[::-1], replace=True)
+        numpy.testing.assert_array_equal(self.seg.array("x"), numbers[::-1])
+
     def test_nothing_is_copied(self):
         """Two processes: the second touches one page of 100 MB, and has no more of it."""
         self.seg.put_array("large", numpy.ones(100_000_000, "u1"))

@@ -4,6 +4,7 @@ import gc
 import os
 import pickle
 import threading
+from unittest import mock
 
 import mneme
 from mneme import Segment
@@ -146,6 +147,41 @@ class Segments(WithRegistry):
         self.seg.put_bytes("x", b"shorter", replace=True)
         self.assertEqual(bytes(self.seg.view("x")), b"shorter")
         self.seg.remove_array("x")
+
+    def test_what_cannot_replace_an_array_leaves_it(self):
+        self.seg.put_bytes("x", b"first")
+        with self.assertRaises(mneme.Full):
+            self.seg.put_bytes("x", bytes(65 * MIB), replace=True)
+        self.assertEqual(bytes(self.seg.view("x")), b"first")
+        seen = self.seg.view("x")
+
+        def interrupted(*_):
+            """As if a key were pressed just before the bytes are copied."""
+            raise KeyboardInterrupt
+
+        with mock.patch("mneme._arrays.fill", interrupted):
+            self.assertRaises(
+                KeyboardInterrupt, lambda: self.seg.put_bytes("x", b"other", replace=True)
+            )
+            self.assertRaises(KeyboardInterrupt, lambda: self.seg.put_bytes("y", b"new"))
+        self.seg.put_bytes("z", b"third")
+        self.assertEqual(bytes(seen), b"first")
+        del seen
+        with mock.patch("mneme._arrays.fill", interrupted):
+            self.assertRaises(
+                KeyboardInterrupt, lambda: self.seg.put_bytes("x", b"longer", replace=True)
+            )
+        self.assertEqual(bytes(self.seg.view("x")), b"first")
+        self.assertEqual(sorted(self.seg.arrays()), ["x", "z"])
+        # The memory of what did not come is used again.
+        for i in range(200):
+            self.seg.put_bytes("x", bytes(MIB + i), replace=True)
+        self.assertEqual(bytes(self.seg.view("z")), b"third")
+
+    def test_an_object_without_memory_is_refused(self):
+        self.seg.put_bytes("x", b"x")
+        empty = type(self.seg.view("x").obj)()
+        self.assertRaises(BufferError, lambda: memoryview(empty))
 
     def test_a_view_for_writing_ends_with_its_section(self):
         self.seg.put_bytes("x", bytes(10))

@@ -50,9 +50,13 @@ def as_array(view, descr, shape):
         raise Damaged(f"an array of {descr} and shape {shape} cannot be: {error}") from None
 
 
-def fill(view, descr, shape, source):
-    """Copy an array's bytes into their place."""
+def fill(view, descr, shape, source, is_seen):
+    """Copy an array's bytes into their place, of which there may be other views."""
     if isinstance(source, Raw):
         view[:] = source.data
-    else:
-        as_array(view, descr, shape)[...] = source
+        return
+    if is_seen:
+        # The source may be one. Views for reading and for writing have different addresses, so
+        # numpy does not see that it changes what it has yet to copy.
+        source = source.copy()
+    as_array(view, descr, shape)[...] = source
