@@ -460,7 +460,15 @@ pub(crate) fn leaves_at(
     // since, and hold bytes of a value that look like leaves; the run's header was there before.
     let still: BTreeSet<u32> = frames_of_leaves(pages, seed).collect();
     leaves.retain(|leaf: &Arc<Leaf>| still.contains(&leaf.id.frame()));
-    Ok(leaves)
+    // A tree whose last header is lost would be taken for an empty one. The record is not there if
+    // the writer has gone once around the ring since.
+    match record_of(pages, seed, committed.version()) {
+        Some(record) if record.leaves != leaves.len() as u64 => Err(StoreError::Damaged {
+            at: Record::place(record.sequence),
+            what: "the commit record counts other leaves than the tables hold",
+        }),
+        _ => Ok(leaves),
+    }
 }
 
 /// How many leaves are dead that one of these versions has, beside a writer.

@@ -76,6 +76,34 @@ fn a_reader_sees_each_version_once_it_is_durable() {
     assert_eq!((seen.entries, seen.leaves), (known.entries, known.leaves));
 }
 
+/// The only leaf of a named tree has lost its header: that is no empty tree, for a reader either.
+#[test]
+fn a_tree_whose_leaf_is_lost_is_damaged_and_not_empty() {
+    let here = TestDir::new("tree-readers-lost");
+    let path = here.path().join("db");
+    let db = write(&path);
+    db.put(b"key", b"value").unwrap();
+    let tree = db.tree("tree").unwrap();
+    tree.put(b"key", b"value").unwrap();
+    let number = tree.number();
+    drop(tree);
+    db.close().unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let tables = (2 << 20..bytes.len()).step_by(2 << 20);
+    let headers = tables.flat_map(|table| (1..128).map(move |slot| table + slot * 128));
+    let is_of_tree = |at: &usize| bytes[at + 28..at + 32] == number.to_le_bytes();
+    let found: Vec<usize> = headers.filter(is_of_tree).collect();
+    assert_eq!(found.len(), 1);
+    bytes[found[0] + 8] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let reader = builder().read_only(true).open(&path);
+    let named = reader.and_then(|reader| reader.open_tree("tree")?.get(b"key"));
+    assert!(
+        matches!(named, Err(StoreError::Damaged { .. })),
+        "{named:?}"
+    );
+}
+
 #[test]
 fn a_dropped_tree_stays_where_it_is_shown() {
     trees::a_dropped_tree_stays_where_it_is_shown();
