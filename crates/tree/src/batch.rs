@@ -24,6 +24,8 @@ pub struct Batch {
     /// The tree of each change, where its key ends, and where its value ends, if it has one.
     changes: Vec<(u32, usize, Option<usize>)>,
     caller: Option<[u8; 32]>,
+    /// The stores that its named trees are of, by their seeds: the numbers mean nothing in others.
+    stores: Vec<u32>,
 }
 
 impl Batch {
@@ -83,6 +85,21 @@ impl Batch {
 
     pub(crate) fn caller(&self) -> Option<[u8; 32]> {
         self.caller
+    }
+
+    /// Notes that it has changes of a tree of this store.
+    pub(crate) fn add_store(&mut self, seed: u32) {
+        if !self.stores.contains(&seed) {
+            self.stores.push(seed);
+        }
+    }
+
+    /// Whether its changes keep to the limits, and its named trees are of this store.
+    pub(crate) fn admit(&self, seed: u32) -> Result<(), StoreError> {
+        if self.stores.iter().any(|other| *other != seed) {
+            return Err(StoreError::OtherStore);
+        }
+        self.changes().try_for_each(|change| change.admit())
     }
 
     pub(crate) fn changes(&self) -> impl Iterator<Item = Change<'_>> {

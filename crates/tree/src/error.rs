@@ -41,6 +41,9 @@ pub enum StoreError {
         /// The name.
         name: String,
     },
+    /// The tree is of another store. Nothing was stored.
+    #[error("the tree is of another store than the batch or transaction that is to change it")]
+    OtherStore,
     /// The tree was dropped. Nothing was stored.
     #[error("tree number {tree} was dropped")]
     TreeDropped {

@@ -91,11 +91,12 @@ impl Store {
     /// durable together, as one version.
     ///
     /// # Errors
-    /// [`StoreError::KeyTooLong`], [`StoreError::ValueTooLong`], [`StoreError::NoSpace`]: nothing
-    /// was stored. [`StoreError::OutcomeUnknown`], [`StoreError::Poisoned`].
+    /// [`StoreError::KeyTooLong`], [`StoreError::ValueTooLong`], [`StoreError::OtherStore`],
+    /// [`StoreError::TreeDropped`], [`StoreError::NoSpace`]: nothing was stored.
+    /// [`StoreError::OutcomeUnknown`], [`StoreError::Poisoned`].
     pub fn apply(&self, batch: &Batch) -> Result<Version, StoreError> {
         self.core.may_write()?;
-        batch.changes().try_for_each(|change| change.admit())?;
+        batch.admit(self.core.seed)?;
         match self.core.try_writer() {
             Some(mut writer) if self.core.queue.is_empty() => {
                 writer.commit(&self.core, &batch.sorted(), batch.caller())

@@ -53,9 +53,9 @@ impl<'s> Transaction<'s> {
     /// As [`get`](Self::get), in a named tree.
     ///
     /// # Errors
-    /// [`StoreError::TreeDropped`], [`StoreError::Damaged`].
+    /// [`StoreError::OtherStore`], [`StoreError::TreeDropped`], [`StoreError::Damaged`].
     pub fn get_in(&self, tree: &Tree, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        self.get_of(tree.number(), key)
+        self.get_of(tree.number_in(self.core)?, key)
     }
 
     fn get_of(&self, tree: u32, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
@@ -78,9 +78,10 @@ impl<'s> Transaction<'s> {
     /// As [`put`](Self::put), in a named tree.
     ///
     /// # Errors
-    /// As [`put`](Self::put). That the tree was dropped shows when the transaction commits.
+    /// [`StoreError::OtherStore`]; otherwise as [`put`](Self::put). That the tree was dropped shows
+    /// when the transaction commits.
     pub fn put_in(&mut self, tree: &Tree, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-        self.change(tree.number(), key, Some(value))
+        self.change(tree.number_in(self.core)?, key, Some(value))
     }
 
     fn change(&mut self, tree: u32, key: &[u8], value: Option<&[u8]>) -> Result<(), StoreError> {
@@ -103,7 +104,7 @@ impl<'s> Transaction<'s> {
     /// # Errors
     /// As [`put_in`](Self::put_in).
     pub fn remove_in(&mut self, tree: &Tree, key: &[u8]) -> Result<(), StoreError> {
-        self.change(tree.number(), key, None)
+        self.change(tree.number_in(self.core)?, key, None)
     }
 
     /// Makes all changes at once. Durable on return.

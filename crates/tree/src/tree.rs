@@ -120,20 +120,20 @@ impl Store {
 impl Batch {
     /// Sets a key of a named tree.
     pub fn put_in(&mut self, tree: &Tree, key: &[u8], value: &[u8]) -> &mut Self {
-        self.add(Change {
-            tree: tree.number(),
-            key,
-            value: Some(value),
-        });
-        self
+        self.add_in(tree, key, Some(value))
     }
 
     /// Removes a key of a named tree.
     pub fn remove_in(&mut self, tree: &Tree, key: &[u8]) -> &mut Self {
+        self.add_in(tree, key, None)
+    }
+
+    fn add_in(&mut self, tree: &Tree, key: &[u8], value: Option<&[u8]>) -> &mut Self {
+        self.add_store(tree.core.seed);
         self.add(Change {
-            tree: tree.number(),
+            tree: tree.number,
             key,
-            value: None,
+            value,
         });
         self
     }
@@ -150,6 +150,14 @@ impl Tree {
     #[must_use]
     pub fn number(&self) -> u32 {
         self.number
+    }
+
+    /// Its number, given that it is a tree of this store.
+    pub(crate) fn number_in(&self, core: &Core) -> Result<u32, StoreError> {
+        match self.core.seed == core.seed {
+            true => Ok(self.number),
+            false => Err(StoreError::OtherStore),
+        }
     }
 
     /// As [`Store::put`].

@@ -276,6 +276,39 @@ fn a_hash_table_is_a_map_in_the_order_of_its_hashes() {
     assert_eq!(db.stats().unwrap().entries, 0);
 }
 
+/// Trees of two stores have the same numbers and nothing else in common.
+#[test]
+fn a_tree_of_another_store_is_refused() {
+    let ((db, _), (other, _)) = (open(), open());
+    let (own, foreign) = (db.tree("own").unwrap(), other.tree("foreign").unwrap());
+    assert_eq!(own.number(), foreign.number());
+    let mut batch = Batch::new();
+    batch
+        .put_in(&own, b"key", b"1")
+        .put_in(&foreign, b"key", b"2");
+    for db in [&db, &other] {
+        assert!(matches!(db.apply(&batch), Err(StoreError::OtherStore)));
+    }
+    let mut tx = db.write();
+    assert!(matches!(
+        tx.put_in(&foreign, b"key", b"2"),
+        Err(StoreError::OtherStore)
+    ));
+    assert!(matches!(
+        tx.remove_in(&foreign, b"key"),
+        Err(StoreError::OtherStore)
+    ));
+    assert!(matches!(
+        tx.get_in(&foreign, b"key"),
+        Err(StoreError::OtherStore)
+    ));
+    drop(tx);
+    assert_eq!(
+        (own.get(b"key").unwrap(), foreign.get(b"key").unwrap()),
+        (None, None)
+    );
+}
+
 #[test]
 fn a_backup_has_the_long_keys() {
     let (db, _, pairs) = with_long_keys();
