@@ -1,20 +1,5 @@
 //! [`Discardable`]: a cache in memory that its owner lends and may take back at any moment.
 //!
-//! # Contract
-//!
-//! * **A lookup may miss at any time.** Any claim of the first class discards what was in the
-//!   frames that it takes, at once and without a word.
-//! * **What a lookup returns is a verified copy** of a value that was put under this key, and since
-//!   then the key was neither put nor removed, nor the cache cleared. Precisely: a
-//!   [`get`](Discardable::get) that begins after a `put`, `remove` or `clear` has returned does not
-//!   find a value from before, even if a process was killed in between or its index damaged.
-//! * **The truth lies elsewhere.** Nothing is promised to be kept, over no time.
-//!
-//! So change the truth first, then [`put`](Discardable::put) the new value or
-//! [`remove`](Discardable::remove) the old one. What was read from the truth after a miss is
-//! offered by [`fill`](Discardable::fill) with the miss' [`Ticket`]: if the key was put or removed
-//! in between, the cache does not take what may be old.
-//!
 //! # How
 //!
 //! Readers hold no pins and no locks: they copy a record out of its frame, then ask whether the
@@ -114,8 +99,24 @@ pub struct Ticket {
 /// A cache of clean copies in the idle frames of an arena.
 ///
 /// `Send` and `Sync`, cheap to open, and shared: all openings in all processes see one cache. A
-/// lookup takes no lock, makes no system call, and writes nothing but counters. See the
-/// [module's contract](self).
+/// lookup takes no lock, makes no system call, and writes nothing but counters.
+///
+/// # Contract
+///
+/// * **A lookup may miss at any time.** Any claim of the first class discards what was in the
+///   frames that it takes, at once and without a word.
+/// * **What a lookup returns is a verified copy** of a value that was put under this key, and since
+///   then the key was neither put nor removed, nor the cache cleared. Precisely: a
+///   [`get`](Discardable::get) that begins after a `put`, `remove` or `clear` has returned does not
+///   find a value from before, even if a process was killed in between or its index damaged.
+/// * **The truth lies elsewhere.** Nothing is promised to be kept, over no time.
+///
+/// So change the truth first, then [`put`](Discardable::put) the new value or
+/// [`remove`](Discardable::remove) the old one. What was read from the truth after a miss is
+/// offered by [`fill`](Discardable::fill) with the miss' [`Ticket`]: if the key was put or removed
+/// in between, the cache does not take what may be old.
+///
+/// # Example
 ///
 /// ```
 /// # use mneme_arena::{Arena, ArenaOptions, Class, LendingOptions};
