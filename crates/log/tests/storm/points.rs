@@ -27,10 +27,14 @@ use super::rounds::Part;
 
 /// Points that need not be reached, for work that can be compared leads there seldom or never; each
 /// with the reason, or where it is died at.
-const SPARED: [(&str, &str); 23] = [
+const SPARED: [(&str, &str); 24] = [
     (
         "log.notify.",
         "nobody listens here; `notifications::deaths`",
+    ),
+    (
+        "log.feed.",
+        "this store has no feed; `notifications::feed_deaths`",
     ),
     ("log.recover.", "only after a reboot; `reboot`"),
     ("arena.recover.", "only after a reboot; `arena::deaths`"),
