@@ -24,7 +24,7 @@ const SANITIZED_TARGET: &str = "x86_64-unknown-linux-gnu";
 const FUZZ_SECONDS: u64 = 20;
 
 /// Seconds that each storm of kills goes on.
-const STORM_SECONDS: u64 = 10;
+const STORM_SECONDS: u64 = 6;
 
 /// A step's name and what it does.
 type Step = (&'static str, fn(&Workspace) -> Outcome);

@@ -201,7 +201,7 @@ fn the_check_names_what_is_overwritten() {
             words = places.all(area).to_vec();
         }
         words.retain(|at| !places.is_estimate(*at));
-        for change in changes.into_iter().cycle().take(6) {
+        for change in changes.into_iter().cycle().take(cases(3) as usize) {
             let at = words[draw.below(words.len() as u64) as usize];
             let old = memory.word(at);
             let new = change(old, draw.next());
