@@ -52,17 +52,7 @@ pub fn check(workspace: &Workspace) -> Outcome {
 /// Builds the extension; where it lies.
 fn build(workspace: &Workspace) -> Result<PathBuf, String> {
     let mut cargo = Command::new("cargo");
-    // Beside these, dependencies have the features that they have in `cargo test --workspace`: what
-    // that has built is not built again.
-    cargo.args([
-        "build",
-        "-p",
-        "mneme-python",
-        "-p",
-        "mneme-space",
-        "-p",
-        "mneme",
-    ]);
+    cargo.args(["build", "--package", "mneme-python"]);
     cargo.args(["--message-format", "json-render-diagnostics"]);
     let cargo = cargo.current_dir(&workspace.root).stderr(Stdio::inherit());
     let output = cargo.output();
