@@ -5,7 +5,7 @@
 //! segment open, for its views are not known here.
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use mneme_space::{AttachError, Attachment, MapError, Segment as Named};
@@ -20,7 +20,7 @@ use crate::current::{self, Views};
 use crate::directory::Array;
 use crate::errors::{Failure, Reason, failure, invalid};
 use crate::mapped::{Mapped, views_of};
-use crate::process::{Close, Origin, note_open};
+use crate::process::{Close, Origin, UntilClosed, note_open};
 
 /// An open segment. Views keep it, and so do threads that are inside.
 pub(crate) struct Open {
@@ -33,8 +33,7 @@ pub(crate) struct Open {
 
 /// An open segment until it is closed.
 pub(crate) struct Handle {
-    pub(crate) origin: Origin,
-    open: RwLock<Option<Arc<Open>>>,
+    pub(crate) open: UntilClosed<Open>,
     pub(crate) name: String,
     pub(crate) registry: PathBuf,
     pub(crate) timeout: Duration,
@@ -53,8 +52,10 @@ impl Handle {
             segment.registry().root().to_owned(),
         );
         let handle = Arc::new(Self {
-            origin: Origin::here(),
-            open: RwLock::new(Some(Arc::new(Open::new(segment, writable, timeout)?))),
+            open: UntilClosed::new(
+                Open::new(segment, writable, timeout)?,
+                "the segment was closed",
+            ),
             name,
             registry,
             timeout,
@@ -64,34 +65,13 @@ impl Handle {
     }
 
     pub(crate) fn open(&self) -> Result<Arc<Open>, Failure> {
-        self.origin.check()?;
-        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        let open = open.as_ref().map(Arc::clone);
-        open.ok_or_else(|| failure(Reason::Closed, "the segment was closed"))
-    }
-
-    pub(crate) fn close(&self) -> Option<Arc<Open>> {
-        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        open.take()
+        self.open.get()
     }
 }
 
 impl Close for Handle {
     fn close_at_exit(&self) {
-        if self.origin.check().is_ok() {
-            drop(self.close());
-        }
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        // A forked child gives nothing of its parent's back, and takes no lock: a thread of the
-        // parent may have held it, which the child does not have.
-        if self.origin.check().is_err() {
-            let open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner);
-            std::mem::forget(open.take());
-        }
+        self.open.close_at_exit();
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the process has open, and whether it still is the process that opened it.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use mneme_sys::fork;
 use pyo3::prelude::*;
@@ -27,6 +27,55 @@ impl Origin {
         let text = "this process was forked from the one that opened it: open it anew here, or \
                     start processes with multiprocessing's `spawn` or `forkserver`";
         Err(failure(Reason::Forked, text))
+    }
+}
+
+/// Something that is open until it is closed, shared by those that use it at that moment.
+pub(crate) struct UntilClosed<T> {
+    pub(crate) origin: Origin,
+    open: RwLock<Option<Arc<T>>>,
+    /// What is said once it is closed.
+    closed: &'static str,
+}
+
+impl<T> UntilClosed<T> {
+    pub(crate) fn new(open: T, closed: &'static str) -> Self {
+        Self {
+            origin: Origin::here(),
+            open: RwLock::new(Some(Arc::new(open))),
+            closed,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> Result<Arc<T>, Failure> {
+        self.origin.check()?;
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let open = open.as_ref().map(Arc::clone);
+        open.ok_or_else(|| failure(Reason::Closed, self.closed))
+    }
+
+    pub(crate) fn close(&self) -> Option<Arc<T>> {
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        open.take()
+    }
+
+    /// As [`close`](Self::close), but not in a forked child.
+    pub(crate) fn close_at_exit(&self) {
+        if self.origin.check().is_ok() {
+            drop(self.close());
+        }
+    }
+}
+
+impl<T> Drop for UntilClosed<T> {
+    fn drop(&mut self) {
+        // A forked child gives nothing of its parent's back, and takes no lock: a thread of the
+        // parent may have held it, which the child does not have.
+        if self.origin.check().is_err() {
+            let open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(open.take());
+        }
     }
 }
 

@@ -271,7 +271,7 @@ impl Segment {
 
     /// Give it up. Raises `InUse`, with their names, while views of its arrays are used.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.handle.origin.check()?;
+        self.handle.open.origin.check()?;
         if let Ok(open) = self.handle.open() {
             let names = open.views.names();
             if !names.is_empty() {
@@ -282,7 +282,7 @@ impl Segment {
                 return Err(failure(Reason::Nested, text).into());
             }
         }
-        py.detach(|| drop(self.handle.close()));
+        py.detach(|| drop(self.handle.open.close()));
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use mneme_log::{Cursor, Database, Expiry, LogStore, Part};
 use mneme_shared::SharedStore;
@@ -18,7 +18,7 @@ use crate::errors::{Failure, Reason, failure};
 use crate::iterate::{Records, shown, step};
 use crate::lender::{Lender, Lent, SHORTEST_LENT};
 use crate::open::Wanted;
-use crate::process::{Close, Origin, note_open};
+use crate::process::{Close, UntilClosed, note_open};
 use crate::update;
 
 /// A store in this process, or one in a segment.
@@ -74,42 +74,20 @@ pub(crate) struct Home {
 
 /// An open store until it is closed; shared by the handles to its databases.
 pub(crate) struct Handle {
-    origin: Origin,
-    opened: RwLock<Option<Arc<Opened>>>,
+    opened: UntilClosed<Opened>,
     home: Option<Home>,
 }
 
 impl Handle {
     #[inline]
     pub(crate) fn opened(&self) -> Result<Arc<Opened>, Failure> {
-        self.origin.check()?;
-        let opened = self.opened.read().unwrap_or_else(PoisonError::into_inner);
-        let opened = opened.as_ref().map(Arc::clone);
-        opened.ok_or_else(|| failure(Reason::Closed, "the store was closed"))
-    }
-
-    fn close(&self) -> Option<Arc<Opened>> {
-        let mut opened = self.opened.write().unwrap_or_else(PoisonError::into_inner);
-        opened.take()
+        self.opened.get()
     }
 }
 
 impl Close for Handle {
     fn close_at_exit(&self) {
-        if self.origin.check().is_ok() {
-            drop(self.close());
-        }
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        // A forked child gives nothing of its parent's back, and takes no lock: a thread of the
-        // parent may have held it, which the child does not have.
-        if self.origin.check().is_err() {
-            let opened = self.opened.get_mut();
-            std::mem::forget(opened.unwrap_or_else(PoisonError::into_inner).take());
-        }
+        self.opened.close_at_exit();
     }
 }
 
@@ -133,8 +111,7 @@ impl Store {
             lender: Lender::default(),
         };
         let handle = Arc::new(Handle {
-            origin: Origin::here(),
-            opened: RwLock::new(Some(Arc::new(opened))),
+            opened: UntilClosed::new(opened, "the store was closed"),
             home,
         });
         note_open(&handle);
@@ -419,7 +396,7 @@ impl Store {
 
     /// Detach. Raises `InUse` while views of values are used.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.handle.origin.check()?;
+        self.handle.opened.origin.check()?;
         if let Ok(opened) = self.handle.opened() {
             let views = opened.lender.lent();
             if views > 0 {
@@ -427,7 +404,7 @@ impl Store {
                 return Err(failure(Reason::InUse, text).into());
             }
         }
-        py.detach(|| drop(self.handle.close()));
+        py.detach(|| drop(self.handle.opened.close()));
         Ok(())
     }
 
