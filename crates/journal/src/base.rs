@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use mneme_sys::fault::without;
 use mneme_sys::medium::{Directory, Storage};
 
 use crate::error::{Damage, Flaw, on};
 use crate::frame::{self, Frame, FrameKind, HEAD, LARGEST};
 use crate::frames::{self, Frames, Step};
 use crate::header::{BLOCK, FileKind, Header, Identity, Runs};
-use crate::{Journal, JournalError, Position, breakage, names};
+use crate::{Journal, JournalError, Position, names};
 
 /// How a base file is found again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -159,18 +160,18 @@ impl BaseWriter {
     /// [`JournalError::NotDurable`], [`JournalError::NoSpace`], [`JournalError::Medium`]. The file
     /// is not published then; it may be, and is whole, if it was the directory that failed to sync.
     pub fn publish(mut self, read: Position, durable: Position) -> Result<(), JournalError> {
-        if read > durable && !breakage::without("base.durable") {
+        if read > durable && !without("base.durable") {
             return Err(JournalError::NotDurable { read, durable });
         }
         let end = [self.records.to_le_bytes(), self.suffix.get().to_le_bytes()].concat();
         self.write(FrameKind::End, read.max(self.begin), &end)?;
-        if !breakage::without("base.sync") {
+        if !without("base.sync") {
             self.sync()?;
         }
         let unfinished = self.name.clone() + names::UNFINISHED;
         let named = self.directory.rename(&unfinished, &self.name);
         named.map_err(on("rename", &unfinished))?;
-        if !breakage::without("base.directory") {
+        if !without("base.directory") {
             self.directory.sync().map_err(on("sync", "the directory"))?;
         }
         Ok(())

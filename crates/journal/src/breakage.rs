@@ -1,18 +1,7 @@
-//! Steps that a test leaves out, to see that the crash tests notice.
-//!
-//! With the feature `fault`, `arm` names one step for the calling thread; without it, nothing of
-//! this is in the program.
-
-#[cfg(feature = "fault")]
-use std::cell::Cell;
-
-#[cfg(feature = "fault")]
-thread_local! {
-    static ARMED: Cell<&'static str> = const { Cell::new("") };
-}
+//! The steps that a test leaves out, to see that the crash tests notice; see
+//! [`mneme_sys::fault::without`].
 
 /// Every step that can be left out or done in the wrong order.
-#[cfg(feature = "fault")]
 pub const STEPS: [&str; 16] = [
     // What was appended is reported durable without a sync.
     "sync.file",
@@ -47,21 +36,3 @@ pub const STEPS: [&str; 16] = [
     // A base file is published before the journal is durable up to what it has read.
     "base.durable",
 ];
-
-/// Makes the calling thread leave out `step`; "" makes it whole again.
-#[cfg(feature = "fault")]
-pub fn arm(step: &'static str) {
-    ARMED.set(step);
-}
-
-/// Whether `step` is left out.
-#[inline(always)]
-pub(crate) fn without(step: &str) -> bool {
-    #[cfg(feature = "fault")]
-    return ARMED.get() == step;
-    #[cfg(not(feature = "fault"))]
-    {
-        let _ = step;
-        false
-    }
-}

@@ -1,11 +1,12 @@
 //! The files of a journal in the order in which they were begun, and what each of them counts for.
 
+use mneme_sys::fault::without;
 use mneme_sys::medium::Directory;
 
 use crate::error::{Damage, Flaw, on};
 use crate::frames;
 use crate::header::{FileKind, Header};
-use crate::{JournalError, Position, breakage, names};
+use crate::{JournalError, Position, names};
 
 /// One file, and the part of the stream that it counts for.
 #[derive(Debug, Clone)]
@@ -90,7 +91,7 @@ pub(crate) fn in_order(mut links: Vec<Link>) -> Result<Vec<Link>, JournalError> 
         // A later run cuts even if no file of it is left.
         let by_run = newest.header.runs.cut_behind(runs.number());
         link.cut = cut.into_iter().chain(by_run).min();
-        if breakage::without("read.cut") {
+        if without("read.cut") {
             link.cut = None;
         }
         cut = cut.into_iter().chain([*first]).min();

@@ -1,5 +1,6 @@
 //! Files of the journal: begun, complete, and gone.
 
+use mneme_sys::fault::without;
 use mneme_sys::medium::{Directory, MediumError, Storage};
 use mneme_sys::random_bytes;
 
@@ -9,7 +10,7 @@ use crate::frame;
 use crate::header::{BLOCK, FileKind, Header, Runs};
 use crate::options::{JournalStats, Options};
 use crate::spares::Spares;
-use crate::{JournalError, Position, breakage, names};
+use crate::{JournalError, Position, names};
 
 /// The file that is written.
 #[derive(Debug)]
@@ -81,7 +82,7 @@ pub(crate) fn begin_file(
         spares.add(vec![spare]);
     }
     let storage = named?;
-    if !breakage::without("file.directory") {
+    if !without("file.directory") {
         sync_names(directory)?;
     }
     stats.written += block.len() as u64;
@@ -104,7 +105,7 @@ fn name_file(
 ) -> Result<Box<dyn Storage>, JournalError> {
     let storage = directory.open(spare).map_err(on("open", spare))?;
     storage.write(0, block).map_err(on("write to", spare))?;
-    if !breakage::without("file.header") {
+    if !without("file.header") {
         storage.sync().map_err(on("sync", spare))?;
     }
     directory.rename(spare, name).map_err(on("rename", spare))?;

@@ -2,6 +2,7 @@
 //! rewrites a sector of an earlier one.
 
 use mneme_sys::crc32c;
+use mneme_sys::fault::without;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -57,7 +58,7 @@ struct Raw {
 /// What checksums begin with in a file. A recycled file holds good frames of its own past, which
 /// have another seed.
 pub(crate) fn seed(run: u64, first: Position) -> u32 {
-    if crate::breakage::without("frame.seed") {
+    if without("frame.seed") {
         return 0;
     }
     crc32c(crc32c(0, &run.to_le_bytes()), &first.get().to_le_bytes())

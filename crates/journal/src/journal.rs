@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mneme_sys::fault::without;
 use mneme_sys::medium::{Directory, MediumError};
 
 use crate::chain::{Link, scan};
@@ -11,7 +12,7 @@ use crate::frame::{self, Frame, FrameKind, HEAD, LARGEST};
 use crate::header::{BLOCK, Run, Runs};
 use crate::options::{JournalStats, Options};
 use crate::spares::Spares;
-use crate::{JournalError, Position, breakage};
+use crate::{JournalError, Position};
 
 /// How the medium does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +90,7 @@ impl Journal {
         let runs = newest.unwrap_or_default();
         let (mut journal, stale) = Self::begin_run(directory, options, at, links, &runs)?;
         // The new file is durable, so that these count no more whichever of them a crash leaves.
-        if !breakage::without("open.stale") {
+        if !without("open.stale") {
             let stale = stale.into_iter().map(older);
             journal.discard(stale.collect())?;
         }
@@ -110,7 +111,7 @@ impl Journal {
         if let Some(first) = first.filter(|first| *first > at) {
             return Err(JournalError::Missing { wanted: at, first });
         }
-        if !breakage::without("open.directory") {
+        if !without("open.directory") {
             sync_names(&*directory)?;
         }
         let (mut stale, kept): (Vec<_>, Vec<_>) = links
@@ -118,12 +119,12 @@ impl Journal {
             .partition(|link| link.header.first >= at || link.is_replaced());
         let runs = runs.and(Run {
             id: match runs.last() {
-                Some(last) if breakage::without("open.run") => last.id,
+                Some(last) if without("open.run") => last.id,
                 _ => draw_number()?,
             },
             first: at,
         });
-        if breakage::without("open.stale") {
+        if without("open.stale") {
             for link in &stale {
                 remove(&*directory, &link.name)?;
             }
@@ -207,7 +208,7 @@ impl Journal {
     /// As [`sync`](Journal::sync); [`JournalError::NoSpace`].
     pub fn rotate(&mut self) -> Result<(), JournalError> {
         self.usable()?;
-        if breakage::without("rotate.sync") {
+        if without("rotate.sync") {
             self.durable = self.position;
         }
         self.sync()?;
@@ -351,7 +352,7 @@ impl Journal {
         if frame::padded(bytes.len()) as u64 > space {
             self.rotate()?;
         }
-        let durable = match breakage::without("frame.durable") {
+        let durable = match without("frame.durable") {
             true => self.position.plus(bytes.len() as u64),
             false => self.durable,
         };
@@ -375,7 +376,7 @@ impl Journal {
     }
 
     fn sync_file(&mut self) -> Result<(), JournalError> {
-        if !breakage::without("sync.file") {
+        if !without("sync.file") {
             self.stats.syncs += 1;
             let synced = self.current.storage.sync();
             if let Err(error) = synced {
@@ -397,7 +398,7 @@ impl Journal {
                 source: Some(source),
             };
         }
-        if breakage::without("failed.file") {
+        if without("failed.file") {
             if let Ok(again) = self.directory.open(&self.current.name) {
                 self.current.storage = again;
             }
@@ -482,7 +483,7 @@ impl Journal {
             recycled.push(spare);
         }
         // A file is written anew only when no crash can bring its old name back.
-        if !breakage::without("remove.directory") {
+        if !without("remove.directory") {
             sync_names(directory)?;
         }
         self.spares.add(recycled);

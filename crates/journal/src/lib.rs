@@ -55,6 +55,7 @@
 #![deny(unsafe_code)]
 
 mod base;
+#[cfg(feature = "fault")]
 #[doc(hidden)]
 pub mod breakage;
 mod chain;

@@ -1,5 +1,6 @@
 //! Reading the stream back: what recovery replays.
 
+use mneme_sys::fault::without;
 use mneme_sys::medium::Directory;
 
 use crate::chain::{Link, journal_names, scan};
@@ -7,7 +8,7 @@ use crate::error::{Damage, Flaw, on};
 use crate::frame::{Frame, FrameKind};
 use crate::frames::{self, Frames, Step};
 use crate::header::{FileKind, Identity, Runs};
-use crate::{JournalError, Position, breakage};
+use crate::{JournalError, Position};
 
 /// Some bytes of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -234,7 +235,7 @@ fn end_or_damage(
 
 /// Syncs the journal's files and drops what is cached of them.
 pub(crate) fn settle(directory: &dyn Directory) -> Result<(), JournalError> {
-    if breakage::without("read.sync") {
+    if without("read.sync") {
         return Ok(());
     }
     for name in journal_names(directory)? {

@@ -11,6 +11,9 @@
 //! * [`Action::Call`]: a closure runs there, to interleave threads or to wait.
 //!
 //! Arming is by thread, so that tests run in parallel.
+//!
+//! A test can also leave out one step of a protocol, to see that the tests of crashes notice: the
+//! code asks [`without`], the test calls `leave_out`.
 
 use std::sync::Arc;
 
@@ -60,7 +63,20 @@ pub enum Outcome<T> {
 }
 
 #[cfg(feature = "fault")]
-pub use armed::{arm, disarm, discard, named_in, names, passed, reach, reached, run};
+pub use armed::{arm, disarm, discard, leave_out, named_in, names, passed, reach, reached, run};
+
+/// Whether the calling thread leaves out `step`. Never without the feature `fault`.
+#[inline(always)]
+#[must_use]
+pub fn without(step: &str) -> bool {
+    #[cfg(feature = "fault")]
+    return armed::is_left_out(step);
+    #[cfg(not(feature = "fault"))]
+    {
+        let _ = step;
+        false
+    }
+}
 
 /// The macro's target when the feature is off. Never called.
 #[cfg(not(feature = "fault"))]
@@ -89,6 +105,8 @@ mod armed {
     thread_local! {
         static ARMED: RefCell<Vec<Armed>> = const { RefCell::new(Vec::new()) };
         static FIRED: Cell<u64> = const { Cell::new(0) };
+        /// The step that this thread leaves out.
+        static LEFT_OUT: Cell<&'static str> = const { Cell::new("") };
         /// Every name this thread has reached, with the number of times.
         static PASSED: RefCell<BTreeMap<&'static str, u64>> = const { RefCell::new(BTreeMap::new()) };
         /// Where an abandoned thread says so.
@@ -108,6 +126,16 @@ mod armed {
                 left: nth.max(1),
             });
         });
+    }
+
+    /// Makes the calling thread leave out `step`; "" makes it whole again.
+    pub fn leave_out(step: &'static str) {
+        LEFT_OUT.set(step);
+    }
+
+    #[inline(always)]
+    pub(super) fn is_left_out(step: &str) -> bool {
+        LEFT_OUT.get() == step
     }
 
     /// Disarms everything in the calling thread.

@@ -1,18 +1,7 @@
-//! Steps that a test leaves out, to see that the crash tests notice.
-//!
-//! With the feature `fault`, `arm` names one step for the calling thread; without it, nothing of
-//! this is in the program.
-
-#[cfg(feature = "fault")]
-use std::cell::Cell;
-
-#[cfg(feature = "fault")]
-thread_local! {
-    static ARMED: Cell<&'static str> = const { Cell::new("") };
-}
+//! The steps that a test leaves out, to see that the crash tests notice; see
+//! [`mneme_sys::fault::without`].
 
 /// Every step that can be left out or done in the wrong order.
-#[cfg(feature = "fault")]
 pub const STEPS: [&str; 22] = [
     // An opening after an unclean end does not remember the number that may have left traces.
     "open.remember_dead",
@@ -59,21 +48,3 @@ pub const STEPS: [&str; 22] = [
     // An opening takes the extents of named versions for free.
     "names.extents",
 ];
-
-/// Makes the calling thread leave out `step`; "" makes it whole again.
-#[cfg(feature = "fault")]
-pub fn arm(step: &'static str) {
-    ARMED.set(step);
-}
-
-/// Whether `step` is left out.
-#[inline(always)]
-pub(crate) fn without(step: &str) -> bool {
-    #[cfg(feature = "fault")]
-    return ARMED.get() == step;
-    #[cfg(not(feature = "fault"))]
-    {
-        let _ = step;
-        false
-    }
-}

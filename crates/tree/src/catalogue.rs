@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::StoreError;
+use mneme_sys::fault::without;
+
 use crate::commit::{Also, Writer};
 use crate::core::Core;
 use crate::layout::{CATALOGUE, MAX_NAME};
 use crate::plan::Change;
 use crate::trees::{TreeKind, dropped_key, name_key, number_key, place_value};
-use crate::{Version, breakage::without};
+use crate::{StoreError, Version};
 
 /// So many leaves of a dropped tree die with a commit: few enough that no commit waits for long.
 const BURIED: usize = 16;

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use zerocopy::IntoBytes;
 
-use crate::breakage::without;
+use mneme_sys::fault::without;
+
 use crate::core::{Core, Published};
 use crate::index::{Edit, Node};
 use crate::layout::{

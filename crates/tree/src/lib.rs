@@ -69,8 +69,6 @@
 mod attach;
 mod backup;
 mod batch;
-#[cfg(not(feature = "fault"))]
-mod breakage;
 #[cfg(feature = "fault")]
 pub mod breakage;
 mod catalogue;

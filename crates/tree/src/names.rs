@@ -5,7 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::breakage::without;
+use mneme_sys::fault::without;
+
 use crate::checksum::Stamp;
 use crate::commit::Also;
 use crate::committed::Committed;

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mneme_sync::CreateError;
+use mneme_sys::fault::without;
 use mneme_sys::medium::{FileMedium, Medium, MemoryMedium};
 use mneme_sys::{Access, Caution, files};
 use zerocopy::IntoBytes;
 
 use crate::attach::{Attachment, JoinError, now};
 use crate::batch::Queue;
-use crate::breakage::without;
 use crate::commit::Writer;
 use crate::committed::Committed;
 use crate::core::{Core, Published};

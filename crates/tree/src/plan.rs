@@ -4,8 +4,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use mneme_sys::fault::without;
+
 use crate::StoreError;
-use crate::breakage::without;
 use crate::committed::Committed;
 use crate::entry::Entry;
 use crate::index::Node;

@@ -6,7 +6,8 @@ use std::sync::atomic::{Ordering::Acquire, fence};
 
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::breakage::without;
+use mneme_sys::fault::without;
+
 use crate::checksum::Stamp;
 use crate::committed::Committed;
 use crate::layout::{

@@ -4,11 +4,11 @@
 use std::sync::atomic::Ordering;
 
 use mneme_sync::Epoch;
+use mneme_sys::fault::without;
 use mneme_sys::medium::MediumError;
 use zerocopy::IntoBytes;
 
 use crate::StoreError;
-use crate::breakage::without;
 use crate::commit::Writer;
 use crate::core::{Core, Published};
 use crate::layout::{Extent, FRAME, FrameHeader, FrameKind, LEAVES, LeafId, TABLE};
