@@ -1,6 +1,7 @@
 //! A medium that is a mapped file.
 
 use std::fs::File;
+use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
@@ -21,10 +22,39 @@ use crate::{Access, PagePolicy, Region};
 pub struct FileMedium {
     region: Region,
     file: File,
-    /// A sync has failed.
-    failed: AtomicBool,
+    syncs: Syncs,
     /// Bytes of the mapping that have been advised.
     advised: AtomicU64,
+}
+
+/// The syncs of one file. **A failure is sticky**, see [`Medium`].
+#[derive(Debug, Default)]
+pub(super) struct Syncs {
+    /// One has failed.
+    failed: AtomicBool,
+}
+
+impl Syncs {
+    /// One `fdatasync`.
+    pub(super) fn sync(&self, file: &File) -> Result<(), MediumError> {
+        // SYNC: pairs with the Release store below: a failure is seen by every later sync.
+        if self.failed.load(Ordering::Acquire) {
+            return Err(MediumError::Poisoned);
+        }
+        file.sync_data().map_err(|source| {
+            // SYNC: pairs with the Acquire load above.
+            self.failed.store(true, Ordering::Release);
+            MediumError::Sync(source)
+        })
+    }
+}
+
+/// The error of something that needs space.
+pub(super) fn full_or(what: &'static str, wanted: u64) -> impl FnOnce(io::Error) -> MediumError {
+    move |source| match source.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => MediumError::NoSpace { wanted },
+        _ => MediumError::Os { what, source },
+    }
 }
 
 impl FileMedium {
@@ -44,7 +74,7 @@ impl FileMedium {
         let medium = Self {
             region,
             file,
-            failed: AtomicBool::new(false),
+            syncs: Syncs::default(),
             advised: AtomicU64::new(0),
         };
         medium.advise()?;
@@ -130,29 +160,14 @@ impl Medium for FileMedium {
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), MediumError> {
         inside(at, bytes.len(), self.len())?;
+        let wanted = at + bytes.len() as u64;
         self.file
             .write_all_at(bytes, at)
-            .map_err(|source| match source.raw_os_error() {
-                Some(libc::ENOSPC | libc::EDQUOT) => MediumError::NoSpace {
-                    wanted: at + bytes.len() as u64,
-                },
-                _ => MediumError::Os {
-                    what: "write to the file",
-                    source,
-                },
-            })
+            .map_err(full_or("write to the file", wanted))
     }
 
     fn sync(&self) -> Result<(), MediumError> {
-        // SYNC: pairs with the Release store below: a failure is seen by every later sync.
-        if self.failed.load(Ordering::Acquire) {
-            return Err(MediumError::Poisoned);
-        }
-        self.file.sync_data().map_err(|source| {
-            // SYNC: pairs with the Acquire load above.
-            self.failed.store(true, Ordering::Release);
-            MediumError::Sync(source)
-        })
+        self.syncs.sync(&self.file)
     }
 
     fn grow(&self, to: u64) -> Result<(), MediumError> {

@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::file::{Syncs, full_or};
 use super::{Directory, FileMedium, MediumError, Storage};
 use crate::Caution;
 use crate::files::open_plain;
@@ -153,14 +153,6 @@ fn os(what: &'static str) -> impl FnOnce(io::Error) -> MediumError {
     move |source| MediumError::Os { what, source }
 }
 
-/// The error of something that needs space.
-fn full_or(what: &'static str, wanted: u64) -> impl FnOnce(io::Error) -> MediumError {
-    move |source| match source.raw_os_error() {
-        Some(libc::ENOSPC | libc::EDQUOT) => MediumError::NoSpace { wanted },
-        _ => MediumError::Os { what, source },
-    }
-}
-
 impl Directory for FileDirectory {
     fn names(&self) -> Result<Vec<String>, MediumError> {
         let entries = fs::read_dir(&self.path).map_err(os("list the directory"))?;
@@ -208,14 +200,13 @@ impl Directory for FileDirectory {
 #[derive(Debug)]
 struct FileStorage {
     file: File,
-    /// A sync has failed.
-    failed: AtomicBool,
+    syncs: Syncs,
 }
 
 impl FileStorage {
     fn of(file: File) -> Self {
-        let failed = AtomicBool::new(false);
-        Self { file, failed }
+        let syncs = Syncs::default();
+        Self { file, syncs }
     }
 }
 
@@ -245,15 +236,7 @@ impl Storage for FileStorage {
     }
 
     fn sync(&self) -> Result<(), MediumError> {
-        // SYNC: pairs with the Release store below: a failure is seen by every later sync.
-        if self.failed.load(Ordering::Acquire) {
-            return Err(MediumError::Poisoned);
-        }
-        self.file.sync_data().map_err(|source| {
-            // SYNC: pairs with the Acquire load above.
-            self.failed.store(true, Ordering::Release);
-            MediumError::Sync(source)
-        })
+        self.syncs.sync(&self.file)
     }
 
     fn drop_cached(&self) -> Result<(), MediumError> {
