@@ -10,6 +10,8 @@ use mneme_sync::{DeadSlot, Slot};
 use crate::error::{Corrupt, WriteError};
 use crate::feed::item::Item;
 use crate::feed::ring::{Reserved, State};
+use crate::index::bucket::Held;
+use crate::index::intent::OPERATION_LANE;
 use crate::records::Records;
 use crate::records::publish::Change;
 use crate::region::expiry::Expiry;
@@ -29,6 +31,25 @@ impl Records {
         match &self.feed {
             None => Ok(None),
             Some(feed) => feed.enter(slot, &[item()?]).map(Some),
+        }
+    }
+
+    /// As [`enter_change`](Self::enter_change), for an operation that has announced itself and
+    /// holds an unchanged home: both end if nothing can be entered.
+    #[inline(always)]
+    pub(crate) fn enter_or_unlock<'b, 'i>(
+        &self,
+        slot: &Slot<'_>,
+        held: Held<'b>,
+        item: impl FnOnce() -> Result<Item<'i>, Corrupt>,
+    ) -> Result<(Held<'b>, Option<Reserved>), WriteError> {
+        match self.enter_change(slot, item) {
+            Ok(fed) => Ok((held, fed)),
+            Err(error) => {
+                held.unlock_unchanged();
+                slot.intent(OPERATION_LANE).clear();
+                Err(error)
+            }
         }
     }
 

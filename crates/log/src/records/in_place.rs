@@ -181,7 +181,7 @@ impl Records {
                 }
                 return Ok(None);
             };
-            let fed = self.enter_change(slot, || {
+            let (held, fed) = self.enter_or_unlock(slot, held, || {
                 Ok(Item::Put {
                     root: id,
                     key: change.key,
@@ -189,15 +189,7 @@ impl Records {
                     expiry,
                     bytes: value,
                 })
-            });
-            let fed = match fed {
-                Ok(fed) => fed,
-                Err(error) => {
-                    held.unlock_unchanged();
-                    slot.intent(OPERATION_LANE).clear();
-                    return Err(error);
-                }
-            };
+            })?;
             // Before the intent, by which a repairer makes the change.
             self.note_change(root, place);
             let expires = target.record.expires();

@@ -205,7 +205,7 @@ impl Records {
             && let Some((word, _)) = found.record.patch()
         {
             let len = target.word.len();
-            let fed = self.enter_change(slot, || {
+            let (held, fed) = self.enter_or_unlock(slot, held, || {
                 Ok(Item::Patch {
                     root: id,
                     key,
@@ -213,15 +213,7 @@ impl Records {
                     length: write.len_after(len) as u32,
                     bytes: write.bytes,
                 })
-            });
-            let fed = match fed {
-                Ok(fed) => fed,
-                Err(error) => {
-                    held.unlock_unchanged();
-                    slot.intent(OPERATION_LANE).clear();
-                    return Err(error);
-                }
-            };
+            })?;
             self.note_change(root, place);
             // No reader looks behind the value's end.
             target

@@ -121,21 +121,13 @@ impl Store {
         };
         let as_seen = as_seen.filter(|record| record.header().has_expiry());
         if let Some(record) = as_seen {
-            let fed = self.enter_change(slot, || {
+            let (held, fed) = self.enter_or_unlock(slot, held, || {
                 Ok(Item::Expire {
                     root: id,
                     key,
                     expiry: to,
                 })
-            });
-            let fed = match fed {
-                Ok(fed) => fed,
-                Err(error) => {
-                    held.unlock_unchanged();
-                    slot.intent(OPERATION_LANE).clear();
-                    return Err(error);
-                }
-            };
+            })?;
             self.note_change(root, place);
             let counted = Counted {
                 space: root.space(),
