@@ -163,6 +163,23 @@ pub enum ServeError {
         /// What was asked for.
         asked: UpdatePolicy,
     },
+    /// It has a change feed, and a store without one was asked for.
+    #[error(
+        "segment `{name}` has a change feed, which belongs to a durable store: serve it with its journal, for nobody else \
+         makes what it holds durable, and the feed fills up"
+    )]
+    Fed {
+        /// The segment's name.
+        name: String,
+    },
+    /// It has no change feed, and a store with one was asked for.
+    #[error(
+        "segment `{name}` has no change feed, by which it could be made durable: laid out anew it gets one"
+    )]
+    NotFed {
+        /// The segment's name.
+        name: String,
+    },
     /// It is another user's, and only that user can serve it: a server keeps account of its starts
     /// beside it, and lets its successor in there.
     #[error(

@@ -21,6 +21,7 @@ pub struct StoreOptions {
     evict: Evict,
     maintainer: bool,
     lending: bool,
+    change_feed: Option<bool>,
     pages: PagePolicy,
     mode: u32,
     backing: Backing,
@@ -37,6 +38,7 @@ impl Default for StoreOptions {
             evict: Evict::None,
             maintainer: true,
             lending: false,
+            change_feed: None,
             pages: PagePolicy::Huge,
             mode: 0o600,
             backing: Backing::default(),
@@ -113,6 +115,14 @@ impl StoreOptions {
         self
     }
 
+    /// Whether a new store has a [change feed](mneme_log::ChangeFeed); it has none unless said
+    /// otherwise, and has as before when it is [laid out anew](Self::upgrade). Every change by any
+    /// process is entered there, and writers wait unless somebody drains it.
+    pub fn change_feed(mut self, feed: bool) -> Self {
+        self.change_feed = Some(feed);
+        self
+    }
+
     /// The machine's nodes and CPUs; as the system describes them unless said otherwise.
     pub fn topology(mut self, topology: Arc<dyn Topology>) -> Self {
         self.topology = Some(topology);
@@ -132,6 +142,21 @@ impl StoreOptions {
     pub fn create(&self, registry: &Registry, name: &str) -> Result<SharedStore, CreateError> {
         let segment = self.make(registry, name)?;
         Ok(self.attach_segment(segment, Access::ReadWrite)?)
+    }
+
+    /// As [`create`](Self::create), for a store that is filled from elsewhere while nobody else has
+    /// it: its changes stay out of its change feed until [`LogStore::end_loading`].
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_loading(
+        &self,
+        registry: &Registry,
+        name: &str,
+    ) -> Result<SharedStore, CreateError> {
+        let segment = self.make(registry, name)?;
+        let builder = self.builder().loading(true);
+        Ok(self.attach_with(builder, segment, Access::ReadWrite)?)
     }
 
     /// Makes the store and does not attach it.
@@ -212,14 +237,29 @@ impl StoreOptions {
         }
     }
 
+    /// As these, where they do not say whether there is a change feed as `present` has it.
+    pub(crate) fn with_feed_of(&self, present: &LogStore) -> Self {
+        let feed = self.change_feed.unwrap_or(present.has_change_feed());
+        self.clone().change_feed(feed)
+    }
+
     pub(crate) fn attach_segment(
         &self,
         segment: Segment,
         access: Access,
     ) -> Result<SharedStore, AttachError> {
+        self.attach_with(self.builder(), segment, access)
+    }
+
+    fn attach_with(
+        &self,
+        builder: Builder,
+        segment: Segment,
+        access: Access,
+    ) -> Result<SharedStore, AttachError> {
         let parts = segment.parts(&CONTENTS, access)?;
         let writes = access == Access::ReadWrite;
-        let builder = self.builder().maintainer(self.maintainer && writes);
+        let builder = builder.maintainer(self.maintainer && writes);
         let store = builder.open_in(parts.data, parts.control, parts.liveness)?;
         if writes {
             // What the dead left is repaired before it is relied on. If it cannot be yet, the first
@@ -234,6 +274,7 @@ impl StoreOptions {
             .update_policy(self.policy)
             .evict(self.evict)
             .lending(self.lending)
+            .change_feed(self.change_feed == Some(true))
             .page_policy(self.pages);
         let builder = match &self.topology {
             Some(topology) => builder.topology(Arc::clone(topology)),

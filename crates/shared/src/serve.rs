@@ -36,6 +36,10 @@ pub struct Opening {
     pub capacity: Option<u64>,
     /// The policy, if the operator named one: an existing store must have it.
     pub policy: Option<UpdatePolicy>,
+    /// Whether the store must have a change feed, as a durable one does, or must have none: an
+    /// existing store is refused that differs. If it does not matter here,
+    /// [`has_change_feed`](mneme_log::LogStore::has_change_feed) of what is served tells.
+    pub change_feed: Option<bool>,
     /// What takes the start back that this opening begins.
     pub withdrawal: Withdrawal,
 }
@@ -91,7 +95,7 @@ impl Opening {
         let mut cleaned = false;
         loop {
             match Segment::open(registry, name) {
-                Err(OpenError::NotFound { .. }) => match self.options.make(registry, name) {
+                Err(OpenError::NotFound { .. }) => match self.new_one().make(registry, name) {
                     Ok(segment) => {
                         let starts = turn(registry, name)?;
                         let store = self.options.attach_segment(segment, Access::ReadWrite)?;
@@ -123,6 +127,15 @@ impl Opening {
                     }
                 }
             }
+        }
+    }
+
+    /// What one is made by where there is none.
+    fn new_one(&self) -> StoreOptions {
+        let options = self.options.clone();
+        match self.change_feed {
+            Some(feed) => options.change_feed(feed),
+            None => options,
         }
     }
 
@@ -233,6 +246,13 @@ impl Opening {
                 name,
                 present: store.update_policy(),
                 asked,
+            });
+        }
+        let has_feed = store.has_change_feed();
+        if let Some(asked) = self.change_feed.filter(|asked| *asked != has_feed) {
+            return Err(match asked {
+                true => ServeError::NotFed { name },
+                false => ServeError::Fed { name },
             });
         }
         if let Some(asked) = self.capacity {

@@ -6,6 +6,10 @@
 //! to `NAME`. A process that attaches the old one meanwhile may write what the copy does not have:
 //! then the names stay. A death before the first rename leaves a copy, with which the next upgrade
 //! begins anew; one between the two leaves no `NAME`, which the next upgrade completes.
+//!
+//! The new store has a change feed if the options say so, or say nothing and the old one has one.
+//! That feed is empty: none of the copied records is in it, and what the old one's feed holds stays
+//! there. So a journal of the old store goes on with the new one from a copy of all records only.
 
 use mneme_log::{Cursor, DATABASES, ReadError, RoleError, WriteError};
 use mneme_space::{
@@ -83,7 +87,8 @@ pub struct Upgraded {
 
 impl StoreOptions {
     /// Lays the store of that name out anew by these options; the old one is kept as `NAME.old`.
-    /// Takes memory for both.
+    /// Takes memory for both. The new one has an empty [change feed](Self::change_feed) if that is
+    /// asked for, or if nothing is and the old one has a feed.
     ///
     /// # Errors
     /// One variant of [`UpgradeError`] each. The store is as it was; a copy may be left as
@@ -116,7 +121,7 @@ impl StoreOptions {
             return Err(UpgradeError::Attached(others));
         }
         let arrivals = from.arrivals();
-        let to = self.create(registry, &new)?;
+        let to = self.with_feed_of(&from).create_loading(registry, &new)?;
         mneme_sys::fault!("shared.upgrade.made");
         copy(&from, &to)?;
         let records = count(&to)?;

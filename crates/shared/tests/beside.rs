@@ -175,6 +175,54 @@ fn a_store_of_another_format_is_refused_and_left_as_it_is() {
     assert!(served.check().unwrap().is_sound());
 }
 
+/// A store that holds more than a ring gets a change feed by a copy; servers can tell it from one
+/// without, and make new ones as they want them.
+#[test]
+fn a_full_store_gets_a_change_feed_by_a_copy() {
+    let place = Place::new("fed");
+    let registry = place.registry();
+    let open = |change_feed| {
+        let opening = Opening {
+            change_feed,
+            ..opening()
+        };
+        opening.open(&registry, NAME)
+    };
+    let store = options().attach(&registry, NAME, Access::ReadWrite);
+    let store = store.unwrap();
+    (0..200u32).for_each(|i| store.put(&i.to_le_bytes(), &[i as u8; 40_000]).unwrap());
+    let records = store.records();
+    drop(store);
+    let refused = open(Some(true)).map(drop);
+    assert!(
+        matches!(refused, Err(ServeError::NotFed { .. })),
+        "{refused:?}"
+    );
+    let fed = options().change_feed(true);
+    assert_eq!(fed.upgrade(&registry, NAME).unwrap().records, records);
+    let refused = open(Some(false)).map(drop);
+    assert!(
+        matches!(refused, Err(ServeError::Fed { .. })),
+        "{refused:?}"
+    );
+    let noted = registry.note(NAME, "starts").unwrap();
+    assert_eq!(noted, None, "a refused start has not failed");
+    let served = open(Some(true)).unwrap();
+    assert_eq!(
+        (served.found(), served.records()),
+        (&Found::Attached, records)
+    );
+    let mut feed = served.change_feed().unwrap();
+    let mut bytes = Vec::new();
+    assert!(feed.drain(1, &mut bytes).unwrap().is_empty());
+    served.put(b"new", b"v").unwrap();
+    assert!(!feed.drain(1, &mut bytes).unwrap().is_empty());
+    drop((feed, served));
+    assert!(open(None).unwrap().has_change_feed());
+    registry.remove_segment(NAME).unwrap();
+    assert!(open(Some(true)).unwrap().has_change_feed());
+}
+
 /// Records that nothing leads to are not served as none.
 #[test]
 fn a_store_that_has_lost_its_index_is_refused_and_then_set_aside() {

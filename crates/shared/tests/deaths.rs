@@ -29,17 +29,20 @@ enum Operation {
     Check,
     /// Serves one that is damaged and failed to start three times.
     Replace,
-    /// Lays one out anew.
-    Upgrade,
+    /// Lays one out anew, that has a change feed or none, and keeps it or is asked for the other.
+    Upgrade { fed: bool, asked: Option<bool> },
     /// Changes one.
     Change,
 }
 
-const ALL: [Operation; 5] = [
+const ALL: [Operation; 8] = [
     Operation::Serve,
     Operation::Check,
     Operation::Replace,
-    Operation::Upgrade,
+    Operation::upgrade(false, None),
+    Operation::upgrade(true, None),
+    Operation::upgrade(false, Some(true)),
+    Operation::upgrade(true, Some(false)),
     Operation::Change,
 ];
 
@@ -54,7 +57,8 @@ impl Scene {
     /// A store with records.
     fn prepare(&self, operation: Operation) {
         let registry = self.registry();
-        let store = options().create(&registry, "s").unwrap();
+        let fed = matches!(operation, Operation::Upgrade { fed: true, .. });
+        let store = options().change_feed(fed).create(&registry, "s").unwrap();
         for i in 0..RECORDS {
             let database = store.database(i as usize % 3).unwrap();
             database.put(&i.to_le_bytes(), &i.to_be_bytes()).unwrap();
@@ -81,7 +85,20 @@ fn options() -> StoreOptions {
     StoreOptions::new().capacity(64 << 20).maintainer(false)
 }
 
+/// What a store is laid out anew by.
+fn larger(asked: Option<bool>) -> StoreOptions {
+    let larger = options().capacity(80 << 20);
+    match asked {
+        Some(feed) => larger.change_feed(feed),
+        None => larger,
+    }
+}
+
 impl Operation {
+    const fn upgrade(fed: bool, asked: Option<bool>) -> Operation {
+        Operation::Upgrade { fed, asked }
+    }
+
     fn perform(self, registry: &Registry) {
         match self {
             Self::Serve | Self::Check | Self::Replace => {
@@ -91,12 +108,9 @@ impl Operation {
                 };
                 opening.open(registry, "s").unwrap().settle().unwrap();
             }
-            Self::Upgrade => {
-                let larger = options().capacity(80 << 20);
-                assert_eq!(
-                    larger.upgrade(registry, "s").unwrap().records,
-                    u64::from(RECORDS)
-                );
+            Self::Upgrade { asked, .. } => {
+                let done = larger(asked).upgrade(registry, "s").unwrap();
+                assert_eq!(done.records, u64::from(RECORDS));
             }
             Self::Change => {
                 let attached = options().attach(registry, "s", Access::ReadWrite);
@@ -128,17 +142,20 @@ impl Operation {
             assert_eq!(names, ["s", "s.quarantine-1"], "{context}");
             return;
         }
-        if self == Self::Upgrade {
-            let larger = options().capacity(80 << 20);
+        if let Self::Upgrade { fed, asked } = self {
             match SharedStore::attach(registry, "s.old") {
                 // The names were changed before the death.
                 Ok(old) if SharedStore::attach(registry, "s").is_ok() => drop(old),
-                _ => assert_eq!(
-                    larger.upgrade(registry, "s").unwrap().records,
-                    u64::from(RECORDS)
-                ),
+                _ => self.perform(registry),
             }
             assert_eq!(registry.segments().unwrap().len(), 2, "{context}");
+            let new = SharedStore::attach_writable(registry, "s").unwrap();
+            assert_eq!(new.has_change_feed(), asked.unwrap_or(fed), "{context}");
+            // Empty at first, and it has what is changed from then on.
+            let tail = new.feed_tail();
+            assert_eq!(tail.unwrap_or(0), 0, "{context}");
+            new.database(0).unwrap().put(b"new", b"").unwrap();
+            assert!(new.feed_tail() > tail || tail.is_none(), "{context}");
         }
         let opening = Opening {
             options: options(),

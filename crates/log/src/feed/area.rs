@@ -12,8 +12,8 @@
 //! A store without a feed has no such bytes.
 
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use mneme_sync::{Slot, SlotId};
 
@@ -51,6 +51,8 @@ pub(crate) struct Feed {
     ring: NonNull<AtomicU64>,
     ring_words: usize,
     secret: u64,
+    /// Whether this opening's changes are entered.
+    enters: AtomicBool,
     /// Keeps the memory.
     _mem: Mem,
 }
@@ -89,6 +91,7 @@ impl Feed {
             ring_words: (ring / 8) as usize,
             // Nothing that a client sees depends on it but the order of keys.
             secret: seed.rotate_left(32) ^ 0x6d6e_656d_6566_6565,
+            enters: AtomicBool::new(true),
             _mem: mem.clone(),
         }))
     }
@@ -112,6 +115,11 @@ impl Feed {
         }
     }
 
+    /// Whether this opening's changes are entered from now on. No other thread changes the store.
+    pub fn set_enters(&self, enters: bool) {
+        self.enters.store(enters, Relaxed);
+    }
+
     /// The position before which everything is kept elsewhere.
     pub fn durable(&self) -> u64 {
         // SYNC: pairs with the Release in `Ring::set_durable`.
@@ -119,13 +127,21 @@ impl Feed {
     }
 
     /// Steps *reserved* and *filled* of an entry of these items. The caller holds what orders its
-    /// change among others.
+    /// change among others. `None`: this opening's changes are not entered.
     ///
     /// # Errors
     /// There is no free space, or the entry is too long. Nothing was reserved.
     #[cold]
     #[inline(never)]
-    pub fn enter(&self, slot: &Slot<'_>, items: &[Item<'_>]) -> Result<Reserved, WriteError> {
+    pub fn enter(
+        &self,
+        slot: &Slot<'_>,
+        items: &[Item<'_>],
+    ) -> Result<Option<Reserved>, WriteError> {
+        // Relaxed: no other thread changes the store while this is set.
+        if !self.enters.load(Relaxed) {
+            return Ok(None);
+        }
         let bytes = HEADER_BYTES + items.iter().map(Item::encoded_len).sum::<usize>();
         if bytes > MAX_ENTRY {
             return Err(WriteError::TooLongToFeed(bytes));
@@ -146,7 +162,7 @@ impl Feed {
         }
         filler.end();
         mneme_sys::fault!("log.feed.filled");
-        Ok(entry)
+        Ok(Some(entry))
     }
 
     /// Step *completed*: the change has happened.

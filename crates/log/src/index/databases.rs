@@ -357,8 +357,9 @@ impl Index {
             databases: &databases,
             dead: &[],
         };
-        let entry = feed.enter(slot, &[bind])?;
-        feed.note_binding(Binds::Swapping, entry, 0);
+        if let Some(entry) = feed.enter(slot, &[bind])? {
+            feed.note_binding(Binds::Swapping, entry, 0);
+        }
         Ok(())
     }
 

@@ -284,8 +284,10 @@ impl Index {
             dead: &[id.to_le_bytes()],
         };
         let entry = feed.enter(slot, &[bind])?;
-        feed.note_binding(Binds::Dropping, entry, root);
-        Ok(true)
+        if let Some(entry) = entry {
+            feed.note_binding(Binds::Dropping, entry, root);
+        }
+        Ok(entry.is_some())
     }
 
     /// Completes the entry of a drop by whether it has taken place. The caller holds the root
@@ -393,7 +395,9 @@ impl HeldShard<'_> {
                 dead: &[],
             };
             // It is true already, whether or not the root is linked: the database is empty.
-            feed.complete(feed.enter(slot, &[bind])?);
+            if let Some(entry) = feed.enter(slot, &[bind])? {
+                feed.complete(entry);
+            }
         }
         let link = index.loc_of(&header.roots[space.index()]);
         self.commit(Change::words(link, 1, block.loc.bits()))

@@ -30,7 +30,7 @@ impl Records {
     ) -> Result<Option<Reserved>, WriteError> {
         match &self.feed {
             None => Ok(None),
-            Some(feed) => feed.enter(slot, &[item()?]).map(Some),
+            Some(feed) => feed.enter(slot, &[item()?]),
         }
     }
 

@@ -40,6 +40,7 @@ pub struct Builder {
     identity: Option<[u8; 16]>,
     entropy: Option<[u8; 24]>,
     feed: bool,
+    loading: bool,
 }
 
 impl Default for Builder {
@@ -57,6 +58,7 @@ impl Default for Builder {
             identity: None,
             entropy: None,
             feed: false,
+            loading: false,
         }
     }
 }
@@ -120,6 +122,14 @@ impl Builder {
     /// ([`WriteError::TooLongToFeed`](crate::WriteError::TooLongToFeed)).
     pub fn change_feed(mut self, feed: bool) -> Builder {
         self.feed = feed;
+        self
+    }
+
+    /// Whether this opening's changes stay out of the store's change feed until
+    /// [`LogStore::end_loading`]; false by default. For a store that no other opening has, and that
+    /// is filled from elsewhere.
+    pub fn loading(mut self, loading: bool) -> Builder {
+        self.loading = loading;
         self
     }
 
@@ -347,6 +357,9 @@ impl Builder {
         let lends = self.lending && tables.policy == UpdatePolicy::Append;
         let clock = Arc::clone(&self.clock);
         let session = Session::new(mem, tables, participants, topology, clock)?;
+        if let Some(feed) = &session.feed {
+            feed.set_enters(!self.loading);
+        }
         let index = Index::new(Log::new(session, arena));
         let records = Records::new(index, notifications, lends);
         Ok(Store::new(Reclaim::new(records)))

@@ -224,6 +224,22 @@ impl LogStore {
         ChangeFeed::take(&self.store)
     }
 
+    /// Whether the store has a change feed: it was created with one
+    /// ([`Builder::change_feed`]). Costs no look at the store.
+    #[must_use]
+    pub fn has_change_feed(&self) -> bool {
+        self.store.feed.is_some()
+    }
+
+    /// From now on the changes of this opening are entered into the change feed. Does nothing
+    /// unless it was opened for [loading](Builder::loading). No other thread uses the store
+    /// meanwhile. What was loaded is in no entry, nor is it said which root a database has.
+    pub fn end_loading(&self) {
+        if let Some(feed) = &self.store.feed {
+            feed.set_enters(true);
+        }
+    }
+
     /// The first position of the change feed behind everything that has been entered; `None`: the
     /// store has no feed. Whatever a thread has seen in the store before it calls this lies before
     /// it. Costs a load.

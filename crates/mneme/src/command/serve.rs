@@ -126,6 +126,7 @@ fn serve(settings: Settings, take_over: bool) -> Result<(), Error> {
             options: options.update_policy(policy),
             capacity: asked,
             policy: asked_policy,
+            change_feed: Some(false),
             withdrawal: withdrawal.clone(),
         };
         server = server.segment(registry, &name, opening);

@@ -485,7 +485,7 @@ impl<'a> Transaction<'a> {
         }
         match items.is_empty() {
             true => Ok(None),
-            false => feed.enter(self.slot, &items).map(Some),
+            false => feed.enter(self.slot, &items),
         }
     }
 
