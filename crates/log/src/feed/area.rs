@@ -115,6 +115,13 @@ impl Feed {
         }
     }
 
+    /// Whether a quarter of the ring is free. A thread that waits for space waits for so much: an
+    /// entry's worth would be gone again before the thread has used it.
+    pub fn has_ample_space(&self) -> bool {
+        let ring = self.ring();
+        ring.has_space((ring.size() / 4) as usize)
+    }
+
     /// Whether this opening's changes are entered from now on. No other thread changes the store.
     pub fn set_enters(&self, enters: bool) {
         self.enters.store(enters, Relaxed);

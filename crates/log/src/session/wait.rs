@@ -9,7 +9,6 @@ use mneme_sync::{Holding, Progress, Slot, SlotId, Stalled};
 
 use super::Session;
 use crate::error::WriteError;
-use crate::region::layout::MAX_ENTRY;
 
 /// How long an operation waits for a holder that is alive but makes no progress.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -174,14 +173,14 @@ impl Session {
         self.above().map_or(Ok(0), |above| above.reap(slot))
     }
 
-    /// Waits until the change feed has space for an entry of any size. Fails once nothing has
-    /// become durable for a second. The caller holds no lock, and is not pinned by the operation
-    /// that it tries again.
+    /// Waits until the change feed has space for the changes that may be tried again. Fails once
+    /// nothing has become durable for a second. The caller holds no lock, and is not pinned by the
+    /// operation that it tries again.
     #[cold]
     pub fn await_feed(&self) -> Result<(), WriteError> {
         let feed = self.feed.as_ref().ok_or(WriteError::FeedFull)?;
         let (mut durable, mut since) = (feed.durable(), self.clock.now_ns());
-        while !feed.ring().has_space(MAX_ENTRY) {
+        while !feed.has_ample_space() {
             let now = self.clock.now_ns();
             if feed.durable() != durable {
                 (durable, since) = (feed.durable(), now);

@@ -27,6 +27,7 @@ use std::time::Duration;
 use mneme_sys::PageReport;
 
 use crate::error::{GrowError, ReadError, WriteError};
+use crate::feed::area::Feed;
 use crate::reclaim::evict::Evict;
 use crate::region::layout::LogHeader;
 use crate::region::policy::UpdatePolicy;
@@ -238,6 +239,25 @@ impl LogStore {
         if let Some(feed) = &self.store.feed {
             feed.set_enters(true);
         }
+    }
+
+    /// Whether a quarter of the change feed is free; true without a feed. A change that begins then
+    /// finds space there, whatever other threads enter beside it, unless it takes about as much
+    /// itself. So a thread that must not wait looks here before it begins. Costs two loads.
+    #[must_use]
+    pub fn has_feed_space(&self) -> bool {
+        let feed = self.store.feed.as_ref();
+        self.store.participants.is_forked() || feed.is_none_or(Feed::has_ample_space)
+    }
+
+    /// The position of the change feed before which everything is kept elsewhere; `None`: the store
+    /// has no feed. While it moves, a thread that waits for space there waits for something.
+    #[must_use]
+    pub fn feed_durable(&self) -> Option<u64> {
+        if self.store.participants.is_forked() {
+            return None;
+        }
+        self.store.feed.as_ref().map(Feed::durable)
     }
 
     /// The first position of the change feed behind everything that has been entered; `None`: the

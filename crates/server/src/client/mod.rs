@@ -38,6 +38,8 @@ pub(crate) struct Client {
     pub held: Option<Pause>,
     /// Since when its command is tried again and again: milliseconds.
     pub retries_ms: Option<u64>,
+    /// How far the store's change feed was durable when its command was tried last.
+    pub durable: u64,
     /// Whether its command is to be retried after other clients have been served.
     pub yields: bool,
     /// Bytes of the arguments of the command that is being executed.
@@ -99,6 +101,7 @@ impl Client {
             active_ms: entry.since_ms,
             held: None,
             retries_ms: None,
+            durable: 0,
             yields: false,
             arguments: 0,
             thread,

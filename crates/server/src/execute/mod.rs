@@ -19,6 +19,7 @@ use crate::resp::{Arguments, Batch, Reply};
 use crate::settings::Key;
 use crate::shared::{Shared, ThreadSide};
 use crate::statistics::Finished;
+use mneme_log::WriteError;
 
 /// How long a command is retried that another process is in the way of.
 const RETRIES_MS: u64 = 500;
@@ -102,7 +103,11 @@ impl<'a> Executor<'a> {
                     Some(kind) if kind.is_read() && self.may_batch(command, args) => {
                         self.reads(batch, input, done)
                     }
-                    Some(kind) if kind.is_write() && self.may_batch(command, args) => {
+                    Some(kind)
+                        if kind.is_write()
+                            && self.may_batch(command, args)
+                            && self.server.store.has_feed_space() =>
+                    {
                         self.writes(batch, input, done)
                     }
                     _ => self.one(command, args),
@@ -175,7 +180,13 @@ impl<'a> Executor<'a> {
                 Err(failure) => {
                     self.client.retries_ms = None;
                     self.note(command, args, 1, 1);
-                    Some(failure)
+                    Some(match failure {
+                        // It was not begun.
+                        Failure::NotYet(_) if command.reach == Reach::Queue => {
+                            self.discard_queue(&failure)
+                        }
+                        failure => failure,
+                    })
                 }
             },
             Err(failure) => {
@@ -196,13 +207,7 @@ impl<'a> Executor<'a> {
         let Some(pause) = self.pause else {
             return false;
         };
-        let is_change = command.may_change_data()
-            || command.reach == Reach::Queue
-                && self
-                    .client
-                    .queue
-                    .as_ref()
-                    .is_some_and(Queue::may_change_data);
+        let is_change = self.may_change_data(command);
         // What would hold it: any pause, or only one of everything.
         let holds = if is_change { Pause::Writes } else { Pause::All };
         let waits = pause >= holds;
@@ -212,6 +217,28 @@ impl<'a> Executor<'a> {
             self.client.retries_ms = None;
         }
         waits
+    }
+
+    /// Whether the command may change what is stored: by itself, or by what waits for it.
+    fn may_change_data(&self, command: &Command) -> bool {
+        let queue = self.client.queue.as_ref();
+        command.may_change_data()
+            || command.reach == Reach::Queue && queue.is_some_and(Queue::may_change_data)
+    }
+
+    /// Refuses a change for which the change feed may have no space: before it begins, so that no
+    /// thread waits in the middle of it. It is tried again while what the feed holds becomes
+    /// durable.
+    fn find_feed_space(&mut self, command: &Command) -> Result<(), Failure> {
+        let store = &self.server.store;
+        if store.has_feed_space() || !self.may_change_data(command) {
+            return Ok(());
+        }
+        let durable = store.feed_durable().unwrap_or(0);
+        if std::mem::replace(&mut self.client.durable, durable) != durable {
+            self.client.retries_ms = None;
+        }
+        Err(Failure::NotYet(WriteError::FeedFull.to_string()))
     }
 
     /// Whether the command that could not be executed yet is retried after other clients have been
@@ -244,14 +271,19 @@ impl<'a> Executor<'a> {
         });
         admitted.map_err(|failure| {
             if command.reach == Reach::Queue {
-                self.client.queue = None;
-                self.client.unwatch();
-                Failure::aborted_because(&failure)
+                self.discard_queue(&failure)
             } else {
                 self.refuse_queue();
                 failure
             }
         })
+    }
+
+    /// What waits for `EXEC` is not executed, for this reason.
+    fn discard_queue(&mut self, failure: &Failure) -> Failure {
+        self.client.queue = None;
+        self.client.unwatch();
+        Failure::aborted_because(failure)
     }
 
     /// What cannot be taken makes a transaction that is being said fail as a whole.
@@ -276,6 +308,7 @@ impl<'a> Executor<'a> {
             Reply::new(self.out, self.client.protocol).simple("QUEUED");
             return Ok(Made::Queued);
         }
+        self.find_feed_space(command)?;
         let is_exclusive = match command.reach {
             Reach::Keys | Reach::Databases => false,
             Reach::Exclusive => true,

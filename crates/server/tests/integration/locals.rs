@@ -116,6 +116,66 @@ fn what_local_programs_do_is_counted_beside_clients() {
     assert_eq!(counted(&mut client, KINDS), ([0, 0], 0));
 }
 
+/// Clients whose changes find no space in the change feed wait; the others of their thread are
+/// served meanwhile.
+#[test]
+fn a_full_change_feed_holds_up_changes_alone() {
+    let place = Place::new("fed");
+    let opening = Opening {
+        options: options().maintainer(false),
+        change_feed: Some(true),
+        ..Opening::default()
+    };
+    let server = server().threads(1);
+    let running = server.segment(place.registry(), "beside", opening);
+    let running = running.start().unwrap();
+    let address = running.addresses()[0];
+    let (mut writer, mut reader) = (Client::connect(address), Client::connect(address));
+    let store = place.attach();
+    let mut feed = store.change_feed().unwrap();
+    let value = "v".repeat(60_000);
+    while store.has_feed_space() {
+        assert_eq!(writer.command(&["SET", "k", &value]).text(), "OK");
+    }
+    // Nothing becomes durable, so that these are refused in the end.
+    writer.send(&encode(&["SET", "k", "refused"]));
+    writer.send(&encode(&["MULTI"]));
+    writer.send(&encode(&["DEL", "k"]));
+    writer.send(&encode(&["EXEC"]));
+    for _ in 0..100 {
+        assert_eq!(reader.command(&["STRLEN", "k"]), Reply::Integer(60_000));
+    }
+    let full = "ERR the change feed is full, and what it holds does not become durable";
+    assert_eq!(writer.reply().text(), full);
+    assert_eq!(writer.reply().text(), "OK");
+    assert_eq!(writer.reply().text(), "QUEUED");
+    let discarded = full.replace("ERR ", "EXECABORT Transaction discarded because of: ");
+    assert_eq!(writer.reply().text(), discarded);
+    // Step by step everything does, so that these are not.
+    let values: Vec<String> = (0..100).map(|i| format!("{i}{value}")).collect();
+    for value in &values {
+        writer.send(&encode(&["SET", "k", value]));
+    }
+    let (mut bytes, mut answered) = (Vec::new(), 0);
+    std::thread::scope(|scope| {
+        let answers = scope.spawn(|| {
+            for _ in 0..100 {
+                assert_eq!(writer.reply().text(), "OK");
+                answered += 1;
+            }
+        });
+        while !answers.is_finished() {
+            bytes.clear();
+            let drained = feed.drain(200_000, &mut bytes).unwrap();
+            feed.set_durable(drained.end).unwrap();
+            reader.command(&["GET", "k"]);
+        }
+        answers.join().unwrap();
+    });
+    assert_eq!(answered, 100);
+    assert_eq!(reader.command(&["GET", "k"]).text(), values[99]);
+}
+
 #[test]
 fn missed_changes_are_reported_and_databases_are_counted() {
     const KINDS: [&str; 3] = ["stored", "database_changes", "expired"];
