@@ -13,16 +13,19 @@ use crate::region::record::{Header, MAX_KEY};
 use crate::region::space::Space;
 use crate::store::components::Store;
 
-/// The keys of pairs.
-struct KeysOf<'p, K, V>(&'p [(K, V)]);
+/// A key and its value.
+type Pair<'p> = (&'p [u8], &'p [u8]);
 
-impl<K: AsRef<[u8]>, V> Keys for KeysOf<'_, K, V> {
+/// The keys of pairs.
+struct KeysOf<'p>(&'p [Pair<'p>]);
+
+impl Keys for KeysOf<'_> {
     fn count(&self) -> usize {
         self.0.len()
     }
 
     fn key(&self, i: usize) -> &[u8] {
-        self.0[i].0.as_ref()
+        self.0[i].0
     }
 }
 
@@ -83,9 +86,16 @@ impl Store {
         let mut search = SpaceSearch::new(0);
         while done < pairs.len() {
             let chunk = &pairs[done..(done + WIDTH).min(pairs.len())];
+            // Each pair is looked at once: what a caller's `as_ref` returns may change, and a
+            // record has space for what was seen first.
+            let mut seen: [Pair<'_>; WIDTH] = [(&[], &[]); WIDTH];
+            for (seen, (key, value)) in seen.iter_mut().zip(chunk) {
+                *seen = (key.as_ref(), value.as_ref());
+            }
+            let chunk = &seen[..chunk.len()];
             match self.put_chunk(database, chunk) {
                 Ok(0) => self
-                    .with_feed(|| self.make_space_for(&chunk[0], &mut search))
+                    .with_feed(|| self.make_space_for(chunk[0], &mut search))
                     .map_err(|e| stopped(done, e))?,
                 Ok(n) => {
                     done += n;
@@ -101,25 +111,19 @@ impl Store {
         Ok(())
     }
 
-    fn make_space_for<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+    fn make_space_for(
         &self,
-        pair: &(K, V),
+        (key, value): Pair<'_>,
         search: &mut SpaceSearch,
     ) -> Result<(), WriteError> {
         let slot = self.participants.slot()?;
-        search.want(
-            Header::record(pair.0.as_ref().len(), pair.1.as_ref().len(), Space::new(0)).size(),
-        );
+        search.want(Header::record(key.len(), value.len(), Space::new(0)).size());
         self.make_space(&slot, search)
     }
 
     /// Stores a prefix of up to `WIDTH` pairs. Returns its length. Zero: no free space for the
     /// first.
-    fn put_chunk<K: AsRef<[u8]>, V: AsRef<[u8]>>(
-        &self,
-        database: u8,
-        pairs: &[(K, V)],
-    ) -> Result<usize, (usize, WriteError)> {
+    fn put_chunk(&self, database: u8, pairs: &[Pair<'_>]) -> Result<usize, (usize, WriteError)> {
         let first = |e: WriteError| (0, e);
         let slot = self.participants.slot().map_err(|e| first(e.into()))?;
         let (pin, space) = (self.enter(&slot, database)).map_err(|e| first(e.into()))?;
@@ -136,7 +140,6 @@ impl Store {
         let mut headers = [Header(0); WIDTH];
         let mut small = 0;
         for (key, value) in pairs {
-            let (key, value) = (key.as_ref(), value.as_ref());
             match Self::check_lengths(key, value) {
                 Ok(()) => {}
                 Err(error) if small == 0 => return Err((0, error)),
@@ -150,9 +153,9 @@ impl Store {
         }
         if small == 0 {
             drop(pin);
-            let (key, value) = &pairs[0];
+            let (key, value) = pairs[0];
             return self
-                .put(database, key.as_ref(), value.as_ref(), Expiry::Never)
+                .put(database, key, value, Expiry::Never)
                 .map(|()| 1)
                 .map_err(first);
         }
@@ -165,21 +168,16 @@ impl Store {
             .reserve(&slot, &headers[..small], &mut locs[..small])
             .map_err(first)?;
         for i in 0..reserved {
-            self.copy_body(
-                locs[i],
-                headers[i],
-                Expiry::Never,
-                pairs[i].0.as_ref(),
-                pairs[i].1.as_ref(),
-            )
-            .map_err(|e| first(e.into()))?;
+            let (key, value) = pairs[i];
+            self.copy_body(locs[i], headers[i], Expiry::Never, key, value)
+                .map_err(|e| first(e.into()))?;
         }
         for i in 0..reserved {
             let change = Change {
                 root,
                 place: ahead.places[i],
                 segment: ahead.segments[i],
-                key: pairs[i].0.as_ref(),
+                key: pairs[i].0,
                 new: Some((locs[i], headers[i].size())),
                 expiring: false,
                 evicting: false,
@@ -202,13 +200,13 @@ impl Store {
     }
 
     /// Stores up to `WIDTH` pairs in a store that overwrites; all of them, unless it fails.
-    fn overwrite_chunk<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+    fn overwrite_chunk(
         &self,
         database: u8,
-        pairs: &[(K, V)],
+        pairs: &[Pair<'_>],
     ) -> Result<usize, (usize, WriteError)> {
         for (i, (key, value)) in pairs.iter().enumerate() {
-            self.put(database, key.as_ref(), value.as_ref(), Expiry::Never)
+            self.put(database, key, value, Expiry::Never)
                 .map_err(|e| (i, e))?;
         }
         Ok(pairs.len())
@@ -268,5 +266,48 @@ impl Store {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::cell::Cell;
+
+    use crate::store::{LogStore, MIN_CAPACITY};
+
+    /// Bytes that are others at every second look.
+    struct Fickle<'b>(Cell<usize>, [&'b [u8]; 2]);
+
+    impl<'b> Fickle<'b> {
+        fn of(looks: [&'b [u8]; 2]) -> Self {
+            Fickle(Cell::new(0), looks)
+        }
+    }
+
+    impl AsRef<[u8]> for Fickle<'_> {
+        fn as_ref(&self) -> &[u8] {
+            self.1[self.0.replace(self.0.get() + 1) % 2]
+        }
+    }
+
+    /// A record has space for what was seen when it was reserved, and no more.
+    #[test]
+    fn bytes_that_change_between_two_looks_are_stored_as_they_were_seen_once() {
+        let store = LogStore::builder().capacity(MIN_CAPACITY);
+        let store = store.maintainer(false).open_private().unwrap();
+        let long = vec![b'l'; 4000];
+        for first in 0..2 {
+            let looks = || Fickle::of([[&b"short"[..], &long], [&long, b"short"]][first]);
+            let pairs: Vec<_> = (0..8).map(|_| (looks(), looks())).collect();
+            let names: Vec<Vec<u8>> = (0..8).map(|i| vec![b'a' + i; 5]).collect();
+            let beside: Vec<_> = names.iter().map(|name| (&name[..], looks())).collect();
+            store.put_many(&pairs).unwrap();
+            store.put_many(&beside).unwrap();
+            for name in &names {
+                let value = store.get(name).unwrap().unwrap();
+                assert!(&value == b"short" || value == long);
+            }
+            assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+        }
     }
 }
