@@ -301,11 +301,16 @@ impl Index {
     }
 
     /// The database whose space is `space`. The caller is pinned.
+    ///
+    /// While a swap stores its two bytes, two databases have one space. The one whose byte has no
+    /// mark any more has it from then on.
     pub(crate) fn database_of(&self, space: Space) -> u8 {
-        let is_its = |database: &u8| self.entered_space(*database) == space;
+        let table = self.table();
+        let has_it = |database: &u8| table.space(*database) == Some(space);
+        let had_it = |database: &u8| table.space_as_pinned(*database) == space;
         // Most databases have never been swapped.
-        let first = [space.number()].into_iter();
-        let found = first.chain(0..DATABASES as u8).find(is_its);
+        let all = || [space.number()].into_iter().chain(0..DATABASES as u8);
+        let found = all().find(has_it).or_else(|| all().find(had_it));
         found.unwrap_or(space.number())
     }
 
