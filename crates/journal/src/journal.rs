@@ -120,7 +120,7 @@ impl Journal {
         let runs = runs.and(Run {
             id: match runs.last() {
                 Some(last) if without("open.run") => last.id,
-                _ => draw_number()?,
+                _ => options.run.map_or_else(draw_number, Ok)?,
             },
             first: at,
         });

@@ -20,6 +20,9 @@ pub struct Options {
     /// Bytes of removed files that are kept as spares. Writing into a spare costs no zeros and no
     /// work of the file system. 1 GiB unless set.
     pub recycled: u64,
+    /// The number of the run that an opening begins: a random one, that the caller has drawn and
+    /// noted elsewhere. The journal draws one unless set.
+    pub run: Option<u64>,
     /// Where the times of frames come from.
     pub clock: Arc<dyn Clock>,
 }
@@ -33,6 +36,7 @@ impl Options {
             file_bytes: 64 << 20,
             reserve: 0,
             recycled: 1 << 30,
+            run: None,
             clock: Arc::new(SystemClock),
         }
     }

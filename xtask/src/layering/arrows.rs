@@ -28,6 +28,19 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mneme-log",
         ],
     ),
+    // It joins a journal to a store. It knows records, never what a list is.
+    (
+        "mneme-durable",
+        &[
+            "mneme-sys",
+            "mneme-sync",
+            "mneme-space",
+            "mneme-arena",
+            "mneme-log",
+            "mneme-journal",
+            "mneme-shared",
+        ],
+    ),
     (
         "mneme-server",
         &[
@@ -37,7 +50,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mneme-arena",
             "mneme-log",
             "mneme-tree",
+            "mneme-journal",
             "mneme-shared",
+            "mneme-durable",
         ],
     ),
     (
@@ -49,7 +64,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mneme-arena",
             "mneme-log",
             "mneme-tree",
+            "mneme-journal",
             "mneme-shared",
+            "mneme-durable",
             "mneme-server",
         ],
     ),
@@ -62,7 +79,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mneme-arena",
             "mneme-log",
             "mneme-tree",
+            "mneme-journal",
             "mneme-shared",
+            "mneme-durable",
             "mneme-server",
             "mneme",
         ],

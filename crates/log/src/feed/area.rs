@@ -6,6 +6,7 @@
 //! 128    freed, durable
 //! 256    the entry of a database being dropped: its position plus one, 0: none; the dropped root
 //! 272    the entry of a swap under way: its position plus one, 0: none
+//! 480    the drainer's note
 //! 512    the ring
 //! ```
 //!
@@ -32,7 +33,8 @@ struct Words {
     spare_of_drainer: [AtomicU64; 14],
     dropping: Binding,
     swapping: Binding,
-    spare_of_bindings: [AtomicU64; 28],
+    spare_of_bindings: [AtomicU64; 24],
+    note: [AtomicU64; 4],
 }
 const _: () = assert!(size_of::<Words>() as u64 == FEED_HEADER);
 
@@ -206,6 +208,11 @@ impl Feed {
     pub fn void_all(&self) -> Result<(), WriteError> {
         let settled = self.ring().settle(|_| true, State::Void);
         settled.map_err(|r| self.refused(r))
+    }
+
+    /// What the drainer keeps here for its successor.
+    pub fn note(&self) -> &[AtomicU64; 4] {
+        &self.words().note
     }
 
     fn binding(&self, binds: Binds) -> &Binding {

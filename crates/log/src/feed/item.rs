@@ -23,6 +23,7 @@
 //! | 7 `Open`, 8 `Close` | |
 //! | 9 `Piece` | offset (8) |
 
+use mneme_sync::SlotId;
 use thiserror::Error;
 
 use super::ring::{HEADER_BYTES, Header, State};
@@ -326,9 +327,16 @@ pub struct Entry<'e> {
     pub position: u64,
     /// Its items. None, if nothing came of it.
     body: &'e [u8],
+    stride: usize,
 }
 
 impl<'e> Entry<'e> {
+    /// Bytes that it takes in the stream; behind them stands the next one.
+    #[must_use]
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
     /// What it says. After an error there is nothing more.
     pub fn items(&self) -> impl Iterator<Item = Result<Item<'e>, FeedDamage>> + use<'e> {
         let (position, mut rest) = (self.position, self.body);
@@ -364,14 +372,38 @@ pub fn entries(
         let all = std::mem::take(&mut bytes);
         Some(match split_entry(all) {
             Ok((body, behind)) => {
-                let entry = Entry { position, body };
-                position = position.wrapping_add((all.len() - behind.len()) as u64);
+                let stride = all.len() - behind.len();
+                let entry = Entry {
+                    position,
+                    body,
+                    stride,
+                };
+                position = position.wrapping_add(stride as u64);
                 bytes = behind;
                 Ok(entry)
             }
             Err(what) => Err(FeedDamage { position, what }),
         })
     })
+}
+
+/// Appends an entry with these items to `to`, as [`entries`] reads it: for a copy of a store that
+/// is kept in the same form as its changes.
+///
+/// # Errors
+/// The items have more than [`MAX_ITEMS`] bytes, which is returned. Nothing was appended.
+pub fn append_entry(items: &[Item<'_>], to: &mut Vec<u8>) -> Result<(), usize> {
+    let bytes = HEADER_BYTES + items.iter().map(Item::encoded_len).sum::<usize>();
+    if bytes > MAX_ENTRY {
+        return Err(bytes - HEADER_BYTES);
+    }
+    to.extend_from_slice(&Header::new(State::Whole, bytes, SlotId(0), 0).word());
+    for item in items {
+        item.encode(|part| to.extend_from_slice(part));
+    }
+    let padding = bytes.next_multiple_of(8) - bytes;
+    to.extend_from_slice(&[0; 8][..padding]);
+    Ok(())
 }
 
 /// The body of the first entry, and what lies behind the entry.

@@ -12,4 +12,4 @@ pub(crate) mod area;
 pub(crate) mod item;
 pub(crate) mod ring;
 
-pub use item::{Entry, FeedDamage, Item, MAX_ITEMS, binding, bound, entries};
+pub use item::{Entry, FeedDamage, Item, MAX_ITEMS, append_entry, binding, bound, entries};

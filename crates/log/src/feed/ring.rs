@@ -74,7 +74,7 @@ const LAPS: u64 = u64::MAX >> LAP_SHIFT;
 pub(crate) const HEADER_BYTES: usize = 8;
 
 impl Header {
-    fn new(state: State, bytes: usize, slot: SlotId, lap: u64) -> Header {
+    pub fn new(state: State, bytes: usize, slot: SlotId, lap: u64) -> Header {
         Header(
             (lap & LAPS) << LAP_SHIFT
                 | u64::from(slot.0) << SLOT_SHIFT
@@ -88,6 +88,11 @@ impl Header {
         let header = Header(word);
         let bytes = header.bytes();
         (word & 3 != 0 && (HEADER_BYTES..=MAX_ENTRY).contains(&bytes)).then_some(header)
+    }
+
+    /// Its bytes.
+    pub fn word(self) -> [u8; 8] {
+        self.0.to_le_bytes()
     }
 
     pub fn state(self) -> State {
@@ -179,17 +184,17 @@ impl<W: Word> Ring<'_, W> {
         (mixed ^ mixed >> 32) & !3
     }
 
-    /// Blanks a ring that no thread uses, for positions from zero on.
-    pub fn clear(&self) {
-        let blank = self.blank(0);
-        self.words
-            .iter()
-            .for_each(|word| word.store(blank, Relaxed));
+    /// Blanks a ring that no thread uses, for positions from `first` on, a multiple of eight.
+    pub fn clear(&self, first: u64) {
+        for i in 0..self.words.len() as u64 {
+            let at = first.wrapping_add(8 * i);
+            self.word(at).store(self.blank(self.lap(at)), Relaxed);
+        }
         for word in [self.tail, self.durable] {
-            word.store(0, Relaxed);
+            word.store(first, Relaxed);
         }
         // SYNC: as in `free`.
-        self.freed.store(0, Release);
+        self.freed.store(first, Release);
     }
 
     /// The header at `at`, if an entry was reserved there in this lap.

@@ -217,17 +217,24 @@ impl Index {
     ) -> Result<Option<Root>, WriteError> {
         match self.root(space)? {
             Some(root) => Ok(Some(root)),
-            None => self.create_root_of(slot, space),
+            None => self.create_root_of(slot, space, None),
         }
     }
 
+    /// As [`root_or_create`](Self::root_or_create). A new one gets that id, which no index has or
+    /// had; the next unused one if none is named.
     #[cold]
-    fn create_root_of(&self, slot: &Slot<'_>, space: Space) -> Result<Option<Root>, WriteError> {
+    pub(crate) fn create_root_of(
+        &self,
+        slot: &Slot<'_>,
+        space: Space,
+        id: Option<u64>,
+    ) -> Result<Option<Root>, WriteError> {
         let resized = self.with_shard(slot, ROOT_SHARD, |held| {
             if self.root(space)?.is_some() {
                 return Ok(Resized::Done);
             }
-            held.create_root(slot, space)
+            held.create_root(slot, space, id)
         })?;
         if resized == Resized::NoSpace {
             Ok(None)
@@ -366,7 +373,12 @@ impl Index {
 }
 
 impl HeldShard<'_> {
-    fn create_root(&self, slot: &Slot<'_>, space: Space) -> Result<Resized, WriteError> {
+    fn create_root(
+        &self,
+        slot: &Slot<'_>,
+        space: Space,
+        id: Option<u64>,
+    ) -> Result<Resized, WriteError> {
         let index = self.index;
         self.note(journal::OLD[0], 0);
         self.note(journal::OLD[1], 0);
@@ -385,7 +397,13 @@ impl HeldShard<'_> {
             word.store(0, Relaxed);
         }
         let header = index.tables.header();
-        let id = header.next_root.fetch_add(1, Relaxed).wrapping_add(1);
+        let id = match id {
+            Some(id) => {
+                header.next_root.fetch_max(id, Relaxed);
+                id
+            }
+            None => header.next_root.fetch_add(1, Relaxed).wrapping_add(1),
+        };
         let id = id.max(1);
         words[0].store(id, Relaxed);
         words[1].store(u64::from(space.number()), Relaxed);

@@ -33,7 +33,7 @@ impl<O: Orders> Scene<O> {
             words: (0..WORDS).map(|_| Model::new(0)).collect(),
             secret: 0x1234_5678_9abc_def0,
         };
-        scene.ring().clear();
+        scene.ring().clear(0);
         scene
     }
 

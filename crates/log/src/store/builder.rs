@@ -257,7 +257,7 @@ impl Builder {
         let at = arena.client().start;
         let tables = Tables::create(&mem, at, geometry, seed, self.policy, feed)?;
         if let Some(feed) = Feed::of(&mem, &tables)? {
-            feed.ring().clear();
+            feed.ring().clear(0);
         }
         let evict = self.evict;
         let store = self.start(mem, tables, arena, participants, topology)?;

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use mneme_sync::{Lease, LeaseError};
 use thiserror::Error;
@@ -147,6 +148,60 @@ impl ChangeFeed {
         });
         self.at = end;
         Ok(start..end)
+    }
+
+    /// Drains again what is not durable: the next [`drain`](Self::drain) begins at the durable
+    /// position. For when what was drained could not be kept.
+    pub fn rewind(&mut self) {
+        self.at = self.durable();
+    }
+
+    /// Forgets what was entered, and goes on at `position`, a multiple of eight, as if all before
+    /// it were durable. For a store that was just rebuilt from a copy, so that its feed continues
+    /// the one that was copied.
+    ///
+    /// No other thread of any process may write to the store meanwhile.
+    ///
+    /// # Errors
+    /// This is a forked child.
+    ///
+    /// # Panics
+    /// `position` is no multiple of eight.
+    pub fn restart_at(&mut self, position: u64) -> Result<(), FeedError> {
+        assert!(
+            position.is_multiple_of(8),
+            "no entry of a feed begins at {position}"
+        );
+        self.store.writer()?;
+        self.feed()?.ring().clear(position);
+        self.at = position;
+        Ok(())
+    }
+
+    /// Four words that the drainer keeps in the store for its successor; zeros at first.
+    ///
+    /// # Errors
+    /// The store has no feed.
+    pub fn note(&self) -> Result<[u64; 4], FeedError> {
+        // Relaxed: the lease orders this opening behind the one that stored them.
+        Ok(self
+            .feed()?
+            .note()
+            .each_ref()
+            .map(|word| word.load(Relaxed)))
+    }
+
+    /// Stores word number `i` of the note, 0 to 3, at one instant.
+    ///
+    /// # Errors
+    /// This is a forked child.
+    ///
+    /// # Panics
+    /// There is no such word.
+    pub fn set_note(&mut self, i: usize, word: u64) -> Result<(), FeedError> {
+        self.store.writer()?;
+        self.feed()?.note()[i].store(word, Relaxed);
+        Ok(())
     }
 
     /// Says that all before `position`, which was drained, is kept elsewhere. Its space

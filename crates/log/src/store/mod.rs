@@ -14,6 +14,7 @@ pub(crate) mod part;
 pub(crate) mod processes;
 mod reap;
 mod recover;
+mod restore;
 pub(crate) mod role;
 pub(crate) mod stats;
 pub(crate) mod transaction;

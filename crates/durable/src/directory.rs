@@ -1,0 +1,75 @@
+//! The directory of a durable store: opened, locked, and who has it.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use mneme_sys::medium::{Directory, DirectoryError, FileDirectory, MediumError, Storage};
+
+use crate::DurableError;
+use crate::gate::lock;
+use crate::options::{DurableOptions, Place};
+
+/// The file that is locked, which names the process that has it.
+const LOCK: &str = "lock";
+
+/// A directory that this process may write.
+#[derive(Clone)]
+pub(crate) struct Opened {
+    pub directory: Arc<dyn Directory>,
+    files: Option<Arc<FileDirectory>>,
+}
+
+impl Opened {
+    /// Opens and locks the directory of these options.
+    pub fn of(options: &DurableOptions) -> Result<Self, DurableError> {
+        let path = match &options.place {
+            Place::Given(directory) => {
+                return Ok(Self {
+                    directory: Arc::clone(directory),
+                    files: None,
+                });
+            }
+            Place::Path(path) => path,
+        };
+        let handed = lock(&options.lock).take();
+        let opened = match handed {
+            Some(lock) => FileDirectory::open_with(path, lock),
+            None => FileDirectory::open(path),
+        };
+        let files = match opened {
+            Ok(files) => Arc::new(files),
+            Err(DirectoryError::Locked { path }) => {
+                let pid = FileDirectory::open_unlocked(&path)
+                    .ok()
+                    .and_then(|directory| holder(&directory))
+                    .unwrap_or(0);
+                return Err(DurableError::InUse { path, pid });
+            }
+            Err(error) => return Err(DurableError::Directory(error)),
+        };
+        // For the message to a second process. Without it that names no process.
+        let _ = files
+            .open(LOCK)
+            .and_then(|file| file.write(0, &name(std::process::id())));
+        Ok(Self {
+            directory: Arc::clone(&files) as Arc<dyn Directory>,
+            files: Some(files),
+        })
+    }
+
+    pub fn lock(&self) -> Option<BorrowedFd<'_>> {
+        self.files.as_ref()?.lock()
+    }
+}
+
+/// Ten digits.
+fn name(pid: u32) -> Vec<u8> {
+    format!("{pid:010}").into_bytes()
+}
+
+fn holder(directory: &FileDirectory) -> Option<u32> {
+    let mut digits = [0; 10];
+    let read = |file: Box<dyn Storage>| -> Result<(), MediumError> { file.read(0, &mut digits) };
+    directory.open(LOCK).and_then(read).ok()?;
+    std::str::from_utf8(&digits).ok()?.parse().ok()
+}

@@ -1,0 +1,256 @@
+//! [`Durability`]: the running durability of one store, and the thread behind it.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use mneme_journal::{Journal, JournalStats};
+use mneme_log::ChangeFeed;
+use mneme_sys::Clock;
+
+use crate::DurableError;
+use crate::directory::Opened;
+use crate::gate::{Gate, GateState, Shared, lock};
+use crate::options::{RecoveryProgress, SyncPolicy};
+use crate::pump::{Pace, Pump, Synced};
+
+/// The running durability of one store: a thread that makes its changes durable. Dropping it ends
+/// with a last sync; [`close`](Self::close) also says whether that succeeded.
+pub struct Durability {
+    shared: Arc<Shared>,
+    seen: Arc<Mutex<Seen>>,
+    thread: Option<JoinHandle<Result<(), DurableError>>>,
+    opened: Opened,
+    origin: Origin,
+}
+
+/// Where the content of a durable store came from when it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// There was none: it is empty.
+    Created,
+    /// The segment was there, with all that it held.
+    Attached,
+    /// It was rebuilt from the files.
+    Rebuilt(RecoveryProgress),
+}
+
+/// What the journal's thread says of itself.
+#[derive(Debug, Default, Clone, Copy)]
+struct Seen {
+    journal: JournalStats,
+    first: u64,
+    synced: Synced,
+}
+
+/// How a durable store does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DurabilityStats {
+    /// Whether it takes writes.
+    pub state: GateState,
+    /// Why it does not, in words; empty if it does.
+    pub why: String,
+    /// The policy.
+    pub policy: SyncPolicy,
+    /// The first position behind everything that was written.
+    pub tail: u64,
+    /// Everything before this position is durable.
+    pub durable: u64,
+    /// Bytes that were written and are not durable.
+    pub pending: u64,
+    /// Bytes that the change feed holds at most.
+    pub feed_capacity: u64,
+    /// Where the oldest file of the journal begins.
+    pub journal_first: u64,
+    /// The journal's own counts.
+    pub journal: JournalStats,
+    /// Groups that were made durable since it was opened.
+    pub groups: u64,
+    /// Nanoseconds that their syncs took.
+    pub sync_ns: u64,
+    /// Nanoseconds that the last one took.
+    pub last_sync_ns: u64,
+}
+
+impl std::fmt::Debug for Durability {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Durability")
+            .field("durable", &self.shared.durable())
+            .field("state", &self.shared.state())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Durability {
+    /// Starts the thread.
+    pub(crate) fn start(
+        shared: Shared,
+        feed: ChangeFeed,
+        journal: Journal,
+        clock: Arc<dyn Clock>,
+        opened: Opened,
+        origin: Origin,
+    ) -> Result<Self, DurableError> {
+        let shared = Arc::new(shared);
+        let mut pump = Pump::new(Arc::clone(&shared), feed, journal, clock);
+        // Before anything is written that could fill the disk.
+        pump.prepare_all();
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        note(&mut pump, &seen);
+        let (of_thread, seen_by) = (Arc::clone(&shared), Arc::clone(&seen));
+        let thread = thread::Builder::new()
+            .name("mneme-journal".to_owned())
+            .spawn(move || run(pump, &of_thread, &seen_by))
+            .map_err(|source| DurableError::Os {
+                what: "start the journal's thread",
+                source,
+            })?;
+        shared.set_pump(thread.thread().clone());
+        Ok(Self {
+            shared,
+            seen,
+            thread: Some(thread),
+            opened,
+            origin,
+        })
+    }
+
+    /// Where the store's content came from.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// A handle to the durable position.
+    #[must_use]
+    pub fn gate(&self) -> Gate {
+        Gate::new(Arc::clone(&self.shared))
+    }
+
+    /// Waits until everything is durable that was written before this call, by any thread.
+    ///
+    /// # Errors
+    /// [`DurableError::NotDurable`]: the disk fails, or it is full.
+    pub fn sync(&self) -> Result<(), DurableError> {
+        self.shared.await_durable(self.shared.tail())
+    }
+
+    /// Changes when what was written becomes durable.
+    pub fn set_policy(&self, policy: SyncPolicy) {
+        self.shared.set_policy(policy);
+    }
+
+    /// How it does.
+    #[must_use]
+    pub fn stats(&self) -> DurabilityStats {
+        let seen = *lock(&self.seen);
+        // In this order, so that no difference is negative.
+        let durable = self.shared.durable();
+        let tail = self.shared.tail().max(durable);
+        DurabilityStats {
+            state: self.shared.state(),
+            why: self.shared.why(),
+            policy: self.shared.policy(),
+            tail,
+            durable,
+            pending: tail - durable,
+            feed_capacity: self.shared.feed_capacity,
+            journal_first: seen.first,
+            journal: seen.journal,
+            groups: seen.synced.groups,
+            sync_ns: seen.synced.total_ns,
+            last_sync_ns: seen.synced.last_ns,
+        }
+    }
+
+    /// The descriptor that holds the directory's lock, for a process that takes the store over:
+    /// see [`DurableOptions::lock`](crate::DurableOptions::lock). It is to be handed over before
+    /// [`close`](Self::close), and used afterwards.
+    #[must_use]
+    pub fn directory_lock(&self) -> Option<BorrowedFd<'_>> {
+        self.opened.lock()
+    }
+
+    /// Makes durable what was written, and closes the journal.
+    ///
+    /// # Errors
+    /// [`DurableError::NotDurable`] and what the journal says.
+    pub fn close(mut self) -> Result<(), DurableError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), DurableError> {
+        self.shared.close();
+        match self.thread.take().map(JoinHandle::join) {
+            None => Ok(()),
+            Some(Ok(closed)) => closed,
+            Some(Err(_)) => Err(DurableError::NotDurable {
+                durable: self.shared.durable(),
+                why: "the journal's thread panicked".to_owned(),
+            }),
+        }
+    }
+}
+
+impl Drop for Durability {
+    fn drop(&mut self) {
+        // Its state says whether it failed.
+        let _ = self.end();
+    }
+}
+
+fn note(pump: &mut Pump, seen: &Mutex<Seen>) {
+    let synced = pump.synced();
+    let journal = pump.journal();
+    let (journal, first) = (journal.stats(), journal.first().get());
+    *lock(seen) = Seen {
+        journal,
+        first,
+        synced,
+    };
+}
+
+/// Steps until the store is closed.
+fn run(mut pump: Pump, shared: &Shared, seen: &Mutex<Seen>) -> Result<(), DurableError> {
+    // Nothing waits for ever for a thread that has panicked.
+    let ends = Ends(shared, AtomicBool::new(false));
+    while !shared.is_closing() {
+        let pace = pump.step();
+        note(&mut pump, seen);
+        match pace {
+            Pace::Now => {}
+            Pace::After(time) => thread::park_timeout(time),
+            Pace::Over => {
+                while !shared.is_closing() {
+                    thread::park();
+                }
+            }
+        }
+    }
+    let closed = pump.close();
+    ends.in_order();
+    closed
+}
+
+/// Says that nothing becomes durable any more, if the thread panics.
+struct Ends<'s>(&'s Shared, AtomicBool);
+
+impl Ends<'_> {
+    fn in_order(&self) {
+        self.1.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        if !*self.1.get_mut() {
+            let why = || "the journal's thread panicked".to_owned();
+            self.0.set_state(GateState::Failed, why);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Why a durable store cannot be opened, or what was written does not become durable.
+
+use std::path::PathBuf;
+
+use mneme_journal::JournalError;
+use mneme_log::feed::FeedDamage;
+use mneme_log::{FeedError, OpenError, ReadError, WriteError};
+use mneme_shared::{CreateError, ServeError};
+use mneme_space::{RegistryError, RemoveError, RenameError};
+use mneme_sys::medium::DirectoryError;
+
+use crate::pairing::Unpaired;
+
+/// Why an operation of a durable store failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DurableError {
+    /// Another process writes the journal in the directory.
+    #[error(
+        "{} is in use by process {pid} (0: not known): one process at a time writes a journal; end that one first",
+        path.display()
+    )]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// The process.
+        pid: u32,
+    },
+    /// The directory cannot be used.
+    #[error(transparent)]
+    Directory(DirectoryError),
+    /// Files of the journal, or a base file, cannot be read or written.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// What the journal holds contradicts itself.
+    #[error(transparent)]
+    Content(#[from] FeedDamage),
+    /// The change feed cannot be drained.
+    #[error(transparent)]
+    Feed(#[from] FeedError),
+    /// The store cannot be made.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The segment cannot be served.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// The segment cannot be made.
+    #[error(transparent)]
+    Create(#[from] CreateError),
+    /// An unfinished or empty segment cannot be removed.
+    #[error(transparent)]
+    Remove(#[from] RemoveError),
+    /// The segment that was rebuilt cannot get its name.
+    #[error("the segment that was rebuilt cannot get its name: {0}")]
+    Rename(#[from] RenameError),
+    /// The registry cannot be cleaned of what an earlier boot left.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// The segment and the directory do not belong together.
+    #[error(
+        "{0}; to keep what the directory holds, remove the segment (`mneme segment rm`) and serve \
+         again; to keep what the segment holds, serve it with an empty directory"
+    )]
+    Unpaired(#[from] Unpaired),
+    /// The directory is empty, and the segment is not.
+    #[error("the directory is empty and the segment is not: its content is in no journal")]
+    Adoption,
+    /// The segment is kept in a file. A durable store lies in memory, and is rebuilt after a
+    /// restart of the machine.
+    #[error(
+        "the segment is kept in a file, and a durable store lies in memory: serve another segment"
+    )]
+    NotMemory,
+    /// Another program makes segments of that name.
+    #[error("segment `{name}` was replaced while it was opened")]
+    Replaced {
+        /// The segment's name.
+        name: String,
+    },
+    /// What the journal holds does not fit into the store, or cannot be stored there.
+    #[error("what the journal holds cannot be loaded into the store: {0}")]
+    Load(#[from] WriteError),
+    /// The store cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The journal holds what this program does not know.
+    #[error(
+        "the journal holds {what} at position {position}, which this program does not know: open it with a newer one"
+    )]
+    Unknown {
+        /// What it is.
+        what: &'static str,
+        /// Where it stands.
+        position: u64,
+    },
+    /// What was written does not become durable any more.
+    #[error("nothing is durable behind position {durable}: {why}")]
+    NotDurable {
+        /// Everything before it is durable.
+        durable: u64,
+        /// What failed, in words.
+        why: String,
+    },
+    /// The system refuses a thread or randomness.
+    #[error("cannot {what}")]
+    Os {
+        /// What was tried.
+        what: &'static str,
+        /// The system's answer.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// An error and what caused it, in one line.
+pub(crate) fn in_words(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        words.push_str(": ");
+        words.push_str(&source.to_string());
+        cause = source.source();
+    }
+    words
+}

@@ -1,0 +1,295 @@
+//! [`Gate`]: how far what was written has become durable, for everything that must wait for it.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
+use std::time::Duration;
+
+use crate::DurableError;
+use crate::home::Home;
+use crate::options::SyncPolicy;
+
+/// Whether a durable store takes writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GateState {
+    /// It does.
+    Open,
+    /// Writes must be refused for now; they may resume by themselves. What was written before
+    /// becomes durable, and reads go on.
+    RefusesWrites(Refusal),
+    /// Nothing becomes durable any more. Writes must be refused, and nothing waits at the gate.
+    Failed,
+}
+
+/// Why writes are refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The disk is full but for what is preallocated, which is kept for what was written before.
+    DiskFull,
+}
+
+const OPEN: u8 = 0;
+const DISK_FULL: u8 = 1;
+const FAILED: u8 = 2;
+
+/// A cheap handle to the durable position of a store. A clone is another handle to it.
+///
+/// A reply that was computed after a change may leave once [`durable`](Self::durable) has reached
+/// the [`tail`](Self::tail) that was read after the computation. That holds for replies to reads
+/// too: they may show a change that is not durable yet.
+#[derive(Clone)]
+pub struct Gate {
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut debug = f.debug_struct("Gate");
+        debug.field("durable", &self.durable());
+        debug.field("state", &self.state()).finish()
+    }
+}
+
+impl Gate {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// The position that must be durable before a reply may leave that is computed by now. Costs a
+    /// few loads.
+    #[must_use]
+    pub fn tail(&self) -> u64 {
+        self.shared.tail()
+    }
+
+    /// Everything before this position is durable. Costs a load. It never goes back.
+    #[must_use]
+    pub fn durable(&self) -> u64 {
+        self.shared.durable()
+    }
+
+    /// Whether replies wait: the policy is [`SyncPolicy::Always`], and the store has not failed.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.shared.policy() == SyncPolicy::Always && self.state() != GateState::Failed
+    }
+
+    /// Whether the store takes writes.
+    #[must_use]
+    pub fn state(&self) -> GateState {
+        self.shared.state()
+    }
+
+    /// Calls `wake` whenever the durable position has moved or the state has changed, until the
+    /// subscription is dropped. It is called by the thread that writes the journal, once for a
+    /// group however many wait, and must not block.
+    #[must_use = "dropping it ends the subscription"]
+    pub fn subscribe(&self, wake: Arc<dyn Fn() + Send + Sync>) -> Subscription {
+        let mut listeners = lock(&self.shared.listeners);
+        listeners.next += 1;
+        let id = listeners.next;
+        listeners.list.push((id, wake));
+        Subscription {
+            shared: Arc::clone(&self.shared),
+            id,
+        }
+    }
+
+    /// Says that something waits at the gate for what was written so far: it is synced soon,
+    /// whatever the policy. Costs two atomic operations, and a system call if nothing was under
+    /// way.
+    pub fn ask(&self) {
+        self.shared.ask(self.tail());
+    }
+}
+
+/// Ends a subscription when it is dropped. A call that has begun may still be under way then.
+pub struct Subscription {
+    shared: Arc<Shared>,
+    id: u64,
+}
+
+impl std::fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Subscription").field(&self.id).finish()
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut listeners = lock(&self.shared.listeners);
+        listeners.list.retain(|(id, _)| *id != self.id);
+    }
+}
+
+#[derive(Default)]
+struct Listeners {
+    next: u64,
+    list: Vec<(u64, Arc<dyn Fn() + Send + Sync>)>,
+}
+
+/// What the handles of one durable store share.
+pub(crate) struct Shared {
+    pub home: Home,
+    /// Bytes that the change feed holds at most.
+    pub feed_capacity: u64,
+    durable: AtomicU64,
+    /// Everything before this position shall become durable soon.
+    wanted: AtomicU64,
+    state: AtomicU8,
+    policy: AtomicU8,
+    /// Whether the journal's thread shall end.
+    closing: AtomicBool,
+    /// The journal's thread.
+    pump: OnceLock<Thread>,
+    listeners: Mutex<Listeners>,
+    /// For threads that wait in [`await_durable`](Self::await_durable).
+    moved: Condvar,
+    waiting: Mutex<()>,
+    /// Why it failed, in words.
+    why: Mutex<String>,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Whatever a panicking thread left is as good: each change is one step.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub fn new(home: Home, policy: SyncPolicy, durable: u64, feed_capacity: u64) -> Self {
+        Self {
+            home,
+            feed_capacity,
+            durable: AtomicU64::new(durable),
+            wanted: AtomicU64::new(durable),
+            state: AtomicU8::new(OPEN),
+            policy: AtomicU8::new(policy as u8),
+            closing: AtomicBool::new(false),
+            pump: OnceLock::new(),
+            listeners: Mutex::default(),
+            moved: Condvar::new(),
+            waiting: Mutex::new(()),
+            why: Mutex::default(),
+        }
+    }
+
+    pub fn tail(&self) -> u64 {
+        self.home.feed_tail().unwrap_or(0)
+    }
+
+    pub fn durable(&self) -> u64 {
+        // SYNC: pairs with the Release in `set_durable`.
+        self.durable.load(Acquire)
+    }
+
+    /// Everything before `position` shall become durable soon.
+    pub fn ask(&self, position: u64) {
+        // SYNC: pairs with the Acquire load in `wanted`: the journal's thread finds the entries
+        // before that position. A thread that is not parked yet keeps the wake-up.
+        if self.wanted.fetch_max(position, Release) < position {
+            self.wake_pump();
+        }
+    }
+
+    pub fn wanted(&self) -> u64 {
+        // SYNC: pairs with the Release in `ask`.
+        self.wanted.load(Acquire)
+    }
+
+    pub fn policy(&self) -> SyncPolicy {
+        // Relaxed: a setting.
+        SyncPolicy::of_number(self.policy.load(Relaxed))
+    }
+
+    pub fn set_policy(&self, policy: SyncPolicy) {
+        self.policy.store(policy as u8, Relaxed);
+        self.wake_pump();
+        // What waits at the gate may not have to any more.
+        self.announce();
+    }
+
+    pub fn state(&self) -> GateState {
+        // SYNC: pairs with the Release in `set_state`.
+        match self.state.load(Acquire) {
+            OPEN => GateState::Open,
+            DISK_FULL => GateState::RefusesWrites(Refusal::DiskFull),
+            _ => GateState::Failed,
+        }
+    }
+
+    pub fn why(&self) -> String {
+        lock(&self.why).clone()
+    }
+
+    /// The journal's thread says how it does, and why.
+    pub fn set_state(&self, state: GateState, why: impl FnOnce() -> String) {
+        let number = match state {
+            GateState::Open => OPEN,
+            GateState::RefusesWrites(Refusal::DiskFull) => DISK_FULL,
+            GateState::Failed => FAILED,
+        };
+        if self.state() != state {
+            *lock(&self.why) = why();
+            // SYNC: pairs with the Acquire in `state`.
+            self.state.store(number, Release);
+            self.announce();
+        }
+    }
+
+    /// The journal's thread says that everything before `position` is durable.
+    pub fn set_durable(&self, position: u64) {
+        // SYNC: pairs with the Acquire in `durable`.
+        if self.durable.swap(position, Release) != position {
+            self.announce();
+        }
+    }
+
+    fn announce(&self) {
+        drop(lock(&self.waiting));
+        self.moved.notify_all();
+        let wakes: Vec<_> = lock(&self.listeners).list.to_vec();
+        wakes.iter().for_each(|(_, wake)| wake());
+    }
+
+    pub fn set_pump(&self, thread: Thread) {
+        // It is set once, when the thread begins.
+        let _ = self.pump.set(thread);
+    }
+
+    pub fn wake_pump(&self) {
+        if let Some(pump) = self.pump.get() {
+            pump.unpark();
+        }
+    }
+
+    pub fn close(&self) {
+        // SYNC: pairs with the Acquire in `is_closing`.
+        self.closing.store(true, Release);
+        self.wake_pump();
+    }
+
+    pub fn is_closing(&self) -> bool {
+        // SYNC: pairs with the Release in `close`.
+        self.closing.load(Acquire)
+    }
+
+    /// Waits until everything before `position` is durable.
+    pub fn await_durable(&self, position: u64) -> Result<(), DurableError> {
+        self.ask(position);
+        let mut waiting = lock(&self.waiting);
+        loop {
+            if self.durable() >= position {
+                return Ok(());
+            }
+            if self.state() == GateState::Failed {
+                return Err(DurableError::NotDurable {
+                    durable: self.durable(),
+                    why: self.why(),
+                });
+            }
+            let woken = self.moved.wait_timeout(waiting, Duration::from_secs(1));
+            waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}

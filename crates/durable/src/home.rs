@@ -1,0 +1,26 @@
+//! Where a durable store's records lie.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use mneme_log::LogStore;
+use mneme_shared::Served;
+
+/// The store, kept as long as its journal is written.
+pub(crate) enum Home {
+    /// In the process' own memory.
+    Private(LogStore),
+    /// In a named segment, served by this process.
+    Served(Arc<Served>),
+}
+
+impl Deref for Home {
+    type Target = LogStore;
+
+    fn deref(&self) -> &LogStore {
+        match self {
+            Home::Private(store) => store,
+            Home::Served(served) => served,
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! A log store that survives power loss: **what was acknowledged as durable is there again**, after
+//! any death of the process and any loss of power.
+//!
+//! ```
+//! use mneme_durable::{DurableOptions, LogStore};
+//!
+//! # let dir = std::env::temp_dir().join(format!("mneme-durable-doc-{}", std::process::id()));
+//! # let _ = std::fs::remove_dir_all(&dir);
+//! let open = || {
+//!     let builder = LogStore::builder().capacity(64 << 20);
+//!     DurableOptions::new(&dir).open_private(builder)
+//! };
+//! let store = open()?;
+//! store.put(b"muse", b"Clio")?;
+//! store.sync()?;          // From here on a power loss takes it not.
+//! drop(store);
+//! assert_eq!(open()?.get(b"muse")?.as_deref(), Some(&b"Clio"[..]));
+//! # std::fs::remove_dir_all(&dir)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The store itself lies in memory and is used as any [`LogStore`]. Every change is entered into
+//! its change feed, and one thread appends the feed to a journal in a directory. The formats and
+//! the argument: `docs/design/durable.md`.
+
+#![deny(unsafe_code)]
+
+mod directory;
+mod durability;
+mod error;
+mod gate;
+mod home;
+mod options;
+mod pairing;
+mod pump;
+mod recover;
+mod replay;
+mod serve;
+mod store;
+
+pub use durability::{Durability, DurabilityStats, Origin};
+pub use error::DurableError;
+pub use gate::{Gate, GateState, Refusal, Subscription};
+pub use options::{DurableOptions, ProgressListener, RecoveryProgress, SyncPolicy};
+pub use pairing::Unpaired;
+pub use store::DurableStore;
+
+pub use mneme_journal::JournalStats;
+pub use mneme_log::LogStore;
+pub use mneme_shared::{Opening, Registry, Served};

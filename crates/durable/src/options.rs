@@ -1,0 +1,145 @@
+//! [`DurableOptions`]: where a store is kept, and how.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use mneme_sys::medium::Directory;
+use mneme_sys::{Clock, SystemClock};
+
+/// How far a change must have come before its writer is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum SyncPolicy {
+    /// It is durable: a power loss takes nothing back that was answered.
+    Always = 0,
+    /// It is in memory, and is synced within a second: a power loss takes back two seconds at most.
+    #[default]
+    EverySecond = 1,
+    /// It is in memory, and is synced when a quarter of the change feed is full, or the system
+    /// pleases.
+    No = 2,
+}
+
+impl SyncPolicy {
+    pub(crate) fn of_number(number: u8) -> Self {
+        match number {
+            0 => Self::Always,
+            1 => Self::EverySecond,
+            _ => Self::No,
+        }
+    }
+}
+
+/// How far a recovery has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RecoveryProgress {
+    /// Bytes that were read.
+    pub done: u64,
+    /// Bytes to be read in all, by the sizes of the files.
+    pub total: u64,
+    /// Records and changes that were loaded.
+    pub loaded: u64,
+}
+
+/// Called with the progress of a recovery, about ten times a second.
+pub type ProgressListener = Arc<dyn Fn(RecoveryProgress) + Send + Sync>;
+
+#[derive(Clone)]
+pub(crate) enum Place {
+    Path(PathBuf),
+    Given(Arc<dyn Directory>),
+}
+
+/// Where a durable store is kept, and how. See [the crate](crate).
+#[derive(Clone)]
+#[must_use = "nothing happens before `open_private` or `serve`"]
+pub struct DurableOptions {
+    pub(crate) place: Place,
+    /// The lock of the directory, from the process that had it.
+    pub(crate) lock: Arc<Mutex<Option<OwnedFd>>>,
+    pub(crate) policy: SyncPolicy,
+    pub(crate) file_bytes: u64,
+    pub(crate) recycled: u64,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) progress: Option<ProgressListener>,
+}
+
+impl DurableOptions {
+    /// In that directory of a local file system, which is made if there is none, synced every
+    /// second.
+    pub fn new(directory: impl AsRef<Path>) -> Self {
+        Self::at(Place::Path(directory.as_ref().to_owned()))
+    }
+
+    /// In a directory that the caller has opened: a simulated one, in tests.
+    #[doc(hidden)]
+    pub fn on(directory: Arc<dyn Directory>) -> Self {
+        Self::at(Place::Given(directory))
+    }
+
+    fn at(place: Place) -> Self {
+        Self {
+            place,
+            lock: Arc::default(),
+            policy: SyncPolicy::default(),
+            file_bytes: 64 << 20,
+            recycled: 1 << 30,
+            clock: Arc::new(SystemClock),
+            progress: None,
+        }
+    }
+
+    /// When what was written becomes durable. It can be changed while the store is open
+    /// ([`Durability::set_policy`](crate::Durability::set_policy)).
+    pub fn sync(mut self, policy: SyncPolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Bytes of a file of the journal: a multiple of 4 KiB, of 256 KiB at least; 64 MiB unless set.
+    pub fn file_bytes(mut self, bytes: u64) -> Self {
+        self.file_bytes = bytes.next_multiple_of(4096).max(256 << 10);
+        self
+    }
+
+    /// Bytes of removed files that are kept as spares; 1 GiB unless set.
+    pub fn recycled(mut self, bytes: u64) -> Self {
+        self.recycled = bytes;
+        self
+    }
+
+    /// The clock; the system's unless set. It is the store's too.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Called while a store is rebuilt from its files.
+    pub fn progress(mut self, listener: ProgressListener) -> Self {
+        self.progress = Some(listener);
+        self
+    }
+
+    /// The lock of the directory, handed over by the process that held it
+    /// ([`Durability::directory_lock`](crate::Durability::directory_lock)) and has closed its
+    /// journal. The first opening uses it up.
+    pub fn lock(self, lock: OwnedFd) -> Self {
+        *crate::gate::lock(&self.lock) = Some(lock);
+        self
+    }
+}
+
+impl std::fmt::Debug for DurableOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut debug = f.debug_struct("DurableOptions");
+        if let Place::Path(path) = &self.place {
+            debug.field("directory", path);
+        }
+        debug
+            .field("policy", &self.policy)
+            .field("file_bytes", &self.file_bytes)
+            .field("recycled", &self.recycled)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,176 @@
+//! Pairing: which segment and which directory are two halves of one store.
+//!
+//! **The segment names the run that the journal was in when it was last written by that segment.**
+//! A run is drawn by each opening, noted in the segment, begun in the directory, and then noted as
+//! begun. So the directory's last run is the segment's, or the one that it was about to begin.
+//! Everything else has a history of its own.
+
+use mneme_journal::{Identity, Run};
+use mneme_log::{ChangeFeed, FeedError};
+
+/// What a segment says of the journal that it belongs to, in the note of its change feed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Note {
+    /// The store; zeros: the segment belongs to no journal yet.
+    pub uuid: [u8; 16],
+    /// The run whose journal it continues; 0: none.
+    pub run: u64,
+    /// The run that it was about to begin; 0: none.
+    pub next: u64,
+}
+
+impl Note {
+    pub fn of(feed: &ChangeFeed) -> Result<Self, FeedError> {
+        let [low, high, run, next] = feed.note()?;
+        let mut uuid = [0; 16];
+        uuid[..8].copy_from_slice(&low.to_le_bytes());
+        uuid[8..].copy_from_slice(&high.to_le_bytes());
+        Ok(Self { uuid, run, next })
+    }
+
+    /// Says which store a segment holds that has no name yet, and the last run of its files.
+    pub fn write(feed: &mut ChangeFeed, identity: Identity, run: u64) -> Result<(), FeedError> {
+        let word = |half: usize| {
+            let bytes = std::array::from_fn(|i| identity.uuid[8 * half + i]);
+            u64::from_le_bytes(bytes)
+        };
+        feed.set_note(0, word(0))?;
+        feed.set_note(1, word(1))?;
+        feed.set_note(2, run)
+    }
+
+    pub fn identity(&self) -> Identity {
+        Identity {
+            uuid: self.uuid,
+            incarnation: 0,
+        }
+    }
+
+    /// The journal's last run is `last`, which is known to be this segment's.
+    pub fn confirm(&self, feed: &mut ChangeFeed, last: u64) -> Result<(), FeedError> {
+        feed.set_note(2, last)
+    }
+
+    /// The journal is about to begin this run. The one before it is confirmed.
+    pub fn begin(&self, feed: &mut ChangeFeed, run: u64) -> Result<(), FeedError> {
+        feed.set_note(3, run)
+    }
+
+    pub fn is_blank(&self) -> bool {
+        self.uuid == [0; 16]
+    }
+}
+
+/// What is known of a directory without reading its content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Journaled {
+    pub identity: Identity,
+    pub last: Option<Run>,
+}
+
+/// What is to be done with a segment and a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// They belong together: the journal goes on from the segment's feed.
+    Paired,
+    /// The directory is empty: a checkpoint of the whole segment begins it.
+    Adopt,
+    /// The segment is empty and belongs to no journal: the store is rebuilt from the directory.
+    Rebuild,
+}
+
+/// Why a segment and a directory do not belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unpaired {
+    /// The segment belongs to no journal, and both hold something.
+    #[error("the segment belongs to no journal, and the directory holds another store")]
+    Stranger,
+    /// They hold two stores.
+    #[error("the segment and the directory hold two different stores")]
+    Stores,
+    /// Of one store, but written apart.
+    #[error(
+        "the directory was written without this segment since the segment was served last, or is an \
+         older copy: one of the two has changes that the other does not know"
+    )]
+    Runs,
+}
+
+/// Decides by what both say. `is_empty`: the segment holds nothing.
+pub(crate) fn judge(
+    note: Note,
+    is_empty: bool,
+    directory: Option<Journaled>,
+) -> Result<Verdict, Unpaired> {
+    let Some(directory) = directory else {
+        return Ok(Verdict::Adopt);
+    };
+    let last = directory.last.map_or(0, |run| run.id);
+    if note.is_blank() {
+        return match is_empty {
+            true => Ok(Verdict::Rebuild),
+            false => Err(Unpaired::Stranger),
+        };
+    }
+    if note.uuid != directory.identity.uuid {
+        return Err(Unpaired::Stores);
+    }
+    match last == note.run || last == note.next {
+        true => Ok(Verdict::Paired),
+        false => Err(Unpaired::Runs),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mneme_journal::Position;
+
+    use super::*;
+
+    fn directory(uuid: u8, run: u64) -> Option<Journaled> {
+        Some(Journaled {
+            identity: Identity {
+                uuid: [uuid; 16],
+                incarnation: 0,
+            },
+            last: Some(Run {
+                id: run,
+                first: Position::new(0),
+            }),
+        })
+    }
+
+    fn note(uuid: u8, run: u64, next: u64) -> Note {
+        let uuid = [uuid; 16];
+        Note { uuid, run, next }
+    }
+
+    #[test]
+    fn only_what_was_written_together_is_paired() {
+        use Verdict::*;
+        let cases = [
+            // The run that it was written in, and one that had just begun when it died.
+            (note(1, 7, 0), false, directory(1, 7), Ok(Paired)),
+            (note(1, 7, 8), false, directory(1, 7), Ok(Paired)),
+            (note(1, 7, 8), false, directory(1, 8), Ok(Paired)),
+            // Another segment has gone on with it; a backup was restored; an older copy.
+            (note(1, 7, 8), false, directory(1, 9), Err(Unpaired::Runs)),
+            (note(1, 7, 8), true, directory(1, 6), Err(Unpaired::Runs)),
+            (note(2, 7, 8), false, directory(1, 7), Err(Unpaired::Stores)),
+            (
+                note(0, 0, 0),
+                false,
+                directory(1, 7),
+                Err(Unpaired::Stranger),
+            ),
+            (note(0, 0, 0), true, directory(1, 7), Ok(Rebuild)),
+            (note(0, 0, 0), false, None, Ok(Adopt)),
+            (note(1, 7, 8), false, None, Ok(Adopt)),
+        ];
+        for (note, is_empty, directory, expected) in cases {
+            let judged = judge(note, is_empty, directory);
+            assert_eq!(judged, expected, "{note:?} {directory:?}");
+        }
+    }
+}

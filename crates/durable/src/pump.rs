@@ -1,0 +1,305 @@
+//! The pump: change feed -> journal -> durable position. One thread runs it, step by step.
+//!
+//! **A position is called durable only when the journal is, and the ring keeps everything behind
+//! it.** So whatever fails in between can be appended again, into a new file.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mneme_journal::{Journal, JournalError, Position};
+use mneme_log::ChangeFeed;
+use mneme_sys::Clock;
+use mneme_sys::fault::without;
+
+use crate::DurableError;
+use crate::gate::{GateState, Refusal, Shared};
+use crate::options::SyncPolicy;
+
+/// The longest entry of a feed.
+const ENTRY: usize = 64 << 10;
+/// Bytes that are appended before a look at what else is to be done.
+const BATCH: u64 = 8 << 20;
+/// Zeros that are written into spare files between two groups.
+const PREPARED: u64 = 1 << 20;
+/// How long `EverySecond` waits with a sync, in nanoseconds.
+const SECOND: u64 = 1_000_000_000;
+/// How long nothing must happen before a frame names the durable position, in nanoseconds.
+const PAUSE: u64 = 200_000_000;
+/// How long a full disk is left alone before another try, in nanoseconds.
+const RETRY: u64 = 500_000_000;
+/// The shortest and the longest sleep between two looks at the feed.
+const SLEEPS: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis(20)];
+
+/// When the next step is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// At once.
+    Now,
+    /// After this time, or when somebody asks.
+    After(Duration),
+    /// Never: nothing becomes durable any more.
+    Over,
+}
+
+pub(crate) struct Pump {
+    shared: Arc<Shared>,
+    feed: ChangeFeed,
+    journal: Journal,
+    clock: Arc<dyn Clock>,
+    group: Vec<u8>,
+    /// The most bytes of a group, so that it is one frame.
+    group_bytes: usize,
+    /// When the oldest bytes were appended that are not synced.
+    unsynced_since: Option<u64>,
+    /// When something was drained last.
+    busy: u64,
+    /// Before this time no space is looked for.
+    full_until: u64,
+    sleep: Duration,
+    synced: Synced,
+}
+
+/// What syncs cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Synced {
+    /// Groups that were made durable.
+    pub groups: u64,
+    /// Nanoseconds of all syncs.
+    pub total_ns: u64,
+    /// Nanoseconds of the last one.
+    pub last_ns: u64,
+}
+
+impl Pump {
+    pub fn new(
+        shared: Arc<Shared>,
+        feed: ChangeFeed,
+        journal: Journal,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let half = (journal.options().file_bytes as usize - 4096) / 2;
+        Self {
+            group_bytes: half.min(1 << 20) - 4096 - ENTRY,
+            shared,
+            feed,
+            journal,
+            busy: clock.now_ns(),
+            clock,
+            group: Vec::new(),
+            unsynced_since: None,
+            full_until: 0,
+            sleep: SLEEPS[0],
+            synced: Synced::default(),
+        }
+    }
+
+    pub fn journal(&mut self) -> &mut Journal {
+        &mut self.journal
+    }
+
+    pub fn synced(&self) -> Synced {
+        self.synced
+    }
+
+    /// Makes the spares that the journal must have, unless the disk is full.
+    pub fn prepare_all(&mut self) {
+        while self.journal.is_nearly_full() && self.prepare() {}
+    }
+
+    /// Appends what the feed holds, syncs if that is due, and does what there is time for.
+    pub fn step(&mut self) -> Pace {
+        let outcome = self.work();
+        self.paced(outcome)
+    }
+
+    fn paced(&mut self, outcome: Result<Pace, DurableError>) -> Pace {
+        match outcome {
+            Ok(pace) => pace,
+            Err(error) => {
+                let why = crate::error::in_words(&error);
+                self.shared.set_state(GateState::Failed, || why);
+                Pace::Over
+            }
+        }
+    }
+
+    fn work(&mut self) -> Result<Pace, DurableError> {
+        let now = self.clock.now_ns();
+        let appended = self.append(now)?;
+        let is_synced = self.is_due(now) && self.sync()?;
+        if appended > 0 {
+            (self.busy, self.sleep) = (now, SLEEPS[0]);
+        } else {
+            self.sleep = (self.sleep * 2).min(SLEEPS[1]);
+        }
+        if appended >= BATCH || is_synced {
+            return Ok(Pace::Now);
+        }
+        if self.is_short_of_space() && now >= self.full_until && self.prepare() {
+            return Ok(Pace::Now);
+        }
+        if self.unsynced_since.is_none() && now.saturating_sub(self.busy) >= PAUSE {
+            self.name_durable()?;
+        }
+        Ok(Pace::After(self.sleep))
+    }
+
+    /// Appends about a batch of what the feed holds. Returns how many bytes.
+    fn append(&mut self, now: u64) -> Result<u64, DurableError> {
+        let begin = self.journal.position();
+        while self.journal.position().since(begin) < BATCH {
+            // What is in the ring must always fit, whatever becomes of the disk.
+            if self.journal.is_nearly_full() && now >= self.full_until {
+                self.prepare();
+            }
+            self.group.clear();
+            let drained = self.feed.drain(self.group_bytes, &mut self.group)?;
+            if self.group.is_empty() {
+                break;
+            }
+            match self
+                .journal
+                .append(Position::new(drained.start), &self.group)
+            {
+                Ok(()) => {
+                    self.unsynced_since.get_or_insert(now);
+                }
+                Err(JournalError::NoSpace { .. }) => {
+                    self.sync()?;
+                    self.rewind();
+                    self.refuse(now);
+                    break;
+                }
+                Err(JournalError::Restarted { .. }) => self.rewind(),
+                Err(error) => return Err(error.into()),
+            }
+            mneme_sys::fault!("durable.pump.appended");
+        }
+        Ok(self.journal.position().since(begin))
+    }
+
+    /// Whether what was appended shall be synced now.
+    fn is_due(&self, now: u64) -> bool {
+        let Some(since) = self.unsynced_since else {
+            return false;
+        };
+        let durable = self.journal.durable().get();
+        let pending = self.journal.position().get() - durable;
+        self.shared.wanted() > durable
+            || pending * 4 >= self.feed.capacity()
+            || match self.shared.policy() {
+                SyncPolicy::Always => true,
+                SyncPolicy::EverySecond => now.saturating_sub(since) >= SECOND,
+                SyncPolicy::No => false,
+            }
+    }
+
+    /// Syncs what was appended, and says so. False: it must be appended again.
+    fn sync(&mut self) -> Result<bool, DurableError> {
+        let begun = self.clock.now_ns();
+        let position = match without("pump.sync") {
+            true => Ok(self.journal.position()),
+            false => self.journal.sync(),
+        };
+        match position {
+            Ok(position) => {
+                mneme_sys::fault!("durable.pump.synced");
+                self.unsynced_since = None;
+                self.feed.set_durable(position.get())?;
+                mneme_sys::fault!("durable.pump.durable");
+                self.shared.set_durable(position.get());
+                let took = self.clock.now_ns().saturating_sub(begun);
+                self.synced.groups += 1;
+                self.synced.total_ns += took;
+                self.synced.last_ns = took;
+                Ok(true)
+            }
+            Err(JournalError::Restarted { .. }) => {
+                self.rewind();
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Begins again at the durable position, which the journal has gone back to as well.
+    fn rewind(&mut self) {
+        self.unsynced_since = None;
+        if !without("pump.rewind") {
+            self.feed.rewind();
+        }
+    }
+
+    fn is_short_of_space(&self) -> bool {
+        self.journal.is_nearly_full() || self.shared.state() != GateState::Open
+    }
+
+    /// Writes a piece of a spare file. Whether there is more to do.
+    fn prepare(&mut self) -> bool {
+        match self.journal.prepare(PREPARED) {
+            Ok(enough) => {
+                if !self.journal.is_nearly_full() {
+                    self.shared.set_state(GateState::Open, String::new);
+                }
+                !enough
+            }
+            // Whatever refuses the zeros, the space is missing; a file that fails says so itself.
+            Err(_) => {
+                self.full_until = self.clock.now_ns() + RETRY;
+                if self.journal.is_nearly_full() {
+                    self.refuse(self.clock.now_ns());
+                }
+                false
+            }
+        }
+    }
+
+    fn refuse(&mut self, now: u64) {
+        self.full_until = now + RETRY;
+        let why = || {
+            "the disk is full: what was written is kept, and writes are refused until there is space \
+             for the journal; free some, or move the directory to a larger disk"
+                .to_owned()
+        };
+        let state = GateState::RefusesWrites(Refusal::DiskFull);
+        self.shared.set_state(state, why);
+    }
+
+    /// Appends a frame that names the durable position, so that damage of the last one before a
+    /// pause is noticed.
+    fn name_durable(&mut self) -> Result<(), DurableError> {
+        match self.journal.idle() {
+            Ok(()) | Err(JournalError::NoSpace { .. }) => Ok(()),
+            Err(JournalError::Restarted { .. }) => {
+                self.rewind();
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes durable what the feed holds, and closes the journal.
+    pub fn close(mut self) -> Result<(), DurableError> {
+        // A journal that fails twice is not usable any more, which ends this.
+        while self.shared.state() != GateState::Failed {
+            let now = self.clock.now_ns();
+            let outcome = self.append(now).and_then(|appended| {
+                let is_synced = self.unsynced_since.is_none() || self.sync()?;
+                Ok(appended == 0 && is_synced)
+            });
+            match outcome {
+                Ok(true) => return Ok(self.journal.close().map(drop)?),
+                Ok(false) => {}
+                Err(error) => {
+                    let why = crate::error::in_words(&error);
+                    self.shared.set_state(GateState::Failed, || why);
+                    return Err(error);
+                }
+            }
+        }
+        Err(DurableError::NotDurable {
+            durable: self.shared.durable(),
+            why: self.shared.why(),
+        })
+    }
+}

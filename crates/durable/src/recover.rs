@@ -1,0 +1,185 @@
+//! Rebuilding a store from its files: the newest base file, then the journal.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use mneme_journal::{BasePart, BaseReader, Identity, Position, Reader, bases};
+use mneme_log::LogStore;
+use mneme_log::feed::{Item, entries};
+use mneme_sys::Clock;
+use mneme_sys::medium::Directory;
+
+use crate::DurableError;
+use crate::options::{ProgressListener, RecoveryProgress};
+use crate::replay::Replay;
+
+/// Bytes between two reports of progress.
+const REPORTED: u64 = 16 << 20;
+
+/// A clock for a store that is rebuilt: its wall clock stands at zero, so that nothing expires,
+/// until it is released; from then on it is never behind a given time.
+///
+/// The time is the latest that the files name. A machine whose clock has lost the time since would
+/// otherwise bring back what had expired.
+pub(crate) struct RecoveryClock {
+    inner: Arc<dyn Clock>,
+    /// The least time, or [`LOADING`].
+    least: AtomicU64,
+}
+
+const LOADING: u64 = u64::MAX;
+
+impl RecoveryClock {
+    pub fn new(inner: Arc<dyn Clock>) -> Self {
+        let least = AtomicU64::new(LOADING);
+        Self { inner, least }
+    }
+
+    pub fn release(&self, least: u64) {
+        // SYNC: pairs with the Acquire in `wall_ms`.
+        self.least.store(least.min(LOADING - 1), Release);
+    }
+}
+
+impl Clock for RecoveryClock {
+    fn now_ns(&self) -> u64 {
+        self.inner.now_ns()
+    }
+
+    fn wall_ms(&self) -> u64 {
+        // SYNC: pairs with the Release in `release`.
+        match self.least.load(Acquire) {
+            LOADING => 0,
+            least => self.inner.wall_ms().max(least),
+        }
+    }
+}
+
+/// What a directory holds.
+pub(crate) struct Files {
+    /// The newest base file.
+    base: Option<String>,
+    /// Where the journal is read from.
+    from: Position,
+    /// Where it ends.
+    end: Position,
+    /// The store; `None`: the directory holds none.
+    pub identity: Option<Identity>,
+    /// The latest time that is named.
+    pub wall_ms: u64,
+    /// Roots that the journal says are dropped for ever.
+    dead: HashSet<u64>,
+}
+
+impl Files {
+    /// Reads the journal of a directory once, past the page cache.
+    pub fn look(directory: &dyn Directory) -> Result<Self, DurableError> {
+        let newest = bases(directory)?
+            .into_iter()
+            .find(|base| base.kept.is_none());
+        let base = newest.map(|base| base.file);
+        let opened = base
+            .as_deref()
+            .map(|file| BaseReader::open(directory, file));
+        let opened = opened.transpose()?;
+        let from = opened.as_ref().map_or(Position::new(0), BaseReader::begin);
+        let mut reader = Reader::open(directory, from)?;
+        let mut dead = HashSet::new();
+        while let Some(chunk) = reader.next()? {
+            note_dead(chunk.position.get(), chunk.bytes, &mut dead)?;
+        }
+        let identity = reader.identity();
+        Ok(Self {
+            identity: identity.or_else(|| opened.as_ref().map(BaseReader::identity)),
+            wall_ms: reader
+                .wall_ms()
+                .max(opened.as_ref().map_or(0, BaseReader::wall_ms)),
+            end: reader.position(),
+            base,
+            from,
+            dead,
+        })
+    }
+
+    /// Loads all of it into a store that is empty. Returns where the stream ends, and what was
+    /// done.
+    pub fn load(
+        self,
+        directory: &dyn Directory,
+        store: &LogStore,
+        listener: Option<&ProgressListener>,
+    ) -> Result<(u64, RecoveryProgress), DurableError> {
+        let mut progress = Progress {
+            listener,
+            reported: 0,
+            now: RecoveryProgress {
+                total: self.end.since(self.from),
+                ..RecoveryProgress::default()
+            },
+        };
+        let mut replay = Replay::new(store, self.dead);
+        if let Some(file) = &self.base {
+            progress.now.total += directory
+                .open(file)
+                .and_then(|file| file.len())
+                .unwrap_or(0);
+            let mut base = BaseReader::open(directory, file)?;
+            while let Some(part) = base.next()? {
+                let (position, bytes) = match part {
+                    BasePart::Records(bytes) => (0, bytes),
+                    BasePart::Suffix { position, bytes } => (position.get(), bytes),
+                };
+                replay.bytes(position, bytes)?;
+                progress.add(bytes.len() as u64, replay.loaded);
+            }
+        }
+        let mut reader = Reader::between(directory, self.from, self.end)?;
+        while let Some(chunk) = reader.next()? {
+            replay.bytes(chunk.position.get(), chunk.bytes)?;
+            progress.add(chunk.bytes.len() as u64, replay.loaded);
+            mneme_sys::fault!("durable.recover.chunk");
+        }
+        let end = replay.end(self.end.get());
+        progress.now.done = progress.now.total;
+        progress.report(replay.loaded);
+        replay.finish()?;
+        Ok((end, progress.now))
+    }
+}
+
+struct Progress<'l> {
+    listener: Option<&'l ProgressListener>,
+    reported: u64,
+    now: RecoveryProgress,
+}
+
+impl Progress<'_> {
+    fn add(&mut self, bytes: u64, loaded: u64) {
+        self.now.done += bytes;
+        if self.now.done >= self.reported + REPORTED {
+            self.report(loaded);
+        }
+    }
+
+    fn report(&mut self, loaded: u64) {
+        self.reported = self.now.done;
+        self.now.loaded = loaded;
+        if let Some(listener) = self.listener {
+            listener(self.now);
+        }
+    }
+}
+
+/// Adds the roots that these entries say are dropped.
+fn note_dead(position: u64, bytes: &[u8], dead: &mut HashSet<u64>) -> Result<(), DurableError> {
+    for entry in entries(position, bytes) {
+        for item in entry?.items() {
+            if let Item::Bind { dead: roots, .. } = item? {
+                dead.extend(roots.iter().map(|root| u64::from_le_bytes(*root)));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! Applying the entries of a feed to a store that is being rebuilt.
+//!
+//! **What comes out is the state behind the last entry, whatever newer state the first one meets**,
+//! because entries are absolute. Records belong to roots, and a root gets some database of the
+//! store as its place until the end, when every database gets the root that it was bound to last.
+
+use std::collections::{HashMap, HashSet};
+
+use mneme_log::feed::{Entry, Item, bound, entries};
+use mneme_log::{Cursor, DATABASES, Database, Expiry, LogStore};
+
+use crate::DurableError;
+
+/// A replay under way. The store is nobody else's, and its clock stands at zero.
+pub(crate) struct Replay<'s> {
+    store: &'s LogStore,
+    /// The database that has a root for now.
+    places: HashMap<u64, usize>,
+    /// The root that a database was bound to last; 0: none.
+    bindings: [u64; DATABASES],
+    /// Roots that were dropped for ever.
+    dead: HashSet<u64>,
+    highest: u64,
+    /// The bytes of a group that is not closed, and where they begin.
+    open: Option<(u64, Vec<u8>)>,
+    value: Vec<u8>,
+    /// Changes that were applied.
+    pub loaded: u64,
+}
+
+impl<'s> Replay<'s> {
+    pub fn new(store: &'s LogStore, dead: HashSet<u64>) -> Self {
+        Self {
+            store,
+            places: HashMap::new(),
+            bindings: [0; DATABASES],
+            highest: dead.iter().copied().max().unwrap_or(0),
+            dead,
+            open: None,
+            value: Vec::new(),
+            loaded: 0,
+        }
+    }
+
+    /// Applies whole entries, the first of which stands at `position`.
+    pub fn bytes(&mut self, position: u64, bytes: &[u8]) -> Result<(), DurableError> {
+        let mut group = self.open.take();
+        for entry in entries(position, bytes) {
+            let entry = entry?;
+            let raw = || {
+                let begin = (entry.position - position) as usize;
+                &bytes[begin..begin + entry.stride()]
+            };
+            let first = entry.items().next().transpose()?;
+            match (&mut group, first) {
+                (None, Some(Item::Open)) => group = Some((entry.position, Vec::new())),
+                (Some((at, open)), Some(Item::Close)) => {
+                    let (at, open) = (*at, std::mem::take(open));
+                    group = None;
+                    for entry in entries(at, &open) {
+                        self.entry(&entry?)?;
+                    }
+                }
+                (Some((_, open)), _) => open.extend_from_slice(raw()),
+                (None, _) => self.entry(&entry)?,
+            }
+        }
+        self.open = group;
+        Ok(())
+    }
+
+    /// Where what was applied ends, if the stream was read up to `end`: before a group that was
+    /// not closed.
+    pub fn end(&self, end: u64) -> u64 {
+        self.open.as_ref().map_or(end, |(at, _)| *at)
+    }
+
+    fn entry(&mut self, entry: &Entry<'_>) -> Result<(), DurableError> {
+        for item in entry.items() {
+            self.item(entry.position, item?)?;
+        }
+        Ok(())
+    }
+
+    fn item(&mut self, position: u64, item: Item<'_>) -> Result<(), DurableError> {
+        let unknown = |what| DurableError::Unknown { what, position };
+        self.loaded += 1;
+        match item {
+            Item::Put { kind: 1.., .. } => return Err(unknown("a value of an unknown kind")),
+            Item::Put {
+                root,
+                key,
+                expiry,
+                bytes,
+                ..
+            } => {
+                if let Some(database) = self.place(position, root)? {
+                    database.put_until(key, bytes, expiry)?;
+                }
+            }
+            Item::Patch {
+                root,
+                key,
+                offset,
+                length,
+                bytes,
+            } => {
+                let Some(database) = self.place(position, root)? else {
+                    return Ok(());
+                };
+                let mut value = std::mem::take(&mut self.value);
+                if database.get_into(key, &mut value)? {
+                    let expiry = database.expiry(key)?.unwrap_or(Expiry::Never);
+                    let begin = offset as usize;
+                    value.resize((length as usize).max(begin + bytes.len()), 0);
+                    value[begin..begin + bytes.len()].copy_from_slice(bytes);
+                    value.truncate(length as usize);
+                    database.put_until(key, &value, expiry)?;
+                }
+                self.value = value;
+            }
+            Item::Expire { root, key, expiry } => {
+                if let Some(database) = self.place(position, root)? {
+                    database.set_expiry(key, expiry)?;
+                }
+            }
+            Item::Remove { root, key } => {
+                if let Some(database) = self.place(position, root)? {
+                    database.remove(key)?;
+                }
+            }
+            Item::Drop { root, prefix } => {
+                if let Some(database) = self.place(position, root)? {
+                    remove_prefix(database, prefix)?;
+                }
+            }
+            Item::Bind { databases, dead } => {
+                for root in dead {
+                    self.bury(u64::from_le_bytes(*root))?;
+                }
+                for (database, root) in databases.iter().map(|word| bound(*word)) {
+                    self.bindings[usize::from(database)] = root;
+                    self.place(position, root)?;
+                }
+            }
+            // What a group holds was applied when it was closed.
+            Item::Open | Item::Close => {}
+            Item::Piece { .. } => return Err(unknown("a part of a long value")),
+        }
+        Ok(())
+    }
+
+    /// The database that holds a root, which gets one if need be; `None`: it is dead, or no root.
+    fn place(&mut self, position: u64, root: u64) -> Result<Option<Database<'s>>, DurableError> {
+        if let Some(place) = self.places.get(&root) {
+            return Ok(Some(self.store.database(*place)?));
+        }
+        if root == 0 || self.dead.contains(&root) {
+            return Ok(None);
+        }
+        let is_free = |place: &usize| !self.places.values().any(|other| other == place);
+        let Some(place) = (0..DATABASES).find(is_free) else {
+            let what = "more indexes than a store has databases";
+            return Err(DurableError::Unknown { what, position });
+        };
+        self.store.restore_root(place, root)?;
+        self.places.insert(root, place);
+        self.highest = self.highest.max(root);
+        Ok(Some(self.store.database(place)?))
+    }
+
+    fn bury(&mut self, root: u64) -> Result<(), DurableError> {
+        self.highest = self.highest.max(root);
+        self.dead.insert(root);
+        if let Some(place) = self.places.remove(&root) {
+            self.store.database(place)?.clear()?;
+        }
+        Ok(())
+    }
+
+    /// Gives every database its root.
+    pub fn finish(mut self) -> Result<(), DurableError> {
+        for database in 0..DATABASES {
+            let root = self.bindings[database];
+            let Some(place) = self.places.get(&root).copied() else {
+                continue;
+            };
+            if place == database {
+                continue;
+            }
+            self.store.swap_databases(place, database)?;
+            for other in self.places.values_mut() {
+                match *other {
+                    other_place if other_place == database => *other = place,
+                    other_place if other_place == place => *other = database,
+                    _ => {}
+                }
+            }
+        }
+        for (root, place) in &self.places {
+            if self.bindings[*place] != *root {
+                self.store.database(*place)?.clear()?;
+            }
+        }
+        Ok(self.store.reserve_roots(self.highest)?)
+    }
+}
+
+/// Removes all keys that begin with `prefix`.
+fn remove_prefix(database: Database<'_>, prefix: &[u8]) -> Result<(), DurableError> {
+    let (mut cursor, mut found) = (Cursor::START, Vec::new());
+    while cursor != Cursor::END {
+        cursor = database.scan_keys(cursor, 1024, |key| {
+            if key.starts_with(prefix) {
+                found.push(key.to_vec());
+            }
+        })?;
+        for key in found.drain(..) {
+            database.remove(&key)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! [`DurableStore`]: a store in the process' own memory that is kept in a directory.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use mneme_journal::{Identity, Journal, Options, Position};
+use mneme_log::Builder;
+
+use crate::DurableError;
+use crate::directory::Opened;
+use crate::durability::{Durability, Origin};
+use crate::gate::Shared;
+use crate::home::Home;
+use crate::options::DurableOptions;
+use crate::recover::{Files, RecoveryClock};
+
+/// A store in the process' own memory that survives power loss. It dereferences to the
+/// [`LogStore`](mneme_log::LogStore), by whose operations it is used. See [the crate](crate).
+///
+/// Dropping it ends with a last sync; [`close`](Self::close) also says whether that succeeded.
+#[derive(Debug)]
+pub struct DurableStore {
+    durability: Durability,
+}
+
+impl DurableStore {
+    /// Waits until everything is durable that was written before this call, by any thread.
+    ///
+    /// # Errors
+    /// [`DurableError::NotDurable`]: the disk fails.
+    pub fn sync(&self) -> Result<(), DurableError> {
+        self.durability.sync()
+    }
+
+    /// The running durability: its gate, its policy, its counts.
+    #[must_use]
+    pub fn durability(&self) -> &Durability {
+        &self.durability
+    }
+
+    /// Makes durable what was written, and closes the store.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub fn close(self) -> Result<(), DurableError> {
+        self.durability.close()
+    }
+}
+
+impl Deref for DurableStore {
+    type Target = mneme_log::LogStore;
+
+    fn deref(&self) -> &mneme_log::LogStore {
+        &self.durability.shared().home
+    }
+}
+
+impl DurableOptions {
+    /// Opens a store in the process' own memory: what the directory holds, or an empty one. The
+    /// builder says how large it is; it gets a change feed, and the clock of these options.
+    ///
+    /// # Errors
+    /// One variant of [`DurableError`] each. What the directory holds stays as it is.
+    pub fn open_private(&self, builder: Builder) -> Result<DurableStore, DurableError> {
+        let opened = Opened::of(self)?;
+        let files = Files::look(&*opened.directory)?;
+        let clock = Arc::new(RecoveryClock::new(Arc::clone(&self.clock)));
+        let builder = builder.change_feed(true).loading(true).clock(clock.clone());
+        let store = builder.open_private()?;
+        let (identity, wall_ms) = (files.identity, files.wall_ms);
+        let mut feed = store.change_feed()?;
+        let (end, progress) = files.load(&*opened.directory, &store, self.progress.as_ref())?;
+        feed.restart_at(end)?;
+        store.end_loading();
+        let (identity, origin) = match identity {
+            Some(identity) => (identity, Origin::Rebuilt(progress)),
+            None => (draw_identity()?, Origin::Created),
+        };
+        let options = self.journal_options(identity, feed.capacity());
+        let directory = Arc::clone(&opened.directory);
+        let journal = Journal::open(directory, options, Position::new(end))?;
+        clock.release(wall_ms);
+        let home = Home::Private(store);
+        let shared = Shared::new(home, self.policy, end, feed.capacity());
+        let clock = Arc::clone(&self.clock);
+        let durability = Durability::start(shared, feed, journal, clock, opened, origin)?;
+        Ok(DurableStore { durability })
+    }
+
+    pub(crate) fn journal_options(&self, identity: Identity, ring: u64) -> Options {
+        Options {
+            file_bytes: self.file_bytes,
+            // What is in the ring fits twice: once more may come in before writers are refused.
+            reserve: 2 * ring,
+            recycled: self.recycled,
+            clock: Arc::clone(&self.clock),
+            ..Options::new(identity)
+        }
+    }
+}
+
+fn random<const BYTES: usize>() -> Result<[u8; BYTES], DurableError> {
+    let mut bytes = [0; BYTES];
+    mneme_sys::random_bytes(&mut bytes).map_err(|source| DurableError::Os {
+        what: "draw a random number",
+        source,
+    })?;
+    Ok(bytes)
+}
+
+/// The identity of a new store.
+pub(crate) fn draw_identity() -> Result<Identity, DurableError> {
+    let uuid = random()?;
+    let incarnation = 0;
+    Ok(Identity { uuid, incarnation })
+}
+
+/// The number of a new run.
+pub(crate) fn draw_run() -> Result<u64, DurableError> {
+    Ok(u64::from_le_bytes(random()?).max(1))
+}

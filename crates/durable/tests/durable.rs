@@ -1,0 +1,157 @@
+//! Stores that are written, closed, killed and opened again.
+#![allow(clippy::unwrap_used)]
+
+mod served;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mneme_durable::{DurableError, DurableOptions, DurableStore, LogStore, SyncPolicy};
+use mneme_log::{Builder, Cursor, Expiry, Patch, UpdatePolicy};
+use mneme_sys::ManualClock;
+use mneme_testkit::{Random, TestDir};
+
+fn builder() -> Builder {
+    LogStore::builder().capacity(64 << 20).maintainer(false)
+}
+
+fn options(dir: &TestDir) -> DurableOptions {
+    DurableOptions::new(dir.path()).file_bytes(1 << 20)
+}
+
+fn open(dir: &TestDir) -> DurableStore {
+    options(dir).open_private(builder()).unwrap()
+}
+
+type Records = BTreeMap<(usize, Vec<u8>), (Vec<u8>, Expiry)>;
+
+/// Everything that a store holds.
+fn contents(store: &LogStore) -> Records {
+    let mut all = BTreeMap::new();
+    for number in 0..64 {
+        let database = store.database(number).unwrap();
+        let mut cursor = Cursor::START;
+        while cursor != Cursor::END {
+            let visit = |key: &[u8], value: &[u8]| {
+                let expiry = database.expiry(key).unwrap().unwrap();
+                all.insert((number, key.to_vec()), (value.to_vec(), expiry));
+            };
+            cursor = database.scan_copied(cursor, 100, visit).unwrap();
+        }
+    }
+    all
+}
+
+/// Random changes of every kind.
+fn change(store: &LogStore, random: &mut Random, many: usize) {
+    for _ in 0..many {
+        let number = random.below(4) as usize;
+        let database = store.database(number).unwrap();
+        let key = format!("key-{}", random.below(200)).into_bytes();
+        let value = vec![random.next() as u8; random.below(300) as usize];
+        match random.below(20) {
+            0 => database.clear().unwrap(),
+            1 => store
+                .swap_databases(number, random.below(4) as usize)
+                .unwrap(),
+            2..6 => drop(database.remove(&key).unwrap()),
+            6..9 => drop(
+                database
+                    .set_expiry(&key, Expiry::At(random.below(1 << 40)))
+                    .unwrap(),
+            ),
+            9 => database
+                .put_until(&key, &value, Expiry::At(1 << 50))
+                .unwrap(),
+            10 => database.put(&key, &vec![7; 20_000]).unwrap(),
+            11 | 12 => {
+                // Long enough to be changed where it lies.
+                database.put(&key, &[9; 6000]).unwrap();
+                for at in [100, 6000] {
+                    let bytes = std::borrow::Cow::Borrowed(&value[..]);
+                    let patch = || Patch::Write {
+                        at,
+                        bytes: bytes.clone(),
+                    };
+                    let changed = database.update_part(&key, |_| 0..0, |_| patch());
+                    changed.unwrap();
+                }
+            }
+            13 => store
+                .transaction(|t| {
+                    t.put(&key, &value)?;
+                    t.put(b"other", &value)?;
+                    Ok::<_, mneme_log::WriteError>(())
+                })
+                .unwrap(),
+            _ => database.put(&key, &value).unwrap(),
+        }
+    }
+}
+
+#[test]
+fn what_was_written_is_there_after_a_restart() {
+    for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
+        let dir = TestDir::new("durable-restart");
+        let mut random = Random::new(7);
+        let clock = Arc::new(ManualClock::new(0, 1000));
+        let open = || {
+            let options = options(&dir).clock(clock.clone());
+            options
+                .open_private(builder().update_policy(policy))
+                .unwrap()
+        };
+        let mut before = Records::new();
+        for round in 0..6 {
+            let store = open();
+            assert_eq!(contents(&store), before, "round {round}");
+            change(&store, &mut random, 400);
+            before = contents(&store);
+            if round % 2 == 0 {
+                store.close().unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn two_processes_do_not_write_one_directory() {
+    let dir = TestDir::new("durable-two");
+    let first = open(&dir);
+    let refused = options(&dir).open_private(builder()).unwrap_err();
+    let own = std::process::id();
+    assert!(matches!(refused, DurableError::InUse { pid, .. } if pid == own));
+    drop(first);
+    open(&dir);
+}
+
+#[test]
+fn the_gate_opens_when_it_is_asked() {
+    let dir = TestDir::new("durable-gate");
+    let store = options(&dir)
+        .sync(SyncPolicy::Always)
+        .open_private(builder())
+        .unwrap();
+    let gate = store.durability().gate();
+    let (sent, woken) = std::sync::mpsc::channel();
+    let subscription = gate.subscribe(Arc::new(move || {
+        let _ = sent.send(());
+    }));
+    for i in 0..20u32 {
+        store.put(b"key", &i.to_le_bytes()).unwrap();
+        let tail = gate.tail();
+        gate.ask();
+        while gate.durable() < tail {
+            woken.recv().unwrap();
+        }
+    }
+    drop(subscription);
+    assert!(gate.holds());
+    store.durability().set_policy(SyncPolicy::No);
+    assert!(!gate.holds());
+    store.put(b"key", b"last").unwrap();
+    store.sync().unwrap();
+    let stats = store.durability().stats();
+    assert_eq!((stats.pending, stats.durable), (0, gate.tail()));
+    assert!(stats.groups >= 20 && stats.journal.syncs >= 20);
+}

@@ -1,0 +1,94 @@
+//! Stores in segments: attached, rebuilt, and refused where they do not belong to the directory.
+
+use std::sync::Arc;
+
+use mneme_durable::{
+    Durability, DurableError, DurableOptions, Opening, Origin, Registry, Served, Unpaired,
+};
+use mneme_shared::StoreOptions;
+use mneme_testkit::{Random, TestDir};
+
+use super::{change, contents};
+
+struct Place {
+    dir: TestDir,
+    registry: Registry,
+}
+
+impl Place {
+    fn new(test: &str) -> Self {
+        let dir = TestDir::new(test);
+        let registry = Registry::open(dir.path().join("registry")).unwrap();
+        Self { dir, registry }
+    }
+
+    fn options(&self, data: &str) -> DurableOptions {
+        DurableOptions::new(self.dir.path().join(data)).file_bytes(1 << 20)
+    }
+
+    fn open(&self, name: &str, data: &str) -> Result<(Arc<Served>, Durability), DurableError> {
+        let opening = Opening {
+            options: StoreOptions::new().capacity(64 << 20).maintainer(false),
+            ..Opening::default()
+        };
+        self.options(data).serve(&self.registry, name, opening)
+    }
+}
+
+#[test]
+fn a_segment_is_attached_or_rebuilt() {
+    let place = Place::new("durable-served");
+    let mut random = Random::new(3);
+    let (served, durability) = place.open("s", "data").unwrap();
+    assert_eq!(durability.origin(), Origin::Created);
+    change(&served, &mut random, 300);
+    let mut before = contents(&served);
+    drop((durability, served));
+    for round in 0..4 {
+        if round % 2 == 1 {
+            place.registry.remove_segment("s").unwrap();
+        }
+        let (served, durability) = place.open("s", "data").unwrap();
+        let is_rebuilt = matches!(durability.origin(), Origin::Rebuilt(_));
+        assert_eq!(is_rebuilt, round % 2 == 1);
+        assert_eq!(contents(&served), before, "round {round}");
+        change(&served, &mut random, 300);
+        before = contents(&served);
+        // The segment keeps what was not durable.
+        drop((durability, served));
+    }
+}
+
+#[test]
+fn what_does_not_belong_together_is_refused() {
+    let place = Place::new("durable-pairs");
+    let put = |name: &str, data: &str| {
+        let (served, durability) = place.open(name, data).unwrap();
+        served.put(b"key", data.as_bytes()).unwrap();
+        durability.close().unwrap();
+    };
+    put("one", "data-1");
+    put("two", "data-2");
+    let refused = |name, data| match place.open(name, data) {
+        Err(DurableError::Unpaired(why)) => why,
+        other => panic!("{:?}", other.map(|(_, durability)| durability.origin())),
+    };
+    assert_eq!(refused("one", "data-2"), Unpaired::Stores);
+    // Another segment is rebuilt from the directory, and goes on with it.
+    put("three", "data-1");
+    assert_eq!(refused("one", "data-1"), Unpaired::Runs);
+    put("three", "data-1");
+    // A store that was served with no directory.
+    StoreOptions::new()
+        .capacity(64 << 20)
+        .change_feed(true)
+        .create(&place.registry, "four")
+        .unwrap()
+        .put(b"key", b"own")
+        .unwrap();
+    assert_eq!(refused("four", "data-1"), Unpaired::Stranger);
+    // A server is refused the directory while another has it.
+    let (_served, _durability) = place.open("three", "data-1").unwrap();
+    let taken = place.open("five", "data-1");
+    assert!(matches!(taken, Err(DurableError::InUse { .. })));
+}

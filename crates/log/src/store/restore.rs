@@ -1,0 +1,59 @@
+//! What a copy of the store kept elsewhere needs: the ids of the databases' indexes, and a way to
+//! give them back.
+
+use crate::error::{ReadError, WriteError};
+use crate::region::space::DATABASES;
+use crate::store::LogStore;
+
+impl LogStore {
+    /// The id of each database's index at one instant, as the [change feed](crate::feed) names it;
+    /// 0: the database was never written to since it was made or cleared.
+    ///
+    /// # Errors
+    /// This thread cannot take part, the region is damaged, or a swap of databases stalls.
+    pub fn roots(&self) -> Result<[u64; DATABASES], ReadError> {
+        let store = &self.store;
+        let slot = store.participants.slot()?;
+        let pin = store.enter_all(&slot).map_err(WriteError::while_reading)?;
+        let mut ids = [0; DATABASES];
+        for (database, id) in ids.iter_mut().enumerate() {
+            if let Some(root) = store.root(store.entered_space(database as u8))? {
+                *id = store.root_id(root)?;
+            }
+        }
+        drop(pin);
+        Ok(ids)
+    }
+
+    /// Gives a database that holds nothing and was never written to an index with this id. New
+    /// indexes get ids above it. It does nothing if the database has an index.
+    ///
+    /// For a store that is being rebuilt from a copy: the ids of the copy must come back, because
+    /// later entries of the change feed go on naming them.
+    ///
+    /// # Errors
+    /// As for [`put`](Self::put).
+    pub fn restore_root(&self, database: usize, id: u64) -> Result<(), WriteError> {
+        let database = self.database(database)?;
+        let store = &self.store;
+        let slot = store.writer()?;
+        let (_pin, space) = store.enter(&slot, database.number)?;
+        match store.create_root_of(&slot, space, Some(id))? {
+            Some(_) => Ok(()),
+            None => Err(store.out_of_memory(0)),
+        }
+    }
+
+    /// New indexes get ids above this one. For a store that is being rebuilt from a copy, which
+    /// names indexes that are there no more.
+    ///
+    /// # Errors
+    /// [`WriteError::ReadOnly`].
+    pub fn reserve_roots(&self, highest: u64) -> Result<(), WriteError> {
+        self.store.may_write()?;
+        let next = &self.store.tables.header().next_root;
+        // Relaxed: no other thread makes an index meanwhile.
+        next.fetch_max(highest, std::sync::atomic::Ordering::Relaxed);
+        Ok(())
+    }
+}
