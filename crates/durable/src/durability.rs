@@ -5,13 +5,15 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-use mneme_journal::{Journal, JournalStats};
+use mneme_journal::{BaseName, Journal, JournalStats};
 use mneme_log::ChangeFeed;
 use mneme_sys::Clock;
 
 use crate::DurableError;
+use crate::checkpoint::{CheckpointReport, Source};
 use crate::directory::Opened;
 use crate::gate::{Gate, GateState, Shared, lock};
+use crate::keeper::{Bounds, CheckpointStats, Keeper};
 use crate::options::{RecoveryProgress, SyncPolicy};
 use crate::pump::{Pace, Pump, Synced};
 
@@ -21,6 +23,8 @@ pub struct Durability {
     shared: Arc<Shared>,
     seen: Arc<Mutex<Seen>>,
     thread: Option<JoinHandle<Result<(), DurableError>>>,
+    keeper: Arc<Keeper>,
+    keeping: Option<JoinHandle<()>>,
     opened: Opened,
     origin: Origin,
 }
@@ -32,8 +36,31 @@ pub enum Origin {
     Created,
     /// The segment was there, with all that it held.
     Attached,
+    /// The segment was there and the directory was empty: it was written there as a whole.
+    Adopted,
     /// It was rebuilt from the files.
     Rebuilt(RecoveryProgress),
+}
+
+/// A store that is open, and whose threads do not run yet.
+pub(crate) struct Parts {
+    pub shared: Arc<Shared>,
+    pub feed: ChangeFeed,
+    pub journal: Journal,
+    pub opened: Opened,
+    pub origin: Origin,
+}
+
+impl Parts {
+    /// What base files of it are begun with.
+    pub fn source(&self) -> Source {
+        Source {
+            shared: Arc::clone(&self.shared),
+            directory: Arc::clone(&self.opened.directory),
+            options: self.journal.options().clone(),
+            runs: self.journal.runs().clone(),
+        }
+    }
 }
 
 /// What the journal's thread says of itself.
@@ -71,6 +98,8 @@ pub struct DurabilityStats {
     pub sync_ns: u64,
     /// Nanoseconds that the last one took.
     pub last_sync_ns: u64,
+    /// Checkpoints and backups.
+    pub checkpoints: CheckpointStats,
 }
 
 impl std::fmt::Debug for Durability {
@@ -83,16 +112,21 @@ impl std::fmt::Debug for Durability {
 }
 
 impl Durability {
-    /// Starts the thread.
+    /// Starts the threads.
     pub(crate) fn start(
-        shared: Shared,
-        feed: ChangeFeed,
-        journal: Journal,
+        parts: Parts,
         clock: Arc<dyn Clock>,
-        opened: Opened,
-        origin: Origin,
+        bounds: Bounds,
     ) -> Result<Self, DurableError> {
-        let shared = Arc::new(shared);
+        let source = parts.source();
+        let Parts {
+            shared,
+            feed,
+            journal,
+            opened,
+            origin,
+        } = parts;
+        let keeper = Arc::new(Keeper::new(source, bounds));
         let mut pump = Pump::new(Arc::clone(&shared), feed, journal, clock);
         // Before anything is written that could fill the disk.
         pump.prepare_all();
@@ -107,13 +141,23 @@ impl Durability {
                 source,
             })?;
         shared.set_pump(thread.thread().clone());
-        Ok(Self {
+        let mut started = Self {
             shared,
             seen,
             thread: Some(thread),
+            keeper: Arc::clone(&keeper),
+            keeping: None,
             opened,
             origin,
-        })
+        };
+        let keeping = thread::Builder::new()
+            .name("mneme-checkpoint".to_owned())
+            .spawn(move || keeper.run());
+        started.keeping = Some(keeping.map_err(|source| DurableError::Os {
+            what: "start the thread for checkpoints",
+            source,
+        })?);
+        Ok(started)
     }
 
     /// Where the store's content came from.
@@ -145,6 +189,35 @@ impl Durability {
         self.shared.set_policy(policy);
     }
 
+    /// Begins a checkpoint in the background: a base file, from which the journal goes on, so that
+    /// older files can go.
+    ///
+    /// # Errors
+    /// [`DurableError::Busy`]: one is being written.
+    pub fn checkpoint(&self) -> Result<(), DurableError> {
+        match self.keeper.ask() {
+            true => Ok(()),
+            false => Err(DurableError::Busy),
+        }
+    }
+
+    /// Writes a checkpoint, and waits for it; also for one that is being written before.
+    ///
+    /// # Errors
+    /// The disk is full or fails, or the store is being closed. What is durable stays so.
+    pub fn checkpoint_and_wait(&self) -> Result<CheckpointReport, DurableError> {
+        self.keeper.write(&BaseName::Checkpoint)
+    }
+
+    /// Writes a base file that is kept by this name, in place of an earlier one, and waits for it.
+    /// It stands without the journal. A name has 1 to 100 letters, digits, `_`, `-` and `.`.
+    ///
+    /// # Errors
+    /// As [`checkpoint_and_wait`](Self::checkpoint_and_wait); the name is none.
+    pub fn backup(&self, name: &str) -> Result<CheckpointReport, DurableError> {
+        self.keeper.write(&BaseName::Kept(name.to_owned()))
+    }
+
     /// How it does.
     #[must_use]
     pub fn stats(&self) -> DurabilityStats {
@@ -165,6 +238,7 @@ impl Durability {
             groups: seen.synced.groups,
             sync_ns: seen.synced.total_ns,
             last_sync_ns: seen.synced.last_ns,
+            checkpoints: self.keeper.stats(),
         }
     }
 
@@ -185,6 +259,11 @@ impl Durability {
     }
 
     fn end(&mut self) -> Result<(), DurableError> {
+        self.keeper.close();
+        // A backup of another thread was written by a reference to this, and is over.
+        if let Some(keeping) = self.keeping.take() {
+            let _ = keeping.join();
+        }
         self.shared.close();
         match self.thread.take().map(JoinHandle::join) {
             None => Ok(()),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use mneme_journal::JournalError;
 use mneme_log::feed::FeedDamage;
 use mneme_log::{FeedError, OpenError, ReadError, WriteError};
-use mneme_shared::{CreateError, ServeError};
+use mneme_shared::{CreateError, ServeError, UpgradeError};
 use mneme_space::{RegistryError, RemoveError, RenameError};
 use mneme_sys::medium::DirectoryError;
 
@@ -62,9 +62,9 @@ pub enum DurableError {
          again; to keep what the segment holds, serve it with an empty directory"
     )]
     Unpaired(#[from] Unpaired),
-    /// The directory is empty, and the segment is not.
-    #[error("the directory is empty and the segment is not: its content is in no journal")]
-    Adoption,
+    /// The segment cannot get a change feed.
+    #[error("the segment has no change feed, and cannot be laid out anew with one: {0}")]
+    Upgrade(#[from] UpgradeError),
     /// The segment is kept in a file. A durable store lies in memory, and is rebuilt after a
     /// restart of the machine.
     #[error(
@@ -101,6 +101,12 @@ pub enum DurableError {
         /// What failed, in words.
         why: String,
     },
+    /// The store is being closed.
+    #[error("the store is being closed")]
+    Closing,
+    /// A checkpoint or a backup is being written.
+    #[error("a checkpoint or a backup is being written")]
+    Busy,
     /// The system refuses a thread or randomness.
     #[error("cannot {what}")]
     Os {

@@ -29,6 +29,8 @@ pub enum Refusal {
     DiskFull,
 }
 
+const IN_GROUP: u64 = u64::MAX;
+
 const OPEN: u8 = 0;
 const DISK_FULL: u8 = 1;
 const FAILED: u8 = 2;
@@ -137,6 +139,12 @@ pub(crate) struct Shared {
     durable: AtomicU64,
     /// Everything before this position shall become durable soon.
     wanted: AtomicU64,
+    /// Where the newest base file begins, before which the journal may go.
+    base: AtomicU64,
+    /// Where the last group of entries ended that belong together, or [`IN_GROUP`].
+    group: AtomicU64,
+    /// Whether writers shall be slowed down, because the journal grows faster than base files.
+    slowed: AtomicBool,
     state: AtomicU8,
     policy: AtomicU8,
     /// Whether the journal's thread shall end.
@@ -157,12 +165,21 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    pub fn new(home: Home, policy: SyncPolicy, durable: u64, feed_capacity: u64) -> Self {
+    pub fn new(
+        home: Home,
+        policy: SyncPolicy,
+        durable: u64,
+        base: u64,
+        feed_capacity: u64,
+    ) -> Self {
         Self {
             home,
             feed_capacity,
             durable: AtomicU64::new(durable),
             wanted: AtomicU64::new(durable),
+            base: AtomicU64::new(base),
+            group: AtomicU64::new(0),
+            slowed: AtomicBool::new(false),
             state: AtomicU8::new(OPEN),
             policy: AtomicU8::new(policy as u8),
             closing: AtomicBool::new(false),
@@ -195,6 +212,53 @@ impl Shared {
     pub fn wanted(&self) -> u64 {
         // SYNC: pairs with the Release in `ask`.
         self.wanted.load(Acquire)
+    }
+
+    /// Everything before `begin` stands in a base file.
+    pub fn set_base(&self, begin: u64) {
+        // SYNC: pairs with the Acquire in `base`.
+        self.base.store(begin, Release);
+        self.wake_pump();
+    }
+
+    /// Where the newest base file begins.
+    pub fn base(&self) -> u64 {
+        // SYNC: pairs with the Release in `set_base`: the file has its name.
+        self.base.load(Acquire)
+    }
+
+    /// Bytes of the journal that stand in no base file.
+    pub fn since_base(&self) -> u64 {
+        self.durable().saturating_sub(self.base())
+    }
+
+    /// The journal's thread has drained the begin of a group.
+    pub fn open_group(&self) {
+        self.group.store(IN_GROUP, Relaxed);
+    }
+
+    /// The journal's thread has drained a group that ends there.
+    pub fn close_group(&self, end: u64) {
+        self.group.store(end, Relaxed);
+    }
+
+    /// The first position from `read` on at which no group is open, as far as is known; `None`: one
+    /// is. What lies before `read` is durable.
+    pub fn behind_groups(&self, read: u64) -> Option<u64> {
+        // Relaxed: stored before what follows became durable.
+        match self.group.load(Relaxed) {
+            IN_GROUP => None,
+            end => Some(read.max(end)),
+        }
+    }
+
+    pub fn set_slowed(&self, slowed: bool) {
+        // Relaxed: a hint.
+        self.slowed.store(slowed, Relaxed);
+    }
+
+    pub fn is_slowed(&self) -> bool {
+        self.slowed.load(Relaxed)
     }
 
     pub fn policy(&self) -> SyncPolicy {

@@ -25,22 +25,28 @@
 
 #![deny(unsafe_code)]
 
+mod checkpoint;
 mod directory;
 mod durability;
 mod error;
 mod gate;
 mod home;
+mod keeper;
 mod options;
 mod pairing;
 mod pump;
 mod recover;
 mod replay;
 mod serve;
+#[doc(hidden)]
+pub mod stepped;
 mod store;
 
+pub use checkpoint::CheckpointReport;
 pub use durability::{Durability, DurabilityStats, Origin};
 pub use error::DurableError;
 pub use gate::{Gate, GateState, Refusal, Subscription};
+pub use keeper::CheckpointStats;
 pub use options::{DurableOptions, ProgressListener, RecoveryProgress, SyncPolicy};
 pub use pairing::Unpaired;
 pub use store::DurableStore;

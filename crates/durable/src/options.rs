@@ -4,6 +4,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use crate::keeper::Bounds;
+
 use mneme_sys::medium::Directory;
 use mneme_sys::{Clock, SystemClock};
 
@@ -61,6 +63,9 @@ pub struct DurableOptions {
     pub(crate) policy: SyncPolicy,
     pub(crate) file_bytes: u64,
     pub(crate) recycled: u64,
+    pub(crate) bounds: Bounds,
+    /// Bytes that are kept free for the journal; twice the ring unless set.
+    pub(crate) reserve: Option<u64>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) progress: Option<ProgressListener>,
 }
@@ -85,6 +90,11 @@ impl DurableOptions {
             policy: SyncPolicy::default(),
             file_bytes: 64 << 20,
             recycled: 1 << 30,
+            reserve: None,
+            bounds: Bounds {
+                journal: 1 << 30,
+                rate: 256 << 20,
+            },
             clock: Arc::new(SystemClock),
             progress: None,
         }
@@ -106,6 +116,28 @@ impl DurableOptions {
     /// Bytes of removed files that are kept as spares; 1 GiB unless set.
     pub fn recycled(mut self, bytes: u64) -> Self {
         self.recycled = bytes;
+        self
+    }
+
+    /// Bytes of the journal after which a checkpoint is begun, if they are more than twice those of
+    /// the records; 1 GiB unless set.
+    pub fn checkpoint_after(mut self, bytes: u64) -> Self {
+        self.bounds.journal = bytes.max(1 << 20);
+        self
+    }
+
+    /// Bytes a second that a checkpoint writes, so that it leaves the disk to the journal; 256 MiB
+    /// unless set. It is not kept to once the journal is twice as long as it should be.
+    pub fn checkpoint_rate(mut self, bytes: u64) -> Self {
+        self.bounds.rate = bytes.max(1 << 20);
+        self
+    }
+
+    /// Bytes of preallocated files that the journal must have; for tests, whose rings hold less
+    /// than they might.
+    #[doc(hidden)]
+    pub fn reserve(mut self, bytes: u64) -> Self {
+        self.reserve = Some(bytes);
         self
     }
 

@@ -89,6 +89,9 @@ pub enum Unpaired {
     /// They hold two stores.
     #[error("the segment and the directory hold two different stores")]
     Stores,
+    /// The directory's base file is of another history than its journal.
+    #[error("the base file in the directory is of another history than the journal beside it")]
+    Base,
     /// Of one store, but written apart.
     #[error(
         "the directory was written without this segment since the segment was served last, or is an \

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use mneme_journal::{Journal, JournalError, Position};
 use mneme_log::ChangeFeed;
+use mneme_log::feed::{Item, entries};
 use mneme_sys::Clock;
 use mneme_sys::fault::without;
 
@@ -27,6 +28,8 @@ const SECOND: u64 = 1_000_000_000;
 const PAUSE: u64 = 200_000_000;
 /// How long a full disk is left alone before another try, in nanoseconds.
 const RETRY: u64 = 500_000_000;
+/// How long a group takes while writers are slowed down.
+const SLOWED: Duration = Duration::from_millis(20);
 /// The shortest and the longest sleep between two looks at the feed.
 const SLEEPS: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis(20)];
 
@@ -57,6 +60,8 @@ pub(crate) struct Pump {
     full_until: u64,
     sleep: Duration,
     synced: Synced,
+    /// Everything before this position is gone.
+    removed: u64,
 }
 
 /// What syncs cost.
@@ -90,6 +95,7 @@ impl Pump {
             full_until: 0,
             sleep: SLEEPS[0],
             synced: Synced::default(),
+            removed: 0,
         }
     }
 
@@ -125,12 +131,16 @@ impl Pump {
 
     fn work(&mut self) -> Result<Pace, DurableError> {
         let now = self.clock.now_ns();
+        self.remove_older()?;
         let appended = self.append(now)?;
         let is_synced = self.is_due(now) && self.sync()?;
         if appended > 0 {
             (self.busy, self.sleep) = (now, SLEEPS[0]);
         } else {
             self.sleep = (self.sleep * 2).min(SLEEPS[1]);
+        }
+        if appended > 0 && self.shared.is_slowed() {
+            return Ok(Pace::After(SLOWED));
         }
         if appended >= BATCH || is_synced {
             return Ok(Pace::Now);
@@ -144,10 +154,22 @@ impl Pump {
         Ok(Pace::After(self.sleep))
     }
 
+    /// Lets files go that a base file stands for.
+    fn remove_older(&mut self) -> Result<(), DurableError> {
+        let base = self.shared.base();
+        if base > self.removed {
+            self.removed = base;
+            self.journal.remove_before(Position::new(base))?;
+            mneme_sys::fault!("durable.pump.removed");
+        }
+        Ok(())
+    }
+
     /// Appends about a batch of what the feed holds. Returns how many bytes.
     fn append(&mut self, now: u64) -> Result<u64, DurableError> {
         let begin = self.journal.position();
-        while self.journal.position().since(begin) < BATCH {
+        let most = if self.shared.is_slowed() { 1 } else { BATCH };
+        while self.journal.position().since(begin) < most {
             // What is in the ring must always fit, whatever becomes of the disk.
             if self.journal.is_nearly_full() && now >= self.full_until {
                 self.prepare();
@@ -157,6 +179,7 @@ impl Pump {
             if self.group.is_empty() {
                 break;
             }
+            note_groups(&self.shared, drained.start, &self.group)?;
             match self
                 .journal
                 .append(Position::new(drained.start), &self.group)
@@ -302,4 +325,17 @@ impl Pump {
             why: self.shared.why(),
         })
     }
+}
+
+/// Notes where groups of entries begin and end that belong together.
+fn note_groups(shared: &Shared, position: u64, bytes: &[u8]) -> Result<(), DurableError> {
+    for entry in entries(position, bytes) {
+        let entry = entry?;
+        match entry.items().next().transpose()? {
+            Some(Item::Open) => shared.open_group(),
+            Some(Item::Close) => shared.close_group(entry.position + entry.stride() as u64),
+            _ => {}
+        }
+    }
+    Ok(())
 }

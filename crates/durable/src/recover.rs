@@ -9,10 +9,12 @@ use mneme_journal::{BasePart, BaseReader, Identity, Position, Reader, bases};
 use mneme_log::LogStore;
 use mneme_log::feed::{Item, entries};
 use mneme_sys::Clock;
+use mneme_sys::fault::without;
 use mneme_sys::medium::Directory;
 
 use crate::DurableError;
 use crate::options::{ProgressListener, RecoveryProgress};
+use crate::pairing::Unpaired;
 use crate::replay::Replay;
 
 /// Bytes between two reports of progress.
@@ -61,8 +63,8 @@ impl Clock for RecoveryClock {
 pub(crate) struct Files {
     /// The newest base file.
     base: Option<String>,
-    /// Where the journal is read from.
-    from: Position,
+    /// Where the journal is read from: where the base file begins.
+    pub from: Position,
     /// Where it ends.
     end: Position,
     /// The store; `None`: the directory holds none.
@@ -76,14 +78,7 @@ pub(crate) struct Files {
 impl Files {
     /// Reads the journal of a directory once, past the page cache.
     pub fn look(directory: &dyn Directory) -> Result<Self, DurableError> {
-        let newest = bases(directory)?
-            .into_iter()
-            .find(|base| base.kept.is_none());
-        let base = newest.map(|base| base.file);
-        let opened = base
-            .as_deref()
-            .map(|file| BaseReader::open(directory, file));
-        let opened = opened.transpose()?;
+        let (base, opened) = newest_base(directory)?.unzip();
         let from = opened.as_ref().map_or(Position::new(0), BaseReader::begin);
         let mut reader = Reader::open(directory, from)?;
         let mut dead = HashSet::new();
@@ -170,6 +165,31 @@ impl Progress<'_> {
             listener(self.now);
         }
     }
+}
+
+/// The newest base file that counts: a later run of the journal may have cut what one has read.
+pub(crate) fn newest_base(
+    directory: &dyn Directory,
+) -> Result<Option<(String, BaseReader)>, DurableError> {
+    let nowhere = Position::new(0);
+    let journal = Reader::between(directory, nowhere, nowhere)?;
+    for base in bases(directory)? {
+        if base.kept.is_some() {
+            continue;
+        }
+        let reader = BaseReader::open(directory, &base.file)?;
+        let (ours, theirs) = (journal.runs(), reader.runs());
+        let is_known = ours.may_contain(theirs.number(), theirs.last().map_or(0, |run| run.id));
+        if ours.number() > 0 && !is_known {
+            return Err(DurableError::Unpaired(Unpaired::Base));
+        }
+        let cut = ours.cut_behind(theirs.number());
+        let is_cut = cut.is_some_and(|cut| reader.read_ahead().is_ok_and(|read| read > cut));
+        if !is_cut || without("base.cut") {
+            return Ok(Some((base.file, reader)));
+        }
+    }
+    Ok(None)
 }
 
 /// Adds the roots that these entries say are dropped.

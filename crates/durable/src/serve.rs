@@ -4,22 +4,24 @@ use std::sync::Arc;
 
 use mneme_journal::{Journal, Options, Position, Reader};
 use mneme_log::ChangeFeed;
-use mneme_shared::{Opening, Registry, Segment, Served, StoreOptions};
+use mneme_shared::{Opening, Registry, Segment, ServeError, Served, SharedStore, StoreOptions};
 use mneme_space::{OpenError, RemoveError};
 use mneme_sys::medium::Directory;
 
 use crate::DurableError;
 use crate::directory::Opened;
-use crate::durability::{Durability, Origin};
+use crate::durability::{Durability, Origin, Parts};
 use crate::gate::Shared;
 use crate::home::Home;
 use crate::options::DurableOptions;
-use crate::pairing::{Journaled, Note, Verdict, judge};
-use crate::recover::{Files, RecoveryClock};
+use crate::pairing::{Journaled, Note, Unpaired, Verdict, judge};
+use crate::recover::{Files, RecoveryClock, newest_base};
 use crate::store::{draw_identity, draw_run};
 
 /// What the name of a segment ends with that is being rebuilt.
 const LOADING: &str = ".loading";
+/// Where the journal of an adopted segment begins that has no position yet.
+const FIRST: u64 = 8;
 
 impl DurableOptions {
     /// Opens the store of that name for serving, and makes it durable in the directory.
@@ -52,7 +54,14 @@ impl DurableOptions {
             clock.release(wall_ms);
             origin = rebuilt;
         }
-        let mut served = opening.open(registry, name)?;
+        let mut served = match opening.open(registry, name) {
+            Err(ServeError::NotFed { .. }) if journaled(&*opened.directory)?.is_none() => {
+                give_feed(registry, name, &opening.options)?;
+                opening.open(registry, name)?
+            }
+            Err(ServeError::NotFed { .. }) => return Err(Unpaired::Stranger.into()),
+            served => served?,
+        };
         let mut feed = served.change_feed()?;
         if self.verdict(&served, &feed, &opened)? == Verdict::Rebuild {
             // It holds nothing: another program made it, or this opening has replaced a damaged
@@ -97,8 +106,10 @@ impl DurableOptions {
     ) -> Result<(Arc<Served>, Durability), DurableError> {
         let found = journaled(&*opened.directory)?;
         let mut note = Note::of(&feed)?;
-        if found.is_none() && !holds_nothing(&served) {
-            return Err(DurableError::Adoption);
+        if found.is_none() && !holds_nothing(&served) && feed.durable() == 0 {
+            // A journal that begins behind zero needs a base file. What was loaded into the segment
+            // is in no entry, so it needs one.
+            feed.restart_at(FIRST)?;
         }
         if note.is_blank() {
             Note::write(&mut feed, draw_identity()?, 0)?;
@@ -114,15 +125,27 @@ impl DurableOptions {
             ..self.journal_options(note.identity(), feed.capacity())
         };
         let at = feed.durable();
+        let base = newest_base(&*opened.directory)?.map(|(_, base)| base.begin().get());
         let journal = Journal::open(Arc::clone(&opened.directory), options, Position::new(at))?;
         mneme_sys::fault!("durable.serve.begun");
         note.confirm(&mut feed, run)?;
         mneme_sys::fault!("durable.serve.confirmed");
         let served = Arc::new(served);
         let home = Home::Served(Arc::clone(&served));
-        let shared = Shared::new(home, self.policy, at, feed.capacity());
-        let clock = Arc::clone(&self.clock);
-        let durability = Durability::start(shared, feed, journal, clock, opened, origin)?;
+        let needs_base = base.is_none() && journal.first().get() > 0;
+        let base = base.unwrap_or(0);
+        let parts = Parts {
+            shared: Arc::new(Shared::new(home, self.policy, at, base, feed.capacity())),
+            feed,
+            journal,
+            opened,
+            origin: if needs_base { Origin::Adopted } else { origin },
+        };
+        let durability = Durability::start(parts, Arc::clone(&self.clock), self.bounds)?;
+        if needs_base {
+            // Until it is there the directory holds no store.
+            durability.checkpoint_and_wait()?;
+        }
         Ok((served, durability))
     }
 
@@ -199,6 +222,16 @@ fn discard(registry: &Registry, loading: &str) -> Result<(), DurableError> {
         Ok(()) | Err(RemoveError::NotFound { .. }) => Ok(()),
         Err(refused) => Err(refused.into()),
     }
+}
+
+/// Lays a segment out anew that has no change feed. It is kept as `NAME.old`.
+fn give_feed(registry: &Registry, name: &str, options: &StoreOptions) -> Result<(), DurableError> {
+    let present = SharedStore::attach(registry, name).map_err(ServeError::from)?;
+    let (capacity, policy) = (present.capacity(), present.update_policy());
+    drop(present);
+    let options = options.clone().capacity(capacity).update_policy(policy);
+    options.upgrade(registry, name)?;
+    Ok(())
 }
 
 /// Whether nothing was ever written to the store.

@@ -7,8 +7,9 @@ use mneme_journal::{Identity, Journal, Options, Position};
 use mneme_log::Builder;
 
 use crate::DurableError;
+use crate::checkpoint::CheckpointReport;
 use crate::directory::Opened;
-use crate::durability::{Durability, Origin};
+use crate::durability::{Durability, Origin, Parts};
 use crate::gate::Shared;
 use crate::home::Home;
 use crate::options::DurableOptions;
@@ -30,6 +31,14 @@ impl DurableStore {
     /// [`DurableError::NotDurable`]: the disk fails.
     pub fn sync(&self) -> Result<(), DurableError> {
         self.durability.sync()
+    }
+
+    /// Writes a base file that is kept by this name: see [`Durability::backup`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn backup(&self, name: &str) -> Result<CheckpointReport, DurableError> {
+        self.durability.backup(name)
     }
 
     /// The running durability: its gate, its policy, its counts.
@@ -62,14 +71,22 @@ impl DurableOptions {
     /// # Errors
     /// One variant of [`DurableError`] each. What the directory holds stays as it is.
     pub fn open_private(&self, builder: Builder) -> Result<DurableStore, DurableError> {
+        let parts = self.recover_private(builder)?;
+        let clock = Arc::clone(&self.clock);
+        let durability = Durability::start(parts, clock, self.bounds)?;
+        Ok(DurableStore { durability })
+    }
+
+    pub(crate) fn recover_private(&self, builder: Builder) -> Result<Parts, DurableError> {
         let opened = Opened::of(self)?;
-        let files = Files::look(&*opened.directory)?;
+        let directory = Arc::clone(&opened.directory);
+        let files = Files::look(&*directory)?;
         let clock = Arc::new(RecoveryClock::new(Arc::clone(&self.clock)));
         let builder = builder.change_feed(true).loading(true).clock(clock.clone());
         let store = builder.open_private()?;
-        let (identity, wall_ms) = (files.identity, files.wall_ms);
+        let (identity, wall_ms, base) = (files.identity, files.wall_ms, files.from.get());
         let mut feed = store.change_feed()?;
-        let (end, progress) = files.load(&*opened.directory, &store, self.progress.as_ref())?;
+        let (end, progress) = files.load(&*directory, &store, self.progress.as_ref())?;
         feed.restart_at(end)?;
         store.end_loading();
         let (identity, origin) = match identity {
@@ -77,21 +94,23 @@ impl DurableOptions {
             None => (draw_identity()?, Origin::Created),
         };
         let options = self.journal_options(identity, feed.capacity());
-        let directory = Arc::clone(&opened.directory);
         let journal = Journal::open(directory, options, Position::new(end))?;
         clock.release(wall_ms);
         let home = Home::Private(store);
-        let shared = Shared::new(home, self.policy, end, feed.capacity());
-        let clock = Arc::clone(&self.clock);
-        let durability = Durability::start(shared, feed, journal, clock, opened, origin)?;
-        Ok(DurableStore { durability })
+        Ok(Parts {
+            shared: Arc::new(Shared::new(home, self.policy, end, base, feed.capacity())),
+            feed,
+            journal,
+            opened,
+            origin,
+        })
     }
 
     pub(crate) fn journal_options(&self, identity: Identity, ring: u64) -> Options {
         Options {
             file_bytes: self.file_bytes,
             // What is in the ring fits twice: once more may come in before writers are refused.
-            reserve: 2 * ring,
+            reserve: self.reserve.unwrap_or(2 * ring),
             recycled: self.recycled,
             clock: Arc::clone(&self.clock),
             ..Options::new(identity)

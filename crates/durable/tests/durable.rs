@@ -155,3 +155,67 @@ fn the_gate_opens_when_it_is_asked() {
     assert_eq!((stats.pending, stats.durable), (0, gate.tail()));
     assert!(stats.groups >= 20 && stats.journal.syncs >= 20);
 }
+
+/// Everything the journal holds before a checkpoint goes, and what it holds is there.
+#[test]
+fn checkpoints_stand_for_what_goes() {
+    let dir = TestDir::new("durable-checkpoints");
+    let mut random = Random::new(11);
+    let clock = Arc::new(ManualClock::new(0, 1000));
+    let open = || {
+        let options = options(&dir).clock(clock.clone()).recycled(0);
+        options.open_private(builder()).unwrap()
+    };
+    let mut before = Records::new();
+    for round in 0..5 {
+        let store = open();
+        assert_eq!(contents(&store), before, "round {round}");
+        change(&store, &mut random, 200);
+        let expired = store.put_until(b"expired", b"value", Expiry::At(5));
+        expired.unwrap();
+        let report = match round {
+            3 => store.backup("kept").unwrap(),
+            _ => store.durability().checkpoint_and_wait().unwrap(),
+        };
+        assert!(report.records > 0 && report.read >= report.begin);
+        change(&store, &mut random, 100);
+        before = contents(&store);
+        let stats = store.durability().stats().checkpoints;
+        assert_eq!(
+            (stats.published, stats.failed, stats.last),
+            (1, 0, Some(report))
+        );
+        store.close().unwrap();
+        let names = std::fs::read_dir(dir.path()).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let bases = names.filter(|name| name.ends_with(".base")).count();
+        assert_eq!(bases, 1, "older ones are gone");
+    }
+    assert!(dir.path().join("kept.backup").exists());
+}
+
+/// Writers go on while checkpoints are begun by the journal's length.
+#[test]
+fn checkpoints_begin_by_themselves_beside_writers() {
+    let dir = TestDir::new("durable-automatic");
+    let store = options(&dir)
+        .checkpoint_after(1 << 20)
+        .recycled(0)
+        .open_private(builder())
+        .unwrap();
+    let stats = || store.durability().stats();
+    let value = [5; 1000];
+    let mut i = 0u64;
+    mneme_testkit::wait_until("two checkpoints", || {
+        for _ in 0..200 {
+            store.put(&(i % 300).to_le_bytes(), &value).unwrap();
+            i += 1;
+        }
+        stats().checkpoints.published >= 2
+    });
+    let before = contents(&store);
+    assert_eq!(stats().checkpoints.failed, 0);
+    assert!(stats().journal_first > 0, "older files are gone");
+    store.close().unwrap();
+    assert_eq!(contents(&open(&dir)), before);
+}

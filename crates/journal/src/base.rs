@@ -9,7 +9,7 @@ use crate::error::{Damage, Flaw, on};
 use crate::frame::{self, Frame, FrameKind, HEAD, LARGEST};
 use crate::frames::{self, Frames, Step};
 use crate::header::{BLOCK, FileKind, Header, Identity, Runs};
-use crate::{Journal, JournalError, Position, names};
+use crate::{Journal, JournalError, Options, Position, names};
 
 /// How a base file is found again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +64,21 @@ impl BaseWriter {
         name: &BaseName,
         begin: Position,
     ) -> Result<Self, JournalError> {
+        Self::begin_beside(journal.options(), journal.runs(), directory, name, begin)
+    }
+
+    /// As [`begin`](BaseWriter::begin), beside the thread that has the journal, whose options and
+    /// runs never change.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn begin_beside(
+        options: &Options,
+        runs: &Runs,
+        directory: Arc<dyn Directory>,
+        name: &BaseName,
+        begin: Position,
+    ) -> Result<Self, JournalError> {
         let name = name.file(begin)?;
         let unfinished = name.clone() + names::UNFINISHED;
         let existing = directory.names().map_err(on("list", "the directory"))?;
@@ -72,13 +87,12 @@ impl BaseWriter {
                 .remove(&unfinished)
                 .map_err(on("remove", &unfinished))?;
         }
-        let options = journal.options();
         let header = Header {
             identity: options.identity,
             first: begin,
             file_bytes: 0,
             wall_ms: options.clock.wall_ms(),
-            runs: journal.runs().clone(),
+            runs: runs.clone(),
         };
         let storage = directory
             .create(&unfinished)
@@ -327,6 +341,17 @@ impl BaseReader {
             read: None,
             header,
         })
+    }
+
+    /// What [`read`](Self::read) will be, by the last frame alone.
+    ///
+    /// # Errors
+    /// [`JournalError::Damaged`]: the file is incomplete.
+    pub fn read_ahead(&self) -> Result<Position, JournalError> {
+        let damage = |flaw| JournalError::from(self.frames.damage(self.header.first, flaw));
+        let last = self.frames.last().map_err(|e| damage(Flaw::Read(e)))?;
+        let end = last.filter(|frame| frame.kind == FrameKind::End);
+        Ok(end.ok_or_else(|| damage(Flaw::Incomplete))?.position)
     }
 
     /// The next part; `None` at the end, which only a whole file has.

@@ -125,6 +125,17 @@ impl Frames {
         Ok(step)
     }
 
+    /// The frame in the last block of the file, if a whole one begins and ends there.
+    pub(crate) fn last(&self) -> Result<Option<Frame>, MediumError> {
+        let mut block = vec![0; BLOCK];
+        let Some(at) = self.len.checked_sub(BLOCK as u64) else {
+            return Ok(None);
+        };
+        self.storage.read(at, &mut block)?;
+        let whole = frame::extent(&block).and_then(|extent| block.get(..extent));
+        Ok(whole.and_then(|bytes| frame::decode(self.seed, bytes)))
+    }
+
     /// Goes on to the next whole frame, wherever it begins. `None` at the end of the file.
     pub(crate) fn skip_to_frame(&mut self) -> Result<Option<Frame>, MediumError> {
         loop {

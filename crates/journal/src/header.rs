@@ -93,7 +93,8 @@ impl Runs {
 
     /// Whether a run of that number and that random number may be one of these: it is, or it is
     /// older than the list reaches.
-    pub(crate) fn may_contain(&self, number: u64, id: u64) -> bool {
+    #[must_use]
+    pub fn may_contain(&self, number: u64, id: u64) -> bool {
         match self.number.checked_sub(number) {
             None => false,
             Some(back) => {
@@ -103,8 +104,10 @@ impl Runs {
         }
     }
 
-    /// The least first position of the listed runs behind that number.
-    pub(crate) fn cut_behind(&self, number: u64) -> Option<Position> {
+    /// The least first position of the listed runs behind that number: what an older run holds
+    /// behind it counts no more.
+    #[must_use]
+    pub fn cut_behind(&self, number: u64) -> Option<Position> {
         let later = self.number.saturating_sub(number);
         let later = (self.latest.len() as u64).min(later) as usize;
         let runs = &self.latest[self.latest.len() - later..];

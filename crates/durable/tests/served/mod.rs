@@ -92,3 +92,29 @@ fn what_does_not_belong_together_is_refused() {
     let taken = place.open("five", "data-1");
     assert!(matches!(taken, Err(DurableError::InUse { .. })));
 }
+
+/// A segment that was in use before, with a change feed or without one.
+#[test]
+fn a_full_segment_is_adopted_by_an_empty_directory() {
+    for fed in [true, false] {
+        let place = Place::new("durable-adopted");
+        let options = StoreOptions::new().capacity(64 << 20).change_feed(fed);
+        let store = options.create(&place.registry, "s").unwrap();
+        change(&store, &mut Random::new(5), 500);
+        let long = vec![3; if fed { 100 } else { 500_000 }];
+        store.put(b"long", &long).unwrap();
+        let before = contents(&store);
+        drop(store);
+        let (served, durability) = place.open("s", "data").unwrap();
+        assert_eq!(durability.origin(), Origin::Adopted);
+        assert_eq!(contents(&served), before);
+        served.put(b"new", b"value").unwrap();
+        let before = contents(&served);
+        durability.close().unwrap();
+        drop(served);
+        place.registry.remove_segment("s").unwrap();
+        let (served, durability) = place.open("s", "data").unwrap();
+        assert!(matches!(durability.origin(), Origin::Rebuilt(_)));
+        assert_eq!(contents(&served), before);
+    }
+}

@@ -50,6 +50,16 @@ pub(crate) enum Life {
 #[derive(Default, Debug)]
 pub(crate) struct Before(Cell<u64>);
 
+/// No time: for it nothing has expired.
+const NEVER: u64 = u64::MAX;
+
+impl Before {
+    /// For a look that sees records as they lie, expired or not.
+    pub fn ever() -> Self {
+        Self(Cell::new(NEVER))
+    }
+}
+
 impl Records {
     /// What a look that found a record with this expiry says of its key.
     ///
@@ -58,7 +68,7 @@ impl Records {
     /// more than one look at the clock.
     #[inline]
     pub(crate) fn life(&self, expires: u64, before: &Before) -> Life {
-        if expires == 0 {
+        if expires == 0 || before.0.get() == NEVER {
             return Life::Live;
         }
         if expires <= before.0.get() {

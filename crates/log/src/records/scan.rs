@@ -12,17 +12,18 @@
 
 use std::ops::Range;
 
-use crate::error::ReadError;
+use crate::error::{ReadError, WriteError};
 use crate::index::bucket::{Entry, SLOTS, TAG_BITS};
 use crate::index::lookup::{BucketRead, Lookup};
 use crate::index::root::Root;
 use crate::index::walk::{HOME_ENTRIES, HashOrder, next_interval};
 use crate::records::Records;
+use crate::records::expiry::{Before, Expiry};
 use crate::records::read::copying::{Hold, Look, all, within};
 use crate::region::mem::Memory;
 use crate::region::racing::{PIECE, Racing};
 use crate::region::record::Record;
-use crate::region::space::Space;
+use crate::region::space::{DATABASES, Space};
 
 /// A place in hash order where a scan goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -148,11 +149,12 @@ impl Records {
     }
 }
 
-/// Copies of records: the bytes of all, and where the key and the value of each begin and end.
+/// Copies of records: the bytes of all; where the key and the value of each begin and end, and the
+/// word of its expiry.
 #[derive(Default)]
 struct Copies {
     bytes: Vec<u8>,
-    records: Vec<[usize; 3]>,
+    records: Vec<([usize; 3], u64)>,
 }
 
 impl Records {
@@ -184,7 +186,7 @@ impl Records {
                 return Ok(Cursor::new(at.partition, at.tag));
             }
             from = Some(space);
-            for &[key, value, end] in &copies.records {
+            for &([key, value, end], _) in &copies.records {
                 visit(&copies.bytes[key..value], &copies.bytes[value..end]);
             }
             visited += copies.records.len();
@@ -194,6 +196,61 @@ impl Records {
             }
         }
         Ok(Cursor::END)
+    }
+
+    /// Visits copies of about `count` records of the index with this id from `cursor` on, expired
+    /// or not, whichever database has it. `None`: none has it any more.
+    pub(crate) fn scan_root(
+        &self,
+        id: u64,
+        cursor: Cursor,
+        count: usize,
+        mut visit: impl FnMut(&[u8], &[u8], Expiry),
+    ) -> Result<Option<Cursor>, ReadError> {
+        let (mut at, mut visited) = (cursor.place(), 0);
+        let mut budget = count.saturating_mul(16).saturating_add(1024);
+        let mut copies = Copies::default();
+        while !at.is_over(self.partitions()) {
+            if visited >= count.max(1) || budget == 0 {
+                return Ok(Some(Cursor::new(at.partition, at.tag)));
+            }
+            budget -= 1;
+            let Some(database) = self.root_ids()?.iter().position(|root| *root == id) else {
+                return Ok(None);
+            };
+            let next = self.look_copying_after(Before::ever(), database as u8, |hold, space| {
+                match self.root(space)? {
+                    Some(root) if self.root_id(root)? == id => {
+                        self.copy_home(hold, space, at, &all, &mut copies)
+                    }
+                    // It was swapped since: the next round finds it again.
+                    _ => {
+                        copies.records.clear();
+                        Ok(Look::Seen(Some(at)))
+                    }
+                }
+            })?;
+            for &([key, value, end], expires) in &copies.records {
+                let (key, value) = (&copies.bytes[key..value], &copies.bytes[value..end]);
+                visit(key, value, Expiry::of_word(expires));
+            }
+            visited += copies.records.len();
+            at = next.unwrap_or(at);
+        }
+        Ok(Some(Cursor::END))
+    }
+
+    /// The id of each database's index at one instant; 0: it has none.
+    pub(crate) fn root_ids(&self) -> Result<[u64; DATABASES], ReadError> {
+        let slot = self.participants.slot()?;
+        let _pin = self.enter_all(&slot).map_err(WriteError::while_reading)?;
+        let mut ids = [0; DATABASES];
+        for (database, id) in ids.iter_mut().enumerate() {
+            if let Some(root) = self.root(self.entered_space(database as u8))? {
+                *id = self.root_id(root)?;
+            }
+        }
+        Ok(ids)
     }
 
     /// Copies the records from `at` on whose home is its bucket, and returns where to go on.
@@ -263,7 +320,8 @@ impl Records {
         let record = racing.record(entry.loc())?;
         // Since the entry was seen the key may have got another expiry: if it has expired, a look
         // by its key decides.
-        let expired = self.has_passed(record.expires());
+        let expires = record.expires();
+        let expired = self.has_passed(expires) && !hold.sees_expired(self, expires);
         let Copies { bytes, records } = copies;
         let begin = bytes.len();
         record.append_key(bytes);
@@ -283,7 +341,7 @@ impl Records {
         };
         Ok(match there {
             Look::Seen(true) => {
-                records.push([begin, value, bytes.len()]);
+                records.push(([begin, value, bytes.len()], expires));
                 Look::Seen(())
             }
             Look::Seen(false) => {

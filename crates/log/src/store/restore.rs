@@ -2,6 +2,8 @@
 //! give them back.
 
 use crate::error::{ReadError, WriteError};
+use crate::records::expiry::Expiry;
+use crate::records::scan::Cursor;
 use crate::region::space::DATABASES;
 use crate::store::LogStore;
 
@@ -12,17 +14,26 @@ impl LogStore {
     /// # Errors
     /// This thread cannot take part, the region is damaged, or a swap of databases stalls.
     pub fn roots(&self) -> Result<[u64; DATABASES], ReadError> {
-        let store = &self.store;
-        let slot = store.participants.slot()?;
-        let pin = store.enter_all(&slot).map_err(WriteError::while_reading)?;
-        let mut ids = [0; DATABASES];
-        for (database, id) in ids.iter_mut().enumerate() {
-            if let Some(root) = store.root(store.entered_space(database as u8))? {
-                *id = store.root_id(root)?;
-            }
-        }
-        drop(pin);
-        Ok(ids)
+        self.store.root_ids()
+    }
+
+    /// Visits copies of about `count` records of the index with this id from `cursor` on, with
+    /// their expiries, and returns where to go on. `None`: the database was cleared, and the index
+    /// is no more. Which database has the index may change meanwhile.
+    ///
+    /// From [`Cursor::START`] to [`Cursor::END`] every record that is there all the time is visited
+    /// at least once, also one that has expired and was not removed. `visit` does not run pinned.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub fn scan_root(
+        &self,
+        id: u64,
+        cursor: Cursor,
+        count: usize,
+        visit: impl FnMut(&[u8], &[u8], Expiry),
+    ) -> Result<Option<Cursor>, ReadError> {
+        self.store.scan_root(id, cursor, count, visit)
     }
 
     /// Gives a database that holds nothing and was never written to an index with this id. New

@@ -72,6 +72,11 @@ impl Hold<'_> {
         self.pin.is_none_or(RevocablePin::is_valid)
     }
 
+    /// Whether a record with this expiry word, which is there, is seen as it lies.
+    pub fn sees_expired(&self, records: &Records, expires: u64) -> bool {
+        records.life(expires, self.before) == Life::Live
+    }
+
     /// Whether the pin cannot be revoked, so that what was found may be changed.
     fn is_firm(&self) -> bool {
         self.pin.is_none()
@@ -146,10 +151,20 @@ impl Records {
     pub(crate) fn look_copying<T>(
         &self,
         database: u8,
+        look: impl FnMut(&Hold<'_>, Space) -> Result<Look<T>, ReadError>,
+    ) -> Result<T, ReadError> {
+        self.look_copying_after(Before::default(), database, look)
+    }
+
+    /// As [`look_copying`](Self::look_copying), where the look begins with that time.
+    pub(crate) fn look_copying_after<T>(
+        &self,
+        before: Before,
+        database: u8,
         mut look: impl FnMut(&Hold<'_>, Space) -> Result<Look<T>, ReadError>,
     ) -> Result<T, ReadError> {
         let (mut wait, mut lost, mut overtaken) = (Wait::new(), 0, Overtaken::default());
-        let (before, mut own) = (Before::default(), false);
+        let mut own = false;
         loop {
             let hold = |pin| Hold {
                 pin,

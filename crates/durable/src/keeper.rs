@@ -1,0 +1,212 @@
+//! The keeper: decides when a base file is due, and writes one at a time.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use mneme_journal::BaseName;
+
+use crate::DurableError;
+use crate::checkpoint::{Checkpoint, CheckpointReport, Source, Stage};
+use crate::error::in_words;
+use crate::gate::lock;
+
+/// How often the keeper looks whether a base file is due.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How long a finished base file waits between two looks at the journal.
+const WAIT: Duration = Duration::from_millis(1);
+
+/// When base files are written, and how fast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// Bytes of the journal that one checkpoint may stand before the next, at least.
+    pub journal: u64,
+    /// Bytes a second that a checkpoint writes.
+    pub rate: u64,
+}
+
+/// How the checkpoints of a store do.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CheckpointStats {
+    /// Records and bytes of the one that is being written; `None`: none is.
+    pub running: Option<(u64, u64)>,
+    /// Those that were published since the store was opened, backups included.
+    pub published: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// The last that was published.
+    pub last: Option<CheckpointReport>,
+    /// When it was, in milliseconds since 1970; 0: none was.
+    pub last_wall_ms: u64,
+    /// How long the last one took, published or not, in nanoseconds.
+    pub last_ns: u64,
+    /// Why the last one failed; empty if it did not.
+    pub why: String,
+    /// Bytes of the journal behind the newest base file's begin.
+    pub journal_bytes: u64,
+}
+
+/// One for each open store.
+pub(crate) struct Keeper {
+    source: Source,
+    bounds: Bounds,
+    /// Held while one is written.
+    busy: Mutex<()>,
+    stats: Mutex<CheckpointStats>,
+    asked: AtomicBool,
+    wake: Condvar,
+    waiting: Mutex<()>,
+    closing: AtomicBool,
+}
+
+impl Keeper {
+    /// `base`: where the newest base file begins, or the journal.
+    pub fn new(source: Source, bounds: Bounds) -> Self {
+        Self {
+            source,
+            bounds,
+            busy: Mutex::new(()),
+            stats: Mutex::default(),
+            asked: AtomicBool::new(false),
+            wake: Condvar::new(),
+            waiting: Mutex::new(()),
+            closing: AtomicBool::new(false),
+        }
+    }
+
+    pub fn stats(&self) -> CheckpointStats {
+        CheckpointStats {
+            journal_bytes: self.source.shared.since_base(),
+            ..lock(&self.stats).clone()
+        }
+    }
+
+    /// Has a checkpoint written soon. False: one is being written.
+    pub fn ask(&self) -> bool {
+        if lock(&self.stats).running.is_some() {
+            return false;
+        }
+        // SYNC: pairs with the swap in `run`.
+        self.asked.store(true, Release);
+        self.notify();
+        true
+    }
+
+    fn notify(&self) {
+        drop(lock(&self.waiting));
+        self.wake.notify_all();
+    }
+
+    pub fn close(&self) {
+        // SYNC: pairs with the Acquire in `is_closing`.
+        self.closing.store(true, Release);
+        self.notify();
+    }
+
+    fn is_closing(&self) -> bool {
+        // SYNC: pairs with the Release in `close`.
+        self.closing.load(Acquire)
+    }
+
+    /// The thread's work.
+    pub fn run(&self) {
+        while !self.is_closing() {
+            // SYNC: pairs with the Release in `ask`.
+            if self.asked.swap(false, Acquire) || self.is_due() {
+                // Its statistics say how it ended.
+                let _ = self.write(&BaseName::Checkpoint);
+            }
+            if !self.asked.load(Acquire) {
+                self.pause(LOOK);
+            }
+        }
+    }
+
+    /// Waits, but not if the store is being closed.
+    fn pause(&self, time: Duration) {
+        let waiting = lock(&self.waiting);
+        if !self.is_closing() {
+            let woken = self.wake.wait_timeout(waiting, time);
+            drop(woken.unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// The bytes of the journal that a checkpoint may stand before the next.
+    fn bound(&self) -> u64 {
+        let live = self.source.shared.home.stats().live_bytes;
+        self.bounds.journal.max(live.saturating_mul(2))
+    }
+
+    fn is_due(&self) -> bool {
+        let since = self.source.shared.since_base();
+        // The store is looked at only if the journal is long enough anyway.
+        since >= self.bounds.journal && since >= self.bound()
+    }
+
+    /// Writes a base file, and waits until it is published.
+    pub fn write(&self, name: &BaseName) -> Result<CheckpointReport, DurableError> {
+        let _busy = lock(&self.busy);
+        let clock = &self.source.options.clock;
+        let begun = clock.now_ns();
+        lock(&self.stats).running = Some((0, 0));
+        let written = self.write_one(name);
+        self.source.shared.set_slowed(false);
+        let mut stats = lock(&self.stats);
+        stats.running = None;
+        stats.last_ns = clock.now_ns().saturating_sub(begun);
+        match &written {
+            Ok(report) => {
+                stats.published += 1;
+                stats.last = Some(*report);
+                stats.last_wall_ms = clock.wall_ms();
+                stats.why.clear();
+            }
+            Err(error) => {
+                stats.failed += 1;
+                stats.why = in_words(error);
+            }
+        }
+        written
+    }
+
+    fn write_one(&self, name: &BaseName) -> Result<CheckpointReport, DurableError> {
+        let mut checkpoint = Checkpoint::begin(self.source.clone(), name)?;
+        if let Err(error) = self.fill(&mut checkpoint) {
+            // Whatever is left of it is removed with the next one.
+            let _ = checkpoint.discard();
+            return Err(error);
+        }
+        checkpoint.finish()
+    }
+
+    /// Writes until the file may be published.
+    fn fill(&self, checkpoint: &mut Checkpoint) -> Result<(), DurableError> {
+        let shared = &self.source.shared;
+        let clock = &self.source.options.clock;
+        let (begun, mut counted, bound) = (clock.now_ns(), 0u64, self.bound());
+        loop {
+            if self.is_closing() {
+                return Err(DurableError::Closing);
+            }
+            match checkpoint.step()? {
+                Stage::Wrote(bytes) => {
+                    lock(&self.stats).running = Some((checkpoint.records(), checkpoint.bytes()));
+                    let since = shared.since_base();
+                    shared.set_slowed(since > bound.saturating_mul(4));
+                    counted += bytes;
+                    let due = u128::from(counted) * 1_000_000_000 / u128::from(self.bounds.rate);
+                    let took = clock.now_ns().saturating_sub(begun);
+                    let ahead = (due as u64).saturating_sub(took);
+                    // Far behind, the checkpoint takes what the disk gives.
+                    if ahead > 0 && since <= bound.saturating_mul(2) {
+                        self.pause(Duration::from_nanos(ahead));
+                    }
+                }
+                Stage::Waits => self.pause(WAIT),
+                Stage::Ready => return Ok(()),
+            }
+        }
+    }
+}

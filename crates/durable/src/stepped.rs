@@ -1,0 +1,103 @@
+//! A durable store without threads: tests say when which step is taken.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use mneme_journal::BaseName;
+use mneme_log::{Builder, LogStore};
+
+use crate::DurableError;
+use crate::checkpoint::{Checkpoint, CheckpointReport, Source, Stage};
+use crate::gate::{Gate, GateState, Shared};
+use crate::options::DurableOptions;
+use crate::pump::Pump;
+
+/// A store in private memory whose journal is written when the caller says so.
+pub struct Stepped {
+    shared: Arc<Shared>,
+    pump: Pump,
+    source: Source,
+    checkpoint: Option<Checkpoint>,
+}
+
+impl DurableOptions {
+    /// As [`open_private`](Self::open_private), without threads.
+    ///
+    /// # Errors
+    /// As there.
+    #[doc(hidden)]
+    pub fn open_stepped(&self, builder: Builder) -> Result<Stepped, DurableError> {
+        let parts = self.recover_private(builder)?;
+        let (shared, source) = (Arc::clone(&parts.shared), parts.source());
+        let clock = Arc::clone(&self.clock);
+        let pump = Pump::new(Arc::clone(&shared), parts.feed, parts.journal, clock);
+        Ok(Stepped {
+            shared,
+            pump,
+            source,
+            checkpoint: None,
+        })
+    }
+}
+
+impl Stepped {
+    /// A step of the pump.
+    pub fn step(&mut self) {
+        self.pump.step();
+    }
+
+    /// Steps until everything is durable, or nothing becomes so any more.
+    pub fn sync(&mut self) {
+        self.shared.ask(self.shared.tail());
+        while self.shared.durable() < self.shared.tail() && self.gate().state() != GateState::Failed
+        {
+            self.step();
+        }
+    }
+
+    /// The gate.
+    #[must_use]
+    pub fn gate(&self) -> Gate {
+        Gate::new(Arc::clone(&self.shared))
+    }
+
+    /// Why nothing becomes durable.
+    #[must_use]
+    pub fn why(&self) -> String {
+        self.shared.why()
+    }
+
+    /// Begins a checkpoint, or a backup of that name.
+    ///
+    /// # Errors
+    /// As for [`Durability::backup`](crate::Durability::backup).
+    pub fn begin_base(&mut self, kept: Option<&str>) -> Result<(), DurableError> {
+        let name = kept.map_or(BaseName::Checkpoint, |name| BaseName::Kept(name.to_owned()));
+        self.checkpoint = Some(Checkpoint::begin(self.source.clone(), &name)?);
+        Ok(())
+    }
+
+    /// A step of the base file that was begun; what it holds, once it is published.
+    ///
+    /// # Errors
+    /// As for [`Durability::backup`](crate::Durability::backup).
+    pub fn step_base(&mut self) -> Result<Option<CheckpointReport>, DurableError> {
+        let Some(checkpoint) = &mut self.checkpoint else {
+            return Ok(None);
+        };
+        if checkpoint.step()? == Stage::Ready
+            && let Some(ready) = self.checkpoint.take()
+        {
+            return ready.finish().map(Some);
+        }
+        Ok(None)
+    }
+}
+
+impl Deref for Stepped {
+    type Target = LogStore;
+
+    fn deref(&self) -> &LogStore {
+        &self.shared.home
+    }
+}
