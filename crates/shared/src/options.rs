@@ -18,7 +18,7 @@ pub struct StoreOptions {
     capacity: u64,
     max_capacity: Option<u64>,
     policy: UpdatePolicy,
-    evict: Evict,
+    pub(crate) evict: Evict,
     maintainer: bool,
     lending: bool,
     change_feed: Option<bool>,

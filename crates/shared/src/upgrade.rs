@@ -11,7 +11,7 @@
 //! That feed is empty: none of the copied records is in it, and what the old one's feed holds stays
 //! there. So a journal of the old store goes on with the new one from a copy of all records only.
 
-use mneme_log::{Cursor, DATABASES, ReadError, RoleError, WriteError};
+use mneme_log::{Cursor, DATABASES, Evict, ReadError, RoleError, WriteError};
 use mneme_space::{
     Access, Name, NameError, OpenError, Registry, RemoveError, RenameError, Segment,
 };
@@ -121,9 +121,12 @@ impl StoreOptions {
             return Err(UpgradeError::Attached(others));
         }
         let arrivals = from.arrivals();
-        let to = self.with_feed_of(&from).create_loading(registry, &new)?;
+        // What does not fit is an error. Its policy would drop it in silence.
+        let to = self.with_feed_of(&from).evict(Evict::None);
+        let to = to.create_loading(registry, &new)?;
         mneme_sys::fault!("shared.upgrade.made");
         copy(&from, &to)?;
+        to.set_eviction(self.evict)?;
         let records = count(&to)?;
         mneme_sys::fault!("shared.upgrade.copied");
         let is_visited = from.arrivals() != arrivals;

@@ -5,8 +5,10 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::PathBuf;
 
+use mneme_log::Evict;
 use mneme_shared::{
     Access, CreateError, Found, Opening, Registry, ServeError, SharedStore, StoreOptions,
+    UpgradeError,
 };
 
 const NAME: &str = "beside";
@@ -279,7 +281,6 @@ fn a_start_that_is_asked_to_end_is_none_that_failed() {
 #[cfg(feature = "fault")]
 #[test]
 fn what_is_written_while_a_store_is_copied_is_not_left_behind() {
-    use mneme_shared::UpgradeError;
     use mneme_sys::fault::{self, Action};
 
     for point in ["made", "copied", "looked"] {
@@ -312,6 +313,27 @@ fn what_is_written_while_a_store_is_copied_is_not_left_behind() {
         drop(store);
         assert_eq!(options().upgrade(&registry, NAME).unwrap().records, 101);
     }
+}
+
+/// What does not fit into the new store is not dropped for its policy.
+#[test]
+fn an_upgrade_evicts_nothing() {
+    let place = Place::new("evicting");
+    let registry = place.registry();
+    let options = || options().evict(Evict::Lru);
+    let large = options().capacity(128 << 20);
+    registry.remove_segment(NAME).unwrap();
+    let store = large.create(&registry, NAME).unwrap();
+    for key in 0..800_u32 {
+        store.put(&key.to_le_bytes(), &vec![7; 100_000]).unwrap();
+    }
+    assert_eq!(store.records(), 800);
+    drop(store);
+    let refused = options().upgrade(&registry, NAME).map(drop).unwrap_err();
+    assert!(matches!(refused, UpgradeError::Write(_)), "{refused}");
+    assert_eq!(large.upgrade(&registry, NAME).unwrap().records, 800);
+    let store = SharedStore::attach(&registry, NAME).unwrap();
+    assert_eq!((store.records(), store.eviction()), (800, Evict::Lru));
 }
 
 #[cfg(feature = "fault")]
