@@ -5,7 +5,9 @@
 //! copied with their expiries, and two renames follow: the old one's to `NAME.old`, the new one's
 //! to `NAME`. A process that attaches the old one meanwhile may write what the copy does not have:
 //! then the names stay. A death before the first rename leaves a copy, with which the next upgrade
-//! begins anew; one between the two leaves no `NAME`, which the next upgrade completes.
+//! begins anew; one between the two leaves no `NAME`, which the next upgrade completes. Until a look
+//! at the renamed store has shown that nobody came, a note beside the copy says so: the next upgrade
+//! then looks itself, and gives the old store its name back if somebody came.
 //!
 //! The new store has a change feed if the options say so, or say nothing and the old one has one.
 //! That feed is empty: none of the copied records is in it, and what the old one's feed holds stays
@@ -13,7 +15,7 @@
 
 use mneme_log::{Cursor, DATABASES, Evict, ReadError, RoleError, WriteError};
 use mneme_space::{
-    Access, Name, NameError, OpenError, Registry, RemoveError, RenameError, Segment,
+    Access, Name, NameError, NoteError, OpenError, Registry, RemoveError, RenameError, Segment,
 };
 
 use crate::StoreOptions;
@@ -22,6 +24,10 @@ use crate::store::SharedStore;
 
 /// Records that are copied before the pin is let go.
 const AT_ONCE: usize = 256;
+
+/// The note beside a copy: the arrivals at the old store when it was copied, until it is known that
+/// there were no others.
+const NOTE: &str = "copied";
 
 /// Why a store was not laid out anew. It is as it was.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +80,9 @@ pub enum UpgradeError {
     /// The names could not be changed.
     #[error("the segments cannot be renamed: {0}")]
     Rename(#[from] RenameError),
+    /// The copy's note could not be read or written.
+    #[error("the copy's note: {0}")]
+    Note(#[from] NoteError),
 }
 
 /// What an upgrade did.
@@ -102,7 +111,7 @@ impl StoreOptions {
                 most: max - (len - name.len()),
             });
         }
-        if let Some(done) = complete(registry, name, &new, &old)? {
+        if let Some(done) = self.complete(registry, name)? {
             return Ok(done);
         }
         if Segment::open(registry, &old).is_ok() {
@@ -135,36 +144,53 @@ impl StoreOptions {
             return Err(UpgradeError::Visited);
         }
         mneme_sys::fault!("shared.upgrade.looked");
+        registry.set_note(&new, NOTE, Some(&arrivals.to_string()))?;
         registry.rename_segment(name, &old)?;
-        // A process that came between the two looks and has left again is seen here, as the one
-        // before this opening.
-        let again = options.attach(registry, &old, Access::ReadWrite)?;
-        let is_visited = again.arrivals() != arrivals + 1;
-        drop(again);
-        if is_visited {
-            registry.rename_segment(&old, name)?;
+        mneme_sys::fault!("shared.upgrade.renamed");
+        if !self.is_unvisited(registry, name)? {
             return Err(UpgradeError::Visited);
         }
         mneme_sys::fault!("shared.upgrade.between");
         registry.rename_segment(&new, name)?;
         Ok(Upgraded { records, old })
     }
-}
 
-/// The rest of an upgrade whose process died between the two renames.
-fn complete(
-    registry: &Registry,
-    name: &str,
-    new: &str,
-    old: &str,
-) -> Result<Option<Upgraded>, UpgradeError> {
-    if !is_halfway(registry, name) {
-        return Ok(None);
+    /// Whether no process came to the old store after it was copied and before it was renamed: one
+    /// that has left again is seen here, as the one before this opening. If one came, or that
+    /// cannot be found out, the old store gets its name back.
+    fn is_unvisited(&self, registry: &Registry, name: &str) -> Result<bool, UpgradeError> {
+        let (new, old) = (new_of(name), old_of(name));
+        // None: an upgrade before this one has looked.
+        let Some(note) = registry.note(&new, NOTE)? else {
+            return Ok(true);
+        };
+        let options = self.clone().maintainer(false);
+        let again = options.attach(registry, &old, Access::ReadWrite);
+        let arrivals = again.map(|again| again.arrivals());
+        match (&arrivals, note.parse::<u64>()) {
+            (Ok(now), Ok(noted)) if *now == noted.wrapping_add(1) => {
+                registry.set_note(&new, NOTE, None)?;
+                Ok(true)
+            }
+            _ => {
+                registry.rename_segment(&old, name)?;
+                arrivals?;
+                Ok(false)
+            }
+        }
     }
-    registry.rename_segment(new, name)?;
-    let records = count(&SharedStore::attach(registry, name)?)?;
-    let old = old.to_owned();
-    Ok(Some(Upgraded { records, old }))
+
+    /// The rest of an upgrade whose process died between the two renames. `None`: it is to begin
+    /// anew.
+    fn complete(&self, registry: &Registry, name: &str) -> Result<Option<Upgraded>, UpgradeError> {
+        if !is_halfway(registry, name) || !self.is_unvisited(registry, name)? {
+            return Ok(None);
+        }
+        registry.rename_segment(&new_of(name), name)?;
+        let records = count(&SharedStore::attach(registry, name)?)?;
+        let old = old_of(name);
+        Ok(Some(Upgraded { records, old }))
+    }
 }
 
 /// Whether a store has lost its name to an upgrade, which has not given it to the new one yet.

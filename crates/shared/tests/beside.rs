@@ -315,6 +315,36 @@ fn what_is_written_while_a_store_is_copied_is_not_left_behind() {
     }
 }
 
+/// An upgrade that dies before it could see that somebody came is not completed by the next one.
+#[cfg(feature = "fault")]
+#[test]
+fn what_is_written_before_an_upgrade_dies_is_not_left_behind() {
+    use mneme_sys::fault::{self, Action, Outcome};
+
+    for visited in [false, true] {
+        let place = Place::new(&format!("dies-{visited}"));
+        let registry = place.registry();
+        let (visitor, upgrader) = (registry.clone(), registry.clone());
+        let visit = move || {
+            let store = options().open_or_create(&visitor, NAME).unwrap();
+            store.put(b"acknowledged", b"1").unwrap();
+        };
+        let died = fault::run("shared.upgrade.renamed", Action::Abandon, 1, move || {
+            if visited {
+                let visit = Action::Call(std::sync::Arc::new(visit));
+                fault::arm("shared.upgrade.looked", visit, 1);
+            }
+            options().upgrade(&upgrader, NAME).map(drop)
+        });
+        assert!(matches!(died, Outcome::Abandoned));
+        let records = 100 + u64::from(visited);
+        assert_eq!(options().upgrade(&registry, NAME).unwrap().records, records);
+        let store = SharedStore::attach(&registry, NAME).unwrap();
+        let written = store.get(b"acknowledged").unwrap();
+        assert_eq!(written.is_some(), visited);
+    }
+}
+
 /// What does not fit into the new store is not dropped for its policy.
 #[test]
 fn an_upgrade_evicts_nothing() {

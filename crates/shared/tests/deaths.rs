@@ -143,10 +143,11 @@ impl Operation {
             return;
         }
         if let Self::Upgrade { fed, asked } = self {
-            match SharedStore::attach(registry, "s.old") {
-                // The names were changed before the death.
-                Ok(old) if SharedStore::attach(registry, "s").is_ok() => drop(old),
-                _ => self.perform(registry),
+            // The names were changed before the death, or are to be changed.
+            let are_changed =
+                ["s.old", "s"].map(|name| SharedStore::attach(registry, name).is_ok());
+            if are_changed != [true; 2] {
+                self.perform(registry);
             }
             assert_eq!(registry.segments().unwrap().len(), 2, "{context}");
             let new = SharedStore::attach_writable(registry, "s").unwrap();
