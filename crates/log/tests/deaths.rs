@@ -503,6 +503,27 @@ fn what_a_panicking_thread_held_is_repaired() {
     }
 }
 
+/// A head that names its new log segment before that is one is no damage for the next writer.
+#[test]
+fn a_panic_in_the_middle_of_opening_a_log_segment_is_repaired_by_the_next_writer() {
+    for place in ["log.open.linked", "log.open.head"] {
+        let (memory, store) = Memory::new();
+        let value = vec![7; 100_000];
+        let fill = |store: &LogStore, from: u32| {
+            (from..from + 40).for_each(|i| store.put(&key(i), &value).unwrap());
+        };
+        let panics = Action::Call(Arc::new(|| panic!("a bug")));
+        fault::arm(place, panics, 2);
+        let ended = catch_unwind(AssertUnwindSafe(|| fill(&store, 0)));
+        fault::disarm();
+        assert!(ended.is_err(), "{place}");
+        fill(&store, 0);
+        fill(&memory.open(2), 40);
+        store.reap().unwrap();
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
+}
+
 /// A large record has frames of its own, which are freed when it is counted as dead.
 #[test]
 fn a_large_record_that_a_panicking_thread_had_committed_stays() {

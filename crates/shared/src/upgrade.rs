@@ -5,9 +5,9 @@
 //! copied with their expiries, and two renames follow: the old one's to `NAME.old`, the new one's
 //! to `NAME`. A process that attaches the old one meanwhile may write what the copy does not have:
 //! then the names stay. A death before the first rename leaves a copy, with which the next upgrade
-//! begins anew; one between the two leaves no `NAME`, which the next upgrade completes. Until a look
-//! at the renamed store has shown that nobody came, a note beside the copy says so: the next upgrade
-//! then looks itself, and gives the old store its name back if somebody came.
+//! begins anew; one between the two leaves no `NAME`, which the next upgrade completes. Until a
+//! look at the renamed store has shown that nobody came, a note beside the copy says so: the next
+//! upgrade then looks itself, and gives the old store its name back if somebody came.
 //!
 //! The new store has a change feed if the options say so, or say nothing and the old one has one.
 //! That feed is empty: none of the copied records is in it, and what the old one's feed holds stays

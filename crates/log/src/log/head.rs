@@ -80,6 +80,19 @@ impl<W: Word> SegmentInfoOf<W> {
     }
 }
 
+/// The lock of a head, or of all heads of a worker. A thread that unwinds out of it leaves a repair
+/// to the next owner: a head may name a log segment whose state does not say so yet.
+pub(crate) struct HeldHeads<'h>(Guard<'h>);
+
+impl Drop for HeldHeads<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.needs_repair();
+        }
+    }
+}
+
 /// The purpose for which frames are claimed, and where they should lie.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim {
@@ -119,7 +132,7 @@ impl Log {
             return None;
         }
         let guard = match head.lock.try_lock_free(slot)? {
-            Acquired::Clean(guard) => guard,
+            Acquired::Clean(guard) => HeldHeads(guard),
             died => self.inherit_head(head, died),
         };
         mneme_sys::fault!("log.head.locked");
@@ -276,7 +289,7 @@ impl Log {
     }
 
     /// Finishes what a head's dead owner may have left: the state of the segment it points to.
-    pub(crate) fn inherit_head<'h>(&self, head: &Head, held: Acquired<Guard<'h>>) -> Guard<'h> {
+    pub(crate) fn inherit_head<'h>(&self, head: &Head, held: Acquired<Guard<'h>>) -> HeldHeads<'h> {
         self.inherit_heads(std::iter::once(head), held)
     }
 
@@ -285,14 +298,14 @@ impl Log {
         &self,
         heads: impl Iterator<Item = &'a Head>,
         held: Acquired<Guard<'h>>,
-    ) -> Guard<'h> {
+    ) -> HeldHeads<'h> {
         let died = held.owner_died();
         let guard = held.into_inner();
         if died {
             heads.for_each(|head| self.repair_head(head));
             guard.repaired();
         }
-        guard
+        HeldHeads(guard)
     }
 
     /// The numbers of a worker's heads, of all ages. The lock of the first covers them all.

@@ -26,7 +26,7 @@ use mneme_sync::Slot;
 use mneme_sys::NodeId;
 
 use crate::error::WriteError;
-use crate::log::head::{Claim, LARGE_SHARE};
+use crate::log::head::{Claim, HeldHeads, LARGE_SHARE};
 use crate::log::segment::{State, StateWord, frame_byte};
 use crate::reclaim::Reclaim;
 use crate::reclaim::evict::Cull;
@@ -155,7 +155,7 @@ impl Reclaim {
         &'s self,
         slot: &Slot<'s>,
         node: NodeId,
-    ) -> Option<(u64, mneme_sync::Guard<'s>)> {
+    ) -> Option<(u64, HeldHeads<'s>)> {
         for worker in self.workers_of(node) {
             let heads = self.heads_of_worker(worker);
             let first = heads.start;

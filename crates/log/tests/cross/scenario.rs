@@ -2,6 +2,7 @@
 //! is dead.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
@@ -45,6 +46,11 @@ pub struct Scenario {
     pub dies: bool,
     /// Whether the store has a change feed, which is replayed.
     pub fed: bool,
+}
+
+/// Whether X panics where it would die.
+fn panics() -> bool {
+    std::env::var_os("MNEME_CROSS_PANICS").is_some()
 }
 
 /// Whether what an action does fits a feed: no long values, and no transactions of thousands.
@@ -254,21 +260,28 @@ impl Scenario {
         };
         let progress = Arc::new(Mutex::new(Progress::default()));
         let steps = steps_of(self.x, self.fed);
+        let store = Arc::new(store);
+        // A process whose thread has panicked lives on.
+        let _lives = panics().then(|| store.clone());
         let stopped = {
             let (steps, progress, clock) = (steps.clone(), progress.clone(), clock.clone());
             Stopped::try_at(self.place, self.nth, move || {
                 let pass = |ms| {
                     clock.0.fetch_add(ms, Relaxed);
                 };
-                for step in &steps {
-                    let done = step.run(&store, &pass);
-                    let mut progress = progress.lock().unwrap();
-                    if let Err(error) = done {
-                        progress.refused = Some(error);
-                        break;
+                let work = || {
+                    for step in &steps {
+                        let done = step.run(&store, &pass);
+                        let mut progress = progress.lock().unwrap();
+                        if let Err(error) = done {
+                            progress.refused = Some(error);
+                            break;
+                        }
+                        progress.done += 1;
                     }
-                    progress.done += 1;
-                }
+                };
+                // A thread that has caught a panic goes on.
+                catch_unwind(AssertUnwindSafe(work)).or_else(|_| store.put(OVERTAKEN, b"1"))
             })
         };
         let Some(stopped) = stopped else {
@@ -278,10 +291,15 @@ impl Scenario {
         steps[..done].iter().for_each(|step| model.apply(step));
         let Some(pending) = steps.get(done) else {
             // X came to the place when all was done and it closed the store.
-            stopped.finish();
+            stopped.finish().map_err(|error| error.to_string())?;
             return Ok(Met::No);
         };
         let stopped = match self.dies {
+            true if panics() => {
+                let went_on = stopped.panic();
+                went_on.map_err(|error| format!("X after its panic: {error}"))?;
+                None
+            }
             true => {
                 memory.script.kill(1);
                 // It stands there for ever.
@@ -352,7 +370,7 @@ impl Scenario {
         let mut rest = &steps[done + 1..];
         let mut happens = true;
         if let Some(stopped) = stopped {
-            stopped.finish();
+            stopped.finish().map_err(|error| error.to_string())?;
             let progress = progress.lock().unwrap();
             if let Some(error) = &progress.refused {
                 if !self.may_be_refused(error) {

@@ -5,9 +5,16 @@ use std::thread::JoinHandle;
 
 use mneme_sys::fault::{self, Action};
 
+/// How it goes on.
+#[derive(PartialEq, Eq)]
+enum GoOn {
+    AsBefore,
+    Panics,
+}
+
 /// A thread that stands still at a named place, alive, until [`Stopped::finish`] lets it go on.
 pub struct Stopped<T> {
-    go_on: mpsc::Sender<()>,
+    go_on: mpsc::Sender<GoOn>,
     thread: JoinHandle<T>,
 }
 
@@ -25,12 +32,13 @@ impl<T: Send + 'static> Stopped<T> {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<Self> {
         let (arrived, at_place) = mpsc::channel();
-        let (go_on, released) = mpsc::channel::<()>();
+        let (go_on, released) = mpsc::channel();
         let released = Mutex::new(released);
         let thread = std::thread::spawn(move || {
             let stop = move || {
                 arrived.send(()).unwrap();
-                let _ = released.lock().unwrap().recv();
+                let goes_on = released.lock().unwrap().recv();
+                assert!(goes_on != Ok(GoOn::Panics), "it panics here");
             };
             fault::arm(name, Action::Call(Arc::new(stop)), nth);
             let result = work();
@@ -43,7 +51,13 @@ impl<T: Send + 'static> Stopped<T> {
 
     /// Lets it go on, and waits for its result.
     pub fn finish(self) -> T {
-        self.go_on.send(()).unwrap();
+        self.go_on.send(GoOn::AsBefore).unwrap();
+        self.thread.join().unwrap()
+    }
+
+    /// Has it panic there, and waits for the result of what catches that.
+    pub fn panic(self) -> T {
+        self.go_on.send(GoOn::Panics).unwrap();
         self.thread.join().unwrap()
     }
 }
