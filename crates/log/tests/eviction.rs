@@ -2,7 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use mneme_log::{Decision, Evict, Expiry, LogStore, UpdatePolicy, WriteError};
+use mneme_sys::Clock;
 
 const CAPACITY: u64 = 64 << 20;
 
@@ -208,6 +212,38 @@ fn the_last_that_expires_makes_way() {
         assert_eq!(left, [0, 0], "{evict:?}");
         assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
     }
+}
+
+/// A clock by which every step of a search for free space has taken a while, as it has for a thread
+/// that seldom gets a processor.
+struct Starved(AtomicU64);
+
+impl Clock for Starved {
+    fn now_ns(&self) -> u64 {
+        self.0.fetch_add(300_000_000, Relaxed)
+    }
+
+    fn wall_ms(&self) -> u64 {
+        1
+    }
+}
+
+/// No write fails for lack of time while there are records that may go.
+#[test]
+fn a_thread_that_seldom_runs_evicts_before_it_gives_up() {
+    let store = LogStore::builder()
+        .capacity(CAPACITY)
+        .evict(Evict::ExpiringSoonest)
+        .clock(Arc::new(Starved(AtomicU64::new(1))))
+        .maintainer(false)
+        .open_private()
+        .unwrap();
+    let far = |i: u32| Expiry::At(u64::MAX / 4 + u64::from(i));
+    for i in 0..60_000 {
+        let put = store.put_until(&key(i), &VALUE, far(i));
+        put.unwrap_or_else(|error| panic!("put {i}: {error}"));
+    }
+    assert!(store.stats().evicted > 0);
 }
 
 /// Only records with an expiry may go: the others stay to the last, and then the store is full.

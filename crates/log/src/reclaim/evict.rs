@@ -60,13 +60,16 @@ pub enum Evict {
 
 /// Records looked at for each that is removed from a sample.
 const SAMPLE: usize = 8;
-/// Records removed in one round of sampling, at most.
+/// Samples drawn in one round, each for a record to remove.
 const ROUND: usize = 64;
+/// As many samples take as long as [`STEP`] buckets of a walk.
+const STEP_SAMPLES: usize = 8;
 /// Random places without a record to evict after which a walk through the index begins.
 const VAIN: u32 = 100;
 /// Buckets that a walk looks at under one pin.
 const STEP: u32 = 256;
-/// How long a round lasts, in nanoseconds.
+/// Nanoseconds above which a step of a walk takes no longer for its buckets: the thread had no
+/// processor.
 const LONG_NS: u64 = 1_000_000;
 /// The pause, in nanoseconds, after a walk that found nothing in the whole store.
 const REST_NS: u64 = 100_000_000;
@@ -394,15 +397,16 @@ impl Reclaim {
         Ok(bytes)
     }
 
-    /// Removes the worst of samples of records with an expiry: for no longer than [`LONG_NS`], and
-    /// no more at once than compaction, which wins their space, then needs not be little.
+    /// Removes the worst of samples of records with an expiry: of [`ROUND`] samples, and no more at
+    /// once than compaction, which wins their space, then needs not be little. A round is bounded
+    /// by its work: by the clock, a thread that seldom gets a processor would remove one record.
     ///
     /// Samples are drawn at random, and where that finds none, for few have an expiry, by a walk
     /// that goes on where the last one has ended: all are found in one round of it.
     fn evict_sampled(&self, slot: &Slot<'_>, policy: Evict) -> Result<Evicted, WriteError> {
-        let began = self.clock.now_ns();
         let mut sample = Sample::new();
         let (mut removed, mut bytes, mut few) = (0, 0, false);
+        let mut budget = ROUND;
         if self.expiring_records()? == 0 {
             if let Ok(mut walk) = self.expiring_walk.try_lock() {
                 walk.forget();
@@ -416,8 +420,10 @@ impl Reclaim {
             if !few {
                 self.draw(policy, &mut sample)?;
             }
+            budget = budget.saturating_sub(1);
             if sample.is_empty() {
                 few = true;
+                budget = budget.saturating_sub(STEP_SAMPLES);
                 let Ok(mut walk) = self.expiring_walk.try_lock() else {
                     // Another thread is evicting.
                     break false;
@@ -435,8 +441,7 @@ impl Reclaim {
                 removed += usize::from(gone > 0);
                 bytes += gone;
             }
-            let is_enough = removed >= ROUND || bytes >= enough;
-            if is_enough || self.clock.now_ns().saturating_sub(began) > LONG_NS {
+            if budget == 0 || bytes >= enough {
                 break false;
             }
         };
@@ -512,7 +517,8 @@ impl Reclaim {
             walk.sweep.next_space();
             walk.ends += u32::from(walk.sweep.is_at_start());
         }
-        walk.took_ns += self.clock.now_ns().saturating_sub(now);
+        let took = self.clock.now_ns().saturating_sub(now);
+        walk.took_ns += took.min(LONG_NS);
         if !sample.is_empty() {
             walk.forget();
         } else if walk.ends >= 2 {

@@ -25,6 +25,8 @@ pub(crate) struct SpaceSearch {
     /// The time that the search has taken. Work in between, such as a transaction's body, does not
     /// count.
     spent: Duration,
+    /// How many rounds it has had.
+    rounds: u32,
     /// Consecutive rounds after which there was nothing to wait for, and yet no free space.
     vain: u32,
     /// Windows of frames emptied for this search.
@@ -102,6 +104,9 @@ const VACATED: u32 = 8;
 /// The deadline of a search: how long a writer goes on freeing space that other threads take, or
 /// that is not in one piece, before it fails.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
+/// Rounds that a search has before the deadline ends it. A thread that seldom gets a processor has
+/// done little in ten seconds: there may be much that eviction has not come to.
+const MIN_ROUNDS: u32 = 1_000;
 /// Looks at the thread that blocks a search before it is reported.
 const MIN_LOOKS: u32 = 3;
 
@@ -111,6 +116,7 @@ impl SpaceSearch {
         SpaceSearch {
             wanted,
             spent: Duration::ZERO,
+            rounds: 0,
             vain: 0,
             vacated: 0,
             pin: Suspect(None),
@@ -180,7 +186,8 @@ impl Reclaim {
 
     fn repair_dead(&self, slot: &Slot<'_>, search: &mut SpaceSearch) -> Result<Gain, WriteError> {
         self.reap(slot)?;
-        if search.spent > DEADLINE {
+        search.rounds = search.rounds.saturating_add(1);
+        if search.spent > DEADLINE && search.rounds > MIN_ROUNDS {
             return Err(self.out_of_memory(search.wanted));
         }
         Ok(Gain::None)
