@@ -292,3 +292,13 @@ fn broken_requests_have_the_same_answers() {
         assert_eq!(answer(address), answer(redis.address), "{shown:?}");
     }
 }
+
+/// Nobody compares Mneme with a server that only has Redis' port.
+#[test]
+fn a_server_that_has_the_port_is_not_taken_for_redis() {
+    if Redis::start().is_none() {
+        return;
+    }
+    let (_other, address) = start(server());
+    assert!(Redis::start_at(address.port()).is_none());
+}

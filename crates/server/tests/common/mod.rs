@@ -3,11 +3,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use mneme_server::settings::Key;
 use mneme_server::{Running, Server};
+use mneme_testkit::TestDir;
 
 /// A reply of either protocol.
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
@@ -192,6 +194,7 @@ pub fn start(server: Server) -> (Running, SocketAddr) {
 pub struct Redis {
     process: Child,
     pub address: SocketAddr,
+    _directory: TestDir,
 }
 
 impl Redis {
@@ -208,49 +211,45 @@ impl Redis {
             );
             return None;
         }
-        // A port that was free a moment ago may be taken now; then Redis ends, and another is
-        // tried.
-        for _ in 0..20 {
-            let port = std::net::TcpListener::bind("127.0.0.1:0")
-                .unwrap()
-                .local_addr()
-                .unwrap()
-                .port();
-            let mut process = Command::new("redis-server")
-                .args([
-                    "--port",
-                    &port.to_string(),
-                    "--bind",
-                    "127.0.0.1",
-                    "--save",
-                    "",
-                    "--appendonly",
-                    "no",
-                    "--enable-debug-command",
-                    "yes",
-                ])
-                .args(["--dir", &std::env::temp_dir().display().to_string()])
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .expect("it has just printed its version");
-            let address = SocketAddr::from(([127, 0, 0, 1], port));
-            while process.try_wait().unwrap().is_none() {
-                if TcpStream::connect(address).is_ok_and(|stream| !is_own(&stream)) {
-                    return Some(Self { process, address });
-                }
-                std::thread::sleep(Duration::from_millis(10));
-            }
-        }
-        panic!("redis-server finds no free port");
+        // A port that was free a moment ago may be taken now; then another is tried.
+        let started = (0..20).find_map(|_| {
+            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let port = free.local_addr().unwrap().port();
+            drop(free);
+            Self::start_at(port)
+        });
+        assert!(started.is_some(), "redis-server finds no free port");
+        started
     }
-}
 
-/// Whether a connection is one to itself: to a port that nobody listens on, and that the kernel
-/// gave to this very client.
-fn is_own(stream: &TcpStream) -> bool {
-    let ends = (stream.local_addr(), stream.peer_addr());
-    matches!(ends, (Ok(local), Ok(peer)) if local == peer)
+    /// `None` if Redis has ended, because another server has the port.
+    pub fn start_at(port: u16) -> Option<Self> {
+        let directory = TestDir::new("redis");
+        // Redis makes its socket when it has its port. Whatever answers at the port before that
+        // may be another server.
+        let socket = directory.path().join("socket");
+        let mut process = Command::new("redis-server")
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+            .args(["--unixsocket", &socket.display().to_string()])
+            .args(["--save", "", "--appendonly", "no"])
+            .args(["--enable-debug-command", "yes"])
+            .args(["--dir", &directory.path().display().to_string()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it has just printed its version");
+        while process.try_wait().unwrap().is_none() {
+            if UnixStream::connect(&socket).is_ok() {
+                return Some(Self {
+                    process,
+                    address: SocketAddr::from(([127, 0, 0, 1], port)),
+                    _directory: directory,
+                });
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        None
+    }
 }
 
 impl Drop for Redis {
