@@ -12,6 +12,7 @@ use crate::making::take_apart;
 use crate::registry::files::{entries, gone};
 use crate::registry::json;
 use crate::registry::lock::Lock;
+use crate::segment::backing;
 use crate::segment::control::in_use;
 use crate::segment::import::data_set_aside;
 use crate::segment::mend::{control_damage, mend_control};
@@ -80,8 +81,7 @@ impl Registry {
 impl Registry {
     /// The directories in which memory has the data of this registry's segments.
     pub(crate) fn data_directories(&self) -> BTreeSet<PathBuf> {
-        let own = format!("mneme-{}", files::user());
-        let mut places = BTreeSet::from([Path::new(files::SHARED_MEMORY).join(own)]);
+        let mut places = BTreeSet::from(backing::places(self));
         places.extend(self.shared_directory().map(Path::to_owned));
         places.extend(
             files::mounts_of("hugetlbfs")

@@ -7,7 +7,7 @@ use mneme_sys::files::{self, FsKind};
 use serde::{Deserialize, Serialize};
 
 use crate::registry::files::own_directory;
-use crate::{CreateError, FileError, Registry};
+use crate::{CreateError, FileError, Registry, RegistryError};
 
 /// What a segment's bytes are kept in.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -116,15 +116,11 @@ fn fs_kind(directory: &Path) -> Result<FsKind, CreateError> {
     Ok(files::fs_kind(directory).map_err(FileError::at("examine", directory))?)
 }
 
-/// The registry's choice, or a directory of this user where all may have one. Others may pass
-/// through it to files whose permissions let them.
+/// The registry's choice, or a directory of this user where all may have one.
 fn shared(registry: &Registry) -> Result<PathBuf, CreateError> {
     let directory = match registry.shared_directory() {
         Some(directory) => directory.to_owned(),
-        None => {
-            let name = format!("mneme-{}", files::user());
-            own_directory(&Path::new(files::SHARED_MEMORY).join(name), 0o711)?
-        }
+        None => of_this_user(registry, &places(registry))?,
     };
     match fs_kind(&directory)? {
         FsKind::Memory => Ok(directory),
@@ -132,6 +128,31 @@ fn shared(registry: &Registry) -> Result<PathBuf, CreateError> {
             "{} is not on tmpfs, where shared memory lives: mount one there",
             directory.display()
         ))),
+    }
+}
+
+/// Where this user's data lie in memory, the first choice first: beside those of other users, or
+/// beside the registry's names.
+pub(crate) fn places(registry: &Registry) -> [PathBuf; 2] {
+    let user = files::user();
+    [
+        Path::new(files::SHARED_MEMORY).join(format!("mneme-{user}")),
+        registry.root().join(format!("data-{user}")),
+    ]
+}
+
+/// Makes the first of the places that this user can have. Others may pass through it to files whose
+/// permissions let them. Every user may take the first name; the second is in memory only if the
+/// registry is.
+fn of_this_user(registry: &Registry, places: &[PathBuf; 2]) -> Result<PathBuf, CreateError> {
+    let [first, second] = places;
+    let taken = match own_directory(first, 0o711) {
+        Err(taken @ RegistryError::NotOurs { .. }) => taken,
+        made => return Ok(made?),
+    };
+    match fs_kind(registry.root())? {
+        FsKind::Memory => Ok(own_directory(second, 0o711)?),
+        _ => Err(taken.into()),
     }
 }
 
@@ -164,4 +185,31 @@ fn huge(registry: &Registry, size: usize) -> Result<PathBuf, CreateError> {
          `mount -o remount,huge=advise {mount}`",
         mount = mount.display()
     )))
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use mneme_testkit::TestDir;
+
+    /// Somebody else has taken the name beside the memory of all: data lie beside the names.
+    #[test]
+    fn a_taken_name_keeps_nobody_from_making_segments() {
+        let scratch = TestDir::new("places");
+        let registry = Registry::open(scratch.path().join("registry")).unwrap();
+        let [_, beside] = places(&registry);
+        // As another user's directory, a file is none of this user's.
+        let taken = scratch.path().join("taken");
+        fs::write(&taken, "").unwrap();
+        let chosen = of_this_user(&registry, &[taken.clone(), beside.clone()]);
+        assert_eq!(chosen.unwrap(), beside);
+        assert!(registry.data_directories().contains(&beside));
+        // Where the names lie on a disk, there is no memory beside them.
+        let on_disk = TestDir::on_disk("places");
+        if fs_kind(on_disk.path()).unwrap() != FsKind::Memory {
+            let registry = Registry::open(on_disk.path().join("registry")).unwrap();
+            let refused = of_this_user(&registry, &[taken, places(&registry)[1].clone()]);
+            assert!(refused.unwrap_err().to_string().contains("taken"));
+        }
+    }
 }
