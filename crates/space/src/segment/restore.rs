@@ -1,5 +1,6 @@
 //! Which process is in a segment, whether it is whole, and the way back to a clone's content.
 
+use mneme_sync::Participants;
 use mneme_sys::{Access, FRAME, HEADER_LEN, Region, RegionHeader};
 
 use super::clone::while_nobody_writes;
@@ -86,17 +87,27 @@ impl Segment {
         if process_mapping::inside() {
             return Err(RestoreError::Nested);
         }
-        let (control, _presence) = take_part(other)?;
-        while_nobody_writes(other, &control, || self.restore_alone(other))
+        let (own, _presence) = take_part(self)?;
+        let (others, _presence_there) = take_part(other)?;
+        let restore = || self.overwrite(other);
+        // Locks are ordered by identity: two threads that restore two segments from each other
+        // would wait for each other otherwise.
+        if this.uuid < that.uuid {
+            while_nobody_is_in(&own, || {
+                mneme_sys::fault!("space.restore.first");
+                while_nobody_writes(other, &others, restore)
+            })
+        } else {
+            while_nobody_writes(other, &others, || {
+                mneme_sys::fault!("space.restore.first");
+                while_nobody_is_in(&own, restore)
+            })
+        }
     }
 
-    /// While nobody changes `other`.
-    fn restore_alone(&self, other: &Segment) -> Result<(), RestoreError> {
-        let (control, _presence) = take_part(self)?;
-        let slot = control::slot(&control)?;
-        let gate = control.fenced_gate(SEGMENT_GATE);
-        let gate = gate.ok_or(CloneError::NoGate)?;
-        let alone = gate.sole_within(&slot, TIMEOUT)?.into_inner();
+    /// Overwrites the content by that of `other`, while nobody is in this segment and nobody
+    /// changes the other.
+    fn overwrite(&self, other: &Segment) -> Result<(), RestoreError> {
         let (from, to) = (
             mapped(other, Access::ReadOnly)?,
             mapped(self, Access::ReadWrite)?,
@@ -120,9 +131,22 @@ impl Segment {
             durable::write_through(&to)?;
         }
         mneme_sys::fault!("space.restore.whole");
-        alone.repaired();
         Ok(())
     }
+}
+
+/// Runs `f` while no process is in the segment, which is whole afterwards.
+fn while_nobody_is_in(
+    control: &Participants,
+    f: impl FnOnce() -> Result<(), RestoreError>,
+) -> Result<(), RestoreError> {
+    let slot = control::slot(control)?;
+    let gate = control.fenced_gate(SEGMENT_GATE);
+    let gate = gate.ok_or(CloneError::NoGate)?;
+    let alone = gate.sole_within(&slot, TIMEOUT)?.into_inner();
+    f()?;
+    alone.repaired();
+    Ok(())
 }
 
 /// A segment's data at any free address, whole.

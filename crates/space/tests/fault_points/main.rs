@@ -14,3 +14,5 @@ mod growth;
 mod laid_out;
 #[cfg(feature = "fault")]
 mod lock_takeover;
+#[cfg(feature = "fault")]
+mod restoring;
