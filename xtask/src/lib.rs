@@ -5,12 +5,14 @@
 //!   run them.
 //! - [`steps`]: running named steps with their times and a summary.
 //! - [`prose`]: forms that comments, docs and names do not have.
+//! - [`built`]: what cargo has built, to be run or copied.
 //! - [`ci`], [`ladder`]: the two commands.
 //! - [`go_ycsb`]: another's load on our server and on Redis.
 //! - [`numa`]: a guest with several NUMA nodes, and the tests that need one.
 //! - [`install_c`]: the libraries for C programs, copied to where they look.
 //! - [`python`]: the module for Python programs, tested and packed.
 
+pub mod built;
 pub mod ci;
 pub mod go_ycsb;
 pub mod install_c;

@@ -8,10 +8,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use serde_json::Value;
-
+use crate::built;
 use crate::steps::{Outcome, run, succeeds};
 use crate::workspace::Workspace;
 
@@ -51,23 +50,8 @@ pub fn check(workspace: &Workspace) -> Outcome {
 
 /// Builds the extension; where it lies.
 fn build(workspace: &Workspace) -> Result<PathBuf, String> {
-    let mut cargo = Command::new("cargo");
-    cargo.args(["build", "--package", "mneme-python"]);
-    cargo.args(["--message-format", "json-render-diagnostics"]);
-    let cargo = cargo.current_dir(&workspace.root).stderr(Stdio::inherit());
-    let output = cargo.output();
-    let output = output.map_err(|error| format!("cargo could not be run: {error}"))?;
-    if !output.status.success() {
-        return Err("mneme-python could not be built".to_owned());
-    }
-    let text = String::from_utf8_lossy(&output.stdout);
-    let messages = text
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok());
-    let files = messages.filter_map(|message: Value| message["filenames"].as_array().cloned());
-    let mut files = files
-        .flatten()
-        .filter_map(|file| Some(PathBuf::from(file.as_str()?)));
+    let built = built::libraries(workspace)?;
+    let mut files = built.into_iter().flat_map(|built| built.files);
     let found = files.find(|file| file.ends_with("lib_mneme.so"));
     found.ok_or_else(|| "no lib_mneme.so was built".to_owned())
 }

@@ -11,7 +11,8 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::steps::{Outcome, run};
+use crate::built;
+use crate::steps::Outcome;
 use crate::workspace::Workspace;
 
 /// The version of Redis whose behaviour is Mneme's.
@@ -43,13 +44,7 @@ pub fn check(workspace: &Workspace, missing: fn(&str) -> Outcome) -> Outcome {
         Ok(source) => source,
         Err(why) => return missing(&why),
     };
-    let built = run(Command::new("cargo")
-        .args(["build", "-p", "mneme"])
-        .current_dir(&workspace.root));
-    if built != Outcome::Passed {
-        return built;
-    }
-    match suite(workspace, &source) {
+    match built::command(workspace).and_then(|server| suite(&server, &source)) {
         Ok(outcome) => outcome,
         Err(why) => Outcome::Failed(why),
     }
@@ -162,29 +157,12 @@ struct Server {
 }
 
 impl Server {
-    fn start(workspace: &Workspace) -> Result<Self, String> {
-        let mut command = Command::new("cargo");
+    fn start(program: &Path) -> Result<Self, String> {
+        let mut command = Command::new(program);
         command
-            .args([
-                "run",
-                "-q",
-                "-p",
-                "mneme",
-                "--",
-                "serve",
-                "--private",
-                "--port",
-                "0",
-            ])
-            .args([
-                "--memory",
-                "1gb",
-                "--log",
-                "error",
-                "--enable-debug-command",
-                "yes",
-            ])
-            .current_dir(&workspace.root);
+            .args(["serve", "--private", "--port", "0"])
+            .args(["--memory", "1gb", "--log", "error"])
+            .args(["--enable-debug-command", "yes"]);
         let mut process = command
             .stdout(Stdio::piped())
             .spawn()
@@ -216,8 +194,8 @@ impl Drop for Server {
     }
 }
 
-fn suite(workspace: &Workspace, source: &Path) -> Result<Outcome, String> {
-    let server = Server::start(workspace)?;
+fn suite(program: &Path, source: &Path) -> Result<Outcome, String> {
+    let server = Server::start(program)?;
     let mut command = Command::new("./runtest");
     command.args(["--host", "127.0.0.1", "--port", &server.port, "--durable"]);
     command.args(["--ignore-encoding", "--ignore-digest", "--tags", "-slow"]);

@@ -15,7 +15,7 @@ pub struct Workspace {
 }
 
 /// One member package.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Package {
     /// Its name in the manifest.
     pub name: String,

@@ -73,7 +73,17 @@ mod records;
 mod region;
 mod session;
 mod store;
-#[cfg(all(test, feature = "fault"))]
+/// Deaths within operations that have no name outside of this crate, for `tests/deaths.rs`.
+#[cfg(feature = "fault")]
+#[doc(hidden)]
+pub mod within {
+    pub use crate::index::pool::passage::a_frame_that_another_shard_has_since_is_left_to_it;
+    pub use crate::records::change_set::deaths::{
+        a_change_set_over_several_records_is_made_whole_or_not_at_all,
+        a_redo_that_fits_no_record_is_damage, its_repairer_dies_too,
+    };
+}
+#[cfg(feature = "fault")]
 mod world;
 
 pub use error::{BatchError, Corrupt, GrowError, OpenError, ReadError, WriteError};

@@ -743,3 +743,23 @@ fn a_decision_that_panics_harms_no_transaction() {
     assert_eq!(store.reap().unwrap(), 0);
     sound(&store, "");
 }
+
+#[test]
+fn a_change_set_over_several_records_is_made_whole_or_not_at_all() {
+    mneme_log::within::a_change_set_over_several_records_is_made_whole_or_not_at_all();
+}
+
+#[test]
+fn the_repairer_of_a_change_set_dies_too() {
+    mneme_log::within::its_repairer_dies_too();
+}
+
+#[test]
+fn a_redo_that_fits_no_record_is_damage() {
+    mneme_log::within::a_redo_that_fits_no_record_is_damage();
+}
+
+#[test]
+fn a_frame_that_another_shard_has_since_is_left_to_it() {
+    mneme_log::within::a_frame_that_another_shard_has_since_is_left_to_it();
+}

@@ -1,6 +1,7 @@
 //! A clock that the crates above are given, never take: time that can stand still in a test.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Where time comes from.
 ///
@@ -12,6 +13,11 @@ pub trait Clock: Send + Sync {
 
     /// Milliseconds since the Unix epoch. May jump when the administrator sets the clock.
     fn wall_ms(&self) -> u64;
+
+    /// Sleeps for that long. A clock that runs ahead of real time need not.
+    fn sleep(&self, duration: Duration) {
+        std::thread::sleep(duration);
+    }
 }
 
 /// The kernel's clocks, `CLOCK_MONOTONIC` and `CLOCK_REALTIME`, read without a system call.

@@ -46,10 +46,9 @@ fn built() -> &'static [PathBuf] {
         let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
         let mut build = Command::new(cargo);
         build.args(["build", "--lib", "--bin", "mneme"]);
-        // With a test, and with the crate whose tests need most, dependencies get the features that
-        // they have in `cargo test --workspace`: what that has built is not built again.
-        build.args(["--package", "mneme-c", "--package", "mneme"]);
-        build.args(["--package", "mneme-space", "--test", "header"]);
+        // With a test, and with all packages, dependencies get the features that they have in
+        // `cargo test --workspace`: what that has built is not built again.
+        build.args(["--workspace", "--test", "header"]);
         build.args(["--message-format", "json"]);
         if !cfg!(debug_assertions) {
             build.arg("--release");

@@ -30,7 +30,7 @@ impl Pace<'_> {
     /// To be called between two parts, without a lock and without a pin.
     pub fn step(&mut self) {
         if self.clock.now_ns().saturating_sub(self.since_ns) >= WORK_NS {
-            std::thread::sleep(PAUSE);
+            self.clock.sleep(PAUSE);
             self.since_ns = self.clock.now_ns();
         }
     }

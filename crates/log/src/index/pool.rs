@@ -650,8 +650,8 @@ fn for_range(first: u64, units: u64, mut change: impl FnMut(usize, u64)) {
     }
 }
 
-#[cfg(all(test, feature = "fault"))]
-mod passage;
+#[cfg(feature = "fault")]
+pub(crate) mod passage;
 #[cfg(test)]
 mod tests {
     use super::*;

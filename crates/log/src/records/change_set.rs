@@ -368,5 +368,5 @@ impl Records {
     }
 }
 
-#[cfg(all(test, feature = "fault"))]
-mod deaths;
+#[cfg(feature = "fault")]
+pub(crate) mod deaths;

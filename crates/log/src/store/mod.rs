@@ -105,7 +105,7 @@ impl LogStore {
         Builder::default()
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fault"))]
     pub(crate) fn inner(&self) -> &Arc<Store> {
         &self.store
     }

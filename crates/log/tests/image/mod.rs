@@ -14,6 +14,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use mneme_log::{
     Builder, Cursor, Decision, LogStore, OpenError, Patch, Transaction, WriteError, control_bytes,
@@ -43,6 +44,10 @@ impl Clock for Hurry {
 
     fn wall_ms(&self) -> u64 {
         self.now_ns() / 1_000_000
+    }
+
+    fn sleep(&self, _: Duration) {
+        std::thread::yield_now();
     }
 }
 

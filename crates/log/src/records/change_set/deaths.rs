@@ -81,8 +81,8 @@ fn abandoned(name: &'static str, nth: u64) -> Option<World> {
     (outcome == Outcome::Abandoned).then_some(world)
 }
 
-#[test]
-fn a_change_set_over_several_records_is_made_whole_or_not_at_all() {
+/// At every step of it.
+pub fn a_change_set_over_several_records_is_made_whole_or_not_at_all() {
     let names = [
         ("log.bucket.locked", 1, &OLD[..]),
         ("log.change.announced", 1, &NEW[..]),
@@ -102,8 +102,8 @@ fn a_change_set_over_several_records_is_made_whole_or_not_at_all() {
     }
 }
 
-#[test]
-fn its_repairer_dies_too() {
+/// At every step of the redo.
+pub fn its_repairer_dies_too() {
     for nth in 1..=6 {
         let world = abandoned("log.change.stored", 2).unwrap();
         let second = world.open(2);
@@ -119,8 +119,7 @@ fn its_repairer_dies_too() {
 }
 
 /// What a redo says is believed as far as it fits the records that it names.
-#[test]
-fn a_redo_that_fits_no_record_is_damage() {
+pub fn a_redo_that_fits_no_record_is_damage() {
     /// Spoils the words of the first piece.
     type Spoil = fn(&mut [u64]);
     let all: [(&str, Spoil); 5] = [
