@@ -63,7 +63,8 @@
 //!
 //! [`Rcu`] is a value that readers see through a pin and writers replace. [`Rcx`] locks several
 //! items of a linked structure for an update, in order, with leaders elected on each NUMA node so
-//! that a contended item does not wander between them; [`rcx`] says when that pays.
+//! that a contended item does not wander between them; [`rcx`] says when that pays. [`RangeMap`] is
+//! a map of address ranges made of both.
 //!
 //! # Leases
 //!
@@ -143,7 +144,8 @@
 //! at every named point.
 //!
 //! After the Nibble paper (a concurrent log-structured in-memory key-value store), §3.3, for
-//! epochs and thread slots; [`rcx`] after Park's dissertation, §3.3.2; the rest is our own.
+//! epochs and thread slots; [`rcx`] and [`range_map`] after Park's dissertation, §3.3.2 and
+//! §3.3.3; the rest is our own.
 
 #![deny(
     unsafe_op_in_unsafe_fn,
@@ -180,6 +182,7 @@ mod opening;
 mod participants;
 mod pin;
 mod process;
+pub mod range_map;
 mod rcu;
 pub mod rcx;
 mod reap;
@@ -212,6 +215,7 @@ pub use lease::Lease;
 pub use lock_word::RobustLock;
 pub use participants::{ControlOptions, Participants};
 pub use pin::{FastPin, Pin, RevocablePin};
+pub use range_map::{FoundRange, RangeError, RangeMap, RangeReader, RangeValue};
 pub use rcu::{Rcu, RcuReader, Retired};
 pub use rcx::{
     Abort, Item, ItemLock, LANE_ITEMS, LANE_TIMEOUT, LaneSet, NodeLane, Rcx, RcxError, RcxGuard,
@@ -227,3 +231,8 @@ pub use stats::{OldestPin, Stats};
 pub use undo::UndoArea;
 pub use watch::WatchRegistration;
 pub use word::Word;
+
+/// The guide's examples are compiled and run with this crate's.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/range-map.md")]
+struct Guide;

@@ -17,6 +17,7 @@ mod fenced;
 mod holds;
 mod intents;
 mod locks;
+mod ranges;
 mod rcx;
 mod slot_owners;
 mod sums;
