@@ -1,8 +1,10 @@
 //! `cargo xtask ci`: everything that must hold before a change lands.
 
+use crate::api;
 use crate::built;
 use crate::layering;
 use crate::layering::sources::rust_files;
+use crate::package;
 use crate::proof::{Item, Proof};
 use crate::prose;
 use crate::python;
@@ -46,6 +48,8 @@ const STEPS: &[Step] = &[
     ("miri", miri),
     ("fuzz", fuzz),
     ("doc", doc),
+    ("api", api::check),
+    ("package", package::check),
     ("other-target", other_target),
 ];
 

@@ -7,11 +7,14 @@
 //! - [`prose`]: forms that comments, docs and names do not have.
 //! - [`built`]: what cargo has built, to be run or copied.
 //! - [`ci`], [`ladder`]: the two commands.
+//! - [`api`]: the public interface of each published crate, compared with the listing of it.
+//! - [`package`]: the published crates, packed and built from what was packed.
 //! - [`go_ycsb`]: another's load on our server and on Redis.
 //! - [`numa`]: a guest with several NUMA nodes, and the tests that need one.
 //! - [`install_c`]: the libraries for C programs, copied to where they look.
 //! - [`python`]: the module for Python programs, tested and packed.
 
+pub mod api;
 pub mod built;
 pub mod ci;
 pub mod go_ycsb;
@@ -20,6 +23,7 @@ pub mod ladder;
 pub mod layering;
 pub mod lines;
 pub mod numa;
+pub mod package;
 pub mod proof;
 pub mod prose;
 pub mod python;

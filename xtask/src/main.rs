@@ -1,10 +1,10 @@
 //! The developer's errands: `cargo xtask ci`, `cargo xtask ladder`, `cargo xtask layering`,
 //! `cargo xtask lines`, `cargo xtask go-ycsb`, `cargo xtask numa`, `cargo xtask install-c`,
-//! `cargo xtask python`, `cargo xtask wheel`.
+//! `cargo xtask python`, `cargo xtask wheel`, `cargo xtask api`, `cargo xtask package`.
 
 use std::process::ExitCode;
 use xtask::workspace::Workspace;
-use xtask::{ci, go_ycsb, install_c, ladder, layering, lines, numa, prose, python};
+use xtask::{api, ci, go_ycsb, install_c, ladder, layering, lines, numa, package, prose, python};
 
 const USAGE: &str = "\
 cargo xtask <errand>
@@ -19,6 +19,8 @@ cargo xtask <errand>
                                           its workloads on strings, on `mneme serve` and on Redis
   numa [--nodes N]                        the tests that need NUMA nodes, in guests with 1, 2 and 4 (needs QEMU)
   install-c [--prefix P] [--destdir D]    libmneme, mneme.h and mneme.pc below P (default: /usr/local)
+  api [--write]                           the public interface of each published crate, as listed; list it anew
+  package [--verify]                      the published crates can be; each is built from its package
   python                                  the module for Python, built and tested (needs python3)
   wheel                                   its wheel, in target/wheels; tried in a virtual environment
   python-bench [--rounds N]               the module beside redis-py, lmdb, pickles and shared memory
@@ -36,6 +38,8 @@ fn main() -> ExitCode {
         "go-ycsb" => go_ycsb::run(&workspace, &go_ycsb::Options::parse(rest)?),
         "install-c" => install_c::run(&workspace, &install_c::Options::parse(rest)?),
         "numa" => numa::run_all(&workspace, rest),
+        "api" => api::run_all(&workspace, rest),
+        "package" => package::run_all(&workspace, rest),
         "python" => python::run_check(&workspace),
         "wheel" => python::wheel(&workspace, rest),
         "python-bench" => python::bench(&workspace, rest),

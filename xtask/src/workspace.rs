@@ -31,6 +31,8 @@ pub struct Package {
     pub features: Vec<String>,
     /// Whether it has a library target, for Rust or for C.
     pub is_library: bool,
+    /// Whether it may be published.
+    pub is_published: bool,
     /// The names of its integration tests and the file that each begins with.
     pub tests: Vec<(String, PathBuf)>,
 }
@@ -71,6 +73,11 @@ impl Workspace {
         })
     }
 
+    /// The packages that may be published: the libraries for Rust.
+    pub fn published(&self) -> impl Iterator<Item = &Package> {
+        self.packages.iter().filter(|package| package.is_published)
+    }
+
     /// The packages that have the feature.
     pub fn with_feature(&self, feature: &str) -> impl Iterator<Item = &Package> {
         let has = move |package: &&Package| package.features.iter().any(|known| known == feature);
@@ -106,6 +113,8 @@ impl Package {
             is_library: targets
                 .iter()
                 .any(|target| is(target, "lib") || is(target, "cdylib")),
+            // No list is every registry, an empty one is none.
+            is_published: package["publish"] != Value::Array(Vec::new()),
             tests: targets
                 .iter()
                 .filter(|target| is(target, "test"))

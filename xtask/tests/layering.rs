@@ -54,6 +54,7 @@ fn the_tests_kit_is_for_tests_only() {
             .map(|&name| name.to_owned())
             .collect(),
         features: Vec::new(),
+        is_published: false,
         is_library: true,
         tests: Vec::new(),
     };

@@ -105,6 +105,11 @@ pub mod server {
     };
 }
 
+/// The example of the package's README.
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+pub struct PackageReadme;
+
 /// The README's example.
 #[doc = include_str!("../../../README.md")]
 #[cfg(doctest)]

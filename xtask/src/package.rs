@@ -1,0 +1,127 @@
+//! `cargo xtask package`: every crate that may be published can be.
+//!
+//! A crate may be published unless its manifest says `publish = false`. It is packed by cargo,
+//! which refuses a dependency without a version; with `--verify` it is also built from what was
+//! packed, as everybody will build it who takes it from a registry. What a registry shows of it is
+//! checked here.
+
+use std::process::Command;
+
+use crate::steps::{Outcome, run};
+use crate::workspace::{Package, Workspace};
+
+/// Files that lie beside the manifest of a published crate.
+const FILES: &[&str] = &["README.md", "LICENSE-MIT", "LICENSE-APACHE"];
+
+/// Lines that its manifest has.
+const KEYS: &[&str] = &[
+    "description",
+    "license",
+    "keywords",
+    "categories",
+    "documentation",
+    "readme",
+    "rust-version",
+];
+
+/// `cargo xtask package [--verify]`.
+///
+/// # Errors
+/// In words, for other flags, or why a crate cannot be published.
+pub fn run_all(workspace: &Workspace, arguments: &[String]) -> Result<bool, String> {
+    let outcome = match arguments {
+        [] => check(workspace),
+        [flag] if flag == "--verify" => verify(workspace),
+        _ => return Err(format!("`package` has no flags `{}`", arguments.join(" "))),
+    };
+    match outcome {
+        Outcome::Passed => Ok(true),
+        Outcome::Skipped(why) | Outcome::Failed(why) => Err(why),
+    }
+}
+
+/// Packs the crates.
+pub fn check(workspace: &Workspace) -> Outcome {
+    let missing: Vec<_> = workspace.published().flat_map(missing).collect();
+    for what in &missing {
+        println!("{what}");
+    }
+    if !missing.is_empty() {
+        return Outcome::Failed(format!("{} thing(s) missing", missing.len()));
+    }
+    run(pack(workspace).arg("--no-verify"))
+}
+
+/// Packs the crates and builds each from what was packed.
+pub fn verify(workspace: &Workspace) -> Outcome {
+    match check(workspace) {
+        Outcome::Passed => run(&mut pack(workspace)),
+        other => other,
+    }
+}
+
+fn pack(workspace: &Workspace) -> Command {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["package", "--quiet", "--allow-dirty"]);
+    for package in workspace.published() {
+        cargo.args(["--package", &package.name]);
+    }
+    cargo.current_dir(&workspace.root);
+    cargo
+}
+
+/// What a crate lacks for a registry, in words.
+fn missing(package: &Package) -> Vec<String> {
+    let manifest = package.directory.join("Cargo.toml");
+    let text = std::fs::read_to_string(&manifest).unwrap_or_default();
+    let has = |key: &str| {
+        let begins = |line: &str| {
+            let rest = line.strip_prefix(key);
+            rest.is_some_and(|rest| rest.starts_with([' ', '.', '=']))
+        };
+        text.lines().any(begins)
+    };
+    let keys = KEYS.iter().filter(|key| !has(key));
+    let keys = keys.map(|key| format!("{} says no {key}", manifest.display()));
+    let files = FILES.iter().map(|name| package.directory.join(name));
+    let files = files.filter(|file| !file.is_file());
+    keys.chain(files.map(|file| format!("there is no {}", file.display())))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_published_and_all_else_is_not() {
+        let workspace = Workspace::load().unwrap();
+        let published: Vec<_> = workspace.published().map(|p| p.name.as_str()).collect();
+        for name in ["mneme", "mneme-log", "mneme-space-derive", "mneme-sys"] {
+            assert!(published.contains(&name), "{name}");
+        }
+        for name in [
+            "mneme-bench",
+            "mneme-c",
+            "mneme-python",
+            "mneme-testkit",
+            "xtask",
+        ] {
+            assert!(!published.contains(&name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_crate_that_says_nothing_lacks_everything() {
+        let mut workspace = Workspace::load().unwrap();
+        let of = |workspace: &Workspace| {
+            let found = workspace.packages.iter().find(|p| p.name == "mneme-log");
+            missing(found.unwrap())
+        };
+        assert_eq!(of(&workspace), [""; 0]);
+        for package in &mut workspace.packages {
+            package.directory = package.directory.join("src");
+        }
+        assert_eq!(of(&workspace).len(), KEYS.len() + FILES.len());
+    }
+}
