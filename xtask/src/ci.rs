@@ -30,7 +30,7 @@ const FUZZ_SECONDS: u64 = 20;
 const STORM_SECONDS: u64 = 6;
 
 /// A step's name and what it does.
-type Step = (&'static str, fn(&Workspace) -> Outcome);
+pub type Step = (&'static str, fn(&Workspace) -> Outcome);
 
 const STEPS: &[Step] = &[
     ("fmt", fmt),

@@ -3,16 +3,26 @@
 //! Each item of *Kill storms* and of *Long runs* in `docs/proof.md` is a test that reads
 //! `MNEME_LADDER_SECS` (how long to go on) and `MNEME_LADDER_SEED` (where its choices begin, if it
 //! makes any) and prints what it counted. The seed is printed here, so that a failure can be had
-//! again. Every fuzz target runs as long. The guests with several NUMA nodes run once.
+//! again. Every fuzz target runs as long. The guests with several NUMA nodes run once, and so
+//! does what is packed or built for users.
 
+use crate::book;
 use crate::ci;
 use crate::numa;
+use crate::package;
 use crate::proof::{Item, Proof};
 use crate::python;
 use crate::steps::{Outcome, Steps, run};
 use crate::workspace::Workspace;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What runs once, for no set time: what needs tools or a network, or builds for long.
+const ONCE: &[ci::Step] = &[
+    ("wheel", python::check_wheel),
+    ("package", package::verify),
+    ("book", book::build),
+];
 
 /// How long and from which seed.
 #[derive(Debug, PartialEq, Eq)]
@@ -78,8 +88,9 @@ pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String>
     items.retain(|item| wanted(&name_of(item)));
     let sanitized = |item: &Item| format!("{} under AddressSanitizer", item.package);
     addresses.retain(|item| wanted(&sanitized(item)));
-    let (fuzz, guests, wheel) = (wanted("fuzz"), wanted("numa"), wanted("wheel"));
-    if items.is_empty() && addresses.is_empty() && !fuzz && !guests && !wheel {
+    let (fuzz, guests) = (wanted("fuzz"), wanted("numa"));
+    let once: Vec<_> = ONCE.iter().filter(|(name, _)| wanted(name)).collect();
+    if items.is_empty() && addresses.is_empty() && !fuzz && !guests && once.is_empty() {
         return Err("there is no such long run; see --list".to_owned());
     }
     if options.list {
@@ -89,7 +100,7 @@ pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String>
             .chain(addresses.iter().map(sanitized))
             .chain(fuzz.then(|| "fuzz".to_owned()))
             .chain(guests.then(|| "numa".to_owned()))
-            .chain(wheel.then(|| "wheel".to_owned()))
+            .chain(once.iter().map(|(name, _)| (*name).to_owned()))
         {
             println!("{name}");
         }
@@ -115,8 +126,8 @@ pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String>
     if fuzz {
         steps.run("fuzz", || ci::fuzz_for(workspace, options.seconds));
     }
-    if wheel {
-        steps.run("wheel", || python::check_wheel(workspace));
+    for (name, step) in once {
+        steps.run(name, || step(workspace));
     }
     if guests {
         numa::check(workspace, &numa::GUESTS, &mut steps)?;

@@ -8,6 +8,7 @@
 //! - [`built`]: what cargo has built, to be run or copied.
 //! - [`ci`], [`ladder`]: the two commands.
 //! - [`api`]: the public interface of each published crate, compared with the listing of it.
+//! - [`book`], [`links`]: the documents as a book, and what they link to.
 //! - [`package`]: the published crates, packed and built from what was packed.
 //! - [`go_ycsb`]: another's load on our server and on Redis.
 //! - [`numa`]: a guest with several NUMA nodes, and the tests that need one.
@@ -15,6 +16,7 @@
 //! - [`python`]: the module for Python programs, tested and packed.
 
 pub mod api;
+pub mod book;
 pub mod built;
 pub mod ci;
 pub mod go_ycsb;
@@ -22,6 +24,7 @@ pub mod install_c;
 pub mod ladder;
 pub mod layering;
 pub mod lines;
+pub mod links;
 pub mod numa;
 pub mod package;
 pub mod proof;

@@ -1,10 +1,13 @@
 //! The developer's errands: `cargo xtask ci`, `cargo xtask ladder`, `cargo xtask layering`,
 //! `cargo xtask lines`, `cargo xtask go-ycsb`, `cargo xtask numa`, `cargo xtask install-c`,
-//! `cargo xtask python`, `cargo xtask wheel`, `cargo xtask api`, `cargo xtask package`.
+//! `cargo xtask python`, `cargo xtask wheel`, `cargo xtask api`, `cargo xtask package`,
+//! `cargo xtask book`.
 
 use std::process::ExitCode;
 use xtask::workspace::Workspace;
-use xtask::{api, ci, go_ycsb, install_c, ladder, layering, lines, numa, package, prose, python};
+use xtask::{
+    api, book, ci, go_ycsb, install_c, ladder, layering, lines, numa, package, prose, python,
+};
 
 const USAGE: &str = "\
 cargo xtask <errand>
@@ -21,6 +24,7 @@ cargo xtask <errand>
   install-c [--prefix P] [--destdir D]    libmneme, mneme.h and mneme.pc below P (default: /usr/local)
   api [--write]                           the public interface of each published crate, as listed; list it anew
   package [--verify]                      the published crates can be; each is built from its package
+  book [--check]                          docs/ as a book in target/book (needs mdbook); its pages and links alone
   python                                  the module for Python, built and tested (needs python3)
   wheel                                   its wheel, in target/wheels; tried in a virtual environment
   python-bench [--rounds N]               the module beside redis-py, lmdb, pickles and shared memory
@@ -40,6 +44,7 @@ fn main() -> ExitCode {
         "numa" => numa::run_all(&workspace, rest),
         "api" => api::run_all(&workspace, rest),
         "package" => package::run_all(&workspace, rest),
+        "book" => book::run_all(&workspace, rest),
         "python" => python::run_check(&workspace),
         "wheel" => python::wheel(&workspace, rest),
         "python-bench" => python::bench(&workspace, rest),

@@ -1,4 +1,4 @@
-"""Every block of docs/guides/python.md runs, in order, and every example."""
+"""Every block of docs/guides/python.md and docs/README.md runs, in order, and every example."""
 
 import os
 import re
@@ -9,6 +9,7 @@ from support import WithRegistry, python
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 GUIDE = os.path.join(HERE, "..", "..", "..", "docs", "guides", "python.md")
+FIRST_PAGE = os.path.join(HERE, "..", "..", "..", "docs", "README.md")
 EXAMPLES = os.path.join(HERE, "..", "examples")
 
 try:
@@ -46,6 +47,13 @@ class Guide(WithRegistry):
         names = {}
         for block in blocks[:2]:
             exec(compile(block, "docs/guides/python.md", "exec"), names)
+
+    @unittest.skipUnless(numpy, "numpy is not installed")
+    def test_the_first_page(self):
+        with open(FIRST_PAGE) as file:
+            blocks = re.findall(r"^```python\n(.*?)^```$", file.read(), re.M | re.S)
+        self.assertEqual(len(blocks), 1)
+        python(blocks[0])
 
     @unittest.skipUnless(pyarrow, "pyarrow is not installed")
     def test_an_arrow_table(self):

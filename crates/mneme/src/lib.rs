@@ -110,6 +110,11 @@ pub mod server {
 #[cfg(doctest)]
 pub struct PackageReadme;
 
+/// The example of the book's first page.
+#[doc = include_str!("../../../docs/README.md")]
+#[cfg(doctest)]
+pub struct FirstPage;
+
 /// The README's example.
 #[doc = include_str!("../../../README.md")]
 #[cfg(doctest)]

@@ -1,0 +1,278 @@
+//! `cargo xtask book`: `docs/` as a book with a search, in `target/book`, by mdbook.
+//!
+//! `docs/SUMMARY.md` has the chapters. Below the `README.md` of a folder that folder's other pages
+//! follow by themselves, in the order of their names. A link to a file outside of `docs/` leads to
+//! a copy of it, and one to a directory to the file that a reader opens first there. Without
+//! mdbook, pages and links are still checked: each page has a chapter, and each link of every
+//! document leads to something.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::links;
+use crate::steps::{Outcome, run, succeeds};
+use crate::workspace::Workspace;
+
+const INSTALL: &str =
+    "there is no mdbook; `cargo install --locked mdbook --no-default-features --features search`";
+
+/// What a reader opens first in a directory of sources.
+const FIRST: &[&str] = &[
+    "README.md",
+    "src/lib.rs",
+    "src/main.rs",
+    "lib.rs",
+    "mod.rs",
+    "Cargo.toml",
+];
+
+/// Directories without documents of ours.
+const NO_DOCUMENTS: &[&str] = &["target", "corpus", "artifacts"];
+
+/// `cargo xtask book [--check]`.
+///
+/// # Errors
+/// In words, for other flags, what is wrong with the pages, or that mdbook is absent.
+pub fn run_all(workspace: &Workspace, arguments: &[String]) -> Result<bool, String> {
+    let outcome = match arguments {
+        [] => build(workspace),
+        [flag] if flag == "--check" => check(workspace),
+        _ => return Err(format!("`book` has no flags `{}`", arguments.join(" "))),
+    };
+    match outcome {
+        Outcome::Passed => Ok(true),
+        Outcome::Skipped(why) | Outcome::Failed(why) => Err(why),
+    }
+}
+
+/// Checks pages and links.
+pub fn check(workspace: &Workspace) -> Outcome {
+    let docs = workspace.root.join("docs");
+    let mut wrong: Vec<_> = match summary(&docs) {
+        Ok(summary) => without_chapter(&docs, &summary),
+        Err(why) => return Outcome::Failed(why),
+    };
+    let documents = documents(&workspace.root);
+    wrong.extend(
+        documents
+            .iter()
+            .flat_map(|file| links::broken(&workspace.root, file)),
+    );
+    for line in &wrong {
+        println!("{line}");
+    }
+    match wrong.len() {
+        0 => Outcome::Passed,
+        count => Outcome::Failed(format!("{count} page(s) or link(s)")),
+    }
+}
+
+/// Checks pages and links and builds the book.
+pub fn build(workspace: &Workspace) -> Outcome {
+    match check(workspace) {
+        Outcome::Passed => {}
+        other => return other,
+    }
+    if !succeeds(Command::new("mdbook").arg("--version")) {
+        return Outcome::Skipped(INSTALL.to_owned());
+    }
+    let source = workspace.root.join("target/book-source");
+    if let Err(why) = assemble(&workspace.root, &source) {
+        return Outcome::Failed(why);
+    }
+    let book = workspace.root.join("target/book");
+    let mut mdbook = Command::new("mdbook");
+    let outcome = run(mdbook
+        .arg("build")
+        .arg(&source)
+        .arg("--dest-dir")
+        .arg(&book));
+    if outcome == Outcome::Passed {
+        println!("{}", book.join("index.html").display());
+    }
+    outcome
+}
+
+/// The documents of the repository.
+fn documents(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    walk(root, &mut found);
+    found.retain(|file| is_document(file));
+    found
+}
+
+fn is_document(file: &Path) -> bool {
+    file.extension().is_some_and(|extension| extension == "md")
+}
+
+/// All files below, but for hidden ones and those that are built.
+fn walk(directory: &Path, files: &mut Vec<PathBuf>) {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut entries: Vec<_> = entries.map(|entry| entry.path()).collect();
+    entries.sort();
+    for path in entries {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with('.') || NO_DOCUMENTS.contains(&&*name) {
+            continue;
+        }
+        match path.is_dir() {
+            true => walk(&path, files),
+            false => files.push(path),
+        }
+    }
+}
+
+/// The summary, with the pages that follow by themselves.
+fn summary(docs: &Path) -> Result<String, String> {
+    let file = docs.join("SUMMARY.md");
+    let text = fs::read_to_string(&file).map_err(failed("read", &file))?;
+    let mut whole = String::new();
+    for line in text.lines() {
+        whole += line;
+        whole.push('\n');
+        let target = links::targets(line).pop().map(|range| &line[range]);
+        let Some(folder) = target.and_then(|target| target.strip_suffix("/README.md")) else {
+            continue;
+        };
+        let mut pages = Vec::new();
+        walk(&docs.join(folder), &mut pages);
+        pages.retain(|page| is_document(page) && !page.ends_with("README.md"));
+        for page in pages {
+            let text = fs::read_to_string(&page).map_err(failed("read", &page))?;
+            let title = text.lines().next().unwrap_or_default();
+            let title = title.trim_start_matches('#').trim();
+            let page = page.strip_prefix(docs).unwrap_or(&page).display();
+            whole += &format!("  - [{title}]({page})\n");
+        }
+    }
+    Ok(whole)
+}
+
+/// The pages that the summary does not name, in words.
+fn without_chapter(docs: &Path, summary: &str) -> Vec<String> {
+    let chapters = links::targets(summary).into_iter();
+    let chapters: BTreeSet<_> = chapters.map(|range| docs.join(&summary[range])).collect();
+    let mut pages = Vec::new();
+    walk(docs, &mut pages);
+    pages.retain(|page| is_document(page) && !page.ends_with("SUMMARY.md"));
+    let missing = pages.iter().filter(|page| !chapters.contains(*page));
+    missing
+        .map(|page| format!("{}: docs/SUMMARY.md does not name it", page.display()))
+        .collect()
+}
+
+/// What mdbook reads: the pages with their links, and the files that they lead to.
+fn assemble(root: &Path, source: &Path) -> Result<(), String> {
+    let _ = fs::remove_dir_all(source);
+    copy(&root.join("book.toml"), &source.join("book.toml"))?;
+    let (docs, to) = (root.join("docs"), source.join("docs"));
+    let mut files = Vec::new();
+    walk(&docs, &mut files);
+    for file in files {
+        let target = to.join(file.strip_prefix(&docs).unwrap_or(&file));
+        if !is_document(&file) {
+            copy(&file, &target)?;
+            continue;
+        }
+        let text = fs::read_to_string(&file).map_err(failed("read", &file))?;
+        let (text, outside) = lead_inside(root, &docs, &file, &text);
+        write(&target, &text)?;
+        for file in outside {
+            copy(&file, &to.join(copied(root, &file)))?;
+        }
+    }
+    write(&to.join("SUMMARY.md"), &summary(&docs)?)
+}
+
+/// A page whose links lead out of `docs` no more, and the files to which they led.
+fn lead_inside(root: &Path, docs: &Path, page: &Path, text: &str) -> (String, Vec<PathBuf>) {
+    let depth = page
+        .strip_prefix(docs)
+        .map_or(1, |below| below.components().count());
+    let up = "../".repeat(depth - 1);
+    let (mut result, mut outside, mut done) = (String::new(), Vec::new(), 0);
+    for range in links::targets(text) {
+        let target = &text[range.clone()];
+        let (file, _) = target.split_once('#').unwrap_or((target, ""));
+        let path = links::resolve(page, file);
+        if links::is_elsewhere(target) || path.starts_with(docs) {
+            continue;
+        }
+        let first = FIRST
+            .iter()
+            .map(|name| path.join(name))
+            .find(|file| file.is_file());
+        let path = first.unwrap_or(path);
+        result += &text[done..range.start];
+        result += &format!("{up}{}", copied(root, &path).display());
+        done = range.end;
+        outside.push(path);
+    }
+    result += &text[done..];
+    (result, outside)
+}
+
+/// Where the copy of a file is, below the book's directory. Browsers show text; a name with `.md`
+/// in it mdbook takes for a page.
+fn copied(root: &Path, file: &Path) -> PathBuf {
+    let below = file.strip_prefix(root).unwrap_or(file).to_string_lossy();
+    let below = below.strip_suffix(".md").unwrap_or(&below);
+    Path::new("files").join(format!("{below}.txt"))
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    let text = fs::read(from).map_err(failed("read", from))?;
+    write(to, text)
+}
+
+fn write(file: &Path, text: impl AsRef<[u8]>) -> Result<(), String> {
+    if let Some(directory) = file.parent() {
+        fs::create_dir_all(directory).map_err(failed("create", directory))?;
+    }
+    fs::write(file, text).map_err(failed("write", file))
+}
+
+fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error) -> String {
+    move |error| format!("cannot {what} {}: {error}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_has_a_chapter_and_every_link_leads_somewhere() {
+        let workspace = Workspace::load().unwrap();
+        assert_eq!(check(&workspace), Outcome::Passed);
+    }
+
+    #[test]
+    fn a_page_without_chapter_is_found() {
+        let docs = Workspace::load().unwrap().root.join("docs");
+        let summary = summary(&docs).unwrap();
+        // The pages of a folder with a README follow it.
+        assert!(summary.contains("  - [001: "), "{summary}");
+        let shorter = summary.replace("(limits.md)", "(none.md)");
+        let missing = without_chapter(&docs, &shorter);
+        assert!(missing[0].contains("docs/limits.md"), "{missing:?}");
+        assert_eq!(missing.len(), 1);
+    }
+
+    #[test]
+    fn links_out_of_the_book_lead_to_copies() {
+        let root = Workspace::load().unwrap().root;
+        let docs = root.join("docs");
+        let page = docs.join("guides/some.md");
+        let text = "[a](../limits.md#x) [b](../../Cargo.toml) [c](../../crates/log)";
+        let (text, outside) = lead_inside(&root, &docs, &page, text);
+        assert_eq!(
+            text,
+            "[a](../limits.md#x) [b](../files/Cargo.toml.txt) \
+             [c](../files/crates/log/README.txt)"
+        );
+        assert_eq!(outside.len(), 2);
+        assert!(outside.iter().all(|file| file.is_file()));
+    }
+}
