@@ -95,7 +95,9 @@ impl Checkpoint {
             databases: &words,
             dead: &[],
         };
-        push(&mut buffer, &bind);
+        if !without("checkpoint.bind") {
+            push(&mut buffer, &bind);
+        }
         Ok(Self {
             source,
             writer,

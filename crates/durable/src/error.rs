@@ -32,6 +32,17 @@ pub enum DurableError {
     /// Files of the journal, or a base file, cannot be read or written.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// The journal has lost its end.
+    #[error(
+        "the journal ends at position {end}, and the base file has read up to {read}: files of the \
+         journal are missing"
+    )]
+    Short {
+        /// Where it ends.
+        end: u64,
+        /// Where it ended at least.
+        read: u64,
+    },
     /// What the journal holds contradicts itself.
     #[error(transparent)]
     Content(#[from] FeedDamage),

@@ -25,6 +25,9 @@
 
 #![deny(unsafe_code)]
 
+#[cfg(feature = "fault")]
+#[doc(hidden)]
+pub mod breakage;
 mod checkpoint;
 mod directory;
 mod durability;

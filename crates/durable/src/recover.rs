@@ -40,6 +40,7 @@ impl RecoveryClock {
     }
 
     pub fn release(&self, least: u64) {
+        let least = if without("recover.floor") { 0 } else { least };
         // SYNC: pairs with the Acquire in `wall_ms`.
         self.least.store(least.min(LOADING - 1), Release);
     }
@@ -53,6 +54,7 @@ impl Clock for RecoveryClock {
     fn wall_ms(&self) -> u64 {
         // SYNC: pairs with the Release in `release`.
         match self.least.load(Acquire) {
+            LOADING if without("recover.clock") => self.inner.wall_ms(),
             LOADING => 0,
             least => self.inner.wall_ms().max(least),
         }
@@ -115,6 +117,7 @@ impl Files {
             },
         };
         let mut replay = Replay::new(store, self.dead);
+        let mut read = None;
         if let Some(file) = &self.base {
             progress.now.total += directory
                 .open(file)
@@ -129,6 +132,14 @@ impl Files {
                 replay.bytes(position, bytes)?;
                 progress.add(bytes.len() as u64, replay.loaded);
             }
+            read = base.read();
+        }
+        let read = read.unwrap_or_default();
+        if read > self.end {
+            return Err(DurableError::Short {
+                end: self.end.get(),
+                read: read.get(),
+            });
         }
         let mut reader = Reader::between(directory, self.from, self.end)?;
         while let Some(chunk) = reader.next()? {

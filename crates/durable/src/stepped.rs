@@ -8,9 +8,12 @@ use mneme_log::{Builder, LogStore};
 
 use crate::DurableError;
 use crate::checkpoint::{Checkpoint, CheckpointReport, Source, Stage};
-use crate::gate::{Gate, GateState, Shared};
+use crate::gate::{Gate, Shared};
 use crate::options::DurableOptions;
 use crate::pump::Pump;
+
+/// Steps without progress after which there will be none.
+const IDLE: u32 = 100;
 
 /// A store in private memory whose journal is written when the caller says so.
 pub struct Stepped {
@@ -49,9 +52,15 @@ impl Stepped {
     /// Steps until everything is durable, or nothing becomes so any more.
     pub fn sync(&mut self) {
         self.shared.ask(self.shared.tail());
-        while self.shared.durable() < self.shared.tail() && self.gate().state() != GateState::Failed
-        {
+        let mut idle = 0;
+        while self.shared.durable() < self.shared.tail() && idle < IDLE {
+            let before = self.shared.durable();
             self.step();
+            idle = if self.shared.durable() == before {
+                idle + 1
+            } else {
+                0
+            };
         }
     }
 

@@ -1,6 +1,7 @@
 //! Stores that are written, closed, killed and opened again.
 #![allow(clippy::unwrap_used)]
 
+mod kills;
 mod served;
 
 use std::collections::BTreeMap;

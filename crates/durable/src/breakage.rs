@@ -1,0 +1,20 @@
+//! The steps that a test leaves out, to see that the crash tests notice; see
+//! [`mneme_sys::fault::without`].
+
+/// Every step that can be left out or done in the wrong order.
+pub const STEPS: [&str; 7] = [
+    // What was appended is called durable before the journal is synced.
+    "pump.sync",
+    // After a failed sync the feed goes on behind what was lost.
+    "pump.rewind",
+    // A base file is published before the journal is durable up to what was read.
+    "checkpoint.durable",
+    // A base file does not say which database has which index.
+    "checkpoint.bind",
+    // A base file counts although a later run has cut what it has read.
+    "base.cut",
+    // The clock goes on while a store is rebuilt.
+    "recover.clock",
+    // The clock of a rebuilt store may be behind what its files name.
+    "recover.floor",
+];

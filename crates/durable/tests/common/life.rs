@@ -1,0 +1,265 @@
+//! A durable store on a recorded directory, and what it held behind each change.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mneme_durable::stepped::Stepped;
+use mneme_durable::{DurableError, DurableOptions, LogStore};
+use mneme_log::{Builder, Cursor, Expiry};
+use mneme_sys::ManualClock;
+use mneme_sys::medium::{DirectoryStates, DirectoryTrace, RecordingDirectory};
+use mneme_testkit::Random;
+
+/// Databases that a life uses.
+const DATABASES: usize = 3;
+
+pub type Records = BTreeMap<(usize, Vec<u8>), (Vec<u8>, Expiry)>;
+
+fn builder() -> Builder {
+    LogStore::builder().capacity(64 << 20).maintainer(false)
+}
+
+/// What a store holds, expired records too: its clock stands.
+pub fn contents(store: &LogStore) -> Records {
+    let mut all = BTreeMap::new();
+    for number in 0..DATABASES {
+        let database = store.database(number).unwrap();
+        let mut cursor = Cursor::START;
+        while cursor != Cursor::END {
+            let visit = |key: &[u8], value: &[u8]| {
+                let expiry = database.expiry(key).unwrap().unwrap_or_default();
+                all.insert((number, key.to_vec()), (value.to_vec(), expiry));
+            };
+            cursor = database.scan_copied(cursor, 100, visit).unwrap();
+        }
+    }
+    all
+}
+
+/// What came of some crashes.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub states: usize,
+    pub wrong: Vec<String>,
+}
+
+impl Outcome {
+    #[track_caller]
+    pub fn holds(&self, states: usize) {
+        let first = self.wrong.first();
+        assert!(first.is_none(), "{} wrong: {first:?}", self.wrong.len());
+        assert!(self.states >= states, "only {} states", self.states);
+    }
+}
+
+/// What the store held when its feed ended at a position.
+type State = (u64, Records);
+
+pub struct Life {
+    pub directory: RecordingDirectory,
+    pub store: Option<Stepped>,
+    pub random: Random,
+    pub clock: Arc<ManualClock>,
+    /// Every state that it had, in order.
+    states: Vec<State>,
+    /// What was acknowledged at each mark.
+    acknowledged: Vec<u64>,
+}
+
+/// Opens the store at a time.
+pub fn open_at(
+    directory: &RecordingDirectory,
+    clock: Arc<ManualClock>,
+) -> Result<Stepped, DurableError> {
+    DurableOptions::on(Arc::new(directory.clone()))
+        .file_bytes(256 << 10)
+        .reserve(0)
+        .recycled(0)
+        .clock(clock)
+        .open_stepped(builder())
+}
+
+pub fn open(directory: &RecordingDirectory) -> Result<Stepped, DurableError> {
+    open_at(directory, Arc::new(ManualClock::new(0, 1000)))
+}
+
+impl Life {
+    pub fn new(seed: u64) -> Self {
+        Self::on(RecordingDirectory::new(), seed)
+    }
+
+    fn on(directory: RecordingDirectory, seed: u64) -> Self {
+        let mut life = Self {
+            directory,
+            store: None,
+            random: Random::new(seed),
+            clock: Arc::new(ManualClock::new(0, 1000)),
+            states: vec![(0, Records::new())],
+            acknowledged: vec![0],
+        };
+        life.reopen();
+        life
+    }
+
+    pub fn store(&self) -> &Stepped {
+        self.store.as_ref().unwrap()
+    }
+
+    pub fn stepped(&mut self) -> &mut Stepped {
+        self.store.as_mut().unwrap()
+    }
+
+    /// A step of the pump, half a second later.
+    pub fn step(&mut self) {
+        self.clock.advance_ms(500);
+        self.stepped().step();
+    }
+
+    /// Notes what the store holds by now.
+    pub fn note(&mut self) {
+        let state = (self.store().gate().tail(), contents(self.store()));
+        self.states.push(state);
+    }
+
+    /// The process dies and the next one recovers, without a loss of power.
+    pub fn reopen(&mut self) {
+        self.store = None;
+        let store = open_at(&self.directory, self.clock.clone()).unwrap();
+        let state = (store.gate().durable(), contents(&store));
+        check(
+            &self.states,
+            self.acknowledged.last().copied().unwrap(),
+            &state,
+        )
+        .unwrap();
+        self.states.retain(|(tail, _)| *tail < state.0);
+        self.states.push(state);
+        self.store = Some(store);
+        self.acknowledge();
+    }
+
+    /// Notes what is durable by now, which a crash must keep from here on.
+    pub fn acknowledge(&mut self) {
+        let durable = self.store().gate().durable();
+        self.directory.mark(self.acknowledged.len() as u64);
+        self.acknowledged.push(durable);
+    }
+
+    /// A random change.
+    pub fn change(&mut self) {
+        let Self { store, random, .. } = self;
+        let store = store.as_ref().unwrap();
+        let number = random.below(DATABASES as u64) as usize;
+        let database = store.database(number).unwrap();
+        let key = format!("key-{}", random.below(12)).into_bytes();
+        let value = vec![random.next() as u8; random.below(900) as usize];
+        match random.below(16) {
+            0 => database.clear().unwrap(),
+            1 => {
+                let other = random.below(DATABASES as u64) as usize;
+                store.swap_databases(number, other).unwrap();
+            }
+            2 | 3 => drop(database.remove(&key).unwrap()),
+            4 => drop(database.set_expiry(&key, Expiry::At(1 << 40)).unwrap()),
+            5 => database
+                .put_until(&key, &value, Expiry::At(1 << 41))
+                .unwrap(),
+            6 => store
+                .transaction(|t| {
+                    t.put(&key, &value)?;
+                    t.put(b"other", &value)
+                })
+                .unwrap(),
+            7 => database.put(&key, &[4; 30_000]).unwrap(),
+            _ => database.put(&key, &value).unwrap(),
+        }
+        self.note();
+    }
+
+    /// Makes everything durable, and acknowledges it.
+    pub fn sync(&mut self) {
+        self.stepped().sync();
+        self.acknowledge();
+    }
+
+    pub fn crash(&self, most: usize, seed: u64) -> Outcome {
+        self.crash_trace(&self.directory.trace(), most, seed)
+    }
+
+    /// Crashes behind every operation, up to about so many states.
+    pub fn crash_trace(&self, trace: &DirectoryTrace, most: usize, seed: u64) -> Outcome {
+        let mut random = Random::new(seed);
+        let mut outcome = Outcome::default();
+        let points = trace.operations.len() as u64 + 1;
+        let mut states = DirectoryStates::new(trace);
+        loop {
+            // Fewer states than points are spread evenly; each point gets one at least otherwise.
+            let many =
+                (most as u64 / points) + u64::from(random.below(points) < most as u64 % points);
+            for _ in 0..many {
+                let state = states.sample(|| random.next());
+                outcome.states += 1;
+                let directory = RecordingDirectory::crashed(&states, &state);
+                let acknowledged = self.acknowledged[states.mark() as usize];
+                let nested = (random.below(8) == 0).then(|| random.next());
+                if let Err(what) = self.verify(&directory, acknowledged, nested) {
+                    let at = states.at();
+                    outcome.wrong.push(format!("after {at} operations: {what}"));
+                }
+            }
+            if outcome.wrong.len() > 5 || !states.advance() {
+                return outcome;
+            }
+        }
+    }
+
+    /// Recovers what a crash has left, and crashes the recovery too.
+    pub fn verify(
+        &self,
+        directory: &RecordingDirectory,
+        acknowledged: u64,
+        nested: Option<u64>,
+    ) -> Result<(), String> {
+        let store = open(directory).map_err(|error| error.to_string())?;
+        let found = (store.gate().durable(), contents(&store));
+        check(&self.states, acknowledged, &found)?;
+        drop(store);
+        let Some(seed) = nested else {
+            return Ok(());
+        };
+        let mut random = Random::new(seed);
+        let trace = directory.trace();
+        let mut states = DirectoryStates::new(&trace);
+        while states.advance() {
+            if random.below(trace.operations.len() as u64) < 2 {
+                let state = states.sample(|| random.next());
+                let again = RecordingDirectory::crashed(&states, &state);
+                let store = open(&again).map_err(|error| format!("again: {error}"))?;
+                let now = (store.gate().durable(), contents(&store));
+                if now != found {
+                    return Err(format!("{} became {} in a second crash", found.0, now.0));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a state is one that the store had, and none before what was acknowledged.
+fn check(states: &[State], acknowledged: u64, found: &State) -> Result<(), String> {
+    let (end, records) = found;
+    if *end < acknowledged {
+        return Err(format!(
+            "it ends at {end}, and {acknowledged} was acknowledged"
+        ));
+    }
+    // An entry may say nothing that is seen, as the first of a database.
+    let had = states.iter().rev().find(|(tail, _)| tail <= end);
+    match had {
+        Some((_, had)) if had == records => Ok(()),
+        _ => Err(format!(
+            "at {end} it never held what it holds: {} records",
+            records.len()
+        )),
+    }
+}

@@ -1,0 +1,231 @@
+//! Lives that are crashed, whole and with a step left out.
+
+use std::sync::Arc;
+
+use mneme_durable::GateState;
+use mneme_journal::{Identity, Options, Position, Reader, repair};
+use mneme_sys::ManualClock;
+use mneme_sys::medium::{Directory, RecordingDirectory};
+use mneme_testkit::Random;
+
+use super::life::{Life, contents, open, open_at};
+
+/// A few groups.
+pub fn short() -> Life {
+    let mut life = Life::new(1);
+    for _ in 0..4 {
+        for _ in 0..3 {
+            life.change();
+        }
+        life.sync();
+    }
+    life.change();
+    life.step();
+    life
+}
+
+/// Groups, some of them behind a restart.
+pub fn writes_survive() {
+    let mut life = Life::new(2);
+    for round in 0..8 {
+        for _ in 0..4 {
+            life.change();
+        }
+        match round {
+            3 | 6 => life.reopen(),
+            5 => life.stepped().step(),
+            _ => life.sync(),
+        }
+    }
+    life.crash(80, 2).holds(40);
+}
+
+/// Checkpoints and backups beside writers; changes fall into the scan.
+pub fn checkpoints_survive() {
+    let mut life = Life::new(3);
+    for round in 0..4 {
+        for _ in 0..6 {
+            life.change();
+        }
+        life.sync();
+        life.change();
+        let kept = (round == 2).then_some("kept");
+        life.stepped().begin_base(kept).unwrap();
+        life.change();
+        // The scan has seen changes that are not durable yet.
+        while life.stepped().step_base().unwrap().is_none() {
+            life.change();
+            if life.random.below(2) == 0 {
+                life.step();
+            }
+        }
+        life.step();
+        life.change();
+        if round == 1 {
+            life.reopen();
+        }
+    }
+    life.sync();
+    life.crash(100, 3).holds(50);
+}
+
+/// Syncs that fail and lose pages, once and for ever.
+pub fn failed_syncs_survive() {
+    for (nth, keep, more) in [(1, 0, 0), (2, 2, 0), (3, 0, 6)] {
+        let mut life = Life::new(nth);
+        life.change();
+        life.sync();
+        life.directory.fail_sync(nth, keep, more);
+        for _ in 0..4 {
+            life.change();
+            life.sync();
+        }
+        let failed = life.store().gate().state() == GateState::Failed;
+        assert_eq!(failed, more > 0, "{}", life.store().why());
+        life.directory.fail_sync(u64::MAX, 0, 0);
+        life.reopen();
+        life.change();
+        life.sync();
+        life.crash(24, nth).holds(10);
+    }
+}
+
+/// A disk that fills up, and gets space again.
+pub fn full_disk_survives() {
+    let mut life = Life::new(6);
+    life.change();
+    life.sync();
+    let used: usize = life.directory.files().values().map(Vec::len).sum();
+    life.directory.limit(Some(used as u64));
+    // More than the present file takes.
+    for _ in 0..16 {
+        life.store().put(b"large", &[9; 40_000]).unwrap();
+        for _ in 0..3 {
+            life.step();
+        }
+    }
+    assert!(matches!(
+        life.store().gate().state(),
+        GateState::RefusesWrites(_)
+    ));
+    life.directory.limit(None);
+    life.change();
+    let mut steps = 0;
+    while life.store().gate().state() != GateState::Open {
+        life.step();
+        steps += 1;
+        assert!(steps < 1000, "{}", life.store().why());
+    }
+    life.sync();
+    let before = contents(life.store());
+    life.store = None;
+    assert_eq!(contents(&open(&life.directory).unwrap()), before);
+}
+
+/// A repair cuts the journal before what a base file has read: that file counts no more.
+pub fn repairs_survive() {
+    let mut life = Life::new(8);
+    for _ in 0..20 {
+        life.change();
+    }
+    life.sync();
+    life.stepped().begin_base(None).unwrap();
+    let begin = life.store().gate().durable();
+    for _ in 0..3 {
+        life.store().put(b"seen", b"by the scan").unwrap();
+        life.note();
+        life.change();
+        life.stepped().sync();
+    }
+    while life.stepped().step_base().unwrap().is_none() {}
+    life.sync();
+    life.store = None;
+    let directory = damaged(&life.directory, begin);
+    let options = Options {
+        file_bytes: 256 << 10,
+        ..Options::new(identity(&directory))
+    };
+    repair(
+        &(Arc::new(directory.clone()) as Arc<dyn Directory>),
+        options,
+        None,
+    )
+    .unwrap();
+    // The journal is whole from its beginning.
+    life.verify(&directory, 0, None).unwrap();
+}
+
+fn identity(directory: &RecordingDirectory) -> Identity {
+    let nowhere = Position::new(0);
+    let reader = Reader::between(directory, nowhere, nowhere).unwrap();
+    reader.identity().unwrap()
+}
+
+/// The files, with a damaged frame that begins at `from` or soon behind it.
+fn damaged(directory: &RecordingDirectory, from: u64) -> RecordingDirectory {
+    let mut files = directory.files();
+    let journals = files
+        .iter_mut()
+        .filter(|(name, _)| name.ends_with(".journal"));
+    for (_, bytes) in journals {
+        for block in bytes.chunks_mut(4096) {
+            let position = u64::from_le_bytes(block[16..24].try_into().unwrap());
+            if block.starts_with(b"MnFr") && position >= from && block[8] != 0 {
+                block[41] ^= 1;
+                return RecordingDirectory::with_files(files);
+            }
+        }
+    }
+    panic!("no frame behind {from}");
+}
+
+/// Clocks that jump: nothing expires while a store is rebuilt, and what had expired stays so.
+pub fn clocks_that_jump_survive() {
+    let mut life = Life::new(9);
+    let put = |life: &Life, key: &[u8]| {
+        let expiry = mneme_log::Expiry::At(5000);
+        life.store().put_until(key, b"value", expiry).unwrap();
+    };
+    put(&life, b"kept");
+    life.store()
+        .set_expiry(b"kept", mneme_log::Expiry::Never)
+        .unwrap();
+    put(&life, b"gone");
+    life.stepped().sync();
+    life.clock.set_wall_ms(6000);
+    life.store().put(b"later", b"value").unwrap();
+    life.stepped().sync();
+    life.store = None;
+    for now in [10_000, 0] {
+        let clock = Arc::new(ManualClock::new(0, now));
+        let store = open_at(&life.directory, clock).unwrap();
+        assert!(store.contains(b"kept").unwrap(), "at {now}");
+        assert!(!store.contains(b"gone").unwrap(), "at {now}");
+    }
+}
+
+/// Random lives, for about so many seconds.
+pub fn drawn_survive(seconds: u64) {
+    let begun = std::time::Instant::now();
+    let mut random = Random::of_run(19);
+    loop {
+        let mut life = Life::new(random.next());
+        for _ in 0..12 + random.below(30) {
+            match life.random.below(12) {
+                0 => life.reopen(),
+                1 | 2 => life.sync(),
+                3 => life.stepped().step(),
+                4 => {
+                    let _ = life.stepped().begin_base(None);
+                }
+                5..8 => drop(life.stepped().step_base().unwrap()),
+                _ => life.change(),
+            }
+        }
+        life.sync();
+        life.crash(40, random.next()).holds(10);
+        if begun.elapsed().as_secs() >= seconds {
+            return;
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Power loss at every point of a durable store's life, in many of the ways that the failure model
+//! allows. What is rebuilt is a state that the store had, no older than what was acknowledged.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::lives;
+use mneme_sys::medium::DirectoryOperation;
+use mneme_testkit::setting;
+
+/// The harness comes first: a trace with a sync less must lose something.
+#[test]
+fn a_planted_missing_sync_is_caught() {
+    let life = lives::short();
+    life.crash(40, 1).holds(10);
+    let trace = life.directory.trace();
+    let is_sync = |op: &DirectoryOperation| {
+        matches!(
+            op,
+            DirectoryOperation::File {
+                operation: mneme_sys::medium::Operation::Sync,
+                ..
+            }
+        )
+    };
+    let syncs = trace.positions(is_sync);
+    let needed = syncs.iter().rev().take(3).any(|sync| {
+        let outcome = life.crash_trace(&trace.without(*sync), 60, 1);
+        !outcome.wrong.is_empty()
+    });
+    assert!(needed, "nothing needs the last syncs");
+}
+
+#[test]
+fn what_was_acknowledged_survives_every_crash() {
+    lives::writes_survive();
+}
+
+#[test]
+fn checkpoints_survive_crashes() {
+    lives::checkpoints_survive();
+}
+
+#[test]
+fn failed_syncs_survive_crashes() {
+    lives::failed_syncs_survive();
+}
+
+#[test]
+fn a_full_disk_survives_crashes() {
+    lives::full_disk_survives();
+}
+
+#[test]
+fn a_repaired_journal_does_not_go_on_from_a_later_base() {
+    lives::repairs_survive();
+}
+
+#[test]
+fn clocks_that_jump_take_nothing_and_bring_nothing_back() {
+    lives::clocks_that_jump_survive();
+}
+
+/// Random lives, for the ladder.
+#[test]
+fn lives_drawn_survive() {
+    lives::drawn_survive(setting("MNEME_LADDER_SECS").unwrap_or(1));
+}

@@ -1,0 +1,233 @@
+//! `kill -9` of a server's process at any time, with `Always`: what it acknowledged is there, if
+//! the segment has outlived it, and if the store is rebuilt from the files. The process is this
+//! test, started again.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use mneme_durable::{
+    Durability, DurableOptions, GateState, LogStore, Opening, Registry, Served, SyncPolicy,
+};
+use mneme_log::{Expiry, WriteError};
+use mneme_shared::StoreOptions;
+use mneme_testkit::{Process, Random, TestDir, seconds, wait_until};
+
+use super::{Records, contents};
+
+const TEST: &str = "kills::what_a_killed_server_acknowledged_is_there";
+const CHILD: &str = "MNEME_DURABLE_KILLS";
+
+fn serve(path: &Path) -> (Arc<Served>, Durability) {
+    let registry = Registry::open(path.join("registry")).unwrap();
+    let opening = Opening {
+        options: StoreOptions::new().capacity(64 << 20),
+        ..Opening::default()
+    };
+    let options = DurableOptions::new(path.join("data"))
+        .file_bytes(1 << 20)
+        .reserve(2 << 20)
+        .recycled(4 << 20)
+        .sync(SyncPolicy::Always);
+    let opened = options.serve(&registry, "s", opening).unwrap();
+    opened.0.settle().unwrap();
+    opened
+}
+
+/// Change number `i`.
+fn change(store: &LogStore, i: u64) -> Result<(), WriteError> {
+    let mut random = Random::new(i);
+    let number = random.below(3) as usize;
+    let database = store.database(number).unwrap();
+    let key = format!("key-{}", random.below(60)).into_bytes();
+    let value = vec![i as u8; random.below(3000) as usize];
+    match random.below(24) {
+        0 => database.clear(),
+        1 => store.swap_databases(number, (number + 1) % 3),
+        2..6 => database.remove(&key).map(drop),
+        6 => database.set_expiry(&key, Expiry::At(1 << 50)).map(drop),
+        7 => store.transaction(|t| {
+            t.put(&key, &value)?;
+            t.put(b"other", &value)
+        }),
+        _ => database.put(&key, &value),
+    }
+}
+
+/// What the store holds after that many changes.
+struct Model(LogStore, u64);
+
+impl Model {
+    fn new() -> Self {
+        let builder = LogStore::builder().capacity(64 << 20).maintainer(false);
+        Self(builder.open_private().unwrap(), 0)
+    }
+
+    fn after(&mut self, many: u64) -> Records {
+        while self.1 < many {
+            change(&self.0, self.1).unwrap();
+            self.1 += 1;
+        }
+        contents(&self.0)
+    }
+}
+
+/// Changes and acknowledges until it is killed.
+fn live(path: &Path) -> ! {
+    let file = open(&path.join("acknowledged"));
+    let mut next = acknowledged(&file);
+    let (store, durability) = serve(path);
+    let gate = durability.gate();
+    loop {
+        change(&store, next).unwrap();
+        next += 1;
+        let tail = gate.tail();
+        gate.ask();
+        while gate.durable() < tail {
+            assert_eq!(gate.state(), GateState::Open);
+            std::thread::yield_now();
+        }
+        file.write_all_at(&next.to_le_bytes(), 0).unwrap();
+        if next.is_multiple_of(64) {
+            // One may be under way.
+            let _ = durability.checkpoint();
+        }
+    }
+}
+
+fn open(path: &Path) -> File {
+    File::options().read(true).write(true).open(path).unwrap()
+}
+
+fn acknowledged(file: &File) -> u64 {
+    let mut word = [0; 8];
+    file.read_exact_at(&mut word, 0).unwrap();
+    u64::from_le_bytes(word)
+}
+
+#[test]
+fn what_a_killed_server_acknowledged_is_there() {
+    if let Ok(path) = std::env::var(CHILD) {
+        live(path.as_ref());
+    }
+    let dir = TestDir::new("durable-kills");
+    let shared = dir.path().join("acknowledged");
+    std::fs::write(&shared, [0; 8]).unwrap();
+    let file = open(&shared);
+    let mut random = Random::of_run(5);
+    let mut model = Model::new();
+    let (begun, limit) = (std::time::Instant::now(), seconds(1));
+    let mut kills = 0;
+    while kills < 4 || begun.elapsed() < limit {
+        let target = acknowledged(&file) + random.below(150);
+        let mut child = Process::start(TEST, [(CHILD, dir.path())]);
+        wait_until("the server acknowledges", || {
+            assert!(child.is_running(), "the server ended by itself");
+            acknowledged(&file) >= target
+        });
+        child.kill();
+        kills += 1;
+        let sure = acknowledged(&file);
+        // Nothing but the files is left, every other time.
+        if kills % 2 == 0 {
+            let registry = Registry::open(dir.path().join("registry")).unwrap();
+            wait_until("the segment is nobody's", || {
+                registry.remove_segment("s").is_ok()
+            });
+        }
+        let (store, durability) = serve(dir.path());
+        let found = contents(&store);
+        let is_so = |many: u64, model: &mut Model| model.after(many) == found;
+        if !is_so(sure, &mut model) {
+            assert!(is_so(sure + 1, &mut model), "kill {kills} behind {sure}");
+            file.write_all_at(&(sure + 1).to_le_bytes(), 0).unwrap();
+        }
+        durability.close().unwrap();
+    }
+}
+
+/// Deaths at the fault points of opening, recovering and checkpoints.
+#[cfg(feature = "fault")]
+mod points {
+    use mneme_sys::fault::{Action, arm};
+
+    use super::*;
+
+    const TEST: &str = "kills::points::a_death_at_any_point_takes_nothing";
+    const POINTS: [&str; 11] = [
+        "durable.serve.loading",
+        "durable.recover.chunk",
+        "durable.serve.loaded",
+        "durable.serve.named",
+        "durable.serve.noted",
+        "durable.serve.begun",
+        "durable.serve.confirmed",
+        "durable.base.begun",
+        "durable.base.written",
+        "durable.base.published",
+        "durable.base.removed",
+    ];
+
+    fn die(path: &Path, point: &str) -> ! {
+        arm(point, Action::Kill, 1);
+        let (store, durability) = serve(path);
+        for i in 0..5 {
+            store.put(b"dying", &[i]).unwrap();
+        }
+        store.remove(b"dying").unwrap();
+        durability.checkpoint_and_wait().unwrap();
+        std::fs::write(path.join("missed"), point).unwrap();
+        panic!("{point} was not reached");
+    }
+
+    #[test]
+    fn a_death_at_any_point_takes_nothing() {
+        if let Ok(point) = std::env::var("MNEME_DURABLE_POINT") {
+            die(std::env::var(CHILD).unwrap().as_ref(), &point);
+        }
+        let marked = mneme_sys::fault::named_in("src").unwrap();
+        let known =
+            |name: &String| POINTS.contains(&name.as_str()) || name.starts_with("durable.pump.");
+        let missing: Vec<_> = marked.iter().filter(|name| !known(name)).collect();
+        assert!(missing.is_empty(), "{missing:?} kill nobody");
+        let dir = TestDir::new("durable-points");
+        let (store, durability) = serve(dir.path());
+        for i in 0..200 {
+            change(&store, i).unwrap();
+        }
+        store.remove(b"dying").unwrap();
+        let before = contents(&store);
+        durability.close().unwrap();
+        drop(store);
+        for (i, point) in POINTS.iter().enumerate() {
+            let registry = Registry::open(dir.path().join("registry")).unwrap();
+            if i < 4 || i % 2 == 1 {
+                // It is rebuilt by the process that dies.
+                registry.remove_segment("s").unwrap();
+            }
+            let path = dir.path().to_str().unwrap();
+            let variables = [(CHILD, path), ("MNEME_DURABLE_POINT", point)];
+            let mut child = Process::start(TEST, variables);
+            wait_until("it dies", || !child.is_running());
+            drop(child);
+            assert!(
+                !dir.path().join("missed").exists(),
+                "{point} is not reached"
+            );
+            for rebuilt in [false, true] {
+                if rebuilt {
+                    wait_until("the segment is nobody's", || {
+                        registry.remove_segment("s").is_ok()
+                    });
+                }
+                let (store, durability) = serve(dir.path());
+                store.remove(b"dying").unwrap();
+                let mut found = contents(&store);
+                found.retain(|(_, key), _| key != b"dying");
+                assert_eq!(found, before, "{point}");
+                durability.close().unwrap();
+            }
+        }
+    }
+}
