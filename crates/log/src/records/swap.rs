@@ -27,28 +27,29 @@ impl Records {
         let (timeout, begin) = (timeout.min(TIMEOUT), self.clock.now_ns());
         self.await_users(&slot, timeout)?;
         let waited = Duration::from_nanos(self.clock.now_ns().saturating_sub(begin));
-        let table = self.table();
-        let swap = table.mark([a, b]);
-        // An operation that began meanwhile does not take long.
-        let rest = timeout.saturating_sub(waited).max(timeout / 8);
-        if let Err(error) = self.await_users(&slot, rest) {
-            table.undo(swap);
-            return Err(error);
-        }
-        mneme_sys::fault!("log.swap.alone");
-        if let Err(error) = self.enter_swap(&slot, swap) {
-            table.undo(swap);
-            return Err(error);
-        }
-        self.announce_and_notify(&slot, Kind::Swapped, [a, b], || {
+        // Announced before the marks: threads that wait for a swap that stands still remember it by
+        // this intent, and the next ones fail at once.
+        let swapped = self.announce_and_notify(&slot, Kind::Swapped, [a, b], || {
+            let table = self.table();
+            let swap = table.mark([a, b]);
+            // An operation that began meanwhile does not take long.
+            let rest = timeout.saturating_sub(waited).max(timeout / 8);
+            let alone = self.await_users(&slot, rest).and_then(|()| {
+                mneme_sys::fault!("log.swap.alone");
+                self.enter_swap(&slot, swap)
+            });
+            if let Err(error) = alone {
+                table.undo(swap);
+                return Err(error);
+            }
             // SYNC: pairs with the Acquire loads in `swaps` (see [`crate::store::watch`]) and in
             // `settled_shared_space`: a thread that sees the new spaces sees the swap counted.
             self.tables.header().swaps.fetch_add(1, Release);
             table.exchange(swap);
             self.complete_swap();
             Ok(true)
-        })
-        .map(|_| ())
+        });
+        swapped.map(drop)
     }
 
     /// Waits until all pins that exist now are gone. Pins of dead threads are reaped. Pins of

@@ -102,6 +102,38 @@ fn only_the_first_waits_for_a_holder_that_is_stopped() {
     sound(&store, "");
 }
 
+/// A swap that stands still is waited for once, wherever it does.
+#[test]
+fn only_the_first_waits_for_a_swap_that_is_stopped() {
+    for place in ["log.swap.marked", "log.swap.alone", "log.swap.storing"] {
+        let clock = Arc::new(Looked::default());
+        let builder = LogStore::builder().clock(clock.clone());
+        let (memory, store) = Memory::built(memory::CAPACITY, memory::CAPACITY, builder);
+        store.put(b"k", b"v").unwrap();
+        let (theirs, swapper) = (memory.open(2), memory.open(3));
+        let stopped = Stopped::at(
+            place,
+            2 - u64::from(place != "log.swap.marked"),
+            move || swapper.swap_databases(0, 9),
+        );
+        let looks = || {
+            let before = clock.0.load(Relaxed);
+            let refused = theirs.put(b"k", b"theirs").unwrap_err();
+            assert!(matches!(refused, WriteError::Stalled(_)), "{refused}");
+            let refused = theirs.get(b"k").map(drop).unwrap_err();
+            assert!(matches!(refused, ReadError::Stalled(_)), "{refused}");
+            clock.0.load(Relaxed) - before
+        };
+        let first = looks();
+        assert!(first >= 1000, "{place}: {first} ms");
+        let later = looks();
+        assert!(later < 100, "{place}: {later} ms");
+        stopped.finish().unwrap();
+        theirs.put(b"k", b"theirs").unwrap();
+        sound(&store, "");
+    }
+}
+
 /// A clock that leaps ahead at its 20th look: all have been paused. The holder goes on then.
 #[derive(Default)]
 struct Paused {

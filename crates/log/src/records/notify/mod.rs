@@ -148,7 +148,7 @@ impl Records {
 
     /// Runs `work`, which clears `databases[0]` or swaps both. If `work` returns that this has
     /// happened, the listener is notified. `work` locks no bucket: a thread has one such intent at
-    /// a time.
+    /// a time. It may reap.
     pub(crate) fn announce_and_notify<E>(
         &self,
         slot: &Slot<'_>,
