@@ -26,10 +26,7 @@ const SHOWN: usize = 20;
 /// In words, for other flags, or what could not be described or written.
 pub fn run_all(workspace: &Workspace, arguments: &[String]) -> Result<bool, String> {
     match arguments {
-        [] => match check(workspace) {
-            Outcome::Passed => Ok(true),
-            Outcome::Skipped(why) | Outcome::Failed(why) => Err(why),
-        },
+        [] => check(workspace).answer(),
         [flag] if flag == "--write" => write(workspace).map(|()| true),
         _ => Err(format!("`api` has no flags `{}`", arguments.join(" "))),
     }

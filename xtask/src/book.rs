@@ -1,12 +1,12 @@
 //! `cargo xtask book`: `docs/` as a book with a search, in `target/book`, by mdbook.
 //!
-//! `docs/SUMMARY.md` has the chapters. Below the `README.md` of a folder that folder's other pages
-//! follow by themselves, in the order of their names. A link to a file outside of `docs/` leads to
+//! `docs/SUMMARY.md` has the chapters. The pages of a folder that it does not name follow the last
+//! one that it names, in the order of their names: below it if that is the folder's `README.md`.
+//! A link to a file outside of `docs/` leads to
 //! a copy of it, and one to a directory to the file that a reader opens first there. Without
 //! mdbook, pages and links are still checked: each page has a chapter, and each link of every
 //! document leads to something.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -41,10 +41,7 @@ pub fn run_all(workspace: &Workspace, arguments: &[String]) -> Result<bool, Stri
         [flag] if flag == "--check" => check(workspace),
         _ => return Err(format!("`book` has no flags `{}`", arguments.join(" "))),
     };
-    match outcome {
-        Outcome::Passed => Ok(true),
-        Outcome::Skipped(why) | Outcome::Failed(why) => Err(why),
-    }
+    outcome.answer()
 }
 
 /// Checks pages and links.
@@ -128,36 +125,54 @@ fn walk(directory: &Path, files: &mut Vec<PathBuf>) {
 fn summary(docs: &Path) -> Result<String, String> {
     let file = docs.join("SUMMARY.md");
     let text = fs::read_to_string(&file).map_err(failed("read", &file))?;
+    let named = chapters(docs, &text);
     let mut whole = String::new();
     for line in text.lines() {
         whole += line;
         whole.push('\n');
-        let target = links::targets(line).pop().map(|range| &line[range]);
-        let Some(folder) = target.and_then(|target| target.strip_suffix("/README.md")) else {
+        let Some(chapter) = chapters(docs, line).pop() else {
             continue;
         };
-        let mut pages = Vec::new();
-        walk(&docs.join(folder), &mut pages);
-        pages.retain(|page| is_document(page) && !page.ends_with("README.md"));
-        for page in pages {
-            let text = fs::read_to_string(&page).map_err(failed("read", &page))?;
+        let folder = chapter.parent().unwrap_or(docs);
+        let last = named.iter().rfind(|page| page.parent() == Some(folder));
+        if folder == docs || last != Some(&chapter) {
+            continue;
+        }
+        let indent = if chapter.ends_with("README.md") {
+            "  "
+        } else {
+            ""
+        };
+        for page in pages(folder).iter().filter(|page| !named.contains(page)) {
+            let text = fs::read_to_string(page).map_err(failed("read", page))?;
             let title = text.lines().next().unwrap_or_default();
             let title = title.trim_start_matches('#').trim();
-            let page = page.strip_prefix(docs).unwrap_or(&page).display();
-            whole += &format!("  - [{title}]({page})\n");
+            let page = page.strip_prefix(docs).unwrap_or(page).display();
+            whole += &format!("{indent}- [{title}]({page})\n");
         }
     }
     Ok(whole)
 }
 
+/// The pages to which a summary, or a line of it, leads.
+fn chapters(docs: &Path, summary: &str) -> Vec<PathBuf> {
+    let targets = links::targets(summary).into_iter();
+    targets.map(|range| docs.join(&summary[range])).collect()
+}
+
+/// The pages below a folder, but for the summary.
+fn pages(folder: &Path) -> Vec<PathBuf> {
+    let mut pages = Vec::new();
+    walk(folder, &mut pages);
+    pages.retain(|page| is_document(page) && !page.ends_with("SUMMARY.md"));
+    pages
+}
+
 /// The pages that the summary does not name, in words.
 fn without_chapter(docs: &Path, summary: &str) -> Vec<String> {
-    let chapters = links::targets(summary).into_iter();
-    let chapters: BTreeSet<_> = chapters.map(|range| docs.join(&summary[range])).collect();
-    let mut pages = Vec::new();
-    walk(docs, &mut pages);
-    pages.retain(|page| is_document(page) && !page.ends_with("SUMMARY.md"));
-    let missing = pages.iter().filter(|page| !chapters.contains(*page));
+    let chapters = chapters(docs, summary);
+    let pages = pages(docs).into_iter();
+    let missing = pages.filter(|page| !chapters.contains(page));
     missing
         .map(|page| format!("{}: docs/SUMMARY.md does not name it", page.display()))
         .collect()
@@ -252,7 +267,7 @@ mod tests {
     fn a_page_without_chapter_is_found() {
         let docs = Workspace::load().unwrap().root.join("docs");
         let summary = summary(&docs).unwrap();
-        // The pages of a folder with a README follow it.
+        // The other pages of a folder follow.
         assert!(summary.contains("  - [001: "), "{summary}");
         let shorter = summary.replace("(limits.md)", "(none.md)");
         let missing = without_chapter(&docs, &shorter);

@@ -8,6 +8,7 @@
 
 use crate::book;
 use crate::ci;
+use crate::deb;
 use crate::numa;
 use crate::package;
 use crate::proof::{Item, Proof};
@@ -22,6 +23,7 @@ const ONCE: &[ci::Step] = &[
     ("wheel", python::check_wheel),
     ("package", package::verify),
     ("book", book::build),
+    ("deb", deb::try_packages),
 ];
 
 /// How long and from which seed.

@@ -34,10 +34,7 @@ pub fn run_all(workspace: &Workspace, arguments: &[String]) -> Result<bool, Stri
         [flag] if flag == "--verify" => verify(workspace),
         _ => return Err(format!("`package` has no flags `{}`", arguments.join(" "))),
     };
-    match outcome {
-        Outcome::Passed => Ok(true),
-        Outcome::Skipped(why) | Outcome::Failed(why) => Err(why),
-    }
+    outcome.answer()
 }
 
 /// Packs the crates.

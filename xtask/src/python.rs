@@ -25,15 +25,7 @@ const CHECK_VERSION: &str = "import sys; sys.exit(sys.version_info < (3, 9))";
 /// # Errors
 /// In words, why it could not be tried.
 pub fn run_check(workspace: &Workspace) -> Result<bool, String> {
-    answer(check(workspace))
-}
-
-fn answer(outcome: Outcome) -> Result<bool, String> {
-    match outcome {
-        Outcome::Passed => Ok(true),
-        Outcome::Skipped(why) => Err(format!("skipped: {why}")),
-        Outcome::Failed(why) => Err(why),
-    }
+    check(workspace).answer()
 }
 
 /// Builds the module and runs its tests.
@@ -105,7 +97,7 @@ pub fn wheel(workspace: &Workspace, arguments: &[String]) -> Result<bool, String
     if !arguments.is_empty() {
         return Err(format!("`wheel` has no flags `{}`", arguments.join(" ")));
     }
-    answer(check_wheel(workspace))
+    check_wheel(workspace).answer()
 }
 
 /// The wheel, built and tried; skipped where there is no virtual environment or no maturin.
@@ -196,7 +188,7 @@ pub fn bench(workspace: &Workspace, arguments: &[String]) -> Result<bool, String
         },
     );
     let _ = fs::remove_dir_all(&place);
-    answer(outcome)
+    outcome.answer()
 }
 
 /// The only file of a directory.

@@ -71,6 +71,29 @@ impl Outcome {
         }
     }
 
+    /// What an errand answers: a step that could not be run is an error, in words.
+    ///
+    /// # Errors
+    /// Why it did not pass.
+    pub fn answer(self) -> Result<bool, String> {
+        match self {
+            Outcome::Passed => Ok(true),
+            Outcome::Skipped(why) => Err(format!("skipped: {why}")),
+            Outcome::Failed(why) => Err(why),
+        }
+    }
+
+    /// For what goes on only if this passed.
+    ///
+    /// # Errors
+    /// The outcome that ends it.
+    pub fn passed(self) -> Result<(), Outcome> {
+        match self {
+            Outcome::Passed => Ok(()),
+            other => Err(other),
+        }
+    }
+
     /// Several parts of one step: the first failure stands for all.
     pub fn all(parts: impl IntoIterator<Item = Outcome>) -> Outcome {
         let mut whole = Outcome::Passed;
