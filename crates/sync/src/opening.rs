@@ -56,6 +56,8 @@ pub(crate) struct Inner {
     /// Slots of threads that have ended, whose counts could not be moved to the base then.
     unreleased: Mutex<Vec<SlotId>>,
     stalled_holders: StalledHolders,
+    /// Repairs what dead threads left: see [`Participants::set_reaper`](crate::Participants).
+    pub(crate) reaper: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Watch registrations of this opening.
     pub(crate) watches: Mutex<u64>,
 }
@@ -102,6 +104,7 @@ impl Inner {
             clock: SystemClock,
             unreleased: Mutex::default(),
             stalled_holders: StalledHolders::default(),
+            reaper: OnceLock::new(),
             watches: Mutex::new(0),
         })
     }

@@ -84,6 +84,15 @@ impl Participants {
         (local.depth.get() > 0).then_some(local.slot)
     }
 
+    /// Names the call that [reaps](Self::reap) for this opening. When all slots are taken, a thread
+    /// of its own makes it, with a slot that is kept back for reapers, before a claim of a slot
+    /// fails: the slots may be those of killed processes, or of threads that panicked in the middle
+    /// of an operation. The first that is named counts. It must not keep the opening alive.
+    pub fn set_reaper(&self, reaper: impl Fn() + Send + Sync + 'static) {
+        // An error is that there is one.
+        let _ = self.inner.reaper.set(Box::new(reaper));
+    }
+
     /// Gives the calling thread a slot for its repairs, if need be one kept back for reapers.
     pub(crate) fn prepare_to_reap(&self) {
         // Without one the repairs may still succeed; if not, they say why.

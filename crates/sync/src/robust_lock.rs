@@ -265,9 +265,14 @@ impl<'a> Guard<'a> {
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        if !self.slot.local().is_forked() {
-            lock_word::release(self.word);
+        if self.slot.local().is_forked() {
+            return;
         }
+        // A panic has ended the owner's change, which may be half made.
+        if self.slot.is_unwinding() {
+            self.needs_repair();
+        }
+        lock_word::release(self.word);
     }
 }
 

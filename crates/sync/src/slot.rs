@@ -38,6 +38,12 @@ impl<'p> Slot<'p> {
         }
     }
 
+    /// Whether a panic has begun since this handle was made.
+    #[inline(always)]
+    pub(crate) fn is_unwinding(&self) -> bool {
+        std::thread::panicking() && !self.unwinding
+    }
+
     #[inline(always)]
     pub(crate) fn inner(&self) -> &'p Inner {
         self.inner
@@ -173,7 +179,7 @@ impl Drop for Slot<'_> {
     fn drop(&mut self) {
         let handles = &self.local().handles;
         handles.set(handles.get() - 1);
-        if std::thread::panicking() && !self.unwinding {
+        if self.is_unwinding() {
             // SAFETY: the `Local` is this thread's, and lives while a handle does.
             unsafe { crate::thread_slots::unwound(self.local) };
         }

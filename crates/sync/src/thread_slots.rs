@@ -151,7 +151,12 @@ pub(crate) fn find_or_claim(
                 return Ok::<_, SlotError>(local);
             }
             forget_closed(&mut claims);
-            let (slot, generation) = inner.claim_slot(reaping)?;
+            let (slot, generation) = match inner.claim_slot(reaping) {
+                Err(SlotError::TooManyThreads { .. }) if !reaping && reap_apart(inner) => {
+                    inner.claim_slot(false)?
+                }
+                claimed => claimed?,
+            };
             // The slot exists, for it was just claimed.
             let lines = inner.map().slot(slot).ok_or(SlotError::ThreadEnding)?;
             let local = Box::new(Local {
@@ -185,6 +190,24 @@ pub(crate) fn find_or_claim(
         });
     }
     Ok(found)
+}
+
+/// Has the dead repaired, which frees their slots, by a thread that gives the slot that it needs
+/// back at its end. False: nobody can.
+#[cold]
+fn reap_apart(inner: &std::sync::Arc<Inner>) -> bool {
+    let Some(reaper) = inner.reaper.get() else {
+        return false;
+    };
+    let repair = || {
+        if find_or_claim(inner, true).is_ok() {
+            reaper();
+        }
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, repair);
+        thread.is_ok_and(|thread| thread.join().is_ok())
+    })
 }
 
 /// Gives back the slots of abandoned locals without handles. Returns whether others are left.

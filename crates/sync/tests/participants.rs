@@ -668,3 +668,76 @@ fn slots_come_back_when_the_opening_closes() {
     assert_eq!(a.counters(7, 9), -4);
     assert_eq!(a.check(), Vec::<String>::new());
 }
+
+/// A panic ends the change of an owner: the next one is to repair what the lock guards.
+#[test]
+fn a_lock_that_a_panic_releases_asks_for_repair() {
+    let pair = Pair::new();
+    let lock = RobustLock::default();
+    let change = || {
+        let slot = pair.a.slot().unwrap();
+        let _held = lock.lock(&slot).unwrap();
+        panic!("a bug")
+    };
+    assert!(catch_unwind(AssertUnwindSafe(change)).is_err());
+    let slot = pair.a.slot().unwrap();
+    let Acquired::OwnerDied(held) = lock.lock(&slot).unwrap() else {
+        panic!("the panic was not reported")
+    };
+    // A destructor that runs in a panic may lock, and leaves nothing half changed.
+    held.repaired();
+    drop(held);
+    struct Locks<'a>(&'a RobustLock, &'a Pair);
+    impl Drop for Locks<'_> {
+        fn drop(&mut self) {
+            drop(self.0.lock(&self.1.a.slot().unwrap()).unwrap());
+        }
+    }
+    let destructor = || {
+        let _locks = Locks(&lock, &pair);
+        panic!("elsewhere")
+    };
+    assert!(catch_unwind(AssertUnwindSafe(destructor)).is_err());
+    assert!(matches!(lock.lock(&slot).unwrap(), Acquired::Clean(_)));
+}
+
+/// Threads that panicked within an operation leave their slots to the reapers. The thread that finds
+/// none free has them reaped.
+#[test]
+fn slots_that_panics_took_come_back_when_there_are_no_others() {
+    let script = ScriptedLiveness::new();
+    let region = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
+    let few = ControlOptions {
+        max_threads: 8,
+        ..common::options()
+    };
+    let p = Participants::create(region, few, Arc::new(script.process(1))).unwrap();
+    let panicking = || {
+        let p = p.clone();
+        let operation = move || {
+            let slot = p.slot().unwrap();
+            slot.intent(Lane::Log).begin(1, &[]);
+            panic!("a bug")
+        };
+        assert!(std::thread::spawn(operation).join().is_err());
+    };
+    let in_a_thread = || {
+        let p = p.clone();
+        let claim = move || p.slot().map(|slot| slot.id()).err();
+        std::thread::spawn(claim).join().unwrap()
+    };
+    // Without a reaper the panics take all slots but those kept back.
+    while in_a_thread().is_none() {
+        panicking();
+    }
+    let reaper = p.clone();
+    p.set_reaper(move || {
+        let reaped = reaper.reap(|_| Ok::<_, std::convert::Infallible>(()));
+        assert!(reaped.unwrap().slots > 0);
+    });
+    for _ in 0..20 {
+        assert_eq!(in_a_thread(), None);
+        panicking();
+    }
+    assert_eq!(p.check(), Vec::<String>::new());
+}

@@ -40,7 +40,15 @@ impl Store {
     pub fn new(reclaim: Reclaim) -> Arc<Store> {
         let store = Arc::new(Store { reclaim });
         let above: Weak<Store> = Arc::downgrade(&store);
-        store.set_above(above);
+        store.set_above(above.clone());
+        store.participants.set_reaper(move || {
+            if let Some(store) = above.upgrade()
+                && let Ok(slot) = store.participants.slot()
+            {
+                // What cannot be repaired now is reported to those that meet it.
+                let _ = store.reap(&slot);
+            }
+        });
         store
     }
 }
