@@ -25,9 +25,9 @@
 use crate::descriptor::Descriptor;
 use crate::discardable::index::Bucket;
 use crate::frame::{FRAME_BYTES, MAX_FRAMES};
+use crate::free_runs::TreeShape;
 use crate::lending::{FillNode, FrameUse, LendingHeader};
 use crate::runs::RunsNode;
-use crate::summary::TreeShape;
 use crate::zone::{MAX_ZONES, ZoneEntry};
 use mneme_sync::RobustLock;
 use mneme_sys::{HEADER_LEN, Shared};

@@ -22,8 +22,8 @@ use crate::CreateError;
 use crate::arena::Arena;
 use crate::descriptor::State;
 use crate::discardable::index::{Bucket, ENTRIES};
+use crate::free_runs::words_of;
 use crate::layout::LendingShape;
-use crate::summary::words_of;
 use mneme_sync::RobustLock;
 use mneme_sys::RegionError;
 use std::ops::Range;
@@ -339,8 +339,8 @@ impl Arena {
             .filter(|frame| summary.is_free(*frame)))
     }
 
-    fn idle_view<'a>(&'a self, lending: &Lending<'a>) -> crate::summary::Summary<'a> {
-        crate::summary::Summary::bitmap(&self.geometry.shape, lending.idle)
+    fn idle_view<'a>(&'a self, lending: &Lending<'a>) -> crate::free_runs::Summary<'a> {
+        crate::free_runs::Summary::bitmap(&self.geometry.shape, lending.idle)
     }
 
     /// Rented frames among these. They are what a claim of them discards.

@@ -90,6 +90,7 @@ mod discardable;
 mod error;
 mod error_kind;
 mod frame;
+mod free_runs;
 mod grow;
 mod layout;
 mod lending;
@@ -98,7 +99,6 @@ mod release;
 mod repair;
 mod runs;
 mod stats;
-mod summary;
 mod zone;
 
 pub use arena::{Arena, ExtentInfo, ExtentState};

@@ -16,7 +16,7 @@ use crate::RepairError;
 use crate::arena::Arena;
 use crate::descriptor::{State, Status};
 use crate::frame::{Extent, FRAME_BYTES, Frame};
-use crate::summary::WORD_FRAMES;
+use crate::free_runs::WORD_FRAMES;
 use crate::zone::planned;
 use mneme_sync::{DeadSlot, Guard, Intent, Lane, Slot, SlotId, Stalled};
 use mneme_sys::{RegionError, RegionHeader};

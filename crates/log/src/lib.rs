@@ -84,7 +84,7 @@ pub mod within {
     };
 }
 #[cfg(feature = "fault")]
-mod world;
+mod test_processes;
 
 pub use error::{BatchError, Corrupt, GrowError, OpenError, ReadError, WriteError};
 pub use reclaim::evict::Evict;

@@ -7,8 +7,8 @@
 //! intent is may have loaded the word before. The requesting thread does not wait for those: one of
 //! them may be stopped. When an intent is gone, what it announced is done or undone, and visible.
 
+use crate::atomics::Barrier;
 use crate::participants::Participants;
-use crate::word::Barrier;
 use crate::{Lane, SlotError, SlotId, intent};
 
 /// Intents that stood somewhere at one time, and that are not known to be over.

@@ -16,7 +16,7 @@
 //! larger is the younger, and what was counted for an older one is dropped. So emptying a
 //! database by giving it a new root makes its counts nothing at once, in every slot.
 
-use crate::word::Word;
+use crate::atomics::Word;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// The words of one counter.

@@ -29,7 +29,7 @@
 //! After the Nibble paper (a concurrent log-structured in-memory key-value store), §3.3, which pins
 //! by the time-stamp counter.
 
-use crate::word::{Barrier, Word};
+use crate::atomics::{Barrier, Word};
 use mneme_sys::barrier::BarrierRefused;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 

@@ -8,13 +8,13 @@
 //! Those inside beside others *only read*. A reader that dies there leaves nothing half done, so
 //! its death is not reported; a writer's is.
 
+use crate::atomics::Barrier;
 use crate::entry::{OpPin, enter_or_wait};
 use crate::layout::GATES;
 use crate::lock_word::RobustLock;
 use crate::opening::Inner;
 use crate::participants::Participants;
 use crate::robust_lock::{Acquired, Guard, LOCK_TIMEOUT};
-use crate::word::Barrier;
 use crate::{GateError, Holding, Slot, SlotId, Stalled, exclusion, gate};
 use mneme_sys::barrier::BarrierRefused;
 use std::cell::Cell;

@@ -9,8 +9,8 @@
 //!
 //! After Corbet's and Russell's big-reader locks.
 
+use crate::atomics::{Barrier, Word};
 use crate::lock_word::{self, LockState};
-use crate::word::{Barrier, Word};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Marks the bit and looks at the gate; `Err` with the gate's word if it is raised, or if what it

@@ -6,8 +6,8 @@
 //! [`begin`](IntentLine::begin) and cleared first on the next; the words between are invisible
 //! while the head's kind is zero.
 
+use crate::atomics::Word;
 use crate::layout::{INTENT_WORDS, IntentWords};
-use crate::word::Word;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

@@ -153,8 +153,8 @@
     missing_docs
 )]
 
-mod alone;
 mod announced;
+mod atomics;
 mod attached;
 mod backoff;
 mod counter_fold;
@@ -164,10 +164,9 @@ mod epoch;
 mod error;
 mod error_kind;
 mod exclusion;
-mod feed;
 mod fenced;
 mod gate;
-mod holds;
+mod held_versions;
 mod intent;
 mod layout;
 mod lease;
@@ -187,18 +186,20 @@ mod rcu;
 pub mod rcx;
 mod reap;
 mod reclaim;
+mod ring_feed;
 mod robust_lock;
 mod slot;
 mod slot_id;
 mod slot_owner;
+mod sole_process;
 mod stalled;
 mod stats;
 mod thread_slots;
 mod undo;
 mod watch;
-mod word;
 
 pub use announced::Announced;
+pub use atomics::Word;
 pub use attached::{Attached, AttachedThread, Life, ThreadPin};
 pub use entry::OpPin;
 pub use epoch::Epoch;
@@ -206,9 +207,8 @@ pub use error::{
     AttachError, CreateError, GateError, Holding, LeaseError, OpenError, ReapError, Revoked,
     SlotError, Stalled,
 };
-pub use feed::{Behind, FEED_ENTRIES, Feed};
 pub use fenced::{FencedGate, Sole};
-pub use holds::{Held, HeldVersions, MAX_HELD};
+pub use held_versions::{Held, HeldVersions, MAX_HELD};
 pub use intent::{Intent, IntentLine, Lane};
 pub use layout::{COUNTERS, GATES, INTENT_WORDS, LEASES};
 pub use lease::Lease;
@@ -223,6 +223,7 @@ pub use rcx::{
 };
 pub use reap::{DeadSlot, Reaped};
 pub use reclaim::REVOKE_AFTER;
+pub use ring_feed::{Behind, FEED_ENTRIES, Feed};
 pub use robust_lock::{Acquired, Guard, LOCK_TIMEOUT};
 pub use slot::Slot;
 pub use slot_id::SlotId;
@@ -230,7 +231,6 @@ pub use stalled::Progress;
 pub use stats::{OldestPin, Stats};
 pub use undo::UndoArea;
 pub use watch::WatchRegistration;
-pub use word::Word;
 
 /// The guide's examples are compiled and run with this crate's.
 #[cfg(doctest)]

@@ -17,7 +17,7 @@
 mod rendezvous;
 mod uses;
 
-use crate::word::Barrier;
+use crate::atomics::Barrier;
 use crate::{Epoch, Participants, epoch};
 use mneme_sys::barrier::BarrierRefused;
 use mneme_testkit::Random;

@@ -9,7 +9,7 @@
 //! owners (which may die in turn) come between.
 
 use crate::SlotId;
-use crate::word::Word;
+use crate::atomics::Word;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

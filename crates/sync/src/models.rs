@@ -23,7 +23,7 @@ mod slot_owners;
 mod sums;
 mod watches;
 
-use crate::word::{Barrier, Word};
+use crate::atomics::{Barrier, Word};
 use loom::sync::atomic::{AtomicU64, fence};
 use mneme_sys::barrier::BarrierRefused;
 use std::sync::atomic::Ordering;

@@ -5,7 +5,6 @@
 //! After a reboot the first to open it rebuilds it: counts are kept, the epoch goes on, and
 //! everything else (pins, owners, intents) means nothing any more and is cleared.
 
-use crate::alone::Alone;
 use crate::layout::{
     BARRIER_ASYMMETRIC, BARRIER_FENCE, ControlHeader, FORMAT, Geometry, LAYOUT_HASH, MAGIC,
     MAX_PROCESSES,
@@ -13,6 +12,7 @@ use crate::layout::{
 use crate::map::Map;
 use crate::opening::{Inner, lock_region, reach};
 use crate::participants::{ControlOptions, Participants};
+use crate::sole_process::Alone;
 use crate::{AttachError, CreateError, OpenError, epoch};
 use mneme_sys::barrier::{self, Mechanism};
 use mneme_sys::{Clock, Liveness, PagePolicy, Region, RegionHeader, SystemClock, boot_id};

@@ -1,11 +1,11 @@
 //! One process' opening of a control region, as all its handles share it.
 
+use crate::atomics::Barrier;
 use crate::backoff::Backoff;
 use crate::map::Map;
 use crate::process::{self, State, Status};
 use crate::slot_owner::SlotOwner;
 use crate::stalled::StalledHolders;
-use crate::word::Barrier;
 use crate::{AttachError, SlotError, SlotId, slot_owner};
 use mneme_sys::barrier::{BarrierRefused, Light, Reach};
 use mneme_sys::{Clock, Liveness, Region, SystemClock, Taken};

@@ -1,10 +1,10 @@
 //! [`Participants`]: one process' opening of a control region.
 
+use crate::atomics::Barrier;
 use crate::layout::{COUNTERS, Geometry};
 use crate::opening::Inner;
 use crate::thread_slots::{self, Local};
 use crate::undo::UndoArea;
-use crate::word::Barrier;
 use crate::{Epoch, FastPin, Intent, Lane, Pin, RevocablePin, Slot, SlotError, SlotId, intent};
 use mneme_sys::Region;
 use mneme_sys::barrier::BarrierRefused;

@@ -3,7 +3,7 @@
 //! The word changes only under the liveness lock of the entry's index: by the process that holds
 //! it, or by the reaper that has taken it from the dead.
 
-use crate::word::Word;
+use crate::atomics::Word;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 /// What an entry is.

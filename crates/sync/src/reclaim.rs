@@ -4,11 +4,11 @@
 //! [`advance`](Participants::advance); free it once [`quiescent`](Participants::quiescent) says
 //! so for the returned epoch. Any thread of any participant may do each of the three.
 
+use crate::atomics::Barrier;
 use crate::backoff::Backoff;
 use crate::epoch::{self, Epoch, Kind};
 use crate::opening::Inner;
 use crate::participants::Participants;
-use crate::word::Barrier;
 use crate::{Holding, SlotError, SlotId, Stalled};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;

@@ -7,8 +7,8 @@
 //! intent. A lock holder named by slot and generation is not mistaken for a later owner of the
 //! slot.
 
+use crate::atomics::Word;
 use crate::layout::LANES;
-use crate::word::Word;
 use crate::{epoch, gate, intent};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 

@@ -15,10 +15,10 @@
 //! attaches that is alone.
 
 use crate::SlotError;
+use crate::atomics::{Barrier, Word};
 use crate::opening::Inner;
 use crate::participants::Participants;
 use crate::process;
-use crate::word::{Barrier, Word};
 use mneme_sys::barrier::BarrierRefused;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};

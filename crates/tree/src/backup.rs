@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::commit::Also;
-use crate::core::Core;
 use crate::layout::CATALOGUE;
 use crate::open::{Builder, make};
+use crate::open_store::Core;
 use crate::plan::Change;
 use crate::snapshot::Snapshot;
 use crate::trees::{is_dropped_key, leaves_of};

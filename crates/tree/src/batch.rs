@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mneme_sys::medium::MediumError;
 
 use crate::commit::Writer;
-use crate::core::Core;
 use crate::layout::MAIN;
+use crate::open_store::Core;
 use crate::plan::Change;
 use crate::{StoreError, Version};
 

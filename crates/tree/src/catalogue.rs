@@ -5,8 +5,8 @@ use std::sync::Arc;
 use mneme_sys::fault::without;
 
 use crate::commit::{Also, Writer};
-use crate::core::Core;
 use crate::layout::{CATALOGUE, MAX_NAME};
+use crate::open_store::Core;
 use crate::plan::Change;
 use crate::trees::{TreeKind, dropped_key, name_key, number_key, place_value};
 use crate::{StoreError, Version};

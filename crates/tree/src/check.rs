@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::core::Core;
-use crate::entry::verify_extent;
 use crate::layout::{EntryHeader, LEAF, Record};
 use crate::leaf::Leaf;
+use crate::leaf_entry::verify_extent;
+use crate::open_store::Core;
 use crate::snapshot::Snapshot;
 use crate::trees::{leaves_of, tile};
 use crate::{StoreError, recovery};

@@ -7,7 +7,6 @@ use zerocopy::IntoBytes;
 
 use mneme_sys::fault::without;
 
-use crate::core::{Core, Published};
 use crate::index::{Edit, Node};
 use crate::layout::{
     Extent, ExtentHeader, LEAF, LeafHeader, Listed, MAIN, MAX_LISTED, Record, STATE_CLEAN,
@@ -15,6 +14,7 @@ use crate::layout::{
 };
 use crate::leaf::{FreeLeaves, Leaf};
 use crate::names::{self, Naming};
+use crate::open_store::{Core, Published};
 use crate::plan::{Append, Change, Plan, Rewrite, Source, plan};
 use crate::reserve::{Dead, Place, Reclaimer};
 use crate::shared::Announced;

@@ -18,10 +18,10 @@ use std::sync::{Arc, PoisonError};
 use mneme_sync::Retired;
 
 use crate::committed::Committed;
-use crate::core::{Core, Published};
 use crate::index::Edit;
 use crate::layout::Record;
 use crate::leaf::Leaf;
+use crate::open_store::{Core, Published};
 use crate::recovery;
 use crate::shared::{Announced, Shared};
 use crate::trees::{self, Roots};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::StoreError;
-use crate::core::Core;
 use crate::index::Node;
 use crate::leaf::Leaf;
+use crate::open_store::Core;
 
 /// Keys that are looked up together: as many as the memory has requests in flight, about.
 const GROUP: usize = 32;

@@ -17,7 +17,6 @@ use crate::attach::{Attachment, JoinError, now};
 use crate::batch::Queue;
 use crate::commit::Writer;
 use crate::committed::Committed;
-use crate::core::{Core, Published};
 use crate::error::os;
 use crate::follow::Follower;
 use crate::layout::{
@@ -26,6 +25,7 @@ use crate::layout::{
 };
 use crate::leaf::FreeLeaves;
 use crate::names::{self, Named, Names};
+use crate::open_store::{Core, Published};
 use crate::pages::Pages;
 use crate::recovery::Kept;
 use crate::registered::Registered;

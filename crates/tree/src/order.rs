@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::entry::entry;
 use crate::layout::LeafId;
+use crate::leaf_entry::entry;
 use crate::pages::Pages;
 
 /// Offsets of the entries that are live after the first `count` of a leaf, in the order of their

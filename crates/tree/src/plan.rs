@@ -8,13 +8,13 @@ use mneme_sys::fault::without;
 
 use crate::StoreError;
 use crate::committed::Committed;
-use crate::entry::Entry;
 use crate::index::Node;
 use crate::layout::{
     Extent, FencesIn, LEAF, LeafId, MAX_INLINE, MAX_INLINE_KEY, MAX_KEY, MAX_VALUE, entry_size,
     outside,
 };
 use crate::leaf::{Fill, Leaf};
+use crate::leaf_entry::Entry;
 use crate::order::gallop;
 use crate::pages::Pages;
 use crate::trees::Roots;

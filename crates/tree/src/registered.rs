@@ -8,7 +8,7 @@ use std::time::Duration;
 use mneme_sync::Held;
 use mneme_sys::{Clock as _, SystemClock};
 
-use crate::core::Core;
+use crate::open_store::Core;
 use crate::shared::Shared;
 use crate::{StoreError, Version};
 

@@ -10,9 +10,9 @@ use zerocopy::IntoBytes;
 
 use crate::StoreError;
 use crate::commit::Writer;
-use crate::core::{Core, Published};
 use crate::layout::{Extent, FRAME, FrameHeader, FrameKind, LEAVES, LeafId, TABLE};
 use crate::leaf::FreeLeaves;
+use crate::open_store::{Core, Published};
 use crate::space::Space;
 
 /// What was replaced is freed in batches of this size: asking every reader costs a system call of

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::commit::Also;
-use crate::core::Core;
-use crate::entry::Entry;
 use crate::layout::CATALOGUE;
 use crate::leaf::Leaf;
+use crate::leaf_entry::Entry;
+use crate::open_store::Core;
 use crate::plan::Change;
 use crate::trees::{Listing, Roots, dropped_key, leaves_of, name_key, number_key, place_value};
 use crate::{StoreError, Version};

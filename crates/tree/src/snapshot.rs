@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use mneme_sync::MAX_HELD;
 
-use crate::core::Core;
 use crate::follow::index_of;
 use crate::index::Node;
 use crate::layout::{MAIN, Record};
+use crate::open_store::Core;
 use crate::range::Range;
 use crate::trees::{Roots, TreeKind};
 use crate::{StoreError, Version};

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::core::Core;
 use crate::layout::{FRAME, LEAF, UNIT};
+use crate::open_store::Core;
 use crate::{Holder, StoreError, Version, recovery, registered};
 
 const COPIES: &str = "the file system copies each page that is written: a commit writes more, the \

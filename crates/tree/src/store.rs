@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::batch::{Batch, Queue, Request};
-use crate::core::Core;
 use crate::layout::MAIN;
 use crate::open::Builder;
+use crate::open_store::Core;
 use crate::plan::Change;
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::MutexGuard;
 
 use crate::commit::Writer;
-use crate::core::Core;
 use crate::layout::MAIN;
+use crate::open_store::Core;
 use crate::plan::Change;
 use crate::snapshot::View;
 use crate::{StoreError, Tree, Version};

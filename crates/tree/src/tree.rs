@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::check::{self, Counts};
-use crate::core::Core;
 use crate::layout::UNIT;
+use crate::open_store::Core;
 use crate::plan::Change;
 use crate::snapshot::View;
 use crate::trees::{Roots, TreeKind, leaves_of};

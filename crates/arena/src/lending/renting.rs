@@ -5,7 +5,7 @@ use super::{FillNode, Lending, NOT_BEGUN, TRIES};
 use crate::arena::Arena;
 use crate::descriptor::{State, Status, Table};
 use crate::frame::Frame;
-use crate::summary::words_of;
+use crate::free_runs::words_of;
 use mneme_sys::{NodeId, RegionError};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};

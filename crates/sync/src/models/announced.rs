@@ -1,9 +1,9 @@
 //! A request reaches every thread whose announcement is not found afterwards.
 
 use super::{Fences, Model, Useless, fails, holds};
+use crate::atomics::{Barrier, Word};
 use crate::intent;
 use crate::layout::INTENT_WORDS;
-use crate::word::{Barrier, Word};
 use loom::sync::Arc;
 use loom::thread;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -1,8 +1,8 @@
 //! What a pin has seen is not freed before it ends; a revoked pin says so.
 
 use super::{Fences, Model, Useless, fails, fails_within, holds};
+use crate::atomics::{Barrier, Word};
 use crate::epoch::{self, FIRST_EPOCH, Kind, UNPINNED};
-use crate::word::{Barrier, Word};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;

@@ -2,8 +2,8 @@
 //! after its entries is never seen without them.
 
 use super::{Model, fails, holds};
-use crate::feed;
-use crate::word::Word;
+use crate::atomics::Word;
+use crate::ring_feed;
 use loom::sync::Arc;
 use loom::thread;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -27,7 +27,7 @@ impl Shared {
     }
 
     fn append(&self, number: u64) {
-        feed::append(self.marks(), &self.ring, [entry(number)].into_iter());
+        ring_feed::append(self.marks(), &self.ring, [entry(number)].into_iter());
     }
 
     fn publish(&self, count: u64) {
@@ -44,7 +44,7 @@ fn publish(shared: &Shared) {
 
 fn follow(shared: &Shared) {
     let durable = shared.durable.load(Acquire);
-    if let Ok(entries) = feed::read(shared.marks(), &shared.ring, 0) {
+    if let Ok(entries) = ring_feed::read(shared.marks(), &shared.ring, 0) {
         assert!(
             entries.len() as u64 >= durable,
             "published without its entry"
@@ -85,14 +85,14 @@ fn killed(next: fn(&Shared)) -> impl Fn(&Shared) + Send + Sync + 'static {
         shared.append(0);
         shared.append(1);
         let lost = [[666, 666]; 2].into_iter();
-        feed::overwrite(shared.marks(), &shared.ring, lost);
+        ring_feed::overwrite(shared.marks(), &shared.ring, lost);
         next(shared);
     }
 }
 
 /// Needs the second entry.
 fn follow_late(shared: &Shared) {
-    if let Ok(entries) = feed::read(shared.marks(), &shared.ring, 1) {
+    if let Ok(entries) = ring_feed::read(shared.marks(), &shared.ring, 1) {
         for (number, found) in entries.into_iter().enumerate() {
             assert_eq!(found, entry(1 + number as u64));
         }

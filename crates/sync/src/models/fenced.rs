@@ -2,9 +2,9 @@
 
 use super::{Fences, Model, Useless, fails, holds};
 use crate::SlotId;
+use crate::atomics::{Barrier, Word};
 use crate::gate;
 use crate::lock_word::{self, Attempt, LockState, Owner};
-use crate::word::{Barrier, Word};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;

@@ -1,9 +1,9 @@
 //! What a held version uses is not freed.
 
 use super::{Fences, Model, Useless, fails, holds as passes};
+use crate::atomics::{Barrier, Word};
 use crate::epoch::{self, FIRST_EPOCH, Kind, UNPINNED};
-use crate::holds;
-use crate::word::{Barrier, Word};
+use crate::held_versions;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
@@ -45,8 +45,8 @@ impl Shared {
     }
 
     fn register(&self, version: u64) {
-        assert!(holds::claim(&self.owner, ME));
-        holds::hold(&self.version, version);
+        assert!(held_versions::claim(&self.owner, ME));
+        held_versions::hold(&self.version, version);
     }
 
     /// Reads the leaf if the snapshot's version has it, and lets it go.
@@ -54,11 +54,11 @@ impl Shared {
         if version == OLD {
             self.look();
         }
-        holds::let_go(&self.owner, &self.version, &self.released);
+        held_versions::let_go(&self.owner, &self.version, &self.released);
     }
 
     fn is_held(&self) -> bool {
-        holds::held(&self.version) == OLD
+        held_versions::held(&self.version) == OLD
     }
 
     fn is_over(&self, g: u64) -> bool {
@@ -173,7 +173,7 @@ fn broken_let_go_before_the_last_read() {
             let version = shared.enter(&Fences(&shared.fences));
             shared.register(version);
             epoch::leave(&shared.pin);
-            holds::let_go(&shared.owner, &shared.version, &shared.released);
+            held_versions::let_go(&shared.owner, &shared.version, &shared.released);
             if version == OLD {
                 shared.look();
             }

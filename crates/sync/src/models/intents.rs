@@ -1,9 +1,9 @@
 //! An intent is seen whole or not at all, while its writer goes from one to the next.
 
 use super::{Model, fails, holds};
+use crate::atomics::Word;
 use crate::intent;
 use crate::layout::INTENT_WORDS;
-use crate::word::Word;
 use loom::sync::Arc;
 use loom::thread;
 use std::sync::atomic::Ordering::{Relaxed, Release};

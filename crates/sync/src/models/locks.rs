@@ -2,8 +2,8 @@
 
 use super::{Model, fails, fails_within, holds};
 use crate::SlotId;
+use crate::atomics::Word;
 use crate::lock_word::{self, Attempt, LockState, Owner};
-use crate::word::Word;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;

@@ -1,8 +1,8 @@
 //! A range is read whole while its boundaries move, its value changes, and it is split and joined.
 
 use super::{Model, fails, holds};
+use crate::atomics::Word;
 use crate::range_map::partition::{self, Boundary, Seen, Words};
-use crate::word::Word;
 use loom::sync::Arc;
 use loom::thread;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -3,10 +3,10 @@
 
 use super::{Model, fails, holds};
 use crate::SlotId;
+use crate::atomics::Word;
 use crate::lock_word::{self, Attempt, Owner};
 use crate::rcx::lanes::{Abort, Chosen, LaneSet, NodeLane, Strategy};
 use crate::rcx::protocol::{self, Bound, Items, TakeLanes};
-use crate::word::Word;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;

@@ -1,11 +1,11 @@
 //! A slot has one owner at a time, who finds it clear, whoever had it and whoever reaped it.
 
 use super::{Model, fails, fails_within, holds};
+use crate::atomics::Word;
 use crate::epoch::{Kind, UNPINNED, pin_word};
 use crate::intent;
 use crate::process::{self, State, Status};
 use crate::slot_owner::{self, SlotWords};
-use crate::word::Word;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;

@@ -91,7 +91,7 @@ fn a_count_is_never_paired_with_another_root() {
 
 #[test]
 fn a_value_set_under_the_old_root_is_taken_for_its_count() {
-    use crate::word::Word;
+    use crate::atomics::Word;
     use std::sync::atomic::Ordering::Release;
     fails(roots(|mine| {
         mine.value.store(50, Release);

@@ -1,8 +1,8 @@
 //! A registered watcher misses no change.
 
 use super::{Fences, Model, Useless, fails, holds};
+use crate::atomics::{Barrier, Word};
 use crate::watch;
-use crate::word::{Barrier, Word};
 use loom::sync::Arc;
 use loom::thread;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};

@@ -16,7 +16,7 @@
 //! Updates hold the locks of all boundaries whose range they change. Written over abstract words,
 //! like every protocol of this crate; `docs/design/range-map.md` has the argument case by case.
 
-use crate::word::Word;
+use crate::atomics::Word;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// The words of a boundary, its links apart.

@@ -1,7 +1,7 @@
 //! [`LaneSet`]: a word for each node and stripe of items, and the ways to take several at once.
 
+use crate::atomics::Word;
 use crate::lock_word::{self, Attempt, LockState, Owner};
-use crate::word::Word;
 use mneme_sys::{NodeId, Rtm, TransactionAborted};
 use std::ops::Deref;
 use std::sync::Arc;

@@ -6,8 +6,8 @@
 //! order, waiting for each. `docs/design/rcx.md` argues both case by case.
 
 use super::lanes::{Chosen, Refused, Strategy};
+use crate::atomics::Word;
 use crate::lock_word::{self, LockState, Owner};
-use crate::word::Word;
 
 /// Whether lanes come before the first try of the items or after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use mneme_sys::fault::{self, Action, Outcome};
 use super::*;
 use crate::region::policy::UpdatePolicy;
 use crate::store::LogStore;
-use crate::world::World;
+use crate::test_processes::World;
 
 /// Bytes at first, and those that it takes to have two shards.
 const CAPACITY: usize = 256 << 20;

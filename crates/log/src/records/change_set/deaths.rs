@@ -10,7 +10,7 @@ use crate::index::lookup::Lookup;
 use crate::region::policy::UpdatePolicy;
 use crate::session::Wait;
 use crate::store::LogStore;
-use crate::world::World;
+use crate::test_processes::World;
 
 const CAPACITY: usize = 64 << 20;
 const KEYS: [&[u8]; 3] = [b"one", b"two", b"three"];

@@ -12,9 +12,9 @@ use crate::store::components::Store;
 use crate::store::watch::Watch;
 
 use super::Transaction;
-use super::ahead::Overtaken;
 use super::commit::Outcome;
-use super::growth::{Growing, Growth};
+use super::index_growth::{Growing, Growth};
+use super::known_keys::Overtaken;
 
 impl Store {
     /// Runs `body` until its changes are made at one instant, or it fails. `None`: a watched key

@@ -44,8 +44,8 @@ use crate::region::space::DATABASES;
 use crate::session::Wait;
 use crate::store::watch::Watch;
 
-use super::growth::{Grown, Growth, MANY, ToCome};
-use super::homes::{Home, Homes};
+use super::home_buckets::{Home, Homes};
+use super::index_growth::{Grown, Growth, MANY, ToCome};
 use super::undo::{Counts, LANE, NoteMemory, Noted, Notes, Phase};
 use super::{Transaction, Write};
 use crate::index::intent::{self, Intent};

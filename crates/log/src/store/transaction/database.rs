@@ -12,7 +12,7 @@ use crate::region::mem::Loc;
 use crate::region::record::{MAX_KEY, Record};
 use crate::store::components::Store;
 
-use super::homes::Home;
+use super::home_buckets::Home;
 use super::{Read, Transaction, Write};
 
 /// One database within a transaction.

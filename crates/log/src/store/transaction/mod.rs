@@ -9,12 +9,12 @@
 //! Readers of its keys wait while it publishes. Writers in the same buckets wait while these are
 //! locked. All others are unaffected.
 
-mod ahead;
 mod attempts;
 mod commit;
 mod database;
-mod growth;
-mod homes;
+mod home_buckets;
+mod index_growth;
+mod known_keys;
 mod reads;
 mod undo;
 
@@ -32,9 +32,9 @@ use crate::region::space::Space;
 use crate::store::components::Store;
 use crate::store::watch::Watch;
 
-use ahead::Ahead;
 pub use database::TransactionOn;
-use growth::Growth;
+use index_growth::Growth;
+use known_keys::Ahead;
 
 /// A key as a transaction has read it.
 struct Read {

@@ -7,7 +7,7 @@ use crate::index::resize::retired;
 use crate::session::Wait;
 
 use super::commit::Outcome;
-use super::homes::{Home, Homes};
+use super::home_buckets::{Home, Homes};
 use super::{Read, Transaction};
 
 /// Looks at keys that were absent before a transaction that only reads runs again.

@@ -9,8 +9,8 @@
 //! `reserved` never goes back, so a follower that needs what they took the place of learns it. At
 //! most one process writes at a time; what decides that is the caller's.
 
+use crate::atomics::Word;
 use crate::participants::Participants;
-use crate::word::Word;
 use mneme_sys::{RegionError, Shared};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;

@@ -34,7 +34,7 @@ use crate::store::components::Store;
 
 use super::Transaction;
 use super::commit::Outcome;
-use super::homes::{Home, Homes};
+use super::home_buckets::{Home, Homes};
 use super::undo::{Counts, LANE, NoteMemory, Phase};
 use crate::index::intent::Intent;
 

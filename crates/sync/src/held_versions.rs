@@ -10,10 +10,10 @@
 //! The owner of a slot is a process and its incarnation, not a thread: a snapshot may move between
 //! threads. What the dead have left is cleared by whoever looks ([`HeldVersions::reap`]).
 
+use crate::atomics::Word;
 use crate::opening::Inner;
 use crate::participants::Participants;
 use crate::process::{self, State};
-use crate::word::Word;
 use mneme_sys::{Clock as _, RegionError, Shared, SystemClock};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
