@@ -1,0 +1,175 @@
+//! Damage is named, and never served.
+
+use std::sync::Arc;
+
+use crate::Path;
+use crate::common::{MAX, contents, copy_of, open, open_on, reopen};
+use crate::image;
+use crate::with_long_keys;
+use mneme_sys::medium::RecordingMedium;
+use mneme_tree::{Durability, StoreError};
+
+#[test]
+fn damage_of_long_keys_and_of_fences_is_named() {
+    let (db, medium, pairs) = with_long_keys();
+    let leaves = db.stats().unwrap().leaves;
+    assert_eq!(db.stats().unwrap().extents, 200 + leaves as u64);
+    drop(db);
+    let bytes = medium.bytes();
+    let find = |what: &[u8]| {
+        let finder = bytes.windows(what.len());
+        let places = finder.enumerate().filter(|(_, window)| *window == what);
+        places.map(|(at, _)| at).collect::<Vec<_>>()
+    };
+    // The beginnings of extents with keys or fences, which share so many bytes.
+    let places = find(&vec![251; 3000]);
+    assert_eq!(
+        places.len(),
+        200 + 2 * leaves - 2,
+        "an inner fence stands in two extents"
+    );
+    for at in places {
+        let mut bytes = bytes.clone();
+        bytes[at + 1000] ^= 1;
+        let damaged = RecordingMedium::with_image(MAX, Arc::new(bytes)).unwrap();
+        let opened = open_on(&Arc::new(damaged), Durability::File);
+        let named = opened.and_then(|db| {
+            for (key, value) in &pairs {
+                assert!(db.get(key)?.is_none_or(|found| found == *value));
+            }
+            db.check()
+        });
+        assert!(
+            matches!(named, Err(StoreError::Damaged { .. })),
+            "{named:?}"
+        );
+    }
+}
+
+/// Every flipped byte of a store's used part is found by opening or by `check`, or it changes
+/// nothing that anybody reads.
+#[test]
+fn damage_is_named_and_never_served() {
+    let (db, medium) = open();
+    for n in 0..300u32 {
+        db.put(&n.to_be_bytes(), &[n as u8; 100]).unwrap();
+    }
+    let expected = contents(&db.snapshot().unwrap());
+    db.close().unwrap();
+    let bytes = medium.bytes();
+    let mut found = 0;
+    let used: Vec<usize> = (0..bytes.len())
+        .filter(|at| bytes[*at] != 0)
+        .step_by(211)
+        .collect();
+    let damaged = Arc::new(RecordingMedium::with_image(MAX, Arc::new(bytes.clone())).unwrap());
+    for at in used {
+        let copy = copy_of(&damaged);
+        copy.store(at as u64, &[bytes[at] ^ 0x10]);
+        match open_on(&copy, Durability::File) {
+            Err(_) => found += 1,
+            Ok(db) if db.check().is_err() => found += 1,
+            // An old record, or a leaf that is free.
+            Ok(db) => assert_eq!(contents(&db.snapshot().unwrap()), expected, "byte {at}"),
+        }
+    }
+    assert!(found > 10, "only {found}");
+}
+
+#[test]
+fn a_damaged_image_shows_nothing_that_was_not_put() {
+    use image::{Change, Damage, Image};
+    let mut random = common::crashes::random(5);
+    let image = Image::get();
+    for _ in 0..60 {
+        let damages: Vec<_> = (0..1 + random() % 6)
+            .map(|_| Damage {
+                area: random() as u8,
+                pick: random() as u32,
+                change: match random() % 5 {
+                    0 => Change::Set(random()),
+                    1 => Change::Set(random() % 100),
+                    2 => Change::Flip(random() as u8),
+                    3 => Change::Add(random() as i8),
+                    _ => Change::Copy(random() as u32),
+                },
+            })
+            .collect();
+        let len = random().is_multiple_of(8).then(|| random() as u32);
+        image.survives(image.damaged(&damages, len));
+    }
+}
+
+/// Values of any length, replaced by others: what they took is used again, and every flipped byte
+/// of one is named.
+#[test]
+fn long_values_take_bounded_space_and_damage_of_them_is_named() {
+    let (db, medium) = open();
+    let value = |n: usize| vec![n as u8; n];
+    for len in [
+        1921, 4096, 4097, 100_000, 2_080_768, 2_080_769, 6_000_000, 10,
+    ] {
+        db.put(b"k", &value(len)).unwrap();
+        assert_eq!(db.get(b"k").unwrap(), Some(value(len)));
+    }
+    let mut sizes = Vec::new();
+    for turn in 0..40 {
+        for n in 0..8usize {
+            db.put(&[n as u8], &value(1_850 + n * n * 40_000 + turn))
+                .unwrap();
+        }
+        sizes.push(db.stats().unwrap().file_bytes);
+    }
+    assert_eq!(sizes[39], sizes[4], "{sizes:?}");
+    db.check().unwrap();
+    let stats = db.stats().unwrap();
+    assert_eq!((stats.extents, stats.leaves), (7, 1));
+    drop(db);
+    let (db, medium) = reopen(&medium);
+    assert_eq!(db.get(&[7]).unwrap(), Some(value(1_889 + 49 * 40_000)));
+    let limit = medium.len();
+    medium.limit(Some(limit));
+    let refused = db.put(b"long", &vec![1; 40_000_000]);
+    assert!(
+        matches!(refused, Err(StoreError::NoSpace { .. })),
+        "{refused:?}"
+    );
+    db.put(b"short", b"1").unwrap();
+    medium.limit(None);
+    let long: Vec<u8> = (0..20_000_000u32).map(|i| (i % 251) as u8).collect();
+    db.put(b"long", &long).unwrap();
+    db.check().unwrap();
+    let bytes = medium.bytes();
+    let at = bytes
+        .windows(4096)
+        .position(|window| window == &long[..4096])
+        .unwrap();
+    medium.store(at as u64 + 12_345, &[255]);
+    assert!(matches!(db.check(), Err(StoreError::Damaged { .. })));
+}
+
+/// What is copied into a new entry gets a new checksum: damage is found before that.
+#[test]
+fn damage_is_not_signed_by_a_rollback_or_a_backup() {
+    for value in [vec![0x5a; 200], vec![0x5a; 9000]] {
+        let (db, medium) = open();
+        db.put(b"k", &value).unwrap();
+        db.keep("before").unwrap();
+        let at = medium.bytes().windows(100).position(|w| w == [0x5a; 100]);
+        medium.store(at.unwrap() as u64 + 50, b"damage");
+        let path = Path::new(&format!("damaged-{}", value.len()));
+        let copied = db.backup(&path.0);
+        assert!(
+            matches!(copied, Err(StoreError::Damaged { .. })),
+            "{copied:?}"
+        );
+        assert!(!path.0.exists());
+        db.put(b"k", b"new").unwrap();
+        let rolled = db.rollback("before");
+        assert!(
+            matches!(rolled, Err(StoreError::Damaged { .. })),
+            "{rolled:?}"
+        );
+        assert_eq!(db.get(b"k").unwrap().as_deref(), Some(&b"new"[..]));
+    }
+}

@@ -1,0 +1,139 @@
+//! Files: what they keep, when they are locked, and what is refused.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::Path;
+use crate::common::{contents, open};
+use mneme_tree::{Durability, MAX_KEY, MAX_VALUE, Store, StoreError};
+
+#[test]
+fn a_file_keeps_what_was_put() {
+    let path = Path::new("keeps");
+    for durability in [Durability::File, Durability::Process] {
+        let _ = std::fs::remove_file(&path.0);
+        let builder = Store::builder().durability(durability);
+        let db = builder.open(&path.0).unwrap();
+        for n in 0..2000u32 {
+            db.put(&n.to_be_bytes(), &[n as u8; 100]).unwrap();
+        }
+        let version = db.version().unwrap();
+        db.close().unwrap();
+        let db = builder.open(&path.0).unwrap();
+        assert_eq!(db.version().unwrap(), version);
+        db.check().unwrap();
+        assert_eq!(contents(&db.snapshot().unwrap()).len(), 2000);
+        assert_eq!(db.get(&7u32.to_be_bytes()).unwrap(), Some(vec![7; 100]));
+        assert_eq!(db.stats().unwrap().dead_versions, 0, "it was closed");
+    }
+}
+
+#[test]
+fn a_second_opening_is_refused_and_a_later_one_is_not() {
+    let path = Path::new("locked");
+    let db = Store::builder().open(&path.0).unwrap();
+    let second = Store::builder().open(&path.0);
+    assert!(
+        matches!(second, Err(StoreError::Locked { .. })),
+        "{second:?}"
+    );
+    let snapshot = db.snapshot().unwrap();
+    drop(db);
+    let third = Store::builder().open(&path.0);
+    assert!(
+        matches!(third, Err(StoreError::Locked { .. })),
+        "a snapshot holds it"
+    );
+    drop(snapshot);
+    Store::builder().open(&path.0).unwrap();
+}
+
+/// A child that is being started has copies of its parent's descriptors until it executes its
+/// program. They must not keep a file locked that the parent has closed, or failed to open.
+#[test]
+fn a_closed_store_opens_again_while_other_threads_start_processes() {
+    const ROUNDS: usize = 200;
+    let path = Path::new("spawns");
+    let foreign = Path::new("spawns-foreign");
+    std::fs::write(&foreign.0, vec![7; 10_000]).unwrap();
+    let builder = Store::builder().durability(Durability::Process);
+    builder.open(&path.0).unwrap().close().unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let starting = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let status = std::process::Command::new("true").status().unwrap();
+                assert!(status.success());
+            }
+        });
+        let mut refused = Vec::new();
+        for _ in 0..ROUNDS {
+            let opened = [builder.open(&path.0), builder.open(&foreign.0)];
+            refused.extend(opened.into_iter().filter_map(Result::err));
+        }
+        done.store(true, Ordering::Relaxed);
+        starting.join().unwrap();
+        let is_locked = |error: &&StoreError| matches!(error, StoreError::Locked { .. });
+        assert_eq!(
+            refused.iter().find(is_locked).map(ToString::to_string),
+            None
+        );
+        assert_eq!(refused.len(), ROUNDS, "one of the files is no store");
+    });
+}
+
+#[test]
+fn what_is_no_store_is_refused() {
+    let path = Path::new("foreign");
+    std::fs::write(&path.0, vec![7; 10_000]).unwrap();
+    assert!(matches!(
+        Store::builder().open(&path.0),
+        Err(StoreError::Foreign)
+    ));
+    let dax = Store::builder().durability(Durability::Dax).open(&path.0);
+    assert!(matches!(dax, Err(StoreError::Unsupported { .. })));
+    drop(path);
+    let path = Path::new("short");
+    drop(Store::builder().open(&path.0).unwrap());
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(&path.0)
+        .unwrap()
+        .set_len(3 << 20)
+        .unwrap();
+    assert!(matches!(
+        Store::builder().open(&path.0),
+        Err(StoreError::Truncated { .. })
+    ));
+}
+
+#[test]
+fn what_is_too_long_is_refused_and_what_fits_is_not() {
+    let (db, _) = open();
+    let too_long = db.put(&[1; MAX_KEY + 1], b"");
+    assert!(matches!(too_long, Err(StoreError::KeyTooLong { .. })));
+    let too_long = db.put(b"", &vec![1; MAX_VALUE + 1]);
+    assert!(matches!(too_long, Err(StoreError::ValueTooLong { .. })));
+    // The longest keys and values that lie in leaves, and the longest keys.
+    for (key_len, value_len, count) in [(1024, 1920, 100u8), (MAX_KEY, 1921, 12)] {
+        let (db, _) = open();
+        let key = |n: u8| [vec![9; key_len - 1], vec![n]].concat();
+        for n in 0..count {
+            db.put(&key(n), &vec![n; value_len]).unwrap();
+        }
+        db.check().unwrap();
+        assert_eq!(db.stats().unwrap().entries, u64::from(count));
+        assert_eq!(db.get(&key(11)).unwrap(), Some(vec![11; value_len]));
+    }
+}
+
+/// What another process of the same number was making is not this one's to overwrite.
+#[test]
+fn an_unfinished_file_of_another_is_left_alone() {
+    let path = Path::new("making");
+    let name = format!("{}.making-{}", path.0.display(), std::process::id());
+    let other = Path(PathBuf::from(name));
+    std::fs::write(&other.0, "of another").unwrap();
+    drop(Store::builder().open(&path.0).unwrap());
+    assert_eq!(std::fs::read(&other.0).unwrap(), b"of another");
+}

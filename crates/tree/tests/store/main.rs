@@ -1,0 +1,49 @@
+//! The store on real files and between threads: locks, limits, space, damage, many writers.
+#![allow(clippy::unwrap_used)]
+
+mod backups;
+#[path = "../common/mod.rs"]
+mod common;
+mod contents;
+mod damage;
+mod files;
+#[path = "../image/mod.rs"]
+mod image;
+mod space;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use common::open;
+use mneme_sys::medium::RecordingMedium;
+use mneme_tree::{Batch, Store};
+
+/// A path that is removed at the end.
+struct Path(PathBuf);
+
+impl Path {
+    fn new(name: &str) -> Self {
+        let name = format!("mneme-tree-{name}-{}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for Path {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A store of keys that share more than a leaf's fences have space for.
+fn with_long_keys() -> (Store, Arc<RecordingMedium>, BTreeMap<Vec<u8>, Vec<u8>>) {
+    let (db, medium) = open();
+    let key = |n: u8| [vec![251; 3000], vec![n]].concat();
+    let pairs: BTreeMap<_, _> = (0..200u8).map(|n| (key(n), vec![n; 200])).collect();
+    let mut batch = Batch::new();
+    for (key, value) in &pairs {
+        batch.put(key, value);
+    }
+    db.apply(&batch).unwrap();
+    (db, medium, pairs)
+}

@@ -1,0 +1,272 @@
+//! Space: found before anything is stored, bounded, and given back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::common::{MAX, contents, open, open_on, reopen};
+use crate::with_long_keys;
+use mneme_sys::medium::{MemoryMedium, RecordingMedium};
+use mneme_tree::{Batch, Durability, Holder, MAX_KEY, MAX_NAME, Store, StoreError};
+
+#[test]
+fn space_for_a_long_key_is_found_before_anything_is_stored() {
+    let (db, medium, pairs) = with_long_keys();
+    medium.limit(Some(medium.len()));
+    let key = |n: u32| [vec![b'z'; MAX_KEY - 4], n.to_be_bytes().to_vec()].concat();
+    let mut put = 0;
+    let error = loop {
+        match db.put(&key(put), b"") {
+            Ok(_) => put += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, StoreError::NoSpace { .. }), "{error:?}");
+    let version = db.version().unwrap();
+    db.check().unwrap();
+    let (again, _) = reopen(&medium);
+    again.check().unwrap();
+    assert_eq!(again.version().unwrap(), version);
+    assert_eq!(again.get(&key(put)).unwrap(), None);
+    medium.limit(None);
+    db.put(&key(put), b"1").unwrap();
+    assert_eq!(db.get(&key(put)).unwrap(), Some(b"1".to_vec()));
+    assert!(pairs.keys().all(|key| db.get(key).unwrap().is_some()));
+}
+
+#[test]
+fn without_space_a_commit_fails_cleanly_and_works_again_later() {
+    let (db, medium) = open();
+    medium.limit(Some(medium.len()));
+    let mut model = BTreeMap::new();
+    let mut refused = None;
+    for n in 0..40_000u32 {
+        let (key, value) = (n.to_be_bytes(), [n as u8; 100]);
+        match db.put(&key, &value) {
+            Ok(_) => drop(model.insert(key.to_vec(), value.to_vec())),
+            Err(error) => {
+                refused = Some(error);
+                break;
+            }
+        }
+    }
+    assert!(
+        matches!(refused, Some(StoreError::NoSpace { .. })),
+        "{refused:?}"
+    );
+    db.check().unwrap();
+    assert_eq!(contents(&db.snapshot().unwrap()), model);
+    // A change that needs no fresh leaf still works, and space given makes the rest work.
+    medium.limit(None);
+    db.put(b"more", b"space").unwrap();
+    model.insert(b"more".to_vec(), b"space".to_vec());
+    drop(db);
+    let (db, _) = reopen(&medium);
+    db.check().unwrap();
+    assert_eq!(contents(&db.snapshot().unwrap()), model);
+}
+
+#[test]
+fn churn_takes_bounded_space() {
+    let (db, _) = open();
+    let mut live = 0;
+    for turn in 0..24u32 {
+        let mut batch = Batch::new();
+        for n in 0..3000u32 {
+            let n = n.wrapping_mul(2_654_435_761) % 3000;
+            batch.put(format!("key{n:022}").as_bytes(), &[turn as u8; 100]);
+            if batch.len() == 10 {
+                db.apply(&std::mem::take(&mut batch)).unwrap();
+            }
+        }
+        live = db.stats().unwrap().live_bytes;
+    }
+    let stats = db.stats().unwrap();
+    assert!(stats.leaves as u64 * 16384 < live * 5 / 2, "{stats:?}");
+    assert!(stats.file_bytes < live * 5 / 2 + (8 << 20), "{stats:?}");
+    assert!(stats.retained_leaves < 200, "{stats:?}");
+}
+
+#[test]
+fn leaves_that_are_emptied_are_joined_and_counted() {
+    let medium = MemoryMedium::new(MAX).unwrap();
+    let db = Store::builder().open_on(Box::new(medium)).unwrap();
+    for n in 0..1500u32 {
+        db.put(&n.to_be_bytes(), &[n as u8; 100]).unwrap();
+    }
+    let leaves = db.stats().unwrap().leaves;
+    // One by one, so that a removal may be appended, or its leaf be joined.
+    for n in 0..1500u32 {
+        db.remove(&n.wrapping_mul(7919).rem_euclid(1500).to_be_bytes())
+            .unwrap();
+        if n % 10 == 0 {
+            db.check().unwrap();
+        }
+    }
+    let stats = db.stats().unwrap();
+    assert_eq!((stats.entries, stats.live_bytes), (0, 0));
+    assert!(stats.leaves < leaves / 4, "{} of {leaves}", stats.leaves);
+}
+
+#[test]
+fn a_snapshot_keeps_what_it_shows_and_gives_it_back() {
+    let (db, _) = open();
+    for n in 0..2000u32 {
+        db.put(&n.to_be_bytes(), &[0; 100]).unwrap();
+    }
+    let snapshot = db.snapshot().unwrap();
+    for turn in 1..20u8 {
+        for n in 0..2000u32 {
+            db.put(&n.to_be_bytes(), &[turn; 100]).unwrap();
+        }
+    }
+    let held = db.stats().unwrap();
+    assert_eq!(
+        (held.snapshots, held.oldest_held.as_ref().map(|held| held.0)),
+        (1, Some(snapshot.version()))
+    );
+    for pair in snapshot.range(..) {
+        assert_eq!(pair.unwrap().1, [0; 100]);
+    }
+    assert!(
+        held.file_bytes < 8 << 20,
+        "only what changed is kept twice: {held:?}"
+    );
+    drop(snapshot);
+    for turn in 0..4u8 {
+        for n in 0..2000u32 {
+            db.put(&n.to_be_bytes(), &[turn; 100]).unwrap();
+        }
+    }
+    let after = db.stats().unwrap();
+    assert_eq!((after.snapshots, after.oldest_held), (0, None));
+    assert_eq!(after.file_bytes, held.file_bytes);
+}
+
+/// A version that is kept takes what changes once, however much is written after it, and over
+/// openings; `stats` names what holds it.
+#[test]
+fn a_kept_version_takes_bounded_space_and_gives_it_back() {
+    let (db, medium) = open();
+    let fill = |db: &Store, turn: u8| {
+        let mut batch = Batch::new();
+        for n in 0..400u32 {
+            batch.put(&n.to_be_bytes(), &[turn; 300]);
+        }
+        batch.put(b"long", &vec![turn; 300_000]);
+        db.apply(&batch).unwrap();
+    };
+    fill(&db, 0);
+    let version = db.keep("first").unwrap();
+    let again = db.keep("first");
+    assert!(
+        matches!(again, Err(StoreError::VersionExists { .. })),
+        "{again:?}"
+    );
+    let mut sizes = Vec::new();
+    for turn in 1..60 {
+        fill(&db, turn);
+        sizes.push(db.stats().unwrap().file_bytes);
+    }
+    drop(db);
+    let (db, _) = reopen(&medium);
+    for turn in 60..120 {
+        fill(&db, turn);
+        sizes.push(db.stats().unwrap().file_bytes);
+    }
+    assert!(sizes[118] <= sizes[5], "{sizes:?}");
+    let stats = db.stats().unwrap();
+    let holder = Holder::Name("first".to_owned());
+    assert_eq!(stats.oldest_held, Some((version, holder)));
+    assert_eq!(
+        (stats.names, db.versions()),
+        (1, vec![("first".to_owned(), version)])
+    );
+    let first = contents(&db.version_named("first").unwrap());
+    assert!(
+        first
+            .values()
+            .all(|value| value.iter().all(|byte| *byte == 0))
+    );
+
+    let snapshot = db.snapshot().unwrap();
+    db.keep("last").unwrap();
+    db.rollback("first").unwrap();
+    assert_eq!(contents(&db.snapshot().unwrap()), first);
+    assert_eq!(
+        snapshot.get(b"long").unwrap(),
+        Some(&vec![119; 300_000][..])
+    );
+    // A rollback can be undone.
+    db.rollback("last").unwrap();
+    assert_eq!(contents(&db.snapshot().unwrap()), contents(&snapshot));
+    db.check().unwrap();
+    drop(snapshot);
+    let retained = db.stats().unwrap().retained_leaves;
+    db.drop_version("first").unwrap();
+    db.drop_version("last").unwrap();
+    assert!(matches!(
+        db.rollback("first"),
+        Err(StoreError::NoSuchVersion { .. })
+    ));
+    for turn in 0..70 {
+        fill(&db, turn);
+    }
+    let after = db.stats().unwrap();
+    assert!(after.retained_leaves < retained.max(64 * 20), "{after:?}");
+    assert_eq!((after.names, after.oldest_held), (0, None));
+    let too_long = db.keep(&"x".repeat(MAX_NAME + 1));
+    assert!(matches!(too_long, Err(StoreError::KeyTooLong { .. })));
+    for n in 0..512 {
+        db.keep(&n.to_string()).unwrap();
+    }
+    let too_many = db.keep("another");
+    assert!(
+        matches!(too_many, Err(StoreError::TooManyVersions { .. })),
+        "{too_many:?}"
+    );
+}
+
+/// A commit that needs more leaves and more extents than there are: neither takes the other's.
+#[test]
+fn leaves_and_extents_are_found_for_one_commit() {
+    for long in [4_096, 3_000_000] {
+        let medium = Arc::new(RecordingMedium::new(MAX).unwrap());
+        let db = open_on(&medium, Durability::Process).unwrap();
+        let mut batch = Batch::new();
+        for n in 0..10_000u32 {
+            batch.put(format!("key{n:013}").as_bytes(), &[n as u8; 100]);
+        }
+        batch.put(b"long", &vec![1; long]);
+        db.apply(&batch).unwrap();
+        db.put(b"more", b"1").unwrap();
+        db.check().unwrap();
+        assert_eq!(contents(&db.snapshot().unwrap()).len(), 10_002);
+    }
+}
+
+/// Values that just do not fit into one frame share rows of frames.
+#[test]
+fn values_above_a_frame_take_little_more_than_their_length() {
+    const LEN: usize = 2_100_000;
+    let medium = MemoryMedium::new(256 << 20).unwrap();
+    let builder = Store::builder().durability(Durability::Process);
+    let db = builder.open_on(Box::new(medium)).unwrap();
+    for n in 0..40u8 {
+        db.put(&[n], &vec![n; LEN]).unwrap();
+    }
+    let stats = db.stats().unwrap();
+    let live = 40 * LEN as u64;
+    assert!(stats.extent_bytes < live * 11 / 10, "{stats:?}");
+    // The last run has space for more of them.
+    assert!(stats.file_bytes < live * 5 / 3, "{stats:?}");
+    // What one of them leaves is used by what is shorter.
+    db.remove(&[3]).unwrap();
+    for n in 0..4u8 {
+        db.put(&[100, n], &vec![n; 500_000]).unwrap();
+    }
+    assert_eq!(db.stats().unwrap().file_bytes, stats.file_bytes);
+    db.check().unwrap();
+    for n in (4..40u8).chain(0..3) {
+        assert_eq!(db.get(&[n]).unwrap(), Some(vec![n; LEN]));
+    }
+}
