@@ -6,7 +6,7 @@ use crate::Path;
 use crate::common::{MAX, contents, copy_of, open, open_on, reopen};
 use crate::image;
 use crate::with_long_keys;
-use mneme_sys::medium::RecordingMedium;
+use mneme_sys::medium::{Medium, RecordingMedium};
 use mneme_tree::{Durability, StoreError};
 
 #[test]
@@ -79,7 +79,7 @@ fn damage_is_named_and_never_served() {
 #[test]
 fn a_damaged_image_shows_nothing_that_was_not_put() {
     use image::{Change, Damage, Image};
-    let mut random = common::crashes::random(5);
+    let mut random = crate::common::crashes::random(5);
     let image = Image::get();
     for _ in 0..60 {
         let damages: Vec<_> = (0..1 + random() % 6)

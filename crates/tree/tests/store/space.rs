@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::common::{MAX, contents, open, open_on, reopen};
 use crate::with_long_keys;
-use mneme_sys::medium::{MemoryMedium, RecordingMedium};
+use mneme_sys::medium::{Medium, MemoryMedium, RecordingMedium};
 use mneme_tree::{Batch, Durability, Holder, MAX_KEY, MAX_NAME, Store, StoreError};
 
 #[test]
