@@ -701,8 +701,8 @@ fn a_lock_that_a_panic_releases_asks_for_repair() {
     assert!(matches!(lock.lock(&slot).unwrap(), Acquired::Clean(_)));
 }
 
-/// Threads that panicked within an operation leave their slots to the reapers. The thread that finds
-/// none free has them reaped.
+/// Threads that panicked within an operation leave their slots to the reapers. A thread that finds
+/// no slot free has them reaped.
 #[test]
 fn slots_that_panics_took_come_back_when_there_are_no_others() {
     let script = ScriptedLiveness::new();
