@@ -9,11 +9,13 @@ use crate::error::{Damage, Flaw, on};
 use crate::frames::Frames;
 use crate::journal::fit;
 use crate::reader::settle;
-use crate::{Journal, JournalError, Options, Position, Reader, bases, names};
+use crate::{Identity, Journal, JournalError, Options, Position, Reader, bases, names};
 
 /// What a journal holds, and what a repair would lose.
 #[derive(Debug)]
 pub struct Report {
+    /// The store that it belongs to; `None` if no file tells.
+    pub identity: Option<Identity>,
     /// Files of the journal.
     pub files: usize,
     /// Where reading began.
@@ -80,6 +82,7 @@ impl Survey {
         from: Position,
     ) -> Result<Report, JournalError> {
         let mut report = Report {
+            identity: self.links.last().map(|link| link.header.identity),
             files: self.links.len() + self.bad.len(),
             from,
             end: from,

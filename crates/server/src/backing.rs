@@ -3,8 +3,9 @@
 
 use std::ops::Deref;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use mneme_durable::{Durability, DurableStore};
 use mneme_log::{LogStore, Notification, SlotError};
 use mneme_shared::{Found, Opening, Registry, ServeError, Served};
 
@@ -16,14 +17,28 @@ pub(crate) enum Backing {
     Process(Arc<LogStore>),
     /// A segment, which outlives the server and which local programs attach.
     Segment(Box<Served>),
+    /// Memory of this process, kept in a directory.
+    Kept(Box<DurableStore>),
+    /// A segment, kept in a directory.
+    KeptSegment(Durability, Arc<Served>),
 }
 
 impl Backing {
     /// The segment's name, if it is in one.
     pub fn segment(&self) -> Option<&str> {
         match self {
-            Backing::Process(_) => None,
+            Backing::Process(_) | Backing::Kept(_) => None,
             Backing::Segment(served) => Some(served.segment().name().as_str()),
+            Backing::KeptSegment(_, served) => Some(served.segment().name().as_str()),
+        }
+    }
+
+    /// What makes it durable, if it is kept in a directory.
+    pub fn durability(&self) -> Option<&Durability> {
+        match self {
+            Backing::Process(_) | Backing::Segment(_) => None,
+            Backing::Kept(store) => Some(store.durability()),
+            Backing::KeptSegment(durability, _) => Some(durability),
         }
     }
 
@@ -34,16 +49,18 @@ impl Backing {
         receive: impl FnMut(Notification<'_>),
     ) -> Result<usize, SlotError> {
         match self {
-            Backing::Process(_) => Ok(0),
+            Backing::Process(_) | Backing::Kept(_) => Ok(0),
             Backing::Segment(served) => served.drain_changes(most, receive),
+            Backing::KeptSegment(_, served) => served.drain_changes(most, receive),
         }
     }
 
     /// See [`Served::settle`].
     pub fn settle(&self) -> Result<(), ServeError> {
         match self {
-            Backing::Process(_) => Ok(()),
+            Backing::Process(_) | Backing::Kept(_) => Ok(()),
             Backing::Segment(served) => served.settle(),
+            Backing::KeptSegment(_, served) => served.settle(),
         }
     }
 }
@@ -56,6 +73,64 @@ impl Deref for Backing {
         match self {
             Backing::Process(store) => store,
             Backing::Segment(served) => served,
+            Backing::Kept(store) => store,
+            Backing::KeptSegment(_, served) => served,
+        }
+    }
+}
+
+/// The store as the threads of a server have it: one that is still being loaded is empty until it
+/// is [opened](Self::open), and no command reads or writes it.
+pub(crate) struct LateStore {
+    opened: OnceLock<Backing>,
+    /// What stands for it until then.
+    empty: Option<Backing>,
+}
+
+impl LateStore {
+    /// One that is there.
+    pub fn opened(store: Backing) -> Self {
+        Self {
+            opened: OnceLock::from(store),
+            empty: None,
+        }
+    }
+
+    /// One that is to be loaded while clients connect.
+    ///
+    /// # Errors
+    /// There is no memory for what stands for it.
+    pub fn loading() -> Result<Self, StartError> {
+        let bytes = mneme_log::MIN_CAPACITY;
+        let empty = LogStore::builder().capacity(bytes).open_private();
+        let empty = empty.map_err(|source| StartError::Store { bytes, source })?;
+        Ok(Self {
+            opened: OnceLock::new(),
+            empty: Some(Backing::Process(Arc::new(empty))),
+        })
+    }
+
+    /// From here on it is `store`.
+    pub fn open(&self, store: Backing) {
+        // No other code opens it, and that once.
+        let _ = self.opened.set(store);
+    }
+
+    /// Whether it is still being loaded.
+    #[inline]
+    pub fn is_loading(&self) -> bool {
+        self.opened.get().is_none()
+    }
+}
+
+impl Deref for LateStore {
+    type Target = Backing;
+
+    #[inline]
+    fn deref(&self) -> &Backing {
+        match (self.opened.get(), &self.empty) {
+            (Some(store), _) | (None, Some(store)) => store,
+            (None, None) => unreachable!("it is made with one of the two"),
         }
     }
 }
@@ -94,15 +169,25 @@ impl Wanted {
         // Replies are sent from where values lie. A server that is stopped cannot serve anyway, so
         // its pins harm nobody else.
         let opening = self.opening.lending(true);
-        let served = opening.open(&self.registry, &self.name)?;
-        let records = served.records();
-        let origin = Origin::Segment {
-            name: self.name,
-            registry: self.registry.root().to_owned(),
-            found: served.found().clone(),
-            records,
-            volatile: served.is_volatile(),
+        let served = match opening.open(&self.registry, &self.name) {
+            Err(ServeError::Fed { name }) => return Err(StartError::KeptElsewhere(name)),
+            opened => opened?,
         };
+        let origin = Origin::of(&served);
         Ok((Backing::Segment(Box::new(served)), origin))
+    }
+}
+
+impl Origin {
+    /// The segment of a store that was just opened.
+    pub(crate) fn of(served: &Served) -> Self {
+        let segment = served.segment();
+        Origin::Segment {
+            name: segment.name().as_str().to_owned(),
+            registry: segment.registry().root().to_owned(),
+            found: served.found().clone(),
+            records: served.records(),
+            volatile: served.is_volatile(),
+        }
     }
 }

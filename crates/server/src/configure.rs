@@ -9,7 +9,9 @@ use std::sync::{Mutex, PoisonError};
 use crate::client_memory;
 use crate::descriptors;
 use crate::eviction;
-use crate::settings::{Changes, Key, Kind, Refused, RewriteError, Setting, Settings, Value};
+use crate::settings::{
+    Changes, Key, Kind, Refused, RewriteError, Setting, Settings, Value, sync_policy,
+};
 use crate::shared::Shared;
 use mneme_log::{GrowError, WriteError};
 
@@ -141,6 +143,11 @@ pub(crate) fn change(server: &Shared, changes: &[Change]) -> Result<(), ChangeEr
         name: key.setting().name.to_owned(),
         reason,
     };
+    for change in changes {
+        if let Some(reason) = server.settings.data_refusal(change.key, &change.value) {
+            return Err(refused(change.key, reason.into()));
+        }
+    }
     if let Some(change) = is_asked(Key::MaxClients) {
         let wanted = usize::try_from(change.value.number).unwrap_or(usize::MAX);
         let has_metrics = server.metrics.get().is_some();
@@ -165,6 +172,11 @@ pub(crate) fn change(server: &Shared, changes: &[Change]) -> Result<(), ChangeEr
     }
     for change in changes {
         server.settings.put(change.key, change.value.clone());
+    }
+    if let (Some(change), Some(durability)) =
+        (is_asked(Key::AppendFsync), server.store.durability())
+    {
+        durability.set_policy(sync_policy(change.value.number));
     }
     server
         .slowlog

@@ -1,6 +1,6 @@
 //! What a client has said between `MULTI` and `EXEC`.
 
-use crate::command::{Command, Reach};
+use crate::command::{Command, Flag, Reach};
 use crate::resp::{Arguments, KeptArguments};
 use mneme_log::DATABASES;
 
@@ -77,6 +77,13 @@ impl Queue {
         self.commands
             .iter()
             .any(|queued| queued.command.may_change_data())
+    }
+
+    /// Whether one of them may change data of this server.
+    pub fn may_write(&self) -> bool {
+        self.commands
+            .iter()
+            .any(|queued| queued.command.has(Flag::Write))
     }
 
     /// Whether it may be executed again after an attempt without effect: if all commands are on

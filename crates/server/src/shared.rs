@@ -12,13 +12,15 @@ use mneme_log::{LogStore, Stats};
 use mneme_sys::Clock;
 
 use crate::background::Background;
-use crate::backing::Backing;
+use crate::backing::{Backing, LateStore};
 use crate::client::{Clients, Entry, Evictions, Gauge};
 use crate::command::Table;
 use crate::counters::{Counters, Totals};
 use crate::eviction;
 use crate::exclusive::Sections;
+use crate::gate::{AwaitsGate, Gate};
 use crate::listen::{Accepted, Bound, Listener, Listeners};
+use crate::loading::Loading;
 use crate::local_changes::LocalListener;
 use crate::log_limiter::LogLimiter;
 use crate::pause::Pauses;
@@ -32,7 +34,7 @@ const SETTLED_AFTER: Duration = Duration::from_secs(1);
 
 /// A running server's common state.
 pub(crate) struct Shared {
-    pub store: Backing,
+    pub store: LateStore,
     pub settings: Settings,
     pub clients: Clients,
     /// Clients disconnected for their memory.
@@ -55,7 +57,7 @@ pub(crate) struct Shared {
     /// The pages behind the store.
     pub pages: Pages,
     /// The I/O threads, as the others see them.
-    pub threads: Vec<ThreadSide>,
+    pub threads: Arc<[ThreadSide]>,
     /// All that clients may call.
     pub commands: &'static Table,
     /// Where it listens.
@@ -79,6 +81,10 @@ pub(crate) struct Shared {
     pub local_changes: LocalListener,
     /// Where metrics are served, and what ends that thread's wait for scrapers.
     pub metrics: OnceLock<(SocketAddr, Waker)>,
+    /// How far the store has been loaded.
+    pub loading: Loading,
+    /// What replies wait for, of a durable store.
+    gate: OnceLock<Box<dyn Gate>>,
 }
 
 /// Records that the store has dropped by itself, whichever process did it.
@@ -112,6 +118,8 @@ pub(crate) struct ThreadSide {
     pub load: AtomicUsize,
     /// The number of its clients whose next command waits for the end of a pause.
     pub held: AtomicUsize,
+    /// Whether replies of its clients wait at the gate.
+    pub awaits_gate: AwaitsGate,
     /// What other threads have for it.
     mailbox: Mutex<Mail>,
     /// Ends its wait for events.
@@ -128,6 +136,12 @@ pub(crate) struct Mail {
 }
 
 impl ThreadSide {
+    /// Has the threads look at the gate whose replies wait there. Called when it may admit more.
+    pub fn gate_has_opened(threads: &[Self]) {
+        let waiting = threads.iter().filter(|side| side.awaits_gate.take());
+        waiting.for_each(ThreadSide::wake);
+    }
+
     /// What other threads have for it. A thread that adds something wakes it.
     pub fn mailbox(&self) -> MutexGuard<'_, Mail> {
         self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
@@ -143,7 +157,7 @@ impl ThreadSide {
 
 impl Shared {
     pub fn new(
-        store: Backing,
+        store: LateStore,
         settings: Settings,
         commands: &'static Table,
         wakers: Vec<Waker>,
@@ -157,15 +171,19 @@ impl Shared {
             client_memory: Gauge::default(),
             load: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
+            awaits_gate: AwaitsGate::default(),
             mailbox: Mutex::default(),
             waker,
         };
         // Only a store in a segment has its starts counted.
         let settled = store.segment().is_none();
+        let loading = Loading::new(clock.wall_ms(), clock.now_ns());
         let before = Dropped::of(&store);
         Self {
             pages: Pages::of(&store, || clock.now_ns()),
             metrics: OnceLock::new(),
+            gate: OnceLock::new(),
+            loading,
             background: Background::default(),
             store,
             settings,
@@ -194,12 +212,23 @@ impl Shared {
         }
     }
 
+    /// Serves `store`, which has been loaded while clients waited.
+    pub fn open(&self, store: Backing) {
+        *self.lock_reset() = (Totals::default(), Dropped::of(&store));
+        self.settled
+            .store(store.segment().is_none(), Ordering::Relaxed);
+        self.pages.refresh(&store, 0, || self.clock.now_ns());
+        self.store.open(store);
+    }
+
     /// A setting as `CONFIG GET` shows it. What is the store's own is asked of the store.
     pub fn shown(&self, key: Key) -> String {
         match key {
             Key::MaxMemory => self.store.capacity().to_string(),
             Key::MaxMemoryPolicy => eviction::name(self.store.eviction()).to_owned(),
             Key::Threads => self.threads.len().to_string(),
+            // Also while it is loaded.
+            Key::AppendOnly if self.settings.is(Key::Data) => "yes".to_owned(),
             key => self.settings.show(key),
         }
     }
@@ -265,6 +294,18 @@ impl Shared {
         {
             tracing::warn!(%error, "the thread of metrics could not be woken; it will look round at its next event");
         }
+    }
+
+    /// What replies wait for; nothing, unless the store is durable.
+    #[inline]
+    pub fn gate(&self) -> Option<&dyn Gate> {
+        self.gate.get().map(|gate| &**gate)
+    }
+
+    /// Has replies wait at `gate`, before the first client's request.
+    pub fn set_gate(&self, gate: Box<dyn Gate>) {
+        // No other code sets it.
+        let _ = self.gate.set(gate);
     }
 
     /// Ends a client's connection. If the caller is in an exclusive section, no command that the

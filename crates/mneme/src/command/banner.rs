@@ -1,6 +1,7 @@
 //! What a newly started server tells its operator: where it is, what it has, what to try.
 
 use std::io::Write as _;
+use std::path::Path;
 
 use mneme::server::{Found, Origin, Running};
 use mneme::{PageKind, PageReport};
@@ -35,7 +36,7 @@ fn banner(running: &Running, threads: usize) -> String {
          Try it:   {client} set greeting hello\nStop it:  Ctrl-C, or kill {}\n",
         env!("CARGO_PKG_VERSION"),
         places.join(", "),
-        data(running.origin()),
+        data(running.origin(), running.data().as_deref()),
         size::show(memory.bytes),
         pages(&memory.pages),
         std::process::id(),
@@ -43,7 +44,7 @@ fn banner(running: &Running, threads: usize) -> String {
 }
 
 /// Where the records are, how they were found, and what ends them.
-fn data(origin: &Origin) -> String {
+fn data(origin: &Origin, kept: Option<&Path>) -> String {
     let Origin::Segment {
         name,
         registry,
@@ -52,7 +53,10 @@ fn data(origin: &Origin) -> String {
         volatile,
     } = origin
     else {
-        return "in memory of this process, gone when it ends".to_owned();
+        return match kept {
+            None => "in memory of this process, gone when it ends".to_owned(),
+            Some(_) => format!("in memory of this process{}", keeping(kept)),
+        };
     };
     let how = match found {
         Found::Created => "new".to_owned(),
@@ -63,10 +67,20 @@ fn data(origin: &Origin) -> String {
         }
     };
     let end = match volatile {
-        true => "\n                it outlives this server, but not the machine's next start",
-        false => "",
+        _ if kept.is_some() => keeping(kept),
+        true => {
+            "\n                it outlives this server, but not the machine's next start".to_owned()
+        }
+        false => String::new(),
     };
     format!("segment `{name}` of {}, {how}{end}", registry.display())
+}
+
+/// What keeps them through a power cut.
+fn keeping(kept: Option<&Path>) -> String {
+    kept.map_or(String::new(), |directory| {
+        format!("\n                kept in {}", directory.display())
+    })
 }
 
 /// Which pages the memory is made of, and why not larger ones.

@@ -8,9 +8,11 @@ mod check;
 mod client;
 mod doctor;
 mod flags;
+mod journal;
 mod log;
 mod manual;
 mod output;
+mod progress;
 mod registry;
 mod segment;
 mod serve;
@@ -75,6 +77,8 @@ enum Action {
     Space(space::Arguments),
     /// Make, read, change, copy and check durable stores in files.
     Tree(tree::Arguments),
+    /// Check and repair the directory of a server that keeps its data on disk (`serve --data`).
+    Journal(journal::Arguments),
     /// Print a shell's completions: `source <(mneme completions bash)`.
     Completions {
         /// The shell.
@@ -105,6 +109,7 @@ pub fn run() -> ExitCode {
         Action::Segment(arguments) => segment::run(arguments),
         Action::Space(arguments) => space::run(arguments),
         Action::Tree(arguments) => tree::run(arguments),
+        Action::Journal(arguments) => journal::run(arguments),
         Action::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "mneme", &mut script);

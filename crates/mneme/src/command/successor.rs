@@ -4,13 +4,13 @@
 use mneme::SharedStore;
 use mneme::server::settings::Settings;
 use mneme::server::{
-    Ended, Handover, HandoverError, HandoverSocket, Listeners, Request, Running, Server,
-    StartError, Stopper, Taken,
+    Ended, Handover, HandoverError, HandoverSocket, Listeners, Request, Running, Server, Stopper,
+    Taken,
 };
-use mneme_shared::ServeError as SegmentError;
 use mneme_space::{Registry, Segment};
 
 use super::banner;
+use super::progress::Progress;
 use super::serve::Error;
 use super::signals::Stopping;
 use super::supervisor;
@@ -77,13 +77,23 @@ impl Service {
         listeners: Option<Listeners>,
         mut successor: Option<Request>,
     ) -> Result<Option<Running>, Error> {
-        let mut server = self.server.clone();
+        let stopping = self.stopping.clone();
+        let progress = Progress::default();
+        let mut server = self
+            .server
+            .clone()
+            // A signal may come while it loads.
+            .on_starting(move |stopper| stopping.stops(stopper.clone()))
+            .on_loading(move |done, total| {
+                supervisor::loading();
+                progress.show(done, total);
+            });
         if let Some(sockets) = listeners {
             server = server.listeners(sockets);
         }
         loop {
             match (server.clone().start(), &mut successor) {
-                (Err(StartError::Segment(SegmentError::Role { .. })), Some(late)) => {
+                (Err(error), Some(late)) if error.is_served() => {
                     // The successor has it, and may be stopped: no other process can serve until it
                     // goes on or ends.
                     match late.serves() {

@@ -20,6 +20,14 @@ pub fn serving() {
     ]);
 }
 
+/// The data is being loaded, for a minute more at least. Called again and again meanwhile.
+pub fn loading() {
+    notify(&[
+        NotifyState::Status("loading"),
+        NotifyState::ExtendTimeoutUsec(60_000_000),
+    ]);
+}
+
 /// The server finishes what it has begun and ends. Not for one that has handed over: its successor
 /// is the service.
 pub fn stopping() {

@@ -249,10 +249,6 @@ fn nonsense_is_refused_in_words() {
             &["--save", "900 1"],
             "'900 1' for '--save': argument must be empty",
         ),
-        (
-            &["--appendonly", "yes"],
-            "'yes' for '--appendonly': argument must be 'no'",
-        ),
         (&["--databases", "100"], "between 1 and 64 inclusive"),
         (
             &["--maxmemory-policy", "lru"],
@@ -274,9 +270,10 @@ fn nonsense_is_refused_in_words() {
     }
     for (arguments, expected) in [
         (
-            &["--port", "0", "--memory", "900tb"][..],
-            "cannot open a store",
+            &["--port", "0", "--appendonly", "yes"][..],
+            "'appendonly': nothing is kept on disk: start the server with --data DIR",
         ),
+        (&["--port", "0", "--memory", "900tb"], "cannot open a store"),
         (
             &["--port", "0", "--memory", "64mb", "--bind", "192.0.2.1"],
             "cannot listen on 192.0.2.1:0",

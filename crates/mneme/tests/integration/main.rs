@@ -10,6 +10,7 @@ mod common;
 
 mod check;
 mod command;
+mod durable;
 mod open_files;
 mod segment;
 mod segments;

@@ -4,6 +4,11 @@ use std::borrow::Cow;
 
 use mneme_log::{BatchError, MAX_KEY, ReadError, WriteError};
 
+/// Why a change is refused for which the change feed finds no space: what it holds does not become
+/// durable.
+pub(crate) const FEED_IS_FULL: &str =
+    "the change feed is full, and what it holds does not become durable";
+
 /// Why a command was not executed. The texts, codes included, are Redis'.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -25,6 +30,11 @@ pub(crate) enum Failure {
     TooLong,
     #[error("OOM command not allowed when used memory > 'maxmemory'.")]
     OutOfMemory,
+    #[error("LOADING Redis is loading the dataset in memory")]
+    Loading,
+    /// What was written cannot become durable, for this reason.
+    #[error("MISCONF Errors writing to the AOF file: {0}")]
+    NotDurable(&'static str),
     #[error("NOAUTH Authentication required.")]
     NotAuthenticated,
     #[error("WRONGPASS invalid username-password pair or user is disabled.")]
@@ -87,7 +97,10 @@ impl Failure {
 
     /// Whether it is not the command's doing, so that a transaction cannot go on with the next one.
     pub fn is_of_the_store(&self) -> bool {
-        matches!(self, Failure::OutOfMemory | Failure::Store(_))
+        matches!(
+            self,
+            Failure::OutOfMemory | Failure::NotDurable(_) | Failure::Store(_)
+        )
     }
 }
 
@@ -107,6 +120,7 @@ impl From<WriteError> for Failure {
             WriteError::ValueTooLong(_) => Failure::TooLong,
             WriteError::KeyTooLong(len) => Failure::KeyTooLong(len),
             WriteError::NoSuchDatabase(_) => Failure::NoSuchDatabase,
+            WriteError::FeedFull => Failure::NotDurable(FEED_IS_FULL),
             error => Failure::Store(error.to_string()),
         }
     }

@@ -12,7 +12,7 @@ mod vocabulary;
 
 pub(crate) use call::{Call, Outcome};
 pub(crate) use definition::{Argument, Batching, Command, PART, Reach};
-pub(crate) use failure::Failure;
+pub(crate) use failure::{FEED_IS_FULL, Failure};
 pub(crate) use keys::{Begin, Find, KeyFlag, KeySpec};
 pub(crate) use table::Table;
 pub(crate) use vocabulary::{Category, Flag, Group, Kind};

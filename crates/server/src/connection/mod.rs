@@ -8,6 +8,7 @@
 //! second.
 
 mod buffers;
+mod parked;
 mod sending;
 
 use std::io::{self, Read};
@@ -25,6 +26,7 @@ use crate::shared::Shared;
 
 pub(crate) use buffers::Scratch;
 use buffers::{Input, Output};
+pub(crate) use parked::Parked;
 
 /// Bytes asked of a socket at once. Thirty-two connections' pipelines of 32 commands of 50 bytes
 /// fit the cache.
@@ -60,6 +62,10 @@ pub(crate) struct Connection {
     parser: Parser,
     input: Input,
     output: Output,
+    /// What of the output waits until the store is durable.
+    pub parked: Parked,
+    /// Its entry in its thread's set of connections that wait at the gate, while it is there.
+    pub parked_at: Option<u64>,
     /// Whether the socket may have bytes to read. Readiness is reported once.
     pub readable: bool,
     /// Whether the peer has closed its side: the end of the stream is not reported again.
@@ -128,6 +134,8 @@ enum Broken {
     QueryBuffer,
     #[error("its unsent replies exceed the output buffer's limit")]
     OutputBuffer,
+    #[error("what its replies tell of cannot become durable")]
+    NotDurable,
 }
 
 impl Connection {
@@ -141,6 +149,8 @@ impl Connection {
             parser,
             input: Input::default(),
             output: Output::default(),
+            parked: Parked::default(),
+            parked_at: None,
             readable: true,
             ended: false,
             writable: true,
@@ -174,8 +184,11 @@ impl Connection {
         self.borrow(scratch);
         let after = self
             .go_on(shared, counters, &mut scratch.batch)
-            .unwrap_or_else(|broken| self.give_up(&broken, counters));
-        if after != After::Close && self.output.sent == 0 && self.output.len() > 0 && self.writable
+            .unwrap_or_else(|broken| self.give_up(&broken, shared, counters));
+        if after != After::Close
+            && self.output.sent == 0
+            && self.writable
+            && self.parked.free(self.output.len()) > 0
         {
             let key = self.client.entry.key;
             scratch.answers.add(key, &self.output.bytes, self.done_ns);
@@ -188,11 +201,11 @@ impl Connection {
     }
 
     /// Ends a connection that cannot go on. What it has been answered is sent if it can be.
-    fn give_up(&mut self, broken: &Broken, counters: &Counters) -> After {
+    fn give_up(&mut self, broken: &Broken, shared: &Shared, counters: &Counters) -> After {
         let client = self.client.entry.id;
         tracing::debug!(client, "closing a connection: {broken}");
         if !matches!(broken, Broken::Socket(_)) {
-            let _ = self.send(counters);
+            let _ = self.send(shared, counters);
         }
         After::Close
     }
@@ -203,7 +216,7 @@ impl Connection {
         counters: &Counters,
         batch: &mut Batch,
     ) -> Result<After, Broken> {
-        self.send(counters)?;
+        self.send(shared, counters)?;
         let mut reads = 0;
         loop {
             if self.client.closing {
@@ -223,6 +236,10 @@ impl Connection {
             if self.is_paused() {
                 return Ok(After::Paused);
             }
+            // The gate's opening has it served again, so that it is no client's to end this.
+            if self.output.len() > self.pause() {
+                return Ok(After::Wait);
+            }
             if !self.backlog {
                 if !self.readable {
                     return Ok(After::Wait);
@@ -236,7 +253,9 @@ impl Connection {
                 }
             }
             let bounds = self.output_bounds(shared);
+            let unsent = self.output.len();
             self.execute(shared, counters, batch, bounds);
+            self.park(shared, unsent);
             // Before the replies are sent: a client that has read one may ask another thread at
             // once.
             self.client.publish();
@@ -248,8 +267,20 @@ impl Connection {
                 return Err(Broken::OutputBuffer);
             }
             if self.output.sent > 0 || self.output.len() > SHORT.min(self.pause()) {
-                self.send(counters)?;
+                self.send(shared, counters)?;
             }
+        }
+    }
+
+    /// Has the replies wait that follow `unsent` bytes of the output, until what they may tell of
+    /// is durable.
+    #[inline]
+    fn park(&mut self, shared: &Shared, unsent: usize) {
+        if self.output.len() > unsent
+            && let Some(gate) = shared.gate()
+            && let Some(position) = gate.awaited()
+        {
+            self.parked.wait(unsent, position);
         }
     }
 
@@ -403,9 +434,10 @@ impl Connection {
         })
     }
 
-    /// Whether it is not listened to until its client has read.
+    /// Whether it is not listened to until its client has read. What waits at the gate does not
+    /// count: the client cannot read it.
     pub fn is_paused(&self) -> bool {
-        self.output.len() > self.pause()
+        self.parked.free(self.output.len()) > self.pause()
     }
 
     /// Unsent bytes beyond which it is not listened to.

@@ -5,14 +5,15 @@ use std::io::{self, Write};
 
 use super::{After, Broken, Connection, Output, SEND};
 use crate::counters::Counters;
+use crate::gate::Admission;
 use crate::shared::Shared;
 
 impl Connection {
     /// Sends a reply of the last turn, and keeps what the socket does not take.
     pub fn answer(&mut self, shared: &Shared, reply: &[u8], counters: &Counters) -> After {
-        let sent = match self.write(reply, counters) {
+        let sent = match self.write(reply, shared, counters) {
             Ok(sent) => sent,
-            Err(broken) => return self.give_up(&broken, counters),
+            Err(broken) => return self.give_up(&broken, shared, counters),
         };
         if sent < reply.len() {
             self.output.bytes.extend_from_slice(&reply[sent..]);
@@ -24,10 +25,10 @@ impl Connection {
         After::Wait
     }
 
-    /// Sends what the socket takes.
-    pub(super) fn send(&mut self, counters: &Counters) -> Result<(), Broken> {
+    /// Sends what the socket takes and the gate lets out.
+    pub(super) fn send(&mut self, shared: &Shared, counters: &Counters) -> Result<(), Broken> {
         let unsent = std::mem::take(&mut self.output.bytes);
-        let written = self.write(&unsent[self.output.sent..], counters);
+        let written = self.write(&unsent[self.output.sent..], shared, counters);
         self.output.bytes = unsent;
         self.output.sent += written?;
         let Output { bytes, sent } = &mut self.output;
@@ -42,14 +43,22 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes as much of `bytes` as the socket takes; returns how much.
-    fn write(&mut self, bytes: &[u8], counters: &Counters) -> Result<usize, Broken> {
+    /// Writes as much of `bytes` as the gate lets out and the socket takes; returns how much. No
+    /// byte of a reply leaves in another way.
+    fn write(
+        &mut self,
+        bytes: &[u8],
+        shared: &Shared,
+        counters: &Counters,
+    ) -> Result<usize, Broken> {
+        let bytes = &bytes[..self.admitted(bytes.len(), shared)?];
         let mut sent = 0;
         while self.writable && sent < bytes.len() {
             match self.stream.write(&bytes[sent..]) {
                 Ok(0) => return Err(Broken::Socket(io::ErrorKind::WriteZero.into())),
                 Ok(written) => {
                     sent += written;
+                    self.parked.leave(written);
                     self.client.active_ms = self.now_ms;
                     counters.writes.add(1);
                     counters.output.add(written as u64);
@@ -60,6 +69,19 @@ impl Connection {
             }
         }
         Ok(sent)
+    }
+
+    /// How many of `unsent` bytes may leave.
+    #[inline]
+    fn admitted(&mut self, unsent: usize, shared: &Shared) -> Result<usize, Broken> {
+        if self.parked.awaited().is_some()
+            && let Some(gate) = shared.gate()
+            && self.parked.look(gate) == Admission::Never
+            && self.parked.free(unsent) < unsent
+        {
+            return Err(Broken::NotDurable);
+        }
+        Ok(self.parked.free(unsent))
     }
 
     /// Registers for writability exactly while replies wait for it.

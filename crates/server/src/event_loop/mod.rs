@@ -7,6 +7,7 @@
 
 mod accepting;
 mod held;
+mod parked;
 mod periodic;
 mod short_replies;
 
@@ -75,6 +76,9 @@ pub(crate) struct EventLoop {
     paused: BTreeSet<usize>,
     /// Connections whose next command waits for the end of a pause.
     held: Held,
+    /// Connections whose replies wait at the gate, by the position that the first of them waits
+    /// for.
+    parked: BTreeSet<(u64, usize)>,
     /// When idle clients were last looked for.
     idle_checked_ms: u64,
     /// Whether it may accept.
@@ -103,6 +107,7 @@ impl EventLoop {
             unfinished: VecDeque::new(),
             paused: BTreeSet::new(),
             held: Held::default(),
+            parked: BTreeSet::new(),
             idle_checked_ms: 0,
             accepting: Accepting::default(),
             scratch: Scratch::default(),
@@ -118,6 +123,7 @@ impl EventLoop {
             self.serve_ready();
             self.resume_stalled();
             self.release_held();
+            self.release_parked();
             self.close_idle();
             self.shared.settle();
         }
@@ -353,6 +359,7 @@ impl EventLoop {
             }
             After::Close => return self.close(key),
         }
+        self.park(key);
         self.update_interest(key);
     }
 
@@ -387,6 +394,9 @@ impl EventLoop {
             self.held.remove(place);
             self.show_held();
         }
+        if let Some(position) = connection.parked_at {
+            self.parked.remove(&(position, key));
+        }
         // SYNC: as in `admit`.
         self.side().load.fetch_sub(1, Ordering::Relaxed);
         connection.close(&self.shared);
@@ -412,12 +422,19 @@ impl EventLoop {
             if self.connections.is_empty() || now_ms >= deadline_ms {
                 break;
             }
+            // Before the wait, which the gate's next opening is to end.
+            self.release_parked();
+            let timeout_ms = match self.ready.is_empty() {
+                true => deadline_ms - now_ms,
+                false => 0,
+            };
             self.connections
                 .iter_mut()
                 .for_each(|(_, connection)| connection.queued = false);
+            self.ready.clear();
             match self
                 .poll
-                .poll(events, Some(Duration::from_millis(deadline_ms - now_ms)))
+                .poll(events, Some(Duration::from_millis(timeout_ms)))
             {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 polled => polled?,

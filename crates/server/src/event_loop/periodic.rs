@@ -110,7 +110,9 @@ impl EventLoop {
         self.idle_checked_ms = now_ms;
         let is_idle = |connection: &Connection| {
             let client = &connection.client;
-            client.held.is_none() && now_ms.saturating_sub(client.active_ms) > timeout_ms
+            client.held.is_none()
+                && connection.parked_at.is_none()
+                && now_ms.saturating_sub(client.active_ms) > timeout_ms
         };
         let idle: Vec<usize> = self
             .connections

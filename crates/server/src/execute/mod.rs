@@ -9,7 +9,7 @@ mod batched;
 mod unknown;
 
 use crate::client::{Client, Replies};
-use crate::command::{Batching, Call, Command, Failure, Flag, Reach};
+use crate::command::{Batching, Call, Command, FEED_IS_FULL, Failure, Flag, Reach};
 use crate::commands::TABLE;
 use crate::counters::Counters;
 use crate::exclusive::SharedSection;
@@ -34,6 +34,46 @@ pub(crate) struct OutputBounds {
     pub most: usize,
 }
 
+/// Which commands the store does not admit.
+#[derive(Debug, Clone, Copy)]
+enum Refusal {
+    /// All but a few: it is still being loaded.
+    Loading,
+    /// Those that may write, for they would not become durable; the reason.
+    Writes(&'static str),
+}
+
+impl Refusal {
+    /// What holds now.
+    #[inline]
+    fn of(server: &Shared) -> Option<Self> {
+        match server.gate() {
+            _ if server.store.is_loading() => Some(Refusal::Loading),
+            None => None,
+            Some(gate) => gate.refusal().map(Refusal::Writes),
+        }
+    }
+
+    /// Why `command` is not executed, which a transaction waits for if it is `EXEC`.
+    fn failure(self, command: &Command, queue: Option<&Queue>) -> Option<Failure> {
+        match self {
+            // What a watch of the empty store would have seen is nothing.
+            Refusal::Loading if !command.has(Flag::Loading) || command.name == "watch" => {
+                Some(Failure::Loading)
+            }
+            // As in Redis, PING is refused, by which others see whether a server is well.
+            Refusal::Writes(reason)
+                if command.has(Flag::Write)
+                    || command.name == "ping"
+                    || command.reach == Reach::Queue && queue.is_some_and(Queue::may_write) =>
+            {
+                Some(Failure::NotDurable(reason))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Executes the commands of one client, within its thread's shared section.
 pub(crate) struct Executor<'a> {
     server: &'a Shared,
@@ -45,6 +85,8 @@ pub(crate) struct Executor<'a> {
     section: Option<SharedSection<'a>>,
     /// The pause that was on when the section began.
     pause: Option<Pause>,
+    /// Which commands the store did not admit then.
+    refusal: Option<Refusal>,
     bounds: OutputBounds,
     /// When the command before was done: nanoseconds.
     marked_ns: u64,
@@ -68,6 +110,7 @@ impl<'a> Executor<'a> {
             out,
             section: None,
             pause: None,
+            refusal: None,
             bounds,
             marked_ns: 0,
             yields: false,
@@ -83,6 +126,7 @@ impl<'a> Executor<'a> {
         let server = self.server;
         self.section = Some(server.sections.shared(self.client.thread));
         self.pause = server.pauses.now(|| server.now_ms());
+        self.refusal = Refusal::of(server);
         self.client.closing |= self.client.entry.is_killed();
     }
 
@@ -151,6 +195,7 @@ impl<'a> Executor<'a> {
         self.client.authenticated
             && self.client.queue.is_none()
             && self.pause.is_none()
+            && self.refusal.is_none()
             && matches!(self.client.replies, Replies::On | Replies::Off)
             // With a threshold of 0 every command is in the SLOWLOG, with its own time.
             && self.server.settings.number(Key::SlowerThan) != 0
@@ -182,6 +227,13 @@ impl<'a> Executor<'a> {
                     self.note(command, args, 1, 1);
                     Some(match failure {
                         // It was not begun.
+                        Failure::NotYet(_) if !self.server.store.has_feed_space() => {
+                            let full = Failure::NotDurable(FEED_IS_FULL);
+                            match command.reach {
+                                Reach::Queue => self.discard_queue(&full),
+                                _ => full,
+                            }
+                        }
                         Failure::NotYet(_) if command.reach == Reach::Queue => {
                             self.discard_queue(&failure)
                         }
@@ -266,6 +318,11 @@ impl<'a> Executor<'a> {
             }
             if self.client.queue.is_some() && command.has(Flag::NoMulti) {
                 return Err(Failure::NotInTransaction);
+            }
+            if let Some(refusal) = self.refusal
+                && let Some(failure) = refusal.failure(command, self.client.queue.as_ref())
+            {
+                return Err(failure);
             }
             Ok(command)
         });

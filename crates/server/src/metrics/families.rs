@@ -1,6 +1,7 @@
 //! The exported metrics. Each number is the one that `INFO` has, in the units that Prometheus asks
 //! for: seconds and bytes.
 
+use mneme_durable::GateState;
 use mneme_sys::{TimeOf, cpu_time, resident_memory};
 
 use super::exposition::Exposition;
@@ -30,7 +31,53 @@ pub(super) fn page(server: &Shared) -> String {
     memory(&mut page, &server.store.stats_with(pages));
     keys(&mut page, server);
     segment(&mut page, server);
+    durability(&mut page, server);
     page.into_text()
+}
+
+/// What is kept on disk, if anything is.
+fn durability(page: &mut Exposition, server: &Shared) {
+    page.gauge("mneme_loading", "Whether the data is still being loaded.")
+        .is(u8::from(server.store.is_loading()));
+    let Some(durability) = server.store.durability() else {
+        return;
+    };
+    let stats = durability.stats();
+    page.gauge(
+        "mneme_durable_writes_refused",
+        "Whether writes are refused, because the disk is full or fails.",
+    )
+    .is(u8::from(stats.state != GateState::Open));
+    page.gauge(
+        "mneme_durable_pending_bytes",
+        "Changes that were made and are not durable yet.",
+    )
+    .is(stats.pending);
+    page.gauge(
+        "mneme_journal_bytes",
+        "Changes that the journal's files hold.",
+    )
+    .is(stats.durable.saturating_sub(stats.journal_first));
+    page.gauge(
+        "mneme_journal_free_bytes",
+        "Space of the journal that is preallocated; what is in flight fits even if the disk is full.",
+    )
+    .is(stats.journal.free_space);
+    page.counter(
+        "mneme_journal_written_bytes_total",
+        "Bytes written to the journal's files.",
+    )
+    .is(stats.journal.written);
+    page.counter(
+        "mneme_journal_syncs_total",
+        "Groups of changes that one sync made durable.",
+    )
+    .is(stats.groups);
+    page.counter(
+        "mneme_journal_sync_seconds_total",
+        "Time that these syncs took.",
+    )
+    .is(stats.sync_ns as f64 / 1e9);
 }
 
 fn process(page: &mut Exposition, server: &Shared) {

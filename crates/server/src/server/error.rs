@@ -4,7 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::settings::MOST_THREADS;
+use crate::settings::{MOST_THREADS, Refused};
+use mneme_durable::DurableError;
 use mneme_log::{DATABASES, OpenError, WriteError};
 use mneme_shared::ServeError as SegmentError;
 
@@ -53,6 +54,34 @@ pub enum StartError {
     /// The store does not take what it is to forget.
     #[error("cannot set what the store forgets when it is full: {0}")]
     Eviction(WriteError),
+    /// What is said about data on disk does not go together.
+    #[error("invalid value for '{name}': {reason}")]
+    Data {
+        /// The setting.
+        name: &'static str,
+        /// What is wrong with it.
+        reason: Refused,
+    },
+    /// A store that the embedding program has opened is kept on disk by that program, or not at
+    /// all.
+    #[error(
+        "a store that the program has opened itself cannot be kept in a directory by the server"
+    )]
+    OwnStore,
+    /// The store could not be loaded from its directory, or cannot be kept there.
+    #[error("cannot serve from {}: {source}", directory.display())]
+    Durable {
+        /// The directory.
+        directory: PathBuf,
+        /// What is wrong.
+        source: DurableError,
+    },
+    /// The segment is kept in a directory, which was not named.
+    #[error(
+        "segment `{0}` is kept in a directory, and would lose what is not written there yet: start with --data and that \
+         directory"
+    )]
+    KeptElsewhere(String),
     /// The segment could not be opened for serving.
     #[error(transparent)]
     Segment(#[from] SegmentError),
@@ -64,4 +93,19 @@ pub enum StartError {
         /// What it says.
         source: io::Error,
     },
+}
+
+impl StartError {
+    /// Whether another process serves what was to be served.
+    #[must_use]
+    pub fn is_served(&self) -> bool {
+        match self {
+            StartError::Segment(SegmentError::Role { .. }) => true,
+            StartError::Durable { source, .. } => matches!(
+                source,
+                DurableError::Serve(SegmentError::Role { .. }) | DurableError::InUse { .. }
+            ),
+            _ => false,
+        }
+    }
 }

@@ -7,6 +7,7 @@ mod start;
 
 pub use self::error::StartError;
 pub use self::running::{Ended, Memory, Running, ServeError, Stopper};
+pub(crate) use self::start::{builder, set_eviction};
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -29,7 +30,15 @@ pub struct Server {
     segment: Option<Wanted>,
     listeners: Option<Arc<Listeners>>,
     clock: Arc<dyn Clock>,
+    starting: Option<StartingListener>,
+    loading: Option<LoadingListener>,
 }
+
+/// Called with what stops a server that is starting.
+type StartingListener = Arc<dyn Fn(&Stopper) + Send + Sync>;
+
+/// Called with the bytes that were read of the files of the data, and all that are to be read.
+pub(crate) type LoadingListener = Arc<dyn Fn(u64, u64) + Send + Sync>;
 
 impl Server {
     /// A server on 127.0.0.1:6379 with one thread, 16 databases and 256 MiB of memory.
@@ -43,6 +52,8 @@ impl Server {
             segment: None,
             listeners: None,
             clock: Arc::new(SystemClock),
+            starting: None,
+            loading: None,
         }
     }
 
@@ -76,6 +87,14 @@ impl Server {
     /// The TCP port; 0 lets the system choose one (see [`Running::addresses`]).
     pub fn port(self, port: u16) -> Self {
         self.with(Key::Port, Value::number(port.into()))
+    }
+
+    /// The directory that keeps the data through a power cut; a private store, or the
+    /// [segment](Self::segment), is loaded from it if it is gone. Not together with
+    /// [`store`](Self::store).
+    pub fn data(self, directory: impl Into<PathBuf>) -> Self {
+        let directory = directory.into().to_string_lossy().into_owned();
+        self.with(Key::Data, Value::text(directory))
     }
 
     /// A unix socket to listen on as well. One left behind by a dead server is replaced.
@@ -183,6 +202,20 @@ impl Server {
     /// [`Running::metrics`]). Nowhere by default.
     pub fn metrics(self, address: SocketAddr) -> Self {
         self.with(Key::Metrics, Value::text(address.to_string()))
+    }
+
+    /// Called by [`start`](Self::start) as soon as the server can be stopped: it may load for long
+    /// before it returns.
+    pub fn on_starting(mut self, call: impl Fn(&Stopper) + Send + Sync + 'static) -> Self {
+        self.starting = Some(Arc::new(call));
+        self
+    }
+
+    /// Called some times a second while [`start`](Self::start) loads the data from its
+    /// [directory](Self::data): with the bytes that were read, and all that are to be read.
+    pub fn on_loading(mut self, call: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
+        self.loading = Some(Arc::new(call));
+        self
     }
 
     /// The clock behind `TIME`, `INFO` and `CLIENT LIST`.

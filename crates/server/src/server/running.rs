@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
@@ -70,6 +70,11 @@ impl Running {
         }
     }
 
+    /// Where its records are, once they are loaded.
+    pub(super) fn is_at(&mut self, origin: Origin) {
+        self.origin = origin;
+    }
+
     /// From now on the file of the unix socket is this server's and not its predecessor's.
     pub(super) fn takes_over(&mut self, file: SocketFile) {
         self.unix_socket = Some(file);
@@ -127,6 +132,12 @@ impl Running {
         Ok(())
     }
 
+    /// What its threads share.
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     /// Where it listens.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.shared.addresses
@@ -152,6 +163,11 @@ impl Running {
         &self.origin
     }
 
+    /// The directory that keeps them through a power cut, if there is one.
+    pub fn data(&self) -> Option<PathBuf> {
+        self.shared.settings.data()
+    }
+
     /// Its I/O threads.
     pub fn threads(&self) -> usize {
         self.shared.threads.len()
@@ -174,7 +190,7 @@ impl Running {
 
     /// A handle that can stop it from another thread.
     pub fn stopper(&self) -> Stopper {
-        Stopper(Arc::downgrade(&self.shared))
+        Stopper::of(&self.shared)
     }
 
     /// Waits until it has stopped: by [`shutdown`](Self::shutdown), a [`Stopper`] or a client's
@@ -194,6 +210,12 @@ impl Running {
             };
             result = result.and(ended);
         }
+        // No thread changes anything any more.
+        if let Some(durability) = self.shared.store.durability()
+            && let Err(error) = durability.sync()
+        {
+            tracing::error!(%error, "the last changes are not durable");
+        }
         if let Some(file) = self.unix_socket.take()
             && self.shared.has_retired()
         {
@@ -204,6 +226,10 @@ impl Running {
 }
 
 impl Stopper {
+    pub(super) fn of(shared: &Arc<Shared>) -> Self {
+        Self(Arc::downgrade(shared))
+    }
+
     /// As [`Running::shutdown`].
     pub fn stop(&self) {
         if let Some(shared) = self.0.upgrade() {

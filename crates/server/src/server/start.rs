@@ -9,10 +9,11 @@ use std::sync::Arc;
 use mio::{Poll, Waker};
 use mneme_sys::{SysfsTopology, Topology};
 
-use super::{Running, Server, StartError, number};
-use crate::backing::{Backing, Origin, Wanted};
+use super::{Running, Server, StartError, Stopper, number};
+use crate::backing::{Backing, LateStore, Origin, Wanted};
 use crate::commands::TABLE;
 use crate::descriptors;
+use crate::durable::Kept;
 use crate::event_loop::{EventLoop, WAKER};
 use crate::eviction;
 use crate::listen::{Bound, Listener, Listeners};
@@ -32,6 +33,8 @@ impl Server {
             segment,
             listeners,
             clock,
+            starting,
+            loading,
         } = self;
         let threads = threads(&settings)?;
         allow_clients(&settings, threads);
@@ -49,7 +52,22 @@ impl Server {
             Some(inherited) => (inherit(&inherited, &settings)?, None),
         };
         let metrics = settings.metrics().map(listen_for_metrics).transpose()?;
-        let (store, origin) = back(&settings, store, segment)?;
+        check_data(&settings, store.is_some())?;
+        // What is kept on disk may take long to load, and clients are notified of it.
+        let (store, origin, late) = match settings.data() {
+            Some(directory) => {
+                let kept = Kept {
+                    directory,
+                    segment,
+                    loading,
+                };
+                (LateStore::loading()?, Origin::Process, Some(kept))
+            }
+            None => {
+                let (store, origin) = back(&settings, store, segment)?;
+                (LateStore::opened(store), origin, None)
+            }
+        };
 
         let refused = |what| move |source| StartError::System { what, source };
         let mut event_loops = Vec::new();
@@ -79,6 +97,13 @@ impl Server {
             let event_loop = EventLoop::new(poll, Arc::clone(&shared), index, listeners)
                 .map_err(refused("an event queue"))?;
             running.spawn(format!("mneme-io-{index}"), |_| event_loop.run())?;
+        }
+        if let Some(starting) = starting {
+            starting(&Stopper::of(&shared));
+        }
+        if let Some(kept) = late {
+            let origin = kept.open(&shared)?;
+            running.is_at(origin);
         }
         running.spawn_helpers()?;
         if let Some(endpoint) = metrics {
@@ -183,11 +208,32 @@ fn back(
             (Backing::Process(store), Origin::Process)
         }
     };
+    set_eviction(settings, &store)?;
+    Ok((store, origin))
+}
+
+/// Sets what the store may forget, if that was said.
+pub(crate) fn set_eviction(settings: &Settings, store: &LogStore) -> Result<(), StartError> {
     if settings.is_given(Key::MaxMemoryPolicy) {
         let evict = eviction::policy(settings.number(Key::MaxMemoryPolicy));
         store.set_eviction(evict).map_err(StartError::Eviction)?;
     }
-    Ok((store, origin))
+    Ok(())
+}
+
+/// Whether what is said about data on disk goes together.
+fn check_data(settings: &Settings, has_store: bool) -> Result<(), StartError> {
+    if has_store && settings.is(Key::Data) {
+        return Err(StartError::OwnStore);
+    }
+    let key = Key::AppendOnly;
+    match settings.data_refusal(key, &settings.value(key)) {
+        Some(reason) if settings.is_given(key) => {
+            let name = key.setting().name;
+            Err(StartError::Data { name, reason })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Raises the limit on open files for as many clients as are wanted, and lowers their number where
@@ -206,6 +252,14 @@ fn allow_clients(settings: &Settings, threads: usize) {
 }
 
 fn open(settings: &Settings) -> Result<LogStore, StartError> {
+    let (builder, bytes) = builder(settings);
+    builder
+        .open_private()
+        .map_err(|source| StartError::Store { bytes, source })
+}
+
+/// What makes a store in memory of this process, and its bytes.
+pub(crate) fn builder(settings: &Settings) -> (mneme_log::Builder, u64) {
     let machine = mneme_sys::total_memory();
     let bytes = match settings.count(Key::MaxMemory) as u64 {
         0 => machine / 2,
@@ -213,13 +267,12 @@ fn open(settings: &Settings) -> Result<LogStore, StartError> {
     };
     // As far as `CONFIG SET maxmemory` may make it grow: as a store in a segment.
     let most = bytes.saturating_mul(4).min(machine).max(bytes);
-    LogStore::builder()
+    let builder = LogStore::builder()
         .capacity(bytes)
         .max_capacity(most)
         .update_policy(settings.update_policy())
-        .maintainer(true)
-        .open_private()
-        .map_err(|source| StartError::Store { bytes, source })
+        .maintainer(true);
+    (builder, bytes)
 }
 
 fn listen(settings: &Settings) -> Result<(Bound, Option<SocketFile>), StartError> {

@@ -112,6 +112,12 @@ pub enum Refused {
     /// Not a limit.
     #[error("Error in hard, soft or soft_seconds setting in buffer limit configuration.")]
     NotALimit,
+    /// What only a server can do that keeps its data on disk.
+    #[error("nothing is kept on disk: start the server with --data DIR")]
+    NeedsData,
+    /// A journal cannot be done without.
+    #[error("with --data every change is appended to the journal: this can only be yes")]
+    AlwaysAppends,
     /// What Mneme does not do.
     #[error("there are no soft limits: say 0 0")]
     NoSoftLimits,

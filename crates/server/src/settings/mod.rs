@@ -18,6 +18,7 @@ pub use address::Address;
 pub use error::{FileError, RewriteError};
 pub use kind::{Kind, Refused, Value};
 pub use size::{SizeError, parse_size};
+pub(crate) use values::sync_policy;
 pub use values::{Settings, Source};
 
 use mneme_log::{DATABASES, MAX_VALUE, MIN_CAPACITY};
@@ -132,8 +133,13 @@ const SECONDS: Kind = Kind::Number {
 };
 
 settings! {
-    /// Redis' log of commands. Mneme has none.
-    AppendOnly: "appendonly", Kind::Word(&["no"]), "no", Live;
+    /// When what was written becomes durable, with `data`. always: before the reply is sent, also
+    /// to a read. everysec: within a second; a power cut loses two seconds at most. no: when the
+    /// system pleases.
+    AppendFsync: "appendfsync", Kind::Word(&["always", "everysec", "no"]), "everysec", Live;
+    /// Whether changes are kept on disk. That is what `data` says: this is yes with it and no
+    /// without it, and anything else is refused.
+    AppendOnly: "appendonly", Kind::Word(&["no", "yes"]), "no", Live;
     /// Addresses to listen on: IP addresses, `localhost`, or `*` for all. One with a `-` in front
     /// is left out where this machine does not have it. None if empty: then there is no TCP, and
     /// the port is 0.
@@ -147,6 +153,9 @@ settings! {
     /// Bytes of an incomplete command, or of a transaction that waits for EXEC, beyond which a
     /// client is disconnected.
     QueryBuffer: "client-query-buffer-limit", Kind::Size { least: 1 << 20, most: i64::MAX }, "1073741824", Live;
+    /// The directory on a local disk that keeps the data through a power cut: a journal of all
+    /// changes, and checkpoints. Made if there is none. Nothing is kept on disk if empty.
+    Data: "data", Kind::Text, "", AtStart;
     /// Databases that clients may SELECT.
     Databases: "databases", Kind::Number { least: 1, most: DATABASES as i64 }, "16", AtStart;
     /// Which connections may use DEBUG, which is for tests: none, all, or those from this machine.

@@ -10,6 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use super::address::{Address, all_addresses, endpoint};
 use super::{Key, Refused, SETTINGS, Setting, Value};
 use crate::resp::Limits;
+use mneme_durable::SyncPolicy;
 use mneme_log::UpdatePolicy;
 
 /// A server's configuration, before it starts and while it runs.
@@ -179,6 +180,21 @@ impl Settings {
         endpoint(&self.text(Key::Metrics))
     }
 
+    /// The directory that keeps the data.
+    pub fn data(&self) -> Option<PathBuf> {
+        self.is(Key::Data)
+            .then(|| PathBuf::from(&*self.text(Key::Data)))
+    }
+
+    /// Why a setting cannot have this value, as `data` is set.
+    pub(crate) fn data_refusal(&self, key: Key, value: &Value) -> Option<Refused> {
+        match (key, self.is(Key::Data), value.number != 0) {
+            (Key::AppendOnly, false, true) => Some(Refused::NeedsData),
+            (Key::AppendOnly, true, false) => Some(Refused::AlwaysAppends),
+            _ => None,
+        }
+    }
+
     /// How records are updated.
     pub fn update_policy(&self) -> UpdatePolicy {
         match self.number(Key::UpdatePolicy) {
@@ -209,6 +225,15 @@ impl Key {
     /// What the table says of it.
     pub fn setting(self) -> &'static Setting {
         &SETTINGS[self as usize]
+    }
+}
+
+/// The policy that the setting `appendfsync` stands for by its number.
+pub(crate) fn sync_policy(number: i64) -> SyncPolicy {
+    match number {
+        0 => SyncPolicy::Always,
+        1 => SyncPolicy::EverySecond,
+        _ => SyncPolicy::No,
     }
 }
 

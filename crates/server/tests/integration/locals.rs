@@ -145,11 +145,12 @@ fn a_full_change_feed_holds_up_changes_alone() {
     for _ in 0..100 {
         assert_eq!(reader.command(&["STRLEN", "k"]), Reply::Integer(60_000));
     }
-    let full = "ERR the change feed is full, and what it holds does not become durable";
+    let full = "MISCONF Errors writing to the AOF file: the change feed is full, and what it holds does \
+                not become durable";
     assert_eq!(writer.reply().text(), full);
     assert_eq!(writer.reply().text(), "OK");
     assert_eq!(writer.reply().text(), "QUEUED");
-    let discarded = full.replace("ERR ", "EXECABORT Transaction discarded because of: ");
+    let discarded = format!("EXECABORT Transaction discarded because of: {full}");
     assert_eq!(writer.reply().text(), discarded);
     // Step by step everything does, so that these are not.
     let values: Vec<String> = (0..100).map(|i| format!("{i}{value}")).collect();

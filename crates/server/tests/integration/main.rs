@@ -12,6 +12,7 @@ mod exposition;
 mod client_memory;
 mod clients;
 mod configuration;
+mod durable;
 mod fairness;
 mod handover;
 mod hostile;

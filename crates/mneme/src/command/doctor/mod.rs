@@ -5,6 +5,7 @@
 //! it is a file below `/etc`: settings of the kernel are the administrator's to make permanent.
 
 mod checks;
+mod disk;
 mod host;
 mod server;
 
@@ -21,6 +22,11 @@ use super::output;
 pub struct Arguments {
     #[command(flatten)]
     server: Where,
+
+    /// The directory that keeps a server's data, or will: its disk is looked at, and a file is
+    /// written there to see how long a sync takes.
+    #[arg(long, env = "MNEME_DATA", value_name = "DIRECTORY")]
+    data: Option<std::path::PathBuf>,
 
     /// Print the findings as JSON.
     #[arg(long)]
@@ -154,6 +160,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let mut findings = examine(&host);
     if arguments.fix {
         mend(&host, &mut findings);
+    }
+    if let Some(directory) = &arguments.data {
+        findings.extend(disk::examine(&host, directory));
     }
     findings.extend(server::examine(&arguments.server));
     if arguments.json {

@@ -1,11 +1,13 @@
 //! `SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE] [ABORT]`: the server finishes what it has begun and
 //! ends.
 
+use mneme_durable::GateState;
+
 use crate::command::*;
 
 pub(super) static SHUTDOWN: Command = Command {
     name: "shutdown",
-    summary: "Stops the server; nothing is saved, because nothing is kept on disk yet",
+    summary: "Stops the server; with `data` all changes are on disk then, otherwise nothing is saved",
     since: "1.0.0",
     group: Group::Server,
     arity: -1,
@@ -47,10 +49,21 @@ fn run(call: &mut Call<'_>) -> Outcome {
     if aborts {
         return Err(Failure::other("ERR No shutdown in progress."));
     }
-    if saves {
-        return Err(Failure::other(
-            "ERR SHUTDOWN SAVE is not supported: nothing is kept on disk yet",
-        ));
+    match call.server.store.durability() {
+        None if saves => {
+            return Err(Failure::other(
+                "ERR SHUTDOWN SAVE is not possible: nothing is kept on disk without --data",
+            ));
+        }
+        // The end is a last sync, which would fail.
+        Some(durability)
+            if durability.gate().state() == GateState::Failed
+                && !has("NOSAVE")
+                && !has("FORCE") =>
+        {
+            return Err(Failure::other("ERR Errors trying to SHUTDOWN. Check logs."));
+        }
+        _ => {}
     }
     // As in Redis, success has no reply: the connection ends.
     call.client.closing = true;

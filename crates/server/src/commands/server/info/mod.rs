@@ -1,6 +1,7 @@
 //! `INFO [section ...]`: the server about itself. Every field is true; one that would not be is
 //! left out.
 
+mod persistence;
 mod sections;
 
 use std::fmt::Write as _;
@@ -35,7 +36,7 @@ const SECTIONS: &[Section] = &[
     ("Clients", true, sections::clients),
     ("Memory", true, sections::memory),
     ("Segment", true, sections::segment),
-    ("Persistence", true, sections::persistence),
+    ("Persistence", true, persistence::persistence),
     ("Stats", true, sections::stats),
     ("Replication", true, sections::replication),
     ("CPU", true, sections::cpu),

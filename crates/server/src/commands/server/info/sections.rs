@@ -13,7 +13,7 @@ use crate::version;
 
 /// Counts of what this server does not do, so that it has done none of it: what watches Redis asks
 /// for them.
-fn add_zeros(fields: &mut Fields, names: &[&str]) {
+pub(super) fn add_zeros(fields: &mut Fields, names: &[&str]) {
     for name in names {
         fields.add(name, 0);
     }
@@ -151,31 +151,6 @@ pub(super) fn segment(server: &Shared, fields: &mut Fields) -> Outcome {
         ] {
             fields.add(name, count);
         }
-    }
-    Ok(())
-}
-
-/// Nothing is written to disk, so that nothing of it has failed, or takes time. What would be read
-/// as "saved" is left out.
-pub(super) fn persistence(_: &Shared, fields: &mut Fields) -> Outcome {
-    add_zeros(
-        fields,
-        &[
-            "loading",
-            "async_loading",
-            "rdb_bgsave_in_progress",
-            "rdb_saves",
-            "rdb_last_cow_size",
-            "aof_enabled",
-            "aof_rewrite_in_progress",
-            "aof_rewrite_scheduled",
-            "aof_rewrites",
-            "aof_last_cow_size",
-            "module_fork_in_progress",
-        ],
-    );
-    for name in ["rdb_last_bgsave", "rdb_current_bgsave", "aof_last_rewrite"] {
-        fields.add(&format!("{name}_time_sec"), -1);
     }
     Ok(())
 }

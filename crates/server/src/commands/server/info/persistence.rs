@@ -1,0 +1,90 @@
+//! `INFO persistence`: what is kept on disk, and how that goes.
+
+use mneme_durable::{DurabilityStats, GateState};
+
+use super::Fields;
+use super::sections::add_zeros;
+use crate::command::*;
+use crate::settings::Key;
+use crate::shared::Shared;
+
+/// What Redis counts and this server has none of: forks, and what they copy.
+const ZEROS: &[&str] = &[
+    "async_loading",
+    "rdb_last_cow_size",
+    "aof_last_cow_size",
+    "module_fork_in_progress",
+];
+
+pub(super) fn persistence(server: &Shared, fields: &mut Fields) -> Outcome {
+    let is_loading = server.store.is_loading();
+    fields.add("loading", u8::from(is_loading));
+    add_zeros(fields, ZEROS);
+    fields.add("aof_enabled", u8::from(server.settings.is(Key::Data)));
+    if is_loading {
+        let now = server.loading.progress(server.now_ns());
+        fields.add("loading_start_time", now.begun_s);
+        fields.add("loading_total_bytes", now.total);
+        fields.add("loading_loaded_bytes", now.done);
+        fields.add("loading_loaded_perc", format_args!("{:.2}", now.percent));
+        fields.add("loading_eta_seconds", now.left_s);
+    }
+    match server.store.durability() {
+        Some(durability) => kept(server, &durability.stats(), fields),
+        // Nothing is written to disk, so that nothing of it has failed, or takes time. What would
+        // be read as "saved" is left out.
+        None => {
+            add_zeros(
+                fields,
+                &[
+                    "rdb_bgsave_in_progress",
+                    "rdb_saves",
+                    "aof_rewrite_in_progress",
+                    "aof_rewrite_scheduled",
+                    "aof_rewrites",
+                ],
+            );
+            for name in ["rdb_last_bgsave", "rdb_current_bgsave", "aof_last_rewrite"] {
+                fields.add(&format!("{name}_time_sec"), -1);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Of a store that is kept in a directory.
+fn kept(server: &Shared, stats: &DurabilityStats, fields: &mut Fields) {
+    let writes = match stats.state {
+        GateState::Open => "ok",
+        GateState::RefusesWrites(_) | GateState::Failed => "err",
+    };
+    fields.add("aof_last_write_status", writes);
+    fields.add(
+        "aof_current_size",
+        stats.durable.saturating_sub(stats.journal_first),
+    );
+    fields.add("aof_buffer_length", stats.pending);
+    fields.add("mneme_data", server.settings.show(Key::Data));
+    fields.add("mneme_durable_state", state(stats.state));
+    fields.add("mneme_durable_reason", &stats.why);
+    fields.add("mneme_durable_position", stats.durable);
+    fields.add("mneme_durable_pending_bytes", stats.pending);
+    fields.add("mneme_feed_bytes", stats.feed_capacity);
+    fields.add("mneme_journal_written_bytes", stats.journal.written);
+    fields.add("mneme_journal_files", stats.journal.files);
+    fields.add("mneme_journal_spares", stats.journal.spares);
+    fields.add("mneme_journal_free_bytes", stats.journal.free_space);
+    fields.add("mneme_journal_groups", stats.groups);
+    fields.add("mneme_journal_sync_usec", stats.sync_ns / 1000);
+    fields.add("mneme_journal_last_sync_usec", stats.last_sync_ns / 1000);
+}
+
+/// Whether writes are taken, and replies wait as `appendfsync` says.
+pub(crate) fn state(state: GateState) -> &'static str {
+    match state {
+        GateState::Open => "ok",
+        GateState::RefusesWrites(_) => "refuses-writes",
+        // Reads are answered, and may show what a power cut takes back.
+        GateState::Failed => "failed-reads-not-durable",
+    }
+}

@@ -1,0 +1,150 @@
+//! Which part of a connection's output waits at the [gate](crate::gate), and for what.
+
+use std::collections::VecDeque;
+
+use crate::gate::{Admission, Gate};
+
+/// Beyond so many marks a reply shares that of the reply before it, which then waits as long as the
+/// later one: a client that pipelines without end takes no memory for marks.
+const MARKS: usize = 64;
+
+/// Marks for which an idle connection keeps memory.
+const KEPT: usize = 4;
+
+/// From where on the output waits for a position.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    /// Bytes of the connection's output before it.
+    from: u64,
+    position: u64,
+}
+
+/// The parts of a connection's output that may not leave yet.
+#[derive(Debug, Default)]
+pub(crate) struct Parked {
+    /// Bytes that have left, since the connection began.
+    left: u64,
+    /// In ascending order, of bytes and of positions.
+    marks: VecDeque<Mark>,
+}
+
+impl Parked {
+    /// The position that the first reply that waits waits for.
+    #[inline]
+    pub fn awaited(&self) -> Option<u64> {
+        self.marks.front().map(|mark| mark.position)
+    }
+
+    /// Has the output wait for `position` that follows `unsent` bytes which have not left.
+    pub fn wait(&mut self, unsent: usize, position: u64) {
+        let from = self.left + unsent as u64;
+        let is_full = self.marks.len() >= MARKS;
+        match self.marks.back_mut() {
+            Some(last) if is_full || last.position >= position => {
+                last.position = last.position.max(position);
+            }
+            _ => self.marks.push_back(Mark { from, position }),
+        }
+    }
+
+    /// Looks which replies the gate admits.
+    pub fn look(&mut self, gate: &dyn Gate) -> Admission {
+        let admission = gate.admission();
+        while self
+            .marks
+            .front()
+            .is_some_and(|mark| admission.admits(mark.position))
+        {
+            self.marks.pop_front();
+        }
+        if self.marks.is_empty() && self.marks.capacity() > KEPT {
+            self.marks = VecDeque::new();
+        }
+        admission
+    }
+
+    /// How many of the `unsent` bytes that have not left may leave, as it was at the last
+    /// [look](Self::look).
+    #[inline]
+    pub fn free(&self, unsent: usize) -> usize {
+        match self.marks.front() {
+            None => unsent,
+            Some(mark) => {
+                let free = mark.from.saturating_sub(self.left);
+                usize::try_from(free).map_or(unsent, |free| free.min(unsent))
+            }
+        }
+    }
+
+    /// Notes that so many bytes have left.
+    #[inline]
+    pub fn leave(&mut self, bytes: usize) {
+        self.left += bytes as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    struct At(AtomicU64);
+
+    impl Gate for At {
+        fn awaited(&self) -> Option<u64> {
+            None
+        }
+
+        fn admission(&self) -> Admission {
+            match self.0.load(Ordering::Relaxed) {
+                u64::MAX => Admission::All,
+                durable => Admission::UpTo(durable),
+            }
+        }
+
+        fn ask(&self) {}
+
+        fn refusal(&self) -> Option<&'static str> {
+            None
+        }
+    }
+
+    #[test]
+    fn what_waits_leaves_in_order_as_its_positions_become_durable() {
+        let gate = At(AtomicU64::new(0));
+        let mut parked = Parked::default();
+        parked.leave(1000);
+        // 10 bytes are free, 20 wait for position 5, 30 for 9.
+        parked.wait(10, 5);
+        parked.wait(30, 9);
+        parked.wait(40, 9);
+        parked.look(&gate);
+        assert_eq!((parked.free(60), parked.awaited()), (10, Some(5)));
+        parked.leave(10);
+        assert_eq!(parked.free(50), 0);
+        gate.0.store(5, Ordering::Relaxed);
+        assert_eq!(parked.free(50), 0, "it has not looked");
+        parked.look(&gate);
+        assert_eq!((parked.free(50), parked.awaited()), (20, Some(9)));
+        gate.0.store(u64::MAX, Ordering::Relaxed);
+        parked.look(&gate);
+        assert_eq!((parked.free(50), parked.awaited()), (50, None));
+    }
+
+    #[test]
+    fn marks_are_bounded_and_what_shares_one_waits_for_the_latest() {
+        let gate = At(AtomicU64::new(0));
+        let mut parked = Parked::default();
+        for reply in 0..10 * MARKS {
+            parked.wait(reply, reply as u64 + 1);
+        }
+        assert_eq!(parked.marks.len(), MARKS);
+        gate.0.store(10 * MARKS as u64 - 1, Ordering::Relaxed);
+        parked.look(&gate);
+        assert_eq!(parked.free(10 * MARKS), MARKS - 1);
+        gate.0.store(10 * MARKS as u64, Ordering::Relaxed);
+        parked.look(&gate);
+        assert_eq!(parked.free(10 * MARKS), 10 * MARKS);
+    }
+}

@@ -1,0 +1,115 @@
+//! A server that keeps its data in a directory (`--data`): how the store is opened, what replies
+//! wait for, and why writes are refused.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use mneme_durable::{DurableError, DurableOptions, GateState, Refusal, Subscription};
+
+use crate::backing::{Backing, Origin, Wanted};
+use crate::gate::{Admission, Gate};
+use crate::server::{LoadingListener, StartError, builder, set_eviction};
+use crate::settings::{Key, sync_policy};
+use crate::shared::{Shared, ThreadSide};
+
+/// The gate of a durable store.
+struct StoreGate {
+    gate: mneme_durable::Gate,
+    /// Wakes the threads whose connections wait.
+    #[expect(dead_code, reason = "held, not read")]
+    opened: Subscription,
+}
+
+impl Gate for StoreGate {
+    #[inline]
+    fn awaited(&self) -> Option<u64> {
+        if !self.gate.holds() {
+            return None;
+        }
+        // Everything that the reply may show was written before it was complete.
+        let tail = self.gate.tail();
+        (tail > self.gate.durable()).then_some(tail)
+    }
+
+    fn admission(&self) -> Admission {
+        // In this order: a failure ends the hold, and lets nothing out that waits.
+        if self.gate.holds() {
+            Admission::UpTo(self.gate.durable())
+        } else if self.gate.state() == GateState::Failed {
+            Admission::Never
+        } else {
+            Admission::All
+        }
+    }
+
+    fn ask(&self) {
+        self.gate.ask();
+    }
+
+    #[inline]
+    fn refusal(&self) -> Option<&'static str> {
+        match self.gate.state() {
+            GateState::Open => None,
+            GateState::RefusesWrites(Refusal::DiskFull) => Some("No space left on device"),
+            GateState::Failed => Some("Input/output error"),
+        }
+    }
+}
+
+/// What is served from a directory.
+pub(crate) struct Kept {
+    pub directory: PathBuf,
+    /// The segment that it lies in; memory of this process if none.
+    pub segment: Option<Wanted>,
+    /// Notified of how far it is.
+    pub loading: Option<LoadingListener>,
+}
+
+impl Kept {
+    /// Opens it, loads it if it is not in memory, and has clients served from it.
+    pub fn open(self, shared: &Arc<Shared>) -> Result<Origin, StartError> {
+        let settings = &shared.settings;
+        let (of, listener) = (Arc::downgrade(shared), self.loading);
+        let options = DurableOptions::new(&self.directory)
+            .sync(sync_policy(settings.number(Key::AppendFsync)))
+            .progress(Arc::new(move |progress| {
+                if let Some(shared) = of.upgrade() {
+                    let (done, total) = (progress.done, progress.total);
+                    let now_ns = shared.now_ns();
+                    shared.loading.note(done, total, progress.loaded, now_ns);
+                    if let Some(listener) = &listener {
+                        listener(done, total);
+                    }
+                }
+            }));
+        let refused = |source: DurableError| StartError::Durable {
+            directory: self.directory.clone(),
+            source,
+        };
+        let (store, origin) = match self.segment {
+            None => {
+                let store = options.open_private(builder(settings).0).map_err(refused)?;
+                (Backing::Kept(Box::new(store)), Origin::Process)
+            }
+            Some(wanted) => {
+                let opening = wanted.opening.lending(true);
+                let opened = options.serve(&wanted.registry, &wanted.name, opening);
+                let (served, durability) = opened.map_err(refused)?;
+                let origin = Origin::of(&served);
+                (Backing::KeptSegment(durability, served), origin)
+            }
+        };
+        set_eviction(settings, &store)?;
+        shared.local_changes.drain(&store);
+        if let Some(durability) = store.durability() {
+            let gate = durability.gate();
+            // Nothing more of the server: the journal's thread must not be the one to drop it.
+            let threads = Arc::clone(&shared.threads);
+            let wake = move || ThreadSide::gate_has_opened(&threads);
+            let opened = gate.subscribe(Arc::new(wake));
+            shared.set_gate(Box::new(StoreGate { gate, opened }));
+        }
+        shared.open(store);
+        Ok(origin)
+    }
+}

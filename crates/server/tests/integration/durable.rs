@@ -1,0 +1,135 @@
+//! A server that keeps its data in a directory, as its clients and its embedding program see it.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use mneme_server::settings::Key;
+use mneme_server::{Server, StartError};
+
+use crate::common::{Client, Reply, info, server, start};
+
+/// A directory that is gone with the test.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(test: &str) -> Self {
+        let name = format!("mneme-server-{test}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn server(&self) -> Server {
+        server()
+            .data(self.0.join("data"))
+            .set(Key::AppendFsync, "always")
+            .unwrap()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn clients_get_an_error_while_the_data_is_loading() {
+    let directory = Directory::new("loading");
+    let (running, address) = start(directory.server());
+    let mut client = Client::connect(address);
+    assert_eq!(client.line("SET kept yes"), Reply::ok());
+    drop(running);
+    let path = directory.0.join("clients.sock");
+    let said = Arc::new(Mutex::new(String::new()));
+    let (reached, seen) = (path.clone(), Arc::clone(&said));
+    // It listens and has not loaded anything yet.
+    let loading = directory.server().unix_socket(path).on_starting(move |_| {
+        let mut client = UnixStream::connect(&reached).unwrap();
+        client
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        client
+            .write_all(
+                b"GET kept\r\nSET kept no\r\nPING\r\nWATCH kept\r\nMULTI\r\nGET kept\r\nEXEC\r\n\
+                  SELECT 0\r\nINFO persistence\r\nQUIT\r\n",
+            )
+            .unwrap();
+        client.read_to_string(&mut seen.lock().unwrap()).unwrap();
+    });
+    let (running, address) = start(loading);
+    let said = said.lock().unwrap();
+    let loading = "-LOADING Redis is loading the dataset in memory\r\n";
+    let aborted = "-EXECABORT Transaction discarded because of previous errors.\r\n";
+    let replies = format!("{}+OK\r\n{loading}{aborted}+OK\r\n", loading.repeat(4));
+    assert!(said.starts_with(&replies), "{said}");
+    for field in [
+        "loading:1",
+        "loading_total_bytes:",
+        "loading_eta_seconds:",
+        "aof_enabled:1",
+    ] {
+        assert!(said.contains(field), "{field} in {said}");
+    }
+    let mut client = Client::connect(address);
+    assert_eq!(client.line("GET kept"), Reply::bulk("yes"));
+    assert_eq!(info(&mut client, "loading"), 0);
+    drop(running);
+}
+
+#[test]
+fn settings_of_data_on_disk_go_together() {
+    let directory = Directory::new("settings");
+    let (_running, address) = start(directory.server());
+    let mut client = Client::connect(address);
+    let shown = |client: &mut Client, name: &str| {
+        client.line(&format!("CONFIG GET {name}")).items()[1].text()
+    };
+    assert_eq!(shown(&mut client, "appendonly"), "yes");
+    let data = directory.0.join("data").display().to_string();
+    assert_eq!(shown(&mut client, "data"), data);
+    for policy in ["everysec", "no", "always"] {
+        assert_eq!(
+            client.line(&format!("CONFIG SET appendfsync {policy}")),
+            Reply::ok()
+        );
+        assert_eq!(shown(&mut client, "appendfsync"), policy);
+        assert_eq!(client.line("SET a 1"), Reply::ok());
+    }
+    assert_eq!(client.line("CONFIG SET appendonly yes"), Reply::ok());
+    for (line, words) in [
+        ("CONFIG SET appendonly no", "this can only be yes"),
+        ("CONFIG SET data /elsewhere", "can't set immutable config"),
+        ("CONFIG SET appendfsync often", "always, everysec, no"),
+    ] {
+        let refused = client.line(line).text();
+        assert!(refused.contains(words), "{line}: {refused}");
+    }
+    // What was said while it was always is durable.
+    assert_eq!(info(&mut client, "mneme_durable_pending_bytes"), 0);
+    assert!(info(&mut client, "mneme_journal_groups") > 0);
+
+    let (_other, address) = start(server());
+    let mut client = Client::connect(address);
+    assert_eq!(shown(&mut client, "appendonly"), "no");
+    let refused = client.line("CONFIG SET appendonly yes").text();
+    assert!(
+        refused.contains("start the server with --data DIR"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn one_server_at_a_time_uses_a_directory() {
+    let directory = Directory::new("locked");
+    let (running, _) = start(directory.server());
+    let refused = directory.server().start().err().unwrap();
+    assert!(matches!(refused, StartError::Durable { .. }), "{refused}");
+    assert!(refused.is_served(), "{refused}");
+    drop(running);
+    start(directory.server());
+}
