@@ -31,6 +31,8 @@ mod papers;
 mod parts;
 mod processes;
 mod progress;
+mod rangemap;
+mod rcu;
 mod report;
 mod restart;
 mod rounds;
@@ -133,6 +135,14 @@ fn run(workload: &Workload) -> Result<(), BenchError> {
         Workload::Compaction(common) => {
             prepare(common)?;
             (common, compaction::run(common)?)
+        }
+        Workload::Rangemap(common) => {
+            prepare(common)?;
+            (common, rangemap::run(common)?)
+        }
+        Workload::Rcu(common) => {
+            prepare(common)?;
+            (common, rcu::run(common)?)
         }
         Workload::Contig(common) => {
             prepare(common)?;

@@ -70,9 +70,12 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mneme-server",
         ],
     ),
+    // Beside the product: what its locks are measured with.
+    ("mneme-rcu-peers", &["mneme-sys", "mneme-sync"]),
     (
         "mneme-bench",
         &[
+            "mneme-rcu-peers",
             "mneme-sys",
             "mneme-sync",
             "mneme-space",

@@ -1,0 +1,306 @@
+//! `rangemap`: an address space's ranges under faults, `mprotect` and `mmap` of several threads
+//! (Park's dissertation, §3.4.3, figures 3.10 and 3.11), beside an ordered map behind one lock and
+//! behind a reader-writer lock.
+//!
+//! - *metis*: a map-reduce's arenas. Each thread has reserved a range. It uses 64 pages of it after
+//!   32 each (a `protect` that moves a boundary), and between two of these faults on pages that it
+//!   uses (32 lookups). When all is used it begins anew.
+//! - *ebizzy*: a web server's requests. Each maps a chunk in a gap of the thread's, faults on its 8
+//!   pages and on 8 of a shared range, and unmaps the chunk.
+//! - *faults*: lookups alone, over the ranges of all threads.
+//!
+//! How to read it: the paper's SPF (lookups beside one lock for updates) is near the reader-writer
+//! lock, its RCXVM is ours. Its gains (2.1 times SPF for Metis on 144 threads) need the threads. A
+//! lock that nobody wants costs little: with one thread the ordered map is expected to win.
+
+mod systems;
+
+use crate::error::BenchError;
+use crate::figure::Bars;
+use crate::generate::random::{Random, mix};
+use crate::goals::Goal;
+use crate::ledger::{Ledger, Metric, Summary};
+use crate::machine::Machine;
+use crate::options::Common;
+use crate::report::Report;
+use crate::rounds::{self, Job, Span, rate};
+use crate::table::{Table, figure};
+use serde_json::{Map, json};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+use systems::{Ranges, SYSTEMS, make};
+
+const PAGE: u64 = 4096;
+/// From one thread's addresses to the next one's. Between them lies a range that is always mapped.
+const APART: u64 = 1 << 32;
+/// Pages of an arena.
+const ARENA: u64 = 64 * 64;
+/// Pages that are used more at a time.
+const STEP: u64 = 64;
+/// Faults between two steps.
+const FAULTS: u64 = 32;
+/// Pages of a chunk, and as many of the shared range are looked up.
+const CHUNK: u64 = 8;
+/// Where the shared range begins.
+const SHARED: u64 = 1 << 60;
+
+const RESERVED: u32 = 1;
+const USED: u32 = 2;
+
+/// What the threads do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mix {
+    Faults,
+    Metis,
+    Ebizzy,
+}
+
+impl Mix {
+    const ALL: [Mix; 3] = [Mix::Faults, Mix::Metis, Mix::Ebizzy];
+
+    fn case(self, threads: u32) -> String {
+        let name = match self {
+            Mix::Faults => "faults",
+            Mix::Metis => "metis",
+            Mix::Ebizzy => "ebizzy",
+        };
+        format!("{name} {threads}t")
+    }
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// A system that answers wrongly, a file that cannot be written.
+pub fn run(options: &Common) -> Result<Report, BenchError> {
+    let timed = Duration::from_millis(if options.quick { 60 } else { 600 });
+    let span = Span {
+        warm_up: timed / 5,
+        timed,
+    };
+    run_at(span, options, Machine::announced())
+}
+
+fn run_at(span: Span, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+    let mut ledger = Ledger::default();
+    let mut jobs = Vec::new();
+    for what in Mix::ALL {
+        for &threads in &options.threads {
+            for (number, name) in SYSTEMS.iter().enumerate() {
+                let system = make(number)?;
+                let seed = options.seed;
+                prepare(&*system, threads);
+                jobs.push(Job {
+                    system: (*name).to_owned(),
+                    case: what.case(threads),
+                    metric: Metric::Throughput,
+                    measure: Box::new(move |round| {
+                        let work = Work {
+                            system: &*system,
+                            what,
+                            threads,
+                            seed: seed ^ round as u64,
+                        };
+                        work.rate(span, name)
+                    }),
+                });
+            }
+        }
+    }
+    rounds::run(&mut jobs, options.rounds, &mut ledger)?;
+    print_table(options, &ledger);
+    if let Some(directory) = &options.svg {
+        bars(options, &ledger).write(&directory.join("rangemap.svg"))?;
+    }
+    Ok(Report {
+        bench: "rangemap",
+        machine,
+        params: Map::from_iter([
+            ("quick".to_owned(), json!(options.quick)),
+            ("threads".to_owned(), json!(options.threads)),
+            ("seed".to_owned(), json!(options.seed)),
+            ("seconds".to_owned(), json!(span.timed.as_secs_f64())),
+        ]),
+        goals: goals(options, &ledger),
+        ledger,
+        notes: vec!["an operation is a lookup or an update".to_owned()],
+    })
+}
+
+/// The guards between the threads' addresses, their arenas, and what they share.
+fn prepare(system: &dyn Ranges, threads: u32) {
+    system.map(SHARED..SHARED + 1024 * PAGE, USED);
+    for thread in 0..u64::from(threads) {
+        let start = (thread + 1) * APART;
+        system.map(start..start + PAGE, RESERVED);
+        let arena = arena(thread);
+        system.map(arena..arena + ARENA * PAGE, RESERVED);
+    }
+}
+
+fn arena(thread: u64) -> u64 {
+    (thread + 1) * APART + (1 << 20)
+}
+
+/// Where a thread maps chunks: beside nothing of another's.
+fn chunk(thread: u64, number: u64) -> u64 {
+    (thread + 1) * APART + (1 << 31) + number % 64 * 4 * CHUNK * PAGE
+}
+
+struct Work<'a> {
+    system: &'a dyn Ranges,
+    what: Mix,
+    threads: u32,
+    seed: u64,
+}
+
+impl Work<'_> {
+    fn rate(&self, span: Span, name: &str) -> Result<f64, BenchError> {
+        let wrong = std::sync::atomic::AtomicU64::new(0);
+        let rate = rate(self.threads, span, |thread, until| {
+            let thread = u64::from(thread);
+            let mut random = Random::new(mix(self.seed ^ thread << 32));
+            let (mut done, mut used) = (0, 0);
+            let mut good = match self.what {
+                Mix::Metis => self.begin_anew(thread),
+                _ => true,
+            };
+            while Instant::now() < until {
+                for number in 0..8 {
+                    done += match self.what {
+                        Mix::Faults => self.faults(&mut random),
+                        Mix::Metis => self.metis(thread, &mut used, &mut random, &mut good),
+                        Mix::Ebizzy => self.ebizzy(thread, number, &mut random, &mut good),
+                    };
+                }
+            }
+            wrong.fetch_add(u64::from(!good), std::sync::atomic::Ordering::Relaxed);
+            done
+        });
+        match wrong.into_inner() {
+            0 => Ok(rate / 1e6),
+            _ => Err(BenchError::Wrong {
+                system: name.to_owned(),
+                case: self.what.case(self.threads),
+                what: "answered otherwise than one thread's own addresses must".to_owned(),
+            }),
+        }
+    }
+
+    fn begin_anew(&self, thread: u64) -> bool {
+        let start = arena(thread);
+        self.system.protect(start..start + ARENA * PAGE, RESERVED)
+    }
+
+    fn faults(&self, random: &mut Random) -> u64 {
+        for _ in 0..FAULTS {
+            let of = arena(random.below(u64::from(self.threads)));
+            let page = random.below(ARENA);
+            black_box(self.system.find(of + page * PAGE));
+        }
+        FAULTS
+    }
+
+    fn metis(&self, thread: u64, used: &mut u64, random: &mut Random, good: &mut bool) -> u64 {
+        if *used == ARENA {
+            *good &= self.begin_anew(thread);
+            *used = 0;
+        }
+        let start = arena(thread);
+        let more = start + *used * PAGE;
+        *good &= self.system.protect(more..more + STEP * PAGE, USED);
+        *used += STEP;
+        for _ in 0..FAULTS {
+            let at = start + random.below(*used) * PAGE;
+            *good &= self.system.find(at) == USED;
+        }
+        1 + FAULTS
+    }
+
+    fn ebizzy(&self, thread: u64, number: u64, random: &mut Random, good: &mut bool) -> u64 {
+        let start = chunk(thread, number);
+        let range = start..start + CHUNK * PAGE;
+        *good &= self.system.map(range.clone(), USED);
+        for page in 0..CHUNK {
+            *good &= self.system.find(start + page * PAGE) == USED;
+            let shared = SHARED + random.below(1024) * PAGE;
+            *good &= self.system.find(shared) == USED;
+        }
+        *good &= self.system.unmap(range);
+        2 + 2 * CHUNK
+    }
+}
+
+fn goals(options: &Common, ledger: &Ledger) -> Vec<Goal> {
+    let most = options.threads.iter().copied().max().unwrap_or(1);
+    let mut goals = Vec::new();
+    for what in Mix::ALL {
+        let case = what.case(most);
+        for other in &SYSTEMS[1..] {
+            goals.push(Goal::at_least(
+                format!("{case}: ours over {other}"),
+                1.0,
+                ledger.ratios((SYSTEMS[0], &case), (other, &case)),
+            ));
+        }
+    }
+    goals
+}
+
+fn cases(options: &Common) -> impl Iterator<Item = String> {
+    let threads = &options.threads;
+    let cases = Mix::ALL.into_iter();
+    cases.flat_map(|what| threads.iter().map(move |threads| what.case(*threads)))
+}
+
+fn print_table(options: &Common, ledger: &Ledger) {
+    println!("millions of operations a second; in brackets ours over it, round by round");
+    let mut table = Table::new(["case"].into_iter().chain(SYSTEMS));
+    for case in cases(options) {
+        let cells = SYSTEMS.map(|system| {
+            let rate = Summary::of(ledger.values(system, &case));
+            let over = Summary::of(&ledger.ratios((SYSTEMS[0], &case), (system, &case)));
+            match (rate, over) {
+                (Some(rate), Some(over)) => {
+                    format!("{} ({})", figure(rate.median), figure(over.median))
+                }
+                _ => "-".to_owned(),
+            }
+        });
+        table.row([case].into_iter().chain(cells));
+    }
+    println!("{table}");
+}
+
+fn bars(options: &Common, ledger: &Ledger) -> Bars {
+    let groups = cases(options).map(|case| {
+        let bars = SYSTEMS.map(|system| Summary::of(ledger.values(system, &case)));
+        (case, bars.to_vec())
+    });
+    Bars {
+        title: "Ranges of an address space".to_owned(),
+        unit: Metric::Throughput.unit().to_owned(),
+        systems: SYSTEMS.map(str::to_owned).to_vec(),
+        groups: groups.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::tests::common;
+    use crate::report::tests::assert_well_formed;
+
+    #[test]
+    fn every_system_does_every_mix_right() {
+        let span = Span {
+            warm_up: Duration::ZERO,
+            timed: Duration::from_millis(1),
+        };
+        let mut options = common();
+        options.threads = vec![2];
+        let report = run_at(span, &options, Machine::here()).unwrap();
+        assert_well_formed(&report, &["faults 2t", "metis 2t", "ebizzy 2t"]);
+        assert_eq!(report.goals.len(), 6);
+    }
+}

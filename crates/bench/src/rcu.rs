@@ -1,0 +1,247 @@
+//! `rcu`: sorted lists and hash tables that are read without locks, by how their updates are kept
+//! apart (Park's dissertation, §3.4.2, figures 3.2 to 3.9).
+//!
+//! The mechanisms are those of `mneme-rcu-peers`:
+//! - *rcx*: [`mneme_sync::Rcx`] on the nodes that change.
+//! - *rcu*: a lock a list, which is what most users of read-copy-update do.
+//! - *cohort*: a lock a list that is handed over within a NUMA node first.
+//! - *rlu*: read-log-update.
+//!
+//! A list of 256, hash tables of 128 buckets of 8 and of 32; keys are drawn from twice as many
+//! numbers as there are to begin with; 0, 2, 20 and 40 % of the operations are updates, half of
+//! them insertions. RCU-HTM is not here: it needs hardware transactions.
+//!
+//! How to read it: the cases with one thread say what a mechanism costs that meets nobody. With as
+//! many threads as CPUs of one node, locks are met by chance; the paper's differences begin with
+//! the second node.
+
+use crate::error::BenchError;
+use crate::figure::Bars;
+use crate::generate::random::{Random, mix};
+use crate::goals::Goal;
+use crate::ledger::{Ledger, Metric, Summary};
+use crate::machine::Machine;
+use crate::options::Common;
+use crate::report::Report;
+use crate::rounds::{self, Job, Span, rate};
+use crate::table::{Table, figure};
+use mneme_rcu_peers::{MECHANISMS, Set, make};
+use mneme_sys::{SysfsTopology, Topology};
+use serde_json::{Map, json};
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A structure of the paper's.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    name: &'static str,
+    buckets: usize,
+    keys: u64,
+}
+
+const SHAPES: [Shape; 3] = [
+    Shape {
+        name: "list 256",
+        buckets: 1,
+        keys: 256,
+    },
+    Shape {
+        name: "hash 128x8",
+        buckets: 128,
+        keys: 1024,
+    },
+    Shape {
+        name: "hash 128x32",
+        buckets: 128,
+        keys: 4096,
+    },
+];
+
+/// Updates in 100 operations.
+const UPDATES: [u64; 4] = [0, 2, 20, 40];
+
+fn case(shape: Shape, updates: u64, threads: u32) -> String {
+    format!("{} {updates}% {threads}t", shape.name)
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// A file that cannot be written.
+pub fn run(options: &Common) -> Result<Report, BenchError> {
+    let timed = Duration::from_millis(if options.quick { 30 } else { 300 });
+    let span = Span {
+        warm_up: timed / 5,
+        timed,
+    };
+    run_at(span, options, Machine::announced())
+}
+
+fn run_at(span: Span, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+    let topology: Arc<dyn Topology> = Arc::new(SysfsTopology::detect());
+    let most = options.threads.iter().copied().max().unwrap_or(1);
+    let mut ledger = Ledger::default();
+    let mut jobs = Vec::new();
+    for shape in SHAPES {
+        for updates in UPDATES {
+            for &threads in &options.threads {
+                for (number, name) in MECHANISMS.iter().enumerate() {
+                    let set = make(number, shape.buckets, most as usize, &topology)
+                        .map_err(|error| BenchError::Store(error.to_string()))?;
+                    let seed = options.seed;
+                    fill(&*set, shape, seed);
+                    jobs.push(Job {
+                        system: (*name).to_owned(),
+                        case: case(shape, updates, threads),
+                        metric: Metric::Throughput,
+                        measure: Box::new(move |round| {
+                            let seed = seed ^ round as u64;
+                            Ok(measure(&*set, shape, updates, threads, span, seed) / 1e6)
+                        }),
+                    });
+                }
+            }
+        }
+    }
+    rounds::run(&mut jobs, options.rounds, &mut ledger)?;
+    print_table(options, &ledger);
+    if let Some(directory) = &options.svg {
+        for shape in SHAPES {
+            let name = format!("rcu-{}.svg", shape.name.replace(' ', "-"));
+            bars(shape, most, &ledger).write(&directory.join(name))?;
+        }
+    }
+    let mut notes = Vec::new();
+    if machine.nodes == 1 {
+        notes.push("one node: no lanes are taken, and cohorts have nobody beyond".to_owned());
+    }
+    Ok(Report {
+        bench: "rcu",
+        machine,
+        params: Map::from_iter([
+            ("quick".to_owned(), json!(options.quick)),
+            ("threads".to_owned(), json!(options.threads)),
+            ("seed".to_owned(), json!(options.seed)),
+            ("seconds".to_owned(), json!(span.timed.as_secs_f64())),
+        ]),
+        goals: goals(options, &ledger),
+        ledger,
+        notes,
+    })
+}
+
+/// As many different keys as the shape has, of twice as many.
+fn fill(set: &dyn Set, shape: Shape, seed: u64) {
+    let mut random = Random::new(seed);
+    let mut left = shape.keys;
+    while left > 0 {
+        left -= u64::from(set.insert(0, 1 + random.below(2 * shape.keys)));
+    }
+}
+
+fn measure(set: &dyn Set, shape: Shape, updates: u64, threads: u32, span: Span, seed: u64) -> f64 {
+    rate(threads, span, |thread, until| {
+        let mut random = Random::new(mix(seed ^ u64::from(thread) << 32));
+        let number = thread as usize;
+        let mut done = 0;
+        while Instant::now() < until {
+            for _ in 0..64 {
+                let key = 1 + random.below(2 * shape.keys);
+                let drawn = random.below(200);
+                black_box(match drawn {
+                    _ if drawn >= 2 * updates => set.contains(number, key),
+                    _ if drawn < updates => set.insert(number, key),
+                    _ => set.remove(number, key),
+                });
+            }
+            done += 64;
+        }
+        done
+    })
+}
+
+/// That ours is not below the best other by more than 5 %, with many updates.
+fn goals(options: &Common, ledger: &Ledger) -> Vec<Goal> {
+    let mut goals = Vec::new();
+    for shape in [SHAPES[0], SHAPES[2]] {
+        for &threads in &options.threads {
+            let case = case(shape, 40, threads);
+            let others = MECHANISMS[1..]
+                .iter()
+                .map(|other| ledger.ratios((MECHANISMS[0], &case), (other, &case)));
+            let worst = others.reduce(|one, other| {
+                let pairs = one.into_iter().zip(other);
+                pairs.map(|(a, b)| a.min(b)).collect()
+            });
+            goals.push(Goal::at_least(
+                format!("{case}: rcx over the best other"),
+                0.95,
+                worst.unwrap_or_default(),
+            ));
+        }
+    }
+    goals
+}
+
+fn print_table(options: &Common, ledger: &Ledger) {
+    println!("millions of operations a second; in brackets rcx over it, round by round");
+    let mut table = Table::new(["case"].into_iter().chain(MECHANISMS));
+    for shape in SHAPES {
+        for updates in UPDATES {
+            for &threads in &options.threads {
+                let case = case(shape, updates, threads);
+                let cells = MECHANISMS.map(|name| {
+                    let rate = Summary::of(ledger.values(name, &case));
+                    let over = Summary::of(&ledger.ratios((MECHANISMS[0], &case), (name, &case)));
+                    match (rate, over) {
+                        (Some(rate), Some(over)) => {
+                            format!("{} ({})", figure(rate.median), figure(over.median))
+                        }
+                        _ => "-".to_owned(),
+                    }
+                });
+                table.row([case].into_iter().chain(cells));
+            }
+        }
+    }
+    println!("{table}");
+}
+
+fn bars(shape: Shape, threads: u32, ledger: &Ledger) -> Bars {
+    let groups = UPDATES.map(|updates| {
+        let case = case(shape, updates, threads);
+        let bars = MECHANISMS.map(|name| Summary::of(ledger.values(name, &case)));
+        (format!("{updates}% updates"), bars.to_vec())
+    });
+    Bars {
+        title: format!("{}, {threads} thread(s)", shape.name),
+        unit: Metric::Throughput.unit().to_owned(),
+        systems: MECHANISMS.map(str::to_owned).to_vec(),
+        groups: groups.to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::tests::common;
+    use crate::report::tests::assert_well_formed;
+
+    #[test]
+    fn the_grid_is_measured() {
+        let span = Span {
+            warm_up: Duration::ZERO,
+            timed: Duration::from_micros(100),
+        };
+        let report = run_at(span, &common(), Machine::here()).unwrap();
+        let shapes: &[Shape] = &SHAPES;
+        let cases: Vec<_> = shapes
+            .iter()
+            .flat_map(|shape| UPDATES.map(|updates| case(*shape, updates, 1)))
+            .collect();
+        let cases: Vec<&str> = cases.iter().map(String::as_str).collect();
+        assert_well_formed(&report, &cases);
+        assert_eq!(report.goals.len(), 2);
+    }
+}

@@ -1,0 +1,284 @@
+//! Sorted lists that are read under a pin, with three ways to keep updates apart: a lock a list, a
+//! lock a list that hands over within a node first, and `Rcx` on the nodes (listings 3.3 to 3.7).
+
+use super::Set;
+#[cfg(test)]
+use super::Tally;
+use super::cohort::CohortLock;
+use mneme_sync::{
+    Acquired, ControlOptions, CreateError, Item, Participants, Rcx, RcxGuard, Retired, RobustLock,
+};
+use mneme_sys::Topology;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub struct Node {
+    key: u64,
+    id: u64,
+    lock: RobustLock,
+    removed: AtomicBool,
+    next: AtomicPtr<Node>,
+    #[cfg(test)]
+    tally: Tally,
+}
+
+impl Node {
+    fn item(&self) -> Item<'_> {
+        Item::new(self.id, &self.lock)
+    }
+}
+
+/// What keeps updates of a list apart.
+pub trait Side: Sync {
+    /// Holds a list.
+    type List<'a>
+    where
+        Self: 'a;
+    /// Holds two nodes.
+    type Nodes<'a>
+    where
+        Self: 'a;
+
+    /// Before the search.
+    fn list(&self, bucket: usize) -> Self::List<'_>;
+    /// After it. `None`: search again.
+    fn nodes<'a>(&'a self, before: &'a Node, node: &'a Node) -> Option<Self::Nodes<'a>>;
+}
+
+/// A lock a list.
+pub struct Locks(Vec<Mutex<()>>);
+
+impl Side for Locks {
+    type List<'a> = MutexGuard<'a, ()>;
+    type Nodes<'a> = ();
+
+    fn list(&self, bucket: usize) -> MutexGuard<'_, ()> {
+        self.0[bucket]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn nodes(&self, _: &Node, _: &Node) -> Option<()> {
+        Some(())
+    }
+}
+
+/// A cohort lock a list.
+pub struct Cohorts(Vec<CohortLock>);
+
+impl Side for Cohorts {
+    type List<'a> = super::cohort::CohortGuard<'a>;
+    type Nodes<'a> = ();
+
+    fn list(&self, bucket: usize) -> Self::List<'_> {
+        self.0[bucket].lock()
+    }
+
+    fn nodes(&self, _: &Node, _: &Node) -> Option<()> {
+        Some(())
+    }
+}
+
+/// The nodes' own locks, by `Rcx`.
+pub struct Leaders(Rcx);
+
+impl Side for Leaders {
+    type List<'a> = ();
+    type Nodes<'a> = Acquired<RcxGuard<'a>>;
+
+    fn list(&self, _: usize) {}
+
+    fn nodes<'a>(&'a self, before: &'a Node, node: &'a Node) -> Option<Self::Nodes<'a>> {
+        // A stalled owner is waited for again.
+        self.0.lock(&mut [before.item(), node.item()]).ok()
+    }
+}
+
+/// Lists, as the buckets of a hash table: a key lies in that of its remainder.
+pub struct Lists<S> {
+    side: S,
+    heads: Vec<Node>,
+    participants: Participants,
+    retired: Retired<Node>,
+    ids: AtomicU64,
+}
+
+/// Lists of so many buckets.
+///
+/// # Errors
+/// No memory for the participants.
+fn lists<S>(
+    buckets: usize,
+    side: impl FnOnce(&Participants) -> S,
+) -> Result<Lists<S>, CreateError> {
+    let participants = Participants::private(ControlOptions::new([4; 16]))?;
+    let ids = AtomicU64::new(0);
+    let node = |key, next| Node {
+        key,
+        id: ids.fetch_add(1, Relaxed),
+        lock: RobustLock::new(),
+        removed: AtomicBool::new(false),
+        next: AtomicPtr::new(next),
+        #[cfg(test)]
+        tally: Tally::default(),
+    };
+    let heads = (0..buckets).map(|_| {
+        let last = Box::into_raw(Box::new(node(u64::MAX, std::ptr::null_mut())));
+        node(0, last)
+    });
+    Ok(Lists {
+        heads: heads.collect(),
+        side: side(&participants),
+        retired: Retired::new(&participants),
+        participants,
+        ids,
+    })
+}
+
+/// The lists of that kind.
+///
+/// # Errors
+/// No memory for the participants.
+pub fn locked(buckets: usize) -> Result<Box<dyn Set>, CreateError> {
+    let locks = Locks((0..buckets).map(|_| Mutex::new(())).collect());
+    Ok(Box::new(lists(buckets, |_| locks)?))
+}
+
+/// As [`locked`], with hand-over within the nodes of this topology.
+///
+/// # Errors
+/// No memory for the participants.
+pub fn cohorts(buckets: usize, topology: &Arc<dyn Topology>) -> Result<Box<dyn Set>, CreateError> {
+    let lock = || CohortLock::new(Arc::clone(topology));
+    let locks = Cohorts((0..buckets).map(|_| lock()).collect());
+    Ok(Box::new(lists(buckets, |_| locks)?))
+}
+
+/// As [`locked`], by `Rcx` on the nodes.
+///
+/// # Errors
+/// No memory for the participants.
+pub fn leaders(buckets: usize, topology: &Arc<dyn Topology>) -> Result<Box<dyn Set>, CreateError> {
+    let side = |participants: &Participants| Leaders(Rcx::new(participants, Arc::clone(topology)));
+    Ok(Box::new(lists(buckets, side)?))
+}
+
+impl<S: Side> Lists<S> {
+    /// The last node before `key`, and the first one from it on. The caller is pinned.
+    fn find(&self, key: u64) -> (&Node, &Node) {
+        let mut before: &Node = &self.heads[self.bucket(key)];
+        loop {
+            // SYNC: pairs with the stores in `insert` and `remove`.
+            // SAFETY: linked when it was loaded, so it stays while we are pinned. The last node has
+            // the greatest key, and nobody looks beyond.
+            let next = unsafe { &*before.next.load(Acquire) };
+            if next.key >= key {
+                return (before, next);
+            }
+            before = next;
+        }
+    }
+
+    fn bucket(&self, key: u64) -> usize {
+        key as usize % self.heads.len()
+    }
+}
+
+/// Whether what was found is so still, now that it is locked.
+fn is_so(before: &Node, node: &Node) -> bool {
+    !before.removed.load(Relaxed)
+        && !node.removed.load(Relaxed)
+        && std::ptr::eq(before.next.load(Relaxed), node)
+}
+
+impl<S: Side> Set for Lists<S> {
+    fn contains(&self, _: usize, key: u64) -> bool {
+        let _pin = self.participants.pin();
+        self.find(key).1.key == key
+    }
+
+    fn insert(&self, _: usize, key: u64) -> bool {
+        loop {
+            let _pin = self.participants.pin();
+            let _list = self.side.list(self.bucket(key));
+            let (before, next) = self.find(key);
+            if next.key == key {
+                return false;
+            }
+            let Some(_nodes) = self.side.nodes(before, next) else {
+                continue;
+            };
+            if !is_so(before, next) {
+                continue;
+            }
+            let new = Box::new(Node {
+                key,
+                id: self.ids.fetch_add(1, Relaxed),
+                lock: RobustLock::new(),
+                removed: AtomicBool::new(false),
+                next: AtomicPtr::new(before.next.load(Relaxed)),
+                #[cfg(test)]
+                tally: Tally::default(),
+            });
+            // SYNC: pairs with the load in `find`.
+            before.next.store(Box::into_raw(new), Release);
+            return true;
+        }
+    }
+
+    fn remove(&self, _: usize, key: u64) -> bool {
+        loop {
+            let _pin = self.participants.pin();
+            let _list = self.side.list(self.bucket(key));
+            let (before, node) = self.find(key);
+            if node.key != key {
+                return false;
+            }
+            let Some(_nodes) = self.side.nodes(before, node) else {
+                continue;
+            };
+            if !is_so(before, node) {
+                continue;
+            }
+            let old = before.next.load(Relaxed);
+            // SYNC: as in `insert`.
+            before.next.store(node.next.load(Relaxed), Release);
+            node.removed.store(true, Relaxed);
+            if let Some(old) = NonNull::new(old) {
+                // SAFETY: from a box, and unlinked just now by the one thread that may.
+                unsafe { self.retired.retire(old) };
+            }
+            return true;
+        }
+    }
+
+    #[cfg(test)]
+    fn look_at(&self, _: usize, key: u64, within: &mut dyn FnMut()) -> bool {
+        let _pin = self.participants.pin();
+        let (_, node) = self.find(key);
+        let found = node.key == key;
+        if found {
+            node.tally.look(within);
+        }
+        found
+    }
+
+    #[cfg(test)]
+    fn flush(&self) {
+        self.retired.flush();
+    }
+}
+
+impl<S> Drop for Lists<S> {
+    fn drop(&mut self) {
+        for head in &mut self.heads {
+            let mut next = *head.next.get_mut();
+            while !next.is_null() {
+                // SAFETY: linked, from a box, and nobody else is here.
+                next = *unsafe { Box::from_raw(next) }.next.get_mut();
+            }
+        }
+    }
+}
