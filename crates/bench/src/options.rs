@@ -31,8 +31,8 @@ pub enum Workload {
     /// Latencies of claims of contiguous memory that a second class uses meanwhile, against moving
     /// its data away, a plain reservation and a buddy allocator.
     Contig(Common),
-    /// Sorted lists and hash tables that are read without locks, by how updates are kept apart: Rcx,
-    /// a lock, a cohort lock, read-log-update.
+    /// Sorted lists and hash tables that are read without locks, by how updates are kept apart:
+    /// Rcx, a lock, a cohort lock, read-log-update.
     Rcu(Common),
     /// An address space's ranges under faults, protection and mapping by several threads, against
     /// one lock and a reader-writer lock.

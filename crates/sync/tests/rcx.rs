@@ -284,6 +284,71 @@ fn a_thread_that_migrates_gives_back_the_lanes_it_took() {
     assert_eq!((rcx.stats().elections, rcx.stats().bypasses), (8, 0));
 }
 
+/// A machine whose CPUs and nodes come and go, as by hot-plug and by changes of a cpuset: each
+/// answer differs from the last.
+struct Changing(AtomicU64);
+
+impl Changing {
+    fn next(&self) -> u64 {
+        // Any sequence will do.
+        self.0.fetch_add(0x9e37_79b9, Relaxed) >> 3
+    }
+}
+
+impl Topology for Changing {
+    fn cpus(&self) -> usize {
+        1 + self.next() as usize % 64
+    }
+
+    fn nodes(&self) -> usize {
+        2 + self.next() as usize % 6
+    }
+
+    fn node_of(&self, cpu: CpuId) -> NodeId {
+        NodeId((self.next() + u64::from(cpu.0)) as u16)
+    }
+
+    fn distance(&self, _: NodeId, _: NodeId) -> u32 {
+        10
+    }
+
+    fn current_cpu(&self) -> CpuId {
+        CpuId(self.next() as u32 % 64)
+    }
+}
+
+/// What the topology said when an item was locked may be wrong already. It may name nodes and CPUs
+/// that nobody knew when the lanes were made.
+#[test]
+fn cpus_and_nodes_that_come_and_go_cost_no_update_and_leave_no_lane_held() {
+    let p = participants();
+    let guarded = Guarded::new();
+    let changing = Arc::new(Changing(AtomicU64::new(1)));
+    let rcx = Rcx::new(&p, changing)
+        .take_lanes(TakeLanes::Always)
+        .timeout(LONG);
+    in_threads(3, |thread| {
+        for round in 0..UPDATES as usize {
+            let ids = [round % 4, 4 + thread % 2];
+            let _guard = rcx.lock(&mut guarded.items(ids)).unwrap();
+            for id in ids {
+                // SAFETY: locked.
+                unsafe { *guarded.word(id) += 1 };
+            }
+        }
+    });
+    guarded.assert_free();
+    // SAFETY: the threads are gone.
+    let changed: u64 = (0..6).map(|id| unsafe { *guarded.word(id) }).sum();
+    assert_eq!(changed, 3 * 2 * UPDATES);
+    // Whatever node it is this time, its lanes are had.
+    let rcx = rcx.lane_timeout(LONG);
+    for _ in 0..50 {
+        let guard = rcx.lock(&mut guarded.items(0..6)).unwrap().into_inner();
+        assert!(guard.led_on().is_some());
+    }
+}
+
 /// A lock that knows nothing of participants: an item's lock may be any.
 #[derive(Default)]
 struct Plain(AtomicBool);
