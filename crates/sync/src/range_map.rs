@@ -3,7 +3,7 @@
 //! **Lookups take no locks and never wait; updates of different ranges go on beside each other.**
 //! One lock for all, as around an address space, makes a lookup wait for each update, and each
 //! update for all others. Here a lookup pins and reads; an update locks the ranges that it touches
-//! and their neighbours, by an [`Rcx`](crate::Rcx).
+//! and their neighbours, by an [`Rcx`].
 //!
 //! All addresses from 0 to `u64::MAX - 1` are covered at any time: what nothing is mapped to is a
 //! range too. Ranges with equal values that touch are one.
