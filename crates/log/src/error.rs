@@ -5,7 +5,6 @@ use std::time::Duration;
 use mneme_sync::{SlotError, Stalled};
 use thiserror::Error;
 
-use crate::region::layout::MAX_ENTRY;
 use crate::region::record::{MAX_KEY, MAX_VALUE};
 
 /// The region's bytes contradict themselves.
@@ -115,10 +114,6 @@ pub enum WriteError {
     /// The database number is beyond the store's.
     #[error("database {0} is out of range: a store has databases 0 to 63")]
     NoSuchDatabase(usize),
-    /// The store has a [change feed](crate::ChangeFeed), and the change takes more of it than an
-    /// entry may have. A transaction is one entry.
-    #[error("the change takes {0} bytes of the change feed; at most {max} are allowed", max = MAX_ENTRY)]
-    TooLongToFeed(usize),
     /// The store has a [change feed](crate::ChangeFeed), and it is full: for a second nothing that
     /// it holds has become durable. Try again once something has.
     #[error("the change feed is full, and what it holds does not become durable")]

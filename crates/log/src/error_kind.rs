@@ -25,10 +25,9 @@ impl Classified for WriteError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::OutOfMemory { .. } => ErrorKind::NoMemory,
-            Self::KeyTooLong(_)
-            | Self::ValueTooLong(_)
-            | Self::TooLongToFeed(_)
-            | Self::NoSuchDatabase(_) => ErrorKind::Invalid,
+            Self::KeyTooLong(_) | Self::ValueTooLong(_) | Self::NoSuchDatabase(_) => {
+                ErrorKind::Invalid
+            }
             Self::Stalled(_) | Self::Reap(_) | Self::Overtaken(_) | Self::FeedFull => {
                 ErrorKind::Stalled
             }

@@ -7,7 +7,8 @@
 //! 256    the entry of a database being dropped: its position plus one, 0: none; the dropped root
 //! 272    the entry of a swap under way: its position plus one, 0: none
 //! 480    the drainer's note
-//! 512    the ring
+//! 512    for each thread slot, 32 bytes: the change whose pieces it sends ahead
+//! 33280  the ring
 //! ```
 //!
 //! A store without a feed has no such bytes.
@@ -18,10 +19,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use mneme_sync::{Slot, SlotId};
 
+use super::ahead::Group;
 use super::item::Item;
-use super::ring::{HEADER_BYTES, Refused, Reserved, Ring, State};
+use super::ring::{self, HEADER_BYTES, Refused, Reserved, Ring, State};
 use crate::error::{Corrupt, WriteError};
-use crate::region::layout::{FEED_HEADER, MAX_ENTRY, Tables};
+use crate::region::layout::{FEED_GROUPS, FEED_HEADER, FEED_SPARE, MAX_ENTRY, Tables};
 use crate::region::mem::{Loc, Mem};
 
 #[repr(C)]
@@ -35,6 +37,7 @@ struct Words {
     swapping: Binding,
     spare_of_bindings: [AtomicU64; 24],
     note: [AtomicU64; 4],
+    groups: [Group; FEED_GROUPS],
 }
 const _: () = assert!(size_of::<Words>() as u64 == FEED_HEADER);
 
@@ -114,19 +117,29 @@ impl Feed {
             // SAFETY: as in `words`.
             words: unsafe { std::slice::from_raw_parts(self.ring.as_ptr(), self.ring_words) },
             secret: self.secret,
+            spare: FEED_SPARE,
         }
+    }
+
+    pub(super) fn groups(&self) -> &[Group] {
+        &self.words().groups
     }
 
     /// Whether a quarter of the ring is free. A thread that waits for space waits for so much: an
     /// entry's worth would be gone again before the thread has used it.
     pub fn has_ample_space(&self) -> bool {
         let ring = self.ring();
-        ring.has_space((ring.size() / 4) as usize)
+        ring.has_space(ring.size() / 4)
     }
 
     /// Whether this opening's changes are entered from now on. No other thread changes the store.
     pub fn set_enters(&self, enters: bool) {
         self.enters.store(enters, Relaxed);
+    }
+
+    /// Whether this opening's changes are entered.
+    pub fn enters(&self) -> bool {
+        self.enters.load(Relaxed)
     }
 
     /// The position before which everything is kept elsewhere.
@@ -138,8 +151,12 @@ impl Feed {
     /// Steps *reserved* and *filled* of an entry of these items. The caller holds what orders its
     /// change among others. `None`: this opening's changes are not entered.
     ///
+    /// Items that are too long for an entry were [sent ahead](Self::send_ahead); the entry says that
+    /// they take place.
+    ///
     /// # Errors
-    /// There is no free space, or the entry is too long. Nothing was reserved.
+    /// There is no free space, or the items are too long and were not sent ahead. Nothing was
+    /// reserved.
     #[cold]
     #[inline(never)]
     pub fn enter(
@@ -147,31 +164,54 @@ impl Feed {
         slot: &Slot<'_>,
         items: &[Item<'_>],
     ) -> Result<Option<Reserved>, WriteError> {
-        // Relaxed: no other thread changes the store while this is set.
-        if !self.enters.load(Relaxed) {
+        // Relaxed, as there: no other thread changes the store while they are not.
+        if !self.enters() {
             return Ok(None);
         }
         let bytes = HEADER_BYTES + items.iter().map(Item::encoded_len).sum::<usize>();
         if bytes > MAX_ENTRY {
-            return Err(WriteError::TooLongToFeed(bytes));
+            return self.enter_sent(slot).map(Some);
         }
-        let ring = self.ring();
-        let entry = ring
-            .reserve(slot.id(), bytes)
-            .map_err(|r| self.refused(r))?;
-        let mut filler = Filler {
-            ring: &ring,
-            entry,
-            next: 0,
-            word: [0; 8],
-            used: 0,
-        };
+        let reserved = self.ring().reserve(slot.id(), bytes);
+        let entry = reserved.map_err(|refused| self.refused(refused))?;
+        self.fill(entry, items);
+        mneme_sys::fault!("log.feed.filled");
+        Ok(Some(entry))
+    }
+
+    /// As [`enter`](Self::enter), for what the thread has sent ahead.
+    pub fn enter_sent(&self, slot: &Slot<'_>) -> Result<Reserved, WriteError> {
+        let item = self.sent(slot).ok_or(WriteError::FeedFull)?;
+        let bytes = HEADER_BYTES + item.encoded_len();
+        let reserved = self.ring().reserve(slot.id(), bytes);
+        let entry = reserved.map_err(|refused| self.refused(refused))?;
+        self.fill(entry, &[item]);
+        mneme_sys::fault!("log.feed.filled");
+        Ok(entry)
+    }
+
+    /// Step *filled*.
+    #[inline]
+    pub(super) fn fill(&self, entry: Reserved, items: &[Item<'_>]) {
+        let mut filler = self.filler(entry);
         for item in items {
             item.encode(|part| filler.push(part));
         }
         filler.end();
-        mneme_sys::fault!("log.feed.filled");
-        Ok(Some(entry))
+    }
+
+    #[inline]
+    pub(super) fn filler(&self, entry: Reserved) -> Filler<'_> {
+        Filler {
+            words: self.ring().body(entry),
+            word: [0; 8],
+            used: 0,
+        }
+    }
+
+    /// Whether these items are too long for an entry.
+    pub fn is_too_long(items: &[Item<'_>]) -> bool {
+        HEADER_BYTES + items.iter().map(Item::encoded_len).sum::<usize>() > MAX_ENTRY
     }
 
     /// Step *completed*: the change has happened.
@@ -263,18 +303,16 @@ impl Feed {
 }
 
 /// Stores the bytes of a body by whole words.
-struct Filler<'r> {
-    ring: &'r Ring<'r, AtomicU64>,
-    entry: Reserved,
-    /// The word of the body that comes next.
-    next: usize,
-    /// Its bytes so far, and how many.
+pub(super) struct Filler<'r> {
+    /// The words of the body that come next.
+    words: ring::Words<'r, AtomicU64>,
+    /// The bytes of the next one so far, and how many.
     word: [u8; 8],
     used: usize,
 }
 
 impl Filler<'_> {
-    fn push(&mut self, mut part: &[u8]) {
+    pub fn push(&mut self, mut part: &[u8]) {
         if self.used > 0 {
             let n = part.len().min(8 - self.used);
             self.word[self.used..self.used + n].copy_from_slice(&part[..n]);
@@ -282,24 +320,28 @@ impl Filler<'_> {
             if self.used < 8 {
                 return;
             }
-            self.store(self.word);
+            store(self.words.next(), self.word);
         }
         let (chunks, rest) = part.as_chunks::<8>();
-        chunks.iter().for_each(|chunk| self.store(*chunk));
+        for (chunk, word) in chunks.iter().zip(self.words.by_ref()) {
+            store(Some(word), *chunk);
+        }
         self.word = [0; 8];
         self.word[..rest.len()].copy_from_slice(rest);
         self.used = rest.len();
     }
 
-    fn store(&mut self, word: [u8; 8]) {
-        self.ring
-            .fill(self.entry, self.next, u64::from_le_bytes(word));
-        self.next += 1;
-    }
-
-    fn end(mut self) {
+    pub fn end(mut self) {
         if self.used > 0 {
-            self.store(self.word);
+            store(self.words.next(), self.word);
         }
+    }
+}
+
+#[inline]
+fn store(word: Option<&AtomicU64>, bytes: [u8; 8]) {
+    // There is one for all bytes that the entry was reserved for. Relaxed: the header publishes it.
+    if let Some(word) = word {
+        word.store(u64::from_le_bytes(bytes), Relaxed);
     }
 }

@@ -9,9 +9,9 @@
 //! | 0 | kind |
 //! | 1 | of a `Put`: the value's kind in bits 0..5; bit 7: an expiry follows. Else 0 |
 //! | 2..4 | bytes of the key; of a `Bind`: databases |
-//! | 4..6 | bytes of the value or part; of a `Bind`: dead roots |
-//! | 6..12 | root id; of a `Piece`: its id |
-//! | 12.. | the fields of the kind, then the key, then the bytes |
+//! | 4..6 | bytes of the value or part, 0 if bit 7 of the kind is set; of a `Bind`: dead roots |
+//! | 6..12 | root id; of `Piece` and `Pieces`: their id |
+//! | 12.. | if bit 7 of the kind is set: bytes of the value or part (8); the fields of the kind, then the key, then the bytes |
 //!
 //! | kind | fields |
 //! |---|---|
@@ -22,6 +22,7 @@
 //! | 6 `Bind` | for each database a word: the root id in bits 0..48, the database in 48..56. For each dead root a word |
 //! | 7 `Open`, 8 `Close` | |
 //! | 9 `Piece` | offset (8) |
+//! | 10 `Pieces` | length (8) |
 
 use mneme_sync::SlotId;
 use thiserror::Error;
@@ -35,6 +36,8 @@ const HEAD: usize = 12;
 const ROOT_BITS: u32 = 48;
 const HAS_EXPIRY: u8 = 1 << 7;
 const VALUE_KINDS: u8 = 1 << 5;
+/// In the kind: the length of the value or part has a word of its own.
+const LONG: u8 = 1 << 7;
 
 /// One thing that an entry says.
 ///
@@ -104,14 +107,22 @@ pub enum Item<'e> {
     Open,
     /// The end of such a group.
     Close,
-    /// A part of a value or of a transaction that a later entry commits.
+    /// A part of the items of a change, which takes place with the later [`Pieces`](Item::Pieces) of
+    /// the same id, if there is one. See [`Assembly`](super::Assembly).
     Piece {
         /// What it is a part of.
         id: u64,
-        /// Where in that it lies.
+        /// Where in that it lies. The pieces of an id come in order, the first at 0.
         offset: u64,
         /// The part.
         bytes: &'e [u8],
+    },
+    /// The items take place that the pieces of this id are.
+    Pieces {
+        /// The id.
+        id: u64,
+        /// Bytes of all its pieces. 0: they are needed no more, and nothing takes place.
+        length: u64,
     },
 }
 
@@ -152,6 +163,12 @@ struct Parts<'e> {
     field_bytes: usize,
     key: &'e [u8],
     bytes: &'e [u8],
+}
+
+impl Parts<'_> {
+    fn is_long(&self) -> bool {
+        self.lengths[1] > usize::from(u16::MAX)
+    }
 }
 
 impl<'e> Item<'e> {
@@ -211,6 +228,7 @@ impl<'e> Item<'e> {
             Item::Open => plain(7, 0, &[], &[]),
             Item::Close => plain(8, 0, &[], &[]),
             Item::Piece { id, offset, bytes } => with(plain(9, id, &[], bytes), offset),
+            Item::Pieces { id, length } => with(plain(10, id, &[], &[]), length),
         }
     }
 
@@ -218,18 +236,25 @@ impl<'e> Item<'e> {
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         let parts = self.parts();
-        HEAD + parts.field_bytes + parts.key.len() + parts.bytes.len()
+        let length = if parts.is_long() { 8 } else { 0 };
+        HEAD + length + parts.field_bytes + parts.key.len() + parts.bytes.len()
     }
 
-    /// Hands out its bytes, part by part. The item fits an entry.
+    /// Hands out its bytes, part by part.
     pub(crate) fn encode(&self, mut to: impl FnMut(&[u8])) {
         let parts = self.parts();
         let mut head = [0; HEAD];
         (head[0], head[1]) = (parts.kind, parts.flags);
         head[2..4].copy_from_slice(&(parts.lengths[0] as u16).to_le_bytes());
-        head[4..6].copy_from_slice(&(parts.lengths[1] as u16).to_le_bytes());
         head[6..].copy_from_slice(&parts.root.to_le_bytes()[..6]);
-        to(&head);
+        if parts.is_long() {
+            head[0] |= LONG;
+            to(&head);
+            to(&(parts.lengths[1] as u64).to_le_bytes());
+        } else {
+            head[4..6].copy_from_slice(&(parts.lengths[1] as u16).to_le_bytes());
+            to(&head);
+        }
         to(&parts.fields[..parts.field_bytes]);
         to(parts.key);
         to(parts.bytes);
@@ -245,14 +270,24 @@ impl<'e> Item<'e> {
         let mut word = [0; 8];
         word[..6].copy_from_slice(&root);
         let root = u64::from_le_bytes(word);
-        if kind != 1 && flags != 0 {
+        if kind != 1 | LONG && kind != 1 && flags != 0 {
             return Err("an item has unknown flags");
+        }
+        let is_long = matches!(kind, LONG.. if kind & !LONG <= 2);
+        let kind = if is_long { kind & !LONG } else { kind };
+        if is_long {
+            let (word, behind) = rest.split_first_chunk::<8>().ok_or(CUT)?;
+            bytes_len = usize::try_from(u64::from_le_bytes(*word)).map_err(|_| CUT)?;
+            rest = behind;
+            if bytes_len <= usize::from(u16::MAX) {
+                return Err("an item has the long form of a short length");
+            }
         }
         if kind == 6 {
             (key_len, bytes_len) = (key_len * 8, bytes_len * 8);
         }
         let mut field = 0;
-        if matches!(kind, 2 | 3 | 9) || flags & HAS_EXPIRY != 0 {
+        if matches!(kind, 2 | 3 | 9 | 10) || flags & HAS_EXPIRY != 0 {
             let (word, behind) = rest.split_first_chunk::<8>().ok_or(CUT)?;
             (field, rest) = (u64::from_le_bytes(*word), behind);
         }
@@ -285,10 +320,10 @@ impl<'e> Item<'e> {
                     bytes,
                 }
             }
-            3..=5 | 7 | 8 if !bytes.is_empty() => {
+            3..=5 | 7 | 8 | 10 if !bytes.is_empty() => {
                 return Err("an item has bytes that mean nothing");
             }
-            7..=9 if !key.is_empty() => return Err("an item has a key that means nothing"),
+            7..=10 if !key.is_empty() => return Err("an item has a key that means nothing"),
             3 => Item::Expire {
                 root,
                 key,
@@ -310,10 +345,24 @@ impl<'e> Item<'e> {
                 offset: field,
                 bytes,
             },
+            10 => Item::Pieces {
+                id: root,
+                length: field,
+            },
             _ => return Err("an item is of an unknown kind"),
         };
         Ok((item, behind))
     }
+}
+
+/// The bytes of a `Piece` before its part, of `bytes` bytes.
+pub(super) fn encode_piece_head(id: u64, offset: u64, bytes: usize) -> [u8; HEAD + 8] {
+    let mut head = [0; HEAD + 8];
+    head[0] = 9;
+    head[4..6].copy_from_slice(&(bytes as u16).to_le_bytes());
+    head[6..HEAD].copy_from_slice(&id.to_le_bytes()[..6]);
+    head[HEAD..].copy_from_slice(&offset.to_le_bytes());
+    head
 }
 
 fn is_binding(word: [u8; 8]) -> bool {
@@ -339,21 +388,28 @@ impl<'e> Entry<'e> {
 
     /// What it says. After an error there is nothing more.
     pub fn items(&self) -> impl Iterator<Item = Result<Item<'e>, FeedDamage>> + use<'e> {
-        let (position, mut rest) = (self.position, self.body);
-        std::iter::from_fn(move || {
-            let body = std::mem::take(&mut rest);
-            if body.is_empty() {
-                return None;
-            }
-            Some(match Item::decode(body) {
-                Ok((item, behind)) => {
-                    rest = behind;
-                    Ok(item)
-                }
-                Err(what) => Err(FeedDamage { position, what }),
-            })
-        })
+        items_of(self.position, self.body)
     }
+}
+
+/// The items that `rest` is, of a change that stands at `position`.
+pub(super) fn items_of(
+    position: u64,
+    mut rest: &[u8],
+) -> impl Iterator<Item = Result<Item<'_>, FeedDamage>> {
+    std::iter::from_fn(move || {
+        let body = std::mem::take(&mut rest);
+        if body.is_empty() {
+            return None;
+        }
+        Some(match Item::decode(body) {
+            Ok((item, behind)) => {
+                rest = behind;
+                Ok(item)
+            }
+            Err(what) => Err(FeedDamage { position, what }),
+        })
+    })
 }
 
 /// The entries in drained bytes, the first of which stands at `position` of the stream. After an
@@ -467,6 +523,10 @@ mod tests {
                 id: 5,
                 offset: u64::MAX,
                 bytes: b"piece",
+            },
+            Item::Pieces {
+                id: 5,
+                length: 70_000,
             },
         ]
     }

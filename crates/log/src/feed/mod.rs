@@ -6,10 +6,14 @@
 //! there afterwards, so that *replaying any suffix onto any newer state ends in the same state*.
 //!
 //! `docs/design/log.md` has the layout and the argument. Inside: `ring` knows positions and
-//! entries, `item` what they say, `area` where they lie.
+//! entries, `item` what they say, `area` where they lie; `ahead` enters long changes in pieces, and
+//! `assembly` puts them together again.
 
+mod ahead;
 pub(crate) mod area;
+mod assembly;
 pub(crate) mod item;
 pub(crate) mod ring;
 
+pub use assembly::Assembly;
 pub use item::{Entry, FeedDamage, Item, MAX_ITEMS, append_entry, binding, bound, entries};

@@ -29,6 +29,8 @@
 //!
 //! The models in `models::feed` check this.
 
+use std::iter::{Chain, Take};
+use std::slice::Iter;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use mneme_sync::{SlotId, Word};
@@ -47,6 +49,8 @@ pub(crate) struct Ring<'r, W> {
     pub words: &'r [W],
     /// What blank words are made of.
     pub secret: u64,
+    /// Bytes that only entries by which something ends may take.
+    pub spare: u64,
 }
 
 /// What has become of an entry.
@@ -163,7 +167,10 @@ pub(crate) enum Next {
     Complete(u64),
 }
 
-impl<W: Word> Ring<'_, W> {
+/// Words of a ring, in the order of their positions.
+pub(crate) type Words<'r, W> = Take<Chain<Iter<'r, W>, Iter<'r, W>>>;
+
+impl<'r, W: Word> Ring<'r, W> {
     /// Bytes of the ring.
     pub fn size(&self) -> u64 {
         self.words.len() as u64 * 8
@@ -218,15 +225,15 @@ impl<W: Word> Ring<'_, W> {
             .fetch_max(at.wrapping_add(header.stride()), AcqRel);
     }
 
-    /// Whether an entry of so many bytes would find free space.
-    pub fn has_space(&self, bytes: usize) -> bool {
-        self.space_behind(self.tail(), (bytes as u64).next_multiple_of(8))
+    /// Whether entries of so many bytes would find free space.
+    pub fn has_space(&self, bytes: u64) -> bool {
+        self.space_behind(self.tail(), bytes.next_multiple_of(8) + self.spare)
     }
 
-    fn space_behind(&self, tail: u64, stride: u64) -> bool {
+    fn space_behind(&self, tail: u64, bytes: u64) -> bool {
         // SYNC: pairs with the Release in `free`: the words are blank.
         let freed = self.freed.load(Acquire);
-        tail.wrapping_add(stride).wrapping_sub(freed) as i64 <= self.size() as i64
+        tail.wrapping_add(bytes).wrapping_sub(freed) as i64 <= self.size() as i64
     }
 
     /// Step *reserved*, for an entry of `bytes` bytes (its header included) by the thread `me`.
@@ -235,10 +242,20 @@ impl<W: Word> Ring<'_, W> {
     /// # Errors
     /// There is no free space, or the ring is damaged. Nothing was reserved.
     pub fn reserve(&self, me: SlotId, bytes: usize) -> Result<Reserved, Refused> {
+        self.reserve_and_leave(me, bytes, self.spare)
+    }
+
+    /// As [`reserve`](Self::reserve), for an entry by which something ends. It finds space as long
+    /// as each thread enters at most one such entry before it reserves another.
+    pub fn reserve_end(&self, me: SlotId, bytes: usize) -> Result<Reserved, Refused> {
+        self.reserve_and_leave(me, bytes, 0)
+    }
+
+    fn reserve_and_leave(&self, me: SlotId, bytes: usize, spare: u64) -> Result<Reserved, Refused> {
         let stride = (bytes as u64).next_multiple_of(8);
         loop {
             let at = self.tail();
-            if !self.space_behind(at, stride) {
+            if !self.space_behind(at, stride + spare) {
                 return Err(Refused::Full);
             }
             let lap = self.lap(at);
@@ -265,11 +282,19 @@ impl<W: Word> Ring<'_, W> {
         }
     }
 
-    /// Step *filled*: stores word number `i` of the body.
-    pub fn fill(&self, entry: Reserved, i: usize, word: u64) {
-        let at = entry.at.wrapping_add(HEADER_BYTES as u64 + 8 * i as u64);
-        // Relaxed: published by the header.
-        self.word(at).store(word, Relaxed);
+    /// So many words from `at` on.
+    fn words_from(&self, at: u64, count: usize) -> Words<'r, W> {
+        let (before, behind) = self
+            .words
+            .split_at((at / 8) as usize & (self.words.len() - 1));
+        behind.iter().chain(before).take(count)
+    }
+
+    /// Step *filled*: the words of an entry's body, to be stored with Relaxed: the header publishes
+    /// them.
+    pub fn body(&self, entry: Reserved) -> Words<'r, W> {
+        let at = entry.at.wrapping_add(HEADER_BYTES as u64);
+        self.words_from(at, entry.header.stride() as usize / 8 - 1)
     }
 
     /// Step *completed*.
@@ -345,11 +370,10 @@ impl<W: Word> Ring<'_, W> {
     }
 
     /// Step *drained*: hands out the words of complete entries from `at` to `end`.
-    pub fn copy(&self, at: u64, end: u64, mut to: impl FnMut(u64)) {
-        for i in 0..end.wrapping_sub(at) / 8 {
-            // Relaxed: the headers were loaded with Acquire.
-            to(self.word(at.wrapping_add(8 * i)).load(Relaxed));
-        }
+    pub fn copy(&self, at: u64, end: u64, to: impl FnMut(u64)) {
+        let words = self.words_from(at, (end.wrapping_sub(at) / 8) as usize);
+        // Relaxed: the headers were loaded with Acquire.
+        words.map(|word| word.load(Relaxed)).for_each(to);
     }
 
     /// Everything before `position`, which was drained, is kept elsewhere. One thread at a time
@@ -364,11 +388,16 @@ impl<W: Word> Ring<'_, W> {
 
     /// Step *freed*, from `freed` on. A death in the middle is made good by the next call.
     fn free(&self, begin: u64, end: u64) {
-        for i in 0..end.wrapping_sub(begin) / 8 {
-            let at = begin.wrapping_add(8 * i);
-            // Relaxed: published by `freed`. Until then no thread takes it for a place to reserve.
-            let blank = self.blank(self.lap(at).wrapping_add(1));
-            self.word(at).store(blank, Relaxed);
+        let mut at = begin;
+        while at != end {
+            let lap = self.lap(at);
+            let next_lap = lap.wrapping_add(1).wrapping_mul(self.size());
+            let bytes = end.wrapping_sub(at).min(next_lap.wrapping_sub(at));
+            let blank = self.blank(lap.wrapping_add(1));
+            // Relaxed: published by `freed`. Until then no thread takes one for a place to reserve.
+            self.words_from(at, (bytes / 8) as usize)
+                .for_each(|word| word.store(blank, Relaxed));
+            at = at.wrapping_add(bytes);
         }
         mneme_sys::fault!("log.feed.blanked");
         // SYNC: pairs with the Acquire load in `space_behind`.

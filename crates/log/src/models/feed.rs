@@ -44,6 +44,7 @@ impl<O: Orders> Scene<O> {
             freed: &self.freed,
             words: &self.words,
             secret: self.secret,
+            spare: 0,
         }
     }
 
@@ -55,10 +56,15 @@ impl<O: Orders> Scene<O> {
             Err(Refused::Full) => return false,
             Err(Refused::Damaged(at)) => panic!("damaged at {at}"),
         };
-        ring.fill(reserved, 0, value);
+        fill(&ring, reserved, 0, value);
         ring.complete(reserved, State::Whole);
         true
     }
+}
+
+/// Stores word number `i` of an entry's body.
+fn fill<O: Orders>(ring: &Ring<'_, Model<O>>, entry: Reserved, i: usize, word: u64) {
+    ring.body(entry).nth(i).unwrap().store(word, Relaxed);
 }
 
 /// Takes out what is entered.
@@ -181,8 +187,8 @@ fn stands_still(blanks: bool) -> impl Fn() + Send + Sync + 'static {
                 break;
             };
             // Zeros, as the content of an entry, and where nothing is entered yet.
-            ring.fill(entry, 0, 0);
-            ring.fill(entry, 1, 0);
+            fill(&ring, entry, 0, 0);
+            fill(&ring, entry, 1, 0);
             ring.complete(entry, State::Whole);
             let before = drainer.at;
             while drainer.at == before && matches!(drainer.next(), Next::Complete(_)) {}
@@ -219,7 +225,7 @@ fn dies(moved: bool, settle: fn(&Scene<Sound>)) -> impl Fn() + Send + Sync + 'st
     move || {
         let scene = Arc::new(Scene::<Sound>::new());
         let dead = scene.ring().reserve(DEAD, ENTRY).expect("an empty ring");
-        scene.ring().fill(dead, 0, 70);
+        fill(&scene.ring(), dead, 0, 70);
         if !moved {
             scene.tail.store(0, Relaxed);
         }
@@ -291,7 +297,7 @@ fn is_seen(change: fn(&Scene<Sound>, &Model<Sound>)) -> impl Fn() + Send + Sync 
 }
 
 fn complete(scene: &Scene<Sound>, entry: Reserved) {
-    scene.ring().fill(entry, 0, 1);
+    fill(&scene.ring(), entry, 0, 1);
     scene.ring().complete(entry, State::Whole);
 }
 
@@ -342,7 +348,7 @@ fn a_reaper_is_not_led_astray_by_what_is_freed_meanwhile() {
         let scene = Arc::new(Scene::<Sound>::new());
         assert!(scene.enter(1, 11));
         let dead = scene.ring().reserve(DEAD, ENTRY).expect("space");
-        scene.ring().fill(dead, 0, 70);
+        fill(&scene.ring(), dead, 0, 70);
         let drainer = {
             let scene = scene.clone();
             thread::spawn(move || {

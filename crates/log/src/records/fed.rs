@@ -8,6 +8,7 @@
 use mneme_sync::{DeadSlot, Slot};
 
 use crate::error::{Corrupt, WriteError};
+use crate::feed::area::Feed;
 use crate::feed::item::Item;
 use crate::feed::ring::{Reserved, State};
 use crate::index::bucket::Held;
@@ -53,6 +54,33 @@ impl Records {
         }
     }
 
+    /// Makes a change that `item` says, by `attempt`, which enters it. One that is too long for an
+    /// entry is sent ahead in pieces. The caller holds no lock.
+    ///
+    /// # Errors
+    /// Those of `attempt`; there is no space in the feed. Nothing was changed.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn in_pieces<'i, T>(
+        &self,
+        slot: &Slot<'_>,
+        item: Item<'i>,
+        attempt: impl FnOnce() -> Result<T, WriteError>,
+    ) -> Result<T, WriteError> {
+        let items = [item];
+        match &self.feed {
+            Some(feed) if Feed::is_too_long(&items) => {
+                feed.send_ahead(slot, &items, || self.await_feed())?;
+                let done = attempt();
+                // It fails only for damage, which the check reports, and the change is made or not.
+                let _ = feed.forget(slot, slot.id());
+                done
+            }
+            // What it lacked was space.
+            _ => Err(WriteError::FeedFull),
+        }
+    }
+
     /// The change has happened.
     #[inline(always)]
     pub(crate) fn complete_change(&self, entry: Option<Reserved>) {
@@ -82,6 +110,16 @@ impl Records {
         };
         let feed = self.feed.as_ref();
         feed.map_or(Ok(()), |feed| feed.settle(dead.id(), state))
+    }
+
+    /// Ends what the dead thread has sent ahead. Its change has taken place by now, or does not.
+    pub(crate) fn forget_pieces_of(
+        &self,
+        slot: &Slot<'_>,
+        dead: &DeadSlot<'_>,
+    ) -> Result<(), WriteError> {
+        let feed = self.feed.as_ref();
+        feed.map_or(Ok(()), |feed| feed.forget(slot, dead.id()))
     }
 
     /// What a change of a key is in the feed. `root` is the id of its index.

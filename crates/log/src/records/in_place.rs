@@ -123,6 +123,30 @@ impl Records {
         if value.len() > MAX_IN_PLACE {
             return Ok(None);
         }
+        let item = Item::Put {
+            root: self.root_id(change.root)?,
+            key: change.key,
+            kind: 0,
+            expiry,
+            bytes: value,
+        };
+        match self.try_overwrite(slot, change, item, value, expiry) {
+            Err(WriteError::FeedFull) => self.in_pieces(slot, item, || {
+                self.try_overwrite(slot, change, item, value, expiry)
+            }),
+            overwritten => overwritten,
+        }
+    }
+
+    #[inline(always)]
+    fn try_overwrite(
+        &self,
+        slot: &Slot<'_>,
+        change: &Change<'_>,
+        item: Item<'_>,
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<Option<Published>, WriteError> {
         let (root, place) = (change.root, change.place);
         let id = self.root_id(root)?;
         let mut seen = change.segment;
@@ -181,15 +205,7 @@ impl Records {
                 }
                 return Ok(None);
             };
-            let (held, fed) = self.enter_or_unlock(slot, held, || {
-                Ok(Item::Put {
-                    root: id,
-                    key: change.key,
-                    kind: 0,
-                    expiry,
-                    bytes: value,
-                })
-            })?;
+            let (held, fed) = self.enter_or_unlock(slot, held, || Ok(item))?;
             // Before the intent, by which a repairer makes the change.
             self.note_change(root, place);
             let expires = target.record.expires();

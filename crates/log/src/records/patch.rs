@@ -171,12 +171,34 @@ impl Records {
     pub(crate) fn patch(
         &self,
         slot: &Slot<'_>,
-        (root, place): (Root, Place),
+        at: (Root, Place),
         key: &[u8],
         target: &Target<'_>,
         write: Write<'_>,
     ) -> Result<Changed, WriteError> {
-        let id = self.root_id(root)?;
+        let item = Item::Patch {
+            root: self.root_id(at.0)?,
+            key,
+            offset: write.at as u32,
+            length: write.len_after(target.word.len()) as u32,
+            bytes: write.bytes,
+        };
+        let patch = || self.try_patch(slot, at, key, target, write, item);
+        match patch() {
+            Err(WriteError::FeedFull) => self.in_pieces(slot, item, patch),
+            patched => patched,
+        }
+    }
+
+    fn try_patch(
+        &self,
+        slot: &Slot<'_>,
+        (root, place): (Root, Place),
+        key: &[u8],
+        target: &Target<'_>,
+        write: Write<'_>,
+        item: Item<'_>,
+    ) -> Result<Changed, WriteError> {
         let (inside, behind) = write.parts(target.word.len());
         let pieces = [Piece {
             loc: target.loc,
@@ -205,15 +227,7 @@ impl Records {
             && let Some((word, _)) = found.record.patch()
         {
             let len = target.word.len();
-            let (held, fed) = self.enter_or_unlock(slot, held, || {
-                Ok(Item::Patch {
-                    root: id,
-                    key,
-                    offset: write.at as u32,
-                    length: write.len_after(len) as u32,
-                    bytes: write.bytes,
-                })
-            })?;
+            let (held, fed) = self.enter_or_unlock(slot, held, || Ok(item))?;
             self.note_change(root, place);
             // No reader looks behind the value's end.
             target

@@ -117,8 +117,24 @@ impl Records {
     ) -> Result<Published, WriteError> {
         match self.try_publish(slot, change) {
             Ok(published) => Ok(published),
+            Err(WriteError::FeedFull) => self.publish_in_pieces(slot, change),
             Err(error) => Err(self.give_up(change, error)),
         }
+    }
+
+    /// The rest of [`Records::publish`] if the change feed has no space for the change in one entry.
+    #[cold]
+    #[inline(never)]
+    fn publish_in_pieces(
+        &self,
+        slot: &Slot<'_>,
+        change: &Change<'_>,
+    ) -> Result<Published, WriteError> {
+        let id = self.root_id(change.root)?;
+        let published = self.in_pieces(slot, self.item_of(id, change)?, || {
+            self.try_publish(slot, change)
+        });
+        published.map_err(|error| self.give_up(change, error))
     }
 
     /// Counts the new record of a failed change as dead: a change fails only before it is

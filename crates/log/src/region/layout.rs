@@ -29,7 +29,7 @@ use crate::region::policy::UpdatePolicy;
 use crate::region::space::DATABASES;
 
 /// Raised whenever a byte of any structure in the region changes its meaning.
-pub const FORMAT: u64 = 13;
+pub const FORMAT: u64 = 14;
 const MAGIC: u64 = u64::from_le_bytes(*b"MNEMELOG");
 
 const MIB: u64 = 1 << 20;
@@ -40,7 +40,11 @@ pub(crate) const MAX_ENTRY: usize = 64 << 10;
 /// The largest ring of a change feed: what a fast device writes in some 50 ms.
 const MAX_RING: u64 = 64 * MIB;
 /// Bytes of the words that govern a change feed, before its ring.
-pub(crate) const FEED_HEADER: u64 = 512;
+pub(crate) const FEED_HEADER: u64 = 512 + 32 * FEED_GROUPS as u64;
+/// Threads that may have sent pieces of a change ahead: the most that a store has.
+pub(crate) const FEED_GROUPS: usize = 1024;
+/// Bytes of the ring that are kept for entries by which something ends: one a thread, of 32 bytes.
+pub(crate) const FEED_SPARE: u64 = 64 << 10;
 
 /// Bytes of the ring of a change feed of a store of `capacity` bytes: a sixteenth, rounded down to
 /// a power of two.

@@ -88,7 +88,17 @@ impl Store {
                 return Ok(None);
             }
             let seen = (found.entry.loc(), expires);
-            if self.set_expiry_if(&slot, (root, place), key, seen, to, &mut wait)? {
+            let item = Item::Expire {
+                root: self.root_id(root)?,
+                key,
+                expiry: to,
+            };
+            let mut set = || self.set_expiry_if(&slot, (root, place), key, seen, to, &mut wait);
+            let is_set = match set() {
+                Err(WriteError::FeedFull) => self.in_pieces(&slot, item, set)?,
+                is_set => is_set?,
+            };
+            if is_set {
                 self.expect_expiries();
                 return Ok(Some(Updated::Replaced));
             }

@@ -225,6 +225,18 @@ impl ChangeFeed {
         Ok(())
     }
 
+    /// Where the entries begin that continue a copy of the store which is begun once all before the
+    /// range's end was drained: there, or at any later position that was drained by then. The pieces
+    /// of what they commit begin at the range's start, see [`Assembly`](crate::feed::Assembly).
+    #[must_use]
+    pub fn copy_point(&self) -> Range<u64> {
+        let Some(feed) = &self.store.feed else {
+            return 0..0;
+        };
+        let from = feed.pieces_from();
+        from..feed.ring().tail()
+    }
+
     /// The position before which everything is durable.
     #[must_use]
     pub fn durable(&self) -> u64 {

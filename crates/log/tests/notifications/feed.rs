@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use mneme_log::feed::entries;
+use mneme_log::feed::{Assembly, entries};
 use mneme_log::{
     Decision, Evict, Expiry, FeedError, LogStore, MIN_CAPACITY, Part, Patch, UpdatePolicy,
     WriteError,
@@ -105,7 +105,8 @@ fn every_kind_of_change_is_fed() {
 fn step(store: &LogStore, random: &mut impl FnMut(u64) -> u64, clock: &ManualClock) {
     let database = store.database([0, 0, 0, 5, 7][random(5) as usize]).unwrap();
     let k = key(random(12) as usize);
-    let value = vec![random(250) as u8; [3, 40, 5000][random(3) as usize]];
+    let len = [3, 40, 5000, 3, 40, 5000, 90_000][random(7) as usize];
+    let value = vec![random(250) as u8; len];
     let later = Expiry::At(NOW + 1_000_000 + random(9));
     match random(14) {
         0..=2 => database.put(&k, &value).unwrap(),
@@ -181,6 +182,9 @@ fn any_suffix_onto_any_newer_state_ends_in_the_same_state() {
             for _ in 0..3 {
                 let from = positions[random(positions.len() as u64) as usize].min(until);
                 let mut again = state.clone();
+                // It may begin in the middle of pieces.
+                again.pieces = Assembly::default();
+                again.collect(0, &bytes[..from as usize]);
                 again.replay(from, &bytes[from as usize..]);
                 let context = format!("{policy:?}: from {from} onto the state of {until}");
                 assert!(
@@ -212,34 +216,107 @@ fn what_is_evicted_is_fed() {
 }
 
 #[test]
-fn what_is_too_long_is_refused_and_changes_nothing() {
+fn what_is_too_long_for_an_entry_is_fed_in_pieces() {
     for policy in POLICIES {
-        let (_memory, ours, _theirs, _) = two(policy);
+        let (_memory, ours, theirs, clock) = two(policy);
         let mut reader = Reader::of(&ours);
-        ours.put(b"k", &[1; 60_000]).unwrap();
-        let before = ours.feed_tail();
-        let refused = |result: Result<(), WriteError>| {
-            assert!(matches!(result, Err(WriteError::TooLongToFeed(_))));
+        let mut check = |what: &str, work: &dyn Fn(&LogStore)| {
+            work(&theirs);
+            reader.drain();
+            reader.replayed.shows(&ours, &format!("{policy:?}: {what}"));
+            assert_eq!(reader.replayed.pieces.bytes(), 0, "{what}");
+            reader.keep();
+            let tail = ours.feed_tail().unwrap();
+            assert_eq!(reader.feed.copy_point(), tail..tail, "{what}");
         };
-        refused(ours.put(b"k", &[2; 65_536]));
-        refused(ours.put(b"other", &[2; 2_000_000]));
-        refused(
-            ours.update(b"k", |_| Decision::Replace(vec![3; 70_000]))
-                .map(drop),
-        );
-        refused(ours.transaction(|t| {
-            t.put(b"a", &[4; 40_000])?;
-            t.put(b"b", &[5; 40_000])
-        }));
-        assert_eq!(ours.feed_tail(), before);
-        reader.drain();
-        reader.replayed.shows(&ours, "refused");
+        // A header, the item's head and the key come beside what is just short enough.
+        let longest = 65_536 - 8 - 12 - 1;
+        for len in [longest, longest + 1, 65_535, 65_536, 150_000, 600_000] {
+            check("put", &|s| s.put(b"k", &vec![6; len]).unwrap());
+        }
+        check("update", &|s| {
+            let double = |old: Option<&[u8]>| Decision::Replace(old.unwrap().repeat(2));
+            s.update(b"k", double).map(drop).unwrap();
+        });
+        check("make it patchable", &|s| patch(s, b"k", 5));
+        let behind = |s: &LogStore| {
+            let write = |old: Option<Part<'_>>| Patch::Write {
+                at: old.unwrap().len,
+                bytes: Cow::Owned(vec![3; 300_000]),
+            };
+            s.update_part(b"k", |_| 0..0, write).map(drop).unwrap();
+        };
+        check("append", &behind);
+        let key = vec![8; 65_535];
+        let later = |i| Expiry::At(NOW + i);
+        check("long key", &|s| s.put(&key, b"v").unwrap());
+        check("again", &|s| s.put_until(&key, b"w", later(1_000)).unwrap());
+        check("retime", &|s| {
+            assert!(s.set_expiry(&key, later(9)).unwrap());
+        });
+        clock.advance_ms(10);
+        check("expire", &|s| assert_eq!(s.remove_expired().unwrap(), 1));
+        check("long key", &|s| s.put(&key, b"v").unwrap());
+        check("remove", &|s| assert!(s.remove(&key).unwrap()));
+        let value = vec![4; 40_000];
+        let pairs: Vec<_> = (0..9u8).map(|i| ([i], &value)).collect();
+        check("batch", &|s| s.put_many(&pairs).unwrap());
+        let values = [7, 5].map(|i| vec![i; 100_000]);
+        check("transaction", &|s| {
+            let done = s.transaction(|t| {
+                t.put(b"a", &values[0])?;
+                t.database(5)?.put(b"b", &values[1])?;
+                t.remove(b"absent")?;
+                t.remove(b"k")
+            });
+            assert!(done.map_err(|e: WriteError| e).unwrap());
+        });
+        check("transaction under locks", &|s| {
+            let done = s.transaction_on(&[(0, b"a"), (5, b"b")], |t| {
+                let value = t.get(b"a")?.unwrap();
+                t.database(5)?.put(b"b", &value)?;
+                t.put(b"a", &values[1])
+            });
+            done.map_err(|e: WriteError| e).unwrap();
+        });
         assert_eq!(ours.check().unwrap().problems, Vec::<String>::new());
-        // What is just short enough is fed: the header, the item's head and the key come beside it.
-        ours.put(b"k", &vec![6; 65_536 - 8 - 12 - 1]).unwrap();
-        reader.drain();
-        reader.replayed.shows(&ours, "just short enough");
     }
+}
+
+/// Changes of several times the ring pass through it while it is drained, two at once.
+#[test]
+fn what_is_longer_than_the_ring_passes_through_it() {
+    let builder = LogStore::builder().maintainer(false).change_feed(true);
+    let ours = builder.capacity(MIN_CAPACITY).open_private().unwrap();
+    let mut reader = Reader::of(&ours);
+    std::thread::scope(|scope| {
+        let value = scope.spawn(|| ours.put(b"long", &vec![7; 9 << 20]).unwrap());
+        let many = scope.spawn(|| {
+            let done = ours.transaction(|t| {
+                (0..30_000u32).try_for_each(|i| t.put(&i.to_le_bytes(), &[i as u8; 200]))
+            });
+            done.map_err(|e: WriteError| e).unwrap();
+        });
+        while !value.is_finished() || !many.is_finished() {
+            reader.drain();
+            reader.keep_nothing();
+        }
+        value.join().unwrap();
+        many.join().unwrap();
+    });
+    reader.drain();
+    reader.replayed.shows(&ours, "longer than the ring");
+    assert_eq!(ours.len(), 30_001);
+    // Nobody drains: the first pieces fill the ring, and the change fails as a whole.
+    let refused = ours.put(b"long", &vec![8; 9 << 20]);
+    assert!(matches!(refused, Err(WriteError::FeedFull)), "{refused:?}");
+    reader.drain();
+    reader.replayed.shows(&ours, "refused");
+    assert_eq!(reader.replayed.pieces.bytes(), 0);
+    reader.keep_nothing();
+    ours.put(b"long", &vec![9; 2 << 20]).unwrap();
+    reader.drain();
+    reader.replayed.shows(&ours, "once there is space");
 }
 
 #[test]

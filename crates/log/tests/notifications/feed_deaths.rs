@@ -14,7 +14,7 @@ use super::{NOW, POLICIES, key, patch};
 type Work = (&'static str, fn(&LogStore));
 
 /// One of each kind.
-const WORKS: [Work; 12] = [
+const WORKS: [Work; 14] = [
     ("put", |s| s.put(b"new", b"value").unwrap()),
     ("put again", |s| s.put(&key(3), b"other").unwrap()),
     ("put in a new database", |s| {
@@ -39,6 +39,15 @@ const WORKS: [Work; 12] = [
             t.remove(&key(5))?;
             Ok::<_, WriteError>(())
         })
+        .unwrap();
+    }),
+    ("put in pieces", |s| s.put(&key(3), &[8; 70_000]).unwrap()),
+    ("transaction in pieces", |s| {
+        s.transaction(|t| {
+            t.put(&key(3), &[3; 40_000])?;
+            t.put(b"new", &[4; 40_000])
+        })
+        .map_err(|e: WriteError| e)
         .unwrap();
     }),
     ("clear", |s| s.clear().unwrap()),
@@ -110,6 +119,8 @@ fn the_feed_says_what_became_of_the_changes_of_the_dead() {
                 let tail = reader.feed.tail();
                 assert_eq!(reader.first + reader.bytes.len() as u64, tail, "{context}");
                 reader.replayed.shows(&ours, &context);
+                assert_eq!(reader.replayed.pieces.bytes(), 0, "{context}");
+                assert_eq!(reader.feed.copy_point(), tail..tail, "{context}");
                 if name.starts_with("log.feed.") {
                     *died.entry(name).or_insert(0) += 1;
                 }
@@ -125,10 +136,13 @@ fn the_feed_says_what_became_of_the_changes_of_the_dead() {
         }
     }
     let all = [
+        "log.feed.ahead",
         "log.feed.bound",
         "log.feed.completed",
         "log.feed.filled",
+        "log.feed.forgotten",
         "log.feed.passed",
+        "log.feed.piece",
         "log.feed.reserved",
         "log.feed.settled",
     ];
@@ -200,5 +214,39 @@ fn a_drainer_that_dies_is_followed_by_another() {
             next.keep();
         }
         assert_eq!(next.feed.tail(), next.feed.durable(), "{name}");
+    }
+}
+
+/// Pieces from before the point at which a copy begins are found from its start on, until they are
+/// committed or their thread is reaped. Without the note of them they are not.
+#[test]
+fn a_copy_that_begins_between_pieces_needs_those_before() {
+    for leaves_out in [false, true] {
+        let (memory, ours, theirs, clock) = two(UpdatePolicy::Append);
+        fill(&ours, &clock);
+        let mut reader = Reader::of(&ours);
+        reader.replayed.now = NOW + 10;
+        let before = reader.feed.tail();
+        let outcome = fault::run("log.feed.piece", Action::Abandon, 2, move || {
+            if leaves_out {
+                fault::leave_out("feed.noted");
+            }
+            theirs.put(b"long", &[7; 200_000]).unwrap();
+        });
+        assert_eq!(outcome, Outcome::Abandoned);
+        ours.put(b"other", b"v").unwrap();
+        reader.drain();
+        reader.keep();
+        let point = reader.feed.copy_point();
+        assert_eq!(point.end, reader.feed.durable());
+        assert_eq!(point.start == before, !leaves_out);
+        assert!(reader.replayed.pieces.bytes() > 100_000);
+        memory.script.kill(2);
+        ours.reap().unwrap();
+        reader.drain();
+        let tail = reader.feed.tail();
+        assert_eq!(reader.feed.copy_point(), tail..tail);
+        assert_eq!(reader.replayed.pieces.bytes() == 0, !leaves_out);
+        reader.replayed.shows(&ours, "given up");
     }
 }

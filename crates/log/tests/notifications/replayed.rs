@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mneme_log::feed::{Item, bound, entries};
+use mneme_log::feed::{Assembly, FeedDamage, Item, bound, entries};
 use mneme_log::{ChangeFeed, Cursor, Expiry, LogStore};
 
 /// The databases that the tests use.
@@ -16,6 +16,8 @@ pub struct Replayed {
     databases: BTreeMap<u8, u64>,
     roots: BTreeMap<u64, Content>,
     dead: BTreeSet<u64>,
+    /// What has come in pieces.
+    pub pieces: Assembly,
     /// What expires by this time is absent, though no entry says so yet.
     pub now: u64,
 }
@@ -71,10 +73,21 @@ impl Replayed {
 
     /// Applies all that was drained, from `position` on.
     pub fn replay(&mut self, position: u64, bytes: &[u8]) {
+        let mut pieces = std::mem::take(&mut self.pieces);
         for entry in entries(position, bytes) {
-            for item in entry.unwrap().items() {
-                self.apply(item.unwrap());
-            }
+            let applied = pieces.apply(&entry.unwrap(), |item| {
+                self.apply(item);
+                Ok::<(), FeedDamage>(())
+            });
+            applied.unwrap();
+        }
+        self.pieces = pieces;
+    }
+
+    /// Takes the pieces in of what was drained and is known.
+    pub fn collect(&mut self, position: u64, bytes: &[u8]) {
+        for entry in entries(position, bytes) {
+            self.pieces.collect(&entry.unwrap()).unwrap();
         }
     }
 

@@ -28,7 +28,8 @@ use mneme_arena::Class;
 use mneme_sync::Holding;
 
 use crate::error::{Corrupt, WriteError};
-use crate::feed::item::Item;
+use crate::feed::area::Feed;
+use crate::feed::item::{Item, MAX_ITEMS};
 use crate::feed::ring::Reserved;
 use crate::index::bucket::Entry;
 use crate::index::counts::{self, Counts as Counted};
@@ -114,7 +115,14 @@ impl<'a> Transaction<'a> {
                 other => other,
             });
         }
+        self.send_ahead()?;
         let outcome = self.commit_writes();
+        if self.sent_ahead
+            && let Some(feed) = &self.store.feed
+        {
+            // It fails only for damage, which the check reports.
+            let _ = feed.forget(self.slot, self.slot.id());
+        }
         if outcome.as_ref().is_ok_and(|o| *o == Outcome::Committed) {
             let expiring = |w: &Write| w.new.is_some() && w.expiry != Expiry::Never;
             if self.writes.iter().any(expiring) {
@@ -461,6 +469,61 @@ impl<'a> Transaction<'a> {
         Ok(Round::Committed)
     }
 
+    /// Sends the changes ahead, if there is a change feed and they are too long for an entry. Locks
+    /// that were taken ahead are kept if that finds space at once.
+    fn send_ahead(&mut self) -> Result<(), WriteError> {
+        let Some(feed) = self.store.feed.as_ref().filter(|feed| feed.enters()) else {
+            return Ok(());
+        };
+        // More than their items take.
+        let most = |write: &Write| write.key.len() as u64 + write.new.map_or(0, |new| new.1) + 32;
+        let most: u64 = self.writes.iter().map(most).sum();
+        if most <= MAX_ITEMS as u64 {
+            return Ok(());
+        }
+        let counters = self.counters()?;
+        let items = self
+            .writes
+            .iter()
+            .map(|write| self.item_of(write, &counters));
+        let items = items.collect::<Result<Vec<Item<'_>>, Corrupt>>()?;
+        if !Feed::is_too_long(&items) {
+            return Ok(());
+        }
+        let wait = || match self.ahead.is_some() {
+            true => Err(WriteError::FeedFull),
+            false => self.store.await_feed(),
+        };
+        let sent = feed.send_ahead(self.slot, &items, wait);
+        match sent {
+            Err(WriteError::FeedFull) if self.ahead.is_some() => {
+                drop(items);
+                self.give_up_locks()?;
+                return self.send_ahead();
+            }
+            sent => sent?,
+        }
+        self.sent_ahead = true;
+        Ok(())
+    }
+
+    /// What a write says in the feed.
+    fn item_of<'w>(
+        &'w self,
+        write: &'w Write,
+        counters: &[(Root, u64)],
+    ) -> Result<Item<'w>, Corrupt> {
+        let its = counters.iter().find(|(root, _)| *root == write.root);
+        let root = its.map_or(0, |(_, id)| *id);
+        match write.new {
+            Some((loc, _)) => self.store.put_item(root, loc),
+            None => Ok(Item::Remove {
+                root,
+                key: &write.key,
+            }),
+        }
+    }
+
     /// Enters all changes as one entry of the change feed, if there is one.
     fn enter(
         &self,
@@ -470,17 +533,13 @@ impl<'a> Transaction<'a> {
         let Some(feed) = &self.store.feed else {
             return Ok(None);
         };
+        if self.sent_ahead {
+            return feed.enter_sent(self.slot).map(Some);
+        }
         let mut items = Vec::with_capacity(noted.len());
         for (write, note) in self.writes.iter().zip(noted) {
-            let its = counters.iter().find(|(root, _)| *root == write.root);
-            let root = its.map_or(0, |(_, id)| *id);
-            match write.new {
-                Some((loc, _)) => items.push(self.store.put_item(root, loc)?),
-                None if note.old.is_empty() => {}
-                None => items.push(Item::Remove {
-                    root,
-                    key: &write.key,
-                }),
+            if write.new.is_some() || !note.old.is_empty() {
+                items.push(self.item_of(write, counters)?);
             }
         }
         match items.is_empty() {

@@ -91,6 +91,8 @@ pub struct Transaction<'a> {
     wanting: Option<u64>,
     /// Whether the body could not go on because the change feed was full.
     awaits_feed: bool,
+    /// Whether its changes, which are too long for an entry of the feed, were sent ahead.
+    sent_ahead: bool,
     /// What must not have changed.
     watch: Option<&'a Watch>,
     /// What is locked before the body runs.
@@ -117,6 +119,7 @@ impl<'a> Transaction<'a> {
             written: HashTable::new(),
             wanting: None,
             awaits_feed: false,
+            sent_ahead: false,
             watch,
             ahead: None,
             may_be_committed: false,

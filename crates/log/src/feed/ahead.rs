@@ -1,0 +1,201 @@
+//! Changes that are too long for an entry: their items go ahead in pieces, unlocked, and one entry
+//! under the locks says that they take place.
+//!
+//! Each thread sends one change ahead at a time. Its *group* says so in the feed's header: it is
+//! noted before the first piece is reserved, and cleared once an entry says that the pieces are
+//! needed no more. The reaper does that for the dead. So no pieces are committed of which a part
+//! lies before the first position that any group has noted.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use mneme_sync::{Slot, SlotId};
+use mneme_sys::fault::without;
+
+use super::area::{Feed, Filler};
+use super::item::{Item, MAX_ITEMS, encode_piece_head};
+use super::ring::{HEADER_BYTES, Refused, Reserved};
+use crate::error::{Corrupt, WriteError};
+
+/// Bytes of a piece: as many as fit an entry, in whole words.
+const PIECE: u64 = (MAX_ITEMS as u64 - 20) / 8 * 8 - 8;
+
+/// What a thread has sent ahead. Three words of the feed's header.
+#[repr(C)]
+pub(super) struct Group {
+    /// A position before its first piece, plus one; 0: nothing was sent.
+    from: AtomicU64,
+    /// Its id: the position of its first piece, in words.
+    id: AtomicU64,
+    /// Bytes of all its pieces; 0: not all are entered.
+    length: AtomicU64,
+    spare: AtomicU64,
+}
+
+impl Feed {
+    fn group(&self, of: SlotId) -> Result<&Group, WriteError> {
+        let group = self.groups().get(usize::from(of.0));
+        group.ok_or_else(|| Corrupt::at(0, format!("no group for thread slot {of}")).into())
+    }
+
+    /// Enters these items in pieces, which are nothing until [`enter`](Self::enter) enters the same
+    /// ones. The caller holds no lock that others wait for. A change that takes more than a quarter
+    /// of the ring waits for space by `wait`, which may fail; another finds it at once.
+    ///
+    /// # Errors
+    /// There is no space. The pieces are given up.
+    #[cold]
+    pub fn send_ahead(
+        &self,
+        slot: &Slot<'_>,
+        items: &[Item<'_>],
+        wait: impl FnMut() -> Result<(), WriteError>,
+    ) -> Result<(), WriteError> {
+        let length = items.iter().map(|item| item.encoded_len() as u64).sum();
+        let ring = self.ring();
+        let waits = length > ring.size() / 4;
+        if !waits && !self.has_ample_space() {
+            return Err(WriteError::FeedFull);
+        }
+        let group = self.group(slot.id())?;
+        group.length.store(0, Relaxed);
+        if !without("feed.noted") {
+            // SYNC: pairs with the Acquire load in `pieces_from`.
+            group.from.store(ring.tail().wrapping_add(1), Release);
+        }
+        mneme_sys::fault!("log.feed.ahead");
+        let mut sender = Sender {
+            feed: self,
+            slot,
+            wait,
+            waits,
+            length,
+            sent: 0,
+            id: 0,
+            piece: None,
+            failed: None,
+        };
+        for item in items {
+            item.encode(|part| sender.push(part));
+        }
+        if let Some(error) = sender.failed {
+            self.forget(slot, slot.id())?;
+            return Err(error);
+        }
+        group.length.store(length, Relaxed);
+        Ok(())
+    }
+
+    /// The entry's only item, by which the pieces take place that the thread has sent ahead.
+    pub(super) fn sent(&self, slot: &Slot<'_>) -> Option<Item<'static>> {
+        let group = self.group(slot.id()).ok()?;
+        let (id, length) = (group.id.load(Relaxed), group.length.load(Relaxed));
+        (group.from.load(Relaxed) != 0 && length != 0).then_some(Item::Pieces { id, length })
+    }
+
+    /// Says that the pieces that the thread in `of` has sent ahead are needed no more, if it has
+    /// sent some: the change has taken place or was given up, or the thread is dead.
+    #[cold]
+    pub fn forget(&self, slot: &Slot<'_>, of: SlotId) -> Result<(), WriteError> {
+        let group = self.group(of)?;
+        // SYNC: pairs with the Release in `send_ahead`, of a dead thread's.
+        if group.from.load(Acquire) == 0 {
+            return Ok(());
+        }
+        let id = group.id.load(Relaxed);
+        let end = Item::Pieces { id, length: 0 };
+        let ring = self.ring();
+        let entry = ring
+            .reserve_end(slot.id(), HEADER_BYTES + end.encoded_len())
+            .map_err(|refused| self.refused(refused))?;
+        self.fill(entry, &[end]);
+        self.complete(entry);
+        mneme_sys::fault!("log.feed.forgotten");
+        group.length.store(0, Relaxed);
+        // SYNC: pairs with the Acquire load in `pieces_from`.
+        group.from.store(0, Release);
+        Ok(())
+    }
+
+    /// Forgets what all threads have sent ahead: none of their time is left.
+    pub fn forget_all(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
+        (0..self.groups().len()).try_for_each(|i| self.forget(slot, SlotId(i as u16)))
+    }
+
+    /// A position before which lies no piece of a change that takes place at or behind the tail
+    /// that is loaded after this call.
+    pub fn pieces_from(&self) -> u64 {
+        // A group that is not seen below is noted by a thread whose first piece is not before this.
+        let tail = self.ring().tail();
+        // SYNC: pairs with the Release stores in `send_ahead` and `forget`: with the end of a group
+        // comes its last entry.
+        let noted = self.groups().iter().map(|group| group.from.load(Acquire));
+        let noted = noted.filter_map(|from| from.checked_sub(1));
+        noted.fold(tail, u64::min)
+    }
+}
+
+/// Enters bytes in pieces.
+struct Sender<'f, 's, W> {
+    feed: &'f Feed,
+    slot: &'f Slot<'s>,
+    wait: W,
+    waits: bool,
+    /// Bytes in all, and those that pieces were reserved for.
+    length: u64,
+    sent: u64,
+    id: u64,
+    /// The piece that is being filled, and how many bytes it lacks.
+    piece: Option<(Reserved, Filler<'f>, usize)>,
+    failed: Option<WriteError>,
+}
+
+impl<'f, W: FnMut() -> Result<(), WriteError>> Sender<'f, '_, W> {
+    fn push(&mut self, mut part: &[u8]) {
+        while !part.is_empty() && self.failed.is_none() {
+            let (entry, mut filler, lacks) = match self.piece.take() {
+                Some(piece) => piece,
+                None => match self.begin() {
+                    Ok(piece) => piece,
+                    Err(error) => {
+                        self.failed = Some(error);
+                        return;
+                    }
+                },
+            };
+            let (now, later) = part.split_at(part.len().min(lacks));
+            filler.push(now);
+            part = later;
+            if now.len() < lacks {
+                self.piece = Some((entry, filler, lacks - now.len()));
+                continue;
+            }
+            filler.end();
+            self.feed.complete(entry);
+            mneme_sys::fault!("log.feed.piece");
+        }
+    }
+
+    /// Reserves the next piece.
+    fn begin(&mut self) -> Result<(Reserved, Filler<'f>, usize), WriteError> {
+        let bytes = (self.length - self.sent).min(PIECE) as usize;
+        let head = |id| encode_piece_head(id, self.sent, bytes);
+        let ring = self.feed.ring();
+        let entry = loop {
+            match ring.reserve(self.slot.id(), HEADER_BYTES + head(0).len() + bytes) {
+                Ok(entry) => break entry,
+                Err(Refused::Full) if self.waits => (self.wait)()?,
+                Err(refused) => return Err(self.feed.refused(refused)),
+            }
+        };
+        if self.sent == 0 {
+            self.id = entry.at / 8;
+            // Before the piece is whole: the reaper says of this id that nothing comes of it.
+            self.feed.group(self.slot.id())?.id.store(self.id, Relaxed);
+        }
+        let mut filler = self.feed.filler(entry);
+        filler.push(&head(self.id));
+        self.sent += bytes as u64;
+        Ok((entry, filler, bytes))
+    }
+}
