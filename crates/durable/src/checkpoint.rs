@@ -1,7 +1,8 @@
 //! Base files: everything that the store holds, from which the journal goes on.
 //!
 //! **A base file shows no change that the journal has lost, and misses none before its begin.** It
-//! begins at a durable position B, before which every change is visible. It holds what an online
+//! begins at a durable position B, before which every change is visible, and between no change's
+//! pieces. It holds what an online
 //! scan of all indexes finds from then on, expired records as they lie. The scan may see changes up
 //! to the feed's tail T behind it. So the file gets its name only when the journal is durable up to
 //! T, and what older files hold before B goes only after that.
@@ -11,8 +12,8 @@ use std::sync::Arc;
 use mneme_journal::{
     BaseName, BaseWriter, JournalError, Options, Position, Reader, Runs, remove_bases_before,
 };
-use mneme_log::feed::{Item, append_entry, binding};
-use mneme_log::{Cursor, DATABASES, Expiry};
+use mneme_log::feed::{Item, append_change, binding};
+use mneme_log::{Cursor, DATABASES};
 use mneme_sys::fault::without;
 use mneme_sys::medium::Directory;
 
@@ -21,8 +22,6 @@ use crate::gate::{GateState, Shared};
 
 /// Bytes that are written at once, and synced.
 const PIECE: usize = 1 << 20;
-/// Bytes of a value in one item; longer values are continued by patches.
-const PART: usize = 48 << 10;
 /// Records that are visited in one step of the scan.
 const VISITED: usize = 64;
 
@@ -77,7 +76,7 @@ pub(crate) enum Stage {
 
 impl Checkpoint {
     pub fn begin(source: Source, name: &BaseName) -> Result<Self, DurableError> {
-        let begin = source.shared.durable();
+        let begin = source.shared.clean();
         let writer = BaseWriter::begin_beside(
             &source.options,
             &source.runs,
@@ -96,7 +95,7 @@ impl Checkpoint {
             dead: &[],
         };
         if !without("checkpoint.bind") {
-            push(&mut buffer, &bind);
+            append_change(&[bind], 0, &mut buffer);
         }
         Ok(Self {
             source,
@@ -137,7 +136,14 @@ impl Checkpoint {
             } = self;
             let visit = |key: &[u8], value: &[u8], expiry| {
                 *records += 1;
-                push_record(buffer, root, key, value, expiry);
+                let put = Item::Put {
+                    root,
+                    key,
+                    kind: 0,
+                    expiry,
+                    bytes: value,
+                };
+                append_change(&[put], *records, buffer);
             };
             match source
                 .shared
@@ -252,39 +258,6 @@ fn remove_older(source: &Source, begin: u64) -> Result<(), JournalError> {
     remove_bases_before(&*source.directory, Position::new(begin))?;
     mneme_sys::fault!("durable.base.removed");
     Ok(())
-}
-
-/// Appends an entry, which fits: items are made so.
-fn push(buffer: &mut Vec<u8>, item: &Item<'_>) {
-    let appended = append_entry(std::slice::from_ref(item), buffer);
-    debug_assert!(appended.is_ok());
-}
-
-/// Appends what makes the record.
-fn push_record(buffer: &mut Vec<u8>, root: u64, key: &[u8], value: &[u8], expiry: Expiry) {
-    let (first, rest) = value.split_at(value.len().min(PART));
-    let bytes = first;
-    let put = Item::Put {
-        root,
-        key,
-        kind: 0,
-        expiry,
-        bytes,
-    };
-    push(buffer, &put);
-    let mut offset = first.len();
-    for bytes in rest.chunks(PART) {
-        let length = (offset + bytes.len()) as u32;
-        let patch = Item::Patch {
-            root,
-            key,
-            offset: offset as u32,
-            length,
-            bytes,
-        };
-        push(buffer, &patch);
-        offset += bytes.len();
-    }
 }
 
 /// Bytes of the first entries, about `most` of them, and one entry at least.

@@ -141,6 +141,8 @@ pub(crate) struct Shared {
     wanted: AtomicU64,
     /// Where the newest base file begins, before which the journal may go.
     base: AtomicU64,
+    /// Where a copy of the store may begin: a durable position between no change's pieces.
+    clean: AtomicU64,
     /// Where the last group of entries ended that belong together, or [`IN_GROUP`].
     group: AtomicU64,
     /// Whether writers shall be slowed down, because the journal grows faster than base files.
@@ -178,6 +180,7 @@ impl Shared {
             durable: AtomicU64::new(durable),
             wanted: AtomicU64::new(durable),
             base: AtomicU64::new(base),
+            clean: AtomicU64::new(durable),
             group: AtomicU64::new(0),
             slowed: AtomicBool::new(false),
             state: AtomicU8::new(OPEN),
@@ -230,6 +233,17 @@ impl Shared {
     /// Bytes of the journal that stand in no base file.
     pub fn since_base(&self) -> u64 {
         self.durable().saturating_sub(self.base())
+    }
+
+    /// Pieces of no change lie before this position whose end lies behind it, and it is durable.
+    pub fn set_clean(&self, position: u64) {
+        // Relaxed: durable before.
+        self.clean.store(position, Relaxed);
+    }
+
+    /// Where a copy of the store may begin, as far as is known.
+    pub fn clean(&self) -> u64 {
+        self.clean.load(Relaxed)
     }
 
     /// The journal's thread has drained the begin of a group.

@@ -62,6 +62,8 @@ pub(crate) struct Pump {
     synced: Synced,
     /// Everything before this position is gone.
     removed: u64,
+    /// A position at which a copy of the store may begin once it is durable.
+    clean: Option<u64>,
 }
 
 /// What syncs cost.
@@ -96,6 +98,7 @@ impl Pump {
             sleep: SLEEPS[0],
             synced: Synced::default(),
             removed: 0,
+            clean: None,
         }
     }
 
@@ -132,6 +135,7 @@ impl Pump {
     fn work(&mut self) -> Result<Pace, DurableError> {
         let now = self.clock.now_ns();
         self.remove_older()?;
+        self.find_clean();
         let appended = self.append(now)?;
         let is_synced = self.is_due(now) && self.sync()?;
         if appended > 0 {
@@ -152,6 +156,18 @@ impl Pump {
             self.name_durable()?;
         }
         Ok(Pace::After(self.sleep))
+    }
+
+    /// Looks for a position at which a copy of the store may begin.
+    fn find_clean(&mut self) {
+        if self.clean.is_none() {
+            let point = self.feed.copy_point();
+            self.clean = (point.start == point.end).then_some(point.end);
+        }
+        if let Some(clean) = self.clean.filter(|clean| *clean <= self.feed.durable()) {
+            self.clean = None;
+            self.shared.set_clean(clean);
+        }
     }
 
     /// Lets files go that a base file stands for.
@@ -231,6 +247,7 @@ impl Pump {
                 self.feed.set_durable(position.get())?;
                 mneme_sys::fault!("durable.pump.durable");
                 self.shared.set_durable(position.get());
+                self.find_clean();
                 let took = self.clock.now_ns().saturating_sub(begun);
                 self.synced.groups += 1;
                 self.synced.total_ns += took;

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use mneme_log::feed::{Entry, Item, bound, entries};
+use mneme_log::feed::{Assembly, Entry, Item, bound, entries};
 use mneme_log::{Cursor, DATABASES, Database, Expiry, LogStore};
 
 use crate::DurableError;
@@ -24,6 +24,8 @@ pub(crate) struct Replay<'s> {
     /// The bytes of a group that is not closed, and where they begin.
     open: Option<(u64, Vec<u8>)>,
     value: Vec<u8>,
+    /// What has come in pieces.
+    pieces: Assembly,
     /// Changes that were applied.
     pub loaded: u64,
 }
@@ -38,6 +40,7 @@ impl<'s> Replay<'s> {
             dead,
             open: None,
             value: Vec::new(),
+            pieces: Assembly::default(),
             loaded: 0,
         }
     }
@@ -76,10 +79,10 @@ impl<'s> Replay<'s> {
     }
 
     fn entry(&mut self, entry: &Entry<'_>) -> Result<(), DurableError> {
-        for item in entry.items() {
-            self.item(entry.position, item?)?;
-        }
-        Ok(())
+        let mut pieces = std::mem::take(&mut self.pieces);
+        let applied = pieces.apply(entry, |item| self.item(entry.position, item));
+        self.pieces = pieces;
+        applied
     }
 
     fn item(&mut self, position: u64, item: Item<'_>) -> Result<(), DurableError> {
@@ -145,7 +148,9 @@ impl<'s> Replay<'s> {
             }
             // What a group holds was applied when it was closed.
             Item::Open | Item::Close => {}
-            Item::Piece { .. } => return Err(unknown("a part of a long value")),
+            Item::Piece { .. } | Item::Pieces { .. } => {
+                return Err(unknown("pieces within pieces"));
+            }
         }
         Ok(())
     }

@@ -64,7 +64,11 @@ fn change(store: &LogStore, random: &mut Random, many: usize) {
             9 => database
                 .put_until(&key, &value, Expiry::At(1 << 50))
                 .unwrap(),
-            10 => database.put(&key, &vec![7; 20_000]).unwrap(),
+            10 => {
+                // The second does not fit an entry of the feed.
+                let len = [20_000, 150_000][random.below(2) as usize];
+                database.put(&key, &vec![7; len]).unwrap();
+            }
             11 | 12 => {
                 // Long enough to be changed where it lies.
                 database.put(&key, &[9; 6000]).unwrap();
@@ -81,7 +85,7 @@ fn change(store: &LogStore, random: &mut Random, many: usize) {
             13 => store
                 .transaction(|t| {
                     t.put(&key, &value)?;
-                    t.put(b"other", &value)?;
+                    t.put(b"other", &value.repeat(400))?;
                     Ok::<_, mneme_log::WriteError>(())
                 })
                 .unwrap(),

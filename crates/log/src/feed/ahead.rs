@@ -13,12 +13,9 @@ use mneme_sync::{Slot, SlotId};
 use mneme_sys::fault::without;
 
 use super::area::{Feed, Filler};
-use super::item::{Item, MAX_ITEMS, encode_piece_head};
+use super::item::{Item, PIECE, encode_piece_head};
 use super::ring::{HEADER_BYTES, Refused, Reserved};
 use crate::error::{Corrupt, WriteError};
-
-/// Bytes of a piece: as many as fit an entry, in whole words.
-const PIECE: u64 = (MAX_ITEMS as u64 - 20) / 8 * 8 - 8;
 
 /// What a thread has sent ahead. Three words of the feed's header.
 #[repr(C)]
@@ -178,7 +175,7 @@ impl<'f, W: FnMut() -> Result<(), WriteError>> Sender<'f, '_, W> {
 
     /// Reserves the next piece.
     fn begin(&mut self) -> Result<(Reserved, Filler<'f>, usize), WriteError> {
-        let bytes = (self.length - self.sent).min(PIECE) as usize;
+        let bytes = (self.length - self.sent).min(PIECE as u64) as usize;
         let head = |id| encode_piece_head(id, self.sent, bytes);
         let ring = self.feed.ring();
         let entry = loop {

@@ -462,6 +462,29 @@ pub fn append_entry(items: &[Item<'_>], to: &mut Vec<u8>) -> Result<(), usize> {
     Ok(())
 }
 
+/// Appends entries that say at once what these items say: one, or [`Piece`](Item::Piece)s of this
+/// id and one that makes them take place.
+pub fn append_change(items: &[Item<'_>], id: u64, to: &mut Vec<u8>) {
+    if append_entry(items, to).is_ok() {
+        return;
+    }
+    let mut bytes = Vec::with_capacity(items.iter().map(Item::encoded_len).sum());
+    for item in items {
+        item.encode(|part| bytes.extend_from_slice(part));
+    }
+    let mut append = |item| {
+        // Each is short enough.
+        let appended = append_entry(&[item], to);
+        debug_assert!(appended.is_ok());
+    };
+    for (i, bytes) in bytes.chunks(PIECE).enumerate() {
+        let offset = (i * PIECE) as u64;
+        append(Item::Piece { id, offset, bytes });
+    }
+    let length = bytes.len() as u64;
+    append(Item::Pieces { id, length });
+}
+
 /// The body of the first entry, and what lies behind the entry.
 fn split_entry(bytes: &[u8]) -> Result<(&[u8], &[u8]), &'static str> {
     const CUT: &str = "the bytes end in the middle of an entry";
@@ -475,6 +498,9 @@ fn split_entry(bytes: &[u8]) -> Result<(&[u8], &[u8]), &'static str> {
         State::Whole => Ok((&entry[HEADER_BYTES..header.bytes()], behind)),
     }
 }
+
+/// Bytes of a piece: as many whole words as fit an entry.
+pub(super) const PIECE: usize = (MAX_ITEMS - HEAD - 8) / 8 * 8;
 
 /// The most bytes that the items of an entry may have.
 pub const MAX_ITEMS: usize = MAX_ENTRY - HEADER_BYTES;

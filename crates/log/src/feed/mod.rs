@@ -16,4 +16,6 @@ pub(crate) mod item;
 pub(crate) mod ring;
 
 pub use assembly::Assembly;
-pub use item::{Entry, FeedDamage, Item, MAX_ITEMS, append_entry, binding, bound, entries};
+pub use item::{
+    Entry, FeedDamage, Item, MAX_ITEMS, append_change, append_entry, binding, bound, entries,
+};

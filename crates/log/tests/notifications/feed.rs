@@ -184,7 +184,9 @@ fn any_suffix_onto_any_newer_state_ends_in_the_same_state() {
                 let mut again = state.clone();
                 // It may begin in the middle of pieces.
                 again.pieces = Assembly::default();
-                again.collect(0, &bytes[..from as usize]);
+                for entry in entries(0, &bytes[..from as usize]) {
+                    again.pieces.collect(&entry.unwrap()).unwrap();
+                }
                 again.replay(from, &bytes[from as usize..]);
                 let context = format!("{policy:?}: from {from} onto the state of {until}");
                 assert!(

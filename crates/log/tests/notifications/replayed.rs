@@ -84,13 +84,6 @@ impl Replayed {
         self.pieces = pieces;
     }
 
-    /// Takes the pieces in of what was drained and is known.
-    pub fn collect(&mut self, position: u64, bytes: &[u8]) {
-        for entry in entries(position, bytes) {
-            self.pieces.collect(&entry.unwrap()).unwrap();
-        }
-    }
-
     /// What the databases hold.
     pub fn databases(&self) -> BTreeMap<usize, Content> {
         let of = |database: usize| {
