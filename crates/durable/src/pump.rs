@@ -161,8 +161,7 @@ impl Pump {
     /// Looks for a position at which a copy of the store may begin.
     fn find_clean(&mut self) {
         if self.clean.is_none() {
-            let point = self.feed.copy_point();
-            self.clean = (point.start == point.end).then_some(point.end);
+            self.clean = self.feed.clean_position();
         }
         if let Some(clean) = self.clean.filter(|clean| *clean <= self.feed.durable()) {
             self.clean = None;

@@ -66,7 +66,7 @@ fn change(store: &LogStore, random: &mut Random, many: usize) {
                 .unwrap(),
             10 => {
                 // The second does not fit an entry of the feed.
-                let len = [20_000, 150_000][random.below(2) as usize];
+                let len = [20_000, 70_000][random.below(2) as usize];
                 database.put(&key, &vec![7; len]).unwrap();
             }
             11 | 12 => {
@@ -85,7 +85,7 @@ fn change(store: &LogStore, random: &mut Random, many: usize) {
             13 => store
                 .transaction(|t| {
                     t.put(&key, &value)?;
-                    t.put(b"other", &value.repeat(400))?;
+                    t.put(b"other", &value.repeat([1, 1, 1, 1, 400][random.below(5) as usize]))?;
                     Ok::<_, mneme_log::WriteError>(())
                 })
                 .unwrap(),

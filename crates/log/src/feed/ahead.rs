@@ -3,8 +3,8 @@
 //!
 //! Each thread sends one change ahead at a time. Its *group* says so in the feed's header: it is
 //! noted before the first piece is reserved, and cleared once an entry says that the pieces are
-//! needed no more. The reaper does that for the dead. So no pieces are committed of which a part
-//! lies before the first position that any group has noted.
+//! needed no more. The reaper does that for the dead. So a tail at which no group is noted lies
+//! between no change's pieces.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -20,8 +20,8 @@ use crate::error::{Corrupt, WriteError};
 /// What a thread has sent ahead. Three words of the feed's header.
 #[repr(C)]
 pub(super) struct Group {
-    /// A position before its first piece, plus one; 0: nothing was sent.
-    from: AtomicU64,
+    /// Whether it has sent pieces that are needed: 1.
+    noted: AtomicU64,
     /// Its id: the position of its first piece, in words.
     id: AtomicU64,
     /// Bytes of all its pieces; 0: not all are entered.
@@ -57,8 +57,8 @@ impl Feed {
         let group = self.group(slot.id())?;
         group.length.store(0, Relaxed);
         if !without("feed.noted") {
-            // SYNC: pairs with the Acquire load in `pieces_from`.
-            group.from.store(ring.tail().wrapping_add(1), Release);
+            // SYNC: pairs with the Acquire load in `clean_position`.
+            group.noted.store(1, Release);
         }
         mneme_sys::fault!("log.feed.ahead");
         let mut sender = Sender {
@@ -87,7 +87,7 @@ impl Feed {
     pub(super) fn sent(&self, slot: &Slot<'_>) -> Option<Item<'static>> {
         let group = self.group(slot.id()).ok()?;
         let (id, length) = (group.id.load(Relaxed), group.length.load(Relaxed));
-        (group.from.load(Relaxed) != 0 && length != 0).then_some(Item::Pieces { id, length })
+        (group.noted.load(Relaxed) != 0 && length != 0).then_some(Item::Pieces { id, length })
     }
 
     /// Says that the pieces that the thread in `of` has sent ahead are needed no more, if it has
@@ -96,7 +96,7 @@ impl Feed {
     pub fn forget(&self, slot: &Slot<'_>, of: SlotId) -> Result<(), WriteError> {
         let group = self.group(of)?;
         // SYNC: pairs with the Release in `send_ahead`, of a dead thread's.
-        if group.from.load(Acquire) == 0 {
+        if group.noted.load(Acquire) == 0 {
             return Ok(());
         }
         let id = group.id.load(Relaxed);
@@ -109,8 +109,8 @@ impl Feed {
         self.complete(entry);
         mneme_sys::fault!("log.feed.forgotten");
         group.length.store(0, Relaxed);
-        // SYNC: pairs with the Acquire load in `pieces_from`.
-        group.from.store(0, Release);
+        // SYNC: pairs with the Acquire load in `clean_position`.
+        group.noted.store(0, Release);
         Ok(())
     }
 
@@ -119,16 +119,27 @@ impl Feed {
         (0..self.groups().len()).try_for_each(|i| self.forget(slot, SlotId(i as u16)))
     }
 
-    /// A position before which lies no piece of a change that takes place at or behind the tail
-    /// that is loaded after this call.
-    pub fn pieces_from(&self) -> u64 {
-        // A group that is not seen below is noted by a thread whose first piece is not before this.
+    /// The tail, if no piece before it is of a change that takes place behind it.
+    pub fn clean_position(&self) -> Option<u64> {
+        let none_is_noted = |ids: &mut dyn FnMut(usize, u64) -> bool| {
+            self.groups().iter().enumerate().all(|(i, group)| {
+                // SYNC: pairs with the Release stores in `send_ahead` and `forget`: with the end of
+                // a group comes its id.
+                group.noted.load(Acquire) == 0 && ids(i, group.id.load(Relaxed))
+            })
+        };
+        let mut before = Vec::with_capacity(self.groups().len());
+        let mut note = |_, id| {
+            before.push(id);
+            true
+        };
+        if !none_is_noted(&mut note) {
+            return None;
+        }
+        // A group whose note is not seen below has its first piece behind this tail. One that has
+        // begun and ended in between has another id.
         let tail = self.ring().tail();
-        // SYNC: pairs with the Release stores in `send_ahead` and `forget`: with the end of a group
-        // comes its last entry.
-        let noted = self.groups().iter().map(|group| group.from.load(Acquire));
-        let noted = noted.filter_map(|from| from.checked_sub(1));
-        noted.fold(tail, u64::min)
+        none_is_noted(&mut |i, id| before[i] == id).then_some(tail)
     }
 }
 

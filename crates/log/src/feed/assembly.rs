@@ -12,10 +12,10 @@ use super::item::{Entry, FeedDamage, Item, items_of};
 /// thread died. An assembly holds the bytes of the changes whose pieces have begun and not ended:
 /// one a thread at most.
 ///
-/// *A suffix of the stream may begin in the middle of pieces.* So a copy of a store that is to be
-/// continued by the entries from some position on needs the pieces from an earlier one, see
-/// [`ChangeFeed::copy_point`](crate::ChangeFeed::copy_point). What lies between the two is taken in
-/// by [`collect`](Self::collect).
+/// *A suffix of the stream may begin in the middle of pieces.* So a copy of a store is to be
+/// continued from a position that is between no change's pieces
+/// ([`ChangeFeed::clean_position`](crate::ChangeFeed::clean_position)), or the pieces from before
+/// it are taken in by [`collect`](Self::collect).
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Assembly {
     groups: HashMap<u64, Vec<u8>>,

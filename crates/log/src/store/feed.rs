@@ -225,16 +225,12 @@ impl ChangeFeed {
         Ok(())
     }
 
-    /// Where the entries begin that continue a copy of the store which is begun once all before the
-    /// range's end was drained: there, or at any later position that was drained by then. The pieces
-    /// of what they commit begin at the range's start, see [`Assembly`](crate::feed::Assembly).
+    /// The tail, if it lies between no change's pieces (see [`Assembly`](crate::feed::Assembly)).
+    /// The entries from there on continue any copy of the store that is begun once all before it
+    /// was drained. `None`: a change is being entered in pieces.
     #[must_use]
-    pub fn copy_point(&self) -> Range<u64> {
-        let Some(feed) = &self.store.feed else {
-            return 0..0;
-        };
-        let from = feed.pieces_from();
-        from..feed.ring().tail()
+    pub fn clean_position(&self) -> Option<u64> {
+        self.store.feed.as_ref().and_then(Feed::clean_position)
     }
 
     /// The position before which everything is durable.
