@@ -221,7 +221,8 @@ impl Pump {
         let Some(since) = self.unsynced_since else {
             return false;
         };
-        let durable = self.journal.durable().get();
+        // Not the journal's own: a file that was full is synced, and the ring is not freed by that.
+        let durable = self.feed.durable();
         let pending = self.journal.position().get() - durable;
         self.shared.wanted() > durable
             || pending * 4 >= self.feed.capacity()

@@ -85,7 +85,10 @@ fn change(store: &LogStore, random: &mut Random, many: usize) {
             13 => store
                 .transaction(|t| {
                     t.put(&key, &value)?;
-                    t.put(b"other", &value.repeat([1, 1, 1, 1, 400][random.below(5) as usize]))?;
+                    t.put(
+                        b"other",
+                        &value.repeat([1, 1, 1, 1, 400][random.below(5) as usize]),
+                    )?;
                     Ok::<_, mneme_log::WriteError>(())
                 })
                 .unwrap(),
@@ -111,6 +114,10 @@ fn what_was_written_is_there_after_a_restart() {
             let store = open();
             assert_eq!(contents(&store), before, "round {round}");
             change(&store, &mut random, 400);
+            // More than the ring holds, in files that are smaller than a quarter of it.
+            for i in 0..60u8 {
+                store.put(&[i % 9], &[i; 100_000]).unwrap();
+            }
             before = contents(&store);
             if round % 2 == 0 {
                 store.close().unwrap();
