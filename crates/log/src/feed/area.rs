@@ -151,8 +151,8 @@ impl Feed {
     /// Steps *reserved* and *filled* of an entry of these items. The caller holds what orders its
     /// change among others. `None`: this opening's changes are not entered.
     ///
-    /// Items that are too long for an entry were [sent ahead](Self::send_ahead); the entry says that
-    /// they take place.
+    /// Items that are too long for an entry were [sent ahead](Self::send_ahead). The entry says
+    /// that they take place.
     ///
     /// # Errors
     /// There is no free space, or the items are too long and were not sent ahead. Nothing was

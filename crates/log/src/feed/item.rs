@@ -107,8 +107,8 @@ pub enum Item<'e> {
     Open,
     /// The end of such a group.
     Close,
-    /// A part of the items of a change, which takes place with the later [`Pieces`](Item::Pieces) of
-    /// the same id, if there is one. See [`Assembly`](super::Assembly).
+    /// A part of the items of a change, which takes place with the later [`Pieces`](Item::Pieces)
+    /// of the same id, if there is one. See [`Assembly`](super::Assembly).
     Piece {
         /// What it is a part of.
         id: u64,

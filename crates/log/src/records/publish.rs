@@ -122,7 +122,7 @@ impl Records {
         }
     }
 
-    /// The rest of [`Records::publish`] if the change feed has no space for the change in one entry.
+    /// The rest of [`Records::publish`] if the change feed has no space for the change in an entry.
     #[cold]
     #[inline(never)]
     fn publish_in_pieces(
