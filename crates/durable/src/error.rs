@@ -43,6 +43,12 @@ pub enum DurableError {
         /// Where it ended at least.
         read: u64,
     },
+    /// There is no such backup.
+    #[error("there is no backup `{name}` in the directory")]
+    NoBackup {
+        /// The name that was given.
+        name: String,
+    },
     /// What the journal holds contradicts itself.
     #[error(transparent)]
     Content(#[from] FeedDamage),

@@ -40,6 +40,7 @@ mod pairing;
 mod pump;
 mod recover;
 mod replay;
+mod restore;
 mod serve;
 #[doc(hidden)]
 pub mod stepped;
@@ -57,3 +58,7 @@ pub use store::DurableStore;
 pub use mneme_journal::JournalStats;
 pub use mneme_log::LogStore;
 pub use mneme_shared::{Opening, Registry, Served};
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/durable-memory.md")]
+struct Guide;

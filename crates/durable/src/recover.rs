@@ -65,7 +65,8 @@ impl Clock for RecoveryClock {
 pub(crate) struct Files {
     /// The newest base file.
     base: Option<String>,
-    /// Where the journal is read from: where the base file begins.
+    /// Where the journal is read from: where the base file begins, or what it has of the journal
+    /// ends.
     pub from: Position,
     /// Where it ends.
     end: Position,
@@ -81,7 +82,9 @@ impl Files {
     /// Reads the journal of a directory once, past the page cache.
     pub fn look(directory: &dyn Directory) -> Result<Self, DurableError> {
         let (base, opened) = newest_base(directory)?.unzip();
-        let from = opened.as_ref().map_or(Position::new(0), BaseReader::begin);
+        // A backup holds the journal up to where it ends, and may stand without what is before.
+        let ends = opened.as_ref().map(BaseReader::read_ahead).transpose()?;
+        let from = ends.map_or(Position::new(0), |(_, suffix)| suffix);
         let mut reader = Reader::open(directory, from)?;
         let mut dead = HashSet::new();
         while let Some(chunk) = reader.next()? {
@@ -195,7 +198,7 @@ pub(crate) fn newest_base(
             return Err(DurableError::Unpaired(Unpaired::Base));
         }
         let cut = ours.cut_behind(theirs.number());
-        let is_cut = cut.is_some_and(|cut| reader.read_ahead().is_ok_and(|read| read > cut));
+        let is_cut = cut.is_some_and(|cut| reader.read_ahead().is_ok_and(|(read, _)| read > cut));
         if !is_cut || without("base.cut") {
             return Ok(Some((base.file, reader)));
         }

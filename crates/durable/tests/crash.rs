@@ -61,6 +61,11 @@ fn clocks_that_jump_take_nothing_and_bring_nothing_back() {
     lives::clocks_that_jump_survive();
 }
 
+#[test]
+fn a_restored_backup_is_there_as_a_whole_or_not_at_all() {
+    lives::restores_survive();
+}
+
 /// Random lives, for the ladder.
 #[test]
 fn lives_drawn_survive() {

@@ -343,15 +343,22 @@ impl BaseReader {
         })
     }
 
-    /// What [`read`](Self::read) will be, by the last frame alone.
+    /// What [`read`](Self::read) and [`suffix_end`](Self::suffix_end) will be at the end, by the
+    /// last frame alone.
     ///
     /// # Errors
     /// [`JournalError::Damaged`]: the file is incomplete.
-    pub fn read_ahead(&self) -> Result<Position, JournalError> {
+    pub fn read_ahead(&self) -> Result<(Position, Position), JournalError> {
         let damage = |flaw| JournalError::from(self.frames.damage(self.header.first, flaw));
         let last = self.frames.last().map_err(|e| damage(Flaw::Read(e)))?;
-        let end = last.filter(|frame| frame.kind == FrameKind::End);
-        Ok(end.ok_or_else(|| damage(Flaw::Incomplete))?.position)
+        let end = last.and_then(|(frame, carried)| {
+            let suffix = carried
+                .last_chunk()
+                .map(|bytes| u64::from_le_bytes(*bytes))?;
+            let is_end = frame.kind == FrameKind::End;
+            is_end.then_some((frame.position, Position::new(suffix)))
+        });
+        end.ok_or_else(|| damage(Flaw::Incomplete))
     }
 
     /// The next part; `None` at the end, which only a whole file has.

@@ -125,15 +125,20 @@ impl Frames {
         Ok(step)
     }
 
-    /// The frame in the last block of the file, if a whole one begins and ends there.
-    pub(crate) fn last(&self) -> Result<Option<Frame>, MediumError> {
+    /// The frame in the last block of the file, if a whole one begins and ends there, and what it
+    /// carries.
+    pub(crate) fn last(&self) -> Result<Option<(Frame, Vec<u8>)>, MediumError> {
         let mut block = vec![0; BLOCK];
         let Some(at) = self.len.checked_sub(BLOCK as u64) else {
             return Ok(None);
         };
         self.storage.read(at, &mut block)?;
         let whole = frame::extent(&block).and_then(|extent| block.get(..extent));
-        Ok(whole.and_then(|bytes| frame::decode(self.seed, bytes)))
+        let found = whole.and_then(|bytes| {
+            let frame = frame::decode(self.seed, bytes)?;
+            Some((frame, bytes[HEAD..].to_vec()))
+        });
+        Ok(found)
     }
 
     /// Goes on to the next whole frame, wherever it begins. `None` at the end of the file.

@@ -108,7 +108,7 @@ impl Journal {
     ) -> Result<(Self, Vec<Link>), JournalError> {
         fit(&options, &links)?;
         let first = links.iter().map(|link| link.header.first).min();
-        if let Some(first) = first.filter(|first| *first > at) {
+        if let Some(first) = first.filter(|first| *first > at && !options.replaces) {
             return Err(JournalError::Missing { wanted: at, first });
         }
         if !without("open.directory") {

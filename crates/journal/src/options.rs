@@ -23,6 +23,9 @@ pub struct Options {
     /// The number of the run that an opening begins: a random one, that the caller has drawn and
     /// noted elsewhere. The journal draws one unless set.
     pub run: Option<u64>,
+    /// Whether a run may begin before all files that there are, which count no more then. False
+    /// unless set: it gives them up.
+    pub replaces: bool,
     /// Where the times of frames come from.
     pub clock: Arc<dyn Clock>,
 }
@@ -37,6 +40,7 @@ impl Options {
             reserve: 0,
             recycled: 1 << 30,
             run: None,
+            replaces: false,
             clock: Arc::new(SystemClock),
         }
     }

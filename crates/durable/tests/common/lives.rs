@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use mneme_durable::GateState;
+use mneme_durable::{DurableOptions, GateState};
 use mneme_journal::{Identity, Options, Position, Reader, repair};
 use mneme_sys::ManualClock;
-use mneme_sys::medium::{Directory, RecordingDirectory};
+use mneme_sys::medium::{Directory, DirectoryStates, RecordingDirectory};
 use mneme_testkit::Random;
 
 use super::life::{Life, contents, open, open_at};
@@ -153,6 +153,57 @@ pub fn repairs_survive() {
     .unwrap();
     // The journal is whole from its beginning.
     life.verify(&directory, 0, None).unwrap();
+}
+
+/// Going back to a backup, whose journal is gone by then.
+pub fn restores_survive() {
+    let mut life = Life::new(10);
+    for _ in 0..10 {
+        life.change();
+    }
+    life.sync();
+    life.stepped().begin_base(Some("kept")).unwrap();
+    life.change();
+    life.stepped().sync();
+    while life.stepped().step_base().unwrap().is_none() {}
+    let kept = contents(life.store());
+    // Two files later nothing is left of what the backup has of the journal.
+    for _ in 0..2 {
+        for _ in 0..12 {
+            life.store().put(b"large", &[9; 40_000]).unwrap();
+            life.stepped().sync();
+        }
+        life.stepped().begin_base(None).unwrap();
+        while life.stepped().step_base().unwrap().is_none() {}
+        life.step();
+    }
+    let last = contents(life.store());
+    life.store = None;
+    let directory = RecordingDirectory::with_files(life.directory.files());
+    let options = DurableOptions::on(Arc::new(directory.clone())).file_bytes(256 << 10);
+    options.reserve(0).restore("kept").unwrap();
+    let trace = directory.trace();
+    let (mut states, mut random) = (DirectoryStates::new(&trace), Random::new(4));
+    let (mut before, mut after) = (0, 0);
+    loop {
+        let state = states.sample(|| random.next());
+        let crashed = RecordingDirectory::crashed(&states, &state);
+        let found = contents(&open(&crashed).unwrap());
+        assert!(found == last || found == kept, "after {}", states.at());
+        before += usize::from(found == last);
+        after += usize::from(found == kept);
+        if !states.advance() {
+            break;
+        }
+    }
+    assert!(before > 0 && after > 0, "{before} before, {after} after");
+    let mut store = open(&directory).unwrap();
+    assert_eq!(contents(&store), kept);
+    store.put(b"new", b"value").unwrap();
+    store.sync();
+    let found = contents(&store);
+    drop(store);
+    assert_eq!(contents(&open(&directory).unwrap()), found);
 }
 
 fn identity(directory: &RecordingDirectory) -> Identity {

@@ -118,3 +118,37 @@ fn a_full_segment_is_adopted_by_an_empty_directory() {
         assert_eq!(contents(&served), before);
     }
 }
+
+/// A backup that is restored goes with no segment that has lived on.
+#[test]
+fn a_restored_backup_is_served_alone() {
+    let place = Place::new("durable-restored");
+    let (served, durability) = place.open("s", "data").unwrap();
+    served.put(b"key", b"kept").unwrap();
+    durability.backup("kept").unwrap();
+    served.put(b"key", b"given up").unwrap();
+    let options = place.options("data");
+    let refused = options.restore_segment(&place.registry, "s", "kept");
+    assert!(matches!(refused, Err(DurableError::InUse { .. })));
+    durability.close().unwrap();
+    let attached = place
+        .options("data")
+        .restore_segment(&place.registry, "s", "kept");
+    assert!(matches!(attached, Err(DurableError::Remove(_))));
+    drop(served);
+    let missing = options.restore("none");
+    assert!(matches!(missing, Err(DurableError::NoBackup { .. })));
+    // Without its segment's removal.
+    options.restore("kept").unwrap();
+    let refused = place.open("s", "data").map(|_| ());
+    assert!(matches!(
+        refused,
+        Err(DurableError::Unpaired(Unpaired::Runs))
+    ));
+    options
+        .restore_segment(&place.registry, "s", "kept")
+        .unwrap();
+    let (served, durability) = place.open("s", "data").unwrap();
+    assert_eq!(served.get(b"key").unwrap().as_deref(), Some(&b"kept"[..]));
+    durability.close().unwrap();
+}
