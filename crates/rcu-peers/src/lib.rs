@@ -8,8 +8,8 @@
 //!
 //! All are sorted lists, as the buckets of a hash table, behind one trait, with one suite of tests:
 //! against a model, by recorded histories, and with nodes that panic if they are freed while
-//! somebody looks at them. RCU-HTM needs hardware transactions, which no machine
-//! here has.
+//! somebody looks at them. RCU-HTM needs hardware transactions: it is in
+//! [`simulate`] alone.
 
 #![deny(
     unsafe_op_in_unsafe_fn,
@@ -20,6 +20,7 @@
 mod cohort;
 mod lists;
 mod rlu;
+pub mod simulate;
 #[cfg(test)]
 mod suite;
 

@@ -73,11 +73,15 @@ mod guard;
 pub(crate) mod item;
 pub(crate) mod lanes;
 mod nesting;
+#[cfg(feature = "simulate")]
+mod over_words;
 pub(crate) mod protocol;
 
 pub use guard::RcxGuard;
 pub use item::{Item, ItemLock};
 pub use lanes::{Abort, LANE_ITEMS, LaneSet, NodeLane, Script, Strategy};
+#[cfg(feature = "simulate")]
+pub use over_words::{Waiter, WordGuard, WordLocks};
 pub use protocol::TakeLanes;
 
 use crate::backoff::Backoff;
