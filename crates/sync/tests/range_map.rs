@@ -89,7 +89,7 @@ fn against_addresses(first: u64, seed: u64) {
     let mut map = map_of(&p, TakeLanes::WhenBusy);
     let mut model = Addresses::default();
     let mut random = Random::new(seed);
-    let rounds = if cfg!(miri) { 60 } else { 1_500 };
+    let rounds = if cfg!(miri) { 8 } else { 1_500 };
     for round in 0..rounds {
         let start = first + random.below(SPAN);
         let end = first + random.below(SPAN + 1);
