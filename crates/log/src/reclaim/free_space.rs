@@ -107,8 +107,12 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 /// Rounds that a search has before the deadline ends it. A thread that seldom gets a processor has
 /// done little in ten seconds: there may be much that eviction has not come to.
 const MIN_ROUNDS: u32 = 1_000;
-/// Looks at the thread that blocks a search before it is reported.
-const MIN_LOOKS: u32 = 3;
+/// What counts at most of the time that one round takes: after a pause of the process or machine
+/// the search has had no more time, whatever the clock says.
+const ROUND: Duration = Duration::from_secs(1);
+/// Looks at the thread that blocks a search before it is reported. After a pause of all it has had
+/// no time.
+const MIN_LOOKS: u32 = 8;
 
 impl SpaceSearch {
     /// A search for free space for a record of `wanted` bytes.
@@ -164,7 +168,8 @@ impl Reclaim {
     fn spend<T>(&self, search: &mut SpaceSearch, work: impl FnOnce(&mut SpaceSearch) -> T) -> T {
         let began = self.clock.now_ns();
         let found = work(search);
-        search.spent += Duration::from_nanos(self.clock.now_ns().saturating_sub(began));
+        let took = Duration::from_nanos(self.clock.now_ns().saturating_sub(began));
+        search.spent += took.min(ROUND);
         found
     }
 
@@ -461,5 +466,37 @@ impl Reclaim {
     pub(crate) fn free_emptied(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
         self.stamp_segments();
         self.free_condemned(slot)
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::sync::Arc;
+
+    use mneme_sys::ManualClock;
+
+    use super::*;
+    use crate::store::{LogStore, MIN_CAPACITY};
+
+    #[test]
+    fn a_pause_of_all_is_no_time_of_a_search() {
+        let clock = Arc::new(ManualClock::new(1, 1));
+        let hour = || clock.advance_ns(3_600_000_000_000);
+        let store = LogStore::builder()
+            .capacity(MIN_CAPACITY)
+            .clock(clock.clone());
+        let store = store.maintainer(false).open_private().unwrap();
+        let mut search = SpaceSearch::new(0);
+        store.inner().spend(&mut search, |_| hour());
+        assert!(search.spent < DEADLINE, "{:?}", search.spent);
+        // Nor is it one of the thread that blocks the search.
+        let mut suspect = Suspect(None);
+        let mut look = || suspect.look(Some(7), store.inner().clock.now_ns());
+        assert_eq!(look(), None);
+        hour();
+        for _ in 2..MIN_LOOKS {
+            assert_eq!(look(), None);
+        }
+        assert!(look().is_some());
     }
 }

@@ -49,6 +49,8 @@ const MAX_BEHIND: usize = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// The least number of retries: the reader may itself have been kept from running.
 const LOOKS: u32 = 500;
+/// The least number of those of an opening that may only read, which cannot end them.
+const LOOKS_TO_READ: u32 = 32;
 
 /// What a patch writes: `bytes` from `at` on, with zeros before them where the value ends earlier.
 #[derive(Clone, Copy)]
@@ -84,7 +86,11 @@ impl Overtaken {
     pub fn again(&mut self, records: &Records) -> Result<(), ReadError> {
         let now = records.clock.now_ns();
         let since = Duration::from_nanos(now.saturating_sub(*self.began.get_or_insert(now)));
-        if since > TIMEOUT && (records.read_only || self.rounds > LOOKS) {
+        let least = match records.read_only {
+            true => LOOKS_TO_READ,
+            false => LOOKS,
+        };
+        if since > TIMEOUT && self.rounds > least {
             return Err(match records.read_only {
                 true => ReadError::Overtaken(since),
                 false => Corrupt::at(0, "a value is being patched, and nobody patches it").into(),
