@@ -1,8 +1,11 @@
 //! The directory of a durable store: opened, locked, and who has it.
 
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use mneme_sys::Clock;
 use mneme_sys::medium::{Directory, DirectoryError, FileDirectory, MediumError, Storage};
 
 use crate::DurableError;
@@ -11,6 +14,10 @@ use crate::options::{DurableOptions, Place};
 
 /// The file that is locked, which names the process that has it.
 const LOCK: &str = "lock";
+
+/// How long a directory that is in use is tried again, and how often at most.
+const WAIT_NS: u64 = 1_000_000_000;
+const TRIES: u32 = 100;
 
 /// A directory that this process may write.
 #[derive(Clone)]
@@ -34,7 +41,7 @@ impl Opened {
         let handed = lock(&options.lock).take();
         let opened = match handed {
             Some(lock) => FileDirectory::open_with(path, lock),
-            None => FileDirectory::open(path),
+            None => open_within(path, &*options.clock),
         };
         let files = match opened {
             Ok(files) => Arc::new(files),
@@ -60,6 +67,21 @@ impl Opened {
     pub fn lock(&self) -> Option<BorrowedFd<'_>> {
         self.files.as_ref()?.lock()
     }
+}
+
+/// Opens and locks a directory. A process that has just ended, or a child that it has just begun,
+/// may have the lock for a moment.
+fn open_within(path: &Path, clock: &dyn Clock) -> Result<FileDirectory, DirectoryError> {
+    let begun = clock.now_ns();
+    for _ in 0..TRIES {
+        match FileDirectory::open(path) {
+            Err(DirectoryError::Locked { .. }) if clock.now_ns() - begun < WAIT_NS => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            opened => return opened,
+        }
+    }
+    FileDirectory::open(path)
 }
 
 /// Ten digits.

@@ -6,13 +6,14 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mneme_durable::{
     Durability, DurableOptions, GateState, LogStore, Opening, Registry, Served, SyncPolicy,
 };
 use mneme_log::{Expiry, WriteError};
 use mneme_shared::StoreOptions;
-use mneme_testkit::{Process, Random, TestDir, seconds, wait_until};
+use mneme_testkit::{Process, Random, TestDir, retry_within, seconds, wait_until};
 
 use super::{Records, contents};
 
@@ -30,7 +31,10 @@ fn serve(path: &Path) -> (Arc<Served>, Durability) {
         .reserve(2 << 20)
         .recycled(4 << 20)
         .sync(SyncPolicy::Always);
-    let opened = options.serve(&registry, "s", opening).unwrap();
+    // A child that another test has just begun may have the lock until it runs.
+    let opened = retry_within(Duration::from_secs(60), || {
+        options.serve(&registry, "s", opening.clone())
+    });
     opened.0.settle().unwrap();
     opened
 }
