@@ -52,6 +52,7 @@ mod protection;
 mod purge;
 mod queue;
 pub mod resp;
+mod saver;
 mod server;
 pub mod settings;
 mod shared;

@@ -25,6 +25,7 @@ use crate::local_changes::LocalListener;
 use crate::log_limiter::LogLimiter;
 use crate::pause::Pauses;
 use crate::purge::Purge;
+use crate::saver::Saver;
 use crate::settings::{Key, Settings};
 use crate::statistics::{Latency, Pages, Rate, Slowlog, Statistics};
 
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     pub pauses: Pauses,
     /// Compaction that clients ask for.
     pub purge: Purge,
+    /// Checkpoints that clients ask for.
+    pub saver: Saver,
     /// Which threads execute commands: all, or one.
     pub sections: Sections,
     /// Commands that took long.
@@ -194,6 +197,7 @@ impl Shared {
             rate: Rate::default(),
             pauses: Pauses::default(),
             purge: Purge::default(),
+            saver: Saver::default(),
             accept_failures: LogLimiter::default(),
             attacks: LogLimiter::default(),
             sections: Sections::new(wakers.len()),
@@ -242,6 +246,11 @@ impl Shared {
     /// Milliseconds of a clock that never goes back.
     pub fn now_ms(&self) -> u64 {
         self.clock.now_ns() / 1_000_000
+    }
+
+    /// When the server started: seconds since 1970.
+    pub fn started_s(&self) -> u64 {
+        self.started.0 / 1_000_000
     }
 
     /// Seconds since the server has started.
@@ -451,6 +460,7 @@ impl Shared {
         // SYNC: pairs with the Acquire load in `stopping`.
         self.stopping.store(true, Ordering::Release);
         self.purge.end();
+        self.saver.end();
         self.wake_all();
         self.background.wake();
     }

@@ -45,6 +45,7 @@ named! {
         MayReplicate => "may_replicate",
         NoMandatoryKeys => "no_mandatory_keys",
         NoMulti => "no_multi",
+        NoAsyncLoading => "no_async_loading",
         MovableKeys => "movablekeys",
         AllowBusy => "allow_busy",
     }

@@ -54,6 +54,21 @@ fn durability(page: &mut Exposition, server: &Shared) {
     )
     .is(stats.pending);
     page.gauge(
+        "mneme_checkpoint_running",
+        "Whether a checkpoint or a backup is being written.",
+    )
+    .is(u8::from(stats.checkpoints.running.is_some()));
+    page.counter(
+        "mneme_checkpoints_total",
+        "Checkpoints and backups that were written.",
+    )
+    .is(stats.checkpoints.published);
+    page.counter(
+        "mneme_checkpoint_failures_total",
+        "Checkpoints and backups that could not be written.",
+    )
+    .is(stats.checkpoints.failed);
+    page.gauge(
         "mneme_journal_bytes",
         "Changes that the journal's files hold.",
     )

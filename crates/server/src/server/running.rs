@@ -101,6 +101,14 @@ impl Running {
             );
             Ok(())
         })?;
+        if self.shared.store.durability().is_some() {
+            self.spawn("mneme-save", |shared| {
+                if let Some(durability) = shared.store.durability() {
+                    shared.saver.serve(durability);
+                }
+                Ok(())
+            })?;
+        }
         self.spawn("mneme-purge", |shared| {
             shared.purge.serve(|| {
                 if let Err(error) = shared.store.compact_while(|| !shared.stopping()) {

@@ -133,3 +133,47 @@ fn one_server_at_a_time_uses_a_directory() {
     drop(running);
     start(directory.server());
 }
+
+#[test]
+fn checkpoints_are_written_and_counted() {
+    let directory = Directory::new("save");
+    let (running, address) = start(directory.server());
+    let mut client = Client::connect(address);
+    assert_eq!(client.line("SET a 1"), Reply::ok());
+    assert_eq!(info(&mut client, "rdb_saves"), 0);
+    let started = client.line("LASTSAVE");
+    assert_eq!(client.line("SAVE"), Reply::ok());
+    assert_eq!(info(&mut client, "rdb_saves"), 1);
+    let bases = || {
+        let files = std::fs::read_dir(directory.0.join("data")).unwrap();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.ends_with(".base")).count()
+    };
+    assert_eq!(bases(), 1);
+    assert!(client.line("LASTSAVE") >= started);
+    let begun = client.line("BGSAVE").text();
+    assert_eq!(begun, "Background saving started");
+    mneme_testkit::wait_until("it is written", || info(&mut client, "rdb_saves") == 2);
+    let begun = client.line("BGREWRITEAOF").text();
+    assert_eq!(begun, "Background append only file rewriting started");
+    mneme_testkit::wait_until("it is written", || info(&mut client, "aof_rewrites") == 3);
+    assert_eq!(bases(), 1, "older ones are gone");
+    assert_eq!(client.line("BGSAVE SOON").text(), "ERR syntax error");
+    assert_eq!(client.line("MULTI"), Reply::ok());
+    let refused = client.line("SAVE").text();
+    assert_eq!(refused, "ERR Command not allowed inside a transaction");
+    client.line("DISCARD");
+    client.send(b"SHUTDOWN SAVE\r\n");
+    assert!(client.rest().is_empty());
+    running.join().unwrap();
+
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    for command in ["SAVE", "BGSAVE", "BGREWRITEAOF", "LASTSAVE"] {
+        let refused = client.line(command).text();
+        assert!(
+            refused.contains("start the server with --data DIR"),
+            "{refused}"
+        );
+    }
+}

@@ -10,6 +10,7 @@ mod latency;
 mod lolwut;
 mod memory;
 mod mneme_command;
+mod save;
 mod shutdown;
 mod slowlog;
 mod swapdb;
@@ -30,6 +31,10 @@ pub(super) const ALL: &[&Command] = &[
     &lolwut::LOLWUT,
     &memory::MEMORY,
     &mneme_command::MNEME,
+    &save::BGREWRITEAOF,
+    &save::BGSAVE,
+    &save::LASTSAVE,
+    &save::SAVE,
     &shutdown::SHUTDOWN,
     &slowlog::SLOWLOG,
     &swapdb::SWAPDB,

@@ -4,6 +4,8 @@
 mod persistence;
 mod sections;
 
+pub(super) use persistence::last_save_s;
+
 use std::fmt::Write as _;
 
 use crate::command::*;

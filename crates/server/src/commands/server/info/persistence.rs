@@ -58,6 +58,38 @@ fn kept(server: &Shared, stats: &DurabilityStats, fields: &mut Fields) {
         GateState::Open => "ok",
         GateState::RefusesWrites(_) | GateState::Failed => "err",
     };
+    let checkpoints = &stats.checkpoints;
+    let is_running = u8::from(checkpoints.running.is_some());
+    let last = match checkpoints.why.is_empty() {
+        true => "ok",
+        false => "err",
+    };
+    let last_s = match checkpoints.published + checkpoints.failed {
+        0 => -1,
+        _ => (checkpoints.last_ns / 1_000_000_000) as i64,
+    };
+    // One kind of checkpoint is both: all records in a file, and what shortens the journal.
+    fields.add("rdb_bgsave_in_progress", is_running);
+    fields.add("rdb_last_save_time", last_save_s(server, stats));
+    fields.add("rdb_last_bgsave_status", last);
+    fields.add("rdb_last_bgsave_time_sec", last_s);
+    fields.add("rdb_saves", checkpoints.published);
+    if let Some((records, bytes)) = checkpoints.running {
+        fields.add("current_save_keys_processed", records);
+        fields.add("current_save_keys_total", server.store.records());
+        fields.add("mneme_checkpoint_bytes", bytes);
+    }
+    fields.add("aof_rewrite_in_progress", is_running);
+    fields.add(
+        "aof_rewrite_scheduled",
+        u8::from(server.saver.is_scheduled()),
+    );
+    fields.add("aof_last_rewrite_time_sec", last_s);
+    fields.add("aof_last_bgrewrite_status", last);
+    fields.add("aof_rewrites", checkpoints.published);
+    fields.add("mneme_checkpoint_failures", checkpoints.failed);
+    fields.add("mneme_checkpoint_reason", &checkpoints.why);
+    fields.add("mneme_journal_since_checkpoint", checkpoints.journal_bytes);
     fields.add("aof_last_write_status", writes);
     fields.add(
         "aof_current_size",
@@ -77,6 +109,14 @@ fn kept(server: &Shared, stats: &DurabilityStats, fields: &mut Fields) {
     fields.add("mneme_journal_groups", stats.groups);
     fields.add("mneme_journal_sync_usec", stats.sync_ns / 1000);
     fields.add("mneme_journal_last_sync_usec", stats.last_sync_ns / 1000);
+}
+
+/// When the last checkpoint was on disk, or the server started: seconds since 1970.
+pub(crate) fn last_save_s(server: &Shared, stats: &DurabilityStats) -> u64 {
+    match stats.checkpoints.last_wall_ms {
+        0 => server.started_s(),
+        last_ms => last_ms / 1000,
+    }
 }
 
 /// Whether writes are taken, and replies wait as `appendfsync` says.
