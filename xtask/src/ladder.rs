@@ -8,6 +8,7 @@
 
 use crate::book;
 use crate::ci;
+use crate::container;
 use crate::deb;
 use crate::numa;
 use crate::package;
@@ -24,6 +25,7 @@ const ONCE: &[ci::Step] = &[
     ("package", package::verify),
     ("book", book::build),
     ("deb", deb::try_packages),
+    ("container", container::try_image),
 ];
 
 /// How long and from which seed.

@@ -12,7 +12,7 @@
 //! - [`package`]: the published crates, packed and built from what was packed.
 //! - [`go_ycsb`]: another's load on our server and on Redis.
 //! - [`numa`]: a guest with several NUMA nodes, and the tests that need one.
-//! - [`deb`]: packages for Debian.
+//! - [`deb`], [`container`]: the server as packages for Debian and as a container image.
 //! - [`install_c`]: the libraries for C programs, copied to where they look.
 //! - [`python`]: the module for Python programs, tested and packed.
 
@@ -20,6 +20,7 @@ pub mod api;
 pub mod book;
 pub mod built;
 pub mod ci;
+pub mod container;
 pub mod deb;
 pub mod go_ycsb;
 pub mod install_c;

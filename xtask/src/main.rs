@@ -1,12 +1,13 @@
 //! The developer's errands: `cargo xtask ci`, `cargo xtask ladder`, `cargo xtask layering`,
 //! `cargo xtask lines`, `cargo xtask go-ycsb`, `cargo xtask numa`, `cargo xtask install-c`,
 //! `cargo xtask python`, `cargo xtask wheel`, `cargo xtask api`, `cargo xtask package`,
-//! `cargo xtask book`, `cargo xtask deb`.
+//! `cargo xtask book`, `cargo xtask deb`, `cargo xtask container`.
 
 use std::process::ExitCode;
 use xtask::workspace::Workspace;
 use xtask::{
-    api, book, ci, deb, go_ycsb, install_c, ladder, layering, lines, numa, package, prose, python,
+    api, book, ci, container, deb, go_ycsb, install_c, ladder, layering, lines, numa, package,
+    prose, python,
 };
 
 const USAGE: &str = "\
@@ -26,6 +27,7 @@ cargo xtask <errand>
   package [--verify]                      the published crates can be; each is built from its package
   book [--check]                          docs/ as a book in target/book (needs mdbook); its pages and links alone
   deb [--try]                             packages for Debian, in target/packages (needs cargo-deb); tried in a chroot
+  container [--try]                       the container's root file system, in target/container; tried in a chroot
   python                                  the module for Python, built and tested (needs python3)
   wheel                                   its wheel, in target/wheels; tried in a virtual environment
   python-bench [--rounds N]               the module beside redis-py, lmdb, pickles and shared memory
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         "api" => api::run_all(&workspace, rest),
         "package" => package::run_all(&workspace, rest),
         "book" => book::run_all(&workspace, rest),
+        "container" => container::run_all(&workspace, rest),
         "deb" => deb::run_all(&workspace, rest),
         "python" => python::run_check(&workspace),
         "wheel" => python::wheel(&workspace, rest),

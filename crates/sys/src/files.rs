@@ -69,13 +69,19 @@ pub fn fs_kind(path: &Path) -> io::Result<FsKind> {
     if unsafe { libc::statfs(path.as_ptr(), &mut fs) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(match fs.f_type {
+    Ok(match magic(&fs) {
         libc::TMPFS_MAGIC => FsKind::Memory,
         libc::HUGETLBFS_MAGIC => FsKind::HugePages {
             page: fs.f_bsize as u64,
         },
         _ => FsKind::Other,
     })
+}
+
+/// The number of a file system.
+#[allow(clippy::unnecessary_cast, reason = "musl has another type than glibc")]
+pub(crate) fn magic(fs: &libc::statfs) -> libc::c_long {
+    fs.f_type as libc::c_long
 }
 
 /// Whether a store to a mapping of the file reaches its medium without `msync`, once the CPU's

@@ -14,7 +14,7 @@ pub fn wait(word: &AtomicU32, seen: u32, limit: Duration) {
     #[cfg(not(miri))]
     {
         let time = libc::timespec {
-            tv_sec: libc::time_t::try_from(limit.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_sec: limit.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: limit.subsec_nanos().into(),
         };
         // SAFETY: the word is valid for the length of the call, and the kernel only reads it;

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd};
 
 use super::super::{FRAME, RegionError};
 use super::os;
+use crate::files::magic;
 
 /// What a file is made of.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,7 +28,7 @@ pub(super) fn fs_kind(file: &File) -> Result<FsKind, RegionError> {
     if unsafe { libc::fstatfs(file.as_raw_fd(), &mut fs) } != 0 {
         return Err(os("examine the file", 0));
     }
-    match fs.f_type {
+    match magic(&fs) {
         libc::TMPFS_MAGIC => Ok(FsKind::Memory),
         libc::HUGETLBFS_MAGIC if fs.f_bsize as usize > FRAME => Err(RegionError::Unsupported {
             what: "hugetlbfs with pages above 2 MiB",
