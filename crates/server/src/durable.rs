@@ -22,9 +22,15 @@ struct StoreGate {
 
 impl Gate for StoreGate {
     #[inline]
-    fn awaited(&self) -> Option<u64> {
+    fn holds(&self) -> bool {
+        self.gate.holds()
+    }
+
+    #[inline]
+    fn awaited(&self, held: bool) -> Option<u64> {
         if !self.gate.holds() {
-            return None;
+            let is_lost = held && self.gate.state() == GateState::Failed;
+            return is_lost.then_some(u64::MAX);
         }
         // Everything that the reply may show was written before it was complete.
         let tail = self.gate.tail();

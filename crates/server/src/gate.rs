@@ -12,9 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 /// What replies wait for.
 pub(crate) trait Gate: Send + Sync {
+    /// Whether replies wait which are begun now: they may have to, when they are complete.
+    fn holds(&self) -> bool;
+
     /// The position that replies must wait for which are complete now; `None` if they need not
-    /// wait.
-    fn awaited(&self) -> Option<u64>;
+    /// wait. They are `held` if the gate [held](Self::holds) replies before they were begun: they
+    /// tell of what nobody was refused, and wait for ever if that cannot become durable any more.
+    fn awaited(&self, held: bool) -> Option<u64>;
 
     /// Which replies that wait may leave.
     fn admission(&self) -> Admission;
@@ -73,7 +77,7 @@ impl AwaitsGate {
 impl fmt::Debug for dyn Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gate")
-            .field("awaited", &self.awaited())
+            .field("holds", &self.holds())
             .field("admission", &self.admission())
             .finish()
     }

@@ -18,6 +18,7 @@ use crate::client_memory;
 use crate::counters::Counters;
 use crate::event_loop::SHORT;
 use crate::execute::{Executor, OutputBounds};
+use crate::gate::Gate;
 use crate::listen::Stream;
 use crate::pause::Pause;
 use crate::resp::{Batch, Parser, Reply, Stop};
@@ -254,8 +255,10 @@ impl Connection {
             }
             let bounds = self.output_bounds(shared);
             let unsent = self.output.len();
+            // Before the commands are admitted: from a failure on writes are refused.
+            let held = shared.gate().is_some_and(Gate::holds);
             self.execute(shared, counters, batch, bounds);
-            self.park(shared, unsent);
+            self.park(shared, unsent, held);
             // Before the replies are sent: a client that has read one may ask another thread at
             // once.
             self.client.publish();
@@ -273,12 +276,12 @@ impl Connection {
     }
 
     /// Has the replies wait that follow `unsent` bytes of the output, until what they may tell of
-    /// is durable.
+    /// is durable. They are `held` if the gate held replies before they were begun.
     #[inline]
-    fn park(&mut self, shared: &Shared, unsent: usize) {
+    fn park(&mut self, shared: &Shared, unsent: usize, held: bool) {
         if self.output.len() > unsent
             && let Some(gate) = shared.gate()
-            && let Some(position) = gate.awaited()
+            && let Some(position) = gate.awaited(held)
         {
             self.parked.wait(unsent, position);
         }

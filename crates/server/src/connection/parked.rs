@@ -92,7 +92,11 @@ mod tests {
     struct At(AtomicU64);
 
     impl Gate for At {
-        fn awaited(&self) -> Option<u64> {
+        fn holds(&self) -> bool {
+            true
+        }
+
+        fn awaited(&self, _: bool) -> Option<u64> {
             None
         }
 

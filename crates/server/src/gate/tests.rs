@@ -22,12 +22,26 @@ struct Manual {
     asked: AtomicU64,
     fails: AtomicBool,
     is_off: AtomicBool,
+    /// Whether it fails while the next commands are executed.
+    fails_next: AtomicBool,
     is_full: AtomicBool,
 }
 
 impl Gate for Arc<Manual> {
-    fn awaited(&self) -> Option<u64> {
+    fn holds(&self) -> bool {
+        let holds = !self.is_off.load(Ordering::SeqCst);
+        if self.fails_next.swap(false, Ordering::SeqCst) {
+            self.fails.store(true, Ordering::SeqCst);
+            self.is_off.store(true, Ordering::SeqCst);
+        }
+        holds
+    }
+
+    fn awaited(&self, held: bool) -> Option<u64> {
         let waits = !self.is_off.load(Ordering::SeqCst);
+        if held && self.fails.load(Ordering::SeqCst) {
+            return Some(u64::MAX);
+        }
         waits.then(|| self.tail.fetch_add(1, Ordering::SeqCst) + 1)
     }
 
@@ -340,6 +354,21 @@ fn what_never_becomes_durable_is_never_answered() {
     let mut client = server.client();
     client.write_all(b"GET a\r\n").unwrap();
     assert_eq!(read(&mut client, 7), "$1\r\n1\r\n");
+}
+
+/// The commands of one turn were admitted before the failure, and answered behind it.
+#[test]
+fn what_a_failure_overtakes_is_never_answered() {
+    let server = Gated::start();
+    let mut client = server.client();
+    server.change(|gate| gate.fails_next.store(true, Ordering::SeqCst));
+    client
+        .write_all(b"SET a 1\r\nMULTI\r\nINCR a\r\nEXEC\r\n")
+        .unwrap();
+    assert_eq!(rest(client), b"");
+    let mut client = server.client();
+    client.write_all(b"GET a\r\n").unwrap();
+    assert_eq!(read(&mut client, 7), "$1\r\n2\r\n");
 }
 
 #[test]
