@@ -145,6 +145,8 @@ pub(crate) enum Reach {
     Exclusive,
     /// Those of the commands that wait for it.
     Queue,
+    /// None. It may wait for long, and no other thread for it.
+    Nothing,
 }
 
 /// How consecutive commands of a pipeline become one call of the store.

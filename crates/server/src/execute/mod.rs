@@ -367,7 +367,7 @@ impl<'a> Executor<'a> {
         }
         self.find_feed_space(command)?;
         let is_exclusive = match command.reach {
-            Reach::Keys | Reach::Databases => false,
+            Reach::Keys | Reach::Databases | Reach::Nothing => false,
             Reach::Exclusive => true,
             Reach::Queue => self
                 .client
@@ -376,13 +376,13 @@ impl<'a> Executor<'a> {
                 .is_some_and(|queue| !queue.may_run_again()),
         };
         let server = self.server;
-        let guard = is_exclusive.then(|| {
+        if is_exclusive || command.reach == Reach::Nothing {
             self.section = None;
-            server.sections.exclusive()
-        });
+        }
+        let guard = is_exclusive.then(|| server.sections.exclusive());
         let reply = Reply::new(self.out, self.client.protocol).up_to(self.bounds.most);
         let outcome = (command.run)(&mut Call::new(args, reply, self.client, server));
-        if let Some(guard) = guard {
+        if self.section.is_none() {
             drop(guard);
             self.enter_section();
         }

@@ -25,6 +25,7 @@ pub(super) static SAVE: Command = Command {
         Flag::NoAsyncLoading,
         Flag::NoMulti,
     ],
+    reach: Reach::Nothing,
     run: save,
     ..PLAIN
 };
