@@ -44,6 +44,8 @@ pub(crate) enum Reason {
         "The operating system is not able to handle the specified number of clients, try with {0}"
     )]
     Descriptors(usize),
+    #[error("the data is still being loaded")]
+    Loading,
     #[error("a store does not shrink: it has {has} bytes, and may grow to {most}")]
     Shrinks { has: u64, most: u64 },
     #[error(transparent)]
@@ -118,6 +120,12 @@ fn immutable(setting: &Setting, value: &[u8]) -> Reason {
 /// Serialises changes of the configuration: its holder sees each change whole.
 static CHANGING: Mutex<()> = Mutex::new(());
 
+/// Does what depends on settings that no client changes meanwhile.
+pub(crate) fn unchanged<T>(work: impl FnOnce() -> T) -> T {
+    let _unchanged = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
+    work()
+}
+
 /// Makes the file say what is set.
 ///
 /// # Errors
@@ -190,6 +198,9 @@ pub(crate) fn change(server: &Shared, changes: &[Change]) -> Result<(), ChangeEr
 
 /// Makes the store `bytes` large; 0 leaves it as it is.
 fn resize(server: &Shared, bytes: u64) -> Result<(), Reason> {
+    if server.store.is_loading() {
+        return Err(Reason::Loading);
+    }
     let stats = server.stats();
     match bytes {
         0 => {}

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use mneme_durable::{DurableError, DurableOptions, GateState, Refusal, Subscription};
 
 use crate::backing::{Backing, Origin, Wanted};
+use crate::configure;
 use crate::gate::{Admission, Gate};
 use crate::server::{LoadingListener, StartError, builder, set_eviction};
 use crate::settings::{Key, sync_policy};
@@ -105,7 +106,6 @@ impl Kept {
                 (Backing::KeptSegment(durability, served), origin)
             }
         };
-        set_eviction(settings, &store)?;
         shared.local_changes.drain(&store);
         if let Some(durability) = store.durability() {
             let gate = durability.gate();
@@ -115,7 +115,14 @@ impl Kept {
             let opened = gate.subscribe(Arc::new(wake));
             shared.set_gate(Box::new(StoreGate { gate, opened }));
         }
-        shared.open(store);
-        Ok(origin)
+        // Clients may have changed settings since it was opened.
+        configure::unchanged(|| {
+            set_eviction(settings, &store)?;
+            if let Some(durability) = store.durability() {
+                durability.set_policy(sync_policy(settings.number(Key::AppendFsync)));
+            }
+            shared.open(store);
+            Ok(origin)
+        })
     }
 }

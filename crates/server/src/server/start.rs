@@ -98,6 +98,10 @@ impl Server {
                 .map_err(refused("an event queue"))?;
             running.spawn(format!("mneme-io-{index}"), |_| event_loop.run())?;
         }
+        // They say how far the data is loaded.
+        if let Some(endpoint) = metrics {
+            running.spawn("mneme-metrics", |shared| endpoint.serve(shared))?;
+        }
         if let Some(starting) = starting {
             starting(&Stopper::of(&shared));
         }
@@ -106,9 +110,6 @@ impl Server {
             running.is_at(origin);
         }
         running.spawn_helpers()?;
-        if let Some(endpoint) = metrics {
-            running.spawn("mneme-metrics", |shared| endpoint.serve(shared))?;
-        }
         if let Some(path) = inherited {
             running.takes_over(SocketFile::new(path));
         }

@@ -1,6 +1,7 @@
 //! A server that keeps its data in a directory, as its clients and its embedding program see it.
 
 use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -80,6 +81,55 @@ fn clients_get_an_error_while_the_data_is_loading() {
     assert_eq!(info(&mut client, "loading"), 0);
     drop(running);
 }
+
+/// Settings and metrics of a server that has not loaded anything yet.
+#[test]
+fn what_is_set_while_the_data_is_loading_holds_afterwards() {
+    let directory = Directory::new("loading-settings");
+    let path = directory.0.join("clients.sock");
+    // An address that no other process has: the callback has to know the port.
+    let [.., a, b, c] = std::process::id().to_be_bytes();
+    let metrics = SocketAddr::from(([127, a, b, c], 29121));
+    let said = Arc::new(Mutex::new((String::new(), String::new())));
+    let (reached, seen) = (path.clone(), Arc::clone(&said));
+    let talk = |client: &mut dyn ReadWrite, request: &[u8]| {
+        client.write_all(request).unwrap();
+        let mut reply = String::new();
+        client.read_to_string(&mut reply).unwrap();
+        reply
+    };
+    let loading = server()
+        .data(directory.0.join("data"))
+        .unix_socket(path)
+        .metrics(metrics)
+        .on_starting(move |_| {
+            let mut client = UnixStream::connect(&reached).unwrap();
+            let replies = talk(
+                &mut client,
+                b"CONFIG SET appendfsync always\r\nCONFIG SET maxmemory 1gb\r\nQUIT\r\n",
+            );
+            let mut scraper = TcpStream::connect(metrics).unwrap();
+            let page = talk(&mut scraper, b"GET /metrics HTTP/1.0\r\n\r\n");
+            *seen.lock().unwrap() = (replies, page);
+        });
+    let (_running, address) = start(loading);
+    let (replies, page) = &*said.lock().unwrap();
+    assert!(
+        replies.starts_with("+OK\r\n-ERR CONFIG SET failed"),
+        "{replies}"
+    );
+    assert!(replies.contains("still being loaded"), "{replies}");
+    assert!(page.contains("\nmneme_loading 1\n"), "{page}");
+    let mut client = Client::connect(address);
+    for number in 0..10 {
+        assert_eq!(client.line(&format!("SET k {number}")), Reply::ok());
+        assert_eq!(info(&mut client, "mneme_durable_pending_bytes"), 0);
+    }
+}
+
+trait ReadWrite: Read + Write {}
+
+impl<T: Read + Write> ReadWrite for T {}
 
 #[test]
 fn settings_of_data_on_disk_go_together() {
