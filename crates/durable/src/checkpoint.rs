@@ -75,8 +75,8 @@ pub(crate) enum Stage {
 }
 
 impl Checkpoint {
-    pub fn begin(source: Source, name: &BaseName) -> Result<Self, DurableError> {
-        let begin = source.shared.clean();
+    /// Begins one at `begin`, where a copy of the store [may begin](Shared::clean).
+    pub fn begin(source: Source, name: &BaseName, begin: u64) -> Result<Self, DurableError> {
         let writer = BaseWriter::begin_beside(
             &source.options,
             &source.runs,

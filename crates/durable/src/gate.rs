@@ -30,6 +30,7 @@ pub enum Refusal {
 }
 
 const IN_GROUP: u64 = u64::MAX;
+const NOT_KNOWN: u64 = u64::MAX;
 
 const OPEN: u8 = 0;
 const DISK_FULL: u8 = 1;
@@ -145,6 +146,10 @@ pub(crate) struct Shared {
     clean: AtomicU64,
     /// Where the last group of entries ended that belong together, or [`IN_GROUP`].
     group: AtomicU64,
+    /// Files that the journal has.
+    files: AtomicU64,
+    /// How often the journal had no space for what the feed holds.
+    refused: AtomicU64,
     /// Whether writers shall be slowed down, because the journal grows faster than base files.
     slowed: AtomicBool,
     state: AtomicU8,
@@ -182,6 +187,8 @@ impl Shared {
             base: AtomicU64::new(base),
             clean: AtomicU64::new(durable),
             group: AtomicU64::new(0),
+            files: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
             slowed: AtomicBool::new(false),
             state: AtomicU8::new(OPEN),
             policy: AtomicU8::new(policy as u8),
@@ -241,9 +248,31 @@ impl Shared {
         self.clean.store(position, Relaxed);
     }
 
-    /// Where a copy of the store may begin, as far as is known.
-    pub fn clean(&self) -> u64 {
-        self.clean.load(Relaxed)
+    /// The durable position may lie between a change's pieces: the feed goes on behind it.
+    pub fn forget_clean(&self) {
+        self.clean.store(NOT_KNOWN, Relaxed);
+    }
+
+    /// Where a copy of the store may begin; `None`: it is not known yet.
+    pub fn clean(&self) -> Option<u64> {
+        let clean = self.clean.load(Relaxed);
+        (clean != NOT_KNOWN).then_some(clean)
+    }
+
+    /// Files that the journal has, when it was looked at last.
+    pub fn files(&self) -> u64 {
+        // Relaxed: a hint.
+        self.files.load(Relaxed)
+    }
+
+    pub fn set_files(&self, files: u64) {
+        self.files.store(files, Relaxed);
+    }
+
+    /// The journal has no space for what the feed holds, however often it is tried.
+    pub fn note_refused(&self) {
+        // Relaxed: counts alone.
+        self.refused.fetch_add(1, Relaxed);
     }
 
     /// The journal's thread has drained the begin of a group.
@@ -355,12 +384,15 @@ impl Shared {
     /// Waits until everything before `position` is durable.
     pub fn await_durable(&self, position: u64) -> Result<(), DurableError> {
         self.ask(position);
+        let refused = self.refused.load(Relaxed);
         let mut waiting = lock(&self.waiting);
         loop {
             if self.durable() >= position {
                 return Ok(());
             }
-            if self.state() == GateState::Failed {
+            // The second try has begun after this call.
+            let is_full = self.refused.load(Relaxed) > refused + 1;
+            if is_full || self.state() == GateState::Failed {
                 return Err(DurableError::NotDurable {
                     durable: self.durable(),
                     why: self.why(),

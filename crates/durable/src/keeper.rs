@@ -15,6 +15,9 @@ use crate::gate::lock;
 /// How often the keeper looks whether a base file is due.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// How long it waits at most after one that could not be written.
+const LONGEST: Duration = Duration::from_secs(60);
+
 /// How long a finished base file waits between two looks at the journal.
 const WAIT: Duration = Duration::from_millis(1);
 
@@ -112,14 +115,19 @@ impl Keeper {
 
     /// The thread's work.
     pub fn run(&self) {
+        let mut wait = LOOK;
         while !self.is_closing() {
             // SYNC: pairs with the Release in `ask`.
             if self.asked.swap(false, Acquire) || self.is_due() {
                 // Its statistics say how it ended.
-                let _ = self.write(&BaseName::Checkpoint);
+                wait = match self.write(&BaseName::Checkpoint) {
+                    Ok(_) => LOOK,
+                    // What keeps it from being written is not to be made worse by trying.
+                    Err(_) => (wait * 2).min(LONGEST),
+                };
             }
             if !self.asked.load(Acquire) {
-                self.pause(LOOK);
+                self.pause(wait);
             }
         }
     }
@@ -140,7 +148,11 @@ impl Keeper {
     }
 
     fn is_due(&self) -> bool {
-        let since = self.source.shared.since_base();
+        let shared = &self.source.shared;
+        // Openings and small groups take files that hold little of the stream. Two are there
+        // always.
+        let files = shared.files().saturating_sub(2) * self.source.options.file_bytes;
+        let since = shared.since_base().max(files);
         // The store is looked at only if the journal is long enough anyway.
         since >= self.bounds.journal && since >= self.bound()
     }
@@ -172,13 +184,29 @@ impl Keeper {
     }
 
     fn write_one(&self, name: &BaseName) -> Result<CheckpointReport, DurableError> {
-        let mut checkpoint = Checkpoint::begin(self.source.clone(), name)?;
+        let begin = self.await_clean()?;
+        let mut checkpoint = Checkpoint::begin(self.source.clone(), name, begin)?;
         if let Err(error) = self.fill(&mut checkpoint) {
             // Whatever is left of it is removed with the next one.
             let _ = checkpoint.discard();
             return Err(error);
         }
         checkpoint.finish()
+    }
+
+    /// Where the file begins. A store whose feed went on behind what was durable waits for that.
+    fn await_clean(&self) -> Result<u64, DurableError> {
+        let shared = &self.source.shared;
+        loop {
+            if let Some(clean) = shared.clean() {
+                return Ok(clean);
+            }
+            if self.is_closing() {
+                return Err(DurableError::Closing);
+            }
+            shared.await_durable(shared.tail())?;
+            self.pause(WAIT);
+        }
     }
 
     /// Writes until the file may be published.

@@ -92,6 +92,12 @@ pub enum Unpaired {
     /// The directory's base file is of another history than its journal.
     #[error("the base file in the directory is of another history than the journal beside it")]
     Base,
+    /// Of one store, but the directory lacks what the segment knows to be durable.
+    #[error(
+        "the files in the directory end before the place from which the segment goes on: they are an \
+         older copy, or damaged"
+    )]
+    Behind,
     /// Of one store, but written apart.
     #[error(
         "the directory was written without this segment since the segment was served last, or is an \

@@ -136,6 +136,7 @@ impl Pump {
         let now = self.clock.now_ns();
         self.remove_older()?;
         self.find_clean();
+        self.shared.set_files(self.journal.stats().files);
         let appended = self.append(now)?;
         let is_synced = self.is_due(now) && self.sync()?;
         if appended > 0 {
@@ -204,11 +205,12 @@ impl Pump {
                 }
                 Err(JournalError::NoSpace { .. }) => {
                     self.sync()?;
-                    self.rewind();
+                    self.rewind()?;
                     self.refuse(now);
+                    self.shared.note_refused();
                     break;
                 }
-                Err(JournalError::Restarted { .. }) => self.rewind(),
+                Err(JournalError::Restarted { .. }) => self.rewind()?,
                 Err(error) => return Err(error.into()),
             }
             mneme_sys::fault!("durable.pump.appended");
@@ -255,7 +257,7 @@ impl Pump {
                 Ok(true)
             }
             Err(JournalError::Restarted { .. }) => {
-                self.rewind();
+                self.rewind()?;
                 Ok(false)
             }
             Err(error) => Err(error.into()),
@@ -263,11 +265,18 @@ impl Pump {
     }
 
     /// Begins again at the durable position, which the journal has gone back to as well.
-    fn rewind(&mut self) {
+    fn rewind(&mut self) -> Result<(), DurableError> {
         self.unsynced_since = None;
+        // A file that was full has been synced behind the position that the feed has.
+        let durable = self.journal.durable().get();
+        if durable > self.feed.durable() {
+            self.feed.set_durable(durable)?;
+            self.shared.set_durable(durable);
+        }
         if !without("pump.rewind") {
             self.feed.rewind();
         }
+        Ok(())
     }
 
     fn is_short_of_space(&self) -> bool {
@@ -311,7 +320,7 @@ impl Pump {
         match self.journal.idle() {
             Ok(()) | Err(JournalError::NoSpace { .. }) => Ok(()),
             Err(JournalError::Restarted { .. }) => {
-                self.rewind();
+                self.rewind()?;
                 Ok(())
             }
             Err(error) => Err(error.into()),
@@ -328,7 +337,14 @@ impl Pump {
                 Ok(appended == 0 && is_synced)
             });
             match outcome {
-                Ok(true) => return Ok(self.journal.close().map(drop)?),
+                Ok(true) => {
+                    let is_full = self.shared.state() != GateState::Open;
+                    self.journal.close()?;
+                    if is_full && self.feed.tail() > self.shared.durable() {
+                        break;
+                    }
+                    return Ok(());
+                }
                 Ok(false) => {}
                 Err(error) => {
                     let why = crate::error::in_words(&error);

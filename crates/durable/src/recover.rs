@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use mneme_journal::{BasePart, BaseReader, Identity, Position, Reader, bases};
+use mneme_journal::{BasePart, BaseReader, Identity, Position, Reader, Runs, bases};
 use mneme_log::LogStore;
 use mneme_log::feed::{Item, entries};
 use mneme_sys::Clock;
@@ -23,7 +23,7 @@ const REPORTED: u64 = 16 << 20;
 /// A clock for a store that is rebuilt: its wall clock stands at zero, so that nothing expires,
 /// until it is released; from then on it is never behind a given time.
 ///
-/// The time is the latest that the files name. A machine whose clock has lost the time since would
+/// The time is that of the last change. A machine whose clock has lost the time since would
 /// otherwise bring back what had expired.
 pub(crate) struct RecoveryClock {
     inner: Arc<dyn Clock>,
@@ -72,7 +72,9 @@ pub(crate) struct Files {
     end: Position,
     /// The store; `None`: the directory holds none.
     pub identity: Option<Identity>,
-    /// The latest time that is named.
+    /// The runs of the base file.
+    pub follows: Runs,
+    /// The time of the last change.
     pub wall_ms: u64,
     /// Roots that the journal says are dropped for ever.
     dead: HashSet<u64>,
@@ -86,20 +88,23 @@ impl Files {
         let ends = opened.as_ref().map(BaseReader::read_ahead).transpose()?;
         let from = ends.map_or(Position::new(0), |(_, suffix)| suffix);
         let mut reader = Reader::open(directory, from)?;
-        let mut dead = HashSet::new();
+        let mut dead = Dead::default();
         while let Some(chunk) = reader.next()? {
-            note_dead(chunk.position.get(), chunk.bytes, &mut dead)?;
+            dead.note(chunk.position.get(), chunk.bytes)?;
         }
         let identity = reader.identity();
+        let follows = opened.as_ref().map(BaseReader::runs).cloned();
         Ok(Self {
+            follows: follows.unwrap_or_default(),
             identity: identity.or_else(|| opened.as_ref().map(BaseReader::identity)),
-            wall_ms: reader
-                .wall_ms()
-                .max(opened.as_ref().map_or(0, BaseReader::wall_ms)),
+            wall_ms: match (identity, &opened) {
+                (None, Some(base)) => base.wall_ms(),
+                _ => reader.wall_ms(),
+            },
             end: reader.position(),
             base,
             from,
-            dead,
+            dead: dead.roots,
         })
     }
 
@@ -187,33 +192,65 @@ pub(crate) fn newest_base(
 ) -> Result<Option<(String, BaseReader)>, DurableError> {
     let nowhere = Position::new(0);
     let journal = Reader::between(directory, nowhere, nowhere)?;
+    let ours = journal.runs();
+    let mut newest: Option<(String, BaseReader)> = None;
     for base in bases(directory)? {
         if base.kept.is_some() {
             continue;
         }
         let reader = BaseReader::open(directory, &base.file)?;
-        let (ours, theirs) = (journal.runs(), reader.runs());
+        let theirs = reader.runs();
         let is_known = ours.may_contain(theirs.number(), theirs.last().map_or(0, |run| run.id));
         if ours.number() > 0 && !is_known {
-            return Err(DurableError::Unpaired(Unpaired::Base));
+            // A restore that died before its run began has not taken place.
+            match base.restored {
+                true => continue,
+                false => return Err(DurableError::Unpaired(Unpaired::Base)),
+            }
         }
         let cut = ours.cut_behind(theirs.number());
         let is_cut = cut.is_some_and(|cut| reader.read_ahead().is_ok_and(|(read, _)| read > cut));
-        if !is_cut || without("base.cut") {
-            return Ok(Some((base.file, reader)));
+        if is_cut && !without("base.cut") {
+            continue;
+        }
+        // By runs first: a backup that was restored begins before what it has replaced.
+        let age = |base: &BaseReader| (base.runs().number(), base.begin());
+        if newest
+            .as_ref()
+            .is_none_or(|(_, newest)| age(&reader) > age(newest))
+        {
+            newest = Some((base.file, reader));
         }
     }
-    Ok(None)
+    Ok(newest)
 }
 
-/// Adds the roots that these entries say are dropped.
-fn note_dead(position: u64, bytes: &[u8], dead: &mut HashSet<u64>) -> Result<(), DurableError> {
-    for entry in entries(position, bytes) {
-        for item in entry?.items() {
-            if let Item::Bind { dead: roots, .. } = item? {
-                dead.extend(roots.iter().map(|root| u64::from_le_bytes(*root)));
+/// Roots that the journal says are dropped. A group that is not closed says nothing: it is cut.
+#[derive(Default)]
+struct Dead {
+    roots: HashSet<u64>,
+    /// Those of the group that is open.
+    open: Option<Vec<u64>>,
+}
+
+impl Dead {
+    fn note(&mut self, position: u64, bytes: &[u8]) -> Result<(), DurableError> {
+        for entry in entries(position, bytes) {
+            for item in entry?.items() {
+                match item? {
+                    Item::Open if self.open.is_none() => self.open = Some(Vec::new()),
+                    Item::Close => self.roots.extend(self.open.take().into_iter().flatten()),
+                    Item::Bind { dead, .. } => {
+                        let dead = dead.iter().map(|root| u64::from_le_bytes(*root));
+                        match &mut self.open {
+                            Some(open) => open.extend(dead),
+                            None => self.roots.extend(dead),
+                        }
+                    }
+                    _ => {}
+                }
             }
         }
+        Ok(())
     }
-    Ok(())
 }

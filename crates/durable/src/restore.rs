@@ -5,7 +5,10 @@
 
 use std::sync::Arc;
 
-use mneme_journal::{BaseReader, Journal, JournalError, Options, bases};
+use mneme_journal::{
+    BaseName, BasePart, BaseReader, BaseWriter, Journal, JournalError, Options, Position, Reader,
+    Run, bases,
+};
 use mneme_shared::Registry;
 use mneme_space::RemoveError;
 use mneme_sys::medium::{Directory, MediumError};
@@ -13,9 +16,7 @@ use mneme_sys::medium::{Directory, MediumError};
 use crate::DurableError;
 use crate::directory::Opened;
 use crate::options::DurableOptions;
-
-/// Bytes that are copied at once.
-const PIECE: usize = 1 << 20;
+use crate::store::draw_run;
 
 impl DurableOptions {
     /// Goes back to the backup that is kept by this name: what was written since is given up. For
@@ -51,25 +52,44 @@ impl DurableOptions {
 
     fn restore_in(&self, opened: &Opened, backup: &str) -> Result<(), DurableError> {
         let directory = &*opened.directory;
-        let base = check(directory, backup)?;
-        copy(
-            directory,
-            &file(backup),
-            &format!("{:020}.base", base.begin().get()),
-        )?;
-        mneme_sys::fault!("durable.restore.copied");
+        let mut base = check(directory, backup)?;
+        let (read, end) = base.read_ahead()?;
+        let nowhere = Position::new(0);
+        let present = Reader::between(directory, nowhere, nowhere)?;
+        let run = Run {
+            id: draw_run()?,
+            first: end,
+        };
         let options = Options {
             replaces: true,
+            run: Some(run.id),
             ..self.journal_options(base.identity(), 0)
         };
-        let end = base.suffix_end();
+        // Of the run that is about to begin: it counts from then on, and whatever has cut the
+        // backup's own run cuts it no more.
+        let mut copy = BaseWriter::begin_beside(
+            &options,
+            &present.runs().and(run),
+            Arc::clone(&opened.directory),
+            &BaseName::Restored(run.id),
+            base.begin(),
+        )?;
+        while let Some(part) = base.next()? {
+            match part {
+                BasePart::Records(bytes) => copy.append(bytes)?,
+                BasePart::Suffix { position, bytes } => copy.append_suffix(position, bytes)?,
+            }
+        }
+        copy.publish(read, read)?;
+        mneme_sys::fault!("durable.restore.copied");
         drop(Journal::open(Arc::clone(&opened.directory), options, end)?);
         mneme_sys::fault!("durable.restore.begun");
-        // They have read what is given up, and count no more.
-        for later in bases(directory)?.iter().filter(|base| base.kept.is_none()) {
-            if BaseReader::open(directory, &later.file)?.begin() > base.begin() {
-                let removed = directory.remove(&later.file);
-                removed.map_err(failed("remove", &later.file))?;
+        // Those of other runs count no more.
+        for other in bases(directory)?.iter().filter(|base| base.kept.is_none()) {
+            let reader = BaseReader::open(directory, &other.file)?;
+            if reader.runs().last() != Some(run) {
+                let removed = directory.remove(&other.file);
+                removed.map_err(failed("remove", &other.file))?;
             }
         }
         directory.sync().map_err(failed("sync", "the directory"))
@@ -81,7 +101,7 @@ fn file(backup: &str) -> String {
     format!("{backup}.backup")
 }
 
-/// Reads a backup from end to end.
+/// Reads a backup from end to end; it, from its begin.
 fn check(directory: &dyn Directory, backup: &str) -> Result<BaseReader, DurableError> {
     let known = bases(directory)?;
     if !known
@@ -93,7 +113,7 @@ fn check(directory: &dyn Directory, backup: &str) -> Result<BaseReader, DurableE
     }
     let mut base = BaseReader::open(directory, &file(backup))?;
     while base.next()?.is_some() {}
-    Ok(base)
+    Ok(BaseReader::open(directory, &file(backup))?)
 }
 
 fn failed<'a>(what: &'static str, file: &'a str) -> impl FnOnce(MediumError) -> DurableError + 'a {
@@ -101,34 +121,4 @@ fn failed<'a>(what: &'static str, file: &'a str) -> impl FnOnce(MediumError) -> 
         let file = file.to_owned();
         JournalError::Medium { what, file, source }.into()
     }
-}
-
-/// Copies a file, whole or not at all.
-fn copy(directory: &dyn Directory, from: &str, to: &str) -> Result<(), DurableError> {
-    let unfinished = format!("{to}.new");
-    let names = directory.names().map_err(failed("list", "the directory"))?;
-    if names.contains(&unfinished) {
-        directory
-            .remove(&unfinished)
-            .map_err(failed("remove", &unfinished))?;
-    }
-    let source = directory.open(from).map_err(failed("open", from))?;
-    let target = directory
-        .create(&unfinished)
-        .map_err(failed("make", &unfinished))?;
-    let len = source.len().map_err(failed("look at", from))?;
-    let (mut at, mut piece) = (0, vec![0; PIECE]);
-    while at < len {
-        let some = &mut piece[..(len - at).min(PIECE as u64) as usize];
-        source.read(at, some).map_err(failed("read", from))?;
-        target
-            .write(at, some)
-            .map_err(failed("write to", &unfinished))?;
-        at += some.len() as u64;
-    }
-    target.sync().map_err(failed("sync", &unfinished))?;
-    directory
-        .rename(&unfinished, to)
-        .map_err(failed("rename", &unfinished))?;
-    directory.sync().map_err(failed("sync", "the directory"))
 }

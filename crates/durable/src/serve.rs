@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use mneme_journal::{Journal, Options, Position, Reader};
+use mneme_journal::{BaseReader, Journal, Options, Position, Reader, reaches};
 use mneme_log::ChangeFeed;
 use mneme_shared::{Opening, Registry, Segment, ServeError, Served, SharedStore, StoreOptions};
 use mneme_space::{OpenError, RemoveError};
+use mneme_sys::Clock;
 use mneme_sys::medium::Directory;
 
 use crate::DurableError;
@@ -50,6 +51,10 @@ impl DurableOptions {
         opening.options = opening.options.change_feed(true).clock(clock.clone());
         let mut origin = Origin::Attached;
         if is_missing(registry, name)? {
+            // It lost its name while it was given a feed.
+            opening.options.complete_upgrade(registry, name)?;
+        }
+        if is_missing(registry, name)? {
             let (rebuilt, wall_ms) = self.rebuild(registry, name, &opening.options, &opened)?;
             clock.release(wall_ms);
             origin = rebuilt;
@@ -79,7 +84,7 @@ impl DurableOptions {
                 });
             }
         }
-        self.begin(served, feed, opened, origin)
+        self.begin(served, feed, opened, origin, clock)
     }
 
     fn verdict(
@@ -92,7 +97,11 @@ impl DurableOptions {
             return Err(DurableError::NotMemory);
         }
         let note = Note::of(feed)?;
-        let verdict = judge(note, holds_nothing(served), journaled(&*opened.directory)?)?;
+        let directory = &*opened.directory;
+        let verdict = judge(note, holds_nothing(served), journaled(directory)?)?;
+        if verdict == Verdict::Paired && !holds_stream(directory, feed.durable())? {
+            return Err(Unpaired::Behind.into());
+        }
         Ok(verdict)
     }
 
@@ -103,6 +112,7 @@ impl DurableOptions {
         mut feed: ChangeFeed,
         opened: Opened,
         origin: Origin,
+        clock: Arc<dyn Clock>,
     ) -> Result<(Arc<Served>, Durability), DurableError> {
         let found = journaled(&*opened.directory)?;
         let mut note = Note::of(&feed)?;
@@ -120,12 +130,16 @@ impl DurableOptions {
         let run = draw_run()?;
         note.begin(&mut feed, run)?;
         mneme_sys::fault!("durable.serve.noted");
+        let base = newest_base(&*opened.directory)?.map(|(_, base)| base);
+        let follows = base.as_ref().map(BaseReader::runs).cloned();
         let options = Options {
             run: Some(run),
+            follows: follows.unwrap_or_default(),
+            // The next recovery finds the time, though the machine may have lost it.
+            clock,
             ..self.journal_options(note.identity(), feed.capacity())
         };
         let at = feed.durable();
-        let base = newest_base(&*opened.directory)?.map(|(_, base)| base.begin().get());
         let journal = Journal::open(Arc::clone(&opened.directory), options, Position::new(at))?;
         mneme_sys::fault!("durable.serve.begun");
         note.confirm(&mut feed, run)?;
@@ -133,9 +147,13 @@ impl DurableOptions {
         let served = Arc::new(served);
         let home = Home::Served(Arc::clone(&served));
         let needs_base = base.is_none() && journal.first().get() > 0;
-        let base = base.unwrap_or(0);
+        let base = base.map_or(0, |base| base.begin().get());
+        let shared = Shared::new(home, self.policy, at, base, feed.capacity());
+        if feed.tail() != at {
+            shared.forget_clean();
+        }
         let parts = Parts {
-            shared: Arc::new(Shared::new(home, self.policy, at, base, feed.capacity())),
+            shared: Arc::new(shared),
             feed,
             journal,
             opened,
@@ -204,11 +222,14 @@ impl DurableOptions {
 /// Whether there is no segment of that name, or only the name of one that ended with an earlier
 /// boot.
 fn is_missing(registry: &Registry, name: &str) -> Result<bool, DurableError> {
-    if matches!(
-        Segment::open(registry, name),
-        Err(OpenError::DataGone { .. })
-    ) {
-        registry.clean()?;
+    // The second is there while it is given a feed.
+    for name in [name, &format!("{name}.old")] {
+        if matches!(
+            Segment::open(registry, name),
+            Err(OpenError::DataGone { .. })
+        ) {
+            registry.clean()?;
+        }
     }
     Ok(matches!(
         Segment::open(registry, name),
@@ -239,12 +260,27 @@ fn holds_nothing(served: &Served) -> bool {
     served.records() == 0 && served.feed_tail() == Some(0)
 }
 
-/// What the headers of a directory say; `None`: it holds no store.
+/// What the headers of a directory say; `None`: it holds no store. A backup alone is one.
 fn journaled(directory: &dyn Directory) -> Result<Option<Journaled>, DurableError> {
     let nowhere = Position::new(0);
     let reader = Reader::between(directory, nowhere, nowhere)?;
-    let last = reader.runs().last();
-    Ok(reader
-        .identity()
-        .map(|identity| Journaled { identity, last }))
+    if let Some(identity) = reader.identity() {
+        let last = reader.runs().last();
+        return Ok(Some(Journaled { identity, last }));
+    }
+    let base = newest_base(directory)?;
+    Ok(base.map(|(_, base)| Journaled {
+        identity: base.identity(),
+        last: base.runs().last(),
+    }))
+}
+
+/// Whether a directory holds the stream up to `at`, where a living segment goes on.
+fn holds_stream(directory: &dyn Directory, at: u64) -> Result<bool, DurableError> {
+    let at = Position::new(at);
+    if reaches(directory, at)? {
+        return Ok(true);
+    }
+    let base = newest_base(directory)?.map(|(_, base)| base.read_ahead());
+    Ok(base.transpose()?.is_some_and(|(_, suffix)| suffix == at))
 }

@@ -82,7 +82,8 @@ impl Stepped {
     /// As for [`Durability::backup`](crate::Durability::backup).
     pub fn begin_base(&mut self, kept: Option<&str>) -> Result<(), DurableError> {
         let name = kept.map_or(BaseName::Checkpoint, |name| BaseName::Kept(name.to_owned()));
-        self.checkpoint = Some(Checkpoint::begin(self.source.clone(), &name)?);
+        let begin = self.shared.clean().ok_or(DurableError::Busy)?;
+        self.checkpoint = Some(Checkpoint::begin(self.source.clone(), &name, begin)?);
         Ok(())
     }
 

@@ -85,6 +85,7 @@ impl DurableOptions {
         let builder = builder.change_feed(true).loading(true).clock(clock.clone());
         let store = builder.open_private()?;
         let (identity, wall_ms, base) = (files.identity, files.wall_ms, files.from.get());
+        let follows = files.follows.clone();
         let mut feed = store.change_feed()?;
         let (end, progress) = files.load(&*directory, &store, self.progress.as_ref())?;
         feed.restart_at(end)?;
@@ -93,9 +94,14 @@ impl DurableOptions {
             Some(identity) => (identity, Origin::Rebuilt(progress)),
             None => (draw_identity()?, Origin::Created),
         };
-        let options = self.journal_options(identity, feed.capacity());
-        let journal = Journal::open(directory, options, Position::new(end))?;
         clock.release(wall_ms);
+        let options = Options {
+            follows,
+            // The next recovery finds the time, though the machine may have lost it.
+            clock,
+            ..self.journal_options(identity, feed.capacity())
+        };
+        let journal = Journal::open(directory, options, Position::new(end))?;
         let home = Home::Private(store);
         Ok(Parts {
             shared: Arc::new(Shared::new(home, self.policy, end, base, feed.capacity())),

@@ -44,6 +44,7 @@ fn checkpoints_survive_crashes() {
 #[test]
 fn failed_syncs_survive_crashes() {
     lives::failed_syncs_survive();
+    lives::failed_sync_behind_a_full_file_survives();
 }
 
 #[test]
@@ -59,6 +60,7 @@ fn a_repaired_journal_does_not_go_on_from_a_later_base() {
 #[test]
 fn clocks_that_jump_take_nothing_and_bring_nothing_back() {
     lives::clocks_that_jump_survive();
+    lives::clocks_that_come_back_survive();
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Stores that are written, closed, killed and opened again.
 #![allow(clippy::unwrap_used)]
 
+mod histories;
 mod kills;
 mod served;
 
@@ -10,7 +11,8 @@ use std::sync::Arc;
 use mneme_durable::{DurableError, DurableOptions, DurableStore, LogStore, SyncPolicy};
 use mneme_log::{Builder, Cursor, Expiry, Patch, UpdatePolicy};
 use mneme_sys::ManualClock;
-use mneme_testkit::{Random, TestDir};
+use mneme_sys::medium::RecordingDirectory;
+use mneme_testkit::{Random, TestDir, wait_until};
 
 fn builder() -> Builder {
     LogStore::builder().capacity(64 << 20).maintainer(false)
@@ -218,7 +220,7 @@ fn checkpoints_begin_by_themselves_beside_writers() {
     let stats = || store.durability().stats();
     let value = [5; 1000];
     let mut i = 0u64;
-    mneme_testkit::wait_until("two checkpoints", || {
+    wait_until("two checkpoints", || {
         for _ in 0..200 {
             store.put(&(i % 300).to_le_bytes(), &value).unwrap();
             i += 1;
@@ -230,4 +232,67 @@ fn checkpoints_begin_by_themselves_beside_writers() {
     assert!(stats().journal_first > 0, "older files are gone");
     store.close().unwrap();
     assert_eq!(contents(&open(&dir)), before);
+}
+
+/// What a full disk keeps from becoming durable is said, by a sync and by the end.
+#[test]
+fn what_a_full_disk_does_not_take_is_not_called_durable() {
+    let directory = RecordingDirectory::new();
+    let store = DurableOptions::on(Arc::new(directory.clone()))
+        .file_bytes(256 << 10)
+        .reserve(0)
+        .recycled(0)
+        .open_private(builder())
+        .unwrap();
+    store.put(b"key", b"value").unwrap();
+    store.sync().unwrap();
+    let used: usize = directory.files().values().map(Vec::len).sum();
+    directory.limit(Some(used as u64));
+    for i in 0..16u8 {
+        store.put(&[i], &[9; 40_000]).unwrap();
+    }
+    let refused = store.sync();
+    assert!(
+        matches!(refused, Err(DurableError::NotDurable { .. })),
+        "{refused:?}"
+    );
+    let closed = store.close();
+    assert!(
+        matches!(closed, Err(DurableError::NotDurable { .. })),
+        "{closed:?}"
+    );
+    directory.limit(None);
+}
+
+/// Openings, and groups that fill little of the files, take files without growing the stream.
+#[test]
+fn files_that_hold_little_bring_a_checkpoint_about() {
+    let dir = TestDir::new("durable-sparse");
+    let open = || {
+        let options = options(&dir).file_bytes(256 << 10).reserve(0).recycled(0);
+        options
+            .checkpoint_after(1 << 20)
+            .open_private(builder())
+            .unwrap()
+    };
+    for i in 0..30u8 {
+        let store = open();
+        store.put(&[i], b"value").unwrap();
+        store.close().unwrap();
+    }
+    let files = || {
+        let names = std::fs::read_dir(dir.path()).unwrap();
+        names
+            .filter(|name| {
+                name.as_ref()
+                    .unwrap()
+                    .file_name()
+                    .to_string_lossy()
+                    .ends_with(".journal")
+            })
+            .count()
+    };
+    let store = open();
+    wait_until("older files are gone", || files() < 10);
+    assert_eq!(store.records(), 30);
 }

@@ -18,6 +18,9 @@ pub enum BaseName {
     Checkpoint,
     /// By a name of 1 to 100 letters, digits, `_`, `-` and `.`: a backup, which stays.
     Kept(String),
+    /// By where it begins and the run that goes back to it: a backup that is restored. It counts
+    /// from when that run has begun.
+    Restored(u64),
 }
 
 impl BaseName {
@@ -25,6 +28,7 @@ impl BaseName {
         match self {
             Self::Checkpoint => Ok(names::base(begin)),
             Self::Kept(name) => names::backup(name),
+            Self::Restored(run) => Ok(names::restored(begin, *run)),
         }
     }
 }
@@ -256,6 +260,8 @@ pub struct BaseFile {
     pub file: String,
     /// The name that it is kept by; `None` for a checkpoint.
     pub kept: Option<String>,
+    /// Whether it is a backup that was restored.
+    pub restored: bool,
 }
 
 /// The base files of a directory, checkpoints from the newest on and then those that are kept.
@@ -275,6 +281,7 @@ pub fn bases(directory: &dyn Directory) -> Result<Vec<BaseFile>, JournalError> {
         .map(|name| BaseFile {
             file: name.clone(),
             kept: names::backup_name(name).map(str::to_owned),
+            restored: names::is_restored(name),
         });
     Ok(files.collect())
 }

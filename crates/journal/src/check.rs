@@ -9,7 +9,9 @@ use crate::error::{Damage, Flaw, on};
 use crate::frames::Frames;
 use crate::journal::fit;
 use crate::reader::settle;
-use crate::{Identity, Journal, JournalError, Options, Position, Reader, bases, names};
+use crate::{
+    BaseFile, BaseReader, Identity, Journal, JournalError, Options, Position, Reader, bases, names,
+};
 
 /// What a journal holds, and what a repair would lose.
 #[derive(Debug)]
@@ -204,9 +206,15 @@ fn start_of(
     from: Option<Position>,
 ) -> Result<Position, JournalError> {
     let checkpoints = bases(directory)?;
-    let newest = checkpoints
-        .first()
-        .and_then(|base| names::base_position(&base.file));
+    // A restored backup stands for what it has of the journal, too.
+    let begin = |base: &BaseFile| match BaseReader::open(directory, &base.file)
+        .and_then(|reader| reader.read_ahead())
+    {
+        Ok((_, suffix)) => Some(suffix),
+        Err(_) => names::base_position(&base.file),
+    };
+    let newest = checkpoints.iter().find(|base| base.kept.is_none());
+    let newest = newest.and_then(begin);
     if let Some(from) = from.or(newest) {
         return Ok(from);
     }

@@ -61,7 +61,8 @@ pub struct Runs {
 
 impl Runs {
     /// This list and one more run.
-    pub(crate) fn and(&self, run: Run) -> Self {
+    #[must_use]
+    pub fn and(&self, run: Run) -> Self {
         let mut latest = self.latest.clone();
         latest.push(run);
         if latest.len() > MOST_RUNS {

@@ -87,7 +87,7 @@ impl Journal {
     ) -> Result<Self, JournalError> {
         let links = scan(&*directory)?;
         let newest = links.last().map(|link| link.header.runs.clone());
-        let runs = newest.unwrap_or_default();
+        let runs = newest.unwrap_or_else(|| options.follows.clone());
         let (mut journal, stale) = Self::begin_run(directory, options, at, links, &runs)?;
         // The new file is durable, so that these count no more whichever of them a crash leaves.
         if !without("open.stale") {

@@ -79,4 +79,4 @@ pub use header::{Identity, Run, Runs};
 pub use journal::Journal;
 pub use options::{JournalStats, Options};
 pub use position::Position;
-pub use reader::{Chunk, Reader};
+pub use reader::{Chunk, Reader, reaches};

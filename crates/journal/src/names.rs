@@ -28,9 +28,24 @@ pub(crate) fn base(begin: Position) -> String {
     format!("{:020}{BASE}", begin.get())
 }
 
-/// The reverse of [`base`].
+/// The base file that begins at `begin` and was restored by that run.
+pub(crate) fn restored(begin: Position, run: u64) -> String {
+    format!("{:020}-{run:016x}{BASE}", begin.get())
+}
+
+/// The reverse of [`base`] and of [`restored`].
 pub(crate) fn base_position(name: &str) -> Option<Position> {
-    position(name.strip_suffix(BASE)?)
+    let name = name.strip_suffix(BASE)?;
+    let is_run = |run: &str| run.len() == 16 && run.bytes().all(|c| c.is_ascii_hexdigit());
+    match name.split_once('-') {
+        Some((digits, run)) => is_run(run).then(|| position(digits))?,
+        None => position(name),
+    }
+}
+
+/// Whether a base file was restored.
+pub(crate) fn is_restored(name: &str) -> bool {
+    base_position(name).is_some() && name.contains('-')
 }
 
 /// The base file that is kept under `name`.
@@ -79,6 +94,9 @@ mod tests {
         for position in [0, 77, u64::MAX].map(Position::new) {
             assert_eq!(journal_position(&journal(position)), Some(position));
             assert_eq!(base_position(&base(position)), Some(position));
+            let again = restored(position, 0xab);
+            assert_eq!(base_position(&again), Some(position));
+            assert!(is_restored(&again) && !is_restored(&base(position)));
         }
         assert!(journal(Position::new(9)) < journal(Position::new(10)));
         assert_eq!(spare_number(&spare(12)), Some(12));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mneme_sys::{Clock, SystemClock};
 
-use crate::Identity;
+use crate::{Identity, Runs};
 
 /// How a journal is kept.
 #[derive(Clone)]
@@ -26,6 +26,9 @@ pub struct Options {
     /// Whether a run may begin before all files that there are, which count no more then. False
     /// unless set: it gives them up.
     pub replaces: bool,
+    /// The runs of a base file whose journal is gone, which the first run of a new journal follows.
+    /// Empty unless set. It counts only where there are no files.
+    pub follows: Runs,
     /// Where the times of frames come from.
     pub clock: Arc<dyn Clock>,
 }
@@ -41,6 +44,7 @@ impl Options {
             recycled: 1 << 30,
             run: None,
             replaces: false,
+            follows: Runs::default(),
             clock: Arc::new(SystemClock),
         }
     }

@@ -131,7 +131,7 @@ impl<'d> Reader<'d> {
                 let found = frame.position;
                 return Err(frames.damage(self.next, Flaw::Order { found }).into());
             }
-            self.wall_ms = self.wall_ms.max(frame.wall_ms);
+            self.wall_ms = frame.wall_ms;
             self.next = frame.position.plus(frame.bytes.into());
             let start = self.position.max(frame.position);
             let end = cut.map_or(self.next, |cut| self.next.min(cut));
@@ -166,8 +166,8 @@ impl<'d> Reader<'d> {
         self.position
     }
 
-    /// The latest time of a frame that was read, and of the newest file, in milliseconds since
-    /// 1970.
+    /// The time of the last frame that was read, or of its file if it has none, in milliseconds
+    /// since 1970. A clock that was set back since an earlier one is believed.
     #[must_use]
     pub fn wall_ms(&self) -> u64 {
         self.wall_ms
@@ -201,8 +201,38 @@ impl<'d> Reader<'d> {
         let kind = FileKind::Journal;
         let (storage, header) = frames::open(self.directory, &name, kind, self.position)?;
         self.next = header.first;
+        self.wall_ms = header.wall_ms;
         self.file = Some((Frames::new(storage, &name, &header)?, cut));
         Ok(())
+    }
+}
+
+/// Whether the files of a living journal hold the stream up to `at`: a file begins there, which was
+/// done when everything before was durable, or the file that should hold what lies before is whole
+/// up to there. Nothing is synced.
+///
+/// # Errors
+/// [`JournalError::Medium`], [`JournalError::Damaged`] for headers.
+pub fn reaches(directory: &dyn Directory, at: Position) -> Result<bool, JournalError> {
+    let links = scan(directory)?;
+    let begins = |link: &Link| !link.is_replaced() && link.header.first == at;
+    let Some(before) = at
+        .get()
+        .checked_sub(1)
+        .filter(|_| !links.iter().any(begins))
+    else {
+        return Ok(true);
+    };
+    let read = || {
+        let mut reader = Reader::between(directory, Position::new(before), at)?;
+        while reader.next()?.is_some() {}
+        Ok(reader.position() == at)
+    };
+    match read() {
+        Err(
+            JournalError::Damaged(_) | JournalError::Missing { .. } | JournalError::Ended { .. },
+        ) => Ok(false),
+        reached => reached,
     }
 }
 

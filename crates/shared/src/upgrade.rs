@@ -111,7 +111,7 @@ impl StoreOptions {
                 most: max - (len - name.len()),
             });
         }
-        if let Some(done) = self.complete(registry, name)? {
+        if let Some(done) = self.complete_upgrade(registry, name)? {
             return Ok(done);
         }
         if Segment::open(registry, &old).is_ok() {
@@ -180,9 +180,16 @@ impl StoreOptions {
         }
     }
 
-    /// The rest of an upgrade whose process died between the two renames. `None`: it is to begin
-    /// anew.
-    fn complete(&self, registry: &Registry, name: &str) -> Result<Option<Upgraded>, UpgradeError> {
+    /// The rest of an [upgrade](Self::upgrade) whose process died between the two renames, which
+    /// left no store of that name. `None`: there is none, or it is to begin anew.
+    ///
+    /// # Errors
+    /// As [`upgrade`](Self::upgrade).
+    pub fn complete_upgrade(
+        &self,
+        registry: &Registry,
+        name: &str,
+    ) -> Result<Option<Upgraded>, UpgradeError> {
         if !is_halfway(registry, name) || !self.is_unvisited(registry, name)? {
             return Ok(None);
         }

@@ -90,6 +90,30 @@ pub fn failed_syncs_survive() {
     }
 }
 
+/// A sync that fails although a part of what it is for was synced before, with a file that was
+/// full.
+pub fn failed_sync_behind_a_full_file_survives() {
+    let mut life = Life::new(12);
+    life.change();
+    life.sync();
+    for i in 0..10u8 {
+        life.store().put(&[i], &[9; 40_000]).unwrap();
+        life.note();
+    }
+    life.step();
+    let appended = life.store().gate();
+    assert!(appended.durable() < appended.tail());
+    life.directory.fail_sync(1, 0, 0);
+    for _ in 0..4 {
+        life.step();
+    }
+    life.sync();
+    let gate = life.store().gate();
+    assert_eq!(gate.state(), GateState::Open, "{}", life.store().why());
+    assert_eq!(gate.durable(), gate.tail());
+    life.crash(24, 5).holds(10);
+}
+
 /// A disk that fills up, and gets space again.
 pub fn full_disk_survives() {
     let mut life = Life::new(6);
@@ -252,6 +276,30 @@ pub fn clocks_that_jump_survive() {
         let store = open_at(&life.directory, clock).unwrap();
         assert!(store.contains(b"kept").unwrap(), "at {now}");
         assert!(!store.contains(b"gone").unwrap(), "at {now}");
+    }
+}
+
+/// A clock that was ahead for a while, and was set back before the power was lost.
+pub fn clocks_that_come_back_survive() {
+    let mut life = Life::new(13);
+    let expiry = mneme_log::Expiry::At(5000);
+    life.store().put_until(b"kept", b"value", expiry).unwrap();
+    life.stepped().sync();
+    life.clock.set_wall_ms(6000);
+    life.store().put(b"ahead", b"value").unwrap();
+    life.stepped().sync();
+    life.clock.set_wall_ms(2000);
+    life.store().put(b"back", b"value").unwrap();
+    life.stepped().sync();
+    assert!(life.store().contains(b"kept").unwrap());
+    life.store = None;
+    // The second opening finds what the first has written while the machine had no time.
+    for now in [0, 0, 3000] {
+        let store = open_at(&life.directory, Arc::new(ManualClock::new(0, now))).unwrap();
+        assert!(store.contains(b"kept").unwrap(), "at {now}");
+        let early = mneme_log::Expiry::At(1500);
+        store.put_until(b"early", b"value", early).unwrap();
+        assert!(!store.contains(b"early").unwrap(), "at {now}");
     }
 }
 

@@ -10,28 +10,36 @@ use mneme_testkit::{Random, TestDir};
 
 use super::{change, contents};
 
-struct Place {
-    dir: TestDir,
-    registry: Registry,
+pub struct Place {
+    pub dir: TestDir,
+    pub registry: Registry,
 }
 
 impl Place {
-    fn new(test: &str) -> Self {
+    pub fn new(test: &str) -> Self {
         let dir = TestDir::new(test);
         let registry = Registry::open(dir.path().join("registry")).unwrap();
         Self { dir, registry }
     }
 
-    fn options(&self, data: &str) -> DurableOptions {
+    pub fn options(&self, data: &str) -> DurableOptions {
         DurableOptions::new(self.dir.path().join(data)).file_bytes(1 << 20)
     }
 
-    fn open(&self, name: &str, data: &str) -> Result<(Arc<Served>, Durability), DurableError> {
+    pub fn open(&self, name: &str, data: &str) -> Result<(Arc<Served>, Durability), DurableError> {
+        self.open_with(self.options(data), name)
+    }
+
+    pub fn open_with(
+        &self,
+        options: DurableOptions,
+        name: &str,
+    ) -> Result<(Arc<Served>, Durability), DurableError> {
         let opening = Opening {
             options: StoreOptions::new().capacity(64 << 20).maintainer(false),
             ..Opening::default()
         };
-        self.options(data).serve(&self.registry, name, opening)
+        options.serve(&self.registry, name, opening)
     }
 }
 
@@ -151,4 +159,20 @@ fn a_restored_backup_is_served_alone() {
     let (served, durability) = place.open("s", "data").unwrap();
     assert_eq!(served.get(b"key").unwrap().as_deref(), Some(&b"kept"[..]));
     durability.close().unwrap();
+}
+
+/// A segment that is being given a change feed has no name for a moment.
+#[test]
+fn an_adoption_that_died_without_a_name_is_completed() {
+    let place = Place::new("durable-halfway");
+    let options = StoreOptions::new().capacity(64 << 20).maintainer(false);
+    let store = options.create(&place.registry, "s").unwrap();
+    store.put(b"key", b"value").unwrap();
+    drop(store);
+    let options = options.change_feed(true);
+    options.upgrade(&place.registry, "s").unwrap();
+    place.registry.rename_segment("s", "s.upgrade").unwrap();
+    let (served, durability) = place.open("s", "data").unwrap();
+    assert_eq!(durability.origin(), Origin::Adopted);
+    assert_eq!(served.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
 }

@@ -1,0 +1,242 @@
+//! Directories that were copied, restored or cut, with the segments that have lived on beside them.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use mneme_durable::{DurableError, LogStore, SyncPolicy, Unpaired};
+use mneme_journal::{Identity, Journal, Options, Position};
+use mneme_log::feed::{Item, append_entry, binding};
+use mneme_shared::{Access, StoreOptions};
+use mneme_sys::medium::FileDirectory;
+use mneme_testkit::TestDir;
+
+use super::served::Place;
+use super::{contents, open, options};
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+/// A directory that a backup was copied to is a store like any other.
+#[test]
+fn a_backup_alone_is_a_store() {
+    let dir = TestDir::new("durable-backup-alone");
+    let store = open(&dir);
+    store.put(b"key", b"value").unwrap();
+    store.sync().unwrap();
+    // So that the backup is not of the first run.
+    drop(store);
+    let store = open(&dir);
+    let report = store.backup("kept").unwrap();
+    drop(store);
+    let other = TestDir::new("durable-backup-alone-2");
+    let name = format!("{:020}.base", report.begin);
+    fs::copy(dir.path().join("kept.backup"), other.path().join(name)).unwrap();
+    for round in 0..4u8 {
+        let store = open(&other);
+        assert_eq!(store.records(), 1 + u64::from(round), "round {round}");
+        store.put(&[round], b"value").unwrap();
+        store.close().unwrap();
+    }
+}
+
+/// A backup that was copied to a directory of its own does not pass for the directory of a segment
+/// that has lived on.
+#[test]
+fn a_backup_alone_is_refused_beside_a_segment_that_has_lived_on() {
+    let place = Place::new("durable-backup-beside");
+    let (served, durability) = place.open("s", "data").unwrap();
+    served.put(b"key", b"kept").unwrap();
+    durability.sync().unwrap();
+    let report = durability.backup("kept").unwrap();
+    served.put(b"key", b"later").unwrap();
+    durability.close().unwrap();
+    drop(served);
+    let restored = place.dir.path().join("restored");
+    fs::create_dir(&restored).unwrap();
+    let name = format!("{:020}.base", report.begin);
+    let kept = place.dir.path().join("data").join("kept.backup");
+    fs::copy(kept, restored.join(name)).unwrap();
+    let refused = place
+        .open("s", "restored")
+        .map(|(_, durability)| durability.origin());
+    assert!(
+        matches!(refused, Err(DurableError::Unpaired(Unpaired::Behind))),
+        "{refused:?}"
+    );
+    for round in 0..3 {
+        let (served, durability) = place.open("t", "restored").unwrap();
+        assert_eq!(served.get(b"key").unwrap().as_deref(), Some(&b"kept"[..]));
+        served.put(b"new", b"value").unwrap();
+        durability.close().unwrap();
+        drop(served);
+        if round == 1 {
+            place.registry.remove_segment("t").unwrap();
+        }
+    }
+}
+
+/// A copy of the directory from earlier in the same run does not pass for the directory.
+#[test]
+fn an_older_copy_of_the_run_is_refused_beside_the_segment() {
+    let place = Place::new("durable-older-copy");
+    let data = place.dir.path().join("data");
+    let copied = place.dir.path().join("copied");
+    let (served, durability) = place.open("s", "data").unwrap();
+    served.put(b"key", b"before").unwrap();
+    durability.sync().unwrap();
+    copy(&data, &copied);
+    served.put(b"key", b"after").unwrap();
+    durability.sync().unwrap();
+    durability.close().unwrap();
+    drop(served);
+    let refused = place
+        .open("s", "copied")
+        .map(|(_, durability)| durability.origin());
+    assert!(
+        matches!(refused, Err(DurableError::Unpaired(Unpaired::Behind))),
+        "{refused:?}"
+    );
+    let (served, durability) = place.open("s", "data").unwrap();
+    assert_eq!(served.get(b"key").unwrap().as_deref(), Some(&b"after"[..]));
+    durability.close().unwrap();
+}
+
+/// A group that was not closed is cut with all that it says, dead indexes too.
+#[test]
+fn a_group_that_is_cut_drops_nothing() {
+    let dir = TestDir::new("durable-cut-group");
+    let store = open(&dir);
+    store.put(b"key", b"value").unwrap();
+    store.sync().unwrap();
+    let root = store.roots().unwrap()[0];
+    let before = contents(&store);
+    let at = store.durability().stats().durable;
+    store.close().unwrap();
+    let directory = Arc::new(FileDirectory::open(dir.path()).unwrap());
+    let mut bytes = Vec::new();
+    append_entry(&[Item::Open], &mut bytes).unwrap();
+    let cleared = Item::Bind {
+        databases: &[binding(0, 0)],
+        dead: &[root.to_le_bytes()],
+    };
+    append_entry(&[cleared], &mut bytes).unwrap();
+    let nowhere = Position::new(0);
+    let identity = mneme_journal::Reader::between(&*directory, nowhere, nowhere)
+        .unwrap()
+        .identity()
+        .unwrap();
+    let of = Options {
+        file_bytes: 1 << 20,
+        ..Options::new(identity)
+    };
+    let mut journal = Journal::open(directory, of, Position::new(at)).unwrap();
+    journal.append(Position::new(at), &bytes).unwrap();
+    journal.close().unwrap();
+    let store = open(&dir);
+    assert_eq!(contents(&store), before);
+}
+
+/// A checkpoint that is begun while the ring still holds the end of a change whose first pieces are
+/// durable already.
+#[test]
+fn a_checkpoint_behind_a_restart_begins_between_no_changes_pieces() {
+    let place = Place::new("durable-pieces-restart");
+    let (served, durability) = place.open("s", "data").unwrap();
+    served.put(b"key", b"value").unwrap();
+    durability.close().unwrap();
+    drop(served);
+    let writes = StoreOptions::new().maintainer(false);
+    let store = writes
+        .attach(&place.registry, "s", Access::ReadWrite)
+        .unwrap();
+    let mut feed = store.change_feed().unwrap();
+    store.put(b"long", &[7; 200_000]).unwrap();
+    let before = contents(&store);
+    let [low, high, ..] = feed.note().unwrap();
+    let mut uuid = [0; 16];
+    uuid[..8].copy_from_slice(&low.to_le_bytes());
+    uuid[8..].copy_from_slice(&high.to_le_bytes());
+    let of = Options {
+        file_bytes: 1 << 20,
+        run: Some(77),
+        ..Options::new(Identity {
+            uuid,
+            incarnation: 0,
+        })
+    };
+    let data = place.dir.path().join("data");
+    let directory = Arc::new(FileDirectory::open(&data).unwrap());
+    let at = feed.durable();
+    let mut journal = Journal::open(directory, of, Position::new(at)).unwrap();
+    feed.set_note(2, 77).unwrap();
+    let mut bytes = Vec::new();
+    let drained = feed.drain(1, &mut bytes).unwrap();
+    journal
+        .append(Position::new(drained.start), &bytes)
+        .unwrap();
+    journal.sync().unwrap();
+    feed.set_durable(drained.end).unwrap();
+    assert!(
+        feed.tail() > drained.end + 100_000,
+        "only its first piece is durable"
+    );
+    drop((journal, feed, store));
+    let options = place.options("data").sync(SyncPolicy::No);
+    let (served, durability) = place.open_with(options, "s").unwrap();
+    durability.checkpoint_and_wait().unwrap();
+    assert_eq!(contents(&served), before);
+    durability.close().unwrap();
+    drop(served);
+    place.registry.remove_segment("s").unwrap();
+    let (served, _durability) = place.open("s", "data").unwrap();
+    assert_eq!(contents(&served), before);
+}
+
+/// Going back to a backup that is newer than the one which was gone back to before.
+#[test]
+fn a_backup_is_restored_whatever_was_restored_before() {
+    let dir = TestDir::new("durable-restores");
+    let at = |store: &LogStore| store.get(b"key").unwrap().unwrap().to_vec();
+    let store = open(&dir);
+    for name in ["first", "second"] {
+        store.put(b"key", name.as_bytes()).unwrap();
+        store.put(name.as_bytes(), &[5; 3000]).unwrap();
+        store.sync().unwrap();
+        store.backup(name).unwrap();
+    }
+    store.put(b"key", b"last").unwrap();
+    store.close().unwrap();
+    for (round, name) in ["first", "second", "first", "first", "second"]
+        .into_iter()
+        .enumerate()
+    {
+        options(&dir).restore(name).unwrap();
+        for _ in 0..2 {
+            let store = open(&dir);
+            assert_eq!(at(&store), name.as_bytes(), "round {round}");
+            assert_eq!(store.contains(b"second").unwrap(), name == "second");
+            store.put(b"other", &[round as u8; 100]).unwrap();
+            store.close().unwrap();
+        }
+    }
+    // In a directory of its own.
+    let other = TestDir::new("durable-restores-2");
+    fs::copy(
+        dir.path().join("second.backup"),
+        other.path().join("second.backup"),
+    )
+    .unwrap();
+    options(&other).restore("second").unwrap();
+    for _ in 0..3 {
+        let store = open(&other);
+        assert_eq!(at(&store), b"second");
+        store.put(b"other", b"value").unwrap();
+        store.close().unwrap();
+    }
+}
