@@ -114,8 +114,9 @@ pub enum WriteError {
     /// The database number is beyond the store's.
     #[error("database {0} is out of range: a store has databases 0 to 63")]
     NoSuchDatabase(usize),
-    /// The store has a [change feed](crate::ChangeFeed), and it is full: for a second nothing that
-    /// it holds has become durable. Try again once something has.
+    /// The store has a [change feed](crate::ChangeFeed), and it is full: for ten seconds, or for
+    /// one in which nobody drains it, nothing that it holds has become durable. Try again once
+    /// something has.
     #[error("the change feed is full, and what it holds does not become durable")]
     FeedFull,
     /// What a killed participant left blocks this and could not be repaired now.

@@ -7,11 +7,14 @@ use std::time::Duration;
 
 use mneme_sync::{Holding, Progress, Slot, SlotId, Stalled};
 
-use super::Session;
+use super::{FEED_LEASE, Session};
 use crate::error::WriteError;
 
 /// How long an operation waits for a holder that is alive but makes no progress.
 const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a sync of what keeps the change feed may take: nothing becomes durable meanwhile.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often a wait that fails has slept at least. After a pause of the whole process or machine
 /// the holder has had no more time than the waiter, whatever the clock says.
@@ -174,23 +177,32 @@ impl Session {
     }
 
     /// Waits until the change feed has space for the changes that may be tried again. Fails once
-    /// nothing has become durable for a second. The caller holds no lock, and is not pinned by the
-    /// operation that it tries again.
+    /// nothing has become durable for a second, or for the time of a slow sync if somebody drains
+    /// the feed. The caller holds no lock, and is not pinned by the operation that it tries again.
     #[cold]
     pub fn await_feed(&self) -> Result<(), WriteError> {
         let feed = self.feed.as_ref().ok_or(WriteError::FeedFull)?;
-        let (mut durable, mut since) = (feed.durable(), self.clock.now_ns());
+        let mut durable = feed.durable();
+        let mut waited = Waited::since(self.clock.now_ns());
         while !feed.has_ample_space() {
             let now = self.clock.now_ns();
             if feed.durable() != durable {
-                (durable, since) = (feed.durable(), now);
+                (durable, waited) = (feed.durable(), Waited::since(now));
             }
-            if Duration::from_nanos(now.saturating_sub(since)) > TIMEOUT {
+            let since = Duration::from_nanos(now.saturating_sub(waited.began));
+            let is_over = since > TIMEOUT && waited.sleeps >= SLEEPS;
+            if is_over && (since > SYNC_TIMEOUT || !self.is_drained()) {
                 return Err(WriteError::FeedFull);
             }
+            waited.sleeps = waited.sleeps.saturating_add(1);
             std::thread::sleep(Duration::from_micros(100));
         }
         Ok(())
+    }
+
+    /// Whether a living process has the right to drain the change feed.
+    fn is_drained(&self) -> bool {
+        matches!(self.participants.lease_holder(FEED_LEASE), Ok(Some(_)))
     }
 
     /// Runs an operation until it finds space in the change feed.

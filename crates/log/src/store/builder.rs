@@ -116,10 +116,10 @@ impl Builder {
 
     /// Whether the store that is created has a [change feed](crate::ChangeFeed); false by default.
     /// The feed takes a sixteenth of the capacity, at most 64 MiB. It fills up unless it is drained
-    /// and what it holds made durable; then writes wait, and fail after a second
-    /// ([`WriteError::FeedFull`](crate::WriteError::FeedFull)). A change that takes more than a
-    /// quarter of the feed, a transaction's all together, passes through it while it is drained.
-    /// Its thread keeps its pin meanwhile.
+    /// and what it holds made durable; then writes wait, and fail after a second, after ten if
+    /// somebody drains it ([`WriteError::FeedFull`](crate::WriteError::FeedFull)). A change that
+    /// takes more than a quarter of the feed, a transaction's all together, passes through it while
+    /// it is drained. Its thread keeps its pin meanwhile.
     pub fn change_feed(mut self, feed: bool) -> Builder {
         self.feed = feed;
         self

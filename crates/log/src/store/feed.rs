@@ -20,7 +20,7 @@ use crate::store::components::Store;
 /// replayed; [`entries`](crate::feed::entries) reads what is drained. A *position* is a byte of the
 /// endless stream of entries. Its space returns when it is said to be
 /// [durable](Self::set_durable). Writers wait for space while the durable position moves, and get
-/// [`WriteError::FeedFull`] if it does not for a second.
+/// [`WriteError::FeedFull`] if it does not for ten seconds: for one if nobody drains the feed.
 ///
 /// Of all openings in all processes one at a time has it, until it drops it or dies. The next one
 /// drains from the durable position on, so it receives again what was drained and not durable yet.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use mneme_log::{LogStore, ReadError, Transaction, UpdatePolicy, WriteError};
+use mneme_log::{ChangeFeed, LogStore, ReadError, Transaction, UpdatePolicy, WriteError};
 use mneme_sys::fault::{self, Action, Outcome};
 use mneme_sys::{Clock, ManualClock};
 
@@ -179,6 +179,68 @@ fn a_pause_of_all_is_not_waited_out() {
         stored.unwrap();
         assert!(clock.holder.lock().unwrap().is_none(), "nobody waited");
         assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+    }
+}
+
+/// A clock that leaps ahead once a feed is given to it, and has that drained some looks later.
+struct Leaping {
+    looks: AtomicU64,
+    feed: Mutex<Option<ChangeFeed>>,
+    /// How far it leaps.
+    seconds: u64,
+    /// At which look the feed is drained.
+    drained: u64,
+}
+
+impl Clock for Leaping {
+    fn now_ns(&self) -> u64 {
+        let mut feed = self.feed.try_lock().ok();
+        let Some(feed) = feed.as_mut().and_then(|feed| feed.as_mut()) else {
+            return 1;
+        };
+        let look = self.looks.fetch_add(1, Relaxed);
+        if look == self.drained {
+            let drained = feed.drain(1 << 30, &mut Vec::new()).unwrap();
+            feed.set_durable(drained.end).unwrap();
+        }
+        // The first look is that at which a wait begins.
+        if look == 0 {
+            1
+        } else {
+            self.seconds * 1_000_000_000
+        }
+    }
+
+    fn wall_ms(&self) -> u64 {
+        1 << 30
+    }
+}
+
+/// Nor is it time in which nothing of a feed became durable. A sync may take some seconds.
+#[test]
+fn a_pause_of_all_or_a_slow_sync_does_not_end_the_wait_for_a_feed() {
+    for (seconds, drained) in [(3_600, 8), (5, 200)] {
+        let clock = Arc::new(Leaping {
+            looks: AtomicU64::new(0),
+            feed: Mutex::new(None),
+            seconds,
+            drained,
+        });
+        let builder = LogStore::builder().clock(clock.clone()).change_feed(true);
+        let builder = builder.capacity(64 << 20).maintainer(false);
+        let store = builder.open_private().unwrap();
+        let feed = store.change_feed().unwrap();
+        let value = vec![7; 60_000];
+        // Of the ring too little is left for three more.
+        for _ in 0..(feed.capacity() - (64 << 10)) / 61_000 {
+            store.put(b"k", &value).unwrap();
+        }
+        *clock.feed.lock().unwrap() = Some(feed);
+        for _ in 0..3 {
+            store.put(b"k", &value).unwrap();
+        }
+        assert!(clock.looks.load(Relaxed) > drained, "nobody waited");
+        drop(clock.feed.lock().unwrap().take());
     }
 }
 
