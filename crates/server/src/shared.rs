@@ -36,7 +36,7 @@ const SETTLED_AFTER: Duration = Duration::from_secs(1);
 /// A running server's common state.
 pub(crate) struct Shared {
     pub store: LateStore,
-    pub settings: Settings,
+    pub settings: Arc<Settings>,
     pub clients: Clients,
     /// Clients disconnected for their memory.
     pub evictions: Evictions,
@@ -189,7 +189,7 @@ impl Shared {
             loading,
             background: Background::default(),
             store,
-            settings,
+            settings: Arc::new(settings),
             clients: Clients::default(),
             evictions: Evictions::default(),
             slowlog: Slowlog::default(),

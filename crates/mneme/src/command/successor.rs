@@ -30,7 +30,7 @@ pub struct Service {
 
 impl Service {
     /// Serves until asked to stop, or until a successor serves.
-    pub fn run(self, inherited: Option<Inheritance>) -> Result<(), Error> {
+    pub fn run(mut self, inherited: Option<Inheritance>) -> Result<(), Error> {
         let (mut listeners, mut predecessor) = match inherited {
             Some((sockets, old)) => (Some(sockets), old),
             None => (None, None),
@@ -52,6 +52,7 @@ impl Service {
             }
             banner::show(&running, self.threads);
             supervisor::serving();
+            let settings = running.settings();
             let Ended::Retired(sockets) = running.join()? else {
                 tracing::info!("stopped");
                 return Ok(());
@@ -66,6 +67,8 @@ impl Service {
                 },
                 None => tracing::warn!("the successor is gone; going on"),
             }
+            // Also those that clients have changed.
+            self.server = self.server.settings((*settings).clone());
             listeners = Some(sockets);
         }
     }

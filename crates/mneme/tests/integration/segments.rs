@@ -518,12 +518,18 @@ fn a_server_goes_on_if_its_successor_does_not_come_up() {
     let registry = Registry::new("segment", "successor");
     let serving = Serving::start(serve(&registry, &[]));
     assert_eq!(asked(&serving, "SET a 1\r\n", 5), "+OK\r\n");
+    let set = "CONFIG SET appendfsync always\r\n";
+    assert_eq!(asked(&serving, set, 5), "+OK\r\n");
     let error = refused(&registry, &["--take-over", "--update-policy", "in-place"]);
     assert!(
         error.contains("was made with update policy Append"),
         "{error}"
     );
     assert_eq!(asked(&serving, "GET a\r\n", 7), "$1\r\n1\r\n");
+    // With what clients have set.
+    let shown = "*2\r\n$11\r\nappendfsync\r\n$6\r\nalways\r\n";
+    let get = "CONFIG GET appendfsync\r\n";
+    assert_eq!(asked(&serving, get, shown.len()), shown);
     // And can be taken over by another.
     let next = Serving::start(serve(&registry, &["--take-over"]));
     let (code, log) = serving.end();

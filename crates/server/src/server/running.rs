@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use super::StartError;
 use crate::backing::Origin;
 use crate::listen::Listeners;
+use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::socket_file::SocketFile;
 use mneme_log::{LogStore, PageReport};
@@ -169,6 +170,11 @@ impl Running {
     /// Where its records are.
     pub fn origin(&self) -> &Origin {
         &self.origin
+    }
+
+    /// Its settings, as clients change them, until it has ended and afterwards.
+    pub fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.shared.settings)
     }
 
     /// The directory that keeps them through a power cut, if there is one.
