@@ -30,14 +30,27 @@ pub fn run_check(workspace: &Workspace) -> Result<bool, String> {
 
 /// Builds the module and runs its tests.
 pub fn check(workspace: &Workspace) -> Outcome {
-    let python = "python3";
-    if !succeeds(Command::new(python).args(["-c", CHECK_VERSION])) {
+    let Some(python) = interpreter() else {
         return Outcome::Skipped("there is no python3, of 3.9 or later".to_owned());
-    }
+    };
     match build(workspace).and_then(|built| stage(workspace, &built)) {
         Ok(staged) => run(tests(workspace, python).env("PYTHONPATH", staged)),
         Err(why) => Outcome::Failed(why),
     }
+}
+
+/// The interpreter that runs the tests: one that has numpy if there is one, because the tests of
+/// arrays are skipped without it. A distribution's numpy is the system's own Python's.
+fn interpreter() -> Option<&'static str> {
+    let candidates = ["python3", "/usr/bin/python3"];
+    let runs = |python: &str, code| succeeds(Command::new(python).args(["-c", code]));
+    let usable = || {
+        candidates
+            .into_iter()
+            .filter(|python| runs(python, CHECK_VERSION))
+    };
+    let with_numpy = usable().find(|python| runs(python, "import numpy"));
+    with_numpy.or_else(|| usable().next())
 }
 
 /// Builds the extension; where it lies.
