@@ -13,7 +13,7 @@ use crate::gate::lock;
 use crate::options::{DurableOptions, Place};
 
 /// The file that is locked, which names the process that has it.
-const LOCK: &str = "lock";
+pub(crate) const LOCK: &str = "lock";
 
 /// How long a directory that is in use is tried again, and how often at most.
 const WAIT_NS: u64 = 1_000_000_000;

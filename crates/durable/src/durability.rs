@@ -218,6 +218,19 @@ impl Durability {
         self.keeper.write(&BaseName::Kept(name.to_owned()))
     }
 
+    /// Has `mark` read whenever a checkpoint or a backup begins, which
+    /// [`CheckpointStats`](crate::CheckpointStats) then says of the last: a count of changes, by
+    /// which the caller knows those since. The first call counts.
+    pub fn mark_checkpoints(&self, mark: impl Fn() -> u64 + Send + Sync + 'static) {
+        self.keeper.mark(Box::new(mark));
+    }
+
+    /// Has a checkpoint or a backup that is being written end unfinished, and begins no other: the
+    /// store is to be closed soon.
+    pub fn end_checkpoints(&self) {
+        self.keeper.close();
+    }
+
     /// How it does.
     #[must_use]
     pub fn stats(&self) -> DurabilityStats {

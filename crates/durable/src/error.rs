@@ -43,6 +43,15 @@ pub enum DurableError {
         /// Where it ended at least.
         read: u64,
     },
+    /// A backup from elsewhere is restored to a directory that holds nothing.
+    #[error(
+        "{} is not empty: restore to an empty directory; to go back to a backup, give the directory \
+         that holds it", path.display()
+    )]
+    NotEmpty {
+        /// The directory.
+        path: PathBuf,
+    },
     /// There is no such backup.
     #[error("there is no backup `{name}` in the directory")]
     NoBackup {

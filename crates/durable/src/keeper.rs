@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use mneme_journal::BaseName;
@@ -43,6 +43,9 @@ pub struct CheckpointStats {
     pub last: Option<CheckpointReport>,
     /// When it was, in milliseconds since 1970; 0: none was.
     pub last_wall_ms: u64,
+    /// What the [mark](crate::Durability::mark_checkpoints) said when the last that was published
+    /// began; 0: none was.
+    pub last_mark: u64,
     /// How long the last one took, published or not, in nanoseconds.
     pub last_ns: u64,
     /// Why the last one failed; empty if it did not.
@@ -62,7 +65,12 @@ pub(crate) struct Keeper {
     wake: Condvar,
     waiting: Mutex<()>,
     closing: AtomicBool,
+    /// Read when one begins.
+    mark: OnceLock<Mark>,
 }
+
+/// A number of the caller's.
+pub(crate) type Mark = Box<dyn Fn() -> u64 + Send + Sync>;
 
 impl Keeper {
     /// `base`: where the newest base file begins, or the journal.
@@ -76,7 +84,13 @@ impl Keeper {
             wake: Condvar::new(),
             waiting: Mutex::new(()),
             closing: AtomicBool::new(false),
+            mark: OnceLock::new(),
         }
+    }
+
+    /// Has `mark` read when one begins. The first call counts.
+    pub fn mark(&self, mark: Mark) {
+        let _ = self.mark.set(mark);
     }
 
     pub fn stats(&self) -> CheckpointStats {
@@ -162,6 +176,8 @@ impl Keeper {
         let _busy = lock(&self.busy);
         let clock = &self.source.options.clock;
         let begun = clock.now_ns();
+        // Before the file begins. A change from now on may be in it, and counts as if it were not.
+        let mark = self.mark.get().map_or(0, |mark| mark());
         lock(&self.stats).running = Some((0, 0));
         let written = self.write_one(name);
         self.source.shared.set_slowed(false);
@@ -173,6 +189,7 @@ impl Keeper {
                 stats.published += 1;
                 stats.last = Some(*report);
                 stats.last_wall_ms = clock.wall_ms();
+                stats.last_mark = mark;
                 stats.why.clear();
             }
             Err(error) => {

@@ -3,6 +3,7 @@
 //! **A restore happens at one instant**: when the run begins that cuts the journal where the
 //! backup ends. Before that the directory holds the present store, afterwards that of the backup.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use mneme_journal::{
@@ -11,11 +12,11 @@ use mneme_journal::{
 };
 use mneme_shared::Registry;
 use mneme_space::RemoveError;
-use mneme_sys::medium::{Directory, MediumError};
+use mneme_sys::medium::{Directory, FileDirectory, MediumError};
 
 use crate::DurableError;
-use crate::directory::Opened;
-use crate::options::DurableOptions;
+use crate::directory::{LOCK, Opened};
+use crate::options::{DurableOptions, Place, RecoveryProgress};
 use crate::store::draw_run;
 
 impl DurableOptions {
@@ -26,7 +27,8 @@ impl DurableOptions {
     /// [`DurableError::InUse`]; there is no such backup, or it is damaged; the disk is full or
     /// fails. The store is then as it was.
     pub fn restore(&self, backup: &str) -> Result<(), DurableError> {
-        self.restore_in(&Opened::of(self)?, backup)
+        let opened = Opened::of(self)?;
+        self.restore_in(&opened, &*opened.directory, backup)
     }
 
     /// As [`restore`](Self::restore), for a server's store: its segment is removed, so that the
@@ -41,18 +43,42 @@ impl DurableOptions {
         backup: &str,
     ) -> Result<(), DurableError> {
         let opened = Opened::of(self)?;
-        check(&*opened.directory, backup)?;
+        self.check(&*opened.directory, backup)?;
         match registry.remove_segment(name) {
             Ok(()) | Err(RemoveError::NotFound { .. }) => {}
             Err(refused) => return Err(refused.into()),
         }
         mneme_sys::fault!("durable.restore.removed");
-        self.restore_in(&opened, backup)
+        self.restore_in(&opened, &*opened.directory, backup)
     }
 
-    fn restore_in(&self, opened: &Opened, backup: &str) -> Result<(), DurableError> {
+    /// Makes a store of a backup that lies in another directory. No segment is paired with it: the
+    /// next [`serve`](Self::serve) needs a name that no segment has.
+    ///
+    /// # Errors
+    /// [`DurableError::NotEmpty`]; otherwise as [`restore`](Self::restore).
+    pub fn restore_from(&self, elsewhere: &Path, backup: &str) -> Result<(), DurableError> {
+        let from = FileDirectory::open_unlocked(elsewhere).map_err(DurableError::Directory)?;
+        // Before the directory is made.
+        self.check(&from, backup)?;
+        let opened = Opened::of(self)?;
+        let names = opened.directory.names();
+        let names = names.map_err(failed("list", "the directory"))?;
+        if let (true, Place::Path(path)) = (names.iter().any(|name| name != LOCK), &self.place) {
+            let path = path.clone();
+            return Err(DurableError::NotEmpty { path });
+        }
+        self.restore_in(&opened, &from, backup)
+    }
+
+    fn restore_in(
+        &self,
+        opened: &Opened,
+        from: &dyn Directory,
+        backup: &str,
+    ) -> Result<(), DurableError> {
         let directory = &*opened.directory;
-        let mut base = check(directory, backup)?;
+        let mut base = self.check(from, backup)?;
         let (read, end) = base.read_ahead()?;
         let nowhere = Position::new(0);
         let present = Reader::between(directory, nowhere, nowhere)?;
@@ -94,26 +120,39 @@ impl DurableOptions {
         }
         directory.sync().map_err(failed("sync", "the directory"))
     }
+
+    /// Reads a backup from end to end; it, from its begin.
+    fn check(&self, directory: &dyn Directory, backup: &str) -> Result<BaseReader, DurableError> {
+        let known = bases(directory)?;
+        if !known
+            .iter()
+            .any(|base| base.kept.as_deref() == Some(backup))
+        {
+            let name = backup.to_owned();
+            return Err(DurableError::NoBackup { name });
+        }
+        let file = file(backup);
+        let len = directory.open(&file).and_then(|file| file.len());
+        let mut progress = RecoveryProgress {
+            total: len.map_err(failed("look at", &file))?,
+            ..RecoveryProgress::default()
+        };
+        let mut base = BaseReader::open(directory, &file)?;
+        while let Some(part) = base.next()? {
+            progress.done += match part {
+                BasePart::Records(bytes) | BasePart::Suffix { bytes, .. } => bytes.len() as u64,
+            };
+            if let Some(listener) = &self.progress {
+                listener(progress);
+            }
+        }
+        Ok(BaseReader::open(directory, &file)?)
+    }
 }
 
 /// The file of a backup.
 fn file(backup: &str) -> String {
     format!("{backup}.backup")
-}
-
-/// Reads a backup from end to end; it, from its begin.
-fn check(directory: &dyn Directory, backup: &str) -> Result<BaseReader, DurableError> {
-    let known = bases(directory)?;
-    if !known
-        .iter()
-        .any(|base| base.kept.as_deref() == Some(backup))
-    {
-        let name = backup.to_owned();
-        return Err(DurableError::NoBackup { name });
-    }
-    let mut base = BaseReader::open(directory, &file(backup))?;
-    while base.next()?.is_some() {}
-    Ok(BaseReader::open(directory, &file(backup))?)
 }
 
 fn failed<'a>(what: &'static str, file: &'a str) -> impl FnOnce(MediumError) -> DurableError + 'a {

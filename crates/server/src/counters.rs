@@ -79,13 +79,16 @@ counters! {
     hits,
     /// Keys looked up and not found.
     misses,
+    /// Keys changed by commands.
+    changes,
 }
 
 impl Counters {
-    /// Adds the keys that `other` has counted. Of its own thread alone.
+    /// Adds the keys that `other` has counted, looked up and changed. Of its own thread alone.
     pub fn take_keys(&self, other: &Counters) {
         self.hits.add(other.hits.get());
         self.misses.add(other.misses.get());
+        self.changes.add(other.changes.get());
     }
 }
 

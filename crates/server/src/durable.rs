@@ -8,6 +8,7 @@ use mneme_durable::{DurableError, DurableOptions, GateState, Refusal, Subscripti
 
 use crate::backing::{Backing, Origin, Wanted};
 use crate::configure;
+use crate::counters::Totals;
 use crate::gate::{Admission, Gate};
 use crate::server::{LoadingListener, StartError, builder, set_eviction};
 use crate::settings::{Key, sync_policy};
@@ -113,6 +114,10 @@ impl Kept {
             let threads = Arc::clone(&shared.threads);
             let wake = move || ThreadSide::gate_has_opened(&threads);
             let opened = gate.subscribe(Arc::new(wake));
+            let threads = Arc::clone(&shared.threads);
+            durability.mark_checkpoints(move || {
+                Totals::of(threads.iter().map(|thread| &thread.counters)).changes
+            });
             shared.set_gate(Box::new(StoreGate { gate, opened }));
         }
         // Clients may have changed settings since it was opened.

@@ -1,13 +1,19 @@
-//! Checkpoints that had to wait, as clients ask for them, and what the log says of a store on disk:
-//! **one thread looks after them, and no client waits for it**.
+//! Checkpoints that had to wait and backups, as clients ask for them, and what the log says of a
+//! store on disk: **one thread looks after them, and no client waits for it**.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use mneme_durable::{Durability, DurabilityStats, GateState};
+use mneme_durable::{CheckpointReport, CheckpointStats, Durability, DurabilityStats, GateState};
+
+use crate::settings::{Key, save_points};
+use crate::shared::Shared;
 
 /// How often it looks at the store.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How long it waits after a checkpoint that failed, as Redis does.
+const AFTER_FAILURE_S: u64 = 5;
 
 /// What the thread has to do.
 #[derive(Debug, Default)]
@@ -20,11 +26,34 @@ pub(crate) struct Saver {
 struct State {
     /// Whether a checkpoint is to follow the one that is being written.
     is_scheduled: bool,
+    backup: Backup,
     /// What was published and what failed, when it last looked.
     seen: (u64, u64),
     /// How the store was then.
     store: Option<GateState>,
+    /// When one was last begun: seconds since the start.
+    tried_s: u64,
     ends: bool,
+}
+
+/// The last backup, or the one that is being written.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Backup {
+    /// Counted from 1; 0: there was none.
+    pub number: u64,
+    pub name: String,
+    pub state: BackupState,
+}
+
+#[derive(Debug, Default, Clone)]
+pub(crate) enum BackupState {
+    #[default]
+    None,
+    /// It has not begun, or goes on.
+    Running,
+    Done(CheckpointReport),
+    /// It could not be written, for this reason.
+    Failed(String),
 }
 
 impl Saver {
@@ -43,6 +72,26 @@ impl Saver {
         self.state().is_scheduled
     }
 
+    /// Has a backup of that name written; its number. `None`: one is being written.
+    pub fn back_up(&self, name: &str) -> Option<u64> {
+        let mut state = self.state();
+        if matches!(state.backup.state, BackupState::Running) {
+            return None;
+        }
+        state.backup = Backup {
+            number: state.backup.number + 1,
+            name: name.to_owned(),
+            state: BackupState::Running,
+        };
+        self.changed.notify_all();
+        Some(state.backup.number)
+    }
+
+    /// The last backup.
+    pub fn last_backup(&self) -> Backup {
+        self.state().backup.clone()
+    }
+
     /// Has the thread end.
     pub fn end(&self) {
         self.state().ends = true;
@@ -50,12 +99,25 @@ impl Saver {
     }
 
     /// Works until the end.
-    pub fn serve(&self, durability: &Durability) {
+    pub fn serve(&self, server: &Shared, durability: &Durability) {
         let mut state = self.state();
         while !state.ends {
             let stats = durability.stats();
             state.note(&stats);
-            if state.is_scheduled && stats.checkpoints.running.is_none() {
+            if matches!(state.backup.state, BackupState::Running) {
+                let name = state.backup.name.clone();
+                drop(state);
+                let written = durability.backup(&name);
+                state = self.state();
+                state.backup.state = match written {
+                    Ok(report) => BackupState::Done(report),
+                    Err(error) => BackupState::Failed(error.to_string()),
+                };
+                continue;
+            }
+            let is_due = state.is_due(server, &stats.checkpoints);
+            if (state.is_scheduled || is_due) && stats.checkpoints.running.is_none() {
+                state.tried_s = server.uptime_s();
                 // One that has begun meanwhile began after it was asked for.
                 let _ = durability.checkpoint();
                 state.is_scheduled = false;
@@ -66,7 +128,30 @@ impl Saver {
     }
 }
 
+/// How many keys commands have changed since the last checkpoint began, or the server started.
+pub(crate) fn changes_since(server: &Shared, checkpoints: &CheckpointStats) -> u64 {
+    let changes = server.all_time().changes;
+    changes.saturating_sub(checkpoints.last_mark)
+}
+
 impl State {
+    /// Whether one of the `save` points is reached.
+    fn is_due(&self, server: &Shared, checkpoints: &CheckpointStats) -> bool {
+        let now_s = server.uptime_s();
+        if !checkpoints.why.is_empty() && now_s < self.tried_s + AFTER_FAILURE_S {
+            return false;
+        }
+        let points = server.settings.show(Key::Save);
+        let changes = changes_since(server, checkpoints);
+        let since_s = match checkpoints.last_wall_ms {
+            0 => now_s,
+            last_ms => (server.wall_ms() / 1000).saturating_sub(last_ms / 1000),
+        };
+        save_points(&points).is_some_and(|mut points| {
+            points.any(|(seconds, least)| since_s >= seconds && changes >= least.max(1))
+        })
+    }
+
     /// Tells the log what has become of checkpoints and of the store.
     fn note(&mut self, stats: &DurabilityStats) {
         let checkpoints = &stats.checkpoints;

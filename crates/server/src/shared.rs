@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     pub pauses: Pauses,
     /// Compaction that clients ask for.
     pub purge: Purge,
-    /// Checkpoints that clients ask for.
+    /// Checkpoints and backups that clients ask for.
     pub saver: Saver,
     /// Which threads execute commands: all, or one.
     pub sections: Sections,
@@ -461,6 +461,10 @@ impl Shared {
         self.stopping.store(true, Ordering::Release);
         self.purge.end();
         self.saver.end();
+        if let Some(durability) = self.store.durability() {
+            // Nothing waits for what takes long.
+            durability.end_checkpoints();
+        }
         self.wake_all();
         self.background.wake();
     }

@@ -140,6 +140,7 @@ fn value_name(kind: Kind) -> &'static str {
         Kind::Addresses => "ADDRESS",
         Kind::Permissions => "MODE",
         Kind::Endpoint => "ADDRESS:PORT",
+        Kind::SavePoints => "SECONDS CHANGES",
         Kind::OutputLimit => "LIMITS",
     }
 }

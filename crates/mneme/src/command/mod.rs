@@ -3,6 +3,7 @@
 // By `output` alone, which knows of readers that leave.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod backup;
 mod banner;
 mod check;
 mod client;
@@ -77,6 +78,10 @@ enum Action {
     Space(space::Arguments),
     /// Make, read, change, copy and check durable stores in files.
     Tree(tree::Arguments),
+    /// Have a server that keeps its data on disk write all records to one file.
+    Backup(backup::Backup),
+    /// Make a directory for `serve --data` of a backup.
+    Restore(backup::Restore),
     /// Check and repair the directory of a server that keeps its data on disk (`serve --data`).
     Journal(journal::Arguments),
     /// Print a shell's completions: `source <(mneme completions bash)`.
@@ -109,6 +114,8 @@ pub fn run() -> ExitCode {
         Action::Segment(arguments) => segment::run(arguments),
         Action::Space(arguments) => space::run(arguments),
         Action::Tree(arguments) => tree::run(arguments),
+        Action::Backup(arguments) => backup::backup(&arguments),
+        Action::Restore(arguments) => backup::restore(arguments),
         Action::Journal(arguments) => journal::run(arguments),
         Action::Completions { shell } => {
             let mut script = Vec::new();

@@ -240,3 +240,197 @@ fn a_journal_is_checked_and_repaired() {
     // What came before the damage, and no more.
     assert_eq!(server.said("DBSIZE\r\n"), ":4\r\n+OK\r\n");
 }
+
+/// `mneme` with these arguments must fail; what it says.
+fn fails(place: &Place, command: &str, arguments: &[&str]) -> String {
+    let (code, said, error) = place.registry.run_as(command, arguments);
+    assert_eq!(code, Some(1), "{command} {arguments:?}: {said}{error}");
+    error
+}
+
+/// `mneme` with these arguments must succeed; what it says.
+fn does(place: &Place, command: &str, arguments: &[&str]) -> String {
+    let (code, said, error) = place.registry.run_as(command, arguments);
+    assert_eq!(code, Some(0), "{command} {arguments:?}: {said}{error}");
+    said
+}
+
+#[test]
+fn a_backup_is_written_beside_clients_and_restored() {
+    let place = Place::new("backup");
+    let server = place.serve(&[]);
+    assert_eq!(server.said("SET a 1\r\nSELECT 2\r\nSET b 2\r\n").len(), 20);
+    let at = server.port().to_string();
+    let refused = fails(&place, "backup", &["no/name", "--port", &at]);
+    assert!(refused.contains("the backup was not written"), "{refused}");
+    // With writes in flight: all that was acknowledged before is in it.
+    let is_over = AtomicBool::new(false);
+    let (begun, seen) = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut client = BufReader::new(server.client());
+            let mut count = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                count += 1;
+                set(&mut client, 0, count).unwrap();
+            }
+            count
+        });
+        wait_until("something is written", || {
+            server.said("EXISTS client:0\r\n").starts_with(":1")
+        });
+        let begun = get(&server, 0);
+        let said = does(&place, "backup", &["monday", "--port", &at, "--json"]);
+        assert!(said.contains(r#""records":3"#), "{said}");
+        is_over.store(true, Ordering::Relaxed);
+        (begun, writer.join().unwrap())
+    });
+    assert_eq!(server.said("SET a later\r\n"), "+OK\r\n+OK\r\n");
+
+    let file = place.data.join("monday.backup");
+    let (file, to) = (file.to_str().unwrap(), place.data.join("restored"));
+    let to = to.to_str().unwrap();
+    // Nobody may use the directory, nor the segment.
+    let refused = fails(&place, "restore", &[file, place.data()]);
+    assert!(refused.contains("is in use by process"), "{refused}");
+    let registry = mneme_space::Registry::open(&place.registry.root).unwrap();
+    let reader = mneme_shared::SharedStore::attach(&registry, "default").unwrap();
+
+    let said = does(&place, "restore", &[file, to]);
+    assert!(said.contains("mneme serve --data"), "{said}");
+    let refused = fails(&place, "restore", &[file, to]);
+    assert!(refused.contains("is not empty"), "{refused}");
+    // The segment that lives on belongs to the other directory.
+    server.signal("-TERM");
+    assert_eq!(server.end().0, Some(0));
+    let refused = place.refused(&["--data", to]);
+    assert!(refused.contains("mneme segment rm"), "{refused}");
+    let restored = ["--data", to, "--private"];
+    // The second time its own journal goes on from the backup.
+    for _ in 0..2 {
+        let server = Serving::start(place.plain(&restored));
+        let said = server.said("GET a\r\nSETNX c 3\r\nSELECT 2\r\nGET b\r\n");
+        assert!(said.starts_with("$1\r\n1\r\n:"), "{said}");
+        assert!(said.ends_with("+OK\r\n$1\r\n2\r\n+OK\r\n"), "{said}");
+        assert_eq!(server.said("GET c\r\n"), "$1\r\n3\r\n+OK\r\n");
+        let found = get(&server, 0);
+        assert!((begun..=seen).contains(&found), "{begun} {found} {seen}");
+        server.signal("-TERM");
+        assert_eq!(server.end().0, Some(0));
+    }
+
+    // Back to it in its own directory.
+    let own = [file, place.data(), "--segment", "default"];
+    let refused = fails(&place, "restore", &own);
+    assert!(refused.contains("default"), "{refused}");
+    drop(reader);
+    does(&place, "restore", &own);
+    let server = place.serve(&[]);
+    assert_eq!(server.said("GET a\r\n"), "$1\r\n1\r\n+OK\r\n");
+    drop(server);
+
+    // A backup that was damaged is not restored.
+    let mut bytes = std::fs::read(file).unwrap();
+    bytes[4096 + 50] ^= 1;
+    std::fs::write(file, bytes).unwrap();
+    let other = place.data.join("other");
+    let refused = fails(&place, "restore", &[file, other.to_str().unwrap()]);
+    let names = refused.contains("monday.backup") && refused.contains("offset 4096");
+    assert!(names, "{refused}");
+    assert!(!other.exists());
+}
+
+#[test]
+fn redis_cli_finds_a_server_that_keeps_its_data() {
+    let place = Place::new("cli");
+    let server = place.serve(&["--private"]);
+    let port = server.port().to_string();
+    let cli = |words: &[&str]| {
+        let mut cli = Command::new("redis-cli");
+        let output = cli.args(["-p", &port]).args(words).output().ok()?;
+        Some(String::from_utf8(output.stdout).unwrap())
+    };
+    let Some(stored) = cli(&["SET", "a", "1"]) else {
+        return eprintln!("skipped: there is no redis-cli");
+    };
+    assert_eq!(stored, "OK\n");
+    let say = |words: &[&str]| cli(words).unwrap();
+    assert_eq!(say(&["CONFIG", "SET", "save", "900 1"]), "OK\n");
+    assert_eq!(say(&["CONFIG", "GET", "save"]), "save\n900 1\n");
+    let begun = say(&["BGSAVE"]);
+    assert_eq!(begun, "Background saving started\n");
+    wait_until("it is written", || {
+        say(&["INFO", "persistence"]).contains("rdb_saves:1\r\n")
+    });
+    assert!(say(&["LASTSAVE"]).trim().parse::<u64>().unwrap() > 0);
+    say(&["SHUTDOWN"]);
+    assert_eq!(server.end().0, Some(0));
+    let server = place.serve(&["--private"]);
+    assert_eq!(server.said("GET a\r\n"), "$1\r\n1\r\n+OK\r\n");
+}
+
+/// A tmpfs over a directory, until dropped.
+struct Mount<'a>(&'a str);
+
+impl Mount<'_> {
+    /// Files of all the space that is left, until it is freed.
+    fn fill(&self) {
+        let mut ballast = std::fs::File::create(format!("{}/ballast", self.0)).unwrap();
+        let piece = vec![1; 64 << 10];
+        while ballast.write_all(&piece).is_ok() {}
+    }
+
+    fn free(&self) {
+        std::fs::remove_file(format!("{}/ballast", self.0)).unwrap();
+    }
+}
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_writes_until_there_is_space() {
+    let place = Place::new("full");
+    std::fs::create_dir(&place.data).unwrap();
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=320m", "none", place.data()]);
+    if !mount.output().is_ok_and(|output| output.status.success()) {
+        return eprintln!("skipped: no tmpfs can be mounted here");
+    }
+    let mount = Mount(place.data());
+    let data = format!("{}/kept", place.data());
+    let server = Serving::start(place.plain(&["--private", "--data", &data]));
+    let mut client = BufReader::new(server.client());
+    let mut say = |command: &str| {
+        client.get_mut().write_all(command.as_bytes()).unwrap();
+        let mut reply = String::new();
+        client.read_line(&mut reply).unwrap();
+        reply
+    };
+    let put = format!("SET big {}\r\n", "x".repeat(60_000));
+    assert_eq!(say("SET kept yes\r\n"), "+OK\r\n");
+    for is_last in [false, true] {
+        mount.fill();
+        // What is preallocated is used up first.
+        let refused = (0..8000)
+            .map(|_| say(&put))
+            .find(|reply| reply != "+OK\r\n");
+        let refused = refused.expect("the disk is full");
+        assert!(refused.starts_with("-MISCONF"), "{refused}");
+        assert!(refused.contains("No space left on device"), "{refused}");
+        assert_eq!(say("EXISTS kept\r\n"), ":1\r\n");
+        if !is_last {
+            mount.free();
+            wait_until("writes are taken again", || say(&put) == "+OK\r\n");
+        }
+    }
+    // What was accepted still has its place.
+    server.client().write_all(b"SHUTDOWN\r\n").unwrap();
+    assert_eq!(server.end().0, Some(0));
+    mount.free();
+    let server = Serving::start(place.plain(&["--private", "--data", &data]));
+    assert_eq!(server.said("GET kept\r\n"), "$3\r\nyes\r\n+OK\r\n");
+    assert_eq!(server.said("STRLEN big\r\n"), ":60000\r\n+OK\r\n");
+}

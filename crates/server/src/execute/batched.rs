@@ -106,6 +106,7 @@ impl Executor<'_> {
             },
             Err(error) => (0, Some(Failure::from(error))),
         };
+        self.counters.changes.add(stored as u64);
         let mut reply = Reply::new(self.out, self.client.protocol);
         (0..stored).for_each(|_| reply.ok());
         match failure {

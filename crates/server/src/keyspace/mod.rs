@@ -155,20 +155,24 @@ impl<'a> Keyspace<'a> {
     #[inline]
     pub fn put(&mut self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<(), Failure> {
         match &mut self.transaction {
-            Some(transaction) => transaction.put(self.database, key, value, expiry),
-            None => Ok(self
+            Some(transaction) => transaction.put(self.database, key, value, expiry)?,
+            None => self
                 .store
                 .database(self.database)?
-                .put_until(key, value, expiry)?),
+                .put_until(key, value, expiry)?,
         }
+        self.counters.changes.add(1);
+        Ok(())
     }
 
     /// Removes `key`; whether it was there.
     pub fn remove(&mut self, key: &[u8]) -> Result<bool, Failure> {
-        match &mut self.transaction {
-            Some(transaction) => transaction.remove(self.database, key),
-            None => Ok(self.store.database(self.database)?.remove(key)?),
-        }
+        let removed = match &mut self.transaction {
+            Some(transaction) => transaction.remove(self.database, key)?,
+            None => self.store.database(self.database)?.remove(key)?,
+        };
+        self.counters.changes.add(u64::from(removed));
+        Ok(removed)
     }
 
     /// Changes `key` by what is stored there. `decide` is called again if another writer was
@@ -179,10 +183,8 @@ impl<'a> Keyspace<'a> {
         mut decide: impl FnMut(Option<Stored<'_>>) -> Decision,
     ) -> Result<Updated, Failure> {
         let Some(transaction) = &mut self.transaction else {
-            return Ok(self
-                .store
-                .database(self.database)?
-                .update_stored(key, decide)?);
+            let database = self.store.database(self.database)?;
+            return Ok(self.changed(database.update_stored(key, decide)?));
         };
         let (mut old, mut decision) = (None, Decision::Keep);
         transaction.read(self.database, key, &mut |stored| {
@@ -194,21 +196,19 @@ impl<'a> Keyspace<'a> {
             Decision::Keep => return Ok(Updated::Absent),
             Decision::Remove => {
                 let removed = transaction.remove(self.database, key)?;
-                return Ok(if removed {
-                    Updated::Removed
-                } else {
-                    Updated::Absent
+                return Ok(match removed {
+                    true => self.changed(Updated::Removed),
+                    false => Updated::Absent,
                 });
             }
             Decision::Replace(value) => (value, old.unwrap_or_default()),
             Decision::ReplaceUntil(value, expiry) => (value, expiry),
         };
         transaction.put(self.database, key, &value, expiry)?;
-        Ok(if old.is_some() {
-            Updated::Replaced
-        } else {
-            Updated::Inserted
-        })
+        Ok(self.changed(match old {
+            Some(_) => Updated::Replaced,
+            None => Updated::Inserted,
+        }))
     }
 
     /// Changes a part of the value of `key` by the part that `range` makes of its length; its
@@ -239,7 +239,7 @@ impl<'a> Keyspace<'a> {
             };
         }
         let database = self.store.database(self.database)?;
-        Ok(database.update_part(key, range, decide)?)
+        Ok(self.changed(database.update_part(key, range, decide)?))
     }
 
     /// Sets when `key` expires by when it does now; `None` leaves it. `decide` may be called again.
@@ -249,10 +249,10 @@ impl<'a> Keyspace<'a> {
         mut decide: impl FnMut(Expiry) -> Option<Expiry>,
     ) -> Result<Updated, Failure> {
         match &self.transaction {
-            None => Ok(self
-                .store
-                .database(self.database)?
-                .update_expiry(key, decide)?),
+            None => {
+                let database = self.store.database(self.database)?;
+                Ok(self.changed(database.update_expiry(key, decide)?))
+            }
             Some(_) => self.update(key, |stored| {
                 let decided = stored.and_then(|s| Some((s.value, decide(s.expiry)?)));
                 decided.map_or(Decision::Keep, |(value, expiry)| {
@@ -297,7 +297,7 @@ impl<'a> Keyspace<'a> {
                 // One that has expired in between is not to live again.
                 matches!(seen, Ok(Some(_))).then_some(expiry)
             })?;
-            match (updated, seen?) {
+            match (self.changed(updated), seen?) {
                 (Updated::Absent, _) => {
                     visit(None);
                     return Ok(false);
@@ -362,6 +362,13 @@ impl<'a> Keyspace<'a> {
         } else {
             body(&mut self.reborrow())
         }
+    }
+
+    /// Counts a key that was changed.
+    fn changed(&self, updated: Updated) -> Updated {
+        let is_change = !matches!(updated, Updated::Kept | Updated::Absent);
+        self.counters.changes.add(u64::from(is_change));
+        updated
     }
 
     /// Counts a hit or a miss, for a command that reads by [`update`](Self::update).

@@ -105,7 +105,7 @@ impl Running {
         if self.shared.store.durability().is_some() {
             self.spawn("mneme-save", |shared| {
                 if let Some(durability) = shared.store.durability() {
-                    shared.saver.serve(durability);
+                    shared.saver.serve(shared, durability);
                 }
                 Ok(())
             })?;

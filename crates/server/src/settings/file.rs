@@ -360,7 +360,7 @@ mod tests {
                 "maxmemory = 5",
                 "maxmemory = 5: argument must be 0, or between 67108864 and",
             ),
-            ("save = \"900 1\"", "argument must be empty"),
+            ("save = \"900\"", "Invalid save parameters"),
             ("prot = 1", "there is no setting 'prot'"),
             ("port = ", "is not TOML"),
             (

@@ -50,6 +50,8 @@ pub enum Kind {
     Endpoint,
     /// Redis' `class hard soft seconds`, of the class `normal`.
     OutputLimit,
+    /// Pairs of seconds and changes, as in `900 1 300 10`; none if empty.
+    SavePoints,
 }
 
 /// A setting's value.
@@ -112,6 +114,9 @@ pub enum Refused {
     /// Not a limit.
     #[error("Error in hard, soft or soft_seconds setting in buffer limit configuration.")]
     NotALimit,
+    /// Not pairs of seconds, from 1 on, and changes.
+    #[error("Invalid save parameters")]
+    NotSavePoints,
     /// What only a server can do that keeps its data on disk.
     #[error("nothing is kept on disk: start the server with --data DIR")]
     NeedsData,
@@ -193,9 +198,31 @@ impl Kind {
                     };
                 }
                 Kind::OutputLimit => output_limit(text)?,
+                Kind::SavePoints => {
+                    let points = save_points(text).ok_or(Refused::NotSavePoints)?;
+                    let words = points.map(|(seconds, changes)| format!("{seconds} {changes}"));
+                    return Ok(Value::text(words.collect::<Vec<_>>().join(" ")));
+                }
             };
         Ok(Value::number(number))
     }
+}
+
+/// The seconds and changes that a value of [`Kind::SavePoints`] names; `None` if it is none.
+pub(crate) fn save_points(text: &str) -> Option<impl Iterator<Item = (u64, u64)>> {
+    let numbers = text.split_whitespace().map(|word| word.parse::<u32>());
+    let numbers: Vec<_> = numbers.collect::<Result<_, _>>().ok()?;
+    let (points, []) = numbers.as_chunks::<2>() else {
+        return None;
+    };
+    let points: Vec<_> = points
+        .iter()
+        .map(|[seconds, changes]| (u64::from(*seconds), u64::from(*changes)))
+        .collect();
+    points
+        .iter()
+        .all(|(seconds, _)| *seconds > 0)
+        .then(|| points.into_iter())
 }
 
 impl Value {
@@ -229,7 +256,9 @@ impl Value {
                 .ok()
                 .and_then(|place| words.get(place))
                 .map_or(String::new(), |word| (*word).to_owned()),
-            Kind::Text | Kind::Secret | Kind::Addresses | Kind::Endpoint => self.text.to_string(),
+            Kind::Text | Kind::Secret | Kind::Addresses | Kind::Endpoint | Kind::SavePoints => {
+                self.text.to_string()
+            }
             Kind::OutputLimit => format!("normal {} 0 0", self.number),
         }
     }
@@ -272,6 +301,7 @@ impl fmt::Display for Kind {
             Kind::Permissions => f.write_str("octal, from 0 to 777"),
             Kind::Addresses => f.write_str("addresses"),
             Kind::Endpoint => f.write_str("an address and a port"),
+            Kind::SavePoints => f.write_str("pairs of seconds and changes"),
             Kind::OutputLimit => f.write_str("normal, a size, 0, 0"),
         }
     }

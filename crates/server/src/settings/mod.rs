@@ -16,6 +16,7 @@ mod values;
 
 pub use address::Address;
 pub use error::{FileError, RewriteError};
+pub(crate) use kind::save_points;
 pub use kind::{Kind, Refused, Value};
 pub use size::{SizeError, parse_size};
 pub(crate) use values::sync_policy;
@@ -199,8 +200,9 @@ settings! {
     /// The password that clients must give; none if empty. Set it in the environment or in a
     /// file rather than by a flag: other users can see a process' arguments.
     Password: "requirepass", Kind::Secret, "", Live;
-    /// Redis' snapshots. Mneme has none.
-    Save: "save", Kind::Word(&[""]), "", Live;
+    /// When checkpoints are written, for a server with `data`: after so many seconds, if there were
+    /// so many changes, as in `900 1 300 10`. If empty, only when the journal has become long.
+    Save: "save", Kind::SavePoints, "", Live;
     /// The segment to serve: it keeps the records when the server ends, and local programs attach
     /// it. It is created if it does not exist. Its name has 1 to 200 bytes, no slashes, and does
     /// not begin with a dot.

@@ -189,7 +189,7 @@ impl Settings {
     /// Why a setting cannot have this value, as `data` is set.
     pub(crate) fn data_refusal(&self, key: Key, value: &Value) -> Option<Refused> {
         match (key, self.is(Key::Data), value.number != 0) {
-            (Key::AppendOnly, false, true) => Some(Refused::NeedsData),
+            (Key::AppendOnly | Key::Save, false, true) => Some(Refused::NeedsData),
             (Key::AppendOnly, true, false) => Some(Refused::AlwaysAppends),
             _ => None,
         }

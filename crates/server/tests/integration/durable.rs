@@ -219,11 +219,69 @@ fn checkpoints_are_written_and_counted() {
 
     let (_running, address) = start(server());
     let mut client = Client::connect(address);
-    for command in ["SAVE", "BGSAVE", "BGREWRITEAOF", "LASTSAVE"] {
+    for command in [
+        "SAVE",
+        "BGSAVE",
+        "BGREWRITEAOF",
+        "LASTSAVE",
+        "MNEME BACKUP x",
+    ] {
         let refused = client.line(command).text();
         assert!(
             refused.contains("start the server with --data DIR"),
             "{refused}"
         );
     }
+}
+
+#[test]
+fn a_checkpoint_is_written_when_a_save_point_is_reached() {
+    let directory = Directory::new("points");
+    let (_running, address) = start(directory.server());
+    let mut client = Client::connect(address);
+    let changes = |client: &mut Client| info(client, "rdb_changes_since_last_save");
+    assert_eq!(changes(&mut client), 0);
+    assert_eq!(client.line("MSET a 1 b 2 c 3"), Reply::ok());
+    assert_eq!(client.line("SETNX a 2"), Reply::Integer(0));
+    assert_eq!(client.line("DEL b none"), Reply::Integer(1));
+    assert_eq!(client.line("INCR a"), Reply::Integer(2));
+    assert_eq!(client.line("EXPIRE a 1000"), Reply::Integer(1));
+    client.line("MULTI");
+    client.line("SET d 1");
+    client.line("GET d");
+    client.line("EXEC");
+    client.send(b"SET e 1\r\nSET f 1\r\nSET g 1\r\n");
+    for _ in 0..3 {
+        assert_eq!(client.reply(), Reply::ok());
+    }
+    assert_eq!(changes(&mut client), 10);
+    assert_eq!(client.line("SAVE"), Reply::ok());
+    assert_eq!(changes(&mut client), 0);
+    assert_eq!(client.line("FLUSHDB"), Reply::ok());
+    assert_eq!(changes(&mut client), 6);
+
+    // It is long enough ago, and there are not enough changes for the other one.
+    let save =
+        |client: &mut Client, points: &str| client.command(&["CONFIG", "SET", "save", points]);
+    assert_eq!(save(&mut client, "3600 1  1 8"), Reply::ok());
+    let shown = client.line("CONFIG GET save").items()[1].text();
+    assert_eq!(shown, "3600 1 1 8");
+    client.line("MSET a 1 b 1");
+    mneme_testkit::wait_until("it is written", || info(&mut client, "rdb_saves") == 2);
+    assert_eq!(changes(&mut client), 0);
+    for bad in ["1", "1 x", "0 1", "1 2 3", "-1 2"] {
+        let refused = save(&mut client, bad).text();
+        assert!(refused.ends_with("Invalid save parameters"), "{refused}");
+    }
+    assert_eq!(save(&mut client, ""), Reply::ok());
+    assert_eq!(client.line("CONFIG GET save").items()[1].text(), "");
+
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    assert_eq!(save(&mut client, ""), Reply::ok());
+    let refused = save(&mut client, "1 1").text();
+    assert!(
+        refused.contains("start the server with --data"),
+        "{refused}"
+    );
 }

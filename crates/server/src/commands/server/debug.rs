@@ -46,6 +46,10 @@ fn run(call: &mut Call<'_>) -> Outcome {
         tracing::warn!(text, "DEBUG LOG");
         call.reply.ok();
         Ok(())
+    } else if call.is(1, "RELOAD") || call.is(1, "LOADAOF") {
+        Err(Failure::other(
+            "ERR data is loaded at a start alone, and what was acknowledged is there then: restart the server",
+        ))
     } else if call.is(1, "HELP") && len == 2 {
         help(call)
     } else {

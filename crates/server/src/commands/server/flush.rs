@@ -3,7 +3,7 @@
 
 use crate::command::*;
 use crate::settings::Key;
-use mneme_log::DATABASES;
+use mneme_log::{DATABASES, Database};
 
 pub(super) static FLUSHALL: Command = Command {
     name: "flushall",
@@ -48,7 +48,7 @@ fn all(call: &mut Call<'_>) -> Outcome {
         let database = call.server.store.database(index)?;
         // One that cannot be selected may have been left by a server with more of them.
         if index < selectable || database.try_len()? > 0 {
-            database.clear()?;
+            clear(call, database)?;
         }
     }
     call.reply.ok();
@@ -57,8 +57,18 @@ fn all(call: &mut Call<'_>) -> Outcome {
 
 fn selected(call: &mut Call<'_>) -> Outcome {
     check_mode(call)?;
-    call.keyspace.whole()?.clear()?;
+    let database = call.keyspace.whole()?;
+    clear(call, database)?;
     call.reply.ok();
+    Ok(())
+}
+
+/// Clears a database, which counts as a change of each of its keys, and of one if it has none.
+fn clear(call: &Call<'_>, database: Database<'_>) -> Outcome {
+    let keys = database.try_len()?;
+    database.clear()?;
+    let counters = &call.server.threads[call.client.thread].counters;
+    counters.changes.add(keys.max(1));
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use crate::background::CheckState;
 use crate::command::*;
 use crate::commands::help;
+use crate::saver::BackupState;
 
 pub(super) static MNEME: Command = Command {
     name: "mneme",
@@ -11,7 +12,7 @@ pub(super) static MNEME: Command = Command {
     group: Group::Server,
     complexity: "Depends on subcommand.",
     arity: -2,
-    subcommands: &[&CHECK, &HELP, &REPORT],
+    subcommands: &[&BACKUP, &CHECK, &HELP, &REPORT],
     run: help::run,
     ..Command::BLANK
 };
@@ -24,6 +25,16 @@ const PLAIN: Command = Command {
     flags: &[Flag::Admin, Flag::NoScript, Flag::Loading, Flag::Stale],
     tips: &["nondeterministic_output"],
     ..Command::BLANK
+};
+
+static BACKUP: Command = Command {
+    name: "mneme|backup",
+    summary: "Has a backup written that is kept by name, and replies with its number; without a name it tells of the last one",
+    complexity: "O(1); the backup reads every record",
+    arity: -2,
+    arguments: &[Argument::new("name", Kind::String).optional()],
+    run: backup,
+    ..PLAIN
 };
 
 static CHECK: Command = Command {
@@ -84,6 +95,62 @@ fn report(call: &mut Call<'_>) -> Outcome {
     reply.array(report.problems.len());
     for problem in &report.problems {
         reply.bulk(problem.as_bytes());
+    }
+    Ok(())
+}
+
+fn backup(call: &mut Call<'_>) -> Outcome {
+    if call.server.store.durability().is_none() {
+        return Err(Failure::other(
+            "ERR nothing is kept on disk: start the server with --data DIR",
+        ));
+    }
+    match call.args.len() {
+        2 => tell_of_backup(call),
+        3 => {
+            let name = String::from_utf8_lossy(call.args.at(2)).into_owned();
+            let Some(number) = call.server.saver.back_up(&name) else {
+                return Err(Failure::other("ERR a backup is being written already"));
+            };
+            call.reply.integer(number as i64);
+            Ok(())
+        }
+        _ => Err(Failure::WrongArity("mneme|backup")),
+    }
+}
+
+fn tell_of_backup(call: &mut Call<'_>) -> Outcome {
+    let backup = call.server.saver.last_backup();
+    let durability = call.server.store.durability();
+    let running = durability.and_then(|durability| durability.stats().checkpoints.running);
+    let (state, (records, bytes), failure) = match backup.state {
+        BackupState::None => ("none", (0, 0), String::new()),
+        BackupState::Running => ("running", running.unwrap_or_default(), String::new()),
+        BackupState::Done(report) => ("done", (report.records, report.bytes), String::new()),
+        BackupState::Failed(failure) => ("failed", (0, 0), failure),
+    };
+    let texts = [
+        ("state", state),
+        ("name", &backup.name),
+        ("failure", &failure),
+    ];
+    // An estimate while it is written.
+    let of = call.server.stats().live_bytes.max(bytes);
+    let counts = [
+        ("backup", backup.number),
+        ("records", records),
+        ("bytes", bytes),
+        ("of", of),
+    ];
+    let reply = &mut call.reply;
+    reply.map(texts.len() + counts.len());
+    for (name, text) in texts {
+        reply.bulk(name.as_bytes());
+        reply.bulk(text.as_bytes());
+    }
+    for (name, count) in counts {
+        reply.bulk(name.as_bytes());
+        reply.integer(count as i64);
     }
     Ok(())
 }

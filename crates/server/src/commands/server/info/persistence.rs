@@ -5,6 +5,7 @@ use mneme_durable::{DurabilityStats, GateState};
 use super::Fields;
 use super::sections::add_zeros;
 use crate::command::*;
+use crate::saver::changes_since;
 use crate::settings::Key;
 use crate::shared::Shared;
 
@@ -69,6 +70,8 @@ fn kept(server: &Shared, stats: &DurabilityStats, fields: &mut Fields) {
         _ => (checkpoints.last_ns / 1_000_000_000) as i64,
     };
     // One kind of checkpoint is both: all records in a file, and what shortens the journal.
+    let changes = changes_since(server, checkpoints);
+    fields.add("rdb_changes_since_last_save", changes);
     fields.add("rdb_bgsave_in_progress", is_running);
     fields.add("rdb_last_save_time", last_save_s(server, stats));
     fields.add("rdb_last_bgsave_status", last);

@@ -1,0 +1,174 @@
+//! `mneme backup` and `mneme restore`: all records of a server in one file, and a directory for a
+//! server that is made of one, or goes back to one.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use mneme_durable::DurableOptions;
+use serde_json::json;
+
+use super::client::{Client, Reply, Where};
+use super::progress::Progress;
+use super::{output, registry, size};
+
+/// What the name of a backup's file ends with.
+const SUFFIX: &str = ".backup";
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The file NAME.backup is in the directory that `serve --data` names. It stands alone: copy it \
+                  elsewhere. A backup of that name is replaced when the new one is whole."
+)]
+pub struct Backup {
+    /// What to call it: 1 to 100 letters, digits, `_`, `-` and `.`.
+    name: String,
+
+    #[command(flatten)]
+    server: Where,
+
+    /// Print what was written as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Then `mneme serve --data DIRECTORY` has all that the backup holds. Without --segment no segment is \
+                  touched: one that the directory was served with is refused afterwards, and is to be removed \
+                  (`mneme segment rm`)."
+)]
+pub struct Restore {
+    /// The backup: a file NAME.backup, as `mneme backup` has written it.
+    file: PathBuf,
+
+    /// An empty directory, or one to be made; or the one that holds the file, which goes back to
+    /// it: changes since then are given up.
+    directory: PathBuf,
+
+    /// The segment that the directory was served with, which is removed. Refused while a process
+    /// has it attached.
+    #[arg(long, value_name = "NAME")]
+    segment: Option<String>,
+
+    #[command(flatten)]
+    registry: registry::Place,
+
+    /// Print what was restored as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How often the server is asked how far it is.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Has the server write a backup, and waits for it.
+pub fn backup(arguments: &Backup) -> Result<(), Box<dyn Error>> {
+    let mut client = arguments.server.connect()?;
+    let progress = Progress::default();
+    let Reply::Number(number) = client.request(&["MNEME", "BACKUP", &arguments.name])? else {
+        return Err(unexpected(&client));
+    };
+    loop {
+        let fields = client.request(&["MNEME", "BACKUP"])?.fields();
+        if count(&fields, "backup") != number as u64 {
+            return Err("another backup was begun since: ask for this one again".into());
+        }
+        let (records, bytes) = (count(&fields, "records"), count(&fields, "bytes"));
+        match text(&fields, "state").as_str() {
+            "running" => progress.show(bytes, count(&fields, "of").max(bytes + 1)),
+            "done" => {
+                progress.show(bytes, bytes);
+                let name = &arguments.name;
+                return match arguments.json {
+                    true => output::line(json!({
+                        "name": name, "file": format!("{name}{SUFFIX}"), "records": records,
+                        "bytes": bytes,
+                    })),
+                    false => {
+                        let size = size::show(bytes);
+                        output::line(format_args!("{name}{SUFFIX}: {records} records, {size}"))
+                    }
+                };
+            }
+            "failed" => {
+                let reason = output::plain(&text(&fields, "failure"));
+                return Err(format!("the backup was not written: {reason}").into());
+            }
+            _ => return Err(unexpected(&client)),
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn unexpected(client: &Client) -> Box<dyn Error> {
+    format!(
+        "the server at {} answers MNEME BACKUP as no Mneme does",
+        client.place()
+    )
+    .into()
+}
+
+fn text(fields: &BTreeMap<String, Reply>, name: &str) -> String {
+    match fields.get(name) {
+        Some(Reply::Text(text)) => text.clone(),
+        _ => String::new(),
+    }
+}
+
+fn count(fields: &BTreeMap<String, Reply>, name: &str) -> u64 {
+    match fields.get(name) {
+        Some(Reply::Number(number)) => u64::try_from(*number).unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// Makes a directory of a backup, or goes back to one, after all of it was read.
+pub fn restore(arguments: Restore) -> Result<(), Box<dyn Error>> {
+    let (file, to) = (&arguments.file, &arguments.directory);
+    if !file.is_file() {
+        return Err(format!("{} is no file", file.display()).into());
+    }
+    let name = file.file_name().and_then(|name| name.to_str());
+    let Some(name) = name.and_then(|name| name.strip_suffix(SUFFIX)) else {
+        return Err(format!("{} is not called NAME{SUFFIX}", file.display()).into());
+    };
+    let from = match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let progress = Progress::default();
+    let options = DurableOptions::new(to).progress(Arc::new(move |now| {
+        progress.show(now.done, now.total);
+    }));
+    let goes_back = to.canonicalize().is_ok_and(|to| {
+        let from = from.canonicalize();
+        from.is_ok_and(|from| from == to)
+    });
+    match (&arguments.segment, goes_back) {
+        (None, true) => options.restore(name)?,
+        (Some(segment), true) => {
+            options.restore_segment(&arguments.registry.open()?, segment, name)?;
+        }
+        (None, false) => options.restore_from(from, name)?,
+        (Some(_), false) => {
+            return Err(
+                "--segment goes with the directory that holds the backup: another one has no \
+                 segment yet"
+                    .into(),
+            );
+        }
+    }
+    let bytes = file.metadata()?.len();
+    match arguments.json {
+        true => output::line(json!({ "directory": to, "backup": name, "bytes": bytes })),
+        false => {
+            let (to, size) = (to.display(), size::show(bytes));
+            output::line(format_args!(
+                "{to} holds {name}, {size}: mneme serve --data {to}"
+            ))
+        }
+    }
+}
