@@ -24,6 +24,10 @@ use mneme_log::WriteError;
 /// How long a command is retried that another process is in the way of.
 const RETRIES_MS: u64 = 500;
 
+/// For how long if it waits for space in a change feed that this server itself makes durable: a
+/// sync may be slow.
+const SYNC_RETRIES_MS: u64 = 10_000;
+
 /// How long the replies of a client may become.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OutputBounds {
@@ -298,7 +302,12 @@ impl<'a> Executor<'a> {
     fn tries_again(&mut self) -> bool {
         let now_ms = self.server.now_ms();
         let since_ms = *self.client.retries_ms.get_or_insert(now_ms);
-        self.client.yields = now_ms.saturating_sub(since_ms) < RETRIES_MS;
+        let store = &self.server.store;
+        let most_ms = match store.durability().is_some() && !store.has_feed_space() {
+            true => SYNC_RETRIES_MS,
+            false => RETRIES_MS,
+        };
+        self.client.yields = now_ms.saturating_sub(since_ms) < most_ms;
         self.client.yields
     }
 

@@ -13,7 +13,7 @@ use crate::common::{Client, Reply, encode, info, server};
 use mneme_log::Decision;
 use mneme_server::{Opening, Origin, Running, Server};
 use mneme_shared::{Access, Found, Registry, Segment, SharedStore, StoreOptions};
-use mneme_sys::{Clock, SystemClock};
+use mneme_sys::{Clock, ManualClock, SystemClock};
 
 /// A registry of a test, gone with it.
 struct Place(PathBuf);
@@ -126,7 +126,8 @@ fn a_full_change_feed_holds_up_changes_alone() {
         change_feed: Some(true),
         ..Opening::default()
     };
-    let server = server().threads(1);
+    let clock = Arc::new(ManualClock::new(1_000, 1_700_000_000_000));
+    let server = server().threads(1).clock(clock.clone());
     let running = server.segment(place.registry(), "beside", opening);
     let running = running.start().unwrap();
     let address = running.addresses()[0];
@@ -137,7 +138,7 @@ fn a_full_change_feed_holds_up_changes_alone() {
     while store.has_feed_space() {
         assert_eq!(writer.command(&["SET", "k", &value]).text(), "OK");
     }
-    // Nothing becomes durable, so that these are refused in the end.
+    // Nothing becomes durable, so that these are refused in the end; not before time has passed.
     writer.send(&encode(&["SET", "k", "refused"]));
     writer.send(&encode(&["MULTI"]));
     writer.send(&encode(&["DEL", "k"]));
@@ -147,19 +148,24 @@ fn a_full_change_feed_holds_up_changes_alone() {
     }
     let full = "MISCONF Errors writing to the AOF file: the change feed is full, and what it holds does \
                 not become durable";
-    assert_eq!(writer.reply().text(), full);
-    assert_eq!(writer.reply().text(), "OK");
-    assert_eq!(writer.reply().text(), "QUEUED");
+    let answers = std::thread::scope(|scope| {
+        let answers = scope.spawn(|| [(); 4].map(|()| writer.reply().text()));
+        while !answers.is_finished() {
+            clock.advance_ms(100);
+            reader.command(&["STRLEN", "k"]);
+        }
+        answers.join().unwrap()
+    });
     let discarded = format!("EXECABORT Transaction discarded because of: {full}");
-    assert_eq!(writer.reply().text(), discarded);
-    // Step by step everything does, so that these are not.
+    assert_eq!(answers, [full, "OK", "QUEUED", &discarded]);
+    // Step by step everything does, from before they are sent, so that these are not.
     let values: Vec<String> = (0..100).map(|i| format!("{i}{value}")).collect();
-    for value in &values {
-        writer.send(&encode(&["SET", "k", value]));
-    }
     let (mut bytes, mut answered) = (Vec::new(), 0);
     std::thread::scope(|scope| {
         let answers = scope.spawn(|| {
+            for value in &values {
+                writer.send(&encode(&["SET", "k", value]));
+            }
             for _ in 0..100 {
                 assert_eq!(writer.reply().text(), "OK");
                 answered += 1;
