@@ -246,8 +246,8 @@ fn nonsense_is_refused_in_words() {
             "'1mb' for '--maxmemory': argument must be 0, or between 67108864 and",
         ),
         (
-            &["--save", "900 1"],
-            "'900 1' for '--save': argument must be empty",
+            &["--save", "900"],
+            "'900' for '--save': Invalid save parameters",
         ),
         (&["--databases", "100"], "between 1 and 64 inclusive"),
         (
@@ -272,6 +272,10 @@ fn nonsense_is_refused_in_words() {
         (
             &["--port", "0", "--appendonly", "yes"][..],
             "'appendonly': nothing is kept on disk: start the server with --data DIR",
+        ),
+        (
+            &["--port", "0", "--save", "900 1"],
+            "'save': nothing is kept on disk: start the server with --data DIR",
         ),
         (&["--port", "0", "--memory", "900tb"], "cannot open a store"),
         (

@@ -227,14 +227,15 @@ fn check_data(settings: &Settings, has_store: bool) -> Result<(), StartError> {
     if has_store && settings.is(Key::Data) {
         return Err(StartError::OwnStore);
     }
-    let key = Key::AppendOnly;
-    match settings.data_refusal(key, &settings.value(key)) {
-        Some(reason) if settings.is_given(key) => {
+    for key in [Key::AppendOnly, Key::Save] {
+        if let Some(reason) = settings.data_refusal(key, &settings.value(key))
+            && settings.is_given(key)
+        {
             let name = key.setting().name;
-            Err(StartError::Data { name, reason })
+            return Err(StartError::Data { name, reason });
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
 /// Raises the limit on open files for as many clients as are wanted, and lowers their number where
