@@ -8,10 +8,10 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
-use crate::steps::{Outcome, run};
+use crate::steps::{Outcome, failed, run};
 use crate::workspace::{Package, Workspace};
 
 /// cargo runs this as rustdoc.
@@ -133,10 +133,6 @@ fn difference(listed: &str, found: &str) -> Vec<String> {
     let mut lines = missing(listed, found, '-');
     lines.extend(missing(found, listed, '+'));
     lines
-}
-
-fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error) -> String {
-    move |error| format!("cannot {what} {}: {error}", path.display())
 }
 
 #[cfg(test)]

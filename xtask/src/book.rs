@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::links;
-use crate::steps::{Outcome, run, succeeds};
+use crate::steps::{Outcome, failed, run, succeeds};
 use crate::workspace::Workspace;
 
 const INSTALL: &str =
@@ -247,10 +247,6 @@ fn write(file: &Path, text: impl AsRef<[u8]>) -> Result<(), String> {
         fs::create_dir_all(directory).map_err(failed("create", directory))?;
     }
     fs::write(file, text).map_err(failed("write", file))
-}
-
-fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error) -> String {
-    move |error| format!("cannot {what} {}: {error}", path.display())
 }
 
 #[cfg(test)]

@@ -269,15 +269,7 @@ fn doc(workspace: &Workspace) -> Outcome {
 }
 
 fn other_target(workspace: &Workspace) -> Outcome {
-    let mut rustup = Command::new("rustup");
-    rustup
-        .args(["target", "list", "--installed"])
-        .current_dir(&workspace.root);
-    let installed = rustup
-        .output()
-        .map(|output| output.stdout)
-        .unwrap_or_default();
-    if !String::from_utf8_lossy(&installed).contains(OTHER_TARGET) {
+    if !workspace.has_target(OTHER_TARGET) {
         return missing(&format!("`rustup target add {OTHER_TARGET}` first"));
     }
     let libraries = workspace.packages.iter();

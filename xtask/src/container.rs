@@ -39,15 +39,7 @@ fn target() -> String {
 
 fn lay_out(workspace: &Workspace) -> Result<PathBuf, Outcome> {
     let target = target();
-    let mut rustup = Command::new("rustup");
-    rustup
-        .args(["target", "list", "--installed"])
-        .current_dir(&workspace.root);
-    let installed = rustup
-        .output()
-        .map(|output| output.stdout)
-        .unwrap_or_default();
-    if !String::from_utf8_lossy(&installed).contains(&target) {
+    if !workspace.has_target(&target) {
         return Err(Outcome::Skipped(format!(
             "`rustup target add {target}` first"
         )));

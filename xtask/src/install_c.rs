@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::steps::failed;
 use crate::workspace::Workspace;
 
 /// What a program needs besides that links libmneme.a, as `rustc --print native-static-libs` says.
@@ -118,10 +119,6 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
     fs::copy(from, to).map_err(failed("write", to))?;
     println!("{}", to.display());
     Ok(())
-}
-
-fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error) -> String {
-    move |error| format!("cannot {what} {}: {error}", path.display())
 }
 
 /// The name under which programs look for the library (`bindings/c/build.rs` writes it into the

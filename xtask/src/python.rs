@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::built;
-use crate::steps::{Outcome, run, succeeds};
+use crate::steps::{Outcome, failed, run, succeeds};
 use crate::workspace::Workspace;
 
 /// Bytes that a wheel may have.
@@ -96,10 +96,6 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
     let _ = fs::remove_file(to);
     fs::copy(from, to).map_err(failed("write", to))?;
     Ok(())
-}
-
-fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error) -> String {
-    move |error| format!("cannot {what} {}: {error}", path.display())
 }
 
 /// Builds the wheel, says how large it is, installs it elsewhere and runs the tests with it.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::num::NonZero;
+use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -16,6 +17,11 @@ pub enum Outcome {
     Failed(String),
     /// It could not be run here; why, in words.
     Skipped(String),
+}
+
+/// The words of an error of the file system: what could not be done to which path.
+pub fn failed(what: &'static str, path: &Path) -> impl Fn(io::Error) -> String {
+    move |error| format!("cannot {what} {}: {error}", path.display())
 }
 
 /// The record of the steps so far.

@@ -83,6 +83,19 @@ impl Workspace {
         let has = move |package: &&Package| package.features.iter().any(|known| known == feature);
         self.packages.iter().filter(has)
     }
+
+    /// Whether the workspace's toolchain can build for that target.
+    pub fn has_target(&self, target: &str) -> bool {
+        let mut rustup = Command::new("rustup");
+        rustup
+            .args(["target", "list", "--installed"])
+            .current_dir(&self.root);
+        let installed = rustup
+            .output()
+            .map(|output| output.stdout)
+            .unwrap_or_default();
+        String::from_utf8_lossy(&installed).contains(target)
+    }
 }
 
 impl Package {

@@ -5,6 +5,8 @@
 //! them. Ratios are therefore taken within a round first; their median says more than the ratio of
 //! two medians.
 
+use crate::table::figure;
+
 /// The middle and the ends of some rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
@@ -161,6 +163,21 @@ impl Ledger {
         over.zip(self.values(under.0, under.1))
             .map(|(a, b)| a / b)
             .collect()
+    }
+
+    /// A table's cells for systems in one case: the median of each, and in brackets that of the
+    /// first one over it, round by round.
+    pub fn compared<const N: usize>(&self, systems: [&str; N], case: &str) -> [String; N] {
+        systems.map(|system| {
+            let value = Summary::of(self.values(system, case));
+            let over = Summary::of(&self.ratios((systems[0], case), (system, case)));
+            match (value, over) {
+                (Some(value), Some(over)) => {
+                    format!("{} ({})", figure(value.median), figure(over.median))
+                }
+                _ => "-".to_owned(),
+            }
+        })
     }
 }
 

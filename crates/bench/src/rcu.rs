@@ -24,7 +24,7 @@ use crate::machine::Machine;
 use crate::options::Common;
 use crate::report::Report;
 use crate::rounds::{self, Job, Span, rate};
-use crate::table::{Table, figure};
+use crate::table::Table;
 use mneme_rcu_peers::{MECHANISMS, Set, make};
 use mneme_sys::{SysfsTopology, Topology};
 use serde_json::{Map, json};
@@ -191,16 +191,7 @@ fn print_table(options: &Common, ledger: &Ledger) {
         for updates in UPDATES {
             for &threads in &options.threads {
                 let case = case(shape, updates, threads);
-                let cells = MECHANISMS.map(|name| {
-                    let rate = Summary::of(ledger.values(name, &case));
-                    let over = Summary::of(&ledger.ratios((MECHANISMS[0], &case), (name, &case)));
-                    match (rate, over) {
-                        (Some(rate), Some(over)) => {
-                            format!("{} ({})", figure(rate.median), figure(over.median))
-                        }
-                        _ => "-".to_owned(),
-                    }
-                });
+                let cells = ledger.compared(MECHANISMS, &case);
                 table.row([case].into_iter().chain(cells));
             }
         }

@@ -24,7 +24,7 @@ use crate::machine::Machine;
 use crate::options::Common;
 use crate::report::Report;
 use crate::rounds::{self, Job, Span, rate};
-use crate::table::{Table, figure};
+use crate::table::Table;
 use serde_json::{Map, json};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -257,16 +257,7 @@ fn print_table(options: &Common, ledger: &Ledger) {
     println!("millions of operations a second; in brackets ours over it, round by round");
     let mut table = Table::new(["case"].into_iter().chain(SYSTEMS));
     for case in cases(options) {
-        let cells = SYSTEMS.map(|system| {
-            let rate = Summary::of(ledger.values(system, &case));
-            let over = Summary::of(&ledger.ratios((SYSTEMS[0], &case), (system, &case)));
-            match (rate, over) {
-                (Some(rate), Some(over)) => {
-                    format!("{} ({})", figure(rate.median), figure(over.median))
-                }
-                _ => "-".to_owned(),
-            }
-        });
+        let cells = ledger.compared(SYSTEMS, &case);
         table.row([case].into_iter().chain(cells));
     }
     println!("{table}");
