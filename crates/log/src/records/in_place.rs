@@ -123,16 +123,17 @@ impl Records {
         if value.len() > MAX_IN_PLACE {
             return Ok(None);
         }
+        let id = self.root_id(change.root)?;
         let item = Item::Put {
-            root: self.root_id(change.root)?,
+            root: id,
             key: change.key,
             kind: 0,
             expiry,
             bytes: value,
         };
-        match self.try_overwrite(slot, change, item, value, expiry) {
+        match self.try_overwrite(slot, change, id, item, value, expiry) {
             Err(WriteError::FeedFull) => self.in_pieces(slot, item, || {
-                self.try_overwrite(slot, change, item, value, expiry)
+                self.try_overwrite(slot, change, id, item, value, expiry)
             }),
             overwritten => overwritten,
         }
@@ -143,12 +144,12 @@ impl Records {
         &self,
         slot: &Slot<'_>,
         change: &Change<'_>,
+        id: u64,
         item: Item<'_>,
         value: &[u8],
         expiry: Expiry,
     ) -> Result<Option<Published>, WriteError> {
         let (root, place) = (change.root, change.place);
-        let id = self.root_id(root)?;
         let mut seen = change.segment;
         let mut wait = Wait::new();
         loop {

@@ -244,11 +244,13 @@ impl LogStore {
 
     /// Whether a quarter of the change feed is free; true without a feed. A change that begins then
     /// finds space there, whatever other threads enter beside it, unless it takes about as much
-    /// itself. So a thread that must not wait looks here before it begins. Costs two loads.
+    /// itself. So a thread that must not wait looks here before it begins. Costs a few loads.
     #[must_use]
     pub fn has_feed_space(&self) -> bool {
-        let feed = self.store.feed.as_ref();
-        self.store.participants.is_forked() || feed.is_none_or(Feed::has_ample_space)
+        self.store
+            .feed
+            .as_ref()
+            .is_none_or(|feed| self.store.participants.is_forked() || feed.has_ample_space())
     }
 
     /// The position of the change feed before which everything is kept elsewhere; `None`: the store

@@ -287,7 +287,7 @@ impl<'a> Executor<'a> {
     /// durable.
     fn find_feed_space(&mut self, command: &Command) -> Result<(), Failure> {
         let store = &self.server.store;
-        if store.has_feed_space() || !self.may_change_data(command) {
+        if !self.may_change_data(command) || store.has_feed_space() {
             return Ok(());
         }
         let durable = store.feed_durable().unwrap_or(0);
