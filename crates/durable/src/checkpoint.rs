@@ -10,7 +10,8 @@
 use std::sync::Arc;
 
 use mneme_journal::{
-    BaseName, BaseWriter, JournalError, Options, Position, Reader, Runs, remove_bases_before,
+    BaseName, BaseWriter, Journal, JournalError, Options, Position, Reader, Runs,
+    remove_bases_before,
 };
 use mneme_log::feed::{Item, append_change, binding};
 use mneme_log::{Cursor, DATABASES};
@@ -32,6 +33,18 @@ pub(crate) struct Source {
     pub directory: Arc<dyn Directory>,
     pub options: Options,
     pub runs: Runs,
+}
+
+impl Source {
+    /// Of a store whose journal this is.
+    pub fn of(shared: &Arc<Shared>, directory: &Arc<dyn Directory>, journal: &Journal) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            directory: Arc::clone(directory),
+            options: journal.options().clone(),
+            runs: journal.runs().clone(),
+        }
+    }
 }
 
 /// What a finished base file holds.

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-use mneme_journal::{BaseName, Journal, JournalStats};
+use mneme_journal::{BaseName, JournalStats};
 use mneme_log::ChangeFeed;
 use mneme_sys::Clock;
 
@@ -16,6 +16,7 @@ use crate::gate::{Gate, GateState, Shared, lock};
 use crate::keeper::{Bounds, CheckpointStats, Keeper};
 use crate::options::{RecoveryProgress, SyncPolicy};
 use crate::pump::{Pace, Pump, Synced};
+use crate::sink::Sink;
 
 /// The running durability of one store: a thread that makes its changes durable. Dropping it ends
 /// with a last sync; [`close`](Self::close) also says whether that succeeded.
@@ -46,21 +47,11 @@ pub enum Origin {
 pub(crate) struct Parts {
     pub shared: Arc<Shared>,
     pub feed: ChangeFeed,
-    pub journal: Journal,
+    pub sink: Box<dyn Sink>,
+    /// What base files of it are begun with.
+    pub source: Source,
     pub opened: Opened,
     pub origin: Origin,
-}
-
-impl Parts {
-    /// What base files of it are begun with.
-    pub fn source(&self) -> Source {
-        Source {
-            shared: Arc::clone(&self.shared),
-            directory: Arc::clone(&self.opened.directory),
-            options: self.journal.options().clone(),
-            runs: self.journal.runs().clone(),
-        }
-    }
 }
 
 /// What the journal's thread says of itself.
@@ -118,20 +109,20 @@ impl Durability {
         clock: Arc<dyn Clock>,
         bounds: Bounds,
     ) -> Result<Self, DurableError> {
-        let source = parts.source();
         let Parts {
             shared,
             feed,
-            journal,
+            sink,
+            source,
             opened,
             origin,
         } = parts;
         let keeper = Arc::new(Keeper::new(source, bounds));
-        let mut pump = Pump::new(Arc::clone(&shared), feed, journal, clock);
+        let mut pump = Pump::new(Arc::clone(&shared), feed, sink, clock);
         // Before anything is written that could fill the disk.
         pump.prepare_all();
         let seen = Arc::new(Mutex::new(Seen::default()));
-        note(&mut pump, &seen);
+        note(&pump, &seen);
         let (of_thread, seen_by) = (Arc::clone(&shared), Arc::clone(&seen));
         let thread = thread::Builder::new()
             .name("mneme-journal".to_owned())
@@ -296,10 +287,9 @@ impl Drop for Durability {
     }
 }
 
-fn note(pump: &mut Pump, seen: &Mutex<Seen>) {
+fn note(pump: &Pump, seen: &Mutex<Seen>) {
     let synced = pump.synced();
-    let journal = pump.journal();
-    let (journal, first) = (journal.stats(), journal.first().get());
+    let (journal, first) = (pump.sink().stats(), pump.sink().first());
     *lock(seen) = Seen {
         journal,
         first,
@@ -313,7 +303,7 @@ fn run(mut pump: Pump, shared: &Shared, seen: &Mutex<Seen>) -> Result<(), Durabl
     let ends = Ends(shared, AtomicBool::new(false));
     while !shared.is_closing() {
         let pace = pump.step();
-        note(&mut pump, seen);
+        note(&pump, seen);
         match pace {
             Pace::Now => {}
             Pace::After(time) => thread::park_timeout(time),

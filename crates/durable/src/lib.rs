@@ -42,6 +42,7 @@ mod recover;
 mod replay;
 mod restore;
 mod serve;
+mod sink;
 #[doc(hidden)]
 pub mod stepped;
 mod store;

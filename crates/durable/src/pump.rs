@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mneme_journal::{Journal, JournalError, Position};
 use mneme_log::ChangeFeed;
 use mneme_log::feed::{Item, entries};
 use mneme_sys::Clock;
@@ -15,9 +14,8 @@ use mneme_sys::fault::without;
 use crate::DurableError;
 use crate::gate::{GateState, Refusal, Shared};
 use crate::options::SyncPolicy;
+use crate::sink::{Refused, Sink};
 
-/// The longest entry of a feed.
-const ENTRY: usize = 64 << 10;
 /// Bytes that are appended before a look at what else is to be done.
 const BATCH: u64 = 8 << 20;
 /// Zeros that are written into spare files between two groups.
@@ -47,11 +45,9 @@ pub(crate) enum Pace {
 pub(crate) struct Pump {
     shared: Arc<Shared>,
     feed: ChangeFeed,
-    journal: Journal,
+    sink: Box<dyn Sink>,
     clock: Arc<dyn Clock>,
     group: Vec<u8>,
-    /// The most bytes of a group, so that it is one frame.
-    group_bytes: usize,
     /// When the oldest bytes were appended that are not synced.
     unsynced_since: Option<u64>,
     /// When something was drained last.
@@ -81,15 +77,13 @@ impl Pump {
     pub fn new(
         shared: Arc<Shared>,
         feed: ChangeFeed,
-        journal: Journal,
+        sink: Box<dyn Sink>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let half = (journal.options().file_bytes as usize - 4096) / 2;
         Self {
-            group_bytes: half.min(1 << 20) - 4096 - ENTRY,
             shared,
             feed,
-            journal,
+            sink,
             busy: clock.now_ns(),
             clock,
             group: Vec::new(),
@@ -102,8 +96,8 @@ impl Pump {
         }
     }
 
-    pub fn journal(&mut self) -> &mut Journal {
-        &mut self.journal
+    pub fn sink(&self) -> &dyn Sink {
+        &*self.sink
     }
 
     pub fn synced(&self) -> Synced {
@@ -112,7 +106,7 @@ impl Pump {
 
     /// Makes the spares that the journal must have, unless the disk is full.
     pub fn prepare_all(&mut self) {
-        while self.journal.is_nearly_full() && self.prepare() {}
+        while self.sink.is_nearly_full() && self.prepare() {}
     }
 
     /// Appends what the feed holds, syncs if that is due, and does what there is time for.
@@ -136,7 +130,7 @@ impl Pump {
         let now = self.clock.now_ns();
         self.remove_older()?;
         self.find_clean();
-        self.shared.set_files(self.journal.stats().files);
+        self.shared.set_files(self.sink.stats().files);
         let appended = self.append(now)?;
         let is_synced = self.is_due(now) && self.sync()?;
         if appended > 0 {
@@ -175,7 +169,7 @@ impl Pump {
         let base = self.shared.base();
         if base > self.removed {
             self.removed = base;
-            self.journal.remove_before(Position::new(base))?;
+            self.sink.remove_before(base)?;
             mneme_sys::fault!("durable.pump.removed");
         }
         Ok(())
@@ -183,39 +177,36 @@ impl Pump {
 
     /// Appends about a batch of what the feed holds. Returns how many bytes.
     fn append(&mut self, now: u64) -> Result<u64, DurableError> {
-        let begin = self.journal.position();
+        let begin = self.sink.position();
         let most = if self.shared.is_slowed() { 1 } else { BATCH };
-        while self.journal.position().since(begin) < most {
+        while self.sink.position().saturating_sub(begin) < most {
             // What is in the ring must always fit, whatever becomes of the disk.
-            if self.journal.is_nearly_full() && now >= self.full_until {
+            if self.sink.is_nearly_full() && now >= self.full_until {
                 self.prepare();
             }
             self.group.clear();
-            let drained = self.feed.drain(self.group_bytes, &mut self.group)?;
+            let drained = self.feed.drain(self.sink.group_bytes(), &mut self.group)?;
             if self.group.is_empty() {
                 break;
             }
             note_groups(&self.shared, drained.start, &self.group)?;
-            match self
-                .journal
-                .append(Position::new(drained.start), &self.group)
-            {
+            match self.sink.append(drained.start, &self.group) {
                 Ok(()) => {
                     self.unsynced_since.get_or_insert(now);
                 }
-                Err(JournalError::NoSpace { .. }) => {
+                Err(Refused::NoSpace) => {
                     self.sync()?;
                     self.rewind()?;
                     self.refuse(now);
                     self.shared.note_refused();
                     break;
                 }
-                Err(JournalError::Restarted { .. }) => self.rewind()?,
-                Err(error) => return Err(error.into()),
+                Err(Refused::Restarted) => self.rewind()?,
+                Err(Refused::Failed(error)) => return Err(error),
             }
             mneme_sys::fault!("durable.pump.appended");
         }
-        Ok(self.journal.position().since(begin))
+        Ok(self.sink.position().saturating_sub(begin))
     }
 
     /// Whether what was appended shall be synced now.
@@ -225,7 +216,7 @@ impl Pump {
         };
         // Not the journal's own: a file that was full is synced, and the ring is not freed by that.
         let durable = self.feed.durable();
-        let pending = self.journal.position().get() - durable;
+        let pending = self.sink.position() - durable;
         self.shared.wanted() > durable
             || pending * 4 >= self.feed.capacity()
             || match self.shared.policy() {
@@ -239,16 +230,16 @@ impl Pump {
     fn sync(&mut self) -> Result<bool, DurableError> {
         let begun = self.clock.now_ns();
         let position = match without("pump.sync") {
-            true => Ok(self.journal.position()),
-            false => self.journal.sync(),
+            true => Ok(self.sink.position()),
+            false => self.sink.sync(),
         };
         match position {
             Ok(position) => {
                 mneme_sys::fault!("durable.pump.synced");
                 self.unsynced_since = None;
-                self.feed.set_durable(position.get())?;
+                self.feed.set_durable(position)?;
                 mneme_sys::fault!("durable.pump.durable");
-                self.shared.set_durable(position.get());
+                self.shared.set_durable(position);
                 self.find_clean();
                 let took = self.clock.now_ns().saturating_sub(begun);
                 self.synced.groups += 1;
@@ -256,11 +247,17 @@ impl Pump {
                 self.synced.last_ns = took;
                 Ok(true)
             }
-            Err(JournalError::Restarted { .. }) => {
+            Err(Refused::Restarted) => {
                 self.rewind()?;
                 Ok(false)
             }
-            Err(error) => Err(error.into()),
+            Err(Refused::NoSpace) => {
+                self.rewind()?;
+                self.refuse(self.clock.now_ns());
+                self.shared.note_refused();
+                Ok(false)
+            }
+            Err(Refused::Failed(error)) => Err(error),
         }
     }
 
@@ -268,7 +265,7 @@ impl Pump {
     fn rewind(&mut self) -> Result<(), DurableError> {
         self.unsynced_since = None;
         // A file that was full has been synced behind the position that the feed has.
-        let durable = self.journal.durable().get();
+        let durable = self.sink.durable();
         if durable > self.feed.durable() {
             self.feed.set_durable(durable)?;
             self.shared.set_durable(durable);
@@ -280,14 +277,14 @@ impl Pump {
     }
 
     fn is_short_of_space(&self) -> bool {
-        self.journal.is_nearly_full() || self.shared.state() != GateState::Open
+        self.sink.is_nearly_full() || self.shared.state() != GateState::Open
     }
 
     /// Writes a piece of a spare file. Whether there is more to do.
     fn prepare(&mut self) -> bool {
-        match self.journal.prepare(PREPARED) {
+        match self.sink.prepare(PREPARED) {
             Ok(enough) => {
-                if !self.journal.is_nearly_full() {
+                if !self.sink.is_nearly_full() {
                     self.shared.set_state(GateState::Open, String::new);
                 }
                 !enough
@@ -295,7 +292,7 @@ impl Pump {
             // Whatever refuses the zeros, the space is missing; a file that fails says so itself.
             Err(_) => {
                 self.full_until = self.clock.now_ns() + RETRY;
-                if self.journal.is_nearly_full() {
+                if self.sink.is_nearly_full() {
                     self.refuse(self.clock.now_ns());
                 }
                 false
@@ -317,13 +314,13 @@ impl Pump {
     /// Appends a frame that names the durable position, so that damage of the last one before a
     /// pause is noticed.
     fn name_durable(&mut self) -> Result<(), DurableError> {
-        match self.journal.idle() {
-            Ok(()) | Err(JournalError::NoSpace { .. }) => Ok(()),
-            Err(JournalError::Restarted { .. }) => {
+        match self.sink.idle() {
+            Ok(()) | Err(Refused::NoSpace) => Ok(()),
+            Err(Refused::Restarted) => {
                 self.rewind()?;
                 Ok(())
             }
-            Err(error) => Err(error.into()),
+            Err(Refused::Failed(error)) => Err(error),
         }
     }
 
@@ -339,7 +336,7 @@ impl Pump {
             match outcome {
                 Ok(true) => {
                     let is_full = self.shared.state() != GateState::Open;
-                    self.journal.close()?;
+                    self.sink.close()?;
                     if is_full && self.feed.tail() > self.shared.durable() {
                         break;
                     }

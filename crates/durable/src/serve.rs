@@ -10,6 +10,7 @@ use mneme_sys::Clock;
 use mneme_sys::medium::Directory;
 
 use crate::DurableError;
+use crate::checkpoint::Source;
 use crate::directory::Opened;
 use crate::durability::{Durability, Origin, Parts};
 use crate::gate::Shared;
@@ -152,10 +153,12 @@ impl DurableOptions {
         if feed.tail() != at {
             shared.forget_clean();
         }
+        let shared = Arc::new(shared);
         let parts = Parts {
-            shared: Arc::new(shared),
+            source: Source::of(&shared, &opened.directory, &journal),
+            shared,
             feed,
-            journal,
+            sink: Box::new(journal),
             opened,
             origin: if needs_base { Origin::Adopted } else { origin },
         };

@@ -31,9 +31,9 @@ impl DurableOptions {
     #[doc(hidden)]
     pub fn open_stepped(&self, builder: Builder) -> Result<Stepped, DurableError> {
         let parts = self.recover_private(builder)?;
-        let (shared, source) = (Arc::clone(&parts.shared), parts.source());
+        let (shared, source) = (parts.shared, parts.source);
         let clock = Arc::clone(&self.clock);
-        let pump = Pump::new(Arc::clone(&shared), parts.feed, parts.journal, clock);
+        let pump = Pump::new(Arc::clone(&shared), parts.feed, parts.sink, clock);
         Ok(Stepped {
             shared,
             pump,

@@ -7,7 +7,7 @@ use mneme_journal::{Identity, Journal, Options, Position};
 use mneme_log::Builder;
 
 use crate::DurableError;
-use crate::checkpoint::CheckpointReport;
+use crate::checkpoint::{CheckpointReport, Source};
 use crate::directory::Opened;
 use crate::durability::{Durability, Origin, Parts};
 use crate::gate::Shared;
@@ -103,10 +103,12 @@ impl DurableOptions {
         };
         let journal = Journal::open(directory, options, Position::new(end))?;
         let home = Home::Private(store);
+        let shared = Arc::new(Shared::new(home, self.policy, end, base, feed.capacity()));
         Ok(Parts {
-            shared: Arc::new(Shared::new(home, self.policy, end, base, feed.capacity())),
+            source: Source::of(&shared, &opened.directory, &journal),
+            shared,
             feed,
-            journal,
+            sink: Box::new(journal),
             opened,
             origin,
         })

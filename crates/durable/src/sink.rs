@@ -1,0 +1,131 @@
+//! [`Sink`]: where the pump puts what it drains.
+
+use mneme_journal::{Journal, JournalError, JournalStats, Position};
+
+use crate::DurableError;
+
+/// The longest entry of a feed.
+pub(crate) const ENTRY: usize = 64 << 10;
+
+/// The durable copy of a change feed. Groups of whole entries are appended to it in order, and a
+/// sync makes durable what was appended.
+pub(crate) trait Sink: Send {
+    /// About so many bytes are one group, which a power loss keeps as a whole or not at all.
+    fn group_bytes(&self) -> usize;
+
+    /// Takes whole entries, which begin at [`position`](Self::position).
+    fn append(&mut self, at: u64, bytes: &[u8]) -> Result<(), Refused>;
+
+    /// Waits until all that was appended is durable; the position that is.
+    fn sync(&mut self) -> Result<u64, Refused>;
+
+    /// Does what a pause is good for. Everything is durable.
+    fn idle(&mut self) -> Result<(), Refused>;
+
+    /// Lets go what lies before `base`, for which a base file stands.
+    fn remove_before(&mut self, base: u64) -> Result<(), DurableError>;
+
+    /// Makes at most so many bytes of space for what is to come. Whether there is enough now.
+    fn prepare(&mut self, bytes: u64) -> Result<bool, DurableError>;
+
+    /// Whether writes are to be refused, because there is too little space for what is to come.
+    fn is_nearly_full(&self) -> bool;
+
+    /// Where the next entries go.
+    fn position(&self) -> u64;
+
+    /// Everything before it is durable.
+    fn durable(&self) -> u64;
+
+    /// Where the oldest of what it keeps of the feed begins.
+    fn first(&self) -> u64;
+
+    /// Counts.
+    fn stats(&self) -> JournalStats;
+
+    /// Syncs and closes.
+    fn close(self: Box<Self>) -> Result<(), DurableError>;
+}
+
+/// Why entries were not taken, or did not become durable.
+pub(crate) enum Refused {
+    /// There is no space. [`Sink::position`] says how far it has come.
+    NoSpace,
+    /// What is not durable is lost, and must be appended again.
+    Restarted,
+    /// Nothing becomes durable any more.
+    Failed(DurableError),
+}
+
+impl Refused {
+    /// Of an operation that a lack of space does not refuse.
+    fn of_sync(error: JournalError) -> Self {
+        match error {
+            JournalError::Restarted { .. } => Self::Restarted,
+            error => Self::Failed(error.into()),
+        }
+    }
+
+    fn of(error: JournalError) -> Self {
+        match error {
+            JournalError::NoSpace { .. } => Self::NoSpace,
+            error => Self::of_sync(error),
+        }
+    }
+}
+
+impl Sink for Journal {
+    fn group_bytes(&self) -> usize {
+        // One frame.
+        let half = (self.options().file_bytes as usize - 4096) / 2;
+        half.min(1 << 20) - 4096 - ENTRY
+    }
+
+    fn append(&mut self, at: u64, bytes: &[u8]) -> Result<(), Refused> {
+        Journal::append(self, Position::new(at), bytes).map_err(Refused::of)
+    }
+
+    fn sync(&mut self) -> Result<u64, Refused> {
+        let synced = Journal::sync(self).map_err(Refused::of_sync)?;
+        Ok(synced.get())
+    }
+
+    /// Names the durable position, so that damage of the last frame before a pause is noticed.
+    fn idle(&mut self) -> Result<(), Refused> {
+        Journal::idle(self).map_err(Refused::of)
+    }
+
+    fn remove_before(&mut self, base: u64) -> Result<(), DurableError> {
+        Journal::remove_before(self, Position::new(base))?;
+        Ok(())
+    }
+
+    fn prepare(&mut self, bytes: u64) -> Result<bool, DurableError> {
+        Ok(Journal::prepare(self, bytes)?)
+    }
+
+    fn is_nearly_full(&self) -> bool {
+        Journal::is_nearly_full(self)
+    }
+
+    fn position(&self) -> u64 {
+        Journal::position(self).get()
+    }
+
+    fn durable(&self) -> u64 {
+        Journal::durable(self).get()
+    }
+
+    fn first(&self) -> u64 {
+        Journal::first(self).get()
+    }
+
+    fn stats(&self) -> JournalStats {
+        Journal::stats(self)
+    }
+
+    fn close(self: Box<Self>) -> Result<(), DurableError> {
+        Journal::close(*self)?;
+        Ok(())
+    }
+}
