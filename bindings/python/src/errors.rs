@@ -19,6 +19,7 @@ pub(crate) enum Reason {
     ReadOnly,
     InUse,
     Stalled,
+    Conflict,
     Poisoned,
     Nested,
     Stale,
@@ -32,7 +33,7 @@ pub(crate) enum Reason {
 type Base = for<'py> fn(Python<'py>) -> Bound<'py, PyType>;
 
 /// Name, the built-in exception that it also is, and what it means; in the order of [`Reason`].
-const TABLE: [(&str, Option<Base>, &str); 16] = [
+const TABLE: [(&str, Option<Base>, &str); 17] = [
     (
         "InvalidArgument",
         Some(|py| py.get_type::<PyValueError>()),
@@ -60,6 +61,11 @@ const TABLE: [(&str, Option<Base>, &str); 16] = [
         "Stalled",
         Some(|py| py.get_type::<PyTimeoutError>()),
         "A living process holds a lock and does not go on; it may succeed when tried again.",
+    ),
+    (
+        "Conflict",
+        None,
+        "Something that a transaction has read was changed meanwhile. Nothing was done: run it again.",
     ),
     (
         "Poisoned",

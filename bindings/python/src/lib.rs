@@ -22,6 +22,7 @@ mod process;
 mod section;
 mod segment;
 mod store;
+mod transaction;
 mod update;
 
 use pyo3::prelude::*;
@@ -43,6 +44,8 @@ mod _mneme {
     use crate::segment::Segment;
     #[pymodule_export]
     use crate::store::Store;
+    #[pymodule_export]
+    use crate::transaction::Transaction;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

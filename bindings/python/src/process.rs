@@ -1,8 +1,8 @@
 //! What the process has open, and whether it still is the process that opened it.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
-use mneme_sys::fork;
+use mneme_sys::fork::{self, PerProcess};
 use pyo3::prelude::*;
 
 use crate::errors::{Failure, Reason, failure};
@@ -84,10 +84,16 @@ pub(crate) trait Close: Send + Sync {
     fn close_at_exit(&self);
 }
 
-static OPEN: Mutex<Vec<Weak<dyn Close>>> = Mutex::new(Vec::new());
+/// What this process has open: a forked child begins with an empty list of its own.
+static OPEN: PerProcess<Mutex<Vec<Weak<dyn Close>>>> = PerProcess::new();
+
+fn open() -> MutexGuard<'static, Vec<Weak<dyn Close>>> {
+    let open = OPEN.get(|_| Mutex::default());
+    open.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 pub(crate) fn note_open<T: Close + 'static>(opened: &Arc<T>) {
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut open = open();
     open.retain(|known| known.strong_count() > 0);
     let weak: Weak<T> = Arc::downgrade(opened);
     open.push(weak);
@@ -99,12 +105,8 @@ pub(crate) fn note_open<T: Close + 'static>(opened: &Arc<T>) {
 #[pyo3(name = "_close_all")]
 pub(crate) fn close_all(py: Python<'_>) {
     py.detach(|| {
-        // A forked child that ends has nothing to close; the lock may be its parent's.
-        let Ok(mut open) = OPEN.try_lock() else {
-            return;
-        };
-        let open = std::mem::take(&mut *open);
-        for one in open.iter().filter_map(Weak::upgrade) {
+        let all = std::mem::take(&mut *open());
+        for one in all.iter().filter_map(Weak::upgrade) {
             one.close_at_exit();
         }
     });

@@ -19,6 +19,7 @@ use crate::iterate::{Records, shown, step};
 use crate::lender::{Lender, Lent, SHORTEST_LENT};
 use crate::open::Wanted;
 use crate::process::{Close, UntilClosed, note_open};
+use crate::transaction::{self, Transaction};
 use crate::update;
 
 /// A store in this process, or one in a segment.
@@ -150,7 +151,7 @@ impl Store {
 }
 
 /// A key that is not there, as `dict` says it.
-fn missing(key: &Bound<'_, PyAny>) -> PyErr {
+pub(crate) fn missing(key: &Bound<'_, PyAny>) -> PyErr {
     PyKeyError::new_err(key.clone().unbind())
 }
 
@@ -271,6 +272,20 @@ impl Store {
         function: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
         update::update(self, py, key, function)
+    }
+
+    /// Several keys, read and changed as if at one instant: `with store.transaction() as t:`.
+    /// Nothing is locked in the block. Its end raises `Conflict`, and nothing was changed, if
+    /// something that it read was changed meanwhile.
+    fn transaction(&self) -> PyResult<Transaction> {
+        self.handle.opened()?;
+        Ok(Transaction::new(&self.handle, self.number))
+    }
+
+    /// Call a function with a transaction, again after each conflict; what it returned. What it
+    /// does besides should bear to be done again. An exception ends it, and nothing was changed.
+    fn transact<'py>(&self, function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        transaction::transact(&self.handle, self.number, function)
     }
 
     /// Change when a record expires (None: never); whether it is there.

@@ -4,6 +4,7 @@ import gc
 import os
 import pickle
 import threading
+import time
 from unittest import mock
 
 import mneme
@@ -148,6 +149,29 @@ class Segments(WithRegistry):
         self.assertEqual(bytes(self.seg.view("x")), b"shorter")
         self.seg.remove_array("x")
 
+    def test_a_view_that_is_made_while_another_waits_to_empty_the_segment(self):
+        """Whether a view is alive is asked when nobody is inside, and not before."""
+        self.seg.snapshot("frames@1").close()
+        self.seg.put_bytes("x", b"seen")
+        for change in (self.seg.clear, lambda: self.seg.restore("frames@1")):
+            views, inside = [], threading.Event()
+            def look():
+                with self.seg.read() as r:
+                    inside.set()
+                    # Most often the other thread waits for the section by then.
+                    time.sleep(0.05)
+                    views.append(r.view("x"))
+            thread = threading.Thread(target=look)
+            thread.start()
+            inside.wait()
+            self.assertRaises(mneme.InUse, change)
+            thread.join()
+            self.assertEqual(bytes(views[0]), b"seen")
+            views.clear()
+        self.assertFalse(self.seg.poisoned)
+        self.seg.restore("frames@1")
+        self.assertEqual(self.seg.arrays(), {})
+
     def test_what_cannot_replace_an_array_leaves_it(self):
         self.seg.put_bytes("x", b"first")
         with self.assertRaises(mneme.Full):
@@ -216,6 +240,39 @@ class Segments(WithRegistry):
             self.assertRaises(mneme.Poisoned, call)
         self.seg.accept()
         self.assertEqual(bytes(self.seg.view("x")), b"\1" + bytes(9))
+
+    def test_a_traceback_that_holds_a_view_for_writing(self):
+        """The section ends; what the view sees is not given to anything else while it is there."""
+        self.seg.put_bytes("x", bytes(10))
+        self.seg.snapshot("frames@1").close()
+        def fails():
+            with self.seg.write() as w:
+                late = w.view("x")
+                late[0] = 1
+                1 / 0
+        try:
+            fails()
+        except ZeroDivisionError as error:
+            kept = error
+        self.assertTrue(self.seg.poisoned)
+        self.assertRaises(mneme.InUse, self.seg.clear)
+        self.assertRaises(mneme.InUse, lambda: self.seg.restore("frames@1"))
+        self.seg.accept()
+        # The lock is free, for other threads and processes too.
+        said = python(
+            "import mneme\n"
+            "with mneme.Segment.open('frames').write() as w: w.view('x')[1] = 2\n"
+            "print('done')\n"
+        )
+        self.assertEqual(said, "done\n")
+        late = kept.__traceback__.tb_next.tb_frame.f_locals["late"]
+        late[2] = 3
+        self.assertEqual(bytes(self.seg.view("x")), b"\1\2\3" + bytes(7))
+        self.assertRaises(mneme.InUse, self.seg.close)
+        del late, kept
+        gc.collect()
+        self.seg.restore("frames@1")
+        self.assertEqual(bytes(self.seg.view("x")), bytes(10))
 
     def test_a_death_in_the_middle_poisons_and_a_snapshot_restores(self):
         self.seg.put_bytes("x", b"whole")

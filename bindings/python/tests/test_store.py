@@ -178,6 +178,188 @@ class OneStore(unittest.TestCase):
         self.assertIn("mneme.create", str(raised.exception))
 
 
+class Transactions(WithRegistry):
+    def setUp(self):
+        super().setUp()
+        self.store = mneme.create("it", "64MiB")
+        self.store.put_many({"ada": b"1000", "bob": b"1000"})
+
+    def test_all_or_nothing(self):
+        store = self.store
+        third = store.database(3)
+        third["there"] = b"x"
+        with store.transaction() as t:
+            t["ada"], t["new"] = b"990", b"1"
+            self.assertTrue(t.delete("bob"))
+            t.database(3)["here"] = t.database(3)["there"]
+            del t.database(3)["there"]
+            self.assertEqual((t["ada"], t.get("bob"), t.get("bob", 7)), (b"990", None, 7))
+            self.assertIn("new", t)
+            self.assertNotIn("there", t.database(3))
+            # Nothing is seen before the end.
+            self.assertEqual((store["ada"], store["bob"], len(third)), (b"1000", b"1000", 1))
+        self.assertEqual(dict(store.items()), {b"ada": b"990", b"new": b"1"})
+        self.assertEqual(dict(third.items()), {b"here": b"x"})
+        with self.assertRaises(ZeroDivisionError):
+            with store.transaction() as t:
+                t["ada"] = b"lost"
+                1 / 0
+        self.assertEqual(store["ada"], b"990")
+
+    def test_what_was_read_and_changed_is_a_conflict(self):
+        store, third = self.store, self.store.database(3)
+        third["k"] = b"k"
+        for read, change in (
+            (lambda t: t["ada"], lambda: store.put("ada", b"other")),
+            (lambda t: "ada" in t, lambda: store.delete("ada")),
+            (lambda t: t.get("none"), lambda: store.put("none", b"")),
+            (lambda t: t.delete("none"), lambda: store.put("none", b"")),
+            (lambda t: t.expire("ada", 5_000), lambda: store.put("ada", b"other")),
+            (lambda t: t.ttl("ada"), lambda: store.expire("ada", 5_000)),
+            (lambda t: t.database(3)["k"], lambda: third.put("k", b"other")),
+            (lambda t: t.database(3)["k"], third.clear),
+        ):
+            store.put("ada", b"1000")
+            store.delete("none")
+            with self.assertRaises(mneme.Conflict) as raised:
+                with store.transaction() as t:
+                    read(t)
+                    change()
+                    read(t)  # as it was read
+                    t["bob"] = b"lost"
+            self.assertIn("transact", str(raised.exception))
+            self.assertEqual(store["bob"], b"1000")
+        # A change of what it only writes is none, nor is one that was undone.
+        store["ada"] = b"1000"
+        with store.transaction() as t:
+            t["bob"] = t["ada"]
+            store["bob"] = b"other"
+            store["ada"] = b"other"
+            store["ada"] = b"1000"
+        self.assertEqual(store["bob"], b"1000")
+
+    def test_reads_alone_are_of_one_moment(self):
+        reader = mneme.attach("it")
+        with reader.transaction() as t:
+            self.assertEqual((t["ada"], t["bob"], t.get("none")), (b"1000", b"1000", None))
+        with self.assertRaises(mneme.Conflict):
+            with reader.transaction() as t:
+                t["ada"]
+                self.store["ada"] = b"7"
+        with self.assertRaises(mneme.ReadOnly):
+            with reader.transaction() as t:
+                t["ada"] = b"lost"
+        self.assertEqual(self.store["ada"], b"7")
+
+    def test_expiry(self):
+        store = self.store
+        with store.transaction() as t:
+            t.put("soon", b"x", expires=5_000)
+            self.assertTrue(t.expire("ada", datetime.timedelta(hours=1)))
+            self.assertFalse(t.expire("none", 5))
+            self.assertTrue(3000 < t.ttl("ada") <= 3601)
+            self.assertIsNone(t.ttl("bob"))
+            t.put("past", b"x", expires=-5)
+            self.assertNotIn("past", t)
+            self.assertRaises(KeyError, lambda: t.ttl("past"))
+        self.assertTrue(3000 < store.ttl("ada") <= 3601)
+        self.assertTrue(4000 < store.ttl("soon") <= 5001)
+        self.assertNotIn("past", store)
+
+    def test_refusals(self):
+        store = self.store
+        t = store.transaction()
+        for expected, call in (
+            (mneme.Closed, lambda: t.get("ada")),
+            (mneme.Closed, lambda: t.put("ada", b"")),
+            (TypeError, lambda: store.transact(5)),
+            (TypeError, lambda: mneme.Transaction()),
+        ):
+            self.assertRaises(expected, call)
+        with t:
+            for expected, call in (
+                (mneme.Nested, t.__enter__),
+                (mneme.InvalidArgument, lambda: t.database(64)),
+                (TypeError, lambda: t.put("ada", "text")),
+                (TypeError, lambda: t.get(5)),
+                (KeyError, lambda: t["none"]),
+                (KeyError, lambda: t.__delitem__("none")),
+                (KeyError, lambda: t.ttl("none")),
+            ):
+                self.assertRaises(expected, call)
+        self.assertRaises(mneme.Closed, lambda: t.database(1).get("ada"))
+        with self.assertRaises(mneme.InvalidArgument):
+            with t:
+                t["ada"] = b"lost"
+                t[b"k" * 70_000] = b""
+        with self.assertRaises(mneme.Full):
+            with t:
+                t["ada"] = b"lost"
+                for i in range(100):
+                    t[f"{i}"] = bytes(MIB)
+        self.assertEqual((store["ada"], len(store)), (b"1000", 2))
+        with self.assertRaises(mneme.Closed):
+            with t:
+                store.close()
+        self.assertRaises(mneme.Closed, store.transaction)
+
+    def test_a_function_is_called_until_there_is_no_conflict(self):
+        seen = []
+        def move(t):
+            seen.append(t["ada"])
+            if len(seen) == 1:
+                self.store["ada"] = b"500"
+            t["bob"] = t["ada"]
+            return "done"
+        self.assertEqual(self.store.transact(move), "done")
+        self.assertEqual((seen, self.store["bob"]), ([b"1000", b"500"], b"500"))
+        with self.assertRaises(ZeroDivisionError):
+            self.store.transact(lambda t: t.put("bob", b"lost") or 1 / 0)
+        self.assertEqual(self.store["bob"], b"500")
+
+    def test_transfers_by_threads_and_processes_keep_the_sum(self):
+        program = (
+            "import mneme, sys\n"
+            "from support import patiently\n"
+            "store = mneme.attach('it', writable=True)\n"
+            "def move(t, of, to):\n"
+            "    t[of], t[to] = b'%d' % (int(t[of]) - 1), b'%d' % (int(t[to]) + 1)\n"
+            "for _ in range(100):\n"
+            "    patiently(store.transact, lambda t: move(t, *sys.argv[1:3]))\n"
+        )
+        def move(t):
+            t["bob"], t["ada"] = b"%d" % (int(t["bob"]) - 1), b"%d" % (int(t["ada"]) + 1)
+        def work():
+            for _ in range(100):
+                patiently(self.store.transact, move)
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        threads.append(threading.Thread(target=python, args=(program, "ada", "bob")))
+        [t.start() for t in threads]
+        both = lambda t: int(t["ada"]) + int(t["bob"])
+        while any(t.is_alive() for t in threads):
+            self.assertEqual(patiently(self.store.transact, both), 2000)
+        [t.join() for t in threads]
+        self.assertEqual((self.store["ada"], self.store["bob"]), (b"1100", b"900"))
+
+    def test_a_forked_child_is_told(self):
+        said = python(
+            "import mneme, os\n"
+            "store = mneme.attach('it', writable=True)\n"
+            "with store.transaction() as t:\n"
+            "    t['ada'] = b'7'\n"
+            "    child = os.fork()\n"
+            "    if child == 0:\n"
+            "        told = 0\n"
+            "        for call in (lambda: t.get('ada'), lambda: t.__exit__(None, None, None), store.transaction):\n"
+            "            try: call()\n"
+            "            except mneme.Forked: told += 1\n"
+            "        os._exit(told)\n"
+            "    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+            "print(store['ada'])\n"
+        )
+        self.assertEqual(said.split(), ["3", "b'7'"])
+
+
 class Views(unittest.TestCase):
     def setUp(self):
         self.store = mneme.Store("64MiB")

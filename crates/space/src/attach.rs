@@ -352,7 +352,7 @@ impl Attachment {
     /// Its heap, and all that its root leads to, must be whole: a process that died or panicked may
     /// have left a vector between its length and its elements.
     pub unsafe fn accept(&self, segment: &str) -> Result<(), EnterError> {
-        self.recover(segment, |_| Ok(()))
+        self.recover(segment, || Ok(()), |_| Ok(()))
     }
 
     /// Makes a segment empty, with a new heap and without a root; poisoned or not.
@@ -360,7 +360,20 @@ impl Attachment {
     /// # Errors
     /// As [`accept`](Self::accept); [`EnterError::Heap`], and it is poisoned still.
     pub fn rebuild(&self, segment: &str) -> Result<(), EnterError> {
-        self.recover(segment, |region| {
+        self.rebuild_if(segment, || Ok(()))
+    }
+
+    /// As [`rebuild`](Self::rebuild), if `may` allows it once nobody is in the segment: what it
+    /// finds stays so until the segment is empty.
+    ///
+    /// # Errors
+    /// As for [`rebuild`](Self::rebuild); what `may` returns, and nothing was changed.
+    pub fn rebuild_if<E: From<EnterError>>(
+        &self,
+        segment: &str,
+        may: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.recover(segment, may, |region| {
             let (base, len, max) = (region.first_byte(), region.len(), region.max());
             // SAFETY: mapped for writing, at an address of 1 GiB's alignment; the lock is held.
             unsafe { heap::format(base, len, max, false) }?;
@@ -368,14 +381,17 @@ impl Attachment {
         })
     }
 
-    /// Mends a segment, alone with it.
-    fn recover(
+    /// Mends a segment, alone with it, if `may` allows it then.
+    fn recover<E: From<EnterError>>(
         &self,
         segment: &str,
+        may: impl FnOnce() -> Result<(), E>,
         mend: impl FnOnce(&Region) -> Result<(), EnterError>,
-    ) -> Result<(), EnterError> {
+    ) -> Result<(), E> {
         let (mut visit, members) = self.visit()?;
-        self.map.show(&mut visit, self.timeout)?;
+        self.map
+            .show(&mut visit, self.timeout)
+            .map_err(EnterError::from)?;
         let named = |place: &&Place| {
             place.access == Access::ReadWrite && place.segment().name().as_str() == segment
         };
@@ -383,10 +399,12 @@ impl Attachment {
         let place = place.ok_or_else(|| EnterError::NotAttached {
             name: segment.to_owned(),
         })?;
-        let slot = control::slot(place.placed.participants())?;
-        let alone = place.gate.sole_within(&slot, self.timeout)?.into_inner();
+        let slot = control::slot(place.placed.participants()).map_err(EnterError::from)?;
+        let alone = place.gate.sole_within(&slot, self.timeout);
+        let alone = alone.map_err(EnterError::from)?.into_inner();
+        may()?;
         let region = place.placed.region();
-        durable::complete(region)?;
+        durable::complete(region).map_err(EnterError::from)?;
         // Dead in the middle, or refused: poisoned, as before.
         let mending = place.begin_mending()?;
         mneme_sys::fault!("space.recover.begun");

@@ -7,8 +7,9 @@
 //!
 //! The count is kept by `pthread_atfork`, which a raw `clone` system call bypasses.
 
+use std::ptr;
 use std::sync::Once;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 static WATCH: Once = Once::new();
@@ -36,6 +37,53 @@ pub fn watch() {
 pub fn generation() -> u32 {
     // Relaxed: it changes only in the child's only thread, before it returns from `fork`.
     GENERATION.load(Ordering::Relaxed)
+}
+
+/// A value that each process makes for itself, and keeps to its end: a table behind a lock.
+///
+/// **A forked child never touches its parent's**, whose lock may be held by a thread that the child
+/// does not have. For statics: what a child has inherited is not given back.
+#[derive(Debug)]
+pub struct PerProcess<T>(AtomicPtr<(u32, T)>);
+
+impl<T: Send + Sync> PerProcess<T> {
+    /// Without a value.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// The value of this process. If there is none, `make` makes it; its argument says whether a
+    /// parent of the process has one. Of several threads that do so at once, all get one's.
+    pub fn get(&'static self, make: impl Fn(bool) -> T) -> &'static T {
+        watch();
+        let generation = generation();
+        loop {
+            // SYNC: pairs with the AcqRel exchange below.
+            let found = self.0.load(Ordering::Acquire);
+            // SAFETY: what is stored there lives for ever.
+            if let Some((of, value)) = unsafe { found.as_ref() }
+                && *of == generation
+            {
+                return value;
+            }
+            let fresh = Box::into_raw(Box::new((generation, make(!found.is_null()))));
+            // SYNC: pairs with the Acquire load above.
+            let exchange =
+                self.0
+                    .compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire);
+            if exchange.is_err() {
+                // SAFETY: made above and seen by nobody.
+                drop(unsafe { Box::from_raw(fresh) });
+            }
+        }
+    }
+}
+
+impl<T: Send + Sync> Default for PerProcess<T> {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 #[cfg(not(miri))]

@@ -13,6 +13,7 @@ import atexit as _atexit
 from . import _mneme
 from ._mneme import (
     Closed,
+    Conflict,
     Damaged,
     Error,
     Exists,
@@ -31,6 +32,7 @@ from ._mneme import (
     Stale,
     Stalled,
     Store,
+    Transaction,
     Unavailable,
     __version__,
     attach,
@@ -41,6 +43,7 @@ from ._mneme import (
 
 __all__ = [
     "Closed",
+    "Conflict",
     "Damaged",
     "Error",
     "Exists",
@@ -59,6 +62,7 @@ __all__ = [
     "Stale",
     "Stalled",
     "Store",
+    "Transaction",
     "Unavailable",
     "__version__",
     "attach",

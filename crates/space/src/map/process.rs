@@ -9,11 +9,12 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
-use std::sync::atomic::{AtomicPtr, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use mneme_sys::{Access, Clock, SystemClock, Window, fork};
+use mneme_sys::fork::{self, PerProcess};
+use mneme_sys::{Access, Clock, SystemClock, Window};
 
 use super::mapping::{Location, Placed, map_data};
 use super::{Map, Set, Visit, visitors};
@@ -51,37 +52,17 @@ struct Entry {
     addresses: Range<usize>,
 }
 
-static PROCESS: AtomicPtr<ProcessMap> = AtomicPtr::new(std::ptr::null_mut());
+static PROCESS: PerProcess<ProcessMap> = PerProcess::new();
 
 impl ProcessMap {
     /// That of this process.
     pub(crate) fn get() -> &'static Self {
-        fork::watch();
-        let generation = fork::generation();
-        loop {
-            // SYNC: pairs with the AcqRel exchange below.
-            let found = PROCESS.load(Ordering::Acquire);
-            // SAFETY: what is stored there lives for ever.
-            if let Some(map) = unsafe { found.as_ref() }
-                && map.generation == generation
-            {
-                return map;
-            }
-            // The parent's is left alone: its lock may be held by a thread that does not exist
-            // here.
-            let fresh = Box::into_raw(Box::new(Self {
-                generation,
-                inherited: !found.is_null(),
-                mapped: Mutex::default(),
-                freed: Condvar::new(),
-            }));
-            // SYNC: pairs with the Acquire load above.
-            let won = PROCESS.compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire);
-            if won.is_err() {
-                // SAFETY: made above and seen by nobody.
-                drop(unsafe { Box::from_raw(fresh) });
-            }
-        }
+        PROCESS.get(|inherited| Self {
+            generation: fork::generation(),
+            inherited,
+            mapped: Mutex::default(),
+            freed: Condvar::new(),
+        })
     }
 
     /// Whether this is a child of the process that made it.

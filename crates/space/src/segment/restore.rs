@@ -74,22 +74,39 @@ impl Segment {
     /// [`RestoreError::Stalled`] if somebody is inside and does not leave. If it fails half-way, or
     /// the process dies, this segment is poisoned.
     pub fn restore_from(&self, other: &Segment) -> Result<(), RestoreError> {
-        self.without_contents()?;
-        other.without_contents()?;
+        self.restore_from_if(other, || Ok::<_, RestoreError>(()))
+    }
+
+    /// As [`restore_from`](Self::restore_from), if `may` allows it once nobody is in the segment:
+    /// what it finds stays so until the content is there.
+    ///
+    /// # Errors
+    /// As for [`restore_from`](Self::restore_from); what `may` returns, and nothing was changed.
+    pub fn restore_from_if<E: From<RestoreError> + From<CloneError>>(
+        &self,
+        other: &Segment,
+        may: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.without_contents().map_err(RestoreError::from)?;
+        other.without_contents().map_err(RestoreError::from)?;
         let (this, that) = (self.meta(), other.meta());
         let alike = (this.base, this.max_size) == (that.base, that.max_size);
         if !alike || this.uuid == that.uuid {
-            return Err(RestoreError::Unlike {
+            let unlike = RestoreError::Unlike {
                 name: self.name().to_string(),
                 other: other.name().to_string(),
-            });
+            };
+            return Err(unlike.into());
         }
         if process_mapping::inside() {
-            return Err(RestoreError::Nested);
+            return Err(RestoreError::Nested.into());
         }
-        let (own, _presence) = take_part(self)?;
-        let (others, _presence_there) = take_part(other)?;
-        let restore = || self.overwrite(other);
+        let (own, _presence) = take_part(self).map_err(RestoreError::from)?;
+        let (others, _presence_there) = take_part(other).map_err(RestoreError::from)?;
+        let restore = || {
+            may()?;
+            Ok(self.overwrite(other)?)
+        };
         // Locks are ordered by identity: two threads that restore two segments from each other
         // would wait for each other otherwise.
         if this.uuid < that.uuid {
@@ -136,14 +153,17 @@ impl Segment {
 }
 
 /// Runs `f` while no process is in the segment, which is whole afterwards.
-fn while_nobody_is_in(
+fn while_nobody_is_in<E: From<RestoreError>>(
     control: &Participants,
-    f: impl FnOnce() -> Result<(), RestoreError>,
-) -> Result<(), RestoreError> {
-    let slot = control::slot(control)?;
+    f: impl FnOnce() -> Result<(), E>,
+) -> Result<(), E> {
+    let slot = control::slot(control).map_err(RestoreError::from)?;
     let gate = control.fenced_gate(SEGMENT_GATE);
-    let gate = gate.ok_or(CloneError::NoGate)?;
-    let alone = gate.sole_within(&slot, TIMEOUT)?.into_inner();
+    let gate = gate.ok_or(RestoreError::Clone(CloneError::NoGate))?;
+    let alone = gate
+        .sole_within(&slot, TIMEOUT)
+        .map_err(RestoreError::from)?
+        .into_inner();
     f()?;
     alone.repaired();
     Ok(())
