@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use mneme_sync::Retired;
 
@@ -41,10 +41,15 @@ const LOOK_BACK: u64 = (mneme_sync::FEED_ENTRIES / 2) as u64;
 
 impl Core {
     /// Brings the index of a process that reads to the durable version. The caller is pinned.
+    #[inline]
     pub(crate) fn follow(&self) -> Result<(), StoreError> {
-        let Some(follower) = &self.follower else {
-            return Ok(());
-        };
+        match &self.follower {
+            Some(follower) => self.follow_writer(follower),
+            None => Ok(()),
+        }
+    }
+
+    fn follow_writer(&self, follower: &Mutex<Follower>) -> Result<(), StoreError> {
         mneme_sys::fault!("tree.follow.pinned");
         // SAFETY: the caller is pinned, and what was replaced is freed after the pins of its epoch.
         let is_there = |version| unsafe { self.is_published(version) };

@@ -196,10 +196,37 @@ pub(crate) struct Edit<'e> {
     pub(crate) new: &'e [Arc<Leaf>],
 }
 
-/// A child and the one to its right or left under the same node.
-pub(crate) struct Siblings<'n> {
-    pub(crate) right: Option<&'n Arc<Leaf>>,
-    pub(crate) left: Option<&'n Arc<Leaf>>,
+/// A leaf under its node.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Located<'n> {
+    fan: &'n Fan<Arc<Leaf>>,
+    at: usize,
+}
+
+impl<'n> Located<'n> {
+    #[inline]
+    pub(crate) fn leaf(self) -> &'n Arc<Leaf> {
+        &self.fan.children[self.at]
+    }
+
+    /// The leaf to its right, if the node has it.
+    pub(crate) fn right(self) -> Option<&'n Arc<Leaf>> {
+        self.fan.children.get(self.at + 1)
+    }
+
+    /// The leaf to its left, if the node has it.
+    pub(crate) fn left(self) -> Option<&'n Arc<Leaf>> {
+        self.at.checked_sub(1).map(|left| &self.fan.children[left])
+    }
+
+    /// Whether the node alone tells that `key` belongs into this leaf. It is not below a key that
+    /// does.
+    #[inline]
+    pub(crate) fn surely_has(self, key: &[u8]) -> bool {
+        let next = self.fan.heads.get(self.at + 1);
+        let rest = key.strip_prefix(&*self.fan.prefix);
+        matches!((next, rest), (Some(next), Some(rest)) if head(rest) < *next)
+    }
 }
 
 impl Node {
@@ -218,11 +245,20 @@ impl Node {
     /// The leaf that `key` belongs into.
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> &Arc<Leaf> {
+        self.locate(key).leaf()
+    }
+
+    /// The leaf that `key` belongs into, and where it stands.
+    #[inline]
+    pub(crate) fn locate(&self, key: &[u8]) -> Located<'_> {
         let mut node = self;
         loop {
             match node {
                 Node::Inner(fan) => node = &fan.children[fan.position(key)],
-                Node::Bottom(fan) => return &fan.children[fan.position(key)],
+                Node::Bottom(fan) => {
+                    let at = fan.position(key);
+                    return Located { fan, at };
+                }
             }
         }
     }
@@ -239,23 +275,6 @@ impl Node {
                 Node::Bottom(fan) => {
                     let i = bound.map_or(fan.children.len() - 1, |key| fan.position_before(key));
                     return &fan.children[i];
-                }
-            }
-        }
-    }
-
-    /// The neighbours of the leaf that `key` belongs into, as far as its node has them.
-    pub(crate) fn siblings(&self, key: &[u8]) -> Siblings<'_> {
-        let mut node = self;
-        loop {
-            match node {
-                Node::Inner(fan) => node = &fan.children[fan.position(key)],
-                Node::Bottom(fan) => {
-                    let i = fan.position(key);
-                    return Siblings {
-                        right: fan.children.get(i + 1),
-                        left: i.checked_sub(1).map(|left| &fan.children[left]),
-                    };
                 }
             }
         }

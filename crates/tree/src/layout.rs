@@ -55,9 +55,12 @@ pub const MAX_VALUE: usize = 1 << 30;
 /// rewritten; see `docs/decisions/016-long-values-begin-at-1920-bytes.md`.
 pub(crate) const MAX_INLINE: usize = 1920;
 
+/// Places of a leaf's size in a frame: that of the table, and those of the leaves.
+const PLACES: u64 = LEAVES as u64 + 1;
+
 const _: () = {
     assert!((LEAVES as usize + 1) * LEAF_HEADER == TABLE && LEAF == TABLE);
-    assert!((LEAVES as u64 + 1) * LEAF as u64 == FRAME);
+    assert!(PLACES * LEAF as u64 == FRAME);
     assert!(RING_AT + RING_SLOTS * RECORD as u64 <= FRAME);
 };
 
@@ -85,7 +88,9 @@ impl LeafId {
     /// Where its entries begin.
     #[inline]
     pub(crate) fn at(self) -> u64 {
-        u64::from(self.frame()) * FRAME + self.slot() * LEAF as u64
+        // Before it lie frame 0, as many leaves as its number says, and the tables of their frames
+        // and its own.
+        (PLACES + u64::from(self.0) + u64::from(self.frame())) * LEAF as u64
     }
 
     /// Where its header is.

@@ -357,10 +357,12 @@ impl Leaf {
                     true => usize::from(body.offset(i + 1)),
                     false => body.used.load(Ordering::Relaxed) as usize,
                 };
-                let lines = usize::from(at)..end.min(usize::from(at) + READ_AHEAD);
-                lines
-                    .step_by(128)
-                    .for_each(|line| pages.prefetch(self.id, line));
+                let end = end.min(usize::from(at) + READ_AHEAD);
+                let mut line = usize::from(at);
+                while line < end {
+                    pages.prefetch(self.id, line);
+                    line += 128;
+                }
             }
             let found = entry(pages, self.id, at);
             if found.is_of(pages, key, version) {

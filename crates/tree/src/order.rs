@@ -1,5 +1,6 @@
 //! The entries of a leaf in the order of their keys.
 
+use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
 use crate::layout::LeafId;
@@ -31,10 +32,12 @@ pub(crate) struct Sorter<'p> {
 }
 
 impl<'p> Sorter<'p> {
+    #[inline]
     fn key(&self, offset: u16) -> &'p [u8] {
         entry(self.pages, self.id, offset).key(self.pages)
     }
 
+    #[inline]
     fn place(&self, offset: u16) -> Place {
         let entry = entry(self.pages, self.id, offset);
         Place {
@@ -43,28 +46,32 @@ impl<'p> Sorter<'p> {
         }
     }
 
-    fn compare(&self, a: Place, b: Place) -> std::cmp::Ordering {
+    #[inline]
+    fn compare(&self, a: Place, b: Place) -> Ordering {
         let heads = a.head.cmp(&b.head);
-        heads.then_with(|| self.key(a.offset).cmp(self.key(b.offset)))
+        heads.then_with(|| self.compare_keys(a, b))
+    }
+
+    fn compare_keys(&self, a: Place, b: Place) -> Ordering {
+        self.key(a.offset).cmp(self.key(b.offset))
     }
 
     /// Adds later entries, in order of arrival, to `base`, live entries in order of their keys.
     pub(crate) fn merge(&self, base: &[u16], later: &[u16], count: usize) -> Arc<Order> {
-        let mut later: Vec<Place> = later.iter().rev().map(|at| self.place(*at)).collect();
-        // Stable: of equal keys the newest stays first.
-        later.sort_by(|a, b| self.compare(*a, *b));
+        let mut later: Vec<Place> = later.iter().map(|at| self.place(*at)).collect();
+        // Of equal heads the newest comes first: entries lie in order of arrival.
+        later.sort_unstable_by_key(|place| (place.head, Reverse(place.offset)));
+        // Mostly one each. Stable: of equal keys the newest stays first.
+        let alike = later.chunk_by_mut(|a, b| a.head == b.head);
+        alike.for_each(|places| places.sort_by(|a, b| self.compare(*a, *b)));
         later.dedup_by(|older, newer| self.compare(*older, *newer).is_eq());
         let mut offsets = Vec::with_capacity(base.len() + later.len());
         let mut rest = base;
         for new in later {
-            let below = gallop(rest, |at| self.compare(self.place(*at), new).is_lt());
+            let found = search(rest, |at| self.compare(self.place(*at), new));
+            let below = found.unwrap_or_else(|below| below);
             offsets.extend_from_slice(&rest[..below]);
-            rest = &rest[below..];
-            if let Some((same, after)) = rest.split_first()
-                && self.key(*same) == self.key(new.offset)
-            {
-                rest = after;
-            }
+            rest = &rest[below + usize::from(found.is_ok())..];
             if !entry(self.pages, self.id, new.offset).is_removal() {
                 offsets.push(new.offset);
             }
@@ -89,17 +96,33 @@ pub(crate) fn head(bytes: &[u8]) -> u64 {
 
 /// How many of the first of `sorted` are `below`; takes few steps if few are.
 pub(crate) fn gallop<T>(sorted: &[T], below: impl Fn(&T) -> bool) -> usize {
+    let compare = |at: &T| match below(at) {
+        true => Ordering::Less,
+        false => Ordering::Greater,
+    };
+    search(sorted, compare).unwrap_or_else(|below| below)
+}
+
+/// The place in `sorted` of what compares as equal, or how many are less; takes few steps if few
+/// are.
+pub(crate) fn search<T>(sorted: &[T], compare: impl Fn(&T) -> Ordering) -> Result<usize, usize> {
     let mut end = 1;
-    while end <= sorted.len() && below(&sorted[end - 1]) {
-        end *= 2;
-    }
-    let (from, to) = (end / 2, end.min(sorted.len()));
-    from + sorted[from..to].partition_point(below)
+    let to = loop {
+        match sorted.get(end - 1).map(&compare) {
+            None => break sorted.len(),
+            Some(Ordering::Less) => end *= 2,
+            Some(Ordering::Equal) => return Ok(end - 1),
+            Some(Ordering::Greater) => break end - 1,
+        }
+    };
+    let from = end / 2;
+    let found = sorted[from..to].binary_search_by(compare);
+    found.map(|i| from + i).map_err(|i| from + i)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::gallop;
+    use super::{gallop, search};
 
     #[test]
     fn a_gallop_stops_where_a_search_does() {
@@ -107,6 +130,11 @@ mod tests {
             let sorted: Vec<u16> = (0..len).collect();
             for stop in 0..=len {
                 assert_eq!(gallop(&sorted, |at| *at < stop), usize::from(stop));
+                let expected = sorted.binary_search(&stop);
+                assert_eq!(search(&sorted, |at| at.cmp(&stop)), expected);
+                let twice: Vec<u16> = sorted.iter().map(|n| 2 * n).collect();
+                let expected = twice.binary_search(&(stop + 1));
+                assert_eq!(search(&twice, |at| at.cmp(&(stop + 1))), expected);
             }
         }
     }

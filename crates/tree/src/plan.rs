@@ -8,14 +8,14 @@ use mneme_sys::fault::without;
 
 use crate::StoreError;
 use crate::committed::Committed;
-use crate::index::Node;
+use crate::index::{Located, Node};
 use crate::layout::{
     Extent, FencesIn, LEAF, LeafId, MAX_INLINE, MAX_INLINE_KEY, MAX_KEY, MAX_VALUE, entry_size,
     outside,
 };
 use crate::leaf::{Fill, Leaf};
 use crate::leaf_entry::Entry;
-use crate::order::gallop;
+use crate::order::{gallop, search};
 use crate::pages::Pages;
 use crate::trees::Roots;
 
@@ -263,49 +263,66 @@ pub(crate) fn plan<'b>(
     Ok(plan)
 }
 
-/// Begins to load what the plan of these changes looks at: the waits of several leaves overlap.
-fn prefetch(pages: &Pages, root: &Node, changes: &[Change<'_>]) {
-    let mut leaves: [Option<&Arc<Leaf>>; AHEAD] = [None; AHEAD];
+/// The leaves of the first of these changes. Begins to load what their plan looks at: the waits of
+/// several leaves overlap.
+fn locate<'b>(
+    pages: &Pages,
+    root: &'b Node,
+    changes: &[Change<'_>],
+) -> [Option<Located<'b>>; AHEAD] {
+    let mut leaves: [Option<Located<'b>>; AHEAD] = [None; AHEAD];
+    let mut last: Option<Located<'b>> = None;
     for (change, leaf) in changes.iter().zip(&mut leaves) {
-        let found = root.find(change.key);
-        found.prefetch();
-        *leaf = Some(found);
+        let found = match last.filter(|last| last.surely_has(change.key)) {
+            Some(last) => last,
+            None => {
+                let found = root.locate(change.key);
+                found.leaf().prefetch();
+                found
+            }
+        };
+        (last, *leaf) = (Some(found), Some(found));
     }
     for leaf in leaves.iter().flatten() {
-        leaf.prefetch_marks();
+        leaf.leaf().prefetch_marks();
     }
     for (change, leaf) in changes.iter().zip(leaves.iter().flatten()) {
+        let leaf = leaf.leaf();
         leaf.prefetch_entry(pages, change.key);
         pages.prefetch(leaf.id, leaf.end());
     }
+    leaves
 }
 
 impl<'b> Planner<'b> {
     /// Plans the changes of one tree.
     fn run(mut self, changes: &[Change<'b>]) -> Result<Plan<'b>, StoreError> {
-        let (mut rest, mut asked) = (changes, 0);
+        let (mut rest, mut from, mut ahead) = (changes, 0, [None; AHEAD]);
         while let Some(first) = rest.first() {
-            let done = changes.len() - rest.len();
-            if changes.len() > 1 && asked <= done {
-                asked = (done + AHEAD).min(changes.len());
-                prefetch(self.pages, self.root, &changes[done..asked]);
+            let mut done = changes.len() - rest.len();
+            if rest.len() > 1 && (done == 0 || done - from >= AHEAD) {
+                from = done;
+                ahead = locate(self.pages, self.root, rest);
             }
-            let leaf = self.root.find(first.key);
-            let count = gallop(rest, |change| leaf.ends_after(change.key));
+            done -= from;
+            let known = ahead.get(done).copied().flatten();
+            let at = known.unwrap_or_else(|| self.root.locate(first.key));
+            let count = gallop(rest, |change| at.leaf().ends_after(change.key));
             let (mine, beyond) = rest.split_at(count);
-            self.group(leaf, mine, beyond)?;
+            self.group(at, mine, beyond)?;
             rest = beyond;
         }
         Ok(self.plan)
     }
 
-    /// Plans the `changes` of one leaf; `beyond` are those of the leaves after it.
+    /// Plans the `changes` of the leaf `at`; `beyond` are those of the leaves after it.
     fn group(
         &mut self,
-        leaf: &'b Arc<Leaf>,
+        at: Located<'b>,
         changes: &[Change<'b>],
         beyond: &[Change<'b>],
     ) -> Result<(), StoreError> {
+        let leaf = at.leaf();
         leaf.load(self.pages, self.committed)?;
         let filled = leaf.filled();
         // What an append stores to, while the old entry is looked for.
@@ -320,18 +337,18 @@ impl<'b> Planner<'b> {
         let Some(append) = self.append(leaf, changes, &filled) else {
             self.plan.changes.truncate(from);
             self.plan.gone.truncate(gone);
-            return self.rewrite(leaf, changes, filled.live, beyond);
+            return self.rewrite(at, changes, filled.live, beyond);
         };
         if append.changes.is_empty() {
             return Ok(());
         }
         if append.live < FEW_BYTES
             && append.live < filled.live
-            && self.neighbour(leaf, append.live, beyond)?.is_some()
+            && self.neighbour(at, append.live, beyond)?.is_some()
         {
             self.plan.changes.truncate(from);
             self.plan.gone.truncate(gone);
-            return self.rewrite(leaf, changes, filled.live, beyond);
+            return self.rewrite(at, changes, filled.live, beyond);
         }
         self.last = Some(leaf.id);
         self.plan.live_bytes += append.live as i64 - filled.live as i64;
@@ -388,21 +405,22 @@ impl<'b> Planner<'b> {
         })
     }
 
-    /// Plans fresh leaves in the place of `leaf`, of which `live` bytes are live now. What is left
-    /// with little is joined with a neighbour.
+    /// Plans fresh leaves in the place of the one `at`, of which `live` bytes are live now. What is
+    /// left with little is joined with a neighbour.
     fn rewrite(
         &mut self,
-        leaf: &'b Arc<Leaf>,
+        at: Located<'b>,
         changes: &[Change<'b>],
         live: usize,
         beyond: &[Change<'b>],
     ) -> Result<(), StoreError> {
+        let leaf = at.leaf();
         leaf.prefetch_entries(self.pages);
         let mut items = self.merge(leaf, changes);
         let bytes: usize = items.iter().map(Item::size).sum();
         self.plan.live_bytes += bytes as i64 - live as i64;
         let neighbour = if bytes < FEW_BYTES {
-            self.neighbour(leaf, bytes, beyond)?
+            self.neighbour(at, bytes, beyond)?
         } else {
             None
         };
@@ -437,19 +455,18 @@ impl<'b> Planner<'b> {
     /// A neighbour without changes of its own with which `live` bytes fit into one leaf.
     fn neighbour(
         &self,
-        leaf: &Leaf,
+        at: Located<'b>,
         live: usize,
         beyond: &[Change<'b>],
     ) -> Result<Option<Neighbour<'b>>, StoreError> {
-        let siblings = self.root.siblings(&leaf.low);
-        let right = siblings.right;
+        let right = at.right();
         if let Some(right) = right.filter(|r| beyond.first().is_none_or(|c| !r.ends_after(c.key))) {
             right.load(self.pages, self.committed)?;
             if live + right.filled().live <= JOINED {
                 return Ok(Some(Neighbour::Right(right)));
             }
         }
-        if let Some(left) = siblings.left.filter(|left| self.last != Some(left.id)) {
+        if let Some(left) = at.left().filter(|left| self.last != Some(left.id)) {
             left.load(self.pages, self.committed)?;
             if live + left.filled().live <= JOINED {
                 return Ok(Some(Neighbour::Left(left)));
@@ -471,18 +488,18 @@ impl<'b> Planner<'b> {
             }
         };
         for change in changes {
-            let below = gallop(old, |at| {
+            let found = search(old, |at| {
                 let entry = leaf.entry(self.pages, *at);
-                entry.compare(self.pages, change.key).is_lt()
+                entry.compare(self.pages, change.key)
             });
+            let below = found.unwrap_or_else(|below| below);
             items.extend(old[..below].iter().map(moved));
             old = &old[below..];
-            if let Some((same, after)) = old.split_first()
-                && let replaced = leaf.entry(self.pages, *same)
-                && replaced.compare(self.pages, change.key).is_eq()
+            if found.is_ok()
+                && let Some((same, after)) = old.split_first()
             {
                 old = after;
-                self.plan.lose(&replaced);
+                self.plan.lose(&leaf.entry(self.pages, *same));
             }
             items.extend(change.value.map(|value| Item {
                 key: change.key,
