@@ -2,7 +2,7 @@
 //! [`mneme_sys::fault::without`].
 
 /// Every step that can be left out or done in the wrong order.
-pub const STEPS: [&str; 22] = [
+pub const STEPS: [&str; 27] = [
     // An opening after an unclean end does not remember the number that may have left traces.
     "open.remember_dead",
     // It does not make that durable before it lets anybody store.
@@ -47,4 +47,14 @@ pub const STEPS: [&str; 22] = [
     "name.keep_death",
     // An opening takes the extents of named versions for free.
     "names.extents",
+    // Openings share the copies of records.
+    "cache.opening",
+    // A copy is taken for one of another leaf's entry.
+    "cache.leaf",
+    // A copy is taken though the reader's version has not its entry.
+    "cache.version",
+    // A copy is taken though the leaf may have a newer entry of the key.
+    "cache.examined",
+    // A copy made by a reader of an older version hides the entry of a newer one.
+    "cache.later",
 ];

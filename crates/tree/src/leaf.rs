@@ -307,6 +307,17 @@ impl Leaf {
         self.find_below::<true>(pages, key, version, body.count())
     }
 
+    /// Where the entries begin that have the key's fingerprint, the newest first, and where the
+    /// last one of those begins, plus one, that the leaf had when this was called. Load first.
+    pub(crate) fn candidates(&self, key: &[u8]) -> impl Iterator<Item = (u16, u16)> {
+        let body = self.body();
+        let count = body.count();
+        let last = count.checked_sub(1).map(|last| body.offset(last));
+        let end = last.map_or(0, |last| last + 1);
+        let places = memchr::memrchr_iter(fingerprint(key), body.marks(count));
+        places.map(move |place| (body.offset(place), end))
+    }
+
     /// As [`find`](Self::find), for a caller that does not read the value.
     #[inline]
     pub(crate) fn find_header<'p>(

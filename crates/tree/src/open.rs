@@ -27,6 +27,7 @@ use crate::leaf::FreeLeaves;
 use crate::names::{self, Named, Names};
 use crate::open_store::{Core, Published};
 use crate::pages::Pages;
+use crate::record_cache::{Copies, RecordCache};
 use crate::recovery::Kept;
 use crate::registered::Registered;
 use crate::shared::Shared;
@@ -51,6 +52,7 @@ pub struct Builder {
     network: bool,
     reads: bool,
     wait: Duration,
+    cache: Option<RecordCache>,
     /// What a new store is given. `None`: one drawn at random.
     uuid: Option<[u8; 16]>,
 }
@@ -68,6 +70,7 @@ impl Builder {
             network: false,
             reads: false,
             wait: Duration::ZERO,
+            cache: None,
             uuid: None,
         }
     }
@@ -116,6 +119,14 @@ impl Builder {
     #[must_use]
     pub fn wait_for_writer(mut self, wait: Duration) -> Self {
         self.wait = wait;
+        self
+    }
+
+    /// Keeps copies of records that gets read in this memory. Without a cache by default. What gets
+    /// find is the same; [`Store::stats`] shows how often a copy was there.
+    #[must_use]
+    pub fn record_cache(mut self, cache: &RecordCache) -> Self {
+        self.cache = Some(cache.clone());
         self
     }
 
@@ -206,6 +217,7 @@ impl Builder {
         };
         attachment.opened();
         core._lock = Some(attachment);
+        core.copies = self.copies()?;
         let copies = caution == Some(Caution::CopyOnWrite);
         core.copies_on_write.store(copies, Ordering::Relaxed);
         let core = Arc::new(core);
@@ -221,6 +233,10 @@ impl Builder {
             .try_clone()
             .map_err(os("duplicate the file's descriptor"))?;
         Ok(FileMedium::open(file, access, self.max)?)
+    }
+
+    fn copies(&self) -> Result<Option<Copies>, StoreError> {
+        Ok(self.cache.as_ref().map(RecordCache::open).transpose()?)
     }
 
     fn was_closed(&self, medium: &FileMedium) -> bool {
@@ -258,7 +274,8 @@ impl Builder {
         }
         let header = recovery::file_header(&pages)?;
         let shared = Shared::private(header.uuid)?;
-        let core = self.writing(pages, header.seed(), shared, true)?;
+        let mut core = self.writing(pages, header.seed(), shared, true)?;
+        core.copies = self.copies()?;
         Ok(Store {
             core: Arc::new(core),
         })
@@ -369,6 +386,7 @@ impl Builder {
             copies_on_write: AtomicBool::new(false),
             registered,
             names: Names::new(named),
+            copies: None,
             queue: Queue::default(),
             published: AtomicPtr::new(Box::into_raw(Published::new(version, roots))),
             writer: Mutex::new(writer),
@@ -422,6 +440,7 @@ fn reading(pages: Pages, seed: u32, shared: Shared, alone: bool) -> Result<Core,
         copies_on_write: AtomicBool::new(false),
         registered: Registered::default(),
         names: Names::default(),
+        copies: None,
         queue: Queue::default(),
         published: AtomicPtr::new(Box::into_raw(Published::new(durable, roots))),
         writer: Mutex::new(Writer::new(

@@ -14,6 +14,7 @@ use crate::follow::Follower;
 use crate::layout::CATALOGUE;
 use crate::names::Names;
 use crate::pages::Pages;
+use crate::record_cache::Copies;
 use crate::registered::Registered;
 use crate::shared::Shared;
 use crate::trees::{Catalogue, Roots};
@@ -49,6 +50,8 @@ pub(crate) struct Core {
     pub(crate) copies_on_write: AtomicBool,
     pub(crate) registered: Registered,
     pub(crate) names: Names,
+    /// Copies of records, if the store was opened with a cache.
+    pub(crate) copies: Option<Copies>,
     pub(crate) queue: Queue,
     /// What readers see. Replaced by the writer; the box that it pointed to is freed once no pin is
     /// old enough to have seen it.

@@ -2,8 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
+use mneme_arena::DiscardableStats;
+
 use crate::layout::{FRAME, LEAF, UNIT};
 use crate::open_store::Core;
+use crate::record_cache::Copies;
 use crate::{Holder, StoreError, Version, recovery, registered};
 
 const COPIES: &str = "the file system copies each page that is written: a commit writes more, the \
@@ -48,6 +51,9 @@ pub struct Stats {
     pub oldest_reader: Option<u32>,
     /// Numbers of versions that a crash has left unused and that are still remembered.
     pub dead_versions: usize,
+    /// The memory of its [record cache](crate::Builder::record_cache), and the gets of this opening
+    /// that looked there.
+    pub cache: Option<DiscardableStats>,
 }
 
 impl Stats {
@@ -104,6 +110,7 @@ impl Stats {
                 .oldest_pin
                 .map(|pin| pin.pid),
             dead_versions: record.dead().len(),
+            cache: core.copies.as_ref().and_then(Copies::stats),
         })
     }
 }

@@ -151,6 +151,9 @@ impl Store {
         self.core.read(|roots, version| {
             let leaf = roots.main.find(key);
             leaf.load(&self.core.pages, &self.core.committed)?;
+            if let Some(copies) = &self.core.copies {
+                return Ok(copies.get_with(&self.core.pages, leaf, key, version, f));
+            }
             let entry = leaf.find(&self.core.pages, key, version);
             Ok(entry.and_then(|entry| entry.value(&self.core.pages)).map(f))
         })?
@@ -180,7 +183,16 @@ impl Store {
         f: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<(), StoreError> {
         let core = &*self.core;
-        core.read(|roots, version| lookup::many(core, &roots.main, version, keys, f))?
+        core.read(|roots, version| match &core.copies {
+            Some(copies) => copies.many(
+                (&core.pages, &core.committed),
+                &roots.main,
+                version,
+                keys,
+                f,
+            ),
+            None => lookup::many(core, &roots.main, version, keys, f),
+        })?
     }
 
     /// Writes the newest version into a new file, which appears under its name when it is whole and

@@ -211,7 +211,14 @@ impl Tree {
     ) -> Result<Option<R>, StoreError> {
         self.core.read(|roots, version| {
             let view = self.view(roots, version)?;
-            Ok(view.get(key)?.map(f))
+            match (&self.core.copies, view.root) {
+                (Some(copies), Some(root)) => {
+                    let (pages, leaf) = (&self.core.pages, root.find(key));
+                    leaf.load(pages, &self.core.committed)?;
+                    Ok(copies.get_with(pages, leaf, key, version, f))
+                }
+                _ => Ok(view.get(key)?.map(f)),
+            }
         })?
     }
 
@@ -224,8 +231,16 @@ impl Tree {
         keys: &[K],
         f: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<(), StoreError> {
-        self.core
-            .read(|roots, version| self.view(roots, version)?.get_many(keys, f))?
+        self.core.read(|roots, version| {
+            let view = self.view(roots, version)?;
+            match (&self.core.copies, view.root) {
+                (Some(copies), Some(root)) => {
+                    let core = &*self.core;
+                    copies.many((&core.pages, &core.committed), root, version, keys, f)
+                }
+                _ => view.get_many(keys, f),
+            }
+        })?
     }
 
     /// The tree in roots that are read.

@@ -5,7 +5,7 @@ mod common;
 
 use std::panic::catch_unwind;
 
-use common::{beside, crashes, trees};
+use common::{beside, cached, crashes, trees};
 use mneme_sys::fault::leave_out;
 use mneme_tree::breakage::STEPS;
 
@@ -33,6 +33,11 @@ const CATCHES: [(&str, fn()); STEPS.len()] = [
     ("name.death", crashes::named_versions_survive),
     ("name.keep_death", crashes::named_versions_survive),
     ("names.extents", crashes::named_versions_survive),
+    ("cache.opening", cached::a_restored_file_is_another),
+    ("cache.leaf", cached::commits_are_seen),
+    ("cache.version", cached::readers_stay_in_their_version),
+    ("cache.examined", cached::commits_are_seen),
+    ("cache.later", cached::readers_stay_in_their_version),
 ];
 
 #[test]

@@ -6,11 +6,13 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
+use common::cached::{open_with, small};
 use common::trees::{World, world};
-use common::{Model, open, reopen};
+use common::{MAX, Model, copy_of};
 use mneme_sys::medium::RecordingMedium;
-use mneme_tree::{Batch, MAX_KEY, Snapshot, Store, StoreError, Tree};
+use mneme_tree::{Batch, MAX_KEY, RecordCache, Snapshot, Store, StoreError, Tree};
 use proptest::prelude::*;
 
 /// Trees, keys, values.
@@ -120,7 +122,9 @@ fn trees(db: &Store, changes: &Changes) -> Result<BTreeMap<u8, Tree>, StoreError
 
 struct Run {
     db: Option<Store>,
-    medium: std::sync::Arc<RecordingMedium>,
+    medium: Arc<RecordingMedium>,
+    /// Of all openings.
+    cache: RecordCache,
     world: World,
     snapshots: Vec<(Snapshot, World)>,
     names: BTreeMap<String, World>,
@@ -204,7 +208,8 @@ impl Run {
                 } else {
                     drop(db);
                 }
-                let (reopened, medium) = reopen(&self.medium);
+                let medium = copy_of(&self.medium);
+                let reopened = open_with(&medium, &self.cache);
                 self.named(&reopened)?;
                 (self.db, self.medium) = (Some(reopened), medium);
             }
@@ -239,6 +244,11 @@ impl Run {
         }
         for (snapshot, model) in &self.snapshots {
             assert_eq!(world(snapshot), *model);
+        }
+        // Again and again, so that copies are found.
+        let db = self.db.as_ref().unwrap();
+        for n in (0..900).step_by(36) {
+            assert_eq!(db.get(&key(n))?, self.world[""].get(&key(n)).cloned());
         }
         Ok(())
     }
@@ -293,8 +303,10 @@ proptest! {
 
     #[test]
     fn it_is_a_map_with_versions(steps in proptest::collection::vec(step(), 1..120)) {
-        let (db, medium) = open();
-        let mut run = Run { db: Some(db), medium, world: World::from([(String::new(), Model::new())]), snapshots: Vec::new(), names: BTreeMap::new() };
+        let cache = small();
+        let medium = Arc::new(RecordingMedium::new(MAX).unwrap());
+        let db = open_with(&medium, &cache);
+        let mut run = Run { db: Some(db), medium, cache, world: World::from([(String::new(), Model::new())]), snapshots: Vec::new(), names: BTreeMap::new() };
         for step in &steps {
             run.step(step).unwrap();
         }

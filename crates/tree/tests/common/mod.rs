@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub mod beside;
+pub mod cached;
 pub mod crashes;
 pub mod trees;
 

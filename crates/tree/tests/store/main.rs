@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod backups;
+mod cache;
 #[path = "../common/mod.rs"]
 mod common;
 mod contents;
