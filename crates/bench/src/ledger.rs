@@ -66,6 +66,8 @@ pub enum Metric {
     Pages,
     /// Times that one page was written.
     Wear,
+    /// Waits for the disk, an operation.
+    Misses,
 }
 
 impl Metric {
@@ -85,6 +87,7 @@ impl Metric {
             Metric::Stored => "bytes stored",
             Metric::Pages => "pages written",
             Metric::Wear => "writes of a page",
+            Metric::Misses => "misses",
         }
     }
 
@@ -103,6 +106,7 @@ impl Metric {
             Metric::Stored => "B/operation",
             Metric::Pages => "pages/operation",
             Metric::Wear => "writes",
+            Metric::Misses => "misses/operation",
         }
     }
 }

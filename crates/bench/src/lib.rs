@@ -41,6 +41,7 @@ mod served;
 mod server;
 mod systems;
 mod table;
+mod tenant;
 mod tree;
 mod ycsb;
 
@@ -148,6 +149,10 @@ fn run(workload: &Workload) -> Result<(), BenchError> {
             prepare(common)?;
             (common, contig::run(common)?)
         }
+        Workload::Tenant(common) => {
+            prepare(common)?;
+            (common, tenant::run(common)?)
+        }
         Workload::Samtools(options) => {
             options.validate()?;
             prepare(&options.common)?;
@@ -159,6 +164,7 @@ fn run(workload: &Workload) -> Result<(), BenchError> {
         Workload::ServedMemory(options) => return served::serve_memory_here(options),
         Workload::Reside(options) => return papers::reside::live_here(options),
         Workload::Footprint(options) => return ycsb::footprint::measure_here(options),
+        Workload::Reader(options) => return tenant::reader::read_here(options),
         Workload::Resident(options) => return frag::resident::measure_here(options),
     };
     println!("{}", report.closing());

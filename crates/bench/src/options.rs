@@ -31,6 +31,10 @@ pub enum Workload {
     /// Latencies of claims of contiguous memory that a second class uses meanwhile, against moving
     /// its data away, a plain reservation and a buddy allocator.
     Contig(Common),
+    /// Gets from a durable tree that is larger than memory, under a memory limit: part of the memory
+    /// lent to copies of records, idle, or left to the kernel's page cache. Needs the right to make
+    /// a memory cgroup.
+    Tenant(Common),
     /// Sorted lists and hash tables that are read without locks, by how updates are kept apart:
     /// Rcx, a lock, a cohort lock, read-log-update.
     Rcu(Common),
@@ -77,6 +81,10 @@ pub enum Workload {
     /// of its own).
     #[command(hide = true)]
     Resident(Resident),
+    /// Reads a durable tree under a memory limit, and says how often that went to the disk (used by
+    /// `tenant`, in a process of its own).
+    #[command(hide = true)]
+    Reader(Reader),
     /// Lives in a space and answers calls (used by `gups` and `switch`, in a process of its own).
     #[command(hide = true)]
     Reside(Reside),
@@ -138,6 +146,30 @@ pub struct Ycsb {
     /// Value sizes in bytes, separated by commas.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1024, 100])]
     pub value: Vec<usize>,
+}
+
+/// What is read, and with what memory.
+#[derive(Debug, Clone, Args)]
+pub struct Reader {
+    /// What part of the memory is for.
+    #[arg(value_enum)]
+    pub arm: crate::tenant::Arm,
+    /// The tree's file.
+    pub tree: PathBuf,
+    /// The memory cgroup's directory.
+    pub group: PathBuf,
+    /// Records there are.
+    pub records: u64,
+    /// Bytes beside what the process needs anyway.
+    pub memory: u64,
+    /// Bytes of these that are the part.
+    pub part: u64,
+    /// Gets before those that count, and that count.
+    pub warm_up: u64,
+    /// See above.
+    pub gets: u64,
+    /// Where the random stream begins.
+    pub seed: u64,
 }
 
 /// Where a resident lives.

@@ -1,0 +1,307 @@
+//! `tenant`: gets from a durable tree on disk that is four times as large as the memory that its
+//! reader may use, Zipf's law over the records. A fifth of that memory is a reservation, which is
+//!
+//! - *lent* to copies of records ([`mneme_tree::RecordCache`]);
+//! - *idle*, as a reservation is that nobody needs right now;
+//! - *left to the kernel*: there is no reservation, and its page cache has all the memory.
+//!
+//! Each arm is a process of its own in a memory cgroup, and the figure is how many gets wait for
+//! the disk (major faults), which does not depend on the disk or on what else the machine does. The
+//! inner nodes and the fingerprints, which every arm needs, are outside of the memory that counts.
+
+mod group;
+pub mod reader;
+
+use crate::error::BenchError;
+use crate::figure::Bars;
+use crate::goals::Goal;
+use crate::ledger::{Ledger, Metric, Summary};
+use crate::machine::Machine;
+use crate::options::Common;
+use crate::processes::Helper;
+use crate::progress;
+use crate::report::Report;
+use crate::scratch::Directory;
+use crate::table::{Table, figure};
+use clap::ValueEnum;
+use group::Group;
+use mneme_sys::medium::FileMedium;
+use mneme_tree::{Batch, Durability, Store};
+use serde_json::{Map, json};
+use std::ffi::OsStr;
+use std::path::Path;
+
+/// What a part of the memory is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Arm {
+    /// Copies of records.
+    Lent,
+    /// Nothing.
+    Idle,
+    /// Whatever the kernel makes of it.
+    Kernel,
+}
+
+const ARMS: [Arm; 3] = [Arm::Lent, Arm::Idle, Arm::Kernel];
+
+impl Arm {
+    fn name(self) -> &'static str {
+        match self {
+            Arm::Lent => "lent",
+            Arm::Idle => "idle",
+            Arm::Kernel => "left to the kernel",
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Arm::Lent => "lent",
+            Arm::Idle => "idle",
+            Arm::Kernel => "kernel",
+        }
+    }
+}
+
+/// How much larger than the memory the data is.
+const TIMES_LARGER: u64 = 4;
+/// The memory over the part of it that is reserved.
+const PART: u64 = 5;
+/// The size of records that have goals.
+const SMALL: usize = 128;
+/// What gets may wait for the disk, lent over idle and over left to the kernel.
+const GOALS: [(Arm, f64); 2] = [(Arm::Idle, 0.75), (Arm::Kernel, 0.85)];
+
+struct Scale {
+    /// Bytes of a record: a key of 16, the rest its value.
+    sizes: &'static [usize],
+    /// Bytes of all records.
+    data: u64,
+    warm_up: u64,
+    gets: u64,
+    rounds: usize,
+}
+
+impl Scale {
+    fn of(options: &Common) -> Self {
+        match options.quick {
+            true => Self {
+                sizes: &[SMALL],
+                data: 256 << 20,
+                warm_up: 150_000,
+                gets: 75_000,
+                rounds: 1,
+            },
+            false => Self {
+                sizes: &[64, SMALL, 256, 512, 1024],
+                data: 1 << 30,
+                warm_up: 1_000_000,
+                gets: 250_000,
+                rounds: options.rounds,
+            },
+        }
+    }
+}
+
+fn case(size: usize) -> String {
+    format!("records of {size} B")
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// No memory cgroup can be made, a file that cannot be written, a get that answers wrongly.
+pub fn run(options: &Common) -> Result<Report, BenchError> {
+    run_at(&Scale::of(options), options, Machine::announced())
+}
+
+fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+    // Before anything takes time.
+    drop(Group::new()?);
+    let mut ledger = Ledger::default();
+    let mut notes = Vec::new();
+    let bar = progress::bar(scale.sizes.len() * scale.rounds * ARMS.len());
+    for &size in scale.sizes {
+        let directory = Directory::new("tenant")?;
+        let tree = directory.path().join("tree");
+        let records = scale.data / size as u64;
+        fill(&tree, records, size)?;
+        for round in 0..scale.rounds {
+            for arm in ARMS {
+                let seed = options.seed + round as u64;
+                let found = measured(scale, &tree, records, arm, seed)?;
+                let misses = found.faults as f64 / scale.gets as f64;
+                ledger.add(arm.name(), &case(size), Metric::Misses, misses);
+                if arm == Arm::Lent && round == 0 {
+                    notes.push(format!(
+                        "{}: {:.3} of the gets found a copy; {} MiB lent",
+                        case(size),
+                        found.hits as f64 / scale.gets as f64,
+                        found.lent >> 20
+                    ));
+                }
+                bar.inc(1);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    print_table(scale, &ledger);
+    if let Some(directory) = &options.svg {
+        draw(scale, &ledger, &directory.join("tenant.svg"))?;
+    }
+    let goals = GOALS.map(|(arm, target)| {
+        Goal::at_most(
+            format!(
+                "gets of {SMALL} B that wait for the disk, lent over {}",
+                arm.name()
+            ),
+            target,
+            ledger.ratios((Arm::Lent.name(), &case(SMALL)), (arm.name(), &case(SMALL))),
+        )
+    });
+    Ok(Report {
+        bench: "tenant",
+        machine,
+        params: Map::from_iter([
+            ("quick".to_owned(), json!(options.quick)),
+            ("data_bytes".to_owned(), json!(scale.data)),
+            ("memory_bytes".to_owned(), json!(scale.data / TIMES_LARGER)),
+            ("seed".to_owned(), json!(options.seed)),
+        ]),
+        goals: goals.into(),
+        ledger,
+        notes,
+    })
+}
+
+fn failed(error: &dyn std::fmt::Display) -> BenchError {
+    BenchError::Store(error.to_string())
+}
+
+/// The key of a record: its number.
+fn key(number: u64) -> [u8; 16] {
+    let mut key = *b"user0000........";
+    key[8..].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// The bytes that the value of a record begins with.
+fn begins(number: u64) -> [u8; 8] {
+    number.to_le_bytes()
+}
+
+/// Makes the tree, of which the kernel has nothing in memory afterwards.
+fn fill(path: &Path, records: u64, size: usize) -> Result<(), BenchError> {
+    const BATCH: u64 = 20_000;
+    let failed = |error| failed(&error);
+    let tree = Store::builder()
+        .durability(Durability::Process)
+        .open(path)
+        .map_err(failed)?;
+    let mut value = vec![7; size - key(0).len()];
+    for first in (0..records).step_by(BATCH as usize) {
+        let mut batch = Batch::new();
+        for number in first..(first + BATCH).min(records) {
+            value[..8].copy_from_slice(&begins(number));
+            batch.put(&key(number), &value);
+        }
+        tree.apply(&batch).map_err(failed)?;
+    }
+    tree.close().map_err(failed)?;
+    let file = std::fs::File::open(path).and_then(|file| file.sync_all().map(|()| file));
+    let file = file.map_err(|source| BenchError::File {
+        path: path.to_owned(),
+        source,
+    })?;
+    FileMedium::drop_cached_pages(&file).map_err(|error| BenchError::Store(error.to_string()))
+}
+
+/// What a reader says.
+struct Found {
+    faults: u64,
+    hits: u64,
+    lent: u64,
+}
+
+fn measured(
+    scale: &Scale,
+    tree: &Path,
+    records: u64,
+    arm: Arm,
+    seed: u64,
+) -> Result<Found, BenchError> {
+    let group = Group::new()?;
+    let memory = scale.data / TIMES_LARGER;
+    let numbers = [
+        records,
+        memory,
+        memory / PART,
+        scale.warm_up,
+        scale.gets,
+        seed,
+    ];
+    let numbers = numbers.map(|number| number.to_string());
+    let words = ["reader", arm.word()].map(OsStr::new).into_iter();
+    let words = words.chain([tree.as_os_str(), group.path().as_os_str()]);
+    let words: Vec<_> = words.chain(numbers.iter().map(OsStr::new)).collect();
+    let mut reader = Helper::start(&words)?;
+    reader.answer(|said| {
+        let mut numbers = said.split(' ').map(|number| number.parse().ok());
+        let mut next = || numbers.next().flatten();
+        Some(Found {
+            faults: next()?,
+            hits: next()?,
+            lent: next()?,
+        })
+    })
+}
+
+fn print_table(scale: &Scale, ledger: &Ledger) {
+    println!("gets that wait for the disk, of one, medians of rounds");
+    let mut table = Table::new(["record", "lent", "idle", "left to the kernel"]);
+    for &size in scale.sizes {
+        let cells = ARMS.map(|arm| {
+            Summary::of(ledger.values(arm.name(), &case(size)))
+                .map_or("-".to_owned(), |summary| figure(summary.median))
+        });
+        table.row([format!("{size} B")].into_iter().chain(cells));
+    }
+    println!("{table}");
+}
+
+fn draw(scale: &Scale, ledger: &Ledger, path: &Path) -> Result<(), BenchError> {
+    let groups = scale.sizes.iter().map(|size| {
+        let bars = ARMS.map(|arm| Summary::of(ledger.values(arm.name(), &case(*size))));
+        (format!("{size} B"), bars.into())
+    });
+    let bars = Bars {
+        title: "A fifth of the memory lent, idle, left to the kernel".to_owned(),
+        unit: "gets that wait for the disk, of one".to_owned(),
+        systems: ARMS.map(|arm| arm.name().to_owned()).into(),
+        groups: groups.collect(),
+    };
+    bars.write(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::tests::common;
+    use crate::report::tests::assert_well_formed;
+
+    /// Where no group can be made, the run says so and measures nothing.
+    #[test]
+    fn a_tiny_run_measures_every_arm_or_says_what_it_lacks() {
+        let scale = Scale {
+            sizes: &[SMALL],
+            data: 80 << 20,
+            warm_up: 200,
+            gets: 100,
+            rounds: 1,
+        };
+        match run_at(&scale, &common(), Machine::here()) {
+            Ok(report) => assert_well_formed(&report, &[&case(SMALL)]),
+            Err(BenchError::Tool { tool, .. }) => assert_eq!(tool, group::TOOL),
+            Err(other) => panic!("{other}"),
+        }
+    }
+}

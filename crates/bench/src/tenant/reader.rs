@@ -1,0 +1,99 @@
+//! One arm: a process that reads the tree with as much memory as it is told.
+
+use super::{Arm, begins, failed, group, key};
+use crate::error::BenchError;
+use crate::generate::random::{Random, mix};
+use crate::generate::zipfian::{YCSB_THETA, Zipfian};
+use crate::memory::Bare;
+use crate::options::Reader;
+use crate::processes::say;
+use mneme_sys::PagePolicy;
+use mneme_tree::{RecordCache, Store};
+
+/// Keys between two that are read so that every leaf is known; a leaf of the smallest records has
+/// more.
+const STEP: usize = 8;
+
+/// Reads, and says how many gets waited for the disk, how many found a copy, and bytes lent.
+///
+/// # Errors
+/// The group cannot be joined, the tree not be read, or it answers wrongly.
+pub fn read_here(options: &Reader) -> Result<(), BenchError> {
+    group::join(&options.group)?;
+    let builder = Store::builder().read_only(true);
+    let opened = |builder: mneme_tree::Builder| {
+        let tree = builder.open(&options.tree);
+        tree.map_err(|error| failed(&error))
+    };
+    // So that the memory of the index is known, and the same in all arms.
+    let cache = match options.arm {
+        Arm::Lent => {
+            let cache = RecordCache::with_budget(options.part);
+            Some(cache.map_err(|error| failed(&error))?)
+        }
+        Arm::Idle | Arm::Kernel => None,
+    };
+    let before = group::anonymous(&options.group)?;
+    let tree = opened(match &cache {
+        Some(cache) => builder.record_cache(cache),
+        None => builder,
+    })?;
+    let snapshot = tree.snapshot().map_err(|error| failed(&error))?;
+    for number in (0..options.records).step_by(STEP) {
+        // A snapshot makes no copies.
+        let found = snapshot.get(&key(number)).map_err(|error| failed(&error))?;
+        is_right(number, found)?;
+    }
+    drop(snapshot);
+    let needed = group::anonymous(&options.group)?.max(before);
+    let idle = match options.arm {
+        Arm::Idle => Some(Bare::new(options.part as usize, PagePolicy::Small)?),
+        Arm::Lent | Arm::Kernel => None,
+    };
+    group::limit(&options.group, needed + options.memory)?;
+    let ranks = Zipfian::new(options.records, YCSB_THETA);
+    let mut random = Random::new(options.seed);
+    let mut read = |gets: u64| -> Result<(), BenchError> {
+        for _ in 0..gets {
+            let number = mix(ranks.draw(&mut random)) % options.records;
+            tree.get_with(&key(number), |found| is_right(number, Some(found)))
+                .map_err(|error| failed(&error))?
+                .unwrap_or_else(|| is_right(number, None))?;
+        }
+        Ok(())
+    };
+    read(options.warm_up)?;
+    let faults = major_faults()?;
+    read(options.gets)?;
+    let faults = major_faults()? - faults;
+    drop(idle);
+    let used = tree.stats().map_err(|error| failed(&error))?.cache;
+    let used = used.unwrap_or_default();
+    // Of all gets, so the share of those that count is about as large.
+    let share = options.gets as f64 / (options.gets + options.warm_up) as f64;
+    let hits = (used.hits as f64 * share) as u64;
+    say(&format!("{faults} {hits} {}", used.bytes()))
+}
+
+fn is_right(number: u64, found: Option<&[u8]>) -> Result<(), BenchError> {
+    match found {
+        Some(value) if value.starts_with(&begins(number)) => Ok(()),
+        found => Err(BenchError::Wrong {
+            system: "the tree".to_owned(),
+            case: "gets".to_owned(),
+            what: format!("record {number} was {found:?}"),
+        }),
+    }
+}
+
+/// Faults of this process that waited for a disk.
+fn major_faults() -> Result<u64, BenchError> {
+    let stat = std::fs::read_to_string("/proc/self/stat");
+    let stat = stat.map_err(|error| BenchError::Process(error.to_string()))?;
+    // Behind the program's name, which may have spaces.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let faults = fields.split_whitespace().nth(9);
+    faults
+        .and_then(|faults| faults.parse().ok())
+        .ok_or_else(|| BenchError::Process("its faults cannot be read".to_owned()))
+}
