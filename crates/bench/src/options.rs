@@ -31,9 +31,9 @@ pub enum Workload {
     /// Latencies of claims of contiguous memory that a second class uses meanwhile, against moving
     /// its data away, a plain reservation and a buddy allocator.
     Contig(Common),
-    /// Gets from a durable tree that is larger than memory, under a memory limit: part of the memory
-    /// lent to copies of records, idle, or left to the kernel's page cache. Needs the right to make
-    /// a memory cgroup.
+    /// Gets from a durable tree that is larger than memory, under a memory limit: part of it lent
+    /// to copies of records, idle, or left to the kernel's page cache. Needs the right to make a
+    /// memory cgroup.
     Tenant(Common),
     /// Sorted lists and hash tables that are read without locks, by how updates are kept apart:
     /// Rcx, a lock, a cohort lock, read-log-update.

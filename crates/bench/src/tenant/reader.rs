@@ -1,4 +1,4 @@
-//! One arm: a process that reads the tree with as much memory as it is told.
+//! One arm: a process that reads the tree with a given amount of memory.
 
 use super::{Arm, begins, failed, group, key};
 use crate::error::BenchError;
