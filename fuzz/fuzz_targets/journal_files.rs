@@ -76,7 +76,7 @@ fn image() -> &'static Files {
             let begin = journal.durable();
             let name = BaseName::Checkpoint;
             let mut writer = BaseWriter::begin(&journal, shared, &name, begin).unwrap();
-            writer.append(&stream[..9000]).unwrap();
+            writer.append(begin, &stream[..9000]).unwrap();
             writer.publish(begin, begin).unwrap();
             journal.close().unwrap();
         }
@@ -176,7 +176,7 @@ fuzz_target!(|damages: Vec<Damage>| {
         };
         let mut at = 0;
         while let Ok(Some(part)) = reader.next() {
-            let BasePart::Records(bytes) = part else {
+            let BasePart::Records { bytes, .. } = part else {
                 panic!("a suffix appeared");
             };
             let stored = |(i, b): (usize, &u8)| *b == byte(at + i as u64);

@@ -71,6 +71,8 @@ pub(crate) struct Checkpoint {
     cursor: Cursor,
     /// Entries that are not written yet.
     buffer: Vec<u8>,
+    /// Every change before it is in them.
+    at: u64,
     records: u64,
     /// The feed's tail when the scan was over.
     read: Option<u64>,
@@ -118,6 +120,7 @@ impl Checkpoint {
             roots: bindings.into_iter().filter(|root| *root != 0).collect(),
             cursor: Cursor::START,
             buffer,
+            at: begin,
             records: 0,
             read: None,
         })
@@ -135,6 +138,10 @@ impl Checkpoint {
     pub fn step(&mut self) -> Result<Stage, DurableError> {
         if let Some(read) = self.read {
             return self.look(read);
+        }
+        if self.buffer.is_empty() {
+            // Before they are looked at.
+            self.at = self.source.shared.drained().max(self.begin);
         }
         while self.buffer.len() < PIECE {
             let Some(root) = self.roots.first().copied() else {
@@ -210,7 +217,7 @@ impl Checkpoint {
         let mut rest = self.buffer.as_slice();
         while !rest.is_empty() {
             let (piece, behind) = rest.split_at(whole_entries(rest, PIECE / 2)?);
-            self.writer.append(piece)?;
+            self.writer.append(Position::new(self.at), piece)?;
             rest = behind;
         }
         self.buffer.clear();

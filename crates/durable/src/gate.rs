@@ -138,6 +138,8 @@ pub(crate) struct Shared {
     /// Bytes that the change feed holds at most.
     pub feed_capacity: u64,
     durable: AtomicU64,
+    /// Every change before this position is visible: the journal's thread has drained it.
+    drained: AtomicU64,
     /// Everything before this position shall become durable soon.
     wanted: AtomicU64,
     /// Where the newest base file begins, before which the journal may go.
@@ -183,6 +185,7 @@ impl Shared {
             home,
             feed_capacity,
             durable: AtomicU64::new(durable),
+            drained: AtomicU64::new(durable),
             wanted: AtomicU64::new(durable),
             base: AtomicU64::new(base),
             clean: AtomicU64::new(durable),
@@ -208,6 +211,19 @@ impl Shared {
     pub fn durable(&self) -> u64 {
         // SYNC: pairs with the Release in `set_durable`.
         self.durable.load(Acquire)
+    }
+
+    /// Every change before this position is visible. It is less far behind the tail than
+    /// [`durable`](Self::durable).
+    pub fn drained(&self) -> u64 {
+        // SYNC: pairs with the Release in `set_drained`: what was drained is whole, and so visible.
+        self.drained.load(Acquire)
+    }
+
+    /// The journal's thread has drained the feed up to `position`, perhaps once more.
+    pub fn set_drained(&self, position: u64) {
+        // SYNC: pairs with the Acquire in `drained`.
+        self.drained.fetch_max(position, Release);
     }
 
     /// Everything before `position` shall become durable soon.

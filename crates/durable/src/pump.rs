@@ -189,6 +189,7 @@ impl Pump {
             if self.group.is_empty() {
                 break;
             }
+            self.shared.set_drained(drained.end);
             note_groups(&self.shared, drained.start, &self.group)?;
             match self.sink.append(drained.start, &self.group) {
                 Ok(()) => {

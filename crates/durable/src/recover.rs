@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use mneme_journal::{BasePart, BaseReader, Identity, Position, Reader, Runs, bases};
-use mneme_log::LogStore;
 use mneme_log::feed::{Item, entries};
+use mneme_log::{Evict, LogStore};
 use mneme_sys::Clock;
 use mneme_sys::fault::without;
 use mneme_sys::medium::Directory;
@@ -115,6 +115,7 @@ impl Files {
         directory: &dyn Directory,
         store: &LogStore,
         listener: Option<&ProgressListener>,
+        evict: Evict,
     ) -> Result<(u64, RecoveryProgress), DurableError> {
         let mut progress = Progress {
             listener,
@@ -124,20 +125,40 @@ impl Files {
                 ..RecoveryProgress::default()
             },
         };
-        let mut replay = Replay::new(store, self.dead);
+        let mut replay = Replay::new(store, self.dead, evict != Evict::None);
         let mut read = None;
+        let mut stream = Stream {
+            directory,
+            base: self.base.as_deref(),
+            suffix: None,
+            from: self.from.get(),
+            journal: Reader::between(directory, self.from, self.end)?,
+            applied: self.from.get(),
+            ahead: None,
+        };
         if let Some(file) = &self.base {
             progress.now.total += directory
                 .open(file)
                 .and_then(|file| file.len())
                 .unwrap_or(0);
             let mut base = BaseReader::open(directory, file)?;
+            stream.applied = base.begin().get();
             while let Some(part) = base.next()? {
-                let (position, bytes) = match part {
-                    BasePart::Records(bytes) => (0, bytes),
-                    BasePart::Suffix { position, bytes } => (position.get(), bytes),
+                let bytes = match part {
+                    BasePart::Records { at, bytes } => {
+                        // In the order in which it was: a store that evicts has held all of it
+                        // together at no time.
+                        stream.advance(at.get(), &mut replay, &mut progress)?;
+                        replay.records(bytes)?;
+                        bytes
+                    }
+                    BasePart::Suffix { position, bytes } if stream.is_at(position.get()) => {
+                        replay.bytes(position.get(), bytes)?;
+                        stream.applied += bytes.len() as u64;
+                        bytes
+                    }
+                    BasePart::Suffix { .. } => &[],
                 };
-                replay.bytes(position, bytes)?;
                 progress.add(bytes.len() as u64, replay.loaded);
             }
             read = base.read();
@@ -149,17 +170,83 @@ impl Files {
                 read: read.get(),
             });
         }
-        let mut reader = Reader::between(directory, self.from, self.end)?;
-        while let Some(chunk) = reader.next()? {
-            replay.bytes(chunk.position.get(), chunk.bytes)?;
-            progress.add(chunk.bytes.len() as u64, replay.loaded);
-            mneme_sys::fault!("durable.recover.chunk");
-        }
+        stream.advance(u64::MAX, &mut replay, &mut progress)?;
         let end = replay.end(self.end.get());
         progress.now.done = progress.now.total;
         progress.report(replay.loaded);
         replay.finish()?;
+        if evict == Evict::None {
+            store.return_to_capacity()?;
+        }
         Ok((end, progress.now))
+    }
+}
+
+/// The stream behind the begin of a base file: what the file has of it, then the journal.
+struct Stream<'d> {
+    directory: &'d dyn Directory,
+    base: Option<&'d str>,
+    /// Reads the base file beside the reader of its records.
+    suffix: Option<BaseReader>,
+    /// Where the journal goes on.
+    from: u64,
+    journal: Reader<'d>,
+    /// Everything before it was applied.
+    applied: u64,
+    /// What was read of it and not applied.
+    ahead: Option<Vec<u8>>,
+}
+
+impl Stream<'_> {
+    fn is_at(&self, position: u64) -> bool {
+        self.applied == position && self.ahead.is_none()
+    }
+
+    /// Applies what ends before `end`, frame by frame.
+    fn advance(
+        &mut self,
+        end: u64,
+        replay: &mut Replay<'_>,
+        progress: &mut Progress<'_>,
+    ) -> Result<(), DurableError> {
+        while self.applied < end {
+            let ahead = match self.ahead.take() {
+                None => self.read()?,
+                ahead => ahead,
+            };
+            let Some(bytes) = ahead else {
+                break;
+            };
+            let behind = self.applied + bytes.len() as u64;
+            if behind > end {
+                self.ahead = Some(bytes);
+                break;
+            }
+            replay.bytes(self.applied, &bytes)?;
+            self.applied = behind;
+            progress.add(bytes.len() as u64, replay.loaded);
+            mneme_sys::fault!("durable.recover.chunk");
+        }
+        Ok(())
+    }
+
+    /// What follows what was applied.
+    fn read(&mut self) -> Result<Option<Vec<u8>>, DurableError> {
+        if let (true, Some(file)) = (self.applied < self.from, self.base) {
+            let suffix = match &mut self.suffix {
+                Some(suffix) => suffix,
+                none => none.insert(BaseReader::open(self.directory, file)?),
+            };
+            while let Some(part) = suffix.next()? {
+                match part {
+                    BasePart::Suffix { position, bytes } if position.get() == self.applied => {
+                        return Ok(Some(bytes.to_vec()));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(self.journal.next()?.map(|chunk| chunk.bytes.to_vec()))
     }
 }
 

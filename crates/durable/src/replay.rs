@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use mneme_log::feed::{Assembly, Entry, Item, bound, entries};
-use mneme_log::{Cursor, DATABASES, Database, Expiry, LogStore};
+use mneme_log::{Cursor, DATABASES, Database, Expiry, LogStore, WriteError};
 
 use crate::DurableError;
 
@@ -26,13 +26,26 @@ pub(crate) struct Replay<'s> {
     value: Vec<u8>,
     /// What has come in pieces.
     pieces: Assembly,
+    /// Records of a base file that have.
+    pieces_of_records: Assembly,
+    /// Bytes by which the store may be larger than its capacity.
+    extension: u64,
     /// Changes that were applied.
     pub loaded: u64,
 }
 
+/// The least number of bytes by which a store is made larger.
+const EXTENSION: u64 = 4 << 20;
+
 impl<'s> Replay<'s> {
-    pub fn new(store: &'s LogStore, dead: HashSet<u64>) -> Self {
+    /// `evicts`: what is too much at the end is evicted. Otherwise it is refused, and need not be
+    /// loaded first.
+    pub fn new(store: &'s LogStore, dead: HashSet<u64>, evicts: bool) -> Self {
         Self {
+            extension: match evicts {
+                true => u64::MAX,
+                false => store.capacity() / 4 + 4 * EXTENSION,
+            },
             store,
             places: HashMap::new(),
             bindings: [0; DATABASES],
@@ -41,8 +54,21 @@ impl<'s> Replay<'s> {
             open: None,
             value: Vec::new(),
             pieces: Assembly::default(),
+            pieces_of_records: Assembly::default(),
             loaded: 0,
         }
+    }
+
+    /// Stores records of a base file. They are as new as all that was applied, or newer; a group
+    /// that is open is applied behind them.
+    pub fn records(&mut self, bytes: &[u8]) -> Result<(), DurableError> {
+        let mut pieces = std::mem::take(&mut self.pieces_of_records);
+        for entry in entries(0, bytes) {
+            let entry = entry?;
+            pieces.apply(&entry, |item| self.item(entry.position, item))?;
+        }
+        self.pieces_of_records = pieces;
+        Ok(())
     }
 
     /// Applies whole entries, the first of which stands at `position`.
@@ -98,7 +124,7 @@ impl<'s> Replay<'s> {
                 ..
             } => {
                 if let Some(database) = self.place(position, root)? {
-                    database.put_until(key, bytes, expiry)?;
+                    self.with_space(|| database.put_until(key, bytes, expiry))?;
                 }
             }
             Item::Patch {
@@ -118,13 +144,13 @@ impl<'s> Replay<'s> {
                     value.resize((length as usize).max(begin + bytes.len()), 0);
                     value[begin..begin + bytes.len()].copy_from_slice(bytes);
                     value.truncate(length as usize);
-                    database.put_until(key, &value, expiry)?;
+                    self.with_space(|| database.put_until(key, &value, expiry))?;
                 }
                 self.value = value;
             }
             Item::Expire { root, key, expiry } => {
                 if let Some(database) = self.place(position, root)? {
-                    database.set_expiry(key, expiry)?;
+                    self.with_space(|| database.set_expiry(key, expiry))?;
                 }
             }
             Item::Remove { root, key } => {
@@ -153,6 +179,26 @@ impl<'s> Replay<'s> {
             }
         }
         Ok(())
+    }
+
+    /// Stores something. If there is no space, the store may be larger than its capacity until all
+    /// is applied.
+    fn with_space<T>(
+        &mut self,
+        mut change: impl FnMut() -> Result<T, WriteError>,
+    ) -> Result<T, DurableError> {
+        loop {
+            match change() {
+                Err(full @ WriteError::OutOfMemory { .. }) => {
+                    let step = (self.store.capacity() / 64).max(EXTENSION);
+                    self.extension = self.extension.saturating_sub(step);
+                    if self.extension == 0 || self.store.extend(step).is_err() {
+                        return Err(full.into());
+                    }
+                }
+                done => return Ok(done?),
+            }
+        }
     }
 
     /// The database that holds a root, which gets one if need be; `None`: it is dead, or no root.

@@ -102,7 +102,7 @@ impl DurableOptions {
         )?;
         while let Some(part) = base.next()? {
             match part {
-                BasePart::Records(bytes) => copy.append(bytes)?,
+                BasePart::Records { at, bytes } => copy.append(at, bytes)?,
                 BasePart::Suffix { position, bytes } => copy.append_suffix(position, bytes)?,
             }
         }
@@ -140,7 +140,9 @@ impl DurableOptions {
         let mut base = BaseReader::open(directory, &file)?;
         while let Some(part) = base.next()? {
             progress.done += match part {
-                BasePart::Records(bytes) | BasePart::Suffix { bytes, .. } => bytes.len() as u64,
+                BasePart::Records { bytes, .. } | BasePart::Suffix { bytes, .. } => {
+                    bytes.len() as u64
+                }
             };
             if let Some(listener) = &self.progress {
                 listener(progress);

@@ -18,7 +18,7 @@ use crate::home::Home;
 use crate::options::DurableOptions;
 use crate::pairing::{Journaled, Note, Unpaired, Verdict, judge};
 use crate::recover::{Files, RecoveryClock, newest_base};
-use crate::store::{draw_identity, draw_run};
+use crate::store::{draw_identity, draw_run, pause_eviction};
 
 /// What the name of a segment ends with that is being rebuilt.
 const LOADING: &str = ".loading";
@@ -163,6 +163,8 @@ impl DurableOptions {
             origin: if needs_base { Origin::Adopted } else { origin },
         };
         let durability = Durability::start(parts, Arc::clone(&self.clock), self.bounds)?;
+        // What is evicted for it is entered into the feed.
+        served.return_to_capacity()?;
         if needs_base {
             // Until it is there the directory holds no store.
             durability.checkpoint_and_wait()?;
@@ -209,7 +211,9 @@ impl DurableOptions {
         let store = options.create_loading(registry, loading)?;
         mneme_sys::fault!("durable.serve.loading");
         let mut feed = store.change_feed()?;
-        let (end, progress) = files.load(directory, &store, self.progress.as_ref())?;
+        let evict = pause_eviction(&store)?;
+        let (end, progress) = files.load(directory, &store, self.progress.as_ref(), evict)?;
+        store.set_eviction(evict)?;
         feed.restart_at(end)?;
         let origin = match identity {
             Some(identity) => {

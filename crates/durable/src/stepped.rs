@@ -33,6 +33,7 @@ impl DurableOptions {
         let parts = self.recover_private(builder)?;
         let (shared, source) = (parts.shared, parts.source);
         let clock = Arc::clone(&self.clock);
+        shared.home.return_to_capacity()?;
         let pump = Pump::new(Arc::clone(&shared), parts.feed, parts.sink, clock);
         Ok(Stepped {
             shared,

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use mneme_journal::{Identity, Journal, Options, Position};
-use mneme_log::Builder;
+use mneme_log::{Builder, Evict, LogStore};
 
 use crate::DurableError;
 use crate::checkpoint::{CheckpointReport, Source};
@@ -57,9 +57,9 @@ impl DurableStore {
 }
 
 impl Deref for DurableStore {
-    type Target = mneme_log::LogStore;
+    type Target = LogStore;
 
-    fn deref(&self) -> &mneme_log::LogStore {
+    fn deref(&self) -> &LogStore {
         &self.durability.shared().home
     }
 }
@@ -74,6 +74,8 @@ impl DurableOptions {
         let parts = self.recover_private(builder)?;
         let clock = Arc::clone(&self.clock);
         let durability = Durability::start(parts, clock, self.bounds)?;
+        // What is evicted for it is entered into the feed.
+        durability.shared().home.return_to_capacity()?;
         Ok(DurableStore { durability })
     }
 
@@ -84,12 +86,14 @@ impl DurableOptions {
         let clock = Arc::new(RecoveryClock::new(Arc::clone(&self.clock)));
         let builder = builder.change_feed(true).loading(true).clock(clock.clone());
         let store = builder.open_private()?;
+        let evict = pause_eviction(&store)?;
         let (identity, wall_ms, base) = (files.identity, files.wall_ms, files.from.get());
         let follows = files.follows.clone();
         let mut feed = store.change_feed()?;
-        let (end, progress) = files.load(&*directory, &store, self.progress.as_ref())?;
+        let (end, progress) = files.load(&*directory, &store, self.progress.as_ref(), evict)?;
         feed.restart_at(end)?;
         store.end_loading();
+        store.set_eviction(evict)?;
         let (identity, origin) = match identity {
             Some(identity) => (identity, Origin::Rebuilt(progress)),
             None => (draw_identity()?, Origin::Created),
@@ -124,6 +128,14 @@ impl DurableOptions {
             ..Options::new(identity)
         }
     }
+}
+
+/// Has a store evict nothing while it is loaded: what it evicts then is in no entry, and an entry
+/// that follows may say that the record stays. Returns what it evicts afterwards.
+pub(crate) fn pause_eviction(store: &LogStore) -> Result<Evict, DurableError> {
+    let evict = store.eviction();
+    store.set_eviction(Evict::None)?;
+    Ok(evict)
 }
 
 fn random<const BYTES: usize>() -> Result<[u8; BYTES], DurableError> {

@@ -8,8 +8,9 @@ mod served;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mneme_durable::{DurableError, DurableOptions, DurableStore, LogStore, SyncPolicy};
-use mneme_log::{Builder, Cursor, Expiry, Patch, UpdatePolicy};
+use mneme_durable::stepped::Stepped;
+use mneme_durable::{DurableError, DurableOptions, DurableStore, GateState, LogStore, SyncPolicy};
+use mneme_log::{Builder, Cursor, Evict, Expiry, Patch, UpdatePolicy};
 use mneme_sys::ManualClock;
 use mneme_sys::medium::RecordingDirectory;
 use mneme_testkit::{Random, TestDir, wait_until};
@@ -218,10 +219,10 @@ fn checkpoints_begin_by_themselves_beside_writers() {
         .open_private(builder())
         .unwrap();
     let stats = || store.durability().stats();
-    let value = [5; 1000];
     let mut i = 0u64;
     wait_until("two checkpoints", || {
         for _ in 0..200 {
+            let value = i.to_le_bytes().repeat(125);
             store.put(&(i % 300).to_le_bytes(), &value).unwrap();
             i += 1;
         }
@@ -295,4 +296,70 @@ fn files_that_hold_little_bring_a_checkpoint_about() {
     let store = open();
     wait_until("older files are gone", || files() < 10);
     assert_eq!(store.records(), 30);
+}
+
+/// A store that is full all the time: all that a checkpoint has seen, and what took its place,
+/// stands in its files, and twice as much as fits.
+#[test]
+fn a_store_that_is_full_is_rebuilt_at_its_own_size() {
+    for (evict, kept) in [(Evict::Random, None), (Evict::None, Some("kept"))] {
+        let directory = RecordingDirectory::new();
+        let options = DurableOptions::on(Arc::new(directory.clone()));
+        let options = options.file_bytes(4 << 20).reserve(0).recycled(0);
+        let open = || options.open_stepped(builder().evict(evict)).unwrap();
+        let mut store = open();
+        let mut written = 0u64;
+        let mut churn = |store: &mut Stepped, many: u64| {
+            for _ in 0..many {
+                written += 1;
+                if evict == Evict::None && written > 500 {
+                    assert!(store.remove(&(written - 500).to_le_bytes()).unwrap());
+                }
+                let value = vec![written as u8; 100_000];
+                store.put(&written.to_le_bytes(), &value).unwrap();
+                if written.is_multiple_of(10) {
+                    store.sync();
+                }
+            }
+        };
+        churn(&mut store, 600);
+        assert!(store.records() < 560, "{} are there", store.records());
+        store.begin_base(kept).unwrap();
+        while store.step_base().unwrap().is_none() {
+            churn(&mut store, 10);
+        }
+        store.sync();
+        let before = contents(&store);
+        drop(store);
+        if let Some(name) = kept {
+            options.restore(name).unwrap();
+        }
+        let mut again = open();
+        assert_eq!((again.eviction(), again.capacity()), (evict, 64 << 20));
+        let found = contents(&again);
+        if kept.is_none() {
+            assert!(
+                found
+                    .iter()
+                    .all(|(key, value)| before.get(key) == Some(value))
+            );
+        }
+        let evicted = again.evicted();
+        assert!(
+            evicted < 100,
+            "{evicted} are gone, and {} are there",
+            found.len()
+        );
+        assert!(found.len() as u64 + evicted >= before.len() as u64);
+        again.check().unwrap();
+        // What had to go was entered: it does not come back.
+        again.sync();
+        drop(again);
+        let third = contents(&open());
+        assert!(
+            third
+                .iter()
+                .all(|(key, value)| found.get(key) == Some(value))
+        );
+    }
 }

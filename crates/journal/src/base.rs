@@ -120,19 +120,21 @@ impl BaseWriter {
     }
 
     /// Appends records, which mean nothing to this crate. They are read back in pieces that end
-    /// where an append ended, or after 1 MiB.
+    /// where an append ended, or after 1 MiB. Every change before `at` is in them: a reader loads
+    /// them behind the stream up to there, so that what it holds is never more than the store held.
     ///
     /// # Errors
     /// [`JournalError::NoSpace`], [`JournalError::Medium`]; [`JournalError::Invalid`] after a
     /// suffix was begun.
-    pub fn append(&mut self, records: &[u8]) -> Result<(), JournalError> {
+    pub fn append(&mut self, at: Position, records: &[u8]) -> Result<(), JournalError> {
         if self.suffix != self.begin {
             return Err(JournalError::Invalid {
                 what: "a base file's records come before its suffix",
             });
         }
         for piece in records.chunks(LARGEST - HEAD) {
-            self.write(FrameKind::Records, Position::new(self.records), piece)?;
+            let position = Position::new(self.records);
+            self.write(FrameKind::Records, position, at.max(self.begin), piece)?;
             self.records += piece.len() as u64;
         }
         Ok(())
@@ -151,7 +153,7 @@ impl BaseWriter {
             });
         }
         for piece in bytes.chunks(LARGEST - HEAD) {
-            self.write(FrameKind::Stream, self.suffix, piece)?;
+            self.write(FrameKind::Stream, self.suffix, self.begin, piece)?;
             self.suffix = self.suffix.plus(piece.len() as u64);
         }
         Ok(())
@@ -182,7 +184,7 @@ impl BaseWriter {
             return Err(JournalError::NotDurable { read, durable });
         }
         let end = [self.records.to_le_bytes(), self.suffix.get().to_le_bytes()].concat();
-        self.write(FrameKind::End, read.max(self.begin), &end)?;
+        self.write(FrameKind::End, read.max(self.begin), self.begin, &end)?;
         if !without("base.sync") {
             self.sync()?;
         }
@@ -222,13 +224,14 @@ impl BaseWriter {
         &mut self,
         kind: FrameKind,
         position: Position,
+        durable: Position,
         bytes: &[u8],
     ) -> Result<(), JournalError> {
         let head = Frame {
             kind,
             bytes: bytes.len() as u32,
             position,
-            durable: self.begin,
+            durable,
             wall_ms: self.wall_ms,
         };
         frame::encode(self.seed, &head, bytes, &mut self.frame);
@@ -243,7 +246,12 @@ impl BaseWriter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BasePart<'a> {
     /// Records.
-    Records(&'a [u8]),
+    Records {
+        /// Every change before it is in them.
+        at: Position,
+        /// The bytes.
+        bytes: &'a [u8],
+    },
     /// Bytes of the stream.
     Suffix {
         /// Where they begin.
@@ -396,7 +404,8 @@ impl BaseReader {
         match frame.kind {
             FrameKind::Records => {
                 self.records += bytes;
-                Ok(Some(BasePart::Records(self.frames.carried())))
+                let (at, bytes) = (frame.durable, self.frames.carried());
+                Ok(Some(BasePart::Records { at, bytes }))
             }
             FrameKind::Stream => {
                 self.suffix = self.suffix.plus(bytes);

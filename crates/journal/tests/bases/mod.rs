@@ -17,15 +17,15 @@ fn based() -> (RecordingDirectory, Vec<u8>, Vec<u8>) {
     let begin = journal.sync().unwrap();
     let kept = BaseName::Kept("monday".to_owned());
     let mut writer = BaseWriter::begin(&journal, shared(&directory), &kept, begin).unwrap();
-    writer.append(&records[..15_000]).unwrap();
+    writer.append(begin, &records[..15_000]).unwrap();
     writer.sync().unwrap();
-    writer.append(&records[15_000..]).unwrap();
+    writer.append(begin, &records[15_000..]).unwrap();
     journal.append(begin, &stream[4000..]).unwrap();
     let early = writer.append_suffix(Position::new(4001), &stream[4001..]);
     assert!(matches!(early, Err(JournalError::OutOfPlace { .. })));
     writer.append_suffix(begin, &stream[4000..]).unwrap();
     assert!(matches!(
-        writer.append(b"late"),
+        writer.append(begin, b"late"),
         Err(JournalError::Invalid { .. })
     ));
     let durable = journal.sync().unwrap();
@@ -42,7 +42,7 @@ pub fn read_base(
     let (mut records, mut suffix) = (Vec::new(), Vec::new());
     while let Some(part) = reader.next()? {
         match part {
-            BasePart::Records(bytes) => records.extend_from_slice(bytes),
+            BasePart::Records { bytes, .. } => records.extend_from_slice(bytes),
             BasePart::Suffix { bytes, .. } => suffix.extend_from_slice(bytes),
         }
     }
@@ -93,7 +93,7 @@ fn checkpoints_replace_each_other_and_backups_stay() {
         let begin = journal.sync().unwrap();
         let name = BaseName::Checkpoint;
         let mut writer = BaseWriter::begin(&journal, shared(&directory), &name, begin).unwrap();
-        writer.append(&content(6, round, 100)).unwrap();
+        writer.append(begin, &content(6, round, 100)).unwrap();
         journal
             .append(journal.position(), &content(1, 0, 8000))
             .unwrap();
@@ -107,7 +107,7 @@ fn checkpoints_replace_each_other_and_backups_stay() {
         // The other writer has taken the file's place: this one begins anew.
         drop(writer);
         let mut writer = BaseWriter::begin(&journal, shared(&directory), &name, begin).unwrap();
-        writer.append(&content(6, round, 100)).unwrap();
+        writer.append(begin, &content(6, round, 100)).unwrap();
         writer.publish(read, journal.sync().unwrap()).unwrap();
         remove_bases_before(&directory, begin).unwrap();
         journal.remove_before(begin).unwrap();

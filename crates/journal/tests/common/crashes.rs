@@ -47,7 +47,7 @@ fn found(directory: &RecordingDirectory, mark: &Mark) -> Result<(Option<u64>, Ve
         let mut records = Vec::new();
         while let Some(part) = reader.next().map_err(wrong)? {
             match part {
-                BasePart::Records(bytes) => records.extend_from_slice(bytes),
+                BasePart::Records { bytes, .. } => records.extend_from_slice(bytes),
                 BasePart::Suffix { .. } => return Err("a suffix appeared".to_owned()),
             }
         }

@@ -228,8 +228,8 @@ impl Recorder {
         let name = BaseName::Checkpoint;
         let (read, durable) = (self.journal().position(), begin);
         let mut writer = BaseWriter::begin(self.journal(), directory, &name, begin).unwrap();
-        writer.append(&content(99, 0, 100)).unwrap();
-        writer.append(&content(99, 100, 5000)).unwrap();
+        writer.append(begin, &content(99, 0, 100)).unwrap();
+        writer.append(begin, &content(99, 100, 5000)).unwrap();
         match writer.publish(read, durable) {
             Ok(()) => self.base = Some(begin.get()),
             // A failed sync was injected, or it is too early.
@@ -253,7 +253,7 @@ impl Recorder {
         let begin = self.journal().durable();
         let name = BaseName::Checkpoint;
         let mut writer = BaseWriter::begin(self.journal(), directory, &name, begin).unwrap();
-        writer.append(&content(99, 0, 5100)).unwrap();
+        writer.append(begin, &content(99, 0, 5100)).unwrap();
         self.journal().remove_before(begin).unwrap();
         writer.publish(begin, begin).unwrap();
         self.base = Some(begin.get());

@@ -46,7 +46,7 @@ fn life() -> RecordingDirectory {
     let kept = BaseName::Kept("kept".to_owned());
     let begin = Position::new(1120);
     let mut writer = BaseWriter::begin(&journal, shared(&directory), &kept, begin).unwrap();
-    writer.append(&content(3, 0, 40)).unwrap();
+    writer.append(begin, &content(3, 0, 40)).unwrap();
     writer.append_suffix(begin, &content(2, 1120, 20)).unwrap();
     writer.publish(durable, durable).unwrap();
     journal.close().unwrap();

@@ -61,7 +61,7 @@ fn live(path: &Path) -> ! {
                 let name = BaseName::Checkpoint;
                 let base = BaseWriter::begin(&journal, directory.clone(), &name, durable);
                 let mut base = base.unwrap();
-                base.append(&[1; 3000]).unwrap();
+                base.append(durable, &[1; 3000]).unwrap();
                 base.publish(durable, durable).unwrap();
                 journal.remove_before(durable).unwrap();
                 remove_bases_before(&*directory, durable).unwrap();

@@ -4,17 +4,46 @@
 //! memory behind the present end and hands it to the arena. Other openings of the region notice
 //! when they first load a location beyond what they have mapped.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use mneme_arena::FRAME_BYTES;
 use mneme_sync::Slot;
+use mneme_sys::RegionError;
 
 use crate::error::GrowError;
 use crate::log::Log;
 
 impl Log {
-    /// Bytes of the region now, whatever this opening has mapped of it.
+    /// Bytes of the store now, whatever this opening has mapped of it.
     pub(crate) fn capacity(&self) -> u64 {
+        self.region_frames().saturating_sub(self.extra_frames()) * FRAME_BYTES
+    }
+
+    fn region_frames(&self) -> u64 {
         let stats = self.arena.stats();
-        (u64::from(stats.own) + u64::from(stats.frames)) * FRAME_BYTES
+        u64::from(stats.own) + u64::from(stats.frames)
+    }
+
+    /// Frames of the region that are no part of the capacity.
+    pub(crate) fn extra_frames(&self) -> u64 {
+        // Relaxed: the number stands for itself.
+        self.tables.header().extra.load(Relaxed)
+    }
+
+    /// Has a store that is loaded use at least `bytes` bytes more than its capacity, until
+    /// [`end_extension`](Self::end_extension). No other opening has it.
+    pub(crate) fn extend(&self, slot: &Slot<'_>, bytes: u64) -> Result<(), GrowError> {
+        let before = self.region_frames();
+        self.grow_region(slot, before * FRAME_BYTES + bytes)?;
+        let grown = self.region_frames() - before;
+        self.tables.header().extra.fetch_add(grown, Relaxed);
+        Ok(())
+    }
+
+    /// Keeps as many frames free as the store is larger than its capacity.
+    pub(crate) fn end_extension(&self) -> Result<(), RegionError> {
+        let reserve = self.reserve_for(self.capacity() / FRAME_BYTES) + self.extra_frames();
+        self.arena.set_reserve(reserve as u32)
     }
 
     /// Bytes that the store may grow to.
@@ -43,6 +72,19 @@ impl Log {
                 machine,
             });
         }
+        self.grow_region(slot, bytes)?;
+        mneme_sys::fault!("log.grow.grown");
+        let extra = self
+            .region_frames()
+            .saturating_sub(bytes.div_ceil(FRAME_BYTES));
+        self.tables.header().extra.fetch_min(extra, Relaxed);
+        // Two that grow at once, or one that died before this, leave a reserve that is smaller than
+        // a 50th and still enough for compaction to start.
+        self.end_extension()?;
+        Ok(self.capacity())
+    }
+
+    fn grow_region(&self, slot: &Slot<'_>, bytes: u64) -> Result<(), GrowError> {
         self.arena.grow(slot, bytes).map_err(|e| match e {
             mneme_arena::GrowError::BeyondMax { wanted, max } => {
                 GrowError::BeyondMax { asked: wanted, max }
@@ -50,12 +92,6 @@ impl Log {
             mneme_arena::GrowError::Stalled(stalled) => GrowError::Stalled(stalled),
             mneme_arena::GrowError::Region(error) => GrowError::Region(error),
         })?;
-        mneme_sys::fault!("log.grow.grown");
-        let now = self.capacity();
-        // Two that grow at once, or one that died before this, leave a reserve that is smaller than
-        // a 50th and still enough for compaction to start.
-        self.arena
-            .set_reserve(self.reserve_for(now / FRAME_BYTES) as u32)?;
-        Ok(now)
+        Ok(())
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use mneme_arena::FRAME_BYTES;
 use mneme_sync::{Epoch, Holding, Slot, SlotId, Stalled};
 
-use crate::error::WriteError;
+use crate::error::{Corrupt, WriteError};
 use crate::log::head::{Leave, SPACE_TIMEOUT};
 use crate::log::segment::State;
 use crate::reclaim::Reclaim;
@@ -339,6 +339,23 @@ impl Reclaim {
                     break;
                 }
                 Err(other) => return Err(other),
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees space until the store is no larger than its capacity, which it was while it was
+    /// loaded.
+    pub(crate) fn return_to_capacity(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
+        if self.extra_frames() == 0 {
+            return Ok(());
+        }
+        self.end_extension()
+            .map_err(|error| Corrupt::at(0, error.to_string()))?;
+        let mut search = SpaceSearch::new(self.segment_bytes());
+        while self.free_bytes() == 0 {
+            if self.gain_space(slot, &mut search)? {
+                search = SpaceSearch::new(self.segment_bytes());
             }
         }
         Ok(())

@@ -114,7 +114,10 @@ pub(crate) struct LogHeader {
     /// Bytes of the change feed's ring, which lies behind the tables; 0: there is no feed. Fixed at
     /// creation.
     feed: AtomicU64,
-    spare: [AtomicU64; 26],
+    /// Frames of the region that are no part of the store's capacity: it has grown by them while it
+    /// was loaded.
+    pub extra: AtomicU64,
+    spare: [AtomicU64; 25],
     /// The space of each database.
     pub spaces: [AtomicU8; DATABASES],
     /// The location of each space's index root; 0: no record was ever stored there.

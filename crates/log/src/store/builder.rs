@@ -179,8 +179,12 @@ impl Builder {
                 machine,
             });
         }
-        let max = self.max_capacity.unwrap_or(bytes);
-        let max = whole_frames(max.max(self.capacity));
+        let mut max = self.max_capacity.unwrap_or(bytes).max(self.capacity);
+        if self.loading {
+            // It may be extended: see `LogStore::extend`.
+            max = max.max(bytes + bytes / 4 + (16 << 20));
+        }
+        let max = whole_frames(max);
         let data = Region::private(bytes as usize, max as usize, self.pages)?;
         let control = Region::private(control_bytes(), control_bytes(), PagePolicy::Small)?;
         self.create_in(data, control, Arc::new(ScriptedLiveness::new().process(0)))

@@ -1,7 +1,7 @@
 //! What a copy of the store kept elsewhere needs: the ids of the databases' indexes, and a way to
 //! give them back.
 
-use crate::error::{ReadError, WriteError};
+use crate::error::{GrowError, ReadError, WriteError};
 use crate::records::expiry::Expiry;
 use crate::records::scan::Cursor;
 use crate::region::space::DATABASES;
@@ -53,6 +53,33 @@ impl LogStore {
             Some(_) => Ok(()),
             None => Err(store.out_of_memory(0)),
         }
+    }
+
+    /// Has a store that is being rebuilt take at least `bytes` bytes more than its
+    /// [capacity](Self::capacity), which stays what it is: on the way the store may need more than
+    /// it has at the end. It must [return](Self::return_to_capacity) afterwards. No other opening
+    /// has it.
+    ///
+    /// # Errors
+    /// As for [`grow`](Self::grow).
+    pub fn extend(&self, bytes: u64) -> Result<(), GrowError> {
+        if self.store.read_only {
+            return Err(GrowError::ReadOnly);
+        }
+        let slot = self.store.participants.slot()?;
+        self.store.extend(&slot, bytes)
+    }
+
+    /// Compacts, and evicts as the store may, until a store that was [extended](Self::extend) is no
+    /// larger than its capacity again. Does nothing to another.
+    ///
+    /// # Errors
+    /// [`WriteError::OutOfMemory`]: it holds more than that, and may not evict. Otherwise as for
+    /// [`put`](Self::put).
+    pub fn return_to_capacity(&self) -> Result<(), WriteError> {
+        let slot = self.store.writer()?;
+        let returned = || self.store.return_to_capacity(&slot);
+        self.store.with_feed(returned)
     }
 
     /// New indexes get ids above this one. For a store that is being rebuilt from a copy, which

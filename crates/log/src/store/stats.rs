@@ -164,7 +164,9 @@ impl Stats {
         let sum = |part: fn(&NodeStats) -> u64| nodes.iter().map(part).sum::<u64>();
         let (live_bytes, stale_bytes) = (sum(|n| n.live_bytes), sum(|n| n.stale_bytes));
         let (index_bytes, head_bytes) = (sum(|n| n.index_bytes), sum(|n| n.head_bytes));
-        let free_bytes = sum(|n| n.free_bytes);
+        // Those of the nodes hold what is no part of the capacity.
+        let extra = index.extra_frames() * FRAME_BYTES;
+        let free_bytes = sum(|n| n.free_bytes).saturating_sub(extra);
         let withheld = arena.nodes.iter().map(|on| u64::from(on.withheld));
         let unbacked_bytes = withheld.sum::<u64>() * FRAME_BYTES;
         let capacity = index.capacity();
@@ -180,7 +182,7 @@ impl Stats {
             overhead_bytes: capacity.saturating_sub(taken),
             free_bytes,
             unbacked_bytes,
-            reserve_bytes: (free_bytes - unbacked_bytes)
+            reserve_bytes: (free_bytes.saturating_sub(unbacked_bytes))
                 .min(u64::from(arena.reserved) * FRAME_BYTES),
             max_capacity: index.max_capacity(),
             nodes,
