@@ -235,6 +235,33 @@ fn checkpoints_begin_by_themselves_beside_writers() {
     assert_eq!(contents(&open(&dir)), before);
 }
 
+/// A directory that is moved is still the store's; one that is removed fails, and says so.
+#[test]
+fn a_directory_that_goes_away_is_noticed() {
+    let dir = TestDir::new("durable-moved");
+    let (path, moved) = (dir.path().join("here"), dir.path().join("there"));
+    let at = |path: &std::path::Path| DurableOptions::new(path).file_bytes(1 << 20);
+    let store = at(&path).open_private(builder()).unwrap();
+    std::fs::rename(&path, &moved).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    // More than a file holds.
+    for i in 0..40u8 {
+        store.put(&[i], &[i; 50_000]).unwrap();
+    }
+    store.durability().checkpoint_and_wait().unwrap();
+    store.put(b"key", b"value").unwrap();
+    store.close().unwrap();
+    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
+    let store = at(&moved).open_private(builder()).unwrap();
+    assert_eq!(store.records(), 41);
+    std::fs::remove_dir_all(&moved).unwrap();
+    store.put(b"key", b"gone").unwrap();
+    let refused = store.sync().unwrap_err().to_string();
+    assert!(refused.contains("was removed"), "{refused}");
+    assert_eq!(store.durability().stats().state, GateState::Failed);
+    store.close().unwrap_err();
+}
+
 /// What a full disk keeps from becoming durable is said, by a sync and by the end.
 #[test]
 fn what_a_full_disk_does_not_take_is_not_called_durable() {

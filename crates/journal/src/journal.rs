@@ -391,7 +391,8 @@ impl Journal {
     /// Goes on in a new file that begins at the durable position: the present one is never trusted
     /// again. The error says so, or that nothing helps any more.
     fn restart(&mut self, source: MediumError) -> JournalError {
-        if self.health == Health::Restarted {
+        // A file that was removed takes along what was durable in it.
+        if self.health == Health::Restarted || matches!(source, MediumError::Removed) {
             self.health = Health::Failed;
             return JournalError::Failed {
                 durable: self.durable,

@@ -149,6 +149,9 @@ pub enum MediumError {
     /// An earlier sync failed.
     #[error("an earlier sync of the medium failed; nothing written since can be relied upon")]
     Poisoned,
+    /// The file was removed while it was written: what it holds goes with its last opening.
+    #[error("the file was removed while it was written")]
+    Removed,
     /// A system call failed.
     #[error("cannot {what}")]
     Os {

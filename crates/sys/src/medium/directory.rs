@@ -40,7 +40,8 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// Waits until all that was written before, and the length, survives power loss.
     ///
     /// # Errors
-    /// [`MediumError::Sync`] at the first failure, [`MediumError::Poisoned`] ever after.
+    /// [`MediumError::Sync`] at the first failure, [`MediumError::Poisoned`] ever after;
+    /// [`MediumError::Removed`].
     fn sync(&self) -> Result<(), MediumError>;
 
     /// Syncs, and then drops what the page cache holds of the file. What is read next comes from

@@ -49,6 +49,9 @@ pub enum DirectoryError {
 
 /// A directory of a local file system.
 ///
+/// Names are those of the directory that was opened, wherever it is moved to and whatever gets its
+/// path. A sync of a file that was removed meanwhile fails ([`MediumError::Removed`]).
+///
 /// The opening holds a lock on its file `lock`: an OFD lock, which belongs to the open file and not
 /// to the process. A process that receives the descriptor ([`lock`](FileDirectory::lock),
 /// [`crate::descriptors`]) holds the lock too, and it is held until the last of them is closed. A
@@ -125,7 +128,13 @@ impl FileDirectory {
         self.lock.as_ref().map(AsFd::as_fd)
     }
 
-    /// Where it is.
+    /// A file of the directory that is open, by way of its descriptor.
+    fn at(&self, name: &str) -> PathBuf {
+        let directory = self.directory.as_raw_fd();
+        PathBuf::from(format!("/proc/self/fd/{directory}/{name}"))
+    }
+
+    /// Where it was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -155,7 +164,7 @@ fn os(what: &'static str) -> impl FnOnce(io::Error) -> MediumError {
 
 impl Directory for FileDirectory {
     fn names(&self) -> Result<Vec<String>, MediumError> {
-        let entries = fs::read_dir(&self.path).map_err(os("list the directory"))?;
+        let entries = fs::read_dir(self.at("")).map_err(os("list the directory"))?;
         let mut names = Vec::new();
         for entry in entries {
             let entry = entry.map_err(os("list the directory"))?;
@@ -168,14 +177,14 @@ impl Directory for FileDirectory {
     fn create(&self, name: &str) -> Result<Box<dyn Storage>, MediumError> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600);
-        let file = options.open(self.path.join(name));
+        let file = options.open(self.at(name));
         Ok(Box::new(FileStorage::of(
             file.map_err(full_or("make a file", 0))?,
         )))
     }
 
     fn open(&self, name: &str) -> Result<Box<dyn Storage>, MediumError> {
-        let path = self.path.join(name);
+        let path = self.at(name);
         // Without the lock nothing is written.
         let file = open_plain(
             &path,
@@ -185,11 +194,11 @@ impl Directory for FileDirectory {
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), MediumError> {
-        fs::rename(self.path.join(from), self.path.join(to)).map_err(full_or("rename a file", 0))
+        fs::rename(self.at(from), self.at(to)).map_err(full_or("rename a file", 0))
     }
 
     fn remove(&self, name: &str) -> Result<(), MediumError> {
-        fs::remove_file(self.path.join(name)).map_err(os("remove a file"))
+        fs::remove_file(self.at(name)).map_err(os("remove a file"))
     }
 
     fn sync(&self) -> Result<(), MediumError> {
@@ -236,7 +245,12 @@ impl Storage for FileStorage {
     }
 
     fn sync(&self) -> Result<(), MediumError> {
-        self.syncs.sync(&self.file)
+        self.syncs.sync(&self.file)?;
+        let found = self.file.metadata().map_err(os("look at the file"))?;
+        match found.nlink() {
+            0 => Err(MediumError::Removed),
+            _ => Ok(()),
+        }
     }
 
     fn drop_cached(&self) -> Result<(), MediumError> {
