@@ -68,6 +68,10 @@ pub enum Metric {
     Wear,
     /// Waits for the disk, an operation.
     Misses,
+    /// How often something happened.
+    Times,
+    /// MiB.
+    Memory,
 }
 
 impl Metric {
@@ -88,6 +92,8 @@ impl Metric {
             Metric::Pages => "pages written",
             Metric::Wear => "writes of a page",
             Metric::Misses => "misses",
+            Metric::Times => "times",
+            Metric::Memory => "memory",
         }
     }
 
@@ -107,6 +113,8 @@ impl Metric {
             Metric::Pages => "pages/operation",
             Metric::Wear => "writes",
             Metric::Misses => "misses/operation",
+            Metric::Times => "times",
+            Metric::Memory => "MiB",
         }
     }
 }

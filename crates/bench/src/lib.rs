@@ -13,6 +13,7 @@ mod client;
 mod compaction;
 mod contig;
 mod curves;
+mod durable;
 mod error;
 mod figure;
 mod fill;
@@ -108,6 +109,18 @@ fn run(workload: &Workload) -> Result<(), BenchError> {
         Workload::Restart(common) => {
             prepare(common)?;
             (common, restart::run(common)?)
+        }
+        Workload::Durable(options) => {
+            prepare(&options.common)?;
+            (&options.common, durable::run(options)?)
+        }
+        Workload::Recover(options) => {
+            prepare(&options.common)?;
+            (&options.common, durable::recover::run(options)?)
+        }
+        Workload::Checkpoint(options) => {
+            prepare(&options.common)?;
+            (&options.common, durable::checkpoint::run(options)?)
         }
         Workload::Tree(common) => {
             prepare(common)?;

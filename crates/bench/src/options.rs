@@ -63,6 +63,15 @@ pub enum Workload {
     /// From a server's start to its first reply, by the data there is, against Redis; what a crash
     /// costs, and attaching.
     Restart(Common),
+    /// Our durable server beside Redis' log of writes, and our durable store beside LMDB (with the
+    /// feature `lmdb`): throughput, CPU time, bytes written, space taken.
+    Durable(Durable),
+    /// From a power loss, or `kill -9`, to the first reply of a durable server, beside Redis on a
+    /// snapshot (RDB) and on a log (AOF).
+    Recover(Durable),
+    /// Latencies and memory of a durable server while it writes a checkpoint, beside Redis' BGSAVE
+    /// and BGREWRITEAOF.
+    Checkpoint(Durable),
     /// Durable ordered records, a commit each: ours on tmpfs beside LMDB (with the feature `lmdb`).
     Tree(Common),
     /// What a durable put of ours stores: bytes, pages of the device, how evenly pages wear, and
@@ -172,6 +181,17 @@ pub struct Reader {
     pub seed: u64,
 }
 
+/// What the workloads of durable stores understand besides.
+#[derive(Debug, Clone, Args)]
+pub struct Durable {
+    /// What every workload understands.
+    #[command(flatten)]
+    pub common: Common,
+    /// Where the data directories are made, for the time of the run: on the disk that is measured.
+    #[arg(long, value_name = "DIR", default_value = "target")]
+    pub dir: PathBuf,
+}
+
 /// Where a resident lives.
 #[derive(Debug, Clone, Args)]
 pub struct Reside {
@@ -215,6 +235,18 @@ pub struct Served {
     pub segment: String,
     /// The socket.
     pub socket: PathBuf,
+    /// The directory that keeps the data; none keeps it unless given.
+    #[arg(long)]
+    pub data: Option<PathBuf>,
+    /// When what was written becomes durable.
+    #[arg(long, default_value = "everysec")]
+    pub appendfsync: String,
+    /// I/O threads; one a CPU unless given.
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// Bytes for the data and everything about it, where the segment is made.
+    #[arg(long)]
+    pub memory: Option<u64>,
 }
 
 /// What memory is served where.
@@ -422,6 +454,25 @@ pub mod tests {
             threads: vec![1],
             rounds: 1,
             seed: 1,
+        }
+    }
+
+    #[test]
+    fn a_directory_for_data_is_below_target_unless_given() {
+        let directory = |words: &[&str]| {
+            let words = ["mneme-bench", "durable"].iter().chain(words);
+            match Options::try_parse_from(words).unwrap().workload {
+                Workload::Durable(options) => options.dir,
+                _ => unreachable!("the subcommand is durable"),
+            }
+        };
+        assert_eq!(directory(&[]), PathBuf::from("target"));
+        assert_eq!(
+            directory(&["--dir", "/mnt/disk"]),
+            PathBuf::from("/mnt/disk")
+        );
+        for workload in ["recover", "checkpoint"] {
+            assert!(Options::try_parse_from(["mneme-bench", workload, "--quick"]).is_ok());
         }
     }
 

@@ -111,7 +111,11 @@ impl Directory {
         Self::below(Path::new(mneme_sys::files::SHARED_MEMORY), name)
     }
 
-    fn below(directory: &Path, name: &str) -> Result<Self, BenchError> {
+    /// Makes one below `directory`.
+    ///
+    /// # Errors
+    /// [`BenchError::File`].
+    pub fn below(directory: &Path, name: &str) -> Result<Self, BenchError> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("mneme-bench-{name}-{}-{number}", std::process::id());

@@ -5,10 +5,12 @@ use crate::error::BenchError;
 use crate::options;
 use crate::processes::Helper;
 use crate::scratch::{Directory, space};
+use mneme_server::settings::Key;
 use mneme_server::{Opening, Registry, Server};
 use mneme_sys::{SysfsTopology, Topology};
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 fn failed(what: impl ToString) -> BenchError {
@@ -24,11 +26,21 @@ fn failed(what: impl ToString) -> BenchError {
 /// The segment cannot be served.
 pub fn serve_here(options: &options::Served) -> Result<(), BenchError> {
     let registry = Registry::open(&options.registry).map_err(space)?;
-    let server = Server::builder()
+    let mut opening = Opening::default();
+    if let Some(bytes) = options.memory {
+        opening.options = opening.options.capacity(bytes);
+    }
+    let threads = options.threads;
+    let mut server = Server::builder()
         .bind([])
         .unix_socket(&options.socket)
-        .threads(SysfsTopology::detect().cpus())
-        .segment(registry, &options.segment, Opening::default());
+        .threads(threads.unwrap_or_else(|| SysfsTopology::detect().cpus()))
+        .segment(registry, &options.segment, opening)
+        .set(Key::AppendFsync, &options.appendfsync)
+        .map_err(failed)?;
+    if let Some(directory) = &options.data {
+        server = server.data(directory);
+    }
     serve(server)
 }
 
@@ -112,12 +124,26 @@ impl Served {
     /// # Errors
     /// [`BenchError::Process`].
     pub fn start(registry: &Path, segment: &str, socket: &Path) -> Result<Self, BenchError> {
-        let words = [
+        Self::start_with(registry, segment, socket, &[])
+    }
+
+    /// Starts one with these options of the hidden subcommand.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with(
+        registry: &Path,
+        segment: &str,
+        socket: &Path,
+        options: &[&OsStr],
+    ) -> Result<Self, BenchError> {
+        let mut words = vec![
             "served".as_ref(),
             registry.as_os_str(),
             segment.as_ref(),
             socket.as_os_str(),
         ];
+        words.extend(options);
         Ok(Self {
             process: Helper::start(&words)?,
             socket: socket.to_owned(),

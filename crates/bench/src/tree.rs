@@ -9,7 +9,7 @@
 //! rounds. `batch` is one key of a sorted batch of 10,000; `scan` is one key of a range of 100;
 //! `get many` asks for 32 keys at a time where the engine can.
 
-mod engines;
+pub mod engines;
 pub mod versioning;
 pub mod wear;
 

@@ -17,7 +17,7 @@
 //! How to read it: milliseconds; what grows with the size reads data, the rest does not.
 
 mod ours;
-mod redis;
+pub mod redis;
 
 use crate::client::Asks;
 use crate::client::attached::{Attached, SEGMENT};
@@ -32,6 +32,7 @@ use crate::options::{self, Common};
 use crate::processes::say;
 use crate::progress;
 use crate::report::Report;
+use crate::scratch::Directory;
 use crate::systems;
 use crate::table::{Table, figure};
 use ours::Ours;
@@ -41,7 +42,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Bytes of a value.
-const SIZE: usize = 1024;
+pub const SIZE: usize = 1024;
 
 const MIB: u64 = 1 << 20;
 
@@ -114,7 +115,8 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
             continue;
         }
         let peer = there && scale.beside.contains(&mib);
-        let peer = peer.then(|| Peer::new(mib * MIB)).transpose()?;
+        let peer = peer.then(|| Peer::new(Directory::in_memory("restart-redis")?, mib * MIB));
+        let peer = peer.transpose()?;
         let mut ours = Ours::new(mib * MIB, options.seed)?;
         let mut random = Random::new(options.seed);
         for round in 0..scale.rounds {
@@ -198,7 +200,10 @@ fn by_turns(
 }
 
 /// Stores every record.
-fn load(asks: &mut impl Asks, records: u32) -> Result<(), BenchError> {
+///
+/// # Errors
+/// One is refused.
+pub fn load(asks: &mut impl Asks, records: u32) -> Result<(), BenchError> {
     let ids: Vec<u32> = (0..records).collect();
     for ids in ids.chunks(systems::BATCH) {
         asks.batch(&[], ids)?;
@@ -207,7 +212,10 @@ fn load(asks: &mut impl Asks, records: u32) -> Result<(), BenchError> {
 }
 
 /// Asks for a record until the server has it; one that is still loading refuses.
-fn until_found(socket: &Path, id: u32) -> Result<(), BenchError> {
+///
+/// # Errors
+/// It is not there, or the server does not answer for long.
+pub fn until_found(socket: &Path, id: u32) -> Result<(), BenchError> {
     const TIMEOUT: Duration = Duration::from_secs(120);
     let begin = Instant::now();
     loop {

@@ -4,14 +4,17 @@ use crate::client::socket::Socket;
 use crate::error::BenchError;
 use crate::processes::until_ended;
 use crate::restart::{SIZE, load, until_found};
-use crate::scratch::Scratch;
-use std::path::PathBuf;
+use crate::scratch::Directory;
+use crate::systems::pipeline::until_loaded;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A directory with both files.
 pub struct Peer {
-    scratch: Scratch,
+    data: Directory,
+    /// Of the socket.
+    directory: Directory,
 }
 
 /// From which of them it starts.
@@ -39,17 +42,19 @@ fn failed(what: impl ToString) -> BenchError {
 }
 
 impl Peer {
-    /// Has Redis write both.
+    /// Has Redis write both, of so many bytes of values, in that directory.
     ///
     /// # Errors
     /// [`BenchError::Server`].
-    pub fn new(data: u64) -> Result<Self, BenchError> {
+    pub fn new(data: Directory, bytes: u64) -> Result<Self, BenchError> {
         let peer = Self {
-            scratch: Scratch::new("restart-redis", 1 << 20)?,
+            data,
+            directory: Directory::new("restart-socket")?,
         };
         let mut running = peer.spawn(From::Log)?;
+        until_loaded(&peer.socket())?;
         let mut client = Socket::connect(&peer.socket(), SIZE)?;
-        load(&mut client, (data / SIZE as u64) as u32)?;
+        load(&mut client, (bytes / SIZE as u64) as u32)?;
         client.command(b"*1\r\n$4\r\nSAVE\r\n", b"+OK\r\n")?;
         // What is still to be written of its log it writes at the end.
         client.command_unanswered(b"*2\r\n$8\r\nSHUTDOWN\r\n$6\r\nNOSAVE\r\n")?;
@@ -57,8 +62,13 @@ impl Peer {
         Ok(peer)
     }
 
+    /// Where the files are.
+    pub fn data(&self) -> &Path {
+        self.data.path()
+    }
+
     fn socket(&self) -> PathBuf {
-        self.scratch.root().join("socket")
+        self.directory.path().join("socket")
     }
 
     fn spawn(&self, from: From) -> Result<Running, BenchError> {
@@ -69,7 +79,7 @@ impl Peer {
             .arg("--unixsocket")
             .arg(self.socket())
             .arg("--dir")
-            .arg(self.scratch.root())
+            .arg(self.data.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();

@@ -27,13 +27,13 @@
 //! `go-ycsb` is another's load with the same peers; this program says whether it is there and
 //! leaves it to you.
 
-mod generator;
+pub mod generator;
 mod memory;
-mod protocol;
-mod servers;
+pub mod protocol;
+pub mod servers;
 mod tables;
 mod tails;
-mod throughput;
+pub mod throughput;
 
 use crate::error::BenchError;
 use crate::frag::pattern::{PATTERNS, Pattern};
@@ -55,10 +55,10 @@ use tails::{WEATHERS, Weather};
 use throughput::{CONNECTIONS, Case, DEPTH, VALUE};
 
 /// Bytes that a record takes beside key and value, its index entry included.
-const RECORD: u64 = 40;
+pub const RECORD: u64 = 40;
 
 /// Memory for so many records of ours, as a sensible operator would give it: 0.85 of it live.
-fn memory_for(records: u64, value: u64) -> u64 {
+pub fn memory_for(records: u64, value: u64) -> u64 {
     let each = protocol::KEY_BYTES as u64 + value + RECORD;
     (records * each * 100 / 85).max(MIN_CAPACITY)
 }
@@ -133,12 +133,12 @@ impl Scale {
 }
 
 /// CPUs there are.
-fn cpus() -> usize {
+pub fn cpus() -> usize {
     SysfsTopology::detect().cpus()
 }
 
 /// Has a thread that is kept on the last CPU do something.
-fn on_load_cpu<T: Send>(
+pub fn on_load_cpu<T: Send>(
     work: impl FnOnce() -> Result<T, BenchError> + Send,
 ) -> Result<T, BenchError> {
     on_cpu(cpus() - 1, work)

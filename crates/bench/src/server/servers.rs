@@ -98,23 +98,33 @@ impl Server {
     /// # Errors
     /// The kernel does not tell.
     pub fn cpu(&self) -> Result<Duration, BenchError> {
-        let tasks = format!("/proc/{}/task", self.id());
-        let mut sum = Duration::ZERO;
-        for task in std::fs::read_dir(&tasks).map_err(untold)? {
-            // A thread that has just ended has no file any more.
-            if let Ok(text) =
-                std::fs::read_to_string(task.map_err(untold)?.path().join("schedstat"))
-            {
-                sum += first_number(&text)?;
-            }
-        }
-        Ok(sum)
+        cpu_of(self.id(), |_| true)
     }
 
     /// Bytes of memory that it has in use, shared memory included.
     pub fn resident(&self) -> u64 {
         resident_bytes_of(&self.id().to_string())
     }
+}
+
+/// CPU time of the threads of a process until now whose names count.
+///
+/// # Errors
+/// The kernel does not tell.
+pub fn cpu_of(id: u32, counts: impl Fn(&str) -> bool) -> Result<Duration, BenchError> {
+    let tasks = format!("/proc/{id}/task");
+    let mut sum = Duration::ZERO;
+    for task in std::fs::read_dir(&tasks).map_err(untold)? {
+        let task = task.map_err(untold)?.path();
+        // A thread that has just ended has no files any more.
+        let texts = ["comm", "schedstat"].map(|file| std::fs::read_to_string(task.join(file)));
+        if let [Ok(name), Ok(times)] = texts
+            && counts(name.trim_end())
+        {
+            sum += first_number(&times)?;
+        }
+    }
+    Ok(sum)
 }
 
 /// CPU time of the calling thread until now.

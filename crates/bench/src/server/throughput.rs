@@ -106,42 +106,94 @@ impl Subject {
 
     fn measure(&mut self, case: Case, scale: &Scale, seed: u64) -> Result<Measured, BenchError> {
         let Self { load, server, .. } = self;
-        let mut random = Random::new(seed);
-        let mut run = |span: Duration| {
-            let until = Instant::now() + span;
-            let (mut drawn, mut over) = (0_u32, false);
-            load.closed(case.depth, || {
-                // The clock is looked at now and then; once the time is over, it is for all
-                // connections.
-                over |= drawn.is_multiple_of(32) && Instant::now() > until;
-                drawn = drawn.wrapping_add(1);
-                let id = random.below(u64::from(scale.records)) as u32;
-                let kind = case.kind;
-                (!over).then_some(Request { id, kind })
-            })
+        let asks = Asks {
+            kind: case.kind,
+            depth: case.depth,
+            records: scale.records,
         };
-        run(scale.span.warm_up)?;
-        let mut measured = Measured::default();
-        // The kernel counts now and then: a span may be too short for it.
-        while measured.server.is_zero() || measured.client.is_zero() {
-            let before = (server.cpu()?, cpu_of_this_thread()?);
-            let done = run(scale.span.timed)?;
-            let after = (server.cpu()?, cpu_of_this_thread()?);
-            measured.operations += done.operations;
-            measured.took += done.took;
-            measured.server += after.0.saturating_sub(before.0);
-            measured.client += after.1.saturating_sub(before.1);
-        }
-        Ok(measured)
+        measure(load, asks, scale.span, seed, || server.cpu())
     }
 }
 
-#[derive(Default)]
-struct Measured {
-    operations: u64,
-    took: Duration,
-    server: Duration,
-    client: Duration,
+/// What a load asks for: records chosen evenly.
+#[derive(Debug, Clone, Copy)]
+pub struct Asks {
+    /// GET or SET.
+    pub kind: Kind,
+    /// Requests at once on a connection.
+    pub depth: usize,
+    /// Records there are.
+    pub records: u32,
+}
+
+/// Has a closed loop ask for `span`; `cpu` tells the server's CPU time until now.
+///
+/// # Errors
+/// The server answers wrongly, or the kernel does not tell CPU times.
+pub fn measure(
+    load: &mut Generator,
+    asks: Asks,
+    span: Span,
+    seed: u64,
+    cpu: impl Fn() -> Result<Duration, BenchError>,
+) -> Result<Measured, BenchError> {
+    let mut random = Random::new(seed);
+    let mut run = |span: Duration| {
+        let until = Instant::now() + span;
+        let (mut drawn, mut over) = (0_u32, false);
+        load.closed(asks.depth, || {
+            // The clock is looked at now and then; once the time is over, it is for all
+            // connections.
+            over |= drawn.is_multiple_of(32) && Instant::now() > until;
+            drawn = drawn.wrapping_add(1);
+            let id = random.below(u64::from(asks.records)) as u32;
+            let kind = asks.kind;
+            (!over).then_some(Request { id, kind })
+        })
+    };
+    run(span.warm_up)?;
+    let mut measured = Measured::default();
+    // The kernel counts now and then: a span may be too short for it.
+    while measured.server.is_zero() || measured.client.is_zero() {
+        let before = (cpu()?, cpu_of_this_thread()?);
+        let done = run(span.timed)?;
+        let after = (cpu()?, cpu_of_this_thread()?);
+        measured.operations += done.operations;
+        measured.took += done.took;
+        measured.server += after.0.saturating_sub(before.0);
+        measured.client += after.1.saturating_sub(before.1);
+    }
+    Ok(measured)
+}
+
+/// What a load did, and what that cost.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Measured {
+    /// Requests that were answered.
+    pub operations: u64,
+    /// How long they took.
+    pub took: Duration,
+    /// CPU time of the server.
+    pub server: Duration,
+    /// CPU time of the load.
+    pub client: Duration,
+}
+
+impl Measured {
+    /// Millions of operations a second.
+    pub fn rate(&self) -> f64 {
+        self.operations as f64 / self.took.as_secs_f64() / 1e6
+    }
+
+    /// Nanoseconds of the server's CPU time an operation.
+    pub fn server_each(&self) -> f64 {
+        self.server.as_nanos() as f64 / self.operations as f64
+    }
+
+    /// Nanoseconds of the load's CPU time an operation.
+    pub fn client_each(&self) -> f64 {
+        self.client.as_nanos() as f64 / self.operations as f64
+    }
 }
 
 /// Stores these records.
@@ -182,12 +234,11 @@ pub fn run(
                 bar.set_message(format!("{system} {case}"));
                 let seed = seed ^ (round as u64) << 32;
                 let measured = on_load_cpu(|| subject.measure(case, scale, seed))?;
-                let operations = measured.operations as f64;
-                let rate = operations / measured.took.as_secs_f64() / 1e6;
+                let rate = measured.rate();
                 ledger.add(system, &case.to_string(), Metric::Throughput, rate);
-                let each = |time: Duration| time.as_nanos() as f64 / operations;
-                ledger.add(system, &case.server(), Metric::Cpu, each(measured.server));
-                ledger.add(system, &case.client(), Metric::Cpu, each(measured.client));
+                let (server, client) = (measured.server_each(), measured.client_each());
+                ledger.add(system, &case.server(), Metric::Cpu, server);
+                ledger.add(system, &case.client(), Metric::Cpu, client);
             }
         }
         // So that nobody always follows the same one.

@@ -2,8 +2,10 @@
 //! their replies read.
 
 use crate::error::BenchError;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// A connection.
 pub struct Pipeline {
@@ -66,5 +68,72 @@ impl Pipeline {
             each(reply);
         }
         Ok(())
+    }
+
+    /// Asks for something that is answered by one text, such as INFO.
+    ///
+    /// # Errors
+    /// [`BenchError::Server`], also for another kind of reply.
+    pub fn text(&mut self, words: &[&[u8]]) -> Result<String, BenchError> {
+        self.queue(words);
+        self.awaited = 0;
+        let sent = self.connection.get_mut().write_all(&self.request);
+        sent.map_err(failed)?;
+        self.request.clear();
+        let mut line = String::new();
+        self.connection.read_line(&mut line).map_err(failed)?;
+        let bytes = line.trim_end().strip_prefix('$').map(str::parse);
+        let Some(Ok(bytes)) = bytes else {
+            return Err(failed(format!("it replied `{}`", line.trim_end())));
+        };
+        let mut text: Vec<u8> = vec![0; bytes];
+        self.connection.read_exact(&mut text).map_err(failed)?;
+        self.connection.read_exact(&mut [0; 2]).map_err(failed)?;
+        String::from_utf8(text).map_err(failed)
+    }
+}
+
+/// How long a server may take to listen, and to load what there is.
+const START: Duration = Duration::from_secs(60);
+
+/// Waits until a server listens and executes commands: Redis refuses them while it looks at its
+/// files, if there are none too.
+///
+/// # Errors
+/// [`BenchError::Server`] if it does not for long.
+pub fn until_loaded(socket: &Path) -> Result<(), BenchError> {
+    let until = Instant::now() + START;
+    loop {
+        let loading = UnixStream::connect(socket).map_err(failed).and_then(|it| {
+            let info = Pipeline::new(it).text(&[b"INFO", b"persistence"])?;
+            Ok(field(&info, "loading"))
+        });
+        match loading {
+            Ok(Some(0)) => return Ok(()),
+            Err(error) if Instant::now() > until => return Err(error),
+            Ok(_) if Instant::now() > until => return Err(failed("it does not end loading")),
+            _ => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+/// A number of a text of lines `name:number`.
+pub fn field(text: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+    let (_, value) = lines.find(|(key, _)| *key == name)?;
+    value.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_found_by_their_whole_names() {
+        let text = "# Persistence\r\naof_base_size:7\r\naof_current_size:99\r\nname:words\r\n";
+        assert_eq!(field(text, "aof_current_size"), Some(99));
+        assert_eq!(field(text, "current_size"), None);
+        assert_eq!(field(text, "name"), None);
+        assert_eq!(field("write_bytes: 4096\n", "write_bytes"), Some(4096));
     }
 }

@@ -47,14 +47,24 @@ impl Redis {
     /// # Errors
     /// [`BenchError::Server`].
     pub fn start() -> Result<Self, BenchError> {
+        Self::start_with(None, &["--appendonly", "no"])
+    }
+
+    /// Starts one with these settings, and its files in that directory; without snapshots unless
+    /// asked. It may be loading still when this returns.
+    ///
+    /// # Errors
+    /// [`BenchError::Server`].
+    pub fn start_with(data: Option<&Path>, settings: &[&str]) -> Result<Self, BenchError> {
         let directory = Directory::new("redis")?;
         let socket = directory.path().join(SOCKET);
         let server = Command::new(PROGRAM)
-            .args(["--port", "0", "--save", "", "--appendonly", "no"])
+            .args(["--port", "0", "--save", ""])
+            .args(settings)
             .arg("--unixsocket")
             .arg(&socket)
             .arg("--dir")
-            .arg(directory.path())
+            .arg(data.unwrap_or(directory.path()))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();

@@ -1,0 +1,438 @@
+//! `checkpoint`: what clients notice while a checkpoint is written, and what memory it takes.
+//!
+//! The load is open: half GET, half SET of records that are there (16 B and 100 B), at half of what
+//! the slower server does at most, the same for all, on 50 connections; `everysec` on both. *Idle*
+//! no checkpoint is written; else one follows the other for as long as the case takes: ours, which
+//! is one kind for both commands, Redis' BGSAVE and its BGREWRITEAOF.
+//!
+//! *Memory* is measured apart, under a closed load of SET: the most that the server and its
+//! children had resident (Pss, so that shared pages count once), over what the server had before.
+//!
+//! How to read it: ratios are of the rounds. A longest latency of no more than *load away* is the
+//! load's own.
+
+use super::servers::{
+    Arm, Checkpoint, EVERYSEC, REDIS_EVERYSEC, Server, begin, is_running, present,
+};
+use super::{CONNECTIONS, cell};
+use crate::error::BenchError;
+use crate::figure::Bars;
+use crate::generate::random::Random;
+use crate::goals::Goal;
+use crate::latency::percentile_case;
+use crate::ledger::{Ledger, Metric, Summary};
+use crate::machine::Machine;
+use crate::options::{Common, Durable};
+use crate::progress;
+use crate::report::Report;
+use crate::rounds::Span;
+use crate::scratch::Directory;
+use crate::server::generator::Generator;
+use crate::server::protocol::{Kind, Request};
+use crate::server::servers::cpu_of;
+use crate::server::throughput::{Asks, VALUE, fill, measure};
+use crate::server::{cpus, memory_for, on_load_cpu};
+use crate::systems;
+use crate::table::Table;
+use serde_json::{Map, json};
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How often memory is looked at, and whether a checkpoint has ended.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The percentiles that are shown.
+const SHOWN: [&str; 4] = ["p50", "p99", "p99.9", "max"];
+
+/// What goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Case {
+    name: &'static str,
+    checkpoint: Option<Checkpoint>,
+}
+
+const IDLE: Case = Case {
+    name: "idle",
+    checkpoint: None,
+};
+const SAVE: Case = Case {
+    name: "BGSAVE",
+    checkpoint: Some(Checkpoint::Save),
+};
+const REWRITE: Case = Case {
+    name: "BGREWRITEAOF",
+    checkpoint: Some(Checkpoint::Rewrite),
+};
+const CASES: [Case; 3] = [IDLE, SAVE, REWRITE];
+const ARMS: [Arm; 2] = [EVERYSEC, REDIS_EVERYSEC];
+
+impl Case {
+    fn away(self) -> String {
+        format!("{}, load away", self.name)
+    }
+
+    fn memory(self) -> String {
+        format!("{}, memory", self.name)
+    }
+
+    fn written(self) -> String {
+        format!("{}, checkpoints", self.name)
+    }
+}
+
+struct Scale {
+    records: u32,
+    span: Duration,
+    rounds: usize,
+}
+
+impl Scale {
+    fn of(options: &Common) -> Self {
+        let quick = options.quick;
+        Self {
+            records: if quick { 500_000 } else { 5_000_000 },
+            span: Duration::from_millis(if quick { 1000 } else { 10_000 }),
+            rounds: options.rounds,
+        }
+    }
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// A server that does not start, refuses, or mixes up records; a disk without space.
+pub fn run(options: &Durable) -> Result<Report, BenchError> {
+    let scale = Scale::of(&options.common);
+    run_at(&scale, options, Machine::announced())
+}
+
+fn run_at(scale: &Scale, options: &Durable, machine: Machine) -> Result<Report, BenchError> {
+    let common = &options.common;
+    let place = Directory::below(&options.dir, "checkpoint")?;
+    let mut ledger = Ledger::default();
+    let mut subjects = Vec::new();
+    let bar = progress::bar((scale.rounds + 1) * CASES.len() * ARMS.len());
+    for arm in present(&ARMS) {
+        bar.set_message(format!("loading {}", arm.name));
+        subjects.push(Subject::new(arm, scale.records, place.path())?);
+    }
+    let rate = half_load(&mut subjects, scale, common.seed)?;
+    for round in 0..scale.rounds {
+        for case in CASES {
+            for subject in &mut subjects {
+                bar.set_message(format!("{}, {}", subject.server.name(), case.name));
+                let seed = common.seed ^ (round as u64) << 32;
+                subject.latencies(case, rate, scale, seed, &mut ledger)?;
+                bar.inc(1);
+            }
+        }
+        subjects.reverse();
+    }
+    for case in CASES {
+        for subject in &mut subjects {
+            bar.set_message(format!("{}, {}: memory", subject.server.name(), case.name));
+            subject.memory(case, scale, common.seed, &mut ledger)?;
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    drop(subjects);
+    print_tables(rate, &ledger);
+    if let Some(directory) = &common.svg {
+        draw(&ledger, directory)?;
+    }
+    let mut notes = vec![format!("the data is kept below {}", options.dir.display())];
+    if !systems::redis::is_there() {
+        notes.push(systems::redis::MISSING.to_owned());
+    }
+    let params = Map::from_iter([
+        ("quick".to_owned(), json!(common.quick)),
+        ("directory".to_owned(), json!(options.dir)),
+        ("records".to_owned(), json!(scale.records)),
+        ("value_bytes".to_owned(), json!(VALUE)),
+        ("connections".to_owned(), json!(CONNECTIONS)),
+        ("half_load".to_owned(), json!(rate)),
+        ("seed".to_owned(), json!(common.seed)),
+    ]);
+    Ok(Report {
+        bench: "checkpoint",
+        machine,
+        params,
+        goals: goals(&ledger),
+        ledger,
+        notes,
+    })
+}
+
+struct Subject {
+    // Before the server: connections end first.
+    load: Generator,
+    server: Server,
+}
+
+impl Subject {
+    fn new(arm: Arm, records: u32, place: &Path) -> Result<Self, BenchError> {
+        let memory = 2 * memory_for(u64::from(records), VALUE as u64) + (64 << 20);
+        let server = Server::start(arm, place, cpus(), memory)?;
+        let mut load = server.connect(VALUE, CONNECTIONS)?;
+        fill(&mut load, 0..records)?;
+        Ok(Self { load, server })
+    }
+
+    fn latencies(
+        &mut self,
+        case: Case,
+        rate: f64,
+        scale: &Scale,
+        seed: u64,
+        ledger: &mut Ledger,
+    ) -> Result<(), BenchError> {
+        let Self { load, server } = self;
+        let mut random = Random::new(seed);
+        let request = || Request {
+            id: random.below(u64::from(scale.records)) as u32,
+            kind: match random.next().is_multiple_of(2) {
+                true => Kind::Get,
+                false => Kind::Set,
+            },
+        };
+        let (offered, written) = during(
+            server,
+            case,
+            |_| Ok(()),
+            || on_load_cpu(|| load.open(rate, scale.span, request)),
+        )?;
+        offered.latencies.report(ledger, server.name(), case.name);
+        let away = offered.away.as_nanos() as f64;
+        ledger.add(server.name(), &case.away(), Metric::Latency, away);
+        ledger.add(server.name(), &case.written(), Metric::Times, written);
+        Ok(())
+    }
+
+    fn memory(
+        &mut self,
+        case: Case,
+        scale: &Scale,
+        seed: u64,
+        ledger: &mut Ledger,
+    ) -> Result<(), BenchError> {
+        let Self { load, server } = self;
+        let asks = Asks {
+            kind: Kind::Set,
+            depth: 1,
+            records: scale.records,
+        };
+        let span = Span {
+            warm_up: Duration::ZERO,
+            timed: scale.span,
+        };
+        let id = server.id();
+        // What the load itself needs is there before.
+        on_load_cpu(|| measure(load, asks, span, seed, || cpu_of(id, |_| true)))?;
+        let before = proportional(id)?;
+        let mut most = before;
+        let look = |id| {
+            most = most.max(with_children(id)?);
+            Ok(())
+        };
+        during(server, case, look, || {
+            on_load_cpu(|| measure(load, asks, span, seed, || cpu_of(id, |_| true)))
+        })?;
+        let more = (most - before) as f64 / f64::from(1 << 20);
+        ledger.add(server.name(), &case.memory(), Metric::Memory, more);
+        Ok(())
+    }
+}
+
+/// Does `work` while one checkpoint follows the other, and has `look` look at the process. How many
+/// checkpoints were written besides.
+fn during<T>(
+    server: &Server,
+    case: Case,
+    mut look: impl FnMut(u32) -> Result<(), BenchError> + Send,
+    work: impl FnOnce() -> Result<T, BenchError>,
+) -> Result<(T, f64), BenchError> {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            let mut commands = server.commands()?;
+            let mut written = 0;
+            while !over.load(Ordering::Relaxed) {
+                look(server.id())?;
+                if let Some(kind) = case.checkpoint
+                    && !is_running(&mut commands, kind)?
+                {
+                    begin(&mut commands, kind)?;
+                    written += 1;
+                }
+                std::thread::sleep(LOOK);
+            }
+            // The next case begins when the last has ended.
+            while let Some(kind) = case.checkpoint
+                && is_running(&mut commands, kind)?
+            {
+                std::thread::sleep(LOOK);
+            }
+            Ok::<_, BenchError>(f64::from(written))
+        });
+        let worked = work();
+        over.store(true, Ordering::Relaxed);
+        let written = writing.join();
+        let written = written.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok((worked?, written?))
+    })
+}
+
+/// Half of what the slower server does at most, in requests a second.
+fn half_load(subjects: &mut [Subject], scale: &Scale, seed: u64) -> Result<f64, BenchError> {
+    let asks = Asks {
+        kind: Kind::Set,
+        depth: 1,
+        records: scale.records,
+    };
+    let span = Span {
+        warm_up: scale.span / 10,
+        timed: scale.span / 2,
+    };
+    let mut slowest = f64::INFINITY;
+    for Subject { load, server } in subjects {
+        let id = server.id();
+        let cpu = || cpu_of(id, |_| true);
+        let measured = on_load_cpu(|| measure(load, asks, span, seed, cpu))?;
+        slowest = slowest.min(measured.rate());
+    }
+    Ok(slowest * 1e6 / 2.0)
+}
+
+/// Bytes that a process has resident, its part of what it shares with others.
+fn proportional(id: u32) -> Result<u64, BenchError> {
+    let text = fs::read_to_string(format!("/proc/{id}/smaps_rollup"));
+    let text = text.map_err(|error| BenchError::Process(format!("its memory: {error}")))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    Ok(kib.unwrap_or(0) << 10)
+}
+
+/// That of a process and of its children.
+fn with_children(id: u32) -> Result<u64, BenchError> {
+    let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+    let children = children.unwrap_or_default();
+    let children = children.split_whitespace().filter_map(|id| id.parse().ok());
+    // One that has just ended has none any more.
+    let theirs: u64 = children.map(|id| proportional(id).unwrap_or(0)).sum();
+    Ok(proportional(id)? + theirs)
+}
+
+fn goals(ledger: &Ledger) -> Vec<Goal> {
+    let ours = EVERYSEC.name;
+    let tail = |case: Case| percentile_case(case.name, "p99.9");
+    let stall = ledger
+        .values(ours, &percentile_case(SAVE.name, "max"))
+        .iter();
+    vec![
+        Goal::at_most(
+            "p99.9 at half load during a checkpoint / idle",
+            1.5,
+            ledger.ratios((ours, &tail(SAVE)), (ours, &tail(IDLE))),
+        ),
+        Goal::at_most(
+            "the longest during a checkpoint, ms",
+            5.0,
+            stall.map(|nanoseconds| nanoseconds / 1e6).collect(),
+        ),
+        Goal::at_most(
+            "memory during a checkpoint beyond that before, MiB",
+            64.0,
+            ledger.values(ours, &SAVE.memory()).to_vec(),
+        ),
+    ]
+}
+
+fn print_tables(rate: f64, ledger: &Ledger) {
+    println!(
+        "microseconds at {} thousand requests a second; in brackets over the same server's idle",
+        crate::table::figure(rate / 1e3)
+    );
+    let head = SHOWN
+        .into_iter()
+        .chain(["load away", "checkpoints", "memory, MiB more"]);
+    let mut table = Table::new(["system", "while"].into_iter().chain(head));
+    for arm in ARMS {
+        for case in CASES {
+            let cells = SHOWN.map(|name| {
+                let [this, idle] = [case, IDLE].map(|case| percentile_case(case.name, name));
+                let value = Summary::of(ledger.values(arm.name, &this));
+                let ratio = Summary::of(&ledger.ratios((arm.name, &this), (arm.name, &idle)));
+                match (value, ratio) {
+                    (Some(value), Some(ratio)) => {
+                        let [value, ratio] = [value.median / 1e3, ratio.median];
+                        format!(
+                            "{} ({})",
+                            crate::table::figure(value),
+                            crate::table::figure(ratio)
+                        )
+                    }
+                    _ => "-".to_owned(),
+                }
+            });
+            let others = [
+                (case.away(), 1e3),
+                (case.written(), 1.0),
+                (case.memory(), 1.0),
+            ];
+            let others = others.map(|(case, unit)| cell(ledger, "", arm.name, &case, unit));
+            let names = [arm.name, case.name].map(str::to_owned);
+            table.row(names.into_iter().chain(cells).chain(others));
+        }
+    }
+    println!("{table}");
+}
+
+fn draw(ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
+    let groups = CASES.map(|case| {
+        let tail = percentile_case(case.name, "p99.9");
+        let bars = ARMS.map(|arm| Summary::of(ledger.values(arm.name, &tail)));
+        (case.name.to_owned(), bars.to_vec())
+    });
+    Bars {
+        title: "p99.9 at half load, while a checkpoint is written".to_owned(),
+        unit: Metric::Latency.unit().to_owned(),
+        systems: ARMS.map(|arm| arm.name.to_owned()).to_vec(),
+        groups: groups.to_vec(),
+    }
+    .write(&directory.join("checkpoint.svg"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::tests::common;
+    use crate::report::tests::assert_well_formed;
+
+    #[test]
+    fn a_tiny_run_measures_latencies_and_memory_of_all() {
+        let place = Directory::new("checkpoint-test").unwrap();
+        let options = Durable {
+            common: common(),
+            dir: place.path().to_owned(),
+        };
+        let scale = Scale {
+            records: 1000,
+            span: Duration::from_millis(20),
+            rounds: 1,
+        };
+        let report = run_at(&scale, &options, Machine::here()).unwrap();
+        let tails = CASES.map(|case| percentile_case(case.name, "p99.9"));
+        assert_well_formed(&report, &tails.each_ref().map(String::as_str));
+        assert!(report.goals.iter().all(|goal| goal.measured().is_some()));
+        for arm in present(&ARMS) {
+            for case in [SAVE, REWRITE] {
+                let written = report.ledger.values(arm.name, &case.written());
+                assert!(written[0] >= 1.0, "{}, {}", arm.name, case.name);
+            }
+        }
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,427 @@
+//! `durable`: what it costs to keep what is acknowledged, beside Redis' log of writes (AOF).
+//!
+//! Keys have 16 bytes and values 100. Servers have their files in directories below `--dir`, on the
+//! same disk, and speak over unix sockets; the load is one thread of this program on the last CPU,
+//! with 50 connections that have one request under way each (*plain*) or 32 (*pipelined*). Nobody
+//! rewrites a log but where that is said.
+//!
+//! - *throughput*: SET of records chosen evenly, by `appendfsync`: `always` answers when the change
+//!   is durable, `everysec` and `no` at once; *volatile* is ours without a directory. Servers have
+//!   all CPUs. *Server CPU* is what an operation costs them, journal and all.
+//! - *one CPU*: ours with one thread, all of it on the first CPU. *A core to spare* is the same
+//!   without the CPU time of the journal's own threads, which would have that core.
+//! - *tmpfs*: the CPU time of a durable SET where the disk costs nothing.
+//! - *bytes* (see `volume.rs`): what a SET adds to the log, and what the kernel writes to storage
+//!   for it when logs are shortened after every two turnovers of the data.
+//! - *embedded* (see `embedded.rs`): puts of our durable store in this process, by one thread and
+//!   by eight that share syncs, beside the durable tree and LMDB; the space taken after turnovers.
+//!
+//! How to read it: ratios are those of the rounds, in which all systems take turns.
+
+pub mod checkpoint;
+mod embedded;
+pub mod recover;
+mod servers;
+mod volume;
+
+use crate::error::BenchError;
+use crate::figure::Bars;
+use crate::goals::Goal;
+use crate::ledger::{Ledger, Metric, Summary};
+use crate::machine::Machine;
+use crate::options::{Common, Durable};
+use crate::progress;
+use crate::report::Report;
+use crate::rounds::Span;
+use crate::scratch::Directory;
+use crate::server::generator::Generator;
+use crate::server::protocol::{KEY_BYTES, Kind};
+use crate::server::servers::cpu_of;
+use crate::server::throughput::{Asks, Measured, VALUE, fill, measure};
+use crate::server::{cpus, memory_for, on_load_cpu};
+use crate::systems;
+use crate::table::{Table, figure};
+use indicatif::ProgressBar;
+use serde_json::{Map, json};
+use servers::{ALWAYS, Arm, EVERYSEC, NO, REDIS_ALWAYS, REDIS_EVERYSEC, Server, VOLATILE, present};
+use std::path::Path;
+use std::time::Duration;
+
+/// Connections of every load.
+const CONNECTIONS: usize = 50;
+
+/// The arms that are measured beside each other. One that keeps its records in another way than by
+/// a journal stands here too.
+const ARMS: [Arm; 6] = [VOLATILE, ALWAYS, EVERYSEC, NO, REDIS_ALWAYS, REDIS_EVERYSEC];
+
+/// Where servers run, and how they are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Case {
+    name: &'static str,
+    depth: usize,
+    place: Place,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// On all CPUs, on the disk.
+    Free,
+    /// Ours, with one thread and one CPU, on the disk.
+    OneCpu,
+    /// On all CPUs, on tmpfs.
+    Memory,
+}
+
+const PLAIN: Case = Case {
+    name: "SET plain",
+    depth: 1,
+    place: Place::Free,
+};
+const PIPELINED: Case = Case {
+    name: "SET pipelined",
+    depth: 32,
+    place: Place::Free,
+};
+const ONE_CPU: Case = Case {
+    name: "SET pipelined, one CPU",
+    depth: 32,
+    place: Place::OneCpu,
+};
+const MEMORY: Case = Case {
+    name: "SET plain, tmpfs",
+    depth: 1,
+    place: Place::Memory,
+};
+/// All.
+const CASES: [Case; 4] = [PLAIN, PIPELINED, ONE_CPU, MEMORY];
+
+impl Case {
+    fn server(self) -> String {
+        format!("{}, server CPU", self.name)
+    }
+
+    /// CPU time without that of the journal's threads.
+    fn serving(self) -> String {
+        format!("{}, serving CPU", self.name)
+    }
+
+    fn arms(self) -> &'static [Arm] {
+        match self.place {
+            Place::Free => &ARMS,
+            Place::OneCpu => &[VOLATILE, EVERYSEC],
+            Place::Memory => &[ALWAYS, REDIS_ALWAYS],
+        }
+    }
+}
+
+struct Scale {
+    records: u32,
+    span: Span,
+    volume: volume::Scale,
+    embedded: embedded::Scale,
+    rounds: usize,
+}
+
+impl Scale {
+    fn of(options: &Common) -> Self {
+        let quick = options.quick;
+        let milliseconds =
+            |quick_one, full| Duration::from_millis(if quick { quick_one } else { full });
+        Self {
+            records: if quick { 100_000 } else { 1_000_000 },
+            span: Span {
+                warm_up: milliseconds(50, 500),
+                timed: milliseconds(250, 2000),
+            },
+            volume: volume::Scale {
+                records: if quick { 100_000 } else { 10_000_000 },
+                turnovers: if quick { 2 } else { 4 },
+            },
+            embedded: embedded::Scale {
+                records: if quick { 100_000 } else { 1_000_000 },
+                timed: milliseconds(100, 1000),
+                turnovers: 24,
+                bound: if quick { 16 << 20 } else { 128 << 20 },
+            },
+            rounds: options.rounds,
+        }
+    }
+
+    fn steps(&self) -> usize {
+        let arms = CASES.iter().map(|case| case.arms().len()).sum::<usize>();
+        self.rounds * arms + volume::ARMS.len() + self.rounds * embedded::jobs() + 1
+    }
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// A server that does not start, refuses, or mixes up records; a disk without space.
+pub fn run(options: &Durable) -> Result<Report, BenchError> {
+    let scale = Scale::of(&options.common);
+    run_at(&scale, options, Machine::announced())
+}
+
+fn run_at(scale: &Scale, options: &Durable, machine: Machine) -> Result<Report, BenchError> {
+    let common = &options.common;
+    let place = Directory::below(&options.dir, "durable")?;
+    let mut ledger = Ledger::default();
+    let bar = progress::bar(scale.steps());
+    throughput(scale, place.path(), common.seed, &bar, &mut ledger)?;
+    volume::run(&scale.volume, place.path(), common.seed, &bar, &mut ledger)?;
+    embedded::run(&scale.embedded, place.path(), common, &bar, &mut ledger)?;
+    bar.finish_and_clear();
+    print_tables(&ledger);
+    if let Some(directory) = &common.svg {
+        draw(&ledger, directory)?;
+    }
+    let params = Map::from_iter([
+        ("quick".to_owned(), json!(common.quick)),
+        ("directory".to_owned(), json!(options.dir)),
+        ("key_bytes".to_owned(), json!(KEY_BYTES)),
+        ("value_bytes".to_owned(), json!(VALUE)),
+        ("connections".to_owned(), json!(CONNECTIONS)),
+        ("records".to_owned(), json!(scale.records)),
+        ("seed".to_owned(), json!(common.seed)),
+    ]);
+    Ok(Report {
+        bench: "durable",
+        machine,
+        params,
+        goals: goals(&ledger),
+        ledger,
+        notes: notes(&options.dir),
+    })
+}
+
+/// What a reader must know of a directory for data.
+fn notes(directory: &Path) -> Vec<String> {
+    let mut notes = vec![format!("the data is kept below {}", directory.display())];
+    if !systems::redis::is_there() {
+        notes.push(systems::redis::MISSING.to_owned());
+    }
+    if !cfg!(feature = "lmdb") {
+        notes.push("lmdb is left out: build with --features lmdb".to_owned());
+    }
+    notes.push("RocksDB is not among the peers".to_owned());
+    notes
+}
+
+/// A loaded server, and the load on it.
+struct Subject {
+    case: Case,
+    // Before the server: connections end first.
+    load: Generator,
+    server: Server,
+}
+
+impl Subject {
+    fn new(arm: Arm, case: Case, records: u32, place: &Path) -> Result<Self, BenchError> {
+        let memory = 2 * memory_for(u64::from(records), VALUE as u64) + (64 << 20);
+        let in_memory = Path::new(mneme_sys::files::SHARED_MEMORY);
+        let (place, threads) = match case.place {
+            Place::Free => (place, cpus()),
+            Place::OneCpu => (place, 1),
+            Place::Memory => (in_memory, cpus()),
+        };
+        let server = Server::start(arm, place, threads, memory)?;
+        let mut load = server.connect(VALUE, CONNECTIONS)?;
+        if case.place == Place::OneCpu {
+            crate::processes::keep_on_first_cpu(server.id())?;
+        }
+        fill(&mut load, 0..records)?;
+        Ok(Self { case, load, server })
+    }
+
+    /// Measures with the CPU time of the threads whose names count.
+    fn measure(
+        &mut self,
+        scale: &Scale,
+        seed: u64,
+        counts: fn(&str) -> bool,
+    ) -> Result<Measured, BenchError> {
+        let asks = Asks {
+            kind: Kind::Set,
+            depth: self.case.depth,
+            records: scale.records,
+        };
+        let (load, id) = (&mut self.load, self.server.id());
+        on_load_cpu(|| measure(load, asks, scale.span, seed, || cpu_of(id, counts)))
+    }
+}
+
+fn throughput(
+    scale: &Scale,
+    place: &Path,
+    seed: u64,
+    bar: &ProgressBar,
+    ledger: &mut Ledger,
+) -> Result<(), BenchError> {
+    for case in CASES {
+        let mut subjects = Vec::new();
+        for arm in present(case.arms()) {
+            bar.set_message(format!("loading {}", arm.name));
+            subjects.push(Subject::new(arm, case, scale.records, place)?);
+        }
+        for round in 0..scale.rounds {
+            for subject in &mut subjects {
+                let name = subject.server.name();
+                bar.set_message(format!("{name} {}", case.name));
+                let seed = seed ^ (round as u64) << 32;
+                let measured = subject.measure(scale, seed, |_| true)?;
+                ledger.add(name, case.name, Metric::Throughput, measured.rate());
+                ledger.add(name, &case.server(), Metric::Cpu, measured.server_each());
+                if case.place == Place::OneCpu {
+                    let measured = subject.measure(scale, seed, |thread| !is_of_journal(thread))?;
+                    ledger.add(name, &case.serving(), Metric::Cpu, measured.server_each());
+                }
+                bar.inc(1);
+            }
+            // So that nobody always follows the same one.
+            subjects.reverse();
+        }
+    }
+    Ok(())
+}
+
+/// Whether a thread of ours would be on the core to spare.
+fn is_of_journal(thread: &str) -> bool {
+    // The kernel keeps 15 letters.
+    ["mneme-journal", "mneme-checkpoin"].contains(&thread)
+}
+
+fn goals(ledger: &Ledger) -> Vec<Goal> {
+    let ratios =
+        |over: Arm, under: Arm, case: &str| ledger.ratios((over.name, case), (under.name, case));
+    let mut goals = vec![
+        Goal::at_least(
+            "pipelined SET, everysec / volatile, by CPU time, a core to spare",
+            0.95,
+            ratios(VOLATILE, EVERYSEC, &ONE_CPU.serving()),
+        ),
+        Goal::at_least(
+            "pipelined SET, everysec / volatile, one CPU",
+            0.75,
+            ratios(EVERYSEC, VOLATILE, ONE_CPU.name),
+        ),
+        Goal::at_least(
+            "50 clients, always / redis always",
+            1.5,
+            ratios(ALWAYS, REDIS_ALWAYS, PLAIN.name),
+        ),
+        Goal::at_least(
+            "50 clients, always, pipelined by 32 / redis always",
+            2.0,
+            ratios(ALWAYS, REDIS_ALWAYS, PIPELINED.name),
+        ),
+        Goal::at_most(
+            "server CPU a durable SET on tmpfs / redis always",
+            0.6,
+            ratios(ALWAYS, REDIS_ALWAYS, &MEMORY.server()),
+        ),
+    ];
+    goals.extend(volume::goals(ledger));
+    goals.extend(embedded::goals(ledger));
+    goals
+}
+
+/// A median, and in brackets how many times the first arm's it is.
+fn cell(ledger: &Ledger, first: &str, system: &str, case: &str, unit: f64) -> String {
+    let value = Summary::of(ledger.values(system, case));
+    let ratio = Summary::of(&ledger.ratios((system, case), (first, case)));
+    match (value, ratio) {
+        (Some(value), Some(ratio)) => {
+            format!("{} ({})", figure(value.median / unit), figure(ratio.median))
+        }
+        (Some(value), None) => figure(value.median / unit),
+        _ => "-".to_owned(),
+    }
+}
+
+fn print_tables(ledger: &Ledger) {
+    let reference = REDIS_ALWAYS.name;
+    let names = ARMS.map(|arm| arm.name);
+    let print = |what: &str, unit: f64, cases: &[String]| {
+        println!("{what}; in brackets over {reference}");
+        let mut table = Table::new(["case"].into_iter().chain(names));
+        for case in cases {
+            let cells = names.map(|system| cell(ledger, reference, system, case, unit));
+            table.row([case.clone()].into_iter().chain(cells));
+        }
+        println!("{table}");
+    };
+    let rates = CASES.map(|case| case.name.to_owned());
+    print("thousand operations a second", 1e-3, &rates);
+    print("server CPU, ns an operation", 1.0, &CASES.map(Case::server));
+    volume::print(ledger);
+    embedded::print(ledger);
+}
+
+fn draw(ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
+    let systems = ARMS.map(|arm| arm.name);
+    let groups = [PLAIN, PIPELINED].map(|case| {
+        let bars = systems.map(|system| Summary::of(ledger.values(system, case.name)));
+        (case.name.to_owned(), bars.to_vec())
+    });
+    Bars {
+        title: "SET by 50 clients, by what is durable when".to_owned(),
+        unit: Metric::Throughput.unit().to_owned(),
+        systems: systems.map(str::to_owned).to_vec(),
+        groups: groups.to_vec(),
+    }
+    .write(&directory.join("durable.svg"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::tests::common;
+    use crate::report::tests::assert_well_formed;
+
+    #[test]
+    fn a_tiny_run_measures_everything_and_leaves_no_file() {
+        let place = Directory::new("durable-test").unwrap();
+        let options = Durable {
+            common: common(),
+            dir: place.path().to_owned(),
+        };
+        let scale = Scale {
+            records: 500,
+            span: Span {
+                warm_up: Duration::ZERO,
+                timed: Duration::from_millis(2),
+            },
+            volume: volume::Scale {
+                records: 500,
+                turnovers: 2,
+            },
+            embedded: embedded::Scale {
+                records: 200,
+                timed: Duration::from_millis(1),
+                turnovers: 3,
+                bound: 1 << 20,
+            },
+            rounds: 1,
+        };
+        let report = run_at(&scale, &options, Machine::here()).unwrap();
+        assert_well_formed(&report, &CASES.map(|case| case.name));
+        let ledger = &report.ledger;
+        for case in CASES {
+            for arm in present(case.arms()) {
+                let rates = ledger.values(arm.name, case.name);
+                assert!(
+                    rates.len() == 1 && rates[0] > 0.0,
+                    "{} {}",
+                    arm.name,
+                    case.name
+                );
+            }
+        }
+        if systems::redis::is_there() {
+            let unmeasured = report.goals.iter().filter(|goal| goal.met().is_none());
+            let unmeasured: Vec<_> = unmeasured.map(|goal| &goal.text).collect();
+            assert!(unmeasured.is_empty(), "{unmeasured:?}");
+        }
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,341 @@
+//! `recover`: from a power loss to the first correct reply, by the data there is.
+//!
+//! - *mneme, journal* and *base file*: our server killed, its segment removed and its files out of
+//!   the page cache; started on a journal that holds everything, and on a base file.
+//! - *mneme, kill -9*: killed and started again on its segment, which is alive.
+//! - *redis, RDB* and *AOF*: Redis started on a snapshot, and on a log, of the same records, which
+//!   are read from the same disk.
+//!
+//! Time runs from before the process is made until a client has got the value of a record chosen at
+//! random, which is refused while the server loads.
+//!
+//! How to read it: seconds, and MiB of values a second. *Disk* is what one sequential reader of the
+//! base file gets from the disk in the same round, past the page cache.
+
+use super::servers::{Checkpoint, EVERYSEC, Server, drop_cached};
+use crate::client::socket::Socket;
+use crate::curves::{Axis, Curves, Scale as AxisScale};
+use crate::error::BenchError;
+use crate::generate::random::Random;
+use crate::goals::Goal;
+use crate::ledger::{Ledger, Metric, Summary};
+use crate::machine::{Machine, available_bytes};
+use crate::options::{Common, Durable};
+use crate::progress;
+use crate::report::Report;
+use crate::restart::redis::{From, Peer};
+use crate::restart::{SIZE, load, until_found};
+use crate::scratch::Directory;
+use crate::server::{cpus, memory_for};
+use crate::systems;
+use crate::table::{Table, figure};
+use serde_json::{Map, json};
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+
+const JOURNAL: &str = "mneme, journal";
+const BASE: &str = "mneme, base file";
+const KILLED: &str = "mneme, kill -9";
+const RDB: &str = "redis, RDB";
+const AOF: &str = "redis, AOF";
+const DISK: &str = "disk";
+const SYSTEMS: [&str; 6] = [KILLED, BASE, JOURNAL, RDB, AOF, DISK];
+
+struct Scale {
+    /// MiB of values.
+    sizes: &'static [u64],
+    /// The largest that Redis is measured with.
+    beside: u64,
+    rounds: usize,
+}
+
+impl Scale {
+    fn of(options: &Common) -> Self {
+        Self {
+            sizes: match options.quick {
+                true => &[32, 128],
+                false => &[256, 1024, 10 << 10],
+            },
+            beside: 2048,
+            rounds: options.rounds,
+        }
+    }
+}
+
+fn case(mib: u64) -> String {
+    format!("{mib} MiB")
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// A server that does not come back, a disk without space.
+pub fn run(options: &Durable) -> Result<Report, BenchError> {
+    run_at(&Scale::of(&options.common), options, Machine::announced())
+}
+
+fn run_at(scale: &Scale, options: &Durable, machine: Machine) -> Result<Report, BenchError> {
+    let common = &options.common;
+    let place = Directory::below(&options.dir, "recover")?;
+    let mut ledger = Ledger::default();
+    let mut notes = vec![format!(
+        "values of {SIZE} B; the files are below {}, the segment is in memory",
+        options.dir.display()
+    )];
+    let there = systems::redis::is_there();
+    if !there {
+        notes.push(systems::redis::MISSING.to_owned());
+    }
+    let bar = progress::bar(scale.sizes.len() * scale.rounds);
+    for &mib in scale.sizes {
+        let records = mib * MIB / SIZE as u64;
+        let memory = memory_for(records, SIZE as u64) + (96 << 20);
+        if available_bytes() < memory + memory / 2 {
+            notes.push(format!("{mib} MiB: left out, for want of memory"));
+            continue;
+        }
+        bar.set_message(format!("loading {mib} MiB"));
+        let mut subject = Subject::new(records as u32, memory, place.path(), common.seed)?;
+        let peer = there && mib <= scale.beside;
+        let peer = peer.then(|| Peer::new(Directory::below(place.path(), "redis")?, mib * MIB));
+        let peer = peer.transpose()?;
+        for round in 0..scale.rounds {
+            bar.set_message(case(mib));
+            subject.round(round, &case(mib), peer.as_ref(), &mut ledger)?;
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    print_tables(scale, &ledger);
+    if let Some(directory) = &common.svg {
+        draw(scale, &ledger, directory)?;
+    }
+    let params = Map::from_iter([
+        ("quick".to_owned(), json!(common.quick)),
+        ("directory".to_owned(), json!(options.dir)),
+        ("value_bytes".to_owned(), json!(SIZE)),
+        ("seed".to_owned(), json!(common.seed)),
+    ]);
+    Ok(Report {
+        bench: "recover",
+        machine,
+        params,
+        goals: goals(scale, &ledger),
+        ledger,
+        notes,
+    })
+}
+
+/// Two servers of ours with the same records, one of which has written a base file.
+struct Subject {
+    journal: Server,
+    base: Server,
+    records: u64,
+    random: Random,
+}
+
+impl Subject {
+    fn new(records: u32, memory: u64, place: &Path, seed: u64) -> Result<Self, BenchError> {
+        let loaded = || {
+            let server = Server::start(EVERYSEC, place, cpus(), memory)?;
+            load(&mut Socket::connect(&server.socket(), SIZE)?, records)?;
+            Ok::<_, BenchError>(server)
+        };
+        // One after the other, and not alive together: only one has its memory.
+        let mut journal = loaded()?;
+        journal.terminate()?;
+        journal.lose_memory()?;
+        let base = loaded()?;
+        base.checkpoint(Checkpoint::Save)?;
+        Ok(Self {
+            journal,
+            base,
+            records: u64::from(records),
+            random: Random::new(seed),
+        })
+    }
+
+    /// Everything once, every second time backwards.
+    fn round(
+        &mut self,
+        round: usize,
+        case: &str,
+        peer: Option<&Peer>,
+        ledger: &mut Ledger,
+    ) -> Result<(), BenchError> {
+        let mut systems = SYSTEMS;
+        if round % 2 == 1 {
+            systems.reverse();
+        }
+        for system in systems {
+            let id = self.random.below(self.records) as u32;
+            let took = match (system, peer) {
+                (KILLED, _) => {
+                    self.base.kill();
+                    started(&mut self.base, id)?
+                }
+                (BASE, _) => {
+                    self.base.kill();
+                    self.base.lose_memory()?;
+                    started(&mut self.base, id)?
+                }
+                (JOURNAL, _) => {
+                    // The other's memory may not be there for both.
+                    self.base.kill();
+                    self.base.lose_memory()?;
+                    drop_cached(self.journal.data())?;
+                    let took = started(&mut self.journal, id)?;
+                    self.journal.terminate()?;
+                    self.journal.lose_memory()?;
+                    self.base.start_again()?;
+                    until_found(&self.base.socket(), id)?;
+                    took
+                }
+                (RDB | AOF, Some(peer)) => {
+                    let from = if system == RDB {
+                        From::Snapshot
+                    } else {
+                        From::Log
+                    };
+                    drop_cached(peer.data())?;
+                    peer.start(from, id)?
+                }
+                (DISK, _) => {
+                    drop_cached(self.base.data())?;
+                    self.read_base()?
+                }
+                _ => continue,
+            };
+            ledger.add(system, case, Metric::Duration, took.as_secs_f64());
+        }
+        Ok(())
+    }
+
+    /// Reads the largest file of the base's directory that is no file of the journal.
+    fn read_base(&self) -> Result<Duration, BenchError> {
+        let files = fs::read_dir(self.base.data()).map_err(failed)?.flatten();
+        let bases = files.filter(|file| file.file_name().to_string_lossy().ends_with(".base"));
+        let length = |file: &fs::DirEntry| file.metadata().map_or(0, |data| data.len());
+        let largest = bases
+            .max_by_key(length)
+            .ok_or_else(|| failed("no base file"))?;
+        let begin = Instant::now();
+        let mut file = File::open(largest.path()).map_err(failed)?;
+        let mut buffer = vec![0; 1 << 20];
+        while file.read(&mut buffer).map_err(failed)? > 0 {}
+        Ok(begin.elapsed())
+    }
+}
+
+fn failed(what: impl ToString) -> BenchError {
+    BenchError::Server {
+        server: "mneme",
+        what: what.to_string(),
+    }
+}
+
+fn started(server: &mut Server, id: u32) -> Result<Duration, BenchError> {
+    let begin = Instant::now();
+    server.start_again()?;
+    until_found(&server.socket(), id)?;
+    Ok(begin.elapsed())
+}
+
+fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
+    let measured = |mib: &&u64| !ledger.values(KILLED, &case(**mib)).is_empty();
+    let largest = scale.sizes.iter().filter(measured).max().copied();
+    let largest = largest.unwrap_or_default();
+    let name = case(largest);
+    let killed = ledger.values(KILLED, &name).iter().map(|s| s * 1e3);
+    // Which of the two is the larger decides, in each round.
+    let allowed = |disk: &f64| disk.max(15.0 * largest as f64 / f64::from(10 << 10));
+    let rounds = ledger.values(BASE, &name).iter();
+    let rounds = rounds.zip(ledger.values(DISK, &name));
+    let rounds = rounds.map(|(took, disk)| took / allowed(disk));
+    vec![
+        Goal::at_most(
+            format!("{name}: kill -9 to a reply, ms"),
+            200.0,
+            killed.collect(),
+        ),
+        Goal::at_most(
+            format!("{name}: power loss to a reply over 15 s for 10 GiB, or the disk's read"),
+            1.0,
+            rounds.collect(),
+        ),
+    ]
+}
+
+fn print_tables(scale: &Scale, ledger: &Ledger) {
+    println!("seconds to the first reply (MiB of values a second); medians of the rounds");
+    let mut table = Table::new(["values"].into_iter().chain(SYSTEMS));
+    for &mib in scale.sizes {
+        let cells = SYSTEMS.map(
+            |system| match Summary::of(ledger.values(system, &case(mib))) {
+                Some(took) => {
+                    let rate = mib as f64 / took.median;
+                    format!("{} ({})", figure(took.median), figure(rate))
+                }
+                None => "-".to_owned(),
+            },
+        );
+        table.row([case(mib)].into_iter().chain(cells));
+    }
+    println!("{table}");
+}
+
+fn draw(scale: &Scale, ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
+    let axis = |name: &str| Axis {
+        name: name.to_owned(),
+        scale: AxisScale::Log,
+    };
+    let curve = |system: &str| {
+        let points = scale.sizes.iter().filter_map(|&mib| {
+            let took = Summary::of(ledger.values(system, &case(mib)))?;
+            Some((mib as f64, took))
+        });
+        (system.to_owned(), points.collect::<Vec<_>>())
+    };
+    let curves = SYSTEMS.map(curve).into_iter();
+    Curves {
+        title: "From a power loss to the first reply".to_owned(),
+        across: axis("MiB of values"),
+        up: axis("seconds"),
+        curves: curves.filter(|(_, points)| !points.is_empty()).collect(),
+    }
+    .write(&directory.join("recover.svg"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::tests::common;
+    use crate::report::tests::assert_well_formed;
+
+    #[test]
+    fn a_tiny_run_recovers_from_everything_and_leaves_no_file() {
+        let place = Directory::new("recover-test").unwrap();
+        let options = Durable {
+            common: common(),
+            dir: place.path().to_owned(),
+        };
+        let scale = Scale {
+            sizes: &[1],
+            beside: 1,
+            rounds: 1,
+        };
+        let report = run_at(&scale, &options, Machine::here()).unwrap();
+        assert_well_formed(&report, &[&case(1)]);
+        assert!(report.goals.iter().all(|goal| goal.measured().is_some()));
+        for system in SYSTEMS {
+            let is_there = ![RDB, AOF].contains(&system) || systems::redis::is_there();
+            let rounds = report.ledger.values(system, &case(1));
+            assert_eq!(rounds.len(), usize::from(is_there), "{system}");
+        }
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,362 @@
+//! Servers that keep what they acknowledge: ours and Redis, each with its files in a directory of
+//! its own on the disk that is measured.
+
+use crate::client::attached::SEGMENT;
+use crate::error::BenchError;
+use crate::scratch::{Directory, Scratch, space};
+use crate::served::Served;
+use crate::server::generator::Generator;
+use crate::server::protocol::{Dialect, Protocol};
+use crate::systems::pipeline::{Pipeline, field, until_loaded};
+use crate::systems::redis::{self, Redis};
+use mneme_sys::medium::FileMedium;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Longer than any checkpoint takes that ends.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// A server, and when what it acknowledges becomes durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arm {
+    /// In tables.
+    pub name: &'static str,
+    is_redis: bool,
+    /// `appendfsync`; nothing is kept if none.
+    sync: Option<&'static str>,
+}
+
+const fn ours(name: &'static str, sync: Option<&'static str>) -> Arm {
+    Arm {
+        name,
+        is_redis: false,
+        sync,
+    }
+}
+
+const fn theirs(name: &'static str, sync: &'static str) -> Arm {
+    Arm {
+        name,
+        is_redis: true,
+        sync: Some(sync),
+    }
+}
+
+/// Ours, without a directory.
+pub const VOLATILE: Arm = ours("mneme volatile", None);
+/// Ours, durable before it answers.
+pub const ALWAYS: Arm = ours("mneme always", Some("always"));
+/// Ours, synced every second.
+pub const EVERYSEC: Arm = ours("mneme everysec", Some("everysec"));
+/// Ours, synced when the system pleases.
+pub const NO: Arm = ours("mneme no", Some("no"));
+/// Redis, durable before it answers.
+pub const REDIS_ALWAYS: Arm = theirs("redis always", "always");
+/// Redis, synced every second.
+pub const REDIS_EVERYSEC: Arm = theirs("redis everysec", "everysec");
+
+/// Those of `arms` that are on this machine.
+pub fn present(arms: &[Arm]) -> Vec<Arm> {
+    let there = redis::is_there();
+    let arms = arms.iter().filter(|arm| there || !arm.is_redis);
+    arms.copied().collect()
+}
+
+/// What shortens the log of writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checkpoint {
+    /// A snapshot beside the log.
+    Save,
+    /// A snapshot that the log goes on from. Ours is both.
+    Rewrite,
+}
+
+impl Checkpoint {
+    fn command(self) -> &'static [u8] {
+        match self {
+            Self::Save => b"BGSAVE",
+            Self::Rewrite => b"BGREWRITEAOF",
+        }
+    }
+
+    fn fields(self) -> [&'static str; 2] {
+        match self {
+            Self::Save => ["rdb_bgsave_in_progress", "rdb_bgsave_scheduled"],
+            Self::Rewrite => ["aof_rewrite_in_progress", "aof_rewrite_scheduled"],
+        }
+    }
+}
+
+enum Process {
+    Ours(Served),
+    Redis(Redis),
+    /// It was killed.
+    None,
+}
+
+/// A server; killed when this is dropped, its files removed.
+pub struct Server {
+    arm: Arm,
+    process: Process,
+    threads: usize,
+    memory: u64,
+    // Removed after the process has ended.
+    scratch: Option<Scratch>,
+    data: Directory,
+}
+
+impl Server {
+    /// Starts one with an empty directory below `place`. `threads` are those of ours, `memory` is
+    /// what ours may take.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start(arm: Arm, place: &Path, threads: usize, memory: u64) -> Result<Self, BenchError> {
+        let data = Directory::below(place, "durable")?;
+        let scratch = match arm.is_redis {
+            true => None,
+            false => Some(Scratch::new(&unique("durable"), 1 << 20)?),
+        };
+        let mut server = Self {
+            arm,
+            process: Process::None,
+            threads,
+            memory,
+            scratch,
+            data,
+        };
+        server.start_again()?;
+        until_loaded(&server.socket())?;
+        Ok(server)
+    }
+
+    /// Starts it on what its directory, and its segment, hold. It may be loading still when this
+    /// returns.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start_again(&mut self) -> Result<(), BenchError> {
+        let data = self.data.path();
+        self.process = match (&self.scratch, self.arm.sync) {
+            (Some(scratch), sync) => {
+                let [threads, memory] = [self.threads as u64, self.memory].map(|n| n.to_string());
+                let mut words: Vec<&OsStr> = ["--threads", &threads, "--memory", &memory]
+                    .map(OsStr::new)
+                    .to_vec();
+                if let Some(sync) = sync {
+                    let kept = ["--appendfsync", sync, "--data"].map(OsStr::new);
+                    words.extend(kept);
+                    words.push(data.as_os_str());
+                }
+                let socket = scratch.root().join("socket");
+                let root = scratch.registry().root();
+                Process::Ours(Served::start_with(root, SEGMENT, &socket, &words)?)
+            }
+            (None, sync) => {
+                let settings = [
+                    "--appendonly",
+                    "yes",
+                    "--auto-aof-rewrite-percentage",
+                    "0",
+                    "--appendfsync",
+                    sync.unwrap_or("no"),
+                ];
+                Process::Redis(Redis::start_with(Some(data), &settings)?)
+            }
+        };
+        Ok(())
+    }
+
+    /// Kills it at whatever it is doing.
+    pub fn kill(&mut self) {
+        self.process = Process::None;
+    }
+
+    /// Ends it in an orderly way.
+    ///
+    /// # Errors
+    /// It does not end, or says that it failed.
+    pub fn terminate(&mut self) -> Result<(), BenchError> {
+        let process = std::mem::replace(&mut self.process, Process::None);
+        match process {
+            Process::Ours(mut served) => served.process.terminate(),
+            Process::Redis(_) | Process::None => Ok(()),
+        }
+    }
+
+    /// Takes from the files' pages in memory, and from the segment, what a power loss takes. The
+    /// server must have been killed.
+    ///
+    /// # Errors
+    /// A file cannot be opened.
+    pub fn lose_memory(&self) -> Result<(), BenchError> {
+        if let Some(scratch) = &self.scratch {
+            scratch.registry().remove_segment(SEGMENT).map_err(space)?;
+        }
+        drop_cached(self.data.path())
+    }
+
+    /// In tables.
+    pub fn name(&self) -> &'static str {
+        self.arm.name
+    }
+
+    /// The number of its process; 0 if it was killed.
+    pub fn id(&self) -> u32 {
+        match &self.process {
+            Process::Ours(served) => served.process.id(),
+            Process::Redis(redis) => redis.id(),
+            Process::None => 0,
+        }
+    }
+
+    /// Where it listens.
+    pub fn socket(&self) -> PathBuf {
+        match &self.process {
+            Process::Ours(served) => served.socket().to_owned(),
+            Process::Redis(redis) => redis.socket(),
+            Process::None => PathBuf::new(),
+        }
+    }
+
+    /// Connections to it, for values of `value` bytes.
+    ///
+    /// # Errors
+    /// It does not listen for long.
+    pub fn connect(&self, value: usize, connections: usize) -> Result<Generator, BenchError> {
+        let dialect = Dialect::new(Protocol::Resp, value);
+        Generator::connect(&self.socket(), dialect, connections)
+    }
+
+    /// A connection to it for commands.
+    ///
+    /// # Errors
+    /// It does not listen.
+    pub fn commands(&self) -> Result<Pipeline, BenchError> {
+        let connection = UnixStream::connect(self.socket());
+        Ok(Pipeline::new(connection.map_err(failed)?))
+    }
+
+    /// Bytes that it has written to its journal, or its log of writes.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn logged(&self) -> Result<u64, BenchError> {
+        let name = match self.arm.is_redis {
+            true => "aof_current_size",
+            false => "mneme_journal_written_bytes",
+        };
+        let info = self.commands()?.text(&[b"INFO", b"persistence"])?;
+        field(&info, name).ok_or_else(|| failed(format!("it does not say `{name}`")))
+    }
+
+    /// Writes a checkpoint, and waits for it.
+    ///
+    /// # Errors
+    /// It cannot, or does not end for long.
+    pub fn checkpoint(&self, kind: Checkpoint) -> Result<(), BenchError> {
+        begin(&mut self.commands()?, kind)?;
+        let begin = Instant::now();
+        while is_running(&mut self.commands()?, kind)? {
+            if begin.elapsed() > TIMEOUT {
+                return Err(failed("its checkpoint does not end"));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Bytes that it, and the children that it has waited for, had the kernel write to storage: of
+    /// pages that were dirtied, so in units of 4 KiB, without what the file system adds.
+    ///
+    /// # Errors
+    /// The kernel does not tell.
+    pub fn device_bytes(&self) -> Result<u64, BenchError> {
+        let path = format!("/proc/{}/io", self.id());
+        let text = fs::read_to_string(&path).map_err(failed)?;
+        field(&text, "write_bytes").ok_or_else(|| failed(format!("{path} has no such line")))
+    }
+
+    /// Where its files are.
+    pub fn data(&self) -> &Path {
+        self.data.path()
+    }
+}
+
+/// Begins a checkpoint.
+///
+/// # Errors
+/// It is refused.
+pub fn begin(commands: &mut Pipeline, kind: Checkpoint) -> Result<(), BenchError> {
+    commands.queue(&[kind.command()]);
+    commands.flush(|_| {})
+}
+
+/// Whether a checkpoint is being written.
+///
+/// # Errors
+/// The server does not answer.
+pub fn is_running(commands: &mut Pipeline, kind: Checkpoint) -> Result<bool, BenchError> {
+    let info = commands.text(&[b"INFO", b"persistence"])?;
+    let fields = kind.fields().into_iter();
+    Ok(fields.filter_map(|name| field(&info, name)).any(|n| n > 0))
+}
+
+/// Bytes on disk of what a directory holds.
+///
+/// # Errors
+/// It cannot be read.
+pub fn disk_used(directory: &Path) -> Result<u64, BenchError> {
+    let mut used = 0;
+    each_file(directory, &mut |path| {
+        // One that has just been removed takes nothing.
+        used += fs::metadata(path).map_or(0, |file| file.blocks() * 512);
+        Ok(())
+    })?;
+    Ok(used)
+}
+
+/// Has the files of a directory read from the disk the next time.
+///
+/// # Errors
+/// One cannot be written.
+pub fn drop_cached(directory: &Path) -> Result<(), BenchError> {
+    each_file(directory, &mut |path| {
+        let file = File::open(path).map_err(failed)?;
+        FileMedium::drop_cached_pages(&file).map_err(failed)
+    })
+}
+
+fn each_file(
+    directory: &Path,
+    visit: &mut impl FnMut(&Path) -> Result<(), BenchError>,
+) -> Result<(), BenchError> {
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        match entry.file_type().map_err(failed)? {
+            kind if kind.is_dir() => each_file(&entry.path(), visit)?,
+            kind if kind.is_file() => visit(&entry.path())?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A name that nothing else of this process has.
+fn unique(name: &str) -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    format!("{name}-{number}")
+}
+
+fn failed(what: impl ToString) -> BenchError {
+    BenchError::Server {
+        server: "a durable server",
+        what: what.to_string(),
+    }
+}
