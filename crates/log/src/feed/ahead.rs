@@ -26,7 +26,8 @@ pub(super) struct Group {
     id: AtomicU64,
     /// Bytes of all its pieces; 0: not all are entered.
     length: AtomicU64,
-    spare: AtomicU64,
+    /// Whether the thread has entered an `Open` that no `Close` ends: 1.
+    open: AtomicU64,
 }
 
 impl Feed {
@@ -100,13 +101,7 @@ impl Feed {
             return Ok(());
         }
         let id = group.id.load(Relaxed);
-        let end = Item::Pieces { id, length: 0 };
-        let ring = self.ring();
-        let entry = ring
-            .reserve_end(slot.id(), HEADER_BYTES + end.encoded_len())
-            .map_err(|refused| self.refused(refused))?;
-        self.fill(entry, &[end]);
-        self.complete(entry);
+        self.enter_end(slot, Item::Pieces { id, length: 0 })?;
         mneme_sys::fault!("log.feed.forgotten");
         group.length.store(0, Relaxed);
         // SYNC: pairs with the Acquire load in `clean_position`.
@@ -114,9 +109,48 @@ impl Feed {
         Ok(())
     }
 
-    /// Forgets what all threads have sent ahead: none of their time is left.
-    pub fn forget_all(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
-        (0..self.groups().len()).try_for_each(|i| self.forget(slot, SlotId(i as u16)))
+    /// Enters an `Open`. Everything up to the thread's [`close`](Self::close) belongs together.
+    pub fn open(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
+        let group = self.group(slot.id())?;
+        let entry = self.enter(slot, &[Item::Open])?;
+        // Before the entry is whole: the reaper ends what may be read.
+        group.open.store(entry.is_some().into(), Release);
+        if let Some(entry) = entry {
+            mneme_sys::fault!("log.feed.opening");
+            self.complete(entry);
+            mneme_sys::fault!("log.feed.opened");
+        }
+        Ok(())
+    }
+
+    /// Enters the `Close` that the thread in `of` owes, if it does.
+    pub fn close(&self, slot: &Slot<'_>, of: SlotId) -> Result<(), WriteError> {
+        let group = self.group(of)?;
+        // SYNC: pairs with the Release in `open`, of a dead thread's.
+        if group.open.load(Acquire) != 0 {
+            self.enter_end(slot, Item::Close)?;
+            mneme_sys::fault!("log.feed.closed");
+            group.open.store(0, Release);
+        }
+        Ok(())
+    }
+
+    /// Enters what ends something.
+    fn enter_end(&self, slot: &Slot<'_>, end: Item<'_>) -> Result<(), WriteError> {
+        let bytes = HEADER_BYTES + end.encoded_len();
+        let reserved = self.ring().reserve_end(slot.id(), bytes);
+        let entry = reserved.map_err(|refused| self.refused(refused))?;
+        self.fill(entry, &[end]);
+        self.complete(entry);
+        Ok(())
+    }
+
+    /// Ends what all threads have sent ahead or opened: none of their time is left.
+    pub fn end_all(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
+        (0..self.groups().len()).try_for_each(|i| {
+            self.forget(slot, SlotId(i as u16))?;
+            self.close(slot, SlotId(i as u16))
+        })
     }
 
     /// The tail, if no piece before it is of a change that takes place behind it.

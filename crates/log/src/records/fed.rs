@@ -112,14 +112,18 @@ impl Records {
         feed.map_or(Ok(()), |feed| feed.settle(dead.id(), state))
     }
 
-    /// Ends what the dead thread has sent ahead. Its change has taken place by now, or does not.
-    pub(crate) fn forget_pieces_of(
+    /// Ends what the dead thread has sent ahead or opened. Its change has taken place by now, or
+    /// does not.
+    pub(crate) fn end_feeding_of(
         &self,
         slot: &Slot<'_>,
         dead: &DeadSlot<'_>,
     ) -> Result<(), WriteError> {
         let feed = self.feed.as_ref();
-        feed.map_or(Ok(()), |feed| feed.forget(slot, dead.id()))
+        feed.map_or(Ok(()), |feed| {
+            feed.forget(slot, dead.id())?;
+            feed.close(slot, dead.id())
+        })
     }
 
     /// What a change of a key is in the feed. `root` is the id of its index.

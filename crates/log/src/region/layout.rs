@@ -43,7 +43,8 @@ const MAX_RING: u64 = 64 * MIB;
 pub(crate) const FEED_HEADER: u64 = 512 + 32 * FEED_GROUPS as u64;
 /// Threads that may have sent pieces of a change ahead: the most that a store has.
 pub(crate) const FEED_GROUPS: usize = 1024;
-/// Bytes of the ring that are kept for entries by which something ends: one a thread, of 32 bytes.
+/// Bytes of the ring that are kept for entries by which something ends: two a thread, of 32 bytes
+/// and of 24.
 pub(crate) const FEED_SPARE: u64 = 64 << 10;
 
 /// Bytes of the ring of a change feed of a store of `capacity` bytes: a sixteenth, rounded down to

@@ -62,6 +62,34 @@ impl std::fmt::Debug for ChangeFeed {
     }
 }
 
+/// Changes that belong together for what reads the change feed, though other threads may see them
+/// one by one: see [`LogStore::feed_together`](crate::LogStore::feed_together). Dropping it ends
+/// them.
+#[must_use = "it ends at once"]
+pub struct FedTogether<'s> {
+    store: &'s Store,
+}
+
+impl<'s> FedTogether<'s> {
+    pub(crate) fn begin(store: &'s Store) -> Result<Self, WriteError> {
+        if let Some(feed) = &store.feed {
+            store.with_feed(|| feed.open(&store.writer()?))?;
+        }
+        Ok(FedTogether { store })
+    }
+}
+
+impl Drop for FedTogether<'_> {
+    fn drop(&mut self) {
+        if let Some(feed) = &self.store.feed
+            && let Ok(slot) = self.store.writer()
+        {
+            // Space is kept for it; it fails only for damage, which the check reports.
+            let _ = feed.close(&slot, slot.id());
+        }
+    }
+}
+
 /// Why a change feed cannot be drained.
 #[derive(Debug, Error)]
 pub enum FeedError {

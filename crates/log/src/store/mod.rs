@@ -35,7 +35,7 @@ use crate::region::policy::UpdatePolicy;
 use crate::region::space::DATABASES;
 use crate::store::check::Report;
 use crate::store::components::Store;
-use crate::store::feed::{ChangeFeed, FeedError};
+use crate::store::feed::{ChangeFeed, FedTogether, FeedError};
 use crate::store::maintainer::Maintainer;
 use crate::store::processes::Process;
 use crate::store::role::{RoleError, ServerRole};
@@ -240,6 +240,19 @@ impl LogStore {
         if let Some(feed) = &self.store.feed {
             feed.set_enters(true);
         }
+    }
+
+    /// Brackets the changes until the result is dropped, for what reads the change feed: if the
+    /// machine stops between them, a recovery has none of them. Other threads are not kept from
+    /// seeing them one by one, nor from changing something, which then belongs to them. If the
+    /// process dies between them, its reaper ends them, and what was changed stays.
+    ///
+    /// One thread at a time does this, of all processes. Without a feed it does nothing.
+    ///
+    /// # Errors
+    /// As for [`put`](Self::put).
+    pub fn feed_together(&self) -> Result<FedTogether<'_>, WriteError> {
+        FedTogether::begin(&self.store)
     }
 
     /// Whether a quarter of the change feed is free; true without a feed. A change that begins then

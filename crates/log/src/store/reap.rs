@@ -83,7 +83,7 @@ impl Store {
         self.repair_transaction(dead)?;
         // What has happened is whole by now.
         self.settle_change_of(dead, false)?;
-        self.forget_pieces_of(slot, dead)?;
+        self.end_feeding_of(slot, dead)?;
         self.lose_notifications_of(dead);
         mneme_sys::fault!("log.reap.operation");
         self.repair_segments(slot, dead.id())?;

@@ -82,7 +82,7 @@ impl Store {
         }
         if let Some(feed) = &self.feed {
             feed.void_all()?;
-            feed.forget_all(&slot)?;
+            feed.end_all(&slot)?;
         }
         self.settle_heads(&slot)?;
         mneme_sys::fault!("log.recover.heads");

@@ -339,6 +339,23 @@ fn what_is_longer_than_the_ring_passes_through_it() {
     reader.replayed.shows(&ours, "once there is space");
 }
 
+/// What belongs together is bracketed, also if there is no space for anything else.
+#[test]
+fn a_full_feed_has_space_for_what_ends_something() {
+    let (_memory, ours, theirs, clock) = two(UpdatePolicy::Append);
+    let mut reader = Reader::of(&ours);
+    let together = ours.feed_together().unwrap();
+    ours.put(b"first", b"v").unwrap();
+    reader.drain();
+    assert!(reader.replayed.open);
+    hurried(&clock, || while theirs.put(b"k", &[7; 60_000]).is_ok() {});
+    assert!(!ours.has_feed_space());
+    drop(together);
+    reader.drain();
+    assert!(!reader.replayed.open);
+    reader.replayed.shows(&ours, "full");
+}
+
 #[test]
 fn a_full_feed_says_so_and_goes_on_once_it_is_durable() {
     let (store, clock) = timed();

@@ -14,7 +14,7 @@ use super::{NOW, POLICIES, key, patch};
 type Work = (&'static str, fn(&LogStore));
 
 /// One of each kind.
-const WORKS: [Work; 14] = [
+const WORKS: [Work; 15] = [
     ("put", |s| s.put(b"new", b"value").unwrap()),
     ("put again", |s| s.put(&key(3), b"other").unwrap()),
     ("put in a new database", |s| {
@@ -49,6 +49,11 @@ const WORKS: [Work; 14] = [
         })
         .map_err(|e: WriteError| e)
         .unwrap();
+    }),
+    ("changes that belong together", |s| {
+        let together = s.feed_together().unwrap();
+        s.put(b"new", b"value").unwrap();
+        drop(together);
     }),
     ("clear", |s| s.clear().unwrap()),
     ("swap", |s| s.swap_databases(0, 5).unwrap()),
@@ -121,6 +126,7 @@ fn the_feed_says_what_became_of_the_changes_of_the_dead() {
                 reader.replayed.shows(&ours, &context);
                 assert_eq!(reader.replayed.pieces.bytes(), 0, "{context}");
                 assert_eq!(reader.feed.clean_position(), Some(tail), "{context}");
+                assert!(!reader.replayed.open, "{context}");
                 if name.starts_with("log.feed.") {
                     *died.entry(name).or_insert(0) += 1;
                 }
@@ -138,9 +144,12 @@ fn the_feed_says_what_became_of_the_changes_of_the_dead() {
     let all = [
         "log.feed.ahead",
         "log.feed.bound",
+        "log.feed.closed",
         "log.feed.completed",
         "log.feed.filled",
         "log.feed.forgotten",
+        "log.feed.opened",
+        "log.feed.opening",
         "log.feed.passed",
         "log.feed.piece",
         "log.feed.reserved",

@@ -18,6 +18,8 @@ pub struct Replayed {
     dead: BTreeSet<u64>,
     /// What has come in pieces.
     pub pieces: Assembly,
+    /// Whether a group is open.
+    pub open: bool,
     /// What expires by this time is absent, though no entry says so yet.
     pub now: u64,
 }
@@ -65,6 +67,9 @@ impl Replayed {
                 self.dead
                     .extend(dead.iter().map(|id| u64::from_le_bytes(*id)));
             }
+            Item::Open => assert!(!std::mem::replace(&mut self.open, true)),
+            // The reaper of a thread that died in the middle of an `Open` enters this.
+            Item::Close => self.open = false,
             other => panic!("nobody enters {other:?}"),
         }
         let dead = &self.dead;
