@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::common::{Client, Reply, encode, info, server, start};
 use mneme_sys::ManualClock;
 
-fn pipeline(commands: &[&str]) -> Vec<u8> {
+/// Commands as clients send them, each given as a line.
+pub fn pipeline(commands: &[&str]) -> Vec<u8> {
     commands
         .iter()
         .flat_map(|line| encode(&line.split(' ').collect::<Vec<_>>()))

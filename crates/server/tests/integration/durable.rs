@@ -3,14 +3,17 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mneme_server::settings::Key;
-use mneme_server::{Server, StartError};
+use mneme_server::{Opening, Server, StartError};
+use mneme_shared::{Access, Registry, SharedStore, StoreOptions};
+use mneme_testkit::Process;
 
-use crate::common::{Client, Reply, info, server, start};
+use crate::clients::pipeline;
+use crate::common::{Client, Reply, encode, info, server, start};
 
 /// A directory that is gone with the test.
 struct Directory(PathBuf);
@@ -284,4 +287,112 @@ fn a_checkpoint_is_written_when_a_save_point_is_reached() {
         refused.contains("start the server with --data"),
         "{refused}"
     );
+}
+
+/// Names the directory for the process that the next test starts.
+const DIRECTORY: &str = "MNEME_TEST_SERVED_DIRECTORY";
+
+fn options() -> StoreOptions {
+    StoreOptions::new().capacity(64 << 20)
+}
+
+fn registry(directory: &Path) -> Registry {
+    Registry::open(directory.join("registry")).unwrap()
+}
+
+/// A server whose segment and data both outlive it.
+fn outlived(directory: &Path) -> Server {
+    let opening = Opening {
+        options: options(),
+        ..Opening::default()
+    };
+    let server = server().data(directory.join("data"));
+    let server = server.set(Key::AppendFsync, "always").unwrap();
+    server.segment(registry(directory), "kept", opening)
+}
+
+/// The process of the next test, when started by it.
+#[test]
+fn serving_until_it_is_killed() {
+    let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else {
+        return;
+    };
+    let (_running, address) = start(outlived(&directory));
+    std::fs::write(directory.join("address"), address.to_string()).unwrap();
+    println!("\nready");
+    loop {
+        std::thread::park();
+    }
+}
+
+/// How often an `EXEC` of the next test has counted.
+fn counted(store: &SharedStore) -> usize {
+    let value = store.get(b"n").unwrap();
+    value.map_or(0, |n| std::str::from_utf8(&n).unwrap().parse().unwrap())
+}
+
+/// Has a server killed in the middle of an `EXEC` that runs alone, and returns how far that came. A
+/// part of it is in the journal by then.
+fn kill_inside_an_exec(directory: &Path) -> usize {
+    const STEPS: usize = 2_000;
+    let lines = ["MULTI", "FLUSHALL", "SET moved yes", "SWAPDB 0 1"];
+    loop {
+        let test = "durable::serving_until_it_is_killed";
+        let process = Process::start_ready(test, [(DIRECTORY, directory)]);
+        let address = std::fs::read_to_string(directory.join("address")).unwrap();
+        let mut client = Client::connect(address.parse().unwrap());
+        client.line("FLUSHALL");
+        assert_eq!(client.line("SET before yes"), Reply::ok());
+        let store = options().maintainer(false);
+        let store = store.attach(&registry(directory), "kept", Access::ReadOnly);
+        let store = store.unwrap();
+        let before = store.feed_tail();
+        client.send(&pipeline(&lines));
+        client.send(&encode(&["SET", "big", &"v".repeat(60_000)]));
+        let step = ["COPY big other REPLACE", "INCR n"].repeat(STEPS);
+        client.send(&pipeline(&step));
+        client.send(&pipeline(&["EXEC"]));
+        let is_inside = || store.feed_durable() > before && counted(&store) > 0;
+        mneme_testkit::wait_until("it is inside", is_inside);
+        process.kill();
+        let n = counted(&store);
+        // Otherwise the machine had other things to do than to kill it in time.
+        if n < STEPS {
+            return n;
+        }
+    }
+}
+
+#[test]
+fn an_exec_that_runs_alone_is_one_change_to_a_recovery() {
+    let directory = Directory::new("exec");
+    let n = kill_inside_an_exec(&directory.0);
+    // As after a power cut, which leaves no segment.
+    let copy = directory.0.join("copy");
+    std::fs::create_dir(&copy).unwrap();
+    for file in std::fs::read_dir(directory.0.join("data")).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), copy.join(file.file_name())).unwrap();
+    }
+    let recovered = |data: &Path| {
+        let (running, address) = start(server().data(data));
+        let mut client = Client::connect(address);
+        let lines = ["GET before", "GET n", "SELECT 1", "GET moved"];
+        let replies = lines.map(|line| client.line(line));
+        drop(running);
+        replies
+    };
+    let [before, counted, _, moved] = recovered(&copy);
+    assert_eq!(
+        [before, counted, moved],
+        [Reply::bulk("yes"), Reply::Null, Reply::Null]
+    );
+    // What was seen by local programs stays, with the segment and from then on.
+    let (running, address) = start(outlived(&directory.0));
+    let mut client = Client::connect(address);
+    assert_eq!(client.line("GET n"), Reply::bulk(&n.to_string()));
+    drop(running);
+    let [before, counted, _, moved] = recovered(&directory.0.join("data"));
+    assert_eq!([before, moved], [Reply::Null, Reply::bulk("yes")]);
+    assert_eq!(counted, Reply::bulk(&n.to_string()));
 }
