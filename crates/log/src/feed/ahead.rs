@@ -17,7 +17,7 @@ use super::item::{Item, PIECE, encode_piece_head};
 use super::ring::{HEADER_BYTES, Refused, Reserved};
 use crate::error::{Corrupt, WriteError};
 
-/// What a thread has sent ahead. Three words of the feed's header.
+/// What a thread has sent ahead or opened. Four words of the feed's header.
 #[repr(C)]
 pub(super) struct Group {
     /// Whether it has sent pieces that are needed: 1.
@@ -76,8 +76,14 @@ impl Feed {
         for item in items {
             item.encode(|part| sender.push(part));
         }
+        let has_sent = sender.sent > 0;
         if let Some(error) = sender.failed {
-            self.forget(slot, slot.id())?;
+            if has_sent {
+                self.forget(slot, slot.id())?;
+            } else {
+                // No end is needed: it would take space that is kept, again at each try.
+                group.noted.store(0, Release);
+            }
             return Err(error);
         }
         group.length.store(length, Relaxed);

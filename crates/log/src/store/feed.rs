@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use mneme_sync::{Lease, LeaseError};
+use mneme_sync::{Lease, LeaseError, SlotId};
 use thiserror::Error;
 
 use crate::error::WriteError;
@@ -68,14 +68,22 @@ impl std::fmt::Debug for ChangeFeed {
 #[must_use = "it ends at once"]
 pub struct FedTogether<'s> {
     store: &'s Store,
+    /// The thread that has begun it. Another one may end it, and after a panic the same one may
+    /// have another slot.
+    by: SlotId,
 }
 
 impl<'s> FedTogether<'s> {
     pub(crate) fn begin(store: &'s Store) -> Result<Self, WriteError> {
+        let mut by = SlotId::NONE;
         if let Some(feed) = &store.feed {
-            store.with_feed(|| feed.open(&store.writer()?))?;
+            store.with_feed(|| {
+                let slot = store.writer()?;
+                by = slot.id();
+                feed.open(&slot)
+            })?;
         }
-        Ok(FedTogether { store })
+        Ok(FedTogether { store, by })
     }
 }
 
@@ -85,7 +93,7 @@ impl Drop for FedTogether<'_> {
             && let Ok(slot) = self.store.writer()
         {
             // Space is kept for it; it fails only for damage, which the check reports.
-            let _ = feed.close(&slot, slot.id());
+            let _ = feed.close(&slot, self.by);
         }
     }
 }

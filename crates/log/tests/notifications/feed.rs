@@ -350,7 +350,15 @@ fn a_full_feed_has_space_for_what_ends_something() {
     assert!(reader.replayed.open);
     hurried(&clock, || while theirs.put(b"k", &[7; 60_000]).is_ok() {});
     assert!(!ours.has_feed_space());
-    drop(together);
+    // What finds no space for its first piece takes none for the end of its pieces.
+    let tails = [(); 2].map(|()| {
+        let refused = hurried(&clock, || theirs.put(b"long", &vec![8; 5 << 20]));
+        assert!(matches!(refused, Err(WriteError::FeedFull)), "{refused:?}");
+        ours.feed_tail()
+    });
+    assert_eq!(tails[0], tails[1]);
+    // The thread that ends it need not be the one that began it.
+    std::thread::scope(|scope| scope.spawn(|| drop(together)).join().unwrap());
     reader.drain();
     assert!(!reader.replayed.open);
     reader.replayed.shows(&ours, "full");

@@ -168,11 +168,13 @@ fn the_next_reaper_completes_what_a_dead_one_did_not() {
             "log.swap.storing",
             "index.root.dropped",
             "txn.committed",
+            "log.feed.opened",
         ];
         for at in ats.into_iter().filter(|at| passed.contains(at)) {
             for name in [
                 "log.feed.completed",
                 "log.feed.settled",
+                "log.feed.closed",
                 "log.reap.swap",
                 "log.reap.index",
                 "txn.repair.counted",
@@ -194,6 +196,7 @@ fn the_next_reaper_completes_what_a_dead_one_did_not() {
                 reader.drain();
                 let context = format!("{what}, dead at {at}, the reaper dead at {name}");
                 reader.replayed.shows(&ours, &context);
+                assert!(!reader.replayed.open, "{context}");
             }
         }
     }

@@ -390,12 +390,7 @@ impl<'a> Executor<'a> {
         }
         let guard = is_exclusive.then(|| server.sections.exclusive());
         let reply = Reply::new(self.out, self.client.protocol).up_to(self.bounds.most);
-        // What runs alone is not one transaction of the store, but one to what reads its feed.
-        let together = guard.is_some() && command.reach == Reach::Queue;
-        let together = together.then(|| server.store.feed_together()).transpose();
-        let outcome = together
-            .map_err(Failure::from)
-            .and_then(|_together| (command.run)(&mut Call::new(args, reply, self.client, server)));
+        let outcome = (command.run)(&mut Call::new(args, reply, self.client, server));
         if self.section.is_none() {
             drop(guard);
             self.enter_section();

@@ -5,8 +5,9 @@
 //! Observers, local programs included, see all of it or nothing, also after a kill. A transaction
 //! that also reads or changes whole databases (`SCAN`, `FLUSHDB`, ...) or the server (`CONFIG SET`,
 //! ...) runs once, in an exclusive section: other clients see all of it or nothing, but local
-//! programs, and processes that attach after a kill, may see a part. A local program's change
-//! between the check of the watched keys and the first command goes unnoticed.
+//! programs, and processes that attach after a kill, may see a part. A store that is rebuilt from its
+//! files has all of it or nothing. A local program's change between the check of the watched keys
+//! and the first command goes unnoticed.
 
 use crate::command::*;
 use crate::counters::Counters;
@@ -66,7 +67,13 @@ fn run(call: &mut Call<'_>) -> Outcome {
     let carried_out = if !queue.may_run_again() || queue.commands().is_empty() {
         match watch {
             Some(watch) if !watch.is_unchanged() => Ok(None),
-            _ => attempt(None).map(Some),
+            _ => {
+                // Not one transaction of the store, but one change to what reads its feed. What
+                // only reads must not wait for space there.
+                let together = queue.may_write().then(|| store.feed_together());
+                let _together = together.transpose()?;
+                attempt(None).map(Some)
+            }
         }
     } else {
         let keys = queue.keys(database);
