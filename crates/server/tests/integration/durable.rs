@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use mneme_server::settings::Key;
 use mneme_server::{Opening, Server, StartError};
-use mneme_shared::{Access, Registry, SharedStore, StoreOptions};
+use mneme_shared::{Access, Registry, StoreOptions};
 use mneme_testkit::Process;
 
 use crate::clients::pipeline;
@@ -325,55 +325,67 @@ fn serving_until_it_is_killed() {
     }
 }
 
-/// How often an `EXEC` of the next test has counted.
-fn counted(store: &SharedStore) -> usize {
-    let value = store.get(b"n").unwrap();
-    value.map_or(0, |n| std::str::from_utf8(&n).unwrap().parse().unwrap())
+/// Steps of the `EXEC` of the next test.
+const STEPS: usize = 2_000;
+
+/// Has a server killed in the middle of an `EXEC` that runs alone, of which a part is in the
+/// journal by then. Returns how many of its steps local programs have seen.
+fn kill_inside_an_exec(directory: &Path) -> usize {
+    let test = "durable::serving_until_it_is_killed";
+    let process = Process::start_ready(test, [(DIRECTORY, directory)]);
+    let address = std::fs::read_to_string(directory.join("address")).unwrap();
+    let mut client = Client::connect(address.parse().unwrap());
+    client.line("FLUSHALL");
+    assert_eq!(client.line("SET before yes"), Reply::ok());
+    let store = options().maintainer(false);
+    let store = store.attach(&registry(directory), "kept", Access::ReadOnly);
+    let store = store.unwrap();
+    let before = store.feed_tail();
+    let lines = ["MULTI", "FLUSHALL", "SET moved yes", "SWAPDB 0 1"];
+    client.send(&pipeline(&lines));
+    client.send(&encode(&["SET", "big", &"v".repeat(60_000)]));
+    let step = ["COPY big other REPLACE", "INCR n"].repeat(STEPS);
+    client.send(&pipeline(&step));
+    client.send(&pipeline(&["EXEC"]));
+    let mut seen = 0;
+    mneme_testkit::wait_until("it is inside", || {
+        // A read fails if its thread stands still for long enough: there is a next one.
+        let value = store.get(b"n").ok().flatten();
+        seen = value.map_or(0, |n| std::str::from_utf8(&n).unwrap().parse().unwrap());
+        store.feed_durable() > before && seen > 0
+    });
+    process.kill();
+    seen
 }
 
-/// Has a server killed in the middle of an `EXEC` that runs alone, and returns how far that came. A
-/// part of it is in the journal by then.
-fn kill_inside_an_exec(directory: &Path) -> usize {
-    const STEPS: usize = 2_000;
-    let lines = ["MULTI", "FLUSHALL", "SET moved yes", "SWAPDB 0 1"];
-    loop {
-        let test = "durable::serving_until_it_is_killed";
-        let process = Process::start_ready(test, [(DIRECTORY, directory)]);
-        let address = std::fs::read_to_string(directory.join("address")).unwrap();
-        let mut client = Client::connect(address.parse().unwrap());
-        client.line("FLUSHALL");
-        assert_eq!(client.line("SET before yes"), Reply::ok());
-        let store = options().maintainer(false);
-        let store = store.attach(&registry(directory), "kept", Access::ReadOnly);
-        let store = store.unwrap();
-        let before = store.feed_tail();
-        client.send(&pipeline(&lines));
-        client.send(&encode(&["SET", "big", &"v".repeat(60_000)]));
-        let step = ["COPY big other REPLACE", "INCR n"].repeat(STEPS);
-        client.send(&pipeline(&step));
-        client.send(&pipeline(&["EXEC"]));
-        let is_inside = || store.feed_durable() > before && counted(&store) > 0;
-        mneme_testkit::wait_until("it is inside", is_inside);
-        process.kill();
-        let n = counted(&store);
-        // Otherwise the machine had other things to do than to kill it in time.
-        if n < STEPS {
-            return n;
-        }
+/// Copies what the server has on disk, as a power cut leaves it.
+fn copy_data(directory: &Path) -> PathBuf {
+    let copy = directory.join("copy");
+    let _ = std::fs::remove_dir_all(&copy);
+    std::fs::create_dir(&copy).unwrap();
+    for file in std::fs::read_dir(directory.join("data")).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), copy.join(file.file_name())).unwrap();
     }
+    copy
 }
 
 #[test]
 fn an_exec_that_runs_alone_is_one_change_to_a_recovery() {
     let directory = Directory::new("exec");
-    let n = kill_inside_an_exec(&directory.0);
-    // As after a power cut, which leaves no segment.
-    let copy = directory.0.join("copy");
-    std::fs::create_dir(&copy).unwrap();
-    for file in std::fs::read_dir(directory.0.join("data")).unwrap() {
-        let file = file.unwrap();
-        std::fs::copy(file.path(), copy.join(file.file_name())).unwrap();
-    }
+    // The segment stays, with what was done.
+    let (n, copy) = loop {
+        let seen = kill_inside_an_exec(&directory.0);
+        let copy = copy_data(&directory.0);
+        let (_running, address) = start(outlived(&directory.0));
+        let n = Client::connect(address).line("GET n").text();
+        let steps: usize = n.parse().unwrap();
+        assert!(steps >= seen, "{steps} of {seen} that were seen");
+        // Otherwise the machine had other things to do than to kill it in time.
+        if steps < STEPS {
+            break (n, copy);
+        }
+    };
     let recovered = |data: &Path| {
         let (running, address) = start(server().data(data));
         let mut client = Client::connect(address);
@@ -382,17 +394,16 @@ fn an_exec_that_runs_alone_is_one_change_to_a_recovery() {
         drop(running);
         replies
     };
+    // Without the segment there is nothing of it.
     let [before, counted, _, moved] = recovered(&copy);
     assert_eq!(
         [before, counted, moved],
         [Reply::bulk("yes"), Reply::Null, Reply::Null]
     );
-    // What was seen by local programs stays, with the segment and from then on.
-    let (running, address) = start(outlived(&directory.0));
-    let mut client = Client::connect(address);
-    assert_eq!(client.line("GET n"), Reply::bulk(&n.to_string()));
-    drop(running);
+    // What was kept with the segment is in the files from then on.
     let [before, counted, _, moved] = recovered(&directory.0.join("data"));
-    assert_eq!([before, moved], [Reply::Null, Reply::bulk("yes")]);
-    assert_eq!(counted, Reply::bulk(&n.to_string()));
+    assert_eq!(
+        [before, counted, moved],
+        [Reply::Null, Reply::bulk(&n), Reply::bulk("yes")]
+    );
 }
