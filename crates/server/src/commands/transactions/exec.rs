@@ -5,9 +5,9 @@
 //! Observers, local programs included, see all of it or nothing, also after a kill. A transaction
 //! that also reads or changes whole databases (`SCAN`, `FLUSHDB`, ...) or the server (`CONFIG SET`,
 //! ...) runs once, in an exclusive section: other clients see all of it or nothing, but local
-//! programs, and processes that attach after a kill, may see a part. A store that is rebuilt from its
-//! files has all of it or nothing. A local program's change between the check of the watched keys
-//! and the first command goes unnoticed.
+//! programs, and processes that attach after a kill, may see a part. A store that is rebuilt from
+//! its files has all of it or nothing. A local program's change between the check of the watched
+//! keys and the first command goes unnoticed.
 
 use crate::command::*;
 use crate::counters::Counters;
