@@ -93,20 +93,28 @@ impl Keeper {
         let _ = self.mark.set(mark);
     }
 
+    /// A checkpoint that was asked for is running: a caller that waits for it must not find that
+    /// none is before it has begun.
     pub fn stats(&self) -> CheckpointStats {
-        CheckpointStats {
-            journal_bytes: self.source.shared.since_base(),
-            ..lock(&self.stats).clone()
+        let kept = lock(&self.stats);
+        let mut stats = kept.clone();
+        // SYNC: pairs with the Release in `ask`.
+        if stats.running.is_none() && self.asked.load(Acquire) {
+            stats.running = Some((0, 0));
         }
+        drop(kept);
+        stats.journal_bytes = self.source.shared.since_base();
+        stats
     }
 
     /// Has a checkpoint written soon. False: one is being written.
     pub fn ask(&self) -> bool {
-        if lock(&self.stats).running.is_some() {
+        let stats = lock(&self.stats);
+        // SYNC: pairs with the Acquire loads in `stats` and `run`.
+        if stats.running.is_some() || self.asked.swap(true, Release) {
             return false;
         }
-        // SYNC: pairs with the swap in `run`.
-        self.asked.store(true, Release);
+        drop(stats);
         self.notify();
         true
     }
@@ -132,7 +140,7 @@ impl Keeper {
         let mut wait = LOOK;
         while !self.is_closing() {
             // SYNC: pairs with the Release in `ask`.
-            if self.asked.swap(false, Acquire) || self.is_due() {
+            if self.asked.load(Acquire) || self.is_due() {
                 // Its statistics say how it ended.
                 wait = match self.write(&BaseName::Checkpoint) {
                     Ok(_) => LOOK,
@@ -178,7 +186,13 @@ impl Keeper {
         let begun = clock.now_ns();
         // Before the file begins. A change from now on may be in it, and counts as if it were not.
         let mark = self.mark.get().map_or(0, |mark| mark());
-        lock(&self.stats).running = Some((0, 0));
+        let mut stats = lock(&self.stats);
+        stats.running = Some((0, 0));
+        if matches!(name, BaseName::Checkpoint) {
+            // This is the one that was asked for. `stats` reads both under the same lock.
+            self.asked.store(false, Release);
+        }
+        drop(stats);
         let written = self.write_one(name);
         self.source.shared.set_slowed(false);
         let mut stats = lock(&self.stats);

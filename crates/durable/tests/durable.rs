@@ -209,6 +209,22 @@ fn checkpoints_stand_for_what_goes() {
     assert!(dir.path().join("kept.backup").exists());
 }
 
+/// A caller that asks for a checkpoint, and waits until none runs, has one: it is running before
+/// the thread that writes it has woken.
+#[test]
+fn a_checkpoint_runs_from_when_it_is_asked_for() {
+    let dir = TestDir::new("durable-asked");
+    let store = open(&dir);
+    store.put(b"key", b"value").unwrap();
+    let stats = || store.durability().stats().checkpoints;
+    for number in 1..=10 {
+        store.durability().checkpoint().unwrap();
+        wait_until("no checkpoint runs", || stats().running.is_none());
+        assert_eq!(stats().published, number);
+    }
+    store.close().unwrap();
+}
+
 /// Writers go on while checkpoints are begun by the journal's length.
 #[test]
 fn checkpoints_begin_by_themselves_beside_writers() {

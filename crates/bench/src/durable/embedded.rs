@@ -28,6 +28,8 @@ const STORE: &str = "mneme DurableStore";
 const TREE: &str = "mneme tree";
 /// Bytes of a value.
 const VALUE: usize = 100;
+/// Files of the journal that its bound is, as with the sizes that a server has.
+const FILES: u64 = 16;
 /// Threads that share syncs.
 const THREADS: u32 = 8;
 
@@ -74,6 +76,7 @@ fn open(scale: &Scale, directory: &Path) -> Result<DurableStore, BenchError> {
         .sync(SyncPolicy::Always)
         .checkpoint_after(scale.bound)
         .recycled(scale.bound)
+        .file_bytes(scale.bound / FILES)
         .open_private(LogStore::builder().capacity(capacity))
         .map_err(failed)
 }

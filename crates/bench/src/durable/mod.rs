@@ -5,6 +5,7 @@
 //! with 50 connections that have one request under way each (*plain*) or 32 (*pipelined*). Nobody
 //! rewrites a log but where that is said.
 //!
+//! - *device* (see `device.rs`): what one sync costs on that disk, whoever asks for it.
 //! - *throughput*: SET of records chosen evenly, by `appendfsync`: `always` answers when the change
 //!   is durable, `everysec` and `no` at once; *volatile* is ours without a directory. Servers have
 //!   all CPUs. *Server CPU* is what an operation costs them, journal and all.
@@ -19,6 +20,7 @@
 //! How to read it: ratios are those of the rounds, in which all systems take turns.
 
 pub mod checkpoint;
+mod device;
 mod embedded;
 pub mod recover;
 mod servers;
@@ -130,18 +132,18 @@ impl Scale {
         Self {
             records: if quick { 100_000 } else { 1_000_000 },
             span: Span {
-                warm_up: milliseconds(50, 500),
-                timed: milliseconds(250, 2000),
+                warm_up: milliseconds(100, 500),
+                timed: milliseconds(200, 2000),
             },
             volume: volume::Scale {
-                records: if quick { 100_000 } else { 10_000_000 },
-                turnovers: if quick { 2 } else { 4 },
+                records: if quick { 300_000 } else { 10_000_000 },
+                turnovers: 8,
             },
             embedded: embedded::Scale {
                 records: if quick { 100_000 } else { 1_000_000 },
                 timed: milliseconds(100, 1000),
                 turnovers: 24,
-                bound: if quick { 16 << 20 } else { 128 << 20 },
+                bound: if quick { 64 << 20 } else { 512 << 20 },
             },
             rounds: options.rounds,
         }
@@ -149,7 +151,10 @@ impl Scale {
 
     fn steps(&self) -> usize {
         let arms = CASES.iter().map(|case| case.arms().len()).sum::<usize>();
-        self.rounds * arms + volume::ARMS.len() + self.rounds * embedded::jobs() + 1
+        self.rounds * (arms + device::JOBS)
+            + volume::ARMS.len()
+            + self.rounds * embedded::jobs()
+            + 1
     }
 }
 
@@ -167,6 +172,8 @@ fn run_at(scale: &Scale, options: &Durable, machine: Machine) -> Result<Report, 
     let place = Directory::below(&options.dir, "durable")?;
     let mut ledger = Ledger::default();
     let bar = progress::bar(scale.steps());
+    let timed = scale.embedded.timed;
+    device::run(timed, scale.rounds, place.path(), &bar, &mut ledger)?;
     throughput(scale, place.path(), common.seed, &bar, &mut ledger)?;
     volume::run(&scale.volume, place.path(), common.seed, &bar, &mut ledger)?;
     embedded::run(&scale.embedded, place.path(), common, &bar, &mut ledger)?;
@@ -339,6 +346,7 @@ fn cell(ledger: &Ledger, first: &str, system: &str, case: &str, unit: f64) -> St
 }
 
 fn print_tables(ledger: &Ledger) {
+    device::print(ledger);
     let reference = REDIS_ALWAYS.name;
     let names = ARMS.map(|arm| arm.name);
     let print = |what: &str, unit: f64, cases: &[String]| {
