@@ -1,10 +1,11 @@
-//! Batches, and the queue in which threads combine theirs.
+//! Batches, and how those of several threads are committed together.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use mneme_sys::medium::MediumError;
 
 use crate::commit::Writer;
+use crate::group::{Group, Request};
 use crate::layout::MAIN;
 use crate::open_store::Core;
 use crate::plan::Change;
@@ -136,77 +137,38 @@ pub(crate) fn last_of_each(mut changes: Vec<Change<'_>>) -> Vec<Change<'_>> {
     changes
 }
 
-/// A batch of a thread that waits for another to commit it.
-#[derive(Debug)]
-pub(crate) struct Request {
-    batch: Batch,
-    result: Mutex<Option<Result<Version, StoreError>>>,
-}
-
-impl Request {
-    pub(crate) fn new(batch: Batch) -> Arc<Self> {
-        Arc::new(Self {
-            batch,
-            result: Mutex::new(None),
-        })
-    }
-
-    pub(crate) fn take_result(&self) -> Option<Result<Version, StoreError>> {
-        self.result
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
-    }
-
-    fn answer(&self, result: Result<Version, StoreError>) {
-        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+impl Group<Batch, Result<Version, StoreError>> {
+    /// Commits a batch with whatever other threads have waiting.
+    pub(crate) fn apply(&self, core: &Core, batch: &Batch) -> Result<Version, StoreError> {
+        let commit = |writer: &mut Writer, waiting: &[_]| commit_all(core, writer, waiting);
+        // A commit that panicked has answered nobody.
+        let answer = self.commit(&core.writer, batch.clone(), commit);
+        answer.unwrap_or(Err(StoreError::Poisoned))
     }
 }
 
-/// Batches that wait for the writer.
-#[derive(Debug, Default)]
-pub(crate) struct Queue(Mutex<Vec<Arc<Request>>>);
+type Waiting = Arc<Request<Batch, Result<Version, StoreError>>>;
 
-impl Queue {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_empty()
-    }
-
-    pub(crate) fn add(&self, request: Arc<Request>) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(request);
-    }
-
-    /// Commits all that waits as one version. What does not fit together is tried one by one.
-    pub(crate) fn commit(core: &Core, writer: &mut Writer) {
-        let waiting =
-            std::mem::take(&mut *core.queue.0.lock().unwrap_or_else(PoisonError::into_inner));
-        let changes = waiting.iter().flat_map(|request| request.batch.changes());
-        let caller = waiting
+/// Commits all that waits as one version. What does not fit together is tried one by one.
+fn commit_all(core: &Core, writer: &mut Writer, waiting: &[Waiting]) {
+    let changes = waiting.iter().flat_map(|request| request.batch.changes());
+    let callers = waiting.iter().rev().map(|request| request.batch.caller);
+    let caller = callers.flatten().next();
+    match writer.commit(core, &last_of_each(changes.collect()), caller) {
+        Ok(version) => waiting
             .iter()
-            .rev()
-            .find_map(|request| request.batch.caller);
-        match writer.commit(core, &last_of_each(changes.collect()), caller) {
-            Ok(version) => waiting
-                .iter()
-                .for_each(|request| request.answer(Ok(version))),
-            Err(StoreError::OutcomeUnknown(error)) => {
-                let mut error = Some(error);
-                for request in &waiting {
-                    let error = error.take().unwrap_or(MediumError::Poisoned);
-                    request.answer(Err(StoreError::OutcomeUnknown(error)));
-                }
+            .for_each(|request| request.answer(Ok(version))),
+        Err(StoreError::OutcomeUnknown(error)) => {
+            let mut error = Some(error);
+            for request in waiting {
+                let error = error.take().unwrap_or(MediumError::Poisoned);
+                request.answer(Err(StoreError::OutcomeUnknown(error)));
             }
-            Err(_) => {
-                for request in &waiting {
-                    let batch = &request.batch;
-                    request.answer(writer.commit(core, &batch.sorted(), batch.caller));
-                }
+        }
+        Err(_) => {
+            for request in waiting {
+                let batch = &request.batch;
+                request.answer(writer.commit(core, &batch.sorted(), batch.caller));
             }
         }
     }

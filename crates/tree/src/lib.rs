@@ -79,6 +79,7 @@ mod committed;
 mod durability;
 mod error;
 mod follow;
+mod group;
 mod hash_table;
 mod index;
 mod layout;

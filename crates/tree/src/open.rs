@@ -14,11 +14,11 @@ use mneme_sys::{Access, Caution, files};
 use zerocopy::IntoBytes;
 
 use crate::attach::{Attachment, JoinError, now};
-use crate::batch::Queue;
 use crate::commit::Writer;
 use crate::committed::Committed;
 use crate::error::os;
 use crate::follow::Follower;
+use crate::group::Group;
 use crate::layout::{
     FRAME, FileHeader, FrameHeader, FrameKind, LeafHeader, LeafId, MAIN, MAX_DEAD, Record,
     STATE_CLEAN,
@@ -387,7 +387,7 @@ impl Builder {
             registered,
             names: Names::new(named),
             copies: None,
-            queue: Queue::default(),
+            group: Group::default(),
             published: AtomicPtr::new(Box::into_raw(Published::new(version, roots))),
             writer: Mutex::new(writer),
             shared,
@@ -441,7 +441,7 @@ fn reading(pages: Pages, seed: u32, shared: Shared, alone: bool) -> Result<Core,
         registered: Registered::default(),
         names: Names::default(),
         copies: None,
-        queue: Queue::default(),
+        group: Group::default(),
         published: AtomicPtr::new(Box::into_raw(Published::new(durable, roots))),
         writer: Mutex::new(Writer::new(
             Record::empty(),

@@ -7,10 +7,11 @@ use mneme_sync::SlotError;
 use mneme_sys::medium::MediumError;
 
 use crate::attach::Attachment;
-use crate::batch::Queue;
+use crate::batch::Batch;
 use crate::commit::Writer;
 use crate::committed::Committed;
 use crate::follow::Follower;
+use crate::group::Group;
 use crate::layout::CATALOGUE;
 use crate::names::Names;
 use crate::pages::Pages;
@@ -18,7 +19,7 @@ use crate::record_cache::Copies;
 use crate::registered::Registered;
 use crate::shared::Shared;
 use crate::trees::{Catalogue, Roots};
-use crate::{Durability, StoreError};
+use crate::{Durability, StoreError, Version};
 
 /// What readers find: a version, and the leaves that hold it.
 #[derive(Debug)]
@@ -52,7 +53,7 @@ pub(crate) struct Core {
     pub(crate) names: Names,
     /// Copies of records, if the store was opened with a cache.
     pub(crate) copies: Option<Copies>,
-    pub(crate) queue: Queue,
+    pub(crate) group: Group<Batch, Result<Version, StoreError>>,
     /// What readers see. Replaced by the writer; the box that it pointed to is freed once no pin is
     /// old enough to have seen it.
     pub(crate) published: AtomicPtr<Published>,

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::batch::{Batch, Queue, Request};
+use crate::batch::Batch;
 use crate::layout::MAIN;
 use crate::open::Builder;
 use crate::open_store::Core;
@@ -75,14 +75,14 @@ impl Store {
         self.core.may_write()?;
         change.admit()?;
         match self.core.try_writer() {
-            Some(mut writer) if self.core.queue.is_empty() => {
+            Some(mut writer) if self.core.group.is_empty() => {
                 writer.commit(&self.core, &[change], None)
             }
             guard => {
                 drop(guard);
                 let mut batch = Batch::new();
                 batch.add(change);
-                self.combined(&batch)
+                self.core.group.apply(&self.core, &batch)
             }
         }
     }
@@ -98,28 +98,14 @@ impl Store {
         self.core.may_write()?;
         batch.admit(self.core.seed)?;
         match self.core.try_writer() {
-            Some(mut writer) if self.core.queue.is_empty() => {
+            Some(mut writer) if self.core.group.is_empty() => {
                 writer.commit(&self.core, &batch.sorted(), batch.caller())
             }
             guard => {
                 drop(guard);
-                self.combined(batch)
+                self.core.group.apply(&self.core, batch)
             }
         }
-    }
-
-    /// Commits a batch with whatever other threads have queued.
-    fn combined(&self, batch: &Batch) -> Result<Version, StoreError> {
-        let request = Request::new(batch.clone());
-        self.core.queue.add(request.clone());
-        let mut writer = self.core.writer();
-        if let Some(result) = request.take_result() {
-            return result;
-        }
-        Queue::commit(&self.core, &mut writer);
-        drop(writer);
-        // The thread that holds the writer empties the queue, and the request was in it.
-        request.take_result().unwrap_or(Err(StoreError::Poisoned))
     }
 
     /// Begins a transaction: the only writer until it ends. Waits for other writers. A thread that

@@ -11,10 +11,12 @@ use mneme_sys::medium::{Medium, MediumError, RecordingMedium};
 use mneme_tree::{Durability, Store, StoreError};
 
 /// The most that the store may grow to.
-const MAX: u64 = 8 << 20;
+const MAX: u64 = 16 << 20;
 /// Keys that are put.
 const KEYS: u32 = 120;
 const FRAME: u64 = 2 << 20;
+/// Longer values lie in extents.
+const INLINE: usize = 1920;
 
 /// A store that was not closed, and each value that a key ever had.
 pub struct Image {
@@ -103,23 +105,29 @@ impl Image {
                     db.remove(&key).unwrap();
                     continue;
                 }
-                let value = vec![n as u8; n.wrapping_mul(31) as usize % 900];
+                let len = n.wrapping_mul(31) as usize % 900;
+                // Some lie outside of their leaves, in extents.
+                let outside = if n % 9 == 4 { INLINE } else { 0 };
+                let value = vec![n as u8; len + outside];
                 db.put(&key, &value).unwrap();
                 values.entry(key).or_default().insert(value);
             }
+            assert!(db.stats().unwrap().extents > 5);
             // As they are before the store is closed.
             let bytes = Arc::new(medium.bytes());
             Self { bytes, values }
         })
     }
 
-    /// Parts of the file: the header, the newest commit records, the table, leaves, everything.
+    /// Parts of the file: the header, the newest commit records, the table, leaves, extents,
+    /// everything.
     fn area(&self, area: u8) -> Range<u64> {
-        match area % 5 {
+        match area % 6 {
             0 => 0..56,
             1 => 4096..4096 + (256 * 512),
             2 => FRAME..FRAME + (16 << 10),
             3 => FRAME + (16 << 10)..FRAME + (20 * (16 << 10)),
+            4 => 2 * FRAME..2 * FRAME + (40 * 4096),
             _ => 0..self.bytes.len() as u64,
         }
     }
@@ -157,16 +165,21 @@ impl Image {
             let Ok(db) = open(&medium) else {
                 return;
             };
-            self.read(&db);
-            let _ = db.check();
+            self.read(&db, false);
+            let is_whole = db.check().is_ok();
             let _ = db.put(&key(3), b"");
             let _ = db.remove(&key(4));
-            self.read(&db);
+            self.read(&db, is_whole);
             let _ = db.stats();
         }
     }
 
-    fn once(&self, key: &[u8], value: &[u8]) {
+    /// The checksum of a value in an extent is compared by the check alone, which has found nothing
+    /// if `is_whole`.
+    fn once(&self, key: &[u8], value: &[u8], is_whole: bool) {
+        if value.len() > INLINE && !is_whole {
+            return;
+        }
         let known = self
             .values
             .get(key)
@@ -179,22 +192,22 @@ impl Image {
         );
     }
 
-    fn read(&self, db: &Store) {
+    fn read(&self, db: &Store, is_whole: bool) {
         let keys: Vec<_> = self.values.keys().collect();
         for key in &keys {
-            let _ = db.get_with(key, |value| self.once(key, value));
+            let _ = db.get_with(key, |value| self.once(key, value, is_whole));
         }
         let _ = db.get_many(&keys, |i, value| {
             if let Some(value) = value {
-                self.once(keys[i], value);
+                self.once(keys[i], value, is_whole);
             }
         });
         let snapshot = db.snapshot().unwrap();
         for pair in snapshot.range(..).flatten() {
-            self.once(pair.0, pair.1);
+            self.once(pair.0, pair.1, is_whole);
         }
         for pair in snapshot.range(..).rev().flatten() {
-            self.once(pair.0, pair.1);
+            self.once(pair.0, pair.1, is_whole);
         }
     }
 }

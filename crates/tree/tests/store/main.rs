@@ -8,6 +8,7 @@ mod common;
 mod contents;
 mod damage;
 mod files;
+mod golden;
 #[path = "../image/mod.rs"]
 mod image;
 mod space;

@@ -1,0 +1,108 @@
+//! Group commit: **what several threads want to commit becomes one version, and each learns what
+//! came of its own part.**
+//!
+//! A thread *adds* its request to the queue and then waits for the writer. With the writer it
+//! *looks* whether its request has been answered. If not, it *takes* all that the queue holds,
+//! commits that, and *answers* each request before it gives the writer back. So a thread that has
+//! the writer finds its request answered or in the queue: it was added before the thread waited,
+//! and a thread that took it has answered it since.
+//!
+//! While a group is synced the next one collects in the queue. The models in `models` run this code
+//! under a model checker.
+
+#[cfg(test)]
+mod models;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The locks of the product, or those of a model checker.
+pub(crate) trait Locks {
+    type Mutex<T>;
+
+    fn new<T>(value: T) -> Self::Mutex<T>;
+
+    /// Calls `f` with what the lock protects.
+    fn with<T, R>(mutex: &Self::Mutex<T>, f: impl FnOnce(&mut T) -> R) -> R;
+}
+
+/// The product's.
+#[derive(Debug)]
+pub(crate) struct Std;
+
+impl Locks for Std {
+    type Mutex<T> = Mutex<T>;
+
+    fn new<T>(value: T) -> Mutex<T> {
+        Mutex::new(value)
+    }
+
+    fn with<T, R>(mutex: &Mutex<T>, f: impl FnOnce(&mut T) -> R) -> R {
+        // A commit that panicked leaves a note of it, and the others are single steps.
+        f(&mut mutex.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// What a thread waits for another to commit.
+#[derive(Debug)]
+pub(crate) struct Request<B, R, L: Locks = Std> {
+    pub(crate) batch: B,
+    answer: L::Mutex<Option<R>>,
+}
+
+impl<B, R, L: Locks> Request<B, R, L> {
+    pub(crate) fn answer(&self, answer: R) {
+        L::with(&self.answer, |place| *place = Some(answer));
+    }
+
+    fn take_answer(&self) -> Option<R> {
+        L::with(&self.answer, Option::take)
+    }
+}
+
+type Waiting<B, R, L> = Vec<Arc<Request<B, R, L>>>;
+
+/// What waits for the writer.
+#[derive(Debug)]
+pub(crate) struct Group<B, R, L: Locks = Std>(L::Mutex<Waiting<B, R, L>>);
+
+impl<B, R, L: Locks> Default for Group<B, R, L> {
+    fn default() -> Self {
+        Self(L::new(Vec::new()))
+    }
+}
+
+impl<B, R, L: Locks> Group<B, R, L> {
+    pub(crate) fn is_empty(&self) -> bool {
+        L::with(&self.0, |queue| queue.is_empty())
+    }
+
+    /// Has `batch` committed, by another thread, or with all that waits by `commit`, which answers
+    /// every request. `None` if it did not.
+    pub(crate) fn commit<W>(
+        &self,
+        writer: &L::Mutex<W>,
+        batch: B,
+        commit: impl FnOnce(&mut W, &[Arc<Request<B, R, L>>]),
+    ) -> Option<R> {
+        let request = self.add(batch);
+        L::with(writer, |writer| {
+            request.take_answer().or_else(|| {
+                commit(writer, &self.take());
+                request.take_answer()
+            })
+        })
+    }
+
+    fn add(&self, batch: B) -> Arc<Request<B, R, L>> {
+        let request = Arc::new(Request {
+            batch,
+            answer: L::new(None),
+        });
+        L::with(&self.0, |queue| queue.push(request.clone()));
+        request
+    }
+
+    fn take(&self) -> Waiting<B, R, L> {
+        L::with(&self.0, std::mem::take)
+    }
+}
