@@ -29,7 +29,6 @@ install() {
 
 mount --make-rprivate /
 mount -t proc proc "$root/proc"
-mount -t tmpfs -o nosuid,nodev tmpfs "$root/dev/shm"
 ip link set lo up
 files >"$root/tmp/before"
 
@@ -63,7 +62,11 @@ ask() {
 }
 expect() {
     local reply
-    reply=$(ask "$1" | head -n "$(wc -l <<<"$2")")
+    for _ in $(seq 600); do
+        reply=$(ask "$1" | head -n "$(wc -l <<<"$2")")
+        [[ "$reply" = -LOADING* ]] || break
+        sleep 0.2
+    done
     [ "$reply" = "$2" ] || fail "$1 gives \`$reply\`"
 }
 
@@ -89,7 +92,14 @@ if command -v systemd-analyze >/dev/null; then
 fi
 registry=$(sed -n 's/^d \([^ ]*\) .*/\1/p' "$root/usr/lib/tmpfiles.d/mneme.conf")
 read -r mode user group < <(sed -n 's/^d [^ ]* \([^-]*\) -$/\1/p' "$root/usr/lib/tmpfiles.d/mneme.conf")
-inside install -d -m "$mode" -o "$user" -g "$group" "$registry"
+# What systemd makes when the machine starts, and before it starts the unit.
+boot() {
+    mount -t tmpfs -o nosuid,nodev tmpfs "$root/dev/shm"
+    inside install -d -m "$mode" -o "$user" -g "$group" "$registry"
+    inside install -d -m "$(value StateDirectoryMode)" -o "$(value User)" -g "$(value Group)" \
+        "/var/lib/$(value StateDirectory)"
+}
+boot
 
 say "serve"
 serve
@@ -124,6 +134,23 @@ grep -q '# ours' "$root/etc/mneme/mneme.toml" || fail "the upgrade changed the c
 stop
 serve
 expect "GET greeting" $'$5\nhello'
+stop
+
+say "data on a disk"
+settings=$root/etc/mneme/mneme.toml
+sed -i "s|^#data = .*|data = \"/var/lib/$(value StateDirectory)\"|" "$settings"
+grep -q '^data = ' "$settings" || fail "the configuration file does not name \`data\`"
+echo 'appendfsync = "always"' >>"$settings"
+serve
+expect "GET greeting" $'$5\nhello'
+expect "SET kept still" "+OK"
+kill -KILL "$server"
+wait "$server" || true
+umount "$root/dev/shm"
+boot
+serve
+expect "GET greeting" $'$5\nhello'
+expect "GET kept" $'$5\nstill'
 stop
 
 say "remove"

@@ -34,14 +34,15 @@ pub fn tests(workspace: &Workspace, arguments: &[&str]) -> Result<Vec<Artifact>,
     build(workspace, &[&command, arguments].concat())
 }
 
-/// Builds all libraries of the workspace, for programs and not for tests.
+/// Builds all libraries of the workspace, for programs and not for tests, and the example that
+/// reads what Python's module has written.
 ///
 /// # Errors
 /// In words, when cargo cannot be run or the build fails.
 pub fn libraries(workspace: &Workspace) -> Result<Vec<Artifact>, String> {
     // Without a test among the targets, cargo leaves out the features that tests ask for.
     let any_test = ["--test", "server_storm"];
-    let command = ["build", "--workspace", "--lib"];
+    let command = ["build", "--workspace", "--lib", "--example", "arrays"];
     build(workspace, &[&command[..], &any_test].concat())
 }
 

@@ -143,6 +143,7 @@ fn try_in(workspace: &Workspace, packages: &Packages, place: &Path) -> Result<()
     ]);
     run(bootstrap.arg(release()).arg(&root)).passed()?;
     let second = pack(workspace, &["--package", "mneme"], 2, place)?;
+    inspect(packages)?;
 
     let mut command = Command::new("unshare");
     command.args(["--mount", "--net", "--pid", "--fork", "--kill-child"]);
@@ -150,6 +151,18 @@ fn try_in(workspace: &Workspace, packages: &Packages, place: &Path) -> Result<()
     command.args([&root, &packages.command, &second]);
     command.args([&packages.library, &packages.development]);
     run(&mut command).passed()
+}
+
+/// What Debian's own inspector says of the packages: neither errors nor warnings.
+fn inspect(packages: &Packages) -> Result<(), Outcome> {
+    if !succeeds(Command::new("lintian").arg("--version")) {
+        println!("there is no lintian: the packages are not inspected");
+        return Ok(());
+    }
+    let mut lintian = Command::new("lintian");
+    lintian.args(["--allow-root", "--fail-on", "error,warning"]);
+    lintian.args([&packages.command, &packages.library, &packages.development]);
+    run(&mut lintian).passed()
 }
 
 /// The release of Debian that this machine has, or else the one that is stable.

@@ -1,6 +1,9 @@
 """Numpy arrays on a segment's own bytes. Skipped without numpy."""
 
 import gc
+import os
+import shutil
+import subprocess
 import unittest
 
 import mneme
@@ -11,6 +14,9 @@ try:
     import numpy
 except ImportError:
     numpy = None
+
+# Where cargo has built the module, and what else is built with it; elsewhere a wheel's.
+BUILT = os.path.abspath(os.path.join(os.path.dirname(mneme.__file__), "..", ".."))
 
 
 @unittest.skipUnless(numpy, "numpy is not installed")
@@ -134,6 +140,42 @@ class Arrays(WithRegistry):
         gc.collect()
         self.assertRaises(mneme.InUse, self.seg.close)
         self.assertEqual(int(again.sum()), 45)
+
+    def put_some(self):
+        self.seg.put_array("x", numpy.arange(12.0).reshape(3, 4))
+        self.seg.put_array("é", numpy.array([1, 2], "<i2"))
+        self.seg.put_array("none", numpy.empty((0, 5)))
+
+    LISTED = ["none '<f8' 0 5 sum 0", "x '<f8' 3 4 sum 66", "é '<i2' 2"]
+
+    def test_a_rust_program_reads_them(self):
+        program = os.path.join(BUILT, "examples", "arrays")
+        if not os.path.exists(program):
+            self.skipTest("cargo xtask python builds the program")
+        self.put_some()
+        listed = subprocess.check_output([program, "frames"], text=True, timeout=100)
+        self.assertEqual(sorted(listed.splitlines()), self.LISTED)
+
+    def test_a_c_program_reads_and_writes_them(self):
+        compiler = os.environ.get("CC", "cc")
+        if not os.path.exists(os.path.join(BUILT, "libmneme.so")) or not shutil.which(compiler):
+            self.skipTest("cargo xtask python builds the library, and a C compiler is needed")
+        bindings = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+        source = os.path.join(bindings, "python", "examples", "arrays.c")
+        program = os.path.join(self.registry, "arrays")
+        subprocess.check_call(
+            [compiler, "-std=c11", "-Wall", "-Werror", "-I", os.path.join(bindings, "c", "include"), source,
+             "-L", BUILT, "-lmneme", "-Wl,-rpath," + self.registry, "-o", program]
+        )
+        # As it is installed: under the name of its interface's version.
+        os.symlink(os.path.join(BUILT, "libmneme.so"), os.path.join(self.registry, "libmneme.so.0"))
+        self.put_some()
+        x = self.seg.array("x")
+        listed = subprocess.check_output([program, "frames"], text=True, timeout=100)
+        self.assertEqual(sorted(listed.splitlines()), self.LISTED)
+        subprocess.check_call([program, "frames", "x"], timeout=100)
+        numpy.testing.assert_array_equal(x, numpy.arange(1.0, 13.0).reshape(3, 4))
+        self.assertEqual(subprocess.call([program, "frames", "é"], timeout=100), 1)
 
     def test_values_of_a_store_as_arrays(self):
         store = mneme.Store("64MiB")
