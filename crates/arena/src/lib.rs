@@ -106,8 +106,8 @@ pub use backed::SPACE_AHEAD;
 pub use check::Problem;
 pub use claim::Class;
 pub use discardable::{
-    ClaimTimes, Discardable, DiscardableStats, Dropped, LendingError, Lookup, MAX_RECORD, PutError,
-    Stored, Ticket,
+    ClaimTimes, Discardable, DiscardableStats, Dropped, LendingError, Lookup, MAX_RECORD,
+    PrivateError, PutError, Stored, Ticket,
 };
 pub use error::{
     AdoptError, ClaimError, CreateError, GrowError, InvalidClaim, OpenError, ReleaseError,

@@ -62,8 +62,6 @@ impl Arm {
     }
 }
 
-/// How much larger than the memory the data is.
-const TIMES_LARGER: u64 = 4;
 /// The memory over the part of it that is reserved.
 const PART: u64 = 5;
 /// The size of records that have goals.
@@ -76,6 +74,8 @@ struct Scale {
     sizes: &'static [usize],
     /// Bytes of all records.
     data: u64,
+    /// Bytes that the reader has for the file and the reservation.
+    memory: u64,
     warm_up: u64,
     gets: u64,
     rounds: usize,
@@ -87,6 +87,7 @@ impl Scale {
             true => Self {
                 sizes: &[SMALL],
                 data: 256 << 20,
+                memory: 64 << 20,
                 warm_up: 150_000,
                 gets: 75_000,
                 rounds: 1,
@@ -94,6 +95,7 @@ impl Scale {
             false => Self {
                 sizes: &[64, SMALL, 256, 512, 1024],
                 data: 1 << 30,
+                memory: 256 << 20,
                 warm_up: 1_000_000,
                 gets: 250_000,
                 rounds: options.rounds,
@@ -164,7 +166,7 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
         params: Map::from_iter([
             ("quick".to_owned(), json!(options.quick)),
             ("data_bytes".to_owned(), json!(scale.data)),
-            ("memory_bytes".to_owned(), json!(scale.data / TIMES_LARGER)),
+            ("memory_bytes".to_owned(), json!(scale.memory)),
             ("seed".to_owned(), json!(options.seed)),
         ]),
         goals: goals.into(),
@@ -230,7 +232,7 @@ fn measured(
     seed: u64,
 ) -> Result<Found, BenchError> {
     let group = Group::new()?;
-    let memory = scale.data / TIMES_LARGER;
+    let memory = scale.memory;
     let numbers = [
         records,
         memory,
@@ -244,14 +246,21 @@ fn measured(
     let words = words.chain([tree.as_os_str(), group.path().as_os_str()]);
     let words: Vec<_> = words.chain(numbers.iter().map(OsStr::new)).collect();
     let mut reader = Helper::start(&words)?;
-    reader.answer(|said| {
+    let answer = reader.answer(|said| {
+        if let Some(why) = said.strip_prefix(reader::REFUSED) {
+            return Some(Err(why.to_owned()));
+        }
         let mut numbers = said.split(' ').map(|number| number.parse().ok());
         let mut next = || numbers.next().flatten();
-        Some(Found {
+        Some(Ok(Found {
             faults: next()?,
             hits: next()?,
             lent: next()?,
-        })
+        }))
+    })?;
+    answer.map_err(|what| BenchError::Tool {
+        tool: group::TOOL,
+        what,
     })
 }
 
@@ -293,7 +302,8 @@ mod tests {
     fn a_tiny_run_measures_every_arm_or_says_what_it_lacks() {
         let scale = Scale {
             sizes: &[SMALL],
-            data: 80 << 20,
+            data: 2 << 20,
+            memory: 64 << 20,
             warm_up: 200,
             gets: 100,
             rounds: 1,

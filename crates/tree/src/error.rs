@@ -3,10 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
-use mneme_arena::{ClaimError, LendingError, ReleaseError};
+use mneme_arena::{LendingError, PrivateError};
 use mneme_sync::{CreateError, SlotError};
+use mneme_sys::LivenessError;
 use mneme_sys::medium::MediumError;
-use mneme_sys::{LivenessError, RegionError};
 
 use crate::attach::JoinError;
 
@@ -17,24 +17,9 @@ pub enum CacheError {
     /// The arena lends nothing.
     #[error(transparent)]
     Lending(#[from] LendingError),
-    /// The budget is too small for an arena, or too large.
-    #[error("no arena can be made of the budget")]
-    Arena(#[from] mneme_arena::CreateError),
-    /// There is no memory for the tables of an arena.
-    #[error("no memory for the cache")]
-    Region(#[from] RegionError),
-    /// There is no memory for the control region of an arena.
+    /// No arena can be made of the budget.
     #[error(transparent)]
-    Control(#[from] CreateError),
-    /// The calling thread can take no part in an arena.
-    #[error(transparent)]
-    Slot(#[from] SlotError),
-    /// The frames of a new arena could not be claimed.
-    #[error(transparent)]
-    Claim(#[from] ClaimError),
-    /// The frames of a new arena could not be released.
-    #[error(transparent)]
-    Release(#[from] ReleaseError),
+    Private(#[from] PrivateError),
     /// The kernel has no randomness.
     #[error("the kernel gives no randomness")]
     Random(#[source] io::Error),

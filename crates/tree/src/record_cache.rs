@@ -25,13 +25,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mneme_arena::{
-    Arena, ArenaOptions, Class, Discardable, DiscardableStats, FRAME_BYTES, LendingOptions, Lookup,
-};
-use mneme_sync::{ControlOptions, Participants};
+use mneme_arena::{Arena, Discardable, DiscardableStats, Lookup};
 use mneme_sys::fault::without;
-use mneme_sys::{NodeId, PagePolicy, Region, SyntheticTopology, SysfsTopology};
-use mneme_sys::{Topology, random_bytes};
+use mneme_sys::{SyntheticTopology, SysfsTopology, Topology, random_bytes};
 
 use crate::committed::Committed;
 use crate::error::{CacheError, StoreError};
@@ -101,37 +97,10 @@ impl RecordCache {
     /// process grows by them as the cache is filled.
     ///
     /// # Errors
-    /// All but [`CacheError::Lending`].
+    /// [`CacheError::Private`].
     pub fn with_budget(bytes: u64) -> Result<Self, CacheError> {
-        let mut uuid = [0; 16];
-        random_bytes(&mut uuid).map_err(CacheError::Random)?;
-        let participants = Participants::private(ControlOptions {
-            max_processes: 1,
-            ..ControlOptions::new(uuid)
-        })?;
-        let bytes = bytes / FRAME_BYTES * FRAME_BYTES;
-        let len = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let topology = Arc::new(SyntheticTopology::new(1, 1));
-        let options = ArenaOptions {
-            uuid,
-            client_bytes: 0,
-            nodes: 1,
-            topology: topology.clone(),
-            reserve_frames: 0,
-            lending: Some(LendingOptions {
-                records: (bytes / MEAN_RECORD).max(1),
-                max_frames: u32::MAX,
-            }),
-        };
-        let region = Arc::new(Region::private(len, len, PagePolicy::Thp)?);
-        let arena = Arc::new(Arena::create(region, participants.clone(), options)?);
-        // Only what was claimed before is lent.
-        let slot = participants.slot()?;
-        let all = arena.stats().longest_run;
-        let all = arena.claim(&slot, all, 1, NodeId(0), Class::Reserved, 0)?;
-        arena.release(&slot, all)?;
-        drop(slot);
-        Ok(Self { arena, topology })
+        let cache = Discardable::private(bytes, (bytes / MEAN_RECORD).max(1))?;
+        Self::lent(cache.arena().clone())
     }
 
     /// The arena whose memory it is.

