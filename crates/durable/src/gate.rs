@@ -1,7 +1,7 @@
 //! [`Gate`]: how far what was written has become durable, for everything that must wait for it.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
@@ -142,6 +142,11 @@ pub(crate) struct Shared {
     drained: AtomicU64,
     /// Everything before this position shall become durable soon.
     wanted: AtomicU64,
+    /// How often that was moved.
+    asked: AtomicU64,
+    /// Moving it to a position before this one does not wake the journal's thread, which looks by
+    /// itself soon.
+    wakes_from: AtomicU64,
     /// Where the newest base file begins, before which the journal may go.
     base: AtomicU64,
     /// Where a copy of the store may begin: a durable position between no change's pieces.
@@ -187,6 +192,8 @@ impl Shared {
             durable: AtomicU64::new(durable),
             drained: AtomicU64::new(durable),
             wanted: AtomicU64::new(durable),
+            asked: AtomicU64::new(0),
+            wakes_from: AtomicU64::new(0),
             base: AtomicU64::new(base),
             clean: AtomicU64::new(durable),
             group: AtomicU64::new(0),
@@ -231,7 +238,28 @@ impl Shared {
         // SYNC: pairs with the Acquire load in `wanted`: the journal's thread finds the entries
         // before that position. A thread that is not parked yet keeps the wake-up.
         if self.wanted.fetch_max(position, Release) < position {
-            self.wake_pump();
+            // Relaxed: a count alone.
+            self.asked.fetch_add(1, Relaxed);
+            // SYNC: pairs with the fence in `wake_from`: either the journal's thread finds the
+            // entries, or this finds that it is to be woken.
+            fence(SeqCst);
+            if position >= self.wakes_from.load(Relaxed) {
+                self.wake_pump();
+            }
+        }
+    }
+
+    /// How often more was wanted than before.
+    pub fn asked(&self) -> u64 {
+        self.asked.load(Relaxed)
+    }
+
+    /// Only a wait for this position, or for one behind it, wakes the journal's thread from now on.
+    /// That thread calls this, and looks at the feed afterwards.
+    pub fn wake_from(&self, position: u64) {
+        if self.wakes_from.swap(position, Relaxed) > position {
+            // SYNC: pairs with the fence in `ask`.
+            fence(SeqCst);
         }
     }
 

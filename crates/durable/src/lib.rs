@@ -33,6 +33,7 @@ mod directory;
 mod durability;
 mod error;
 mod gate;
+mod gathering;
 mod home;
 mod keeper;
 mod options;

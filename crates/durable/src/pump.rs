@@ -13,6 +13,7 @@ use mneme_sys::fault::without;
 
 use crate::DurableError;
 use crate::gate::{GateState, Refusal, Shared};
+use crate::gathering::{Ended, Gathering};
 use crate::options::SyncPolicy;
 use crate::sink::{Refused, Sink};
 
@@ -56,6 +57,7 @@ pub(crate) struct Pump {
     full_until: u64,
     sleep: Duration,
     synced: Synced,
+    gathering: Gathering,
     /// Everything before this position is gone.
     removed: u64,
     /// A position at which a copy of the store may begin once it is durable.
@@ -91,6 +93,7 @@ impl Pump {
             full_until: 0,
             sleep: SLEEPS[0],
             synced: Synced::default(),
+            gathering: Gathering::default(),
             removed: 0,
             clean: None,
         }
@@ -131,6 +134,9 @@ impl Pump {
         self.remove_older()?;
         self.find_clean();
         self.shared.set_files(self.sink.stats().files);
+        if let Some(rest) = self.gathers(now) {
+            return Ok(Pace::After(rest));
+        }
         let appended = self.append(now)?;
         let is_synced = self.is_due(now) && self.sync()?;
         if appended > 0 {
@@ -151,6 +157,16 @@ impl Pump {
             self.name_durable()?;
         }
         Ok(Pace::After(self.sleep))
+    }
+
+    /// How much longer the next group waits for writers that the last sync let go.
+    fn gathers(&mut self, now: u64) -> Option<Duration> {
+        let tail = self.shared.tail();
+        let pending = tail.saturating_sub(self.feed.durable());
+        let is_urgent = pending * 4 >= self.feed.capacity();
+        let rest = self.gathering.rest(now, tail, is_urgent);
+        self.shared.wake_from(self.gathering.wakes_from());
+        rest
     }
 
     /// Looks for a position at which a copy of the store may begin.
@@ -238,14 +254,25 @@ impl Pump {
             Ok(position) => {
                 mneme_sys::fault!("durable.pump.synced");
                 self.unsynced_since = None;
+                let now = self.clock.now_ns();
+                let took = now.saturating_sub(begun);
+                self.synced.groups += 1;
+                self.synced.total_ns += took;
+                self.synced.last_ns = took;
+                if self.shared.policy() == SyncPolicy::Always {
+                    self.gathering.note(Ended {
+                        at: now,
+                        took,
+                        bytes: position.saturating_sub(self.feed.durable()),
+                        tail: self.shared.tail(),
+                        asked: self.shared.asked(),
+                    });
+                    self.shared.wake_from(self.gathering.wakes_from());
+                }
                 self.feed.set_durable(position)?;
                 mneme_sys::fault!("durable.pump.durable");
                 self.shared.set_durable(position);
                 self.find_clean();
-                let took = self.clock.now_ns().saturating_sub(begun);
-                self.synced.groups += 1;
-                self.synced.total_ns += took;
-                self.synced.last_ns = took;
                 Ok(true)
             }
             Err(Refused::Restarted) => {
