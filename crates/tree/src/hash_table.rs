@@ -127,9 +127,10 @@ impl HashTable {
     /// The keys and values that a snapshot shows, in the order of the hashes, from both ends.
     ///
     /// # Errors
-    /// [`StoreError::NoSuchTree`] if the snapshot has no table of this name.
+    /// [`StoreError::TreeDropped`] if the snapshot does not have this table, even if another one
+    /// has its name there; [`StoreError::OtherStore`].
     pub fn iter<'s>(&self, snapshot: &'s Snapshot) -> Result<Pairs<'s>, StoreError> {
-        let view = snapshot.tree_of(self.tree.name(), TreeKind::Hashed)?;
+        let view = self.tree.view_in(snapshot)?;
         let all: RangeFull = ..;
         Ok(Pairs(view.range(all)))
     }

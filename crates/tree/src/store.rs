@@ -181,6 +181,38 @@ impl Store {
         })?
     }
 
+    /// Frees now what no version and no reader uses any more, and lets the rest of dropped trees
+    /// die. Commits do both by and by, and free what they can before the file grows, so nobody has
+    /// to call this: it is for an idle moment, or for [`stats`](Self::stats) that show what is free.
+    /// Commits of other threads come in between.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    ///
+    /// ```
+    /// # use mneme_tree::Store;
+    /// # let path = std::env::temp_dir().join(format!("mneme-doc-gc-{}", std::process::id()));
+    /// # let db = Store::builder().open(&path)?;
+    /// db.put(b"key", b"old")?;
+    /// let snapshot = db.snapshot()?;
+    /// for n in 0..1000_u32 {
+    ///     db.put(b"key", &n.to_be_bytes())?;
+    /// }
+    /// assert!(db.stats()?.retained_leaves > 0);
+    /// drop(snapshot);
+    /// db.gc()?;
+    /// assert_eq!(db.stats()?.retained_leaves, 0);
+    /// # drop(db);
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn gc(&self) -> Result<(), StoreError> {
+        self.core.may_write()?;
+        while self.core.writer().bury(&self.core)? {}
+        self.core.writer().reclaim(&self.core, true);
+        Ok(())
+    }
+
     /// Writes the newest version into a new file, which appears under its name when it is whole and
     /// durable. It is the same store by its UUID, and has no named versions. Readers and writers go
     /// on meanwhile.

@@ -243,6 +243,12 @@ impl Tree {
         })?
     }
 
+    /// The tree as a snapshot shows it.
+    pub(crate) fn view_in<'s>(&self, snapshot: &'s Snapshot) -> Result<View<'s>, StoreError> {
+        let number = self.number_in(&snapshot.core)?;
+        View::of(&snapshot.core, &snapshot.roots, snapshot.version, number)
+    }
+
     /// The tree in roots that are read.
     fn view<'v>(&'v self, roots: &'v Roots, version: u64) -> Result<View<'v>, StoreError> {
         View::of(&self.core, roots, version, self.number)
@@ -266,7 +272,7 @@ impl Tree {
 
     fn count(&self, of: check::LeafCounter) -> Result<TreeStats, StoreError> {
         let snapshot = Snapshot::new(&self.core)?;
-        View::of(&self.core, &snapshot.roots, snapshot.version, self.number)?;
+        self.view_in(&snapshot)?;
         let root = snapshot.roots.of(self.number);
         let leaves = root.map_or_else(Vec::new, |root| leaves_of(root));
         let mut sum = Counts::default();

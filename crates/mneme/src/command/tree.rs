@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Write};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
-use mneme_tree::{Builder, Durability, Holder, Store, StoreError};
+use mneme_tree::{Builder, Durability, Holder, Store, StoreError, Tree, TreeStats};
 use serde_json::{Value, json};
 
 use super::{output, size};
@@ -108,15 +108,19 @@ enum Action {
         /// The new file.
         to: PathBuf,
     },
-    /// Read everything and compare checksums, order and counts.
+    /// Read everything, or one tree, and compare checksums, order and counts.
     Check {
         #[command(flatten)]
         place: Place,
+        #[command(flatten)]
+        tree: Within,
     },
-    /// Say what a store holds and takes.
+    /// Say what a store, or one tree of it, holds and takes.
     Stat {
         #[command(flatten)]
         place: Place,
+        #[command(flatten)]
+        tree: Within,
     },
 }
 
@@ -134,7 +138,7 @@ struct Place {
 
 #[derive(Debug, clap::Args)]
 struct Within {
-    /// In the tree of this name, instead of the one that has none. `put` makes it if there is none.
+    /// The tree of this name. `put` makes it if there is none.
     #[arg(long, value_name = "NAME")]
     tree: Option<String>,
 }
@@ -271,8 +275,11 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
                 false => output::line(format_args!("{}: version {version}", to.display())),
             }
         }
-        Action::Check { place } => check(&place),
-        Action::Stat { place } => stat(&place),
+        Action::Check { place, tree } => check(&place, tree.tree.as_deref()),
+        Action::Stat { place, tree } => match tree.tree {
+            Some(name) => stat_of_tree(&place, &name),
+            None => stat(&place),
+        },
     }
 }
 
@@ -401,27 +408,36 @@ fn create(place: &Place) -> Result<(), Box<dyn Error>> {
     }
 }
 
+/// The tree of this name, or the one below a hash table, and whether it is one.
+fn open_any(db: &Store, name: &str) -> Result<(bool, Tree), StoreError> {
+    match db.open_tree(name) {
+        Err(StoreError::OtherKind { .. }) => Ok((true, db.hash_table(name)?.tree().clone())),
+        tree => Ok((false, tree?)),
+    }
+}
+
+fn json_of_tree(name: &str, is_table: bool, stats: &TreeStats) -> Value {
+    json!({
+        "name": name,
+        "hash_table": is_table,
+        "keys": stats.entries,
+        "live_bytes": stats.live_bytes,
+        "leaves": stats.leaves,
+        "extents": stats.extents,
+        "extent_bytes": stats.extent_bytes,
+    })
+}
+
 fn trees(place: &Place) -> Result<(), Box<dyn Error>> {
     let db = place.open_to_read()?;
     let mut found = Vec::new();
     for name in db.trees()? {
-        let (is_table, stats) = match db.open_tree(&name) {
-            Err(StoreError::OtherKind { .. }) => (true, db.hash_table(&name)?.tree().stats()?),
-            tree => (false, tree?.stats()?),
-        };
-        found.push((name, is_table, stats));
+        let (is_table, tree) = open_any(&db, &name)?;
+        found.push((name, is_table, tree.stats()?));
     }
     if place.json {
-        let trees = found.iter().map(|(name, is_table, stats)| {
-            json!({
-                "name": name,
-                "hash_table": is_table,
-                "keys": stats.entries,
-                "live_bytes": stats.live_bytes,
-                "leaves": stats.leaves,
-                "extent_bytes": stats.extent_bytes,
-            })
-        });
+        let trees = found.iter();
+        let trees = trees.map(|(name, is_table, stats)| json_of_tree(name, *is_table, stats));
         return output::line(Value::Array(trees.collect()));
     }
     output::to(|out| {
@@ -546,25 +562,58 @@ fn after(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(above)
 }
 
-fn check(place: &Place) -> Result<(), Box<dyn Error>> {
+fn check(place: &Place, tree: Option<&str>) -> Result<(), Box<dyn Error>> {
     let db = place.open_to_read()?;
-    let found = db.check();
+    let tree = tree.map(|name| open_any(&db, name)).transpose()?;
+    let found = match &tree {
+        Some((_, tree)) => tree.check(),
+        None => db.check(),
+    };
     if place.json {
         let error = found.as_ref().err().map(StoreError::to_string);
         output::line(json!({ "whole": found.is_ok(), "error": error }))?;
     }
     found.map_err(|error| place.explained(error))?;
-    match place.json {
-        true => Ok(()),
-        false => {
-            let stats = db.stats()?;
-            let (path, version) = (place.path.display(), stats.version.number());
-            let keys = stats.entries;
-            output::line(format_args!(
-                "{path}: whole, {keys} keys, version {version}"
-            ))
-        }
+    if place.json {
+        return Ok(());
     }
+    let (path, stats) = (place.path.display(), db.stats()?);
+    let version = stats.version.number();
+    let (what, keys) = match &tree {
+        Some((_, tree)) => (format!(", {}", tree.name()), tree.stats()?.entries),
+        None => (String::new(), stats.entries),
+    };
+    let what = output::plain(&what);
+    output::line(format_args!(
+        "{path}{what}: whole, {keys} keys, version {version}"
+    ))
+}
+
+fn stat_of_tree(place: &Place, name: &str) -> Result<(), Box<dyn Error>> {
+    let (is_table, tree) = open_any(&place.open_to_read()?, name)?;
+    let stats = tree.stats()?;
+    if place.json {
+        return output::line(json_of_tree(name, is_table, &stats));
+    }
+    let kind = if is_table { "a hash table" } else { "a tree" };
+    rows(&[
+        ("kind", kind.to_owned()),
+        ("keys", stats.entries.to_string()),
+        ("live", size::show(stats.live_bytes)),
+        ("leaves", stats.leaves.to_string()),
+        ("extents", extents(stats.extents, stats.extent_bytes)),
+    ])
+}
+
+fn extents(count: u64, bytes: u64) -> String {
+    format!("{count}, {}", size::show(bytes))
+}
+
+/// Prints what there is and how much of it, a line each.
+fn rows(rows: &[(&str, String)]) -> Result<(), Box<dyn Error>> {
+    let lines = rows.iter();
+    let lines = lines.map(|(what, value)| format!("{what:14}{value}\n"));
+    output::print(lines.collect::<String>())
 }
 
 fn stat(place: &Place) -> Result<(), Box<dyn Error>> {
@@ -585,7 +634,7 @@ fn stat(place: &Place) -> Result<(), Box<dyn Error>> {
             "dead_versions": stats.dead_versions,
         }));
     }
-    let rows = [
+    rows(&[
         ("version", stats.version.number().to_string()),
         ("keys", stats.entries.to_string()),
         ("live", size::show(stats.live_bytes)),
@@ -597,10 +646,7 @@ fn stat(place: &Place) -> Result<(), Box<dyn Error>> {
                 stats.leaves, stats.retained_leaves, stats.free_leaves
             ),
         ),
-        (
-            "extents",
-            format!("{}, {}", stats.extents, size::show(stats.extent_bytes)),
-        ),
+        ("extents", extents(stats.extents, stats.extent_bytes)),
         (
             "oldest reader",
             stats
@@ -611,9 +657,7 @@ fn stat(place: &Place) -> Result<(), Box<dyn Error>> {
             "dead versions",
             format!("{} left by unclean ends", stats.dead_versions),
         ),
-    ];
-    let lines = rows.map(|(what, value)| format!("{what:14}{value}\n"));
-    output::print(lines.concat())
+    ])
 }
 
 #[cfg(test)]

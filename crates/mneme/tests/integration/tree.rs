@@ -73,6 +73,22 @@ fn trees_are_made_listed_and_dropped() {
         (&trees[1]["name"], &trees[1]["keys"]),
         (&json!("users"), &json!(1))
     );
+    for (name, kind) in [("pages", "a hash table"), ("users", "a tree")] {
+        let stat = here.done(&["stat", "db", "--tree", name]);
+        let begins = format!("kind          {kind}\nkeys          1\n");
+        assert!(stat.starts_with(&begins), "{stat}");
+        let stat = here.json(&["stat", "db", "--tree", name, "--json"]);
+        assert_eq!((&stat["name"], &stat["leaves"]), (&json!(name), &json!(1)));
+        let check = here.done(&["check", "db", "--tree", name]);
+        assert!(
+            check.starts_with(&format!("db, {name}: whole, 1 keys")),
+            "{check}"
+        );
+        let check = here.json(&["check", "db", "--tree", name, "--json"]);
+        assert_eq!(check["whole"], true);
+    }
+    let refused = here.refused(&["stat", "db", "--tree", "nobody"]);
+    assert!(refused.contains("there is no tree \"nobody\""), "{refused}");
     here.done(&["remove", "db", "--tree", "users", "1"]);
     here.refused(&["get", "db", "--tree", "users", "1"]);
     here.done(&["drop", "db", "--tree", "users"]);

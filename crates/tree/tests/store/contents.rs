@@ -56,6 +56,39 @@ fn a_hash_table_is_a_map_in_the_order_of_its_hashes() {
     assert_eq!(db.stats().unwrap().entries, 0);
 }
 
+/// A name may lead to another table, with other keys, than the one that a handle is of.
+#[test]
+fn a_hash_table_is_iterated_by_its_number() {
+    let ((db, _), (other, _)) = (open(), open());
+    let before = db.snapshot().unwrap();
+    let first = db.hash_table("table").unwrap();
+    first.put(b"first", b"1").unwrap();
+    let between = db.snapshot().unwrap();
+    db.drop_tree("table").unwrap();
+    let second = db.hash_table("table").unwrap();
+    second.put(b"second", b"2").unwrap();
+    let after = db.snapshot().unwrap();
+    let keys = |table: &HashTable, snapshot| -> Option<Vec<Vec<u8>>> {
+        match table.iter(snapshot) {
+            Ok(pairs) => Some(pairs.map(|pair| pair.unwrap().0.to_vec()).collect()),
+            Err(StoreError::TreeDropped { tree }) => {
+                assert_eq!(tree, table.tree().number());
+                None
+            }
+            Err(other) => panic!("{other}"),
+        }
+    };
+    let found = [&before, &between, &after]
+        .map(|snapshot| (keys(&first, snapshot), keys(&second, snapshot)));
+    let one = |key: &[u8]| Some(vec![key.to_vec()]);
+    assert_eq!(
+        found,
+        [(None, None), (one(b"first"), None), (None, one(b"second"))]
+    );
+    let foreign = other.snapshot().unwrap();
+    assert!(matches!(first.iter(&foreign), Err(StoreError::OtherStore)));
+}
+
 /// Trees of two stores have the same numbers and nothing else in common.
 #[test]
 fn a_tree_of_another_store_is_refused() {

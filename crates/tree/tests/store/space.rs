@@ -142,6 +142,37 @@ fn a_snapshot_keeps_what_it_shows_and_gives_it_back() {
     assert_eq!(after.file_bytes, held.file_bytes);
 }
 
+/// What a snapshot, a name and a dropped tree leave is free at once, not after as many commits.
+#[test]
+fn garbage_is_collected_when_one_asks() {
+    let (db, _) = open();
+    let tree = db.tree("tree").unwrap();
+    let fill = |turn: u8| {
+        for n in 0..300_u32 {
+            db.put(&n.to_be_bytes(), &[turn; 100]).unwrap();
+            tree.put(&n.to_be_bytes(), &[turn; 3000]).unwrap();
+        }
+    };
+    fill(0);
+    db.keep("kept").unwrap();
+    let snapshot = db.snapshot().unwrap();
+    (1..5).for_each(fill);
+    db.gc().unwrap();
+    let held = db.stats().unwrap();
+    assert!(held.retained_leaves > 0, "{held:?}");
+    assert_eq!(snapshot.range(..).count(), 300);
+    drop(snapshot);
+    db.gc().unwrap();
+    let kept = db.stats().unwrap();
+    assert_eq!(kept.retained_leaves, held.retained_leaves, "{kept:?}");
+    db.drop_version("kept").unwrap();
+    db.drop_tree("tree").unwrap();
+    db.gc().unwrap();
+    let free = db.stats().unwrap();
+    assert_eq!((free.retained_leaves, free.extents), (0, 0), "{free:?}");
+    db.check().unwrap();
+}
+
 /// A version that is kept takes what changes once, however much is written after it, and over
 /// openings; `stats` names what holds it.
 #[test]
