@@ -1,7 +1,7 @@
-//! Puts, batches of 1,000 sorted puts, gets, or gets of 32 keys at a time, of keys of 25 bytes, for
-//! counting instructions: run `instructions put 100 20000` and `instructions put 100 60000` (or
-//! `batch`, `get`, `many`; 100 is the length of the values) under `valgrind --tool=callgrind`, and
-//! divide what they differ by by 40,000.
+//! Puts, batches of 1,000 sorted puts, gets, gets of 32 keys at a time, or scans of 100 keys, of
+//! keys of 25 bytes, for counting instructions: run `instructions put 100 20000` and `instructions
+//! put 100 60000` (or `batch`, `get`, `many`, `scan`; 100 is the length of the values) under
+//! `valgrind --tool=callgrind`, and divide what they differ by by 40,000.
 //!
 //! The store lies in memory. It is filled with 20,000 keys before, in an order of no meaning.
 #![allow(
@@ -61,6 +61,14 @@ fn main() {
             })
             .unwrap();
         }),
+        "scan" => {
+            let snapshot = db.snapshot().unwrap();
+            for key in keys.iter().cycle().take(count / 100) {
+                for pair in snapshot.range(&key[..]..).take(100) {
+                    black_box(pair.unwrap());
+                }
+            }
+        }
         _ => panic!("no such work: {what}"),
     }
 }

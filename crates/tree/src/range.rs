@@ -1,6 +1,5 @@
 //! Iteration over a snapshot, a leaf at a time, from both ends.
 
-use std::borrow::Cow;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -14,11 +13,13 @@ use crate::snapshot::View;
 #[derive(Debug)]
 pub struct Range<'s> {
     view: View<'s>,
-    /// What the ends have not given yet lies between these.
-    low: Bound<Cow<'s, [u8]>>,
-    high: Bound<Cow<'s, [u8]>>,
+    low: Bound<Vec<u8>>,
+    high: Bound<Vec<u8>>,
     front: Option<Side<'s>>,
     back: Option<Side<'s>>,
+    /// The last key that each end has given.
+    front_key: Option<&'s [u8]>,
+    back_key: Option<&'s [u8]>,
     is_over: bool,
 }
 
@@ -38,7 +39,7 @@ type Pair<'s> = (&'s [u8], &'s [u8]);
 /// Entries that are asked of the memory before they are given.
 const AHEAD: usize = 4;
 
-fn is_above(low: &Bound<Cow<'_, [u8]>>, key: &[u8]) -> bool {
+fn is_above(low: &Bound<Vec<u8>>, key: &[u8]) -> bool {
     match low {
         Bound::Included(low) => key >= &low[..],
         Bound::Excluded(low) => key > &low[..],
@@ -46,7 +47,7 @@ fn is_above(low: &Bound<Cow<'_, [u8]>>, key: &[u8]) -> bool {
     }
 }
 
-fn is_below(high: &Bound<Cow<'_, [u8]>>, key: &[u8]) -> bool {
+fn is_below(high: &Bound<Vec<u8>>, key: &[u8]) -> bool {
     match high {
         Bound::Included(high) => key <= &high[..],
         Bound::Excluded(high) => key < &high[..],
@@ -108,10 +109,12 @@ impl<'s> Range<'s> {
     pub(crate) fn new(view: View<'s>, low: Bound<Vec<u8>>, high: Bound<Vec<u8>>) -> Self {
         Self {
             view,
-            low: low.map(Cow::Owned),
-            high: high.map(Cow::Owned),
+            low,
+            high,
             front: None,
             back: None,
+            front_key: None,
+            back_key: None,
             is_over: false,
         }
     }
@@ -154,10 +157,10 @@ impl<'s> Range<'s> {
                 side.prefetch(pages, side.from + AHEAD);
                 side.from += 1;
                 // The other end may have given it.
-                if self.back.is_some() && !is_below(&self.high, pair.0) {
+                if self.back_key.is_some_and(|given| pair.0 >= given) {
                     return Ok(None);
                 }
-                self.low = Bound::Excluded(Cow::Borrowed(pair.0));
+                self.front_key = Some(pair.0);
                 return Ok(Some(pair));
             }
             let Some(leaf) = self.next_leaf() else {
@@ -179,10 +182,10 @@ impl<'s> Range<'s> {
                 let pair = side.pair(pages, side.to);
                 side.prefetch(pages, side.to.wrapping_sub(AHEAD));
                 // The other end may have given it.
-                if self.front.is_some() && !is_above(&self.low, pair.0) {
+                if self.front_key.is_some_and(|given| pair.0 <= given) {
                     return Ok(None);
                 }
-                self.high = Bound::Excluded(Cow::Borrowed(pair.0));
+                self.back_key = Some(pair.0);
                 return Ok(Some(pair));
             }
             let Some(leaf) = self.leaf_before() else {
