@@ -183,8 +183,8 @@ impl Store {
 
     /// Frees now what no version and no reader uses any more, and lets the rest of dropped trees
     /// die. Commits do both by and by, and free what they can before the file grows, so nobody has
-    /// to call this: it is for an idle moment, or for [`stats`](Self::stats) that show what is free.
-    /// Commits of other threads come in between.
+    /// to call this: it is for an idle moment, or for [`stats`](Self::stats) that show what is
+    /// free. Commits of other threads come in between.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
