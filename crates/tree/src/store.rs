@@ -195,8 +195,8 @@ impl Store {
     /// # let db = Store::builder().open(&path)?;
     /// db.put(b"key", b"old")?;
     /// let snapshot = db.snapshot()?;
-    /// for n in 0..1000_u32 {
-    ///     db.put(b"key", &n.to_be_bytes())?;
+    /// for n in 0..30 {
+    ///     db.put(b"key", &[n; 1500])?;
     /// }
     /// assert!(db.stats()?.retained_leaves > 0);
     /// drop(snapshot);
