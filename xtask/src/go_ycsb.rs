@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::steps::succeed;
 use crate::workspace::Workspace;
 
 const MODULE: &str = "github.com/pingcap/go-ycsb";
@@ -275,14 +276,6 @@ impl Drop for Server {
         // It may have ended by itself.
         let _ = self.process.kill();
         let _ = self.process.wait();
-    }
-}
-
-fn succeed(command: &mut Command) -> Result<(), String> {
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{command:?}: {status}")),
-        Err(error) => Err(format!("{command:?}: {error}")),
     }
 }
 

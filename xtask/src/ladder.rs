@@ -3,8 +3,8 @@
 //! Each item of *Kill storms* and of *Long runs* in `docs/proof.md` is a test that reads
 //! `MNEME_LADDER_SECS` (how long to go on) and `MNEME_LADDER_SEED` (where its choices begin, if it
 //! makes any) and prints what it counted. The seed is printed here, so that a failure can be had
-//! again. Every fuzz target runs as long. The guests with several NUMA nodes run once, and so
-//! does what is packed or built for users.
+//! again. Every fuzz target runs as long. The guests with several NUMA nodes run once, and so do
+//! the power cuts and what is packed or built for users.
 
 use crate::book;
 use crate::ci;
@@ -12,6 +12,7 @@ use crate::container;
 use crate::deb;
 use crate::numa;
 use crate::package;
+use crate::power_cut;
 use crate::proof::{Item, Proof};
 use crate::python;
 use crate::steps::{Outcome, Steps, run};
@@ -92,9 +93,10 @@ pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String>
     items.retain(|item| wanted(&name_of(item)));
     let sanitized = |item: &Item| format!("{} under AddressSanitizer", item.package);
     addresses.retain(|item| wanted(&sanitized(item)));
-    let (fuzz, guests) = (wanted("fuzz"), wanted("numa"));
+    let (fuzz, guests, cuts) = (wanted("fuzz"), wanted("numa"), wanted("power-cut"));
     let once: Vec<_> = ONCE.iter().filter(|(name, _)| wanted(name)).collect();
-    if items.is_empty() && addresses.is_empty() && !fuzz && !guests && once.is_empty() {
+    let any_else = fuzz || guests || cuts;
+    if items.is_empty() && addresses.is_empty() && !any_else && once.is_empty() {
         return Err("there is no such long run; see --list".to_owned());
     }
     if options.list {
@@ -104,6 +106,7 @@ pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String>
             .chain(addresses.iter().map(sanitized))
             .chain(fuzz.then(|| "fuzz".to_owned()))
             .chain(guests.then(|| "numa".to_owned()))
+            .chain(cuts.then(|| "power-cut".to_owned()))
             .chain(once.iter().map(|(name, _)| (*name).to_owned()))
         {
             println!("{name}");
@@ -135,6 +138,10 @@ pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String>
     }
     if guests {
         numa::check(workspace, &numa::GUESTS, &mut steps)?;
+    }
+    if cuts {
+        let cuts = power_cut::CUTS;
+        power_cut::check(workspace, None, cuts, options.seed, &mut steps);
     }
     Ok(steps.summary())
 }

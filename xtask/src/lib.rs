@@ -11,7 +11,9 @@
 //! - [`book`], [`links`]: the documents as a book, and what they link to.
 //! - [`package`]: the published crates, packed and built from what was packed.
 //! - [`go_ycsb`]: another's load on our server and on Redis.
+//! - [`guest`]: what guests in QEMU are made of.
 //! - [`numa`]: a guest with several NUMA nodes, and the tests that need one.
+//! - [`power_cut`]: a durable server in a guest, whose power is cut.
 //! - [`deb`], [`container`]: the server as packages for Debian and as a container image.
 //! - [`install_c`]: the libraries for C programs, copied to where they look.
 //! - [`python`]: the module for Python programs, tested and packed.
@@ -23,6 +25,7 @@ pub mod ci;
 pub mod container;
 pub mod deb;
 pub mod go_ycsb;
+pub mod guest;
 pub mod install_c;
 pub mod ladder;
 pub mod layering;
@@ -30,6 +33,7 @@ pub mod lines;
 pub mod links;
 pub mod numa;
 pub mod package;
+pub mod power_cut;
 pub mod proof;
 pub mod prose;
 pub mod python;

@@ -1,13 +1,13 @@
 //! The developer's errands: `cargo xtask ci`, `cargo xtask ladder`, `cargo xtask layering`,
-//! `cargo xtask lines`, `cargo xtask go-ycsb`, `cargo xtask numa`, `cargo xtask install-c`,
-//! `cargo xtask python`, `cargo xtask wheel`, `cargo xtask api`, `cargo xtask package`,
-//! `cargo xtask book`, `cargo xtask deb`, `cargo xtask container`.
+//! `cargo xtask lines`, `cargo xtask go-ycsb`, `cargo xtask numa`, `cargo xtask power-cut`,
+//! `cargo xtask install-c`, `cargo xtask python`, `cargo xtask wheel`, `cargo xtask api`,
+//! `cargo xtask package`, `cargo xtask book`, `cargo xtask deb`, `cargo xtask container`.
 
 use std::process::ExitCode;
 use xtask::workspace::Workspace;
 use xtask::{
     api, book, ci, container, deb, go_ycsb, install_c, ladder, layering, lines, numa, package,
-    prose, python,
+    power_cut, prose, python,
 };
 
 const USAGE: &str = "\
@@ -22,6 +22,8 @@ cargo xtask <errand>
   go-ycsb [--server PATH] [--records N] [--operations N] [--threads N]
                                           its workloads on strings, on `mneme serve` and on Redis
   numa [--nodes N]                        the tests that need NUMA nodes, in guests with 1, 2 and 4 (needs QEMU)
+  power-cut [--cuts N] [--seed N] [--server PATH]
+                                          a durable server in a guest whose power is cut, and twins that lose (needs QEMU)
   install-c [--prefix P] [--destdir D]    libmneme, mneme.h and mneme.pc below P (default: /usr/local)
   api [--write]                           the public interface of each published crate, as listed; list it anew
   package [--verify]                      the published crates can be; each is built from its package
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         "go-ycsb" => go_ycsb::run(&workspace, &go_ycsb::Options::parse(rest)?),
         "install-c" => install_c::run(&workspace, &install_c::Options::parse(rest)?),
         "numa" => numa::run_all(&workspace, rest),
+        "power-cut" => power_cut::run_all(&workspace, rest),
         "api" => api::run_all(&workspace, rest),
         "package" => package::run_all(&workspace, rest),
         "book" => book::run_all(&workspace, rest),

@@ -165,6 +165,18 @@ fn run_silently(command: &mut Command) -> Outcome {
     ended(command, output.map(|output| output.status))
 }
 
+/// Runs a command that must succeed.
+///
+/// # Errors
+/// In words, when it fails or cannot be run.
+pub fn succeed(command: &mut Command) -> Result<(), String> {
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{command:?}: {status}")),
+        Err(error) => Err(format!("{command:?}: {error}")),
+    }
+}
+
 /// Whether a command runs and succeeds, silently.
 pub fn succeeds(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())

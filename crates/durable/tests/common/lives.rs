@@ -307,6 +307,7 @@ pub fn clocks_that_come_back_survive() {
 pub fn drawn_survive(seconds: u64) {
     let begun = std::time::Instant::now();
     let mut random = Random::of_run(19);
+    let (mut lives, mut states) = (0, 0);
     loop {
         let mut life = Life::new(random.next());
         for _ in 0..12 + random.below(30) {
@@ -322,8 +323,11 @@ pub fn drawn_survive(seconds: u64) {
             }
         }
         life.sync();
-        life.crash(40, random.next()).holds(10);
+        let outcome = life.crash(40, random.next());
+        outcome.holds(10);
+        (lives, states) = (lives + 1, states + outcome.states);
         if begun.elapsed().as_secs() >= seconds {
+            println!("{states} states of {lives} lives");
             return;
         }
     }

@@ -1,0 +1,189 @@
+//! Guests: Debian's kernel in QEMU without hardware virtualisation, with an initial file system
+//! that holds all that the guest runs.
+//!
+//! [`Kit`] is what every guest is made of. The errands that boot guests say what runs in theirs.
+
+pub mod cpio;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::steps::{failed, succeeds};
+use crate::workspace::Workspace;
+
+/// The emulator.
+pub const QEMU: &str = "qemu-system-x86_64";
+
+/// The package that names the present kernel for virtual machines.
+const KERNEL: &str = "linux-image-cloud-amd64";
+
+/// The drivers of virtual disks and networks, each behind those that it needs.
+const MODULES: [&str; 9] = [
+    "virtio_ring",
+    "virtio",
+    "virtio_pci_legacy_dev",
+    "virtio_pci_modern_dev",
+    "virtio_pci",
+    "failover",
+    "net_failover",
+    "virtio_net",
+    "virtio_blk",
+];
+
+/// What every guest is made of, below the target directory.
+pub struct Kit {
+    kernel: PathBuf,
+    modules: PathBuf,
+    busybox: PathBuf,
+}
+
+impl Kit {
+    /// Debian's kernel and its BusyBox that needs no libraries, unpacked once.
+    ///
+    /// # Errors
+    /// In words, where there is no QEMU, or where the packages cannot be had.
+    pub fn fetch(workspace: &Workspace) -> Result<Self, String> {
+        if !cfg!(target_arch = "x86_64") || !succeeds(Command::new(QEMU).arg("--version")) {
+            return Err(format!("needs {QEMU} on an x86-64 machine"));
+        }
+        let named = Command::new("apt-cache")
+            .args(["depends", KERNEL])
+            .output()
+            .map_err(|error| format!("the kernel's package cannot be had: apt-cache: {error}"))?;
+        let depends = String::from_utf8_lossy(&named.stdout);
+        let image = depends
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("Depends: "))
+            .ok_or_else(|| format!("apt knows no {KERNEL}: `apt-get update` first"))?;
+        let version = image.trim_start_matches("linux-image-");
+        let directory = workspace.root.join("target/guest");
+        unpack(&directory, image)?;
+        unpack(&directory, "busybox-static")?;
+        let kernel = directory.join(image);
+        Ok(Self {
+            modules: kernel.join("lib/modules").join(version).join("kernel"),
+            kernel: kernel.join(format!("boot/vmlinuz-{version}")),
+            busybox: directory.join("busybox-static/bin/busybox"),
+        })
+    }
+
+    /// An initial file system with BusyBox, and with what runs first.
+    ///
+    /// # Errors
+    /// In words, when a file cannot be read.
+    pub fn files(&self, init: &[u8]) -> Result<cpio::Archive, String> {
+        let mut archive = cpio::Archive::default();
+        for directory in ["proc", "sys", "dev", "bin"] {
+            archive.directory(directory);
+        }
+        archive.program("init", init);
+        archive.program("bin/busybox", &read(&self.busybox)?);
+        Ok(archive)
+    }
+
+    /// Adds the drivers of virtual disks and networks as `modules/N`, to be loaded in this order.
+    ///
+    /// # Errors
+    /// In words, when a module cannot be read.
+    pub fn add_modules(&self, archive: &mut cpio::Archive) -> Result<(), String> {
+        let mut found = Vec::new();
+        files_below(&self.modules, &mut found)?;
+        for (number, name) in MODULES.iter().enumerate() {
+            let file = format!("{name}.ko");
+            let is_it = |path: &&PathBuf| path.file_name().is_some_and(|n| *n == *file);
+            // One that is not there is a part of this kernel.
+            if let Some(path) = found.iter().find(is_it) {
+                archive.file(&format!("modules/{number}"), &read(path)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The command that boots a guest with that initial file system, and writes what it says to
+    /// `console`.
+    pub fn command(&self, files: &Path, append: &str, console: &Path) -> Command {
+        let mut command = Command::new(QEMU);
+        command.args(["-nodefaults", "-no-reboot", "-display", "none"]);
+        command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
+        command.arg("-kernel").arg(&self.kernel);
+        command.arg("-initrd").arg(files);
+        // Beside other work the emulated timer is late for the check that the kernel begins with.
+        let append = format!("console=ttyS0 quiet panic=-1 no_timer_check {append}");
+        command.args(["-append", append.trim_end()]);
+        let serial = format!("file:{}", console.display());
+        command.args(["-serial", &serial]).stdin(Stdio::null());
+        command
+    }
+}
+
+/// Adds programs under their names in the guest, with the libraries that they load.
+///
+/// # Errors
+/// In words, when a file cannot be read.
+pub fn add_programs(
+    archive: &mut cpio::Archive,
+    programs: &[(String, PathBuf)],
+) -> Result<(), String> {
+    let mut libraries = BTreeSet::new();
+    for (within, program) in programs {
+        archive.program(within, &read(program)?);
+        let output = Command::new("ldd").arg(program).output();
+        let output = output.map_err(|error| format!("ldd: {error}"))?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let paths = said.split_whitespace().filter(|word| word.starts_with('/'));
+        libraries.extend(paths.map(PathBuf::from));
+    }
+    for library in libraries {
+        archive.program(&library.display().to_string(), &read(&library)?);
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    fs::read(path).map_err(failed("read", path))
+}
+
+fn files_below(directory: &Path, found: &mut Vec<PathBuf>) -> Result<(), String> {
+    for entry in fs::read_dir(directory).map_err(failed("read", directory))? {
+        let path = entry.map_err(failed("read", directory))?.path();
+        match path.is_dir() {
+            true => files_below(&path, found)?,
+            false => found.push(path),
+        }
+    }
+    Ok(())
+}
+
+/// Fetches a package of the machine's own distribution and unpacks it into a directory of its name.
+fn unpack(directory: &Path, package: &str) -> Result<(), String> {
+    let to = directory.join(package);
+    if to.exists() {
+        return Ok(());
+    }
+    let failed = |what: &str| format!("the package {package} cannot be had: {what}");
+    let partial = directory.join(format!("{package}.partial"));
+    let _ = fs::remove_dir_all(&partial);
+    fs::create_dir_all(&partial).map_err(|error| failed(&error.to_string()))?;
+    let mut fetch = Command::new("apt-get");
+    fetch.args(["-qq", "-o", "APT::Sandbox::User=root", "download", package]);
+    if !fetch
+        .current_dir(&partial)
+        .status()
+        .is_ok_and(|s| s.success())
+    {
+        return Err(failed("apt-get download"));
+    }
+    let fetched = fs::read_dir(&partial).into_iter().flatten().flatten();
+    let fetched = fetched.map(|entry| entry.path()).next();
+    let archive = fetched.ok_or_else(|| failed("nothing was fetched"))?;
+    let mut open = Command::new("dpkg-deb");
+    open.arg("-x").arg(&archive).arg(partial.join("files"));
+    if !open.status().is_ok_and(|status| status.success()) {
+        return Err(failed("dpkg-deb -x"));
+    }
+    let moved = fs::rename(partial.join("files"), &to);
+    let _ = fs::remove_dir_all(&partial);
+    moved.map_err(|error| failed(&error.to_string()))
+}
