@@ -1,4 +1,5 @@
-//! Base files: everything that the store holds, from which the journal goes on.
+//! Base files: everything that the store holds, from which the journal goes on. Of a store that is
+//! kept as a tree, whose commits are all of that already, they are the backups.
 //!
 //! **A base file shows no change that the journal has lost, and misses none before its begin.** It
 //! begins at a durable position B, before which every change is visible, and between no change's
@@ -10,16 +11,17 @@
 use std::sync::Arc;
 
 use mneme_journal::{
-    BaseName, BaseWriter, Journal, JournalError, Options, Position, Reader, Runs,
-    remove_bases_before,
+    BaseName, BaseWriter, JournalError, Options, Position, Reader, Runs, remove_bases_before,
 };
 use mneme_log::feed::{Item, append_change, binding};
 use mneme_log::{Cursor, DATABASES};
 use mneme_sys::fault::without;
 use mneme_sys::medium::Directory;
+use mneme_tree::Store;
 
 use crate::DurableError;
 use crate::gate::{GateState, Shared};
+use crate::tree::Records;
 
 /// Bytes that are written at once, and synced.
 const PIECE: usize = 1 << 20;
@@ -33,18 +35,39 @@ pub(crate) struct Source {
     pub directory: Arc<dyn Directory>,
     pub options: Options,
     pub runs: Runs,
+    /// What the store is kept as, if that is a tree: backups are read from it.
+    pub tree: Option<Store>,
 }
 
 impl Source {
-    /// Of a store whose journal this is.
-    pub fn of(shared: &Arc<Shared>, directory: &Arc<dyn Directory>, journal: &Journal) -> Self {
-        Self {
-            shared: Arc::clone(shared),
-            directory: Arc::clone(directory),
-            options: journal.options().clone(),
-            runs: journal.runs().clone(),
+    /// Where a copy of the store may begin; `None`: it is not known yet. One of a tree begins with
+    /// the tree's last commit.
+    pub fn clean(&self) -> Option<u64> {
+        match &self.tree {
+            Some(_) => Some(self.shared.durable()),
+            None => self.shared.clean(),
         }
     }
+
+    /// Bytes of a journal that stand in no base file.
+    pub fn since_base(&self) -> u64 {
+        match &self.tree {
+            Some(_) => 0,
+            None => self.shared.since_base(),
+        }
+    }
+}
+
+/// What a base file is read from.
+enum Scan {
+    /// The store, while it is written.
+    Store {
+        /// The indexes that are still to be scanned, the present one first.
+        roots: Vec<u64>,
+        cursor: Cursor,
+    },
+    /// A commit of the tree.
+    Commit(Box<Records>),
 }
 
 /// What a finished base file holds.
@@ -66,9 +89,7 @@ pub(crate) struct Checkpoint {
     writer: BaseWriter,
     begin: u64,
     is_kept: bool,
-    /// The indexes that are still to be scanned, the present one first.
-    roots: Vec<u64>,
-    cursor: Cursor,
+    scan: Scan,
     /// Entries that are not written yet.
     buffer: Vec<u8>,
     /// Every change before it is in them.
@@ -90,8 +111,10 @@ pub(crate) enum Stage {
 }
 
 impl Checkpoint {
-    /// Begins one at `begin`, where a copy of the store [may begin](Shared::clean).
+    /// Begins one at `begin`, where a copy of the store [may begin](Source::clean).
     pub fn begin(source: Source, name: &BaseName, begin: u64) -> Result<Self, DurableError> {
+        let records = source.tree.as_ref().map(Records::of).transpose()?;
+        let begin = records.as_ref().map_or(begin, Records::position);
         let writer = BaseWriter::begin_beside(
             &source.options,
             &source.runs,
@@ -100,10 +123,19 @@ impl Checkpoint {
             Position::new(begin),
         )?;
         mneme_sys::fault!("durable.base.begun");
-        let bindings = source.shared.home.roots()?;
-        let words: Vec<_> = (0..DATABASES)
-            .map(|database| binding(database as u8, bindings[database]))
-            .collect();
+        let (scan, words) = match records {
+            Some(records) => {
+                let words = records.bindings();
+                (Scan::Commit(Box::new(records)), words)
+            }
+            None => {
+                let bindings = source.shared.home.roots()?;
+                let words = (0..DATABASES).map(|of| binding(of as u8, bindings[of]));
+                let roots = bindings.into_iter().filter(|root| *root != 0).collect();
+                let cursor = Cursor::START;
+                (Scan::Store { roots, cursor }, words.collect())
+            }
+        };
         let mut buffer = Vec::new();
         let bind = Item::Bind {
             databases: &words,
@@ -117,8 +149,7 @@ impl Checkpoint {
             writer,
             begin,
             is_kept: *name != BaseName::Checkpoint,
-            roots: bindings.into_iter().filter(|root| *root != 0).collect(),
-            cursor: Cursor::START,
+            scan,
             buffer,
             at: begin,
             records: 0,
@@ -141,55 +172,70 @@ impl Checkpoint {
         }
         if self.buffer.is_empty() {
             // Before they are looked at.
-            self.at = self.source.shared.drained().max(self.begin);
-        }
-        while self.buffer.len() < PIECE {
-            let Some(root) = self.roots.first().copied() else {
-                break;
+            self.at = match &self.scan {
+                Scan::Store { .. } => self.source.shared.drained().max(self.begin),
+                Scan::Commit(_) => self.begin,
             };
-            let Self {
-                source,
-                buffer,
-                records,
-                cursor,
-                ..
-            } = self;
-            let visit = |key: &[u8], value: &[u8], expiry| {
-                *records += 1;
-                let put = Item::Put {
-                    root,
-                    key,
-                    kind: 0,
-                    expiry,
-                    bytes: value,
-                };
-                append_change(&[put], *records, buffer);
-            };
-            match source
-                .shared
-                .home
-                .scan_root(root, *cursor, VISITED, visit)?
-            {
-                Some(next) if next != Cursor::END => self.cursor = next,
-                // It is through, or was dropped, which the journal says.
-                _ => {
-                    self.roots.remove(0);
-                    self.cursor = Cursor::START;
-                }
-            }
         }
+        while self.buffer.len() < PIECE && self.visit()? {}
         if !self.buffer.is_empty() {
             return self.write();
         }
         // What the scan has seen lies before the tail that is read behind it.
-        let read = self.source.shared.tail();
+        let read = match &self.scan {
+            Scan::Store { .. } => self.source.shared.tail(),
+            Scan::Commit(_) => self.begin,
+        };
         self.look(read)
+    }
+
+    /// Visits some records. False: there are no more.
+    fn visit(&mut self) -> Result<bool, DurableError> {
+        let (buffer, records) = (&mut self.buffer, &mut self.records);
+        let mut append = |put: Item<'_>| {
+            *records += 1;
+            append_change(&[put], *records, buffer);
+        };
+        let (roots, cursor) = match &mut self.scan {
+            Scan::Store { roots, cursor } => (roots, cursor),
+            Scan::Commit(commit) => {
+                return commit.visit(PIECE, |record| {
+                    append(record.put());
+                    Ok(())
+                });
+            }
+        };
+        let Some(root) = roots.first().copied() else {
+            return Ok(false);
+        };
+        let visit = |key: &[u8], value: &[u8], expiry| {
+            append(Item::Put {
+                root,
+                key,
+                kind: 0,
+                expiry,
+                bytes: value,
+            });
+        };
+        let home = &self.source.shared.home;
+        match home.scan_root(root, *cursor, VISITED, visit)? {
+            Some(next) if next != Cursor::END => *cursor = next,
+            // It is through, or was dropped, which the journal says.
+            _ => {
+                roots.remove(0);
+                *cursor = Cursor::START;
+            }
+        }
+        Ok(true)
     }
 
     /// Whether the journal is durable up to what was read, and up to the end of a group that was
     /// read in part.
     fn look(&mut self, read: u64) -> Result<Stage, DurableError> {
         self.read = Some(read);
+        if let Scan::Commit(_) = &self.scan {
+            return Ok(Stage::Ready);
+        }
         let shared = &self.source.shared;
         shared.ask(read);
         if shared.state() == GateState::Failed {
@@ -229,16 +275,16 @@ impl Checkpoint {
     /// Gives the file its name. The journal is durable up to the position that it waits for.
     fn publish(mut self) -> Result<CheckpointReport, DurableError> {
         let (begin, read) = (self.begin, self.read.unwrap_or(u64::MAX));
-        if self.is_kept {
+        if self.is_kept && begin < read {
             let (from, to) = (Position::new(begin), Position::new(read));
             let mut suffix = Reader::between(&*self.source.directory, from, to)?;
             while let Some(chunk) = suffix.next()? {
                 self.writer.append_suffix(chunk.position, chunk.bytes)?;
             }
         }
-        let durable = match without("checkpoint.durable") {
-            true => read,
-            false => self.source.shared.durable(),
+        let durable = match &self.scan {
+            Scan::Store { .. } if !without("checkpoint.durable") => self.source.shared.durable(),
+            _ => read,
         };
         let report = CheckpointReport {
             begin,

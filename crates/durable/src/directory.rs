@@ -5,8 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mneme_journal::JournalError;
 use mneme_sys::Clock;
-use mneme_sys::medium::{Directory, DirectoryError, FileDirectory, MediumError, Storage};
+use mneme_sys::medium::{
+    Directory, DirectoryError, FileDirectory, MediumError, RecordingDirectory, Storage,
+};
 
 use crate::DurableError;
 use crate::gate::lock;
@@ -23,17 +26,25 @@ const TRIES: u32 = 100;
 #[derive(Clone)]
 pub(crate) struct Opened {
     pub directory: Arc<dyn Directory>,
-    files: Option<Arc<FileDirectory>>,
+    pub medium: Medium,
+}
+
+/// What a directory is one of.
+#[derive(Clone)]
+pub(crate) enum Medium {
+    Files(Arc<FileDirectory>),
+    /// In memory, of a test.
+    Recorded(RecordingDirectory),
 }
 
 impl Opened {
     /// Opens and locks the directory of these options.
     pub fn of(options: &DurableOptions) -> Result<Self, DurableError> {
         let path = match &options.place {
-            Place::Given(directory) => {
+            Place::Recorded(directory) => {
                 return Ok(Self {
-                    directory: Arc::clone(directory),
-                    files: None,
+                    directory: Arc::new(directory.clone()),
+                    medium: Medium::Recorded(directory.clone()),
                 });
             }
             Place::Path(path) => path,
@@ -60,12 +71,15 @@ impl Opened {
             .and_then(|file| file.write(0, &name(std::process::id())));
         Ok(Self {
             directory: Arc::clone(&files) as Arc<dyn Directory>,
-            files: Some(files),
+            medium: Medium::Files(files),
         })
     }
 
     pub fn lock(&self) -> Option<BorrowedFd<'_>> {
-        self.files.as_ref()?.lock()
+        match &self.medium {
+            Medium::Files(files) => files.lock(),
+            Medium::Recorded(_) => None,
+        }
     }
 }
 
@@ -82,6 +96,17 @@ fn open_within(path: &Path, clock: &dyn Clock) -> Result<FileDirectory, Director
         }
     }
     FileDirectory::open(path)
+}
+
+/// The error of a call on a file of the directory.
+pub(crate) fn failed<'a>(
+    what: &'static str,
+    file: &'a str,
+) -> impl FnOnce(MediumError) -> DurableError + 'a {
+    move |source| {
+        let file = file.to_owned();
+        JournalError::Medium { what, file, source }.into()
+    }
 }
 
 /// Ten digits.

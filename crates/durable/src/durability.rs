@@ -12,9 +12,10 @@ use mneme_sys::Clock;
 use crate::DurableError;
 use crate::checkpoint::{CheckpointReport, Source};
 use crate::directory::Opened;
+use crate::disk::Begun;
 use crate::gate::{Gate, GateState, Shared, lock};
 use crate::keeper::{Bounds, CheckpointStats, Keeper};
-use crate::options::{RecoveryProgress, SyncPolicy};
+use crate::options::{DurabilityMode, RecoveryProgress, SyncPolicy};
 use crate::pump::{Pace, Pump, Synced};
 use crate::sink::Sink;
 
@@ -54,6 +55,33 @@ pub(crate) struct Parts {
     pub origin: Origin,
 }
 
+impl Parts {
+    pub fn new(
+        shared: Shared,
+        feed: ChangeFeed,
+        begun: Begun,
+        opened: Opened,
+        origin: Origin,
+    ) -> Self {
+        let shared = Arc::new(shared);
+        let source = Source {
+            shared: Arc::clone(&shared),
+            directory: Arc::clone(&opened.directory),
+            options: begun.options,
+            runs: begun.runs,
+            tree: begun.tree,
+        };
+        Self {
+            shared,
+            feed,
+            sink: begun.sink,
+            source,
+            opened,
+            origin,
+        }
+    }
+}
+
 /// What the journal's thread says of itself.
 #[derive(Debug, Default, Clone, Copy)]
 struct Seen {
@@ -71,6 +99,8 @@ pub struct DurabilityStats {
     pub why: String,
     /// The policy.
     pub policy: SyncPolicy,
+    /// In which form it is kept.
+    pub mode: DurabilityMode,
     /// The first position behind everything that was written.
     pub tail: u64,
     /// Everything before this position is durable.
@@ -233,6 +263,7 @@ impl Durability {
             state: self.shared.state(),
             why: self.shared.why(),
             policy: self.shared.policy(),
+            mode: self.keeper.mode(),
             tail,
             durable,
             pending: tail - durable,

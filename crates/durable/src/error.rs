@@ -9,6 +9,9 @@ use mneme_shared::{CreateError, ServeError, UpgradeError};
 use mneme_space::{RegistryError, RemoveError, RenameError};
 use mneme_sys::medium::DirectoryError;
 
+use mneme_tree::StoreError;
+
+use crate::options::DurabilityMode;
 use crate::pairing::Unpaired;
 
 /// Why an operation of a durable store failed.
@@ -32,6 +35,25 @@ pub enum DurableError {
     /// Files of the journal, or a base file, cannot be read or written.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// The tree in the directory cannot be read or written.
+    #[error("the tree in the directory: {0}")]
+    Tree(#[from] StoreError),
+    /// The file is a tree, but of no store.
+    #[error(
+        "`store.tree` in the directory holds no store that this program knows: another program made \
+         it, or a newer one"
+    )]
+    ForeignTree,
+    /// The directory was begun with the other durability.
+    #[error(
+        "the directory was begun with --durability {found}, and keeps it: open it so. To change it, \
+         write a backup (`mneme backup`) and restore that to an empty directory (`mneme restore \
+         --durability`)"
+    )]
+    OtherMode {
+        /// What it was begun with.
+        found: DurabilityMode,
+    },
     /// The journal has lost its end.
     #[error(
         "the journal ends at position {end}, and the base file has read up to {read}: files of the \

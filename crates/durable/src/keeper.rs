@@ -11,6 +11,7 @@ use crate::DurableError;
 use crate::checkpoint::{Checkpoint, CheckpointReport, Source, Stage};
 use crate::error::in_words;
 use crate::gate::lock;
+use crate::options::DurabilityMode;
 
 /// How often the keeper looks whether a base file is due.
 const LOOK: Duration = Duration::from_secs(1);
@@ -93,6 +94,14 @@ impl Keeper {
         let _ = self.mark.set(mark);
     }
 
+    /// In which form the store is kept.
+    pub fn mode(&self) -> DurabilityMode {
+        match &self.source.tree {
+            Some(_) => DurabilityMode::Tree,
+            None => DurabilityMode::Journal,
+        }
+    }
+
     /// A checkpoint that was asked for is running: a caller that waits for it must not find that
     /// none is before it has begun.
     pub fn stats(&self) -> CheckpointStats {
@@ -103,7 +112,7 @@ impl Keeper {
             stats.running = Some((0, 0));
         }
         drop(kept);
-        stats.journal_bytes = self.source.shared.since_base();
+        stats.journal_bytes = self.source.since_base();
         stats
     }
 
@@ -170,6 +179,9 @@ impl Keeper {
     }
 
     fn is_due(&self) -> bool {
+        if self.source.tree.is_some() {
+            return false;
+        }
         let shared = &self.source.shared;
         // Openings and small groups take files that hold little of the stream. Two are there
         // always.
@@ -215,6 +227,9 @@ impl Keeper {
     }
 
     fn write_one(&self, name: &BaseName) -> Result<CheckpointReport, DurableError> {
+        if self.source.tree.is_some() && *name == BaseName::Checkpoint {
+            return self.await_commit();
+        }
         let begin = self.await_clean()?;
         let mut checkpoint = Checkpoint::begin(self.source.clone(), name, begin)?;
         if let Err(error) = self.fill(&mut checkpoint) {
@@ -225,11 +240,28 @@ impl Keeper {
         checkpoint.finish()
     }
 
+    /// The checkpoint of a tree: the commit that has all that was written before this call.
+    fn await_commit(&self) -> Result<CheckpointReport, DurableError> {
+        let shared = &self.source.shared;
+        let (records, tail) = (shared.home.records(), shared.tail());
+        shared.await_durable(tail)?;
+        Ok(CheckpointReport {
+            begin: tail,
+            read: tail,
+            records,
+            bytes: 0,
+        })
+    }
+
     /// Where the file begins. A store whose feed went on behind what was durable waits for that.
     fn await_clean(&self) -> Result<u64, DurableError> {
         let shared = &self.source.shared;
+        if self.source.tree.is_some() {
+            // The commit that is backed up has all that was written before this call.
+            shared.await_durable(shared.tail())?;
+        }
         loop {
-            if let Some(clean) = shared.clean() {
+            if let Some(clean) = self.source.clean() {
                 return Ok(clean);
             }
             if self.is_closing() {
@@ -252,7 +284,7 @@ impl Keeper {
             match checkpoint.step()? {
                 Stage::Wrote(bytes) => {
                     lock(&self.stats).running = Some((checkpoint.records(), checkpoint.bytes()));
-                    let since = shared.since_base();
+                    let since = self.source.since_base();
                     shared.set_slowed(since > bound.saturating_mul(4));
                     counted += bytes;
                     let due = u128::from(counted) * 1_000_000_000 / u128::from(self.bounds.rate);

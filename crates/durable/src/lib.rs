@@ -30,6 +30,7 @@
 pub mod breakage;
 mod checkpoint;
 mod directory;
+mod disk;
 mod durability;
 mod error;
 mod gate;
@@ -47,13 +48,14 @@ mod sink;
 #[doc(hidden)]
 pub mod stepped;
 mod store;
+mod tree;
 
 pub use checkpoint::CheckpointReport;
 pub use durability::{Durability, DurabilityStats, Origin};
 pub use error::DurableError;
 pub use gate::{Gate, GateState, Refusal, Subscription};
 pub use keeper::CheckpointStats;
-pub use options::{DurableOptions, ProgressListener, RecoveryProgress, SyncPolicy};
+pub use options::{DurabilityMode, DurableOptions, ProgressListener, RecoveryProgress, SyncPolicy};
 pub use pairing::Unpaired;
 pub use store::DurableStore;
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::keeper::Bounds;
 
-use mneme_sys::medium::Directory;
+use mneme_sys::medium::RecordingDirectory;
 use mneme_sys::{Clock, SystemClock};
 
 /// How far a change must have come before its writer is answered.
@@ -33,6 +33,28 @@ impl SyncPolicy {
     }
 }
 
+/// In which form a directory holds a store. What is promised is the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum DurabilityMode {
+    /// A journal, to which changes are appended, and base files, which keep it short. A commit is
+    /// one sequential write and one sync: right for disks.
+    #[default]
+    Journal,
+    /// A [`mneme_tree`] store, which is changed in place by one commit after another. There is no
+    /// journal, nothing is written twice, and a recovery reads the records alone: right where a
+    /// sync costs little, as on file systems in memory.
+    Tree,
+}
+
+impl std::fmt::Display for DurabilityMode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Journal => "journal",
+            Self::Tree => "tree",
+        })
+    }
+}
+
 /// How far a recovery has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RecoveryProgress {
@@ -50,7 +72,7 @@ pub type ProgressListener = Arc<dyn Fn(RecoveryProgress) + Send + Sync>;
 #[derive(Clone)]
 pub(crate) enum Place {
     Path(PathBuf),
-    Given(Arc<dyn Directory>),
+    Recorded(RecordingDirectory),
 }
 
 /// Where a durable store is kept, and how. See [the crate](crate).
@@ -61,6 +83,7 @@ pub struct DurableOptions {
     /// The lock of the directory, from the process that had it.
     pub(crate) lock: Arc<Mutex<Option<OwnedFd>>>,
     pub(crate) policy: SyncPolicy,
+    pub(crate) mode: DurabilityMode,
     pub(crate) file_bytes: u64,
     pub(crate) recycled: u64,
     pub(crate) bounds: Bounds,
@@ -77,10 +100,10 @@ impl DurableOptions {
         Self::at(Place::Path(directory.as_ref().to_owned()))
     }
 
-    /// In a directory that the caller has opened: a simulated one, in tests.
+    /// In a simulated directory, in tests.
     #[doc(hidden)]
-    pub fn on(directory: Arc<dyn Directory>) -> Self {
-        Self::at(Place::Given(directory))
+    pub fn on(directory: RecordingDirectory) -> Self {
+        Self::at(Place::Recorded(directory))
     }
 
     fn at(place: Place) -> Self {
@@ -88,6 +111,7 @@ impl DurableOptions {
             place,
             lock: Arc::default(),
             policy: SyncPolicy::default(),
+            mode: DurabilityMode::default(),
             file_bytes: 64 << 20,
             recycled: 1 << 30,
             reserve: None,
@@ -104,6 +128,13 @@ impl DurableOptions {
     /// ([`Durability::set_policy`](crate::Durability::set_policy)).
     pub fn sync(mut self, policy: SyncPolicy) -> Self {
         self.policy = policy;
+        self
+    }
+
+    /// In which form the directory holds the store; a journal unless set. A directory keeps the
+    /// form that it was begun with.
+    pub fn mode(mut self, mode: DurabilityMode) -> Self {
+        self.mode = mode;
         self
     }
 
@@ -170,6 +201,7 @@ impl std::fmt::Debug for DurableOptions {
         }
         debug
             .field("policy", &self.policy)
+            .field("mode", &self.mode)
             .field("file_bytes", &self.file_bytes)
             .field("recycled", &self.recycled)
             .finish_non_exhaustive()

@@ -62,6 +62,8 @@ pub(crate) struct Pump {
     removed: u64,
     /// A position at which a copy of the store may begin once it is durable.
     clean: Option<u64>,
+    /// There was no space to make durable what was appended.
+    is_stuck: bool,
 }
 
 /// What syncs cost.
@@ -96,6 +98,7 @@ impl Pump {
             gathering: Gathering::default(),
             removed: 0,
             clean: None,
+            is_stuck: false,
         }
     }
 
@@ -193,6 +196,9 @@ impl Pump {
 
     /// Appends about a batch of what the feed holds. Returns how many bytes.
     fn append(&mut self, now: u64) -> Result<u64, DurableError> {
+        if self.is_stuck && now < self.full_until {
+            return Ok(0);
+        }
         let begin = self.sink.position();
         let most = if self.shared.is_slowed() { 1 } else { BATCH };
         while self.sink.position().saturating_sub(begin) < most {
@@ -254,6 +260,7 @@ impl Pump {
             Ok(position) => {
                 mneme_sys::fault!("durable.pump.synced");
                 self.unsynced_since = None;
+                self.is_stuck = false;
                 let now = self.clock.now_ns();
                 let took = now.saturating_sub(begun);
                 self.synced.groups += 1;
@@ -280,6 +287,7 @@ impl Pump {
                 Ok(false)
             }
             Err(Refused::NoSpace) => {
+                self.is_stuck = true;
                 self.rewind()?;
                 self.refuse(self.clock.now_ns());
                 self.shared.note_refused();

@@ -5,17 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use mneme_journal::{BasePart, BaseReader, Identity, Position, Reader, Runs, bases};
+use mneme_journal::{BasePart, BaseReader, Identity, Position, Reader, bases};
 use mneme_log::feed::{Item, entries};
 use mneme_log::{Evict, LogStore};
 use mneme_sys::Clock;
 use mneme_sys::fault::without;
 use mneme_sys::medium::Directory;
+use mneme_tree::Store;
 
 use crate::DurableError;
 use crate::options::{ProgressListener, RecoveryProgress};
 use crate::pairing::Unpaired;
 use crate::replay::Replay;
+use crate::tree::Records;
 
 /// Bytes between two reports of progress.
 const REPORTED: u64 = 16 << 20;
@@ -67,13 +69,11 @@ pub(crate) struct Files {
     base: Option<String>,
     /// Where the journal is read from: where the base file begins, or what it has of the journal
     /// ends.
-    pub from: Position,
+    from: Position,
     /// Where it ends.
     end: Position,
     /// The store; `None`: the directory holds none.
     pub identity: Option<Identity>,
-    /// The runs of the base file.
-    pub follows: Runs,
     /// The time of the last change.
     pub wall_ms: u64,
     /// Roots that the journal says are dropped for ever.
@@ -93,9 +93,7 @@ impl Files {
             dead.note(chunk.position.get(), chunk.bytes)?;
         }
         let identity = reader.identity();
-        let follows = opened.as_ref().map(BaseReader::runs).cloned();
         Ok(Self {
-            follows: follows.unwrap_or_default(),
             identity: identity.or_else(|| opened.as_ref().map(BaseReader::identity)),
             wall_ms: match (identity, &opened) {
                 (None, Some(base)) => base.wall_ms(),
@@ -248,6 +246,54 @@ impl Stream<'_> {
         }
         Ok(self.journal.next()?.map(|chunk| chunk.bytes.to_vec()))
     }
+}
+
+/// Bytes of records that are read from a tree at once.
+const VISITED: usize = 1 << 20;
+
+/// Loads a tree into a store that is empty. Returns where the stream ends, and what was done.
+pub(crate) fn load_tree(
+    tree: &Store,
+    store: &LogStore,
+    listener: Option<&ProgressListener>,
+    evict: Evict,
+) -> Result<(u64, RecoveryProgress), DurableError> {
+    let mut records = Records::of(tree)?;
+    let mut progress = Progress {
+        listener,
+        reported: 0,
+        now: RecoveryProgress {
+            total: tree.stats()?.live_bytes,
+            ..RecoveryProgress::default()
+        },
+    };
+    let mut replay = Replay::new(store, HashSet::new(), evict != Evict::None);
+    let position = records.position();
+    let bind = Item::Bind {
+        databases: &records.bindings(),
+        dead: &[],
+    };
+    replay.item(position, bind)?;
+    replay.highest = records.highest();
+    loop {
+        let mut bytes = 0;
+        let goes_on = records.visit(VISITED, |record| {
+            bytes += (record.key.len() + record.value.len()) as u64;
+            replay.item(position, record.put())
+        })?;
+        progress.add(bytes, replay.loaded);
+        mneme_sys::fault!("durable.recover.tree");
+        if !goes_on {
+            break;
+        }
+    }
+    progress.now.done = progress.now.total;
+    progress.report(replay.loaded);
+    replay.finish()?;
+    if evict == Evict::None {
+        store.return_to_capacity()?;
+    }
+    Ok((position, progress.now))
 }
 
 struct Progress<'l> {

@@ -20,7 +20,7 @@ pub(crate) struct Replay<'s> {
     bindings: [u64; DATABASES],
     /// Roots that were dropped for ever.
     dead: HashSet<u64>,
-    highest: u64,
+    pub highest: u64,
     /// The bytes of a group that is not closed, and where they begin.
     open: Option<(u64, Vec<u8>)>,
     value: Vec<u8>,
@@ -111,7 +111,7 @@ impl<'s> Replay<'s> {
         applied
     }
 
-    fn item(&mut self, position: u64, item: Item<'_>) -> Result<(), DurableError> {
+    pub fn item(&mut self, position: u64, item: Item<'_>) -> Result<(), DurableError> {
         let unknown = |what| DurableError::Unknown { what, position };
         self.loaded += 1;
         match item {

@@ -7,17 +7,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use mneme_journal::{
-    BaseName, BasePart, BaseReader, BaseWriter, Journal, JournalError, Options, Position, Reader,
-    Run, bases,
+    BaseName, BasePart, BaseReader, BaseWriter, Journal, Options, Position, Reader, Run, bases,
 };
 use mneme_shared::Registry;
 use mneme_space::RemoveError;
-use mneme_sys::medium::{Directory, FileDirectory, MediumError};
+use mneme_sys::medium::{Directory, FileDirectory};
 
 use crate::DurableError;
-use crate::directory::{LOCK, Opened};
-use crate::options::{DurableOptions, Place, RecoveryProgress};
+use crate::directory::{LOCK, Opened, failed};
+use crate::disk::mode_of;
+use crate::options::{DurabilityMode, DurableOptions, Place, RecoveryProgress};
 use crate::store::draw_run;
+use crate::tree::Build;
 
 impl DurableOptions {
     /// Goes back to the backup that is kept by this name: what was written since is given up. For
@@ -78,6 +79,9 @@ impl DurableOptions {
         backup: &str,
     ) -> Result<(), DurableError> {
         let directory = &*opened.directory;
+        if mode_of(directory)?.unwrap_or(self.mode) == DurabilityMode::Tree {
+            return self.restore_tree(opened, from, backup);
+        }
         let mut base = self.check(from, backup)?;
         let (read, end) = base.read_ahead()?;
         let nowhere = Position::new(0);
@@ -121,6 +125,25 @@ impl DurableOptions {
         directory.sync().map_err(failed("sync", "the directory"))
     }
 
+    /// As [`restore_in`](Self::restore_in), to a tree.
+    fn restore_tree(
+        &self,
+        opened: &Opened,
+        from: &dyn Directory,
+        backup: &str,
+    ) -> Result<(), DurableError> {
+        let mut base = self.check(from, backup)?;
+        let (_, end) = base.read_ahead()?;
+        let mut build = Build::begin(opened, base.identity(), draw_run()?, &self.clock)?;
+        while let Some(part) = base.next()? {
+            match part {
+                BasePart::Records { bytes, .. } => build.bytes(0, bytes)?,
+                BasePart::Suffix { position, bytes } => build.bytes(position.get(), bytes)?,
+            }
+        }
+        Ok(build.publish(end.get())?.into_store().close()?)
+    }
+
     /// Reads a backup from end to end; it, from its begin.
     fn check(&self, directory: &dyn Directory, backup: &str) -> Result<BaseReader, DurableError> {
         let known = bases(directory)?;
@@ -155,11 +178,4 @@ impl DurableOptions {
 /// The file of a backup.
 fn file(backup: &str) -> String {
     format!("{backup}.backup")
-}
-
-fn failed<'a>(what: &'static str, file: &'a str) -> impl FnOnce(MediumError) -> DurableError + 'a {
-    move |source| {
-        let file = file.to_owned();
-        JournalError::Medium { what, file, source }.into()
-    }
 }

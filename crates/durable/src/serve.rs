@@ -2,22 +2,21 @@
 
 use std::sync::Arc;
 
-use mneme_journal::{BaseReader, Journal, Options, Position, Reader, reaches};
+use mneme_journal::Options;
 use mneme_log::ChangeFeed;
 use mneme_shared::{Opening, Registry, Segment, ServeError, Served, SharedStore, StoreOptions};
 use mneme_space::{OpenError, RemoveError};
 use mneme_sys::Clock;
-use mneme_sys::medium::Directory;
 
 use crate::DurableError;
-use crate::checkpoint::Source;
 use crate::directory::Opened;
+use crate::disk::Disk;
 use crate::durability::{Durability, Origin, Parts};
 use crate::gate::Shared;
 use crate::home::Home;
 use crate::options::DurableOptions;
-use crate::pairing::{Journaled, Note, Unpaired, Verdict, judge};
-use crate::recover::{Files, RecoveryClock, newest_base};
+use crate::pairing::{Note, Unpaired, Verdict, judge};
+use crate::recover::RecoveryClock;
 use crate::store::{draw_identity, draw_run, pause_eviction};
 
 /// What the name of a segment ends with that is being rebuilt.
@@ -46,6 +45,7 @@ impl DurableOptions {
         mut opening: Opening,
     ) -> Result<(Arc<Served>, Durability), DurableError> {
         let opened = Opened::of(self)?;
+        let mut disk = Disk::open(&opened, self.mode)?;
         let clock = Arc::new(RecoveryClock::new(Arc::clone(&self.clock)));
         clock.release(0);
         opening.change_feed = Some(true);
@@ -56,12 +56,13 @@ impl DurableOptions {
             opening.options.complete_upgrade(registry, name)?;
         }
         if is_missing(registry, name)? {
-            let (rebuilt, wall_ms) = self.rebuild(registry, name, &opening.options, &opened)?;
+            let (rebuilt, wall_ms) =
+                self.rebuild(registry, name, &opening.options, (&opened, &mut disk))?;
             clock.release(wall_ms);
             origin = rebuilt;
         }
         let mut served = match opening.open(registry, name) {
-            Err(ServeError::NotFed { .. }) if journaled(&*opened.directory)?.is_none() => {
+            Err(ServeError::NotFed { .. }) if disk.journaled(&*opened.directory)?.is_none() => {
                 give_feed(registry, name, &opening.options)?;
                 opening.open(registry, name)?
             }
@@ -69,23 +70,24 @@ impl DurableOptions {
             served => served?,
         };
         let mut feed = served.change_feed()?;
-        if self.verdict(&served, &feed, &opened)? == Verdict::Rebuild {
+        if self.verdict(&served, &feed, &opened, &disk)? == Verdict::Rebuild {
             // It holds nothing: another program made it, or this opening has replaced a damaged
             // one.
             drop((feed, served));
             registry.remove_segment(name)?;
-            let (rebuilt, wall_ms) = self.rebuild(registry, name, &opening.options, &opened)?;
+            let (rebuilt, wall_ms) =
+                self.rebuild(registry, name, &opening.options, (&opened, &mut disk))?;
             clock.release(wall_ms);
             origin = rebuilt;
             served = opening.open(registry, name)?;
             feed = served.change_feed()?;
-            if self.verdict(&served, &feed, &opened)? == Verdict::Rebuild {
+            if self.verdict(&served, &feed, &opened, &disk)? == Verdict::Rebuild {
                 return Err(DurableError::Replaced {
                     name: name.to_owned(),
                 });
             }
         }
-        self.begin(served, feed, opened, origin, clock)
+        self.begin(served, feed, (opened, disk), origin, clock)
     }
 
     fn verdict(
@@ -93,14 +95,15 @@ impl DurableOptions {
         served: &Served,
         feed: &ChangeFeed,
         opened: &Opened,
+        disk: &Disk,
     ) -> Result<Verdict, DurableError> {
         if !served.is_volatile() {
             return Err(DurableError::NotMemory);
         }
         let note = Note::of(feed)?;
         let directory = &*opened.directory;
-        let verdict = judge(note, holds_nothing(served), journaled(directory)?)?;
-        if verdict == Verdict::Paired && !holds_stream(directory, feed.durable())? {
+        let verdict = judge(note, holds_nothing(served), disk.journaled(directory)?)?;
+        if verdict == Verdict::Paired && !disk.holds_stream(directory, feed.durable())? {
             return Err(Unpaired::Behind.into());
         }
         Ok(verdict)
@@ -111,11 +114,11 @@ impl DurableOptions {
         &self,
         served: Served,
         mut feed: ChangeFeed,
-        opened: Opened,
+        (opened, disk): (Opened, Disk),
         origin: Origin,
         clock: Arc<dyn Clock>,
     ) -> Result<(Arc<Served>, Durability), DurableError> {
-        let found = journaled(&*opened.directory)?;
+        let found = disk.journaled(&*opened.directory)?;
         let mut note = Note::of(&feed)?;
         if found.is_none() && !holds_nothing(&served) && feed.durable() == 0 {
             // A journal that begins behind zero needs a base file. What was loaded into the segment
@@ -131,37 +134,30 @@ impl DurableOptions {
         let run = draw_run()?;
         note.begin(&mut feed, run)?;
         mneme_sys::fault!("durable.serve.noted");
-        let base = newest_base(&*opened.directory)?.map(|(_, base)| base);
-        let follows = base.as_ref().map(BaseReader::runs).cloned();
         let options = Options {
             run: Some(run),
-            follows: follows.unwrap_or_default(),
             // The next recovery finds the time, though the machine may have lost it.
             clock,
             ..self.journal_options(note.identity(), feed.capacity())
         };
+        let adopts = found.is_none() && !holds_nothing(&served);
+        let begun = disk.begin(&opened, options, &served, &mut feed)?;
         let at = feed.durable();
-        let journal = Journal::open(Arc::clone(&opened.directory), options, Position::new(at))?;
         mneme_sys::fault!("durable.serve.begun");
         note.confirm(&mut feed, run)?;
         mneme_sys::fault!("durable.serve.confirmed");
         let served = Arc::new(served);
         let home = Home::Served(Arc::clone(&served));
-        let needs_base = base.is_none() && journal.first().get() > 0;
-        let base = base.map_or(0, |base| base.begin().get());
-        let shared = Shared::new(home, self.policy, at, base, feed.capacity());
+        let needs_base = begun.needs_base;
+        let shared = Shared::new(home, self.policy, at, begun.base, feed.capacity());
         if feed.tail() != at {
             shared.forget_clean();
         }
-        let shared = Arc::new(shared);
-        let parts = Parts {
-            source: Source::of(&shared, &opened.directory, &journal),
-            shared,
-            feed,
-            sink: Box::new(journal),
-            opened,
-            origin: if needs_base { Origin::Adopted } else { origin },
+        let origin = match needs_base || adopts {
+            true => Origin::Adopted,
+            false => origin,
         };
+        let parts = Parts::new(shared, feed, begun, opened, origin);
         let durability = Durability::start(parts, Arc::clone(&self.clock), self.bounds)?;
         // What is evicted for it is entered into the feed.
         served.return_to_capacity()?;
@@ -179,11 +175,11 @@ impl DurableOptions {
         registry: &Registry,
         name: &str,
         options: &StoreOptions,
-        opened: &Opened,
+        (opened, disk): (&Opened, &mut Disk),
     ) -> Result<(Origin, u64), DurableError> {
         let loading = format!("{name}{LOADING}");
         discard(registry, &loading)?;
-        let built = self.load(registry, &loading, options, opened);
+        let built = self.load(registry, &loading, options, (opened, disk));
         if built.is_err() {
             // It would be discarded by the next try; until then it takes memory.
             let _ = registry.remove_segment(&loading);
@@ -200,19 +196,19 @@ impl DurableOptions {
         registry: &Registry,
         loading: &str,
         options: &StoreOptions,
-        opened: &Opened,
+        (opened, disk): (&Opened, &mut Disk),
     ) -> Result<(Origin, u64), DurableError> {
         let directory = &*opened.directory;
-        let files = Files::look(directory)?;
-        let (identity, wall_ms) = (files.identity, files.wall_ms);
-        let last = journaled(directory)?.and_then(|found| found.last);
+        let last = disk.journaled(directory)?.and_then(|found| found.last);
+        let contents = disk.look(directory)?;
+        let (identity, wall_ms) = (contents.identity(), contents.wall_ms());
         let clock = Arc::new(RecoveryClock::new(Arc::clone(&self.clock)));
         let options = options.clone().maintainer(false).clock(clock);
         let store = options.create_loading(registry, loading)?;
         mneme_sys::fault!("durable.serve.loading");
         let mut feed = store.change_feed()?;
         let evict = pause_eviction(&store)?;
-        let (end, progress) = files.load(directory, &store, self.progress.as_ref(), evict)?;
+        let (end, progress) = contents.load(directory, &store, self.progress.as_ref(), evict)?;
         store.set_eviction(evict)?;
         feed.restart_at(end)?;
         let origin = match identity {
@@ -265,29 +261,4 @@ fn give_feed(registry: &Registry, name: &str, options: &StoreOptions) -> Result<
 /// Whether nothing was ever written to the store.
 fn holds_nothing(served: &Served) -> bool {
     served.records() == 0 && served.feed_tail() == Some(0)
-}
-
-/// What the headers of a directory say; `None`: it holds no store. A backup alone is one.
-fn journaled(directory: &dyn Directory) -> Result<Option<Journaled>, DurableError> {
-    let nowhere = Position::new(0);
-    let reader = Reader::between(directory, nowhere, nowhere)?;
-    if let Some(identity) = reader.identity() {
-        let last = reader.runs().last();
-        return Ok(Some(Journaled { identity, last }));
-    }
-    let base = newest_base(directory)?;
-    Ok(base.map(|(_, base)| Journaled {
-        identity: base.identity(),
-        last: base.runs().last(),
-    }))
-}
-
-/// Whether a directory holds the stream up to `at`, where a living segment goes on.
-fn holds_stream(directory: &dyn Directory, at: u64) -> Result<bool, DurableError> {
-    let at = Position::new(at);
-    if reaches(directory, at)? {
-        return Ok(true);
-    }
-    let base = newest_base(directory)?.map(|(_, base)| base.read_ahead());
-    Ok(base.transpose()?.is_some_and(|(_, suffix)| suffix == at))
 }

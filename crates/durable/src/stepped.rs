@@ -83,7 +83,7 @@ impl Stepped {
     /// As for [`Durability::backup`](crate::Durability::backup).
     pub fn begin_base(&mut self, kept: Option<&str>) -> Result<(), DurableError> {
         let name = kept.map_or(BaseName::Checkpoint, |name| BaseName::Kept(name.to_owned()));
-        let begin = self.shared.clean().ok_or(DurableError::Busy)?;
+        let begin = self.source.clean().ok_or(DurableError::Busy)?;
         self.checkpoint = Some(Checkpoint::begin(self.source.clone(), &name, begin)?);
         Ok(())
     }

@@ -3,17 +3,18 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use mneme_journal::{Identity, Journal, Options, Position};
+use mneme_journal::{Identity, Options};
 use mneme_log::{Builder, Evict, LogStore};
 
 use crate::DurableError;
-use crate::checkpoint::{CheckpointReport, Source};
+use crate::checkpoint::CheckpointReport;
 use crate::directory::Opened;
+use crate::disk::Disk;
 use crate::durability::{Durability, Origin, Parts};
 use crate::gate::Shared;
 use crate::home::Home;
 use crate::options::DurableOptions;
-use crate::recover::{Files, RecoveryClock};
+use crate::recover::RecoveryClock;
 
 /// A store in the process' own memory that survives power loss. It dereferences to the
 /// [`LogStore`](mneme_log::LogStore), by whose operations it is used. See [the crate](crate).
@@ -82,15 +83,15 @@ impl DurableOptions {
     pub(crate) fn recover_private(&self, builder: Builder) -> Result<Parts, DurableError> {
         let opened = Opened::of(self)?;
         let directory = Arc::clone(&opened.directory);
-        let files = Files::look(&*directory)?;
+        let mut disk = Disk::open(&opened, self.mode)?;
+        let contents = disk.look(&*directory)?;
         let clock = Arc::new(RecoveryClock::new(Arc::clone(&self.clock)));
         let builder = builder.change_feed(true).loading(true).clock(clock.clone());
         let store = builder.open_private()?;
         let evict = pause_eviction(&store)?;
-        let (identity, wall_ms, base) = (files.identity, files.wall_ms, files.from.get());
-        let follows = files.follows.clone();
+        let (identity, wall_ms) = (contents.identity(), contents.wall_ms());
         let mut feed = store.change_feed()?;
-        let (end, progress) = files.load(&*directory, &store, self.progress.as_ref(), evict)?;
+        let (end, progress) = contents.load(&*directory, &store, self.progress.as_ref(), evict)?;
         feed.restart_at(end)?;
         store.end_loading();
         store.set_eviction(evict)?;
@@ -100,22 +101,14 @@ impl DurableOptions {
         };
         clock.release(wall_ms);
         let options = Options {
-            follows,
             // The next recovery finds the time, though the machine may have lost it.
             clock,
             ..self.journal_options(identity, feed.capacity())
         };
-        let journal = Journal::open(directory, options, Position::new(end))?;
-        let home = Home::Private(store);
-        let shared = Arc::new(Shared::new(home, self.policy, end, base, feed.capacity()));
-        Ok(Parts {
-            source: Source::of(&shared, &opened.directory, &journal),
-            shared,
-            feed,
-            sink: Box::new(journal),
-            opened,
-            origin,
-        })
+        let begun = disk.begin(&opened, options, &store, &mut feed)?;
+        let (at, capacity) = (feed.durable(), feed.capacity());
+        let shared = Shared::new(Home::Private(store), self.policy, at, begun.base, capacity);
+        Ok(Parts::new(shared, feed, begun, opened, origin))
     }
 
     pub(crate) fn journal_options(&self, identity: Identity, ring: u64) -> Options {

@@ -5,13 +5,19 @@
 mod common;
 
 use common::lives;
+use mneme_durable::DurabilityMode::{self, Journal, Tree};
 use mneme_sys::medium::DirectoryOperation;
 use mneme_testkit::setting;
 
 /// The harness comes first: a trace with a sync less must lose something.
 #[test]
 fn a_planted_missing_sync_is_caught() {
-    let life = lives::short();
+    needs_its_syncs(Journal);
+    needs_its_syncs(Tree);
+}
+
+fn needs_its_syncs(mode: DurabilityMode) {
+    let life = lives::short(mode);
     life.crash(40, 1).holds(10);
     let trace = life.directory.trace();
     let is_sync = |op: &DirectoryOperation| {
@@ -33,23 +39,23 @@ fn a_planted_missing_sync_is_caught() {
 
 #[test]
 fn what_was_acknowledged_survives_every_crash() {
-    lives::writes_survive();
+    lives::writes_survive(Journal);
 }
 
 #[test]
 fn checkpoints_survive_crashes() {
-    lives::checkpoints_survive();
+    lives::checkpoints_survive(Journal);
 }
 
 #[test]
 fn failed_syncs_survive_crashes() {
-    lives::failed_syncs_survive();
+    lives::failed_syncs_survive(Journal);
     lives::failed_sync_behind_a_full_file_survives();
 }
 
 #[test]
 fn a_full_disk_survives_crashes() {
-    lives::full_disk_survives();
+    lives::full_disk_survives(Journal);
 }
 
 #[test]
@@ -59,13 +65,49 @@ fn a_repaired_journal_does_not_go_on_from_a_later_base() {
 
 #[test]
 fn clocks_that_jump_take_nothing_and_bring_nothing_back() {
-    lives::clocks_that_jump_survive();
-    lives::clocks_that_come_back_survive();
+    lives::clocks_that_jump_survive(Journal);
+    lives::clocks_that_come_back_survive(Journal);
 }
 
 #[test]
 fn a_restored_backup_is_there_as_a_whole_or_not_at_all() {
-    lives::restores_survive();
+    lives::restores_survive(Journal);
+}
+
+/// What holds for a journal holds for a tree.
+mod tree {
+    use super::*;
+
+    #[test]
+    fn what_was_acknowledged_survives_every_crash() {
+        lives::writes_survive(Tree);
+    }
+
+    #[test]
+    fn backups_survive_crashes() {
+        lives::checkpoints_survive(Tree);
+    }
+
+    #[test]
+    fn failed_syncs_survive_crashes() {
+        lives::failed_syncs_survive(Tree);
+    }
+
+    #[test]
+    fn a_full_disk_survives_crashes() {
+        lives::full_disk_survives(Tree);
+    }
+
+    #[test]
+    fn clocks_that_jump_take_nothing_and_bring_nothing_back() {
+        lives::clocks_that_jump_survive(Tree);
+        lives::clocks_that_come_back_survive(Tree);
+    }
+
+    #[test]
+    fn a_restored_backup_is_there_as_a_whole_or_not_at_all() {
+        lives::restores_survive(Tree);
+    }
 }
 
 /// Random lives, for the ladder.

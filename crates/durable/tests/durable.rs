@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mneme_durable::stepped::Stepped;
-use mneme_durable::{DurableError, DurableOptions, DurableStore, GateState, LogStore, SyncPolicy};
+use mneme_durable::{
+    DurabilityMode, DurableError, DurableOptions, DurableStore, GateState, LogStore, SyncPolicy,
+};
 use mneme_log::{Builder, Cursor, Evict, Expiry, Patch, UpdatePolicy};
 use mneme_sys::ManualClock;
 use mneme_sys::medium::RecordingDirectory;
@@ -22,6 +24,9 @@ fn builder() -> Builder {
 fn options(dir: &TestDir) -> DurableOptions {
     DurableOptions::new(dir.path()).file_bytes(1 << 20)
 }
+
+/// Both forms of a store, which promise the same.
+pub const BOTH: [DurabilityMode; 2] = [DurabilityMode::Journal, DurabilityMode::Tree];
 
 fn open(dir: &TestDir) -> DurableStore {
     options(dir).open_private(builder()).unwrap()
@@ -102,12 +107,17 @@ fn change(store: &LogStore, random: &mut Random, many: usize) {
 
 #[test]
 fn what_was_written_is_there_after_a_restart() {
-    for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
+    let cases = [
+        (UpdatePolicy::Append, DurabilityMode::Journal),
+        (UpdatePolicy::InPlace, DurabilityMode::Journal),
+        (UpdatePolicy::InPlace, DurabilityMode::Tree),
+    ];
+    for (policy, mode) in cases {
         let dir = TestDir::new("durable-restart");
         let mut random = Random::new(7);
         let clock = Arc::new(ManualClock::new(0, 1000));
         let open = || {
-            let options = options(&dir).clock(clock.clone());
+            let options = options(&dir).mode(mode).clock(clock.clone());
             options
                 .open_private(builder().update_policy(policy))
                 .unwrap()
@@ -142,8 +152,13 @@ fn two_processes_do_not_write_one_directory() {
 
 #[test]
 fn the_gate_opens_when_it_is_asked() {
+    BOTH.into_iter().for_each(gate_opens);
+}
+
+fn gate_opens(mode: DurabilityMode) {
     let dir = TestDir::new("durable-gate");
     let store = options(&dir)
+        .mode(mode)
         .sync(SyncPolicy::Always)
         .open_private(builder())
         .unwrap();
@@ -278,11 +293,73 @@ fn a_directory_that_goes_away_is_noticed() {
     store.close().unwrap_err();
 }
 
+/// A checkpoint of a tree is there once what was written is durable, and writes no file.
+#[test]
+fn a_checkpoint_of_a_tree_is_a_commit() {
+    let dir = TestDir::new("durable-tree-checkpoint");
+    let store = options(&dir)
+        .mode(DurabilityMode::Tree)
+        .sync(SyncPolicy::No)
+        .open_private(builder())
+        .unwrap();
+    store.put(b"key", b"value").unwrap();
+    let report = store.durability().checkpoint_and_wait().unwrap();
+    let stats = store.durability().stats();
+    assert_eq!((stats.pending, stats.mode), (0, DurabilityMode::Tree));
+    assert_eq!((report.records, report.read), (1, stats.durable));
+    store.durability().checkpoint().unwrap();
+    wait_until("it is published", || {
+        store.durability().stats().checkpoints.published == 2
+    });
+    let mut names: Vec<_> = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["lock", "store.tree"]);
+}
+
+/// A directory keeps the form that it was begun with; a backup leads to the other one.
+#[test]
+fn a_directory_is_opened_in_the_form_that_it_was_begun_with() {
+    let mut random = Random::new(17);
+    for mode in BOTH {
+        let other = BOTH.into_iter().find(|other| *other != mode).unwrap();
+        let dir = TestDir::new("durable-forms");
+        let clock = Arc::new(ManualClock::new(0, 1000));
+        let at = |mode| options(&dir).mode(mode).clock(clock.clone());
+        let store = at(mode).open_private(builder()).unwrap();
+        change(&store, &mut random, 300);
+        let before = contents(&store);
+        store.backup("kept").unwrap();
+        store.close().unwrap();
+        let refused = at(other).open_private(builder()).unwrap_err();
+        assert!(
+            matches!(refused, DurableError::OtherMode { found } if found == mode),
+            "{refused:?}"
+        );
+        assert!(
+            refused
+                .to_string()
+                .contains(&format!("--durability {mode}"))
+        );
+        assert_eq!(DurabilityMode::found_in(dir.path()), Some(mode));
+        let moved = TestDir::new("durable-forms-moved");
+        let to = options(&moved).mode(other).clock(clock.clone());
+        to.restore_from(dir.path(), "kept").unwrap();
+        assert_eq!(DurabilityMode::found_in(moved.path()), Some(other));
+        for _ in 0..2 {
+            let store = to.open_private(builder()).unwrap();
+            assert_eq!(contents(&store), before, "{mode} to {other}");
+        }
+    }
+}
+
 /// What a full disk keeps from becoming durable is said, by a sync and by the end.
 #[test]
 fn what_a_full_disk_does_not_take_is_not_called_durable() {
     let directory = RecordingDirectory::new();
-    let store = DurableOptions::on(Arc::new(directory.clone()))
+    let store = DurableOptions::on(directory.clone())
         .file_bytes(256 << 10)
         .reserve(0)
         .recycled(0)
@@ -347,7 +424,7 @@ fn files_that_hold_little_bring_a_checkpoint_about() {
 fn a_store_that_is_full_is_rebuilt_at_its_own_size() {
     for (evict, kept) in [(Evict::Random, None), (Evict::None, Some("kept"))] {
         let directory = RecordingDirectory::new();
-        let options = DurableOptions::on(Arc::new(directory.clone()));
+        let options = DurableOptions::on(directory.clone());
         let options = options.file_bytes(4 << 20).reserve(0).recycled(0);
         let open = || options.open_stepped(builder().evict(evict)).unwrap();
         let mut store = open();

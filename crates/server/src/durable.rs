@@ -11,7 +11,7 @@ use crate::configure;
 use crate::counters::Totals;
 use crate::gate::{Admission, Gate};
 use crate::server::{LoadingListener, StartError, builder, set_eviction};
-use crate::settings::{Key, sync_policy};
+use crate::settings::{Key, durability_mode, sync_policy};
 use crate::shared::{Shared, ThreadSide};
 
 /// The gate of a durable store.
@@ -80,6 +80,7 @@ impl Kept {
         let (of, listener) = (Arc::downgrade(shared), self.loading);
         let options = DurableOptions::new(&self.directory)
             .sync(sync_policy(settings.number(Key::AppendFsync)))
+            .mode(durability_mode(settings.number(Key::Durability)))
             .progress(Arc::new(move |progress| {
                 if let Some(shared) = of.upgrade() {
                     let (done, total) = (progress.done, progress.total);

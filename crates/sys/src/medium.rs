@@ -20,6 +20,7 @@ mod file;
 mod files;
 mod memory;
 mod recorded_directory;
+mod recorded_mapping;
 mod recording;
 
 use std::fmt;

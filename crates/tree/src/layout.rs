@@ -48,8 +48,8 @@ pub(crate) const MAX_INLINE_KEY: usize = 1024;
 pub(crate) const CATALOGUE: u32 = 0;
 /// The number of the tree that has the store's keys outside of all named trees.
 pub(crate) const MAIN: u32 = 1;
-/// The longest value in bytes.
-pub const MAX_VALUE: usize = 1 << 30;
+/// The longest value in bytes: 1 GiB, and some words that a store above this one adds to its own.
+pub const MAX_VALUE: usize = (1 << 30) + 64;
 /// Longer values lie in extents. In units of 4 KiB they take no more of the file from here on than
 /// in leaves, a half of which is free or of older versions, and are not copied when a leaf is
 /// rewritten; see `docs/decisions/016-long-values-begin-at-1920-bytes.md`.

@@ -233,6 +233,16 @@ impl Store {
         Snapshot::new(&self.core)
     }
 
+    /// As [`snapshot`](Self::snapshot), with the [caller's bytes](Self::caller) of its version.
+    /// Waits for the commit that is under way.
+    ///
+    /// # Errors
+    /// [`StoreError::Slot`].
+    pub fn snapshot_and_caller(&self) -> Result<(Snapshot, [u8; 32]), StoreError> {
+        let (snapshot, record) = Snapshot::with_record(&self.core)?;
+        Ok((snapshot, record.caller))
+    }
+
     /// Keeps the newest version under a name, until [`drop_version`](Self::drop_version), over
     /// openings too. It takes what it does not share with newer versions.
     ///

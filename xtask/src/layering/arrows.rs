@@ -28,7 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mneme-log",
         ],
     ),
-    // It joins a journal to a store. It knows records, never what a list is.
+    // It joins a journal, or a tree, to a store. It knows records, never what a list is.
     (
         "mneme-durable",
         &[
@@ -37,6 +37,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mneme-space",
             "mneme-arena",
             "mneme-log",
+            "mneme-tree",
             "mneme-journal",
             "mneme-shared",
         ],

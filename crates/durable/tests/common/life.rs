@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mneme_durable::stepped::Stepped;
-use mneme_durable::{DurableError, DurableOptions, LogStore};
+use mneme_durable::{DurabilityMode, DurableError, DurableOptions, LogStore};
 use mneme_log::{Builder, Cursor, Expiry};
 use mneme_sys::ManualClock;
 use mneme_sys::medium::{DirectoryStates, DirectoryTrace, RecordingDirectory};
@@ -56,6 +56,7 @@ impl Outcome {
 type State = (u64, Records);
 
 pub struct Life {
+    pub mode: DurabilityMode,
     pub directory: RecordingDirectory,
     pub store: Option<Stepped>,
     pub random: Random,
@@ -68,10 +69,12 @@ pub struct Life {
 
 /// Opens the store at a time.
 pub fn open_at(
+    mode: DurabilityMode,
     directory: &RecordingDirectory,
     clock: Arc<ManualClock>,
 ) -> Result<Stepped, DurableError> {
-    DurableOptions::on(Arc::new(directory.clone()))
+    DurableOptions::on(directory.clone())
+        .mode(mode)
         .file_bytes(256 << 10)
         .reserve(0)
         .recycled(0)
@@ -79,18 +82,15 @@ pub fn open_at(
         .open_stepped(builder())
 }
 
-pub fn open(directory: &RecordingDirectory) -> Result<Stepped, DurableError> {
-    open_at(directory, Arc::new(ManualClock::new(0, 1000)))
+pub fn open(mode: DurabilityMode, directory: &RecordingDirectory) -> Result<Stepped, DurableError> {
+    open_at(mode, directory, Arc::new(ManualClock::new(0, 1000)))
 }
 
 impl Life {
-    pub fn new(seed: u64) -> Self {
-        Self::on(RecordingDirectory::new(), seed)
-    }
-
-    fn on(directory: RecordingDirectory, seed: u64) -> Self {
+    pub fn new(mode: DurabilityMode, seed: u64) -> Self {
         let mut life = Self {
-            directory,
+            mode,
+            directory: RecordingDirectory::new(),
             store: None,
             random: Random::new(seed),
             clock: Arc::new(ManualClock::new(0, 1000)),
@@ -124,7 +124,7 @@ impl Life {
     /// The process dies and the next one recovers, without a loss of power.
     pub fn reopen(&mut self) {
         self.store = None;
-        let store = open_at(&self.directory, self.clock.clone()).unwrap();
+        let store = open_at(self.mode, &self.directory, self.clock.clone()).unwrap();
         let state = (store.gate().durable(), contents(&store));
         check(
             &self.states,
@@ -220,7 +220,7 @@ impl Life {
         acknowledged: u64,
         nested: Option<u64>,
     ) -> Result<(), String> {
-        let store = open(directory).map_err(|error| error.to_string())?;
+        let store = open(self.mode, directory).map_err(|error| error.to_string())?;
         let found = (store.gate().durable(), contents(&store));
         check(&self.states, acknowledged, &found)?;
         drop(store);
@@ -234,7 +234,7 @@ impl Life {
             if random.below(trace.operations.len() as u64) < 2 {
                 let state = states.sample(|| random.next());
                 let again = RecordingDirectory::crashed(&states, &state);
-                let store = open(&again).map_err(|error| format!("again: {error}"))?;
+                let store = open(self.mode, &again).map_err(|error| format!("again: {error}"))?;
                 let now = (store.gate().durable(), contents(&store));
                 if now != found {
                     return Err(format!("{} became {} in a second crash", found.0, now.0));

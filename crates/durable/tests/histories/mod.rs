@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use mneme_durable::{DurableError, LogStore, SyncPolicy, Unpaired};
+use mneme_durable::{DurabilityMode, DurableError, LogStore, SyncPolicy, Unpaired};
 use mneme_journal::{Identity, Journal, Options, Position};
 use mneme_log::feed::{Item, append_entry, binding};
 use mneme_shared::{Access, StoreOptions};
@@ -12,7 +12,7 @@ use mneme_sys::medium::FileDirectory;
 use mneme_testkit::TestDir;
 
 use super::served::Place;
-use super::{contents, open, options};
+use super::{BOTH, builder, contents, open, options};
 
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
@@ -84,7 +84,11 @@ fn a_backup_alone_is_refused_beside_a_segment_that_has_lived_on() {
 /// A copy of the directory from earlier in the same run does not pass for the directory.
 #[test]
 fn an_older_copy_of_the_run_is_refused_beside_the_segment() {
-    let place = Place::new("durable-older-copy");
+    BOTH.into_iter().for_each(older_copy_refused);
+}
+
+fn older_copy_refused(mode: DurabilityMode) {
+    let place = Place::of("durable-older-copy", mode);
     let data = place.dir.path().join("data");
     let copied = place.dir.path().join("copied");
     let (served, durability) = place.open("s", "data").unwrap();
@@ -201,7 +205,13 @@ fn a_checkpoint_behind_a_restart_begins_between_no_changes_pieces() {
 /// Going back to a backup that is newer than the one which was gone back to before.
 #[test]
 fn a_backup_is_restored_whatever_was_restored_before() {
+    BOTH.into_iter().for_each(restored_again);
+}
+
+fn restored_again(mode: DurabilityMode) {
     let dir = TestDir::new("durable-restores");
+    let options = |dir: &TestDir| options(dir).mode(mode);
+    let open = |dir: &TestDir| options(dir).open_private(builder()).unwrap();
     let at = |store: &LogStore| store.get(b"key").unwrap().unwrap().to_vec();
     let store = open(&dir);
     for name in ["first", "second"] {

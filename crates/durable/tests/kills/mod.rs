@@ -9,24 +9,34 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mneme_durable::{
-    Durability, DurableOptions, GateState, LogStore, Opening, Registry, Served, SyncPolicy,
+    Durability, DurabilityMode, DurableOptions, GateState, LogStore, Opening, Registry, Served,
+    SyncPolicy,
 };
 use mneme_log::{Expiry, WriteError};
 use mneme_shared::StoreOptions;
 use mneme_testkit::{Process, Random, TestDir, retry_within, seconds, wait_until};
 
-use super::{Records, contents};
+use super::{BOTH, Records, contents};
 
 const TEST: &str = "kills::what_a_killed_server_acknowledged_is_there";
 const CHILD: &str = "MNEME_DURABLE_KILLS";
+const MODE: &str = "MNEME_DURABLE_MODE";
 
-fn serve(path: &Path) -> (Arc<Served>, Durability) {
+/// In which form a child keeps the store.
+fn mode_of_child() -> DurabilityMode {
+    let named = std::env::var(MODE).unwrap();
+    let is_named = |mode: &DurabilityMode| mode.to_string() == named;
+    BOTH.into_iter().find(is_named).unwrap()
+}
+
+fn serve(path: &Path, mode: DurabilityMode) -> (Arc<Served>, Durability) {
     let registry = Registry::open(path.join("registry")).unwrap();
     let opening = Opening {
         options: StoreOptions::new().capacity(64 << 20),
         ..Opening::default()
     };
     let options = DurableOptions::new(path.join("data"))
+        .mode(mode)
         .file_bytes(1 << 20)
         .reserve(2 << 20)
         .recycled(4 << 20)
@@ -81,7 +91,7 @@ impl Model {
 fn live(path: &Path) -> ! {
     let file = open(&path.join("acknowledged"));
     let mut next = acknowledged(&file);
-    let (store, durability) = serve(path);
+    let (store, durability) = serve(path, mode_of_child());
     let gate = durability.gate();
     loop {
         change(&store, next).unwrap();
@@ -115,6 +125,10 @@ fn what_a_killed_server_acknowledged_is_there() {
     if let Ok(path) = std::env::var(CHILD) {
         live(path.as_ref());
     }
+    BOTH.into_iter().for_each(storm);
+}
+
+fn storm(mode: DurabilityMode) {
     let dir = TestDir::new("durable-kills");
     let shared = dir.path().join("acknowledged");
     std::fs::write(&shared, [0; 8]).unwrap();
@@ -125,7 +139,13 @@ fn what_a_killed_server_acknowledged_is_there() {
     let mut kills = 0;
     while kills < 4 || begun.elapsed() < limit {
         let target = acknowledged(&file) + random.below(150);
-        let mut child = Process::start(TEST, [(CHILD, dir.path())]);
+        let mut child = Process::start(
+            TEST,
+            [
+                (CHILD, dir.path().to_str().unwrap()),
+                (MODE, &mode.to_string()),
+            ],
+        );
         wait_until("the server acknowledges", || {
             assert!(child.is_running(), "the server ended by itself");
             acknowledged(&file) >= target
@@ -140,7 +160,7 @@ fn what_a_killed_server_acknowledged_is_there() {
                 registry.remove_segment("s").is_ok()
             });
         }
-        let (store, durability) = serve(dir.path());
+        let (store, durability) = serve(dir.path(), mode);
         let found = contents(&store);
         let is_so = |many: u64, model: &mut Model| model.after(many) == found;
         if !is_so(sure, &mut model) {
@@ -173,9 +193,21 @@ mod points {
         "durable.base.removed",
     ];
 
+    /// Of a store that is kept as a tree.
+    const TREE: [&str; 8] = [
+        "durable.serve.loading",
+        "durable.recover.tree",
+        "durable.serve.loaded",
+        "durable.serve.named",
+        "durable.serve.noted",
+        "durable.serve.begun",
+        "durable.serve.confirmed",
+        "durable.tree.committed",
+    ];
+
     fn die(path: &Path, point: &str) -> ! {
         arm(point, Action::Kill, 1);
-        let (store, durability) = serve(path);
+        let (store, durability) = serve(path, mode_of_child());
         for i in 0..5 {
             store.put(b"dying", &[i]).unwrap();
         }
@@ -193,14 +225,22 @@ mod points {
         let marked = mneme_sys::fault::named_in("src").unwrap();
         let known = |name: &String| {
             POINTS.contains(&name.as_str())
+                || TREE.contains(&name.as_str())
                 || name.starts_with("durable.pump.")
                 || name.starts_with("durable.restore.")
+                || name.starts_with("durable.build.")
         };
-        // The pump dies at random, and a restore is crashed at every operation.
+        // The pump dies at random; a restore, and a tree that is built, are crashed at every
+        // operation.
         let missing: Vec<_> = marked.iter().filter(|name| !known(name)).collect();
         assert!(missing.is_empty(), "{missing:?} kill nobody");
+        deaths(DurabilityMode::Journal, &POINTS);
+        deaths(DurabilityMode::Tree, &TREE);
+    }
+
+    fn deaths(mode: DurabilityMode, points: &[&str]) {
         let dir = TestDir::new("durable-points");
-        let (store, durability) = serve(dir.path());
+        let (store, durability) = serve(dir.path(), mode);
         for i in 0..200 {
             change(&store, i).unwrap();
         }
@@ -208,14 +248,15 @@ mod points {
         let before = contents(&store);
         durability.close().unwrap();
         drop(store);
-        for (i, point) in POINTS.iter().enumerate() {
+        for (i, point) in points.iter().enumerate() {
             let registry = Registry::open(dir.path().join("registry")).unwrap();
             if i < 4 || i % 2 == 1 {
                 // It is rebuilt by the process that dies.
                 registry.remove_segment("s").unwrap();
             }
             let path = dir.path().to_str().unwrap();
-            let variables = [(CHILD, path), ("MNEME_DURABLE_POINT", point)];
+            let form = mode.to_string();
+            let variables = [(CHILD, path), (MODE, &form), ("MNEME_DURABLE_POINT", point)];
             let mut child = Process::start(TEST, variables);
             wait_until("it dies", || !child.is_running());
             drop(child);
@@ -229,7 +270,7 @@ mod points {
                         registry.remove_segment("s").is_ok()
                     });
                 }
-                let (store, durability) = serve(dir.path());
+                let (store, durability) = serve(dir.path(), mode);
                 store.remove(b"dying").unwrap();
                 let mut found = contents(&store);
                 found.retain(|(_, key), _| key != b"dying");

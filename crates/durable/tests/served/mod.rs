@@ -3,27 +3,38 @@
 use std::sync::Arc;
 
 use mneme_durable::{
-    Durability, DurableError, DurableOptions, Opening, Origin, Registry, Served, Unpaired,
+    Durability, DurabilityMode, DurableError, DurableOptions, Opening, Origin, Registry, Served,
+    Unpaired,
 };
 use mneme_shared::StoreOptions;
 use mneme_testkit::{Random, TestDir};
 
-use super::{change, contents};
+use super::{BOTH, change, contents};
 
 pub struct Place {
     pub dir: TestDir,
     pub registry: Registry,
+    pub mode: DurabilityMode,
 }
 
 impl Place {
     pub fn new(test: &str) -> Self {
+        Self::of(test, DurabilityMode::Journal)
+    }
+
+    pub fn of(test: &str, mode: DurabilityMode) -> Self {
         let dir = TestDir::new(test);
         let registry = Registry::open(dir.path().join("registry")).unwrap();
-        Self { dir, registry }
+        Self {
+            dir,
+            registry,
+            mode,
+        }
     }
 
     pub fn options(&self, data: &str) -> DurableOptions {
-        DurableOptions::new(self.dir.path().join(data)).file_bytes(1 << 20)
+        let options = DurableOptions::new(self.dir.path().join(data));
+        options.mode(self.mode).file_bytes(1 << 20)
     }
 
     pub fn open(&self, name: &str, data: &str) -> Result<(Arc<Served>, Durability), DurableError> {
@@ -45,7 +56,11 @@ impl Place {
 
 #[test]
 fn a_segment_is_attached_or_rebuilt() {
-    let place = Place::new("durable-served");
+    BOTH.into_iter().for_each(attached_or_rebuilt);
+}
+
+fn attached_or_rebuilt(mode: DurabilityMode) {
+    let place = Place::of("durable-served", mode);
     let mut random = Random::new(3);
     let (served, durability) = place.open("s", "data").unwrap();
     assert_eq!(durability.origin(), Origin::Created);
@@ -69,7 +84,11 @@ fn a_segment_is_attached_or_rebuilt() {
 
 #[test]
 fn what_does_not_belong_together_is_refused() {
-    let place = Place::new("durable-pairs");
+    BOTH.into_iter().for_each(strangers_are_refused);
+}
+
+fn strangers_are_refused(mode: DurabilityMode) {
+    let place = Place::of("durable-pairs", mode);
     let put = |name: &str, data: &str| {
         let (served, durability) = place.open(name, data).unwrap();
         served.put(b"key", data.as_bytes()).unwrap();
@@ -104,8 +123,11 @@ fn what_does_not_belong_together_is_refused() {
 /// A segment that was in use before, with a change feed or without one.
 #[test]
 fn a_full_segment_is_adopted_by_an_empty_directory() {
-    for fed in [true, false] {
-        let place = Place::new("durable-adopted");
+    let all = BOTH
+        .into_iter()
+        .flat_map(|mode| [(mode, true), (mode, false)]);
+    for (mode, fed) in all {
+        let place = Place::of("durable-adopted", mode);
         let options = StoreOptions::new().capacity(64 << 20).change_feed(fed);
         let store = options.create(&place.registry, "s").unwrap();
         change(&store, &mut Random::new(5), 500);
@@ -130,7 +152,11 @@ fn a_full_segment_is_adopted_by_an_empty_directory() {
 /// A backup that is restored goes with no segment that has lived on.
 #[test]
 fn a_restored_backup_is_served_alone() {
-    let place = Place::new("durable-restored");
+    BOTH.into_iter().for_each(restored_alone);
+}
+
+fn restored_alone(mode: DurabilityMode) {
+    let place = Place::of("durable-restored", mode);
     let (served, durability) = place.open("s", "data").unwrap();
     served.put(b"key", b"kept").unwrap();
     durability.backup("kept").unwrap();
@@ -164,7 +190,11 @@ fn a_restored_backup_is_served_alone() {
 /// A segment that is being given a change feed has no name for a moment.
 #[test]
 fn an_adoption_that_died_without_a_name_is_completed() {
-    let place = Place::new("durable-halfway");
+    BOTH.into_iter().for_each(halfway_adopted);
+}
+
+fn halfway_adopted(mode: DurabilityMode) {
+    let place = Place::of("durable-halfway", mode);
     let options = StoreOptions::new().capacity(64 << 20).maintainer(false);
     let store = options.create(&place.registry, "s").unwrap();
     store.put(b"key", b"value").unwrap();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mneme_durable::DurableOptions;
+use mneme_durable::{DurabilityMode, DurableOptions};
 use serde_json::json;
 
 use super::client::{Client, Reply, Where};
@@ -52,6 +52,11 @@ pub struct Restore {
     /// has it attached.
     #[arg(long, value_name = "NAME")]
     segment: Option<String>,
+
+    /// What a directory that holds nothing yet is begun with, as `serve --durability` has it then.
+    /// One that holds something keeps what it has.
+    #[arg(long, value_name = "journal|tree", default_value = "journal", value_parser = mode)]
+    durability: DurabilityMode,
 
     #[command(flatten)]
     registry: registry::Place,
@@ -140,9 +145,11 @@ pub fn restore(arguments: Restore) -> Result<(), Box<dyn Error>> {
         _ => Path::new("."),
     };
     let progress = Progress::default();
-    let options = DurableOptions::new(to).progress(Arc::new(move |now| {
-        progress.show(now.done, now.total);
-    }));
+    let options = DurableOptions::new(to)
+        .mode(arguments.durability)
+        .progress(Arc::new(move |now| {
+            progress.show(now.done, now.total);
+        }));
     let goes_back = to.canonicalize().is_ok_and(|to| {
         let from = from.canonicalize();
         from.is_ok_and(|from| from == to)
@@ -162,13 +169,27 @@ pub fn restore(arguments: Restore) -> Result<(), Box<dyn Error>> {
         }
     }
     let bytes = file.metadata()?.len();
+    let mode = DurabilityMode::found_in(to).unwrap_or_default();
     match arguments.json {
-        true => output::line(json!({ "directory": to, "backup": name, "bytes": bytes })),
+        true => output::line(json!({
+            "directory": to, "backup": name, "bytes": bytes, "durability": mode.to_string(),
+        })),
         false => {
             let (to, size) = (to.display(), size::show(bytes));
+            let durability = match mode {
+                DurabilityMode::Journal => String::new(),
+                other => format!(" --durability {other}"),
+            };
             output::line(format_args!(
-                "{to} holds {name}, {size}: mneme serve --data {to}"
+                "{to} holds {name}, {size}: mneme serve --data {to}{durability}"
             ))
         }
     }
+}
+
+/// What `--durability` is called.
+fn mode(name: &str) -> Result<DurabilityMode, String> {
+    let all = [DurabilityMode::Journal, DurabilityMode::Tree];
+    let found = all.into_iter().find(|mode| mode.to_string() == name);
+    found.ok_or_else(|| "it is journal or tree".to_owned())
 }

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use mneme_durable::DurabilityMode;
 use mneme_journal::{
     BaseFile, BaseReader, JournalError, Options, Position, Report, bases, check, repair,
 };
@@ -68,6 +69,16 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
 fn look(path: &Path) -> Result<(Arc<dyn Directory>, Found), Box<dyn Error>> {
     if !path.is_dir() {
         return Err(format!("{} is no directory", path.display()).into());
+    }
+    if DurabilityMode::found_in(path) == Some(DurabilityMode::Tree) {
+        let tree = path.join("store.tree");
+        return Err(format!(
+            "{} is kept with durability tree, and has no journal: `mneme tree check {}` reads all \
+             of it",
+            path.display(),
+            tree.display()
+        )
+        .into());
     }
     let directory: Arc<dyn Directory> = Arc::new(FileDirectory::open(path)?);
     let report = check(&*directory, None)?;

@@ -110,9 +110,15 @@ fn get(server: &Serving, number: usize) -> u64 {
 
 #[test]
 fn what_was_acknowledged_survives_a_kill_and_the_loss_of_memory() {
+    kill_and_lose_memory("journal");
+    kill_and_lose_memory("tree");
+}
+
+fn kill_and_lose_memory(durability: &str) {
     const CLIENTS: usize = 4;
-    let place = Place::new("kills");
-    let mut server = place.serve(&[]);
+    let place = Place::new(durability);
+    let arguments = ["--durability", durability];
+    let mut server = place.serve(&arguments);
     assert!(server.banner.contains("kept in "), "{}", server.banner);
     for loses_memory in [false, true, true] {
         let counts = count_until_killed(&server, CLIENTS);
@@ -121,7 +127,7 @@ fn what_was_acknowledged_survives_a_kill_and_the_loss_of_memory() {
         if loses_memory {
             place.lose_memory();
         }
-        server = place.serve(&[]);
+        server = place.serve(&arguments);
         for (number, count) in counts.into_iter().enumerate() {
             // The next one may have been made and not acknowledged.
             let found = get(&server, number);

@@ -227,7 +227,7 @@ fn check_data(settings: &Settings, has_store: bool) -> Result<(), StartError> {
     if has_store && settings.is(Key::Data) {
         return Err(StartError::OwnStore);
     }
-    for key in [Key::AppendOnly, Key::Save] {
+    for key in [Key::AppendOnly, Key::Save, Key::Durability] {
         if let Some(reason) = settings.data_refusal(key, &settings.value(key))
             && settings.is_given(key)
         {

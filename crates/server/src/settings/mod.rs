@@ -19,8 +19,8 @@ pub use error::{FileError, RewriteError};
 pub(crate) use kind::save_points;
 pub use kind::{Kind, Refused, Value};
 pub use size::{SizeError, parse_size};
-pub(crate) use values::sync_policy;
 pub use values::{Settings, Source};
+pub(crate) use values::{durability_mode, sync_policy};
 
 use mneme_log::{DATABASES, MAX_VALUE, MIN_CAPACITY};
 
@@ -154,11 +154,16 @@ settings! {
     /// Bytes of an incomplete command, or of a transaction that waits for EXEC, beyond which a
     /// client is disconnected.
     QueryBuffer: "client-query-buffer-limit", Kind::Size { least: 1 << 20, most: i64::MAX }, "1073741824", Live;
-    /// The directory on a local disk that keeps the data through a power cut: a journal of all
-    /// changes, and checkpoints. Made if there is none. Nothing is kept on disk if empty.
+    /// The directory on a local disk that keeps the data through a power cut, in the form that
+    /// `durability` says. Made if there is none. Nothing is kept on disk if empty.
     Data: "data", Kind::Text, "", AtStart;
     /// Databases that clients may SELECT.
     Databases: "databases", Kind::Number { least: 1, most: DATABASES as i64 }, "16", AtStart;
+    /// In which form the directory `data` keeps the data. journal: all changes are appended, and
+    /// checkpoints keep that short; right for disks. tree: a tree is changed in place by one commit
+    /// after another, and there are no checkpoints; right where a sync costs little. A directory
+    /// keeps the form that it was begun with.
+    Durability: "durability", Kind::Word(&["journal", "tree"]), "journal", AtStart;
     /// Which connections may use DEBUG, which is for tests: none, all, or those from this machine.
     EnableDebug: "enable-debug-command", Kind::Word(&["no", "yes", "local"]), "no", AtStart;
     /// I/O threads, each of which serves its own connections; 0 is one for each CPU.

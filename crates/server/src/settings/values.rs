@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use super::address::{Address, all_addresses, endpoint};
 use super::{Key, Refused, SETTINGS, Setting, Value};
 use crate::resp::Limits;
-use mneme_durable::SyncPolicy;
+use mneme_durable::{DurabilityMode, SyncPolicy};
 use mneme_log::UpdatePolicy;
 
 /// A server's configuration, before it starts and while it runs.
@@ -189,7 +189,9 @@ impl Settings {
     /// Why a setting cannot have this value, as `data` is set.
     pub(crate) fn data_refusal(&self, key: Key, value: &Value) -> Option<Refused> {
         match (key, self.is(Key::Data), value.number != 0) {
-            (Key::AppendOnly | Key::Save, false, true) => Some(Refused::NeedsData),
+            (Key::AppendOnly | Key::Save | Key::Durability, false, true) => {
+                Some(Refused::NeedsData)
+            }
             (Key::AppendOnly, true, false) => Some(Refused::AlwaysAppends),
             _ => None,
         }
@@ -225,6 +227,14 @@ impl Key {
     /// What the table says of it.
     pub fn setting(self) -> &'static Setting {
         &SETTINGS[self as usize]
+    }
+}
+
+/// What the setting `durability` stands for by its number.
+pub(crate) fn durability_mode(number: i64) -> DurabilityMode {
+    match number {
+        0 => DurabilityMode::Journal,
+        _ => DurabilityMode::Tree,
     }
 }
 

@@ -177,6 +177,47 @@ fn settings_of_data_on_disk_go_together() {
 }
 
 #[test]
+fn a_tree_is_said_to_be_one() {
+    let directory = Directory::new("tree");
+    let tree = || directory.server().set(Key::Durability, "tree").unwrap();
+    let (running, address) = start(tree());
+    let mut client = Client::connect(address);
+    assert_eq!(client.line("SET kept yes"), Reply::ok());
+    let shown = client.line("CONFIG GET durability").items()[1].text();
+    assert_eq!(shown, "tree");
+    let said = client.line("INFO persistence").text();
+    assert!(said.contains("mneme_durability:tree\r\n"), "{said}");
+    for (line, words) in [
+        (
+            "CONFIG SET durability journal",
+            "can't set immutable config",
+        ),
+        ("BGREWRITEAOF", "there is no journal to rewrite"),
+    ] {
+        let refused = client.line(line).text();
+        assert!(refused.contains(words), "{line}: {refused}");
+    }
+    // What was acknowledged is durable, which is what a checkpoint stands for.
+    assert_eq!(client.line("SAVE"), Reply::ok());
+    let begun = client.line("BGSAVE").text();
+    assert_eq!(begun, "Background saving started");
+    mneme_testkit::wait_until("it is counted", || info(&mut client, "rdb_saves") == 2);
+    assert_eq!(info(&mut client, "mneme_durable_pending_bytes"), 0);
+    drop(running);
+    let refused = directory.server().start().err().unwrap().to_string();
+    assert!(refused.contains("--durability tree"), "{refused}");
+    let nothing = server().set(Key::Durability, "tree").unwrap();
+    let refused = nothing.start().err().unwrap().to_string();
+    assert!(
+        refused.contains("start the server with --data DIR"),
+        "{refused}"
+    );
+    let (_running, address) = start(tree());
+    let mut client = Client::connect(address);
+    assert_eq!(client.line("GET kept"), Reply::bulk("yes"));
+}
+
+#[test]
 fn one_server_at_a_time_uses_a_directory() {
     let directory = Directory::new("locked");
     let (running, _) = start(directory.server());

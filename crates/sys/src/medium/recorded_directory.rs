@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::contents::Contents;
 use super::directory_states::{DirectoryState, DirectoryStates};
-use super::{Directory, FailureModel, MediumError, Operation, Storage, inside};
+use super::recorded_mapping::RecordedMapping;
+use super::{Directory, FailureModel, Medium, MediumError, Operation, Storage, inside};
 
 /// One operation on a directory or on a file of it. Files are numbered as they are made; a number
 /// stays when the file gets another name.
@@ -108,7 +109,7 @@ pub struct RecordingDirectory {
 }
 
 #[derive(Debug, Default)]
-struct State {
+pub(super) struct State {
     trace: DirectoryTrace,
     names: BTreeMap<String, usize>,
     files: Vec<Live>,
@@ -236,11 +237,24 @@ impl RecordingDirectory {
         state.unreadable = state.names.get(name).map(|file| (*file, at));
     }
 
+    /// Maps a file, which may grow to `max` bytes. What is stored there is recorded as what is
+    /// written to the file, and nothing else writes to it meanwhile.
+    ///
+    /// # Errors
+    /// There is no such file, or it is longer; no address space.
+    pub fn map(&self, name: &str, max: u64) -> Result<Box<dyn Medium>, MediumError> {
+        let state = self.lock();
+        let file = state.find(name)?;
+        let bytes = Arc::clone(&state.files[file].bytes);
+        drop(state);
+        Ok(Box::new(RecordedMapping::new(self, file, &bytes, max)?))
+    }
+
     fn record(&self, operation: DirectoryOperation) {
         self.lock().trace.operations.push(operation);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -332,7 +346,29 @@ impl State {
         contents
     }
 
-    fn sync(&mut self, file: usize) -> Result<(), MediumError> {
+    /// Makes a file at least so long.
+    pub(super) fn grow(&mut self, file: usize, to: u64) -> Result<(), MediumError> {
+        let len = self.files[file].bytes.len() as u64;
+        if to > len {
+            let used = self.used() + to - len;
+            if self.limit.is_some_and(|limit| used > limit) {
+                return Err(MediumError::NoSpace { wanted: to });
+            }
+            Arc::make_mut(&mut self.files[file].bytes).resize(to as usize, 0);
+            self.on_file(file, Operation::Grow(to));
+        }
+        Ok(())
+    }
+
+    /// Stores bytes in a file that is as long as that.
+    pub(super) fn store(&mut self, file: usize, at: u64, bytes: &[u8]) {
+        let live = Arc::make_mut(&mut self.files[file].bytes);
+        live[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+        let bytes = bytes.to_vec();
+        self.on_file(file, Operation::Store { at, bytes });
+    }
+
+    pub(super) fn sync(&mut self, file: usize) -> Result<(), MediumError> {
         if let Some((left, keep, more)) = self.failing {
             if left <= 1 {
                 self.failing = (more > 0).then_some((1, keep, more.saturating_sub(1)));
@@ -434,20 +470,8 @@ impl Storage for RecordedFile {
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), MediumError> {
         let mut state = self.directory.lock();
-        let end = at + bytes.len() as u64;
-        let len = state.files[self.file].bytes.len() as u64;
-        if end > len {
-            let used = state.used() + end - len;
-            if state.limit.is_some_and(|limit| used > limit) {
-                return Err(MediumError::NoSpace { wanted: end });
-            }
-            Arc::make_mut(&mut state.files[self.file].bytes).resize(end as usize, 0);
-            state.on_file(self.file, Operation::Grow(end));
-        }
-        let live = Arc::make_mut(&mut state.files[self.file].bytes);
-        live[at as usize..end as usize].copy_from_slice(bytes);
-        let bytes = bytes.to_vec();
-        state.on_file(self.file, Operation::Store { at, bytes });
+        state.grow(self.file, at + bytes.len() as u64)?;
+        state.store(self.file, at, bytes);
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
+use mneme_durable::DurabilityMode;
 use mneme_sys::{Clock as _, SystemClock, files};
 
 use super::host::Host;
@@ -36,6 +37,7 @@ pub fn examine(host: &Host, directory: &Path) -> Vec<Finding> {
         file_system(host, there),
         free_space(there),
         Some(syncs(there)),
+        form(&directory),
     ];
     findings.into_iter().flatten().collect()
 }
@@ -59,6 +61,12 @@ fn file_system(host: &Host, there: &Path) -> Option<Finding> {
         ),
         _ => Finding::new(NAME, State::Good, found),
     })
+}
+
+fn form(directory: &Path) -> Option<Finding> {
+    let found = DurabilityMode::found_in(directory)?;
+    let found = format!("kept with --durability {found}");
+    Some(Finding::new("data: durability", State::Good, found))
 }
 
 fn free_space(there: &Path) -> Option<Finding> {

@@ -1,7 +1,8 @@
 //! `SAVE`, `BGSAVE`, `BGREWRITEAOF`, `LASTSAVE`: checkpoints of a store that is kept on disk. There
-//! is one kind of them: it holds all records, and the journal goes on from it.
+//! is one kind of them: it holds all records, and the journal goes on from it. Of a store that is
+//! kept as a tree each commit is one, so that it is there when what was written is durable.
 
-use mneme_durable::{Durability, DurableError};
+use mneme_durable::{Durability, DurabilityMode, DurableError};
 
 use super::info::last_save_s;
 use crate::command::*;
@@ -102,7 +103,13 @@ fn bgsave(call: &mut Call<'_>) -> Outcome {
 }
 
 fn bgrewriteaof(call: &mut Call<'_>) -> Outcome {
-    match durability(call)?.checkpoint() {
+    let durability = durability(call)?;
+    if durability.stats().mode == DurabilityMode::Tree {
+        return Err(Failure::other(
+            "ERR there is no journal to rewrite: the data is kept with durability tree",
+        ));
+    }
+    match durability.checkpoint() {
         Ok(()) => {
             call.reply
                 .simple("Background append only file rewriting started");

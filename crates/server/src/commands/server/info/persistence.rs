@@ -100,6 +100,7 @@ fn kept(server: &Shared, stats: &DurabilityStats, fields: &mut Fields) {
     );
     fields.add("aof_buffer_length", stats.pending);
     fields.add("mneme_data", server.settings.show(Key::Data));
+    fields.add("mneme_durability", stats.mode);
     fields.add("mneme_durable_state", state(stats.state));
     fields.add("mneme_durable_reason", &stats.why);
     fields.add("mneme_durable_position", stats.durable);

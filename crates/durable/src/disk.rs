@@ -1,0 +1,261 @@
+//! [`Disk`]: what a directory holds of a store, in either [form](crate::DurabilityMode).
+
+use std::path::Path;
+use std::sync::Arc;
+
+use mneme_journal::{
+    BaseReader, Identity, Journal, Options, Position, Reader, Run, Runs, bases, reaches,
+};
+use mneme_log::{ChangeFeed, Evict, LogStore};
+use mneme_sys::medium::{Directory, FileDirectory};
+use mneme_tree::Store;
+
+use crate::DurableError;
+use crate::directory::{Opened, failed};
+use crate::options::{DurabilityMode, ProgressListener, RecoveryProgress};
+use crate::pairing::{Journaled, Unpaired};
+use crate::recover::{self, Files, newest_base};
+use crate::sink::Sink;
+use crate::store::draw_run;
+use crate::tree::{self, Build, Replica, Stamp, TreeSink};
+
+/// What a directory holds.
+pub(crate) enum Disk {
+    /// A journal and base files, or nothing.
+    Journal,
+    /// A tree; `None`: nothing yet.
+    Tree(Option<Box<Replica>>),
+}
+
+/// A run that has begun.
+pub(crate) struct Begun {
+    pub sink: Box<dyn Sink>,
+    /// What base files are written with.
+    pub options: Options,
+    pub runs: Runs,
+    /// The tree that backups are read from, if there is one.
+    pub tree: Option<Store>,
+    /// Where the newest base file begins.
+    pub base: u64,
+    /// Whether the directory holds no store until a base file is written.
+    pub needs_base: bool,
+}
+
+/// The form of the store that a directory holds; `None`: it holds none.
+pub(crate) fn mode_of(directory: &dyn Directory) -> Result<Option<DurabilityMode>, DurableError> {
+    let names = directory.names();
+    let names = names.map_err(failed("list", "the directory"))?;
+    if names.iter().any(|name| name == tree::FILE) {
+        return Ok(Some(DurabilityMode::Tree));
+    }
+    let is_kept = names.iter().any(|name| name.ends_with(".journal"))
+        || bases(directory)?.iter().any(|base| base.kept.is_none());
+    Ok(is_kept.then_some(DurabilityMode::Journal))
+}
+
+impl DurabilityMode {
+    /// The form of the store that a directory holds, which another process may have open. `None`:
+    /// it holds none, or cannot be read.
+    #[must_use]
+    pub fn found_in(directory: &Path) -> Option<Self> {
+        let directory = FileDirectory::open_unlocked(directory).ok()?;
+        mode_of(&directory).ok().flatten()
+    }
+}
+
+impl Disk {
+    /// Finds what is there. A directory of the other form is refused.
+    pub fn open(opened: &Opened, mode: DurabilityMode) -> Result<Self, DurableError> {
+        let found = mode_of(&*opened.directory)?;
+        match (mode, found) {
+            (mode, Some(found)) if mode != found => Err(DurableError::OtherMode { found }),
+            (DurabilityMode::Journal, _) => Ok(Self::Journal),
+            (DurabilityMode::Tree, None) => Ok(Self::Tree(None)),
+            (DurabilityMode::Tree, Some(_)) => Ok(Self::Tree(Some(Box::new(tree::open(opened)?)))),
+        }
+    }
+
+    /// What is known without reading the content; `None`: there is no store. A backup alone is
+    /// one, of the form of a journal.
+    pub fn journaled(&self, directory: &dyn Directory) -> Result<Option<Journaled>, DurableError> {
+        let nowhere = Position::new(0);
+        match self {
+            Self::Tree(replica) => Ok(replica.as_ref().map(|replica| {
+                let Stamp { run, position, .. } = replica.stamp();
+                let first = Position::new(position);
+                Journaled {
+                    identity: replica.identity(),
+                    last: Some(Run { id: run, first }),
+                }
+            })),
+            Self::Journal => {
+                let reader = Reader::between(directory, nowhere, nowhere)?;
+                if let Some(identity) = reader.identity() {
+                    let last = reader.runs().last();
+                    return Ok(Some(Journaled { identity, last }));
+                }
+                let base = newest_base(directory)?;
+                Ok(base.map(|(_, base)| Journaled {
+                    identity: base.identity(),
+                    last: base.runs().last(),
+                }))
+            }
+        }
+    }
+
+    /// Whether it holds the stream up to `at`, where a living segment goes on.
+    pub fn holds_stream(&self, directory: &dyn Directory, at: u64) -> Result<bool, DurableError> {
+        let at = Position::new(at);
+        match self {
+            Self::Tree(replica) => Ok(replica
+                .as_ref()
+                .is_some_and(|replica| replica.stamp().position >= at.get())),
+            Self::Journal if reaches(directory, at)? => Ok(true),
+            Self::Journal => {
+                let base = newest_base(directory)?.map(|(_, base)| base.read_ahead());
+                Ok(base.transpose()?.is_some_and(|(_, suffix)| suffix == at))
+            }
+        }
+    }
+
+    /// Looks at the content, for a store that is rebuilt.
+    pub fn look(&mut self, directory: &dyn Directory) -> Result<Contents<'_>, DurableError> {
+        Ok(match self {
+            Self::Journal => Contents::Files(Box::new(Files::look(directory)?)),
+            Self::Tree(replica) => Contents::Tree(replica.as_deref_mut()),
+        })
+    }
+
+    /// Begins a run behind what the feed says is durable.
+    pub fn begin(
+        self,
+        opened: &Opened,
+        options: Options,
+        home: &LogStore,
+        feed: &mut ChangeFeed,
+    ) -> Result<Begun, DurableError> {
+        match self {
+            Self::Journal => begin_journal(opened, options, feed),
+            Self::Tree(replica) => begin_tree(replica, opened, options, home, feed),
+        }
+    }
+}
+
+fn begin_journal(
+    opened: &Opened,
+    options: Options,
+    feed: &ChangeFeed,
+) -> Result<Begun, DurableError> {
+    let base = newest_base(&*opened.directory)?.map(|(_, base)| base);
+    let follows = base.as_ref().map(BaseReader::runs).cloned();
+    let options = Options {
+        follows: follows.unwrap_or_default(),
+        ..options
+    };
+    let at = Position::new(feed.durable());
+    let journal = Journal::open(Arc::clone(&opened.directory), options, at)?;
+    Ok(Begun {
+        options: journal.options().clone(),
+        runs: journal.runs().clone(),
+        tree: None,
+        needs_base: base.is_none() && journal.first().get() > 0,
+        base: base.map_or(0, |base| base.begin().get()),
+        sink: Box::new(journal),
+    })
+}
+
+fn begin_tree(
+    replica: Option<Box<Replica>>,
+    opened: &Opened,
+    options: Options,
+    home: &LogStore,
+    feed: &mut ChangeFeed,
+) -> Result<Begun, DurableError> {
+    let run = options.run.map_or_else(draw_run, Ok)?;
+    let replica = match replica {
+        None => {
+            let build = Build::begin(opened, options.identity, run, &options.clock)?;
+            tree::adopt(build, home, feed)?
+        }
+        Some(mut replica) => {
+            let position = replica.stamp().position;
+            follow(feed, position)?;
+            replica.commit(Stamp {
+                run,
+                position,
+                wall_ms: options.clock.wall_ms(),
+            })?;
+            *replica
+        }
+    };
+    let position = replica.stamp().position;
+    let first = Position::new(position);
+    Ok(Begun {
+        tree: Some(replica.store().clone()),
+        runs: Runs::default().and(Run { id: run, first }),
+        base: position,
+        needs_base: false,
+        sink: Box::new(TreeSink::new(replica, Arc::clone(&options.clock))),
+        options,
+    })
+}
+
+/// Lets a feed know that everything before `position` is durable: its drainer died before it said
+/// so.
+fn follow(feed: &mut ChangeFeed, position: u64) -> Result<(), DurableError> {
+    let mut drained = Vec::new();
+    let mut at = feed.durable();
+    while at < position {
+        drained.clear();
+        let range = feed.drain((position - at).min(1 << 20) as usize, &mut drained)?;
+        if drained.is_empty() || range.end > position {
+            return Err(Unpaired::Runs.into());
+        }
+        at = range.end;
+    }
+    Ok(feed.set_durable(at)?)
+}
+
+/// What a store is rebuilt from.
+pub(crate) enum Contents<'d> {
+    Files(Box<Files>),
+    Tree(Option<&'d mut Replica>),
+}
+
+impl Contents<'_> {
+    /// The store; `None`: there is none.
+    pub fn identity(&self) -> Option<Identity> {
+        match self {
+            Self::Files(files) => files.identity,
+            Self::Tree(replica) => replica.as_ref().map(|replica| replica.identity()),
+        }
+    }
+
+    /// The time of the last change.
+    pub fn wall_ms(&self) -> u64 {
+        match self {
+            Self::Files(files) => files.wall_ms,
+            Self::Tree(replica) => replica.as_ref().map_or(0, |of| of.stamp().wall_ms),
+        }
+    }
+
+    /// Loads all of it into a store that is empty. Returns where the stream ends, and what was
+    /// done.
+    pub fn load(
+        self,
+        directory: &dyn Directory,
+        store: &LogStore,
+        listener: Option<&ProgressListener>,
+        evict: Evict,
+    ) -> Result<(u64, RecoveryProgress), DurableError> {
+        match self {
+            Self::Files(files) => files.load(directory, store, listener, evict),
+            Self::Tree(None) => Ok((0, RecoveryProgress::default())),
+            Self::Tree(Some(replica)) => {
+                // The rest of it is lost with the segment.
+                replica.give_up_pending();
+                recover::load_tree(replica.store(), store, listener, evict)
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The file of a tree in the directory of a store.
+
+use std::time::Duration;
+
+use mneme_tree::{Builder, Store};
+
+use crate::DurableError;
+use crate::directory::{Medium, Opened, failed};
+
+/// How long another process is waited for that is just ending.
+const WAIT: Duration = Duration::from_secs(1);
+/// The most bytes of a file that is recorded.
+const RECORDED: u64 = 256 << 20;
+
+fn builder() -> Builder {
+    Store::builder().wait_for_writer(WAIT)
+}
+
+/// Opens the tree in that file, which is there.
+pub(super) fn open(opened: &Opened, file: &str) -> Result<Store, DurableError> {
+    match &opened.medium {
+        Medium::Files(files) => Ok(builder().open(files.path().join(file))?),
+        Medium::Recorded(recorded) => {
+            // What a failed sync has left in the page cache is not to be believed.
+            let storage = opened.directory.open(file);
+            storage
+                .and_then(|storage| storage.drop_cached())
+                .map_err(failed("sync", file))?;
+            let mapped = recorded.map(file, RECORDED).map_err(failed("map", file))?;
+            Ok(builder().open_on(mapped)?)
+        }
+    }
+}
+
+/// Makes an empty tree in that file. One of that name is gone.
+pub(super) fn create(opened: &Opened, file: &str) -> Result<Store, DurableError> {
+    let directory = &*opened.directory;
+    let names = directory.names();
+    let names = names.map_err(failed("list", "the directory"))?;
+    if names.iter().any(|name| name == file) {
+        directory.remove(file).map_err(failed("remove", file))?;
+    }
+    if let Medium::Recorded(_) = &opened.medium {
+        let created = directory.create(file);
+        created.map_err(failed("make", file))?;
+    }
+    open(opened, file)
+}

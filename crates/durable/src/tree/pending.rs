@@ -1,0 +1,168 @@
+//! Entries of the feed that do not take place yet: the pieces of a change that is not entered as a
+//! whole, and a group that is not closed.
+//!
+//! **A commit keeps them beside the records, under keys of their own.** A segment that outlives its
+//! server goes on with the rest of them. A store that is rebuilt does not: they never take place.
+
+use std::collections::HashMap;
+
+use mneme_log::feed::{Assembly, Entry, FeedDamage, Item, entries};
+use mneme_tree::Batch;
+
+use super::layout::pending_key;
+
+/// An entry as it stood in the feed.
+#[derive(Debug, Clone)]
+pub(super) struct Raw {
+    position: u64,
+    bytes: Vec<u8>,
+    /// A commit has it.
+    is_kept: bool,
+}
+
+impl Raw {
+    pub fn new(position: u64, bytes: &[u8]) -> Self {
+        Self {
+            position,
+            bytes: bytes.to_vec(),
+            is_kept: false,
+        }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Pending {
+    /// The pieces' bytes.
+    pub assembly: Assembly,
+    /// The entries of them, by the changes' ids.
+    pieces: HashMap<u64, Vec<Raw>>,
+    /// The entries of the group that is open, from where it was opened.
+    group: Option<Vec<Raw>>,
+    /// Kept ones that have taken place since.
+    gone: Vec<u64>,
+}
+
+/// What is to be done with an entry.
+pub(super) enum Turn {
+    /// It takes place.
+    Now,
+    /// It is a part of a group that is open.
+    Later,
+    /// A group is closed, whose entries take place, this one last.
+    Group(Vec<Raw>),
+}
+
+impl Pending {
+    /// Takes a kept entry in again. They come in order.
+    pub fn restore(&mut self, position: u64, bytes: &[u8]) -> Result<(), FeedDamage> {
+        let raw = || Raw {
+            is_kept: true,
+            ..Raw::new(position, bytes)
+        };
+        for entry in entries(position, bytes) {
+            let entry = entry?;
+            let first = entry.items().next().transpose()?;
+            match (&mut self.group, first) {
+                (Some(group), _) => group.push(raw()),
+                (None, Some(Item::Open)) => self.group = Some(vec![raw()]),
+                (None, _) => {
+                    self.assembly.collect(&entry)?;
+                    self.note_pieces(&entry, raw)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Decides about the next entry, whose bytes are `raw`.
+    pub fn turn(&mut self, entry: &Entry<'_>, raw: &[u8]) -> Result<Turn, FeedDamage> {
+        let first = entry.items().next().transpose()?;
+        match (&mut self.group, first) {
+            (None, Some(Item::Open)) => {
+                self.group = Some(vec![Raw::new(entry.position, raw)]);
+                Ok(Turn::Later)
+            }
+            (Some(group), Some(Item::Close)) => {
+                let group = std::mem::take(group);
+                self.group = None;
+                self.forget(&group);
+                Ok(Turn::Group(group))
+            }
+            (Some(group), _) => {
+                group.push(Raw::new(entry.position, raw));
+                Ok(Turn::Later)
+            }
+            (None, _) => Ok(Turn::Now),
+        }
+    }
+
+    /// Notes the pieces of an entry that takes place, and those that are needed no more.
+    pub fn note(&mut self, entry: &Entry<'_>, bytes: &[u8]) -> Result<(), FeedDamage> {
+        self.note_pieces(entry, || Raw::new(entry.position, bytes))
+    }
+
+    fn note_pieces(&mut self, entry: &Entry<'_>, raw: impl Fn() -> Raw) -> Result<(), FeedDamage> {
+        for item in entry.items() {
+            match item? {
+                Item::Piece { id, .. } => self.pieces.entry(id).or_default().push(raw()),
+                Item::Pieces { id, .. } => {
+                    let gone = self.pieces.remove(&id).unwrap_or_default();
+                    self.forget(&gone);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, gone: &[Raw]) {
+        let kept = gone.iter().filter(|raw| raw.is_kept);
+        self.gone.extend(kept.map(|raw| raw.position));
+    }
+
+    /// Has a commit keep what is not kept yet, and forget what has taken place.
+    pub fn enter(&self, batch: &mut Batch) {
+        for position in &self.gone {
+            batch.remove(&pending_key(*position));
+        }
+        // Behind the removals: an entry of a group that was closed may be a piece.
+        for raw in self.all().filter(|raw| !raw.is_kept) {
+            batch.put(&pending_key(raw.position), &raw.bytes);
+        }
+    }
+
+    /// The commit is durable.
+    pub fn entered(&mut self) {
+        self.gone.clear();
+        for raw in self.pieces.values_mut().flatten() {
+            // The assembly has its bytes.
+            (raw.is_kept, raw.bytes) = (true, Vec::new());
+        }
+        for raw in self.group.iter_mut().flatten() {
+            raw.is_kept = true;
+        }
+    }
+
+    /// None of them will take place.
+    pub fn give_up(&mut self) {
+        let all: Vec<_> = self.all().cloned().collect();
+        *self = Self {
+            gone: std::mem::take(&mut self.gone),
+            ..Self::default()
+        };
+        self.forget(&all);
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Raw> {
+        let pieces = self.pieces.values().flatten();
+        pieces.chain(self.group.iter().flatten())
+    }
+}
+
+/// The entries of a group that was closed.
+pub(super) fn each(group: &[Raw]) -> impl Iterator<Item = Result<(Entry<'_>, &[u8]), FeedDamage>> {
+    let each = group.iter().map(|raw| (raw.position, &raw.bytes[..]));
+    each.flat_map(|(position, bytes)| {
+        entries(position, bytes).map(move |entry| Ok((entry?, bytes)))
+    })
+}

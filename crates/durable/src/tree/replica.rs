@@ -1,0 +1,346 @@
+//! [`Replica`]: the store as a tree.
+//!
+//! **A commit of the tree is the store at one position of the feed**: every change before it, and
+//! none behind. Changes are gathered in memory until a commit makes all of them durable at once.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use mneme_journal::Identity;
+use mneme_log::feed::{Entry, Item, bound, entries};
+use mneme_sys::fault::without;
+use mneme_tree::{Batch, Store, StoreError, Tree};
+
+use super::layout::{self, BINDINGS, Bindings, HEAD, PENDING, Stamp, UUID};
+use super::pending::{Pending, Turn, each};
+use crate::DurableError;
+
+/// A record as a tree has it; `None`: there is none.
+type Record = Option<Vec<u8>>;
+
+/// The tree of a root, and what the next commit does to it.
+struct Root {
+    tree: Tree,
+    changes: BTreeMap<Vec<u8>, Record>,
+}
+
+pub(crate) struct Replica {
+    store: Store,
+    /// The last commit's.
+    stamp: Stamp,
+    identity: Identity,
+    /// Roots that are alive.
+    roots: BTreeMap<u64, Root>,
+    bindings: Bindings,
+    /// The next commit has other bindings than the last.
+    is_bound_anew: bool,
+    /// Trees of roots that the next commit says are dead. Until then they have what is durable.
+    dying: Vec<String>,
+    /// Trees of roots that a commit says are dead.
+    dead: Vec<String>,
+    pending: Pending,
+}
+
+impl Replica {
+    /// Begins that of a store, in a tree that holds nothing.
+    pub fn begin(store: Store, identity: Identity) -> Result<Self, DurableError> {
+        store.put(UUID, &identity.uuid)?;
+        Ok(Self {
+            store,
+            stamp: Stamp::default(),
+            identity,
+            roots: BTreeMap::new(),
+            bindings: Bindings::default(),
+            is_bound_anew: true,
+            dying: Vec::new(),
+            dead: Vec::new(),
+            pending: Pending::default(),
+        })
+    }
+
+    /// Finds the last commit.
+    pub fn open(store: Store) -> Result<Self, DurableError> {
+        let stamp = Stamp::decode(store.caller()).ok_or(DurableError::ForeignTree)?;
+        let uuid = store.get(UUID)?.and_then(|uuid| uuid.try_into().ok());
+        let bindings = store.get_with(BINDINGS, Bindings::decode)?;
+        let (Some(uuid), Some(bindings)) = (uuid, bindings) else {
+            return Err(DurableError::ForeignTree);
+        };
+        let (mut roots, mut dead) = (BTreeMap::new(), Vec::new());
+        for name in store.trees()? {
+            let Some(root) = layout::root_of(&name) else {
+                continue;
+            };
+            if bindings.bound().any(|bound| bound == root) {
+                let tree = store.open_tree(&name)?;
+                let changes = BTreeMap::new();
+                roots.insert(root, Root { tree, changes });
+            } else {
+                dead.push(name);
+            }
+        }
+        let mut pending = Pending::default();
+        let snapshot = store.snapshot()?;
+        for pair in snapshot.range(PENDING..) {
+            let (key, bytes) = pair?;
+            let Some(position) = layout::pending_position(key) else {
+                break;
+            };
+            pending.restore(position, bytes)?;
+        }
+        drop(snapshot);
+        let incarnation = 0;
+        Ok(Self {
+            store,
+            stamp,
+            identity: Identity { uuid, incarnation },
+            roots,
+            bindings,
+            is_bound_anew: false,
+            dying: Vec::new(),
+            dead,
+            pending,
+        })
+    }
+
+    /// Goes back to the last commit.
+    pub fn reset(&mut self) -> Result<(), DurableError> {
+        *self = Self::open(self.store.clone())?;
+        Ok(())
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub fn into_store(self) -> Store {
+        self.store
+    }
+
+    pub fn stamp(&self) -> Stamp {
+        self.stamp
+    }
+
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Changes that are not whole will not become so.
+    pub fn give_up_pending(&mut self) {
+        self.pending.give_up();
+    }
+
+    /// Applies whole entries, the first of which stands at `position`.
+    pub fn bytes(&mut self, position: u64, bytes: &[u8]) -> Result<(), DurableError> {
+        for entry in entries(position, bytes) {
+            let entry = entry?;
+            let begin = (entry.position - position) as usize;
+            let raw = &bytes[begin..begin + entry.stride()];
+            match self.pending.turn(&entry, raw)? {
+                Turn::Now => self.entry(&entry, raw)?,
+                Turn::Later if without("tree.group") => self.entry(&entry, raw)?,
+                Turn::Later => {}
+                Turn::Group(group) => {
+                    for entry in each(&group) {
+                        let (entry, raw) = entry?;
+                        self.entry(&entry, raw)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, entry: &Entry<'_>, raw: &[u8]) -> Result<(), DurableError> {
+        self.pending.note(entry, raw)?;
+        let mut assembly = std::mem::take(&mut self.pending.assembly);
+        let applied = assembly.apply(entry, |item| self.item(entry.position, item));
+        self.pending.assembly = assembly;
+        applied
+    }
+
+    /// Applies an item of an entry that stands at `position`.
+    pub fn item(&mut self, position: u64, item: Item<'_>) -> Result<(), DurableError> {
+        match item {
+            Item::Put {
+                root,
+                key,
+                kind,
+                expiry,
+                bytes,
+            } => {
+                let record = layout::encode(kind, expiry, bytes);
+                self.set(root, key, Some(record))
+            }
+            Item::Patch {
+                root,
+                key,
+                offset,
+                length,
+                bytes,
+            } => {
+                let Some(mut record) = self.get(root, key)? else {
+                    return Ok(());
+                };
+                let begin = HEAD + offset as usize;
+                record.resize((HEAD + length as usize).max(begin + bytes.len()), 0);
+                record[begin..begin + bytes.len()].copy_from_slice(bytes);
+                record.truncate(HEAD + length as usize);
+                self.set(root, key, Some(record))
+            }
+            Item::Expire { root, key, expiry } => {
+                let Some(mut record) = self.get(root, key)? else {
+                    return Ok(());
+                };
+                layout::set_expiry(&mut record, expiry);
+                self.set(root, key, Some(record))
+            }
+            Item::Remove { root, key } => self.set(root, key, None),
+            Item::Drop { root, prefix } => self.remove_prefix(root, prefix),
+            Item::Bind { databases, dead } => {
+                for root in dead {
+                    self.bury(u64::from_le_bytes(*root));
+                }
+                for (database, root) in databases.iter().map(|word| bound(*word)) {
+                    if root != 0 {
+                        self.bear(root)?;
+                    }
+                    if let Some(place) = self.bindings.roots.get_mut(usize::from(database)) {
+                        *place = root;
+                    }
+                }
+                self.is_bound_anew = true;
+                Ok(())
+            }
+            // What a group holds takes place when it is closed.
+            Item::Open | Item::Close => Ok(()),
+            Item::Piece { .. } | Item::Pieces { .. } => Err(DurableError::Unknown {
+                what: "pieces within pieces",
+                position,
+            }),
+        }
+    }
+
+    /// The root, if it is alive. One that nothing was said of yet begins to be.
+    fn root(&mut self, root: u64) -> Result<Option<&mut Root>, DurableError> {
+        let is_known = self.roots.contains_key(&root) || root <= self.bindings.highest;
+        if !is_known {
+            self.bear(root)?;
+        }
+        Ok(self.roots.get_mut(&root))
+    }
+
+    fn bear(&mut self, root: u64) -> Result<(), DurableError> {
+        if !self.roots.contains_key(&root) {
+            let name = layout::name(root);
+            if self.dead.contains(&name) {
+                // It is of a commit that did not take place.
+                self.drop_dead();
+                if self.dead.contains(&name) {
+                    return Err(StoreError::NoSpace { wanted: 0 }.into());
+                }
+            }
+            // A commit of its own: what no database has is dropped by the next opening.
+            let tree = self.store.tree(&name)?;
+            let changes = BTreeMap::new();
+            self.roots.insert(root, Root { tree, changes });
+            self.bindings.highest = self.bindings.highest.max(root);
+            self.is_bound_anew = true;
+        }
+        Ok(())
+    }
+
+    fn bury(&mut self, root: u64) {
+        self.bindings.highest = self.bindings.highest.max(root);
+        self.is_bound_anew = true;
+        if self.roots.remove(&root).is_some() {
+            self.dying.push(layout::name(root));
+        }
+        if without("tree.dead") {
+            self.dead.append(&mut self.dying);
+            self.drop_dead();
+        }
+    }
+
+    fn get(&mut self, root: u64, key: &[u8]) -> Result<Record, DurableError> {
+        let Some(root) = self.root(root)? else {
+            return Ok(None);
+        };
+        match root.changes.get(key) {
+            Some(record) => Ok(record.clone()),
+            None => Ok(root.tree.get(key)?),
+        }
+    }
+
+    fn set(&mut self, root: u64, key: &[u8], record: Record) -> Result<(), DurableError> {
+        if let Some(root) = self.root(root)? {
+            match root.changes.get_mut(key) {
+                Some(place) => *place = record,
+                None => drop(root.changes.insert(key.to_vec(), record)),
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_prefix(&mut self, root: u64, prefix: &[u8]) -> Result<(), DurableError> {
+        let store = self.store.clone();
+        let Some(root) = self.root(root)? else {
+            return Ok(());
+        };
+        let from = (Bound::Included(prefix), Bound::Unbounded);
+        let gathered = root.changes.range_mut::<[u8], _>(from);
+        for (_, record) in gathered.take_while(|(key, _)| key.starts_with(prefix)) {
+            *record = None;
+        }
+        let snapshot = store.snapshot()?;
+        for pair in snapshot.tree(root.tree.name())?.range(prefix..) {
+            let (key, _) = pair?;
+            if !key.starts_with(prefix) {
+                break;
+            }
+            root.changes.insert(key.to_vec(), None);
+        }
+        Ok(())
+    }
+
+    /// Makes durable what was applied.
+    pub fn commit(&mut self, stamp: Stamp) -> Result<(), StoreError> {
+        let mut batch = Batch::new();
+        if !without("tree.pending") {
+            self.pending.enter(&mut batch);
+        }
+        if self.is_bound_anew && !without("tree.bind") {
+            batch.put(BINDINGS, &self.bindings.encode());
+        }
+        for root in self.roots.values() {
+            for (key, record) in &root.changes {
+                match record {
+                    Some(record) => batch.put_in(&root.tree, key, record),
+                    None => batch.remove_in(&root.tree, key),
+                };
+            }
+        }
+        batch.with_caller(stamp.encode());
+        self.store.apply(&batch)?;
+        mneme_sys::fault!("durable.tree.committed");
+        self.stamp = stamp;
+        self.is_bound_anew = false;
+        self.dead.append(&mut self.dying);
+        self.pending.entered();
+        for root in self.roots.values_mut() {
+            root.changes.clear();
+        }
+        self.drop_dead();
+        Ok(())
+    }
+
+    /// Drops the trees of roots that are dead. One that cannot be dropped for now is dropped by a
+    /// later commit, or the next opening.
+    fn drop_dead(&mut self) {
+        let store = &self.store;
+        self.dead.retain(|name| match store.drop_tree(name) {
+            Ok(_) | Err(StoreError::NoSuchTree { .. }) => false,
+            Err(_) => true,
+        });
+    }
+}

@@ -1,0 +1,132 @@
+//! A file of a recorded directory, mapped.
+
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+
+use super::{Medium, MediumError, MemoryMedium, RecordingDirectory, inside};
+
+/// Memory whose operations are those of a file in a [`RecordingDirectory`].
+#[derive(Debug)]
+pub(super) struct RecordedMapping {
+    directory: RecordingDirectory,
+    file: usize,
+    memory: MemoryMedium,
+    poisoned: Mutex<bool>,
+}
+
+impl RecordedMapping {
+    pub(super) fn new(
+        directory: &RecordingDirectory,
+        file: usize,
+        bytes: &[u8],
+        max: u64,
+    ) -> Result<Self, MediumError> {
+        let memory = MemoryMedium::new(max)?;
+        memory.grow(bytes.len() as u64)?;
+        memory.store(0, bytes);
+        Ok(Self {
+            directory: directory.clone(),
+            file,
+            memory,
+            poisoned: Mutex::new(false),
+        })
+    }
+}
+
+impl Medium for RecordedMapping {
+    fn base(&self) -> NonNull<u8> {
+        self.memory.base()
+    }
+
+    fn len(&self) -> u64 {
+        self.memory.len()
+    }
+
+    fn max(&self) -> u64 {
+        self.memory.max()
+    }
+
+    fn store(&self, at: u64, bytes: &[u8]) {
+        self.memory.store(at, bytes);
+        self.directory.lock().store(self.file, at, bytes);
+    }
+
+    fn store_word(&self, at: u64, word: u64) {
+        self.memory.store_word(at, word);
+        let bytes = word.to_le_bytes();
+        self.directory.lock().store(self.file, at, &bytes);
+    }
+
+    // Files need neither.
+    fn flush(&self, _: Range<u64>) {}
+
+    fn fence(&self) {}
+
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), MediumError> {
+        inside(at, bytes.len(), self.len())?;
+        self.store(at, bytes);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), MediumError> {
+        let mut poisoned = self.poisoned.lock().unwrap_or_else(PoisonError::into_inner);
+        if *poisoned {
+            return Err(MediumError::Poisoned);
+        }
+        let synced = self.directory.lock().sync(self.file);
+        *poisoned = synced.is_err();
+        synced
+    }
+
+    fn grow(&self, to: u64) -> Result<(), MediumError> {
+        if to > self.max() {
+            return Err(MediumError::NoSpace { wanted: to });
+        }
+        self.directory.lock().grow(self.file, to)?;
+        self.memory.grow(to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Directory, DirectoryStates};
+    use super::*;
+
+    /// What is stored in a mapping is found in the file, and is durable once the mapping is synced.
+    #[test]
+    fn a_mapping_is_its_file() {
+        let directory = RecordingDirectory::new();
+        let file = directory.create("a").unwrap();
+        file.write(0, &[1; 16]).unwrap();
+        let mapped = directory.map("a", 1 << 20).unwrap();
+        assert_eq!((mapped.len(), mapped.max() >= 1 << 20), (16, true));
+        mapped.grow(4096).unwrap();
+        mapped.store_word(8, u64::MAX);
+        mapped.store(100, b"stored");
+        directory.sync().unwrap();
+        let lengths = |directory: &RecordingDirectory| {
+            let trace = directory.trace();
+            let mut states = DirectoryStates::new(&trace);
+            while states.advance() {}
+            states.all(10_000).unwrap().len()
+        };
+        assert!(lengths(&directory) > 1);
+        mapped.sync().unwrap();
+        assert_eq!(lengths(&directory), 1);
+        let bytes = &directory.files()["a"];
+        assert_eq!(
+            (&bytes[..9], &bytes[100..106]),
+            (&[1, 1, 1, 1, 1, 1, 1, 1, 255][..], &b"stored"[..])
+        );
+        // Space and syncs are those of the directory.
+        directory.limit(Some(4096));
+        assert!(matches!(
+            mapped.grow(8192),
+            Err(MediumError::NoSpace { .. })
+        ));
+        directory.fail_sync(1, 0, 0);
+        assert!(matches!(mapped.sync(), Err(MediumError::Sync(_))));
+        assert!(matches!(mapped.sync(), Err(MediumError::Poisoned)));
+    }
+}
