@@ -191,7 +191,7 @@ fn begins(number: u64) -> [u8; 8] {
     number.to_le_bytes()
 }
 
-/// Makes the tree, of which the kernel has nothing in memory afterwards.
+/// Makes the tree.
 fn fill(path: &Path, records: u64, size: usize) -> Result<(), BenchError> {
     const BATCH: u64 = 20_000;
     let failed = |error| failed(&error);
@@ -208,7 +208,11 @@ fn fill(path: &Path, records: u64, size: usize) -> Result<(), BenchError> {
         }
         tree.apply(&batch).map_err(failed)?;
     }
-    tree.close().map_err(failed)?;
+    tree.close().map_err(failed)
+}
+
+/// Lets the kernel forget the file's pages: those that a group leaves behind count for no other.
+fn drop_cached(path: &Path) -> Result<(), BenchError> {
     let file = std::fs::File::open(path).and_then(|file| file.sync_all().map(|()| file));
     let file = file.map_err(|source| BenchError::File {
         path: path.to_owned(),
@@ -231,6 +235,7 @@ fn measured(
     arm: Arm,
     seed: u64,
 ) -> Result<Found, BenchError> {
+    drop_cached(tree)?;
     let group = Group::new()?;
     let memory = scale.memory;
     let numbers = [
