@@ -95,8 +95,11 @@ pub(crate) struct Checkpoint {
     /// Every change before it is in them.
     at: u64,
     records: u64,
-    /// The feed's tail when the scan was over.
+    /// The feed's tail when the scan was over, and then the first known position behind it at which
+    /// no group is open.
     read: Option<u64>,
+    /// Whether no group is open at `read`.
+    ends_groups: bool,
 }
 
 /// What a step has done.
@@ -154,6 +157,7 @@ impl Checkpoint {
             at: begin,
             records: 0,
             read: None,
+            ends_groups: false,
         })
     }
 
@@ -248,13 +252,17 @@ impl Checkpoint {
         if durable < read && !without("checkpoint.durable") {
             return Ok(Stage::Waits);
         }
-        match shared.behind_groups(read) {
-            Some(end) if end <= read => Ok(Stage::Ready),
-            later => {
-                self.read = later.or(self.read);
-                Ok(Stage::Waits)
+        if !self.ends_groups {
+            // The first such position: clients may go on without an end.
+            let Some(end) = shared.behind_groups(read) else {
+                return Ok(Stage::Waits);
+            };
+            (self.ends_groups, self.read) = (true, Some(end));
+            if durable < end {
+                return Ok(Stage::Waits);
             }
         }
+        Ok(Stage::Ready)
     }
 
     fn write(&mut self) -> Result<Stage, DurableError> {

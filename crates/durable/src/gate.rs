@@ -29,7 +29,6 @@ pub enum Refusal {
     DiskFull,
 }
 
-const IN_GROUP: u64 = u64::MAX;
 const NOT_KNOWN: u64 = u64::MAX;
 
 const OPEN: u8 = 0;
@@ -151,8 +150,10 @@ pub(crate) struct Shared {
     base: AtomicU64,
     /// Where a copy of the store may begin: a durable position between no change's pieces.
     clean: AtomicU64,
-    /// Where the last group of entries ended that belong together, or [`IN_GROUP`].
-    group: AtomicU64,
+    /// Where the entry ends that opened the last group of entries that belong together.
+    opened: AtomicU64,
+    /// Where the last group ended that was closed.
+    closed: AtomicU64,
     /// Files that the journal has.
     files: AtomicU64,
     /// How often the journal had no space for what the feed holds.
@@ -196,7 +197,8 @@ impl Shared {
             wakes_from: AtomicU64::new(0),
             base: AtomicU64::new(base),
             clean: AtomicU64::new(durable),
-            group: AtomicU64::new(0),
+            opened: AtomicU64::new(0),
+            closed: AtomicU64::new(0),
             files: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             slowed: AtomicBool::new(false),
@@ -319,24 +321,26 @@ impl Shared {
         self.refused.fetch_add(1, Relaxed);
     }
 
-    /// The journal's thread has drained the begin of a group.
-    pub fn open_group(&self) {
-        self.group.store(IN_GROUP, Relaxed);
+    /// The journal's thread has drained an entry that opens a group, and ends there.
+    pub fn open_group(&self, end: u64) {
+        // SYNC: pairs with the Acquire in `behind_groups`: the group before this one has ended.
+        self.opened.store(end, Release);
     }
 
     /// The journal's thread has drained a group that ends there.
     pub fn close_group(&self, end: u64) {
-        self.group.store(end, Relaxed);
+        self.closed.store(end, Relaxed);
     }
 
-    /// The first position from `read` on at which no group is open, as far as is known; `None`: one
-    /// is. What lies before `read` is durable.
+    /// A position from `read` on at which no group is open; `None`: one is at `read`, whose end is
+    /// not known. What lies before `read` is durable. Groups come one after the other.
     pub fn behind_groups(&self, read: u64) -> Option<u64> {
-        // Relaxed: stored before what follows became durable.
-        match self.group.load(Relaxed) {
-            IN_GROUP => None,
-            end => Some(read.max(end)),
-        }
+        // SYNC: pairs with the Release in `open_group`. What lies before `read` was noted before it
+        // became durable.
+        let opened = self.opened.load(Acquire);
+        let closed = self.closed.load(Relaxed);
+        let is_open = opened <= read && closed < opened;
+        (!is_open || closed >= read).then_some(read.max(closed))
     }
 
     pub fn set_slowed(&self, slowed: bool) {
@@ -445,5 +449,27 @@ impl Shared {
             let woken = self.moved.wait_timeout(waiting, Duration::from_secs(1));
             waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_ended_where_none_is_open() {
+        let store = mneme_log::LogStore::builder().capacity(64 << 20);
+        let home = Home::Private(store.open_private().unwrap());
+        let shared = Shared::new(home, SyncPolicy::Always, 0, 0, 1 << 20);
+        let at = |reads: [u64; 4]| reads.map(|read| shared.behind_groups(read));
+        assert_eq!(at([0, 8, 16, 24]), [0, 8, 16, 24].map(Some));
+        // From 8 to 40, the entry that opens it ends at 16.
+        shared.open_group(16);
+        assert_eq!(at([8, 16, 24, 32]), [Some(8), None, None, None]);
+        shared.close_group(40);
+        assert_eq!(at([16, 32, 40, 48]), [40, 40, 40, 48].map(Some));
+        // The next one follows at once: what lies before it need not wait for it.
+        shared.open_group(48);
+        assert_eq!(at([32, 40, 48, 56]), [Some(40), Some(40), None, None]);
     }
 }

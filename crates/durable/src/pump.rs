@@ -398,7 +398,7 @@ fn note_groups(shared: &Shared, position: u64, bytes: &[u8]) -> Result<(), Durab
     for entry in entries(position, bytes) {
         let entry = entry?;
         match entry.items().next().transpose()? {
-            Some(Item::Open) => shared.open_group(),
+            Some(Item::Open) => shared.open_group(entry.position + entry.stride() as u64),
             Some(Item::Close) => shared.close_group(entry.position + entry.stride() as u64),
             _ => {}
         }

@@ -266,6 +266,50 @@ fn checkpoints_begin_by_themselves_beside_writers() {
     assert_eq!(contents(&open(&dir)), before);
 }
 
+/// However many changes that belong together are made one after the other: a base file ends with
+/// one of them, and does not wait until there are none.
+#[test]
+fn a_base_file_is_published_beside_groups_without_end() {
+    for kept in [None, Some("kept")] {
+        let options = DurableOptions::on(RecordingDirectory::new());
+        let options = options.file_bytes(4 << 20).reserve(0).recycled(0);
+        let mut store = options.open_stepped(builder()).unwrap();
+        let mut written = 0u64;
+        let mut group = |store: &Stepped| {
+            written += 1;
+            let _together = store.feed_together().unwrap();
+            for key in [b"one", b"two"] {
+                store.put(key, &written.to_le_bytes()).unwrap();
+            }
+        };
+        group(&store);
+        store.sync();
+        store.begin_base(kept).unwrap();
+        let published = (0..50).find_map(|_| {
+            group(&store);
+            store.sync();
+            // Not drained when the file is looked at.
+            group(&store);
+            store.step_base().unwrap()
+        });
+        let report = published.expect("it waits for ever");
+        assert!(report.read > report.begin);
+        store.sync();
+        let before = contents(&store);
+        drop(store);
+        let again = options.open_stepped(builder()).unwrap();
+        assert_eq!(contents(&again), before);
+        drop(again);
+        if let Some(name) = kept {
+            options.restore(name).unwrap();
+            let restored = contents(&options.open_stepped(builder()).unwrap());
+            let mut values = restored.values();
+            assert_eq!(values.next(), values.next());
+            assert_eq!(restored.len(), 2);
+        }
+    }
+}
+
 /// A directory that is moved is still the store's; one that is removed fails, and says so.
 #[test]
 fn a_directory_that_goes_away_is_noticed() {
