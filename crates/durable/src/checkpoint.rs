@@ -294,16 +294,14 @@ impl Checkpoint {
             Scan::Store { .. } if !without("checkpoint.durable") => self.source.shared.durable(),
             _ => read,
         };
-        let report = CheckpointReport {
+        let bytes = (self.writer).publish(Position::new(read), Position::new(durable))?;
+        mneme_sys::fault!("durable.base.published");
+        Ok(CheckpointReport {
             begin,
             read,
             records: self.records,
-            bytes: self.writer.len(),
-        };
-        let (read, durable) = (Position::new(read), Position::new(durable));
-        self.writer.publish(read, durable)?;
-        mneme_sys::fault!("durable.base.published");
-        Ok(report)
+            bytes,
+        })
     }
 
     pub fn discard(self) -> Result<(), JournalError> {

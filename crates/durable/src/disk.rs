@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use mneme_journal::{
-    BaseReader, Identity, Journal, Options, Position, Reader, Run, Runs, bases, reaches,
+    BaseReader, Identity, JournalError, Options, Position, Reader, Run, Runs, bases, reaches,
 };
 use mneme_log::{ChangeFeed, Evict, LogStore};
 use mneme_sys::medium::{Directory, FileDirectory};
@@ -15,7 +15,7 @@ use crate::directory::{Opened, failed};
 use crate::options::{DurabilityMode, ProgressListener, RecoveryProgress};
 use crate::pairing::{Journaled, Unpaired};
 use crate::recover::{self, Files, newest_base};
-use crate::sink::Sink;
+use crate::sink::{LateJournal, Sink};
 use crate::store::draw_run;
 use crate::tree::{self, Build, Replica, Stamp, TreeSink};
 
@@ -152,16 +152,28 @@ fn begin_journal(
         follows: follows.unwrap_or_default(),
         ..options
     };
-    let at = Position::new(feed.durable());
-    let journal = Journal::open(Arc::clone(&opened.directory), options, at)?;
+    let run = Run {
+        id: options.run.map_or_else(draw_run, Ok)?,
+        first: Position::new(feed.durable()),
+    };
+    let journal = LateJournal::open(Arc::clone(&opened.directory), options, run)?;
     Ok(Begun {
         options: journal.options().clone(),
         runs: journal.runs().clone(),
         tree: None,
-        needs_base: base.is_none() && journal.first().get() > 0,
+        needs_base: base.is_none() && !begins_at_zero(&*opened.directory)?,
         base: base.map_or(0, |base| base.begin().get()),
         sink: Box::new(journal),
     })
+}
+
+/// Whether a journal holds the stream from its begin on.
+fn begins_at_zero(directory: &dyn Directory) -> Result<bool, JournalError> {
+    match Reader::between(directory, Position::new(0), Position::new(u64::MAX)) {
+        Ok(_) => Ok(true),
+        Err(JournalError::Missing { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 fn begin_tree(

@@ -181,6 +181,16 @@ impl Durability {
         Ok(started)
     }
 
+    /// Has a store that was loaded go back to its capacity. What is evicted for it is entered into
+    /// the feed, which a full disk does not drain: then it is done once there is space.
+    pub(crate) fn return_to_capacity(&self) -> Result<(), DurableError> {
+        match self.shared.state() {
+            GateState::Open => self.shared.home.return_to_capacity()?,
+            _ => self.keeper.owe_capacity(),
+        }
+        Ok(())
+    }
+
     /// Where the store's content came from.
     #[must_use]
     pub fn origin(&self) -> Origin {

@@ -166,6 +166,23 @@ pub enum DurableError {
     },
 }
 
+impl DurableError {
+    /// Whether files of the directory are damaged or missing. A check of the journal explains it.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Short { .. } | Self::Content(_) => true,
+            Self::Journal(error) => matches!(
+                error,
+                JournalError::Damaged(_)
+                    | JournalError::Missing { .. }
+                    | JournalError::Ended { .. }
+            ),
+            _ => false,
+        }
+    }
+}
+
 /// An error and what caused it, in one line.
 pub(crate) fn in_words(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();

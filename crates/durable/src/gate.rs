@@ -388,6 +388,8 @@ impl Shared {
             *lock(&self.why) = why();
             // SYNC: pairs with the Acquire in `state`.
             self.state.store(number, Release);
+            // What is kept free is for what was written before.
+            self.home.rest_expiry(state != GateState::Open);
             self.announce();
         }
     }

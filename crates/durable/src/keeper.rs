@@ -1,7 +1,7 @@
 //! The keeper: decides when a base file is due, and writes one at a time.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use mneme_journal::BaseName;
 use crate::DurableError;
 use crate::checkpoint::{Checkpoint, CheckpointReport, Source, Stage};
 use crate::error::in_words;
-use crate::gate::lock;
+use crate::gate::{GateState, lock};
 use crate::options::DurabilityMode;
 
 /// How often the keeper looks whether a base file is due.
@@ -63,6 +63,8 @@ pub(crate) struct Keeper {
     busy: Mutex<()>,
     stats: Mutex<CheckpointStats>,
     asked: AtomicBool,
+    /// The store was loaded, and is to go back to its capacity once writes are taken.
+    owes_capacity: AtomicBool,
     wake: Condvar,
     waiting: Mutex<()>,
     closing: AtomicBool,
@@ -82,6 +84,7 @@ impl Keeper {
             busy: Mutex::new(()),
             stats: Mutex::default(),
             asked: AtomicBool::new(false),
+            owes_capacity: AtomicBool::new(false),
             wake: Condvar::new(),
             waiting: Mutex::new(()),
             closing: AtomicBool::new(false),
@@ -128,6 +131,21 @@ impl Keeper {
         true
     }
 
+    /// Has the store go back to its capacity as soon as writes are taken.
+    pub fn owe_capacity(&self) {
+        // Relaxed: nothing else is read by it.
+        self.owes_capacity.store(true, Relaxed);
+    }
+
+    fn pay_capacity(&self) {
+        let shared = &self.source.shared;
+        if self.owes_capacity.load(Relaxed) && shared.state() == GateState::Open {
+            self.owes_capacity.store(false, Relaxed);
+            // If it may not evict as much, writes are refused until it holds less.
+            let _ = shared.home.return_to_capacity();
+        }
+    }
+
     fn notify(&self) {
         drop(lock(&self.waiting));
         self.wake.notify_all();
@@ -148,6 +166,7 @@ impl Keeper {
     pub fn run(&self) {
         let mut wait = LOOK;
         while !self.is_closing() {
+            self.pay_capacity();
             // SYNC: pairs with the Release in `ask`.
             if self.asked.load(Acquire) || self.is_due() {
                 // Its statistics say how it ended.
@@ -268,6 +287,12 @@ impl Keeper {
                 return Err(DurableError::Closing);
             }
             shared.await_durable(shared.tail())?;
+            if shared.state() != GateState::Open {
+                return Err(DurableError::NotDurable {
+                    durable: shared.durable(),
+                    why: shared.why(),
+                });
+            }
             self.pause(WAIT);
         }
     }

@@ -174,7 +174,7 @@ impl Pump {
 
     /// Looks for a position at which a copy of the store may begin.
     fn find_clean(&mut self) {
-        if self.clean.is_none() {
+        if self.clean.is_none() && self.sink.has_begun() {
             self.clean = self.feed.clean_position();
         }
         if let Some(clean) = self.clean.filter(|clean| *clean <= self.feed.durable()) {
@@ -203,8 +203,15 @@ impl Pump {
         let most = if self.shared.is_slowed() { 1 } else { BATCH };
         while self.sink.position().saturating_sub(begin) < most {
             // What is in the ring must always fit, whatever becomes of the disk.
-            if self.sink.is_nearly_full() && now >= self.full_until {
+            let tries = self.sink.is_nearly_full() && now >= self.full_until;
+            if tries {
                 self.prepare();
+            }
+            if !self.sink.has_begun() {
+                if tries {
+                    self.shared.note_refused();
+                }
+                break;
             }
             self.group.clear();
             let drained = self.feed.drain(self.sink.group_bytes(), &mut self.group)?;

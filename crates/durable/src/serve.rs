@@ -51,9 +51,12 @@ impl DurableOptions {
         opening.change_feed = Some(true);
         opening.options = opening.options.change_feed(true).clock(clock.clone());
         let mut origin = Origin::Attached;
+        // The segment without a feed, which is kept until the directory holds the store.
+        let mut old = None;
         if is_missing(registry, name)? {
             // It lost its name while it was given a feed.
-            opening.options.complete_upgrade(registry, name)?;
+            let completed = opening.options.complete_upgrade(registry, name)?;
+            old = completed.map(|upgraded| upgraded.old);
         }
         if is_missing(registry, name)? {
             let (rebuilt, wall_ms) =
@@ -63,7 +66,7 @@ impl DurableOptions {
         }
         let mut served = match opening.open(registry, name) {
             Err(ServeError::NotFed { .. }) if disk.journaled(&*opened.directory)?.is_none() => {
-                give_feed(registry, name, &opening.options)?;
+                old = Some(give_feed(registry, name, &opening.options)?);
                 opening.open(registry, name)?
             }
             Err(ServeError::NotFed { .. }) => return Err(Unpaired::Stranger.into()),
@@ -87,7 +90,12 @@ impl DurableOptions {
                 });
             }
         }
-        self.begin(served, feed, (opened, disk), origin, clock)
+        let begun = self.begin(served, feed, (opened, disk), origin, clock)?;
+        if let Some(old) = old {
+            // A reader that has it attached keeps it.
+            let _ = registry.remove_segment(&old);
+        }
+        Ok(begun)
     }
 
     fn verdict(
@@ -144,13 +152,15 @@ impl DurableOptions {
         let begun = disk.begin(&opened, options, &served, &mut feed)?;
         let at = feed.durable();
         mneme_sys::fault!("durable.serve.begun");
-        note.confirm(&mut feed, run)?;
+        if begun.sink.has_begun() {
+            note.confirm(&mut feed, run)?;
+        }
         mneme_sys::fault!("durable.serve.confirmed");
         let served = Arc::new(served);
         let home = Home::Served(Arc::clone(&served));
         let needs_base = begun.needs_base;
         let shared = Shared::new(home, self.policy, at, begun.base, feed.capacity());
-        if feed.tail() != at {
+        if feed.tail() != at || !begun.sink.has_begun() {
             shared.forget_clean();
         }
         let origin = match needs_base || adopts {
@@ -159,8 +169,7 @@ impl DurableOptions {
         };
         let parts = Parts::new(shared, feed, begun, opened, origin);
         let durability = Durability::start(parts, Arc::clone(&self.clock), self.bounds)?;
-        // What is evicted for it is entered into the feed.
-        served.return_to_capacity()?;
+        durability.return_to_capacity()?;
         if needs_base {
             // Until it is there the directory holds no store.
             durability.checkpoint_and_wait()?;
@@ -248,14 +257,17 @@ fn discard(registry: &Registry, loading: &str) -> Result<(), DurableError> {
     }
 }
 
-/// Lays a segment out anew that has no change feed. It is kept as `NAME.old`.
-fn give_feed(registry: &Registry, name: &str, options: &StoreOptions) -> Result<(), DurableError> {
+/// Lays a segment out anew that has no change feed. Returns the name under which it is kept.
+fn give_feed(
+    registry: &Registry,
+    name: &str,
+    options: &StoreOptions,
+) -> Result<String, DurableError> {
     let present = SharedStore::attach(registry, name).map_err(ServeError::from)?;
     let (capacity, policy) = (present.capacity(), present.update_policy());
     drop(present);
     let options = options.clone().capacity(capacity).update_policy(policy);
-    options.upgrade(registry, name)?;
-    Ok(())
+    Ok(options.upgrade(registry, name)?.old)
 }
 
 /// Whether nothing was ever written to the store.

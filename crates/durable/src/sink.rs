@@ -1,6 +1,9 @@
 //! [`Sink`]: where the pump puts what it drains.
 
-use mneme_journal::{Journal, JournalError, JournalStats, Position};
+use std::sync::Arc;
+
+use mneme_journal::{Journal, JournalError, JournalStats, Options, Position, Reader, Run, Runs};
+use mneme_sys::medium::Directory;
 
 use crate::DurableError;
 
@@ -39,6 +42,12 @@ pub(crate) trait Sink: Send {
 
     /// Where the oldest of what it keeps of the feed begins.
     fn first(&self) -> u64;
+
+    /// Whether it takes anything, and base files may name it. If not, [`prepare`](Self::prepare)
+    /// begins it.
+    fn has_begun(&self) -> bool {
+        true
+    }
 
     /// Counts.
     fn stats(&self) -> JournalStats;
@@ -127,5 +136,143 @@ impl Sink for Journal {
     fn close(self: Box<Self>) -> Result<(), DurableError> {
         Journal::close(*self)?;
         Ok(())
+    }
+}
+
+/// A journal whose run begins when there is space for its first file. Until then it takes nothing.
+///
+/// A store that is there can so be read on a full disk. What it holds is durable already, or stands
+/// in the ring of its segment.
+pub(crate) struct LateJournal {
+    directory: Arc<dyn Directory>,
+    options: Options,
+    at: u64,
+    runs: Runs,
+    journal: Option<Journal>,
+}
+
+impl LateJournal {
+    /// Begins the run of these options at `at`, now or later.
+    ///
+    /// # Errors
+    /// As [`Journal::open`]; [`JournalError::NoSpace`] only if the directory holds no store.
+    pub fn open(
+        directory: Arc<dyn Directory>,
+        options: Options,
+        run: Run,
+    ) -> Result<Self, JournalError> {
+        let options = Options {
+            run: Some(run.id),
+            ..options
+        };
+        let opened = Journal::open(Arc::clone(&directory), options.clone(), run.first);
+        let (runs, journal) = match opened {
+            Ok(journal) => (journal.runs().clone(), Some(journal)),
+            Err(full @ JournalError::NoSpace { .. }) => {
+                let nowhere = Position::new(0);
+                let present = Reader::between(&*directory, nowhere, nowhere)?;
+                let runs = match present.runs().number() {
+                    0 => &options.follows,
+                    _ => present.runs(),
+                };
+                if runs.number() == 0 {
+                    return Err(full);
+                }
+                (runs.and(run), None)
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Self {
+            directory,
+            options,
+            at: run.first.get(),
+            runs,
+            journal,
+        })
+    }
+
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    pub fn runs(&self) -> &Runs {
+        &self.runs
+    }
+}
+
+impl Sink for LateJournal {
+    fn group_bytes(&self) -> usize {
+        match &self.journal {
+            Some(journal) => journal.group_bytes(),
+            None => ENTRY,
+        }
+    }
+
+    fn append(&mut self, at: u64, bytes: &[u8]) -> Result<(), Refused> {
+        match &mut self.journal {
+            Some(journal) => Sink::append(journal, at, bytes),
+            None => Err(Refused::NoSpace),
+        }
+    }
+
+    fn sync(&mut self) -> Result<u64, Refused> {
+        match &mut self.journal {
+            Some(journal) => Sink::sync(journal),
+            None => Ok(self.at),
+        }
+    }
+
+    fn idle(&mut self) -> Result<(), Refused> {
+        self.journal.as_mut().map_or(Ok(()), Sink::idle)
+    }
+
+    fn remove_before(&mut self, base: u64) -> Result<(), DurableError> {
+        match &mut self.journal {
+            Some(journal) => Sink::remove_before(journal, base),
+            None => Ok(()),
+        }
+    }
+
+    fn prepare(&mut self, bytes: u64) -> Result<bool, DurableError> {
+        let journal = match &mut self.journal {
+            Some(journal) => journal,
+            none => none.insert(Journal::open(
+                Arc::clone(&self.directory),
+                self.options.clone(),
+                Position::new(self.at),
+            )?),
+        };
+        Sink::prepare(journal, bytes)
+    }
+
+    fn is_nearly_full(&self) -> bool {
+        self.journal.as_ref().is_none_or(Sink::is_nearly_full)
+    }
+
+    fn position(&self) -> u64 {
+        self.journal.as_ref().map_or(self.at, Sink::position)
+    }
+
+    fn durable(&self) -> u64 {
+        self.journal.as_ref().map_or(self.at, Sink::durable)
+    }
+
+    fn first(&self) -> u64 {
+        self.journal.as_ref().map_or(self.at, Sink::first)
+    }
+
+    fn has_begun(&self) -> bool {
+        self.journal.is_some()
+    }
+
+    fn stats(&self) -> JournalStats {
+        self.journal.as_ref().map(Sink::stats).unwrap_or_default()
+    }
+
+    fn close(self: Box<Self>) -> Result<(), DurableError> {
+        match self.journal {
+            Some(journal) => Sink::close(Box::new(journal)),
+            None => Ok(()),
+        }
     }
 }

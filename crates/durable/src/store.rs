@@ -75,8 +75,7 @@ impl DurableOptions {
         let parts = self.recover_private(builder)?;
         let clock = Arc::clone(&self.clock);
         let durability = Durability::start(parts, clock, self.bounds)?;
-        // What is evicted for it is entered into the feed.
-        durability.shared().home.return_to_capacity()?;
+        durability.return_to_capacity()?;
         Ok(DurableStore { durability })
     }
 
@@ -108,6 +107,9 @@ impl DurableOptions {
         let begun = disk.begin(&opened, options, &store, &mut feed)?;
         let (at, capacity) = (feed.durable(), feed.capacity());
         let shared = Shared::new(Home::Private(store), self.policy, at, begun.base, capacity);
+        if !begun.sink.has_begun() {
+            shared.forget_clean();
+        }
         Ok(Parts::new(shared, feed, begun, opened, origin))
     }
 

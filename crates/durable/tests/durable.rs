@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use mneme_durable::stepped::Stepped;
 use mneme_durable::{
-    DurabilityMode, DurableError, DurableOptions, DurableStore, GateState, LogStore, SyncPolicy,
+    DurabilityMode, DurableError, DurableOptions, DurableStore, GateState, LogStore, Refusal,
+    SyncPolicy,
 };
 use mneme_log::{Builder, Cursor, Evict, Expiry, Patch, UpdatePolicy};
 use mneme_sys::ManualClock;
@@ -208,6 +209,10 @@ fn checkpoints_stand_for_what_goes() {
             _ => store.durability().checkpoint_and_wait().unwrap(),
         };
         assert!(report.records > 0 && report.read >= report.begin);
+        if round == 3 {
+            let kept = std::fs::metadata(dir.path().join("kept.backup")).unwrap();
+            assert_eq!(report.bytes, kept.len());
+        }
         change(&store, &mut random, 100);
         before = contents(&store);
         let stats = store.durability().stats().checkpoints;
@@ -397,6 +402,43 @@ fn a_directory_is_opened_in_the_form_that_it_was_begun_with() {
             assert_eq!(contents(&store), before, "{mode} to {other}");
         }
     }
+}
+
+/// A start that finds no space takes no writes, and answers reads; it goes on by itself.
+#[test]
+fn a_store_is_opened_on_a_full_disk() {
+    let directory = RecordingDirectory::new();
+    let options = DurableOptions::on(directory.clone()).file_bytes(256 << 10);
+    let options = options.reserve(0).recycled(0);
+    let open = || options.open_private(builder());
+    let used = || directory.files().values().map(Vec::len).sum::<usize>() as u64;
+    directory.limit(Some(0));
+    assert!(open().is_err(), "there is no store");
+    directory.limit(None);
+    let store = open().unwrap();
+    store.put(b"key", b"value").unwrap();
+    store.close().unwrap();
+    directory.limit(Some(used()));
+    for _ in 0..2 {
+        let store = open().unwrap();
+        assert_eq!(store.get(b"key").unwrap().unwrap(), b"value");
+        let stats = store.durability().stats();
+        assert_eq!(stats.state, GateState::RefusesWrites(Refusal::DiskFull));
+        assert!(store.backup("kept").is_err());
+        store.close().unwrap();
+    }
+    let store = open().unwrap();
+    // A put that is made all the same does not become durable.
+    store.put(b"other", b"value").unwrap();
+    store.sync().unwrap_err();
+    directory.limit(None);
+    wait_until("there is space", || {
+        store.durability().stats().state == GateState::Open
+    });
+    store.sync().unwrap();
+    store.backup("kept").unwrap();
+    store.close().unwrap();
+    assert_eq!(open().unwrap().records(), 2);
 }
 
 /// What a full disk keeps from becoming durable is said, by a sync and by the end.

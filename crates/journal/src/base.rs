@@ -173,13 +173,13 @@ impl BaseWriter {
     /// `read` may be in it, so everything before that must be durable: otherwise it would show what
     /// the journal has lost.
     ///
-    /// A base file that had the name is replaced. Journal files before
-    /// [`begin`](BaseWriter::begin) may go afterwards ([`Journal::remove_before`]).
+    /// Returns the bytes of the file. A base file that had the name is replaced. Journal files
+    /// before [`begin`](BaseWriter::begin) may go afterwards ([`Journal::remove_before`]).
     ///
     /// # Errors
     /// [`JournalError::NotDurable`], [`JournalError::NoSpace`], [`JournalError::Medium`]. The file
     /// is not published then; it may be, and is whole, if it was the directory that failed to sync.
-    pub fn publish(mut self, read: Position, durable: Position) -> Result<(), JournalError> {
+    pub fn publish(mut self, read: Position, durable: Position) -> Result<u64, JournalError> {
         if read > durable && !without("base.durable") {
             return Err(JournalError::NotDurable { read, durable });
         }
@@ -194,7 +194,7 @@ impl BaseWriter {
         if !without("base.directory") {
             self.directory.sync().map_err(on("sync", "the directory"))?;
         }
-        Ok(())
+        Ok(self.offset)
     }
 
     /// Gives the file up and removes it.

@@ -10,7 +10,7 @@ use crate::backing::{Backing, Origin, Wanted};
 use crate::configure;
 use crate::counters::Totals;
 use crate::gate::{Admission, Gate};
-use crate::server::{LoadingListener, StartError, builder, set_eviction};
+use crate::server::{LoadingListener, StartError, builder, eviction, set_eviction};
 use crate::settings::{Key, durability_mode, sync_policy};
 use crate::shared::{Shared, ThreadSide};
 
@@ -97,11 +97,17 @@ impl Kept {
         };
         let (store, origin) = match self.segment {
             None => {
-                let store = options.open_private(builder(settings).0).map_err(refused)?;
+                let builder = builder(settings).0;
+                let builder = builder.evict(eviction(settings).unwrap_or_default());
+                let store = options.open_private(builder).map_err(refused)?;
                 (Backing::Kept(Box::new(store)), Origin::Process)
             }
             Some(wanted) => {
-                let opening = wanted.opening.lending(true);
+                let mut opening = wanted.opening.lending(true);
+                // A store that is loaded may have to evict before a client is served.
+                if let Some(evict) = eviction(settings) {
+                    opening.options = opening.options.evict(evict);
+                }
                 let opened = options.serve(&wanted.registry, &wanted.name, opening);
                 let (served, durability) = opened.map_err(refused)?;
                 let origin = Origin::of(&served);

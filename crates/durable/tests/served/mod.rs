@@ -7,6 +7,7 @@ use mneme_durable::{
     Unpaired,
 };
 use mneme_shared::StoreOptions;
+use mneme_space::RemoveError;
 use mneme_testkit::{Random, TestDir};
 
 use super::{BOTH, change, contents};
@@ -138,6 +139,8 @@ fn a_full_segment_is_adopted_by_an_empty_directory() {
         let (served, durability) = place.open("s", "data").unwrap();
         assert_eq!(durability.origin(), Origin::Adopted);
         assert_eq!(contents(&served), before);
+        let old = place.registry.remove_segment("s.old");
+        assert!(matches!(old, Err(RemoveError::NotFound { .. })), "{old:?}");
         served.put(b"new", b"value").unwrap();
         let before = contents(&served);
         durability.close().unwrap();

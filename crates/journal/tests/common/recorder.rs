@@ -231,7 +231,7 @@ impl Recorder {
         writer.append(begin, &content(99, 0, 100)).unwrap();
         writer.append(begin, &content(99, 100, 5000)).unwrap();
         match writer.publish(read, durable) {
-            Ok(()) => self.base = Some(begin.get()),
+            Ok(_) => self.base = Some(begin.get()),
             // A failed sync was injected, or it is too early.
             Err(_) => return,
         }

@@ -58,6 +58,8 @@ pub(crate) struct Feed {
     secret: u64,
     /// Whether this opening's changes are entered.
     enters: AtomicBool,
+    /// Whether nothing is entered that no caller has asked for.
+    rests: AtomicBool,
     /// Keeps the memory.
     _mem: Mem,
 }
@@ -97,6 +99,7 @@ impl Feed {
             // Nothing that a client sees depends on it but the order of keys.
             secret: seed.rotate_left(32) ^ 0x6d6e_656d_6566_6565,
             enters: AtomicBool::new(true),
+            rests: AtomicBool::new(false),
             _mem: mem.clone(),
         }))
     }
@@ -140,6 +143,16 @@ impl Feed {
     /// Whether this opening's changes are entered.
     pub fn enters(&self) -> bool {
         self.enters.load(Relaxed)
+    }
+
+    /// Whether nothing is entered from now on that no caller has asked for.
+    pub fn set_rests(&self, rests: bool) {
+        self.rests.store(rests, Relaxed);
+    }
+
+    /// Whether nothing is entered that no caller has asked for.
+    pub fn rests(&self) -> bool {
+        self.rests.load(Relaxed)
     }
 
     /// The position before which everything is kept elsewhere.

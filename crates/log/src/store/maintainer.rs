@@ -171,7 +171,9 @@ fn look_round(store: &Store, slot: &Slot<'_>, sweep: &mut ExpirySweep, reap: boo
     if reap {
         let _ = store.reap(slot);
     }
-    let _ = store.sweep_expired(slot, sweep);
+    if store.feed.as_ref().is_none_or(|feed| !feed.rests()) {
+        let _ = store.sweep_expired(slot, sweep);
+    }
     let _ = store.fold_accesses(slot);
     if store.wants_compaction() || store.tables.header().sweeps_due() {
         let _ = store.maintain(slot);
@@ -198,4 +200,42 @@ fn keep_space(
         store.maintain(slot)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use mneme_sys::ManualClock;
+
+    use super::*;
+    use crate::{Expiry, LogStore};
+
+    #[test]
+    fn while_expiry_rests_what_has_expired_is_absent_and_enters_nothing() {
+        let clock = Arc::new(ManualClock::new(1, 1_000));
+        let builder = LogStore::builder().capacity(64 << 20).maintainer(false);
+        let builder = builder.clock(clock.clone()).change_feed(true);
+        let store = builder.open_private().unwrap();
+        for i in 0..100u8 {
+            store.put_until(&[i], b"v", Expiry::At(2_000)).unwrap();
+        }
+        clock.set_wall_ms(3_000);
+        let mut sweep = ExpirySweep::default();
+        let mut look = || {
+            for _ in 0..100 {
+                let slot = store.store.participants.slot().unwrap();
+                look_round(&store.store, &slot, &mut sweep, true);
+            }
+        };
+        let tail = store.feed_tail();
+        store.rest_expiry(true);
+        look();
+        assert!(store.get(&[7]).unwrap().is_none());
+        assert_eq!((store.len(), store.feed_tail()), (100, tail));
+        store.rest_expiry(false);
+        look();
+        assert_eq!(store.len(), 0);
+        assert!(store.feed_tail() > tail);
+    }
 }

@@ -255,6 +255,15 @@ impl LogStore {
         FedTogether::begin(&self.store)
     }
 
+    /// Whether the maintainer of this opening leaves records that have expired where they are: each
+    /// takes space in the change feed when it goes, and in whatever keeps the feed. They are absent
+    /// all the same.
+    pub fn rest_expiry(&self, rests: bool) {
+        if let Some(feed) = &self.store.feed {
+            feed.set_rests(rests);
+        }
+    }
+
     /// Whether a quarter of the change feed is free; true without a feed. A change that begins then
     /// finds space there, whatever other threads enter beside it, unless it takes about as much
     /// itself. So a thread that must not wait looks here before it begins. Costs a few loads.

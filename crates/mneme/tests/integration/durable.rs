@@ -153,6 +153,23 @@ fn data_of_private_memory_is_kept_too() {
     assert_eq!(server.end().0, Some(0));
 }
 
+/// A server that could not make its last changes durable says so by its exit code.
+#[test]
+fn a_server_whose_directory_is_gone_ends_with_an_error() {
+    let place = Place::new("gone");
+    let kept = ["--private", "--data", place.data(), "--appendfsync", "no"];
+    let server = Serving::start(place.plain(&kept));
+    std::fs::remove_dir_all(&place.data).unwrap();
+    assert_eq!(server.said("SET a 1\r\n"), "+OK\r\n+OK\r\n");
+    server.signal("-TERM");
+    let (code, error) = server.end();
+    assert_eq!(code, Some(1), "{error}");
+    assert!(
+        error.contains("the last changes are not durable"),
+        "{error}"
+    );
+}
+
 #[test]
 fn what_does_not_belong_together_is_refused() {
     let place = Place::new("pairs");
@@ -380,7 +397,9 @@ struct Mount<'a>(&'a str);
 impl Mount<'_> {
     /// Files of all the space that is left, until it is freed.
     fn fill(&self) {
-        let mut ballast = std::fs::File::create(format!("{}/ballast", self.0)).unwrap();
+        let mut ballast = std::fs::File::options();
+        let ballast = ballast.create(true).append(true);
+        let mut ballast = ballast.open(format!("{}/ballast", self.0)).unwrap();
         let piece = vec![1; 64 << 10];
         while ballast.write_all(&piece).is_ok() {}
     }
@@ -433,6 +452,20 @@ fn a_full_disk_refuses_writes_until_there_is_space() {
         }
     }
     // What was accepted still has its place.
+    server.client().write_all(b"SHUTDOWN\r\n").unwrap();
+    assert_eq!(server.end().0, Some(0));
+    // It is read on a disk that is still full, without a file in stock.
+    for entry in std::fs::read_dir(&data).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_name().to_string_lossy().starts_with("spare-") {
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    mount.fill();
+    let server = Serving::start(place.plain(&["--private", "--data", &data]));
+    assert_eq!(server.said("GET kept\r\n"), "$3\r\nyes\r\n+OK\r\n");
+    let refused = server.said("SET kept no\r\n");
+    assert!(refused.starts_with("-MISCONF"), "{refused}");
     server.client().write_all(b"SHUTDOWN\r\n").unwrap();
     assert_eq!(server.end().0, Some(0));
     mount.free();

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::settings::{MOST_THREADS, Refused};
 use mneme_durable::DurableError;
@@ -69,7 +69,7 @@ pub enum StartError {
     )]
     OwnStore,
     /// The store could not be loaded from its directory, or cannot be kept there.
-    #[error("cannot serve from {}: {source}", directory.display())]
+    #[error("cannot serve from {}: {source}{}", directory.display(), advice(directory, source))]
     Durable {
         /// The directory.
         directory: PathBuf,
@@ -93,6 +93,17 @@ pub enum StartError {
         /// What it says.
         source: io::Error,
     },
+}
+
+/// What to do about a directory that is damaged.
+fn advice(directory: &Path, error: &DurableError) -> String {
+    match error.is_damage() {
+        true => format!(
+            "; `mneme journal check {}` says what a repair would lose",
+            directory.display()
+        ),
+        false => String::new(),
+    }
 }
 
 impl StartError {

@@ -7,7 +7,7 @@ mod start;
 
 pub use self::error::StartError;
 pub use self::running::{Ended, Memory, Running, ServeError, Stopper};
-pub(crate) use self::start::{builder, set_eviction};
+pub(crate) use self::start::{builder, eviction, set_eviction};
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

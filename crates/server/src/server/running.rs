@@ -12,6 +12,7 @@ use crate::listen::Listeners;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::socket_file::SocketFile;
+use mneme_durable::DurableError;
 use mneme_log::{LogStore, PageReport};
 
 /// A running server. Dropping it stops it, waiting until it has stopped.
@@ -40,6 +41,9 @@ pub enum ServeError {
     /// A thread panicked: a bug in Mneme.
     #[error("an I/O thread panicked; please report this")]
     Panicked,
+    /// It was stopped, and its directory has not taken all that was written.
+    #[error("the last changes are not durable: {0}")]
+    NotDurable(#[source] DurableError),
 }
 
 /// Stops its server; can be sent to another thread, such as one that waits for signals. It keeps
@@ -229,6 +233,10 @@ impl Running {
             && let Err(error) = durability.sync()
         {
             tracing::error!(%error, "the last changes are not durable");
+            // A successor takes them over with the segment.
+            if !self.shared.has_retired() {
+                result = result.and(Err(ServeError::NotDurable(error)));
+            }
         }
         if let Some(file) = self.unix_socket.take()
             && self.shared.has_retired()

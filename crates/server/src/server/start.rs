@@ -21,7 +21,7 @@ use crate::metrics::Endpoint;
 use crate::settings::{Address, Key, MOST_THREADS, Settings, Source};
 use crate::shared::Shared;
 use crate::socket_file::SocketFile;
-use mneme_log::{DATABASES, LogStore};
+use mneme_log::{DATABASES, Evict, LogStore};
 
 impl Server {
     /// Opens the store, listens, and serves until it is stopped. When it returns, clients can
@@ -215,11 +215,16 @@ fn back(
 
 /// Sets what the store may forget, if that was said.
 pub(crate) fn set_eviction(settings: &Settings, store: &LogStore) -> Result<(), StartError> {
-    if settings.is_given(Key::MaxMemoryPolicy) {
-        let evict = eviction::policy(settings.number(Key::MaxMemoryPolicy));
-        store.set_eviction(evict).map_err(StartError::Eviction)?;
+    match eviction(settings) {
+        Some(evict) => store.set_eviction(evict).map_err(StartError::Eviction),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// What a store may forget, if that was said.
+pub(crate) fn eviction(settings: &Settings) -> Option<Evict> {
+    let is_given = settings.is_given(Key::MaxMemoryPolicy);
+    is_given.then(|| eviction::policy(settings.number(Key::MaxMemoryPolicy)))
 }
 
 /// Whether what is said about data on disk goes together.

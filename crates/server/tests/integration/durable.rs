@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mneme_server::settings::Key;
-use mneme_server::{Opening, Server, StartError};
+use mneme_server::{Opening, ServeError, Server, StartError};
 use mneme_shared::{Access, Registry, StoreOptions};
 use mneme_testkit::Process;
 
@@ -447,4 +447,46 @@ fn an_exec_that_runs_alone_is_one_change_to_a_recovery() {
         [before, counted, moved],
         [Reply::Null, Reply::bulk(&n), Reply::bulk("yes")]
     );
+}
+
+/// A directory that is gone takes no writes, and the end of the server says so.
+#[test]
+fn a_server_whose_directory_was_removed_ends_with_an_error() {
+    let directory = Directory::new("removed");
+    let server = directory.server().set(Key::AppendFsync, "no").unwrap();
+    let (running, address) = start(server);
+    let mut client = Client::connect(address);
+    assert_eq!(client.line("SET key value"), Reply::ok());
+    std::fs::remove_dir_all(directory.0.join("data")).unwrap();
+    assert_eq!(client.line("SET key lost"), Reply::ok());
+    running.shutdown();
+    let ended = running.join().map(drop).unwrap_err();
+    assert!(matches!(ended, ServeError::NotDurable(_)), "{ended}");
+}
+
+/// A start that is refused because of damage says how to look at it.
+#[test]
+fn a_damaged_journal_is_refused_with_what_to_do() {
+    let directory = Directory::new("damaged");
+    let (running, address) = start(directory.server());
+    assert_eq!(Client::connect(address).line("SET key value"), Reply::ok());
+    running.shutdown();
+    running.join().unwrap();
+    let data = directory.0.join("data");
+    for entry in std::fs::read_dir(&data).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|kind| kind == "journal") {
+            let mut bytes = std::fs::read(&path).unwrap();
+            bytes[40] ^= 1;
+            std::fs::write(&path, bytes).unwrap();
+        }
+    }
+    let refused = directory
+        .server()
+        .start()
+        .map(drop)
+        .unwrap_err()
+        .to_string();
+    let advice = format!("mneme journal check {}", data.display());
+    assert!(refused.contains(&advice), "{refused}");
 }
