@@ -10,8 +10,11 @@ use mneme_durable::DurabilityMode::{Journal, Tree};
 use mneme_durable::breakage::STEPS;
 use mneme_sys::fault::leave_out;
 
+/// Tests each of which fails without a step.
+type Catching = &'static [fn()];
+
 /// The lives that catch each step.
-const CATCHES: [(&str, &[fn()]); STEPS.len()] = [
+const CATCHES: [(&str, Catching); STEPS.len()] = [
     (
         "pump.sync",
         &[
