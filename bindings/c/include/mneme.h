@@ -48,6 +48,9 @@ typedef struct mneme_attached *vhandle_t;
 /* An attached store, or one of its databases. */
 typedef struct mneme_store *mneme_store_t;
 
+/* Memory that is held in reserve, and is a cache meanwhile. */
+typedef struct mneme_cache *mneme_cache_t;
+
 /* The dissertation's names. */
 typedef vasid_t vid_t;
 typedef segid_t sid_t;
@@ -529,6 +532,61 @@ int mneme_stat(mneme_store_t store, mneme_stat_t *stat);
 /* Verifies everything, beside readers and writers; as long as reading all keys takes. MNEME_EDAMAGED: the text tells what is
  * wrong. Tells the number of records seen; `records` may be NULL. Needs a store that was attached for writing. */
 int mneme_check(mneme_store_t store, uint64_t *records);
+
+/* ---- Memory in reserve, and a cache in it ----------------------------------------------------------------------- */
+
+/* Takes `bytes` of address space in frames of 2 MiB, 4 MiB at least, for this process alone. What the program has not claimed
+ * is a cache of about `records` records: copies of what it can read again elsewhere. Memory is taken as it is used. */
+mneme_cache_t mneme_cache_create(uint64_t bytes, uint64_t records);
+
+/* Gives everything up, with what is claimed. Calls of other threads that are under way end as usual. */
+int mneme_cache_destroy(mneme_cache_t cache);
+
+/* Copies the value of a key to the buffer, as mneme_get(): from the cache, or as `fetch` reads it elsewhere. That is called on
+ * a miss, and answers 1 if it has stored where the value lies (until it is called again or this call ends) and its length, 0 if
+ * there is none; with something else this call fails, MNEME_EINVAL. NULL: the cache alone is asked. A lookup may miss at any
+ * time; 0: nobody has it. If the key is put or removed during `fetch`, the cache does not take what that returns. */
+int mneme_cache_get(mneme_cache_t cache, const void *key, size_t key_length, void *buffer, size_t capacity, size_t *length,
+                    int (*fetch)(const void **value, size_t *length, void *data), void *data);
+
+/* For a value that has changed elsewhere: when this returns, no lookup finds an older one. 1: the cache has taken it. 0: it has
+ * not, for another thread was putting or nothing is idle. Key and value have 2 MiB less 16 bytes together at most. */
+int mneme_cache_put(mneme_cache_t cache, const void *key, size_t key_length, const void *value, size_t length);
+
+/* For a value that has changed or is gone: when this returns, no lookup finds it. */
+int mneme_cache_remove(mneme_cache_t cache, const void *key, size_t key_length);
+
+/* Removes everything. */
+int mneme_cache_clear(mneme_cache_t cache);
+
+/* Bounds the memory that the cache may have, from now on. */
+int mneme_cache_limit(mneme_cache_t cache, uint64_t bytes);
+
+/* Takes so many bytes, in one piece that begins at a multiple of 2 MiB, at once and whatever the cache has there. The content
+ * is anything. MNEME_ENOMEM: so much is claimed already, or lies apart; MNEME_EINVAL: nothing is asked for, or more than there
+ * is. */
+void *mneme_cache_claim(mneme_cache_t cache, uint64_t bytes);
+
+/* Gives back what mneme_cache_claim() gave, for the cache to use. */
+int mneme_cache_release(mneme_cache_t cache, void *memory);
+
+/* What a cache is at a moment. */
+typedef struct mneme_cache_stat {
+    uint64_t bytes;         /* that can be claimed or lent */
+    uint64_t claimed_bytes; /* by the program */
+    uint64_t lent_bytes;    /* to the cache */
+    uint64_t hits;
+    uint64_t misses;
+    uint64_t kept;     /* records that were put and taken */
+    uint64_t dropped;  /* and that were not taken */
+    uint64_t discards; /* frames that claims took from the cache */
+    uint64_t claims;
+    uint64_t claim_p50_ns; /* half of the claims took no longer */
+    uint64_t claim_p999_ns;
+    uint64_t claim_max_ns;
+} mneme_cache_stat_t;
+
+int mneme_cache_stat(mneme_cache_t cache, mneme_cache_stat_t *stat);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -12,6 +12,7 @@
 mod attached;
 mod batches;
 mod boundary;
+mod cache;
 mod code;
 mod current;
 mod memory;

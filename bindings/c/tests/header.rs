@@ -37,6 +37,9 @@ fn in_c(rust: &str) -> &str {
         "VasId" => "vasid_t",
         "SegId" => "segid_t",
         "VasHandle" => "vhandle_t",
+        "CacheId" => "mneme_cache_t",
+        "*mut CacheStat" => "mneme_cache_stat_t *",
+        "Fetch" => "fetch_t",
         "StoreId" => "mneme_store_t",
         "i64" => "int64_t",
         "*mut u64" => "uint64_t *",
@@ -129,6 +132,7 @@ fn every_function_is_declared_as_it_is() {
          typedef int (*each_t)(const char *, void *);\n\
          typedef int (*each_member_t)(const char *, int, void *);\n\
          typedef int (*decide_t)(const void *, size_t, mneme_change_t *, void *);\n\
+         typedef int (*fetch_t)(const void **, size_t *, void *);\n\
          typedef int (*each_value_t)(size_t, const void *, size_t, void *);\n\
          typedef int (*each_record_t)(const void *, size_t, const void *, size_t, void *);\n",
     );
@@ -170,6 +174,7 @@ fn every_number_and_layout_is_the_same() {
         ("Bytes", "mneme_bytes_t"),
         ("Pair", "mneme_pair_t"),
         ("Stat", "mneme_stat_t"),
+        ("CacheStat", "mneme_cache_stat_t"),
     ] {
         let (_, fields) = sources
             .split_once(&format!("pub struct {rust} {{"))

@@ -39,6 +39,21 @@ fn the_example_of_the_guide_runs() {
     assert_eq!(visits.says(&[]), "home: 2\n");
 }
 
+#[test]
+fn memory_in_reserve_is_a_cache_until_it_is_claimed() {
+    let Some(cc) = compiler("") else { return };
+    let scene = Scene::new();
+    let program = scene.build(&cc, &home().join("tests/c/lent.c"), Link::Shared);
+    program.says(&[]);
+    let example = scene.build(&cc, &home().join("examples/reserve.c"), Link::Shared);
+    let said = example.says(&[]);
+    let (square, computed) = said.split_once(", computed ").unwrap();
+    let (computed, _) = computed.split_once(' ').unwrap();
+    assert_eq!(square, "998001");
+    // Two keys may have one place in the index.
+    assert!((1000..1100).contains(&computed.parse().unwrap()), "{said}");
+}
+
 /// The blocks in C of the guide to local clients: declarations first, then what happens, in one
 /// program.
 #[test]
