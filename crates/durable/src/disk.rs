@@ -202,12 +202,17 @@ fn begin_tree(
     };
     let position = replica.stamp().position;
     let first = Position::new(position);
+    let directory = Arc::clone(&opened.directory);
     Ok(Begun {
         tree: Some(replica.store().clone()),
         runs: Runs::default().and(Run { id: run, first }),
         base: position,
         needs_base: false,
-        sink: Box::new(TreeSink::new(replica, Arc::clone(&options.clock))),
+        sink: Box::new(TreeSink::new(
+            replica,
+            directory,
+            Arc::clone(&options.clock),
+        )),
         options,
     })
 }

@@ -318,9 +318,13 @@ fn a_base_file_is_published_beside_groups_without_end() {
 /// A directory that is moved is still the store's; one that is removed fails, and says so.
 #[test]
 fn a_directory_that_goes_away_is_noticed() {
+    BOTH.into_iter().for_each(goes_away);
+}
+
+fn goes_away(mode: DurabilityMode) {
     let dir = TestDir::new("durable-moved");
     let (path, moved) = (dir.path().join("here"), dir.path().join("there"));
-    let at = |path: &std::path::Path| DurableOptions::new(path).file_bytes(1 << 20);
+    let at = |path: &std::path::Path| DurableOptions::new(path).mode(mode).file_bytes(1 << 20);
     let store = at(&path).open_private(builder()).unwrap();
     std::fs::rename(&path, &moved).unwrap();
     std::fs::create_dir(&path).unwrap();

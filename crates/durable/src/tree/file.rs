@@ -1,11 +1,15 @@
 //! The file of a tree in the directory of a store.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
+use mneme_sys::medium::{Directory, MediumError};
 use mneme_tree::{Builder, Store};
 
 use crate::DurableError;
 use crate::directory::{Medium, Opened, failed};
+
+use super::layout::FILE;
 
 /// How long another process is waited for that is just ending.
 const WAIT: Duration = Duration::from_secs(1);
@@ -45,4 +49,16 @@ pub(super) fn create(opened: &Opened, file: &str) -> Result<Store, DurableError>
         created.map_err(failed("make", file))?;
     }
     open(opened, file)
+}
+
+/// Fails if the directory or its tree was removed. Commits go on to succeed then, in a file that
+/// goes with its last opening.
+pub(super) fn look_named(directory: &dyn Directory) -> Result<(), DurableError> {
+    match directory.open(FILE) {
+        Err(MediumError::Os { source, .. }) if source.kind() == ErrorKind::NotFound => {
+            Err(failed("sync", FILE)(MediumError::Removed))
+        }
+        // It is there, or this process has too many files open to see it.
+        _ => Ok(()),
+    }
 }

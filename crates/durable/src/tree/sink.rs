@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use mneme_journal::JournalStats;
 use mneme_sys::Clock;
+use mneme_sys::medium::Directory;
 use mneme_tree::StoreError;
 
+use super::file::look_named;
 use super::layout::Stamp;
 use super::replica::Replica;
 use crate::DurableError;
@@ -16,6 +18,7 @@ const GROUP: usize = (1 << 20) - ENTRY;
 
 pub(crate) struct TreeSink {
     replica: Replica,
+    directory: Arc<dyn Directory>,
     run: u64,
     position: u64,
     clock: Arc<dyn Clock>,
@@ -28,10 +31,11 @@ pub(crate) struct TreeSink {
 
 impl TreeSink {
     /// Goes on behind the replica's last commit, which is of this run.
-    pub fn new(replica: Replica, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(replica: Replica, directory: Arc<dyn Directory>, clock: Arc<dyn Clock>) -> Self {
         let Stamp { run, position, .. } = replica.stamp();
         Self {
             replica,
+            directory,
             run,
             position,
             clock,
@@ -90,8 +94,9 @@ impl Sink for TreeSink {
                 position: self.position,
                 wall_ms: self.clock.wall_ms(),
             };
-            if let Err(error) = self.replica.commit(stamp) {
-                return Err(self.refused(error.into()));
+            let committed = self.replica.commit(stamp).map_err(DurableError::from);
+            if let Err(error) = committed.and_then(|()| look_named(&*self.directory)) {
+                return Err(self.refused(error));
             }
             self.is_full = false;
             self.stats.syncs += 1;
