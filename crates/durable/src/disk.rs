@@ -269,8 +269,10 @@ impl Contents<'_> {
             Self::Files(files) => files.load(directory, store, listener, evict),
             Self::Tree(None) => Ok((0, RecoveryProgress::default())),
             Self::Tree(Some(replica)) => {
-                // The rest of it is lost with the segment.
+                // The rest of it is lost with the segment. The next segment must not have its name
+                // before that is durable: what it enters would be taken for that rest.
                 replica.give_up_pending();
+                replica.commit(replica.stamp())?;
                 recover::load_tree(replica.store(), store, listener, evict)
             }
         }

@@ -209,3 +209,44 @@ fn halfway_adopted(mode: DurabilityMode) {
     assert_eq!(durability.origin(), Origin::Adopted);
     assert_eq!(served.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
 }
+
+/// What was cut with a segment that is gone stays away, though the process dies when the next
+/// segment has its name and the directory does not know of it yet.
+#[cfg(feature = "fault")]
+#[test]
+fn what_was_cut_does_not_come_back() {
+    BOTH.into_iter().for_each(cut_stays_away);
+}
+
+#[cfg(feature = "fault")]
+fn cut_stays_away(mode: DurabilityMode) {
+    use mneme_sys::fault::{Action, arm, disarm};
+
+    let place = Place::of("durable-cut", mode);
+    let (served, durability) = place.open("s", "data").unwrap();
+    served.put(b"before", b"value").unwrap();
+    // A group that is never closed: the machine stops in the middle of it.
+    std::mem::forget(served.feed_together().unwrap());
+    served.put(b"within", b"value").unwrap();
+    durability.close().unwrap();
+    drop(served);
+    place.registry.remove_segment("s").unwrap();
+    arm(
+        "durable.serve.named",
+        Action::Call(Arc::new(|| panic!("dies here"))),
+        1,
+    );
+    let died = std::panic::AssertUnwindSafe(|| drop(place.open("s", "data")));
+    std::panic::catch_unwind(died).unwrap_err();
+    disarm();
+    let (served, durability) = place.open("s", "data").unwrap();
+    assert_eq!(durability.origin(), Origin::Attached);
+    served.put(b"behind", b"value").unwrap();
+    let before = contents(&served);
+    durability.close().unwrap();
+    drop(served);
+    place.registry.remove_segment("s").unwrap();
+    let (served, _durability) = place.open("s", "data").unwrap();
+    assert_eq!(contents(&served), before, "{mode}");
+    assert!(!served.contains(b"within").unwrap(), "{mode}");
+}
