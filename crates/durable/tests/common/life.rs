@@ -176,6 +176,48 @@ impl Life {
         self.note();
     }
 
+    /// A value that is entered in pieces.
+    pub fn change_in_pieces(&mut self) {
+        let value = vec![self.random.next() as u8; 70_000 + self.random.below(200_000) as usize];
+        let key = format!("key-{}", self.random.below(12));
+        self.store().put(key.as_bytes(), &value).unwrap();
+        self.note();
+    }
+
+    /// Changes that belong together. The process may die before they end, with some of them
+    /// durable.
+    pub fn change_together(&mut self) {
+        let dies = self.random.below(3) == 0;
+        let Self { store, random, .. } = self;
+        let together = store.as_ref().unwrap().feed_together().unwrap();
+        for _ in 0..1 + random.below(5) {
+            let store = store.as_ref().unwrap();
+            let number = random.below(DATABASES as u64) as usize;
+            let key = format!("key-{}", random.below(12)).into_bytes();
+            let longest = if random.below(4) == 0 { 150_000 } else { 500 };
+            let value = vec![random.next() as u8; random.below(longest) as usize];
+            let database = store.database(number).unwrap();
+            match random.below(6) {
+                0 => database.clear().unwrap(),
+                1 => store.swap_databases(number, 0).unwrap(),
+                2 => drop(database.remove(&key).unwrap()),
+                _ => database.put(&key, &value).unwrap(),
+            }
+        }
+        if dies {
+            std::mem::forget(together);
+            match self.random.below(3) {
+                0 => self.step(),
+                1 => self.stepped().sync(),
+                _ => {}
+            }
+            self.reopen();
+        } else {
+            drop(together);
+            self.note();
+        }
+    }
+
     /// Makes everything durable, and acknowledges it.
     pub fn sync(&mut self) {
         self.stepped().sync();

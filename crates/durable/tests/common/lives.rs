@@ -336,7 +336,9 @@ pub fn drawn_survive(seconds: u64) {
                     let kept = (mode == Tree).then_some("kept");
                     let _ = life.stepped().begin_base(kept);
                 }
-                5..8 => drop(life.stepped().step_base().unwrap()),
+                5 | 6 => drop(life.stepped().step_base().unwrap()),
+                7 if life.random.below(2) == 0 => life.change_in_pieces(),
+                7 => life.change_together(),
                 _ => life.change(),
             }
         }
