@@ -475,6 +475,42 @@ fn what_a_full_disk_does_not_take_is_not_called_durable() {
     directory.limit(None);
 }
 
+/// A store that is full of records of many sizes, and may evict none, finds space for all of them
+/// when it is rebuilt, though they come to lie otherwise.
+#[test]
+fn a_store_full_of_mixed_records_is_rebuilt_at_its_own_size() {
+    for evict in [Evict::None, Evict::ExpiringLru] {
+        let directory = RecordingDirectory::new();
+        let options = DurableOptions::on(directory.clone());
+        let options = options.file_bytes(4 << 20).reserve(0).recycled(0);
+        let open = || options.open_stepped(builder().evict(evict));
+        let mut store = open().unwrap();
+        let mut random = Random::new(23);
+        let mut full = 0;
+        for written in 0..3000u64 {
+            if written == 2000 {
+                store.sync();
+                store.begin_base(None).unwrap();
+            }
+            let key = random.below(1200).to_le_bytes();
+            let value = [300, 3000, 50_000, 150_000][random.below(4) as usize];
+            if store.put(&key, &vec![written as u8; value]).is_err() {
+                full += 1;
+                store.remove(&random.below(1200).to_le_bytes()).unwrap();
+            }
+            if written.is_multiple_of(8) {
+                store.sync();
+                store.step_base().unwrap();
+            }
+        }
+        assert!(full > 0, "it was never full");
+        store.sync();
+        let before = contents(&store);
+        drop(store);
+        assert_eq!(contents(&open().unwrap()), before);
+    }
+}
+
 /// Openings, and groups that fill little of the files, take files without growing the stream.
 #[test]
 fn files_that_hold_little_bring_a_checkpoint_about() {

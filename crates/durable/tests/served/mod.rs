@@ -6,6 +6,7 @@ use mneme_durable::{
     Durability, DurabilityMode, DurableError, DurableOptions, Opening, Origin, Registry, Served,
     Unpaired,
 };
+use mneme_log::WriteError;
 use mneme_shared::StoreOptions;
 use mneme_space::RemoveError;
 use mneme_testkit::{Random, TestDir};
@@ -208,6 +209,26 @@ fn halfway_adopted(mode: DurabilityMode) {
     let (served, durability) = place.open("s", "data").unwrap();
     assert_eq!(durability.origin(), Origin::Adopted);
     assert_eq!(served.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+}
+
+/// A segment that was larger than its capacity once, while it was loaded, may be full later.
+#[test]
+fn a_full_segment_that_was_extended_is_attached() {
+    let place = Place::new("durable-extended");
+    let (served, durability) = place.open("s", "data").unwrap();
+    served.extend(8 << 20).unwrap();
+    served.return_to_capacity().unwrap();
+    let put = |number: u64| served.put(&number.to_le_bytes(), &[7; 200_000]);
+    let full = (0..1000).find_map(|number| put(number).err());
+    assert!(
+        matches!(full, Some(WriteError::OutOfMemory { .. })),
+        "{full:?}"
+    );
+    let (records, capacity) = (served.records(), served.capacity());
+    durability.close().unwrap();
+    drop(served);
+    let (served, _durability) = place.open("s", "data").unwrap();
+    assert_eq!((served.records(), served.capacity()), (records, capacity));
 }
 
 /// What was cut with a segment that is gone stays away, though the process dies when the next

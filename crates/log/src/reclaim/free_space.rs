@@ -353,7 +353,8 @@ impl Reclaim {
         self.end_extension()
             .map_err(|error| Corrupt::at(0, error.to_string()))?;
         let mut search = SpaceSearch::new(self.segment_bytes());
-        while self.free_bytes() == 0 {
+        // The reserve may be in use, as that of any store that is full.
+        while u64::from(self.arena.stats().free) < self.extra_frames() {
             if self.gain_space(slot, &mut search)? {
                 search = SpaceSearch::new(self.segment_bytes());
             }
