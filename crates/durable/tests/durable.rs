@@ -6,6 +6,7 @@ mod kills;
 mod served;
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use mneme_durable::stepped::Stepped;
@@ -135,6 +136,31 @@ fn what_was_written_is_there_after_a_restart() {
             before = contents(&store);
             if round % 2 == 0 {
                 store.close().unwrap();
+            }
+        }
+    }
+}
+
+/// Other users of the machine read no record, in whichever form it is kept.
+#[test]
+fn files_are_kept_from_others() {
+    for mode in BOTH {
+        let dir = TestDir::new("durable-modes");
+        let store = options(&dir).mode(mode).open_private(builder()).unwrap();
+        store.put(b"key", b"value").unwrap();
+        store.durability().backup("kept").unwrap();
+        store.durability().checkpoint_and_wait().unwrap();
+        store.close().unwrap();
+        let restored = TestDir::new("durable-modes-restored");
+        let to = restored.path().join("there");
+        let restore = DurableOptions::new(&to).mode(mode);
+        restore.restore_from(dir.path(), "kept").unwrap();
+        for directory in [dir.path(), &to] {
+            let mut files = std::fs::read_dir(directory).unwrap().peekable();
+            assert!(files.peek().is_some());
+            for file in files.map(Result::unwrap) {
+                let found = file.metadata().unwrap().permissions().mode();
+                assert_eq!(found & 0o077, 0, "{mode}: {}", file.path().display());
             }
         }
     }

@@ -86,6 +86,12 @@ impl Attachment {
         Ok((named.dev(), named.ino()) == (own.dev(), own.ino()))
     }
 
+    /// The file's permissions.
+    pub(crate) fn mode(&self) -> Result<u32, StoreError> {
+        let found = self.file.metadata();
+        Ok(found.map_err(os("examine the store's file"))?.mode())
+    }
+
     fn take_found(path: &Path, reads: bool, wait: Duration) -> Result<Self, StoreError> {
         let opened = OpenOptions::new().read(true).write(true).open(path);
         let file = opened.map_err(os("open the store's file"))?;

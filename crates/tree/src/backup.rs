@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::attach::Attachment;
 use crate::commit::Also;
 use crate::layout::CATALOGUE;
 use crate::open::{Builder, make};
@@ -29,7 +30,9 @@ pub(crate) fn backup(core: &Arc<Core>, path: &Path) -> Result<Version, StoreErro
         trees.flat_map(|(tree, leaves)| leaves.iter().map(move |leaf| (*tree, leaf)))
     };
     let builder = Builder::new().uuid(recovery::file_header(&core.pages)?.uuid);
-    make(path, |temporary| {
+    // What the store's file keeps from others its copy does too.
+    let mode = core._lock.as_ref().map_or(Ok(0o666), Attachment::mode)?;
+    make(path, mode, |temporary| {
         let copy = builder.open_file(temporary)?;
         let mut writer = copy.core.writer();
         let (mut changes, mut bytes) = (Vec::new(), 0);

@@ -1,7 +1,8 @@
 //! Opening a store: creation, the lock, and what follows an unclean end.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex};
@@ -53,6 +54,8 @@ pub struct Builder {
     reads: bool,
     wait: Duration,
     cache: Option<RecordCache>,
+    /// The permissions of a new file.
+    mode: u32,
     /// What a new store is given. `None`: one drawn at random.
     uuid: Option<[u8; 16]>,
 }
@@ -71,6 +74,7 @@ impl Builder {
             reads: false,
             wait: Duration::ZERO,
             cache: None,
+            mode: 0o666,
             uuid: None,
         }
     }
@@ -130,6 +134,14 @@ impl Builder {
         self
     }
 
+    /// The permissions of a file that is created, of which the process' umask takes some away.
+    /// `0o666` by default. A [backup](Store::backup) gets those of the store's file.
+    #[must_use]
+    pub fn mode(mut self, mode: u32) -> Self {
+        self.mode = mode;
+        self
+    }
+
     /// Opens the store in the file `path`, or creates it.
     ///
     /// One process writes the file for as long as the store or one of its snapshots lives; others
@@ -157,7 +169,9 @@ impl Builder {
             });
         }
         if !self.reads && !path.try_exists().map_err(os("look for the store's file"))? {
-            match make(path, |temporary| self.open_file(temporary)?.close()) {
+            match make(path, self.mode, |temporary| {
+                self.open_file(temporary)?.close()
+            }) {
                 // Another process was faster: its store is opened.
                 Ok(()) | Err(StoreError::Exists { .. }) => {}
                 Err(error) => return Err(error),
@@ -469,6 +483,7 @@ fn survived(record: &Record) -> Result<(), StoreError> {
 /// durable. A process that is killed meanwhile leaves the file `NAME.making-NUMBER`.
 pub(crate) fn make(
     path: &Path,
+    mode: u32,
     fill: impl FnOnce(&Path) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let mut number = [0; 8];
@@ -476,7 +491,12 @@ pub(crate) fn make(
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".making-{:016x}", u64::from_le_bytes(number)));
     let temporary = PathBuf::from(name);
-    File::create_new(&temporary).map_err(os("create the store's file"))?;
+    let created = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode & 0o666)
+        .open(&temporary);
+    created.map_err(os("create the store's file"))?;
     let made = fill(&temporary).and_then(|()| {
         files::rename_new(&temporary, path).map_err(|error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => StoreError::Exists {

@@ -17,7 +17,8 @@ const WAIT: Duration = Duration::from_secs(1);
 const RECORDED: u64 = 256 << 20;
 
 fn builder() -> Builder {
-    Store::builder().wait_for_writer(WAIT)
+    // As the files of a journal.
+    Store::builder().wait_for_writer(WAIT).mode(0o600)
 }
 
 /// Opens the tree in that file, which is there.

@@ -1,5 +1,7 @@
 //! Files: what they keep, when they are locked, and what is refused.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -26,6 +28,23 @@ fn a_file_keeps_what_was_put() {
         assert_eq!(db.get(&7u32.to_be_bytes()).unwrap(), Some(vec![7; 100]));
         assert_eq!(db.stats().unwrap().dead_versions, 0, "it was closed");
     }
+}
+
+#[test]
+fn a_file_and_its_backups_are_kept_from_others() {
+    let mode = |path: &Path| std::fs::metadata(&path.0).unwrap().permissions().mode() & 0o777;
+    let (path, copy) = (Path::new("mode"), Path::new("mode-backup"));
+    let db = Store::builder().mode(0o600).open(&path.0).unwrap();
+    db.put(b"key", b"value").unwrap();
+    db.backup(&copy.0).unwrap();
+    assert_eq!((mode(&path), mode(&copy)), (0o600, 0o600));
+    // Of a file that is there it changes nothing, and nothing may be executed.
+    std::fs::set_permissions(&path.0, Permissions::from_mode(0o700)).unwrap();
+    db.close().unwrap();
+    let db = Store::builder().mode(0o644).open(&path.0).unwrap();
+    std::fs::remove_file(&copy.0).unwrap();
+    db.backup(&copy.0).unwrap();
+    assert_eq!((mode(&path), mode(&copy)), (0o700, 0o600));
 }
 
 #[test]
