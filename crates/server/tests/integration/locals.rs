@@ -183,6 +183,51 @@ fn a_full_change_feed_holds_up_changes_alone() {
     assert_eq!(reader.command(&["GET", "k"]).text(), values[99]);
 }
 
+/// One of its commands waits for space that does not come. The next ones do not, for all other
+/// clients wait with them.
+#[test]
+fn an_exec_that_runs_alone_waits_once_for_a_full_change_feed() {
+    let place = Place::new("fed-exec");
+    let opening = Opening {
+        options: options().maintainer(false),
+        change_feed: Some(true),
+        ..Opening::default()
+    };
+    let running = server().segment(place.registry(), "beside", opening);
+    let running = running.start().unwrap();
+    let mut client = Client::connect(running.addresses()[0]);
+    let store = place.attach();
+    let value = "v".repeat(60_000);
+    while store.has_feed_space() {
+        assert_eq!(client.command(&["SET", "k", &value]).text(), "OK");
+    }
+    let mut feed = store.change_feed().unwrap();
+    let mut bytes = Vec::new();
+    while !store.has_feed_space() {
+        let drained = feed.drain(60_000, &mut bytes).unwrap();
+        feed.set_durable(drained.end).unwrap();
+    }
+    let fitting = feed.capacity() as usize / 4 / value.len();
+    // Nobody will make anything durable.
+    drop(feed);
+    client.command(&["MULTI"]);
+    client.command(&["DBSIZE"]);
+    for _ in 0..fitting + 300 {
+        assert_eq!(client.command(&["SET", "k", &value]).text(), "QUEUED");
+    }
+    client.command(&["STRLEN", "k"]);
+    let Reply::Array(replies) = client.command(&["EXEC"]) else {
+        panic!("no array");
+    };
+    let first = [Reply::Integer(1), Reply::Simple("OK".into())];
+    assert_eq!(replies[..2], first);
+    let refused = replies
+        .iter()
+        .filter(|reply| matches!(reply, Reply::Error(_)));
+    assert!(refused.count() > 200);
+    assert_eq!(replies.last(), Some(&Reply::Integer(60_000)));
+}
+
 #[test]
 fn missed_changes_are_reported_and_databases_are_counted() {
     const KINDS: [&str; 3] = ["stored", "database_changes", "expired"];

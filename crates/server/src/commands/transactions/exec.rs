@@ -127,6 +127,7 @@ fn carry_out(
 ) -> Outcome {
     call.reply.array(queue.commands().len());
     let mut marked_ns = call.server.now_ns();
+    let mut refused = None;
     for queued in queue.commands() {
         // Nobody will see what is read: the connection is closed. What is changed stands.
         if call.reply.is_over() && queued.command.has(Flag::Readonly) {
@@ -137,20 +138,29 @@ fn carry_out(
             continue;
         }
         let (position, was_closing) = (call.reply.position(), call.client.closing);
-        let within: Option<&mut dyn Records> = match &mut transaction {
-            Some(transaction) => Some(&mut **transaction),
-            None => None,
+        let outcome = match refused.filter(|_| queued.command.may_change_data()) {
+            // It would wait as long as the one before, and all other clients with it.
+            Some(reason) => Err(Failure::NotDurable(reason)),
+            None => {
+                let within: Option<&mut dyn Records> = match &mut transaction {
+                    Some(transaction) => Some(&mut **transaction),
+                    None => None,
+                };
+                let mut inner = Call::within(
+                    queued.args(),
+                    call.reply.reborrow(),
+                    call.client,
+                    call.server,
+                    counted,
+                    within,
+                );
+                (queued.command.run)(&mut inner)
+            }
         };
-        let mut inner = Call::within(
-            queued.args(),
-            call.reply.reborrow(),
-            call.client,
-            call.server,
-            counted,
-            within,
-        );
-        let outcome = (queued.command.run)(&mut inner);
         call.reply.set_protocol(call.client.protocol);
+        if let Err(Failure::NotDurable(reason)) = &outcome {
+            refused = Some(*reason);
+        }
         let failure = match outcome {
             Err(failure) if transaction.is_some() && failure.is_of_the_store() => {
                 return Err(failure);
