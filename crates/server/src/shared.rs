@@ -74,6 +74,8 @@ pub(crate) struct Shared {
     /// The listening sockets, until the server stops; those of one that retires outlive it.
     listeners: Mutex<Vec<Listener>>,
     retired: AtomicBool,
+    /// Whether a client has asked for the end even if the last changes are lost.
+    may_lose_changes: AtomicBool,
     /// Whether the start counts as one that has not failed.
     settled: AtomicBool,
     /// What `CONFIG RESETSTAT` has set to zero.
@@ -210,6 +212,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             listeners: Mutex::new(bound.listeners),
             retired: AtomicBool::new(false),
+            may_lose_changes: AtomicBool::new(false),
             settled: AtomicBool::new(settled),
             reset: Mutex::new((Totals::default(), before)),
             local_changes: LocalListener::default(),
@@ -440,6 +443,16 @@ impl Shared {
     pub fn retired(&self) -> Option<Listeners> {
         self.has_retired()
             .then(|| Listeners(std::mem::take(&mut *self.lock_listeners())))
+    }
+
+    /// Has the end be one as it should be even if the last changes are lost.
+    pub fn accept_loss(&self) {
+        self.may_lose_changes.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that was asked for. To be called when all threads have ended.
+    pub fn may_lose_changes(&self) -> bool {
+        self.may_lose_changes.load(Ordering::Relaxed)
     }
 
     /// Stops every thread after what it has begun. A server that is stopped before anything failed

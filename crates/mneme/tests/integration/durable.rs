@@ -362,6 +362,29 @@ fn a_backup_is_written_beside_clients_and_restored() {
     assert!(!other.exists());
 }
 
+/// What is started after the server takes its exit code for whether the data is on disk.
+#[test]
+fn a_server_whose_last_changes_are_lost_does_not_end_well() {
+    for (ends, code) in [
+        ("-TERM", 1),
+        ("SHUTDOWN\r\n", 1),
+        ("SHUTDOWN NOSAVE\r\n", 0),
+    ] {
+        let place = Place::new("lost");
+        let kept = ["--private", "--data", place.data(), "--appendfsync", "no"];
+        let server = Serving::start(place.plain(&kept));
+        std::fs::remove_dir_all(&place.data).unwrap();
+        assert_eq!(server.said("SET a 1\r\n"), "+OK\r\n+OK\r\n");
+        match ends {
+            "-TERM" => server.signal(ends),
+            command => server.client().write_all(command.as_bytes()).unwrap(),
+        }
+        let (found, log) = server.end();
+        assert_eq!(found, Some(code), "{ends}: {log}");
+        assert!(log.contains("the last changes are not durable"), "{log}");
+    }
+}
+
 #[test]
 fn redis_cli_finds_a_server_that_keeps_its_data() {
     let place = Place::new("cli");

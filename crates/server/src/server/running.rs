@@ -21,6 +21,8 @@ pub struct Running {
     threads: Vec<JoinHandle<io::Result<()>>>,
     unix_socket: Option<SocketFile>,
     origin: Origin,
+    /// It has been waited for.
+    has_ended: bool,
 }
 
 /// The memory that a server has for its data.
@@ -32,7 +34,7 @@ pub struct Memory {
     pub pages: PageReport,
 }
 
-/// Why a server ended without being stopped.
+/// Why a server ended without being stopped, or not as it should.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// A thread's event queue failed.
@@ -72,6 +74,7 @@ impl Running {
             threads: Vec::new(),
             unix_socket,
             origin,
+            has_ended: false,
         }
     }
 
@@ -221,6 +224,9 @@ impl Running {
 
     fn wait(&mut self) -> Result<(), ServeError> {
         let mut result = Ok(());
+        if std::mem::replace(&mut self.has_ended, true) {
+            return result;
+        }
         for thread in std::mem::take(&mut self.threads) {
             let ended = match thread.join() {
                 Ok(ended) => ended.map_err(ServeError::EventQueue),
@@ -234,7 +240,7 @@ impl Running {
         {
             tracing::error!(%error, "the last changes are not durable");
             // A successor takes them over with the segment.
-            if !self.shared.has_retired() {
+            if !self.shared.has_retired() && !self.shared.may_lose_changes() {
                 result = result.and(Err(ServeError::NotDurable(error)));
             }
         }

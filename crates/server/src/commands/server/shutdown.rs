@@ -49,6 +49,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     if aborts {
         return Err(Failure::other("ERR No shutdown in progress."));
     }
+    let may_lose = has("NOSAVE") || has("FORCE");
     match call.server.store.durability() {
         None if saves => {
             return Err(Failure::other(
@@ -56,14 +57,13 @@ fn run(call: &mut Call<'_>) -> Outcome {
             ));
         }
         // The end is a last sync, which would fail.
-        Some(durability)
-            if durability.gate().state() == GateState::Failed
-                && !has("NOSAVE")
-                && !has("FORCE") =>
-        {
+        Some(durability) if durability.gate().state() == GateState::Failed && !may_lose => {
             return Err(Failure::other("ERR Errors trying to SHUTDOWN. Check logs."));
         }
         _ => {}
+    }
+    if may_lose {
+        call.server.accept_loss();
     }
     // As in Redis, success has no reply: the connection ends.
     call.client.closing = true;
