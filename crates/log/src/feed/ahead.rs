@@ -15,7 +15,8 @@ use mneme_sys::fault::without;
 use super::area::{Feed, Filler};
 use super::item::{Item, PIECE, encode_piece_head};
 use super::ring::{HEADER_BYTES, Refused, Reserved};
-use crate::error::{Corrupt, WriteError};
+use crate::error::WriteError;
+use crate::region::layout::FEED_GROUPS;
 
 /// What a thread has sent ahead or opened. Four words of the feed's header.
 #[repr(C)]
@@ -31,9 +32,9 @@ pub(super) struct Group {
 }
 
 impl Feed {
-    fn group(&self, of: SlotId) -> Result<&Group, WriteError> {
-        let group = self.groups().get(usize::from(of.0));
-        group.ok_or_else(|| Corrupt::at(0, format!("no group for thread slot {of}")).into())
+    /// Slots count from 1: the last one has the first group.
+    fn group(&self, of: SlotId) -> &Group {
+        &self.groups()[usize::from(of.0) % FEED_GROUPS]
     }
 
     /// Enters these items in pieces, which are nothing until [`enter`](Self::enter) enters the same
@@ -55,7 +56,7 @@ impl Feed {
         if !waits && !self.has_ample_space() {
             return Err(WriteError::FeedFull);
         }
-        let group = self.group(slot.id())?;
+        let group = self.group(slot.id());
         group.length.store(0, Relaxed);
         if !without("feed.noted") {
             // SYNC: pairs with the Acquire load in `clean_position`.
@@ -92,7 +93,7 @@ impl Feed {
 
     /// The entry's only item, by which the pieces take place that the thread has sent ahead.
     pub(super) fn sent(&self, slot: &Slot<'_>) -> Option<Item<'static>> {
-        let group = self.group(slot.id()).ok()?;
+        let group = self.group(slot.id());
         let (id, length) = (group.id.load(Relaxed), group.length.load(Relaxed));
         (group.noted.load(Relaxed) != 0 && length != 0).then_some(Item::Pieces { id, length })
     }
@@ -101,7 +102,7 @@ impl Feed {
     /// sent some: the change has taken place or was given up, or the thread is dead.
     #[cold]
     pub fn forget(&self, slot: &Slot<'_>, of: SlotId) -> Result<(), WriteError> {
-        let group = self.group(of)?;
+        let group = self.group(of);
         // SYNC: pairs with the Release in `send_ahead`, of a dead thread's.
         if group.noted.load(Acquire) == 0 {
             return Ok(());
@@ -117,7 +118,7 @@ impl Feed {
 
     /// Enters an `Open`. Everything up to the thread's [`close`](Self::close) belongs together.
     pub fn open(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
-        let group = self.group(slot.id())?;
+        let group = self.group(slot.id());
         let entry = self.enter(slot, &[Item::Open])?;
         // Before the entry is whole: the reaper ends what may be read.
         group.open.store(entry.is_some().into(), Release);
@@ -131,7 +132,7 @@ impl Feed {
 
     /// Enters the `Close` that the thread in `of` owes, if it does.
     pub fn close(&self, slot: &Slot<'_>, of: SlotId) -> Result<(), WriteError> {
-        let group = self.group(of)?;
+        let group = self.group(of);
         // SYNC: pairs with the Release in `open`, of a dead thread's.
         if group.open.load(Acquire) != 0 {
             self.enter_end(slot, Item::Close)?;
@@ -239,7 +240,7 @@ impl<'f, W: FnMut() -> Result<(), WriteError>> Sender<'f, '_, W> {
         if self.sent == 0 {
             self.id = entry.at / 8;
             // Before the piece is whole: the reaper says of this id that nothing comes of it.
-            self.feed.group(self.slot.id())?.id.store(self.id, Relaxed);
+            self.feed.group(self.slot.id()).id.store(self.id, Relaxed);
         }
         let mut filler = self.feed.filler(entry);
         filler.push(&head(self.id));

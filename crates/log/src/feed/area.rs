@@ -124,7 +124,7 @@ impl Feed {
         }
     }
 
-    pub(super) fn groups(&self) -> &[Group] {
+    pub(super) fn groups(&self) -> &[Group; FEED_GROUPS] {
         &self.words().groups
     }
 

@@ -87,17 +87,31 @@ impl<'a> Keyspace<'a> {
         key: &[u8],
         visit: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R, Failure> {
+        let mut found = false;
+        let result = self.read_uncounted(key, |value| {
+            found = value.is_some();
+            visit(value)
+        })?;
+        self.count(found);
+        Ok(result)
+    }
+
+    /// Calls `visit` with the value of `key`, for a command that Redis counts neither a hit nor a
+    /// miss for, or that has counted one.
+    #[inline]
+    pub fn read_uncounted<R>(
+        &mut self,
+        key: &[u8],
+        visit: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R, Failure> {
         if let Some(transaction) = &mut self.transaction {
-            let (mut visit, mut found, mut result) = (Some(visit), false, None);
+            let (mut visit, mut result) = (Some(visit), None);
             transaction.read(self.database, key, &mut |stored| {
-                found = stored.is_some();
                 result = visit.take().map(|visit| visit(stored.map(|s| s.value)));
             })?;
-            self.count(found);
             return result.ok_or_else(|| Failure::Store("a transaction has read no record".into()));
         }
         let value = self.store.database(self.database)?.get(key)?;
-        self.count(value.is_some());
         Ok(visit(value.as_deref()))
     }
 

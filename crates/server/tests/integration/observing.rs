@@ -634,3 +634,41 @@ fn keys_that_are_to_expire_are_counted_by_database() {
     let fields = info(&mut client, "keyspace");
     assert_eq!(of(&fields, "db0"), [2, 1]);
 }
+
+/// As Redis does: what writes a key counts nothing, and what reads one counts it once.
+#[test]
+fn a_command_counts_a_hit_or_a_miss_for_each_key_that_it_reads() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    client.line("MSET a 1 b 2");
+    let counted = |client: &mut Client| {
+        let fields = info(client, "stats");
+        ["keyspace_hits", "keyspace_misses"].map(|name| fields[name].parse::<u64>().unwrap())
+    };
+    for (line, hits, misses) in [
+        ("TTL a", 1, 0),
+        ("PTTL none", 0, 1),
+        ("EXPIRETIME a", 1, 0),
+        ("LCS a b", 2, 0),
+        ("LCS a none", 1, 1),
+        ("COPY a c", 1, 0),
+        ("COPY a c", 1, 0),
+        ("COPY none c", 0, 1),
+        ("RENAME c d", 0, 0),
+        ("RENAMENX d a", 0, 0),
+        ("RENAME none d", 0, 0),
+        ("MOVE d 1", 0, 0),
+        ("MOVE none 1", 0, 0),
+        ("TOUCH a none", 1, 1),
+        ("MSETNX a 1 e 1", 0, 0),
+    ] {
+        let before = counted(&mut client);
+        client.line(line);
+        let after = counted(&mut client);
+        assert_eq!(
+            [after[0] - before[0], after[1] - before[1]],
+            [hits, misses],
+            "{line}"
+        );
+    }
+}

@@ -129,6 +129,7 @@ fn copy(call: &mut Call<'_>) -> Outcome {
     let copied = call.keyspace.atomically_on(&keys, |keyspace| {
         transfer(keyspace, key, (database, new_key), replace)
     })?;
+    call.keyspace.count(copied.is_some());
     call.reply.integer(i64::from(copied == Some(true)));
     Ok(())
 }
@@ -161,7 +162,7 @@ fn transfer(
     let Some(expiry) = keyspace.expiry(key)? else {
         return Ok(None);
     };
-    let value = keyspace.read(key, |value| value.unwrap_or_default().to_vec())?;
+    let value = keyspace.read_uncounted(key, |value| value.unwrap_or_default().to_vec())?;
     let mut target = keyspace.other(to.0);
     if !replace && target.expiry(to.1)?.is_some() {
         return Ok(Some(false));

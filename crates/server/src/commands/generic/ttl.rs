@@ -50,11 +50,12 @@ const ALL: Command = Command {
 /// Replies with what `say` makes of the expiry and the present time, both in milliseconds since
 /// 1970.
 fn time(call: &mut Call<'_>, say: fn(u64, u64) -> u64) -> Outcome {
-    call.reply
-        .integer(match call.keyspace.expiry(call.args.at(1))? {
-            None => -2,
-            Some(Expiry::Never) => -1,
-            Some(Expiry::At(ms)) => say(ms, call.wall_ms()).min(i64::MAX as u64) as i64,
-        });
+    let expiry = call.keyspace.expiry(call.args.at(1))?;
+    call.keyspace.count(expiry.is_some());
+    call.reply.integer(match expiry {
+        None => -2,
+        Some(Expiry::Never) => -1,
+        Some(Expiry::At(ms)) => say(ms, call.wall_ms()).min(i64::MAX as u64) as i64,
+    });
     Ok(())
 }

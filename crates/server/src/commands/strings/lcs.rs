@@ -57,7 +57,8 @@ fn run(call: &mut Call<'_>) -> Outcome {
                 "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len",
             ));
         }
-        let mut copy = |key| keyspace.read(key, |value| value.unwrap_or_default().to_vec());
+        let mut copy =
+            |key| keyspace.read_uncounted(key, |value| value.unwrap_or_default().to_vec());
         Ok((copy(first)?, copy(second)?))
     })?;
     let found = Subsequence::find(&a, &b);
