@@ -30,9 +30,17 @@ fn mode_of_child() -> DurabilityMode {
 }
 
 fn serve(path: &Path, mode: DurabilityMode) -> (Arc<Served>, Durability) {
+    serve_with(path, mode, StoreOptions::new())
+}
+
+fn serve_with(
+    path: &Path,
+    mode: DurabilityMode,
+    options: StoreOptions,
+) -> (Arc<Served>, Durability) {
     let registry = Registry::open(path.join("registry")).unwrap();
     let opening = Opening {
-        options: StoreOptions::new().capacity(64 << 20),
+        options: options.capacity(64 << 20),
         ..Opening::default()
     };
     let options = DurableOptions::new(path.join("data"))
@@ -126,6 +134,57 @@ fn what_a_killed_server_acknowledged_is_there() {
         live(path.as_ref());
     }
     BOTH.into_iter().for_each(storm);
+}
+
+const GROUP_TEST: &str = "kills::a_group_that_a_killed_server_left_open_cuts_nothing_off";
+const GROUP: &str = "MNEME_DURABLE_GROUP";
+
+/// Leaves a group open that is durable by then.
+fn leave_group(path: &Path) -> ! {
+    let (store, durability) = serve(path, mode_of_child());
+    let _together = store.feed_together().unwrap();
+    store.put(b"within", b"1").unwrap();
+    durability.sync().unwrap();
+    println!("\nready");
+    loop {
+        std::thread::park();
+    }
+}
+
+/// What its successor acknowledges stands behind the end of the group, and not within it.
+#[test]
+fn a_group_that_a_killed_server_left_open_cuts_nothing_off() {
+    if let Ok(path) = std::env::var(GROUP) {
+        leave_group(path.as_ref());
+    }
+    for mode in BOTH {
+        let dir = TestDir::new("durable-group-left");
+        let variables = [
+            (GROUP, dir.path().to_str().unwrap()),
+            (MODE, &mode.to_string()),
+        ];
+        let child = Process::start_ready(GROUP_TEST, variables);
+        child.kill();
+        // Nothing else reaps.
+        let options = StoreOptions::new().maintainer(false);
+        let (store, durability) = serve_with(dir.path(), mode, options);
+        store.put(b"behind", b"2").unwrap();
+        durability.sync().unwrap();
+        // As a power cut leaves it.
+        let copy = dir.path().join("copy");
+        std::fs::create_dir(&copy).unwrap();
+        for file in std::fs::read_dir(dir.path().join("data")).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), copy.join(file.file_name())).unwrap();
+        }
+        drop((durability, store));
+        let options = DurableOptions::new(&copy).mode(mode);
+        let recovered = options.open_private(super::builder()).unwrap();
+        for (key, value) in [(b"within", b"1"), (b"behind", b"2")] {
+            let found = recovered.get(key).unwrap();
+            assert_eq!(found.as_deref(), Some(&value[..]), "{mode}");
+        }
+    }
 }
 
 fn storm(mode: DurabilityMode) {

@@ -244,8 +244,9 @@ impl LogStore {
 
     /// Brackets the changes until the result is dropped, for what reads the change feed: if the
     /// machine stops between them, a recovery has none of them. Other threads are not kept from
-    /// seeing them one by one, nor from changing something, which then belongs to them. If the
-    /// process dies between them, its reaper ends them, and what was changed stays.
+    /// seeing them one by one, nor from changing something, which then belongs to them: it may be
+    /// called durable before and is lost with them even so. If the process dies between them, its
+    /// reaper ends them, and what was changed stays.
     ///
     /// One thread at a time does this, of all processes. Without a feed it does nothing.
     ///
