@@ -3,6 +3,7 @@
 //! **It is the store's from one instant on**: when the file gets its name, durable and whole.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mneme_journal::Identity;
 use mneme_log::feed::Item;
@@ -18,6 +19,8 @@ use crate::directory::{Opened, failed};
 
 /// Bytes that one commit makes durable.
 const GATHERED: usize = 8 << 20;
+/// How long a change that is entered in pieces is left alone before another look at the feed.
+const WAIT: Duration = Duration::from_millis(1);
 /// Records that are visited in one step of a scan.
 const VISITED: usize = 256;
 
@@ -93,23 +96,13 @@ impl<'o> Build<'o> {
     }
 }
 
-/// Makes the tree of a store that nobody writes meanwhile. Its feed goes on behind what it holds.
+/// Makes the tree of a store. Its feed goes on behind what the tree holds.
 pub(crate) fn adopt(
     mut build: Build<'_>,
     home: &LogStore,
     feed: &mut ChangeFeed,
 ) -> Result<Replica, DurableError> {
-    // What the feed holds is visible, so that the scan finds it.
-    let (mut drained, mut at) = (Vec::new(), feed.durable());
-    loop {
-        drained.clear();
-        let range = feed.drain(1 << 20, &mut drained)?;
-        if drained.is_empty() {
-            break;
-        }
-        at = range.end;
-    }
-    feed.set_durable(at)?;
+    let at = skip(feed)?;
     let bindings = Bindings {
         roots: home.roots()?,
         ..Bindings::default()
@@ -146,4 +139,30 @@ pub(crate) fn adopt(
         }
     }
     build.publish(at)
+}
+
+/// Lets go what a feed holds, up to a position between no change's pieces. It is visible, so that a
+/// scan finds it. What local programs write meanwhile lies behind, whole.
+fn skip(feed: &mut ChangeFeed) -> Result<u64, DurableError> {
+    let mut drained = Vec::new();
+    loop {
+        let clean = feed.clean_position();
+        let mut at = feed.durable();
+        while clean.is_none_or(|clean| at < clean) {
+            drained.clear();
+            at = feed.drain(1 << 20, &mut drained)?.end;
+            if drained.is_empty() {
+                break;
+            }
+        }
+        if let Some(clean) = clean.filter(|clean| at >= *clean) {
+            feed.set_durable(clean)?;
+            feed.rewind();
+            return Ok(clean);
+        }
+        // A thread that sends pieces may wait for space.
+        feed.set_durable(at)?;
+        mneme_sys::fault!("durable.build.waits");
+        std::thread::sleep(WAIT);
+    }
 }

@@ -231,6 +231,65 @@ fn a_full_segment_that_was_extended_is_attached() {
     assert_eq!((served.records(), served.capacity()), (records, capacity));
 }
 
+/// A local program is in the middle of a long value while a server begins another directory for its
+/// segment, as after a disk that has failed.
+#[cfg(feature = "fault")]
+#[test]
+fn a_directory_is_begun_beside_a_change_in_pieces() {
+    BOTH.into_iter().for_each(begun_beside_pieces);
+}
+
+#[cfg(feature = "fault")]
+fn begun_beside_pieces(mode: DurabilityMode) {
+    use mneme_sys::fault::{Action, arm};
+    use mneme_testkit::wait_until;
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+    let place = Place::of("durable-beside", mode);
+    let (served, durability) = place.open("s", "failed").unwrap();
+    served.put(b"key", b"value").unwrap();
+    durability.close().unwrap();
+    drop(served);
+    let options = StoreOptions::new().maintainer(false);
+    let attached = options.attach(&place.registry, "s", mneme_shared::Access::ReadWrite);
+    let local = attached.unwrap();
+    let (sends, goes_on) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
+    let long = vec![3; 200_000];
+    std::thread::scope(|scope| {
+        let (waits, sends) = (Arc::clone(&goes_on), Arc::new(sends));
+        let tells = Arc::clone(&sends);
+        scope.spawn(|| {
+            let hold = move || {
+                tells.store(true, SeqCst);
+                wait_until("the server waits, or has begun", || waits.load(SeqCst));
+            };
+            arm("log.feed.piece", Action::Call(Arc::new(hold)), 1);
+            local.put(b"long", &long).unwrap();
+        });
+        wait_until("a piece is sent", || sends.load(SeqCst));
+        let release = {
+            let goes_on = Arc::clone(&goes_on);
+            move || goes_on.store(true, SeqCst)
+        };
+        match mode {
+            // Its base file waits in another thread.
+            DurabilityMode::Journal => release(),
+            DurabilityMode::Tree => {
+                arm("durable.build.waits", Action::Call(Arc::new(release)), 1);
+            }
+        }
+        let (served, durability) = place.open("s", "data").unwrap();
+        goes_on.store(true, SeqCst);
+        wait_until("the value is there", || served.contains(b"long").unwrap());
+        durability.close().unwrap();
+    });
+    drop(local);
+    place.registry.remove_segment("s").unwrap();
+    let (served, _durability) = place.open("s", "data").unwrap();
+    assert_eq!(served.get(b"long").unwrap().as_deref(), Some(&long[..]));
+    assert_eq!(served.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+}
+
 /// What was cut with a segment that is gone stays away, though the process dies when the next
 /// segment has its name and the directory does not know of it yet.
 #[cfg(feature = "fault")]
