@@ -14,8 +14,9 @@ use mneme_durable::{
 };
 use mneme_log::{Expiry, WriteError};
 use mneme_shared::StoreOptions;
-use mneme_testkit::{Process, Random, TestDir, retry_within, seconds, wait_until};
+use mneme_testkit::{Process, Random, retry_within, seconds, wait_until};
 
+use super::served::Place;
 use super::{BOTH, Records, contents};
 
 const TEST: &str = "kills::what_a_killed_server_acknowledged_is_there";
@@ -158,7 +159,8 @@ fn a_group_that_a_killed_server_left_open_cuts_nothing_off() {
         leave_group(path.as_ref());
     }
     for mode in BOTH {
-        let dir = TestDir::new("durable-group-left");
+        let place = Place::of("durable-group-left", mode);
+        let dir = &place.dir;
         let variables = [
             (GROUP, dir.path().to_str().unwrap()),
             (MODE, &mode.to_string()),
@@ -188,7 +190,8 @@ fn a_group_that_a_killed_server_left_open_cuts_nothing_off() {
 }
 
 fn storm(mode: DurabilityMode) {
-    let dir = TestDir::new("durable-kills");
+    let place = Place::of("durable-kills", mode);
+    let dir = &place.dir;
     let shared = dir.path().join("acknowledged");
     std::fs::write(&shared, [0; 8]).unwrap();
     let file = open(&shared);
@@ -298,7 +301,8 @@ mod points {
     }
 
     fn deaths(mode: DurabilityMode, points: &[&str]) {
-        let dir = TestDir::new("durable-points");
+        let place = Place::of("durable-points", mode);
+        let dir = &place.dir;
         let (store, durability) = serve(dir.path(), mode);
         for i in 0..200 {
             change(&store, i).unwrap();

@@ -56,6 +56,15 @@ impl Place {
     }
 }
 
+/// The bytes of segments lie outside of the directory.
+impl Drop for Place {
+    fn drop(&mut self) {
+        for name in self.registry.segments().unwrap_or_default() {
+            let _ = self.registry.remove_segment(name.as_str());
+        }
+    }
+}
+
 #[test]
 fn a_segment_is_attached_or_rebuilt() {
     BOTH.into_iter().for_each(attached_or_rebuilt);
