@@ -212,6 +212,7 @@ mod tests {
     use crate::{Expiry, LogStore};
 
     #[test]
+    #[cfg_attr(miri, ignore = "a whole store takes minutes")]
     fn while_expiry_rests_what_has_expired_is_absent_and_enters_nothing() {
         let clock = Arc::new(ManualClock::new(1, 1_000));
         let builder = LogStore::builder().capacity(64 << 20).maintainer(false);

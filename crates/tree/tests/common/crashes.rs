@@ -51,8 +51,9 @@ impl Recorder {
 
     /// Opens the store again, everything of it being durable; only what follows is recorded.
     pub fn again(self, durability: Durability) -> Self {
-        std::mem::forget(self.db);
-        Self::on(copy_of(&self.medium), durability)
+        let medium = copy_of(&self.medium);
+        drop(self.db);
+        Self::on(medium, durability)
     }
 
     pub fn on(medium: Arc<RecordingMedium>, durability: Durability) -> Self {
@@ -87,8 +88,9 @@ impl Recorder {
 
     /// The trace and the history; the process is killed.
     pub fn end(self) -> (Trace, History) {
-        std::mem::forget(self.db);
-        (self.medium.trace(), self.history)
+        let trace = self.medium.trace();
+        drop(self.db);
+        (trace, self.history)
     }
 }
 
@@ -559,8 +561,7 @@ fn keeping(durability: Durability, steps: u64) -> (Trace, Kept) {
         recorder.medium.mark(history.len() as u64 - 1);
         if step == 20 {
             // Named versions are found again while they are used.
-            let db = open_on(&copy_of(&recorder.medium), durability).unwrap();
-            std::mem::forget(db);
+            drop(open_on(&copy_of(&recorder.medium), durability).unwrap());
         }
     }
     recorder.db.check().unwrap();
@@ -652,8 +653,9 @@ pub fn generations_leave_nothing() {
             scratch.become_crashed(&states, &state).unwrap();
             // Some recoveries are crashed too.
             if generation.is_multiple_of(3) {
-                std::mem::forget(open_on(&scratch, mode.1).unwrap());
+                let db = open_on(&scratch, mode.1).unwrap();
                 let recovery = scratch.trace();
+                drop(db);
                 let mut inside = CrashStates::new(&recovery, mode.0);
                 let first = recovery
                     .operations
@@ -672,7 +674,6 @@ pub fn generations_leave_nothing() {
             recorder = Recorder::on(crashed, mode.1);
         }
         assert!(swept, "dead numbers were never swept");
-        std::mem::forget(recorder.db);
     }
 }
 
@@ -691,7 +692,7 @@ pub fn sweeps_survive() {
             .collect();
         recorder.apply(&kept);
         let mut medium = copy_of(&recorder.medium);
-        std::mem::forget(recorder.db);
+        drop(recorder);
         for round in 0..39 {
             let killed = Recorder::on(copy_of(&medium), mode.1);
             killed.medium.mark(7);
@@ -736,8 +737,9 @@ pub fn sweeps_survive() {
                 db.put(b"z-new", b"2").unwrap();
                 db.put(b"z-long", &[2; 4000]).unwrap();
                 assert_eq!(db.get(b"a-dead").unwrap(), None);
-                std::mem::forget(db);
-                let db = open_on(&copy_of(&scratch), mode.1).unwrap();
+                let killed = copy_of(&scratch);
+                drop(db);
+                let db = open_on(&killed, mode.1).unwrap();
                 db.check().unwrap();
                 assert_eq!(
                     db.get(b"a-dead").unwrap(),
