@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use mneme_arena::{Class, Discardable, Extent, FRAME_BYTES, Lookup, Stored};
 use mneme_sys::NodeId;
 
-use crate::boundary::{answer, done, slice, write_to};
+use crate::boundary::{answer, done, slice};
 use crate::code::{Code, Failure};
-use crate::records::copied;
+use crate::records::{copied, give};
 use crate::table::Table;
 use crate::vas::null;
 
@@ -143,17 +143,7 @@ pub unsafe extern "C" fn mneme_cache_get(
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { write_to(length, value.len()) };
-        if buffer.is_null() {
-            return Ok(1);
-        }
-        if value.len() > capacity {
-            let text = format!("the value has {} bytes, the buffer {capacity}", value.len());
-            return Err(Failure::new(Code::Short, text));
-        }
-        // SAFETY: the caller promises so many bytes, and nobody else uses them.
-        unsafe { ptr::copy_nonoverlapping(value.as_ptr(), buffer.cast(), value.len()) };
-        Ok(1)
+        unsafe { give(&value, buffer, capacity, length) }
     })
 }
 

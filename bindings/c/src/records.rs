@@ -73,18 +73,33 @@ pub unsafe extern "C" fn mneme_get(
             return Ok(0);
         };
         // SAFETY: the caller's promise.
-        unsafe { write_to(length, value.len()) };
-        if buffer.is_null() {
-            return Ok(1);
-        }
-        if value.len() > capacity {
-            let text = format!("the value has {} bytes, the buffer {capacity}", value.len());
-            return Err(Failure::new(Code::Short, text));
-        }
-        // SAFETY: the caller promises so many bytes, and nobody else uses them.
-        unsafe { ptr::copy_nonoverlapping(value.as_ptr(), buffer.cast(), value.len()) };
-        Ok(1)
+        unsafe { give(&value, buffer, capacity, length) }
     })
+}
+
+/// Copies a value that was found to the caller, and says how long it is. Without a buffer the
+/// length is all that is asked for.
+///
+/// # Safety
+/// `length` is NULL or a place, `buffer` NULL or `capacity` bytes that nobody else uses.
+pub(crate) unsafe fn give(
+    value: &[u8],
+    buffer: *mut c_void,
+    capacity: usize,
+    length: *mut usize,
+) -> Result<c_int, Failure> {
+    // SAFETY: the caller's promise.
+    unsafe { write_to(length, value.len()) };
+    if buffer.is_null() {
+        return Ok(1);
+    }
+    if value.len() > capacity {
+        let text = format!("the value has {} bytes, the buffer {capacity}", value.len());
+        return Err(Failure::new(Code::Short, text));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { ptr::copy_nonoverlapping(value.as_ptr(), buffer.cast(), value.len()) };
+    Ok(1)
 }
 
 /// What stands before the bytes that `mneme_get_alloc` hands out: how many there are.

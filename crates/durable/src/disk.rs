@@ -265,16 +265,20 @@ impl Contents<'_> {
         listener: Option<&ProgressListener>,
         evict: Evict,
     ) -> Result<(u64, RecoveryProgress), DurableError> {
-        match self {
-            Self::Files(files) => files.load(directory, store, listener, evict),
-            Self::Tree(None) => Ok((0, RecoveryProgress::default())),
+        let loaded = match self {
+            Self::Files(files) => files.load(directory, store, listener, evict)?,
+            Self::Tree(None) => return Ok((0, RecoveryProgress::default())),
             Self::Tree(Some(replica)) => {
                 // The rest of it is lost with the segment. The next segment must not have its name
                 // before that is durable: what it enters would be taken for that rest.
                 replica.give_up_pending();
                 replica.commit(replica.stamp())?;
-                recover::load_tree(replica.store(), store, listener, evict)
+                recover::load_tree(replica.store(), store, listener, evict)?
             }
+        };
+        if evict == Evict::None {
+            store.return_to_capacity()?;
         }
+        Ok(loaded)
     }
 }

@@ -115,14 +115,7 @@ impl Files {
         listener: Option<&ProgressListener>,
         evict: Evict,
     ) -> Result<(u64, RecoveryProgress), DurableError> {
-        let mut progress = Progress {
-            listener,
-            reported: 0,
-            now: RecoveryProgress {
-                total: self.end.since(self.from),
-                ..RecoveryProgress::default()
-            },
-        };
+        let mut progress = Progress::new(listener, self.end.since(self.from));
         let mut replay = Replay::new(store, self.dead, evict != Evict::None);
         let mut read = None;
         let mut stream = Stream {
@@ -170,13 +163,7 @@ impl Files {
         }
         stream.advance(u64::MAX, &mut replay, &mut progress)?;
         let end = replay.end(self.end.get());
-        progress.now.done = progress.now.total;
-        progress.report(replay.loaded);
-        replay.finish()?;
-        if evict == Evict::None {
-            store.return_to_capacity()?;
-        }
-        Ok((end, progress.now))
+        Ok((end, progress.finish(replay)?))
     }
 }
 
@@ -259,14 +246,7 @@ pub(crate) fn load_tree(
     evict: Evict,
 ) -> Result<(u64, RecoveryProgress), DurableError> {
     let mut records = Records::of(tree)?;
-    let mut progress = Progress {
-        listener,
-        reported: 0,
-        now: RecoveryProgress {
-            total: tree.stats()?.live_bytes,
-            ..RecoveryProgress::default()
-        },
-    };
+    let mut progress = Progress::new(listener, tree.stats()?.live_bytes);
     let mut replay = Replay::new(store, HashSet::new(), evict != Evict::None);
     let position = records.position();
     let bind = Item::Bind {
@@ -287,13 +267,7 @@ pub(crate) fn load_tree(
             break;
         }
     }
-    progress.now.done = progress.now.total;
-    progress.report(replay.loaded);
-    replay.finish()?;
-    if evict == Evict::None {
-        store.return_to_capacity()?;
-    }
-    Ok((position, progress.now))
+    Ok((position, progress.finish(replay)?))
 }
 
 struct Progress<'l> {
@@ -302,7 +276,18 @@ struct Progress<'l> {
     now: RecoveryProgress,
 }
 
-impl Progress<'_> {
+impl<'l> Progress<'l> {
+    fn new(listener: Option<&'l ProgressListener>, total: u64) -> Self {
+        Self {
+            listener,
+            reported: 0,
+            now: RecoveryProgress {
+                total,
+                ..RecoveryProgress::default()
+            },
+        }
+    }
+
     fn add(&mut self, bytes: u64, loaded: u64) {
         self.now.done += bytes;
         if self.now.done >= self.reported + REPORTED {
@@ -316,6 +301,14 @@ impl Progress<'_> {
         if let Some(listener) = self.listener {
             listener(self.now);
         }
+    }
+
+    /// All of it was applied.
+    fn finish(mut self, replay: Replay<'_>) -> Result<RecoveryProgress, DurableError> {
+        self.now.done = self.now.total;
+        self.report(replay.loaded);
+        replay.finish()?;
+        Ok(self.now)
     }
 }
 

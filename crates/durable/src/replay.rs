@@ -37,6 +37,14 @@ pub(crate) struct Replay<'s> {
 /// The least number of bytes by which a store is made larger.
 const EXTENSION: u64 = 4 << 20;
 
+/// Changes a part of a value, which then has so many bytes.
+pub(crate) fn patch(value: &mut Vec<u8>, offset: usize, length: usize, bytes: &[u8]) {
+    let end = offset + bytes.len();
+    value.resize(length.max(end), 0);
+    value[offset..end].copy_from_slice(bytes);
+    value.truncate(length);
+}
+
 impl<'s> Replay<'s> {
     /// `evicts`: what is too much at the end is evicted. Otherwise it is refused, and need not be
     /// loaded first.
@@ -140,10 +148,7 @@ impl<'s> Replay<'s> {
                 let mut value = std::mem::take(&mut self.value);
                 if database.get_into(key, &mut value)? {
                     let expiry = database.expiry(key)?.unwrap_or(Expiry::Never);
-                    let begin = offset as usize;
-                    value.resize((length as usize).max(begin + bytes.len()), 0);
-                    value[begin..begin + bytes.len()].copy_from_slice(bytes);
-                    value.truncate(length as usize);
+                    patch(&mut value, offset as usize, length as usize, bytes);
                     self.with_space(|| database.put_until(key, &value, expiry))?;
                 }
                 self.value = value;

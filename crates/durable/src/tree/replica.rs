@@ -14,6 +14,7 @@ use mneme_tree::{Batch, Store, StoreError, Tree};
 use super::layout::{self, BINDINGS, Bindings, HEAD, PENDING, Stamp, UUID};
 use super::pending::{Pending, Turn, each};
 use crate::DurableError;
+use crate::replay::patch;
 
 /// A record as a tree has it; `None`: there is none.
 type Record = Option<Vec<u8>>;
@@ -182,10 +183,8 @@ impl Replica {
                 let Some(mut record) = self.get(root, key)? else {
                     return Ok(());
                 };
-                let begin = HEAD + offset as usize;
-                record.resize((HEAD + length as usize).max(begin + bytes.len()), 0);
-                record[begin..begin + bytes.len()].copy_from_slice(bytes);
-                record.truncate(HEAD + length as usize);
+                let (offset, length) = (HEAD + offset as usize, HEAD + length as usize);
+                patch(&mut record, offset, length, bytes);
                 self.set(root, key, Some(record))
             }
             Item::Expire { root, key, expiry } => {
