@@ -9,13 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MUST(what) \
-    do { \
-        if (!(what)) { \
-            fprintf(stderr, "line %d: %s: %d %s\n", __LINE__, #what, mneme_code(), mneme_error()); \
-            exit(2); \
-        } \
-    } while (0)
+#include "must.h"
 
 static vhandle_t vh;
 

@@ -9,19 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MUST(what) \
-    do { \
-        if (!(what)) { \
-            fprintf(stderr, "line %d: %s: %d %s\n", __LINE__, #what, mneme_code(), mneme_error()); \
-            exit(2); \
-        } \
-    } while (0)
-#define REFUSED(code, what) \
-    do { \
-        MUST(what); \
-        MUST(mneme_code() == (code) && mneme_error()[0] != 0); \
-    } while (0)
-#define TEXT(text) (text), strlen(text)
+#include "must.h"
+
 #define BOTH (MNEME_READ | MNEME_WRITE)
 
 static uint64_t now(void)

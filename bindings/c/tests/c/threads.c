@@ -5,13 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MUST(what) \
-    do { \
-        if (!(what)) { \
-            fprintf(stderr, "line %d: %s: %d %s\n", __LINE__, #what, mneme_code(), mneme_error()); \
-            exit(2); \
-        } \
-    } while (0)
+#include "must.h"
 
 enum { THREADS = 3, TIMES = 2000 };
 
