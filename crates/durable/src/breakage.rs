@@ -2,9 +2,11 @@
 //! [`mneme_sys::fault::without`].
 
 /// Every step that can be left out or done in the wrong order.
-pub const STEPS: [&str; 10] = [
+pub const STEPS: [&str; 11] = [
     // What was appended is called durable before the journal is synced.
     "pump.sync",
+    // What lies within a group that has not ended is called durable.
+    "pump.groups",
     // After a failed sync the feed goes on behind what was lost.
     "pump.rewind",
     // A base file is published before the journal is durable up to what was read.

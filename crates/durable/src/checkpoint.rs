@@ -95,11 +95,8 @@ pub(crate) struct Checkpoint {
     /// Every change before it is in them.
     at: u64,
     records: u64,
-    /// The feed's tail when the scan was over, and then the first known position behind it at which
-    /// no group is open.
+    /// The feed's tail when the scan was over, and then the durable position behind it.
     read: Option<u64>,
-    /// Whether no group is open at `read`.
-    ends_groups: bool,
 }
 
 /// What a step has done.
@@ -157,7 +154,6 @@ impl Checkpoint {
             at: begin,
             records: 0,
             read: None,
-            ends_groups: false,
         })
     }
 
@@ -233,8 +229,7 @@ impl Checkpoint {
         Ok(true)
     }
 
-    /// Whether the journal is durable up to what was read, and up to the end of a group that was
-    /// read in part.
+    /// Whether what was read is durable, and with it the group that was read in part.
     fn look(&mut self, read: u64) -> Result<Stage, DurableError> {
         self.read = Some(read);
         if let Scan::Commit(_) = &self.scan {
@@ -252,16 +247,8 @@ impl Checkpoint {
         if durable < read && !without("checkpoint.durable") {
             return Ok(Stage::Waits);
         }
-        if !self.ends_groups {
-            // The first such position: clients may go on without an end.
-            let Some(end) = shared.behind_groups(read) else {
-                return Ok(Stage::Waits);
-            };
-            (self.ends_groups, self.read) = (true, Some(end));
-            if durable < end {
-                return Ok(Stage::Waits);
-            }
-        }
+        // It is within no group, as `read` may be.
+        self.read = Some(durable.max(read));
         Ok(Stage::Ready)
     }
 

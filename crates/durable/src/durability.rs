@@ -207,11 +207,17 @@ impl Durability {
         Gate::new(Arc::clone(&self.shared))
     }
 
-    /// Waits until everything is durable that was written before this call, by any thread.
+    /// Waits until everything is durable that was written before this call, by any thread. Changes
+    /// that a thread has bracketed ([`LogStore::feed_together`](crate::LogStore::feed_together)),
+    /// and those beside them, are waited for until they end.
     ///
     /// # Errors
-    /// [`DurableError::NotDurable`]: the disk fails, or it is full.
+    /// [`DurableError::NotDurable`]: the disk fails, or it is full, or bracketed changes have not
+    /// ended for ten seconds. [`DurableError::Together`]: they are this thread's own.
     pub fn sync(&self) -> Result<(), DurableError> {
+        if self.shared.home.is_feeding_together() {
+            return Err(DurableError::Together);
+        }
         self.shared.await_durable(self.shared.tail())
     }
 

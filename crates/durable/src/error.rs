@@ -149,6 +149,9 @@ pub enum DurableError {
         /// What failed, in words.
         why: String,
     },
+    /// The thread has changes bracketed (`feed_together`), which are not durable before they end.
+    #[error("changes that belong together are not durable before they end: end them first")]
+    Together,
     /// The store is being closed.
     #[error("the store is being closed")]
     Closing,

@@ -150,10 +150,6 @@ pub(crate) struct Shared {
     base: AtomicU64,
     /// Where a copy of the store may begin: a durable position between no change's pieces.
     clean: AtomicU64,
-    /// Where the entry ends that opened the last group of entries that belong together.
-    opened: AtomicU64,
-    /// Where the last group ended that was closed.
-    closed: AtomicU64,
     /// Files that the journal has.
     files: AtomicU64,
     /// How often the journal had no space for what the feed holds.
@@ -173,6 +169,9 @@ pub(crate) struct Shared {
     /// Why it failed, in words.
     why: Mutex<String>,
 }
+
+/// How long a wait for what is in the files lasts because a group of changes has not ended.
+const GROUP_SECONDS: u32 = 10;
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Whatever a panicking thread left is as good: each change is one step.
@@ -197,8 +196,6 @@ impl Shared {
             wakes_from: AtomicU64::new(0),
             base: AtomicU64::new(base),
             clean: AtomicU64::new(durable),
-            opened: AtomicU64::new(0),
-            closed: AtomicU64::new(0),
             files: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             slowed: AtomicBool::new(false),
@@ -321,28 +318,6 @@ impl Shared {
         self.refused.fetch_add(1, Relaxed);
     }
 
-    /// The journal's thread has drained an entry that opens a group, and ends there.
-    pub fn open_group(&self, end: u64) {
-        // SYNC: pairs with the Acquire in `behind_groups`: the group before this one has ended.
-        self.opened.store(end, Release);
-    }
-
-    /// The journal's thread has drained a group that ends there.
-    pub fn close_group(&self, end: u64) {
-        self.closed.store(end, Relaxed);
-    }
-
-    /// A position from `read` on at which no group is open; `None`: one is at `read`, whose end is
-    /// not known. What lies before `read` is durable. Groups come one after the other.
-    pub fn behind_groups(&self, read: u64) -> Option<u64> {
-        // SYNC: pairs with the Release in `open_group`. What lies before `read` was noted before it
-        // became durable.
-        let opened = self.opened.load(Acquire);
-        let closed = self.closed.load(Relaxed);
-        let is_open = opened <= read && closed < opened;
-        (!is_open || closed >= read).then_some(read.max(closed))
-    }
-
     pub fn set_slowed(&self, slowed: bool) {
         // Relaxed: a hint.
         self.slowed.store(slowed, Relaxed);
@@ -394,10 +369,10 @@ impl Shared {
         }
     }
 
-    /// The journal's thread says that everything before `position` is durable.
+    /// The journal's thread says that everything before `position` is durable. It never goes back.
     pub fn set_durable(&self, position: u64) {
         // SYNC: pairs with the Acquire in `durable`.
-        if self.durable.swap(position, Release) != position {
+        if self.durable.fetch_max(position, Release) < position {
             self.announce();
         }
     }
@@ -435,6 +410,7 @@ impl Shared {
     pub fn await_durable(&self, position: u64) -> Result<(), DurableError> {
         self.ask(position);
         let refused = self.refused.load(Relaxed);
+        let mut held = 0;
         let mut waiting = lock(&self.waiting);
         loop {
             if self.durable() >= position {
@@ -448,30 +424,20 @@ impl Shared {
                     why: self.why(),
                 });
             }
+            // The files have it, and a group of changes has not ended.
+            if self.home.feed_durable() >= Some(position) && held >= GROUP_SECONDS {
+                return Err(DurableError::NotDurable {
+                    durable: self.durable(),
+                    why: format!(
+                        "changes that belong together (`feed_together`) have not ended for \
+                         {GROUP_SECONDS} seconds"
+                    ),
+                });
+            }
             let woken = self.moved.wait_timeout(waiting, Duration::from_secs(1));
-            waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
+            let (woken, timeout) = woken.unwrap_or_else(PoisonError::into_inner);
+            waiting = woken;
+            held = if timeout.timed_out() { held + 1 } else { 0 };
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn groups_are_ended_where_none_is_open() {
-        let store = mneme_log::LogStore::builder().capacity(64 << 20);
-        let home = Home::Private(store.open_private().unwrap());
-        let shared = Shared::new(home, SyncPolicy::Always, 0, 0, 1 << 20);
-        let at = |reads: [u64; 4]| reads.map(|read| shared.behind_groups(read));
-        assert_eq!(at([0, 8, 16, 24]), [0, 8, 16, 24].map(Some));
-        // From 8 to 40, the entry that opens it ends at 16.
-        shared.open_group(16);
-        assert_eq!(at([8, 16, 24, 32]), [Some(8), None, None, None]);
-        shared.close_group(40);
-        assert_eq!(at([16, 32, 40, 48]), [40, 40, 40, 48].map(Some));
-        // The next one follows at once: what lies before it need not wait for it.
-        shared.open_group(48);
-        assert_eq!(at([32, 40, 48, 56]), [Some(40), Some(40), None, None]);
     }
 }

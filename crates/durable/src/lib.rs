@@ -35,6 +35,7 @@ mod durability;
 mod error;
 mod gate;
 mod gathering;
+mod groups;
 mod home;
 mod keeper;
 mod options;

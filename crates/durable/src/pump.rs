@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mneme_log::ChangeFeed;
-use mneme_log::feed::{Item, entries};
 use mneme_sys::Clock;
 use mneme_sys::fault::without;
 
 use crate::DurableError;
 use crate::gate::{GateState, Refusal, Shared};
 use crate::gathering::{Ended, Gathering};
+use crate::groups::Groups;
 use crate::options::SyncPolicy;
 use crate::sink::{Refused, Sink};
 
@@ -58,6 +58,7 @@ pub(crate) struct Pump {
     sleep: Duration,
     synced: Synced,
     gathering: Gathering,
+    groups: Groups,
     /// Everything before this position is gone.
     removed: u64,
     /// A position at which a copy of the store may begin once it is durable.
@@ -84,9 +85,11 @@ impl Pump {
         sink: Box<dyn Sink>,
         clock: Arc<dyn Clock>,
     ) -> Self {
+        let groups = Groups::begin_at(feed.durable(), feed.is_within_group());
         Self {
             shared,
             feed,
+            groups,
             sink,
             busy: clock.now_ns(),
             clock,
@@ -219,7 +222,7 @@ impl Pump {
                 break;
             }
             self.shared.set_drained(drained.end);
-            note_groups(&self.shared, drained.start, &self.group)?;
+            self.groups.note(drained.start, &self.group)?;
             match self.sink.append(drained.start, &self.group) {
                 Ok(()) => {
                     self.unsynced_since.get_or_insert(now);
@@ -285,7 +288,7 @@ impl Pump {
                 }
                 self.feed.set_durable(position)?;
                 mneme_sys::fault!("durable.pump.durable");
-                self.shared.set_durable(position);
+                self.shared.set_durable(self.groups.settle(position));
                 self.find_clean();
                 Ok(true)
             }
@@ -311,7 +314,7 @@ impl Pump {
         let durable = self.sink.durable();
         if durable > self.feed.durable() {
             self.feed.set_durable(durable)?;
-            self.shared.set_durable(durable);
+            self.shared.set_durable(self.groups.settle(durable));
         }
         if !without("pump.rewind") {
             self.feed.rewind();
@@ -398,17 +401,4 @@ impl Pump {
             why: self.shared.why(),
         })
     }
-}
-
-/// Notes where groups of entries begin and end that belong together.
-fn note_groups(shared: &Shared, position: u64, bytes: &[u8]) -> Result<(), DurableError> {
-    for entry in entries(position, bytes) {
-        let entry = entry?;
-        match entry.items().next().transpose()? {
-            Some(Item::Open) => shared.open_group(entry.position + entry.stride() as u64),
-            Some(Item::Close) => shared.close_group(entry.position + entry.stride() as u64),
-            _ => {}
-        }
-    }
-    Ok(())
 }

@@ -52,16 +52,19 @@ impl Stepped {
 
     /// Steps until everything is durable, or nothing becomes so any more.
     pub fn sync(&mut self) {
-        self.shared.ask(self.shared.tail());
-        let mut idle = 0;
-        while self.shared.durable() < self.shared.tail() && idle < IDLE {
-            let before = self.shared.durable();
-            self.step();
-            idle = if self.shared.durable() == before {
-                idle + 1
-            } else {
-                0
-            };
+        sync(&self.shared, &mut self.pump);
+    }
+
+    /// Makes changes that belong together. They get the store, and what syncs it meanwhile.
+    /// `ends`: they end behind that; otherwise their thread dies before.
+    pub fn together(&mut self, ends: bool, changes: impl FnOnce(&LogStore, &mut dyn FnMut())) {
+        let Self { shared, pump, .. } = self;
+        let Ok(together) = shared.home.feed_together() else {
+            return;
+        };
+        changes(&shared.home, &mut || sync(shared, pump));
+        if !ends {
+            std::mem::forget(together);
         }
     }
 
@@ -102,6 +105,19 @@ impl Stepped {
             return ready.finish().map(Some);
         }
         Ok(None)
+    }
+}
+
+fn sync(shared: &Shared, pump: &mut Pump) {
+    shared.ask(shared.tail());
+    let mut idle = 0;
+    while shared.durable() < shared.tail() && idle < IDLE {
+        let before = shared.durable();
+        pump.step();
+        idle = match shared.durable() == before {
+            true => idle + 1,
+            false => 0,
+        };
     }
 }
 

@@ -29,7 +29,7 @@ impl DurableStore {
     /// Waits until everything is durable that was written before this call, by any thread.
     ///
     /// # Errors
-    /// [`DurableError::NotDurable`]: the disk fails.
+    /// As for [`Durability::sync`].
     pub fn sync(&self) -> Result<(), DurableError> {
         self.durability.sync()
     }

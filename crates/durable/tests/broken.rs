@@ -22,6 +22,13 @@ const CATCHES: [(&str, Catching); STEPS.len()] = [
             || lives::writes_survive(Tree),
         ],
     ),
+    (
+        "pump.groups",
+        &[
+            || lives::groups_survive(Journal),
+            || lives::groups_survive(Tree),
+        ],
+    ),
     ("pump.rewind", &[|| lives::failed_syncs_survive(Journal)]),
     (
         "checkpoint.durable",

@@ -43,6 +43,11 @@ fn what_was_acknowledged_survives_every_crash() {
 }
 
 #[test]
+fn groups_that_do_not_end_take_nothing_that_was_acknowledged() {
+    lives::groups_survive(Journal);
+}
+
+#[test]
 fn checkpoints_survive_crashes() {
     lives::checkpoints_survive(Journal);
 }
@@ -81,6 +86,11 @@ mod tree {
     #[test]
     fn what_was_acknowledged_survives_every_crash() {
         lives::writes_survive(Tree);
+    }
+
+    #[test]
+    fn groups_that_do_not_end_take_nothing_that_was_acknowledged() {
+        lives::groups_survive(Tree);
     }
 
     #[test]

@@ -297,6 +297,45 @@ fn checkpoints_begin_by_themselves_beside_writers() {
     assert_eq!(contents(&open(&dir)), before);
 }
 
+/// What a thread writes beside changes of another that belong together is durable with them, and
+/// no sync says so before.
+#[test]
+fn a_sync_waits_for_the_end_of_changes_that_belong_together() {
+    BOTH.into_iter().for_each(waits_for_groups);
+}
+
+fn waits_for_groups(mode: DurabilityMode) {
+    let dir = TestDir::new("durable-together");
+    let store = options(&dir).mode(mode).open_private(builder()).unwrap();
+    store.put(b"before", b"1").unwrap();
+    store.sync().unwrap();
+    let (gate, durable) = (
+        store.durability().gate(),
+        store.durability().gate().durable(),
+    );
+    let together = store.feed_together().unwrap();
+    store.put(b"within", b"2").unwrap();
+    let own = store.sync();
+    assert!(matches!(own, Err(DurableError::Together)), "{own:?}");
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            store.put(b"beside", b"3").unwrap();
+            store.sync().unwrap();
+            gate.durable()
+        });
+        wait_until("the files have it", || {
+            gate.ask();
+            store.records() == 3 && store.feed_durable() == store.feed_tail()
+        });
+        assert_eq!(gate.durable(), durable);
+        drop(together);
+        assert_eq!(other.join().unwrap(), gate.tail());
+    });
+    drop(store);
+    let again = options(&dir).mode(mode).open_private(builder()).unwrap();
+    assert_eq!(again.records(), 3);
+}
+
 /// However many changes that belong together are made one after the other: a base file ends with
 /// one of them, and does not wait until there are none.
 #[test]

@@ -184,28 +184,38 @@ impl Life {
         self.note();
     }
 
-    /// Changes that belong together. The process may die before they end, with some of them
-    /// durable.
+    /// Changes that belong together, within which what is durable is acknowledged, as to another
+    /// thread. The process may die before they end, with some of them in the files.
     pub fn change_together(&mut self) {
         let dies = self.random.below(3) == 0;
         let Self { store, random, .. } = self;
-        let together = store.as_ref().unwrap().feed_together().unwrap();
-        for _ in 0..1 + random.below(5) {
-            let store = store.as_ref().unwrap();
-            let number = random.below(DATABASES as u64) as usize;
-            let key = format!("key-{}", random.below(12)).into_bytes();
-            let longest = if random.below(4) == 0 { 150_000 } else { 500 };
-            let value = vec![random.next() as u8; random.below(longest) as usize];
-            let database = store.database(number).unwrap();
-            match random.below(6) {
-                0 => database.clear().unwrap(),
-                1 => store.swap_databases(number, 0).unwrap(),
-                2 => drop(database.remove(&key).unwrap()),
-                _ => database.put(&key, &value).unwrap(),
+        let stepped = store.as_mut().unwrap();
+        let (gate, directory) = (stepped.gate(), &self.directory);
+        let (acknowledged, states) = (&mut self.acknowledged, &mut self.states);
+        stepped.together(!dies, |store, sync| {
+            for _ in 0..1 + random.below(5) {
+                let number = random.below(DATABASES as u64) as usize;
+                let key = format!("key-{}", random.below(12)).into_bytes();
+                let longest = if random.below(4) == 0 { 150_000 } else { 500 };
+                let value = vec![random.next() as u8; random.below(longest) as usize];
+                let database = store.database(number).unwrap();
+                match random.below(6) {
+                    0 => database.clear().unwrap(),
+                    1 => store.swap_databases(number, 0).unwrap(),
+                    2 => drop(database.remove(&key).unwrap()),
+                    _ => database.put(&key, &value).unwrap(),
+                }
+                if random.below(3) == 0 {
+                    sync();
+                    directory.mark(acknowledged.len() as u64);
+                    acknowledged.push(gate.durable());
+                    if gate.durable() == gate.tail() {
+                        states.push((gate.tail(), contents(store)));
+                    }
+                }
             }
-        }
+        });
         if dies {
-            std::mem::forget(together);
             match self.random.below(3) {
                 0 => self.step(),
                 1 => self.stepped().sync(),
@@ -213,7 +223,6 @@ impl Life {
             }
             self.reopen();
         } else {
-            drop(together);
             self.note();
         }
     }

@@ -41,6 +41,17 @@ pub fn writes_survive(mode: DurabilityMode) {
     life.crash(80, 2).holds(40);
 }
 
+/// Groups of changes, and what is acknowledged before they end.
+pub fn groups_survive(mode: DurabilityMode) {
+    let mut life = Life::new(mode, 14);
+    for _ in 0..8 {
+        life.change();
+        life.change_together();
+    }
+    life.sync();
+    life.crash(80, 14).holds(40);
+}
+
 /// Checkpoints and backups beside writers; changes fall into the scan.
 pub fn checkpoints_survive(mode: DurabilityMode) {
     let mut life = Life::new(mode, 3);

@@ -140,12 +140,16 @@ fn what_a_killed_server_acknowledged_is_there() {
 const GROUP_TEST: &str = "kills::a_group_that_a_killed_server_left_open_cuts_nothing_off";
 const GROUP: &str = "MNEME_DURABLE_GROUP";
 
-/// Leaves a group open that is durable by then.
+/// Leaves a group open that the files have by then.
 fn leave_group(path: &Path) -> ! {
     let (store, durability) = serve(path, mode_of_child());
     let _together = store.feed_together().unwrap();
     store.put(b"within", b"1").unwrap();
-    durability.sync().unwrap();
+    let gate = durability.gate();
+    wait_until("the files have it", || {
+        gate.ask();
+        store.feed_durable() == store.feed_tail()
+    });
     println!("\nready");
     loop {
         std::thread::park();

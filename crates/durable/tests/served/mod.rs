@@ -7,9 +7,9 @@ use mneme_durable::{
     Unpaired,
 };
 use mneme_log::WriteError;
-use mneme_shared::StoreOptions;
+use mneme_shared::{Access, StoreOptions};
 use mneme_space::RemoveError;
-use mneme_testkit::{Random, TestDir};
+use mneme_testkit::{Random, TestDir, wait_until};
 
 use super::{BOTH, change, contents};
 
@@ -338,4 +338,30 @@ fn cut_stays_away(mode: DurabilityMode) {
     let (served, _durability) = place.open("s", "data").unwrap();
     assert_eq!(contents(&served), before, "{mode}");
     assert!(!served.contains(b"within").unwrap(), "{mode}");
+}
+
+/// A local program's group, which a server's successor finds open, is not durable before it ends.
+#[test]
+fn a_group_that_outlives_a_server_is_waited_for() {
+    let place = Place::new("durable-group-outlives");
+    let (served, durability) = place.open("s", "data").unwrap();
+    let writes = StoreOptions::new().maintainer(false);
+    let local = writes.attach(&place.registry, "s", Access::ReadWrite);
+    let local = local.unwrap();
+    let together = local.feed_together().unwrap();
+    local.put(b"within", b"1").unwrap();
+    durability.close().unwrap();
+    drop(served);
+    let (served, durability) = place.open("s", "data").unwrap();
+    served.put(b"beside", b"2").unwrap();
+    let gate = durability.gate();
+    let in_files = || {
+        gate.ask();
+        served.feed_durable() == served.feed_tail()
+    };
+    wait_until("the files have it", in_files);
+    assert!(gate.durable() < gate.tail());
+    drop(together);
+    durability.sync().unwrap();
+    assert_eq!(gate.durable(), gate.tail());
 }

@@ -142,6 +142,18 @@ impl Feed {
         Ok(())
     }
 
+    /// Whether a thread owes a `Close`.
+    pub fn is_within_group(&self) -> bool {
+        // SYNC: pairs with the Release in `open`.
+        let is_open = |group: &Group| group.open.load(Acquire) != 0;
+        self.groups().iter().any(is_open)
+    }
+
+    /// Whether the thread in `of` owes a `Close`.
+    pub fn has_opened(&self, of: SlotId) -> bool {
+        self.group(of).open.load(Acquire) != 0
+    }
+
     /// Enters what ends something.
     fn enter_end(&self, slot: &Slot<'_>, end: Item<'_>) -> Result<(), WriteError> {
         let bytes = HEADER_BYTES + end.encoded_len();

@@ -269,6 +269,12 @@ impl ChangeFeed {
         self.store.feed.as_ref().and_then(Feed::clean_position)
     }
 
+    /// Whether a thread of any process has changes [bracketed](crate::LogStore::feed_together).
+    #[must_use]
+    pub fn is_within_group(&self) -> bool {
+        self.store.feed.as_ref().is_some_and(Feed::is_within_group)
+    }
+
     /// The position before which everything is durable.
     #[must_use]
     pub fn durable(&self) -> u64 {

@@ -244,8 +244,8 @@ impl LogStore {
 
     /// Brackets the changes until the result is dropped, for what reads the change feed: if the
     /// machine stops between them, a recovery has none of them. Other threads are not kept from
-    /// seeing them one by one, nor from changing something, which then belongs to them: it may be
-    /// called durable before and is lost with them even so. If the process dies between them, its
+    /// seeing them one by one, nor from changing something, which then belongs to them: none of it
+    /// is durable before they end. So they are to end soon. If the process dies between them, its
     /// reaper ends them, and what was changed stays.
     ///
     /// One thread at a time does this, of all processes. Without a feed it does nothing.
@@ -254,6 +254,15 @@ impl LogStore {
     /// As for [`put`](Self::put).
     pub fn feed_together(&self) -> Result<FedTogether<'_>, WriteError> {
         FedTogether::begin(&self.store)
+    }
+
+    /// Whether this thread has changes [bracketed](Self::feed_together), which are not durable
+    /// before it ends them.
+    #[must_use]
+    pub fn is_feeding_together(&self) -> bool {
+        let (feed, slot) = (self.store.feed.as_ref(), self.store.writer());
+        feed.zip(slot.ok())
+            .is_some_and(|(feed, slot)| feed.has_opened(slot.id()))
     }
 
     /// Whether the maintainer of this opening leaves records that have expired where they are: each

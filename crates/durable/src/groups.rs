@@ -1,0 +1,109 @@
+//! [`Groups`]: which positions of the feed lie within changes that belong together.
+//!
+//! **Nothing within a group is durable before the group has ended**, because a recovery that does
+//! not find its end cuts all of it, with what other threads have entered meanwhile. So what is
+//! called durable ends where the open group begins, though the files have more.
+
+use std::collections::VecDeque;
+
+use mneme_log::feed::{Item, entries};
+use mneme_sys::fault::without;
+
+use crate::DurableError;
+
+/// The groups of the feed, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    /// Where the group begins that is open at the last position that was settled.
+    open: Option<u64>,
+    /// Where groups begin and end that were noted since, the ends behind their last entry.
+    edges: VecDeque<Edge>,
+    /// Everything before it was noted.
+    noted: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Edge {
+    Begin(u64),
+    End(u64),
+}
+
+impl Groups {
+    /// Goes on at `position`, which may lie within a group.
+    pub fn begin_at(position: u64, is_within: bool) -> Self {
+        Self {
+            open: is_within.then_some(position),
+            edges: VecDeque::new(),
+            noted: position,
+        }
+    }
+
+    /// Notes entries that were drained, perhaps once more.
+    pub fn note(&mut self, position: u64, bytes: &[u8]) -> Result<(), DurableError> {
+        for entry in entries(position, bytes) {
+            let entry = entry?;
+            let end = entry.position + entry.stride() as u64;
+            if end <= self.noted {
+                continue;
+            }
+            self.noted = end;
+            match entry.items().next().transpose()? {
+                Some(Item::Open) => self.edges.push_back(Edge::Begin(entry.position)),
+                Some(Item::Close) => self.edges.push_back(Edge::End(end)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// How far the feed is durable when the files have everything before `position`.
+    pub fn settle(&mut self, position: u64) -> u64 {
+        while let Some(edge) = self.edges.front().copied() {
+            match edge {
+                Edge::Begin(begin) if begin < position => {
+                    self.open.get_or_insert(begin);
+                }
+                Edge::End(end) if end <= position => self.open = None,
+                _ => break,
+            }
+            self.edges.pop_front();
+        }
+        match self.open {
+            Some(begin) if !without("pump.groups") => begin,
+            _ => position,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mneme_log::feed::append_change;
+
+    use super::*;
+
+    #[test]
+    fn what_lies_within_an_open_group_is_not_durable() {
+        let mut bytes = Vec::new();
+        let root = 1;
+        let remove = Item::Remove { root, key: b"key" };
+        let mut ends = vec![0];
+        for item in [remove, Item::Open, remove, Item::Close, Item::Open, remove] {
+            append_change(&[item], 0, &mut bytes);
+            ends.push(bytes.len() as u64);
+        }
+        let mut groups = Groups::begin_at(0, false);
+        let half = ends[3] as usize;
+        groups.note(0, &bytes[..half]).unwrap();
+        // Drained anew, and more.
+        groups.note(0, &bytes).unwrap();
+        let expected = [0, 1, 1, 1, 4, 4, 4].map(|i| ends[i]);
+        let settled: Vec<_> = ends.iter().map(|end| groups.settle(*end)).collect();
+        assert_eq!(settled, expected);
+        // A feed that goes on within a group.
+        let mut groups = Groups::begin_at(ends[2], true);
+        groups.note(ends[2], &bytes[ends[2] as usize..]).unwrap();
+        let expected = [2, 4, 4, 4].map(|i| ends[i]);
+        let settled: Vec<_> = ends[3..].iter().map(|end| groups.settle(*end)).collect();
+        assert_eq!(settled, expected);
+    }
+}
