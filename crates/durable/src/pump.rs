@@ -19,6 +19,8 @@ use crate::sink::{Refused, Sink};
 
 /// Bytes that are appended before a look at what else is to be done.
 const BATCH: u64 = 8 << 20;
+/// A part of the ring that is not durable forces a sync: one of so many.
+const SHARES: u64 = 4;
 /// Zeros that are written into spare files between two groups.
 const PREPARED: u64 = 1 << 20;
 /// How long `EverySecond` waits with a sync, in nanoseconds.
@@ -169,7 +171,7 @@ impl Pump {
     fn gathers(&mut self, now: u64) -> Option<Duration> {
         let tail = self.shared.tail();
         let pending = tail.saturating_sub(self.feed.durable());
-        let is_urgent = pending * 4 >= self.feed.capacity();
+        let is_urgent = pending * SHARES >= self.feed.capacity();
         let rest = self.gathering.rest(now, tail, is_urgent);
         self.shared.wake_from(self.gathering.wakes_from());
         rest
@@ -204,7 +206,10 @@ impl Pump {
         }
         let begin = self.sink.position();
         let most = if self.shared.is_slowed() { 1 } else { BATCH };
-        while self.sink.position().saturating_sub(begin) < most {
+        // A group is at most what forces a sync, so that writers fill the rest of the ring during
+        // that sync. Without a bound they would fill the ring while it is drained, and then wait.
+        let group = (self.feed.capacity() / SHARES).min(self.sink.group_bytes() as u64) as usize;
+        while self.sink.position().saturating_sub(begin) < most && !self.must_free() {
             // What is in the ring must always fit, whatever becomes of the disk.
             let tries = self.sink.is_nearly_full() && now >= self.full_until;
             if tries {
@@ -217,7 +222,7 @@ impl Pump {
                 break;
             }
             self.group.clear();
-            let drained = self.feed.drain(self.sink.group_bytes(), &mut self.group)?;
+            let drained = self.feed.drain(group, &mut self.group)?;
             if self.group.is_empty() {
                 break;
             }
@@ -247,16 +252,20 @@ impl Pump {
         let Some(since) = self.unsynced_since else {
             return false;
         };
-        // Not the journal's own: a file that was full is synced, and the ring is not freed by that.
-        let durable = self.feed.durable();
-        let pending = self.sink.position() - durable;
-        self.shared.wanted() > durable
-            || pending * 4 >= self.feed.capacity()
+        self.shared.wanted() > self.feed.durable()
+            || self.must_free()
             || match self.shared.policy() {
                 SyncPolicy::Always => true,
                 SyncPolicy::EverySecond => now.saturating_sub(since) >= SECOND,
                 SyncPolicy::No => false,
             }
+    }
+
+    /// Whether what was appended takes so much of the ring that it is synced whatever the policy.
+    fn must_free(&self) -> bool {
+        // Not the journal's own: a file that was full is synced, and the ring is not freed by that.
+        let pending = self.sink.position().saturating_sub(self.feed.durable());
+        pending * SHARES >= self.feed.capacity()
     }
 
     /// Syncs what was appended, and says so. False: it must be appended again.

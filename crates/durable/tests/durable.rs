@@ -107,6 +107,31 @@ fn change(store: &LogStore, random: &mut Random, many: usize) {
     }
 }
 
+/// Otherwise writers would wait during every sync: they fill the ring while it is drained.
+#[test]
+fn a_step_makes_a_quarter_of_a_full_feed_durable_and_leaves_the_rest_to_the_next() {
+    let dir = TestDir::on_disk("quarters");
+    let options = options(&dir).sync(SyncPolicy::No);
+    let mut store = options.open_stepped(builder()).unwrap();
+    let value = [7; 1000];
+    for key in 0u32..2500 {
+        store.put(&key.to_le_bytes(), &value).unwrap();
+    }
+    let gate = store.gate();
+    let (tail, quarter) = (gate.tail(), (4 << 20) / 4);
+    assert!(tail > 2 * quarter && tail < 4 * quarter, "{tail}");
+    let mut durable = gate.durable();
+    while durable < tail - quarter {
+        store.step();
+        let freed = gate.durable() - durable;
+        // And at most a group more.
+        assert!((1..2 * quarter).contains(&freed), "{freed} of {tail}");
+        durable += freed;
+    }
+    store.sync();
+    assert_eq!(gate.durable(), tail);
+}
+
 #[test]
 fn what_was_written_is_there_after_a_restart() {
     let cases = [

@@ -42,6 +42,8 @@ pub(crate) struct Client {
     pub durable: u64,
     /// Whether its command is to be retried after other clients have been served.
     pub yields: bool,
+    /// Whether that waits until the change feed has space.
+    pub awaits_space: bool,
     /// Bytes of the arguments of the command that is being executed.
     pub arguments: usize,
     /// Which I/O thread serves it.
@@ -103,6 +105,7 @@ impl Client {
             retries_ms: None,
             durable: 0,
             yields: false,
+            awaits_space: false,
             arguments: 0,
             thread,
             queue: None,

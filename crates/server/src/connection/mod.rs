@@ -85,6 +85,8 @@ pub(crate) struct Connection {
     stuck: (usize, u64),
     /// Whether it is queued for its next turn.
     pub queued: bool,
+    /// Whether its next command waits until the change feed has space.
+    pub awaits_space: bool,
     /// Its entry in its thread's queue of held connections, while it is there.
     pub held_at: Option<(Pause, u64)>,
     /// What it has added to its thread's sum of client memory.
@@ -122,6 +124,8 @@ pub(crate) enum After {
     Paused,
     /// As `Wait`, and the client's next command waits for the end of a pause.
     Held,
+    /// As `Wait`, and the client's next command waits until the change feed has space.
+    NoSpace,
     /// It is over.
     Close,
 }
@@ -161,6 +165,7 @@ impl Connection {
             usual_pause: pause,
             stuck: (0, 0),
             queued: false,
+            awaits_space: false,
             held_at: None,
             counted_bytes: 0,
             now_ms: 0,
@@ -227,7 +232,15 @@ impl Connection {
                     After::Wait
                 });
             }
-            if std::mem::take(&mut self.client.yields) || self.slice_is_over {
+            if self.awaits_space {
+                return Ok(After::Wait);
+            }
+            let yields = std::mem::take(&mut self.client.yields);
+            self.awaits_space = std::mem::take(&mut self.client.awaits_space);
+            if self.awaits_space {
+                return Ok(After::NoSpace);
+            }
+            if yields || self.slice_is_over {
                 return Ok(After::Again);
             }
             if self.is_held(shared) {

@@ -79,6 +79,10 @@ pub(crate) struct EventLoop {
     /// Connections whose replies wait at the gate, by the position that the first of them waits
     /// for.
     parked: BTreeSet<(u64, usize)>,
+    /// Connections whose next command waits until the change feed has space.
+    starved: Vec<Turn>,
+    /// Since when the first of them waits.
+    starved_ms: u64,
     /// When idle clients were last looked for.
     idle_checked_ms: u64,
     /// Whether it may accept.
@@ -108,6 +112,8 @@ impl EventLoop {
             paused: BTreeSet::new(),
             held: Held::default(),
             parked: BTreeSet::new(),
+            starved: Vec::new(),
+            starved_ms: 0,
             idle_checked_ms: 0,
             accepting: Accepting::default(),
             scratch: Scratch::default(),
@@ -124,6 +130,7 @@ impl EventLoop {
             self.resume_stalled();
             self.release_held();
             self.release_parked();
+            self.release_starved();
             self.close_idle();
             self.shared.settle();
         }
@@ -353,6 +360,7 @@ impl EventLoop {
         match after {
             After::Wait => {}
             After::Held => self.hold(key),
+            After::NoSpace => self.starve(key),
             After::Again => self.resume_later(key),
             After::Paused => {
                 self.paused.insert(key);

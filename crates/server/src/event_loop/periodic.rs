@@ -18,7 +18,10 @@ impl EventLoop {
         if !self.ready.is_empty() || !self.unfinished.is_empty() || self.accepting.more {
             return Some(Duration::ZERO);
         }
-        let retry = self.accepting.waits() || !self.paused.is_empty() || !self.shared.is_settled();
+        let retry = self.accepting.waits()
+            || !self.paused.is_empty()
+            || !self.starved.is_empty()
+            || !self.shared.is_settled();
         let pause = match self.held.is_empty() {
             true => None,
             false => Some(match self.shared.pauses.left(self.shared.now_ms()) {
@@ -112,6 +115,7 @@ impl EventLoop {
             let client = &connection.client;
             client.held.is_none()
                 && connection.parked_at.is_none()
+                && !connection.awaits_space
                 && now_ms.saturating_sub(client.active_ms) > timeout_ms
         };
         let idle: Vec<usize> = self

@@ -302,12 +302,13 @@ impl<'a> Executor<'a> {
     fn tries_again(&mut self) -> bool {
         let now_ms = self.server.now_ms();
         let since_ms = *self.client.retries_ms.get_or_insert(now_ms);
-        let store = &self.server.store;
-        let most_ms = match store.durability().is_some() && !store.has_feed_space() {
+        let awaits_space = self.server.gate().is_some() && !self.server.store.has_feed_space();
+        let most_ms = match awaits_space {
             true => SYNC_RETRIES_MS,
             false => RETRIES_MS,
         };
         self.client.yields = now_ms.saturating_sub(since_ms) < most_ms;
+        self.client.awaits_space = self.client.yields && awaits_space;
         self.client.yields
     }
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use mneme_log::LogStore;
+use mneme_sys::ManualClock;
 use mneme_testkit::wait_until;
 
 use super::{Admission, Gate};
@@ -20,6 +22,8 @@ struct Manual {
     tail: AtomicU64,
     durable: AtomicU64,
     asked: AtomicU64,
+    /// Rounds of commands that were begun.
+    rounds: AtomicU64,
     fails: AtomicBool,
     is_off: AtomicBool,
     /// Whether it fails while the next commands are executed.
@@ -29,6 +33,7 @@ struct Manual {
 
 impl Gate for Arc<Manual> {
     fn holds(&self) -> bool {
+        self.rounds.fetch_add(1, Ordering::SeqCst);
         let holds = !self.is_off.load(Ordering::SeqCst);
         if self.fails_next.swap(false, Ordering::SeqCst) {
             self.fails.store(true, Ordering::SeqCst);
@@ -420,4 +425,38 @@ fn writes_are_refused_while_the_disk_is_full_and_reads_are_not() {
         "SET a 5\r\nPING\r\nGET a\r\n",
         "+OK\r\n+PONG\r\n$1\r\n5\r\n",
     );
+}
+
+/// A thread that tries again and again takes the CPU from the one that makes space.
+#[test]
+fn a_command_that_waits_for_space_in_the_feed_is_tried_again_when_there_is_some() {
+    let store = LogStore::builder().capacity(64 << 20).change_feed(true);
+    let store = Arc::new(store.maintainer(false).open_private().unwrap());
+    let mut feed = store.change_feed().unwrap();
+    while store.has_feed_space() {
+        store.put(b"filler", &[7; 10_000]).unwrap();
+    }
+    // Its clock stands, so that no time is up.
+    let clock = Arc::new(ManualClock::new(0, 0));
+    let server = Gated::with(Server::builder().store(Arc::clone(&store)).clock(clock));
+    server.change(|gate| gate.is_off.store(true, Ordering::SeqCst));
+    let (mut writer, mut other) = (server.client(), server.client());
+    writer
+        .write_all(b"SET a 1\r\nSET b 2\r\nGET b\r\n")
+        .unwrap();
+    wait_until("it waits for space", || {
+        server.gate.asked.load(Ordering::SeqCst) > 0
+    });
+    let before = server.gate.rounds.load(Ordering::SeqCst);
+    for _ in 0..10 {
+        other.write_all(b"PING\r\n").unwrap();
+        assert_eq!(read(&mut other, 7), "+PONG\r\n");
+    }
+    let rounds = server.gate.rounds.load(Ordering::SeqCst) - before;
+    assert_eq!(rounds, 10, "only the other client is served");
+    let drained = feed.drain(usize::MAX, &mut Vec::new()).unwrap();
+    feed.set_durable(drained.end).unwrap();
+    server.change(|_| {});
+    let replies = "+OK\r\n+OK\r\n$1\r\n2\r\n";
+    assert_eq!(read(&mut writer, replies.len()), replies);
 }
