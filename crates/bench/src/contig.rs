@@ -21,16 +21,15 @@ use crate::error::BenchError;
 use crate::generate::random::Random;
 use crate::goals::Goal;
 use crate::latency::{Latencies, percentile_case};
-use crate::ledger::{Ledger, Summary};
-use crate::machine::Machine;
+use crate::ledger::Ledger;
 use crate::memory::Bare;
 use crate::options::Common;
 use crate::progress;
 use crate::report::Report;
-use crate::table::{Table, figure};
+use crate::table::{Table, median};
 use buddy::Buddy;
 use mneme_sys::PagePolicy;
-use serde_json::{Map, json};
+use serde_json::json;
 use std::time::Instant;
 use world::{Count, World};
 
@@ -76,19 +75,15 @@ fn case(frames: u32) -> String {
     format!("claim of {frames} frame(s)")
 }
 
-fn failed(error: &dyn std::fmt::Display) -> BenchError {
-    BenchError::Store(error.to_string())
-}
-
 /// Measures and reports.
 ///
 /// # Errors
 /// No memory, a cache that answers wrongly, a file that cannot be written.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    run_at(&Scale::of(options), options, Machine::announced())
+    run_at(&Scale::of(options), options)
 }
 
-fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
     let mut count = Count::default();
     let bar = progress::bar(scale.rounds * scale.cases.len() * 5);
@@ -116,14 +111,8 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
     print_table(scale, &ledger);
     let goals = goals(scale, &ledger, &count);
     Ok(Report {
-        bench: "contig",
-        machine,
-        params: Map::from_iter([
-            ("quick".to_owned(), json!(options.quick)),
-            ("frames".to_owned(), json!(scale.frames)),
-            ("seed".to_owned(), json!(options.seed)),
-            ("value_bytes".to_owned(), json!(VALUE)),
-        ]),
+        figures: Vec::new(),
+        params: json!({ "frames": scale.frames, "value_bytes": VALUE }),
         goals,
         ledger,
         notes: vec![
@@ -236,19 +225,12 @@ fn print_table(scale: &Scale, ledger: &Ledger) {
     for &(frames, ..) in scale.cases {
         for system in [RESERVATION, FULL, BUSY, MOVED, BUDDY] {
             let at = |percentile| percentile_case(&case(frames), percentile);
-            let cells = ["p50", "p99", "p99.9", "max"].map(|percentile| {
-                Summary::of(ledger.values(system, &at(percentile)))
-                    .map_or("-".to_owned(), |summary| figure(summary.median))
-            });
+            let cells = ["p50", "p99", "p99.9", "max"]
+                .map(|percentile| median(ledger.values(system, &at(percentile)), 1.0));
             let p50 = at("p50");
-            let over = Summary::of(&ledger.ratios((system, &p50), (FULL, &p50)));
-            let over = over.map_or("-".to_owned(), |over| figure(over.median));
-            table.row(
-                [frames.to_string(), system.to_owned()]
-                    .into_iter()
-                    .chain(cells)
-                    .chain([over]),
-            );
+            let over = median(&ledger.ratios((system, &p50), (FULL, &p50)), 1.0);
+            let head = [frames.to_string(), system.to_owned()].into_iter();
+            table.row(head.chain(cells).chain([over]));
         }
     }
     println!("{table}");
@@ -267,7 +249,7 @@ mod tests {
             cases: &[(1, 50, 20, 2), (16, 10, 2, 2)],
             rounds: 1,
         };
-        let report = run_at(&scale, &common(), Machine::here()).unwrap();
+        let report = run_at(&scale, &common()).unwrap();
         let cases = [1, 16].map(|frames| percentile_case(&case(frames), "p50"));
         assert_well_formed(&report, &[&cases[0], &cases[1]]);
         let refused = report.goals.last().unwrap();

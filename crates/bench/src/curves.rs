@@ -1,9 +1,8 @@
 //! Figures as SVG: one curve a system over a number, a whisker at each point from the slowest to
 //! the fastest round.
 
-use crate::error::BenchError;
-use crate::figure::COLOURS;
-use crate::ledger::Summary;
+use crate::figure::{COLOURS, Drawn};
+use crate::ledger::{Ledger, Summary};
 use crate::table::figure;
 use plotters::prelude::*;
 use std::path::Path;
@@ -59,6 +58,32 @@ pub struct Axis {
     pub name: String,
     /// How it runs.
     pub scale: Scale,
+    /// What of the ledger's unit is one of its own.
+    pub unit: f64,
+}
+
+impl Axis {
+    /// One that runs evenly, in the ledger's unit.
+    pub fn linear(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            scale: Scale::Linear,
+            unit: 1.0,
+        }
+    }
+
+    /// One that runs by powers of ten, in the ledger's unit.
+    pub fn log(name: impl Into<String>) -> Self {
+        Self {
+            scale: Scale::Log,
+            ..Self::linear(name)
+        }
+    }
+
+    /// With another unit.
+    pub fn of(self, unit: f64) -> Self {
+        Self { unit, ..self }
+    }
 }
 
 /// A figure's content.
@@ -75,15 +100,24 @@ pub struct Curves {
 }
 
 impl Curves {
-    /// Writes the figure to `path`.
-    ///
-    /// # Errors
-    /// [`BenchError::Figure`] when it cannot be drawn or written.
-    pub fn write(&self, path: &Path) -> Result<(), BenchError> {
-        self.draw(path).map_err(|error| BenchError::Figure {
-            path: path.to_path_buf(),
-            what: error.to_string(),
-        })
+    /// Curves of the systems that were measured, each through the same cases.
+    pub fn of<S: AsRef<str>>(
+        ledger: &Ledger,
+        title: impl Into<String>,
+        (across, up): (Axis, Axis),
+        systems: &[S],
+        cases: &[(f64, String)],
+    ) -> Self {
+        let curves = systems.iter().map(|system| {
+            let system = system.as_ref();
+            (system.to_owned(), ledger.points(system, up.unit, cases))
+        });
+        Self {
+            title: title.into(),
+            curves: curves.filter(|(_, points)| !points.is_empty()).collect(),
+            across,
+            up,
+        }
     }
 
     /// Where the names of the curves cover least of them.
@@ -98,7 +132,9 @@ impl Curves {
             SeriesLabelPosition::UpperRight
         }
     }
+}
 
+impl Drawn for Curves {
     fn draw(&self, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
         let (x, y) = (self.across.scale, self.up.scale);
         let root = SVGBackend::new(path, (640, 420)).into_drawing_area();
@@ -154,44 +190,30 @@ impl Curves {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn curves(up: Scale) -> Curves {
-        let point = |at: f64, value: f64| Some((at, Summary::of(&[value])?));
-        let axis = |name: &str, scale| Axis {
-            name: name.to_owned(),
-            scale,
-        };
-        Curves {
-            title: "fill".to_owned(),
-            across: axis("live share", Scale::Linear),
-            up: axis("Mops/s", up),
-            curves: vec![
-                (
-                    "append".to_owned(),
-                    [point(0.2, 3.0), point(0.9, 0.0)]
-                        .into_iter()
-                        .flatten()
-                        .collect(),
-                ),
-                ("empty".to_owned(), Vec::new()),
-            ],
-        }
-    }
+    use crate::figure::tests::drawn;
+    use crate::ledger::Metric;
 
     #[test]
     fn both_scales_draw_what_they_can_show() {
-        for (name, scale) in [("linear", Scale::Linear), ("log", Scale::Log)] {
-            let file = format!("mneme-bench-curves-{}-{name}.svg", std::process::id());
-            let path = std::env::temp_dir().join(file);
-            curves(scale).write(&path).unwrap();
-            let svg = std::fs::read_to_string(&path).unwrap();
-            std::fs::remove_file(&path).unwrap();
+        let mut ledger = Ledger::default();
+        ledger.add("append", "0.2", Metric::Throughput, 3.0);
+        ledger.add("append", "0.9", Metric::Throughput, 0.0);
+        let cases = [0.2, 0.9].map(|at: f64| (at, at.to_string()));
+        // A zero has no place among powers of ten.
+        for (up, circles) in [(Axis::linear("Mops/s"), 2), (Axis::log("Mops/s"), 1)] {
+            let axes = (Axis::linear("live share"), up);
+            let svg = drawn(Curves::of(
+                &ledger,
+                "fill",
+                axes,
+                &["append", "absent"],
+                &cases,
+            ));
             for word in ["fill", "live share", "Mops/s", "append"] {
-                assert!(svg.contains(word), "{name}: {word}");
+                assert!(svg.contains(word), "{word}");
             }
-            // A zero has no place among powers of ten.
-            let circles = svg.matches("<circle").count();
-            assert_eq!(circles, if scale == Scale::Log { 1 } else { 2 }, "{name}");
+            assert!(!svg.contains("absent"));
+            assert_eq!(svg.matches("<circle").count(), circles);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What can go wrong in a run.
 
 use mneme_sys::RegionError;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A run's failure. A missed goal is none.
 #[derive(Debug, thiserror::Error)]
@@ -71,4 +71,37 @@ pub enum BenchError {
         /// Why.
         what: String,
     },
+}
+
+impl BenchError {
+    /// What a system did in a case is not what it should have done.
+    pub fn wrong(
+        system: impl Into<String>,
+        case: impl Into<String>,
+        what: impl Into<String>,
+    ) -> Self {
+        Self::Wrong {
+            system: system.into(),
+            case: case.into(),
+            what: what.into(),
+        }
+    }
+}
+
+/// Ours failed.
+pub fn failed(error: impl ToString) -> BenchError {
+    BenchError::Store(error.to_string())
+}
+
+/// A process of this measurement failed.
+pub fn process_failed(error: impl ToString) -> BenchError {
+    BenchError::Process(error.to_string())
+}
+
+/// A file cannot be read or written.
+pub fn file_failed(path: &Path) -> impl Fn(std::io::Error) -> BenchError + Copy {
+    move |source| BenchError::File {
+        path: path.to_owned(),
+        source,
+    }
 }

@@ -2,9 +2,49 @@
 //! round.
 
 use crate::error::BenchError;
-use crate::ledger::Summary;
+use crate::ledger::{Ledger, Metric, Summary};
 use plotters::prelude::*;
 use std::path::Path;
+
+/// What a figure shows.
+pub trait Drawn: std::fmt::Debug {
+    /// Draws it.
+    ///
+    /// # Errors
+    /// It cannot be drawn or written.
+    fn draw(&self, path: &Path) -> Result<(), Box<dyn std::error::Error>>;
+}
+
+/// A figure of a report.
+#[derive(Debug)]
+pub struct Figure {
+    file: String,
+    content: Box<dyn Drawn>,
+}
+
+impl Figure {
+    /// A figure that is written to `file`.
+    pub fn new(file: impl Into<String>, content: impl Drawn + 'static) -> Self {
+        Self {
+            file: file.into(),
+            content: Box::new(content),
+        }
+    }
+
+    /// Writes it to a file of this directory.
+    ///
+    /// # Errors
+    /// [`BenchError::Figure`] when it cannot be drawn or written.
+    pub fn write(&self, directory: &Path) -> Result<(), BenchError> {
+        let path = directory.join(&self.file);
+        self.content
+            .draw(&path)
+            .map_err(|error| BenchError::Figure {
+                what: error.to_string(),
+                path,
+            })
+    }
+}
 
 /// A figure's content.
 #[derive(Debug)]
@@ -35,17 +75,29 @@ pub const COLOURS: [RGBColor; 8] = [
 const FILLED: f64 = 0.8;
 
 impl Bars {
-    /// Writes the figure to `path`.
-    ///
-    /// # Errors
-    /// [`BenchError::Figure`] when it cannot be drawn or written.
-    pub fn write(&self, path: &Path) -> Result<(), BenchError> {
-        self.draw(path).map_err(|error| BenchError::Figure {
-            path: path.to_path_buf(),
-            what: error.to_string(),
-        })
+    /// Bars of a metric: groups by name and case.
+    pub fn of<S: AsRef<str>>(
+        ledger: &Ledger,
+        title: impl Into<String>,
+        metric: Metric,
+        systems: &[S],
+        cases: impl IntoIterator<Item = (String, String)>,
+    ) -> Self {
+        let systems = || systems.iter().map(AsRef::as_ref);
+        let groups = cases.into_iter().map(|(name, case)| {
+            let bars = systems().map(|system| Summary::of(ledger.values(system, &case)));
+            (name, bars.collect())
+        });
+        Self {
+            title: title.into(),
+            unit: metric.unit().to_owned(),
+            systems: systems().map(str::to_owned).collect(),
+            groups: groups.collect(),
+        }
     }
+}
 
+impl Drawn for Bars {
     fn draw(&self, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
         let width = (220 + 150 * self.groups.len() as u32).max(520);
         let root = SVGBackend::new(path, (width, 420)).into_drawing_area();
@@ -95,7 +147,9 @@ impl Bars {
         root.present()?;
         Ok(())
     }
+}
 
+impl Bars {
     /// Left edge, right edge and height of a system's bars.
     fn bars_of(&self, system: usize) -> impl Iterator<Item = (f64, f64, Summary)> {
         let width = FILLED / self.systems.len() as f64;
@@ -115,30 +169,39 @@ fn whisker((left, right, bar): (f64, f64, Summary)) -> PathElement<(f64, f64)> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
+    use crate::scratch::Directory;
+
+    /// The text of a drawing.
+    pub fn drawn(content: impl Drawn + 'static) -> String {
+        let directory = Directory::new("figure").unwrap();
+        Figure::new("it.svg", content)
+            .write(directory.path())
+            .unwrap();
+        std::fs::read_to_string(directory.path().join("it.svg")).unwrap()
+    }
 
     #[test]
     fn a_figure_names_its_systems_and_groups_and_leaves_gaps() {
-        let directory =
-            std::env::temp_dir().join(format!("mneme-bench-figure-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        let path = directory.join("bars.svg");
-        let figure = Bars {
-            title: "GET".to_owned(),
-            unit: "Mops/s".to_owned(),
-            systems: vec!["mneme".to_owned(), "peer".to_owned()],
-            groups: vec![
-                (
-                    "get100".to_owned(),
-                    vec![Summary::of(&[1.0, 2.0]), Summary::of(&[0.5])],
-                ),
-                ("get0".to_owned(), vec![Summary::of(&[1.0]), None]),
-            ],
-        };
-        figure.write(&path).unwrap();
-        let svg = std::fs::read_to_string(&path).unwrap();
-        std::fs::remove_dir_all(&directory).unwrap();
+        let mut ledger = Ledger::default();
+        for (system, case, value) in [
+            ("mneme", "get100", 1.0),
+            ("mneme", "get100", 2.0),
+            ("peer", "get100", 0.5),
+            ("mneme", "get0", 1.0),
+        ] {
+            ledger.add(system, case, Metric::Throughput, value);
+        }
+        let cases = ["get100", "get0"].map(|case| (case.to_owned(), case.to_owned()));
+        let systems = ["mneme", "peer"];
+        let svg = drawn(Bars::of(
+            &ledger,
+            "GET",
+            Metric::Throughput,
+            &systems,
+            cases,
+        ));
         for word in ["<svg", "GET", "Mops/s", "mneme", "peer", "get100", "get0"] {
             assert!(svg.contains(word), "{word}");
         }
@@ -146,15 +209,14 @@ mod tests {
 
     #[test]
     fn an_unwritable_place_is_an_error() {
-        let figure = Bars {
+        let nothing = Bars {
             title: String::new(),
             unit: String::new(),
             systems: vec![],
             groups: vec![],
         };
-        let error = figure
-            .write(Path::new("/nonexistent/bars.svg"))
-            .unwrap_err();
-        assert!(error.to_string().contains("/nonexistent"), "{error}");
+        let error = Figure::new("bars.svg", nothing).write(Path::new("/nonexistent"));
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("/nonexistent"), "{error}");
     }
 }

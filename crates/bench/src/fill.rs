@@ -14,23 +14,23 @@
 //! `InPlace` store uses no more frames than its records fill. Nibble lost more than half at 0.8;
 //! Nibble-2 (`InPlace`) lost nothing.
 
-use crate::curves::{Axis, Curves, Scale as AxisScale};
-use crate::error::BenchError;
+use crate::curves::{Axis, Curves};
+use crate::error::{BenchError, failed};
+use crate::figure::Figure;
 use crate::generate::keys::{key, stamp};
 use crate::generate::random::{Random, mix};
 use crate::goals::Goal;
-use crate::ledger::{Ledger, Metric, Summary};
-use crate::machine::Machine;
+use crate::ledger::{Ledger, Metric};
+use crate::machine::cpus;
 use crate::options::Common;
 use crate::progress;
 use crate::report::Report;
 use crate::rounds::{Job, Span, interleave, rate};
 use crate::systems::mneme::{APPEND, IN_PLACE, INDEX_BYTES, POLICIES};
 use crate::systems::{BATCH, bare, take};
-use crate::table::{Table, figure};
+use crate::table::{Table, figure, median, three};
 use mneme_log::{LogStore, MIN_CAPACITY, Stats, UpdatePolicy};
-use serde_json::{Map, json};
-use std::path::Path;
+use serde_json::json;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -67,10 +67,7 @@ impl Scale {
             } else {
                 &[0.20, 0.30, 0.40, 0.50, 0.60, 0.70, 0.80, 0.90, 0.95]
             },
-            span: Span {
-                warm_up: timed / 2,
-                timed,
-            },
+            span: Span::new(timed / 2, timed),
             turns: if quick { 1.0 } else { 2.0 },
             threads: cpus as u32,
         }
@@ -82,12 +79,10 @@ impl Scale {
 /// # Errors
 /// No memory, a store that loses records, a file that cannot be written.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let machine = Machine::announced();
-    let scale = Scale::of(options, machine.cpus);
-    run_at(&scale, options, machine)
+    run_at(&Scale::of(options, cpus()), options)
 }
 
-fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let bar = progress::bar(POLICIES.len() * scale.levels.len() * (1 + options.rounds));
     let mut ledger = Ledger::default();
     let mut notes = Vec::new();
@@ -108,20 +103,21 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
             levels.push(Level::new(&setup)?);
             bar.inc(1);
         }
-        let mut jobs: Vec<Job> = levels
+        let jobs: Vec<Job> = levels
             .iter()
-            .map(|level| Job {
-                system: level.system.clone(),
-                case: case(level.fill),
-                metric: Metric::Throughput,
-                measure: Box::new(|round| {
-                    let seed = mix(options.seed) ^ round as u64;
-                    Ok(level.rate(scale.threads, scale.span, seed))
-                }),
+            .map(|level| {
+                Job::new(
+                    level.system.clone(),
+                    case(level.fill),
+                    Metric::Throughput,
+                    |round| {
+                        let seed = mix(options.seed) ^ round as u64;
+                        Ok(level.rate(scale.threads, scale.span, seed))
+                    },
+                )
             })
             .collect();
-        interleave(&mut jobs, options.rounds, &bar, &mut ledger)?;
-        drop(jobs);
+        interleave(jobs, options.rounds, &bar, &mut ledger)?;
         for level in &levels {
             let found = level.found();
             ledger.add(&level.system, &found_case(level.fill), Metric::Fill, found);
@@ -130,21 +126,14 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
     }
     bar.finish_and_clear();
     print_table(scale, &ledger);
-    if let Some(directory) = &options.svg {
-        draw(scale, &ledger, directory)?;
-    }
-    let params = Map::from_iter([
-        ("quick".to_owned(), json!(options.quick)),
-        ("data_bytes".to_owned(), json!(scale.data)),
-        ("value".to_owned(), json!(VALUE)),
-        ("threads".to_owned(), json!(scale.threads)),
-        ("seed".to_owned(), json!(options.seed)),
-        ("seconds".to_owned(), json!(scale.span.timed.as_secs_f64())),
-    ]);
     Ok(Report {
-        bench: "fill",
-        machine,
-        params,
+        figures: vec![curves(scale, &ledger)],
+        params: json!({
+            "data_bytes": scale.data,
+            "value": VALUE,
+            "threads": scale.threads,
+            "seconds": scale.span.timed.as_secs_f64(),
+        }),
         goals: goals(&ledger),
         ledger,
         notes,
@@ -186,13 +175,12 @@ impl Level {
     /// # Errors
     /// No memory, or a store that refuses.
     pub fn new(setup: &Setup<'_>) -> Result<Self, BenchError> {
-        let failed = |error: &dyn std::fmt::Display| BenchError::Store(error.to_string());
         let store = LogStore::builder()
             .capacity(setup.capacity)
             .update_policy(setup.update)
             .maintainer(setup.maintainer)
             .open_private()
-            .map_err(|error| failed(&error))?;
+            .map_err(failed)?;
         let fill = setup.fill;
         let reserve = store.stats().reserve_bytes;
         let record = bare::stride(VALUE) as f64;
@@ -233,10 +221,8 @@ impl Level {
             })
             .collect();
         let put = self.store.put_many(&pairs);
-        put.map_err(|error| BenchError::Wrong {
-            system: self.system.clone(),
-            case: case(self.fill),
-            what: error.to_string(),
+        put.map_err(|error| {
+            BenchError::wrong(self.system.clone(), case(self.fill), error.to_string())
         })
     }
 
@@ -320,7 +306,7 @@ fn capacity_for(data: u64, fill: f64) -> Result<u64, BenchError> {
             .capacity(capacity_now)
             .maintainer(false)
             .open_private()
-            .map_err(|error| BenchError::Store(error.to_string()))?;
+            .map_err(failed)?;
         let stats = store.stats();
         capacity = (capacity_now as f64 + wanted - log_bytes(&stats, stats.reserve_bytes)) as u64;
     }
@@ -361,18 +347,10 @@ fn print_table(scale: &Scale, ledger: &Ledger) {
     let mut table = Table::new([
         "policy", "fill", "found", "Mops/s", "min", "max", "/ 0.20", "min", "max",
     ]);
-    let three = |values: &[f64]| match Summary::of(values) {
-        Some(s) => [s.median, s.min, s.max].map(figure),
-        None => ["-"; 3].map(str::to_owned),
-    };
     for &(policy, _) in POLICIES {
         for &fill in scale.levels {
-            let found = ledger.values(policy, &found_case(fill));
-            let head = [
-                policy.to_owned(),
-                figure(fill),
-                found.first().copied().map_or(String::new(), figure),
-            ];
+            let found = median(ledger.values(policy, &found_case(fill)), 1.0);
+            let head = [policy.to_owned(), figure(fill), found];
             let rate = three(ledger.values(policy, &case(fill)));
             let ratio = three(&over_low(ledger, policy, fill));
             table.row(head.into_iter().chain(rate).chain(ratio));
@@ -382,27 +360,22 @@ fn print_table(scale: &Scale, ledger: &Ledger) {
 }
 
 /// The form of Nibble's figure 14 and the dissertation's figure 29.
-fn draw(scale: &Scale, ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
-    let points = |policy: &str| {
-        let levels = scale.levels.iter();
-        levels
-            .filter_map(|&fill| Some((fill, Summary::of(ledger.values(policy, &case(fill)))?)))
-            .collect()
-    };
-    let axis = |name: &str| Axis {
-        name: name.to_owned(),
-        scale: AxisScale::Linear,
-    };
-    Curves {
-        title: format!("50/50 uniform {VALUE} B, {} thread(s)", scale.threads),
-        across: axis("live bytes / bytes of the log"),
-        up: axis(Metric::Throughput.unit()),
-        curves: POLICIES
-            .iter()
-            .map(|(policy, _)| ((*policy).to_owned(), points(policy)))
-            .collect(),
-    }
-    .write(&directory.join("fill.svg"))
+fn curves(scale: &Scale, ledger: &Ledger) -> Figure {
+    let axes = (
+        Axis::linear("live bytes / bytes of the log"),
+        Axis::linear(Metric::Throughput.unit()),
+    );
+    let title = format!("50/50 uniform {VALUE} B, {} thread(s)", scale.threads);
+    let policies = [POLICIES[0].0, POLICIES[1].0];
+    let levels: Vec<_> = scale
+        .levels
+        .iter()
+        .map(|&fill| (fill, case(fill)))
+        .collect();
+    Figure::new(
+        "fill.svg",
+        Curves::of(ledger, title, axes, &policies, &levels),
+    )
 }
 
 #[cfg(test)]
@@ -416,14 +389,11 @@ mod tests {
         let scale = Scale {
             data: 48 << 20,
             levels: &[0.20, 0.80],
-            span: Span {
-                warm_up: Duration::ZERO,
-                timed: Duration::from_millis(5),
-            },
+            span: Span::new(Duration::ZERO, Duration::from_millis(5)),
             turns: 0.5,
             threads: 2,
         };
-        let report = run_at(&scale, &common(), Machine::here()).unwrap();
+        let report = run_at(&scale, &common()).unwrap();
         assert_well_formed(&report, &[&case(0.20), &case(0.80), &found_case(0.80)]);
         let found = report.ledger.values(APPEND, &found_case(0.80))[0];
         assert!((0.6..1.0).contains(&found), "{found}");

@@ -6,17 +6,16 @@
 
 pub mod files;
 
-use crate::error::BenchError;
+use crate::error::{BenchError, failed};
 use crate::goals::Goal;
-use crate::ledger::{Ledger, Metric, Summary};
-use crate::machine::Machine;
+use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
 use crate::report::Report;
 use crate::rounds::{self, Job};
-use crate::table::{Table, figure};
+use crate::table::{Table, median};
 use mneme_sys::WriteBack;
 use mneme_sys::medium::{Medium, MemoryMedium};
-use serde_json::{Map, json};
+use serde_json::json;
 use std::time::{Duration, Instant};
 
 /// Bytes of an object.
@@ -44,19 +43,11 @@ fn case(size: usize) -> String {
 /// # Errors
 /// No memory.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let machine = Machine::here();
-    println!("{machine}\n");
     let span = Duration::from_millis(if options.quick { 50 } else { 500 });
-    run_at(span, 64 << 20, options, machine)
+    run_at(span, 64 << 20, options)
 }
 
-fn run_at(
-    span: Duration,
-    bytes: u64,
-    options: &Common,
-    machine: Machine,
-) -> Result<Report, BenchError> {
-    let failed = |error: mneme_sys::medium::MediumError| BenchError::Store(error.to_string());
+fn run_at(span: Duration, bytes: u64, options: &Common) -> Result<Report, BenchError> {
     let memory = MemoryMedium::new(bytes).map_err(failed)?;
     memory.grow(bytes).map_err(failed)?;
     let mut ledger = Ledger::default();
@@ -64,28 +55,26 @@ fn run_at(
     for size in SIZES {
         for instruction in instructions() {
             let memory = &memory;
-            jobs.push(Job {
-                system: name(instruction).to_owned(),
-                case: case(size),
-                metric: Metric::Latency,
-                measure: Box::new(move |round| Ok(each(memory, instruction, size, span, round))),
-            });
+            jobs.push(Job::new(
+                name(instruction),
+                case(size),
+                Metric::Latency,
+                move |round| Ok(each(memory, instruction, size, span, round)),
+            ));
         }
     }
-    rounds::run(&mut jobs, options.rounds, &mut ledger)?;
-    drop(jobs);
+    rounds::run(jobs, options.rounds, &mut ledger)?;
     let mut table = Table::new(["object", "how", "ns", "over CLFLUSH"]);
     for size in SIZES {
         for instruction in instructions() {
             let how = name(instruction);
-            let middle = |values: &[f64]| Summary::of(values).map_or(f64::NAN, |s| s.median);
             let case = case(size);
             let ratios = ledger.ratios((WriteBack::Clflush.name(), &case), (how, &case));
             table.row([
                 format!("{size} B"),
                 how.to_owned(),
-                figure(middle(ledger.values(how, &case))),
-                figure(middle(&ratios)),
+                median(ledger.values(how, &case), 1.0),
+                median(&ratios, 1.0),
             ]);
         }
     }
@@ -100,14 +89,9 @@ fn run_at(
         1.0,
         ratios,
     )];
-    let params = Map::from_iter([
-        ("quick".to_owned(), json!(options.quick)),
-        ("bytes".to_owned(), json!(bytes)),
-    ]);
     Ok(Report {
-        bench: "flush",
-        machine,
-        params,
+        figures: Vec::new(),
+        params: json!({ "bytes": bytes }),
         goals,
         ledger,
         notes: Vec::new(),
@@ -156,7 +140,7 @@ mod tests {
             rounds: 1,
             ..crate::options::tests::common()
         };
-        let report = run_at(Duration::ZERO, 1 << 20, &options, Machine::here()).unwrap();
+        let report = run_at(Duration::ZERO, 1 << 20, &options).unwrap();
         for size in SIZES {
             for instruction in instructions() {
                 let values = report.ledger.values(name(instruction), &case(size));

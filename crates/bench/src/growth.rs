@@ -17,24 +17,23 @@
 //! How to read it: nanoseconds by percentile; the figure shows them against the share of slower
 //! operations.
 
-use crate::curves::{Axis, Curves, Scale as AxisScale};
-use crate::error::BenchError;
+use crate::curves::{Axis, Curves};
+use crate::error::{BenchError, failed};
+use crate::figure::Figure;
 use crate::generate::random::mix;
 use crate::goals::Goal;
 use crate::latency::{Latencies, PERCENTILES, percentile_case};
-use crate::ledger::{Ledger, Metric, Summary};
-use crate::machine::Machine;
+use crate::ledger::{Ledger, Metric};
 use crate::options::{self, Growth};
 use crate::progress;
 use crate::report::Report;
 use crate::systems::redis::{self, Redis};
 use crate::systems::{Hash, hasher};
-use crate::table::{Table, figure};
+use crate::table::{Table, range};
 use dashmap::DashMap;
 use mneme_log::{LogStore, MIN_CAPACITY};
 use papaya::HashMap;
-use serde_json::{Map, json};
-use std::path::Path;
+use serde_json::json;
 use std::time::{Duration, Instant};
 
 /// Peers that can be asked for.
@@ -86,7 +85,6 @@ impl Scale {
 /// # Errors
 /// No memory, a store that refuses, a file that cannot be written.
 pub fn run(options: &Growth) -> Result<Report, BenchError> {
-    options.common.validate()?;
     if options
         .records
         .is_some_and(|records| !(1000..1 << 32).contains(&records))
@@ -100,7 +98,6 @@ pub fn run(options: &Growth) -> Result<Report, BenchError> {
 
 fn run_at(scale: &Scale, options: &Growth) -> Result<Report, BenchError> {
     let peers = options::chosen(&options.peers, &PEERS, "peer")?;
-    let machine = Machine::announced();
     let began = Instant::now();
     let mut ledger = Ledger::default();
     let mut notes = Vec::new();
@@ -147,20 +144,14 @@ fn run_at(scale: &Scale, options: &Growth) -> Result<Report, BenchError> {
         scale.redis
     ));
     print_table(&ledger);
-    if let Some(directory) = &options.common.svg {
-        draw(&ledger, directory)?;
-    }
-    let params = Map::from_iter([
-        ("quick".to_owned(), json!(options.common.quick)),
-        ("records".to_owned(), json!(scale.records)),
-        ("redis_records".to_owned(), json!(scale.redis)),
-        ("key_bytes".to_owned(), json!(size_of::<Key>())),
-        ("value_bytes".to_owned(), json!(size_of::<Bytes>())),
-    ]);
     Ok(Report {
-        bench: "growth",
-        machine,
-        params,
+        figures: vec![curves(&ledger)],
+        params: json!({
+            "records": scale.records,
+            "redis_records": scale.redis,
+            "key_bytes": size_of::<Key>(),
+            "value_bytes": size_of::<Bytes>(),
+        }),
         goals: goals(&ledger),
         ledger,
         notes,
@@ -261,23 +252,22 @@ fn hiccups(during: Duration) -> Taken {
 }
 
 fn ours(records: u64) -> Result<Taken, BenchError> {
-    let failed = |error: &dyn std::fmt::Display| BenchError::Store(error.to_string());
     let store = LogStore::builder()
         .capacity((records * BYTES_A_RECORD).max(MIN_CAPACITY))
         .open_private()
-        .map_err(|error| failed(&error))?;
+        .map_err(failed)?;
     std::thread::sleep(STOCK);
     let taken = timed(records, |key, value| store.put(&key, &value));
-    let taken = taken.map_err(|error| failed(&error))?;
+    let taken = taken.map_err(failed)?;
     let found = store.len();
     if found == records {
         Ok(taken)
     } else {
-        Err(BenchError::Wrong {
-            system: OURS.to_owned(),
-            case: CASE.to_owned(),
-            what: format!("{found} of {records} records are there"),
-        })
+        Err(BenchError::wrong(
+            OURS,
+            CASE,
+            format!("{found} of {records} records are there"),
+        ))
     }
 }
 
@@ -348,55 +338,28 @@ fn systems() -> impl Iterator<Item = &'static str> {
 
 fn print_table(ledger: &Ledger) {
     println!("microseconds a PUT while the index grows, median (min-max) of the rounds");
-    let names: Vec<&str> = PERCENTILES
-        .iter()
-        .map(|(name, _)| *name)
-        .chain([KEPT])
-        .collect();
-    let mut table = Table::new(["system"].into_iter().chain(names.iter().copied()));
+    let names = || PERCENTILES.iter().map(|(name, _)| *name).chain([KEPT]);
+    let mut table = Table::new(["system"].into_iter().chain(names()));
     for system in systems() {
-        let cells = names
-            .iter()
-            .map(|name| match Summary::of(values(ledger, system, name)) {
-                Some(s) => {
-                    let [median, min, max] = [s.median, s.min, s.max].map(|ns| figure(ns / 1e3));
-                    format!("{median} ({min}-{max})")
-                }
-                None => "-".to_owned(),
-            });
+        let cells = names().map(|name| range(values(ledger, system, name), 1e3));
         table.row([system.to_owned()].into_iter().chain(cells));
     }
     println!("{table}");
 }
 
-fn draw(ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
-    let points = |system: &str| {
-        let all = PERCENTILES.iter().filter_map(|(name, percent)| {
-            let slower = 1.0 / (1.0 - percent / 100.0).max(1e-6);
-            let of = Summary::of(
-                &values(ledger, system, name)
-                    .iter()
-                    .map(|ns| ns / 1e3)
-                    .collect::<Vec<_>>(),
-            )?;
-            Some((slower, of))
-        });
-        all.collect::<Vec<_>>()
-    };
-    let axis = |name: &str| Axis {
-        name: name.to_owned(),
-        scale: AxisScale::Log,
-    };
-    Curves {
-        title: "PUT while the index grows".to_owned(),
-        across: axis("one operation in so many is slower; at the right the slowest"),
-        up: axis("microseconds"),
-        curves: systems()
-            .map(|system| (system.to_owned(), points(system)))
-            .filter(|(_, points)| !points.is_empty())
-            .collect(),
-    }
-    .write(&directory.join("growth.svg"))
+/// The whole of the latencies, from the median to the slowest, over how rare they are.
+fn curves(ledger: &Ledger) -> Figure {
+    let points = PERCENTILES.map(|(name, percent)| {
+        let slower = 1.0 / (1.0 - percent / 100.0).max(1e-6);
+        (slower, percentile_case(CASE, name))
+    });
+    let axes = (
+        Axis::log("one operation in so many is slower; at the right the slowest"),
+        Axis::log("microseconds").of(1e3),
+    );
+    let systems: Vec<_> = systems().collect();
+    let curves = Curves::of(ledger, "PUT while the index grows", axes, &systems, &points);
+    Figure::new("growth.svg", curves)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! them. Ratios are therefore taken within a round first; their median says more than the ratio of
 //! two medians.
 
-use crate::table::figure;
+use crate::table::beside;
 
 /// The middle and the ends of some rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -34,6 +34,16 @@ impl Summary {
             max,
             rounds: sorted.len(),
         })
+    }
+
+    /// In another unit.
+    pub fn over(self, unit: f64) -> Self {
+        Self {
+            median: self.median / unit,
+            min: self.min / unit,
+            max: self.max / unit,
+            rounds: self.rounds,
+        }
     }
 }
 
@@ -75,47 +85,36 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// Its name in reports.
-    pub fn name(self) -> &'static str {
+    /// Its name and the unit of its values.
+    fn words(self) -> (&'static str, &'static str) {
         match self {
-            Metric::Throughput => "throughput",
-            Metric::Bandwidth => "bandwidth",
-            Metric::Latency => "latency",
-            Metric::Cpu => "CPU time",
-            Metric::Footprint => "footprint",
-            Metric::FirstTouch => "first touch",
-            Metric::Overhead => "memory over data",
-            Metric::Fill => "fill",
-            Metric::Duration => "duration",
-            Metric::Moved => "bytes moved",
-            Metric::Stored => "bytes stored",
-            Metric::Pages => "pages written",
-            Metric::Wear => "writes of a page",
-            Metric::Misses => "misses",
-            Metric::Times => "times",
-            Metric::Memory => "memory",
+            Metric::Throughput => ("throughput", "Mops/s"),
+            Metric::Bandwidth => ("bandwidth", "GB/s"),
+            Metric::Latency => ("latency", "ns"),
+            Metric::Cpu => ("CPU time", "ns"),
+            Metric::Footprint => ("footprint", "B/record"),
+            Metric::FirstTouch => ("first touch", "s/GiB"),
+            Metric::Overhead => ("memory over data", "B/B of data"),
+            Metric::Fill => ("fill", "B/B of log"),
+            Metric::Duration => ("duration", "s"),
+            Metric::Moved => ("bytes moved", "B/B won"),
+            Metric::Stored => ("bytes stored", "B/operation"),
+            Metric::Pages => ("pages written", "pages/operation"),
+            Metric::Wear => ("writes of a page", "writes"),
+            Metric::Misses => ("misses", "misses/operation"),
+            Metric::Times => ("times", "times"),
+            Metric::Memory => ("memory", "MiB"),
         }
     }
 
-    /// Its unit.
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        self.words().0
+    }
+
+    /// The unit of its values.
     pub fn unit(self) -> &'static str {
-        match self {
-            Metric::Throughput => "Mops/s",
-            Metric::Bandwidth => "GB/s",
-            Metric::Latency | Metric::Cpu => "ns",
-            Metric::Footprint => "B/record",
-            Metric::FirstTouch => "s/GiB",
-            Metric::Overhead => "B/B of data",
-            Metric::Fill => "B/B of log",
-            Metric::Duration => "s",
-            Metric::Moved => "B/B won",
-            Metric::Stored => "B/operation",
-            Metric::Pages => "pages/operation",
-            Metric::Wear => "writes",
-            Metric::Misses => "misses/operation",
-            Metric::Times => "times",
-            Metric::Memory => "MiB",
-        }
+        self.words().1
     }
 }
 
@@ -179,17 +178,22 @@ impl Ledger {
 
     /// A table's cells for systems in one case: the median of each, and in brackets that of the
     /// first one over it, round by round.
-    pub fn compared<const N: usize>(&self, systems: [&str; N], case: &str) -> [String; N] {
-        systems.map(|system| {
-            let value = Summary::of(self.values(system, case));
-            let over = Summary::of(&self.ratios((systems[0], case), (system, case)));
-            match (value, over) {
-                (Some(value), Some(over)) => {
-                    format!("{} ({})", figure(value.median), figure(over.median))
-                }
-                _ => "-".to_owned(),
-            }
-        })
+    pub fn compared<S: AsRef<str>>(&self, systems: &[S], case: &str, unit: f64) -> Vec<String> {
+        let first = systems.first().map_or("", AsRef::as_ref);
+        let cell = |system: &S| {
+            let ratios = self.ratios((first, case), (system.as_ref(), case));
+            beside(self.values(system.as_ref(), case), unit, &ratios)
+        };
+        systems.iter().map(cell).collect()
+    }
+
+    /// A curve's points: what one system reached, over `unit`, in the cases that were measured.
+    pub fn points(&self, system: &str, unit: f64, cases: &[(f64, String)]) -> Vec<(f64, Summary)> {
+        let points = cases.iter().filter_map(|(at, case)| {
+            let summary = Summary::of(self.values(system, case))?;
+            Some((*at, summary.over(unit)))
+        });
+        points.collect()
     }
 }
 

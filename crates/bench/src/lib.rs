@@ -47,9 +47,12 @@ mod tree;
 mod ycsb;
 
 use clap::Parser;
+use durable::{checkpoint, recover};
 use error::BenchError;
+use machine::Machine;
 use options::{Common, Options, Workload};
-use std::path::Path;
+use papers::{gups, postmark, redisjmp, reside, samtools, switch};
+use report::Report;
 use std::process::ExitCode;
 
 /// The program: reads the command line, runs the workload, prints.
@@ -64,149 +67,73 @@ pub fn main() -> ExitCode {
 }
 
 fn run(workload: &Workload) -> Result<(), BenchError> {
-    let (common, report) = match workload {
-        Workload::Limits(common) => {
-            prepare(common)?;
-            (common, limits::run(common)?)
-        }
-        Workload::Ycsb(options) => {
-            options.validate()?;
-            prepare(&options.common)?;
-            (&options.common, ycsb::run(options)?)
-        }
-        Workload::Frag(options) => {
-            prepare(&options.common)?;
-            (&options.common, frag::run(options)?)
-        }
-        Workload::Fill(common) => {
-            prepare(common)?;
-            (common, fill::run(common)?)
-        }
-        Workload::Growth(options) => {
-            prepare(&options.common)?;
-            (&options.common, growth::run(options)?)
-        }
-        Workload::Parts(common) => {
-            prepare(common)?;
-            (common, parts::run(common)?)
-        }
-        Workload::Postmark(options) => {
-            prepare(&options.common)?;
-            (&options.common, papers::postmark::run(options)?)
-        }
-        Workload::Gups(common) => {
-            prepare(common)?;
-            (common, papers::gups::run(common)?)
-        }
-        Workload::Switch(common) => {
-            prepare(common)?;
-            (common, papers::switch::run(common)?)
-        }
-        Workload::Redisjmp(common) => {
-            prepare(common)?;
-            (common, papers::redisjmp::run(common)?)
-        }
-        Workload::Restart(common) => {
-            prepare(common)?;
-            (common, restart::run(common)?)
-        }
-        Workload::Durable(options) => {
-            prepare(&options.common)?;
-            (&options.common, durable::run(options)?)
-        }
-        Workload::Recover(options) => {
-            prepare(&options.common)?;
-            (&options.common, durable::recover::run(options)?)
-        }
-        Workload::Checkpoint(options) => {
-            prepare(&options.common)?;
-            (&options.common, durable::checkpoint::run(options)?)
-        }
-        Workload::Tree(common) => {
-            prepare(common)?;
-            (common, tree::run(common)?)
-        }
-        Workload::Wear(common) => {
-            prepare(common)?;
-            (common, tree::wear::run(common)?)
-        }
-        Workload::Versioning(common) => {
-            prepare(common)?;
-            (common, tree::versioning::run(common)?)
-        }
-        Workload::Flush(common) => {
-            prepare(common)?;
-            (common, flush::run(common)?)
-        }
-        Workload::FileOverhead(common) => {
-            prepare(common)?;
-            (common, flush::files::run(common)?)
-        }
-        Workload::Server(common) => {
-            prepare(common)?;
-            (common, server::run(common)?)
-        }
-        Workload::Compaction(common) => {
-            prepare(common)?;
-            (common, compaction::run(common)?)
-        }
-        Workload::Rangemap(common) => {
-            prepare(common)?;
-            (common, rangemap::run(common)?)
-        }
-        Workload::Rcu(common) => {
-            prepare(common)?;
-            (common, rcu::run(common)?)
-        }
-        Workload::Contig(common) => {
-            prepare(common)?;
-            (common, contig::run(common)?)
-        }
-        Workload::Tenant(common) => {
-            prepare(common)?;
-            (common, tenant::run(common)?)
-        }
-        Workload::Samtools(options) => {
-            options.validate()?;
-            prepare(&options.common)?;
-            (&options.common, papers::samtools::run(options)?)
-        }
-        Workload::Attach(options) => return restart::attach_here(options),
-        Workload::Client(options) => return client::live_here(options),
-        Workload::Served(options) => return served::serve_here(options),
-        Workload::ServedMemory(options) => return served::serve_memory_here(options),
-        Workload::Reside(options) => return papers::reside::live_here(options),
-        Workload::Footprint(options) => return ycsb::footprint::measure_here(options),
-        Workload::Reader(options) => return tenant::reader::read_here(options),
-        Workload::Resident(options) => return frag::resident::measure_here(options),
-    };
-    println!("{}", report.closing());
-    if let Some(path) = &common.json {
-        write(path, &format!("{:#}\n", report.to_json()))?;
+    match workload {
+        Workload::Limits(o) => measure("limits", o, || limits::run(o)),
+        Workload::Ycsb(o) => measure("ycsb", &o.common, || ycsb::run(o)),
+        Workload::Frag(o) => measure("frag", &o.common, || frag::run(o)),
+        Workload::Fill(o) => measure("fill", o, || fill::run(o)),
+        Workload::Growth(o) => measure("growth", &o.common, || growth::run(o)),
+        Workload::Parts(o) => measure("parts", o, || parts::run(o)),
+        Workload::Postmark(o) => measure("postmark", &o.common, || postmark::run(o)),
+        Workload::Gups(o) => measure("gups", o, || gups::run(o)),
+        Workload::Switch(o) => measure("switch", o, || switch::run(o)),
+        Workload::Redisjmp(o) => measure("redisjmp", o, || redisjmp::run(o)),
+        Workload::Restart(o) => measure("restart", o, || restart::run(o)),
+        Workload::Durable(o) => measure("durable", &o.common, || durable::run(o)),
+        Workload::Recover(o) => measure("recover", &o.common, || recover::run(o)),
+        Workload::Checkpoint(o) => measure("checkpoint", &o.common, || checkpoint::run(o)),
+        Workload::Tree(o) => measure("tree", o, || tree::run(o)),
+        Workload::Wear(o) => measure("wear", o, || tree::wear::run(o)),
+        Workload::Versioning(o) => measure("versioning", o, || tree::versioning::run(o)),
+        Workload::Flush(o) => measure("flush", o, || flush::run(o)),
+        Workload::FileOverhead(o) => measure("file-overhead", o, || flush::files::run(o)),
+        Workload::Server(o) => measure("server", o, || server::run(o)),
+        Workload::Compaction(o) => measure("compaction", o, || compaction::run(o)),
+        Workload::Rangemap(o) => measure("rangemap", o, || rangemap::run(o)),
+        Workload::Rcu(o) => measure("rcu", o, || rcu::run(o)),
+        Workload::Contig(o) => measure("contig", o, || contig::run(o)),
+        Workload::Tenant(o) => measure("tenant", o, || tenant::run(o)),
+        Workload::Samtools(o) => measure("samtools", &o.common, || samtools::run(o)),
+        Workload::Attach(o) => restart::attach_here(o),
+        Workload::Client(o) => client::live_here(o),
+        Workload::Served(o) => served::serve_here(o),
+        Workload::Reside(o) => reside::live_here(o),
+        Workload::Footprint(o) => ycsb::footprint::measure_here(o),
+        Workload::Reader(o) => tenant::reader::read_here(o),
+        Workload::Resident(o) => frag::resident::measure_here(o),
     }
-    Ok(())
 }
-/// Refuses what cannot be measured or written, before anything takes time.
-fn prepare(common: &Common) -> Result<(), BenchError> {
+
+/// Runs a workload and reports. What cannot be measured or written is refused before anything
+/// takes time.
+fn measure(
+    bench: &str,
+    common: &Common,
+    run: impl FnOnce() -> Result<Report, BenchError>,
+) -> Result<(), BenchError> {
     common.validate()?;
     if let Some(path) = &common.svg {
-        std::fs::create_dir_all(path).map_err(|source| BenchError::File {
-            path: path.clone(),
-            source,
-        })?;
+        std::fs::create_dir_all(path).map_err(error::file_failed(path))?;
     }
     if let Some(path) = &common.json {
-        write(path, "")?;
+        std::fs::write(path, "").map_err(error::file_failed(path))?;
     }
     if cfg!(debug_assertions) {
         println!("a debug build: these figures say nothing; use cargo run --release\n");
     }
+    let machine = Machine::here();
+    println!("{machine}\n");
+    let report = run()?;
+    if let Some(directory) = &common.svg {
+        report
+            .figures
+            .iter()
+            .try_for_each(|figure| figure.write(directory))?;
+    }
+    println!("{}", report.closing(&machine));
+    if let Some(path) = &common.json {
+        let text = format!("{:#}\n", report.to_json(bench, &machine, common));
+        std::fs::write(path, text).map_err(error::file_failed(path))?;
+    }
     Ok(())
-}
-
-fn write(path: &Path, text: &str) -> Result<(), BenchError> {
-    std::fs::write(path, text).map_err(|source| BenchError::File {
-        path: path.to_path_buf(),
-        source,
-    })
 }

@@ -5,18 +5,17 @@
 //! to end, and the first touch of fresh memory; on 4 KiB pages and on huge ones, in turn.
 
 use crate::error::BenchError;
-use crate::figure::Bars;
+use crate::figure::{Bars, Figure};
 use crate::generate::random::{Random, mix};
-use crate::ledger::{Ledger, Metric, Summary};
-use crate::machine::Machine;
+use crate::ledger::{Ledger, Metric};
 use crate::memory::Bare;
 use crate::options::Common;
 use crate::report::Report;
 use crate::rounds::{self, Job, Span, rate};
-use crate::table::{Table, figure};
+use crate::table::{Table, median, three};
 use crate::{goals::Goal, systems};
 use mneme_sys::{PagePolicy, Region};
-use serde_json::{Map, json};
+use serde_json::json;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -45,10 +44,10 @@ impl Scale {
         Self {
             bytes,
             fresh,
-            span: Span {
-                warm_up: Duration::from_millis(milliseconds / 10),
-                timed: Duration::from_millis(milliseconds),
-            },
+            span: Span::new(
+                Duration::from_millis(milliseconds / 10),
+                Duration::from_millis(milliseconds),
+            ),
         }
     }
 }
@@ -72,7 +71,6 @@ fn update_case(threads: u32) -> String {
 /// No memory, or a file that cannot be written.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
     let scale = Scale::of(options);
-    let machine = Machine::announced();
     let memories = [
         (
             SMALL,
@@ -110,25 +108,13 @@ pub fn run(options: &Common) -> Result<Report, BenchError> {
     }
     jobs.sort_by(|a, b| a.case.cmp(&b.case));
     let mut ledger = Ledger::default();
-    rounds::run(&mut jobs, options.rounds, &mut ledger)?;
-    drop(jobs);
+    rounds::run(jobs, options.rounds, &mut ledger)?;
     print_table(&ledger);
-    let goals = goals(&ledger);
-    let params = Map::from_iter([
-        ("quick".to_owned(), json!(options.quick)),
-        ("bytes".to_owned(), json!(scale.bytes)),
-        ("seed".to_owned(), json!(options.seed)),
-        ("seconds".to_owned(), json!(scale.span.timed.as_secs_f64())),
-    ]);
-    if let Some(directory) = &options.svg {
-        draw(&ledger, directory)?;
-    }
     Ok(Report {
-        bench: "limits",
-        machine,
-        params,
+        figures: figures(&ledger),
+        params: json!({ "bytes": scale.bytes, "seconds": scale.span.timed.as_secs_f64() }),
+        goals: goals(&ledger),
         ledger,
-        goals,
         notes,
     })
 }
@@ -198,14 +184,12 @@ fn copies<'a>(
             CHUNK
         })
     };
-    Job {
-        system: name.to_owned(),
-        case: copy_case(value, threads),
-        metric: Metric::Throughput,
-        measure: Box::new(move |round| {
-            Ok(rate(threads, span, |thread, until| work(thread, until, round)) / 1e6)
-        }),
-    }
+    Job::new(
+        name,
+        copy_case(value, threads),
+        Metric::Throughput,
+        move |round| Ok(rate(threads, span, |thread, until| work(thread, until, round)) / 1e6),
+    )
 }
 
 fn updates<'a>(
@@ -230,14 +214,12 @@ fn updates<'a>(
             CHUNK
         })
     };
-    Ok(Job {
-        system: name.to_owned(),
-        case: update_case(threads),
-        metric: Metric::Throughput,
-        measure: Box::new(move |round| {
-            Ok(rate(threads, span, |thread, until| work(thread, until, round)) / 1e6)
-        }),
-    })
+    Ok(Job::new(
+        name,
+        update_case(threads),
+        Metric::Throughput,
+        move |round| Ok(rate(threads, span, |thread, until| work(thread, until, round)) / 1e6),
+    ))
 }
 
 fn chase<'a>(name: &str, memory: &'a Bare, scale: &Scale) -> Result<Job<'a>, BenchError> {
@@ -255,12 +237,9 @@ fn chase<'a>(name: &str, memory: &'a Bare, scale: &Scale) -> Result<Job<'a>, Ben
         line.store(at, Ordering::Relaxed);
         loads
     };
-    Ok(Job {
-        system: name.to_owned(),
-        case: CHASE.to_owned(),
-        metric: Metric::Latency,
-        measure: Box::new(move |_| Ok(1e9 / rate(1, span, &work))),
-    })
+    Ok(Job::new(name, CHASE, Metric::Latency, move |_| {
+        Ok(1e9 / rate(1, span, &work))
+    }))
 }
 
 fn writes<'a>(name: &str, memory: &'a Bare, scale: &Scale) -> Result<Job<'a>, BenchError> {
@@ -277,12 +256,9 @@ fn writes<'a>(name: &str, memory: &'a Bare, scale: &Scale) -> Result<Job<'a>, Be
             BLOCK as u64
         })
     };
-    Ok(Job {
-        system: name.to_owned(),
-        case: WRITE.to_owned(),
-        metric: Metric::Bandwidth,
-        measure: Box::new(move |_| Ok(rate(1, span, &work) / 1e9)),
-    })
+    Ok(Job::new(name, WRITE, Metric::Bandwidth, move |_| {
+        Ok(rate(1, span, &work) / 1e9)
+    }))
 }
 
 /// One write to every 4 KiB of memory that nobody has touched.
@@ -296,12 +272,7 @@ fn first_touch<'a>(name: &str, policy: PagePolicy, bytes: usize) -> Job<'a> {
         }
         Ok(start.elapsed().as_secs_f64() / (region.len() as f64 / (1u64 << 30) as f64))
     };
-    Job {
-        system: name.to_owned(),
-        case: TOUCH.to_owned(),
-        metric: Metric::FirstTouch,
-        measure: Box::new(measure),
-    }
+    Job::new(name, TOUCH, Metric::FirstTouch, measure)
 }
 
 /// Repeats `chunk` until the time has come; the sum of what it says.
@@ -321,14 +292,10 @@ fn cases(ledger: &Ledger) -> Vec<(String, Metric)> {
 fn print_table(ledger: &Ledger) {
     let mut table = Table::new(["case", "unit", SMALL, HUGE, "huge / 4 KiB", "min", "max"]);
     for (case, metric) in cases(ledger) {
-        let median = |system| Summary::of(ledger.values(system, &case)).map(|s| figure(s.median));
-        let ratio = Summary::of(&ledger.ratios((HUGE, &case), (SMALL, &case)));
-        let ratio = ratio
-            .map(|s| [s.median, s.min, s.max].map(figure))
-            .unwrap_or_default();
-        let cells = [median(SMALL), median(HUGE)].map(Option::unwrap_or_default);
-        let head = [case.clone(), metric.unit().to_owned()];
-        table.row(head.into_iter().chain(cells).chain(ratio));
+        let [small, huge] = [SMALL, HUGE].map(|system| median(ledger.values(system, &case), 1.0));
+        let ratio = three(&ledger.ratios((HUGE, &case), (SMALL, &case)));
+        let head = [case, metric.unit().to_owned(), small, huge];
+        table.row(head.into_iter().chain(ratio));
     }
     println!("\n{table}");
 }
@@ -354,27 +321,19 @@ fn goals(ledger: &Ledger) -> Vec<Goal> {
     ]
 }
 
-fn draw(ledger: &Ledger, directory: &std::path::Path) -> Result<(), BenchError> {
-    let bars = |metric: Metric| Bars {
-        title: format!("Limits of this machine's memory: {}", metric.name()),
-        unit: metric.unit().to_owned(),
-        systems: vec![SMALL.to_owned(), HUGE.to_owned()],
-        groups: cases(ledger)
+fn figures(ledger: &Ledger) -> Vec<Figure> {
+    let bars = |metric: Metric, file: &str| {
+        let of_metric = cases(ledger)
             .into_iter()
-            .filter(|(_, other)| *other == metric)
-            .map(|(case, _)| {
-                let bars = [SMALL, HUGE].map(|system| Summary::of(ledger.values(system, &case)));
-                (case.replace(" thread(s)", "t"), bars.to_vec())
-            })
-            .collect(),
+            .filter(|(_, other)| *other == metric);
+        let cases = of_metric.map(|(case, _)| (case.replace(" thread(s)", "t"), case));
+        let title = format!("Limits of this machine's memory: {}", metric.name());
+        Figure::new(file, Bars::of(ledger, title, metric, &[SMALL, HUGE], cases))
     };
-    for (metric, file) in [
-        (Metric::Throughput, "limits-throughput.svg"),
-        (Metric::Latency, "limits-latency.svg"),
-    ] {
-        bars(metric).write(&directory.join(file))?;
-    }
-    Ok(())
+    vec![
+        bars(Metric::Throughput, "limits-throughput.svg"),
+        bars(Metric::Latency, "limits-latency.svg"),
+    ]
 }
 
 #[cfg(test)]

@@ -30,13 +30,6 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The machine this runs on, printed at the head of a report.
-    pub fn announced() -> Self {
-        let machine = Self::here();
-        println!("{machine}\n");
-        machine
-    }
-
     /// The machine this runs on; what cannot be found out is `unknown` or 0.
     pub fn here() -> Self {
         let topology = SysfsTopology::detect();
@@ -127,6 +120,11 @@ fn largest_cache() -> String {
         })
         .find(|size| !size.is_empty())
         .map_or_else(|| "unknown".to_owned(), |size| size.trim().to_owned())
+}
+
+/// CPUs of this machine.
+pub fn cpus() -> usize {
+    SysfsTopology::detect().cpus()
 }
 
 /// Bytes of memory this process has in use: resident pages of any size.

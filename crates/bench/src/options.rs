@@ -104,11 +104,8 @@ pub enum Workload {
     /// Attaches a store once and says what that took (used by `restart`, in a process of its own).
     #[command(hide = true)]
     Attach(Attach),
-    /// Serves its own memory on a unix socket (used by `server`, in a process of its own).
-    #[command(hide = true)]
-    ServedMemory(ServedMemory),
-    /// Serves a segment on a unix socket (used by `redisjmp` and `restart`, in a process of its
-    /// own).
+    /// Serves a segment, or its own memory, on a unix socket (used by `server`, `redisjmp`,
+    /// `restart` and `durable`, in a process of its own).
     #[command(hide = true)]
     Served(Served),
     /// Loads one system and prints the bytes a record costs (used by `ycsb`, in a process of its
@@ -229,12 +226,14 @@ pub struct Attach {
 /// What is served where.
 #[derive(Debug, Clone, Args)]
 pub struct Served {
-    /// The registry's directory.
-    pub registry: PathBuf,
-    /// The segment's name.
-    pub segment: String,
     /// The socket.
     pub socket: PathBuf,
+    /// The registry's directory; memory of its own is served unless it is given.
+    #[arg(long, requires = "segment")]
+    pub registry: Option<PathBuf>,
+    /// The segment's name.
+    #[arg(long)]
+    pub segment: Option<String>,
     /// The directory that keeps the data; none keeps it unless given.
     #[arg(long)]
     pub data: Option<PathBuf>,
@@ -247,17 +246,6 @@ pub struct Served {
     /// Bytes for the data and everything about it, where the segment is made.
     #[arg(long)]
     pub memory: Option<u64>,
-}
-
-/// What memory is served where.
-#[derive(Debug, Clone, Args)]
-pub struct ServedMemory {
-    /// The socket.
-    pub socket: PathBuf,
-    /// I/O threads.
-    pub threads: usize,
-    /// Bytes for the data and everything about it.
-    pub memory: u64,
 }
 
 /// What `frag` understands besides.
@@ -355,12 +343,8 @@ impl Common {
         if self.rounds == 0 {
             return Err(BenchError::Options("--rounds is at least 1".to_owned()));
         }
-        if self.threads.is_empty()
-            || self
-                .threads
-                .iter()
-                .any(|threads| !(1..=1024).contains(threads))
-        {
+        let right = |threads: &u32| (1..=1024).contains(threads);
+        if self.threads.is_empty() || !self.threads.iter().all(right) {
             return Err(BenchError::Options(
                 "--threads are from 1 to 1024".to_owned(),
             ));
@@ -392,7 +376,6 @@ impl Samtools {
     /// # Errors
     /// [`BenchError::Options`], in words.
     pub fn validate(&self) -> Result<(), BenchError> {
-        self.common.validate()?;
         match self.pairs {
             Some(pairs) if !(100..=1_000_000_000).contains(&pairs) => Err(BenchError::Options(
                 "--pairs is from 100 to 1000000000".to_owned(),
@@ -416,23 +399,16 @@ impl Ycsb {
     /// # Errors
     /// [`BenchError::Options`], in words.
     pub fn validate(&self) -> Result<(), BenchError> {
-        self.common.validate()?;
         self.peers()?;
-        if self.value.is_empty()
-            || self
-                .value
-                .iter()
-                .any(|bytes| !(16..=1 << 20).contains(bytes))
-        {
+        let right = |bytes: &usize| (16..=1 << 20).contains(bytes);
+        if self.value.is_empty() || !self.value.iter().all(right) {
             return Err(BenchError::Options(
                 "--value is from 16 bytes (a stamp and a counter) to 1 MiB".to_owned(),
             ));
         }
         let limit = crate::generate::operations::RECORDS_LIMIT / 2;
-        if self
-            .records
-            .is_some_and(|records| !(1000..limit).contains(&records))
-        {
+        let right = |records: u64| (1000..limit).contains(&records);
+        if !self.records.is_none_or(right) {
             return Err(BenchError::Options(format!(
                 "--records is from 1000 to {limit}"
             )));
@@ -480,14 +456,12 @@ pub mod tests {
         let words = ["mneme-bench", "ycsb"]
             .into_iter()
             .chain(words.split_whitespace());
-        match Options::try_parse_from(words)
-            .map_err(|error| error.to_string())?
-            .workload
-        {
-            Workload::Ycsb(options) => options
-                .validate()
-                .map(|()| options)
-                .map_err(|error| error.to_string()),
+        let parsed = Options::try_parse_from(words).map_err(|error| error.to_string())?;
+        match parsed.workload {
+            Workload::Ycsb(options) => {
+                let valid = options.common.validate().and_then(|()| options.validate());
+                valid.map(|()| options).map_err(|error| error.to_string())
+            }
             _ => unreachable!("the subcommand is ycsb"),
         }
     }

@@ -15,19 +15,18 @@
 //! many threads as CPUs of one node, locks are met by chance; the paper's differences begin with
 //! the second node.
 
-use crate::error::BenchError;
-use crate::figure::Bars;
+use crate::error::{BenchError, failed};
+use crate::figure::{Bars, Figure};
 use crate::generate::random::{Random, mix};
 use crate::goals::Goal;
-use crate::ledger::{Ledger, Metric, Summary};
-use crate::machine::Machine;
+use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
 use crate::report::Report;
 use crate::rounds::{self, Job, Span, rate};
 use crate::table::Table;
 use mneme_rcu_peers::{MECHANISMS, Set, make};
 use mneme_sys::{SysfsTopology, Topology};
-use serde_json::{Map, json};
+use serde_json::json;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -71,14 +70,11 @@ fn case(shape: Shape, updates: u64, threads: u32) -> String {
 /// A file that cannot be written.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
     let timed = Duration::from_millis(if options.quick { 30 } else { 300 });
-    let span = Span {
-        warm_up: timed / 5,
-        timed,
-    };
-    run_at(span, options, Machine::announced())
+    let span = Span::new(timed / 5, timed);
+    run_at(span, options)
 }
 
-fn run_at(span: Span, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+fn run_at(span: Span, options: &Common) -> Result<Report, BenchError> {
     let topology: Arc<dyn Topology> = Arc::new(SysfsTopology::detect());
     let most = options.threads.iter().copied().max().unwrap_or(1);
     let mut ledger = Ledger::default();
@@ -87,44 +83,32 @@ fn run_at(span: Span, options: &Common, machine: Machine) -> Result<Report, Benc
         for updates in UPDATES {
             for &threads in &options.threads {
                 for (number, name) in MECHANISMS.iter().enumerate() {
-                    let set = make(number, shape.buckets, most as usize, &topology)
-                        .map_err(|error| BenchError::Store(error.to_string()))?;
+                    let set =
+                        make(number, shape.buckets, most as usize, &topology).map_err(failed)?;
                     let seed = options.seed;
                     fill(&*set, shape, seed);
-                    jobs.push(Job {
-                        system: (*name).to_owned(),
-                        case: case(shape, updates, threads),
-                        metric: Metric::Throughput,
-                        measure: Box::new(move |round| {
+                    jobs.push(Job::new(
+                        *name,
+                        case(shape, updates, threads),
+                        Metric::Throughput,
+                        move |round| {
                             let seed = seed ^ round as u64;
                             Ok(measure(&*set, shape, updates, threads, span, seed) / 1e6)
-                        }),
-                    });
+                        },
+                    ));
                 }
             }
         }
     }
-    rounds::run(&mut jobs, options.rounds, &mut ledger)?;
+    rounds::run(jobs, options.rounds, &mut ledger)?;
     print_table(options, &ledger);
-    if let Some(directory) = &options.svg {
-        for shape in SHAPES {
-            let name = format!("rcu-{}.svg", shape.name.replace(' ', "-"));
-            bars(shape, most, &ledger).write(&directory.join(name))?;
-        }
-    }
     let mut notes = Vec::new();
-    if machine.nodes == 1 {
+    if topology.nodes() == 1 {
         notes.push("one node: no lanes are taken, and cohorts have nobody beyond".to_owned());
     }
     Ok(Report {
-        bench: "rcu",
-        machine,
-        params: Map::from_iter([
-            ("quick".to_owned(), json!(options.quick)),
-            ("threads".to_owned(), json!(options.threads)),
-            ("seed".to_owned(), json!(options.seed)),
-            ("seconds".to_owned(), json!(span.timed.as_secs_f64())),
-        ]),
+        figures: SHAPES.map(|shape| bars(shape, most, &ledger)).into(),
+        params: json!({ "threads": options.threads, "seconds": span.timed.as_secs_f64() }),
         goals: goals(options, &ledger),
         ledger,
         notes,
@@ -191,7 +175,7 @@ fn print_table(options: &Common, ledger: &Ledger) {
         for updates in UPDATES {
             for &threads in &options.threads {
                 let case = case(shape, updates, threads);
-                let cells = ledger.compared(MECHANISMS, &case);
+                let cells = ledger.compared(&MECHANISMS, &case, 1.0);
                 table.row([case].into_iter().chain(cells));
             }
         }
@@ -199,18 +183,14 @@ fn print_table(options: &Common, ledger: &Ledger) {
     println!("{table}");
 }
 
-fn bars(shape: Shape, threads: u32, ledger: &Ledger) -> Bars {
-    let groups = UPDATES.map(|updates| {
+fn bars(shape: Shape, threads: u32, ledger: &Ledger) -> Figure {
+    let cases = UPDATES.map(|updates| {
         let case = case(shape, updates, threads);
-        let bars = MECHANISMS.map(|name| Summary::of(ledger.values(name, &case)));
-        (format!("{updates}% updates"), bars.to_vec())
+        (format!("{updates}% updates"), case)
     });
-    Bars {
-        title: format!("{}, {threads} thread(s)", shape.name),
-        unit: Metric::Throughput.unit().to_owned(),
-        systems: MECHANISMS.map(str::to_owned).to_vec(),
-        groups: groups.to_vec(),
-    }
+    let title = format!("{}, {threads} thread(s)", shape.name);
+    let bars = Bars::of(ledger, title, Metric::Throughput, &MECHANISMS, cases);
+    Figure::new(format!("rcu-{}.svg", shape.name.replace(' ', "-")), bars)
 }
 
 #[cfg(test)]
@@ -221,11 +201,8 @@ mod tests {
 
     #[test]
     fn the_grid_is_measured() {
-        let span = Span {
-            warm_up: Duration::ZERO,
-            timed: Duration::from_micros(100),
-        };
-        let report = run_at(span, &common(), Machine::here()).unwrap();
+        let span = Span::new(Duration::ZERO, Duration::from_micros(100));
+        let report = run_at(span, &common()).unwrap();
         let shapes: &[Shape] = &SHAPES;
         let cases: Vec<_> = shapes
             .iter()

@@ -1,33 +1,37 @@
 //! A run as a document: what was measured where, with which parameters, and the goals. For people
 //! and as JSON.
 
+use crate::figure::Figure;
 use crate::goals::{Goal, Side};
 use crate::ledger::{Ledger, Summary};
 use crate::machine::Machine;
-use crate::table::{Table, figure};
-use serde_json::{Map, Value, json};
+use crate::options::Common;
+use crate::table::{Table, figure, three};
+use serde_json::{Value, json};
 
 /// A finished run of one workload.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Report {
-    /// The workload.
-    pub bench: &'static str,
-    /// Where it ran.
-    pub machine: Machine,
-    /// With which parameters.
-    pub params: Map<String, Value>,
+    /// With which parameters, beside those of every workload.
+    pub params: Value,
     /// Everything measured.
     pub ledger: Ledger,
     /// What should have been reached.
     pub goals: Vec<Goal>,
     /// What a reader must know about the figures.
     pub notes: Vec<String>,
+    /// What shows it.
+    pub figures: Vec<Figure>,
 }
 
 impl Report {
     /// The document: `bench`, `machine`, `params`, `results`, `goals`. A goal that was not measured
     /// is left out.
-    pub fn to_json(&self) -> Value {
+    pub fn to_json(&self, bench: &str, machine: &Machine, common: &Common) -> Value {
+        let mut params = json!({ "quick": common.quick, "seed": common.seed });
+        if let (Some(all), Some(own)) = (params.as_object_mut(), self.params.as_object()) {
+            all.extend(own.clone());
+        }
         let results = self.ledger.series().iter().filter_map(|series| {
             let summary = Summary::of(&series.values)?;
             Some(json!({
@@ -50,9 +54,9 @@ impl Report {
             }))
         });
         json!({
-            "bench": self.bench,
-            "machine": self.machine.to_json(),
-            "params": self.params,
+            "bench": bench,
+            "machine": machine.to_json(),
+            "params": params,
             "results": results.collect::<Vec<_>>(),
             "goals": goals.collect::<Vec<_>>(),
             "notes": self.notes,
@@ -60,12 +64,12 @@ impl Report {
     }
 
     /// The table of goals, and the notes.
-    pub fn closing(&self) -> String {
+    pub fn closing(&self, machine: &Machine) -> String {
         let mut text = String::new();
         if !self.goals.is_empty() {
             text += &self.goal_table().to_string();
         }
-        let busy = self.machine.busy();
+        let busy = machine.busy();
         for note in self.notes.iter().chain(&busy) {
             text += &format!("\nnote: {note}");
         }
@@ -80,28 +84,13 @@ impl Report {
                 Side::AtMost => "<=",
             };
             let target = format!("{sign} {}", figure(goal.target));
-            let row = match Summary::of(&goal.rounds) {
-                Some(rounds) => [
-                    goal.text.clone(),
-                    target,
-                    figure(rounds.median),
-                    figure(rounds.min),
-                    figure(rounds.max),
-                    if goal.met() == Some(true) {
-                        "yes"
-                    } else {
-                        "NO"
-                    }
-                    .to_owned(),
-                ],
-                None => {
-                    let blank = || "-".to_owned();
-                    let row = [goal.text.clone(), target, blank(), blank(), blank()];
-                    table.row(row.into_iter().chain(["not measured".to_owned()]));
-                    continue;
-                }
+            let met = match goal.met() {
+                Some(true) => "yes",
+                Some(false) => "NO",
+                None => "not measured",
             };
-            table.row(row);
+            let head = [goal.text.clone(), target].into_iter();
+            table.row(head.chain(three(&goal.rounds)).chain([met.to_owned()]));
         }
         table
     }
@@ -111,11 +100,19 @@ impl Report {
 pub mod tests {
     use super::*;
     use crate::ledger::Metric;
+    use crate::options::tests::common;
+
+    fn document(report: &Report) -> Value {
+        let text = report
+            .to_json("test", &Machine::here(), &common())
+            .to_string();
+        serde_json::from_str(&text).unwrap()
+    }
 
     /// What every workload's document must be: readable again, with finite figures, one for each of
     /// `cases`.
     pub fn assert_well_formed(report: &Report, cases: &[&str]) {
-        let document: Value = serde_json::from_str(&report.to_json().to_string()).unwrap();
+        let document = document(report);
         let results = document["results"].as_array().unwrap();
         for result in results {
             for field in ["median", "min", "max"] {
@@ -129,7 +126,7 @@ pub mod tests {
         for goal in document["goals"].as_array().unwrap() {
             assert!(goal["met"].is_boolean() && goal["measured"].is_number());
         }
-        assert!(report.closing().contains("goal"));
+        assert!(report.closing(&Machine::here()).contains("goal"));
     }
 
     fn report() -> Report {
@@ -138,25 +135,25 @@ pub mod tests {
             ledger.add("mneme", "get", Metric::Throughput, value);
         }
         Report {
-            bench: "test",
-            machine: Machine::here(),
-            params: Map::from_iter([("records".to_owned(), json!(5))]),
+            params: json!({ "records": 5 }),
             ledger,
             goals: vec![
                 Goal::at_least("faster", 1.5, vec![2.0]),
                 Goal::at_most("not measured", 1.0, Vec::new()),
             ],
             notes: vec!["quick".to_owned()],
+            figures: Vec::new(),
         }
     }
 
     /// The schema that scripts read: names and types of every field.
     #[test]
     fn the_document_has_its_fields_with_their_types() {
-        let document: Value = serde_json::from_str(&report().to_json().to_string()).unwrap();
+        let document = document(&report());
         assert_eq!(document["bench"], "test");
         assert!(document["machine"].is_object());
         assert_eq!(document["params"]["records"], 5);
+        assert_eq!(document["params"]["quick"], true);
         let result = &document["results"][0];
         for field in ["system", "case", "metric", "unit"] {
             assert!(result[field].is_string(), "{field}");
@@ -175,8 +172,8 @@ pub mod tests {
     #[test]
     fn an_unmeasured_goal_is_shown_and_not_counted() {
         let report = report();
-        assert_eq!(report.to_json()["goals"].as_array().unwrap().len(), 1);
-        assert!(report.closing().contains("not measured"));
-        assert!(report.closing().contains("note: quick"));
+        assert_eq!(document(&report)["goals"].as_array().unwrap().len(), 1);
+        let closing = report.closing(&Machine::here());
+        assert!(closing.contains("not measured") && closing.contains("note: quick"));
     }
 }

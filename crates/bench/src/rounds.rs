@@ -9,14 +9,28 @@ use std::time::{Duration, Instant};
 
 /// One system in one case: measured once a round.
 pub struct Job<'a> {
-    /// Its name.
-    pub system: String,
-    /// Doing what.
+    system: String,
+    /// What is measured.
     pub case: String,
-    /// Measured how.
-    pub metric: Metric,
-    /// Measures; it gets the round.
-    pub measure: Box<dyn FnMut(usize) -> Result<f64, BenchError> + 'a>,
+    metric: Metric,
+    measure: Box<dyn FnMut(usize) -> Result<f64, BenchError> + 'a>,
+}
+
+impl<'a> Job<'a> {
+    /// What `measure` measures, given the round.
+    pub fn new(
+        system: impl Into<String>,
+        case: impl Into<String>,
+        metric: Metric,
+        measure: impl FnMut(usize) -> Result<f64, BenchError> + 'a,
+    ) -> Self {
+        Self {
+            system: system.into(),
+            case: case.into(),
+            metric,
+            measure: Box::new(measure),
+        }
+    }
 }
 
 /// Runs all jobs once, then again, `rounds` times: neighbours in the list are neighbours in time.
@@ -25,7 +39,7 @@ pub struct Job<'a> {
 /// # Errors
 /// The first that a job reports.
 pub fn interleave(
-    jobs: &mut [Job<'_>],
+    mut jobs: Vec<Job<'_>>,
     rounds: usize,
     bar: &ProgressBar,
     ledger: &mut Ledger,
@@ -53,7 +67,7 @@ pub fn interleave(
 ///
 /// # Errors
 /// As [`interleave`].
-pub fn run(jobs: &mut [Job<'_>], rounds: usize, ledger: &mut Ledger) -> Result<(), BenchError> {
+pub fn run(jobs: Vec<Job<'_>>, rounds: usize, ledger: &mut Ledger) -> Result<(), BenchError> {
     let bar = progress::bar(jobs.len() * rounds);
     interleave(jobs, rounds, &bar, ledger)?;
     bar.finish_and_clear();
@@ -76,6 +90,13 @@ pub struct Span {
     pub warm_up: Duration,
     /// Timed.
     pub timed: Duration,
+}
+
+impl Span {
+    /// So long untimed, and so long timed.
+    pub fn new(warm_up: Duration, timed: Duration) -> Self {
+        Self { warm_up, timed }
+    }
 }
 
 /// Runs `work(thread, until)` on `threads` threads at once and adds up their rates, in operations a
@@ -124,21 +145,16 @@ mod tests {
     #[test]
     fn jobs_take_turns() {
         let log = RefCell::new(Vec::new());
-        let job = |name: &str| Job {
-            system: name.to_owned(),
-            case: "c".to_owned(),
-            metric: Metric::Latency,
-            measure: Box::new({
-                let (log, name) = (&log, name.to_owned());
-                move |round| {
-                    log.borrow_mut().push(format!("{name}{round}"));
-                    Ok(round as f64)
-                }
-            }),
+        let job = |name: &'static str| {
+            let log = &log;
+            Job::new(name, "c", Metric::Latency, move |round| {
+                log.borrow_mut().push(format!("{name}{round}"));
+                Ok(round as f64)
+            })
         };
         let mut ledger = Ledger::default();
-        let mut jobs = [job("a"), job("b")];
-        interleave(&mut jobs, 3, &ProgressBar::hidden(), &mut ledger).unwrap();
+        let jobs = vec![job("a"), job("b")];
+        interleave(jobs, 3, &ProgressBar::hidden(), &mut ledger).unwrap();
         assert_eq!(*log.borrow(), ["a0", "b0", "b1", "a1", "a2", "b2"]);
         assert_eq!(ledger.values("b", "c"), [0.0, 1.0, 2.0]);
     }

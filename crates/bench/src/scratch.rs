@@ -1,6 +1,6 @@
 //! A registry of segments for the time of a run, in memory, removed at the end.
 
-use crate::error::BenchError;
+use crate::error::{BenchError, file_failed};
 use mneme_space::{Registry, RegistryOptions, Segment, Space};
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -22,10 +22,7 @@ impl Scratch {
     /// [`BenchError::Space`].
     pub fn new(name: &str, bytes: u64) -> Result<Self, BenchError> {
         let root = Path::new(MEMORY).join(format!("mneme-bench-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(root.join("memory")).map_err(|source| BenchError::File {
-            path: root.clone(),
-            source,
-        })?;
+        std::fs::create_dir_all(root.join("memory")).map_err(file_failed(&root))?;
         let options = RegistryOptions {
             shared_directory: Some(root.join("memory")),
             ..RegistryOptions::default()

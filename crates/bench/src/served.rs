@@ -23,38 +23,30 @@ fn failed(what: impl ToString) -> BenchError {
 /// Serves until SIGTERM, or until nobody holds the other end of the standard input.
 ///
 /// # Errors
-/// The segment cannot be served.
+/// The segment cannot be served, or there is not enough memory.
 pub fn serve_here(options: &options::Served) -> Result<(), BenchError> {
-    let registry = Registry::open(&options.registry).map_err(space)?;
-    let mut opening = Opening::default();
-    if let Some(bytes) = options.memory {
-        opening.options = opening.options.capacity(bytes);
-    }
     let threads = options.threads;
-    let mut server = Server::builder()
-        .bind([])
-        .unix_socket(&options.socket)
-        .threads(threads.unwrap_or_else(|| SysfsTopology::detect().cpus()))
-        .segment(registry, &options.segment, opening)
-        .set(Key::AppendFsync, &options.appendfsync)
-        .map_err(failed)?;
-    if let Some(directory) = &options.data {
-        server = server.data(directory);
-    }
-    serve(server)
-}
-
-/// Serves memory of this process, until the same.
-///
-/// # Errors
-/// There is not enough of it.
-pub fn serve_memory_here(options: &options::ServedMemory) -> Result<(), BenchError> {
     let server = Server::builder()
         .bind([])
         .unix_socket(&options.socket)
-        .threads(options.threads)
-        .memory(options.memory);
-    serve(server)
+        .threads(threads.unwrap_or_else(|| SysfsTopology::detect().cpus()))
+        .set(Key::AppendFsync, &options.appendfsync)
+        .map_err(failed)?;
+    let server = match (&options.registry, &options.segment) {
+        (Some(registry), Some(segment)) => {
+            let mut opening = Opening::default();
+            if let Some(bytes) = options.memory {
+                opening.options = opening.options.capacity(bytes);
+            }
+            let registry = Registry::open(registry).map_err(space)?;
+            server.segment(registry, segment, opening)
+        }
+        _ => server.memory(options.memory.unwrap_or_default()),
+    };
+    serve(match &options.data {
+        Some(directory) => server.data(directory),
+        None => server,
+    })
 }
 
 fn serve(server: Server) -> Result<(), BenchError> {
@@ -75,78 +67,54 @@ fn serve(server: Server) -> Result<(), BenchError> {
     running.join().map(|_| ()).map_err(failed)
 }
 
-/// A server of ours on its own memory; killed when this is dropped.
-pub struct ServedMemory {
-    process: Helper,
-    directory: Directory,
-}
-
-impl ServedMemory {
-    /// Starts one with so many threads and bytes. It may not answer yet when this returns.
-    ///
-    /// # Errors
-    /// [`BenchError::Process`].
-    pub fn start(threads: usize, memory: u64) -> Result<Self, BenchError> {
-        let directory = Directory::new("served")?;
-        let (threads, memory) = (threads.to_string(), memory.to_string());
-        let socket = directory.path().join("socket");
-        let words = [
-            "served-memory".as_ref(),
-            socket.as_os_str(),
-            threads.as_ref(),
-            memory.as_ref(),
-        ];
-        let process = Helper::start(&words)?;
-        Ok(Self { process, directory })
-    }
-
-    /// The number of its process.
-    pub fn id(&self) -> u32 {
-        self.process.id()
-    }
-
-    /// Where it listens.
-    pub fn socket(&self) -> PathBuf {
-        self.directory.path().join("socket")
-    }
-}
-
 /// A server of ours; killed when this is dropped.
 pub struct Served {
     /// The process.
     pub process: Helper,
     socket: PathBuf,
+    _directory: Option<Directory>,
 }
 
 impl Served {
-    /// Starts one. It may not answer yet when this returns.
+    /// Starts one on a segment, with these options of the hidden subcommand. It may not answer yet
+    /// when this returns.
     ///
     /// # Errors
     /// [`BenchError::Process`].
-    pub fn start(registry: &Path, segment: &str, socket: &Path) -> Result<Self, BenchError> {
-        Self::start_with(registry, segment, socket, &[])
-    }
-
-    /// Starts one with these options of the hidden subcommand.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start).
-    pub fn start_with(
+    pub fn start(
         registry: &Path,
         segment: &str,
         socket: &Path,
         options: &[&OsStr],
     ) -> Result<Self, BenchError> {
-        let mut words = vec![
-            "served".as_ref(),
-            registry.as_os_str(),
-            segment.as_ref(),
-            socket.as_os_str(),
-        ];
+        let mut words = vec!["served".as_ref(), socket.as_os_str()];
+        words.extend(["--registry".as_ref(), registry.as_os_str()]);
+        words.extend(["--segment", segment].map(OsStr::new));
         words.extend(options);
         Ok(Self {
             process: Helper::start(&words)?,
             socket: socket.to_owned(),
+            _directory: None,
+        })
+    }
+
+    /// Starts one on its own memory, with so many threads and bytes.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn of_memory(threads: usize, memory: u64) -> Result<Self, BenchError> {
+        let directory = Directory::new("served")?;
+        let socket = directory.path().join("socket");
+        let (threads, memory) = (threads.to_string(), memory.to_string());
+        let numbers = ["--threads", &threads, "--memory", &memory].map(OsStr::new);
+        let words: Vec<_> = ["served".as_ref(), socket.as_os_str()]
+            .into_iter()
+            .chain(numbers)
+            .collect();
+        Ok(Self {
+            process: Helper::start(&words)?,
+            socket,
+            _directory: Some(directory),
         })
     }
 

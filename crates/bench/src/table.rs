@@ -1,6 +1,7 @@
 //! Tables for the terminal: columns as wide as their widest cell, the first to the left, numbers to
 //! the right.
 
+use crate::ledger::Summary;
 use std::fmt;
 
 /// Rows of cells under a head.
@@ -14,6 +15,21 @@ impl Table {
     pub fn new<S: Into<String>>(head: impl IntoIterator<Item = S>) -> Self {
         let mut table = Self::default();
         table.row(head);
+        table
+    }
+
+    /// A column a system and a row a case: its name, and what `cell` makes of both.
+    pub fn grid<S: AsRef<str>, C>(
+        head: &str,
+        systems: &[S],
+        rows: impl IntoIterator<Item = (String, C)>,
+        cell: impl Fn(&str, &C) -> String,
+    ) -> Self {
+        let mut table = Self::new([head].into_iter().chain(systems.iter().map(AsRef::as_ref)));
+        for (name, case) in rows {
+            let cells = systems.iter().map(|system| cell(system.as_ref(), &case));
+            table.row([name].into_iter().chain(cells));
+        }
         table
     }
 
@@ -57,6 +73,48 @@ pub fn figure(value: f64) -> String {
         v if v >= 100.0 => format!("{value:.0}"),
         v if v >= 10.0 => format!("{value:.1}"),
         _ => format!("{value:.2}"),
+    }
+}
+
+/// A cell of what was not measured.
+pub const NONE: &str = "-";
+
+/// The median of the rounds.
+pub fn median(values: &[f64], unit: f64) -> String {
+    Summary::of(values).map_or(NONE.to_owned(), |s| figure(s.median / unit))
+}
+
+/// Median, minimum and maximum of the rounds, in a cell each.
+pub fn three(values: &[f64]) -> [String; 3] {
+    Summary::of(values).map_or([NONE; 3].map(str::to_owned), |s| {
+        [s.median, s.min, s.max].map(figure)
+    })
+}
+
+/// Median, minimum and maximum of the rounds, in one cell.
+pub fn range(values: &[f64], unit: f64) -> String {
+    Summary::of(values).map_or(NONE.to_owned(), |s| {
+        let [median, min, max] = [s.median, s.min, s.max].map(|value| figure(value / unit));
+        format!("{median} ({min}-{max})")
+    })
+}
+
+/// The median of the rounds, and in brackets that of ratios, if there are any.
+pub fn beside(values: &[f64], unit: f64, ratios: &[f64]) -> String {
+    match ratios {
+        [] => median(values, unit),
+        _ => format!("{} ({})", median(values, unit), median(ratios, 1.0)),
+    }
+}
+
+/// The median of the rounds, and in brackets that of ratios with their minimum and maximum.
+pub fn beside_range(values: &[f64], ratios: &[f64]) -> String {
+    match Summary::of(ratios) {
+        None => NONE.to_owned(),
+        Some(_) => {
+            let [over, min, max] = three(ratios);
+            format!("{} ({over}; {min}-{max})", median(values, 1.0))
+        }
     }
 }
 

@@ -12,22 +12,21 @@
 mod group;
 pub mod reader;
 
-use crate::error::BenchError;
-use crate::figure::Bars;
+use crate::error::{BenchError, failed, file_failed};
+use crate::figure::{Bars, Figure};
 use crate::goals::Goal;
-use crate::ledger::{Ledger, Metric, Summary};
-use crate::machine::Machine;
+use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
 use crate::processes::Helper;
 use crate::progress;
 use crate::report::Report;
 use crate::scratch::Directory;
-use crate::table::{Table, figure};
+use crate::table::{Table, median};
 use clap::ValueEnum;
 use group::Group;
 use mneme_sys::medium::FileMedium;
 use mneme_tree::{Batch, Durability, Store};
-use serde_json::{Map, json};
+use serde_json::json;
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -113,10 +112,10 @@ fn case(size: usize) -> String {
 /// # Errors
 /// No memory cgroup can be made, a file that cannot be written, a get that answers wrongly.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    run_at(&Scale::of(options), options, Machine::announced())
+    run_at(&Scale::of(options), options)
 }
 
-fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     // Before anything takes time.
     drop(Group::new()?);
     let mut ledger = Ledger::default();
@@ -147,9 +146,6 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
     }
     bar.finish_and_clear();
     print_table(scale, &ledger);
-    if let Some(directory) = &options.svg {
-        draw(scale, &ledger, &directory.join("tenant.svg"))?;
-    }
     let goals = GOALS.map(|(arm, target)| {
         Goal::at_most(
             format!(
@@ -161,22 +157,12 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
         )
     });
     Ok(Report {
-        bench: "tenant",
-        machine,
-        params: Map::from_iter([
-            ("quick".to_owned(), json!(options.quick)),
-            ("data_bytes".to_owned(), json!(scale.data)),
-            ("memory_bytes".to_owned(), json!(scale.memory)),
-            ("seed".to_owned(), json!(options.seed)),
-        ]),
+        figures: vec![bars(scale, &ledger)],
+        params: json!({ "data_bytes": scale.data, "memory_bytes": scale.memory }),
         goals: goals.into(),
         ledger,
         notes,
     })
-}
-
-fn failed(error: &dyn std::fmt::Display) -> BenchError {
-    BenchError::Store(error.to_string())
 }
 
 /// The key of a record: its number.
@@ -194,7 +180,6 @@ fn begins(number: u64) -> [u8; 8] {
 /// Makes the tree.
 fn fill(path: &Path, records: u64, size: usize) -> Result<(), BenchError> {
     const BATCH: u64 = 20_000;
-    let failed = |error| failed(&error);
     let tree = Store::builder()
         .durability(Durability::Process)
         .open(path)
@@ -214,11 +199,8 @@ fn fill(path: &Path, records: u64, size: usize) -> Result<(), BenchError> {
 /// Lets the kernel forget the file's pages: those that a group leaves behind count for no other.
 fn drop_cached(path: &Path) -> Result<(), BenchError> {
     let file = std::fs::File::open(path).and_then(|file| file.sync_all().map(|()| file));
-    let file = file.map_err(|source| BenchError::File {
-        path: path.to_owned(),
-        source,
-    })?;
-    FileMedium::drop_cached_pages(&file).map_err(|error| BenchError::Store(error.to_string()))
+    let file = file.map_err(file_failed(path))?;
+    FileMedium::drop_cached_pages(&file).map_err(failed)
 }
 
 /// What a reader says.
@@ -271,29 +253,28 @@ fn measured(
 
 fn print_table(scale: &Scale, ledger: &Ledger) {
     println!("gets that wait for the disk, of one, medians of rounds");
-    let mut table = Table::new(["record", "lent", "idle", "left to the kernel"]);
-    for &size in scale.sizes {
-        let cells = ARMS.map(|arm| {
-            Summary::of(ledger.values(arm.name(), &case(size)))
-                .map_or("-".to_owned(), |summary| figure(summary.median))
-        });
-        table.row([format!("{size} B")].into_iter().chain(cells));
-    }
-    println!("{table}");
+    let rows = scale
+        .sizes
+        .iter()
+        .map(|&size| (format!("{size} B"), case(size)));
+    let cell = |arm: &str, case: &String| median(ledger.values(arm, case), 1.0);
+    println!(
+        "{}",
+        Table::grid("record", &ARMS.map(Arm::name), rows, cell)
+    );
 }
 
-fn draw(scale: &Scale, ledger: &Ledger, path: &Path) -> Result<(), BenchError> {
-    let groups = scale.sizes.iter().map(|size| {
-        let bars = ARMS.map(|arm| Summary::of(ledger.values(arm.name(), &case(*size))));
-        (format!("{size} B"), bars.into())
-    });
+fn bars(scale: &Scale, ledger: &Ledger) -> Figure {
+    let cases = scale
+        .sizes
+        .iter()
+        .map(|&size| (format!("{size} B"), case(size)));
+    let title = "A fifth of the memory lent, idle, left to the kernel";
     let bars = Bars {
-        title: "A fifth of the memory lent, idle, left to the kernel".to_owned(),
         unit: "gets that wait for the disk, of one".to_owned(),
-        systems: ARMS.map(|arm| arm.name().to_owned()).into(),
-        groups: groups.collect(),
+        ..Bars::of(ledger, title, Metric::Misses, &ARMS.map(Arm::name), cases)
     };
-    bars.write(path)
+    Figure::new("tenant.svg", bars)
 }
 
 #[cfg(test)]
@@ -312,7 +293,7 @@ mod tests {
             gets: 100,
             rounds: 1,
         };
-        match run_at(&scale, &common(), Machine::here()) {
+        match run_at(&scale, &common()) {
             // All of it fits, so that no get waits for the disk, and ratios may have no number.
             Ok(report) => {
                 for arm in ARMS {

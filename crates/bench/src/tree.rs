@@ -16,16 +16,15 @@ pub mod wear;
 use crate::error::BenchError;
 use crate::generate::random::{Random, mix};
 use crate::goals::Goal;
-use crate::ledger::{Ledger, Metric, Summary};
-use crate::machine::Machine;
+use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
 use crate::progress;
 use crate::report::Report;
 use crate::rounds::{Job, interleave};
 use crate::scratch::Directory;
-use crate::table::{Table, figure};
+use crate::table::{Table, median};
 use engines::{Engine, KEY, OURS, key};
-use serde_json::{Map, json};
+use serde_json::json;
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
@@ -65,10 +64,10 @@ impl Scale {
 /// # Errors
 /// No space on tmpfs, an engine that fails, a file that cannot be written.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    run_at(&Scale::of(options), options, Machine::announced())
+    run_at(&Scale::of(options), options)
 }
 
-fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let systems = engines::names();
     let jobs_of_case = WORK.len() * systems.len();
     let bar = progress::bar(scale.cases.len() * (systems.len() + jobs_of_case * options.rounds));
@@ -94,11 +93,11 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
         let mut jobs = Vec::new();
         for what in WORK {
             for (system, engine) in &loaded {
-                jobs.push(Job {
-                    system: (*system).to_owned(),
-                    case: case(what.0, records, value),
-                    metric: Metric::Latency,
-                    measure: Box::new(move |round| {
+                jobs.push(Job::new(
+                    *system,
+                    case(what.0, records, value),
+                    Metric::Latency,
+                    move |round| {
                         let mut run = Run {
                             engine: &mut **engine.borrow_mut(),
                             random: Random::new(mix(options.seed) ^ round as u64),
@@ -107,33 +106,33 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
                         };
                         what.1(&mut run)?;
                         timed(scale.timed, || what.1(&mut run))
-                    }),
-                });
+                    },
+                ));
             }
         }
-        interleave(&mut jobs, options.rounds, &bar, &mut ledger)?;
-        drop(jobs);
+        interleave(jobs, options.rounds, &bar, &mut ledger)?;
         for (what, _) in WORK {
             for system in &systems {
-                rows(&mut table, &ledger, (records, value), what, system);
+                let case = case(what, records, value);
+                table.row([
+                    records.to_string(),
+                    value.to_string(),
+                    what.to_owned(),
+                    (*system).to_owned(),
+                    median(ledger.values(system, &case), 1.0),
+                    median(&ledger.ratios((system, &case), (OURS, &case)), 1.0),
+                ]);
             }
         }
     }
     bar.finish_and_clear();
     println!("{table}");
-    let params = Map::from_iter([
-        ("quick".to_owned(), json!(options.quick)),
-        ("key_bytes".to_owned(), json!(KEY)),
-        ("seed".to_owned(), json!(options.seed)),
-        ("seconds".to_owned(), json!(scale.timed.as_secs_f64())),
-    ]);
     let peers = ["lmdb", "redb"];
     let missing = peers.into_iter().filter(|peer| !systems.contains(peer));
     let notes = missing.map(|peer| format!("{peer} is missing: build with --features {peer}"));
     Ok(Report {
-        bench: "tree",
-        machine,
-        params,
+        figures: Vec::new(),
+        params: json!({ "key_bytes": KEY, "seconds": scale.timed.as_secs_f64() }),
         goals: goals(scale, &ledger),
         ledger,
         notes: notes.collect(),
@@ -142,26 +141,6 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
 
 fn case(what: &str, records: u32, value: usize) -> String {
     format!("{what}, {records} records of {value} B")
-}
-
-fn rows(
-    table: &mut Table,
-    ledger: &Ledger,
-    (records, value): (u32, usize),
-    what: &str,
-    system: &str,
-) {
-    let case = case(what, records, value);
-    let middle = |values: &[f64]| Summary::of(values).map_or(f64::NAN, |summary| summary.median);
-    let ratios = ledger.ratios((system, &case), (OURS, &case));
-    table.row([
-        records.to_string(),
-        value.to_string(),
-        what.to_owned(),
-        system.to_owned(),
-        figure(middle(ledger.values(system, &case))),
-        figure(middle(&ratios)),
-    ]);
 }
 
 /// Fills an engine in batches, in an order of no meaning, and updates a quarter, so that pages are
@@ -321,7 +300,7 @@ mod tests {
             cases: vec![(300, 100)],
             timed: Duration::ZERO,
         };
-        let report = run_at(&scale, &options, Machine::here()).unwrap();
+        let report = run_at(&scale, &options).unwrap();
         let cases: Vec<_> = WORK.iter().map(|(what, _)| case(what, 300, 100)).collect();
         let cases: Vec<_> = cases.iter().map(String::as_str).collect();
         crate::report::tests::assert_well_formed(&report, &cases);

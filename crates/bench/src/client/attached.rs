@@ -1,7 +1,7 @@
 //! A client that has attached the store: what it asks for it looks up itself.
 
 use super::{Asks, is_value, value_of};
-use crate::error::BenchError;
+use crate::error::{BenchError, failed};
 use crate::generate::keys::{KEY_BYTES, key};
 use crate::scratch::space;
 use crate::systems::BATCH;
@@ -19,10 +19,6 @@ pub struct Attached {
     value: usize,
     copy: Vec<u8>,
     keys: Vec<[u8; KEY_BYTES]>,
-}
-
-fn failed(error: impl std::error::Error) -> BenchError {
-    BenchError::Store(error.to_string())
 }
 
 impl Attached {

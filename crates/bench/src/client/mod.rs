@@ -3,7 +3,7 @@
 pub mod attached;
 pub mod socket;
 
-use crate::error::BenchError;
+use crate::error::{BenchError, process_failed};
 use crate::generate::random::Random;
 use crate::options;
 use crate::processes::{Helper, keep_on_first_cpu, say};
@@ -87,10 +87,7 @@ impl Task {
             sets,
             batch: batch as usize,
             keys: u32::try_from(keys).ok()?,
-            span: Span {
-                warm_up: Duration::from_nanos(warm_up),
-                timed: Duration::from_nanos(timed),
-            },
+            span: Span::new(Duration::from_nanos(warm_up), Duration::from_nanos(timed)),
             seed,
         };
         (sets <= 100 && (1..=BATCH).contains(&task.batch) && keys > 0).then_some(task)
@@ -184,7 +181,7 @@ pub fn live_here(options: &options::Client) -> Result<(), BenchError> {
 fn serve<A: Asks>(asks: &mut A) -> Result<(), BenchError> {
     say("ready")?;
     for line in std::io::stdin().lock().lines() {
-        let line = line.map_err(|error| BenchError::Process(error.to_string()))?;
+        let line = line.map_err(process_failed)?;
         let Some(task) = Task::of_line(&line) else {
             return Err(BenchError::Process(format!("it got the line `{line}`")));
         };
@@ -268,10 +265,7 @@ mod tests {
             sets: 10,
             batch: 32,
             keys: 1000,
-            span: Span {
-                warm_up: Duration::from_millis(1),
-                timed: Duration::from_millis(3),
-            },
+            span: Span::new(Duration::from_millis(1), Duration::from_millis(3)),
             seed: u64::MAX,
         };
         let read = Task::of_line(&task.to_line());

@@ -27,11 +27,8 @@ pub fn jobs<'a>(memory: &'a Bare, bytes: usize, span: Span, seed: u64) -> Vec<Jo
     let copies: [Copy; 2] = [library, racy];
     let known = SYSTEMS.into_iter().zip(copies);
     known
-        .map(|(system, copy)| Job {
-            system: system.to_owned(),
-            case: case(bytes),
-            metric: Metric::Latency,
-            measure: Box::new(move |round| {
+        .map(|(system, copy)| {
+            Job::new(system, case(bytes), Metric::Latency, move |round| {
                 let seed = mix(seed ^ round as u64);
                 let rate = rate(1, span, |_, until| run(memory, bytes, copy, seed, until));
                 if rate > 0.0 {
@@ -39,7 +36,7 @@ pub fn jobs<'a>(memory: &'a Bare, bytes: usize, span: Span, seed: u64) -> Vec<Jo
                 } else {
                     Err(BenchError::Store("no time for one copy".to_owned()))
                 }
-            }),
+            })
         })
         .collect()
 }

@@ -15,23 +15,23 @@
 mod copies;
 mod passes;
 
-use crate::curves::{Axis, Curves, Scale as AxisScale};
+use crate::curves::{Axis, Curves};
 use crate::error::BenchError;
+use crate::figure::Figure;
 use crate::fill::{self, Level, Setup};
 use crate::goals::Goal;
-use crate::ledger::{Ledger, Metric, Summary};
-use crate::machine::Machine;
+use crate::ledger::{Ledger, Metric};
+use crate::machine::cpus;
 use crate::memory::Bare;
 use crate::options::Common;
 use crate::progress;
 use crate::report::Report;
 use crate::rounds::{self, Job, Span};
-use crate::table::{Table, figure};
+use crate::table::{Table, figure, median, three};
 use mneme_log::UpdatePolicy;
 use mneme_sys::PagePolicy;
 use passes::Pass;
-use serde_json::{Map, json};
-use std::path::Path;
+use serde_json::json;
 use std::time::Duration;
 
 /// Live share of the log behind `segments` and `workers`.
@@ -81,10 +81,7 @@ impl Scale {
                 if quick { 256 << 20 } else { 1 << 30 },
                 &[64, 256, 1 << 10, 4 << 10, 64 << 10, 1 << 20],
             ),
-            span: Span {
-                warm_up: timed / 2,
-                timed,
-            },
+            span: Span::new(timed / 2, timed),
             turns: if quick { 1.0 } else { 1.5 },
             threads: cpus as u32,
             rounds: options.rounds,
@@ -109,12 +106,10 @@ impl Scale {
 /// # Errors
 /// No memory, a store that loses records, a file that cannot be written.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let machine = Machine::announced();
-    let scale = Scale::of(options, machine.cpus);
-    run_at(&scale, options, machine)
+    run_at(&Scale::of(options, cpus()), options)
 }
 
-fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     debug_assert!(scale.pass < passes::CAPACITY_LIMIT);
     let mut ledger = Ledger::default();
     let mut notes = vec![
@@ -145,34 +140,23 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
         jobs.extend(copies::jobs(
             &memory,
             bytes,
-            Span {
-                warm_up: scale.span.warm_up / 10,
-                timed: scale.span.timed / 10,
-            },
+            Span::new(scale.span.warm_up / 10, scale.span.timed / 10),
             options.seed,
         ));
     }
-    rounds::run(&mut jobs, scale.rounds, &mut ledger)?;
-    drop(jobs);
+    rounds::run(jobs, scale.rounds, &mut ledger)?;
     print_tables(scale, &ledger);
-    if let Some(directory) = &options.svg {
-        draw(scale, &ledger, directory)?;
-    }
     if scale.steps.is_empty() {
         notes.push("quick: log segments change their size at 1 GiB and 4 GiB only".to_owned());
     }
-    let params = Map::from_iter([
-        ("quick".to_owned(), json!(options.quick)),
-        ("pass_bytes".to_owned(), json!(scale.pass)),
-        ("fill".to_owned(), json!(FILL)),
-        ("threads".to_owned(), json!(scale.threads)),
-        ("seed".to_owned(), json!(options.seed)),
-        ("seconds".to_owned(), json!(scale.span.timed.as_secs_f64())),
-    ]);
     Ok(Report {
-        bench: "compaction",
-        machine,
-        params,
+        figures: figures(scale, &ledger),
+        params: json!({
+            "pass_bytes": scale.pass,
+            "fill": FILL,
+            "threads": scale.threads,
+            "seconds": scale.span.timed.as_secs_f64(),
+        }),
         goals: goals(scale, &ledger),
         ledger,
         notes,
@@ -206,20 +190,19 @@ fn throughput(
             seed,
         })?);
     }
-    let mut jobs: Vec<Job> = systems
+    let jobs: Vec<Job> = systems
         .iter()
         .zip(&levels)
-        .map(|((system, ..), level)| Job {
-            system: system.clone(),
-            case: fill::case(FILL),
-            metric: Metric::Throughput,
-            measure: Box::new(move |round| {
-                Ok(level.rate(scale.threads, scale.span, seed ^ (round as u64) << 8))
-            }),
+        .map(|((system, ..), level)| {
+            Job::new(
+                system.clone(),
+                fill::case(FILL),
+                Metric::Throughput,
+                move |round| Ok(level.rate(scale.threads, scale.span, seed ^ (round as u64) << 8)),
+            )
         })
         .collect();
-    rounds::run(&mut jobs, scale.rounds, ledger)?;
-    drop(jobs);
+    rounds::run(jobs, scale.rounds, ledger)?;
     notes.extend(levels.iter().filter_map(Level::complaint));
     Ok(())
 }
@@ -263,20 +246,15 @@ fn print_tables(scale: &Scale, ledger: &Ledger) {
         "max",
     ]);
     for pass in scale.passes() {
-        let moved = Summary::of(ledger.values("mneme", &pass.moved_case()));
-        let won = Summary::of(ledger.values("mneme", &pass.case()));
-        if let (Some(moved), Some(won)) = (moved, won) {
-            table.row([
-                pass.value.to_string(),
-                figure(pass.live),
-                pass.workers.to_string(),
-                figure(moved.median),
-                figure(least(pass.live)),
-                figure(won.median),
-                figure(won.min),
-                figure(won.max),
-            ]);
-        }
+        let head = [
+            pass.value.to_string(),
+            figure(pass.live),
+            pass.workers.to_string(),
+            median(ledger.values("mneme", &pass.moved_case()), 1.0),
+            figure(least(pass.live)),
+        ];
+        let won = three(ledger.values("mneme", &pass.case()));
+        table.row(head.into_iter().chain(won));
     }
     println!("{table}");
     println!("{}", fill::case(FILL));
@@ -284,19 +262,12 @@ fn print_tables(scale: &Scale, ledger: &Ledger) {
     let case = fill::case(FILL);
     for pair in throughput_pairs(scale) {
         for (at, system) in pair.iter().enumerate() {
-            let rate = Summary::of(ledger.values(system, &case));
-            let over = Summary::of(&ledger.ratios((system, &case), (&pair[0], &case)));
-            if let (Some(rate), Some(over)) = (rate, over) {
-                let over = match at {
-                    0 => ["1", "", ""].map(str::to_owned),
-                    _ => [over.median, over.min, over.max].map(figure),
-                };
-                table.row(
-                    [system.clone(), figure(rate.median)]
-                        .into_iter()
-                        .chain(over),
-                );
-            }
+            let over = match at {
+                0 => ["1", "", ""].map(str::to_owned),
+                _ => three(&ledger.ratios((system, &case), (&pair[0], &case))),
+            };
+            let head = [system.clone(), median(ledger.values(system, &case), 1.0)];
+            table.row(head.into_iter().chain(over));
         }
     }
     println!("{table}");
@@ -305,16 +276,9 @@ fn print_tables(scale: &Scale, ledger: &Ledger) {
     let mut table = Table::new(["case", library, string, "over the library's", "min", "max"]);
     for &bytes in scale.copies.1 {
         let case = copies::case(bytes);
-        let cell = |system| Summary::of(ledger.values(system, &case)).map(|s| figure(s.median));
-        let over = Summary::of(&ledger.ratios((string, &case), (library, &case)));
-        let over = over.map(|s| [s.median, s.min, s.max].map(figure));
-        let cells = [cell(library), cell(string)].map(|cell| cell.unwrap_or("-".to_owned()));
-        table.row(
-            [case]
-                .into_iter()
-                .chain(cells)
-                .chain(over.into_iter().flatten()),
-        );
+        let cells = copies::SYSTEMS.map(|system| median(ledger.values(system, &case), 1.0));
+        let over = three(&ledger.ratios((string, &case), (library, &case)));
+        table.row([case].into_iter().chain(cells).chain(over));
     }
     println!("{table}");
 }
@@ -327,62 +291,48 @@ fn throughput_pairs(scale: &Scale) -> Vec<[String; 2]> {
         .collect()
 }
 
-fn draw(scale: &Scale, ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
-    let axis = |name: &str, scale| Axis {
-        name: name.to_owned(),
-        scale,
-    };
-    let by = |value: usize, workers: u32, case: fn(&Pass) -> String| {
-        let of = scale
-            .passes()
-            .filter(|pass| pass.value == value && pass.workers == workers);
-        of.filter_map(|pass| {
-            Some((
-                pass.live,
-                Summary::of(ledger.values("mneme", &case(&pass)))?,
-            ))
-        })
-        .collect::<Vec<_>>()
-    };
-    let curves = |case: fn(&Pass) -> String| {
+fn figures(scale: &Scale, ledger: &Ledger) -> Vec<Figure> {
+    let curves = |title: &str, unit: &str, case: fn(&Pass) -> String| {
+        let by = |value: usize, workers: u32| {
+            let of = |pass: &Pass| pass.value == value && pass.workers == workers;
+            let cases = scale
+                .passes()
+                .filter(of)
+                .map(|pass| (pass.live, case(&pass)));
+            let points = ledger.points("mneme", 1.0, &cases.collect::<Vec<_>>());
+            (format!("{value} B, {workers}"), points)
+        };
         let values = scale.values.iter();
-        values
-            .flat_map(|&value| scale.workers.iter().map(move |&workers| (value, workers)))
-            .map(|(value, workers)| (format!("{value} B, {workers}"), by(value, workers, case)))
-            .collect()
+        let workers = |value| scale.workers.iter().map(move |&workers| by(value, workers));
+        Curves {
+            title: title.to_owned(),
+            across: Axis::linear("live fraction"),
+            up: Axis::linear(unit),
+            curves: values.flat_map(|&value| workers(value)).collect(),
+        }
     };
-    Curves {
-        title: "Bytes won by passes of compaction, by size and workers".to_owned(),
-        across: axis("live fraction", AxisScale::Linear),
-        up: axis("GB/s won", AxisScale::Linear),
-        curves: curves(Pass::case),
-    }
-    .write(&directory.join("compaction-won.svg"))?;
-    Curves {
-        title: "Bytes moved for a byte won, by size and workers".to_owned(),
-        across: axis("live fraction", AxisScale::Linear),
-        up: axis(Metric::Moved.unit(), AxisScale::Linear),
-        curves: curves(Pass::moved_case),
-    }
-    .write(&directory.join("compaction-moved.svg"))?;
-    let copied = |system: &str| {
-        let sizes = scale.copies.1.iter();
-        sizes
-            .filter_map(|&bytes| {
-                let summary = Summary::of(ledger.values(system, &copies::case(bytes)))?;
-                Some((bytes as f64, summary))
-            })
-            .collect()
-    };
-    Curves {
-        title: "Copies between random places".to_owned(),
-        across: axis("bytes", AxisScale::Log),
-        up: axis(Metric::Latency.unit(), AxisScale::Log),
-        curves: copies::SYSTEMS
-            .map(|system| (system.to_owned(), copied(system)))
-            .to_vec(),
-    }
-    .write(&directory.join("compaction-copies.svg"))
+    let won = "Bytes won by passes of compaction, by size and workers";
+    let moved = "Bytes moved for a byte won, by size and workers";
+    let sizes = scale.copies.1.iter();
+    let sizes: Vec<_> = sizes
+        .map(|&bytes| (bytes as f64, copies::case(bytes)))
+        .collect();
+    let axes = (Axis::log("bytes"), Axis::log(Metric::Latency.unit()));
+    let copied = Curves::of(
+        ledger,
+        "Copies between random places",
+        axes,
+        &copies::SYSTEMS,
+        &sizes,
+    );
+    vec![
+        Figure::new("compaction-won.svg", curves(won, "GB/s won", Pass::case)),
+        Figure::new(
+            "compaction-moved.svg",
+            curves(moved, Metric::Moved.unit(), Pass::moved_case),
+        ),
+        Figure::new("compaction-copies.svg", copied),
+    ]
 }
 
 #[cfg(test)]
@@ -401,15 +351,12 @@ mod tests {
             steps: &[],
             helped: 64 * MIB,
             copies: (4 << 20, &[64, 4096]),
-            span: Span {
-                warm_up: Duration::ZERO,
-                timed: Duration::from_millis(20),
-            },
+            span: Span::new(Duration::ZERO, Duration::from_millis(20)),
             turns: 0.2,
             threads: 2,
             rounds: 1,
         };
-        let report = run_at(&scale, &common(), Machine::here()).unwrap();
+        let report = run_at(&scale, &common()).unwrap();
         let pass = scale.passes().next().unwrap();
         assert_well_formed(
             &report,

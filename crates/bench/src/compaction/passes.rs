@@ -5,7 +5,7 @@
 //! frames; what was moved is the log segments that were emptied, less that, whatever was moved
 //! twice included. At a live fraction `u` of every segment the ratio is `u / (1 - u)` at best.
 
-use crate::error::BenchError;
+use crate::error::{BenchError, failed};
 use crate::generate::keys::{key, stamp};
 use crate::generate::random::mix;
 use crate::ledger::{Ledger, Metric};
@@ -88,11 +88,11 @@ impl Pass {
         let after = store.stats();
         let left = u64::from(records) - ids.len() as u64;
         if after.records != left {
-            return Err(BenchError::Wrong {
-                system: "mneme".to_owned(),
-                case: self.case(),
-                what: format!("{} of {left} records are there", after.records),
-            });
+            return Err(BenchError::wrong(
+                "mneme",
+                self.case(),
+                format!("{} of {left} records are there", after.records),
+            ));
         }
         let won = after.free_bytes.saturating_sub(before.free_bytes) as f64;
         Ok(Outcome {
@@ -141,10 +141,6 @@ impl Pass {
             Ok(emptied)
         })
     }
-}
-
-fn failed(error: impl std::fmt::Display) -> BenchError {
-    BenchError::Store(error.to_string())
 }
 
 #[cfg(test)]

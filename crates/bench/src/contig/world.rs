@@ -1,7 +1,7 @@
 //! The arena whose claims are measured, and its tenant.
 
-use super::{BUSY, VALUE, failed};
-use crate::error::BenchError;
+use super::{BUSY, VALUE};
+use crate::error::{BenchError, failed};
 use crate::generate::random::Random;
 use crate::generate::zipfian::{YCSB_THETA, Zipfian};
 use crate::latency::Latencies;
@@ -48,8 +48,7 @@ impl World {
         let len = control.region_len();
         let memory = Region::private(len, len, PagePolicy::Small)?;
         let liveness = Arc::new(ScriptedLiveness::new().process(1));
-        let participants =
-            Participants::create(memory, control, liveness).map_err(|error| failed(&error))?;
+        let participants = Participants::create(memory, control, liveness).map_err(failed)?;
         let records = u64::from(frames) * FRAME_BYTES / VALUE as u64;
         let lending = lends.then_some(LendingOptions {
             records,
@@ -73,9 +72,9 @@ impl World {
             lending,
         };
         let arena = Arena::create(region, participants.clone(), options);
-        let arena = Arc::new(arena.map_err(|error| failed(&error))?);
+        let arena = Arc::new(arena.map_err(failed)?);
         let cache = match lends {
-            true => Some(Discardable::open(Arc::clone(&arena)).map_err(|error| failed(&error))?),
+            true => Some(Discardable::open(Arc::clone(&arena)).map_err(failed)?),
             false => None,
         };
         let world = World {
@@ -88,20 +87,18 @@ impl World {
         let slot = world.slot()?;
         let all = world
             .claim(&slot, world.frames)
-            .ok_or_else(|| failed(&"no memory"))?;
+            .ok_or_else(|| failed("no memory"))?;
         world.release(&slot, all)?;
         drop(slot);
         Ok(world)
     }
 
     fn slot(&self) -> Result<Slot<'_>, BenchError> {
-        self.participants.slot().map_err(|error| failed(&error))
+        self.participants.slot().map_err(failed)
     }
 
     fn cache(&self) -> Result<&Discardable, BenchError> {
-        self.cache
-            .as_ref()
-            .ok_or_else(|| failed(&"nothing is lent"))
+        self.cache.as_ref().ok_or_else(|| failed("nothing is lent"))
     }
 
     fn claim(&self, slot: &Slot<'_>, frames: u32) -> Option<Extent> {
@@ -110,9 +107,7 @@ impl World {
     }
 
     fn release(&self, slot: &Slot<'_>, extent: Extent) -> Result<(), BenchError> {
-        self.arena
-            .release(slot, extent)
-            .map_err(|error| failed(&error))
+        self.arena.release(slot, extent).map_err(failed)
     }
 
     /// Claims until half of the frames are taken, again and again; `before` each time.
@@ -177,8 +172,8 @@ impl World {
             while self.arena.stats().lent < self.frames {
                 let key = format!("full {number}");
                 let stored = cache.put(slot, NODE, key.as_bytes(), &value);
-                if stored.map_err(|error| failed(&error))? != Stored::Kept {
-                    return Err(failed(&"a put into idle frames was dropped"));
+                if stored.map_err(failed)? != Stored::Kept {
+                    return Err(failed("a put into idle frames was dropped"));
                 }
                 number += 1;
             }
@@ -206,7 +201,7 @@ impl World {
             done.store(true, Relaxed);
             match tenant.join() {
                 Ok(used) => used.and(latencies),
-                Err(_) => Err(failed(&"the tenant panicked")),
+                Err(_) => Err(failed("the tenant panicked")),
             }
         })?;
         let after = cache.stats()?;
@@ -236,15 +231,15 @@ impl World {
             match cache.get(&key, &mut found) {
                 Lookup::Hit if found == value => {}
                 Lookup::Hit => {
-                    return Err(BenchError::Wrong {
-                        system: BUSY.to_owned(),
-                        case: "lookups".to_owned(),
-                        what: "returned a value that was not put".to_owned(),
-                    });
+                    return Err(BenchError::wrong(
+                        BUSY,
+                        "lookups",
+                        "returned a value that was not put",
+                    ));
                 }
                 Lookup::Miss(ticket) => {
                     let stored = cache.fill(&slot, NODE, ticket, &key, &value);
-                    let _: Stored = stored.map_err(|error| failed(&error))?;
+                    let _: Stored = stored.map_err(failed)?;
                 }
             }
         }

@@ -16,12 +16,12 @@ use super::servers::{
 };
 use super::{CONNECTIONS, cell};
 use crate::error::BenchError;
-use crate::figure::Bars;
+use crate::figure::{Bars, Figure};
 use crate::generate::random::Random;
 use crate::goals::Goal;
 use crate::latency::percentile_case;
-use crate::ledger::{Ledger, Metric, Summary};
-use crate::machine::Machine;
+use crate::ledger::{Ledger, Metric};
+use crate::machine::cpus;
 use crate::options::{Common, Durable};
 use crate::progress;
 use crate::report::Report;
@@ -31,10 +31,10 @@ use crate::server::generator::Generator;
 use crate::server::protocol::{Kind, Request};
 use crate::server::servers::cpu_of;
 use crate::server::throughput::{Asks, VALUE, fill, measure};
-use crate::server::{cpus, memory_for, on_load_cpu};
+use crate::server::{memory_for, on_load_cpu};
 use crate::systems;
-use crate::table::Table;
-use serde_json::{Map, json};
+use crate::table::{Table, beside, figure};
+use serde_json::json;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -105,10 +105,10 @@ impl Scale {
 /// A server that does not start, refuses, or mixes up records; a disk without space.
 pub fn run(options: &Durable) -> Result<Report, BenchError> {
     let scale = Scale::of(&options.common);
-    run_at(&scale, options, Machine::announced())
+    run_at(&scale, options)
 }
 
-fn run_at(scale: &Scale, options: &Durable, machine: Machine) -> Result<Report, BenchError> {
+fn run_at(scale: &Scale, options: &Durable) -> Result<Report, BenchError> {
     let common = &options.common;
     let place = Directory::below(&options.dir, "checkpoint")?;
     let mut ledger = Ledger::default();
@@ -140,26 +140,19 @@ fn run_at(scale: &Scale, options: &Durable, machine: Machine) -> Result<Report, 
     bar.finish_and_clear();
     drop(subjects);
     print_tables(rate, &ledger);
-    if let Some(directory) = &common.svg {
-        draw(&ledger, directory)?;
-    }
     let mut notes = vec![format!("the data is kept below {}", options.dir.display())];
     if !systems::redis::is_there() {
         notes.push(systems::redis::MISSING.to_owned());
     }
-    let params = Map::from_iter([
-        ("quick".to_owned(), json!(common.quick)),
-        ("directory".to_owned(), json!(options.dir)),
-        ("records".to_owned(), json!(scale.records)),
-        ("value_bytes".to_owned(), json!(VALUE)),
-        ("connections".to_owned(), json!(CONNECTIONS)),
-        ("half_load".to_owned(), json!(rate)),
-        ("seed".to_owned(), json!(common.seed)),
-    ]);
     Ok(Report {
-        bench: "checkpoint",
-        machine,
-        params,
+        figures: vec![bars(&ledger)],
+        params: json!({
+            "directory": options.dir,
+            "records": scale.records,
+            "value_bytes": VALUE,
+            "connections": CONNECTIONS,
+            "half_load": rate,
+        }),
         goals: goals(&ledger),
         ledger,
         notes,
@@ -224,10 +217,7 @@ impl Subject {
             depth: 1,
             records: scale.records,
         };
-        let span = Span {
-            warm_up: Duration::ZERO,
-            timed: scale.span,
-        };
+        let span = Span::new(Duration::ZERO, scale.span);
         let id = server.id();
         // What the load itself needs is there before.
         on_load_cpu(|| measure(load, asks, span, seed, || cpu_of(id, |_| true)))?;
@@ -292,10 +282,7 @@ fn half_load(subjects: &mut [Subject], scale: &Scale, seed: u64) -> Result<f64, 
         depth: 1,
         records: scale.records,
     };
-    let span = Span {
-        warm_up: scale.span / 10,
-        timed: scale.span / 2,
-    };
+    let span = Span::new(scale.span / 10, scale.span / 2);
     let mut slowest = f64::INFINITY;
     for Subject { load, server } in subjects {
         let id = server.id();
@@ -353,7 +340,7 @@ fn goals(ledger: &Ledger) -> Vec<Goal> {
 fn print_tables(rate: f64, ledger: &Ledger) {
     println!(
         "microseconds at {} thousand requests a second; in brackets over the same server's idle",
-        crate::table::figure(rate / 1e3)
+        figure(rate / 1e3)
     );
     let head = SHOWN
         .into_iter()
@@ -363,19 +350,8 @@ fn print_tables(rate: f64, ledger: &Ledger) {
         for case in CASES {
             let cells = SHOWN.map(|name| {
                 let [this, idle] = [case, IDLE].map(|case| percentile_case(case.name, name));
-                let value = Summary::of(ledger.values(arm.name, &this));
-                let ratio = Summary::of(&ledger.ratios((arm.name, &this), (arm.name, &idle)));
-                match (value, ratio) {
-                    (Some(value), Some(ratio)) => {
-                        let [value, ratio] = [value.median / 1e3, ratio.median];
-                        format!(
-                            "{} ({})",
-                            crate::table::figure(value),
-                            crate::table::figure(ratio)
-                        )
-                    }
-                    _ => "-".to_owned(),
-                }
+                let ratios = ledger.ratios((arm.name, &this), (arm.name, &idle));
+                beside(ledger.values(arm.name, &this), 1e3, &ratios)
             });
             let others = [
                 (case.away(), 1e3),
@@ -390,19 +366,17 @@ fn print_tables(rate: f64, ledger: &Ledger) {
     println!("{table}");
 }
 
-fn draw(ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
-    let groups = CASES.map(|case| {
-        let tail = percentile_case(case.name, "p99.9");
-        let bars = ARMS.map(|arm| Summary::of(ledger.values(arm.name, &tail)));
-        (case.name.to_owned(), bars.to_vec())
-    });
-    Bars {
-        title: "p99.9 at half load, while a checkpoint is written".to_owned(),
-        unit: Metric::Latency.unit().to_owned(),
-        systems: ARMS.map(|arm| arm.name.to_owned()).to_vec(),
-        groups: groups.to_vec(),
-    }
-    .write(&directory.join("checkpoint.svg"))
+fn bars(ledger: &Ledger) -> Figure {
+    let cases = CASES.map(|case| (case.name.to_owned(), percentile_case(case.name, "p99.9")));
+    let title = "p99.9 at half load, while a checkpoint is written";
+    let bars = Bars::of(
+        ledger,
+        title,
+        Metric::Latency,
+        &ARMS.map(|arm| arm.name),
+        cases,
+    );
+    Figure::new("checkpoint.svg", bars)
 }
 
 #[cfg(test)]
@@ -423,7 +397,7 @@ mod tests {
             span: Duration::from_millis(20),
             rounds: 1,
         };
-        let report = run_at(&scale, &options, Machine::here()).unwrap();
+        let report = run_at(&scale, &options).unwrap();
         let tails = CASES.map(|case| percentile_case(case.name, "p99.9"));
         assert_well_formed(&report, &tails.each_ref().map(String::as_str));
         assert!(report.goals.iter().all(|goal| goal.measured().is_some()));

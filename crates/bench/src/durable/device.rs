@@ -5,11 +5,11 @@
 //! - *in place*: over bytes that were written before, and `fdatasync`, as our journal does.
 
 use crate::error::BenchError;
-use crate::ledger::{Ledger, Metric, Summary};
+use crate::ledger::{Ledger, Metric};
 use crate::rounds::{Job, interleave};
 use crate::scratch::Directory;
 use crate::server::servers::cpu_of_this_thread;
-use crate::table::{Table, figure};
+use crate::table::{Table, median};
 use indicatif::ProgressBar;
 use std::cell::RefCell;
 use std::fs::File;
@@ -99,29 +99,23 @@ pub fn run(
     for kib in SIZES {
         for (way, log) in &logs {
             let cpu = &cpu;
-            jobs.push(Job {
-                system: (*way).to_owned(),
-                case: case(kib),
-                metric: Metric::Latency,
-                measure: Box::new(move |_| {
-                    let mut log = log.borrow_mut();
-                    let (begin, before) = (Instant::now(), cpu_of_this_thread()?);
-                    let mut writes = 0.0;
-                    while writes == 0.0 || begin.elapsed() < timed {
-                        log.write(kib << 10).map_err(failed)?;
-                        writes += 1.0;
-                    }
-                    let took = begin.elapsed();
-                    let used = cpu_of_this_thread()?.saturating_sub(before);
-                    let each = used.as_nanos() as f64 / writes;
-                    cpu.borrow_mut().push((*way, kib, each));
-                    Ok(took.as_nanos() as f64 / writes)
-                }),
-            });
+            jobs.push(Job::new(*way, case(kib), Metric::Latency, move |_| {
+                let mut log = log.borrow_mut();
+                let (begin, before) = (Instant::now(), cpu_of_this_thread()?);
+                let mut writes = 0.0;
+                while writes == 0.0 || begin.elapsed() < timed {
+                    log.write(kib << 10).map_err(failed)?;
+                    writes += 1.0;
+                }
+                let took = begin.elapsed();
+                let used = cpu_of_this_thread()?.saturating_sub(before);
+                let each = used.as_nanos() as f64 / writes;
+                cpu.borrow_mut().push((*way, kib, each));
+                Ok(took.as_nanos() as f64 / writes)
+            }));
         }
     }
-    interleave(&mut jobs, rounds, bar, ledger)?;
-    drop(jobs);
+    interleave(jobs, rounds, bar, ledger)?;
     for (way, kib, each) in cpu.into_inner() {
         ledger.add(way, &cpu_case(kib), Metric::Cpu, each);
     }
@@ -131,20 +125,12 @@ pub fn run(
 /// Prints what was measured here.
 pub fn print(ledger: &Ledger) {
     println!("microseconds until a group is durable, and of CPU time, by way of writing");
-    let mut table = Table::new(["group"].into_iter().chain(WAYS));
-    for kib in SIZES {
-        let cells = WAYS.map(|way| {
-            let values =
-                [case(kib), cpu_case(kib)].map(|case| Summary::of(ledger.values(way, &case)));
-            match values {
-                [Some(took), Some(cpu)] => {
-                    let [took, cpu] = [took, cpu].map(|value| figure(value.median / 1e3));
-                    format!("{took}, {cpu}")
-                }
-                _ => "-".to_owned(),
-            }
-        });
-        table.row([format!("{kib} KiB")].into_iter().chain(cells));
-    }
-    println!("{table}");
+    let rows = SIZES.map(|kib| (format!("{kib} KiB"), [case(kib), cpu_case(kib)]));
+    let cell = |way: &str, cases: &[String; 2]| {
+        cases
+            .each_ref()
+            .map(|case| median(ledger.values(way, case), 1e3))
+            .join(", ")
+    };
+    println!("{}", Table::grid("group", &WAYS, rows, cell));
 }

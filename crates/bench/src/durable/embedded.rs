@@ -6,14 +6,14 @@
 //! the disk, over what the records and twice the bound of the journal would.
 
 use super::servers::disk_used;
-use crate::error::BenchError;
+use crate::error::{BenchError, failed};
 use crate::generate::random::{Random, mix};
 use crate::goals::Goal;
-use crate::ledger::{Ledger, Metric, Summary};
+use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
 use crate::rounds::{Job, Span, interleave, rate};
 use crate::scratch::Directory;
-use crate::table::{Table, figure};
+use crate::table::Table;
 use crate::tree::engines::{self, KEY, key};
 use indicatif::ProgressBar;
 use mneme_durable::{DurableOptions, DurableStore, SyncPolicy};
@@ -51,10 +51,6 @@ pub struct Scale {
 }
 
 type Commit<'s> = dyn FnMut(&[[u8; KEY]]) -> Result<(), BenchError> + 's;
-
-fn failed(error: impl std::error::Error) -> BenchError {
-    BenchError::Store(error.to_string())
-}
 
 /// The systems of this build, ours first.
 fn systems() -> Vec<&'static str> {
@@ -122,25 +118,16 @@ pub fn run(
     let mut jobs = Vec::new();
     for (case, many) in [(ONE, 1), (BATCH, 32)] {
         for (system, commit) in &commits {
-            jobs.push(Job {
-                system: (*system).to_owned(),
-                case: case.to_owned(),
-                metric: Metric::Throughput,
-                measure: Box::new(move |round| {
-                    let seed = mix(common.seed) ^ round as u64;
-                    alone(scale, many, seed, &mut **commit.borrow_mut())
-                }),
-            });
+            jobs.push(Job::new(*system, case, Metric::Throughput, move |round| {
+                let seed = mix(common.seed) ^ round as u64;
+                alone(scale, many, seed, &mut **commit.borrow_mut())
+            }));
         }
     }
-    jobs.push(Job {
-        system: STORE.to_owned(),
-        case: SHARED.to_owned(),
-        metric: Metric::Throughput,
-        measure: Box::new(|round| Ok(shared(scale, &store, common.seed ^ round as u64))),
-    });
-    interleave(&mut jobs, common.rounds, bar, ledger)?;
-    drop(jobs);
+    jobs.push(Job::new(STORE, SHARED, Metric::Throughput, |round| {
+        Ok(shared(scale, &store, common.seed ^ round as u64))
+    }));
+    interleave(jobs, common.rounds, bar, ledger)?;
     drop(commits);
     store.close().map_err(failed)?;
     bar.set_message(format!("{STORE}: turnovers"));
@@ -173,10 +160,7 @@ fn alone(
 
 /// Millions of puts a second of eight threads, each of which waits for its own.
 fn shared(scale: &Scale, store: &DurableStore, seed: u64) -> f64 {
-    let span = Span {
-        warm_up: Duration::ZERO,
-        timed: scale.timed,
-    };
+    let span = Span::new(Duration::ZERO, scale.timed);
     let puts = |thread: u32, until: Instant| {
         let mut random = Random::new(mix(seed ^ u64::from(thread) << 32));
         let mut puts = 0;
@@ -227,16 +211,7 @@ pub fn print(ledger: &Ledger) {
     let systems = systems();
     let mut table = Table::new(["case"].into_iter().chain(systems.iter().copied()));
     for case in [ONE, BATCH, SHARED] {
-        let cells = systems.iter().map(|system| {
-            let value = Summary::of(ledger.values(system, case));
-            let ratio = Summary::of(&ledger.ratios((STORE, case), (system, case)));
-            match (value, ratio) {
-                (Some(value), Some(ratio)) => {
-                    format!("{} ({})", figure(value.median * 1e3), figure(ratio.median))
-                }
-                _ => "-".to_owned(),
-            }
-        });
+        let cells = ledger.compared(&systems, case, 1e-3);
         table.row([case.to_owned()].into_iter().chain(cells));
     }
     println!("{table}");

@@ -27,10 +27,10 @@ mod servers;
 mod volume;
 
 use crate::error::BenchError;
-use crate::figure::Bars;
+use crate::figure::{Bars, Figure};
 use crate::goals::Goal;
-use crate::ledger::{Ledger, Metric, Summary};
-use crate::machine::Machine;
+use crate::ledger::{Ledger, Metric};
+use crate::machine::cpus;
 use crate::options::{Common, Durable};
 use crate::progress;
 use crate::report::Report;
@@ -40,11 +40,11 @@ use crate::server::generator::Generator;
 use crate::server::protocol::{KEY_BYTES, Kind};
 use crate::server::servers::cpu_of;
 use crate::server::throughput::{Asks, Measured, VALUE, fill, measure};
-use crate::server::{cpus, memory_for, on_load_cpu};
+use crate::server::{memory_for, on_load_cpu};
 use crate::systems;
-use crate::table::{Table, figure};
+use crate::table::{Table, beside};
 use indicatif::ProgressBar;
-use serde_json::{Map, json};
+use serde_json::json;
 use servers::{ALWAYS, Arm, EVERYSEC, NO, REDIS_ALWAYS, REDIS_EVERYSEC, Server, VOLATILE, present};
 use std::path::Path;
 use std::time::Duration;
@@ -164,10 +164,10 @@ impl Scale {
 /// A server that does not start, refuses, or mixes up records; a disk without space.
 pub fn run(options: &Durable) -> Result<Report, BenchError> {
     let scale = Scale::of(&options.common);
-    run_at(&scale, options, Machine::announced())
+    run_at(&scale, options)
 }
 
-fn run_at(scale: &Scale, options: &Durable, machine: Machine) -> Result<Report, BenchError> {
+fn run_at(scale: &Scale, options: &Durable) -> Result<Report, BenchError> {
     let common = &options.common;
     let place = Directory::below(&options.dir, "durable")?;
     let mut ledger = Ledger::default();
@@ -179,22 +179,15 @@ fn run_at(scale: &Scale, options: &Durable, machine: Machine) -> Result<Report, 
     embedded::run(&scale.embedded, place.path(), common, &bar, &mut ledger)?;
     bar.finish_and_clear();
     print_tables(&ledger);
-    if let Some(directory) = &common.svg {
-        draw(&ledger, directory)?;
-    }
-    let params = Map::from_iter([
-        ("quick".to_owned(), json!(common.quick)),
-        ("directory".to_owned(), json!(options.dir)),
-        ("key_bytes".to_owned(), json!(KEY_BYTES)),
-        ("value_bytes".to_owned(), json!(VALUE)),
-        ("connections".to_owned(), json!(CONNECTIONS)),
-        ("records".to_owned(), json!(scale.records)),
-        ("seed".to_owned(), json!(common.seed)),
-    ]);
     Ok(Report {
-        bench: "durable",
-        machine,
-        params,
+        figures: vec![bars(&ledger)],
+        params: json!({
+            "directory": options.dir,
+            "key_bytes": KEY_BYTES,
+            "value_bytes": VALUE,
+            "connections": CONNECTIONS,
+            "records": scale.records,
+        }),
         goals: goals(&ledger),
         ledger,
         notes: notes(&options.dir),
@@ -332,52 +325,35 @@ fn goals(ledger: &Ledger) -> Vec<Goal> {
     goals
 }
 
-/// A median, and in brackets how many times the first arm's it is.
+/// A cell: the median over `unit`, and in brackets that of the system over the first one.
 fn cell(ledger: &Ledger, first: &str, system: &str, case: &str, unit: f64) -> String {
-    let value = Summary::of(ledger.values(system, case));
-    let ratio = Summary::of(&ledger.ratios((system, case), (first, case)));
-    match (value, ratio) {
-        (Some(value), Some(ratio)) => {
-            format!("{} ({})", figure(value.median / unit), figure(ratio.median))
-        }
-        (Some(value), None) => figure(value.median / unit),
-        _ => "-".to_owned(),
-    }
+    let ratios = ledger.ratios((system, case), (first, case));
+    beside(ledger.values(system, case), unit, &ratios)
 }
 
 fn print_tables(ledger: &Ledger) {
     device::print(ledger);
     let reference = REDIS_ALWAYS.name;
     let names = ARMS.map(|arm| arm.name);
-    let print = |what: &str, unit: f64, cases: &[String]| {
+    let print = |what: &str, unit: f64, cases: [String; CASES.len()]| {
         println!("{what}; in brackets over {reference}");
-        let mut table = Table::new(["case"].into_iter().chain(names));
-        for case in cases {
-            let cells = names.map(|system| cell(ledger, reference, system, case, unit));
-            table.row([case.clone()].into_iter().chain(cells));
-        }
-        println!("{table}");
+        let rows = cases.map(|case| (case.clone(), case));
+        let cell = |system: &str, case: &String| cell(ledger, reference, system, case, unit);
+        println!("{}", Table::grid("case", &names, rows, cell));
     };
     let rates = CASES.map(|case| case.name.to_owned());
-    print("thousand operations a second", 1e-3, &rates);
-    print("server CPU, ns an operation", 1.0, &CASES.map(Case::server));
+    print("thousand operations a second", 1e-3, rates);
+    print("server CPU, ns an operation", 1.0, CASES.map(Case::server));
     volume::print(ledger);
     embedded::print(ledger);
 }
 
-fn draw(ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
+fn bars(ledger: &Ledger) -> Figure {
     let systems = ARMS.map(|arm| arm.name);
-    let groups = [PLAIN, PIPELINED].map(|case| {
-        let bars = systems.map(|system| Summary::of(ledger.values(system, case.name)));
-        (case.name.to_owned(), bars.to_vec())
-    });
-    Bars {
-        title: "SET by 50 clients, by what is durable when".to_owned(),
-        unit: Metric::Throughput.unit().to_owned(),
-        systems: systems.map(str::to_owned).to_vec(),
-        groups: groups.to_vec(),
-    }
-    .write(&directory.join("durable.svg"))
+    let cases = [PLAIN, PIPELINED].map(|case| [case.name; 2].map(str::to_owned).into());
+    let title = "SET by 50 clients, by what is durable when";
+    let bars = Bars::of(ledger, title, Metric::Throughput, &systems, cases);
+    Figure::new("durable.svg", bars)
 }
 
 #[cfg(test)]
@@ -395,10 +371,7 @@ mod tests {
         };
         let scale = Scale {
             records: 500,
-            span: Span {
-                warm_up: Duration::ZERO,
-                timed: Duration::from_millis(2),
-            },
+            span: Span::new(Duration::ZERO, Duration::from_millis(2)),
             volume: volume::Scale {
                 records: 500,
                 turnovers: 2,
@@ -411,7 +384,7 @@ mod tests {
             },
             rounds: 1,
         };
-        let report = run_at(&scale, &options, Machine::here()).unwrap();
+        let report = run_at(&scale, &options).unwrap();
         assert_well_formed(&report, &CASES.map(|case| case.name));
         let ledger = &report.ledger;
         for case in CASES {

@@ -14,22 +14,24 @@
 
 use super::servers::{Checkpoint, EVERYSEC, Server, drop_cached};
 use crate::client::socket::Socket;
-use crate::curves::{Axis, Curves, Scale as AxisScale};
+use crate::curves::{Axis, Curves};
 use crate::error::BenchError;
+use crate::figure::Figure;
 use crate::generate::random::Random;
 use crate::goals::Goal;
-use crate::ledger::{Ledger, Metric, Summary};
-use crate::machine::{Machine, available_bytes};
+use crate::ledger::{Ledger, Metric};
+use crate::machine::available_bytes;
+use crate::machine::cpus;
 use crate::options::{Common, Durable};
 use crate::progress;
 use crate::report::Report;
 use crate::restart::redis::{From, Peer};
 use crate::restart::{SIZE, load, until_found};
 use crate::scratch::Directory;
-use crate::server::{cpus, memory_for};
+use crate::server::memory_for;
 use crate::systems;
-use crate::table::{Table, figure};
-use serde_json::{Map, json};
+use crate::table::{Table, beside};
+use serde_json::json;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
@@ -75,10 +77,10 @@ fn case(mib: u64) -> String {
 /// # Errors
 /// A server that does not come back, a disk without space.
 pub fn run(options: &Durable) -> Result<Report, BenchError> {
-    run_at(&Scale::of(&options.common), options, Machine::announced())
+    run_at(&Scale::of(&options.common), options)
 }
 
-fn run_at(scale: &Scale, options: &Durable, machine: Machine) -> Result<Report, BenchError> {
+fn run_at(scale: &Scale, options: &Durable) -> Result<Report, BenchError> {
     let common = &options.common;
     let place = Directory::below(&options.dir, "recover")?;
     let mut ledger = Ledger::default();
@@ -111,19 +113,9 @@ fn run_at(scale: &Scale, options: &Durable, machine: Machine) -> Result<Report, 
     }
     bar.finish_and_clear();
     print_tables(scale, &ledger);
-    if let Some(directory) = &common.svg {
-        draw(scale, &ledger, directory)?;
-    }
-    let params = Map::from_iter([
-        ("quick".to_owned(), json!(common.quick)),
-        ("directory".to_owned(), json!(options.dir)),
-        ("value_bytes".to_owned(), json!(SIZE)),
-        ("seed".to_owned(), json!(common.seed)),
-    ]);
     Ok(Report {
-        bench: "recover",
-        machine,
-        params,
+        figures: vec![curves(scale, &ledger)],
+        params: json!({ "directory": options.dir, "value_bytes": SIZE }),
         goals: goals(scale, &ledger),
         ledger,
         notes,
@@ -272,42 +264,27 @@ fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
 
 fn print_tables(scale: &Scale, ledger: &Ledger) {
     println!("seconds to the first reply (MiB of values a second); medians of the rounds");
-    let mut table = Table::new(["values"].into_iter().chain(SYSTEMS));
-    for &mib in scale.sizes {
-        let cells = SYSTEMS.map(
-            |system| match Summary::of(ledger.values(system, &case(mib))) {
-                Some(took) => {
-                    let rate = mib as f64 / took.median;
-                    format!("{} ({})", figure(took.median), figure(rate))
-                }
-                None => "-".to_owned(),
-            },
-        );
-        table.row([case(mib)].into_iter().chain(cells));
-    }
-    println!("{table}");
+    let cell = |system: &str, mib: &u64| {
+        let took = ledger.values(system, &case(*mib));
+        let rates: Vec<_> = took.iter().map(|took| *mib as f64 / took).collect();
+        beside(took, 1.0, &rates)
+    };
+    let rows = scale.sizes.iter().map(|&mib| (case(mib), mib));
+    println!("{}", Table::grid("values", &SYSTEMS, rows, cell));
 }
 
-fn draw(scale: &Scale, ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
-    let axis = |name: &str| Axis {
-        name: name.to_owned(),
-        scale: AxisScale::Log,
-    };
-    let curve = |system: &str| {
-        let points = scale.sizes.iter().filter_map(|&mib| {
-            let took = Summary::of(ledger.values(system, &case(mib)))?;
-            Some((mib as f64, took))
-        });
-        (system.to_owned(), points.collect::<Vec<_>>())
-    };
-    let curves = SYSTEMS.map(curve).into_iter();
-    Curves {
-        title: "From a power loss to the first reply".to_owned(),
-        across: axis("MiB of values"),
-        up: axis("seconds"),
-        curves: curves.filter(|(_, points)| !points.is_empty()).collect(),
-    }
-    .write(&directory.join("recover.svg"))
+fn curves(scale: &Scale, ledger: &Ledger) -> Figure {
+    let sizes: Vec<_> = scale
+        .sizes
+        .iter()
+        .map(|&mib| (mib as f64, case(mib)))
+        .collect();
+    let axes = (Axis::log("MiB of values"), Axis::log("seconds"));
+    let title = "From a power loss to the first reply";
+    Figure::new(
+        "recover.svg",
+        Curves::of(ledger, title, axes, &SYSTEMS, &sizes),
+    )
 }
 
 #[cfg(test)]
@@ -328,7 +305,7 @@ mod tests {
             beside: 1,
             rounds: 1,
         };
-        let report = run_at(&scale, &options, Machine::here()).unwrap();
+        let report = run_at(&scale, &options).unwrap();
         assert_well_formed(&report, &[&case(1)]);
         assert!(report.goals.iter().all(|goal| goal.measured().is_some()));
         for system in SYSTEMS {

@@ -154,7 +154,7 @@ impl Server {
                 }
                 let socket = scratch.root().join("socket");
                 let root = scratch.registry().root();
-                Process::Ours(Served::start_with(root, SEGMENT, &socket, &words)?)
+                Process::Ours(Served::start(root, SEGMENT, &socket, &words)?)
             }
             (None, sync) => {
                 let settings = [

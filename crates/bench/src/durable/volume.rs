@@ -11,9 +11,10 @@ use crate::error::BenchError;
 use crate::generate::random::Random;
 use crate::goals::Goal;
 use crate::ledger::{Ledger, Metric};
+use crate::machine::cpus;
 use crate::server::protocol::{Kind, Request};
 use crate::server::throughput::{DEPTH, VALUE, fill};
-use crate::server::{cpus, memory_for, on_load_cpu};
+use crate::server::{memory_for, on_load_cpu};
 use crate::table::Table;
 use indicatif::ProgressBar;
 use std::path::Path;
@@ -120,14 +121,12 @@ pub fn print(ledger: &Ledger) {
     let reference = REDIS_EVERYSEC.name;
     println!("what a SET of 16 + 100 B writes; in brackets over {reference}");
     let names = ARMS.map(|arm| arm.name);
-    let mut table = Table::new(["what"].into_iter().chain(names));
-    for (case, unit) in [(LOGGED, 1.0), (DEVICE, 1.0), (SUSTAINED, 1e-3)] {
-        let cells = names.map(|system| cell(ledger, reference, system, case, unit));
-        let name = match case {
-            SUSTAINED => format!("{case}, thousand/s"),
-            _ => case.to_owned(),
-        };
-        table.row([name].into_iter().chain(cells));
-    }
-    println!("{table}");
+    let sustained = format!("{SUSTAINED}, thousand/s");
+    let rows = [
+        (LOGGED.to_owned(), (LOGGED, 1.0)),
+        (DEVICE.to_owned(), (DEVICE, 1.0)),
+        (sustained, (SUSTAINED, 1e-3)),
+    ];
+    let cell = |system: &str, row: &(&str, f64)| cell(ledger, reference, system, row.0, row.1);
+    println!("{}", Table::grid("what", &names, rows, cell));
 }

@@ -4,17 +4,15 @@
 //! by a system call, each alone and with `fdatasync`; on tmpfs, and in the system's directory for
 //! temporary files, which may lie on a disk. Each directory's file system is named.
 
-use crate::error::BenchError;
-use crate::ledger::{Ledger, Metric, Summary};
-use crate::machine::Machine;
+use crate::error::{BenchError, failed, file_failed};
+use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
 use crate::report::Report;
 use crate::rounds::{self, Job};
 use crate::scratch::Directory;
-use crate::table::{Table, figure};
+use crate::table::{Table, median};
 use mneme_sys::Access;
 use mneme_sys::medium::{FileMedium, Medium, MediumError};
-use serde_json::{Map, json};
 use std::time::{Duration, Instant};
 
 /// Bytes that are made durable at once.
@@ -50,14 +48,11 @@ fn case(directory: &str, size: usize) -> String {
 /// # Errors
 /// A file that cannot be made or written.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let machine = Machine::here();
-    println!("{machine}\n");
     let span = Duration::from_millis(if options.quick { 100 } else { 1000 });
-    run_at(span, options, machine)
+    run_at(span, options)
 }
 
-fn run_at(span: Duration, options: &Common, machine: Machine) -> Result<Report, BenchError> {
-    let failed = |error: MediumError| BenchError::Store(error.to_string());
+fn run_at(span: Duration, options: &Common) -> Result<Report, BenchError> {
     let places = [
         ("tmpfs", Directory::in_memory("files")?),
         ("temporary", Directory::new("files")?),
@@ -71,7 +66,7 @@ fn run_at(span: Duration, options: &Common, machine: Machine) -> Result<Report, 
             .read(true)
             .write(true)
             .open(&path)
-            .map_err(|source| BenchError::File { path, source })?;
+            .map_err(file_failed(&path))?;
         let file = FileMedium::open(file, Access::ReadWrite, FILE).map_err(failed)?;
         file.grow(FILE).map_err(failed)?;
         file.sync().map_err(failed)?;
@@ -82,11 +77,11 @@ fn run_at(span: Duration, options: &Common, machine: Machine) -> Result<Report, 
     for (name, file) in &files {
         for size in SIZES {
             for (way, work) in WAYS {
-                jobs.push(Job {
-                    system: way.to_owned(),
-                    case: case(name, size),
-                    metric: Metric::Latency,
-                    measure: Box::new(move |round| {
+                jobs.push(Job::new(
+                    way,
+                    case(name, size),
+                    Metric::Latency,
+                    move |round| {
                         let bytes = vec![round as u8; size];
                         let (mut at, mut count) = (0, 0_u64);
                         let begun = Instant::now();
@@ -99,24 +94,21 @@ fn run_at(span: Duration, options: &Common, machine: Machine) -> Result<Report, 
                                 return Ok(took.as_nanos() as f64 / count as f64);
                             }
                         }
-                    }),
-                });
+                    },
+                ));
             }
         }
     }
-    rounds::run(&mut jobs, options.rounds, &mut ledger)?;
-    drop(jobs);
+    rounds::run(jobs, options.rounds, &mut ledger)?;
     let mut table = Table::new(["bytes", "directory", "how", "ns"]);
     for (name, _) in &files {
         for size in SIZES {
             for (way, _) in WAYS {
-                let summary = Summary::of(ledger.values(way, &case(name, size)));
-                let middle = summary.map_or(f64::NAN, |summary| summary.median);
                 table.row([
                     size.to_string(),
                     (*name).to_owned(),
                     way.to_owned(),
-                    figure(middle),
+                    median(ledger.values(way, &case(name, size)), 1.0),
                 ]);
             }
         }
@@ -131,11 +123,9 @@ fn run_at(span: Duration, options: &Common, machine: Machine) -> Result<Report, 
         format!("{name}: {}, {kind}", directory.path().display())
     });
     let notes = notes.collect();
-    let params = Map::from_iter([("quick".to_owned(), json!(options.quick))]);
     Ok(Report {
-        bench: "file-overhead",
-        machine,
-        params,
+        figures: Vec::new(),
+        params: serde_json::Value::Null,
         goals: Vec::new(),
         ledger,
         notes,
@@ -152,7 +142,7 @@ mod tests {
             rounds: 1,
             ..crate::options::tests::common()
         };
-        let report = run_at(Duration::ZERO, &options, Machine::here()).unwrap();
+        let report = run_at(Duration::ZERO, &options).unwrap();
         for directory in ["tmpfs", "temporary"] {
             for size in SIZES {
                 for (way, _) in WAYS {

@@ -5,7 +5,7 @@
 
 use super::pattern::Churn;
 use super::store::{Ours, Refusal, verify};
-use crate::error::BenchError;
+use crate::error::{BenchError, failed};
 use mneme_log::{LogStore, MIN_CAPACITY, Stats};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -118,7 +118,7 @@ fn probe(churn: &Churn, capacity: u64, limit: Duration) -> Result<Outcome, Bench
         .maintainer(false)
         .entropy([7; 24])
         .open_private()
-        .map_err(|error| BenchError::Store(error.to_string()))?;
+        .map_err(failed)?;
     let longest = churn.pattern.first.max(churn.pattern.second);
     let mut ours = Ours::new(&store, longest, Instant::now() + limit);
     match churn.run(&mut ours) {

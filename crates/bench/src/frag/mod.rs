@@ -21,10 +21,9 @@ pub mod resident;
 pub mod store;
 
 use crate::error::BenchError;
-use crate::figure::Bars;
+use crate::figure::{Bars, Figure};
 use crate::goals::Goal;
 use crate::ledger::{Ledger, Metric, Summary};
-use crate::machine::Machine;
 use crate::options::{self, Frag};
 use crate::progress;
 use crate::report::Report;
@@ -32,8 +31,7 @@ use crate::systems::redis;
 use crate::table::{Table, figure};
 use capacity::Found;
 use pattern::{Churn, PATTERNS, Pattern, of_name};
-use serde_json::{Map, json};
-use std::path::Path;
+use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// Peers that can be asked for.
@@ -103,7 +101,6 @@ const FULL: Scale = Scale {
 /// # Errors
 /// No memory, a store that loses records, a file that cannot be written.
 pub fn run(options: &Frag) -> Result<Report, BenchError> {
-    options.common.validate()?;
     let scale = if options.common.quick { QUICK } else { FULL };
     run_at(&scale, options)
 }
@@ -114,7 +111,6 @@ fn run_at(scale: &Scale, options: &Frag) -> Result<Report, BenchError> {
     let asked: Vec<String> = options.patterns.iter().map(|p| p.to_uppercase()).collect();
     let asked = options::chosen(&asked, &names, "pattern")?;
     let patterns: Vec<Pattern> = asked.iter().filter_map(|name| of_name(name)).collect();
-    let machine = Machine::announced();
     let mut run = Run {
         scale,
         seed: options.common.seed,
@@ -147,25 +143,15 @@ fn run_at(scale: &Scale, options: &Frag) -> Result<Report, BenchError> {
         );
     }
     print_tables(&patterns, &searched, &ledger);
-    if let Some(directory) = &options.common.svg {
-        draw(&patterns, &ledger, directory)?;
-    }
     let data = patterns.iter().map(|pattern| {
         json!({
             "pattern": pattern.name, "first": pattern.first, "second": pattern.second,
             "search_bytes": (scale.search)(pattern), "resident_bytes": (scale.resident)(pattern),
         })
     });
-    let params = Map::from_iter([
-        ("quick".to_owned(), json!(options.common.quick)),
-        ("patterns".to_owned(), data.collect()),
-        ("key_bytes".to_owned(), json!(pattern::KEY_BYTES)),
-        ("seed".to_owned(), json!(options.common.seed)),
-    ]);
     Ok(Report {
-        bench: "frag",
-        machine,
-        params,
+        figures: figures(&patterns, &ledger),
+        params: json!({ "patterns": Value::from_iter(data), "key_bytes": pattern::KEY_BYTES }),
         goals: goals(&ledger),
         ledger,
         notes,
@@ -336,8 +322,8 @@ fn systems() -> impl Iterator<Item = &'static str> {
 }
 
 fn print_tables(patterns: &[Pattern], searched: &[Option<Found>], ledger: &Ledger) {
-    let cell = |system: &str, case: String| {
-        let summary = Summary::of(ledger.values(system, &case));
+    let cell = |system: &str, case: &str| {
+        let summary = Summary::of(ledger.values(system, case));
         summary.map_or("-".to_owned(), |s| format!("{:.3}", s.median))
     };
     println!("smallest capacity in which the pattern completes, over keys and values");
@@ -361,47 +347,41 @@ fn print_tables(patterns: &[Pattern], searched: &[Option<Found>], ledger: &Ledge
             pattern.name.to_owned(),
             format!("{} -> {}", pattern.first, pattern.second),
             data,
-            cell(OURS, everything(pattern)),
-            cell(OURS, log_alone(pattern)),
-            cell(OURS, index_alone(pattern)),
+            cell(OURS, &everything(pattern)),
+            cell(OURS, &log_alone(pattern)),
+            cell(OURS, &index_alone(pattern)),
             live,
         ]);
     }
     println!("{table}");
     println!("resident memory afterwards, over keys and values");
-    let mut table = Table::new(["pattern"].into_iter().chain(systems()));
-    for pattern in patterns {
-        let cells = systems().map(|system| cell(system, rss(pattern)));
-        table.row([pattern.name.to_owned()].into_iter().chain(cells));
-    }
-    println!("{table}");
+    let systems: Vec<_> = systems().collect();
+    let rows = patterns
+        .iter()
+        .map(|pattern| (pattern.name.to_owned(), rss(pattern)));
+    println!(
+        "{}",
+        Table::grid("pattern", &systems, rows, |system, case| cell(system, case))
+    );
 }
 
-/// The paper's figure 9a: groups by pattern, bars by system.
-fn draw(patterns: &[Pattern], ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
-    let bars = |title: &str, systems: &[&str], case: fn(&Pattern) -> String| Bars {
-        title: title.to_owned(),
-        unit: Metric::Overhead.unit().to_owned(),
-        systems: systems.iter().map(|&system| system.to_owned()).collect(),
-        groups: patterns
+fn figures(patterns: &[Pattern], ledger: &Ledger) -> Vec<Figure> {
+    let bars = |title: &str, file: &str, systems: &[&str], case: fn(&Pattern) -> String| {
+        let cases = patterns
             .iter()
-            .map(|pattern| {
-                let bars = systems
-                    .iter()
-                    .map(|system| Summary::of(ledger.values(system, &case(pattern))));
-                (pattern.name.to_owned(), bars.collect())
-            })
-            .collect(),
+            .map(|pattern| (pattern.name.to_owned(), case(pattern)));
+        Figure::new(
+            file,
+            Bars::of(ledger, title, Metric::Overhead, systems, cases),
+        )
     };
     let all: Vec<&str> = systems().collect();
-    bars("Resident memory over keys and values", &all, rss)
-        .write(&directory.join("frag-resident.svg"))?;
-    bars(
-        "Smallest capacity over keys and values",
-        &[OURS],
-        everything,
-    )
-    .write(&directory.join("frag-capacity.svg"))
+    let [resident, capacity] =
+        ["Resident memory", "Smallest capacity"].map(|what| format!("{what} over keys and values"));
+    vec![
+        bars(&resident, "frag-resident.svg", &all, rss),
+        bars(&capacity, "frag-capacity.svg", &[OURS], everything),
+    ]
 }
 
 #[cfg(test)]

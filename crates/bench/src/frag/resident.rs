@@ -5,7 +5,7 @@
 
 use super::pattern::{Churn, KEY_BYTES, Target, key, of_name};
 use super::store::{Ours, Refusal};
-use crate::error::BenchError;
+use crate::error::{BenchError, failed};
 use crate::machine::resident_bytes;
 use crate::options::Resident;
 use crate::systems::pipeline::Pipeline;
@@ -93,7 +93,7 @@ pub fn measure_here(options: &Resident) -> Result<(), BenchError> {
 fn ours(churn: &Churn, capacity: u64) -> Result<Residence, BenchError> {
     let before = resident_bytes();
     let store = LogStore::builder().capacity(capacity).open_private();
-    let store = store.map_err(|error| BenchError::Store(error.to_string()))?;
+    let store = store.map_err(failed)?;
     let longest = churn.pattern.first.max(churn.pattern.second);
     let ran = churn.run(&mut Ours::new(&store, longest, Instant::now() + FOREVER));
     let data = ran.map_err(|refusal| {

@@ -82,11 +82,7 @@ impl Target for Ours<'_> {
 /// # Errors
 /// [`BenchError::Wrong`].
 pub fn verify(store: &LogStore, churn: &Churn) -> Result<(), BenchError> {
-    let wrong = |what: String| BenchError::Wrong {
-        system: "mneme".to_owned(),
-        case: churn.pattern.name.to_owned(),
-        what,
-    };
+    let wrong = |what: String| BenchError::wrong("mneme", churn.pattern.name, what);
     for id in (0..churn.loaded).step_by(churn.loaded as usize / 10_000 + 1) {
         let value = store
             .get(&key(id))

@@ -9,7 +9,7 @@
 //! The two models do what a thread does that reads and writes, and nothing of what a reclaimer
 //! does.
 
-use crate::error::BenchError;
+use crate::error::{BenchError, failed};
 use crate::generate::random::{Random, mix};
 use crate::ledger::Metric;
 use crate::rounds::{Job, Span, rate};
@@ -136,8 +136,8 @@ pub fn jobs<'a>(
                 span,
                 seed,
             };
-            let participants = Participants::private(ControlOptions::new([0; 16]))
-                .map_err(|error| BenchError::Store(error.to_string()))?;
+            let participants =
+                Participants::private(ControlOptions::new([0; 16])).map_err(failed)?;
             let slots = threads as usize;
             jobs.push(place.job(SYSTEMS[0], Ours(participants)));
             jobs.push(place.job(SYSTEMS[1], Model::new(slots, mneme_sys::time_stamp)));
@@ -164,12 +164,12 @@ struct Place<'a> {
 
 impl<'a> Place<'a> {
     fn job<S: Source + 'a>(self, system: &str, source: S) -> Job<'a> {
-        Job {
-            system: system.to_owned(),
-            case: case(self.work, self.threads),
-            metric: Metric::Throughput,
-            measure: Box::new(move |round| Ok(self.rate(&source, round as u64) / 1e6)),
-        }
+        Job::new(
+            system,
+            case(self.work, self.threads),
+            Metric::Throughput,
+            move |round| Ok(self.rate(&source, round as u64) / 1e6),
+        )
     }
 
     fn rate(&self, source: &impl Source, round: u64) -> f64 {

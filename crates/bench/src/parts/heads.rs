@@ -6,7 +6,7 @@
 //! and send every write to one of them at random, which is what choosing by the key's hash comes
 //! to.
 
-use crate::error::BenchError;
+use crate::error::{BenchError, failed};
 use crate::generate::keys::{key, stamp};
 use crate::generate::random::{Random, mix};
 use crate::ledger::Metric;
@@ -83,7 +83,6 @@ impl Store {
     /// # Errors
     /// [`BenchError::Store`], also if there is no memory for so many heads.
     pub fn new(heads: Option<usize>, capacity: u64, value: usize) -> Result<Self, BenchError> {
-        let failed = |error: &dyn std::fmt::Display| BenchError::Store(error.to_string());
         let topology: Arc<dyn Topology> = match heads {
             Some(cpus) => Arc::new(Scattered { cpus }),
             None => Arc::new(SysfsTopology::detect()),
@@ -92,7 +91,7 @@ impl Store {
             .capacity(capacity)
             .topology(topology)
             .open_private()
-            .map_err(|error| failed(&error))?;
+            .map_err(failed)?;
         let records = capacity / 10 / value as u64;
         let mut values = vec![0x5A; value * BATCH];
         // Once through the whole log, so that no memory is touched for the first time later.
@@ -105,7 +104,7 @@ impl Store {
                     (key(id), &*value)
                 })
                 .collect();
-            store.put_many(&pairs).map_err(|error| failed(&error))?;
+            store.put_many(&pairs).map_err(failed)?;
         }
         Ok(Self {
             name: heads.map_or_else(|| LOCAL.to_owned(), random_of),
@@ -118,11 +117,11 @@ impl Store {
     /// A job that reads `reads` times of a hundred and else writes.
     pub fn job(&self, reads: u64, threads: u32, span: Span, seed: u64) -> Job<'_> {
         let case = case(reads, self.value, threads);
-        Job {
-            system: self.name.clone(),
-            case: case.clone(),
-            metric: Metric::Throughput,
-            measure: Box::new(move |round| {
+        Job::new(
+            self.name.clone(),
+            case.clone(),
+            Metric::Throughput,
+            move |round| {
                 let refused = AtomicU64::new(0);
                 let rate = rate(threads, span, |thread, until| {
                     let seed = mix(seed ^ round as u64 ^ u64::from(thread) << 32);
@@ -132,14 +131,14 @@ impl Store {
                 });
                 match refused.into_inner() {
                     0 => Ok(rate / 1e6),
-                    refused => Err(BenchError::Wrong {
-                        system: self.name.clone(),
-                        case: case.clone(),
-                        what: format!("{refused} operations were refused or missed"),
-                    }),
+                    refused => Err(BenchError::wrong(
+                        self.name.clone(),
+                        case.clone(),
+                        format!("{refused} operations were refused or missed"),
+                    )),
                 }
-            }),
-        }
+            },
+        )
     }
 
     fn run(&self, reads: u64, seed: u64, until: Instant) -> (u64, u64) {

@@ -13,21 +13,20 @@ mod heads;
 mod puts;
 
 use crate::error::BenchError;
-use crate::figure::Bars;
+use crate::figure::{Bars, Figure};
 use crate::goals::Goal;
 use crate::latency::{PERCENTILES, percentile_case};
-use crate::ledger::{Ledger, Metric, Summary};
-use crate::machine::Machine;
+use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
 use crate::report::Report;
 use crate::rounds::{self, Span};
 use crate::systems::bare::BareRecords;
 use crate::systems::mneme::POLICIES;
-use crate::table::{Table, figure};
+use crate::table::{Table, beside_range, median};
 use epoch::Work;
+use mneme_sys::{SysfsTopology, Topology};
 use puts::Kind;
-use serde_json::{Map, json};
-use std::path::Path;
+use serde_json::json;
 use std::time::Duration;
 
 struct Scale {
@@ -64,10 +63,7 @@ impl Scale {
             },
             values: &[64, 256, 1024, 4096],
             head_values: if quick { &[1024] } else { &[1024, 100] },
-            span: Span {
-                warm_up: timed / 5,
-                timed,
-            },
+            span: Span::new(timed / 5, timed),
             threads: options.threads.clone(),
             rounds: options.rounds,
         }
@@ -88,7 +84,6 @@ pub fn run(options: &Common) -> Result<Report, BenchError> {
 }
 
 fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
-    let machine = Machine::announced();
     let mut ledger = Ledger::default();
     epochs(scale, options.seed, &mut ledger)?;
     for &value in scale.head_values {
@@ -98,25 +93,18 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
         put_latencies(scale, value, &mut ledger)?;
     }
     print_tables(scale, &ledger);
-    if let Some(directory) = &options.svg {
-        draw(scale, &ledger, directory)?;
-    }
     let mut notes = Vec::new();
-    if machine.nodes == 1 {
+    if SysfsTopology::detect().nodes() == 1 {
         notes.push("one node: local and remote memory are the same here".to_owned());
     }
-    let params = Map::from_iter([
-        ("quick".to_owned(), json!(options.quick)),
-        ("records".to_owned(), json!(scale.records)),
-        ("capacity".to_owned(), json!(scale.capacity)),
-        ("threads".to_owned(), json!(scale.threads)),
-        ("seed".to_owned(), json!(options.seed)),
-        ("seconds".to_owned(), json!(scale.span.timed.as_secs_f64())),
-    ]);
     Ok(Report {
-        bench: "parts",
-        machine,
-        params,
+        figures: figures(scale, &ledger),
+        params: json!({
+            "records": scale.records,
+            "capacity": scale.capacity,
+            "threads": scale.threads,
+            "seconds": scale.span.timed.as_secs_f64(),
+        }),
         goals: goals(scale, &ledger),
         ledger,
         notes,
@@ -126,8 +114,8 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
 fn epochs(scale: &Scale, seed: u64, ledger: &mut Ledger) -> Result<(), BenchError> {
     let load = epoch::load(scale.records);
     let records = BareRecords::new(load)?;
-    let mut jobs = epoch::jobs(&records, load, &scale.threads, scale.span, seed)?;
-    rounds::run(&mut jobs, scale.rounds, ledger)
+    let jobs = epoch::jobs(&records, load, &scale.threads, scale.span, seed)?;
+    rounds::run(jobs, scale.rounds, ledger)
 }
 
 fn head_choices(
@@ -152,7 +140,7 @@ fn head_choices(
             );
         }
     }
-    rounds::run(&mut jobs, scale.rounds, ledger)
+    rounds::run(jobs, scale.rounds, ledger)
 }
 
 fn put_latencies(scale: &Scale, value: usize, ledger: &mut Ledger) -> Result<(), BenchError> {
@@ -243,39 +231,19 @@ fn print_tables(scale: &Scale, ledger: &Ledger) {
         (head_systems(scale), head_cases(scale)),
     ] {
         println!("millions of operations a second; in brackets the first over it, round by round");
-        let mut table = Table::new(["case".to_owned()].into_iter().chain(systems.clone()));
-        for case in cases {
-            let cells = systems.iter().map(|system| {
-                let median = Summary::of(ledger.values(system, &case)).map(|s| s.median);
-                let over = Summary::of(&ledger.ratios((&systems[0], &case), (system, &case)));
-                match (median, over) {
-                    (Some(rate), Some(over)) => format!(
-                        "{} ({}; {}-{})",
-                        figure(rate),
-                        figure(over.median),
-                        figure(over.min),
-                        figure(over.max)
-                    ),
-                    _ => "-".to_owned(),
-                }
-            });
-            table.row([case.clone()].into_iter().chain(cells));
-        }
-        println!("{table}");
+        let cell = |system: &str, case: &String| {
+            let over = ledger.ratios((&systems[0], case), (system, case));
+            beside_range(ledger.values(system, case), &over)
+        };
+        let rows = cases.into_iter().map(|case| (case.clone(), case));
+        println!("{}", Table::grid("case", &systems, rows, cell));
     }
     println!("nanoseconds a PUT, one thread, median of the rounds");
     let names = PERCENTILES.map(|(name, _)| name);
     let mut table = Table::new(["policy", "case"].into_iter().chain(names));
     let mut row = |system: &str, case: &str| {
-        let cells = names.map(|name| {
-            let summary = Summary::of(ledger.values(system, &percentile_case(case, name)));
-            summary.map_or("-".to_owned(), |s| figure(s.median))
-        });
-        table.row(
-            [system.to_owned(), case.to_owned()]
-                .into_iter()
-                .chain(cells),
-        );
+        let cells = names.map(|p| median(ledger.values(system, &percentile_case(case, p)), 1.0));
+        table.row([system, case].map(str::to_owned).into_iter().chain(cells));
     };
     row(puts::CLOCK, "nothing");
     for &value in scale.values {
@@ -288,58 +256,34 @@ fn print_tables(scale: &Scale, ledger: &Ledger) {
     println!("{table}");
 }
 
-fn draw(scale: &Scale, ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
-    let figure = |title: &str, unit: &str, systems: Vec<String>, cases: Vec<(String, String)>| {
-        let groups = cases.into_iter().map(|(name, case)| {
-            let bars = systems
-                .iter()
-                .map(|system| Summary::of(ledger.values(system, &case)));
-            (name, bars.collect())
-        });
-        Bars {
-            title: title.to_owned(),
-            unit: unit.to_owned(),
-            groups: groups.collect(),
-            systems,
-        }
-    };
-    let threads = most_threads(scale);
-    let ends = format!(" {threads}t");
+fn figures(scale: &Scale, ledger: &Ledger) -> Vec<Figure> {
+    let ends = format!(" {}t", most_threads(scale));
     let short = |cases: Vec<String>, prefix: &str| {
         let most = cases.into_iter().filter(|case| case.ends_with(&ends));
-        most.map(|case| (case.trim_start_matches(prefix).to_owned(), case))
+        let named = most.map(|case| (case.trim_start_matches(prefix).to_owned(), case));
+        named
             .filter(|(name, _)| !name.starts_with("nothing"))
             .collect::<Vec<_>>()
     };
-    let rate = Metric::Throughput.unit();
-    figure(
-        "Epochs",
-        rate,
-        epoch_systems(),
-        short(epoch_cases(scale), "epoch around "),
-    )
-    .write(&directory.join("parts-epoch.svg"))?;
-    figure(
-        "Heads",
-        rate,
-        head_systems(scale),
-        short(head_cases(scale), "heads: "),
-    )
-    .write(&directory.join("parts-heads.svg"))?;
-    let policies: Vec<String> = POLICIES.iter().map(|&(name, _)| name.to_owned()).collect();
+    let rate = Metric::Throughput;
+    let epochs = short(epoch_cases(scale), "epoch around ");
+    let epochs = Bars::of(ledger, "Epochs", rate, &epoch_systems(), epochs);
+    let heads = short(head_cases(scale), "heads: ");
+    let heads = Bars::of(ledger, "Heads", rate, &head_systems(scale), heads);
+    let policies: Vec<_> = POLICIES.iter().map(|&(name, _)| name).collect();
     let puts = scale.values.iter().flat_map(|&value| {
         Kind::ALL.map(|kind| {
             let case = puts::case(kind, value);
             (case.clone(), percentile_case(&case, "p50"))
         })
     });
-    figure(
-        "Median latency of PUT, one thread",
-        Metric::Latency.unit(),
-        policies,
-        puts.collect(),
-    )
-    .write(&directory.join("parts-puts.svg"))
+    let title = "Median latency of PUT, one thread";
+    let puts = Bars::of(ledger, title, Metric::Latency, &policies, puts);
+    vec![
+        Figure::new("parts-epoch.svg", epochs),
+        Figure::new("parts-heads.svg", heads),
+        Figure::new("parts-puts.svg", puts),
+    ]
 }
 
 #[cfg(test)]
@@ -357,10 +301,7 @@ mod tests {
             puts: (500, 1 << 20),
             values: &[64],
             head_values: &[1024],
-            span: Span {
-                warm_up: Duration::ZERO,
-                timed: Duration::from_millis(2),
-            },
+            span: Span::new(Duration::ZERO, Duration::from_millis(2)),
             threads: vec![1, 2],
             rounds: 1,
         };

@@ -4,7 +4,7 @@
 //! to end, so that no memory is touched for the first time while the clock runs. The clock is read
 //! once a PUT, and what that costs is shown as the system `clock`.
 
-use crate::error::BenchError;
+use crate::error::{BenchError, failed};
 use crate::generate::keys::{key, stamp};
 use crate::generate::operations::scatter;
 use crate::latency::Latencies;
@@ -99,11 +99,11 @@ impl Store {
         if left == self.records && self.store.is_empty() {
             return Ok(());
         }
-        Err(BenchError::Wrong {
-            system: self.policy.to_owned(),
-            case: case(Kind::Insert, self.value),
-            what: format!("{left} of {} records are there", self.records),
-        })
+        Err(BenchError::wrong(
+            self.policy,
+            case(Kind::Insert, self.value),
+            format!("{left} of {} records are there", self.records),
+        ))
     }
 
     fn timed(&self, kind: Kind) -> Result<Latencies, BenchError> {
@@ -136,8 +136,4 @@ pub fn clock(records: u64, ledger: &mut Ledger) {
         last = now;
     }
     latencies.report(ledger, CLOCK, "nothing");
-}
-
-fn failed(error: impl std::fmt::Display) -> BenchError {
-    BenchError::Store(error.to_string())
 }

@@ -16,16 +16,15 @@
 mod systems;
 
 use crate::error::BenchError;
-use crate::figure::Bars;
+use crate::figure::{Bars, Figure};
 use crate::generate::random::{Random, mix};
 use crate::goals::Goal;
-use crate::ledger::{Ledger, Metric, Summary};
-use crate::machine::Machine;
+use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
 use crate::report::Report;
 use crate::rounds::{self, Job, Span, rate};
 use crate::table::Table;
-use serde_json::{Map, json};
+use serde_json::json;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use systems::{Ranges, SYSTEMS, make};
@@ -74,14 +73,11 @@ impl Mix {
 /// A system that answers wrongly, a file that cannot be written.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
     let timed = Duration::from_millis(if options.quick { 60 } else { 600 });
-    let span = Span {
-        warm_up: timed / 5,
-        timed,
-    };
-    run_at(span, options, Machine::announced())
+    let span = Span::new(timed / 5, timed);
+    run_at(span, options)
 }
 
-fn run_at(span: Span, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+fn run_at(span: Span, options: &Common) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
     let mut jobs = Vec::new();
     for what in Mix::ALL {
@@ -90,11 +86,11 @@ fn run_at(span: Span, options: &Common, machine: Machine) -> Result<Report, Benc
                 let system = make(number)?;
                 let seed = options.seed;
                 prepare(&*system, threads);
-                jobs.push(Job {
-                    system: (*name).to_owned(),
-                    case: what.case(threads),
-                    metric: Metric::Throughput,
-                    measure: Box::new(move |round| {
+                jobs.push(Job::new(
+                    *name,
+                    what.case(threads),
+                    Metric::Throughput,
+                    move |round| {
                         let work = Work {
                             system: &*system,
                             what,
@@ -102,25 +98,16 @@ fn run_at(span: Span, options: &Common, machine: Machine) -> Result<Report, Benc
                             seed: seed ^ round as u64,
                         };
                         work.rate(span, name)
-                    }),
-                });
+                    },
+                ));
             }
         }
     }
-    rounds::run(&mut jobs, options.rounds, &mut ledger)?;
+    rounds::run(jobs, options.rounds, &mut ledger)?;
     print_table(options, &ledger);
-    if let Some(directory) = &options.svg {
-        bars(options, &ledger).write(&directory.join("rangemap.svg"))?;
-    }
     Ok(Report {
-        bench: "rangemap",
-        machine,
-        params: Map::from_iter([
-            ("quick".to_owned(), json!(options.quick)),
-            ("threads".to_owned(), json!(options.threads)),
-            ("seed".to_owned(), json!(options.seed)),
-            ("seconds".to_owned(), json!(span.timed.as_secs_f64())),
-        ]),
+        figures: vec![bars(options, &ledger)],
+        params: json!({ "threads": options.threads, "seconds": span.timed.as_secs_f64() }),
         goals: goals(options, &ledger),
         ledger,
         notes: vec!["an operation is a lookup or an update".to_owned()],
@@ -179,11 +166,11 @@ impl Work<'_> {
         });
         match wrong.into_inner() {
             0 => Ok(rate / 1e6),
-            _ => Err(BenchError::Wrong {
-                system: name.to_owned(),
-                case: self.what.case(self.threads),
-                what: "answered otherwise than one thread's own addresses must".to_owned(),
-            }),
+            _ => Err(BenchError::wrong(
+                name,
+                self.what.case(self.threads),
+                "answered otherwise than one thread's own addresses must",
+            )),
         }
     }
 
@@ -257,23 +244,17 @@ fn print_table(options: &Common, ledger: &Ledger) {
     println!("millions of operations a second; in brackets ours over it, round by round");
     let mut table = Table::new(["case"].into_iter().chain(SYSTEMS));
     for case in cases(options) {
-        let cells = ledger.compared(SYSTEMS, &case);
+        let cells = ledger.compared(&SYSTEMS, &case, 1.0);
         table.row([case].into_iter().chain(cells));
     }
     println!("{table}");
 }
 
-fn bars(options: &Common, ledger: &Ledger) -> Bars {
-    let groups = cases(options).map(|case| {
-        let bars = SYSTEMS.map(|system| Summary::of(ledger.values(system, &case)));
-        (case, bars.to_vec())
-    });
-    Bars {
-        title: "Ranges of an address space".to_owned(),
-        unit: Metric::Throughput.unit().to_owned(),
-        systems: SYSTEMS.map(str::to_owned).to_vec(),
-        groups: groups.collect(),
-    }
+fn bars(options: &Common, ledger: &Ledger) -> Figure {
+    let cases = cases(options).map(|case| (case.clone(), case));
+    let title = "Ranges of an address space";
+    let bars = Bars::of(ledger, title, Metric::Throughput, &SYSTEMS, cases);
+    Figure::new("rangemap.svg", bars)
 }
 
 #[cfg(test)]
@@ -284,13 +265,10 @@ mod tests {
 
     #[test]
     fn every_system_does_every_mix_right() {
-        let span = Span {
-            warm_up: Duration::ZERO,
-            timed: Duration::from_millis(1),
-        };
+        let span = Span::new(Duration::ZERO, Duration::from_millis(1));
         let mut options = common();
         options.threads = vec![2];
-        let report = run_at(span, &options, Machine::here()).unwrap();
+        let report = run_at(span, &options).unwrap();
         assert_well_formed(&report, &["faults 2t", "metis 2t", "ebizzy 2t"]);
         assert_eq!(report.goals.len(), 6);
     }

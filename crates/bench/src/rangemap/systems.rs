@@ -1,6 +1,6 @@
 //! What keeps the ranges: ours, and an ordered map behind one lock of either kind.
 
-use crate::error::BenchError;
+use crate::error::{BenchError, failed};
 use mneme_sync::{ControlOptions, Participants, RangeMap};
 use mneme_sys::{SysfsTopology, Topology};
 use std::collections::BTreeMap;
@@ -29,8 +29,8 @@ pub trait Ranges: Sync {
 pub fn make(system: usize) -> Result<Box<dyn Ranges>, BenchError> {
     Ok(match system {
         0 => {
-            let participants = Participants::private(ControlOptions::new([3; 16]))
-                .map_err(|error| BenchError::Store(error.to_string()))?;
+            let participants =
+                Participants::private(ControlOptions::new([3; 16])).map_err(failed)?;
             let topology: Arc<dyn Topology> = Arc::new(SysfsTopology::detect());
             Box::new(RangeMap::<u32>::new(&participants, topology))
         }

@@ -22,22 +22,22 @@ pub mod redis;
 use crate::client::Asks;
 use crate::client::attached::{Attached, SEGMENT};
 use crate::client::socket::Socket;
-use crate::curves::{Axis, Curves, Scale as AxisScale};
+use crate::curves::{Axis, Curves};
 use crate::error::BenchError;
+use crate::figure::Figure;
 use crate::generate::random::Random;
 use crate::goals::Goal;
-use crate::ledger::{Ledger, Metric, Summary};
-use crate::machine::Machine;
+use crate::ledger::{Ledger, Metric};
 use crate::options::{self, Common};
 use crate::processes::say;
 use crate::progress;
 use crate::report::Report;
 use crate::scratch::Directory;
 use crate::systems;
-use crate::table::{Table, figure};
+use crate::table::{Table, range};
 use ours::Ours;
 use redis::{From, Peer};
-use serde_json::{Map, json};
+use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -94,10 +94,10 @@ fn case(mib: u64) -> String {
 /// # Errors
 /// No memory, a server that does not come back, a file that cannot be written.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    run_at(&Scale::of(options), options, Machine::announced())
+    run_at(&Scale::of(options), options)
 }
 
-fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
     let mut notes = vec![format!(
         "values of {SIZE} B; the segment and the files of Redis are in memory"
@@ -134,18 +134,9 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
     }
     bar.finish_and_clear();
     print_tables(scale, &ledger);
-    if let Some(directory) = &options.svg {
-        draw(scale, &ledger, directory)?;
-    }
-    let params = Map::from_iter([
-        ("quick".to_owned(), json!(options.quick)),
-        ("value_bytes".to_owned(), json!(SIZE)),
-        ("seed".to_owned(), json!(options.seed)),
-    ]);
     Ok(Report {
-        bench: "restart",
-        machine,
-        params,
+        figures: vec![curves(scale, &ledger)],
+        params: json!({ "value_bytes": SIZE }),
         goals: goals(scale, &ledger),
         ledger,
         notes,
@@ -265,19 +256,8 @@ fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
     ]
 }
 
-/// Milliseconds of seconds.
-fn milliseconds(seconds: &[f64]) -> Option<Summary> {
-    Summary::of(&seconds.iter().map(|s| s * 1e3).collect::<Vec<_>>())
-}
-
 fn print_tables(scale: &Scale, ledger: &Ledger) {
-    let cell = |system: &str, mib: u64| match milliseconds(ledger.values(system, &case(mib))) {
-        Some(s) => {
-            let [median, min, max] = [s.median, s.min, s.max].map(figure);
-            format!("{median} ({min}-{max})")
-        }
-        None => "-".to_owned(),
-    };
+    let cell = |system: &str, case: &String| range(ledger.values(system, case), 1e-3);
     for (what, systems) in [
         (
             "milliseconds to the first reply of a server that is started",
@@ -286,38 +266,23 @@ fn print_tables(scale: &Scale, ledger: &Ledger) {
         ("milliseconds, ours", &OTHERS[..]),
     ] {
         println!("{what}, by data; median (min-max) of the rounds");
-        let mut table = Table::new(["values"].into_iter().chain(systems.iter().copied()));
-        for mib in scale.sizes() {
-            let cells = systems.iter().map(|system| cell(system, mib));
-            table.row([case(mib)].into_iter().chain(cells));
-        }
-        println!("{table}");
+        let rows = scale.sizes().map(|mib| (case(mib), case(mib)));
+        println!("{}", Table::grid("values", systems, rows, cell));
     }
 }
 
-fn draw(scale: &Scale, ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
-    let axis = |name: &str| Axis {
-        name: name.to_owned(),
-        scale: AxisScale::Log,
-    };
-    let systems = SERVERS.into_iter().chain([ATTACH, MAINTAINED]);
-    let curve = |system: &str| {
-        let points = scale.sizes().filter_map(|mib| {
-            let took = milliseconds(ledger.values(system, &case(mib)))?;
-            Some((mib as f64, took))
-        });
-        (system.to_owned(), points.collect::<Vec<_>>())
-    };
-    Curves {
-        title: "From a start to the first reply".to_owned(),
-        across: axis("MiB of values"),
-        up: axis("milliseconds"),
-        curves: systems
-            .map(curve)
-            .filter(|(_, points)| !points.is_empty())
-            .collect(),
-    }
-    .write(&directory.join("restart.svg"))
+fn curves(scale: &Scale, ledger: &Ledger) -> Figure {
+    let systems: Vec<_> = SERVERS.into_iter().chain([ATTACH, MAINTAINED]).collect();
+    let sizes: Vec<_> = scale.sizes().map(|mib| (mib as f64, case(mib))).collect();
+    let axes = (
+        Axis::log("MiB of values"),
+        Axis::log("milliseconds").of(1e-3),
+    );
+    let title = "From a start to the first reply";
+    Figure::new(
+        "restart.svg",
+        Curves::of(ledger, title, axes, &systems, &sizes),
+    )
 }
 
 #[cfg(test)]
@@ -333,7 +298,7 @@ mod tests {
             alone: &[4],
             rounds: 2,
         };
-        let report = run_at(&scale, &common(), Machine::here()).unwrap();
+        let report = run_at(&scale, &common()).unwrap();
         assert_well_formed(&report, &[&case(2), &case(4)]);
         assert!(report.goals.iter().all(|goal| goal.measured().is_some()));
         for system in SERVERS.into_iter().chain(OTHERS) {

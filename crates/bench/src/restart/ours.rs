@@ -89,7 +89,7 @@ impl Ours {
     fn start(&mut self) -> Result<Duration, BenchError> {
         let (id, socket) = (self.id(), self.socket());
         let begin = Instant::now();
-        let server = Served::start(self.scratch.registry().root(), SEGMENT, &socket)?;
+        let server = Served::start(self.scratch.registry().root(), SEGMENT, &socket, &[])?;
         self.server = Some(server);
         until_found(&socket, id)?;
         Ok(begin.elapsed())

@@ -8,7 +8,7 @@
 use super::memory_for;
 use super::servers::{OURS, REDIS, Server, present};
 use super::throughput::fill;
-use crate::error::BenchError;
+use crate::error::{BenchError, process_failed};
 use crate::frag::pattern::{Churn, Pattern};
 use crate::frag::resident::by_wire;
 use crate::ledger::{Ledger, Metric};
@@ -86,7 +86,7 @@ pub fn patterns(
             let server = Server::start(system, 1, memory)?;
             drop(server.connect(VALUES[0], 1)?);
             let connection = UnixStream::connect(server.socket());
-            let connection = connection.map_err(|error| BenchError::Process(error.to_string()))?;
+            let connection = connection.map_err(process_failed)?;
             match by_wire(&churn, &mut Pipeline::new(connection)) {
                 Ok(data) => {
                     std::thread::sleep(SETTLE);

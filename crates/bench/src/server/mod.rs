@@ -40,15 +40,14 @@ use crate::frag::pattern::{PATTERNS, Pattern};
 use crate::goals::Goal;
 use crate::latency::percentile_case;
 use crate::ledger::{Ledger, Summary};
-use crate::machine::Machine;
+use crate::machine::cpus;
 use crate::options::Common;
 use crate::processes::{is_on_path, keep_this_thread_on};
 use crate::progress;
 use crate::report::Report;
 use crate::rounds::Span;
 use mneme_log::MIN_CAPACITY;
-use mneme_sys::{SysfsTopology, Topology};
-use serde_json::{Map, json};
+use serde_json::json;
 use servers::{MEMCACHED, OURS, REDIS, present};
 use std::time::Duration;
 use tails::{WEATHERS, Weather};
@@ -132,11 +131,6 @@ impl Scale {
     }
 }
 
-/// CPUs there are.
-pub fn cpus() -> usize {
-    SysfsTopology::detect().cpus()
-}
-
 /// Has a thread that is kept on the last CPU do something.
 pub fn on_load_cpu<T: Send>(
     work: impl FnOnce() -> Result<T, BenchError> + Send,
@@ -166,10 +160,10 @@ fn on_cpu<T: Send>(
 /// # Errors
 /// A server that does not start, refuses, or mixes up records; a file that cannot be written.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    run_at(&Scale::of(options), options, Machine::announced())
+    run_at(&Scale::of(options), options)
 }
 
-fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
     let bar = progress::bar(scale.steps());
     let (rounds, seed) = (scale.rounds, options.seed);
@@ -187,24 +181,17 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
     )?);
     bar.finish_and_clear();
     tables::print(scale, rate, &ledger);
-    if let Some(directory) = &options.svg {
-        tables::draw(scale, &ledger, directory)?;
-    }
-    let params = Map::from_iter([
-        ("quick".to_owned(), json!(options.quick)),
-        ("key_bytes".to_owned(), json!(protocol::KEY_BYTES)),
-        ("value_bytes".to_owned(), json!(VALUE)),
-        ("connections".to_owned(), json!(CONNECTIONS)),
-        ("pipeline".to_owned(), json!(DEPTH)),
-        ("records".to_owned(), json!(scale.throughput.records)),
-        ("half_load".to_owned(), json!(rate)),
-        ("memory_records".to_owned(), json!((scale.records)(VALUE))),
-        ("seed".to_owned(), json!(seed)),
-    ]);
     Ok(Report {
-        bench: "server",
-        machine,
-        params,
+        figures: tables::figures(scale, &ledger),
+        params: json!({
+            "key_bytes": protocol::KEY_BYTES,
+            "value_bytes": VALUE,
+            "connections": CONNECTIONS,
+            "pipeline": DEPTH,
+            "records": scale.throughput.records,
+            "half_load": rate,
+            "memory_records": (scale.records)(VALUE),
+        }),
         goals: goals(scale, &ledger),
         ledger,
         notes,
@@ -328,10 +315,7 @@ mod tests {
         let scale = Scale {
             throughput: throughput::Scale {
                 records: 2000,
-                span: Span {
-                    warm_up: Duration::ZERO,
-                    timed: Duration::from_millis(2),
-                },
+                span: Span::new(Duration::ZERO, Duration::from_millis(2)),
                 cpus: cpus().min(2),
             },
             tails: tails::Scale {
@@ -344,7 +328,7 @@ mod tests {
             data: |_| 4 << 20,
             rounds: 2,
         };
-        let report = run_at(&scale, &common(), Machine::here()).unwrap();
+        let report = run_at(&scale, &common()).unwrap();
         let sizes = memory::VALUES.map(memory::size);
         let sizes: Vec<_> = sizes.iter().map(String::as_str).collect();
         assert_well_formed(&report, &sizes);

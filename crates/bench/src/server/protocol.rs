@@ -153,11 +153,11 @@ fn digits(number: u32) -> usize {
 }
 
 fn wrong(asked: Request, said: &str) -> BenchError {
-    BenchError::Wrong {
-        system: "a server".to_owned(),
-        case: format!("{asked:?}"),
-        what: format!("it replied `{said}`"),
-    }
+    BenchError::wrong(
+        "a server",
+        format!("{asked:?}"),
+        format!("it replied `{said}`"),
+    )
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::protocol::{Dialect, Protocol};
 use crate::error::BenchError;
 use crate::machine::resident_bytes_of;
 use crate::processes::keep_on;
-use crate::served::ServedMemory;
+use crate::served::Served;
 use crate::systems::memcached::{self, Memcached};
 use crate::systems::redis::{self, Redis};
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub const SYSTEMS: [&str; 3] = [OURS, REDIS, MEMCACHED];
 /// A running server; ended when this is dropped.
 pub enum Server {
     /// Ours, on memory of its process.
-    Ours(ServedMemory),
+    Ours(Served),
     /// Redis.
     Redis(Redis),
     /// memcached.
@@ -51,14 +51,14 @@ impl Server {
         Ok(match system {
             REDIS => Self::Redis(Redis::start()?),
             MEMCACHED => Self::Memcached(Memcached::start(threads, 2 * memory)?),
-            _ => Self::Ours(ServedMemory::start(threads, memory)?),
+            _ => Self::Ours(Served::of_memory(threads, memory)?),
         })
     }
 
     /// The number of its process.
     pub fn id(&self) -> u32 {
         match self {
-            Self::Ours(server) => server.id(),
+            Self::Ours(server) => server.process.id(),
             Self::Redis(server) => server.id(),
             Self::Memcached(server) => server.id(),
         }
@@ -67,7 +67,7 @@ impl Server {
     /// Where it listens.
     pub fn socket(&self) -> PathBuf {
         match self {
-            Self::Ours(server) => server.socket(),
+            Self::Ours(server) => server.socket().to_owned(),
             Self::Redis(server) => server.socket(),
             Self::Memcached(server) => server.socket(),
         }

@@ -5,12 +5,10 @@ use super::memory;
 use super::servers::{OURS, REDIS, SYSTEMS};
 use super::tails::{NOBODY, WEATHERS, Weather};
 use super::throughput::Case;
-use crate::error::BenchError;
-use crate::figure::Bars;
+use crate::figure::{Bars, Figure};
 use crate::latency::{PERCENTILES, percentile_case};
-use crate::ledger::{Ledger, Metric, Summary};
-use crate::table::{Table, figure};
-use std::path::Path;
+use crate::ledger::{Ledger, Metric};
+use crate::table::{Table, beside, figure};
 
 /// Prints all; `rate` is that of the latencies, in requests a second.
 pub(super) fn print(scale: &Scale, rate: f64, ledger: &Ledger) {
@@ -19,27 +17,20 @@ pub(super) fn print(scale: &Scale, rate: f64, ledger: &Ledger) {
     print_memory(scale, ledger);
 }
 
-/// The median of a case, and in brackets ours over a peer's.
 fn cell(ledger: &Ledger, system: &str, case: &str, unit: f64) -> String {
-    let Some(value) = Summary::of(ledger.values(system, case)) else {
-        return "-".to_owned();
+    let ratios = match system {
+        OURS => Vec::new(),
+        _ => ledger.ratios((OURS, case), (system, case)),
     };
-    let value = figure(value.median / unit);
-    match Summary::of(&ledger.ratios((OURS, case), (system, case))) {
-        Some(ratio) if system != OURS => format!("{value} ({})", figure(ratio.median)),
-        _ => value,
-    }
+    beside(ledger.values(system, case), unit, &ratios)
 }
 
 fn print_throughput(scale: &Scale, ledger: &Ledger) {
     let print = |what: &str, unit: f64, case: &dyn Fn(Case) -> String| {
         println!("{what}; in brackets ours over theirs");
-        let mut table = Table::new(["case"].into_iter().chain(SYSTEMS));
-        for of in Case::all(scale.throughput.cpus) {
-            let cells = SYSTEMS.map(|system| cell(ledger, system, &case(of), unit));
-            table.row([of.to_string()].into_iter().chain(cells));
-        }
-        println!("{table}");
+        let rows = Case::all(scale.throughput.cpus).map(|of| (of.to_string(), case(of)));
+        let cell = |system: &str, case: &String| cell(ledger, system, case, unit);
+        println!("{}", Table::grid("case", &SYSTEMS, rows, cell));
     };
     print("thousand operations a second", 1e-3, &|case| {
         case.to_string()
@@ -74,45 +65,34 @@ fn print_tails(ledger: &Ledger, rate: f64) {
 
 fn print_memory(scale: &Scale, ledger: &Ledger) {
     println!("bytes resident a record of 16 B keys; in brackets ours over theirs");
-    let mut table = Table::new(["values"].into_iter().chain(SYSTEMS));
-    for value in memory::VALUES {
-        let cells = SYSTEMS.map(|system| cell(ledger, system, &memory::size(value), 1.0));
+    let cell = |system: &str, case: &String| cell(ledger, system, case, 1.0);
+    let rows = memory::VALUES.map(|value| {
         let name = format!("{value} B, {} records", (scale.records)(value));
-        table.row([name].into_iter().chain(cells));
-    }
-    println!("{table}");
+        (name, memory::size(value))
+    });
+    println!("{}", Table::grid("values", &SYSTEMS, rows, cell));
     println!(
         "bytes resident over keys and values after each pattern; in brackets ours over theirs"
     );
-    let mut table = Table::new(["pattern", OURS, REDIS]);
-    for pattern in scale.patterns {
-        let cells = [OURS, REDIS].map(|system| cell(ledger, system, &memory::left(pattern), 1.0));
-        table.row([pattern.name.to_owned()].into_iter().chain(cells));
-    }
-    println!("{table}");
+    let patterns = scale.patterns.iter();
+    let rows = patterns.map(|pattern| (pattern.name.to_owned(), memory::left(pattern)));
+    println!("{}", Table::grid("pattern", &[OURS, REDIS], rows, cell));
 }
 
-/// Draws them into a directory.
-pub(super) fn draw(scale: &Scale, ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
-    let bars = |title: &str, metric: Metric, cases: Vec<(String, String)>| Bars {
-        title: title.to_owned(),
-        unit: metric.unit().to_owned(),
-        systems: SYSTEMS.map(str::to_owned).to_vec(),
-        groups: cases
-            .into_iter()
-            .map(|(name, case)| {
-                let bars = SYSTEMS.map(|system| Summary::of(ledger.values(system, &case)));
-                (name, bars.to_vec())
-            })
-            .collect(),
+pub(super) fn figures(scale: &Scale, ledger: &Ledger) -> Vec<Figure> {
+    let bars = |file: &str, title: &str, metric: Metric, cases: Vec<(String, String)>| {
+        Figure::new(file, Bars::of(ledger, title, metric, &SYSTEMS, cases))
     };
-    let cases = Case::all(scale.throughput.cpus);
-    let costs = cases
-        .map(|case| (case.to_string(), case.server()))
-        .collect();
-    bars("CPU time of the server an operation", Metric::Cpu, costs)
-        .write(&directory.join("server-cpu.svg"))?;
+    let costs = Case::all(scale.throughput.cpus).map(|case| (case.to_string(), case.server()));
     let sizes = memory::VALUES.map(|value| (format!("{value} B"), memory::size(value)));
-    bars("Resident bytes a record", Metric::Footprint, sizes.to_vec())
-        .write(&directory.join("server-memory.svg"))
+    let cpu = "CPU time of the server an operation";
+    vec![
+        bars("server-cpu.svg", cpu, Metric::Cpu, costs.collect()),
+        bars(
+            "server-memory.svg",
+            "Resident bytes a record",
+            Metric::Footprint,
+            sizes.into(),
+        ),
+    ]
 }

@@ -2,7 +2,7 @@
 //! maintainer; once as it appends every change, once as it overwrites values where they lie.
 
 use super::{BATCH, Load, System, bare, change, take};
-use crate::error::BenchError;
+use crate::error::{BenchError, failed};
 use crate::generate::keys::{KEY_BYTES, key};
 use mneme_log::{Decision, LogStore, MIN_CAPACITY, UpdatePolicy, Updated};
 use std::fmt::Display;
@@ -51,7 +51,7 @@ impl Store {
             .update_policy(policy)
             .open_private();
         Ok(Self {
-            store: store.map_err(|error| BenchError::Store(error.to_string()))?,
+            store: store.map_err(failed)?,
             trouble: Mutex::new(None),
         })
     }

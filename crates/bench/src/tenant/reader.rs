@@ -1,7 +1,7 @@
 //! One arm: a process that reads the tree with a given amount of memory.
 
-use super::{Arm, begins, failed, group, key};
-use crate::error::BenchError;
+use super::{Arm, begins, group, key};
+use crate::error::{BenchError, failed, process_failed};
 use crate::generate::random::{Random, mix};
 use crate::generate::zipfian::{YCSB_THETA, Zipfian};
 use crate::memory::Bare;
@@ -35,7 +35,7 @@ fn read(options: &Reader) -> Result<String, BenchError> {
     let cache = match options.arm {
         Arm::Lent => {
             let cache = RecordCache::with_budget(options.part);
-            Some(cache.map_err(|error| failed(&error))?)
+            Some(cache.map_err(failed)?)
         }
         Arm::Idle | Arm::Kernel => None,
     };
@@ -45,13 +45,11 @@ fn read(options: &Reader) -> Result<String, BenchError> {
         Some(cache) => builder.record_cache(cache),
         None => builder,
     };
-    let tree = builder
-        .open(&options.tree)
-        .map_err(|error| failed(&error))?;
-    let snapshot = tree.snapshot().map_err(|error| failed(&error))?;
+    let tree = builder.open(&options.tree).map_err(failed)?;
+    let snapshot = tree.snapshot().map_err(failed)?;
     for number in (0..options.records).step_by(STEP) {
         // A snapshot makes no copies.
-        let found = snapshot.get(&key(number)).map_err(|error| failed(&error))?;
+        let found = snapshot.get(&key(number)).map_err(failed)?;
         is_right(number, found)?;
     }
     drop(snapshot);
@@ -67,7 +65,7 @@ fn read(options: &Reader) -> Result<String, BenchError> {
         for _ in 0..gets {
             let number = mix(ranks.draw(&mut random)) % options.records;
             tree.get_with(&key(number), |found| is_right(number, Some(found)))
-                .map_err(|error| failed(&error))?
+                .map_err(failed)?
                 .unwrap_or_else(|| is_right(number, None))?;
         }
         Ok(())
@@ -77,7 +75,7 @@ fn read(options: &Reader) -> Result<String, BenchError> {
     get(options.gets)?;
     let faults = major_faults()? - faults;
     drop(idle);
-    let used = tree.stats().map_err(|error| failed(&error))?.cache;
+    let used = tree.stats().map_err(failed)?.cache;
     let used = used.unwrap_or_default();
     // Of all gets, so the share of those that count is about as large.
     let share = options.gets as f64 / (options.gets + options.warm_up) as f64;
@@ -88,18 +86,18 @@ fn read(options: &Reader) -> Result<String, BenchError> {
 fn is_right(number: u64, found: Option<&[u8]>) -> Result<(), BenchError> {
     match found {
         Some(value) if value.starts_with(&begins(number)) => Ok(()),
-        found => Err(BenchError::Wrong {
-            system: "the tree".to_owned(),
-            case: "gets".to_owned(),
-            what: format!("record {number} was {found:?}"),
-        }),
+        found => Err(BenchError::wrong(
+            "the tree",
+            "gets",
+            format!("record {number} was {found:?}"),
+        )),
     }
 }
 
 /// Faults of this process that waited for a disk.
 fn major_faults() -> Result<u64, BenchError> {
     let stat = std::fs::read_to_string("/proc/self/stat");
-    let stat = stat.map_err(|error| BenchError::Process(error.to_string()))?;
+    let stat = stat.map_err(process_failed)?;
     // Behind the program's name, which may have spaces.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let faults = fields.split_whitespace().nth(9);

@@ -89,11 +89,7 @@ pub fn open(
 
 /// An engine gave what it should not.
 pub fn wrong(case: &str, what: &str) -> BenchError {
-    BenchError::Wrong {
-        system: OURS.to_owned(),
-        case: case.to_owned(),
-        what: what.to_owned(),
-    }
+    BenchError::wrong(OURS, case, what)
 }
 
 fn ours(error: impl std::error::Error) -> BenchError {

@@ -5,17 +5,16 @@
 //! another. The space is what the held versions keep, over the bytes of keys and values.
 
 use super::engines::{KEY, OURS, key};
-use crate::error::BenchError;
+use crate::error::{BenchError, failed};
 use crate::generate::random::{Random, mix};
 use crate::goals::Goal;
-use crate::ledger::{Ledger, Metric, Summary};
-use crate::machine::Machine;
+use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
 use crate::report::Report;
-use crate::table::{Table, figure};
+use crate::table::{Table, median};
 use mneme_sys::medium::MemoryMedium;
 use mneme_tree::{Batch, Durability, Snapshot, Store};
-use serde_json::{Map, json};
+use serde_json::json;
 use std::time::Instant;
 
 /// Snapshots that are held.
@@ -33,17 +32,11 @@ fn case(what: &str, held: usize) -> String {
     format!("{what}, {held} snapshots held")
 }
 
-fn failed(error: impl std::error::Error) -> BenchError {
-    BenchError::Store(error.to_string())
-}
-
 /// Measures and reports.
 ///
 /// # Errors
 /// No memory, a store that fails.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let machine = Machine::here();
-    println!("{machine}\n");
     let (records, operations) = if options.quick {
         (20_000, 40_000)
     } else {
@@ -53,10 +46,10 @@ pub fn run(options: &Common) -> Result<Report, BenchError> {
         records,
         operations,
     };
-    run_at(&scale, options, machine)
+    run_at(&scale, options)
 }
 
-fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
     let data = u64::from(scale.records) * (KEY + VALUE) as u64;
     let medium = MemoryMedium::new(data * 64 + (1 << 30)).map_err(failed)?;
@@ -87,11 +80,8 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
         "space kept, B/B of data",
     ]);
     for held in HELD {
-        let middle = |what| {
-            let summary = Summary::of(ledger.values(OURS, &case(what, held)));
-            figure(summary.map_or(f64::NAN, |summary| summary.median))
-        };
-        let cells = [middle("put"), middle("get"), middle("space")];
+        let cells =
+            ["put", "get", "space"].map(|what| median(ledger.values(OURS, &case(what, held)), 1.0));
         table.row(std::iter::once(held.to_string()).chain(cells));
     }
     println!("{table}");
@@ -115,17 +105,13 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
             ledger.values(OURS, &one("space")).to_vec(),
         ),
     ];
-    let params = Map::from_iter([
-        ("quick".to_owned(), json!(options.quick)),
-        ("records".to_owned(), json!(scale.records)),
-        ("operations".to_owned(), json!(scale.operations)),
-        ("value_bytes".to_owned(), json!(VALUE)),
-        ("seed".to_owned(), json!(options.seed)),
-    ]);
     Ok(Report {
-        bench: "versioning",
-        machine,
-        params,
+        figures: Vec::new(),
+        params: json!({
+            "records": scale.records,
+            "operations": scale.operations,
+            "value_bytes": VALUE,
+        }),
         goals,
         ledger,
         notes: Vec::new(),
@@ -192,7 +178,7 @@ mod tests {
             records: 300,
             operations: 900,
         };
-        let report = run_at(&scale, &options, Machine::here()).unwrap();
+        let report = run_at(&scale, &options).unwrap();
         let kept = |held| report.ledger.values(OURS, &case("space", held))[0];
         assert!(kept(16) > kept(1), "{} > {}", kept(16), kept(1));
         let cases = HELD.map(|held| case("get", held));

@@ -9,17 +9,16 @@
 //! bytes of an entry and its header, in sequence, each record synced.
 
 use super::engines::{KEY, OURS, key};
-use crate::error::BenchError;
+use crate::error::{BenchError, failed};
 use crate::generate::random::{Random, mix};
 use crate::goals::Goal;
-use crate::ledger::{Ledger, Metric, Summary};
-use crate::machine::Machine;
+use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
 use crate::report::Report;
-use crate::table::{Table, figure};
+use crate::table::{Table, figure, median};
 use mneme_sys::medium::{Medium, MediumError, MemoryMedium};
 use mneme_tree::{Batch, Durability, Store};
-use serde_json::{Map, json};
+use serde_json::json;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -132,14 +131,12 @@ struct Scale {
 /// # Errors
 /// No memory, a store that fails.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let machine = Machine::here();
-    println!("{machine}\n");
     let records = if options.quick { 10_000 } else { 200_000 };
     let turnovers = 24;
-    run_at(&Scale { records, turnovers }, options, machine)
+    run_at(&Scale { records, turnovers }, options)
 }
 
-fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
     let mut table = Table::new(["value", "what", "measured", "a log"]);
     let mut goals = Vec::new();
@@ -158,7 +155,7 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
         for (what, metric) in MEASURED {
             let name = format!("{what}, {case}");
             let measured = ledger.values(OURS, &name).to_vec();
-            let middle = Summary::of(&measured).map_or(f64::NAN, |summary| summary.median);
+            let median = median(&measured, 1.0);
             let log = match metric {
                 Metric::Stored => figure(logged),
                 // The page that a record ends in is written again by the next.
@@ -169,20 +166,13 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
                 goals.push(Goal::at_most(name, target, measured));
             }
             let what = format!("{what}, {}", metric.unit());
-            table.row([value.to_string(), what, figure(middle), log]);
+            table.row([value.to_string(), what, median, log]);
         }
     }
     println!("{table}");
-    let params = Map::from_iter([
-        ("quick".to_owned(), json!(options.quick)),
-        ("records".to_owned(), json!(scale.records)),
-        ("turnovers".to_owned(), json!(scale.turnovers)),
-        ("seed".to_owned(), json!(options.seed)),
-    ]);
     Ok(Report {
-        bench: "wear",
-        machine,
-        params,
+        figures: Vec::new(),
+        params: json!({ "records": scale.records, "turnovers": scale.turnovers }),
         goals,
         ledger,
         notes: Vec::new(),
@@ -198,15 +188,14 @@ fn measure(
     ledger: &mut Ledger,
 ) -> Result<(), BenchError> {
     let data = u64::from(scale.records) * (KEY + value) as u64;
-    let failed = |error: &dyn std::error::Error| BenchError::Store(error.to_string());
-    let memory = MemoryMedium::new(data * 8 + (64 << 20)).map_err(|error| failed(&error))?;
+    let memory = MemoryMedium::new(data * 8 + (64 << 20)).map_err(failed)?;
     let medium = Counting {
         memory: Arc::new(memory),
         counts: Arc::default(),
     };
     let builder = Store::builder().durability(Durability::File);
     let opened = builder.open_on(Box::new(medium.clone()));
-    let db = opened.map_err(|error| failed(&error))?;
+    let db = opened.map_err(failed)?;
     let mut random = Random::new(seed);
     let bytes = vec![1; value];
     let ids: Vec<u32> = (0..scale.records).collect();
@@ -215,15 +204,15 @@ fn measure(
         for id in chunk {
             batch.put(&key(*id), &bytes);
         }
-        db.apply(&batch).map_err(|error| failed(&error))?;
+        db.apply(&batch).map_err(failed)?;
     }
     *medium.counts() = Counts::default();
     let puts = u64::from(scale.records) * u64::from(scale.turnovers);
     for _ in 0..puts {
         let id = random.below(u64::from(scale.records)) as u32;
-        db.put(&key(id), &bytes).map_err(|error| failed(&error))?;
+        db.put(&key(id), &bytes).map_err(failed)?;
     }
-    let file = db.stats().map_err(|error| failed(&error))?.leaf_bytes;
+    let file = db.stats().map_err(failed)?.leaf_bytes;
     let counts = medium.counts();
     let (records, leaves) = counts
         .writes
@@ -273,7 +262,7 @@ mod tests {
             records: 300,
             turnovers: 2,
         };
-        let report = run_at(&scale, &options, Machine::here()).unwrap();
+        let report = run_at(&scale, &options).unwrap();
         let stored = report
             .ledger
             .values(OURS, "bytes of a put, 300 records of 100 B");

@@ -366,10 +366,7 @@ mod tests {
     }
 
     fn span(milliseconds: u64) -> Span {
-        Span {
-            warm_up: Duration::ZERO,
-            timed: Duration::from_millis(milliseconds),
-        }
+        Span::new(Duration::ZERO, Duration::from_millis(milliseconds))
     }
 
     #[test]

@@ -18,7 +18,6 @@ mod show;
 use crate::error::BenchError;
 use crate::generate::operations::{Kind, Mix, Operation, Source, stream};
 use crate::ledger::{Ledger, Metric};
-use crate::machine::Machine;
 use crate::options::Ycsb;
 use crate::progress;
 use crate::report::Report;
@@ -27,7 +26,7 @@ use crate::systems::{self, Load, System, Visitor, bare};
 use drive::{Lane, Order, Subject};
 use indicatif::ProgressBar;
 use plan::{Cell, Group, Plan};
-use serde_json::{Map, json};
+use serde_json::{Value, json};
 use std::collections::HashMap;
 
 /// Measures and reports.
@@ -35,13 +34,13 @@ use std::collections::HashMap;
 /// # Errors
 /// No memory, a system that loses records, a file that cannot be written.
 pub fn run(options: &Ycsb) -> Result<Report, BenchError> {
+    options.validate()?;
     let plan = Plan::of(options)?;
-    let machine = Machine::here();
-    println!("{machine}\n\n{plan}");
+    println!("{plan}");
     let mut ledger = Ledger::default();
     let bar = progress::bar(plan.steps());
     let mut notes = plan.notes();
-    interleave(&mut [pin::job(plan.span)?], plan.rounds, &bar, &mut ledger)?;
+    interleave(vec![pin::job(plan.span)?], plan.rounds, &bar, &mut ledger)?;
     for size in &plan.sizes {
         let load = Load {
             records: size.records,
@@ -61,13 +60,9 @@ pub fn run(options: &Ycsb) -> Result<Report, BenchError> {
     }
     bar.finish_and_clear();
     show::tables(&plan, &ledger);
-    if let Some(directory) = &options.common.svg {
-        show::figures(&plan, &ledger, directory)?;
-    }
     let goals = goals::of(&plan, &ledger);
     Ok(Report {
-        bench: "ycsb",
-        machine,
+        figures: show::figures(&plan, &ledger),
         params: plan.params(options),
         ledger,
         goals,
@@ -97,11 +92,7 @@ fn load_all(plan: &Plan, load: Load, bar: &ProgressBar) -> Result<Subjects, Benc
         for order in [Order::Numbered, Order::Scattered] {
             subject
                 .load(load, order)
-                .map_err(|what| BenchError::Wrong {
-                    system: name.to_owned(),
-                    case: "loading".to_owned(),
-                    what,
-                })?;
+                .map_err(|what| BenchError::wrong(name, "loading", what))?;
         }
         subjects.push((name.to_owned(), subject));
         bar.inc(1);
@@ -147,24 +138,18 @@ fn measure(
                 // It has no memory for a record that was not there.
                 continue;
             }
-            jobs.push(Job {
-                system: name.clone(),
-                case: group.case(cell),
-                metric: Metric::Throughput,
-                measure: Box::new(|round| {
-                    one(plan, group, cell, load, streams, subject.as_ref(), round).map_err(|what| {
-                        BenchError::Wrong {
-                            system: name.clone(),
-                            case: group.case(cell),
-                            what,
-                        }
-                    })
-                }),
-            });
+            jobs.push(Job::new(
+                name.clone(),
+                group.case(cell),
+                Metric::Throughput,
+                |round| {
+                    one(plan, group, cell, load, streams, subject.as_ref(), round)
+                        .map_err(|what| BenchError::wrong(name.clone(), group.case(cell), what))
+                },
+            ));
         }
     }
-    interleave(&mut jobs, plan.rounds, bar, ledger)?;
-    drop(jobs);
+    interleave(jobs, plan.rounds, bar, ledger)?;
     for round in 0..plan.rounds {
         for cell in &group.timed {
             let streams = &streams[&cell.unbatched()];
@@ -174,11 +159,8 @@ fn measure(
                 }
                 let timed = |lanes: &[Lane<'_>]| subject.latencies(lanes, load.value, plan.span);
                 let latencies = on_lanes(plan, group, streams, subject.as_ref(), round, timed);
-                let latencies = latencies.map_err(|what| BenchError::Wrong {
-                    system: name.clone(),
-                    case: group.case(cell),
-                    what,
-                })?;
+                let latencies = latencies
+                    .map_err(|what| BenchError::wrong(name.clone(), group.case(cell), what))?;
                 latencies.report(ledger, name, &group.case(cell));
                 bar.inc(1);
             }
@@ -239,26 +221,16 @@ fn on_lanes<T>(
 }
 
 impl Plan {
-    fn params(&self, options: &Ycsb) -> Map<String, serde_json::Value> {
-        let sizes = self
-            .sizes
-            .iter()
-            .map(|size| json!({ "value": size.value, "records": size.records }));
-        Map::from_iter([
-            ("quick".to_owned(), json!(options.common.quick)),
-            ("sizes".to_owned(), sizes.collect()),
-            ("threads".to_owned(), json!(options.common.threads)),
-            ("batch".to_owned(), json!(systems::BATCH)),
-            ("seed".to_owned(), json!(self.seed)),
-            ("seconds".to_owned(), json!(self.span.timed.as_secs_f64())),
-            (
-                "key_bytes".to_owned(),
-                json!(crate::generate::keys::KEY_BYTES),
-            ),
-            (
-                "theta".to_owned(),
-                json!(crate::generate::zipfian::YCSB_THETA),
-            ),
-        ])
+    fn params(&self, options: &Ycsb) -> Value {
+        let sizes = self.sizes.iter();
+        let sizes = sizes.map(|size| json!({ "value": size.value, "records": size.records }));
+        json!({
+            "sizes": Value::from_iter(sizes),
+            "threads": options.common.threads,
+            "batch": systems::BATCH,
+            "seconds": self.span.timed.as_secs_f64(),
+            "key_bytes": crate::generate::keys::KEY_BYTES,
+            "theta": crate::generate::zipfian::YCSB_THETA,
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! What a pin costs: every read pays one, every batch of reads pays one.
 
-use crate::error::BenchError;
+use crate::error::{BenchError, failed};
 use crate::ledger::Metric;
 use crate::rounds::{Job, Span, rate};
 use mneme_sync::{ControlOptions, Participants};
@@ -20,19 +20,14 @@ const CHUNK: u64 = 4096;
 /// [`BenchError::Store`].
 pub fn job(span: Span) -> Result<Job<'static>, BenchError> {
     let participants = Participants::private(ControlOptions::new([0; 16]));
-    let participants = participants.map_err(|error| BenchError::Store(error.to_string()))?;
-    Ok(Job {
-        system: SYSTEM.to_owned(),
-        case: CASE.to_owned(),
-        metric: Metric::Latency,
-        measure: Box::new(move |_| {
-            let pins = rate(1, span, |_, until| pin_until(&participants, until));
-            match pins {
-                pins if pins > 0.0 => Ok(1e9 / pins),
-                _ => Err(BenchError::Store("no pin could be had".to_owned())),
-            }
-        }),
-    })
+    let participants = participants.map_err(failed)?;
+    Ok(Job::new(SYSTEM, CASE, Metric::Latency, move |_| {
+        let pins = rate(1, span, |_, until| pin_until(&participants, until));
+        match pins {
+            pins if pins > 0.0 => Ok(1e9 / pins),
+            _ => Err(BenchError::Store("no pin could be had".to_owned())),
+        }
+    }))
 }
 
 fn pin_until(participants: &Participants, until: Instant) -> u64 {

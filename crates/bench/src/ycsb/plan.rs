@@ -127,10 +127,7 @@ impl Plan {
         let mut plan = Self {
             sizes: Vec::new(),
             rounds: common.rounds,
-            span: Span {
-                warm_up: scale.timed / 10,
-                timed: scale.timed,
-            },
+            span: Span::new(scale.timed / 10, scale.timed),
             operations: scale.operations,
             seed: common.seed,
             peers,

@@ -1,14 +1,12 @@
 //! Tables and figures of a run.
 
-use super::plan::{Cell, Plan, Size, case};
-use crate::error::BenchError;
-use crate::figure::Bars;
+use super::plan::{Cell, Plan, Size};
+use crate::figure::{Bars, Figure};
 use crate::generate::operations::Distribution;
 use crate::latency::percentile_case;
 use crate::ledger::{Ledger, Metric, Summary};
 use crate::systems::{OURS, bare};
-use crate::table::{Table, figure};
-use std::path::Path;
+use crate::table::{Table, figure, range};
 
 /// Prints what was measured, then what it means: ours against everybody, round by round.
 pub fn tables(plan: &Plan, ledger: &Ledger) {
@@ -32,14 +30,10 @@ pub fn tables(plan: &Plan, ledger: &Ledger) {
 }
 
 fn throughput(size: &Size, systems: &[&str], ledger: &Ledger) -> Table {
-    let mut table = Table::new(["case"].into_iter().chain(systems.iter().copied()));
-    for case in cases(size) {
-        let cells = systems
-            .iter()
-            .map(|system| span(Summary::of(ledger.values(system, &case))));
-        table.row([case.clone()].into_iter().chain(cells));
-    }
-    table
+    let rows = cases(size).into_iter().map(|case| (case.clone(), case));
+    Table::grid("case", systems, rows, |system, case| {
+        range(ledger.values(system, case), 1.0)
+    })
 }
 
 fn ratios(ours: &str, size: &Size, systems: &[&str], ledger: &Ledger) -> Table {
@@ -56,7 +50,7 @@ fn ratios(ours: &str, size: &Size, systems: &[&str], ledger: &Ledger) -> Table {
     for case in cases(size) {
         let cells = others
             .iter()
-            .map(|other| span(Summary::of(&ledger.ratios((ours, &case), (other, &case)))));
+            .map(|other| range(&ledger.ratios((ours, &case), (other, &case)), 1.0));
         table.row([case.clone()].into_iter().chain(cells));
     }
     table
@@ -109,20 +103,14 @@ fn cases(size: &Size) -> Vec<String> {
         .collect()
 }
 
-fn span(summary: Option<Summary>) -> String {
-    match summary {
-        Some(s) => format!("{} ({}-{})", figure(s.median), figure(s.min), figure(s.max)),
-        None => "-".to_owned(),
-    }
-}
-
 /// Draws a figure for each value size, distribution and number of threads, in the form of the
 /// paper's figure 13: groups by share of GET, single and batched, bars by system.
 ///
 /// # Errors
 /// [`BenchError::Figure`].
-pub fn figures(plan: &Plan, ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
+pub fn figures(plan: &Plan, ledger: &Ledger) -> Vec<Figure> {
     let systems: Vec<&str> = plan.systems();
+    let mut figures = Vec::new();
     for size in &plan.sizes {
         for distribution in [
             Distribution::Uniform,
@@ -137,12 +125,12 @@ pub fn figures(plan: &Plan, ledger: &Ledger, directory: &Path) -> Result<(), Ben
                 let figure = bars(size, distribution, threads, &systems, ledger);
                 if !figure.groups.is_empty() {
                     let name = format!("ycsb-{distribution}-{}B-{threads}t.svg", size.value);
-                    figure.write(&directory.join(name))?;
+                    figures.push(Figure::new(name, figure));
                 }
             }
         }
     }
-    Ok(())
+    figures
 }
 
 fn bars(
@@ -152,34 +140,22 @@ fn bars(
     systems: &[&str],
     ledger: &Ledger,
 ) -> Bars {
-    let mut groups = Vec::new();
-    for group in &size.groups {
-        let wanted = |cell: &&Cell| cell.distribution == distribution && cell.threads == threads;
-        for cell in group.cells.iter().filter(wanted) {
-            let case = case(group.mix, size.value, cell);
-            let bars = systems
-                .iter()
-                .map(|system| Summary::of(ledger.values(system, &case)));
-            groups.push((format!("{} x{}", group.mix, cell.batch), bars.collect()));
-        }
+    let wanted = |cell: &&Cell| cell.distribution == distribution && cell.threads == threads;
+    let cases = size.groups.iter().flat_map(|group| {
+        let cells = group.cells.iter().filter(wanted);
+        cells.map(|cell| (format!("{} x{}", group.mix, cell.batch), group.case(cell)))
+    });
+    let title = format!(
+        "YCSB, {distribution}, values of {} B, {threads} thread(s)",
+        size.value
+    );
+    let mut bars = Bars::of(ledger, title, Metric::Throughput, systems, cases);
+    for system in bars
+        .systems
+        .iter_mut()
+        .filter(|system| *system == bare::NAME)
+    {
+        *system = "bare copy".to_owned();
     }
-    Bars {
-        title: format!(
-            "YCSB, {distribution}, values of {} B, {threads} thread(s)",
-            size.value
-        ),
-        unit: Metric::Throughput.unit().to_owned(),
-        systems: systems
-            .iter()
-            .map(|system| {
-                if *system == bare::NAME {
-                    "bare copy"
-                } else {
-                    system
-                }
-                .to_owned()
-            })
-            .collect(),
-        groups,
-    }
+    bars
 }

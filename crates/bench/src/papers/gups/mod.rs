@@ -15,22 +15,19 @@
 
 pub mod windows;
 
-use crate::curves::{Axis, Curves, Scale as AxisScale};
+use crate::curves::{Axis, Curves};
 use crate::error::BenchError;
+use crate::figure::Figure;
 use crate::generate::random::Random;
 use crate::goals::Goal;
-use crate::ledger::{Ledger, Metric, Summary};
-use crate::machine::Machine;
+use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
-use crate::papers::reside::Resident;
 use crate::report::Report;
 use crate::rounds::{self, Job, Span};
 use crate::scratch::Scratch;
-use crate::table::{Table, figure};
-use mneme_space::Space;
-use serde_json::{Map, json};
+use crate::table::{Table, beside};
+use serde_json::json;
 use std::cell::RefCell;
-use std::path::Path;
 use std::time::{Duration, Instant};
 use windows::{Bare, Called, Entered, Remapped, Residents, Segments, Update, Windows};
 
@@ -68,10 +65,7 @@ impl Scale {
                 &[1, 2, 4, 8, 16, 32, 64, 128]
             },
             sets: &[64, 16],
-            span: Span {
-                warm_up: timed / 3,
-                timed,
-            },
+            span: Span::new(timed / 3, timed),
             rounds: options.rounds,
         }
     }
@@ -91,23 +85,17 @@ fn case(windows: usize, set: usize) -> String {
 /// No memory, a window that cannot be reached, a file that cannot be written.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
     let scale = Scale::of(options);
-    run_at(&scale, options, Machine::announced(), Resident::start)
+    run_at(&scale, options)
 }
 
-/// `start` is how processes come to live in a space.
-fn run_at(
-    scale: &Scale,
-    options: &Common,
-    machine: Machine,
-    start: fn(&Space) -> Result<Resident, BenchError>,
-) -> Result<Report, BenchError> {
+fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let most = scale.most();
     let scratch = Scratch::new("gups", 2 * most as u64 * (scale.window + 4 * MIB))?;
     let apart = Segments::new(&scratch, "distinct", most, scale.window, None)?;
     // The one address is that of the first, which nobody else wants.
     let first = Segments::new(&scratch, "first", 1, scale.window, None)?;
     let same = Segments::new(&scratch, "same", most, scale.window, first.address())?;
-    let residents = Residents::new(&scratch, &apart, start)?;
+    let residents = Residents::new(&scratch, &apart)?;
     let systems: [(&str, RefCell<Box<dyn Windows + '_>>); 5] = [
         (MP, RefCell::new(Box::new(Called::new(&residents)?))),
         (MAP, RefCell::new(Box::new(Remapped::new(&apart)?))),
@@ -121,38 +109,30 @@ fn run_at(
             for (system, reached) in &systems {
                 let words = apart.words();
                 let seed = options.seed;
-                jobs.push(Job {
-                    system: (*system).to_owned(),
-                    case: case(windows, set),
-                    metric: Metric::Throughput,
-                    measure: Box::new(move |round| {
+                jobs.push(Job::new(
+                    *system,
+                    case(windows, set),
+                    Metric::Throughput,
+                    move |round| {
                         let mut reached = reached.borrow_mut();
                         let mut random = Random::new(seed ^ (round as u64) << 32);
                         let mut plan = Plan::new(words, windows, set);
                         updates(&mut **reached, &mut plan, &mut random, scale.span)
-                    }),
-                });
+                    },
+                ));
             }
         }
     }
     let mut ledger = Ledger::default();
-    rounds::run(&mut jobs, scale.rounds, &mut ledger)?;
-    drop(jobs);
+    rounds::run(jobs, scale.rounds, &mut ledger)?;
     print_tables(scale, &ledger);
-    if let Some(directory) = &options.svg {
-        draw(scale, &ledger, directory)?;
-    }
-    let params = Map::from_iter([
-        ("quick".to_owned(), json!(options.quick)),
-        ("window_bytes".to_owned(), json!(scale.window)),
-        ("page_bytes".to_owned(), json!(4096)),
-        ("seed".to_owned(), json!(options.seed)),
-        ("seconds".to_owned(), json!(scale.span.timed.as_secs_f64())),
-    ]);
     Ok(Report {
-        bench: "gups",
-        machine,
-        params,
+        figures: figures(scale, &ledger),
+        params: json!({
+            "window_bytes": scale.window,
+            "page_bytes": 4096,
+            "seconds": scale.span.timed.as_secs_f64(),
+        }),
         goals: goals(&ledger),
         ledger,
         notes: vec![format!(
@@ -235,48 +215,29 @@ fn goals(ledger: &Ledger) -> Vec<Goal> {
 fn print_tables(scale: &Scale, ledger: &Ledger) {
     for &set in scale.sets {
         println!("million updates a second, sets of {set}; in brackets over MAP");
-        let mut table = Table::new(["windows"].into_iter().chain(SYSTEMS));
-        for &windows in scale.windows {
-            let case = case(windows, set);
-            let cell = |system: &str| {
-                let rate = Summary::of(ledger.values(system, &case));
-                let over = Summary::of(&ledger.ratios((system, &case), (MAP, &case)));
-                match (rate, over) {
-                    (Some(rate), Some(over)) => {
-                        format!("{} ({})", figure(rate.median), figure(over.median))
-                    }
-                    _ => "-".to_owned(),
-                }
-            };
-            table.row([windows.to_string()].into_iter().chain(SYSTEMS.map(cell)));
-        }
-        println!("{table}");
+        let windows = scale.windows.iter();
+        let rows = windows.map(|&windows| (windows.to_string(), case(windows, set)));
+        let cell = |system: &str, case: &String| {
+            let over = ledger.ratios((system, case), (MAP, case));
+            beside(ledger.values(system, case), 1.0, &over)
+        };
+        println!("{}", Table::grid("windows", &SYSTEMS, rows, cell));
     }
 }
 
-fn draw(scale: &Scale, ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
-    let axis = |name: &str| Axis {
-        name: name.to_owned(),
-        scale: AxisScale::Log,
+/// The form of the paper's figure 8, one for each size of the sets.
+fn figures(scale: &Scale, ledger: &Ledger) -> Vec<Figure> {
+    let figure = |&set: &usize| {
+        let windows = scale.windows.iter();
+        let cases: Vec<_> = windows
+            .map(|&windows| (windows as f64, case(windows, set)))
+            .collect();
+        let axes = (Axis::log("windows"), Axis::log("million updates a second"));
+        let title = format!("Random updates, sets of {set}");
+        let curves = Curves::of(ledger, title, axes, &SYSTEMS, &cases);
+        Figure::new(format!("gups-{set}.svg"), curves)
     };
-    for &set in scale.sets {
-        let curve = |system: &str| {
-            let windows = scale.windows.iter();
-            let points = windows.filter_map(|&windows| {
-                let summary = Summary::of(ledger.values(system, &case(windows, set)))?;
-                Some((windows as f64, summary))
-            });
-            (system.to_owned(), points.collect())
-        };
-        Curves {
-            title: format!("Random updates, sets of {set}"),
-            across: axis("windows"),
-            up: axis("million updates a second"),
-            curves: SYSTEMS.map(curve).to_vec(),
-        }
-        .write(&directory.join(format!("gups-{set}.svg")))?;
-    }
-    Ok(())
+    scale.sets.iter().map(figure).collect()
 }
 
 #[cfg(test)]
@@ -291,20 +252,16 @@ mod tests {
             window: MIB,
             windows: &[1, 3],
             sets: &[16],
-            span: Span {
-                warm_up: Duration::ZERO,
-                timed: Duration::from_millis(2),
-            },
+            span: Span::new(Duration::ZERO, Duration::from_millis(2)),
             rounds: 1,
         };
-        let report = run_at(&scale, &common(), Machine::here(), Resident::start_here).unwrap();
+        let report = run_at(&scale, &common()).unwrap();
         for system in SYSTEMS {
             assert!(
                 report.ledger.values(system, &case(3, 16))[0] > 0.0,
                 "{system}"
             );
         }
-        let _ = report.to_json();
         assert_well_formed(&report, &[&case(1, 16)]);
     }
 
@@ -334,7 +291,7 @@ mod tests {
         }
         run(&mut Remapped::new(&segments).unwrap());
         run(&mut Bare::new(&same).unwrap());
-        let residents = Residents::new(&scratch, &segments, Resident::start_here).unwrap();
+        let residents = Residents::new(&scratch, &segments).unwrap();
         run(&mut Called::new(&residents).unwrap());
         run(&mut Bare::new(&segments).unwrap());
         drop(residents);

@@ -1,11 +1,10 @@
 //! One large table in windows, and the ways of reaching them.
 
-use crate::error::BenchError;
-use crate::papers::reside::{Resident, TIMEOUT, UPDATE};
+use crate::error::{BenchError, file_failed};
+use crate::papers::reside::{self, TIMEOUT, UPDATE};
+use crate::processes::Helper;
 use crate::scratch::{Scratch, space};
-use mneme_space::{
-    Attachment, Caller, Calls, EnterError, RootError, Schema, SegVec, Segment, Space,
-};
+use mneme_space::{Attachment, Caller, Calls, EnterError, RootError, Schema, SegVec, Segment};
 use mneme_sys::{Access, View};
 use std::fs::File;
 use std::path::PathBuf;
@@ -173,20 +172,16 @@ pub struct Called<'a> {
 /// The resident of each window, and the way there.
 pub struct Residents {
     calls: Vec<Calls>,
-    _residents: Vec<Resident>,
+    _residents: Vec<Helper>,
 }
 
 impl Residents {
-    pub fn new(
-        scratch: &Scratch,
-        segments: &Segments,
-        start: impl Fn(&Space) -> Result<Resident, BenchError>,
-    ) -> Result<Self, BenchError> {
+    pub fn new(scratch: &Scratch, segments: &Segments) -> Result<Self, BenchError> {
         let (mut calls, mut residents) = (Vec::new(), Vec::new());
         for segment in &segments.segments {
             let lives_in = scratch.space(segment.name().as_str())?;
             lives_in.add(segment, Access::ReadWrite).map_err(space)?;
-            residents.push(start(&lives_in)?);
+            residents.push(reside::start(&lives_in)?);
             calls.push(lives_in.calls().map_err(space)?);
         }
         Ok(Self {
@@ -228,7 +223,7 @@ impl Files {
         let open = |segment: &Segment| {
             let path: PathBuf = segment.info().map_err(space)?.data;
             let opened = File::options().read(true).write(true).open(&path);
-            opened.map_err(|source| BenchError::File { path, source })
+            opened.map_err(file_failed(&path))
         };
         let files = segments.segments.iter().map(open);
         Ok(Self {

@@ -13,13 +13,12 @@
 
 pub mod trace;
 
-use crate::curves::{Axis, Curves, Scale as AxisScale};
-use crate::error::BenchError;
-use crate::figure::Bars;
+use crate::curves::{Axis, Curves};
+use crate::error::{BenchError, failed};
+use crate::figure::{Bars, Figure};
 use crate::generate::keys::{stamp, stamp_of};
 use crate::goals::Goal;
-use crate::ledger::{Ledger, Metric, Summary};
-use crate::machine::Machine;
+use crate::ledger::{Ledger, Metric};
 use crate::options::{self, Postmark};
 use crate::progress;
 use crate::report::Report;
@@ -27,10 +26,9 @@ use crate::rounds::{Job, interleave};
 use crate::systems::PEERS;
 use crate::systems::mneme::{APPEND, POLICIES};
 use crate::systems::strings::{Strings, peer};
-use crate::table::{Table, figure};
+use crate::table::{Table, beside_range, figure, median, three};
 use mneme_log::{LogStore, MIN_CAPACITY, UpdatePolicy};
-use serde_json::{Map, json};
-use std::path::Path;
+use serde_json::json;
 use std::sync::Barrier;
 use std::time::Instant;
 use trace::{Kind, Step, Trace, key};
@@ -79,13 +77,11 @@ impl Scale {
 /// # Errors
 /// No memory, a system that loses rows, a file that cannot be written.
 pub fn run(options: &Postmark) -> Result<Report, BenchError> {
-    options.common.validate()?;
     run_at(&Scale::of(options), options)
 }
 
 fn run_at(scale: &Scale, options: &Postmark) -> Result<Report, BenchError> {
     let peers = options::chosen(&options.peers, &PEERS, "peer")?;
-    let machine = Machine::announced();
     let trace = Trace::new(scale.files, scale.transactions, options.common.seed);
     println!(
         "{} files and {} transactions a thread: {} operations, {} MiB at most\n",
@@ -126,22 +122,15 @@ fn run_at(scale: &Scale, options: &Postmark) -> Result<Report, BenchError> {
         measure(scale, &subjects, &trace, &mut ledger)?;
     }
     print_tables(scale, &peers, &ledger);
-    if let Some(directory) = &options.common.svg {
-        draw(scale, &peers, &ledger, directory)?;
-    }
-    let params = Map::from_iter([
-        ("quick".to_owned(), json!(options.common.quick)),
-        ("files".to_owned(), json!(scale.files)),
-        ("transactions".to_owned(), json!(scale.transactions)),
-        ("operations".to_owned(), json!(trace.steps.len())),
-        ("peak_bytes".to_owned(), json!(trace.peak)),
-        ("threads".to_owned(), json!(scale.threads)),
-        ("seed".to_owned(), json!(options.common.seed)),
-    ]);
     Ok(Report {
-        bench: "postmark",
-        machine,
-        params,
+        figures: figures(scale, &peers, &ledger),
+        params: json!({
+            "files": scale.files,
+            "transactions": scale.transactions,
+            "operations": trace.steps.len(),
+            "peak_bytes": trace.peak,
+            "threads": scale.threads,
+        }),
         goals: goals(scale, &ledger),
         ledger,
         notes: Vec::new(),
@@ -169,7 +158,7 @@ impl Subject {
             .capacity((bytes as u64).max(MIN_CAPACITY))
             .update_policy(policy.1)
             .open_private()
-            .map_err(|error| BenchError::Store(error.to_string()))?;
+            .map_err(failed)?;
         Ok(Self {
             system: ours(policy.0),
             case,
@@ -200,11 +189,11 @@ impl Subject {
             match end {
                 Ok(Ok(())) => {}
                 Ok(Err(what)) => {
-                    return Err(BenchError::Wrong {
-                        system: self.system.clone(),
-                        case: self.case.clone(),
+                    return Err(BenchError::wrong(
+                        self.system.clone(),
+                        self.case.clone(),
                         what,
-                    });
+                    ));
                 }
                 Err(panic) => std::panic::resume_unwind(panic),
             }
@@ -250,16 +239,18 @@ fn measure(
         subject.complete(trace)?;
         bar.inc(1);
     }
-    let mut jobs: Vec<Job> = subjects
+    let jobs: Vec<Job> = subjects
         .iter()
-        .map(|subject| Job {
-            system: subject.system.clone(),
-            case: subject.case.clone(),
-            metric: Metric::Duration,
-            measure: Box::new(|_| subject.complete(trace)),
+        .map(|subject| {
+            Job::new(
+                subject.system.clone(),
+                subject.case.clone(),
+                Metric::Duration,
+                |_| subject.complete(trace),
+            )
         })
         .collect();
-    interleave(&mut jobs, scale.rounds, &bar, ledger)?;
+    interleave(jobs, scale.rounds, &bar, ledger)?;
     bar.finish_and_clear();
     Ok(())
 }
@@ -311,87 +302,51 @@ fn print_tables(scale: &Scale, peers: &[String], ledger: &Ledger) {
     let ours = &ours(APPEND);
     println!("seconds to completion; in brackets over ours, round by round");
     let systems = names(peers);
-    let mut table = Table::new(["threads".to_owned()].into_iter().chain(systems.clone()));
-    for &threads in &scale.threads {
-        let case = against(threads);
-        let cells = systems.iter().map(|system| {
-            let seconds = Summary::of(ledger.values(system, &case));
-            let over = Summary::of(&ledger.ratios((system, &case), (ours, &case)));
-            match (seconds, over) {
-                (Some(s), Some(over)) => format!(
-                    "{} ({}; {}-{})",
-                    figure(s.median),
-                    figure(over.median),
-                    figure(over.min),
-                    figure(over.max)
-                ),
-                _ => "-".to_owned(),
-            }
-        });
-        table.row([threads.to_string()].into_iter().chain(cells));
-    }
-    println!("{table}");
+    let threads = scale.threads.iter();
+    let rows = threads.map(|&threads| (threads.to_string(), against(threads)));
+    let cell = |system: &str, case: &String| {
+        let over = ledger.ratios((system, case), (ours, case));
+        beside_range(ledger.values(system, case), &over)
+    };
+    println!("{}", Table::grid("threads", &systems, rows, cell));
     let threads = most_threads(scale);
     println!("seconds to completion by live share, {threads} thread(s)");
     let mut table = Table::new(["system", "live", "seconds", "/ 0.17", "min", "max"]);
     for (policy, _) in POLICIES {
         let system = &self::ours(policy);
         for &share in scale.shares {
-            let seconds = Summary::of(ledger.values(system, &sweep(share, threads)));
-            let over = Summary::of(&over_low(ledger, system, share, threads));
-            if let (Some(seconds), Some(over)) = (seconds, over) {
-                let head = [system.clone(), figure(share)];
-                let tail = [seconds.median, over.median, over.min, over.max].map(figure);
-                table.row(head.into_iter().chain(tail));
-            }
+            let seconds = median(ledger.values(system, &sweep(share, threads)), 1.0);
+            let over = three(&over_low(ledger, system, share, threads));
+            let head = [system.clone(), figure(share), seconds];
+            table.row(head.into_iter().chain(over));
         }
     }
     println!("{table}");
 }
 
-/// The forms of Nibble's figures 11 and 12.
-fn draw(
-    scale: &Scale,
-    peers: &[String],
-    ledger: &Ledger,
-    directory: &Path,
-) -> Result<(), BenchError> {
+fn figures(scale: &Scale, peers: &[String], ledger: &Ledger) -> Vec<Figure> {
     let systems = names(peers);
-    let groups = scale.threads.iter().map(|&threads| {
-        let of = |system: &String| Summary::of(ledger.values(system, &against(threads)));
-        (format!("{threads}t"), systems.iter().map(of).collect())
-    });
-    Bars {
-        title: "Postmark's trace, 17 % live: time to completion".to_owned(),
-        unit: Metric::Duration.unit().to_owned(),
-        groups: groups.collect(),
-        systems: systems.clone(),
-    }
-    .write(&directory.join("postmark.svg"))?;
+    let cases = scale
+        .threads
+        .iter()
+        .map(|&threads| (format!("{threads}t"), against(threads)));
+    let title = "Postmark's trace, 17 % live: time to completion";
+    let bars = Bars::of(ledger, title, Metric::Duration, &systems, cases);
     let threads = most_threads(scale);
-    let axis = |name: &str| Axis {
-        name: name.to_owned(),
-        scale: AxisScale::Linear,
-    };
-    let points = |system: &str| {
-        let shares = scale.shares.iter();
-        shares
-            .filter_map(|&share| {
-                let seconds = Summary::of(ledger.values(system, &sweep(share, threads)))?;
-                Some((share, seconds))
-            })
-            .collect()
-    };
-    Curves {
-        title: format!("Postmark's trace by live share, {threads} thread(s)"),
-        across: axis("rows / capacity"),
-        up: axis("seconds to completion"),
-        curves: POLICIES
-            .iter()
-            .map(|(policy, _)| (ours(policy), points(&ours(policy))))
-            .collect(),
-    }
-    .write(&directory.join("postmark-live.svg"))
+    let shares = scale.shares.iter();
+    let shares: Vec<_> = shares
+        .map(|&share| (share, sweep(share, threads)))
+        .collect();
+    let axes = (
+        Axis::linear("rows / capacity"),
+        Axis::linear("seconds to completion"),
+    );
+    let title = format!("Postmark's trace by live share, {threads} thread(s)");
+    let curves = Curves::of(ledger, title, axes, &names(&[]), &shares);
+    vec![
+        Figure::new("postmark.svg", bars),
+        Figure::new("postmark-live.svg", curves),
+    ]
 }
 
 #[cfg(test)]

@@ -25,11 +25,11 @@
 use crate::client::attached::{Attached, HUGE, SEGMENT};
 use crate::client::socket::Socket;
 use crate::client::{Asks, Crew, Task, Way};
-use crate::curves::{Axis, Curves, Scale as AxisScale};
+use crate::curves::{Axis, Curves};
 use crate::error::BenchError;
+use crate::figure::Figure;
 use crate::goals::Goal;
-use crate::ledger::{Ledger, Metric, Summary};
-use crate::machine::Machine;
+use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
 use crate::processes::keep_on_first_cpu;
 use crate::report::Report;
@@ -39,9 +39,9 @@ use crate::served::Served;
 use crate::systems::BATCH;
 use crate::systems::mneme::bytes_a_record;
 use crate::systems::redis::{self, Redis};
-use crate::table::{Table, figure};
+use crate::table::{Table, beside, median};
 use mneme_shared::{MIN_CAPACITY, StoreOptions};
-use serde_json::{Map, json};
+use serde_json::json;
 use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;
@@ -77,10 +77,7 @@ impl Scale {
             records: if options.quick { 1 << 18 } else { 1 << 20 },
             sets: &[0, 10, 50, 100],
             clients,
-            span: Span {
-                warm_up: timed / 3,
-                timed,
-            },
+            span: Span::new(timed / 3, timed),
             rounds: options.rounds,
         }
     }
@@ -145,10 +142,10 @@ impl std::fmt::Display for Request {
 /// No memory, a server that fails, a client that gets a wrong answer, a file that cannot be
 /// written.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    run_at(&Scale::of(options), options, Machine::announced())
+    run_at(&Scale::of(options), options)
 }
 
-fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
     let mut notes = Vec::new();
     if !redis::is_there() {
@@ -160,20 +157,10 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
         notes.push(format!("{bytes} B, by segment: {pages}"));
     }
     print_tables(scale, &ledger);
-    if let Some(directory) = &options.svg {
-        draw(scale, &ledger, directory)?;
-    }
-    let params = Map::from_iter([
-        ("quick".to_owned(), json!(options.quick)),
-        ("records".to_owned(), json!(scale.records)),
-        ("seed".to_owned(), json!(options.seed)),
-        ("seconds".to_owned(), json!(scale.span.timed.as_secs_f64())),
-    ]);
     notes.push(format!("uniform over {} records", scale.records));
     Ok(Report {
-        bench: "redisjmp",
-        machine,
-        params,
+        figures: figures(scale, &ledger),
+        params: json!({ "records": scale.records, "seconds": scale.span.timed.as_secs_f64() }),
         goals: goals(&ledger),
         ledger,
         notes,
@@ -213,7 +200,7 @@ fn by_value(
         drop(loader);
         // The server maintains its store, too, and so each has one.
         let socket = scratch.root().join(format!("{segment}.socket"));
-        served.push(Served::start(registry, segment, &socket)?);
+        served.push(Served::start(registry, segment, &socket, &[])?);
     }
     let clients = |way, place: &Path, segment| {
         let crew = Crew::start(way, place, segment, scale.most(), scale.records, bytes)?;
@@ -256,11 +243,11 @@ fn by_value(
         for &clients in &scale.clients {
             for Measured { system, crews } in &measured {
                 let crew = &crews[usize::from(request.sets > 0)];
-                jobs.push(Job {
-                    system: (*system).to_owned(),
-                    case: request.case(clients),
-                    metric: Metric::Throughput,
-                    measure: Box::new(move |round| {
+                jobs.push(Job::new(
+                    *system,
+                    request.case(clients),
+                    Metric::Throughput,
+                    move |round| {
                         let task = Task {
                             sets: request.sets,
                             batch: request.batch,
@@ -269,12 +256,12 @@ fn by_value(
                             seed: seed ^ (round as u64) << 32,
                         };
                         Ok(crew.borrow_mut().run(clients, task)? / 1e6)
-                    }),
-                });
+                    },
+                ));
             }
         }
     }
-    rounds::run(&mut jobs, scale.rounds, ledger)?;
+    rounds::run(jobs, scale.rounds, ledger)?;
     Ok(pages.join("; "))
 }
 
@@ -336,34 +323,22 @@ fn goals(ledger: &Ledger) -> Vec<Goal> {
     ]
 }
 
-/// Thousands a second, of millions.
-fn thousands(rates: &[f64]) -> Option<Summary> {
-    Summary::of(&rates.iter().map(|rate| rate * 1e3).collect::<Vec<_>>())
-}
-
 fn print_tables(scale: &Scale, ledger: &Ledger) {
     for &bytes in scale.values {
         println!(
             "thousand requests a second, values of {bytes} B; in brackets over the faster Redis"
         );
-        let mut table = Table::new(["requests"].into_iter().chain(SYSTEMS));
-        for request in scale.requests(bytes) {
-            for &clients in &scale.clients {
-                let case = request.case(clients);
-                let cell = |system: &str| {
-                    let over = Summary::of(&over_best(ledger, system, &case));
-                    match (thousands(ledger.values(system, &case)), over) {
-                        (Some(rate), Some(over)) => {
-                            format!("{} ({})", figure(rate.median), figure(over.median))
-                        }
-                        (Some(rate), None) => figure(rate.median),
-                        _ => "-".to_owned(),
-                    }
-                };
-                table.row([case.clone()].into_iter().chain(SYSTEMS.map(cell)));
-            }
-        }
-        println!("{table}");
+        let requests = scale.requests(bytes).into_iter();
+        let cases = requests.flat_map(|of| scale.clients.iter().map(move |&n| of.case(n)));
+        let rows = cases.map(|case| (case.clone(), case));
+        let cell = |system: &str, case: &String| {
+            beside(
+                ledger.values(system, case),
+                1e-3,
+                &over_best(ledger, system, case),
+            )
+        };
+        println!("{}", Table::grid("requests", &SYSTEMS, rows, cell));
         print_batches(scale, ledger, bytes);
     }
 }
@@ -384,10 +359,7 @@ fn print_batches(scale: &Scale, ledger: &Ledger, bytes: usize) {
                 batch: 1,
                 ..request
             };
-            let cell = |at: &str| {
-                let over = Summary::of(&over_best_at(ledger, ATTACHED, &case, at));
-                over.map_or("-".to_owned(), |over| figure(over.median))
-            };
+            let cell = |at: &str| median(&over_best_at(ledger, ATTACHED, &case, at), 1.0);
             let (same, single) = (cell(&case), cell(&single.case(clients)));
             table.row([case, same, single]);
         }
@@ -395,47 +367,43 @@ fn print_batches(scale: &Scale, ledger: &Ledger, bytes: usize) {
     println!("{table}");
 }
 
-/// The paper's three parts: GET and SET by clients, and all clients by share of SETs.
-fn draw(scale: &Scale, ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
-    let axis = |name: &str, scale| Axis {
-        name: name.to_owned(),
-        scale,
+fn figures(scale: &Scale, ledger: &Ledger) -> Vec<Figure> {
+    let case = |sets, clients| {
+        let of = Request {
+            bytes: SMALL,
+            sets,
+            batch: 1,
+            one: false,
+        };
+        of.case(clients)
     };
-    let request = |sets| Request {
-        bytes: SMALL,
-        sets,
-        batch: 1,
-        one: false,
+    let figure = |file: &str, title: String, across: &str, cases: Vec<(f64, String)>| {
+        let up = Axis::log("thousand requests a second").of(1e-3);
+        let curves = Curves::of(ledger, title, (Axis::linear(across), up), &SYSTEMS, &cases);
+        Figure::new(file, curves)
     };
-    let figure = |title: String, across: &str, points: &[(f64, String)]| Curves {
-        title,
-        across: axis(across, AxisScale::Linear),
-        up: axis("thousand requests a second", AxisScale::Log),
-        curves: SYSTEMS
-            .map(|system| {
-                let points = points
-                    .iter()
-                    .filter_map(|(at, case)| Some((*at, thousands(ledger.values(system, case))?)));
-                (system.to_owned(), points.collect())
-            })
-            .to_vec(),
+    let by_clients = |sets, name: &str, file: &str| {
+        let clients = scale.clients.iter().map(|&n| (f64::from(n), case(sets, n)));
+        let title = format!("{name}, values of {SMALL} B");
+        figure(file, title, "clients", clients.collect())
     };
-    for (sets, name) in [(0, "GET"), (100, "SET")] {
-        let clients = scale.clients.iter();
-        let points: Vec<_> = clients
-            .map(|&clients| (f64::from(clients), request(sets).case(clients)))
-            .collect();
-        let file = format!("redisjmp-{}.svg", name.to_lowercase());
-        figure(format!("{name}, values of {SMALL} B"), "clients", &points)
-            .write(&directory.join(file))?;
-    }
     let most = scale.most();
-    let shares = scale.sets.iter();
-    let points: Vec<_> = shares
-        .map(|&sets| (sets as f64, request(sets).case(most)))
-        .collect();
+    let shares = scale
+        .sets
+        .iter()
+        .map(|&sets| (sets as f64, case(sets, most)));
     let title = format!("GET and SET, values of {SMALL} B, {most} client(s)");
-    figure(title, "SETs of a hundred requests", &points).write(&directory.join("redisjmp-mix.svg"))
+    let mix = figure(
+        "redisjmp-mix.svg",
+        title,
+        "SETs of a hundred requests",
+        shares.collect(),
+    );
+    vec![
+        by_clients(0, "GET", "redisjmp-get.svg"),
+        by_clients(100, "SET", "redisjmp-set.svg"),
+        mix,
+    ]
 }
 
 #[cfg(test)]
@@ -451,13 +419,10 @@ mod tests {
             records: 1000,
             sets: &[0, 10, 100],
             clients: vec![1, 2],
-            span: Span {
-                warm_up: Duration::ZERO,
-                timed: Duration::from_millis(1),
-            },
+            span: Span::new(Duration::ZERO, Duration::from_millis(1)),
             rounds: 1,
         };
-        let report = run_at(&scale, &common(), Machine::here()).unwrap();
+        let report = run_at(&scale, &common()).unwrap();
         let request = scale.requests(SMALL)[0];
         assert_well_formed(&report, &[&request.case(1), &request.case(2)]);
         for system in SYSTEMS {

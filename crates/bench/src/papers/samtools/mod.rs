@@ -18,18 +18,16 @@ mod scene;
 mod tools;
 
 use crate::error::BenchError;
-use crate::figure::Bars;
+use crate::figure::{Bars, Figure};
 use crate::goals::Goal;
 use crate::ledger::{Ledger, Metric, Summary};
-use crate::machine::Machine;
 use crate::options::{Common, Samtools};
 use crate::report::Report;
 use crate::rounds::{self, Job};
-use crate::table::{Table, figure};
+use crate::table::{Table, figure, median, three};
 use scene::Scene;
-use serde_json::{Map, json};
+use serde_json::json;
 use std::cell::RefCell;
-use std::path::Path;
 use std::time::Duration;
 use tools::{Run, Tools};
 
@@ -133,22 +131,17 @@ impl Operation {
 /// # Errors
 /// A program of ours that is missing or fails, outputs that differ, a file that cannot be written.
 pub fn run(options: &Samtools) -> Result<Report, BenchError> {
-    let machine = Machine::announced();
+    options.validate()?;
     let common = &options.common;
     let pairs = match options.pairs {
         Some(pairs) => pairs,
         None if common.quick => 40_000,
         None => 500_000,
     };
-    run_at(pairs, common, machine, &Tools::find()?)
+    run_at(pairs, common, &Tools::find()?)
 }
 
-fn run_at(
-    pairs: u64,
-    options: &Common,
-    machine: Machine,
-    tools: &Tools,
-) -> Result<Report, BenchError> {
+fn run_at(pairs: u64, options: &Common, tools: &Tools) -> Result<Report, BenchError> {
     let scene = Scene::new(tools, pairs)?;
     let mut notes = vec![
         "synthetic reads of wgsim: their qualities are all alike, so that BAM is smaller and read faster than a \
@@ -174,25 +167,12 @@ fn run_at(
         }
     }
     let mut ledger = Ledger::default();
-    rounds::run(&mut jobs, options.rounds, &mut ledger)?;
-    drop(jobs);
+    rounds::run(jobs, options.rounds, &mut ledger)?;
     for (system, operation, seconds) in alone.into_inner() {
         let case = Operation::alone(operation);
         ledger.add(system, &case, Metric::Duration, seconds);
     }
     print_tables(&ledger);
-    if let Some(directory) = &options.svg {
-        draw(&ledger, directory)?;
-    }
-    let params = Map::from_iter([
-        ("quick".to_owned(), json!(options.quick)),
-        ("pairs".to_owned(), json!(pairs)),
-        ("sam_bytes".to_owned(), json!(scene.sam_bytes)),
-        ("bam_bytes".to_owned(), json!(scene.bam_bytes)),
-        ("segment_bytes".to_owned(), json!(scene.segment_bytes())),
-        ("samtools".to_owned(), json!(tools.samtools)),
-        ("region".to_owned(), json!(scene.region)),
-    ]);
     println!(
         "{} alignments; SAM {} MB, BAM {} MB, segment {} MB; {}\n",
         2 * pairs,
@@ -202,9 +182,15 @@ fn run_at(
         tools.samtools.as_deref().unwrap_or("no samtools"),
     );
     Ok(Report {
-        bench: "samtools",
-        machine,
-        params,
+        figures: figures(&ledger),
+        params: json!({
+            "pairs": pairs,
+            "sam_bytes": scene.sam_bytes,
+            "bam_bytes": scene.bam_bytes,
+            "segment_bytes": scene.segment_bytes(),
+            "samtools": tools.samtools,
+            "region": scene.region,
+        }),
         goals: goals(&ledger),
         ledger,
         notes,
@@ -243,12 +229,12 @@ fn job<'a>(
             })
         }
     };
-    Some(Job {
-        system: system.to_owned(),
-        case: operation.case().to_owned(),
-        metric: Metric::Duration,
+    Some(Job::new(
+        system,
+        operation.case(),
+        Metric::Duration,
         measure,
-    })
+    ))
 }
 
 /// The time of a process, and of its work alone.
@@ -312,17 +298,11 @@ fn print_tables(ledger: &Ledger) {
             let Some(time) = Summary::of(ledger.values(system, case)) else {
                 continue;
             };
-            let over = Summary::of(&ledger.ratios((BAM, case), (system, case)));
-            let over = over.map(|over| [over.median, over.min, over.max].map(figure));
-            let alone = Summary::of(ledger.values(system, &operation.alone()));
             let times = [time.median, time.min, time.max].map(milliseconds);
-            table.row(
-                [system.to_owned()]
-                    .into_iter()
-                    .chain(times)
-                    .chain(over.unwrap_or_else(|| ["-"; 3].map(str::to_owned)))
-                    .chain(alone.map(|alone| milliseconds(alone.median))),
-            );
+            let over = three(&ledger.ratios((BAM, case), (system, case)));
+            let alone = median(ledger.values(system, &operation.alone()), 1e-3);
+            let head = [system.to_owned()].into_iter().chain(times);
+            table.row(head.chain(over).chain([alone]));
         }
         println!("{table}");
     }
@@ -333,7 +313,7 @@ fn milliseconds(seconds: f64) -> String {
 }
 
 /// The paper's figures: times over those of SAM (11), and over those of a mapped file (12).
-fn draw(ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
+fn figures(ledger: &Ledger) -> Vec<Figure> {
     let paper = &Operation::ALL[..4];
     let normalised = |systems: &[&str], label: &dyn Fn(&str) -> String| Bars {
         title: String::new(),
@@ -350,11 +330,10 @@ fn draw(ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
             })
             .collect(),
     };
-    Bars {
+    let serialised = Bars {
         title: "samtools against alignments that stay in a segment".to_owned(),
         ..normalised(&[SAM, BAM, SEGMENT], &str::to_owned)
-    }
-    .write(&directory.join("samtools-serialised.svg"))?;
+    };
     let seconds = |case: &str| {
         let of = |system| Summary::of(ledger.values(system, case));
         match (of(FILE), of(SEGMENT)) {
@@ -365,11 +344,14 @@ fn draw(ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
             _ => case.to_owned(),
         }
     };
-    Bars {
+    let mapped = Bars {
         title: "A mapped file against a segment in memory".to_owned(),
         ..normalised(&[FILE, SEGMENT], &seconds)
-    }
-    .write(&directory.join("samtools-mapped.svg"))
+    };
+    vec![
+        Figure::new("samtools-serialised.svg", serialised),
+        Figure::new("samtools-mapped.svg", mapped),
+    ]
 }
 
 #[cfg(test)]
@@ -377,17 +359,14 @@ mod tests {
     use super::*;
     use crate::options::tests::common;
     use crate::report::tests::assert_well_formed;
+    use crate::scratch::Directory;
 
     #[test]
     fn a_tiny_run_measures_every_operation() {
         let Ok(tools) = Tools::find() else {
             return eprintln!("skipped: genomics is not built");
         };
-        let options = Common {
-            svg: Some(std::env::temp_dir()),
-            ..common()
-        };
-        let report = match run_at(500, &options, Machine::here(), &tools) {
+        let report = match run_at(500, &common(), &tools) {
             Err(BenchError::Tool { what, .. }) if what.contains("wgsim") => {
                 return eprintln!("skipped: {what}");
             }
@@ -397,8 +376,9 @@ mod tests {
         let cases = Operation::ALL.map(Operation::case).into_iter();
         let cases: Vec<&str> = cases.chain(alone.iter().map(|case| &**case)).collect();
         assert_well_formed(&report, &cases);
-        for figure in ["samtools-serialised.svg", "samtools-mapped.svg"] {
-            std::fs::remove_file(std::env::temp_dir().join(figure)).unwrap();
+        let directory = Directory::new("samtools-test").unwrap();
+        for figure in &report.figures {
+            figure.write(directory.path()).unwrap();
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What the operations work on: files in memory, and the same alignments in two segments.
 
 use super::tools::Tools;
-use crate::error::BenchError;
+use crate::error::{BenchError, file_failed};
 use crate::scratch::Scratch;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
@@ -53,10 +53,7 @@ impl Scene {
             bam_bytes: 0,
             load: Duration::ZERO,
         };
-        fs::create_dir_all(&scene.disk).map_err(|source| BenchError::File {
-            path: scene.disk.clone(),
-            source,
-        })?;
+        fs::create_dir_all(&scene.disk).map_err(file_failed(&scene.disk))?;
         let sam = scene.path("reads.sam");
         let synthetic = ["synthetic", "--pairs", &pairs.to_string(), &sam];
         tools.genomics(synthetic).output()?;
@@ -108,9 +105,7 @@ impl Scene {
     fn bytes(&self, name: &str) -> Result<u64, BenchError> {
         let path = self.memory.root().join(name);
         let found = fs::metadata(&path);
-        Ok(found
-            .map_err(|source| BenchError::File { path, source })?
-            .len())
+        Ok(found.map_err(file_failed(&path))?.len())
     }
 
     /// Bytes of the segment in shared memory.
@@ -136,11 +131,8 @@ impl Scene {
     /// # Errors
     /// [`BenchError::Wrong`] if not.
     pub fn verify(&self, segment: &str) -> Result<(), BenchError> {
-        let wrong = |case: &str| BenchError::Wrong {
-            system: segment.to_owned(),
-            case: case.to_owned(),
-            what: "its output is not that of samtools".to_owned(),
-        };
+        let wrong =
+            |case: &str| BenchError::wrong(segment, case, "its output is not that of samtools");
         for change in ["sort", "index"] {
             self.ours([change, "--segment", segment]).output()?;
         }
@@ -168,10 +160,7 @@ impl Scene {
 }
 
 fn open(path: &Path) -> Result<BufReader<File>, BenchError> {
-    let file = File::open(path).map_err(|source| BenchError::File {
-        path: path.to_owned(),
-        source,
-    })?;
+    let file = File::open(path).map_err(file_failed(path))?;
     Ok(BufReader::with_capacity(1 << 20, file))
 }
 
@@ -212,9 +201,5 @@ fn region(sam: &Path) -> Result<String, BenchError> {
             length / 2 + length / 100
         ))
     });
-    part.ok_or_else(|| BenchError::Wrong {
-        system: "synthetic".to_owned(),
-        case: "header".to_owned(),
-        what: "it has no reference".to_owned(),
-    })
+    part.ok_or_else(|| BenchError::wrong("synthetic", "header", "it has no reference"))
 }

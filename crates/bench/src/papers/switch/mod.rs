@@ -12,24 +12,23 @@
 
 mod asked;
 
-use crate::curves::{Axis, Curves, Scale as AxisScale};
-use crate::error::BenchError;
+use crate::curves::{Axis, Curves};
+use crate::error::{BenchError, file_failed};
+use crate::figure::Figure;
 use crate::goals::Goal;
-use crate::ledger::{Ledger, Metric, Summary};
-use crate::machine::Machine;
+use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
-use crate::papers::reside::{FIRST, Resident, TIMEOUT};
+use crate::papers::reside::{self, FIRST, TIMEOUT};
 use crate::report::Report;
 use crate::rounds::{self, Job, Span};
 use crate::scratch::{Scratch, space};
-use crate::table::{Table, figure};
+use crate::table::{Table, three};
 use asked::{Socket, Watched};
-use mneme_space::{Attachment, MAX_MESSAGE, RootError, Schema, SegVec, Segment, Space};
+use mneme_space::{Attachment, MAX_MESSAGE, RootError, Schema, SegVec, Segment};
 use mneme_sys::{Access, PagePolicy, Region};
-use serde_json::{Map, json};
+use serde_json::json;
 use std::fs::File;
 use std::hint::black_box;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -77,18 +76,26 @@ impl Scale {
             },
             many: if options.quick { 64 } else { 1024 },
             payloads: &[8, 64, 512, 4 << 10, 32 << 10, 256 << 10],
-            span: Span {
-                warm_up: timed / 3,
-                timed,
-            },
+            span: Span::new(timed / 3, timed),
             rounds: options.rounds,
         }
+    }
+
+    /// The cases by size and by payload.
+    fn cases(&self) -> (Cases, Cases) {
+        let sizes = self.sizes.iter().map(|&mib| (mib as f64, size_case(mib)));
+        let payloads = self.payloads.iter();
+        let payloads = payloads.map(|&bytes| (bytes as f64, payload_case(bytes)));
+        (sizes.collect(), payloads.collect())
     }
 
     fn largest(&self) -> u64 {
         self.sizes.iter().copied().max().unwrap_or(1)
     }
 }
+
+/// Cases by the number that a figure shows them at.
+type Cases = Vec<(f64, String)>;
 
 fn size_case(mib: u64) -> String {
     format!("{mib} MiB")
@@ -107,17 +114,10 @@ fn many_case(mib: u64) -> String {
 /// # Errors
 /// No memory, a segment that cannot be entered, a file that cannot be written.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let scale = Scale::of(options);
-    run_at(&scale, options, Machine::announced(), Resident::start)
+    run_at(&Scale::of(options))
 }
 
-/// `start` is how a process comes to live in a space.
-fn run_at(
-    scale: &Scale,
-    options: &Common,
-    machine: Machine,
-    start: fn(&Space) -> Result<Resident, BenchError>,
-) -> Result<Report, BenchError> {
+fn run_at(scale: &Scale) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
     enter(scale, &mut ledger)?;
     // One part after the other, so that only one has its memory.
@@ -125,20 +125,11 @@ fn run_at(
         by_size(scale, mib, &mut ledger)?;
     }
     many(scale, &mut ledger)?;
-    by_payload(scale, start, &mut ledger)?;
+    by_payload(scale, &mut ledger)?;
     print_tables(scale, &ledger);
-    if let Some(directory) = &options.svg {
-        draw(scale, &ledger, directory)?;
-    }
-    let params = Map::from_iter([
-        ("quick".to_owned(), json!(options.quick)),
-        ("page_bytes".to_owned(), json!(4096)),
-        ("seconds".to_owned(), json!(scale.span.timed.as_secs_f64())),
-    ]);
     Ok(Report {
-        bench: "switch",
-        machine,
-        params,
+        figures: figures(scale, &ledger),
+        params: json!({ "page_bytes": 4096, "seconds": scale.span.timed.as_secs_f64() }),
         goals: goals(scale, &ledger),
         ledger,
         notes: vec!["segments in tmpfs, ordinary pages, all in memory before".to_owned()],
@@ -178,12 +169,9 @@ fn job<'a>(
     span: Span,
     mut work: impl FnMut() -> Result<(), BenchError> + 'a,
 ) -> Job<'a> {
-    Job {
-        system: system.to_owned(),
-        case,
-        metric: Metric::Latency,
-        measure: Box::new(move |_| nanoseconds(span, &mut work)),
-    }
+    Job::new(system, case, Metric::Latency, move |_| {
+        nanoseconds(span, &mut work)
+    })
 }
 
 fn attach(segment: &Segment, access: Access) -> Result<Attachment, BenchError> {
@@ -195,7 +183,7 @@ fn enter(scale: &Scale, ledger: &mut Ledger) -> Result<(), BenchError> {
     let segment = scratch.segment("entered", 2 * MIB)?;
     let attached = attach(&segment, Access::ReadWrite)?;
     let span = scale.span;
-    let mut jobs = vec![
+    let jobs = vec![
         job(PLAIN, READ_CASE.to_owned(), span, || {
             attached.read(|here| _ = black_box(here)).map_err(space)
         }),
@@ -207,7 +195,7 @@ fn enter(scale: &Scale, ledger: &mut Ledger) -> Result<(), BenchError> {
             Ok(())
         }),
     ];
-    rounds::run(&mut jobs, scale.rounds, ledger)
+    rounds::run(jobs, scale.rounds, ledger)
 }
 
 /// Brings all pages of a segment into memory, and into the page tables of whoever keeps it
@@ -233,10 +221,7 @@ fn by_size(scale: &Scale, mib: u64, ledger: &mut Ledger) -> Result<(), BenchErro
     }
     let path = plain.info().map_err(space)?.data;
     let mapped = || {
-        let file = File::open(&path).map_err(|source| BenchError::File {
-            path: path.clone(),
-            source,
-        })?;
+        let file = File::open(&path).map_err(file_failed(&path))?;
         let max = bytes as usize;
         let region = Region::map(file.into(), Access::ReadOnly, max, PagePolicy::Small)?;
         for at in (0..region.len()).step_by(4096) {
@@ -246,7 +231,7 @@ fn by_size(scale: &Scale, mib: u64, ledger: &mut Ledger) -> Result<(), BenchErro
     };
     let mut turn = 0;
     let span = scale.span;
-    let mut jobs = vec![
+    let jobs = vec![
         job(MMAP, size_case(mib), span, mapped),
         job(ATTACH, size_case(mib), span, || {
             attach(&plain, Access::ReadWrite).map(|attached| drop(black_box(attached)))
@@ -257,7 +242,7 @@ fn by_size(scale: &Scale, mib: u64, ledger: &mut Ledger) -> Result<(), BenchErro
             rival.enter(|here| _ = black_box(here)).map_err(space)
         }),
     ];
-    rounds::run(&mut jobs, scale.rounds, ledger)
+    rounds::run(jobs, scale.rounds, ledger)
 }
 
 fn many(scale: &Scale, ledger: &mut Ledger) -> Result<(), BenchError> {
@@ -291,17 +276,13 @@ fn many(scale: &Scale, ledger: &mut Ledger) -> Result<(), BenchError> {
             Ok(took.as_nanos() as f64 / f64::from(times))
         }
     };
-    let job = |case: String, attaching: bool| Job {
-        system: PLAIN.to_owned(),
-        case,
-        metric: Metric::Latency,
-        measure: Box::new(each(attaching)),
-    };
-    let mut jobs = vec![
+    let job =
+        |case: String, attaching: bool| Job::new(PLAIN, case, Metric::Latency, each(attaching));
+    let jobs = vec![
         job(many_case(scale.many), true),
         job(DETACH_CASE.to_owned(), false),
     ];
-    rounds::run(&mut jobs, scale.rounds, ledger)
+    rounds::run(jobs, scale.rounds, ledger)
 }
 
 /// Bytes of a segment.
@@ -311,11 +292,7 @@ impl Schema for Bytes {
     type Root<'s> = SegVec<'s, u8>;
 }
 
-fn by_payload(
-    scale: &Scale,
-    start: fn(&Space) -> Result<Resident, BenchError>,
-    ledger: &mut Ledger,
-) -> Result<(), BenchError> {
+fn by_payload(scale: &Scale, ledger: &mut Ledger) -> Result<(), BenchError> {
     const NAME: &str = "data";
     let largest = scale.payloads.iter().copied().max().unwrap_or(1);
     let data: Arc<[u8]> = (0..largest).map(|i| i as u8).collect();
@@ -333,7 +310,7 @@ fn by_payload(
     let attached = attach(&segment, Access::ReadOnly)?;
     let lives_in = scratch.space(NAME)?;
     lives_in.add(&segment, Access::ReadOnly).map_err(space)?;
-    let _resident = start(&lives_in)?;
+    let _resident = reside::start(&lives_in)?;
     let calls = lives_in.calls().map_err(space)?;
     let mut caller = calls.caller().map_err(space)?;
     let mut reply = Vec::new();
@@ -354,19 +331,14 @@ fn by_payload(
         let mut jobs = vec![
             job(ENTER, case.clone(), span, enter),
             job(SOCKET, case.clone(), span, || socket.ask(&mut sent)),
-            Job {
-                system: WATCHED.to_owned(),
-                case,
-                metric: Metric::Latency,
-                // While nobody asks, nobody watches: it would cost the others a core.
-                measure: Box::new(|_| {
-                    let mut watched = Watched::new(Arc::clone(&data));
-                    nanoseconds(span, || {
-                        watched.ask(&mut seen);
-                        Ok(())
-                    })
-                }),
-            },
+            // While nobody asks, nobody watches: it would cost the others a core.
+            Job::new(WATCHED, case, Metric::Latency, |_| {
+                let mut watched = Watched::new(Arc::clone(&data));
+                nanoseconds(span, || {
+                    watched.ask(&mut seen);
+                    Ok(())
+                })
+            }),
         ];
         if payload <= MAX_MESSAGE {
             jobs.push(job(CALL, payload_case(payload), span, || {
@@ -379,7 +351,7 @@ fn by_payload(
                 }
             }));
         }
-        rounds::run(&mut jobs, scale.rounds, ledger)?;
+        rounds::run(jobs, scale.rounds, ledger)?;
     }
     Ok(())
 }
@@ -416,9 +388,6 @@ fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
 }
 
 fn print_tables(scale: &Scale, ledger: &Ledger) {
-    let range = |system: &str, case: &str| {
-        Summary::of(ledger.values(system, case)).map(|s| [s.median, s.min, s.max].map(figure))
-    };
     println!("nanoseconds, nobody in the way");
     let mut table = Table::new(["", "ns", "min", "max"]);
     let many = many_case(scale.many);
@@ -430,86 +399,41 @@ fn print_tables(scale: &Scale, ledger: &Ledger) {
         (PLAIN, DETACH_CASE),
     ];
     for (system, case) in rows {
-        if let Some(cells) = range(system, case) {
-            table.row([case.to_owned()].into_iter().chain(cells));
-        }
+        let cells = three(ledger.values(system, case));
+        table.row([case.to_owned()].into_iter().chain(cells));
     }
     println!("{table}");
-    let grid = |head: &str, systems: &[&str], cases: Vec<String>| {
+    let (sizes, payloads) = scale.cases();
+    for (head, systems, cases) in [
+        ("size", &BY_SIZE[..], sizes),
+        ("payload", &BY_PAYLOAD, payloads),
+    ] {
         println!("nanoseconds by {head}; in brackets, the first over it");
         let mut table = Table::new([head].into_iter().chain(systems.iter().copied()));
-        for case in cases {
-            let cell = |system: &str| {
-                let one = Summary::of(ledger.values(system, &case));
-                let over = Summary::of(&ledger.ratios((systems[0], &case), (system, &case)));
-                match (one, over) {
-                    (Some(one), Some(over)) => {
-                        format!("{} ({})", figure(one.median), figure(over.median))
-                    }
-                    _ => "-".to_owned(),
-                }
-            };
-            table.row(
-                [case.clone()]
-                    .into_iter()
-                    .chain(systems.iter().map(|system| cell(system))),
-            );
+        for (_, case) in cases {
+            let cells = ledger.compared(systems, &case, 1.0);
+            table.row([case].into_iter().chain(cells));
         }
         println!("{table}");
-    };
-    grid(
-        "size",
-        &BY_SIZE,
-        scale.sizes.iter().map(|mib| size_case(*mib)).collect(),
-    );
-    let payloads = scale.payloads.iter();
-    grid(
-        "payload",
-        &BY_PAYLOAD,
-        payloads.map(|bytes| payload_case(*bytes)).collect(),
-    );
+    }
 }
 
-fn draw(scale: &Scale, ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
-    let axis = |name: &str| Axis {
-        name: name.to_owned(),
-        scale: AxisScale::Log,
-    };
-    let curves = |systems: &[&str], cases: &[(f64, String)]| {
-        let curve = |system: &str| {
-            let points = cases
-                .iter()
-                .filter_map(|(at, case)| Some((*at, Summary::of(ledger.values(system, case))?)));
-            (system.to_owned(), points.collect())
-        };
-        systems.iter().map(|system| curve(system)).collect()
-    };
-    let sizes = scale.sizes.iter();
-    let sizes: Vec<_> = sizes.map(|mib| (*mib as f64, size_case(*mib))).collect();
-    Curves {
-        title: "Reaching memory, by its size".to_owned(),
-        across: axis("MiB"),
-        up: axis("ns"),
-        curves: curves(&BY_SIZE, &sizes),
-    }
-    .write(&directory.join("switch-size.svg"))?;
-    let payloads = scale.payloads.iter();
-    let payloads: Vec<_> = payloads
-        .map(|bytes| (*bytes as f64, payload_case(*bytes)))
-        .collect();
-    Curves {
-        title: "Reading another's data, by payload".to_owned(),
-        across: axis("bytes"),
-        up: axis("ns"),
-        curves: curves(&BY_PAYLOAD, &payloads),
-    }
-    .write(&directory.join("switch-payload.svg"))
+fn figures(scale: &Scale, ledger: &Ledger) -> Vec<Figure> {
+    let (sizes, payloads) = scale.cases();
+    let axes = |across: &str| (Axis::log(across), Axis::log("ns"));
+    let title = "Reaching memory, by its size";
+    let by_size = Curves::of(ledger, title, axes("MiB"), &BY_SIZE, &sizes);
+    let title = "Reading another's data, by payload";
+    let by_payload = Curves::of(ledger, title, axes("bytes"), &BY_PAYLOAD, &payloads);
+    vec![
+        Figure::new("switch-size.svg", by_size),
+        Figure::new("switch-payload.svg", by_payload),
+    ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::tests::common;
     use crate::report::tests::assert_well_formed;
 
     #[test]
@@ -518,13 +442,10 @@ mod tests {
             sizes: &[2],
             many: 2,
             payloads: &[8, 5000],
-            span: Span {
-                warm_up: Duration::ZERO,
-                timed: Duration::from_millis(1),
-            },
+            span: Span::new(Duration::ZERO, Duration::from_millis(1)),
             rounds: 1,
         };
-        let report = run_at(&scale, &common(), Machine::here(), Resident::start_here).unwrap();
+        let report = run_at(&scale).unwrap();
         let (size, payload) = (size_case(2), payload_case(5000));
         assert_well_formed(&report, &[READ_CASE, &size, &payload, &many_case(2)]);
         for system in BY_SIZE {
