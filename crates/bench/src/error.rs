@@ -86,6 +86,14 @@ impl BenchError {
             what: what.into(),
         }
     }
+
+    /// A server failed.
+    pub fn server(server: &'static str, what: impl ToString) -> Self {
+        Self::Server {
+            server,
+            what: what.to_string(),
+        }
+    }
 }
 
 /// Ours failed.

@@ -27,7 +27,7 @@ use crate::ledger::{Ledger, Metric};
 use crate::options::{self, Growth};
 use crate::progress;
 use crate::report::Report;
-use crate::systems::redis::{self, Redis};
+use crate::systems::redis;
 use crate::systems::{Hash, hasher};
 use crate::table::{Table, range};
 use dashmap::DashMap;
@@ -293,10 +293,11 @@ fn sure(taken: Result<Taken, std::convert::Infallible>) -> Taken {
 }
 
 fn of_redis(records: u64) -> Result<Taken, BenchError> {
-    let mut server = Redis::start()?;
+    let mut server = redis::start()?;
+    let mut connection = server.connect()?;
     timed(records, |key, value| {
-        server.queue(&[b"SET", &key, &value]);
-        server.flush(|_| {})
+        connection.queue(&[b"SET", &key, &value]);
+        connection.flush(|_| {})
     })
 }
 

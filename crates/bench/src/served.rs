@@ -14,10 +14,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 fn failed(what: impl ToString) -> BenchError {
-    BenchError::Server {
-        server: "mneme",
-        what: what.to_string(),
-    }
+    BenchError::server("mneme", what)
 }
 
 /// Serves until SIGTERM, or until nobody holds the other end of the standard input.

@@ -29,10 +29,7 @@ pub struct Socket {
 }
 
 fn failed(what: impl ToString) -> BenchError {
-    BenchError::Server {
-        server: "a server on a socket",
-        what: what.to_string(),
-    }
+    BenchError::server("a server on a socket", what)
 }
 
 impl Socket {

@@ -224,10 +224,7 @@ impl Subject {
 }
 
 fn failed(what: impl ToString) -> BenchError {
-    BenchError::Server {
-        server: "mneme",
-        what: what.to_string(),
-    }
+    BenchError::server("mneme", what)
 }
 
 fn started(server: &mut Server, id: u32) -> Result<Duration, BenchError> {

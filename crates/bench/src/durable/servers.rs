@@ -7,8 +7,9 @@ use crate::scratch::{Directory, Scratch, space};
 use crate::served::Served;
 use crate::server::generator::Generator;
 use crate::server::protocol::{Dialect, Protocol};
+use crate::server::servers::Server as Process;
 use crate::systems::pipeline::{Pipeline, field, until_loaded};
-use crate::systems::redis::{self, Redis};
+use crate::systems::redis;
 use mneme_sys::medium::FileMedium;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -91,17 +92,10 @@ impl Checkpoint {
     }
 }
 
-enum Process {
-    Ours(Served),
-    Redis(Redis),
-    /// It was killed.
-    None,
-}
-
 /// A server; killed when this is dropped, its files removed.
 pub struct Server {
     arm: Arm,
-    process: Process,
+    process: Option<Process>,
     threads: usize,
     memory: u64,
     // Removed after the process has ended.
@@ -123,7 +117,7 @@ impl Server {
         };
         let mut server = Self {
             arm,
-            process: Process::None,
+            process: None,
             threads,
             memory,
             scratch,
@@ -141,7 +135,7 @@ impl Server {
     /// It does not start.
     pub fn start_again(&mut self) -> Result<(), BenchError> {
         let data = self.data.path();
-        self.process = match (&self.scratch, self.arm.sync) {
+        let process = match (&self.scratch, self.arm.sync) {
             (Some(scratch), sync) => {
                 let [threads, memory] = [self.threads as u64, self.memory].map(|n| n.to_string());
                 let mut words: Vec<&OsStr> = ["--threads", &threads, "--memory", &memory]
@@ -165,15 +159,18 @@ impl Server {
                     "--appendfsync",
                     sync.unwrap_or("no"),
                 ];
-                Process::Redis(Redis::start_with(Some(data), &settings)?)
+                let mut redis = redis::spawn(Some(data), &settings)?;
+                redis.connect()?;
+                Process::Redis(redis)
             }
         };
+        self.process = Some(process);
         Ok(())
     }
 
     /// Kills it at whatever it is doing.
     pub fn kill(&mut self) {
-        self.process = Process::None;
+        self.process = None;
     }
 
     /// Ends it in an orderly way.
@@ -181,10 +178,9 @@ impl Server {
     /// # Errors
     /// It does not end, or says that it failed.
     pub fn terminate(&mut self) -> Result<(), BenchError> {
-        let process = std::mem::replace(&mut self.process, Process::None);
-        match process {
-            Process::Ours(mut served) => served.process.terminate(),
-            Process::Redis(_) | Process::None => Ok(()),
+        match self.process.take() {
+            Some(Process::Ours(mut served)) => served.process.terminate(),
+            _ => Ok(()),
         }
     }
 
@@ -207,20 +203,14 @@ impl Server {
 
     /// The number of its process; 0 if it was killed.
     pub fn id(&self) -> u32 {
-        match &self.process {
-            Process::Ours(served) => served.process.id(),
-            Process::Redis(redis) => redis.id(),
-            Process::None => 0,
-        }
+        self.process.as_ref().map_or(0, Process::id)
     }
 
     /// Where it listens.
     pub fn socket(&self) -> PathBuf {
-        match &self.process {
-            Process::Ours(served) => served.socket().to_owned(),
-            Process::Redis(redis) => redis.socket(),
-            Process::None => PathBuf::new(),
-        }
+        self.process
+            .as_ref()
+            .map_or_else(PathBuf::new, Process::socket)
     }
 
     /// Connections to it, for values of `value` bytes.
@@ -355,8 +345,5 @@ fn unique(name: &str) -> String {
 }
 
 fn failed(what: impl ToString) -> BenchError {
-    BenchError::Server {
-        server: "a durable server",
-        what: what.to_string(),
-    }
+    BenchError::server("a durable server", what)
 }

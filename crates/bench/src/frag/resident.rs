@@ -6,10 +6,11 @@
 use super::pattern::{Churn, KEY_BYTES, Target, key, of_name};
 use super::store::{Ours, Refusal};
 use crate::error::{BenchError, failed};
-use crate::machine::resident_bytes;
+use crate::machine::{resident_bytes, resident_bytes_of};
 use crate::options::Resident;
+use crate::systems::daemon::Daemon;
 use crate::systems::pipeline::Pipeline;
-use crate::systems::{Hash, hasher, redis::Redis};
+use crate::systems::{Hash, hasher, redis};
 use crate::ycsb::footprint::said_by;
 use dashmap::DashMap;
 use mneme_log::LogStore;
@@ -146,11 +147,12 @@ impl Target for Map {
 /// # Errors
 /// [`BenchError::Server`].
 pub fn redis(churn: &Churn) -> Result<Residence, BenchError> {
-    let mut redis = Redis::start()?;
-    let before = redis.resident();
-    let data = by_wire(churn, redis.pipeline())?;
+    let mut redis = redis::start()?;
+    let resident = |redis: &Daemon| resident_bytes_of(&redis.id().to_string());
+    let before = resident(&redis);
+    let data = by_wire(churn, &mut redis.connect()?)?;
     Ok(Residence {
-        resident: redis.resident().saturating_sub(before),
+        resident: resident(&redis).saturating_sub(before),
         data,
     })
 }

@@ -30,10 +30,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const READ: usize = 64 << 10;
 
 fn failed(what: impl ToString) -> BenchError {
-    BenchError::Server {
-        server: "a server on a socket",
-        what: what.to_string(),
-    }
+    BenchError::server("a server on a socket", what)
 }
 
 /// One connection, its requests under way and what has come of their replies.

@@ -7,8 +7,8 @@ use crate::error::BenchError;
 use crate::machine::resident_bytes_of;
 use crate::processes::keep_on;
 use crate::served::Served;
-use crate::systems::memcached::{self, Memcached};
-use crate::systems::redis::{self, Redis};
+use crate::systems::daemon::Daemon;
+use crate::systems::{memcached, redis};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -26,9 +26,9 @@ pub enum Server {
     /// Ours, on memory of its process.
     Ours(Served),
     /// Redis.
-    Redis(Redis),
+    Redis(Daemon),
     /// memcached.
-    Memcached(Memcached),
+    Memcached(Daemon),
 }
 
 /// Those of all that are on this machine.
@@ -49,8 +49,8 @@ impl Server {
     /// It does not start.
     pub fn start(system: &str, threads: usize, memory: u64) -> Result<Self, BenchError> {
         Ok(match system {
-            REDIS => Self::Redis(Redis::start()?),
-            MEMCACHED => Self::Memcached(Memcached::start(threads, 2 * memory)?),
+            REDIS => Self::Redis(redis::start()?),
+            MEMCACHED => Self::Memcached(memcached::spawn(threads, 2 * memory)?),
             _ => Self::Ours(Served::of_memory(threads, memory)?),
         })
     }
@@ -59,8 +59,7 @@ impl Server {
     pub fn id(&self) -> u32 {
         match self {
             Self::Ours(server) => server.process.id(),
-            Self::Redis(server) => server.id(),
-            Self::Memcached(server) => server.id(),
+            Self::Redis(server) | Self::Memcached(server) => server.id(),
         }
     }
 
@@ -68,8 +67,7 @@ impl Server {
     pub fn socket(&self) -> PathBuf {
         match self {
             Self::Ours(server) => server.socket().to_owned(),
-            Self::Redis(server) => server.socket(),
-            Self::Memcached(server) => server.socket(),
+            Self::Redis(server) | Self::Memcached(server) => server.socket(),
         }
     }
 

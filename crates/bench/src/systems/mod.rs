@@ -6,6 +6,7 @@
 //! of a slower default.
 
 pub mod bare;
+pub mod daemon;
 mod dashmap;
 pub mod memcached;
 pub mod mneme;

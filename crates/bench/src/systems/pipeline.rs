@@ -15,10 +15,7 @@ pub struct Pipeline {
 }
 
 fn failed(what: impl ToString) -> BenchError {
-    BenchError::Server {
-        server: "a server on a socket",
-        what: what.to_string(),
-    }
+    BenchError::server("a server on a socket", what)
 }
 
 impl Pipeline {

@@ -38,7 +38,7 @@ use crate::scratch::{Scratch, space};
 use crate::served::Served;
 use crate::systems::BATCH;
 use crate::systems::mneme::bytes_a_record;
-use crate::systems::redis::{self, Redis};
+use crate::systems::redis;
 use crate::table::{Table, beside, median};
 use mneme_shared::{MIN_CAPACITY, StoreOptions};
 use serde_json::json;
@@ -225,7 +225,7 @@ fn by_value(
     let mut peers = Vec::new();
     if redis::is_there() {
         for system in [REDIS, ONE_CPU] {
-            let peer = Redis::start()?;
+            let peer = redis::start()?;
             load(&mut Socket::connect(&peer.socket(), bytes)?, scale.records)?;
             let asking = by_socket(system, &peer.socket())?;
             if system == ONE_CPU {

@@ -12,10 +12,7 @@ use std::thread::JoinHandle;
 const END: u64 = 0;
 
 fn failed(what: &'static str) -> impl Fn(std::io::Error) -> BenchError {
-    move |why| BenchError::Server {
-        server: "the asked thread",
-        what: format!("{what}: {why}"),
-    }
+    move |why| BenchError::server("the asked thread", format!("{what}: {why}"))
 }
 
 /// Answers over a Unix socket, as servers on one machine do.

@@ -1,0 +1,96 @@
+//! A server that is not ours: found on the PATH, on a socket in a directory of its own, killed when
+//! dropped.
+
+use super::pipeline::Pipeline;
+use crate::error::BenchError;
+use crate::processes::until_ended;
+use crate::scratch::Directory;
+use std::ffi::OsStr;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long it may take to begin.
+const START: Duration = Duration::from_secs(10);
+
+/// A running server.
+pub struct Daemon {
+    program: &'static str,
+    child: Child,
+    directory: Directory,
+}
+
+impl Daemon {
+    /// Starts this program with these words, and `option` before its socket. It may not listen yet
+    /// when this returns.
+    ///
+    /// # Errors
+    /// [`BenchError::Server`].
+    pub fn spawn(
+        program: &'static str,
+        option: &str,
+        words: &[&OsStr],
+    ) -> Result<Self, BenchError> {
+        let directory = Directory::new(program)?;
+        let child = Command::new(program)
+            .args(words)
+            .arg(option)
+            .arg(directory.path().join("socket"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let child = child.map_err(|error| BenchError::server(program, error))?;
+        Ok(Self {
+            program,
+            child,
+            directory,
+        })
+    }
+
+    /// A connection to it, as soon as it listens.
+    ///
+    /// # Errors
+    /// It has ended, or does not listen for long.
+    pub fn connect(&mut self) -> Result<Pipeline, BenchError> {
+        let until = Instant::now() + START;
+        loop {
+            match UnixStream::connect(self.socket()) {
+                Ok(connection) => return Ok(Pipeline::new(connection)),
+                Err(error) if Instant::now() > until => {
+                    return Err(BenchError::server(self.program, error));
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(5)),
+            }
+            if let Ok(Some(status)) = self.child.try_wait() {
+                let what = format!("it ended with {status}");
+                return Err(BenchError::server(self.program, what));
+            }
+        }
+    }
+
+    /// Its process' number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where it listens.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.path().join("socket")
+    }
+
+    /// Waits until it has ended as it should.
+    ///
+    /// # Errors
+    /// It does not end for long, or says that it failed.
+    pub fn until_ended(&mut self) -> Result<(), BenchError> {
+        until_ended(&mut self.child)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
