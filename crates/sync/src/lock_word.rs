@@ -56,14 +56,12 @@ impl LockState {
         self.0 & OWNER_DIED != 0
     }
 
+    /// Held by `owner`. Whether an owner had died stays as it was, or is true from now on.
     const fn held_by(self, owner: Owner, owner_died: bool) -> LockState {
-        let sequence = (self.0 >> SEQUENCE).wrapping_add(1) << SEQUENCE;
-        LockState(
-            sequence
-                | if owner_died { OWNER_DIED } else { 0 }
-                | (owner.generation as u64) << 16
-                | owner.slot.0 as u64,
-        )
+        // The highest field, so its carry is lost.
+        let counted = (self.0 & !OWNER).wrapping_add(1 << SEQUENCE);
+        let owner_died = if owner_died { OWNER_DIED } else { 0 };
+        LockState(counted | owner_died | (owner.generation as u64) << 16 | owner.slot.0 as u64)
     }
 }
 
@@ -78,10 +76,11 @@ pub(crate) enum Attempt {
 }
 
 /// Takes the lock if it is free.
+#[inline]
 pub(crate) fn acquire<W: Word>(word: &W, me: Owner) -> Attempt {
     let mut seen = LockState(word.load(Relaxed));
     while seen.owner().is_none() {
-        let mine = seen.held_by(me, seen.owner_died());
+        let mine = seen.held_by(me, false);
         // SYNC: pairs with the Release store in `release`: we see what the last owner did.
         match word.compare_exchange(seen.0, mine.0, Acquire, Relaxed) {
             Ok(_) if seen.owner_died() => return Attempt::OwnerDied,

@@ -137,8 +137,10 @@ impl Participants {
     /// As [`slot`](Self::slot).
     #[inline]
     pub fn pin(&self) -> Result<Pin<'_>, SlotError> {
-        // SAFETY: the `Local` is this thread's and of this opening, which the result borrows.
-        self.local().map(|local| unsafe { Pin::enter(local) })
+        // SAFETY: the `Local` is this thread's and of this opening, which the result borrows; it
+        // is not that of a forked child's parent.
+        self.local()
+            .map(|local| unsafe { Pin::enter_unforked(local) })
     }
 
     /// Pins revocably: a reclaimer that has waited for a second may take the pin away, and

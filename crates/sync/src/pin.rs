@@ -34,6 +34,20 @@ impl Pin<'_> {
             _opening: PhantomData,
         }
     }
+
+    /// As [`enter`](Self::enter), by a caller that has just looked for a fork.
+    ///
+    /// # Safety
+    /// In addition, this process is the one that claimed the slot.
+    #[inline(always)]
+    pub(crate) unsafe fn enter_unforked(local: NonNull<Local>) -> Self {
+        // SAFETY: alive by the caller's promise.
+        unsafe { enter_unforked(local.as_ref(), Kind::Firm) };
+        Pin {
+            local,
+            _opening: PhantomData,
+        }
+    }
 }
 
 impl Drop for Pin<'_> {
@@ -179,6 +193,18 @@ impl FastPin<'_> {
 /// The local's opening is alive.
 #[inline(always)]
 unsafe fn enter(local: &Local, kind: Kind) {
+    if local.is_forked() {
+        local.depth.set(local.depth.get() + 1);
+        return;
+    }
+    // SAFETY: as the caller's.
+    unsafe { enter_unforked(local, kind) };
+}
+
+/// # Safety
+/// As [`enter`], and this process is the one that claimed the slot.
+#[inline(always)]
+unsafe fn enter_unforked(local: &Local, kind: Kind) {
     if local.depth.get() != 0 {
         // SAFETY: as the caller's.
         return unsafe { enter_nested(local, kind) };
@@ -186,9 +212,6 @@ unsafe fn enter(local: &Local, kind: Kind) {
     // The depth is stored as a constant, here and in `leave`: were it incremented, each pin would
     // wait for the store of the last one, 3 ns more than all the rest.
     local.depth.set(1);
-    if local.is_forked() {
-        return;
-    }
     // SAFETY: as the caller's.
     unsafe { enter_outermost(local, kind) };
 }
@@ -205,12 +228,12 @@ unsafe fn enter_outermost(local: &Local, kind: Kind) {
 }
 
 /// # Safety
-/// As [`enter`].
+/// As [`enter_unforked`].
 #[cold]
 unsafe fn enter_nested(local: &Local, kind: Kind) {
     local.depth.set(local.depth.get() + 1);
     let entered = local.entered.get();
-    if local.is_forked() || epoch::kind_of(entered) == Kind::Firm {
+    if epoch::kind_of(entered) == Kind::Firm {
         return;
     }
     // SAFETY: as the caller's.

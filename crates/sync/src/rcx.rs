@@ -88,13 +88,12 @@ use crate::backoff::Backoff;
 use crate::lock_word::Owner;
 use crate::opening::Inner;
 use crate::robust_lock::me;
-use crate::{Acquired, LOCK_TIMEOUT, Participants, Slot, SlotError, Stalled};
+use crate::{Acquired, LOCK_TIMEOUT, Participants, Pin, Slot, SlotError, Stalled};
 use guard::Led;
 use item::{Taken, Wanted};
 use mneme_sys::Topology;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// How long a thread tries to become its node's leader. A few hand-overs between nodes: whoever
@@ -114,17 +113,10 @@ pub struct Rcx<S = Box<[NodeLane]>> {
     strategy: Strategy,
     timeout: Duration,
     lane_timeout: Duration,
-    counts: Counts,
 }
 
-#[derive(Default)]
-struct Counts {
-    elections: AtomicU64,
-    bypasses: AtomicU64,
-}
-
-/// What this process' threads have come to so far. Calls that found their items free, and calls on
-/// a machine of one node, are not counted.
+/// What the threads that use these lanes have come to so far. Calls that found their items free,
+/// and calls on a machine of one node, are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RcxStats {
     /// Calls that took their lanes.
@@ -186,7 +178,6 @@ impl<S: Deref<Target = [NodeLane]>> Rcx<S> {
             strategy: Strategy::default(),
             timeout: LOCK_TIMEOUT,
             lane_timeout: LANE_TIMEOUT,
-            counts: Counts::default(),
         }
     }
 
@@ -219,8 +210,8 @@ impl<S: Deref<Target = [NodeLane]>> Rcx<S> {
 
     /// Locks all `items`, which it sorts. An item that is named twice is locked once.
     ///
-    /// [`Acquired::OwnerDied`]: the owner of at least one item died with it;
-    /// [`RcxGuard::died`] says which.
+    /// [`Acquired::OwnerDied`]: the owner of at least one item died with it, or a panic ended its
+    /// change; [`RcxGuard::died`] says which.
     ///
     /// # Errors
     /// [`RcxError`]; nothing is held then.
@@ -229,27 +220,30 @@ impl<S: Deref<Target = [NodeLane]>> Rcx<S> {
         &'a self,
         items: &mut [Item<'a, L>],
     ) -> Result<Acquired<RcxGuard<'a, L>>, RcxError> {
-        let slot = self.participants.slot()?;
-        let pin = slot.pin();
-        item::sort(items)?;
+        let local = self.participants.local()?;
+        // SAFETY: the `Local` is this thread's and of this opening, which the guard borrows. The
+        // process is the one that claimed it, for `local` has looked.
+        let (pin, slot) = unsafe {
+            let pin = Pin::enter_unforked(local);
+            (pin, Slot::kept_by_pin(self.participants.inner(), local))
+        };
+        let items = item::sort(items)?;
         let place = match (items.first(), items.last()) {
             (Some(first), Some(last)) => Some(nesting::enter(first.id, last.id)?),
             _ => None,
         };
         let nested = place.as_ref().is_some_and(nesting::Place::is_nested);
-        let mut guard = RcxGuard {
-            taken: Taken::new(slot.clone()),
-            led: None,
+        let mut wanted = Wanted::new(items, &slot, self.timeout);
+        let elect = || self.elect(items, &slot, nested);
+        let led = protocol::enter(&mut wanted, self.when, elect)?;
+        let owner_died = wanted.keep();
+        let guard = RcxGuard {
+            taken: Taken::new(items, slot),
+            led,
             _pin: pin,
             _place: place,
         };
-        let mut wanted = Wanted {
-            items,
-            limit: self.timeout,
-            taken: &mut guard.taken,
-        };
-        guard.led = protocol::enter(&mut wanted, self.when, || self.elect(&slot, items, nested))?;
-        Ok(match guard.taken.owner_died() {
+        Ok(match owner_died {
             true => Acquired::OwnerDied(guard),
             false => Acquired::Clean(guard),
         })
@@ -257,34 +251,32 @@ impl<S: Deref<Target = [NodeLane]>> Rcx<S> {
 
     /// Makes the calling thread its node's leader for the items.
     #[cold]
-    fn elect<'a, L>(
-        &'a self,
-        slot: &Slot<'a>,
-        items: &[Item<'a, L>],
-        nested: bool,
-    ) -> Option<Box<Led<'a>>> {
+    fn elect<L>(&self, items: &[Item<'_, L>], slot: &Slot<'_>, nested: bool) -> Option<Led<'_>> {
         if !self.several_nodes || items.is_empty() {
             return None;
         }
+        let node = self.topology.current_node();
         if nested || items.len() > LANE_ITEMS {
-            self.counts.bypasses.fetch_add(1, Relaxed);
+            self.lanes.count_bypass(node);
             return None;
         }
-        let node = self.topology.current_node();
         let lanes = self.lanes.choose(node, items.iter().map(|item| item.id));
-        let inner = slot.inner();
         let mut bound = LaneBound {
-            backoff: Backoff::new(inner.now(), self.lane_timeout),
-            inner,
+            limit: self.lane_timeout,
+            backoff: None,
+            inner: slot.inner(),
             is_over: false,
         };
         if !protocol::elect(&lanes, me(slot), &self.strategy, &mut bound) {
-            self.counts.bypasses.fetch_add(1, Relaxed);
+            self.lanes.count_bypass(node);
             return None;
         }
-        self.counts.elections.fetch_add(1, Relaxed);
-        let slot = slot.clone();
-        Some(Box::new(Led { lanes, slot, node }))
+        lanes.count_election();
+        Some(Led {
+            lanes,
+            node,
+            fork_generation: slot.local().fork_generation,
+        })
     }
 
     /// The lanes.
@@ -296,29 +288,36 @@ impl<S: Deref<Target = [NodeLane]>> Rcx<S> {
     /// Counts so far.
     #[must_use]
     pub fn stats(&self) -> RcxStats {
+        let (elections, bypasses) = self.lanes.counts();
         RcxStats {
-            elections: self.counts.elections.load(Relaxed),
-            bypasses: self.counts.bypasses.load(Relaxed),
+            elections,
+            bypasses,
         }
     }
 }
 
 /// The wait for lanes.
 struct LaneBound<'a> {
-    backoff: Backoff,
+    limit: Duration,
+    /// From the first wait on: an election that meets nobody reads no clock.
+    backoff: Option<Backoff>,
     inner: &'a Inner,
     is_over: bool,
 }
 
 impl protocol::Bound for LaneBound<'_> {
     fn wait(&mut self) -> bool {
-        self.is_over = !self.backoff.wait(|| self.inner.now());
+        let now = || self.inner.now();
+        let backoff = self
+            .backoff
+            .get_or_insert_with(|| Backoff::new(now(), self.limit));
+        self.is_over = !backoff.wait(now);
         !self.is_over
     }
 
     fn is_dead(&self, owner: Owner) -> bool {
         // Asked at the end too, so that the next call does not wait for the dead.
-        (self.is_over || self.backoff.has_spun())
+        (self.is_over || self.backoff.as_ref().is_some_and(Backoff::has_spun))
             && self.inner.is_owner_dead(owner.slot, owner.generation)
     }
 }

@@ -6,6 +6,7 @@ use crate::thread_slots::Local;
 use crate::undo::UndoArea;
 use crate::{IntentLine, Lane, Pin, RevocablePin, SlotId, counter_fold};
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 /// The calling thread's slot: its intents, counters and undo area, of which it is the only writer.
@@ -36,6 +37,23 @@ impl<'p> Slot<'p> {
             unwinding: std::thread::panicking(),
             _thread: PhantomData,
         }
+    }
+
+    /// A handle that is not counted: a pin of the thread's keeps its slot.
+    ///
+    /// # Safety
+    /// As [`new`](Self::new), and the thread is pinned as long as the result is used.
+    #[inline(always)]
+    pub(crate) unsafe fn kept_by_pin(
+        inner: &'p Inner,
+        local: NonNull<Local>,
+    ) -> ManuallyDrop<Slot<'p>> {
+        ManuallyDrop::new(Slot {
+            inner,
+            local,
+            unwinding: std::thread::panicking(),
+            _thread: PhantomData,
+        })
     }
 
     /// Whether a panic has begun since this handle was made.

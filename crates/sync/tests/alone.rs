@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::time::Duration;
 
-const ROUNDS: u64 = if cfg!(miri) { 8 } else { 20_000 };
+const ROUNDS: u64 = if cfg!(miri) { 8 } else { 2_000 };
 
 #[test]
 fn a_box_is_freed_only_when_no_pin_can_see_it() {

@@ -248,6 +248,44 @@ fn an_owner_that_does_not_let_go_is_named_and_nothing_stays_held() {
     }
 }
 
+/// As [`RobustLock`]'s own guard, and as if the owner had died.
+#[test]
+fn a_panic_that_ends_a_change_is_reported_to_the_next_owner() {
+    let p = participants();
+    let guarded = Guarded::new();
+    let rcx = Rcx::new(&p, topology());
+    let items = [1, 2, 3, 5, 8];
+    let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _guard = rcx.lock(&mut guarded.items(items)).unwrap();
+        std::panic::resume_unwind(Box::new(()));
+    }));
+    assert!(unwound.is_err());
+    guarded.assert_free();
+    for _ in 0..2 {
+        let next = rcx.lock(&mut guarded.items(0..9)).unwrap();
+        assert!(next.owner_died());
+        let died: Vec<_> = next.into_inner().died().collect();
+        assert_eq!(died, items.map(|id| id as u64));
+    }
+    let last = rcx.lock(&mut guarded.items(0..9)).unwrap().into_inner();
+    last.repaired();
+    drop(last);
+    // A guard that lives in a destructor has not been ended by the panic around it.
+    struct Within<'a>(&'a Rcx, &'a Guarded);
+    impl Drop for Within<'_> {
+        fn drop(&mut self) {
+            let guard = self.0.lock(&mut self.1.items([4])).unwrap();
+            assert!(!guard.owner_died());
+        }
+    }
+    let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _within = Within(&rcx, &guarded);
+        std::panic::resume_unwind(Box::new(()));
+    }));
+    assert!(unwound.is_err());
+    assert!(!rcx.lock(&mut guarded.items(0..9)).unwrap().owner_died());
+}
+
 /// All items share the lanes of a leader that stands still. Those that it does not hold are had.
 #[test]
 fn a_leader_that_stands_still_keeps_only_its_own_items() {

@@ -51,9 +51,7 @@ unsafe impl Send for Shared {}
 
 impl Shared {
     fn new() -> Arc<Shared> {
-        let lane = || NodeLane {
-            word: Model::new(0),
-        };
+        let lane = || NodeLane::new(Model::new(0));
         Arc::new(Shared {
             lanes: LaneSet::over((0..NODES).map(|_| lane()).collect(), NODES).unwrap(),
             items: [(); ITEMS].map(|()| Model::new(0)),
@@ -117,7 +115,7 @@ impl Shared {
     /// With all threads gone: nothing is held, and the items were changed that often.
     fn assert_over(&self, changes: [u64; ITEMS]) {
         for node in 0..NODES as u16 {
-            let lane = self.lanes_of(updater(9, node)).words()[0];
+            let lane = self.lanes_of(updater(9, node)).words().next().unwrap();
             assert_eq!(lock_word::look(lane).owner(), None, "a lane is held");
         }
         for (id, changes) in changes.into_iter().enumerate() {
@@ -371,9 +369,7 @@ fn halves(
     attempt: impl Fn(&Chosen<'_, Model>, Owner) -> bool + Send + Sync + Copy + 'static,
 ) -> impl Fn() + Send + Sync + 'static {
     move || {
-        let lanes = || NodeLane {
-            word: Model::new(0),
-        };
+        let lanes = || NodeLane::new(Model::new(0));
         let lanes = LaneSet::over(vec![lanes(), lanes()], 1).unwrap();
         let lanes = Arc::new(lanes);
         let run = move |lanes: &LaneSet<Vec<NodeLane<Model>>>, slot, ids: &[u64]| {
@@ -393,7 +389,7 @@ fn halves(
         run(&lanes, 3, &[0, second]);
         other.join().unwrap();
         for word in lanes.choose(NodeId(0), [0, second].into_iter()).words() {
-            assert_eq!(lock_word::look(*word).owner(), None, "a lane is left held");
+            assert_eq!(lock_word::look(word).owner(), None, "a lane is left held");
         }
     }
 }
@@ -408,8 +404,8 @@ fn an_attempt_that_fails_leaves_no_lane_held() {
 #[test]
 fn an_attempt_that_keeps_the_lanes_it_got_leaves_them_held() {
     fails(halves(|chosen, me| {
-        let taken = |word: &&Model| lock_word::acquire(*word, me) == Attempt::Clean;
-        chosen.words().iter().all(taken)
+        let taken = |word: &Model| lock_word::acquire(word, me) == Attempt::Clean;
+        chosen.words().all(taken)
     }));
 }
 

@@ -3,22 +3,23 @@
 use super::item::{ItemLock, Taken};
 use super::lanes::Chosen;
 use super::{nesting, protocol};
-use crate::{Pin, RobustLock, Slot};
+use crate::{Pin, RobustLock};
 use mneme_sys::NodeId;
 use std::sync::atomic::AtomicU64;
 
 /// The lanes that made this thread a leader.
 pub(crate) struct Led<'a> {
     pub(crate) lanes: Chosen<'a, AtomicU64>,
-    pub(crate) slot: Slot<'a>,
     pub(crate) node: NodeId,
+    /// Generation of forks in which it was elected.
+    pub(crate) fork_generation: u32,
 }
 
 impl Drop for Led<'_> {
     fn drop(&mut self) {
         mneme_sys::fault!("sync.rcx.items_released");
         // A forked child leads nowhere, and the lanes may be its parent's too.
-        if !self.slot.local().is_forked() {
+        if self.fork_generation == mneme_sys::fork::generation() {
             protocol::step_down(&self.lanes);
         }
     }
@@ -33,8 +34,7 @@ impl Drop for Led<'_> {
 pub struct RcxGuard<'a, L: ItemLock + 'a = RobustLock> {
     // In this order they are dropped.
     pub(crate) taken: Taken<'a, L>,
-    /// Boxed, for most guards have none.
-    pub(crate) led: Option<Box<Led<'a>>>,
+    pub(crate) led: Option<Led<'a>>,
     pub(crate) _pin: Pin<'a>,
     pub(crate) _place: Option<nesting::Place>,
 }

@@ -2,7 +2,10 @@
 
 use super::RcxError;
 use super::protocol::Items;
-use crate::{RobustLock, Slot, Stalled, lock_word};
+use crate::lock_word::{self, Attempt};
+use crate::robust_lock::me;
+use crate::{RobustLock, Slot, Stalled};
+use std::mem::ManuallyDrop;
 use std::time::Duration;
 
 /// The lock of an item. **It alone excludes**, so an implementation must be a lock by itself.
@@ -36,13 +39,28 @@ pub trait ItemLock {
     unsafe fn repaired(&self, slot: &Slot<'_>) {
         let _ = slot;
     }
+
+    /// Declares the item half changed: a panic has ended its owner's change. As after an owner's
+    /// death, the next one is informed.
+    ///
+    /// # Safety
+    /// The calling thread holds it.
+    unsafe fn needs_repair(&self, slot: &Slot<'_>) {
+        let _ = slot;
+    }
 }
 
 impl ItemLock for RobustLock {
     #[inline]
     fn try_lock(&self, slot: &Slot<'_>) -> Option<bool> {
-        let acquired = self.try_lock_free(slot)?;
-        Some(acquired.owner_died()).inspect(|_| acquired.into_inner().keep())
+        if slot.local().is_forked() {
+            return None;
+        }
+        match lock_word::acquire(self.word(), me(slot)) {
+            Attempt::Clean => Some(false),
+            Attempt::OwnerDied => Some(true),
+            Attempt::Busy(_) => None,
+        }
     }
 
     fn lock_within(&self, slot: &Slot<'_>, limit: Duration) -> Result<bool, Stalled> {
@@ -66,6 +84,12 @@ impl ItemLock for RobustLock {
     unsafe fn repaired(&self, slot: &Slot<'_>) {
         if !slot.local().is_forked() {
             lock_word::repaired(self.word());
+        }
+    }
+
+    unsafe fn needs_repair(&self, slot: &Slot<'_>) {
+        if !slot.local().is_forked() {
+            lock_word::needs_repair(self.word());
         }
     }
 }
@@ -95,109 +119,67 @@ impl<L> Clone for Item<'_, L> {
 
 impl<L> Copy for Item<'_, L> {}
 
-/// Puts items into the order in which they are locked.
-pub(crate) fn sort<L>(items: &mut [Item<'_, L>]) -> Result<(), RcxError> {
-    items.sort_unstable_by_key(|item| item.id);
-    let differ = |pair: &&[Item<'_, L>]| {
-        pair[0].id == pair[1].id && !std::ptr::eq(pair[0].lock, pair[1].lock)
-    };
-    match items.windows(2).find(differ) {
-        Some(pair) => Err(RcxError::SameId(pair[0].id)),
-        None => Ok(()),
+/// Puts items into the order in which they are locked; returns them, each once.
+#[inline]
+pub(crate) fn sort<'i, 'a, L>(items: &'i mut [Item<'a, L>]) -> Result<&'i [Item<'a, L>], RcxError> {
+    match items {
+        // The most frequent cases, without a call.
+        [] | [_] => return Ok(items),
+        [one, other] if one.id != other.id => {
+            if one.id > other.id {
+                std::mem::swap(one, other);
+            }
+            return Ok(items);
+        }
+        _ => {}
     }
+    items.sort_unstable_by_key(|item| item.id);
+    let mut once = 1;
+    for at in 1..items.len() {
+        let (last, item) = (items[once - 1], items[at]);
+        if last.id != item.id {
+            items.swap(once, at);
+            once += 1;
+        } else if !std::ptr::eq(last.lock, item.lock) {
+            return Err(RcxError::SameId(item.id));
+        }
+    }
+    Ok(&items[..once])
 }
 
-/// Items that a guard holds without an allocation: the paper's list takes three at a time.
-const INLINE: usize = 3;
-
-/// The items that are held, in the order in which they were taken.
-pub(crate) struct Taken<'a, L: ItemLock> {
-    slot: Slot<'a>,
-    first: [Option<Item<'a, L>>; INLINE],
-    more: Vec<Item<'a, L>>,
-    len: usize,
+/// The items of one call, in ascending order and each once. The first so many are held, until it is
+/// dropped or [kept](Self::keep).
+pub(crate) struct Wanted<'i, 'a, L: ItemLock> {
+    items: &'i [Item<'a, L>],
+    slot: &'i Slot<'a>,
+    limit: Duration,
+    held: usize,
     owner_died: bool,
 }
 
-impl<'a, L: ItemLock> Taken<'a, L> {
+impl<'i, 'a, L: ItemLock> Wanted<'i, 'a, L> {
     #[inline]
-    pub(crate) fn new(slot: Slot<'a>) -> Taken<'a, L> {
-        Taken {
+    pub(crate) fn new(items: &'i [Item<'a, L>], slot: &'i Slot<'a>, limit: Duration) -> Self {
+        Wanted {
+            items,
             slot,
-            first: [None; INLINE],
-            more: Vec::new(),
-            len: 0,
+            limit,
+            held: 0,
             owner_died: false,
         }
     }
 
+    /// Holds them no more: the caller does. Says whether an owner of one of them had died.
     #[inline]
-    fn push(&mut self, item: Item<'a, L>, owner_died: bool) {
-        match self.first.get_mut(self.len) {
-            Some(place) => *place = Some(item),
-            None => self.more.push(item),
-        }
-        self.len += 1;
-        self.owner_died |= owner_died;
-    }
-
-    pub(crate) fn items(&self) -> impl DoubleEndedIterator<Item = &Item<'a, L>> {
-        self.first.iter().flatten().chain(&self.more)
-    }
-
-    /// Whether an owner of one of them had died.
-    #[inline]
-    pub(crate) fn owner_died(&self) -> bool {
+    pub(crate) fn keep(mut self) -> bool {
+        self.held = 0;
         self.owner_died
     }
 
-    pub(crate) fn repaired(&self) {
-        for item in self.items() {
-            // SAFETY: what is here is held.
-            unsafe { item.lock.repaired(&self.slot) };
-        }
-    }
-
-    /// Lets go of all, the last first.
     #[inline]
-    fn clear(&mut self) {
-        // Each is forgotten before it is unlocked: if the unlocking panics, `Drop` goes on with the
-        // next.
-        while let Some(item) = self.pop() {
-            // SAFETY: it was held, and is forgotten.
-            unsafe { item.lock.unlock(&self.slot) };
-        }
-        self.owner_died = false;
-    }
-
-    #[inline]
-    fn pop(&mut self) -> Option<Item<'a, L>> {
-        self.len = self.len.checked_sub(1)?;
-        match self.first.get_mut(self.len) {
-            Some(place) => place.take(),
-            None => self.more.pop(),
-        }
-    }
-}
-
-impl<L: ItemLock> Drop for Taken<'_, L> {
-    #[inline]
-    fn drop(&mut self) {
-        self.clear();
-    }
-}
-
-/// The items of one call, in ascending order, and what is held of them.
-pub(crate) struct Wanted<'i, 'a, L: ItemLock> {
-    pub(crate) items: &'i [Item<'a, L>],
-    pub(crate) limit: Duration,
-    pub(crate) taken: &'i mut Taken<'a, L>,
-}
-
-impl<L: ItemLock> Wanted<'_, '_, L> {
-    /// Whether the item is the one before once more.
-    fn is_repeated(&self, item: usize) -> bool {
-        item > 0 && self.items[item - 1].id == self.items[item].id
+    fn has(&mut self, owner_died: bool) {
+        self.held += 1;
+        self.owner_died |= owner_died;
     }
 }
 
@@ -211,27 +193,95 @@ impl<L: ItemLock> Items for Wanted<'_, '_, L> {
 
     #[inline]
     fn try_lock(&mut self, item: usize) -> bool {
-        if self.is_repeated(item) {
-            return true;
-        }
-        let item = self.items[item];
-        let locked = item.lock.try_lock(&self.taken.slot);
-        locked
-            .map(|owner_died| self.taken.push(item, owner_died))
-            .is_some()
+        let locked = self.items[item].lock.try_lock(self.slot);
+        locked.map(|owner_died| self.has(owner_died)).is_some()
     }
 
+    #[inline(always)]
     fn lock(&mut self, item: usize) -> Result<(), Stalled> {
-        if self.is_repeated(item) {
-            return Ok(());
+        if !self.try_lock(item) {
+            let lock = self.items[item].lock;
+            self.has(lock.lock_within(self.slot, self.limit)?);
         }
-        let item = self.items[item];
-        let owner_died = item.lock.lock_within(&self.taken.slot, self.limit)?;
-        self.taken.push(item, owner_died);
         Ok(())
     }
 
+    #[inline(always)]
     fn release(&mut self) {
-        self.taken.clear();
+        // Each is forgotten before it is unlocked: if the unlocking panics, `Drop` goes on with the
+        // next.
+        while let Some(last) = self.held.checked_sub(1) {
+            self.held = last;
+            // SAFETY: it was held, and is forgotten.
+            unsafe { self.items[last].lock.unlock(self.slot) };
+        }
+        self.owner_died = false;
+    }
+}
+
+impl<L: ItemLock> Drop for Wanted<'_, '_, L> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// Items that a guard holds without an allocation: the paper's list takes three at a time.
+const INLINE: usize = 3;
+
+/// The items that a guard holds. Its pin keeps the slot.
+pub(crate) struct Taken<'a, L: ItemLock> {
+    slot: ManuallyDrop<Slot<'a>>,
+    first: [Option<Item<'a, L>>; INLINE],
+    more: Option<Box<[Item<'a, L>]>>,
+}
+
+impl<'a, L: ItemLock> Taken<'a, L> {
+    /// Those, which the caller holds.
+    #[inline]
+    pub(crate) fn new(items: &[Item<'a, L>], slot: ManuallyDrop<Slot<'a>>) -> Taken<'a, L> {
+        let more = items.get(INLINE..).filter(|more| !more.is_empty());
+        Taken {
+            slot,
+            first: std::array::from_fn(|at| items.get(at).copied()),
+            more: more.map(Box::from),
+        }
+    }
+
+    pub(crate) fn items(&self) -> impl Iterator<Item = &Item<'a, L>> {
+        let more = self.more.as_deref().unwrap_or_default();
+        self.first.iter().flatten().chain(more)
+    }
+
+    pub(crate) fn repaired(&self) {
+        for item in self.items() {
+            // SAFETY: what is here is held.
+            unsafe { item.lock.repaired(&self.slot) };
+        }
+    }
+
+    /// The guard is dropped by a panic, which has ended a change that may be half made.
+    #[cold]
+    fn need_repair(&self) {
+        for item in self.items() {
+            // SAFETY: what is here is held.
+            unsafe { item.lock.needs_repair(&self.slot) };
+        }
+    }
+}
+
+impl<L: ItemLock> Drop for Taken<'_, L> {
+    /// Lets go of all, the last first.
+    #[inline]
+    fn drop(&mut self) {
+        if self.slot.is_unwinding() {
+            self.need_repair();
+        }
+        // SAFETY: it is held, and each is unlocked once.
+        let unlock = |item: &Item<'_, L>| unsafe { item.lock.unlock(&self.slot) };
+        if let Some(more) = &self.more {
+            more.iter().rev().for_each(unlock);
+        }
+        self.first.iter().rev().flatten().for_each(unlock);
     }
 }

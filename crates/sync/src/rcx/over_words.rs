@@ -49,7 +49,7 @@ impl<W: Word> WordLocks<W> {
         when: TakeLanes,
         strategy: Strategy,
     ) -> Option<WordLocks<W>> {
-        let lanes = lanes.into_iter().map(|word| NodeLane { word }).collect();
+        let lanes = lanes.into_iter().map(NodeLane::new).collect();
         Some(WordLocks {
             items,
             lanes: LaneSet::over(lanes, nodes)?,

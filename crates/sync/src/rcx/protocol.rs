@@ -91,7 +91,7 @@ pub(crate) fn elect<W: Word>(
         if let Some((lane, seen)) = busy
             && seen.owner().is_some_and(|owner| bound.is_dead(owner))
         {
-            free_of_the_dead(lanes.words()[lane], seen, me);
+            free_of_the_dead(lanes.word(lane), seen, me);
         }
         if !goes_on {
             return false;
@@ -110,7 +110,7 @@ fn free_of_the_dead<W: Word>(lane: &W, seen: LockState, me: Owner) {
 
 /// Gives up the lanes, the last first.
 pub(crate) fn step_down<W: Word>(lanes: &Chosen<'_, W>) {
-    for lane in lanes.words().iter().rev() {
-        lock_word::release(*lane);
+    for stripe in lanes.stripes().rev() {
+        lock_word::release(lanes.word(stripe));
     }
 }
