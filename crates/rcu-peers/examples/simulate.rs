@@ -39,14 +39,8 @@ fn setting(nodes: usize, threads: usize, remote_percent: u64, operations: u64) -
             threads,
         },
         costs: Costs {
-            hit: 1,
-            local: 40,
             remote_percent,
-            atomic: 8,
-            transaction: 15,
-            abort: 60,
-            capacity: 64,
-            slack: 100,
+            ..Costs::PLAUSIBLE
         },
         buckets: 1,
         keys: 256,

@@ -42,16 +42,17 @@ pub struct Local<W> {
     row: W,
 }
 
-/// The lock between the nodes, and one of each.
-pub struct Cohort<W> {
+/// The lock between the nodes, and one of each. The twin that forgets to note that its node has
+/// given up the former is wrong: two nodes get in.
+pub struct Cohort<W, const NOTES: bool = true> {
     between: Spin<W>,
     nodes: Vec<Local<W>>,
 }
 
-impl<W: Word> Cohort<W> {
+impl<W: Word, const NOTES: bool> Cohort<W, NOTES> {
     /// A free one for so many nodes. `word` makes words of zero, each call beginning a line of its
     /// own if it says so.
-    pub fn new(nodes: usize, mut word: impl FnMut(bool) -> W) -> Cohort<W> {
+    pub fn new(nodes: usize, mut word: impl FnMut(bool) -> W) -> Self {
         let between = Spin(word(true));
         let mut local = || Local {
             lock: Spin(word(true)),
@@ -80,7 +81,8 @@ impl<W: Word> Cohort<W> {
     pub fn unlock(&self, node: &Local<W>) {
         let row = node.row.load(Relaxed) + 1;
         let hands_over = row < IN_A_ROW && node.waiting.load(Relaxed) > 0;
-        node.row.store(if hands_over { row } else { 0 }, Relaxed);
+        let keeps = hands_over || !NOTES;
+        node.row.store(if keeps { row } else { 0 }, Relaxed);
         if !hands_over {
             self.between.unlock();
         }
@@ -131,5 +133,60 @@ pub struct CohortGuard<'a> {
 impl Drop for CohortGuard<'_> {
     fn drop(&mut self) {
         self.cohort.unlock(self.node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulate::machine::{CostedWord, Machine};
+    use crate::simulate::{Costs, Shape};
+    use std::sync::atomic::AtomicBool;
+
+    /// Whether two were in at once, for threads of two simulated nodes, which run in an order that
+    /// the costs decide.
+    fn two_get_in<const NOTES: bool>(remote_percent: u64, slack: u64) -> bool {
+        let shape = Shape {
+            nodes: 2,
+            threads_a_node: 2,
+            threads: 4,
+        };
+        let costs = Costs {
+            remote_percent,
+            slack,
+            ..Costs::PLAUSIBLE
+        };
+        let machine = Machine::new(shape, costs);
+        let mut line = 0;
+        let cohort = Cohort::<CostedWord, NOTES>::new(shape.nodes, |begins| {
+            if begins {
+                line = machine.line();
+            }
+            CostedWord::new(line, 0)
+        });
+        let (inside, two) = (AtomicU64::new(0), AtomicBool::new(false));
+        machine.run(|me| {
+            for _ in 0..20 {
+                let held = cohort.lock(me / shape.threads_a_node, || machine.pass(me, 20));
+                two.fetch_or(inside.fetch_add(1, Relaxed) > 0, Relaxed);
+                machine.pass(me, 70);
+                inside.fetch_sub(1, Relaxed);
+                cohort.unlock(held);
+                machine.pass(me, 130 * me as u64);
+            }
+        });
+        two.into_inner()
+    }
+
+    #[test]
+    fn one_owner_at_a_time_and_the_twin_lets_two_in() {
+        let mut twins = 0;
+        for remote_percent in [200, 300, 500] {
+            for slack in [0, 50, 100] {
+                assert!(!two_get_in::<true>(remote_percent, slack));
+                twins += u32::from(two_get_in::<false>(remote_percent, slack));
+            }
+        }
+        assert!(twins > 0);
     }
 }

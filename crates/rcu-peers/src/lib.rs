@@ -55,21 +55,23 @@ pub trait Set: Sync {
 /// How many look at a node; it is freed while none does.
 #[cfg(test)]
 #[derive(Default)]
-pub struct Tally(AtomicU32);
+pub struct Tally(Arc<AtomicU32>);
 
 #[cfg(test)]
 impl Tally {
     fn look(&self, within: &mut dyn FnMut()) {
-        self.0.fetch_add(1, Relaxed);
+        // A twin may free the node meanwhile.
+        let looking = Arc::clone(&self.0);
+        looking.fetch_add(1, Relaxed);
         within();
-        self.0.fetch_sub(1, Relaxed);
+        looking.fetch_sub(1, Relaxed);
     }
 }
 
 #[cfg(test)]
 impl Drop for Tally {
     fn drop(&mut self) {
-        assert_eq!(*self.0.get_mut(), 0, "freed while somebody looks at it");
+        assert_eq!(self.0.load(Relaxed), 0, "freed while somebody looks at it");
     }
 }
 
@@ -87,6 +89,6 @@ pub fn make(
         0 => lists::leaders(buckets, topology),
         1 => lists::locked(buckets),
         2 => lists::cohorts(buckets, topology),
-        _ => Ok(Box::new(rlu::Rlu::new(buckets, threads))),
+        _ => Ok(Box::new(rlu::Rlu::<true>::new(buckets, threads))),
     }
 }

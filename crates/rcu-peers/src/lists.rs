@@ -11,12 +11,11 @@ use mneme_sync::{
 use mneme_sys::Topology;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicPtr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub struct Node {
     key: u64,
-    id: u64,
     lock: RobustLock,
     removed: AtomicBool,
     next: AtomicPtr<Node>,
@@ -25,8 +24,20 @@ pub struct Node {
 }
 
 impl Node {
+    fn new(key: u64, next: *mut Node) -> Node {
+        Node {
+            key,
+            lock: RobustLock::new(),
+            removed: AtomicBool::new(false),
+            next: AtomicPtr::new(next),
+            #[cfg(test)]
+            tally: Tally::default(),
+        }
+    }
+
+    /// By its address, which no other node gets as long as somebody is pinned who has found it.
     fn item(&self) -> Item<'_> {
-        Item::new(self.id, &self.lock)
+        Item::new(std::ptr::from_ref(self).addr() as u64, &self.lock)
     }
 }
 
@@ -36,15 +47,15 @@ pub trait Side: Sync {
     type List<'a>
     where
         Self: 'a;
-    /// Holds two nodes.
+    /// Holds nodes.
     type Nodes<'a>
     where
         Self: 'a;
 
     /// Before the search.
     fn list(&self, bucket: usize) -> Self::List<'_>;
-    /// After it. `None`: search again.
-    fn nodes<'a>(&'a self, before: &'a Node, node: &'a Node) -> Option<Self::Nodes<'a>>;
+    /// After it: a node that changes, and one that is removed. `None`: search again.
+    fn nodes<'a>(&'a self, before: &'a Node, removed: Option<&'a Node>) -> Option<Self::Nodes<'a>>;
 }
 
 /// A lock a list.
@@ -60,7 +71,7 @@ impl Side for Locks {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn nodes(&self, _: &Node, _: &Node) -> Option<()> {
+    fn nodes(&self, _: &Node, _: Option<&Node>) -> Option<()> {
         Some(())
     }
 }
@@ -76,7 +87,7 @@ impl Side for Cohorts {
         self.0[bucket].lock()
     }
 
-    fn nodes(&self, _: &Node, _: &Node) -> Option<()> {
+    fn nodes(&self, _: &Node, _: Option<&Node>) -> Option<()> {
         Some(())
     }
 }
@@ -90,9 +101,12 @@ impl Side for Leaders {
 
     fn list(&self, _: usize) {}
 
-    fn nodes<'a>(&'a self, before: &'a Node, node: &'a Node) -> Option<Self::Nodes<'a>> {
+    fn nodes<'a>(&'a self, before: &'a Node, removed: Option<&'a Node>) -> Option<Self::Nodes<'a>> {
         // A stalled owner is waited for again.
-        self.0.lock(&mut [before.item(), node.item()]).ok()
+        match removed {
+            Some(removed) => self.0.lock(&mut [before.item(), removed.item()]).ok(),
+            None => self.0.lock(&mut [before.item()]).ok(),
+        }
     }
 }
 
@@ -102,7 +116,9 @@ pub struct Lists<S> {
     heads: Vec<Node>,
     participants: Participants,
     retired: Retired<Node>,
-    ids: AtomicU64,
+    /// Readers of the twin that do not pin.
+    #[cfg(test)]
+    pins: bool,
 }
 
 /// Lists of so many buckets.
@@ -114,26 +130,17 @@ fn lists<S>(
     side: impl FnOnce(&Participants) -> S,
 ) -> Result<Lists<S>, CreateError> {
     let participants = Participants::private(ControlOptions::new([4; 16]))?;
-    let ids = AtomicU64::new(0);
-    let node = |key, next| Node {
-        key,
-        id: ids.fetch_add(1, Relaxed),
-        lock: RobustLock::new(),
-        removed: AtomicBool::new(false),
-        next: AtomicPtr::new(next),
-        #[cfg(test)]
-        tally: Tally::default(),
-    };
     let heads = (0..buckets).map(|_| {
-        let last = Box::into_raw(Box::new(node(u64::MAX, std::ptr::null_mut())));
-        node(0, last)
+        let last = Box::new(Node::new(u64::MAX, std::ptr::null_mut()));
+        Node::new(0, Box::into_raw(last))
     });
     Ok(Lists {
         heads: heads.collect(),
         side: side(&participants),
         retired: Retired::new(&participants),
         participants,
-        ids,
+        #[cfg(test)]
+        pins: true,
     })
 }
 
@@ -144,6 +151,15 @@ fn lists<S>(
 pub fn locked(buckets: usize) -> Result<Box<dyn Set>, CreateError> {
     let locks = Locks((0..buckets).map(|_| Mutex::new(())).collect());
     Ok(Box::new(lists(buckets, |_| locks)?))
+}
+
+/// As [`locked`], with readers that do not pin what they look at.
+#[cfg(test)]
+pub fn unpinned(buckets: usize) -> Box<dyn Set> {
+    let locks = Locks((0..buckets).map(|_| Mutex::new(())).collect());
+    let mut lists = lists(buckets, |_| locks).unwrap();
+    lists.pins = false;
+    Box::new(lists)
 }
 
 /// As [`locked`], with hand-over within the nodes of this topology.
@@ -186,11 +202,10 @@ impl<S: Side> Lists<S> {
     }
 }
 
-/// Whether what was found is so still, now that it is locked.
+/// Whether what was found is so still, now that `before` is locked. While it is, nobody removes the
+/// node behind it.
 fn is_so(before: &Node, node: &Node) -> bool {
-    !before.removed.load(Relaxed)
-        && !node.removed.load(Relaxed)
-        && std::ptr::eq(before.next.load(Relaxed), node)
+    !before.removed.load(Relaxed) && std::ptr::eq(before.next.load(Relaxed), node)
 }
 
 impl<S: Side> Set for Lists<S> {
@@ -207,21 +222,13 @@ impl<S: Side> Set for Lists<S> {
             if next.key == key {
                 return false;
             }
-            let Some(_nodes) = self.side.nodes(before, next) else {
+            let Some(_nodes) = self.side.nodes(before, None) else {
                 continue;
             };
             if !is_so(before, next) {
                 continue;
             }
-            let new = Box::new(Node {
-                key,
-                id: self.ids.fetch_add(1, Relaxed),
-                lock: RobustLock::new(),
-                removed: AtomicBool::new(false),
-                next: AtomicPtr::new(before.next.load(Relaxed)),
-                #[cfg(test)]
-                tally: Tally::default(),
-            });
+            let new = Box::new(Node::new(key, before.next.load(Relaxed)));
             // SYNC: pairs with the load in `find`.
             before.next.store(Box::into_raw(new), Release);
             return true;
@@ -231,12 +238,12 @@ impl<S: Side> Set for Lists<S> {
     fn remove(&self, _: usize, key: u64) -> bool {
         loop {
             let _pin = self.participants.pin();
-            let _list = self.side.list(self.bucket(key));
+            let list = self.side.list(self.bucket(key));
             let (before, node) = self.find(key);
             if node.key != key {
                 return false;
             }
-            let Some(_nodes) = self.side.nodes(before, node) else {
+            let Some(nodes) = self.side.nodes(before, Some(node)) else {
                 continue;
             };
             if !is_so(before, node) {
@@ -246,6 +253,8 @@ impl<S: Side> Set for Lists<S> {
             // SYNC: as in `insert`.
             before.next.store(node.next.load(Relaxed), Release);
             node.removed.store(true, Relaxed);
+            // What waits for the list or the nodes does not wait for the reclaimer.
+            drop((nodes, list));
             if let Some(old) = NonNull::new(old) {
                 // SAFETY: from a box, and unlinked just now by the one thread that may.
                 unsafe { self.retired.retire(old) };
@@ -256,7 +265,7 @@ impl<S: Side> Set for Lists<S> {
 
     #[cfg(test)]
     fn look_at(&self, _: usize, key: u64, within: &mut dyn FnMut()) -> bool {
-        let _pin = self.participants.pin();
+        let _pin = self.pins.then(|| self.participants.pin());
         let (_, node) = self.find(key);
         let found = node.key == key;
         if found {

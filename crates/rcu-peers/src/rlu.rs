@@ -50,17 +50,18 @@ struct Log {
     removed: Vec<*mut Node>,
 }
 
-/// Sorted lists, as the buckets of a hash table.
-pub struct Rlu {
+/// Sorted lists, as the buckets of a hash table. The twin that does not wait for readers is wrong:
+/// it frees what they look at.
+pub struct Rlu<const WAITS: bool = true> {
     clock: AtomicU64,
     threads: Vec<Thread>,
     heads: Vec<Node>,
 }
 
 // SAFETY: a log is its thread's alone; nodes are freed when no thread reads them.
-unsafe impl Sync for Rlu {}
+unsafe impl<const WAITS: bool> Sync for Rlu<WAITS> {}
 // SAFETY: as above.
-unsafe impl Send for Rlu {}
+unsafe impl<const WAITS: bool> Send for Rlu<WAITS> {}
 
 fn node(key: u64, next: *mut Node) -> Node {
     Node {
@@ -72,9 +73,9 @@ fn node(key: u64, next: *mut Node) -> Node {
     }
 }
 
-impl Rlu {
+impl<const WAITS: bool> Rlu<WAITS> {
     /// Lists for so many threads.
-    pub fn new(buckets: usize, threads: usize) -> Rlu {
+    pub fn new(buckets: usize, threads: usize) -> Self {
         let thread = || Thread {
             runs: AtomicU64::new(0),
             began: AtomicU64::new(0),
@@ -185,7 +186,9 @@ impl Rlu {
         self.end(thread);
         // SYNC: pairs with the fence in `begin`.
         fence(SeqCst);
-        self.wait_for_readers(thread, time);
+        if WAITS {
+            self.wait_for_readers(thread, time);
+        }
         for copy in &log.copies {
             // SAFETY: as in `abort`.
             let of = unsafe { &*copy.of };
@@ -221,7 +224,7 @@ impl Rlu {
     }
 }
 
-impl Set for Rlu {
+impl<const WAITS: bool> Set for Rlu<WAITS> {
     fn contains(&self, thread: usize, key: u64) -> bool {
         self.begin(thread);
         let found = self.find(thread, key).1.key == key;
@@ -289,7 +292,7 @@ impl Set for Rlu {
     }
 }
 
-impl Drop for Rlu {
+impl<const WAITS: bool> Drop for Rlu<WAITS> {
     fn drop(&mut self) {
         for head in &mut self.heads {
             let mut next = *head.next.get_mut();

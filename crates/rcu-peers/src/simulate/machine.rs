@@ -31,6 +31,20 @@ pub struct Costs {
     pub slack: u64,
 }
 
+impl Costs {
+    /// Those of a present machine, about.
+    pub const PLAUSIBLE: Costs = Costs {
+        hit: 1,
+        local: 40,
+        remote_percent: 300,
+        atomic: 8,
+        transaction: 15,
+        abort: 60,
+        capacity: 64,
+        slack: 100,
+    };
+}
+
 /// Threads, by node: the first ones fill the first node.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {

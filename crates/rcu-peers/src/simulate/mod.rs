@@ -3,7 +3,7 @@
 //! a directory of caches makes them cost; the structure around them is a list over such words.
 //! RCU-HTM and its fallbacks are here alone, for they need transactions.
 
-mod machine;
+pub(crate) mod machine;
 
 pub use machine::{Costs, Shape};
 
@@ -313,10 +313,10 @@ impl Lists {
         }
     }
 
-    /// Whether what was found is so still.
+    /// Whether what was found is so still. As long as a node is followed by another, that is not
+    /// removed.
     fn is_so(&self, before: usize, next: usize) -> bool {
         self.nodes[before].mark.load(Relaxed) == 0
-            && self.nodes[next].mark.load(Relaxed) == 0
             && self.nodes[before].next.load(Relaxed) == next as u64
     }
 
@@ -336,9 +336,9 @@ impl Lists {
                 },
                 for_item: &mut || self.machine.pass(me, PAUSE),
             };
-            let guard = self
-                .items
-                .lock(&[before.min(next), before.max(next)], &mut waiter);
+            let both = [before.min(next), before.max(next)];
+            let items = if inserts { &[before][..] } else { &both };
+            let guard = self.items.lock(items, &mut waiter);
             self.elections.fetch_add(u64::from(guard.led()), Relaxed);
             if self.is_so(before, next) {
                 self.change(before, next, key, inserts);
@@ -426,14 +426,8 @@ mod tests {
                 threads: 4,
             },
             costs: Costs {
-                hit: 1,
-                local: 40,
-                remote_percent: 300,
-                atomic: 8,
-                transaction: 15,
-                abort: 60,
-                capacity: 64,
                 slack: 50,
+                ..Costs::PLAUSIBLE
             },
             buckets: 1,
             keys: 4,
