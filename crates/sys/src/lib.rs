@@ -51,7 +51,7 @@ pub use file_system::Caution;
 pub use liveness::{
     Liveness, LivenessError, OfdLiveness, ScriptedLiveness, ScriptedProcess, SharedByte, Taken,
 };
-pub use memory::{huge_page_setting, memory_info, memory_limit, total_memory};
+pub use memory::{MemoryLimit, huge_page_setting, memory_info, memory_limit, total_memory};
 pub use open_files::allow_open_files;
 pub use prefetch::prefetch;
 pub use process::{ProcessState, end_process, process_state};

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 pub fn total_memory() -> u64 {
     let root = Path::new("/");
     let machine = memory_info(root, "MemTotal").unwrap_or(u64::MAX);
-    machine.min(memory_limit(root).unwrap_or(u64::MAX)).max(1)
+    let limit = memory_limit(root).map_or(u64::MAX, |limit| limit.bytes);
+    machine.min(limit).max(1)
 }
 
 /// A line of `/proc/meminfo` in bytes.
@@ -36,21 +37,34 @@ const GROUPS: [(&str, &str, &str); 2] = [
     ("sys/fs/cgroup/memory", "memory", "memory.limit_in_bytes"),
 ];
 
-/// Bytes that the control group of this process allows, of either version, or one above it,
-/// whichever is least; `None`: none limits memory.
+/// A limit to the memory of this process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemoryLimit {
+    /// Bytes.
+    pub bytes: u64,
+    /// Where it is set.
+    pub file: PathBuf,
+}
+
+/// What the control group of this process allows, of either version, or one above it, whichever is
+/// least; `None`: none limits memory.
 #[must_use]
-pub fn memory_limit(root: &Path) -> Option<u64> {
+pub fn memory_limit(root: &Path) -> Option<MemoryLimit> {
     let own = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let limits = GROUPS.iter().flat_map(|(mount, controller, file)| {
         // A container that sees no groups but its own has its limit at their root, whatever its
         // group is called outside.
         let group = Path::new(group_of(&own, controller).unwrap_or_default());
-        let groups = group
+        let files = group
             .ancestors()
-            .map(move |group| root.join(mount).join(group));
-        groups.filter_map(move |group| fs::read_to_string(group.join(file)).ok())
+            .map(move |group| root.join(mount).join(group).join(file));
+        files.filter_map(|file| {
+            let limit = fs::read_to_string(&file).ok()?;
+            let bytes = limit.trim().parse().ok()?;
+            Some(MemoryLimit { bytes, file })
+        })
     });
-    limits.filter_map(|limit| limit.trim().parse().ok()).min()
+    limits.min_by_key(|limit| limit.bytes)
 }
 
 /// The group that has this controller, relative to the root of all.
@@ -112,8 +126,13 @@ mod tests {
             fs::write(path, text).unwrap();
         }
         let found = memory_limit(&root);
+        let file = found
+            .as_ref()
+            .map(|limit| fs::read_to_string(&limit.file).unwrap());
         let _ = fs::remove_dir_all(&root);
-        assert_eq!(found, limit, "{test}");
+        assert_eq!(found.map(|limit| limit.bytes), limit, "{test}");
+        let said = file.map(|text| text.trim().parse().unwrap());
+        assert_eq!(said, limit, "{test}: the file that it names");
     }
 
     #[test]

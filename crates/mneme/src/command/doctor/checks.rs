@@ -30,7 +30,8 @@ fn human(bytes: u64) -> String {
 /// The memory there is: the machine's, or what the control group leaves of it.
 fn memory_there(host: &Host) -> Option<(u64, Option<u64>)> {
     let machine = host.memory("MemTotal")?;
-    let group = mneme_sys::memory_limit(host.root()).filter(|max| *max < machine);
+    let group = mneme_sys::memory_limit(host.root()).map(|limit| limit.bytes);
+    let group = group.filter(|max| *max < machine);
     Some((machine, group))
 }
 

@@ -9,7 +9,7 @@ use super::super::pages::Resident;
 use super::super::{FRAME, PageKind};
 use super::mapping;
 use crate::files;
-use crate::memory::huge_page_setting;
+use crate::memory::{MemoryLimit, huge_page_setting, memory_info, memory_limit};
 
 /// Bytes that the hugetlb pool of 2 MiB pages could still promise.
 pub(in super::super) fn hugetlb_free() -> usize {
@@ -103,7 +103,12 @@ pub(super) fn report(promise: Promise, resident: Resident) -> (PageKind, Option<
     let remedy = match promise {
         Promise::Unless(remedy) => remedy,
         // They were promised and did not come.
-        Promise::Huge => "memory may be fragmented: `sysctl vm.compact_memory=1`".to_owned(),
+        Promise::Huge => {
+            let root = Path::new("/");
+            let machine = memory_info(root, "MemTotal").unwrap_or(u64::MAX);
+            let limit = memory_limit(root).filter(|limit| limit.bytes < machine);
+            unkept(limit.as_ref())
+        }
     };
     let state = if seen {
         format!(
@@ -121,9 +126,30 @@ pub(super) fn report(promise: Promise, resident: Resident) -> (PageKind, Option<
     (PageKind::Small, Some(warning))
 }
 
+/// What to do where huge pages are promised and do not come: a group that is at its limit gets
+/// small pages, too.
+fn unkept(limit: Option<&MemoryLimit>) -> String {
+    let mut remedy = "memory may be fragmented: `sysctl vm.compact_memory=1`".to_owned();
+    if let Some(MemoryLimit { bytes, file }) = limit {
+        let (file, mib) = (file.display(), bytes >> 20);
+        remedy += &format!("; or the control group is at its limit: {file} says {mib} MiB");
+    }
+    remedy
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_control_groups_limit_is_named() {
+        let limit = MemoryLimit {
+            bytes: 5 << 20,
+            file: "/groups/memory.max".into(),
+        };
+        assert!(unkept(Some(&limit)).ends_with("/groups/memory.max says 5 MiB"));
+        assert!(!unkept(None).contains("limit"));
+    }
 
     #[test]
     fn what_is_in_memory_overrules_what_was_promised() {
