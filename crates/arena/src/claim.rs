@@ -12,7 +12,7 @@
 //! and the CAS that claims it discards what was in it. Free ones are preferred.
 
 use crate::arena::Arena;
-use crate::descriptor::Unexpected;
+use crate::descriptor::{State, Unexpected};
 use crate::frame::{Extent, Frame, MAX_ALIGN_FRAMES, MAX_TAG};
 use crate::repair::Kind;
 use crate::{ClaimError, InvalidClaim};
@@ -139,8 +139,8 @@ impl Arena {
         };
         let guard = self.lock::<ClaimError>(slot)?;
         self.mask_filling()?;
-        let mut raced = 0;
-        let (extent, discarded) = loop {
+        let (mut raced, mut discarded) = (0, 0);
+        let extent = loop {
             let range = match self.search(&request) {
                 Err(ClaimError::OutOfMemory { .. } | ClaimError::NoContiguousRun { .. })
                     if self.mask_filling()? =>
@@ -155,17 +155,13 @@ impl Arena {
                 }
                 range => range?,
             };
-            let discarded = match lending {
-                Some(_) => self.rented_among(range.clone())?,
-                None => 0,
-            };
-            match self.take(slot, &request, range) {
+            match self.take(slot, &request, range, &mut discarded) {
                 // A tenant came between. It sees the lock held and takes no other frame.
                 Err(Refused::Run(Unexpected::Raced { .. })) if raced < MAX_RACES => {
                     raced += 1;
                     self.mask_filling()?;
                 }
-                extent => break (extent?, discarded),
+                extent => break extent?,
             }
         };
         if let (Some(lending), Some(began)) = (lending, began) {
@@ -178,12 +174,14 @@ impl Arena {
         Ok(extent)
     }
 
-    /// Makes the frames an extent of the caller's. Lock holder only.
+    /// Makes the frames an extent of the caller's, and counts those that were rented. Lock holder
+    /// only.
     fn take(
         &self,
         slot: &Slot<'_>,
         request: &Request,
         range: Range<u32>,
+        discarded: &mut u32,
     ) -> Result<Extent, Refused> {
         let table = self.table()?;
         let generation = table.next_generation(range.clone())?;
@@ -206,7 +204,8 @@ impl Arena {
         );
         mneme_sys::fault!("arena.claim.intent");
         let owner = slot.id().0;
-        let written = table.write_run(range.clone(), request.tag, owner, generation, || {
+        let written = table.write_run(range.clone(), request.tag, owner, generation, |was| {
+            *discarded += u32::from(was == State::Rented);
             mneme_sys::fault!("arena.claim.descriptor");
         });
         if let Err(at) = written {

@@ -320,15 +320,16 @@ impl<'a, W: Word> Table<'a, W> {
         })
     }
 
-    /// Makes claimable frames a run in state `Claimed`; `step` is called after each. What the
-    /// second class had in them is gone with that. Lock holder only, with the intent written.
+    /// Makes claimable frames a run in state `Claimed`; `step` is called after each, with the state
+    /// that it had. What the second class had in them is gone with that. Lock holder only, with the
+    /// intent written.
     pub fn write_run(
         &self,
         range: Range<u32>,
         tag: u16,
         owner: u16,
         generation: u32,
-        mut step: impl FnMut(),
+        mut step: impl FnMut(State),
     ) -> Result<(), Unexpected> {
         let frames = range.end - range.start;
         for frame in range.clone().rev() {
@@ -345,7 +346,7 @@ impl<'a, W: Word> Table<'a, W> {
                 generation,
             }
             .pack();
-            loop {
+            let was = loop {
                 let (descriptor, old) = self.claimable(frame)?;
                 if old.generation == generation {
                     // It was lent since the generation was chosen.
@@ -362,10 +363,10 @@ impl<'a, W: Word> Table<'a, W> {
                     .compare_exchange(old.pack(), new, AcqRel, Acquire)
                     .is_ok()
                 {
-                    break;
+                    break old.state;
                 }
-            }
-            step();
+            };
+            step(was);
         }
         // SYNC: pairs with the Acquire fence in `is_still_lent`: a reader that copied a byte stored
         // from now on finds the new generation.

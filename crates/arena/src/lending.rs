@@ -22,6 +22,7 @@ use crate::CreateError;
 use crate::arena::Arena;
 use crate::descriptor::State;
 use crate::discardable::index::{Bucket, ENTRIES};
+use crate::frame::Frame;
 use crate::free_runs::words_of;
 use crate::layout::LendingShape;
 use mneme_sync::RobustLock;
@@ -53,6 +54,16 @@ pub struct LendingOptions {
 }
 
 impl LendingOptions {
+    /// Bytes of the index.
+    #[must_use]
+    pub fn index_bytes(&self) -> u64 {
+        self.buckets().saturating_mul(size_of::<Bucket>() as u64)
+    }
+
+    fn buckets(&self) -> u64 {
+        self.records.div_ceil(ENTRIES as u64 - 1)
+    }
+
     pub(crate) fn shape(&self, nodes: u16) -> Result<LendingShape, CreateError> {
         if self.records == 0 || self.records > 1 << 32 {
             return Err(CreateError::Options(
@@ -61,7 +72,7 @@ impl LendingOptions {
         }
         Ok(LendingShape {
             nodes,
-            buckets: self.records.div_ceil(ENTRIES as u64 - 1),
+            buckets: self.buckets(),
         })
     }
 }
@@ -343,13 +354,39 @@ impl Arena {
         crate::free_runs::Summary::bitmap(&self.geometry.shape, lending.idle)
     }
 
-    /// Rented frames among these. They are what a claim of them discards.
-    pub(crate) fn rented_among(&self, frames: Range<u32>) -> Result<u32, RegionError> {
-        let table = self.table()?;
-        Ok(frames
-            .filter_map(|frame| table.get(frame)?.status())
-            .filter(|status| status.state == State::Rented)
-            .count() as u32)
+    /// The frames that are being filled for the second class at this moment, by address. No claim
+    /// gets one of these, nor a run across it.
+    #[must_use]
+    pub fn being_filled(&self) -> Vec<Frame> {
+        let named = self.named_by_tenants().into_iter();
+        named
+            .filter(|(_, is_claimable)| !is_claimable)
+            .map(|(frame, _)| Frame(frame))
+            .collect()
+    }
+
+    /// The frames that the search tree may be wrong about, by address, and whether a claim may take
+    /// them: those being filled, which the tree has until a claim looks, and those filled since a
+    /// claim took them out.
+    pub(crate) fn named_by_tenants(&self) -> Vec<(u32, bool)> {
+        let (Ok(Some(lending)), Ok(table)) = (self.lending(), self.table()) else {
+            return Vec::new();
+        };
+        let named = lending.nodes.iter().flat_map(|node| {
+            // SYNC: pairs with the Release store in `rent`.
+            [node.frame.load(Acquire), node.masked.load(Relaxed)]
+        });
+        let mut named: Vec<(u32, bool)> = named
+            .filter_map(|frame| {
+                let frame = u32::try_from(frame).ok().filter(|frame| *frame > 0)?;
+                let status = table.get(frame)?.status()?;
+                let is_lent = status.state == State::Filling || status.state.is_claimable();
+                is_lent.then_some((frame, status.state.is_claimable()))
+            })
+            .collect();
+        named.sort_unstable();
+        named.dedup_by_key(|(frame, _)| *frame);
+        named
     }
 }
 

@@ -18,11 +18,13 @@ pub struct ArenaStats {
     /// lends, frames that are rented count as free, for any claim may have them.
     pub free: u32,
     /// Frames that are lent to the second class: rented (free), or being filled (not free, one a
-    /// node at most). Counted by a look at each frame.
+    /// node at most). A death in between makes it wrong until the next
+    /// [`sweep`](crate::Discardable::sweep).
     pub lent: u32,
     /// Frames that ordinary claims leave alone.
     pub reserved: u32,
-    /// The most frames that one claim can get now (reserve aside).
+    /// The most frames that one claim can get now (reserve aside). What a tenant has filled since
+    /// the last claim counts as taken.
     pub longest_run: u32,
     /// These numbers by NUMA node.
     pub nodes: Vec<NodeStats>,
@@ -35,8 +37,6 @@ pub struct NodeStats {
     pub frames: u32,
     /// Frames that nobody has, but for those withheld, and what is rented.
     pub free: u32,
-    /// Frames that are lent to the second class.
-    pub lent: u32,
     /// Frames that nobody has, and that the file system has no space for, as far as this opening
     /// has met them.
     pub withheld: u32,
@@ -52,8 +52,8 @@ impl ArenaStats {
 }
 
 impl Arena {
-    /// Numbers about the arena. Lock-free, O(zones * log frames), in an arena that lends O(frames);
-    /// while others claim and release, each number is of a moment of its own.
+    /// Numbers about the arena. Lock-free, O(zones * log frames); while others claim and release,
+    /// each number is of a moment of its own.
     pub fn stats(&self) -> ArenaStats {
         let mut stats = ArenaStats {
             own: self.geometry.first_frame,
@@ -62,43 +62,39 @@ impl Arena {
             nodes: vec![NodeStats::default(); usize::from(self.nodes())],
             ..ArenaStats::default()
         };
-        let (Ok(header), Ok(summary), Ok(zones)) = (self.header(), self.summary(), self.zones())
+        let (Ok(header), Ok(summary), Ok(zones), Ok(lending)) =
+            (self.header(), self.summary(), self.zones(), self.lending())
         else {
             return stats;
         };
         stats.reserved = self
             .reserve_now()
             .unwrap_or_else(|_| header.reserve_frames.load(Relaxed));
-        let table = self
-            .table()
-            .ok()
-            .filter(|_| self.geometry.lending.is_some());
+        stats.lent = lending.map_or(0, |lending| lending.header().lent.load(Relaxed));
+        let named = self.named_by_tenants();
         for zone in zones {
             let frames = zone.end - zone.start;
-            let mut lent = 0;
-            // The tree leaves out what was being filled when a claim looked last.
-            let mut filling = 0;
-            // None are looked at in an arena that lends nothing.
-            let lendable = table.as_ref().map_or(0..0, |_| zone.range());
-            for frame in lendable {
-                let status = table.as_ref().and_then(|table| table.get(frame)?.status());
-                let Some(status) = status else { continue };
-                lent += u32::from(status.state.is_lent());
-                let claimable = status.state.is_claimable();
-                filling += i32::from(summary.is_free(frame)) - i32::from(claimable);
-            }
-            stats.lent += lent;
-            let within = summary.within(zone.range());
             // Numbers read in the middle of a change may be any; they are kept within what is
             // possible.
-            let below = summary.within(self.backed.below_withheld(&zone));
-            let free = within.free.min(frames).saturating_add_signed(-filling);
-            let longest = below.longest[0].min(frames);
+            let mut free = summary.within(zone.range()).free.min(frames);
+            let below = self.backed.below_withheld(&zone);
+            let (mut longest, mut from) = (0, below.start);
+            for &(frame, is_claimable) in &named {
+                if zone.range().contains(&frame) {
+                    let in_tree = u32::from(summary.is_free(frame));
+                    free = (free + u32::from(is_claimable)).saturating_sub(in_tree);
+                }
+                if !is_claimable && below.contains(&frame) {
+                    longest = longest.max(summary.within(from..frame).longest[0]);
+                    from = frame + 1;
+                }
+            }
+            longest = longest.max(summary.within(from..below.end).longest[0]);
+            let longest = longest.min(frames);
             stats.free += free;
             stats.longest_run = stats.longest_run.max(longest);
             if let Some(node) = stats.nodes.get_mut(usize::from(zone.node)) {
                 node.frames += frames;
-                node.lent += lent;
                 node.free += free;
                 node.longest_run = node.longest_run.max(longest);
             }

@@ -86,6 +86,25 @@ fn what_was_put_is_found_by_all_until_it_is_removed() {
 }
 
 #[test]
+fn the_longest_run_leaves_out_a_frame_that_is_being_filled() {
+    let (_world, process, cache) = lending(SHAPE);
+    let held: Vec<Extent> = (0..16).map(|_| process.hold(1)).collect();
+    // The only one that is idle, between seven and eight others.
+    process.release(held[7]).unwrap();
+    assert_eq!(put(&cache, b"key", b"value"), Stored::Kept);
+    for extent in held.iter().filter(|extent| **extent != held[7]) {
+        process.release(*extent).unwrap();
+    }
+    let stats = process.arena.stats();
+    assert_eq!((stats.free, stats.lent, stats.longest_run), (15, 1, 8));
+    assert!(process.claim(9).is_err());
+    let claimed = process.hold(8);
+    assert_eq!(claimed.start.0, held[8].start.0);
+    assert_eq!(process.arena.stats().longest_run, 7);
+    assert!(get(&cache, b"key").is_some());
+}
+
+#[test]
 fn a_claim_discards_what_it_takes_at_once() {
     let (_world, process, cache) = lending(SHAPE);
     // Each fills a frame.
@@ -355,10 +374,11 @@ fn each_node_fills_a_frame_of_its_own() {
         assert_eq!(stored, Stored::Kept);
     }
     let stats = process.arena.stats();
-    assert_eq!(
-        stats.nodes.iter().map(|node| node.lent).collect::<Vec<_>>(),
-        [1, 1]
-    );
+    assert_eq!(stats.lent, 2);
+    for node in &stats.nodes {
+        // One is being filled.
+        assert_eq!((node.frames, node.free), (16, 15));
+    }
     assert_eq!(get(&cache, &[1]), Some(b"near".to_vec()));
     // Where a node has nothing idle the other serves.
     let held = process

@@ -72,13 +72,13 @@ fn a_reader_sees_the_old_run_or_the_new_one_or_none<W: Fresh + Send + Sync>(
 ) {
     loom::model(move || {
         let owned = fresh_table::<W>(3);
-        Table(&owned).write_run(0..2, 1, 7, 1, || ()).unwrap();
+        Table(&owned).write_run(0..2, 1, 7, 1, |_| ()).unwrap();
         let (theirs, new) = (owned.clone(), second.clone());
         let writer = loom::thread::spawn(move || {
             let table = Table(&theirs);
             table.free_run(0..2, 1, false, || ());
             let generation = table.next_generation(new.clone()).unwrap();
-            table.write_run(new, 2, 7, generation, || ()).unwrap();
+            table.write_run(new, 2, 7, generation, |_| ()).unwrap();
         });
         if let Some(run) = Table(&owned).run_of(asked) {
             match run.status.generation {
@@ -112,7 +112,7 @@ fn without_orderings_they_are_not() {
 fn adoption_and_taking_back_exclude_each_other() {
     loom::model(|| {
         let owned = fresh_table::<Sound>(2);
-        Table(&owned).write_run(0..2, 0, 7, 1, || ()).unwrap();
+        Table(&owned).write_run(0..2, 0, 7, 1, |_| ()).unwrap();
         let theirs = owned.clone();
         let adopter = loom::thread::spawn(move || Table(&theirs).adopt(0..2));
         let taken = Table(&owned).free_run(0..2, 1, true, || ());
@@ -175,7 +175,7 @@ impl<W: Fresh> Lent<W> {
         let table = self.table();
         let claimed = table
             .next_generation(0..1)
-            .and_then(|generation| table.write_run(0..1, 0, 7, generation, || ()));
+            .and_then(|generation| table.write_run(0..1, 0, 7, generation, |_| ()));
         if claimed.is_ok() {
             self.content.store(FIRST_CLASS, Relaxed);
         }

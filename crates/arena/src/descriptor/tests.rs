@@ -14,7 +14,7 @@ fn table(frames: usize) -> Vec<Descriptor> {
 fn a_run_is_found_from_each_of_its_frames_and_from_no_other() {
     let owned = table(8);
     let table = Table(&owned);
-    table.write_run(2..6, 77, 5, 1, || ()).unwrap();
+    table.write_run(2..6, 77, 5, 1, |_| ()).unwrap();
     for frame in 0..8 {
         let status = Status {
             state: State::Claimed,
@@ -38,7 +38,7 @@ fn a_run_is_found_from_each_of_its_frames_and_from_no_other() {
 fn a_run_without_its_head_is_no_run() {
     let owned = table(4);
     let table = Table(&owned);
-    table.write_run(0..3, 0, 5, 1, || ()).unwrap();
+    table.write_run(0..3, 0, 5, 1, |_| ()).unwrap();
     owned[0].set(Status::free(1));
     assert!((0..4).all(|frame| table.run_of(frame).is_none()));
 }
@@ -48,10 +48,10 @@ fn freeing_again_leaves_later_runs_of_the_same_frames_alone() {
     let owned = table(6);
     let table = Table(&owned);
     let old = table.next_generation(0..4).unwrap();
-    table.write_run(0..4, 0, 5, old, || ()).unwrap();
+    table.write_run(0..4, 0, 5, old, |_| ()).unwrap();
     table.free_run(0..4, old, false, || ());
     let new = table.next_generation(2..6).unwrap();
-    table.write_run(2..6, 0, 6, new, || ()).unwrap();
+    table.write_run(2..6, 0, 6, new, |_| ()).unwrap();
     table.free_run(0..4, old, false, || ());
     assert_eq!(table.run_of(3).map(|run| run.range()), Some(2..6));
 }
@@ -60,7 +60,7 @@ fn freeing_again_leaves_later_runs_of_the_same_frames_alone() {
 fn only_a_claimed_run_is_adopted_and_only_once() {
     let owned = table(4);
     let table = Table(&owned);
-    table.write_run(0..2, 0, 5, 1, || ()).unwrap();
+    table.write_run(0..2, 0, 5, 1, |_| ()).unwrap();
     assert_eq!(table.adopt(0..1), Err(NotAdoptable::NoSuchRun));
     assert_eq!(table.adopt(1..2), Err(NotAdoptable::NoSuchRun));
     assert_eq!(table.adopt(2..4), Err(NotAdoptable::NoSuchRun));

@@ -167,6 +167,8 @@ pub struct Discardable {
     counters: Counters,
     /// Puts that found a fill lock held.
     found_busy: AtomicU64,
+    /// The bucket that [`sweep_part`](Discardable::sweep_part) goes on with.
+    swept: AtomicU64,
 }
 
 impl std::fmt::Debug for Discardable {
@@ -193,6 +195,7 @@ impl Discardable {
             records: Records::new(seed),
             counters: Counters::default(),
             found_busy: AtomicU64::new(0),
+            swept: AtomicU64::new(0),
         })
     }
 
@@ -376,18 +379,50 @@ impl Discardable {
     pub fn sweep(&self) -> Result<(u64, u64), RegionError> {
         self.arena.may_write()?;
         let lending = self.lending()?;
-        let is_stale = |entry| self.lent_as(entry).is_none();
-        let sums = lending.index().iter().fold((0, 0), |sums, bucket| {
-            let (left, removed) = bucket.sweep(is_stale);
-            (sums.0 + left, sums.1 + removed)
-        });
+        let sums = self.sweep_buckets(lending.index());
         self.arena.recount_lent(&lending)?;
         Ok(sums)
     }
 
+    /// One of so many parts of a [`sweep`](Self::sweep), each time the next: for one that may not
+    /// be away for long.
+    ///
+    /// # Errors
+    /// The memory cannot be written.
+    pub fn sweep_part(&self, parts: u64) -> Result<(), RegionError> {
+        self.arena.may_write()?;
+        let lending = self.lending()?;
+        let buckets = lending.index();
+        let long = (buckets.len() as u64).div_ceil(parts.max(1));
+        // Relaxed: two that sweep at once do more than they must.
+        let from = self.swept.load(Relaxed).min(buckets.len() as u64);
+        let to = (from + long).min(buckets.len() as u64);
+        self.sweep_buckets(&buckets[from as usize..to as usize]);
+        let is_over = to == buckets.len() as u64;
+        self.swept.store(if is_over { 0 } else { to }, Relaxed);
+        if is_over {
+            self.arena.recount_lent(&lending)?;
+        }
+        Ok(())
+    }
+
+    /// Entries that are left, and that were removed.
+    fn sweep_buckets(&self, buckets: &[Bucket]) -> (u64, u64) {
+        let is_stale = |entry| self.lent_as(entry).is_none();
+        buckets.iter().fold((0, 0), |sums, bucket| {
+            let (left, removed) = bucket.sweep(is_stale);
+            (sums.0 + left, sums.1 + removed)
+        })
+    }
+
+    /// Nothing in a forked child, which may not have the memory.
     fn lending(&self) -> Result<Lending<'_>, RegionError> {
-        // An arena's lending is fixed at its creation, and `open` has seen it.
-        self.arena.lending()?.ok_or(RegionError::OutOfBounds {
+        let lending = match self.arena.participants.is_forked() {
+            true => None,
+            false => self.arena.lending()?,
+        };
+        // Otherwise there is some: it is fixed at the arena's creation, and `open` has seen it.
+        lending.ok_or(RegionError::OutOfBounds {
             offset: 0,
             bytes: 0,
             len: 0,
