@@ -233,6 +233,16 @@ pub enum OpenError {
         /// Bytes that it was to be allowed.
         max: u64,
     },
+    /// The index of the cache that the store was to lend to takes too much of it.
+    #[error(
+        "an index of {bytes} bytes for what is lent is more than an eighth of {capacity} bytes of capacity; ask for fewer records"
+    )]
+    LentIndex {
+        /// Bytes of the index.
+        bytes: u64,
+        /// Bytes of the store.
+        capacity: u64,
+    },
     /// The region could not be had.
     #[error(transparent)]
     Region(#[from] mneme_sys::RegionError),

@@ -59,7 +59,9 @@ impl Classified for GrowError {
 impl Classified for OpenError {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::CapacityTooSmall(_) | Self::MaxBelowCapacity { .. } => ErrorKind::Invalid,
+            Self::CapacityTooSmall(_) | Self::MaxBelowCapacity { .. } | Self::LentIndex { .. } => {
+                ErrorKind::Invalid
+            }
             Self::CapacityTooLarge { .. } => ErrorKind::NoMemory,
             Self::Region(error) => error.kind(),
             Self::Format { .. } | Self::Corrupt(_) => ErrorKind::Damaged,

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use mneme_arena::{Frame, LendingOptions, MAX_RECORD, Stored};
 use mneme_log::{LogStore, PagePolicy};
+use mneme_sys::NodeId;
 
 fn open() -> LogStore {
     LogStore::builder()
@@ -160,4 +162,55 @@ fn small_records_fill_what_a_large_one_has_left() {
     store.remove(b"large").unwrap();
     let again = fit(1 << 32);
     assert!(again > all - all / 20, "{again} of {all}");
+}
+
+/// A frame that is being filled for a tenant lies within the longest free run. A large record that
+/// needs such a run gets another.
+#[test]
+fn a_large_record_finds_its_run_beside_a_frame_that_a_tenant_fills() {
+    let lending = LendingOptions {
+        records: 1000,
+        max_frames: u32::MAX,
+    };
+    let builder = LogStore::builder().capacity(64 << 20).maintainer(false);
+    let builder = builder.page_policy(PagePolicy::Small).lend_idle(lending);
+    let store = builder.open_private().unwrap();
+    // A frame for each, one behind the other.
+    let one = vec![1; 1_900_000];
+    let all = (0..100u64)
+        .take_while(|i| store.put(&i.to_le_bytes(), &one).is_ok())
+        .count() as u64;
+    let gone = (4..13).chain((14..all).step_by(2));
+    for i in gone.clone() {
+        assert!(store.remove(&i.to_le_bytes()).unwrap());
+    }
+    store.compact().unwrap();
+    let cache = store.discardable().unwrap();
+    let arena = cache.arena();
+    let run = arena.stats().longest_run;
+    assert!((9..14).contains(&run), "{run}");
+    let extents: Vec<_> = arena.extents().map(|found| found.extent).collect();
+    let behind = extents
+        .windows(2)
+        .find(|pair| pair[1].start.0 - pair[0].start.0 > run);
+    let middle = behind.unwrap()[1].start.0 - run / 2;
+    // From the highest idle frame down.
+    let slot = arena.participants().slot().unwrap();
+    let copy = vec![2; MAX_RECORD - 8];
+    let filled = (0..100u64).find(|i| {
+        let stored = cache.put(&slot, NodeId(0), &i.to_le_bytes(), &copy);
+        assert_eq!(stored.unwrap(), Stored::Kept);
+        arena.being_filled() == [Frame(middle)]
+    });
+    assert!(filled.is_some(), "no tenant came to frame {middle}");
+    assert!(arena.stats().longest_run < run);
+    let long = vec![3; (run as usize - 1) << 21];
+    store.put(b"long", &long).unwrap();
+    assert!(store.get(b"long").unwrap().unwrap() == long);
+    for i in (0..all).filter(|i| !gone.clone().any(|gone| gone == *i)) {
+        assert!(store.get(&i.to_le_bytes()).unwrap().unwrap() == one, "{i}");
+    }
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    let lent = store.stats().lent.unwrap();
+    assert!(lent.discards > 0 && lent.kept > 0, "{lent:?}");
 }

@@ -6,10 +6,11 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use mneme_arena::{LendingOptions, Lookup, Stored};
 use mneme_log::{
     Cursor, Decision, Expiry, LogStore, Patch, Transaction, UpdatePolicy, Updated, WriteError,
 };
-use mneme_sys::{Clock, ManualClock};
+use mneme_sys::{Clock, ManualClock, NodeId};
 use proptest::prelude::*;
 
 fn open(clock: &Arc<ManualClock>, policy: UpdatePolicy) -> LogStore {
@@ -18,6 +19,10 @@ fn open(clock: &Arc<ManualClock>, policy: UpdatePolicy) -> LogStore {
         .capacity(64 << 20)
         .clock(clock.clone())
         .maintainer(false)
+        .lend_idle(LendingOptions {
+            records: 2000,
+            max_frames: u32::MAX,
+        })
         .open_private()
         .unwrap()
 }
@@ -42,6 +47,9 @@ enum Op {
     Swap(usize),
     UpdatePart(u16, usize, u16),
     ReadPart(u16, usize, usize),
+    Lend(u16, u32),
+    FindLent(u16),
+    ForgetLent(u16),
 }
 
 /// What a key should hold, and until when.
@@ -104,6 +112,9 @@ fn op() -> impl Strategy<Value = Op> {
         // Few keys, so that some of their values become long.
         20 => (0u16..100, 0usize..12_000, 0u16..6000).prop_map(|(k, at, n)| Op::UpdatePart(k, at, n)),
         10 => (0u16..100, 0usize..20_000, 0usize..20_000).prop_map(|(k, a, b)| Op::ReadPart(k, a, b)),
+        10 => (0u16..100, 0u32..500_000).prop_map(|(k, n)| Op::Lend(k, n)),
+        10 => (0u16..100).prop_map(Op::FindLent),
+        2 => (0u16..100).prop_map(Op::ForgetLent),
     ]
 }
 
@@ -155,6 +166,16 @@ proptest! {
         let clock = Arc::new(ManualClock::new(1, 1_000_000));
         let store = open(&clock, policy);
         let mut model: [Model; 3] = Default::default();
+        // Only what the store had once is lent.
+        store.put(b"large", &vec![1; 16 << 20]).unwrap();
+        store.remove(b"large").unwrap();
+        store.compact().unwrap();
+        let cache = store.discardable().unwrap();
+        let slot = cache.arena().participants().slot().unwrap();
+        // What the tenant put last under each key, which is what it may find.
+        let mut lent: BTreeMap<u16, Vec<u8>> = BTreeMap::new();
+        let mut found = Vec::new();
+        prop_assert_eq!(cache.put(&slot, NodeId(0), b"first", b"copy").unwrap(), Stored::Kept);
         for (db, op) in ops {
             let now = clock.wall_ms();
             let (s, m) = (store.database(db).unwrap(), &mut model[db]);
@@ -307,6 +328,18 @@ proptest! {
                     }).unwrap();
                 }
                 Op::Compact => { store.compact().unwrap(); }
+                Op::Lend(k, len) => {
+                    let copy = vec![(k as u8) ^ (len as u8); len as usize];
+                    let _ = cache.put(&slot, NodeId(0), &k.to_le_bytes(), &copy).unwrap();
+                    lent.insert(k, copy);
+                }
+                Op::FindLent(k) => if cache.get(&k.to_le_bytes(), &mut found) == Lookup::Hit {
+                    prop_assert_eq!(Some(&found), lent.get(&k));
+                },
+                Op::ForgetLent(k) => {
+                    cache.remove(&k.to_le_bytes()).unwrap();
+                    lent.remove(&k);
+                }
                 Op::Clear => { s.clear().unwrap(); m.clear(); }
                 Op::Swap(other) => {
                     store.swap_databases(db, other).unwrap();

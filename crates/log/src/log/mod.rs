@@ -10,8 +10,11 @@ pub(crate) mod prefault;
 pub(crate) mod segment;
 
 use std::ops::Deref;
+use std::sync::Arc;
 
-use mneme_arena::{Arena, ClaimError, Class, Extent, InvalidClaim, ReleaseError};
+use mneme_arena::{
+    Arena, ClaimError, Class, Discardable, Extent, InvalidClaim, LendingError, ReleaseError,
+};
 use mneme_sync::Slot;
 use mneme_sys::{NodeId, RegionError};
 
@@ -23,7 +26,9 @@ use prefault::Claimed;
 /// The log of an open store.
 pub(crate) struct Log {
     session: Session,
-    pub arena: Arena,
+    pub arena: Arc<Arena>,
+    /// The cache in its idle frames, if it lends them.
+    pub lent: Option<Discardable>,
     /// How far the frames have been claimed.
     pub claimed: Claimed,
     heads: CpuHeads,
@@ -39,13 +44,19 @@ impl Deref for Log {
 }
 
 impl Log {
-    pub fn new(session: Session, arena: Arena) -> Log {
-        Log {
+    pub fn new(session: Session, arena: Arc<Arena>) -> Result<Log, RegionError> {
+        let lent = match Discardable::open(Arc::clone(&arena)) {
+            Ok(cache) => Some(cache),
+            Err(LendingError::LendsNothing) => None,
+            Err(LendingError::Region(error)) => return Err(error),
+        };
+        Ok(Log {
             claimed: Claimed::new(arena.nodes()),
             heads: CpuHeads::new(&*session.topology, session.tables.geometry.heads),
             session,
             arena,
-        }
+            lent,
+        })
     }
 
     /// Claims frames; `None` if the arena has none to give.

@@ -7,6 +7,8 @@
 //! open segments: a window with one of them does not count. Other threads may take the freed frames
 //! first, so the caller retries, a bounded number of times.
 
+use std::ops::Range;
+
 use mneme_arena::{ExtentState, FRAME_BYTES, Frame};
 use mneme_sync::Slot;
 
@@ -60,11 +62,23 @@ impl Reclaim {
         let stats = self.arena.stats();
         let (mut next, end) = (stats.own, stats.own + stats.frames);
         let mut pieces = Vec::new();
-        let free = |from: u32, to: u32| Piece {
-            start: from,
-            frames: to - from,
-            cost: Some(0),
+        // What is being filled for the second class cannot be emptied.
+        let filling = self.arena.being_filled();
+        let piece = |range: Range<u32>, cost: Option<u64>| Piece {
+            start: range.start,
+            frames: range.end - range.start,
+            cost,
             victim: None,
+        };
+        let free = |pieces: &mut Vec<Piece>, mut from: u32, to: u32| {
+            for &Frame(frame) in &filling {
+                if (from..to).contains(&frame) {
+                    pieces.push(piece(from..frame, Some(0)));
+                    pieces.push(piece(frame..frame + 1, None));
+                    from = frame + 1;
+                }
+            }
+            pieces.push(piece(from..to, Some(0)));
         };
         for found in self.arena.extents() {
             let (frame, frames) = (found.extent.start, found.extent.frames);
@@ -73,7 +87,7 @@ impl Reclaim {
                 continue;
             }
             if frame.0 > next {
-                pieces.push(free(next, frame.0));
+                free(&mut pieces, next, frame.0);
             }
             let info = self.tables.info(frame);
             let word = info.state();
@@ -90,7 +104,7 @@ impl Reclaim {
             next = frame.0 + frames;
         }
         if next < end {
-            pieces.push(free(next, end));
+            free(&mut pieces, next, end);
         }
         pieces
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mneme_arena::{Arena, ArenaOptions, FRAME_BYTES};
+use mneme_arena::{Arena, ArenaOptions, FRAME_BYTES, LendingOptions};
 use mneme_sync::{ControlOptions, Participants};
 use mneme_sys::{
     Access, Clock, Liveness, PagePolicy, Region, RegionError, ScriptedLiveness, SysfsTopology,
@@ -33,6 +33,7 @@ pub struct Builder {
     policy: UpdatePolicy,
     maintainer: bool,
     lending: bool,
+    idle: Option<LendingOptions>,
     pages: PagePolicy,
     topology: Option<Arc<dyn Topology>>,
     clock: Arc<dyn Clock>,
@@ -51,6 +52,7 @@ impl Default for Builder {
             policy: UpdatePolicy::Append,
             maintainer: true,
             lending: true,
+            idle: None,
             pages: PagePolicy::Huge,
             topology: None,
             clock: Arc::new(SystemClock),
@@ -111,6 +113,19 @@ impl Builder {
     /// on.
     pub fn lending(mut self, lend: bool) -> Builder {
         self.lending = lend;
+        self
+    }
+
+    /// Has the store that is created lend the frames that it does not use to a
+    /// [cache](LogStore::discardable) of copies, its reserve included; it lends nothing by default.
+    /// The store takes them back as it needs them, at once. The cache's index lies in the store's
+    /// capacity: 11 bytes for each of [`LendingOptions::records`], at most an eighth of it. The
+    /// frame that is being filled, one a NUMA node, is not the store's until it is full.
+    ///
+    /// Lent memory is resident, and only memory that the store had once is lent. So a store that
+    /// has been full, or that compacts, has much of it, and a new one none.
+    pub fn lend_idle(mut self, lending: LendingOptions) -> Builder {
+        self.idle = Some(lending);
         self
     }
 
@@ -228,8 +243,12 @@ impl Builder {
             return Err(RegionError::ReadOnly.into());
         }
         let (len, max) = (data.len() as u64, data.max() as u64);
-        if len < MIN_CAPACITY {
-            return Err(OpenError::CapacityTooSmall(len));
+        let index = self.idle.as_ref().map_or(0, LendingOptions::index_bytes);
+        if index > len / 8 {
+            return Err(OpenError::LentIndex {
+                bytes: index,
+                capacity: len,
+            });
         }
         let topology = self.topology_or_detected();
         let feed = if self.feed { ring_bytes(len) } else { 0 };
@@ -254,9 +273,10 @@ impl Builder {
             nodes: topology.nodes() as u16,
             topology: Arc::clone(&topology),
             reserve_frames: geometry.reserve_frames as u32,
-            lending: None,
+            lending: self.idle,
         };
         let arena = Arena::create(Arc::clone(&data), participants.clone(), options)?;
+        let arena = Arc::new(arena);
         let mem = Mem::new(data);
         let at = arena.client().start;
         let tables = Tables::create(&mem, at, geometry, seed, self.policy, feed)?;
@@ -308,7 +328,8 @@ impl Builder {
                 let tables = open_tables(&data, &arena)?;
                 let mem = Mem::new(Arc::clone(&data));
                 let topology = Arc::clone(&topology);
-                let store = self.open_store(mem, tables, arena, alone.clone(), topology)?;
+                let store =
+                    self.open_store(mem, tables, Arc::new(arena), alone.clone(), topology)?;
                 store.recover()
             }),
             Access::ReadOnly => {
@@ -329,14 +350,14 @@ impl Builder {
         )?;
         let tables = open_tables(&data, &arena)?;
         let mem = Mem::new(data);
-        self.start(mem, tables, arena, participants, topology)
+        self.start(mem, tables, Arc::new(arena), participants, topology)
     }
 
     fn start(
         self,
         mem: Mem,
         tables: Tables,
-        arena: Arena,
+        arena: Arc<Arena>,
         participants: Participants,
         topology: Arc<dyn Topology>,
     ) -> Result<LogStore, OpenError> {
@@ -353,7 +374,7 @@ impl Builder {
         &self,
         mem: Mem,
         tables: Tables,
-        arena: Arena,
+        arena: Arc<Arena>,
         participants: Participants,
         topology: Arc<dyn Topology>,
     ) -> Result<Arc<Store>, OpenError> {
@@ -364,7 +385,7 @@ impl Builder {
         if let Some(feed) = &session.feed {
             feed.set_enters(!self.loading);
         }
-        let index = Index::new(Log::new(session, arena));
+        let index = Index::new(Log::new(session, arena)?);
         let records = Records::new(index, notifications, lends);
         Ok(Store::new(Reclaim::new(records)))
     }

@@ -32,6 +32,9 @@ const STANDBY: Duration = Duration::from_millis(100);
 /// Rounds between two reapings of dead participants.
 const REAP_EVERY: u32 = 50;
 
+/// Rounds in which the index of what the store lends is swept once: a minute.
+const LENT_ROUNDS: u64 = 6_000;
+
 /// Threads that maintain a store, one a node; dropping this stops them, and releases the lease.
 pub(crate) struct Maintainer {
     office: Arc<Office>,
@@ -175,6 +178,9 @@ fn look_round(store: &Store, slot: &Slot<'_>, sweep: &mut ExpirySweep, reap: boo
         let _ = store.sweep_expired(slot, sweep);
     }
     let _ = store.fold_accesses(slot);
+    if let Some(lent) = &store.lent {
+        let _ = lent.sweep_part(LENT_ROUNDS);
+    }
     if store.wants_compaction() || store.tables.header().sweeps_due() {
         let _ = store.maintain(slot);
         store.condemn_lost(slot);

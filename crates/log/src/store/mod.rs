@@ -25,6 +25,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use mneme_arena::Discardable;
 use mneme_sys::PageReport;
 
 use crate::error::{GrowError, ReadError, WriteError};
@@ -141,6 +142,37 @@ impl LogStore {
     /// of one that the system makes now.
     pub fn stats_with(&self, pages: PageReport) -> Stats {
         Stats::of(&self.store, || pages)
+    }
+
+    /// The cache in the frames that the store does not use, if it was
+    /// [created to lend them](Builder::lend_idle): for copies of what can be had again from
+    /// elsewhere. All openings share it, and `arena` of it gives a durable tree its
+    /// `RecordCache::lent`. A lookup may miss at any time. The store's maintainer sweeps it.
+    ///
+    /// Nobody but the store may claim frames of its arena.
+    ///
+    /// ```
+    /// use mneme_arena::{LendingOptions, Lookup};
+    /// use mneme_log::LogStore;
+    ///
+    /// let lending = LendingOptions { records: 50_000, max_frames: u32::MAX };
+    /// let store = LogStore::builder().capacity(128 << 20).lend_idle(lending).open_private()?;
+    /// store.put(b"large", &vec![7; 40 << 20])?;
+    /// store.remove(b"large")?; // What it had is idle once it is compacted.
+    /// # let _ = store.compact()?;
+    ///
+    /// let cache = store.discardable().expect("it lends");
+    /// let slot = cache.arena().participants().slot()?;
+    /// let mut value = Vec::new();
+    /// if let Lookup::Miss(ticket) = cache.get(b"page", &mut value) {
+    ///     let node = mneme_sys::NodeId(0);
+    ///     let _ = cache.fill(&slot, node, ticket, b"page", b"what the disk says")?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn discardable(&self) -> Option<&Discardable> {
+        self.store.lent.as_ref()
     }
 
     /// Bytes of the region, as [`Stats::capacity`], without the other statistics. Costs a few

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use mneme_arena::FRAME_BYTES;
+use mneme_arena::{DiscardableStats, FRAME_BYTES};
 use mneme_sys::{PageKind, PagePolicy, PageReport};
 
 use crate::index::Index;
@@ -76,6 +76,9 @@ pub struct Stats {
     /// Records that the sweep or compaction removed because they had expired, since its creation. A
     /// record whose key is stored anew or removed before that is not counted.
     pub expired: u64,
+    /// What the store lends, if it [does](crate::Builder::lend_idle). What is rented counts as
+    /// free, what is being filled as overhead.
+    pub lent: Option<DiscardableStats>,
     /// The pages behind the region.
     pub pages: PageReport,
 }
@@ -103,6 +106,7 @@ impl Stats {
             evicted: 0,
             evicted_bytes: 0,
             expired: 0,
+            lent: None,
             pages: PageReport {
                 policy: PagePolicy::Small,
                 kind: PageKind::Small,
@@ -192,6 +196,7 @@ impl Stats {
             evicted: index.tables.header().evicted.load(Relaxed),
             evicted_bytes: index.tables.header().evicted_bytes.load(Relaxed),
             expired: index.tables.header().expired.load(Relaxed),
+            lent: index.lent.as_ref().and_then(|lent| lent.stats().ok()),
             pages: pages(),
         }
     }

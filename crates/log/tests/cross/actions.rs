@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 
+use mneme_arena::{Discardable, Lookup, Ticket};
 use mneme_log::{
     BatchError, Cursor, Decision, Evict, Expiry, GrowError, LogStore, Patch, WriteError,
 };
+use mneme_sys::NodeId;
 
 use crate::model::{FILLED, Kept, Key, Step};
 
@@ -58,9 +60,11 @@ pub enum Action {
     /// Time passes, and what was to expire has.
     Expire,
     Follow,
+    /// A tenant at work in the frames that the store does not use.
+    Lend,
 }
 
-pub const ALL: [Action; 30] = [
+pub const ALL: [Action; 31] = [
     Action::Put,
     Action::PutLarge,
     Action::Batch,
@@ -91,6 +95,7 @@ pub const ALL: [Action; 30] = [
     Action::ReadOnly,
     Action::Expire,
     Action::Follow,
+    Action::Lend,
 ];
 
 pub fn key(i: u32) -> Key {
@@ -240,6 +245,7 @@ impl Action {
             Action::ReapDying => REAP_PLACES.map(Step::ReapTo).to_vec(),
             Action::Expire => vec![Step::Pass(SOON - START)],
             Action::Follow => vec![Step::Follow],
+            Action::Lend => vec![Step::Lend; 2],
         }
     }
 }
@@ -256,6 +262,30 @@ fn changes(round: u32) -> Vec<(Key, Option<Kept>)> {
     let mut all: Vec<_> = all.collect();
     all.push((other(7), None));
     all
+}
+
+/// The only value that a key of the tenant's has.
+fn copy(i: u32) -> Vec<u8> {
+    vec![i as u8; 650_000]
+}
+
+/// Looks a copy up, which is the right one if it is there.
+fn looked_up(cache: &Discardable, i: u32) -> Option<Ticket> {
+    let mut found = Vec::new();
+    match cache.get(&key(i).1, &mut found) {
+        Lookup::Hit => {
+            assert!(found == copy(i), "a copy of {i} is not what was put");
+            None
+        }
+        Lookup::Miss(ticket) => Some(ticket),
+    }
+}
+
+/// Looks all copies up.
+pub fn look_at_copies(store: &LogStore) {
+    for i in 0..8 {
+        store.discardable().map(|cache| looked_up(cache, i));
+    }
 }
 
 fn done(batch: Result<usize, BatchError>) -> Result<(), WriteError> {
@@ -424,6 +454,20 @@ impl Step {
                     let drained = listener.drain(100, |_| {});
                     drained.map_err(WriteError::from)?;
                 }
+            }
+            Step::Lend => {
+                let cache = store.discardable().expect("a scenario with a tenant lends");
+                let slot = cache.arena().participants().slot()?;
+                // Three fill a frame.
+                for i in 0..8 {
+                    if let Some(ticket) = looked_up(cache, i) {
+                        let (key, copy) = (key(i).1, copy(i));
+                        let _ = cache.fill(&slot, NodeId(0), ticket, &key, &copy).unwrap();
+                    }
+                }
+                let _ = cache.put(&slot, NodeId(0), &key(1).1, &copy(1)).unwrap();
+                cache.remove(&key(2).1).unwrap();
+                cache.sweep().unwrap();
             }
         }
         Ok(())

@@ -125,10 +125,12 @@ const TRIES: usize = 24;
 
 /// Whether a sample too has a meeting of this pair: small operations, and what runs beside all.
 fn is_always_tried((x, y): (Action, Action)) -> bool {
-    use Action::{Clear, Compact, Evict, Expire, Move, Named, Patch, Put, Reap, Remove, Retime};
-    use Action::{Transact, Update};
+    use Action::{Clear, Compact, Evict, Expire, Fill, Lend, Move, Named, Patch, Put, Reap};
+    use Action::{Remove, Retime, Transact, Update};
     let small = [Put, Remove, Update, Retime, Patch, Transact, Named, Move];
     small.contains(&x) && [Expire, Evict, Reap, Clear, Compact].contains(&y)
+        || (x == Lend && [Compact, Fill].contains(&y))
+        || (x == Compact && y == Lend)
 }
 
 /// What came of the attempts at one pair.

@@ -65,6 +65,9 @@ pub enum Step {
     Pass(u64),
     /// Change notifications are listened to, read and given up.
     Follow,
+    /// A tenant looks copies up in what the store lends, puts those that are missing, and removes
+    /// one.
+    Lend,
 }
 
 /// The database that is filled for evictions, whose content is compared with nothing.
@@ -156,7 +159,7 @@ impl Model {
             Step::Pass(ms) => self.now += ms,
             Step::Look(_) | Step::Read | Step::Compact | Step::Evict(_) | Step::Fill => {}
             Step::Sweep | Step::Grow | Step::Check | Step::Reap | Step::ReapTo(_) => {}
-            Step::Follow => {}
+            Step::Follow | Step::Lend => {}
         }
     }
 }

@@ -6,12 +6,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
+use mneme_arena::LendingOptions;
 use mneme_log::{Cursor, Evict, Expiry, LogStore, ReadError, UpdatePolicy, WriteError};
 use mneme_sys::fault::{self, Outcome};
 use mneme_sys::{Classified, Clock, ErrorKind, SystemClock};
 
 use crate::actions::{
-    Action, GROWN, LARGE, LONG, NEW, OTHER, RECORDS, START, expires, kept, key, other,
+    Action, GROWN, LARGE, LONG, NEW, OTHER, RECORDS, START, expires, kept, key, look_at_copies,
+    other,
 };
 use crate::memory::stopped::Stopped;
 use crate::memory::{self, Memory};
@@ -108,12 +110,20 @@ const OF_THE_THIRD: &[u8] = b"third";
 /// What a transaction is overtaken by.
 const OVERTAKEN: &[u8] = b"overtaken";
 
-fn prepared(policy: UpdatePolicy, with_a_death: bool, fed: bool) -> Prepared {
+fn prepared(policy: UpdatePolicy, [x, y]: [Action; 2], fed: bool) -> Prepared {
+    let is_of = |action| x == action || y == action;
     let clock = Arc::new(Calendar(AtomicU64::new(START - 20)));
     let builder = LogStore::builder()
         .update_policy(policy)
         .clock(clock.clone())
         .change_feed(fed);
+    let builder = match is_of(Action::Lend) {
+        true => builder.lend_idle(LendingOptions {
+            records: 1000,
+            max_frames: u32::MAX,
+        }),
+        false => builder,
+    };
     let (memory, store) = Memory::built(memory::CAPACITY, memory::CAPACITY + GROWN, builder);
     let mut model = Model {
         now: START,
@@ -121,6 +131,15 @@ fn prepared(policy: UpdatePolicy, with_a_death: bool, fed: bool) -> Prepared {
     };
     let mut reader = fed.then(|| Reader::of(&memory.open(READER)));
     let mut drain = || reader.iter_mut().for_each(drained);
+    if is_of(Action::Lend) {
+        // Only what the store had once is lent.
+        for i in 0..12u8 {
+            store.put(&[i], &vec![i; large(fed)]).unwrap();
+            drain();
+            store.remove(&[i]).unwrap();
+        }
+        store.compact().unwrap();
+    }
     let mut put = |key: Key, kept: Kept| {
         let expiry = match kept.expires {
             0 => Expiry::Never,
@@ -154,7 +173,7 @@ fn prepared(policy: UpdatePolicy, with_a_death: bool, fed: bool) -> Prepared {
     let pinned = store.transaction(|_| store.compact());
     assert_eq!(pinned.unwrap(), 0, "nothing is moved beside a pin");
     clock.0.store(START, Relaxed);
-    if with_a_death {
+    if is_of(Action::Reap) {
         let third = memory.open(THIRD);
         let outcome = fault::run("txn.applied", fault::Action::Abandon, 2, move || {
             let keys = (0..4).map(|i| [OF_THE_THIRD, &[i]].concat());
@@ -188,7 +207,7 @@ pub fn places_of(policy: UpdatePolicy, x: Action, fed: bool) -> BTreeMap<&'stati
             clock,
             store,
             ..
-        } = prepared(policy, x == Action::Reap, fed);
+        } = prepared(policy, [x, x], fed);
         let before: BTreeMap<_, _> = fault::passed().into_iter().collect();
         let pass = |ms| {
             clock.0.fetch_add(ms, Relaxed);
@@ -250,14 +269,13 @@ impl Scenario {
     /// # Errors
     /// What does not hold, in words.
     pub fn run(self) -> Result<Met, String> {
-        let with_a_death = self.x == Action::Reap || self.y == Action::Reap;
         let Prepared {
             memory,
             clock,
             store,
             mut model,
             reader,
-        } = prepared(self.policy, with_a_death, self.fed);
+        } = prepared(self.policy, [self.x, self.y], self.fed);
         let first = model.clone();
         let others = match self.y {
             Action::ReadOnly => memory.open_to_read(2),
@@ -567,6 +585,7 @@ fn finish(
     let store = memory.open(4);
     let refused = |what: &'static str| move |e: WriteError| format!("{what}: {e}");
     store.reap().map_err(refused("the reap"))?;
+    look_at_copies(&store);
     let sound = |when: &str| match store.check() {
         Ok(report) if report.problems.is_empty() => Ok(()),
         Ok(report) => Err(format!("{when}: {:?}", report.problems)),
@@ -599,6 +618,7 @@ fn finish(
         }
         expected.check(&store, "after memory was used again")?;
     }
+    look_at_copies(&store);
     store.remove_expired().map_err(refused("the sweep"))?;
     replay("in the end");
     sound("in the end")?;

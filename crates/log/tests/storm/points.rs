@@ -40,7 +40,7 @@ const SPARED: [(&str, &str); 25] = [
     ("arena.recover.", "only after a reboot; `arena::deaths`"),
     (
         "arena.lend.",
-        "a store's arena lends nothing; `arena::deaths`",
+        "this store lends nothing; `cross` and `arena::deaths`",
     ),
     (
         "log.copy.",
