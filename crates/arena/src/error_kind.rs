@@ -7,80 +7,35 @@ use crate::{
     ReleaseError,
 };
 
-impl Classified for CreateError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Options(_) => ErrorKind::Internal,
-            Self::Random(_) => ErrorKind::Io,
-            Self::TooSmall { .. } | Self::TooLarge { .. } => ErrorKind::Invalid,
-            Self::Region(error) => error.kind(),
-        }
+mneme_sys::kinds! {
+    CreateError as (Region) {
+        Options => Internal,
+        Random => Io,
+        TooSmall | TooLarge => Invalid,
     }
-}
-
-impl Classified for OpenError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Header(error) => error.kind(),
-            Self::Torn { .. } | Self::Damaged(_) | Self::OtherIncarnation { .. } => {
-                ErrorKind::Damaged
-            }
-            Self::Stalled(_) => ErrorKind::Stalled,
-            Self::Slot(error) => error.kind(),
-            Self::Region(error) => error.kind(),
-        }
+    OpenError as (Header, Slot, Region) {
+        Torn | Damaged | OtherIncarnation => Damaged,
+        Stalled => Stalled,
     }
-}
-
-impl Classified for ClaimError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::OutOfMemory { .. } | Self::NoContiguousRun { .. } => ErrorKind::NoMemory,
-            Self::Invalid(_) => ErrorKind::Invalid,
-            Self::Stalled(_) => ErrorKind::Stalled,
-            Self::Backing(error) => error.kind(),
-            Self::Damaged { .. } => ErrorKind::Damaged,
-        }
+    ClaimError as (Backing) {
+        OutOfMemory | NoContiguousRun => NoMemory,
+        Invalid => Invalid,
+        Stalled => Stalled,
+        Damaged => Damaged,
     }
-}
-
-impl Classified for AdoptError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::NotClaimed { .. } | Self::AlreadyHeld { .. } => ErrorKind::Invalid,
-            Self::Region(error) => error.kind(),
-        }
+    AdoptError as (Region) {
+        NotClaimed | AlreadyHeld => Invalid,
     }
-}
-
-impl Classified for ReleaseError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Foreign { .. } | Self::NotClaimed { .. } | Self::Mismatch { .. } => {
-                ErrorKind::Invalid
-            }
-            Self::Stalled(_) => ErrorKind::Stalled,
-            Self::Damaged { .. } => ErrorKind::Damaged,
-            Self::Region(error) => error.kind(),
-        }
+    ReleaseError as (Region) {
+        Foreign | NotClaimed | Mismatch => Invalid,
+        Stalled => Stalled,
+        Damaged => Damaged,
     }
-}
-
-impl Classified for LendingError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::LendsNothing => ErrorKind::Invalid,
-            Self::Region(error) => error.kind(),
-        }
+    LendingError as (Region) {
+        LendsNothing => Invalid,
     }
-}
-
-impl Classified for PutError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::TooLarge { .. } => ErrorKind::Invalid,
-            Self::Region(error) => error.kind(),
-        }
+    PutError as (Region) {
+        TooLarge => Invalid,
     }
 }
 

@@ -10,68 +10,34 @@ impl Classified for Corrupt {
     }
 }
 
-impl Classified for ReadError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Slot(error) => error.kind(),
-            Self::Stalled(_) | Self::Reap(_) | Self::Overtaken(_) => ErrorKind::Stalled,
-            Self::Corrupt(error) => error.kind(),
-            Self::NoSuchDatabase(_) => ErrorKind::Invalid,
-        }
+mneme_sys::kinds! {
+    ReadError as (Slot, Corrupt) {
+        Stalled | Reap | Overtaken => Stalled,
+        NoSuchDatabase => Invalid,
     }
-}
-
-impl Classified for WriteError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::OutOfMemory { .. } => ErrorKind::NoMemory,
-            Self::KeyTooLong(_) | Self::ValueTooLong(_) | Self::NoSuchDatabase(_) => {
-                ErrorKind::Invalid
-            }
-            Self::Stalled(_) | Self::Reap(_) | Self::Overtaken(_) | Self::FeedFull => {
-                ErrorKind::Stalled
-            }
-            Self::Slot(error) => error.kind(),
-            Self::Corrupt(error) => error.kind(),
-            Self::ReadOnly => ErrorKind::ReadOnly,
-        }
+    WriteError as (Slot, Corrupt) {
+        OutOfMemory => NoMemory,
+        KeyTooLong | ValueTooLong | NoSuchDatabase => Invalid,
+        Stalled | Reap | Overtaken | FeedFull => Stalled,
+        ReadOnly => ReadOnly,
+    }
+    GrowError as (Region, Slot) {
+        BeyondMax | TooLarge => NoMemory,
+        Stalled => Stalled,
+        ReadOnly => ReadOnly,
+    }
+    OpenError as (Region, Arena, Frames, CreateControl, Control) {
+        CapacityTooSmall | MaxBelowCapacity | LentIndex => Invalid,
+        CapacityTooLarge => NoMemory,
+        Format | Corrupt => Damaged,
+        NotClean => Poisoned,
+        NotRecovered => ReadOnly,
+        Random | Maintainer => Io,
     }
 }
 
 impl Classified for BatchError {
     fn kind(&self) -> ErrorKind {
         self.source.kind()
-    }
-}
-
-impl Classified for GrowError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::BeyondMax { .. } | Self::TooLarge { .. } => ErrorKind::NoMemory,
-            Self::Region(error) => error.kind(),
-            Self::Stalled(_) => ErrorKind::Stalled,
-            Self::Slot(error) => error.kind(),
-            Self::ReadOnly => ErrorKind::ReadOnly,
-        }
-    }
-}
-
-impl Classified for OpenError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::CapacityTooSmall(_) | Self::MaxBelowCapacity { .. } | Self::LentIndex { .. } => {
-                ErrorKind::Invalid
-            }
-            Self::CapacityTooLarge { .. } => ErrorKind::NoMemory,
-            Self::Region(error) => error.kind(),
-            Self::Format { .. } | Self::Corrupt(_) => ErrorKind::Damaged,
-            Self::Arena(error) => error.kind(),
-            Self::Frames(error) => error.kind(),
-            Self::CreateControl(error) => error.kind(),
-            Self::Control(error) => error.kind(),
-            Self::NotClean(_) => ErrorKind::Poisoned,
-            Self::NotRecovered => ErrorKind::ReadOnly,
-            Self::Random(_) | Self::Maintainer(_) => ErrorKind::Io,
-        }
     }
 }

@@ -20,244 +20,94 @@ impl Classified for NameError {
     }
 }
 
-impl Classified for DescriptionError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::File(error) => error.kind(),
-            Self::Format { .. } | Self::Damaged { .. } => ErrorKind::Damaged,
-        }
+mneme_sys::kinds! {
+    DescriptionError as (File) {
+        Format | Damaged => Damaged,
     }
-}
-
-impl Classified for RegistryError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Locked { .. } => ErrorKind::Stalled,
-            Self::Random(_) => ErrorKind::Io,
-            Self::File(_)
-            | Self::Description(_)
-            | Self::NotOurs { .. }
-            | Self::Lock { .. }
-            | Self::Window { .. }
-            | Self::Mend { .. } => ErrorKind::Registry,
-        }
+    RegistryError {
+        Locked => Stalled,
+        Random => Io,
+        File | Description | NotOurs | Lock | Window | Mend => Registry,
     }
-}
-
-impl Classified for HeapError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Outside | Self::NoSegment { .. } => ErrorKind::Outside,
-            Self::AnotherSegment { .. } | Self::Taken { .. } | Self::NoHome => ErrorKind::Internal,
-            Self::Refused | Self::Full { .. } | Self::Growth { .. } => ErrorKind::NoMemory,
-            Self::NoHeap { .. } | Self::Damaged => ErrorKind::Damaged,
-            Self::Size { .. } => ErrorKind::Invalid,
-            Self::Seed(_) => ErrorKind::Io,
-        }
+    HeapError {
+        Outside | NoSegment => Outside,
+        AnotherSegment | Taken | NoHome => Internal,
+        Refused | Full | Growth => NoMemory,
+        NoHeap | Damaged => Damaged,
+        Size => Invalid,
+        Seed => Io,
     }
-}
-
-impl Classified for RootError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Heap(error) => error.kind(),
-            Self::Missing { .. } => ErrorKind::NotFound,
-            Self::Exists { .. } => ErrorKind::Exists,
-            Self::Layout { .. } => ErrorKind::Root,
-            Self::ReadOnly { .. } => ErrorKind::ReadOnly,
-            Self::NoBlock { .. } => ErrorKind::Invalid,
-            Self::Damaged { .. } => ErrorKind::Damaged,
-        }
+    RootError as (Heap) {
+        Missing => NotFound,
+        Exists => Exists,
+        Layout => Root,
+        ReadOnly => ReadOnly,
+        NoBlock => Invalid,
+        Damaged => Damaged,
     }
-}
-
-impl Classified for CreateError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Name(error) => error.kind(),
-            Self::Exists { .. } => ErrorKind::Exists,
-            Self::Size { .. } => ErrorKind::Invalid,
-            Self::Base { .. } => ErrorKind::Address,
-            Self::NoSlot { .. } => ErrorKind::NoMemory,
-            Self::Backing { .. } => ErrorKind::Backing,
-            Self::Registry(error) => error.kind(),
-            Self::File(error) => error.kind(),
-            Self::Data { source, .. } => source.kind(),
-            Self::Control { source, .. } => source.kind(),
-            Self::Heap(error) => error.kind(),
-            Self::Open(error) => error.kind(),
-            Self::Join(error) => error.kind(),
-            Self::Kind { .. } => ErrorKind::Invalid,
-        }
+    CreateError as (Name, Registry, File, Heap, Open, Join) for (Data, Control) {
+        Exists => Exists,
+        Size | Kind => Invalid,
+        Base => Address,
+        NoSlot => NoMemory,
+        Backing => Backing,
     }
-}
-
-impl Classified for OpenError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Name(error) => error.kind(),
-            Self::NotFound { .. } | Self::DataGone { .. } => ErrorKind::NotFound,
-            Self::Description(error) => error.kind(),
-            Self::File(error) => error.kind(),
-            Self::Header { source, .. } => source.kind(),
-            Self::Mismatch { .. } | Self::Truncated { .. } => ErrorKind::Damaged,
-        }
+    OpenError as (Name, Description, File) for (Header) {
+        NotFound | DataGone => NotFound,
+        Mismatch | Truncated => Damaged,
     }
-}
-
-impl Classified for MapError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::File(error) => error.kind(),
-            Self::Open(error) => error.kind(),
-            Self::Window(error) => error.kind(),
-            Self::Occupied { .. }
-            | Self::Busy { .. }
-            | Self::OtherControl { .. }
-            | Self::OtherData { .. } => ErrorKind::Busy,
-            Self::Region(error) => error.kind(),
-            Self::Control { source, .. } => source.kind(),
-            Self::Liveness { source, .. } => source.kind(),
-            Self::Forked => ErrorKind::Forked,
-            Self::NotWritable { .. } => ErrorKind::Permission,
-            Self::Contents { .. } | Self::OtherContents { .. } => ErrorKind::Invalid,
-            Self::NotClean { .. } => ErrorKind::Poisoned,
-            Self::Door { .. } => ErrorKind::Stalled,
-        }
+    MapError as (File, Open, Window, Region) for (Control, Liveness) {
+        Occupied | Busy | OtherControl | OtherData => Busy,
+        Forked => Forked,
+        NotWritable => Permission,
+        Contents | OtherContents => Invalid,
+        NotClean => Poisoned,
+        Door => Stalled,
     }
-}
-
-impl Classified for GrowError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Map(error) => error.kind(),
-            Self::Region(error) => error.kind(),
-        }
+    GrowError as (Map, Region) {}
+    CloneError as (Create, Map, Enter, Slot) {
+        NoGate => Damaged,
+        Poisoned => Poisoned,
     }
-}
-
-impl Classified for CloneError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Create(error) => error.kind(),
-            Self::Map(error) => error.kind(),
-            Self::Enter(error) => error.kind(),
-            Self::Slot(error) => error.kind(),
-            Self::NoGate => ErrorKind::Damaged,
-            Self::Poisoned { .. } => ErrorKind::Poisoned,
-        }
+    RestoreError as (Clone, Map, Slot, Grow, Region) {
+        Unlike => Invalid,
+        Stalled => Stalled,
+        Nested => Inside,
     }
-}
-
-impl Classified for RestoreError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Unlike { .. } => ErrorKind::Invalid,
-            Self::Clone(error) => error.kind(),
-            Self::Map(error) => error.kind(),
-            Self::Slot(error) => error.kind(),
-            Self::Stalled(_) => ErrorKind::Stalled,
-            Self::Nested => ErrorKind::Inside,
-            Self::Grow(error) => error.kind(),
-            Self::Region(error) => error.kind(),
-        }
+    RemoveError as (Name, Registry, File) {
+        NotFound => NotFound,
+        InUse => Busy,
     }
-}
-
-impl Classified for RemoveError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Name(error) => error.kind(),
-            Self::NotFound { .. } => ErrorKind::NotFound,
-            Self::InUse { .. } => ErrorKind::Busy,
-            Self::Registry(error) => error.kind(),
-            Self::File(error) => error.kind(),
-        }
+    AttachError as (Space, Map) {
+        Twice => Exists,
+        Overlap => Overlap,
+        Floating => Address,
+        NoGate => Damaged,
+        NotAttached => NotFound,
     }
-}
-
-impl Classified for AttachError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Space(error) => error.kind(),
-            Self::Map(error) => error.kind(),
-            Self::Twice { .. } => ErrorKind::Exists,
-            Self::Overlap { .. } => ErrorKind::Overlap,
-            Self::Floating { .. } => ErrorKind::Address,
-            Self::NoGate => ErrorKind::Damaged,
-            Self::NotAttached { .. } => ErrorKind::NotFound,
-        }
+    EnterError as (Slot, Region, Map, Follow, Heap) {
+        Nested => Inside,
+        Stalled => Stalled,
+        Poisoned => Poisoned,
+        NotAttached => NotFound,
     }
-}
-
-impl Classified for EnterError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Nested => ErrorKind::Inside,
-            Self::Stalled(_) => ErrorKind::Stalled,
-            Self::Poisoned { .. } => ErrorKind::Poisoned,
-            Self::Slot(error) => error.kind(),
-            Self::Region(error) => error.kind(),
-            Self::Map(error) => error.kind(),
-            Self::Follow(error) => error.kind(),
-            Self::NotAttached { .. } => ErrorKind::NotFound,
-            Self::Heap(error) => error.kind(),
-        }
+    SpaceCreateError as (Name, Original, Registry, File, Control, Region) {
+        Exists => Exists,
     }
-}
-
-impl Classified for SpaceCreateError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Name(error) => error.kind(),
-            Self::Exists { .. } => ErrorKind::Exists,
-            Self::Original(error) => error.kind(),
-            Self::Registry(error) => error.kind(),
-            Self::File(error) => error.kind(),
-            Self::Control(error) => error.kind(),
-            Self::Region(error) => error.kind(),
-        }
+    SpaceOpenError as (Name, Description, File, Control) for (Member) {
+        NotFound => NotFound,
+        Replaced | Stale => Stale,
     }
-}
-
-impl Classified for SpaceOpenError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Name(error) => error.kind(),
-            Self::NotFound { .. } => ErrorKind::NotFound,
-            Self::Replaced { .. } | Self::Stale { .. } => ErrorKind::Stale,
-            Self::Description(error) => error.kind(),
-            Self::File(error) => error.kind(),
-            Self::Control(error) => error.kind(),
-            Self::Member { source, .. } => source.kind(),
-        }
+    SpaceChangeError as (Open, Lock, File) {
+        Twice => Exists,
+        NotMember => NotFound,
+        Floating => Address,
+        Overlap => Overlap,
+        OtherRegistry | Contents => Invalid,
+        Full => NoMemory,
     }
-}
-
-impl Classified for SpaceChangeError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Open(error) => error.kind(),
-            Self::Twice { .. } => ErrorKind::Exists,
-            Self::NotMember { .. } => ErrorKind::NotFound,
-            Self::Floating { .. } => ErrorKind::Address,
-            Self::Overlap { .. } => ErrorKind::Overlap,
-            Self::OtherRegistry { .. } | Self::Contents { .. } => ErrorKind::Invalid,
-            Self::Full { .. } => ErrorKind::NoMemory,
-            Self::Lock(error) => error.kind(),
-            Self::File(error) => error.kind(),
-        }
-    }
-}
-
-impl Classified for SpaceRemoveError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Name(error) => error.kind(),
-            Self::NotFound { .. } => ErrorKind::NotFound,
-            Self::InUse { .. } => ErrorKind::Busy,
-            Self::Registry(error) => error.kind(),
-            Self::File(error) => error.kind(),
-        }
+    SpaceRemoveError as (Name, Registry, File) {
+        NotFound => NotFound,
+        InUse => Busy,
     }
 }

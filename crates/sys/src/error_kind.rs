@@ -62,6 +62,28 @@ pub trait Classified: std::error::Error {
     fn kind(&self) -> ErrorKind;
 }
 
+/// Implements [`Classified`]: the variants behind `as` have the kind of the error that they wrap,
+/// those behind `for` that of their `source`, and the others the kind that is named.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! kinds {
+    ($($error:ident $(as ($($inner:ident),+))? $(for ($($caused:ident),+))? {
+        $($($variant:ident)|+ => $kind:ident,)*
+    })+) => {$(
+        impl $crate::Classified for $error {
+            fn kind(&self) -> $crate::ErrorKind {
+                #[allow(unused_imports, reason = "where none has the kind of another")]
+                use $crate::Classified as _;
+                match self {
+                    $($(Self::$inner(error) => error.kind(),)+)?
+                    $($(Self::$caused { source, .. } => source.kind(),)+)?
+                    $($(Self::$variant { .. })|+ => $crate::ErrorKind::$kind,)*
+                }
+            }
+        }
+    )+};
+}
+
 impl ErrorKind {
     /// What an error of the operating system comes to.
     #[must_use]
@@ -96,25 +118,14 @@ impl Classified for RegionError {
     }
 }
 
-impl Classified for HeaderError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Region(error) => error.kind(),
-            Self::Magic { .. }
-            | Self::Format { .. }
-            | Self::Layout { .. }
-            | Self::Damaged { .. } => ErrorKind::Damaged,
-        }
+kinds! {
+    HeaderError as (Region) {
+        Magic | Format | Layout | Damaged => Damaged,
     }
-}
-
-impl Classified for WindowError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Bounds { .. } | Self::Conflict { .. } => ErrorKind::Address,
-            Self::Reserve { .. } => ErrorKind::NoMemory,
-            Self::Unsupported => ErrorKind::Backing,
-        }
+    WindowError {
+        Bounds | Conflict => Address,
+        Reserve => NoMemory,
+        Unsupported => Backing,
     }
 }
 
