@@ -123,10 +123,11 @@ impl Batch {
 
 /// Sorts changes by tree and key and keeps the last of each.
 pub(crate) fn last_of_each(mut changes: Vec<Change<'_>>) -> Vec<Change<'_>> {
-    if !changes.is_sorted_by_key(|change| (change.tree, change.key)) {
-        // Stable: of equal keys the last stays the last.
-        changes.sort_by(|a, b| (a.tree, a.key).cmp(&(b.tree, b.key)));
+    if changes.is_sorted_by(|a, b| (a.tree, a.key) < (b.tree, b.key)) {
+        return changes;
     }
+    // Stable: of equal keys the last stays the last.
+    changes.sort_by(|a, b| (a.tree, a.key).cmp(&(b.tree, b.key)));
     changes.dedup_by(|later, kept| {
         let is_same = (later.tree, later.key) == (kept.tree, kept.key);
         if is_same {

@@ -143,13 +143,19 @@ impl Writer {
                     Some(dropping) if rest > 0 => dropping.leaves.truncate(rest),
                     _ => drop(self.dropping.pop()),
                 }
-                return Ok(version);
+                Ok(version)
             }
-            // What is damaged in a dropped tree stays until the next opening.
-            Err(StoreError::Damaged { .. }) => drop(self.dropping.pop()),
-            Err(StoreError::NoSpace { .. }) => {}
-            Err(error) => return Err(error),
+            // Of the dropped tree, if the changes alone succeed: what is left of it stays until the
+            // next opening. Otherwise of a leaf that the changes are for, and named by this error.
+            Err(StoreError::Damaged { .. }) => {
+                let version = self.commit_with(core, changes, caller, Also::default())?;
+                self.dropping.pop();
+                Ok(version)
+            }
+            Err(StoreError::NoSpace { .. }) => {
+                self.commit_with(core, changes, caller, Also::default())
+            }
+            Err(error) => Err(error),
         }
-        self.commit_with(core, changes, caller, Also::default())
     }
 }

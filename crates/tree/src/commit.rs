@@ -13,6 +13,7 @@ use crate::layout::{
     move_entry, write_entry,
 };
 use crate::leaf::{FreeLeaves, Leaf};
+use crate::leaf_entry::fingerprint;
 use crate::names::{self, Naming};
 use crate::open_store::{Core, Published};
 use crate::plan::{Append, Change, Plan, Rewrite, Source, plan};
@@ -54,7 +55,8 @@ pub(crate) struct Writer {
     pub(crate) record: Record,
     pub(crate) reclaimer: Reclaimer,
     scratch: Vec<u8>,
-    offsets: Vec<u16>,
+    /// The fingerprints and offsets of a leaf's new entries.
+    entries: Vec<(u8, u16)>,
     /// Trees that were dropped, whose leaves die with later commits.
     pub(crate) dropping: Vec<Dropping>,
     /// A commit has begun its stores and not ended.
@@ -67,7 +69,7 @@ impl Writer {
             record,
             reclaimer: Reclaimer::new(space, free, dead),
             scratch: Vec::new(),
-            offsets: Vec::new(),
+            entries: Vec::new(),
             dropping: Vec::new(),
             storing: false,
         }
@@ -260,10 +262,10 @@ impl Writer {
         let leaf = append.leaf;
         let end = leaf.end();
         self.scratch.clear();
-        self.offsets.clear();
+        self.entries.clear();
         for change in changes {
             let at = end + self.scratch.len();
-            self.offsets.push(at as u16);
+            self.entries.push((fingerprint(change.key), at as u16));
             write_entry(
                 &mut self.scratch,
                 (leaf.id, at),
@@ -283,7 +285,7 @@ impl Writer {
             core.pages.store_word(at, u64::from_le_bytes(*start));
         }
         // Readers skip the entries: no reader has a version that is not durable.
-        leaf.appended(&core.pages, &self.offsets, new_end, append.live);
+        leaf.appended(&self.entries, new_end, append.live);
     }
 
     /// Lets a zero word follow what is stored up to `end` of a leaf: what lies behind it is of
@@ -310,7 +312,7 @@ impl Writer {
             let leaf = Leaf::new(id, version, piece.low.into(), piece.high.map(Box::from));
             let leaf = leaf.of(rewrite.tree, outside);
             self.scratch.clear();
-            self.offsets.clear();
+            self.entries.clear();
             if leaf.first() > 0 {
                 self.scratch.extend_from_slice(&leaf.low);
                 self.scratch
@@ -319,7 +321,7 @@ impl Writer {
             }
             for item in &piece.items {
                 let at = self.scratch.len();
-                self.offsets.push(at as u16);
+                self.entries.push((fingerprint(item.key), at as u16));
                 match item.source {
                     Source::Moved(entry) => move_entry(&mut self.scratch, id, at, entry),
                     Source::Value(value) => {
@@ -340,7 +342,7 @@ impl Writer {
             self.end_leaf(end);
             core.pages.store(id.at(), &self.scratch);
             store_header(core, &leaf, version);
-            leaf.fill(&core.pages, &self.offsets, end);
+            leaf.fill(&self.entries, end);
             leaves.push(Arc::new(leaf));
         }
         for old in &rewrite.old {

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::leaf::Leaf;
-use crate::order::head;
+use crate::leaf_entry::head;
 
 /// The most children of a node.
 const FAN_OUT: usize = 32;

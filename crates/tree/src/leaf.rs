@@ -145,17 +145,16 @@ impl Leaf {
         self.high.as_ref().is_none_or(|high| key < high)
     }
 
-    /// Builds the derived part of a fresh leaf, whose `offsets` are in order of the keys.
-    pub(crate) fn fill(&self, pages: &Pages, offsets: &[u16], end: usize) {
-        let body = Body::new(capacity_for(offsets.len(), end - self.first()));
-        for offset in offsets {
-            body.push(entry(pages, self.id, *offset).fingerprint(), *offset);
-        }
+    /// Builds the derived part of a fresh leaf, whose `entries`, by fingerprint and offset, are in
+    /// order of the keys.
+    pub(crate) fn fill(&self, entries: &[(u8, u16)], end: usize) {
         let live = end - self.first();
-        body.set(end, live, offsets.len());
+        let body = Body::new(capacity_for(entries.len(), live));
+        body.add(0, entries);
+        body.set(end, live, entries.len());
         // A leaf is filled once, right after it was made.
         let _ = self.body.set(Body {
-            sorted: offsets.len(),
+            sorted: entries.len(),
             ..body
         });
     }
@@ -304,7 +303,7 @@ impl Leaf {
     ) -> Option<Entry<'p>> {
         let body = self.body();
         body.prefetch_offsets();
-        self.find_below::<true>(pages, key, version, body.count())
+        self.find_below::<true>((body, body.count()), pages, key, version)
     }
 
     /// Where the entries begin that have the key's fingerprint, the newest first, and where the
@@ -318,19 +317,6 @@ impl Leaf {
         places.map(move |place| (body.offset(place), end))
     }
 
-    /// As [`find`](Self::find), for a caller that does not read the value.
-    #[inline]
-    pub(crate) fn find_header<'p>(
-        &'p self,
-        pages: &'p Pages,
-        key: &[u8],
-        version: u64,
-    ) -> Option<Entry<'p>> {
-        let body = self.body();
-        body.prefetch_offsets();
-        self.find_below::<false>(pages, key, version, body.count())
-    }
-
     /// As [`find`](Self::find), behind [`prefetch_entry`](Self::prefetch_entry), which has found
     /// this `place`.
     #[inline]
@@ -341,10 +327,11 @@ impl Leaf {
         version: u64,
         place: usize,
     ) -> Option<Entry<'p>> {
-        let found = entry(pages, self.id, self.body().offset(place));
+        let body = self.body();
+        let found = entry(pages, self.id, body.offset(place));
         match found.is_of(pages, key, version) {
             true => Some(found),
-            false => self.find_below::<false>(pages, key, version, place),
+            false => self.find_below::<false>((body, place), pages, key, version),
         }
     }
 
@@ -353,12 +340,11 @@ impl Leaf {
     #[inline]
     fn find_below<'p, const VALUE: bool>(
         &'p self,
+        (body, below): (&Body, usize),
         pages: &'p Pages,
         key: &[u8],
         version: u64,
-        below: usize,
     ) -> Option<Entry<'p>> {
-        let body = self.body();
         let marks = body.marks(below);
         for i in memchr::memrchr_iter(fingerprint(key), marks) {
             let at = body.offset(i);
@@ -454,18 +440,16 @@ impl Leaf {
         self.body().used.load(Ordering::Relaxed) as usize
     }
 
-    /// Makes entries known that were stored at `offsets`, the last ending at `end`; `live` bytes of
-    /// the leaf are live now. They are seen by readers of a version that has them.
+    /// Makes `entries` known, by fingerprint and offset, that were stored, the last ending at
+    /// `end`; `live` bytes of the leaf are live now. They are seen by readers of a version that has
+    /// them.
     ///
     /// The writer alone calls this, with the writer lock held.
-    pub(crate) fn appended(&self, pages: &Pages, offsets: &[u16], end: usize, live: usize) {
+    pub(crate) fn appended(&self, entries: &[(u8, u16)], end: usize, live: usize) {
         let body = self.body();
-        let mut count = body.count();
-        for offset in offsets {
-            body.put(count, entry(pages, self.id, *offset).fingerprint(), *offset);
-            count += 1;
-        }
-        body.set(end, live, count);
+        let count = body.count();
+        body.add(count, entries);
+        body.set(end, live, count + entries.len());
     }
 }
 
@@ -528,9 +512,7 @@ impl Body {
             body.extend(entries, end);
             return self.next.get_or_init(|| Box::new(body));
         }
-        for (i, (mark, offset)) in (count..).zip(entries) {
-            self.put(i, *mark, *offset);
-        }
+        self.add(count, entries);
         self.set(end, self.live.load(Ordering::Relaxed) as usize, total);
         self
     }
@@ -569,6 +551,13 @@ impl Body {
         let offsets = self.cells.as_ptr().cast::<u8>().wrapping_add(self.capacity);
         for line in 0..(self.capacity / 32).min(4) {
             mneme_sys::prefetch(offsets.wrapping_add(line * 64));
+        }
+    }
+
+    /// Fills the cells from `count` on.
+    fn add(&self, count: usize, entries: &[(u8, u16)]) {
+        for (i, (mark, offset)) in (count..).zip(entries) {
+            self.put(i, *mark, *offset);
         }
     }
 
@@ -698,7 +687,7 @@ mod tests {
         let end = at + bytes.len();
         bytes.extend_from_slice(&[0; 8]);
         pages.store(ID.at() + at as u64, &bytes);
-        leaf.appended(pages, &[at as u16], end, 0);
+        leaf.appended(&[(fingerprint(key), at as u16)], end, 0);
     }
 
     fn keys(pages: &Pages, leaf: &Leaf, version: u64) -> Vec<Vec<u8>> {

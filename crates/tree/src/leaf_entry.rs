@@ -11,7 +11,7 @@ use crate::pages::Pages;
 /// An entry, where it lies.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry<'p> {
-    header: EntryHeader,
+    header: &'p EntryHeader,
     /// All of it, padding included.
     pub(crate) bytes: &'p [u8],
 }
@@ -24,11 +24,31 @@ pub(crate) struct Entry<'p> {
 #[inline]
 pub(crate) fn entry(pages: &Pages, id: LeafId, offset: u16) -> Entry<'_> {
     let at = usize::from(offset);
-    // SAFETY: see above: the entry lies in the leaf, and entries are never stored to again.
-    let header = EntryHeader::read(unsafe { pages.in_leaf(id, at, ENTRY_HEADER) });
+    // SAFETY: see above: the entry lies in the leaf, and entries are never stored to again. Leaves
+    // and entries begin at multiples of 8.
+    let header: &EntryHeader = unsafe { &*pages.in_leaf(id, at, ENTRY_HEADER).as_ptr().cast() };
     // SAFETY: as above.
     let bytes = unsafe { pages.in_leaf(id, at, header.size()) };
     Entry { header, bytes }
+}
+
+/// The first 8 bytes, as a number that compares as they do.
+#[inline]
+pub(crate) fn head(bytes: &[u8]) -> u64 {
+    if let Some(first) = bytes.first_chunk() {
+        return u64::from_be_bytes(*first);
+    }
+    match (bytes.first_chunk(), bytes.last_chunk()) {
+        // They overlap, with the same bits.
+        (Some(first), Some(last)) => {
+            let last = u64::from(u32::from_be_bytes(*last)) << (64 - 8 * bytes.len());
+            u64::from(u32::from_be_bytes(*first)) << 32 | last
+        }
+        _ => {
+            let shifted = bytes.iter().zip([56, 48, 40]);
+            shifted.fold(0, |head, (byte, by)| head | u64::from(*byte) << by)
+        }
+    }
 }
 
 /// One byte of a key's hash.
@@ -38,14 +58,17 @@ pub(crate) fn fingerprint(key: &[u8]) -> u8 {
     if key.len() > MAX_INLINE_KEY {
         return (long_key_sum(key) >> 24) as u8;
     }
-    let (words, rest) = key.as_chunks::<8>();
-    let mut hash = key.len() as u64;
-    for word in words {
-        hash = (hash.rotate_left(23) ^ u64::from_le_bytes(*word)).wrapping_mul(K);
-    }
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    hash = (hash.rotate_left(23) ^ u64::from_le_bytes(last)).wrapping_mul(K);
+    let add = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(K);
+    let len = key.len() as u64;
+    let hash = match key.last_chunk() {
+        // The last word overlaps the one before.
+        Some(last) => {
+            let (words, _) = key[..key.len() - 1].as_chunks();
+            let words = words.iter().chain(std::iter::once(last));
+            words.fold(len, |hash, word| add(hash, u64::from_le_bytes(*word)))
+        }
+        None => add(len, head(key)),
+    };
     (hash >> 56) as u8
 }
 
@@ -129,11 +152,6 @@ impl<'p> Entry<'p> {
     }
 
     #[inline]
-    pub(crate) fn fingerprint(&self) -> u8 {
-        fingerprint_of(&self.header, &self.bytes[ENTRY_HEADER..])
-    }
-
-    #[inline]
     pub(crate) fn has_long_key(&self) -> bool {
         self.header.has_long_key()
     }
@@ -212,4 +230,31 @@ pub(crate) fn verify_extent(pages: &Pages, extent: Extent, birth: u64) -> Result
         });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{fingerprint, head};
+
+    #[test]
+    fn a_head_compares_as_the_first_bytes_do_and_a_fingerprint_depends_on_all() {
+        let bytes: Vec<u8> = (1..=36).map(|n| n * 7).collect();
+        for len in 0..=bytes.len() {
+            let mut padded = [0; 8];
+            padded[..len.min(8)].copy_from_slice(&bytes[..len.min(8)]);
+            assert_eq!(
+                head(&bytes[..len]),
+                u64::from_be_bytes(padded),
+                "{len} bytes"
+            );
+            for changed in 0..len {
+                let differs = |by: u8| {
+                    let mut other = bytes[..len].to_vec();
+                    other[changed] ^= by;
+                    fingerprint(&other) != fingerprint(&bytes[..len])
+                };
+                assert!((1..20).any(differs), "byte {changed} of {len}");
+            }
+        }
+    }
 }

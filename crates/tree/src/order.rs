@@ -4,7 +4,7 @@ use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
 use crate::layout::LeafId;
-use crate::leaf_entry::entry;
+use crate::leaf_entry::{entry, head};
 use crate::pages::Pages;
 
 /// Offsets of the entries that are live after the first `count` of a leaf, in the order of their
@@ -19,6 +19,8 @@ pub(crate) struct Order {
 #[derive(Debug, Clone, Copy)]
 struct Place {
     head: u64,
+    /// Bytes that the head is made of; more than 8 if it does not have all.
+    len: u16,
     offset: u16,
 }
 
@@ -40,16 +42,22 @@ impl<'p> Sorter<'p> {
     #[inline]
     fn place(&self, offset: u16) -> Place {
         let entry = entry(self.pages, self.id, offset);
+        let key = entry.key_from(self.pages, self.shared);
         Place {
-            head: head(entry.key_from(self.pages, self.shared)),
+            head: head(key),
+            len: key.len().min(9) as u16,
             offset,
         }
     }
 
     #[inline]
     fn compare(&self, a: Place, b: Place) -> Ordering {
-        let heads = a.head.cmp(&b.head);
-        heads.then_with(|| self.compare_keys(a, b))
+        match a.head.cmp(&b.head) {
+            // What they share and the heads are all that there is of both.
+            Ordering::Equal if a.len <= 8 && b.len <= 8 => a.len.cmp(&b.len),
+            Ordering::Equal => self.compare_keys(a, b),
+            unequal => unequal,
+        }
     }
 
     fn compare_keys(&self, a: Place, b: Place) -> Ordering {
@@ -78,19 +86,6 @@ impl<'p> Sorter<'p> {
         }
         offsets.extend_from_slice(rest);
         Arc::new(Order { count, offsets })
-    }
-}
-
-/// The first 8 bytes, as a number that compares as they do.
-#[inline]
-pub(crate) fn head(bytes: &[u8]) -> u64 {
-    match bytes.first_chunk() {
-        Some(first) => u64::from_be_bytes(*first),
-        None => {
-            let mut padded = [0; 8];
-            padded[..bytes.len()].copy_from_slice(bytes);
-            u64::from_be_bytes(padded)
-        }
     }
 }
 

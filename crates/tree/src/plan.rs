@@ -263,16 +263,19 @@ pub(crate) fn plan<'b>(
     Ok(plan)
 }
 
-/// The leaves of the first of these changes. Begins to load what their plan looks at: the waits of
+/// The leaf of a change, and which of its entries the key's newest may be.
+type Found<'b> = (Located<'b>, Option<usize>);
+
+/// What the first of these changes find. Begins to load what their plan looks at: the waits of
 /// several leaves overlap.
 fn locate<'b>(
-    pages: &Pages,
+    (pages, committed): (&Pages, &Committed),
     root: &'b Node,
     changes: &[Change<'_>],
-) -> [Option<Located<'b>>; AHEAD] {
-    let mut leaves: [Option<Located<'b>>; AHEAD] = [None; AHEAD];
+) -> Result<[Option<Found<'b>>; AHEAD], StoreError> {
+    let mut all: [Option<Found<'b>>; AHEAD] = [None; AHEAD];
     let mut last: Option<Located<'b>> = None;
-    for (change, leaf) in changes.iter().zip(&mut leaves) {
+    for (change, leaf) in changes.iter().zip(&mut all) {
         let found = match last.filter(|last| last.surely_has(change.key)) {
             Some(last) => last,
             None => {
@@ -281,17 +284,24 @@ fn locate<'b>(
                 found
             }
         };
-        (last, *leaf) = (Some(found), Some(found));
+        (last, *leaf) = (Some(found), Some((found, None)));
     }
-    for leaf in leaves.iter().flatten() {
-        leaf.leaf().prefetch_marks();
+    let of_one_leaf = |a: &Option<Found<'b>>, b: &Option<Found<'b>>| match (a, b) {
+        (Some((a, _)), Some((b, _))) => std::ptr::eq(a.leaf(), b.leaf()),
+        _ => false,
+    };
+    for of in all.chunk_by(of_one_leaf) {
+        if let Some((leaf, _)) = of[0] {
+            leaf.leaf().load(pages, committed)?;
+            leaf.leaf().prefetch_marks();
+        }
     }
-    for (change, leaf) in changes.iter().zip(leaves.iter().flatten()) {
-        let leaf = leaf.leaf();
-        leaf.prefetch_entry(pages, change.key);
+    for (change, found) in changes.iter().zip(all.iter_mut().flatten()) {
+        let leaf = found.0.leaf();
+        found.1 = leaf.prefetch_entry(pages, change.key);
         pages.prefetch(leaf.id, leaf.end());
     }
-    leaves
+    Ok(all)
 }
 
 impl<'b> Planner<'b> {
@@ -302,28 +312,35 @@ impl<'b> Planner<'b> {
             let mut done = changes.len() - rest.len();
             if rest.len() > 1 && (done == 0 || done - from >= AHEAD) {
                 from = done;
-                ahead = locate(self.pages, self.root, rest);
+                ahead = locate((self.pages, self.committed), self.root, rest)?;
             }
             done -= from;
-            let known = ahead.get(done).copied().flatten();
-            let at = known.unwrap_or_else(|| self.root.locate(first.key));
+            let known = ahead.get(done..).unwrap_or_default();
+            let at = match known.first() {
+                Some(Some((leaf, _))) => *leaf,
+                _ => self.root.locate(first.key),
+            };
             let count = gallop(rest, |change| at.leaf().ends_after(change.key));
             let (mine, beyond) = rest.split_at(count);
-            self.group(at, mine, beyond)?;
+            self.group((at, known), mine, beyond)?;
             rest = beyond;
         }
         Ok(self.plan)
     }
 
-    /// Plans the `changes` of the leaf `at`; `beyond` are those of the leaves after it.
+    /// Plans the `changes` of the leaf `at`, given what is `known` of the first of them and of
+    /// those after them; `beyond` are those of the leaves after it.
     fn group(
         &mut self,
-        at: Located<'b>,
+        (at, known): (Located<'b>, &[Option<Found<'b>>]),
         changes: &[Change<'b>],
         beyond: &[Change<'b>],
     ) -> Result<(), StoreError> {
         let leaf = at.leaf();
         leaf.load(self.pages, self.committed)?;
+        if known.is_empty() {
+            leaf.prefetch_marks();
+        }
         let filled = leaf.filled();
         // What an append stores to, while the old entry is looked for.
         let new = changes
@@ -334,7 +351,7 @@ impl<'b> Planner<'b> {
             .step_by(2)
             .for_each(|line| self.pages.prefetch(leaf.id, leaf.end() + line * 64));
         let (from, gone) = (self.plan.changes.len(), self.plan.gone.len());
-        let Some(append) = self.append(leaf, changes, &filled) else {
+        let Some(append) = self.append((leaf, known), changes, &filled) else {
             self.plan.changes.truncate(from);
             self.plan.gone.truncate(gone);
             return self.rewrite(at, changes, filled.live, beyond);
@@ -360,7 +377,7 @@ impl<'b> Planner<'b> {
     /// The changes that change anything as entries behind the last one, if they fit there.
     fn append(
         &mut self,
-        leaf: &'b Arc<Leaf>,
+        (leaf, known): (&'b Arc<Leaf>, &[Option<Found<'b>>]),
         changes: &[Change<'b>],
         filled: &Fill,
     ) -> Option<Append<'b>> {
@@ -373,8 +390,12 @@ impl<'b> Planner<'b> {
         }
         let from = self.plan.changes.len();
         let (mut needed, mut live, mut entries) = (0, filled.live, 0);
-        for change in changes {
-            let old = leaf.find_header(self.pages, change.key, self.version);
+        let known = known.iter().map(|found| found.map(|(_, place)| place));
+        let known = known.chain(std::iter::repeat(None));
+        for (change, known) in changes.iter().zip(known) {
+            let place = known.unwrap_or_else(|| leaf.prefetch_entry(self.pages, change.key));
+            let find = |place| leaf.find_at(self.pages, change.key, self.version, place);
+            let old = place.and_then(find);
             let old = old.filter(|entry| !entry.is_removal());
             if change.key.len() > MAX_INLINE_KEY && old.is_some() && !without("key.replaced") {
                 // The extent of an entry that is no more may be used again while the leaf lives:

@@ -117,7 +117,9 @@ pub(crate) fn write_entry(
     let end = out.len();
     let crc = sum(version, &out[from + CHECKED..end]);
     out[from + 8..from + 12].copy_from_slice(&crc.to_le_bytes());
-    out.resize(from + align8(end - from), 0);
+    // The padding is shorter than that.
+    out.extend_from_slice(&[0; 8]);
+    out.truncate(from + align8(end - from));
 }
 
 /// Appends an entry that lies in another leaf, given with its padding. Its checksum comes with it,

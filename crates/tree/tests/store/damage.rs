@@ -7,7 +7,7 @@ use crate::common::{MAX, contents, copy_of, open, open_on, reopen};
 use crate::image;
 use crate::with_long_keys;
 use mneme_sys::medium::{Medium, RecordingMedium};
-use mneme_tree::{Durability, StoreError};
+use mneme_tree::{Batch, Durability, StoreError};
 
 #[test]
 fn damage_of_long_keys_and_of_fences_is_named() {
@@ -172,4 +172,48 @@ fn damage_is_not_signed_by_a_rollback_or_a_backup() {
         );
         assert_eq!(db.get(b"k").unwrap().as_deref(), Some(&b"new"[..]));
     }
+}
+
+/// A dropped tree with a damaged leaf keeps its leaves until the next opening. Damage of another
+/// tree, met by a commit that would have let some of them die, does not.
+#[test]
+fn damage_elsewhere_keeps_no_dropped_tree() {
+    let (db, medium) = open();
+    db.put(b"main", &[0x5a; 200]).unwrap();
+    let tree = db.tree("gone").unwrap();
+    let mut batch = Batch::new();
+    for n in 0..1000u32 {
+        batch.put_in(&tree, &n.to_be_bytes(), &[1 + (n / 999) as u8; 300]);
+    }
+    db.apply(&batch).unwrap();
+    drop((tree, db));
+    let place = |value: &[u8]| {
+        let bytes = medium.bytes();
+        let at = bytes
+            .windows(value.len())
+            .position(|window| window == value);
+        at.unwrap() as u64 + 50
+    };
+    // The last leaves die first: this one is of these.
+    let last = place(&[2; 300]);
+    let (db, medium) = reopen(&medium);
+    medium.store(last, &[0]);
+    db.drop_tree("gone").unwrap();
+    let before = db.stats().unwrap().free_leaves;
+    drop(db);
+    medium.store(last, &[2]);
+    let (db, medium) = reopen(&medium);
+    let main = place(&[0x5a; 200]);
+    medium.store(main, &[0]);
+    let refused = db.put(b"main", b"new");
+    assert!(
+        matches!(refused, Err(StoreError::Damaged { .. })),
+        "{refused:?}"
+    );
+    medium.store(main, &[0x5a]);
+    db.put(b"main", b"new").unwrap();
+    db.gc().unwrap();
+    db.check().unwrap();
+    let after = db.stats().unwrap().free_leaves;
+    assert!(after > before + 20, "{after} after {before}");
 }
