@@ -22,6 +22,7 @@ mod frag;
 mod generate;
 mod goals;
 mod growth;
+mod heat;
 mod latency;
 mod ledger;
 mod limits;

@@ -2,12 +2,14 @@
 //!
 //! Every engine keeps its file on tmpfs, is durable in its own default way and calls sync for each
 //! commit, but for the `BTreeMap`. Values are copied out by all. Keys have 25 bytes and are chosen
-//! evenly among the records that exist. LMDB and redb are built with the features `lmdb` and
-//! `redb`; they read 128 keys in one transaction, which favours them.
+//! evenly among the records that exist. The peers are built with the features `lmdb`, `redb`, `bdb`
+//! and `rocksdb`, the last two against the system's libraries. LMDB and redb read 128 keys in one
+//! transaction, which favours them.
 //!
 //! How to read it: latencies of one operation in nanoseconds, and how many times faster ours is, by
 //! rounds. `batch` is one key of a sorted batch of 10,000; `scan` is one key of a range of 100;
-//! `get many` asks for 32 keys at a time where the engine can.
+//! `get many` asks for 32 keys at a time where the engine can. Keys are drawn and sorted before the
+//! clock runs: only the engine's time counts.
 
 pub mod engines;
 pub mod versioning;
@@ -91,33 +93,36 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
             bar.inc(1);
         }
         let mut jobs = Vec::new();
-        for what in WORK {
+        for what in &WORK {
             for (system, engine) in &loaded {
                 jobs.push(Job::new(
                     *system,
-                    case(what.0, records, value),
+                    case(what.name, records, value),
                     Metric::Latency,
                     move |round| {
+                        let mut random = Random::new(mix(options.seed) ^ round as u64);
                         let mut run = Run {
                             engine: &mut **engine.borrow_mut(),
-                            random: Random::new(mix(options.seed) ^ round as u64),
-                            records,
+                            keys: Vec::new(),
                             value: vec![round as u8; value],
                         };
-                        what.1(&mut run)?;
-                        timed(scale.timed, || what.1(&mut run))
+                        run.draw(&mut random, what, records);
+                        (what.work)(&mut run)?;
+                        timed(scale.timed, &mut run, what.work, |run| {
+                            run.draw(&mut random, what, records);
+                        })
                     },
                 ));
             }
         }
         interleave(jobs, options.rounds, &bar, &mut ledger)?;
-        for (what, _) in WORK {
+        for what in &WORK {
             for system in &systems {
-                let case = case(what, records, value);
+                let case = case(what.name, records, value);
                 table.row([
                     records.to_string(),
                     value.to_string(),
-                    what.to_owned(),
+                    what.name.to_owned(),
                     (*system).to_owned(),
                     median(ledger.values(system, &case), 1.0),
                     median(&ledger.ratios((system, &case), (OURS, &case)), 1.0),
@@ -127,7 +132,7 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     }
     bar.finish_and_clear();
     println!("{table}");
-    let peers = ["lmdb", "redb"];
+    let peers = ["lmdb", "redb", "bdb", "rocksdb"];
     let missing = peers.into_iter().filter(|peer| !systems.contains(peer));
     let notes = missing.map(|peer| format!("{peer} is missing: build with --features {peer}"));
     Ok(Report {
@@ -163,16 +168,19 @@ fn load(engine: &mut dyn Engine, records: u32, value: usize) -> Result<(), Bench
     Ok(())
 }
 
-/// Nanoseconds of an operation; `work` does some and says how many.
+/// Nanoseconds of an operation; `work` does some and says how many, and `prepare` is not counted.
 fn timed(
     span: Duration,
-    mut work: impl FnMut() -> Result<u64, BenchError>,
+    run: &mut Run<'_>,
+    work: fn(&mut Run<'_>) -> Result<u64, BenchError>,
+    mut prepare: impl FnMut(&mut Run<'_>),
 ) -> Result<f64, BenchError> {
-    let start = Instant::now();
-    let mut operations = 0;
+    let (mut took, mut operations) = (Duration::ZERO, 0);
     loop {
-        operations += work()?;
-        let took = start.elapsed();
+        prepare(run);
+        let start = Instant::now();
+        operations += work(run)?;
+        took += start.elapsed();
         if took >= span {
             return Ok(took.as_nanos() as f64 / operations as f64);
         }
@@ -182,63 +190,91 @@ fn timed(
 /// One engine being measured.
 struct Run<'e> {
     engine: &'e mut dyn Engine,
-    random: Random,
-    records: u32,
+    keys: Vec<[u8; KEY]>,
     value: Vec<u8>,
 }
 
 impl Run<'_> {
-    fn key(&mut self) -> [u8; KEY] {
-        key(self.random.below(u64::from(self.records)) as u32)
+    /// Draws the keys of the next piece of work.
+    fn draw(&mut self, random: &mut Random, work: &Work, records: u32) {
+        self.keys.clear();
+        let drawn = (0..work.keys).map(|_| key(random.below(u64::from(records)) as u32));
+        self.keys.extend(drawn);
+        if work.keys == BATCH {
+            self.keys.sort_unstable();
+        }
+    }
+
+    /// Makes sure that all keys were found.
+    fn all(&self, what: &str, found: u64) -> Result<u64, BenchError> {
+        if found == self.keys.len() as u64 {
+            return Ok(found);
+        }
+        Err(engines::wrong(what, "keys are missing"))
     }
 }
 
-/// What is measured: does some and says how many that were.
-type Work = fn(&mut Run<'_>) -> Result<u64, BenchError>;
+/// What is measured.
+struct Work {
+    name: &'static str,
+    /// Keys that it is done with between two looks at the clock. Those of a batch are sorted.
+    keys: u32,
+    /// Does it, and says how many operations that were.
+    work: fn(&mut Run<'_>) -> Result<u64, BenchError>,
+}
 
-const WORK: [(&str, Work); 6] = [
-    ("put", |run| {
-        for _ in 0..CHUNK {
-            let key = run.key();
-            run.engine.put(&key, &run.value)?;
-        }
-        Ok(u64::from(CHUNK))
-    }),
-    ("get", |run| {
-        let keys: Vec<_> = (0..CHUNK).map(|_| run.key()).collect();
-        let found = run.engine.gets(&keys, &mut run.value)?;
-        if found != u64::from(CHUNK) {
-            return Err(engines::wrong("get", "keys are missing"));
-        }
-        Ok(found)
-    }),
-    ("get many", |run| {
-        let keys: Vec<_> = (0..CHUNK).map(|_| run.key()).collect();
-        let found = run.engine.get_many(&keys, &mut run.value)?;
-        if found != u64::from(CHUNK) {
-            return Err(engines::wrong("get many", "keys are missing"));
-        }
-        Ok(found)
-    }),
-    ("scan", |run| {
-        let keys: Vec<_> = (0..4).map(|_| run.key()).collect();
-        run.engine.scans(&keys, SCAN, &mut run.value)
-    }),
-    ("batch", |run| {
-        let mut keys: Vec<_> = (0..BATCH).map(|_| run.key()).collect();
-        keys.sort_unstable();
-        run.engine.batch(&keys, &run.value)?;
-        Ok(u64::from(BATCH))
-    }),
+const WORK: [Work; 6] = [
+    Work {
+        name: "put",
+        keys: CHUNK,
+        work: |run| {
+            for key in &run.keys {
+                run.engine.put(key, &run.value)?;
+            }
+            Ok(run.keys.len() as u64)
+        },
+    },
+    Work {
+        name: "get",
+        keys: CHUNK,
+        work: |run| {
+            let found = run.engine.gets(&run.keys, &mut run.value)?;
+            run.all("get", found)
+        },
+    },
+    Work {
+        name: "get many",
+        keys: CHUNK,
+        work: |run| {
+            let found = run.engine.get_many(&run.keys, &mut run.value)?;
+            run.all("get many", found)
+        },
+    },
+    Work {
+        name: "scan",
+        keys: 4,
+        work: |run| run.engine.scans(&run.keys, SCAN, &mut run.value),
+    },
+    Work {
+        name: "batch",
+        keys: BATCH,
+        work: |run| {
+            run.engine.batch(&run.keys, &run.value)?;
+            Ok(run.keys.len() as u64)
+        },
+    },
     // Two commits: the key is there for the next one to delete.
-    ("delete and put", |run| {
-        for _ in 0..CHUNK {
-            let key = run.key();
-            run.engine.remove(&key)?;
-            run.engine.put(&key, &run.value)?;
-        }
-        Ok(u64::from(CHUNK))
-    }),
+    Work {
+        name: "delete and put",
+        keys: CHUNK,
+        work: |run| {
+            for key in &run.keys {
+                run.engine.remove(key)?;
+                run.engine.put(key, &run.value)?;
+            }
+            Ok(run.keys.len() as u64)
+        },
+    },
 ];
 
 fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
@@ -270,6 +306,8 @@ fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
             if small { 2.0 } else { 1.5 },
         );
         goal("put", (records, value), "redb", 10.0);
+        goal("put", (records, value), "bdb", 4.0);
+        goal("put", (records, value), "rocksdb", 4.0);
         goal("get many", (records, value), "lmdb", 3.0);
         goal("delete and put", (records, value), "lmdb writemap", 2.5);
         goal("batch", (records, value), "lmdb", 2.0);
@@ -301,7 +339,7 @@ mod tests {
             timed: Duration::ZERO,
         };
         let report = run_at(&scale, &options).unwrap();
-        let cases: Vec<_> = WORK.iter().map(|(what, _)| case(what, 300, 100)).collect();
+        let cases: Vec<_> = WORK.iter().map(|what| case(what.name, 300, 100)).collect();
         let cases: Vec<_> = cases.iter().map(String::as_str).collect();
         crate::report::tests::assert_well_formed(&report, &cases);
     }

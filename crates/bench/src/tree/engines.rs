@@ -1,5 +1,10 @@
-//! The engines: ours, LMDB in its two ways of writing, redb, and a `BTreeMap`, which keeps nothing
-//! and shows what order in memory costs.
+//! The engines: ours, LMDB in its two ways of writing, redb, Berkeley DB, RocksDB, and a
+//! `BTreeMap`, which keeps nothing and shows what order in memory costs.
+
+#[cfg(feature = "bdb")]
+mod bdb;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
 
 use crate::error::BenchError;
 use mneme_tree::{Batch, Durability, Store};
@@ -56,6 +61,12 @@ pub fn names() -> Vec<&'static str> {
     if cfg!(feature = "redb") {
         names.push("redb");
     }
+    if cfg!(feature = "bdb") {
+        names.push("bdb");
+    }
+    if cfg!(feature = "rocksdb") {
+        names.push("rocksdb");
+    }
     names.push(MAP);
     names
 }
@@ -72,6 +83,15 @@ pub fn open(
         MAP => Ok(Box::new(Map(BTreeMap::new()))),
         #[cfg(feature = "redb")]
         "redb" => Ok(Box::new(redb::Redb::open(&directory.join("redb"))?)),
+        #[cfg(feature = "bdb")]
+        "bdb" => Ok(Box::new(bdb::BerkeleyDb::open(
+            &directory.join("bdb"),
+            bytes,
+        )?)),
+        #[cfg(feature = "rocksdb")]
+        "rocksdb" => Ok(Box::new(rocksdb::RocksDb::open(
+            &directory.join("rocksdb"),
+        )?)),
         #[cfg(feature = "lmdb")]
         "lmdb" => Ok(Box::new(lmdb::Lmdb::open(directory, "lmdb", bytes, false)?)),
         #[cfg(feature = "lmdb")]

@@ -7,11 +7,15 @@
 //! commit records and of the leaves was written, and the mean of the leaves' pages; the file's
 //! bytes over those of the keys and values after 24 turnovers of the data. Beside it a log: the
 //! bytes of an entry and its header, in sequence, each record synced.
+//!
+//! `--svg` draws the writes of each page over time, as the thesis' figures 6.1 to 6.5 do: the ring
+//! of commit records at the bottom, the frames of leaves with their tables above.
 
 use super::engines::{KEY, OURS, key};
 use crate::error::{BenchError, failed};
 use crate::generate::random::{Random, mix};
 use crate::goals::Goal;
+use crate::heat::HeatMap;
 use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
 use crate::report::Report;
@@ -121,6 +125,9 @@ const MEASURED: [(&str, Metric); 6] = [
     ("file after the turnovers", Metric::Overhead),
 ];
 
+/// Columns and rows of a figure.
+const CELLS: usize = 96;
+
 struct Scale {
     records: u32,
     turnovers: u32,
@@ -143,13 +150,13 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     for (value, target) in [(100, 2.2), (1024, 1.5)] {
         let case = format!("{} records of {value} B", scale.records);
         for round in 0..options.rounds.min(3) {
-            measure(
-                scale,
-                value,
-                mix(options.seed) ^ round as u64,
-                &case,
-                &mut ledger,
-            )?;
+            let seed = mix(options.seed) ^ round as u64;
+            let over_time = measure(scale, value, seed, &case, &mut ledger)?;
+            if let Some(directory) = options.svg.as_ref().filter(|_| round == 0) {
+                let title = format!("Writes of pages, {case}");
+                let path = directory.join(format!("wear-{value}.svg"));
+                heat(title, scale, &over_time).write(&path)?;
+            }
         }
         let logged = (LOG_HEADER + KEY as u64 + value as u64) as f64;
         for (what, metric) in MEASURED {
@@ -179,14 +186,41 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     })
 }
 
-/// One put a commit, each key as likely as any other, until the data have turned over.
+/// Draws how often pages were written, given that after each of some equal parts of the puts.
+fn heat(title: String, scale: &Scale, over_time: &[Vec<u32>]) -> HeatMap {
+    let pages = over_time.last().map_or(0, Vec::len);
+    let row = pages.div_ceil(CELLS).max(1);
+    let mut before = vec![0; pages];
+    let mut columns = Vec::new();
+    for after in over_time {
+        let mut column = vec![0; pages.div_ceil(row)];
+        for (page, (writes, before)) in after.iter().zip(&mut before).enumerate() {
+            column[page / row] += u64::from(writes - *before);
+            *before = *writes;
+        }
+        columns.push(column);
+    }
+    HeatMap {
+        title,
+        across: "puts".to_owned(),
+        up: "MiB of the file".to_owned(),
+        ends: (
+            f64::from(scale.records) * f64::from(scale.turnovers),
+            (pages.next_multiple_of(row) as u64 * PAGE) as f64 / f64::from(1 << 20),
+        ),
+        columns,
+    }
+}
+
+/// One put a commit, each key as likely as any other, until the data have turned over. Gives how
+/// often each page was written by the end of each part of the puts.
 fn measure(
     scale: &Scale,
     value: usize,
     seed: u64,
     case: &str,
     ledger: &mut Ledger,
-) -> Result<(), BenchError> {
+) -> Result<Vec<Vec<u32>>, BenchError> {
     let data = u64::from(scale.records) * (KEY + value) as u64;
     let memory = MemoryMedium::new(data * 8 + (64 << 20)).map_err(failed)?;
     let medium = Counting {
@@ -208,9 +242,13 @@ fn measure(
     }
     *medium.counts() = Counts::default();
     let puts = u64::from(scale.records) * u64::from(scale.turnovers);
-    for _ in 0..puts {
+    let mut over_time = Vec::with_capacity(CELLS);
+    for put in 0..puts {
         let id = random.below(u64::from(scale.records)) as u32;
         db.put(&key(id), &bytes).map_err(failed)?;
+        if (put + 1) * CELLS as u64 / puts > over_time.len() as u64 {
+            over_time.push(medium.counts().writes.clone());
+        }
     }
     let file = db.stats().map_err(failed)?.leaf_bytes;
     let counts = medium.counts();
@@ -232,7 +270,7 @@ fn measure(
     for ((what, metric), value) in MEASURED.into_iter().zip(values) {
         ledger.add(OURS, &format!("{what}, {case}"), metric, value);
     }
-    Ok(())
+    Ok(over_time)
 }
 
 #[cfg(test)]
@@ -253,9 +291,24 @@ mod tests {
     }
 
     #[test]
+    fn a_figure_has_each_write_once() {
+        let scale = Scale {
+            records: 50,
+            turnovers: 2,
+        };
+        let map = heat(String::new(), &scale, &[vec![1], vec![1, 2], vec![4, 2, 9]]);
+        let expected = [[1, 0, 0], [0, 2, 0], [3, 0, 9]].map(|column| column.to_vec());
+        assert_eq!(map.columns, expected);
+        assert_eq!(map.ends, (100.0, 3.0 / 256.0));
+    }
+
+    #[test]
     fn a_run_counts_what_puts_store() {
+        let directory = std::env::temp_dir().join(format!("mneme-wear-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
         let options = Common {
             rounds: 1,
+            svg: Some(directory.clone()),
             ..crate::options::tests::common()
         };
         let scale = Scale {
@@ -268,6 +321,15 @@ mod tests {
             .values(OURS, "bytes of a put, 300 records of 100 B");
         // An entry and a record at least.
         assert!(stored[0] > 512.0 + 125.0, "{stored:?}");
+        for value in [100, 1024] {
+            let drawn = std::fs::read_to_string(directory.join(format!("wear-{value}.svg")));
+            assert!(
+                drawn
+                    .unwrap()
+                    .contains(&format!("300 records of {value} B"))
+            );
+        }
+        std::fs::remove_dir_all(&directory).unwrap();
         let cases = MEASURED.map(|(what, _)| format!("{what}, 300 records of 1024 B"));
         crate::report::tests::assert_well_formed(&report, &cases.each_ref().map(String::as_str));
     }
