@@ -150,16 +150,6 @@ impl Open {
     /// Refuses while other processes have it open, or views are alive here: for what makes the
     /// memory of arrays others' memory. Asked with the segment locked: nobody makes views then.
     pub(crate) fn check_sole(&self, what: &str, of: Option<&str>) -> Result<(), Failure> {
-        self.check_sole_beside(0, what, of)
-    }
-
-    /// As [`check_sole`](Self::check_sole), while this process has it open so many times more.
-    pub(crate) fn check_sole_beside(
-        &self,
-        own: usize,
-        what: &str,
-        of: Option<&str>,
-    ) -> Result<(), Failure> {
         let mut names = self.views.names();
         names.retain(|name| of.is_none_or(|of| of == name));
         if !names.is_empty() {
@@ -171,13 +161,6 @@ impl Open {
         let others = attached
             .iter()
             .filter(|one| !one.is_asker && one.life == Life::Alive);
-        // A process of another namespace may have the same id, so that they are counted.
-        let mut own = own;
-        let others = others.filter(|one| {
-            let is_own = own > 0 && one.pid == std::process::id();
-            own -= usize::from(is_own);
-            !is_own
-        });
         let pids: Vec<_> = others.map(|one| one.pid.to_string()).collect();
         if pids.is_empty() {
             return Ok(());

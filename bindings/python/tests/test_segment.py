@@ -9,7 +9,7 @@ from unittest import mock
 
 import mneme
 from mneme import Segment
-from support import MIB, WithRegistry, begin, python
+from support import MIB, WithRegistry, begin, patiently, python
 
 
 class Segments(WithRegistry):
@@ -171,6 +171,30 @@ class Segments(WithRegistry):
         self.assertFalse(self.seg.poisoned)
         self.seg.restore("frames@1")
         self.assertEqual(self.seg.arrays(), {})
+
+    def test_threads_of_a_process_are_not_others_to_each_other(self):
+        """Restoring asks that no other process has the segment open, and waits for threads."""
+        self.seg.put_bytes("x", b"whole")
+        self.seg.snapshot("frames@1").close()
+        failed = []
+        def repeat(*calls):
+            try:
+                for _ in range(8):
+                    for call in calls:
+                        patiently(*call)
+            except Exception as error:
+                failed.append(error)
+        restore = (self.seg.restore, "frames@1")
+        copy = lambda: self.seg.snapshot("frames@2").close()
+        remove = (mneme.Segment.remove, "frames@2")
+        others = [(restore,), (restore,), ((copy,), remove)]
+        threads = [threading.Thread(target=repeat, args=calls) for calls in others]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failed, [])
+        self.assertEqual(bytes(self.seg.view("x")), b"whole")
 
     def test_what_cannot_replace_an_array_leaves_it(self):
         self.seg.put_bytes("x", b"first")

@@ -24,7 +24,7 @@ use std::time::Duration;
 use mneme_sys::Access;
 
 pub use mapping::Mapping;
-pub(crate) use mapping::Placed;
+pub(crate) use mapping::{Participation, Placed};
 pub(crate) use process::ProcessMap;
 pub(crate) use visitors::{Visit, is_visited};
 

@@ -24,7 +24,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use mneme_sync::Participants;
 use mneme_sys::{Access, PagePolicy, RegionHeader};
 
 pub use backing::Backing;
@@ -248,14 +247,6 @@ impl Segment {
         let region = data::map_floating(file, write, meta.max_size, meta.pages)?;
         grow_region(&region, bytes)
     }
-}
-
-/// Makes this process a participant of a segment that it does not map at its address.
-pub(crate) fn take_part(segment: &Segment) -> Result<(Participants, Presence), MapError> {
-    let (participants, way) = control::open_way(&segment.control(), segment.uuid())?;
-    let path = &segment.meta().data;
-    let presence = Presence::announce(&data::open(path, Access::ReadOnly)?, path, way)?;
-    Ok((participants, presence))
 }
 
 /// Grows the file and then says so in its header: what a header has committed is there.

@@ -10,6 +10,7 @@ use mneme_sync::{Participants, Stats};
 use mneme_sys::{Access, Region, RegionError, Reserve, Window};
 
 use super::{Map, ProcessMap};
+use crate::segment::control::open_way;
 use crate::segment::presence::{Presence, Way};
 use crate::segment::{data, grow_region};
 use crate::{GrowError, MapError, Segment};
@@ -260,6 +261,35 @@ impl Segment {
         let mapping = Mapping(placed);
         mapping.refresh()?;
         Ok(mapping)
+    }
+}
+
+/// This process as a participant of a segment.
+pub(crate) enum Participation {
+    /// By the mapping that it has.
+    Mapped(Arc<Placed>),
+    /// Once more, without a mapping.
+    Apart(Participants, #[expect(dead_code, reason = "held, not read")] Presence),
+}
+
+impl Participation {
+    /// Takes part in a segment. A process that has it mapped stays one participant, so that those
+    /// who look for others do not find this process itself.
+    pub(crate) fn begin(segment: &Segment) -> Result<Self, MapError> {
+        if let Some(placed) = ProcessMap::get().placed(segment.uuid()) {
+            return Ok(Self::Mapped(placed));
+        }
+        let (participants, way) = open_way(&segment.control(), segment.uuid())?;
+        let path = &segment.meta().data;
+        let presence = Presence::announce(&data::open(path, Access::ReadOnly)?, path, way)?;
+        Ok(Self::Apart(participants, presence))
+    }
+
+    pub(crate) fn participants(&self) -> &Participants {
+        match self {
+            Self::Mapped(placed) => placed.participants(),
+            Self::Apart(participants, _) => participants,
+        }
     }
 }
 

@@ -90,6 +90,11 @@ impl ProcessMap {
         self.lock().sets.remove(&(&raw const *set).addr());
     }
 
+    /// The mapping of that segment, if this process has one.
+    pub(crate) fn placed(&self, segment: Uuid) -> Option<Arc<Placed>> {
+        self.lock().segments.get(&segment)?.placed.upgrade()
+    }
+
     /// Lets a segment lie at its address until as many [`release`](Self::release) it.
     ///
     /// # Errors

@@ -15,8 +15,8 @@ use super::Segment;
 use super::builder::Plan;
 use super::control::{self, SEGMENT_GATE};
 use super::data::{self, word};
-use super::take_part;
 use crate::attach::{TIMEOUT, beside};
+use crate::map::Participation;
 use crate::{CloneError, CreateError, EnterError, MapError, Name};
 
 /// More threads would wait for the memory.
@@ -39,8 +39,8 @@ impl Segment {
     pub fn clone_as(&self, name: &str) -> Result<Segment, CloneError> {
         self.without_contents()?;
         let name = Name::new(name).map_err(CreateError::from)?;
-        let (control, _presence) = take_part(self)?;
-        while_nobody_writes(self, &control, || {
+        let part = Participation::begin(self)?;
+        while_nobody_writes(self, part.participants(), || {
             let info = self.info().map_err(MapError::from)?;
             let from = data::open(&self.meta().data, Access::ReadOnly).map_err(MapError::from)?;
             let plan = Plan::like(self, name, info.mode)?;

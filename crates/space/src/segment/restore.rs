@@ -7,9 +7,9 @@ use super::clone::while_nobody_writes;
 use super::control::{self, SEGMENT_GATE};
 use super::data::{self, word};
 use super::durable;
-use super::take_part;
 use super::{Segment, grow_region};
 use crate::attach::{Changing, TIMEOUT};
+use crate::map::Participation;
 use crate::{CloneError, MapError, RestoreError, process_mapping};
 
 /// Whether a segment can be entered, as of a moment.
@@ -101,8 +101,9 @@ impl Segment {
         if process_mapping::inside() {
             return Err(RestoreError::Nested.into());
         }
-        let (own, _presence) = take_part(self).map_err(RestoreError::from)?;
-        let (others, _presence_there) = take_part(other).map_err(RestoreError::from)?;
+        let own = Participation::begin(self).map_err(RestoreError::from)?;
+        let others = Participation::begin(other).map_err(RestoreError::from)?;
+        let (own, others) = (own.participants(), others.participants());
         let restore = || {
             may()?;
             Ok(self.overwrite(other)?)
@@ -110,14 +111,14 @@ impl Segment {
         // Locks are ordered by identity: two threads that restore two segments from each other
         // would wait for each other otherwise.
         if this.uuid < that.uuid {
-            while_nobody_is_in(&own, || {
+            while_nobody_is_in(own, || {
                 mneme_sys::fault!("space.restore.first");
-                while_nobody_writes(other, &others, restore)
+                while_nobody_writes(other, others, restore)
             })
         } else {
-            while_nobody_writes(other, &others, || {
+            while_nobody_writes(other, others, || {
                 mneme_sys::fault!("space.restore.first");
-                while_nobody_is_in(&own, restore)
+                while_nobody_is_in(own, restore)
             })
         }
     }

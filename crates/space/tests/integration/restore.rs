@@ -135,3 +135,29 @@ fn the_process_inside_is_named() {
     assert!(matches!(refused.unwrap(), RestoreError::Stalled(stalled) if stalled.pid == pid));
     assert_eq!(segment.condition().unwrap(), Condition::Whole);
 }
+
+/// A process that has a segment mapped is one participant of it, whatever it does with it.
+#[test]
+fn a_process_that_restores_or_clones_does_not_take_part_twice() {
+    let scene = Scene::new();
+    let segment = filled(&scene, "s", 1000);
+    let clone = segment.clone_as("t").unwrap();
+    let at = [attach(&segment), attach(&clone)];
+    let taking_part = |of: &Segment| {
+        let mapping = of.map(Access::ReadOnly).unwrap();
+        // SAFETY: only asked who is there.
+        unsafe { mapping.participants() }.attached().len()
+    };
+    let alone = || {
+        assert_eq!([taking_part(&segment), taking_part(&clone)], [1, 1]);
+        Ok::<_, RestoreError>(())
+    };
+    segment.restore_from_if(&clone, alone).unwrap();
+    clone.restore_from_if(&segment, alone).unwrap();
+    drop(at);
+    // Nobody has them mapped: it takes part meanwhile, and no longer.
+    segment.restore_from(&clone).unwrap();
+    segment.clone_as("u").unwrap();
+    scene.registry.remove_segment("s").unwrap();
+    scene.registry.remove_segment("t").unwrap();
+}
