@@ -6,15 +6,22 @@
 //! words. Hyyrö, "Bit-parallel LCS-length computation revisited" (2004). The way back through the
 //! table needs no more than these bits: where two bytes differ it goes up if the length grows
 //! there, for then it has come from above, and to the left otherwise.
+//!
+//! **The words run along the longer string**, so that a word is full. If that is the first one, the
+//! table lies on its side, and the growth in question is that from one row to the next. It is the
+//! carry of the addition: that moves a 0, which stands for growth, down to the first match of its
+//! stretch, and carries through the bits between the two.
 
 /// What two strings have in common.
 pub(super) struct Subsequence<'a> {
     a: &'a [u8],
     b: &'a [u8],
+    /// Whether a row is one of `b`, and its bits are of `a`.
+    on_its_side: bool,
     /// Words in a row.
     width: usize,
-    /// A row for each byte of `a`. Bit `j` is 0 where the subsequence of `a` up to that byte and of
-    /// `b` up to and with byte `j` is longer than without that.
+    /// A row for each byte of the shorter string, a bit for each of the longer. It is set where the
+    /// subsequence up to and with these two bytes is longer than without that of `b`.
     rows: Vec<u64>,
     len: usize,
 }
@@ -31,34 +38,37 @@ pub(super) struct Match {
 impl<'a> Subsequence<'a> {
     /// Bytes that finding it takes, of strings of these lengths.
     pub fn bytes_for(a: usize, b: usize) -> usize {
-        a.saturating_mul(b.div_ceil(64))
+        (a.min(b))
+            .saturating_mul(a.max(b).div_ceil(64))
             .saturating_mul(size_of::<u64>())
     }
 
     /// Finds it, in steps of 64 pairs of bytes, with a bit of memory for a pair; at least a step,
-    /// and a word, for each byte of `a`.
+    /// and a word, for each byte of the shorter one.
     pub fn find(a: &'a [u8], b: &'a [u8]) -> Self {
-        let width = b.len().div_ceil(64);
-        let mut rows = Vec::with_capacity(a.len() * width);
+        let on_its_side = a.len() > b.len();
+        let (short, long) = if on_its_side { (b, a) } else { (a, b) };
+        let width = long.len().div_ceil(64);
+        let places = places_of(short, long);
+        let mut rows = Vec::with_capacity(short.len() * width);
         let mut above = vec![u64::MAX; width];
-        // For each byte that `a` has: where in `b` it is.
-        let mut places: [Option<Box<[u64]>>; 256] = [const { None }; 256];
-        for &byte in a {
-            let places = places[usize::from(byte)].get_or_insert_with(|| places_of(byte, b));
+        for &byte in short {
             let mut carry = false;
-            for (above, places) in above.iter_mut().zip(places) {
+            for (above, places) in above.iter_mut().zip(&places[usize::from(byte)]) {
                 let both = *above & *places;
                 let (sum, first) = above.overflowing_add(both);
                 let (sum, second) = sum.overflowing_add(u64::from(carry));
                 carry = first || second;
+                let carries = both | (*above & !sum);
                 *above = sum | (*above & !*places);
+                rows.push(if on_its_side { carries } else { !*above });
             }
-            rows.extend_from_slice(&above);
         }
         let len = above.iter().map(|word| word.count_zeros() as usize).sum();
         Self {
             a,
             b,
+            on_its_side,
             width,
             rows,
             len,
@@ -115,20 +125,23 @@ impl<'a> Subsequence<'a> {
     }
 
     fn grows(&self, i: usize, j: usize) -> bool {
-        self.rows[i * self.width + j / 64] >> (j % 64) & 1 == 0
+        let (row, at) = if self.on_its_side { (j, i) } else { (i, j) };
+        self.rows[row * self.width + at / 64] >> (at % 64) & 1 != 0
     }
 }
 
-/// A bit for each byte of `b`: whether it is `byte`.
-fn places_of(byte: u8, b: &[u8]) -> Box<[u64]> {
-    b.chunks(64)
-        .map(|chunk| {
-            let bits = chunk.iter().enumerate();
-            bits.fold(0, |word, (at, other)| {
-                word | u64::from(*other == byte) << at
-            })
-        })
-        .collect()
+/// For each byte that `short` has: a bit for each byte of `long`, whether it is that.
+fn places_of(short: &[u8], long: &[u8]) -> [Vec<u64>; 256] {
+    let mut places = [const { Vec::new() }; 256];
+    for &byte in short {
+        places[usize::from(byte)].resize(long.len().div_ceil(64), 0);
+    }
+    for (at, &byte) in long.iter().enumerate() {
+        if let Some(word) = places[usize::from(byte)].get_mut(at / 64) {
+            *word |= 1 << (at % 64);
+        }
+    }
+    places
 }
 
 #[cfg(test)]
@@ -173,6 +186,19 @@ mod tests {
             let (found, expected) = (Subsequence::find(&a, &b), by_table(&a, &b));
             prop_assert_eq!(found.len(), expected.len());
             prop_assert_eq!(found.bytes(), expected);
+        }
+    }
+
+    /// A long value and a short one take as much whichever comes first: 30 MB beside two bytes took
+    /// a word for each byte.
+    #[test]
+    fn the_order_of_the_values_does_not_matter() {
+        for (a, b) in [(2, 30 << 20), (30 << 20, 2)] {
+            assert_eq!(Subsequence::bytes_for(a, b), 2 * (30 << 20) / 8);
+        }
+        let long = b"x".repeat(1000);
+        for (a, b) in [(&long[..], &b"yx"[..]), (b"yx", &long)] {
+            assert_eq!(Subsequence::find(a, b).rows.len(), 2 * 1000_usize.div_ceil(64));
         }
     }
 }
