@@ -33,6 +33,7 @@ ip link set lo up
 files >"$root/tmp/before"
 
 unit=usr/lib/systemd/system/mneme.service
+libraries=usr/lib/$(uname -m)-linux-gnu
 value() { sed -n "s/^$1=//p" "$root/$unit"; }
 
 serve() {
@@ -75,11 +76,14 @@ install "$first" "$library" "$development"
 inside id mneme >/dev/null
 [ "$(inside mneme --version | cut -d' ' -f1)" = mneme ] || fail "the command does not run"
 for file in usr/share/man/man1/mneme-serve.1.gz usr/share/bash-completion/completions/mneme \
-    etc/mneme/mneme.toml usr/lib/libmneme.so.0 usr/include/mneme.h usr/lib/pkgconfig/mneme.pc; do
+    etc/mneme/mneme.toml "$libraries/libmneme.so.0" usr/include/mneme.h \
+    "$libraries/pkgconfig/mneme.pc"; do
     [ -e "$root/$file" ] || fail "there is no /$file"
 done
 inside dpkg-query --show --showformat='${Conffiles}' mneme | grep -q /etc/mneme/mneme.toml ||
     fail "the configuration file is none to dpkg"
+grep -q "^libdir=\${prefix}/${libraries#usr/}\$" "$root/$libraries/pkgconfig/mneme.pc" ||
+    fail "pkg-config is told of another directory"
 
 if command -v systemd-analyze >/dev/null; then
     say "the unit"
@@ -121,7 +125,7 @@ int main(void) {
     return 0;
 }
 C
-    cc -std=c11 -I "$root/usr/include" "$root/tmp/count.c" -L "$root/usr/lib" -lmneme \
+    cc -std=c11 -I "$root/usr/include" "$root/tmp/count.c" -L "$root/$libraries" -lmneme \
         -o "$root/tmp/count"
     found=$(chroot --userspec=mneme:mneme "$root" env MNEME_DIR="$registry" /tmp/count)
     [ "$found" = 1 ] || fail "a C program finds \`$found\` records"

@@ -19,6 +19,9 @@ const FILES: &str = "target/debian-files";
 /// Completions: the shell, and the name under which it looks.
 const SHELLS: &[(&str, &str)] = &[("bash", "mneme"), ("zsh", "_mneme"), ("fish", "mneme.fish")];
 
+/// The library's packages, whose files lie in the directory of the architecture.
+const LIBRARY: &[&str] = &["--package", "mneme-c", "--multiarch", "same"];
+
 /// `cargo xtask deb [--try]`.
 ///
 /// # Errors
@@ -48,10 +51,10 @@ fn build(workspace: &Workspace) -> Result<Packages, Outcome> {
     let to = workspace.root.join("target/packages");
     Ok(Packages {
         command: pack(workspace, &["--package", "mneme"], 1, &to)?,
-        library: pack(workspace, &["--package", "mneme-c"], 1, &to)?,
+        library: pack(workspace, LIBRARY, 1, &to)?,
         development: pack(
             workspace,
-            &["--package", "mneme-c", "--variant", "dev"],
+            &[LIBRARY, &["--variant", "dev"]].concat(),
             1,
             &to,
         )?,
@@ -78,8 +81,17 @@ fn prepare(workspace: &Workspace) -> Result<(), Outcome> {
     let arguments = ["--prefix", "/usr", "--destdir", &destdir].map(str::to_owned);
     let options = install_c::Options::parse(&arguments).map_err(Outcome::Failed)?;
     install_c::run(workspace, &options).map_err(Outcome::Failed)?;
+    let lib = files.join("c/usr/lib");
+    let pc = lib.join("pkgconfig/mneme.pc");
+    let text = fs::read_to_string(&pc).map_err(|error| Outcome::Failed(error.to_string()))?;
+    let libdir = format!(
+        "libdir=${{prefix}}/lib/{}-linux-gnu",
+        std::env::consts::ARCH
+    );
+    let text = text.replace("libdir=${prefix}/lib", &libdir);
+    write(&pc, text.as_bytes()).map_err(Outcome::Failed)?;
     // cargo-deb strips what cargo has built alone.
-    let library = files.join("c/usr/lib/libmneme.so.0");
+    let library = lib.join("libmneme.so.0");
     run(Command::new("strip").arg("--strip-unneeded").arg(library)).passed()
 }
 
@@ -134,6 +146,8 @@ fn is_root() -> bool {
 }
 
 fn try_in(workspace: &Workspace, packages: &Packages, place: &Path) -> Result<(), Outcome> {
+    // mmdebstrap makes the last directory alone.
+    fs::create_dir_all(place).map_err(|error| Outcome::Failed(error.to_string()))?;
     let root = place.join("root");
     let mut bootstrap = Command::new("mmdebstrap");
     bootstrap.args([
@@ -155,12 +169,10 @@ fn try_in(workspace: &Workspace, packages: &Packages, place: &Path) -> Result<()
 
 /// What lintian shall not complain of: the workspace names no address; changelogs are the
 /// project's, not Debian's; `shlibs` are for packages that are built from Debian sources; the
-/// synopsis is the crate's; the variant for development has the library's triggers; pkg-config
-/// looks there on one architecture.
+/// synopsis is the crate's; the variant for development has the library's triggers.
 const SUPPRESSED: &str = "malformed-contact,no-changelog,syntax-error-in-debian-changelog,\
     debian-changelog-file-missing-or-wrong-name,no-shlibs,description-synopsis-starts-with-article,\
-    package-has-unnecessary-activation-of-ldconfig-trigger,\
-    pkg-config-unavailable-for-cross-compilation";
+    package-has-unnecessary-activation-of-ldconfig-trigger";
 
 /// What Debian's own inspector says of the packages: neither errors nor warnings.
 fn inspect(packages: &Packages) -> Result<(), Outcome> {
