@@ -724,6 +724,35 @@ fn a_destructor_works_while_its_thread_unwinds() {
     sound(&store, "");
 }
 
+/// A destructor that runs because of a panic catches another one, which has ended an operation.
+#[test]
+fn what_a_second_panic_left_is_repaired_while_the_thread_lives() {
+    struct Late<'a>(&'a LogStore);
+    impl Drop for Late<'_> {
+        fn drop(&mut self) {
+            self.0.put(b"other", b"w").unwrap();
+            let put = || self.0.put(b"k", b"w").unwrap();
+            assert!(panics_at("log.bucket.locked", put));
+        }
+    }
+    for keeps in [false, true] {
+        let (memory, store) = Memory::new();
+        store.put(b"k", b"v").unwrap();
+        let theirs = memory.open(2);
+        let kept = keeps.then(|| theirs.get(b"k").unwrap());
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            let _late = Late(&theirs);
+            panic!("elsewhere");
+        }));
+        assert!(ended.is_err());
+        drop(kept);
+        theirs.put(b"more", b"v").unwrap();
+        assert_eq!(store.reap().unwrap(), 1, "keeps a value: {keeps}");
+        store.put(b"k", b"x").unwrap();
+        sound(&store, "");
+    }
+}
+
 /// A transaction that has locked ahead goes on after its body has caught a panic of a closure.
 #[test]
 fn a_decision_that_panics_harms_no_transaction() {

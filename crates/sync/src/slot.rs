@@ -31,12 +31,16 @@ impl<'p> Slot<'p> {
         // SAFETY: alive by the caller's promise.
         let handles = unsafe { &local.as_ref().handles };
         handles.set(handles.get() + 1);
-        Slot {
+        let slot = Slot {
             inner,
             local,
             unwinding: std::thread::panicking(),
             _thread: PhantomData,
+        };
+        if slot.unwinding {
+            slot.local().begin_in_destructor(slot.lines());
         }
+        slot
     }
 
     /// A handle that is not counted: a pin of the thread's keeps its slot.
@@ -197,9 +201,15 @@ impl Drop for Slot<'_> {
     fn drop(&mut self) {
         let handles = &self.local().handles;
         handles.set(handles.get() - 1);
-        if self.is_unwinding() {
-            // SAFETY: the `Local` is this thread's, and lives while a handle does.
-            unsafe { crate::thread_slots::unwound(self.local) };
+        if self.unwinding || std::thread::panicking() {
+            let was_left = match self.unwinding {
+                true => self.local().ends_in_destructor(self.lines()),
+                false => true,
+            };
+            if was_left {
+                // SAFETY: the `Local` is this thread's, and lives while a handle does.
+                unsafe { crate::thread_slots::unwound(self.local) };
+            }
         }
     }
 }

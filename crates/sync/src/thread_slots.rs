@@ -47,6 +47,10 @@ pub(crate) struct Local {
     abandoned: Cell<bool>,
     /// Lanes whose intent is withdrawn by a destructor.
     pub(crate) withdrawn: [Cell<bool>; LANES],
+    /// Handles that were made while the thread unwound, and the lanes whose intents stood when the
+    /// first of them was.
+    in_destructor: Cell<usize>,
+    stood: Cell<[bool; LANES]>,
 }
 
 impl Local {
@@ -80,10 +84,35 @@ impl Local {
         self.depth.get() != usize::from(self.abandoned.get()) || self.handles.get() != 0
     }
 
-    /// Whether an intent stands in the slot's `lines` that no destructor withdraws.
-    fn announces(&self, lines: &SlotLines) -> bool {
-        let mut lanes = lines.intents.iter().zip(&self.withdrawn);
-        lanes.any(|(line, withdrawn)| !withdrawn.get() && intent::standing(&line.head).is_some())
+    /// The lanes in which an intent stands, in the slot's `lines`, that no destructor withdraws.
+    fn announced(&self, lines: &SlotLines) -> [bool; LANES] {
+        std::array::from_fn(|lane| {
+            let stands = || intent::standing(&lines.intents[lane].head).is_some();
+            !self.withdrawn[lane].get() && stands()
+        })
+    }
+
+    /// A handle was made while the thread unwinds.
+    #[cold]
+    pub(crate) fn begin_in_destructor(&self, lines: &SlotLines) {
+        let others = self.in_destructor.get();
+        if others == 0 {
+            self.stood.set(self.announced(lines));
+        }
+        self.in_destructor.set(others + 1);
+    }
+
+    /// A handle that was made while the thread unwound is dropped. Returns whether a panic has
+    /// ended the operations of a destructor, which has caught it or will. The thread unwinds either
+    /// way; but when all such handles are gone, an operation that has ended by itself has left no
+    /// intent.
+    #[cold]
+    pub(crate) fn ends_in_destructor(&self, lines: &SlotLines) -> bool {
+        let others = self.in_destructor.get().saturating_sub(1);
+        self.in_destructor.set(others);
+        let stood = self.stood.get();
+        let mut new = self.announced(lines).into_iter().zip(stood);
+        others == 0 && new.any(|(stands, stood)| stands && !stood)
     }
 
     /// Whether a panic has ended an operation of this slot, so that no other may begin there.
@@ -175,6 +204,8 @@ pub(crate) fn find_or_claim(
                 inside: [const { Cell::new(0) }; GATES],
                 abandoned: Cell::new(false),
                 withdrawn: [const { Cell::new(false) }; LANES],
+                in_destructor: Cell::new(0),
+                stood: Cell::new([false; LANES]),
             });
             let local = NonNull::from(Box::leak(local));
             let after = claims.partition_point(|(opening, _)| *opening < inner.opening());
@@ -291,7 +322,7 @@ pub(crate) unsafe fn unwound(local: NonNull<Local>) {
     };
     // SAFETY: the opening is alive.
     let (epoch, lines) = unsafe { (known.epoch(), known.lines()) };
-    let announces = known.announces(lines);
+    let announces = known.announced(lines).contains(&true);
     if !announces && known.has_handles() {
         return;
     }
