@@ -194,7 +194,18 @@ proptest! {
                 Op::SetExpiry(k, ms) => {
                     let expiry = ms.map_or(Expiry::Never, |ms| Expiry::At(now + u64::from(ms)));
                     let kept = m.get_mut(&key(k));
-                    prop_assert_eq!(s.set_expiry(&key(k), expiry).unwrap(), kept.is_some());
+                    let found = if k % 2 == 0 {
+                        s.set_expiry(&key(k), expiry).unwrap()
+                    } else {
+                        let mut seen = None;
+                        let updated = s.read_and_update_expiry(&key(k), |stored| {
+                            seen = Some(stored.value.to_vec());
+                            Some(expiry)
+                        });
+                        prop_assert_eq!(&seen, &kept.as_ref().map(|kept| kept.value.clone()));
+                        updated.unwrap() != Updated::Absent
+                    };
+                    prop_assert_eq!(found, kept.is_some());
                     if let Some(kept) = kept {
                         kept.expiry = expiry;
                     }

@@ -149,7 +149,23 @@ macro_rules! operations {
                 mut decide: impl FnMut(Expiry) -> Option<Expiry>,
             ) -> Result<Updated, WriteError> {
                 let db = $db;
-                (db.store).with_feed(|| db.store.update_expiry(db.number, key, &mut decide))
+                let mut decide = |stored: Stored<'_>| decide(stored.expiry);
+                (db.store).with_feed(|| db.store.update_expiry(db.number, key, false, &mut decide))
+            }
+
+            /// As [`update_expiry`](Self::update_expiry), and `decide` sees the value, too: that
+            /// which has the new expiry, or keeps its own. A value that has a word for its expiry
+            /// is copied by a store that overwrites alone.
+            ///
+            /// # Errors
+            /// As for `put`; nothing was changed.
+            pub fn read_and_update_expiry(
+                &$self,
+                key: &[u8],
+                mut decide: impl FnMut(Stored<'_>) -> Option<Expiry>,
+            ) -> Result<Updated, WriteError> {
+                let db = $db;
+                (db.store).with_feed(|| db.store.update_expiry(db.number, key, true, &mut decide))
             }
 
             /// Stores each pair, in order; later pairs win. Not atomic as a whole.

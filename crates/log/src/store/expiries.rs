@@ -12,7 +12,7 @@ use crate::index::lookup::Lookup;
 use crate::index::root::Root;
 use crate::index::shape::Place;
 use crate::records::change_set::Counted;
-use crate::records::expiry::{Before, Expiry, Life};
+use crate::records::expiry::{Before, Expiry, Life, Stored};
 use crate::records::notify::Kind;
 use crate::records::publish::Expect;
 use crate::region::mem::Loc;
@@ -26,20 +26,25 @@ impl Store {
         Ok(found.map(|outline| Expiry::of_word(outline.expires)))
     }
 
-    /// Sets the expiry of `key` to what `decide` returns for the present one, atomically.
+    /// Sets the expiry of `key` to what `decide` returns for what is stored, atomically. Unless it
+    /// `reads`, the value that `decide` sees is empty.
     pub(crate) fn update_expiry(
         &self,
         database: u8,
         key: &[u8],
-        mut decide: impl FnMut(Expiry) -> Option<Expiry>,
+        reads: bool,
+        decide: &mut impl FnMut(Stored<'_>) -> Option<Expiry>,
     ) -> Result<Updated, WriteError> {
         self.may_write()?;
         Self::check_lengths(key, &[])?;
-        if let Some(updated) = self.update_expiry_word(database, key, &mut decide)? {
+        // A value that may be overwritten is read in a copy, which the general way makes.
+        if !(reads && self.overwrites())
+            && let Some(updated) = self.update_expiry_word(database, key, reads, decide)?
+        {
             return Ok(updated);
         }
         self.update(database, key, |stored| {
-            match stored.and_then(|s| Some((s, decide(s.expiry)?))) {
+            match stored.and_then(|s| Some((s, decide(s)?))) {
                 Some((stored, expiry)) if expiry != stored.expiry => {
                     Decision::ReplaceUntil(stored.value.to_vec(), expiry)
                 }
@@ -53,7 +58,8 @@ impl Store {
         &self,
         database: u8,
         key: &[u8],
-        decide: &mut impl FnMut(Expiry) -> Option<Expiry>,
+        reads: bool,
+        decide: &mut impl FnMut(Stored<'_>) -> Option<Expiry>,
     ) -> Result<Option<Updated>, WriteError> {
         let slot = self.participants.slot()?;
         let (_pin, space) = self.enter(&slot, database)?;
@@ -62,9 +68,15 @@ impl Store {
         };
         let place = self.place(key);
         let (mut wait, before) = (Wait::new(), Before::default());
+        let mut copy = Vec::new();
         loop {
             let segment = self.mem.index_segment(root, place)?;
-            let seen = self.find(root, place, segment, key)?;
+            // A value that was found whole no longer changes in place: a writer that changes it
+            // makes another record, and `decide` is called again.
+            let seen = match reads {
+                true => self.find_whole(root, place, segment, key, &mut copy)?,
+                false => self.find(root, place, segment, key)?,
+            };
             let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
             // Read once: the expiry may change where it lies.
             let Some((found, expires)) = found.map(|found| (found, found.record.expires())) else {
@@ -78,7 +90,10 @@ impl Store {
             self.note_access(root, place);
             // Called before the bucket is locked, so that `decide` may do anything, even panic.
             let now = Expiry::of_word(expires);
-            let decided = decide(now);
+            let decided = decide(Stored {
+                value: if reads { found.record.value() } else { &[] },
+                expiry: now,
+            });
             self.may_go_on(&slot)?;
             let to = match decided {
                 Some(to) if to != now => to,

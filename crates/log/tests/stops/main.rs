@@ -12,7 +12,7 @@ use memory::stopped::Stopped;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use mneme_log::{Cursor, Expiry, LogStore, ReadError, WriteError};
+use mneme_log::{Cursor, Expiry, LogStore, ReadError, Stored, Updated, WriteError};
 use mneme_sys::Access;
 use mneme_sys::fault::{self, Action, Outcome};
 
@@ -252,6 +252,16 @@ fn a_swap_that_stands_still_holds_up_its_databases_alone() {
             let swap = s.spawn(|| store.swap_databases(1, 2));
             db(2).put(b"key", &[2]).unwrap();
             assert_eq!(db(2).get(b"key").unwrap().unwrap(), [2], "{name}");
+            for seconds in [1000, 2000, 2000] {
+                let until = Expiry::At(seconds << 32);
+                let read_and_expire = |stored: Stored<'_>| {
+                    assert_eq!(stored.value, [2], "{name}");
+                    Some(until)
+                };
+                let updated = db(2).read_and_update_expiry(b"key", read_and_expire);
+                assert_ne!(updated.unwrap(), Updated::Absent, "{name}");
+                assert_eq!(db(2).expiry(b"key").unwrap(), Some(until), "{name}");
+            }
             let read = read.join().unwrap();
             assert!(matches!(read, Err(ReadError::Stalled(_))), "{name}");
             for refused in [write, several, swap].map(|thread| thread.join().unwrap()) {

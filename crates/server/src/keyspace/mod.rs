@@ -9,7 +9,7 @@ mod records;
 
 use std::ops::Range;
 
-use mneme_log::{Decision, Expiry, LogStore, Part, Patch, Stored, UpdatePolicy, Updated};
+use mneme_log::{Decision, Expiry, LogStore, Part, Patch, Stored, Updated};
 
 use crate::command::Failure;
 use crate::counters::Counters;
@@ -286,41 +286,27 @@ impl<'a> Keyspace<'a> {
         expiry: Expiry,
         mut visit: impl FnMut(Option<&[u8]>),
     ) -> Result<bool, Failure> {
-        if self.transaction.is_some() || self.store.update_policy() == UpdatePolicy::InPlace {
-            let updated = self.update(key, |old| {
+        let updated = match self.transaction {
+            Some(_) => self.update(key, |old| {
                 visit(old.map(|old| old.value));
                 match old.filter(|old| old.expiry != expiry) {
                     Some(old) => Decision::ReplaceUntil(old.value.to_vec(), expiry),
                     None => Decision::Keep,
                 }
-            })?;
-            return Ok(updated != Updated::Absent);
-        }
-        let database = self.store.database(self.database)?;
-        loop {
-            let mut seen = Ok(None);
-            // A value that a transaction has read no longer changes in place: a writer that changes
-            // it before the expiry is set makes another record, and this is called again.
-            let updated = database.update_expiry(key, |_| {
-                seen = self.store.transaction(|transaction| {
-                    transaction.database(self.database)?.read(key, |stored| {
-                        visit(stored.map(|stored| stored.value));
-                        stored.map(|stored| stored.expiry)
-                    })
-                });
-                // One that has expired in between is not to live again.
-                matches!(seen, Ok(Some(_))).then_some(expiry)
-            })?;
-            match (self.changed(updated), seen?) {
-                (Updated::Absent, _) => {
+            })?,
+            None => {
+                let database = self.store.database(self.database)?;
+                let updated = database.read_and_update_expiry(key, |stored| {
+                    visit(Some(stored.value));
+                    Some(expiry)
+                })?;
+                if updated == Updated::Absent {
                     visit(None);
-                    return Ok(false);
                 }
-                // It had that expiry, but what was read in its stead a moment later has another.
-                (Updated::Kept, Some(other)) if other != expiry => {}
-                (_, seen) => return Ok(seen.is_some()),
+                self.changed(updated)
             }
-        }
+        };
+        Ok(updated != Updated::Absent)
     }
 
     /// Runs `body` so that all that it reads and changes happens at one instant, or nothing of it.

@@ -269,7 +269,10 @@ pub(crate) enum Participation {
     /// By the mapping that it has.
     Mapped(Arc<Placed>),
     /// Once more, without a mapping.
-    Apart(Participants, #[expect(dead_code, reason = "held, not read")] Presence),
+    Apart(
+        Participants,
+        #[expect(dead_code, reason = "held, not read")] Presence,
+    ),
 }
 
 impl Participation {

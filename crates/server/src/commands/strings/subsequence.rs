@@ -198,7 +198,10 @@ mod tests {
         }
         let long = b"x".repeat(1000);
         for (a, b) in [(&long[..], &b"yx"[..]), (b"yx", &long)] {
-            assert_eq!(Subsequence::find(a, b).rows.len(), 2 * 1000_usize.div_ceil(64));
+            assert_eq!(
+                Subsequence::find(a, b).rows.len(),
+                2 * 1000_usize.div_ceil(64)
+            );
         }
     }
 }
