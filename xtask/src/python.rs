@@ -3,8 +3,8 @@
 //!
 //! The tests need `python3` and nothing else: the extension is built by cargo and laid beside the
 //! package's Python files, in `target/debug/python`. The wheel is built by maturin, in a virtual
-//! environment outside of the repository, and tried in another one, with numpy where pip can have
-//! it.
+//! environment outside of the repository, and tried in another one, with numpy and pyarrow where
+//! pip can have them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -129,7 +129,7 @@ fn build_and_try(workspace: &Workspace, place: &Path) -> Outcome {
             "the wheel has {bytes} bytes, above {LARGEST_WHEEL}"
         ));
     }
-    match install(&wheel, &place.join("try"), &["numpy"]) {
+    match install(&wheel, &place.join("try"), &["numpy", "pyarrow"]) {
         Ok(python) => run(&mut tests(workspace, python)),
         Err(outcome) => outcome,
     }
