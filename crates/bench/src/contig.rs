@@ -60,12 +60,11 @@ struct Scale {
 impl Scale {
     fn of(options: &Common) -> Scale {
         Scale {
-            frames: if options.quick { 128 } else { 512 },
-            cases: if options.quick {
-                &[(1, 20_000, 1_000, 200), (16, 5_000, 40, 40)]
-            } else {
-                &[(1, 220_000, 10_000, 2_000), (16, 20_000, 400, 200)]
-            },
+            frames: options.pick(128, 512),
+            cases: options.pick(
+                &[(1, 20_000, 1_000, 200), (16, 5_000, 40, 40)],
+                &[(1, 220_000, 10_000, 2_000), (16, 20_000, 400, 200)],
+            ),
             rounds: options.rounds,
         }
     }

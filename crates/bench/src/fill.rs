@@ -58,17 +58,15 @@ struct Scale {
 
 impl Scale {
     fn of(options: &Common, cpus: usize) -> Self {
-        let quick = options.quick;
-        let timed = Duration::from_millis(if quick { 120 } else { 1000 });
+        let timed = Duration::from_millis(options.pick(120, 1000));
         Self {
-            data: if quick { 160 << 20 } else { 512 << 20 },
-            levels: if quick {
-                &[0.20, 0.50, 0.70, 0.80, 0.90]
-            } else {
-                &[0.20, 0.30, 0.40, 0.50, 0.60, 0.70, 0.80, 0.90, 0.95]
-            },
+            data: options.pick(160 << 20, 512 << 20),
+            levels: options.pick(
+                &[0.20, 0.50, 0.70, 0.80, 0.90],
+                &[0.20, 0.30, 0.40, 0.50, 0.60, 0.70, 0.80, 0.90, 0.95],
+            ),
             span: Span::new(timed / 2, timed),
-            turns: if quick { 1.0 } else { 2.0 },
+            turns: options.pick(1.0, 2.0),
             threads: cpus as u32,
         }
     }

@@ -43,7 +43,7 @@ fn case(size: usize) -> String {
 /// # Errors
 /// No memory.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let span = Duration::from_millis(if options.quick { 50 } else { 500 });
+    let span = Duration::from_millis(options.pick(50, 500));
     run_at(span, 64 << 20, options)
 }
 

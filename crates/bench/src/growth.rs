@@ -66,15 +66,14 @@ struct Scale {
 
 impl Scale {
     fn of(options: &Growth) -> Self {
-        let quick = options.common.quick;
         let records = options
             .records
-            .unwrap_or(if quick { 4 << 20 } else { 64 << 20 });
+            .unwrap_or(options.common.pick(4 << 20, 64 << 20));
         Self {
             records,
             redis: (records / 64).max(1000),
-            budget: Duration::from_secs(if quick { 14 } else { 300 }),
-            limit: Duration::from_secs(if quick { 24 } else { 500 }),
+            budget: Duration::from_secs(options.common.pick(14, 300)),
+            limit: Duration::from_secs(options.common.pick(24, 500)),
             rounds: options.common.rounds,
         }
     }

@@ -36,11 +36,8 @@ struct Scale {
 
 impl Scale {
     fn of(options: &Common) -> Self {
-        let (bytes, fresh, milliseconds) = if options.quick {
-            (768 << 20, 64 << 20, 60)
-        } else {
-            (4 << 30, 1 << 30, 800)
-        };
+        let (bytes, fresh, milliseconds) =
+            options.pick((768 << 20, 64 << 20, 60), (4 << 30, 1 << 30, 800));
         Self {
             bytes,
             fresh,

@@ -335,6 +335,11 @@ pub struct Footprint {
 }
 
 impl Common {
+    /// One of two scales: of a quick run, and of a full one.
+    pub fn pick<T>(&self, quick: T, full: T) -> T {
+        if self.quick { quick } else { full }
+    }
+
     /// Refuses what cannot be measured.
     ///
     /// # Errors

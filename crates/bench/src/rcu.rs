@@ -69,7 +69,7 @@ fn case(shape: Shape, updates: u64, threads: u32) -> String {
 /// # Errors
 /// A file that cannot be written.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let timed = Duration::from_millis(if options.quick { 30 } else { 300 });
+    let timed = Duration::from_millis(options.pick(30, 300));
     let span = Span::new(timed / 5, timed);
     run_at(span, options)
 }

@@ -46,17 +46,13 @@ struct Scale {
 
 impl Scale {
     fn of(options: &Common) -> Self {
-        let numbers: &[u32] = if options.quick {
-            &[10_000, 100_000]
-        } else {
-            &[10_000, 1_000_000]
-        };
+        let numbers: &[u32] = options.pick(&[10_000, 100_000], &[10_000, 1_000_000]);
         let cases = numbers
             .iter()
             .flat_map(|n| [100, 1024].map(|value| (*n, value)));
         Self {
             cases: cases.collect(),
-            timed: Duration::from_millis(if options.quick { 60 } else { 500 }),
+            timed: Duration::from_millis(options.pick(60, 500)),
         }
     }
 }

@@ -64,25 +64,20 @@ struct Scale {
 
 impl Scale {
     fn of(options: &Common, cpus: usize) -> Self {
-        let quick = options.quick;
-        let timed = Duration::from_millis(if quick { 100 } else { 1000 });
+        let timed = Duration::from_millis(options.pick(100, 1000));
         Self {
-            pass: if quick { 128 * MIB } else { 512 * MIB },
+            pass: options.pick(128 * MIB, 512 * MIB),
             lives: &[0.25, 0.50, 0.75, 0.90],
-            values: if quick { &[1024] } else { &[1024, 500, 64] },
-            workers: if quick { &[1] } else { &[1, 2] },
-            steps: if quick {
-                &[]
-            } else {
-                &[(1024, 2, 4), (4096, 4, 8)]
-            },
-            helped: if quick { 256 * MIB } else { 512 * MIB },
+            values: options.pick(&[1024], &[1024, 500, 64]),
+            workers: options.pick(&[1], &[1, 2]),
+            steps: options.pick(&[], &[(1024, 2, 4), (4096, 4, 8)]),
+            helped: options.pick(256 * MIB, 512 * MIB),
             copies: (
-                if quick { 256 << 20 } else { 1 << 30 },
+                options.pick(256 << 20, 1 << 30),
                 &[64, 256, 1 << 10, 4 << 10, 64 << 10, 1 << 20],
             ),
             span: Span::new(timed / 2, timed),
-            turns: if quick { 1.0 } else { 1.5 },
+            turns: options.pick(1.0, 1.5),
             threads: cpus as u32,
             rounds: options.rounds,
         }

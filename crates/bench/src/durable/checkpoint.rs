@@ -90,10 +90,9 @@ struct Scale {
 
 impl Scale {
     fn of(options: &Common) -> Self {
-        let quick = options.quick;
         Self {
-            records: if quick { 500_000 } else { 5_000_000 },
-            span: Duration::from_millis(if quick { 1000 } else { 10_000 }),
+            records: options.pick(500_000, 5_000_000),
+            span: Duration::from_millis(options.pick(1000, 10_000)),
             rounds: options.rounds,
         }
     }

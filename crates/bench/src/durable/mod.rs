@@ -126,24 +126,22 @@ struct Scale {
 
 impl Scale {
     fn of(options: &Common) -> Self {
-        let quick = options.quick;
-        let milliseconds =
-            |quick_one, full| Duration::from_millis(if quick { quick_one } else { full });
+        let milliseconds = |quick_one, full| Duration::from_millis(options.pick(quick_one, full));
         Self {
-            records: if quick { 100_000 } else { 1_000_000 },
+            records: options.pick(100_000, 1_000_000),
             span: Span {
                 warm_up: milliseconds(100, 500),
                 timed: milliseconds(200, 2000),
             },
             volume: volume::Scale {
-                records: if quick { 300_000 } else { 10_000_000 },
+                records: options.pick(300_000, 10_000_000),
                 turnovers: 8,
             },
             embedded: embedded::Scale {
-                records: if quick { 100_000 } else { 1_000_000 },
+                records: options.pick(100_000, 1_000_000),
                 timed: milliseconds(100, 1000),
                 turnovers: 24,
-                bound: if quick { 64 << 20 } else { 512 << 20 },
+                bound: options.pick(64 << 20, 512 << 20),
             },
             rounds: options.rounds,
         }

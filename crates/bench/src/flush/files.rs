@@ -48,7 +48,7 @@ fn case(directory: &str, size: usize) -> String {
 /// # Errors
 /// A file that cannot be made or written.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let span = Duration::from_millis(if options.quick { 100 } else { 1000 });
+    let span = Duration::from_millis(options.pick(100, 1000));
     run_at(span, options)
 }
 

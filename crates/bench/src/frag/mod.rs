@@ -101,7 +101,7 @@ const FULL: Scale = Scale {
 /// # Errors
 /// No memory, a store that loses records, a file that cannot be written.
 pub fn run(options: &Frag) -> Result<Report, BenchError> {
-    let scale = if options.common.quick { QUICK } else { FULL };
+    let scale = options.common.pick(QUICK, FULL);
     run_at(&scale, options)
 }
 

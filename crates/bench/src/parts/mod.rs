@@ -50,19 +50,14 @@ struct Scale {
 
 impl Scale {
     fn of(options: &Common) -> Self {
-        let quick = options.quick;
-        let timed = Duration::from_millis(if quick { 30 } else { 500 });
+        let timed = Duration::from_millis(options.pick(30, 500));
         Self {
-            records: if quick { 200_000 } else { 4_000_000 },
-            heads: if quick { &[1, 2, 4] } else { &[1, 2, 4, 8] },
-            capacity: if quick { 400 << 20 } else { 840 << 20 },
-            puts: if quick {
-                (40_000, 32 << 20)
-            } else {
-                (1_000_000, 512 << 20)
-            },
+            records: options.pick(200_000, 4_000_000),
+            heads: options.pick(&[1, 2, 4], &[1, 2, 4, 8]),
+            capacity: options.pick(400 << 20, 840 << 20),
+            puts: options.pick((40_000, 32 << 20), (1_000_000, 512 << 20)),
             values: &[64, 256, 1024, 4096],
-            head_values: if quick { &[1024] } else { &[1024, 100] },
+            head_values: options.pick(&[1024], &[1024, 100]),
             span: Span::new(timed / 5, timed),
             threads: options.threads.clone(),
             rounds: options.rounds,

@@ -72,7 +72,7 @@ impl Mix {
 /// # Errors
 /// A system that answers wrongly, a file that cannot be written.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let timed = Duration::from_millis(if options.quick { 60 } else { 600 });
+    let timed = Duration::from_millis(options.pick(60, 600));
     let span = Span::new(timed / 5, timed);
     run_at(span, options)
 }

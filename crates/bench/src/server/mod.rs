@@ -80,11 +80,10 @@ struct Scale {
 impl Scale {
     fn of(options: &Common) -> Self {
         let quick = options.quick;
-        let milliseconds =
-            |quick_one, full| Duration::from_millis(if quick { quick_one } else { full });
+        let milliseconds = |quick_one, full| Duration::from_millis(options.pick(quick_one, full));
         Self {
             throughput: throughput::Scale {
-                records: if quick { 100_000 } else { 1_000_000 },
+                records: options.pick(100_000, 1_000_000),
                 span: Span {
                     warm_up: milliseconds(5, 100),
                     timed: milliseconds(20, 500),
@@ -93,8 +92,8 @@ impl Scale {
             },
             tails: tails::Scale {
                 // Fewer would not fill the smallest store.
-                records: if quick { 400_000 } else { 1_000_000 },
-                overwritten: if quick { 1 } else { 2 },
+                records: options.pick(400_000, 1_000_000),
+                overwritten: options.pick(1, 2),
                 span: milliseconds(60, 4000),
             },
             records: match quick {
@@ -109,7 +108,7 @@ impl Scale {
                     }
                 },
             },
-            patterns: if quick { &QUICK_PATTERNS } else { &PATTERNS },
+            patterns: options.pick(&QUICK_PATTERNS, &PATTERNS),
             data: match quick {
                 true => |_| 64 << 20,
                 false => |pattern| {

@@ -37,11 +37,7 @@ fn case(what: &str, held: usize) -> String {
 /// # Errors
 /// No memory, a store that fails.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let (records, operations) = if options.quick {
-        (20_000, 40_000)
-    } else {
-        (1_000_000, 1_000_000)
-    };
+    let (records, operations) = options.pick((20_000, 40_000), (1_000_000, 1_000_000));
     let scale = Scale {
         records,
         operations,

@@ -138,7 +138,7 @@ struct Scale {
 /// # Errors
 /// No memory, a store that fails.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let records = if options.quick { 10_000 } else { 200_000 };
+    let records = options.pick(10_000, 200_000);
     let turnovers = 24;
     run_at(&Scale { records, turnovers }, options)
 }

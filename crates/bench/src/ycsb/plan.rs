@@ -122,7 +122,7 @@ impl Plan {
     /// [`BenchError::Options`].
     pub fn of(options: &Ycsb) -> Result<Self, BenchError> {
         let common = &options.common;
-        let scale = if common.quick { QUICK } else { FULL };
+        let scale = common.pick(QUICK, FULL);
         let peers = options.peers()?;
         let mut plan = Self {
             sizes: Vec::new(),
@@ -144,11 +144,7 @@ impl Plan {
                 .records
                 .unwrap_or(records)
                 .clamp(1000, RECORDS_LIMIT / 2);
-            let groups = if common.quick {
-                quick(value, &common.threads)
-            } else {
-                full(value, &common.threads)
-            };
+            let groups = common.pick(quick(value, &common.threads), full(value, &common.threads));
             plan.sizes.push(Size {
                 value,
                 records,

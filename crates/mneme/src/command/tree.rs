@@ -26,13 +26,7 @@ enum Action {
     /// Set a key; durable when it is done.
     Put {
         #[command(flatten)]
-        place: Place,
-        #[command(flatten)]
-        tree: Within,
-        #[command(flatten)]
-        bytes: Bytes,
-        /// The key.
-        key: String,
+        of: Key,
         /// The value.
         #[arg(required_unless_present = "from")]
         value: Option<String>,
@@ -43,28 +37,13 @@ enum Action {
     /// Print a key's value. Fails if there is no such key.
     Get {
         #[command(flatten)]
-        place: Place,
-        #[command(flatten)]
-        tree: Within,
-        #[command(flatten)]
-        bytes: Bytes,
-        /// The key.
-        key: String,
+        of: Key,
         /// Print the value's bytes as they are, and nothing else.
         #[arg(long, conflicts_with_all = ["hex", "json"])]
         raw: bool,
     },
     /// Remove a key. Fails if there is no such key.
-    Remove {
-        #[command(flatten)]
-        place: Place,
-        #[command(flatten)]
-        tree: Within,
-        #[command(flatten)]
-        bytes: Bytes,
-        /// The key.
-        key: String,
-    },
+    Remove(Key),
     /// Print keys and values in order of the keys, one pair a line.
     Scan(Scan),
     /// List the named trees and hash tables, with their keys and bytes.
@@ -150,6 +129,19 @@ struct Bytes {
     hex: bool,
 }
 
+/// A key in a tree of a store.
+#[derive(Debug, clap::Args)]
+struct Key {
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    tree: Within,
+    #[command(flatten)]
+    bytes: Bytes,
+    /// The key.
+    key: String,
+}
+
 #[derive(Debug, clap::Args)]
 struct Scan {
     #[command(flatten)]
@@ -193,67 +185,15 @@ fn durability(text: &str) -> Result<Durability, String> {
 pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
     match arguments.action {
         Action::Create { place } => create(&place),
-        Action::Put {
-            place,
-            tree,
-            bytes,
-            key,
-            value,
-            from,
-        } => {
+        Action::Put { of, value, from } => {
             let value = match (value, from) {
                 (_, Some(from)) => read(&from)?,
-                (value, None) => bytes.read(&value.unwrap_or_default())?,
+                (value, None) => of.bytes.read(&value.unwrap_or_default())?,
             };
-            let (db, key) = (place.open()?, bytes.read(&key)?);
-            let version = match tree.tree {
-                Some(name) => db.tree(&name)?.put(&key, &value)?,
-                None => db.put(&key, &value)?,
-            };
-            place.committed(version.number())
+            of.put(&value)
         }
-        Action::Get {
-            place,
-            tree,
-            bytes,
-            key,
-            raw,
-        } => {
-            let (db, wanted) = (place.open_to_read()?, bytes.read(&key)?);
-            let found = match tree.tree {
-                Some(name) => db.open_tree(&name)?.get(&wanted)?,
-                None => db.get(&wanted)?,
-            };
-            let value = found.ok_or_else(|| absent(&key))?;
-            if raw {
-                return output::to(|out| out.write_all(&value));
-            }
-            match place.json {
-                true => output::line(json_of(&[("value", bytes.json(&value))])),
-                false => output::line(bytes.show(&value)),
-            }
-        }
-        Action::Remove {
-            place,
-            tree,
-            bytes,
-            key,
-        } => {
-            let db = place.open()?;
-            let tree = tree.tree.map(|name| db.open_tree(&name)).transpose()?;
-            let mut tx = db.write();
-            let wanted = bytes.read(&key)?;
-            let found = match &tree {
-                Some(tree) => tx.get_in(tree, &wanted)?,
-                None => tx.get(&wanted)?,
-            };
-            found.ok_or_else(|| absent(&key))?;
-            match &tree {
-                Some(tree) => tx.remove_in(tree, &wanted)?,
-                None => tx.remove(&wanted)?,
-            }
-            place.committed(tx.commit()?.number())
-        }
+        Action::Get { of, raw } => of.print(raw),
+        Action::Remove(of) => of.remove(),
         Action::Scan(scan) => scan.run(),
         Action::Trees { place } => trees(&place),
         Action::Versions { place } => versions(&place),
@@ -296,6 +236,52 @@ fn read(from: &Path) -> Result<Vec<u8>, Box<dyn Error>> {
     };
     done.map_err(|error| format!("cannot read {}: {error}", from.display()))?;
     Ok(bytes)
+}
+
+impl Key {
+    fn put(&self, value: &[u8]) -> Result<(), Box<dyn Error>> {
+        let (db, key) = (self.place.open()?, self.bytes.read(&self.key)?);
+        let version = match &self.tree.tree {
+            Some(name) => db.tree(name)?.put(&key, value)?,
+            None => db.put(&key, value)?,
+        };
+        self.place.committed(version.number())
+    }
+
+    /// Prints the value, `raw` as it is and nothing else.
+    fn print(&self, raw: bool) -> Result<(), Box<dyn Error>> {
+        let (db, wanted) = (self.place.open_to_read()?, self.bytes.read(&self.key)?);
+        let found = match &self.tree.tree {
+            Some(name) => db.open_tree(name)?.get(&wanted)?,
+            None => db.get(&wanted)?,
+        };
+        let value = found.ok_or_else(|| absent(&self.key))?;
+        if raw {
+            return output::to(|out| out.write_all(&value));
+        }
+        match self.place.json {
+            true => output::line(json_of(&[("value", self.bytes.json(&value))])),
+            false => output::line(self.bytes.show(&value)),
+        }
+    }
+
+    fn remove(&self) -> Result<(), Box<dyn Error>> {
+        let db = self.place.open()?;
+        let tree = self.tree.tree.as_ref().map(|name| db.open_tree(name));
+        let tree = tree.transpose()?;
+        let mut tx = db.write();
+        let wanted = self.bytes.read(&self.key)?;
+        let found = match &tree {
+            Some(tree) => tx.get_in(tree, &wanted)?,
+            None => tx.get(&wanted)?,
+        };
+        found.ok_or_else(|| absent(&self.key))?;
+        match &tree {
+            Some(tree) => tx.remove_in(tree, &wanted)?,
+            None => tx.remove(&wanted)?,
+        }
+        self.place.committed(tx.commit()?.number())
+    }
 }
 
 impl Place {

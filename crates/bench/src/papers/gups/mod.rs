@@ -56,14 +56,10 @@ struct Scale {
 
 impl Scale {
     fn of(options: &Common) -> Self {
-        let timed = Duration::from_millis(if options.quick { 60 } else { 300 });
+        let timed = Duration::from_millis(options.pick(60, 300));
         Self {
-            window: if options.quick { 8 } else { 32 } * MIB,
-            windows: if options.quick {
-                &[1, 8, 64]
-            } else {
-                &[1, 2, 4, 8, 16, 32, 64, 128]
-            },
+            window: options.pick(8, 32) * MIB,
+            windows: options.pick(&[1, 8, 64], &[1, 2, 4, 8, 16, 32, 64, 128]),
             sets: &[64, 16],
             span: Span::new(timed / 3, timed),
             rounds: options.rounds,

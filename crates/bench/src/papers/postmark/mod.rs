@@ -57,15 +57,12 @@ struct Scale {
 
 impl Scale {
     fn of(options: &Postmark) -> Self {
-        let quick = options.common.quick;
         Self {
-            files: if quick { 16_000 } else { 60_000 },
-            transactions: if quick { 30_000 } else { 600_000 },
-            shares: if quick {
-                &[LOW, 0.50, HIGH]
-            } else {
-                &[LOW, 0.35, 0.50, 0.65, HIGH, 0.90]
-            },
+            files: options.common.pick(16_000, 60_000),
+            transactions: options.common.pick(30_000, 600_000),
+            shares: options
+                .common
+                .pick(&[LOW, 0.50, HIGH], &[LOW, 0.35, 0.50, 0.65, HIGH, 0.90]),
             threads: options.common.threads.clone(),
             rounds: options.common.rounds,
         }

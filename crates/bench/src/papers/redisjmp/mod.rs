@@ -68,13 +68,13 @@ struct Scale {
 
 impl Scale {
     fn of(options: &Common) -> Self {
-        let timed = Duration::from_millis(if options.quick { 15 } else { 200 });
+        let timed = Duration::from_millis(options.pick(15, 200));
         let mut clients = options.threads.clone();
         clients.sort_unstable();
         clients.dedup();
         Self {
             values: &[SMALL, 1024],
-            records: if options.quick { 1 << 18 } else { 1 << 20 },
+            records: options.pick(1 << 18, 1 << 20),
             sets: &[0, 10, 50, 100],
             clients,
             span: Span::new(timed / 3, timed),

@@ -67,14 +67,10 @@ struct Scale {
 
 impl Scale {
     fn of(options: &Common) -> Self {
-        let timed = Duration::from_millis(if options.quick { 40 } else { 300 });
+        let timed = Duration::from_millis(options.pick(40, 300));
         Self {
-            sizes: if options.quick {
-                &[2, 16, 128]
-            } else {
-                &[2, 16, 128, 1024]
-            },
-            many: if options.quick { 64 } else { 1024 },
+            sizes: options.pick(&[2, 16, 128], &[2, 16, 128, 1024]),
+            many: options.pick(64, 1024),
             payloads: &[8, 64, 512, 4 << 10, 32 << 10, 256 << 10],
             span: Span::new(timed / 3, timed),
             rounds: options.rounds,
