@@ -291,15 +291,14 @@ fn locate<'b>(
         _ => false,
     };
     for of in all.chunk_by(of_one_leaf) {
-        if let Some((leaf, _)) = of[0] {
-            leaf.leaf().load(pages, committed)?;
-            leaf.leaf().prefetch_marks();
+        if let Some(leaf) = of[0].map(|(leaf, _)| leaf.leaf()) {
+            leaf.load(pages, committed)?;
+            leaf.prefetch_marks();
+            pages.prefetch(leaf.id, leaf.end());
         }
     }
     for (change, found) in changes.iter().zip(all.iter_mut().flatten()) {
-        let leaf = found.0.leaf();
-        found.1 = leaf.prefetch_entry(pages, change.key);
-        pages.prefetch(leaf.id, leaf.end());
+        found.1 = found.0.leaf().prefetch_entry(pages, change.key);
     }
     Ok(all)
 }
@@ -338,7 +337,7 @@ impl<'b> Planner<'b> {
     ) -> Result<(), StoreError> {
         let leaf = at.leaf();
         leaf.load(self.pages, self.committed)?;
-        if known.is_empty() {
+        if !matches!(known.first(), Some(Some(_))) {
             leaf.prefetch_marks();
         }
         let filled = leaf.filled();
