@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::attach::Attachment;
+use crate::check::{self, Counts};
 use crate::commit::Also;
 use crate::layout::CATALOGUE;
 use crate::open::{Builder, make};
@@ -20,7 +21,12 @@ const BYTES: usize = 8 << 20;
 
 /// Writes the newest version, and no other, into the new file `path`: the same store by its UUID,
 /// without the names of versions. Each entry and each value is verified before it is copied.
-pub(crate) fn backup(core: &Arc<Core>, path: &Path) -> Result<Version, StoreError> {
+/// `progress` hears after each leaf how many bytes were read, and of how many.
+pub(crate) fn backup(
+    core: &Arc<Core>,
+    path: &Path,
+    mut progress: impl FnMut(u64, u64),
+) -> Result<Version, StoreError> {
     let (snapshot, record) = Snapshot::with_record(core)?;
     let caller = record.caller;
     let trees = snapshot.roots.all();
@@ -36,9 +42,10 @@ pub(crate) fn backup(core: &Arc<Core>, path: &Path) -> Result<Version, StoreErro
         let copy = builder.open_file(temporary)?;
         let mut writer = copy.core.writer();
         let (mut changes, mut bytes) = (Vec::new(), 0);
+        let (total, mut read) = (Counts::of(&record).size(), 0);
         writer.record.next_tree = record.next_tree;
         for (tree, leaf) in leaves() {
-            leaf.load(&core.pages, &core.committed)?;
+            read += check::count(core, leaf, snapshot.version)?.size();
             for offset in &leaf.order_at(&core.pages, snapshot.version).offsets {
                 let entry = leaf.entry(&core.pages, *offset);
                 entry.verify(&core.pages)?;
@@ -55,8 +62,11 @@ pub(crate) fn backup(core: &Arc<Core>, path: &Path) -> Result<Version, StoreErro
                     bytes = 0;
                 }
             }
+            progress(read, total);
         }
         writer.commit_with(&copy.core, &changes, Some(caller), Also::default())?;
+        // Leaves of dropped trees count, and are not copied.
+        progress(total, total);
         drop(writer);
         copy.close()
     })?;

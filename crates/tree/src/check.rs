@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::layout::{EntryHeader, LEAF, Record};
+use crate::layout::{EntryHeader, LEAF, Record, UNIT};
 use crate::leaf::Leaf;
 use crate::leaf_entry::verify_extent;
 use crate::open_store::Core;
@@ -24,6 +24,22 @@ pub(crate) struct Counts {
 pub(crate) type LeafCounter = fn(&Core, &Arc<Leaf>, u64) -> Result<Counts, StoreError>;
 
 impl Counts {
+    /// What a record says that its version has.
+    pub(crate) fn of(record: &Record) -> Self {
+        Self {
+            leaves: record.leaves,
+            entries: record.entries,
+            bytes: record.live_bytes,
+            extents: record.extents,
+            units: record.extent_units,
+        }
+    }
+
+    /// Bytes of the file that these take.
+    pub(crate) fn size(&self) -> u64 {
+        self.leaves * LEAF as u64 + self.units * UNIT
+    }
+
     pub(crate) fn add(&mut self, more: Self) {
         self.leaves += more.leaves;
         self.entries += more.entries;
@@ -35,16 +51,24 @@ impl Counts {
 
 /// Verifies the newest version: the leaves of each tree tile the key space, every entry has its
 /// checksum and its place between the fences, and there are as many as the commit record says.
-pub(crate) fn check(core: &Arc<Core>) -> Result<(), StoreError> {
+/// `progress` hears after each leaf how many bytes were read, and of how many.
+pub(crate) fn check(
+    core: &Arc<Core>,
+    mut progress: impl FnMut(u64, u64),
+) -> Result<(), StoreError> {
     // The snapshot keeps what is replaced meanwhile.
     let (snapshot, record) = Snapshot::with_record(core)?;
+    let counted = Counts::of(&record);
     let mut found = Counts::default();
+    let mut verify = |leaf: &Arc<Leaf>| {
+        found.add(verify_leaf(core, leaf, record.version)?);
+        progress(found.size(), counted.size());
+        Ok::<(), StoreError>(())
+    };
     for (_, root) in snapshot.roots.all() {
         let leaves = leaves_of(root);
         tile(&leaves)?;
-        for leaf in &leaves {
-            found.add(verify_leaf(core, leaf, record.version)?);
-        }
+        leaves.iter().try_for_each(&mut verify)?;
     }
     let catalogue = core.catalogue(&snapshot.roots, record.version).list()?;
     if !catalogue.dropped.is_empty() {
@@ -55,16 +79,9 @@ pub(crate) fn check(core: &Arc<Core>) -> Result<(), StoreError> {
         for leaf in leaves.iter().filter(dropped) {
             // What the writer knows was committed is what was when it opened the store.
             leaf.load(&core.pages, &committed)?;
-            found.add(verify_leaf(core, leaf, record.version)?);
+            verify(leaf)?;
         }
     }
-    let counted = Counts {
-        leaves: record.leaves,
-        entries: record.entries,
-        bytes: record.live_bytes,
-        extents: record.extents,
-        units: record.extent_units,
-    };
     if found != counted {
         return Err(StoreError::Damaged {
             at: Record::place(record.sequence),

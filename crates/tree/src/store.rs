@@ -222,7 +222,20 @@ impl Store {
     /// of something whose checksum is wrong; otherwise as [`Builder::open`] and
     /// [`apply`](Self::apply).
     pub fn backup(&self, path: impl AsRef<Path>) -> Result<Version, StoreError> {
-        crate::backup::backup(&self.core, path.as_ref())
+        self.backup_with(path, |_, _| {})
+    }
+
+    /// As [`backup`](Self::backup). Calls `progress` after each leaf with the bytes that have been
+    /// read, and with all that are to be.
+    ///
+    /// # Errors
+    /// As [`backup`](Self::backup).
+    pub fn backup_with(
+        &self,
+        path: impl AsRef<Path>,
+        progress: impl FnMut(u64, u64),
+    ) -> Result<Version, StoreError> {
+        crate::backup::backup(&self.core, path.as_ref(), progress)
     }
 
     /// The newest version, as it is now, for as long as the snapshot lives.
@@ -342,7 +355,16 @@ impl Store {
     /// # Errors
     /// [`StoreError::Damaged`] names the first contradiction; [`StoreError::Slot`].
     pub fn check(&self) -> Result<(), StoreError> {
-        crate::check::check(&self.core)
+        self.check_with(|_, _| {})
+    }
+
+    /// As [`check`](Self::check). Calls `progress` after each leaf with the bytes that have been
+    /// read, and with all that are to be.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn check_with(&self, progress: impl FnMut(u64, u64)) -> Result<(), StoreError> {
+        crate::check::check(&self.core, progress)
     }
 
     /// Closes the store, if this is its last handle and there is no snapshot, and says whether that

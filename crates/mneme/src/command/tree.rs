@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use mneme_tree::{Builder, Durability, Holder, Store, StoreError, Tree, TreeStats};
 use serde_json::{Value, json};
 
+use super::progress::Progress;
 use super::{output, size};
 
 #[derive(Debug, clap::Args)]
@@ -209,7 +210,11 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
             }
         }
         Action::Backup { place, to } => {
-            let version = place.open_to_read()?.backup(&to)?.number();
+            let progress = Progress::default();
+            let copied = place
+                .open_to_read()?
+                .backup_with(&to, |done, total| progress.show(done, total));
+            let version = copied?.number();
             match place.json {
                 true => output::line(json!({ "version": version, "path": to.to_string_lossy() })),
                 false => output::line(format_args!("{}: version {version}", to.display())),
@@ -553,7 +558,10 @@ fn check(place: &Place, tree: Option<&str>) -> Result<(), Box<dyn Error>> {
     let tree = tree.map(|name| open_any(&db, name)).transpose()?;
     let found = match &tree {
         Some((_, tree)) => tree.check(),
-        None => db.check(),
+        None => {
+            let progress = Progress::default();
+            db.check_with(|done, total| progress.show(done, total))
+        }
     };
     if place.json {
         let error = found.as_ref().err().map(StoreError::to_string);

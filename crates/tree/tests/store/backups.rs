@@ -24,6 +24,30 @@ fn a_backup_has_the_long_keys() {
     db.check().unwrap();
 }
 
+/// Both say after each leaf how far they are, and end with all that there is.
+#[test]
+fn backups_and_checks_say_how_far_they_are() {
+    let (db, _, pairs) = with_long_keys();
+    let (leaves, keys) = (db.stats().unwrap().leaves, pairs.len());
+    let path = Path::new("how-far");
+    let (mut checked, mut copied) = (Vec::new(), Vec::new());
+    db.check_with(|done, total| checked.push((done, total)))
+        .unwrap();
+    db.backup_with(&path.0, |done, total| copied.push((done, total)))
+        .unwrap();
+    assert_eq!((checked.len(), copied.len()), (leaves, leaves + 1));
+    for steps in [checked, copied] {
+        let total = steps[0].1;
+        // Each key lies in an extent of its own, of 4 KiB.
+        assert!(
+            total > (leaves * (16 << 10) + keys * 4096) as u64,
+            "{total}"
+        );
+        assert!(steps.is_sorted() && steps[0].0 < total / 2, "{steps:?}");
+        assert_eq!(steps.last(), Some(&(total, total)));
+    }
+}
+
 #[test]
 fn a_backup_is_one_version_and_a_store() {
     let (from, to) = (Path::new("backed-up"), Path::new("backup"));
