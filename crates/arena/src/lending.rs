@@ -89,7 +89,10 @@ pub(crate) struct LendingHeader {
     pub born: AtomicU64,
     /// Rented frames that claims took. Under the arena's lock.
     pub discards: AtomicU64,
-    _line: [AtomicU64; 12],
+    /// Lookups that found a copy, and that did not, as far as openings have told.
+    pub hits: AtomicU64,
+    pub misses: AtomicU64,
+    _line: [AtomicU64; 10],
     /// Claims by the time they took. Under the arena's lock.
     pub times: [AtomicU64; TIMES],
 }

@@ -23,7 +23,7 @@ use crate::goals::Goal;
 use crate::latency::{Latencies, percentile_case};
 use crate::ledger::Ledger;
 use crate::memory::Bare;
-use crate::options::Common;
+use crate::options::Contig;
 use crate::progress;
 use crate::report::Report;
 use crate::table::{Table, median};
@@ -53,19 +53,24 @@ struct Scale {
     frames: u32,
     /// Frames a claim, and claims a round: alone and beside a busy tenant, out of full frames, and
     /// with the data moved away.
-    cases: &'static [(u32, u32, u32, u32)],
+    cases: Vec<(u32, u32, u32, u32)>,
     rounds: usize,
 }
 
 impl Scale {
-    fn of(options: &Common) -> Scale {
+    fn of(options: &Contig) -> Scale {
+        let Contig { common, claims } = options;
+        let mut cases = common.pick(
+            [(1, 20_000, 1_000, 200), (16, 5_000, 40, 40)],
+            [(1, 220_000, 10_000, 2_000), (16, 20_000, 400, 200)],
+        );
+        if let Some(claims) = claims {
+            cases[0].2 = claims.div_ceil(common.rounds.max(1) as u32);
+        }
         Scale {
-            frames: options.pick(128, 512),
-            cases: options.pick(
-                &[(1, 20_000, 1_000, 200), (16, 5_000, 40, 40)],
-                &[(1, 220_000, 10_000, 2_000), (16, 20_000, 400, 200)],
-            ),
-            rounds: options.rounds,
+            frames: common.pick(128, 512),
+            cases: cases.into(),
+            rounds: common.rounds,
         }
     }
 }
@@ -78,11 +83,11 @@ fn case(frames: u32) -> String {
 ///
 /// # Errors
 /// No memory, a cache that answers wrongly, a file that cannot be written.
-pub fn run(options: &Common) -> Result<Report, BenchError> {
-    run_at(&Scale::of(options), options)
+pub fn run(options: &Contig) -> Result<Report, BenchError> {
+    run_at(&Scale::of(options), options.common.seed)
 }
 
-fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
+fn run_at(scale: &Scale, seed: u64) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
     let mut count = Count::default();
     let bar = progress::bar(scale.rounds * scale.cases.len() * 5);
@@ -90,14 +95,14 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let lent = World::new(scale.frames, true)?;
     let memory = Bare::new(scale.frames as usize * 2 * MIB, PagePolicy::Thp)?;
     for round in 0..scale.rounds {
-        for &(frames, claims, of_full, moves) in scale.cases {
+        for &(frames, claims, of_full, moves) in &scale.cases {
             let mut report = |system: &str, latencies: Latencies| {
                 latencies.report(&mut ledger, system, &case(frames));
                 bar.inc(1);
             };
             report(RESERVATION, reservation.claims(frames, claims, &mut count)?);
             report(FULL, lent.claims_of_full(frames, of_full, &mut count)?);
-            let seed = options.seed + round as u64;
+            let seed = seed + round as u64;
             report(BUSY, lent.claims_beside(frames, claims, seed, &mut count)?);
             report(MOVED, moved_away(&memory, frames, moves));
             report(
@@ -194,7 +199,7 @@ fn goals(scale: &Scale, ledger: &Ledger, count: &Count) -> Vec<Goal> {
             ledger.ratios((MOVED, &case), (FULL, &case)),
         ));
     }
-    for &(frames, ..) in scale.cases {
+    for &(frames, ..) in &scale.cases {
         let case = percentile_case(&case(frames), "p99.9");
         goals.push(Goal::at_most(
             format!("claim of {frames} full frame(s), p99.9, ns"),
@@ -221,7 +226,7 @@ fn print_table(scale: &Scale, ledger: &Ledger) {
         "max",
         "p50 over full",
     ]);
-    for &(frames, ..) in scale.cases {
+    for &(frames, ..) in &scale.cases {
         for system in [RESERVATION, FULL, BUSY, MOVED, BUDDY] {
             let at = |percentile| percentile_case(&case(frames), percentile);
             let cells = ["p50", "p99", "p99.9", "max"]
@@ -238,17 +243,16 @@ fn print_table(scale: &Scale, ledger: &Ledger) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::tests::common;
     use crate::report::tests::assert_well_formed;
 
     #[test]
     fn a_tiny_run_measures_every_part() {
         let scale = Scale {
             frames: 40,
-            cases: &[(1, 50, 20, 2), (16, 10, 2, 2)],
+            cases: vec![(1, 50, 20, 2), (16, 10, 2, 2)],
             rounds: 1,
         };
-        let report = run_at(&scale, &common()).unwrap();
+        let report = run_at(&scale, 1).unwrap();
         let cases = [1, 16].map(|frames| percentile_case(&case(frames), "p50"));
         assert_well_formed(&report, &[&cases[0], &cases[1]]);
         let refused = report.goals.last().unwrap();

@@ -23,6 +23,7 @@ mod generate;
 mod goals;
 mod growth;
 mod heat;
+mod hugepages;
 mod latency;
 mod ledger;
 mod limits;
@@ -92,7 +93,8 @@ fn run(workload: &Workload) -> Result<(), BenchError> {
         Workload::Compaction(o) => measure("compaction", o, || compaction::run(o)),
         Workload::Rangemap(o) => measure("rangemap", o, || rangemap::run(o)),
         Workload::Rcu(o) => measure("rcu", o, || rcu::run(o)),
-        Workload::Contig(o) => measure("contig", o, || contig::run(o)),
+        Workload::Contig(o) => measure("contig", &o.common, || contig::run(o)),
+        Workload::Hugepages(o) => measure("hugepages", o, || hugepages::run(o)),
         Workload::Tenant(o) => measure("tenant", o, || tenant::run(o)),
         Workload::Samtools(o) => measure("samtools", &o.common, || samtools::run(o)),
         Workload::Attach(o) => restart::attach_here(o),
@@ -100,6 +102,7 @@ fn run(workload: &Workload) -> Result<(), BenchError> {
         Workload::Served(o) => served::serve_here(o),
         Workload::Reside(o) => reside::live_here(o),
         Workload::Footprint(o) => ycsb::footprint::measure_here(o),
+        Workload::Fragmenter(o) => hugepages::fragmenter::fragment_here(o),
         Workload::Reader(o) => tenant::reader::read_here(o),
         Workload::Resident(o) => frag::resident::measure_here(o),
     }

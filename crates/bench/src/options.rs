@@ -30,7 +30,10 @@ pub enum Workload {
     Compaction(Common),
     /// Latencies of claims of contiguous memory that a second class uses meanwhile, against moving
     /// its data away, a plain reservation and a buddy allocator.
-    Contig(Common),
+    Contig(Contig),
+    /// A store's GETs on small, transparent huge and reserved pages, on a fresh machine and on one
+    /// whose memory is in shreds. Takes nearly all memory for some seconds.
+    Hugepages(Common),
     /// Gets from a durable tree that is larger than memory, under a memory limit: part of it lent
     /// to copies of records, idle, or left to the kernel's page cache. Needs the right to make a
     /// memory cgroup.
@@ -90,6 +93,10 @@ pub enum Workload {
     /// of its own).
     #[command(hide = true)]
     Resident(Resident),
+    /// Leaves no free memory in pieces of 2 MiB, until its input ends (used by `hugepages`, in a
+    /// process of its own).
+    #[command(hide = true)]
+    Fragmenter(Fragmenter),
     /// Reads a durable tree under a memory limit, and says how often that went to the disk (used by
     /// `tenant`, in a process of its own).
     #[command(hide = true)]
@@ -152,6 +159,24 @@ pub struct Ycsb {
     /// Value sizes in bytes, separated by commas.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1024, 100])]
     pub value: Vec<usize>,
+}
+
+/// What `contig` understands besides.
+#[derive(Debug, Clone, Args)]
+pub struct Contig {
+    /// What every workload understands.
+    #[command(flatten)]
+    pub common: Common,
+    /// Claims of one frame out of full ones, in all rounds together; 50,000 unless given.
+    #[arg(long, value_name = "N")]
+    pub claims: Option<u32>,
+}
+
+/// How much memory a fragmenter fragments.
+#[derive(Debug, Clone, Args)]
+pub struct Fragmenter {
+    /// Bytes.
+    pub bytes: u64,
 }
 
 /// What is read, and with what memory.

@@ -1,18 +1,22 @@
 //! What a read that copies costs beside one that lends and a copy of that, and what a write costs
 //! that such readers may be copying meanwhile.
 //!
-//! `cargo run --release -p mneme-log --example copy_cost -- [value bytes] [rounds] [operation]`
+//! `cargo run --release -p mneme-log --example copy_cost -- [value bytes] [rounds] [operation]
+//! [lent]`
 //!
 //! Prints nanoseconds an operation: the median of the rounds, in one thread, of 10,000 records.
 //! With an operation's name it does that alone, after one round of stores, and without a
-//! maintainer: for counting its instructions.
+//! maintainer: for counting its instructions. With `lent` the store lends its idle frames, and they
+//! are full of a tenant's copies when it begins.
 
 #![allow(clippy::unwrap_used, reason = "an example ends where it fails")]
 
 use std::hint::black_box;
 use std::time::Instant;
 
+use mneme_arena::{LendingOptions, MAX_RECORD};
 use mneme_log::LogStore;
+use mneme_sys::NodeId;
 
 const KEYS: u64 = 10_000;
 
@@ -28,16 +32,41 @@ fn round(operation: &mut dyn FnMut(&[u8])) -> f64 {
 /// What is timed, for one key.
 type Operation<'a> = &'a mut dyn FnMut(&[u8]);
 
+/// Fills all that is idle with copies, if the store lends.
+fn lend_all(store: &LogStore) {
+    // In each case, so that the rest is the same. Only what the store had once is lent.
+    store.put(b"large", &vec![7; 200 << 20]).unwrap();
+    store.remove(b"large").unwrap();
+    store.compact().unwrap();
+    let Some(cache) = store.discardable() else {
+        return;
+    };
+    let slot = cache.arena().participants().slot().unwrap();
+    let copy = vec![7; MAX_RECORD - 8];
+    for i in 0..100u64 {
+        let _ = cache
+            .put(&slot, NodeId(0), &i.to_be_bytes(), &copy)
+            .unwrap();
+    }
+    eprintln!("{} frames are lent", cache.arena().stats().lent);
+}
+
 fn main() {
     let mut args = std::env::args().skip(1);
     let mut number = |or: usize| args.next().map_or(or, |arg| arg.parse().unwrap());
     let (bytes, rounds) = (number(100), number(101));
     let only = args.next();
-    let store = LogStore::builder()
+    let mut builder = LogStore::builder()
         .capacity(256 << 20)
-        .maintainer(only.is_none())
-        .open_private()
-        .unwrap();
+        .maintainer(only.is_none());
+    if args.next().is_some_and(|word| word == "lent") {
+        builder = builder.lend_idle(LendingOptions {
+            records: 1000,
+            max_frames: u32::MAX,
+        });
+    }
+    let store = builder.open_private().unwrap();
+    lend_all(&store);
     let value = vec![7u8; bytes];
     let mut copy = Vec::new();
     let mut put = |key: &[u8]| store.put(key, &value).unwrap();

@@ -108,5 +108,14 @@ pub use store::transaction::{Transaction, TransactionOn};
 pub use store::watch::Watch;
 pub use store::{Builder, Database, LogStore, MIN_CAPACITY, RegionKind, control_bytes};
 
+/// What a tenant of a store that [lends](Builder::lend_idle) needs.
+pub mod lent {
+    pub use mneme_arena::{
+        ClaimTimes, Discardable, DiscardableStats, Dropped, LendingOptions, Lookup, MAX_RECORD,
+        PutError, Stored, Ticket,
+    };
+    pub use mneme_sys::NodeId;
+}
+
 pub use mneme_sync::{Holding, Life, SlotError, Stalled};
 pub use mneme_sys::{PageKind, PagePolicy, PageReport, ProcessState};

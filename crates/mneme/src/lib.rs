@@ -59,6 +59,8 @@ pub use mneme_log::{
     Stored, Transaction, TransactionOn, UpdatePolicy, Updated, Value, Watch, Work, WriteError,
 };
 
+pub use mneme_log::lent;
+
 pub use mneme_shared::{
     Access, AttachError, Backing, CreateError, Registry, SharedStore, StoreOptions,
 };

@@ -86,7 +86,7 @@ pub use error::{AttachError, CreateError, ServeError};
 pub use options::StoreOptions;
 pub use serve::{Found, Opening, Served};
 pub use starts::Withdrawal;
-pub use store::{CONTENTS, SharedStore};
+pub use store::{CONTENTS, CONTENTS_LENDING, SharedStore};
 pub use upgrade::{UpgradeError, Upgraded};
 
 pub use mneme_log::{

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use mneme_log::lent::LendingOptions;
 use mneme_log::{Builder, Evict, LogStore, UpdatePolicy, control_bytes};
-use mneme_space::{Access, Backing, PagePolicy, Parts, Registry, Segment};
+use mneme_space::{Access, Backing, ContentsInfo, MapError, PagePolicy, Parts, Registry, Segment};
 use mneme_sys::{Clock, Topology};
 
 use crate::error::{AttachError, CreateError};
-use crate::store::{CONTENTS, SharedStore};
+use crate::store::{CONTENTS, CONTENTS_LENDING, SharedStore};
 use crate::upgrade::is_halfway;
 
 /// Options of a store in a segment. What concerns its making is without effect where there is one
@@ -21,6 +22,7 @@ pub struct StoreOptions {
     pub(crate) evict: Evict,
     maintainer: bool,
     lending: bool,
+    idle: Option<LendingOptions>,
     change_feed: Option<bool>,
     pages: PagePolicy,
     mode: u32,
@@ -38,6 +40,7 @@ impl Default for StoreOptions {
             evict: Evict::None,
             maintainer: true,
             lending: false,
+            idle: None,
             change_feed: None,
             pages: PagePolicy::Huge,
             mode: 0o600,
@@ -112,6 +115,14 @@ impl StoreOptions {
     /// For processes that are trusted not to.
     pub fn lending(mut self, lending: bool) -> Self {
         self.lending = lending;
+        self
+    }
+
+    /// Has a new store lend the frames that it does not use to a cache that all who attach it share
+    /// ([`LogStore::discardable`]); it lends nothing unless said otherwise, and lends as before when
+    /// it is [laid out anew](Self::upgrade). See [`Builder::lend_idle`].
+    pub fn lend_idle(mut self, lending: LendingOptions) -> Self {
+        self.idle = Some(lending);
         self
     }
 
@@ -192,7 +203,11 @@ impl StoreOptions {
             .max_size(max)
             .mode(self.mode);
         let segment = segment.backing(self.backing.clone()).pages(self.pages);
-        let made = segment.create_with(&CONTENTS, control_bytes(), |parts: Parts| {
+        let contents = match self.idle {
+            Some(_) => &CONTENTS_LENDING,
+            None => &CONTENTS,
+        };
+        let made = segment.create_with(contents, control_bytes(), |parts: Parts| {
             let builder = self.builder().maintainer(false);
             let builder = builder.identity(parts.uuid.to_bytes());
             let store = builder.create_in(parts.data, parts.control, parts.liveness);
@@ -237,10 +252,14 @@ impl StoreOptions {
         }
     }
 
-    /// As these, where they do not say whether there is a change feed as `present` has it.
-    pub(crate) fn with_feed_of(&self, present: &LogStore) -> Self {
+    /// As these, where they do not say whether there is a change feed, or what is lent, as
+    /// `present` has it.
+    pub(crate) fn with_parts_of(&self, present: &LogStore) -> Self {
         let feed = self.change_feed.unwrap_or(present.has_change_feed());
-        self.clone().change_feed(feed)
+        Self {
+            idle: self.idle.or(present.lending()),
+            ..self.clone().change_feed(feed)
+        }
     }
 
     pub(crate) fn attach_segment(
@@ -257,7 +276,14 @@ impl StoreOptions {
         segment: Segment,
         access: Access,
     ) -> Result<SharedStore, AttachError> {
-        let parts = segment.parts(&CONTENTS, access)?;
+        let parts = match segment.parts(&CONTENTS, access) {
+            Err(MapError::OtherContents {
+                holds: Some(holds), ..
+            }) if *holds == ContentsInfo::from(&CONTENTS_LENDING) => {
+                segment.parts(&CONTENTS_LENDING, access)?
+            }
+            parts => parts?,
+        };
         let writes = access == Access::ReadWrite;
         let builder = builder.maintainer(self.maintainer && writes);
         let store = builder.open_in(parts.data, parts.control, parts.liveness)?;
@@ -276,6 +302,10 @@ impl StoreOptions {
             .lending(self.lending)
             .change_feed(self.change_feed == Some(true))
             .page_policy(self.pages);
+        let builder = match self.idle {
+            Some(lending) => builder.lend_idle(lending),
+            None => builder,
+        };
         let builder = match &self.topology {
             Some(topology) => builder.topology(Arc::clone(topology)),
             None => builder,

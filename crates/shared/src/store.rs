@@ -16,6 +16,13 @@ pub const CONTENTS: Contents = Contents {
     layout_hash: LogStore::REGION.layout_hash,
 };
 
+/// What a segment of a store says that [lends](StoreOptions::lend_idle).
+pub const CONTENTS_LENDING: Contents = Contents {
+    format: LogStore::REGION_LENDING.format,
+    layout_hash: LogStore::REGION_LENDING.layout_hash,
+    ..CONTENTS
+};
+
 /// A log store in a named segment, attached by this process. Dropping it detaches.
 ///
 /// `Send + Sync`; all that [`LogStore`] can do. Values that it returns are copies, unless

@@ -131,7 +131,7 @@ impl StoreOptions {
         }
         let arrivals = from.arrivals();
         // What does not fit is an error. Its policy would drop it in silence.
-        let to = self.with_feed_of(&from).evict(Evict::None);
+        let to = self.with_parts_of(&from).evict(Evict::None);
         let to = to.create_loading(registry, &new)?;
         mneme_sys::fault!("shared.upgrade.made");
         copy(&from, &to)?;

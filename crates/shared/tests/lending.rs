@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use mneme_log::WriteError;
+use mneme_log::lent::{LendingOptions, Lookup, NodeId, Stored};
 use mneme_shared::{Access, MIN_CAPACITY, Registry, SharedStore, StoreOptions};
 use mneme_sys::PagePolicy;
 use mneme_testkit::TestDir;
@@ -42,4 +43,56 @@ fn an_attached_process_copies_unless_it_asks_for_loans() {
     assert!(lent == value);
     drop(lent);
     churn(&writer).unwrap();
+}
+
+/// All who attach a store that lends share what it lends, an opening that may only read too, and it
+/// lends as before when it is laid out anew.
+#[test]
+fn a_store_lends_what_it_does_not_use_to_all_who_attach_it() {
+    let place = TestDir::new("lent");
+    let registry = Registry::open(place.path()).unwrap();
+    let options = StoreOptions::new()
+        .capacity(MIN_CAPACITY)
+        .max_capacity(MIN_CAPACITY)
+        .pages(PagePolicy::Small)
+        .maintainer(false)
+        .lend_idle(LendingOptions {
+            records: 1000,
+            max_frames: 9,
+        });
+    let store = options.create(&registry, "lent").unwrap();
+    // Only what the store had once is lent.
+    store.put(b"large", &vec![7; 24 << 20]).unwrap();
+    store.remove(b"large").unwrap();
+    store.compact().unwrap();
+    let other = SharedStore::attach_writable(&registry, "lent").unwrap();
+    let reader = SharedStore::attach(&registry, "lent").unwrap();
+    let [cache, reading] = [&other, &reader].map(|store| store.discardable().unwrap());
+    let slot = cache.arena().participants().slot().unwrap();
+    let stored = cache.put(&slot, NodeId(0), b"page", b"as the disk has it");
+    assert_eq!(stored.unwrap(), Stored::Kept);
+    let mut found = Vec::new();
+    for _ in 0..64 {
+        assert_eq!(reading.get(b"page", &mut found), Lookup::Hit);
+        assert_eq!(found, b"as the disk has it");
+        assert_eq!(cache.get(b"page", &mut found), Lookup::Hit);
+    }
+    let lent = store.stats().lent.unwrap();
+    // The reader tells nobody.
+    assert_eq!((lent.frames, lent.max_frames, lent.all_hits), (1, 9, 64));
+    let lends = store.lending();
+    assert_eq!(lends.map(|lending| lending.max_frames), Some(9));
+    drop(slot);
+    drop((other, reader, store));
+
+    let anew = StoreOptions::new().capacity(MIN_CAPACITY);
+    anew.max_capacity(2 * MIN_CAPACITY)
+        .pages(PagePolicy::Small)
+        .upgrade(&registry, "lent")
+        .unwrap();
+    let store = SharedStore::attach_writable(&registry, "lent").unwrap();
+    assert_eq!(store.lending(), lends);
+    let found = store.discardable().unwrap().get(b"page", &mut found);
+    assert!(matches!(found, Lookup::Miss(_)));
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }

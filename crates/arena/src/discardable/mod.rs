@@ -11,7 +11,7 @@
 //! page; here it raises the frame's generation, and what it held is gone.
 
 use crate::arena::Arena;
-use crate::lending::Lending;
+use crate::lending::{Lending, LendingHeader, LendingOptions};
 use mneme_sync::Slot;
 use mneme_sys::{NodeId, RegionError};
 use std::sync::Arc;
@@ -199,6 +199,19 @@ impl Discardable {
         })
     }
 
+    /// How the arena was asked to lend: the records that the index was made for, and the frames that
+    /// are lent at most.
+    ///
+    /// # Errors
+    /// The tables cannot be reached.
+    pub fn options(&self) -> Result<LendingOptions, RegionError> {
+        let lending = self.lending()?;
+        Ok(LendingOptions {
+            records: lending.index().len() as u64 * (index::ENTRIES as u64 - 1),
+            max_frames: lending.header().max_frames.load(Relaxed),
+        })
+    }
+
     /// The arena.
     pub fn arena(&self) -> &Arc<Arena> {
         &self.arena
@@ -209,7 +222,7 @@ impl Discardable {
     pub fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Lookup {
         value.clear();
         let hash = self.records.hash(key);
-        let mut version = 0;
+        let (mut version, mut all) = (0, None);
         if let Ok(lending) = self.lending()
             && let Some(bucket) = self.bucket(&lending, hash)
         {
@@ -217,8 +230,9 @@ impl Discardable {
             if self.find(&lending, bucket, hash, key, value) {
                 return Lookup::Hit;
             }
+            all = self.told(&lending).map(|header| &header.misses);
         }
-        self.counters.mine().misses.fetch_add(1, Relaxed);
+        Counters::count(&self.counters.mine().misses, all);
         Lookup::Miss(Ticket { hash, version })
     }
 
@@ -250,9 +264,11 @@ impl Discardable {
                 .records
                 .read(region, place, hash, key, value, is_still_lent)
             {
-                let hits = self.counters.mine().hits.fetch_add(1, Relaxed);
+                let told = self.told(lending);
+                let all = told.map(|header| &header.hits);
+                let hits = Counters::count(&self.counters.mine().hits, all);
                 if policy::is_sampled(hits)
-                    && self.arena.may_write().is_ok()
+                    && told.is_some()
                     && let Some(uses) = lending.uses(entry.frame)
                 {
                     uses.hits.fetch_add(1, Relaxed);
@@ -427,6 +443,11 @@ impl Discardable {
             bytes: 0,
             len: 0,
         })
+    }
+
+    /// What all openings share, if this one may write.
+    fn told<'a>(&self, lending: &Lending<'a>) -> Option<&'a LendingHeader> {
+        self.arena.may_write().ok().map(|()| lending.header())
     }
 
     fn bucket<'a>(&self, lending: &Lending<'a>, hash: u64) -> Option<&'a Bucket> {

@@ -21,6 +21,11 @@ pub struct DiscardableStats {
     pub hits: u64,
     /// Lookups of this opening that did not.
     pub misses: u64,
+    /// Lookups of all openings that found a copy, since the arena was made. Each thread tells 64 at
+    /// a time, and one that may only read tells none.
+    pub all_hits: u64,
+    /// Those that did not.
+    pub all_misses: u64,
     /// Records that this opening put and the cache took.
     pub kept: u64,
     /// Records that this opening put and the cache did not take.
@@ -60,6 +65,9 @@ impl DiscardableStats {
     }
 }
 
+/// Lookups that an opening tells the others of at a time: their counter is everybody's.
+const TOLD: u64 = 64;
+
 /// Counters on lines of their own, so that threads that look up do not write to one line.
 #[derive(Default)]
 pub(super) struct Counters([Shard; 16]);
@@ -91,6 +99,17 @@ impl Counters {
         &self.0[number.unwrap_or(0) as usize % self.0.len()]
     }
 
+    /// Counts one; the number it has. Of each [`TOLD`] the last is told to `all`, if there is such.
+    pub fn count(mine: &AtomicU64, all: Option<&AtomicU64>) -> u64 {
+        let number = mine.fetch_add(1, Relaxed);
+        if let Some(all) = all
+            && number % TOLD == TOLD - 1
+        {
+            all.fetch_add(TOLD, Relaxed);
+        }
+        number
+    }
+
     fn sum(&self, of: impl Fn(&Shard) -> &AtomicU64) -> u64 {
         self.0.iter().map(|shard| of(shard).load(Relaxed)).sum()
     }
@@ -111,6 +130,8 @@ impl Discardable {
             capacity: lending.index().len() as u64 * super::index::ENTRIES as u64,
             hits: self.counters.sum(|shard| &shard.hits),
             misses: self.counters.sum(|shard| &shard.misses),
+            all_hits: header.hits.load(Relaxed),
+            all_misses: header.misses.load(Relaxed),
             kept: self.counters.sum(|shard| &shard.kept),
             dropped: self.counters.sum(|shard| &shard.dropped),
             discards: header.discards.load(Relaxed),

@@ -80,16 +80,20 @@ pub fn join(path: &Path) -> Result<(), BenchError> {
     std::fs::write(path.join("cgroup.procs"), id).map_err(failed)
 }
 
-/// Bytes of the group's memory that belong to no file.
+/// Bytes of the group's memory that belong to no file, and that do.
 ///
 /// # Errors
 /// [`BenchError::Tool`].
-pub fn anonymous(path: &Path) -> Result<u64, BenchError> {
+pub fn memory(path: &Path) -> Result<(u64, u64), BenchError> {
     let stat = std::fs::read_to_string(path.join("memory.stat")).map_err(failed)?;
-    let words = stat.lines().filter_map(|line| line.split_once(' '));
-    let mut found = words.filter(|(name, _)| ["rss", "anon"].contains(name));
-    let bytes = found.next().and_then(|(_, bytes)| bytes.parse().ok());
-    bytes.ok_or_else(|| failed("its memory.stat counts no anonymous memory"))
+    let line = |names: [&str; 2]| {
+        let words = stat.lines().filter_map(|line| line.split_once(' '));
+        let mut found = words.filter(|(name, _)| names.contains(name));
+        let bytes = found.next().and_then(|(_, bytes)| bytes.parse().ok());
+        bytes.ok_or_else(|| failed(format!("its memory.stat does not count {}", names[0])))
+    };
+    // As the versions of groups call them.
+    Ok((line(["rss", "anon"])?, line(["cache", "file"])?))
 }
 
 /// Limits the group's memory.

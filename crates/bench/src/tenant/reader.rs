@@ -17,7 +17,8 @@ const STEP: usize = 8;
 /// What it says before the reason if the group does not admit it.
 pub const REFUSED: &str = "refused: ";
 
-/// Reads, and says how many gets waited for the disk, how many found a copy, and bytes lent.
+/// Reads, and says how many gets waited for the disk, how many found a copy, bytes lent, and bytes
+/// of the file that were in memory once all of it was read.
 ///
 /// # Errors
 /// The tree cannot be read, or it answers wrongly.
@@ -39,7 +40,7 @@ fn read(options: &Reader) -> Result<String, BenchError> {
         }
         Arm::Idle | Arm::Kernel => None,
     };
-    let before = group::anonymous(&options.group)?;
+    let (before, _) = group::memory(&options.group)?;
     let builder = Store::builder().read_only(true);
     let builder = match &cache {
         Some(cache) => builder.record_cache(cache),
@@ -53,7 +54,8 @@ fn read(options: &Reader) -> Result<String, BenchError> {
         is_right(number, found)?;
     }
     drop(snapshot);
-    let needed = group::anonymous(&options.group)?.max(before);
+    let (needed, cached) = group::memory(&options.group)?;
+    let needed = needed.max(before);
     let idle = match options.arm {
         Arm::Idle => Some(Bare::new(options.part as usize, PagePolicy::Small)?),
         Arm::Lent | Arm::Kernel => None,
@@ -80,7 +82,7 @@ fn read(options: &Reader) -> Result<String, BenchError> {
     // Of all gets, so the share of those that count is about as large.
     let share = options.gets as f64 / (options.gets + options.warm_up) as f64;
     let hits = (used.hits as f64 * share) as u64;
-    Ok(format!("{faults} {hits} {}", used.bytes()))
+    Ok(format!("{faults} {hits} {} {cached}", used.bytes()))
 }
 
 fn is_right(number: u64, found: Option<&[u8]>) -> Result<(), BenchError> {

@@ -25,7 +25,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use mneme_arena::Discardable;
+use mneme_arena::{Discardable, LendingOptions};
 use mneme_sys::PageReport;
 
 use crate::error::{GrowError, ReadError, WriteError};
@@ -88,11 +88,18 @@ pub struct RegionKind {
 }
 
 impl LogStore {
-    /// What the data region of every store says in its header.
+    /// What the data region of a store says in its header that lends nothing.
     pub const REGION: RegionKind = RegionKind {
         magic: mneme_arena::MAGIC,
         format: mneme_arena::FORMAT,
         layout_hash: mneme_arena::LAYOUT_HASH,
+    };
+
+    /// What that of a store says that [lends](Builder::lend_idle).
+    pub const REGION_LENDING: RegionKind = RegionKind {
+        magic: mneme_arena::MAGIC,
+        format: mneme_arena::FORMAT_LENDING,
+        layout_hash: mneme_arena::LAYOUT_HASH_LENDING,
     };
 
     /// How this store's records are updated.
@@ -173,6 +180,12 @@ impl LogStore {
     #[must_use]
     pub fn discardable(&self) -> Option<&Discardable> {
         self.store.lent.as_ref()
+    }
+
+    /// How the store was asked to [lend](Builder::lend_idle).
+    #[must_use]
+    pub fn lending(&self) -> Option<LendingOptions> {
+        self.discardable()?.options().ok()
     }
 
     /// Bytes of the region, as [`Stats::capacity`], without the other statistics. Costs a few

@@ -121,7 +121,10 @@ fn serve(settings: Settings, take_over: bool) -> Result<(), Error> {
     let withdrawal = Withdrawal::default();
     let registry = place.as_ref().map(|(registry, _)| registry.clone());
     if let Some((registry, capacity)) = place {
-        let options = StoreOptions::new().capacity(capacity);
+        let mut options = StoreOptions::new().capacity(capacity);
+        if let Some(lending) = settings.lending(capacity) {
+            options = options.lend_idle(lending);
+        }
         let opening = Opening {
             options: options.update_policy(policy),
             capacity: asked,

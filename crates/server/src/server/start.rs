@@ -279,6 +279,10 @@ pub(crate) fn builder(settings: &Settings) -> (mneme_log::Builder, u64) {
         .max_capacity(most)
         .update_policy(settings.update_policy())
         .maintainer(true);
+    let builder = match settings.lending(bytes) {
+        Some(lending) => builder.lend_idle(lending),
+        None => builder,
+    };
     (builder, bytes)
 }
 

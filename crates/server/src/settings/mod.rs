@@ -173,6 +173,10 @@ settings! {
     /// Whether to keep the distribution of each command's time, for LATENCY HISTOGRAM and INFO
     /// latencystats.
     LatencyTracking: "latency-tracking", Kind::Flag, "yes", Live;
+    /// Memory that a new store lends to programs that attach its segment, for copies of what they
+    /// can have again from elsewhere, as long as it does not need the memory itself. 0 lends
+    /// nothing. Fixed when a segment is made.
+    LendMemory: "lend-memory", Kind::Size { least: 0, most: i64::MAX }, "0", AtStart;
     /// Connections beyond which further ones are refused. If the limit on open files cannot be
     /// raised so far, the number is lowered at the start, and cannot be set higher.
     MaxClients: "maxclients", Kind::Number { least: 1, most: u32::MAX as i64 }, "10000", Live;

@@ -12,6 +12,12 @@ use super::{Key, Refused, SETTINGS, Setting, Value};
 use crate::resp::Limits;
 use mneme_durable::{DurabilityMode, SyncPolicy};
 use mneme_log::UpdatePolicy;
+use mneme_log::lent::LendingOptions;
+
+/// Bytes that a lent record takes about, when the index is made.
+const LENT_RECORD: u64 = 256;
+/// What is lent at a time.
+const FRAME: u64 = 2 << 20;
 
 /// A server's configuration, before it starts and while it runs.
 #[derive(Debug)]
@@ -195,6 +201,15 @@ impl Settings {
             (Key::AppendOnly, true, false) => Some(Refused::AlwaysAppends),
             _ => None,
         }
+    }
+
+    /// What a new store of so many bytes lends.
+    pub fn lending(&self, capacity: u64) -> Option<LendingOptions> {
+        let bytes = self.count(Key::LendMemory) as u64;
+        (bytes > 0).then(|| LendingOptions {
+            records: (bytes.min(capacity) / LENT_RECORD).max(1),
+            max_frames: u32::try_from(bytes.div_ceil(FRAME)).unwrap_or(u32::MAX),
+        })
     }
 
     /// How records are updated.

@@ -146,6 +146,26 @@ pub fn page(place: &str, now: &Look, before: Option<&Look>) -> String {
     page
 }
 
+/// What the store lends, and what that costs it.
+fn lent(page: &mut String, info: &Info) {
+    if info.text("mneme_lent_bytes").is_empty() {
+        return;
+    }
+    let hits = info.number("mneme_lent_hits");
+    let lookups = hits + info.number("mneme_lent_misses");
+    let _ = writeln!(
+        page,
+        "lent        {} of {}, {} of {lookups} lookups found; {} frames taken back; a claim takes {} ns, \
+         999 of 1000 at most {}",
+        size::show(info.number("mneme_lent_bytes")),
+        size::show(info.number("mneme_lent_max_bytes")),
+        percentage(hits as f64, lookups as f64),
+        info.number("mneme_lent_discarded_frames"),
+        info.number("mneme_claim_p50_ns"),
+        info.number("mneme_claim_p999_ns"),
+    );
+}
+
 fn memory(page: &mut String, now: &Look, before: Option<&Look>) {
     let Look { info, .. } = now;
     let capacity = info.number("maxmemory");
@@ -166,6 +186,7 @@ fn memory(page: &mut String, now: &Look, before: Option<&Look>) {
             policy => policy,
         },
     );
+    lent(page, info);
     if USES.iter().all(|(field, ..)| info.text(field).is_empty()) {
         return;
     }

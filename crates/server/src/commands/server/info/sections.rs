@@ -125,6 +125,17 @@ pub(super) fn memory(server: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("mneme_log_segments", stats.segments);
     fields.add("mneme_condemned_segments", stats.condemned);
     fields.add("mneme_moved_bytes", stats.moved_bytes);
+    if let Some(lent) = &stats.lent {
+        fields.add("mneme_lent_bytes", lent.bytes());
+        fields.add("mneme_lent_max_bytes", u64::from(lent.max_frames) << 21);
+        fields.add("mneme_lent_hits", lent.all_hits);
+        fields.add("mneme_lent_misses", lent.all_misses);
+        fields.add("mneme_lent_discarded_frames", lent.discards);
+        fields.add("mneme_claims", lent.claims.count);
+        fields.add("mneme_claim_p50_ns", lent.claims.p50_ns);
+        fields.add("mneme_claim_p999_ns", lent.claims.p999_ns);
+        fields.add("mneme_claim_max_ns", lent.claims.max_ns);
+    }
     Ok(())
 }
 

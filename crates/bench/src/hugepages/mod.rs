@@ -1,0 +1,257 @@
+//! `hugepages`: what a machine whose memory is in shreds costs a store (Park's dissertation, §2.6.3
+//! and figure 2.10).
+//!
+//! A store's GET throughput, on 4 KiB pages, on transparent huge pages, and on pages that were
+//! *reserved*: taken at once, when there were huge ones. On a *fresh* machine, and *fragmented*
+//! (see [`fragmenter`]). Stores on the first two kinds of pages start when the machine is in that
+//! state; that is what a start on a fragmented machine costs. The reserved memory was taken before,
+//! and is filled now: what a reservation promises.
+//!
+//! How to read it: the notes say in how many MiB of huge pages each store lay, and how many free
+//! pieces of 2 MiB and more the machine had. A run with `--quick` fragments too little memory to
+//! show anything but that it works. **The fragmenter takes nearly all memory for some seconds**, so
+//! nothing else should be at work.
+
+pub mod fragmenter;
+
+use crate::error::{BenchError, failed};
+use crate::figure::{Bars, Figure};
+use crate::generate::keys::{key, stamp};
+use crate::generate::random::{Random, mix};
+use crate::goals::Goal;
+use crate::ledger::{Ledger, Metric};
+use crate::machine::available_bytes;
+use crate::options::Common;
+use crate::processes::Helper;
+use crate::progress;
+use crate::report::Report;
+use crate::rounds::{Span, rate};
+use crate::systems::take;
+use crate::table::{Table, median};
+use mneme_log::{LogStore, control_bytes};
+use mneme_sys::{PagePolicy, Region, ScriptedLiveness};
+use serde_json::json;
+use std::ffi::OsStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+const SMALL: &str = "4 KiB";
+const THP: &str = "THP";
+const RESERVED: &str = "reserved";
+const SYSTEMS: [&str; 3] = [SMALL, THP, RESERVED];
+const FRESH: &str = "fresh";
+const FRAGMENTED: &str = "fragmented";
+const STATES: [&str; 2] = [FRESH, FRAGMENTED];
+
+/// Bytes of a value.
+const VALUE: usize = 256;
+/// Operations between two looks at the clock.
+const CHUNK: u64 = 512;
+/// Throughput on reserved pages of a fragmented machine over that of a fresh one.
+const GOAL: f64 = 0.95;
+/// Memory that the fragmenter leaves alone.
+const LEFT: u64 = 1 << 30;
+
+struct Scale {
+    /// Bytes of a store, of which its records take half.
+    capacity: usize,
+    /// Bytes that are fragmented at most.
+    fragmented: u64,
+    span: Span,
+    rounds: usize,
+}
+
+impl Scale {
+    fn of(options: &Common) -> Self {
+        let quick = options.quick;
+        let timed = Duration::from_millis(if quick { 200 } else { 2000 });
+        Self {
+            capacity: if quick { 256 << 20 } else { 4 << 30 },
+            fragmented: if quick { 512 << 20 } else { u64::MAX },
+            span: Span::new(timed / 2, timed),
+            rounds: options.rounds,
+        }
+    }
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// No memory, a fragmenter that ended, a store that loses records.
+pub fn run(options: &Common) -> Result<Report, BenchError> {
+    run_at(&Scale::of(options), options)
+}
+
+fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
+    let mut ledger = Ledger::default();
+    let mut notes = Vec::new();
+    let bar = progress::bar(scale.rounds * SYSTEMS.len() * STATES.len());
+    for round in 0..scale.rounds {
+        let seed = mix(options.seed) ^ round as u64;
+        let mut measure = |system: &str, state: &str, memory: Region, notes: &mut Vec<String>| {
+            let store = Store::new(memory)?;
+            let gets = store.rate(scale.span, seed)?;
+            ledger.add(system, state, Metric::Throughput, gets / 1e6);
+            if round == 0 {
+                let pages = store.store.pages();
+                let (huge, all) = (pages.huge_bytes >> 20, pages.resident_bytes >> 20);
+                notes.push(format!(
+                    "{state}, {system}: {huge} of {all} MiB in huge pages"
+                ));
+            }
+            bar.inc(1);
+            Ok::<_, BenchError>(())
+        };
+        let memory = |system: &str| memory_for(system, scale.capacity);
+        for system in SYSTEMS {
+            measure(system, FRESH, memory(system)?, &mut notes)?;
+        }
+        let reserved = memory(RESERVED)?;
+        let before = free_huge();
+        let bytes = available_bytes().saturating_sub(LEFT).min(scale.fragmented);
+        let number = bytes.to_string();
+        let words = ["fragmenter", &number].map(OsStr::new);
+        let mut fragmenter = Helper::start(&words)?;
+        let taken: u64 = fragmenter.answer(|said| said.parse().ok())?;
+        if round == 0 {
+            notes.push(format!(
+                "free pieces of 2 MiB: {before} before, {} after {} MiB were fragmented; {taken} \
+                 MiB could be had whole even so, and were taken",
+                free_huge(),
+                bytes >> 20
+            ));
+        }
+        measure(RESERVED, FRAGMENTED, reserved, &mut notes)?;
+        for system in [THP, SMALL] {
+            measure(system, FRAGMENTED, memory(system)?, &mut notes)?;
+        }
+        drop(fragmenter);
+    }
+    bar.finish_and_clear();
+    println!("millions of GETs a second, medians of rounds");
+    let mut table = Table::new(["pages", FRESH, FRAGMENTED, "fragmented / fresh"]);
+    for system in SYSTEMS {
+        let cells = STATES.map(|state| median(ledger.values(system, state), 1.0));
+        let ratio = ledger.ratios((system, FRAGMENTED), (system, FRESH));
+        let cells = cells.into_iter().chain([median(&ratio, 1.0)]);
+        table.row([system.to_owned()].into_iter().chain(cells));
+    }
+    println!("{table}");
+    let title = "GETs on a machine whose memory is in shreds";
+    let cases = STATES.map(|state| (state.to_owned(), state.to_owned()));
+    let bars = Bars::of(&ledger, title, Metric::Throughput, &SYSTEMS, cases);
+    Ok(Report {
+        figures: vec![Figure::new("hugepages.svg", bars)],
+        params: json!({
+            "capacity_bytes": scale.capacity,
+            "value_bytes": VALUE,
+            "seconds": scale.span.timed.as_secs_f64(),
+        }),
+        goals: vec![Goal::at_least(
+            "GETs on reserved pages, fragmented over fresh",
+            GOAL,
+            ledger.ratios((RESERVED, FRAGMENTED), (RESERVED, FRESH)),
+        )],
+        ledger,
+        notes,
+    })
+}
+
+fn memory_for(system: &str, bytes: usize) -> Result<Region, BenchError> {
+    let policy = match system {
+        SMALL => PagePolicy::Small,
+        THP => PagePolicy::Thp,
+        _ => PagePolicy::Huge,
+    };
+    let region = Region::private(bytes, bytes, policy)?;
+    if system == RESERVED {
+        region.prefault(0..bytes)?;
+    }
+    Ok(region)
+}
+
+/// Free pieces of 2 MiB, in whole pieces that are at least as large.
+fn free_huge() -> u64 {
+    let text = std::fs::read_to_string("/proc/buddyinfo").unwrap_or_default();
+    let of_zone = |line: &str| {
+        let counts = line.split_whitespace().skip(4);
+        let counts = counts.enumerate().skip(9);
+        let pieces = counts.filter_map(|(order, n)| Some(n.parse::<u64>().ok()? << (order - 9)));
+        pieces.sum::<u64>()
+    };
+    text.lines().map(of_zone).sum()
+}
+
+/// A store, half full.
+struct Store {
+    store: LogStore,
+    records: u32,
+}
+
+impl Store {
+    fn new(memory: Region) -> Result<Self, BenchError> {
+        let records = (memory.len() / 2 / (VALUE + 64)) as u32;
+        let bytes = control_bytes();
+        let control = Region::private(bytes, bytes, PagePolicy::Small)?;
+        let liveness = Arc::new(ScriptedLiveness::new().process(0));
+        let store = LogStore::builder().create_in(memory, control, liveness);
+        let store = store.map_err(failed)?;
+        let mut value = vec![0; VALUE];
+        for id in 0..records {
+            stamp(&mut value, id);
+            store.put(&key(id), &value).map_err(failed)?;
+        }
+        Ok(Self { store, records })
+    }
+
+    /// GETs a second of one thread, of records chosen evenly.
+    fn rate(&self, span: Span, seed: u64) -> Result<f64, BenchError> {
+        let wrong = AtomicU64::new(0);
+        let gets = rate(1, span, |_, until| {
+            let mut random = Random::new(seed);
+            let mut into = vec![0; VALUE];
+            let mut done = 0;
+            while Instant::now() < until {
+                for _ in 0..CHUNK {
+                    let id = random.below(u64::from(self.records)) as u32;
+                    let is_right = match self.store.get(&key(id)) {
+                        Ok(Some(value)) => take(&value, id, &mut into),
+                        _ => false,
+                    };
+                    wrong.fetch_add(u64::from(!is_right), Relaxed);
+                }
+                done += CHUNK;
+            }
+            done
+        });
+        match wrong.into_inner() {
+            0 => Ok(gets),
+            lost => Err(BenchError::Wrong {
+                system: "the store".to_owned(),
+                case: "gets".to_owned(),
+                what: format!("{lost} records were not found"),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::tests::common;
+    use crate::report::tests::assert_well_formed;
+
+    #[test]
+    fn a_tiny_run_measures_every_part() {
+        let scale = Scale {
+            capacity: 64 << 20,
+            fragmented: 8 << 20,
+            span: Span::new(Duration::from_millis(1), Duration::from_millis(2)),
+            rounds: 1,
+        };
+        let report = run_at(&scale, &common()).unwrap();
+        assert_well_formed(&report, &STATES);
+        assert_eq!(report.notes.len(), 7, "{:?}", report.notes);
+    }
+}
