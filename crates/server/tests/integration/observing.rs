@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::common::{Client, Reply, debugged, encode, server, start};
+use mneme_log::lent::{MAX_RECORD, NodeId, Stored};
+use mneme_server::settings::Key;
 
 /// `INFO`'s fields.
 fn info(client: &mut Client, sections: &str) -> BTreeMap<String, String> {
@@ -300,6 +302,52 @@ fn evicted_keys_are_counted() {
     client.line("CONFIG RESETSTAT");
     let said: u64 = info(&mut client, "stats")["evicted_keys"].parse().unwrap();
     assert!(said < evicted);
+}
+
+/// What the store lends is shown, and only where it lends.
+#[test]
+fn the_rent_of_what_is_lent_is_shown() {
+    let (_running, address) = start(server());
+    let fields = info(&mut Client::connect(address), "memory");
+    assert!(!fields.keys().any(|name| name.starts_with("mneme_lent")));
+
+    let lending = server().set(Key::LendMemory, "64mb").unwrap();
+    let (running, address) = start(lending);
+    let store = running.store();
+    // Only what the store had once is lent.
+    store.put(b"large", &vec![7; 20 << 20]).unwrap();
+    store.remove(b"large").unwrap();
+    store.compact().unwrap();
+    let cache = store.discardable().unwrap();
+    let slot = cache.arena().participants().slot().unwrap();
+    // Each fills a frame.
+    for i in 0..6u64 {
+        let copy = vec![1; MAX_RECORD - 8];
+        let stored = cache.put(&slot, NodeId(0), &i.to_le_bytes(), &copy);
+        assert_eq!(stored.unwrap(), Stored::Kept);
+    }
+    let mut found = Vec::new();
+    for i in 0..128u64 {
+        let _ = cache.get(&(i % 2 * 99).to_le_bytes(), &mut found);
+    }
+    let mut client = Client::connect(address);
+    let fields = info(&mut client, "memory");
+    let said = |name: &str| fields[name].parse::<u64>().unwrap();
+    assert_eq!(said("mneme_lent_bytes"), 12 << 20);
+    assert_eq!(said("mneme_lent_max_bytes"), 64 << 20);
+    assert_eq!(said("mneme_lent_hits"), 64);
+    assert_eq!(said("mneme_lent_misses"), 64);
+    assert!(said("mneme_claims") > 0 && said("mneme_claim_max_ns") >= said("mneme_claim_p50_ns"));
+    // The store takes it back.
+    while store
+        .put(&found.len().to_le_bytes(), &vec![2; 1 << 20])
+        .is_ok()
+    {
+        found.push(0);
+    }
+    let fields = info(&mut client, "memory");
+    let discarded: u64 = fields["mneme_lent_discarded_frames"].parse().unwrap();
+    assert!(discarded >= 5, "{discarded}");
 }
 
 #[test]
