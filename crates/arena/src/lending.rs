@@ -89,7 +89,7 @@ pub(crate) struct LendingHeader {
     pub born: AtomicU64,
     /// Rented frames that claims took. Under the arena's lock.
     pub discards: AtomicU64,
-    /// Lookups that found a copy, and that did not, as far as openings have told.
+    /// Lookups that found a copy, and that did not, as far as openings have added them.
     pub hits: AtomicU64,
     pub misses: AtomicU64,
     _line: [AtomicU64; 10],

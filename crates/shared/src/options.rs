@@ -118,9 +118,9 @@ impl StoreOptions {
         self
     }
 
-    /// Has a new store lend the frames that it does not use to a cache that all who attach it share
-    /// ([`LogStore::discardable`]); it lends nothing unless said otherwise, and lends as before when
-    /// it is [laid out anew](Self::upgrade). See [`Builder::lend_idle`].
+    /// Has a new store lend the frames that it does not use to a cache that all its openings share
+    /// ([`LogStore::discardable`]). It lends nothing unless said otherwise, and lends as before
+    /// when it is [laid out anew](Self::upgrade). See [`Builder::lend_idle`].
     pub fn lend_idle(mut self, lending: LendingOptions) -> Self {
         self.idle = Some(lending);
         self

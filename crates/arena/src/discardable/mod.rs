@@ -199,8 +199,8 @@ impl Discardable {
         })
     }
 
-    /// How the arena was asked to lend: the records that the index was made for, and the frames that
-    /// are lent at most.
+    /// How the arena was asked to lend: the records that the index was made for, and the frames
+    /// that are lent at most.
     ///
     /// # Errors
     /// The tables cannot be reached.
@@ -230,7 +230,7 @@ impl Discardable {
             if self.find(&lending, bucket, hash, key, value) {
                 return Lookup::Hit;
             }
-            all = self.told(&lending).map(|header| &header.misses);
+            all = self.shared(&lending).map(|header| &header.misses);
         }
         Counters::count(&self.counters.mine().misses, all);
         Lookup::Miss(Ticket { hash, version })
@@ -264,11 +264,11 @@ impl Discardable {
                 .records
                 .read(region, place, hash, key, value, is_still_lent)
             {
-                let told = self.told(lending);
-                let all = told.map(|header| &header.hits);
+                let shared = self.shared(lending);
+                let all = shared.map(|header| &header.hits);
                 let hits = Counters::count(&self.counters.mine().hits, all);
                 if policy::is_sampled(hits)
-                    && told.is_some()
+                    && shared.is_some()
                     && let Some(uses) = lending.uses(entry.frame)
                 {
                     uses.hits.fetch_add(1, Relaxed);
@@ -446,7 +446,7 @@ impl Discardable {
     }
 
     /// What all openings share, if this one may write.
-    fn told<'a>(&self, lending: &Lending<'a>) -> Option<&'a LendingHeader> {
+    fn shared<'a>(&self, lending: &Lending<'a>) -> Option<&'a LendingHeader> {
         self.arena.may_write().ok().map(|()| lending.header())
     }
 

@@ -21,8 +21,8 @@ pub struct DiscardableStats {
     pub hits: u64,
     /// Lookups of this opening that did not.
     pub misses: u64,
-    /// Lookups of all openings that found a copy, since the arena was made. Each thread tells 64 at
-    /// a time, and one that may only read tells none.
+    /// Lookups of all openings that found a copy, since the arena was made. Each thread adds
+    /// 64 at a time, and one that may only read adds none.
     pub all_hits: u64,
     /// Those that did not.
     pub all_misses: u64,
@@ -65,8 +65,8 @@ impl DiscardableStats {
     }
 }
 
-/// Lookups that an opening tells the others of at a time: their counter is everybody's.
-const TOLD: u64 = 64;
+/// Lookups that a thread adds to the shared counter at a time.
+const SHARED: u64 = 64;
 
 /// Counters on lines of their own, so that threads that look up do not write to one line.
 #[derive(Default)]
@@ -99,13 +99,13 @@ impl Counters {
         &self.0[number.unwrap_or(0) as usize % self.0.len()]
     }
 
-    /// Counts one; the number it has. Of each [`TOLD`] the last is told to `all`, if there is such.
+    /// Counts one; the number it has. The last of each [`SHARED`] adds them to `all`.
     pub fn count(mine: &AtomicU64, all: Option<&AtomicU64>) -> u64 {
         let number = mine.fetch_add(1, Relaxed);
         if let Some(all) = all
-            && number % TOLD == TOLD - 1
+            && number % SHARED == SHARED - 1
         {
-            all.fetch_add(TOLD, Relaxed);
+            all.fetch_add(SHARED, Relaxed);
         }
         number
     }

@@ -1,6 +1,6 @@
 //! The fragmenter: a process that leaves no free memory in pieces of 2 MiB, and most of it free.
 //!
-//! Pages of programs can be moved, so the kernel makes room for a huge page among them. Page tables
+//! Pages of programs can be moved, so the kernel gathers free space for a huge page. Page tables
 //! cannot. A page that is only read costs its page table, 4 KiB for each 2 MiB of addresses, and no
 //! more. So the fragmenter reads one byte of each 2 MiB of a few terabytes: page tables fill the
 //! memory in the order in which the kernel gives it out. Then it gives back all but one in
