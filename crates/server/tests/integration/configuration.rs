@@ -310,7 +310,7 @@ fn a_setting_is_asked_for_and_set_by_its_other_name() {
     let both = [pair("Memory", &bytes), pair("THREADS", "1")].concat();
     assert_eq!(get, Reply::Array(both));
     // Once, whatever the case; patterns are of the first names.
-    let get = client.line("CONFIG GET maxmemory MAXMEMORY maxmem*y memory");
+    let get = client.line("CONFIG GET maxmemory MAXMEMORY *xmemory memory");
     let both = [pair("maxmemory", &bytes), pair("memory", &bytes)].concat();
     assert_eq!(get, Reply::Array(both));
     for refused in ["memory 1mb", "memory 70mb maxmemory 70mb"] {
