@@ -97,6 +97,8 @@ pub(crate) struct Buffers {
     pub queue: Gauge,
     /// Watched keys.
     pub watched: Gauge,
+    /// The reply of a command that is not finished.
+    pub unfinished: Gauge,
     /// The client's name, and those of its library.
     pub names: Gauge,
 }
@@ -193,9 +195,12 @@ impl Entry {
             parsed,
             queue,
             watched,
+            unfinished,
             names,
         } = &self.buffers;
-        let gauges = [query, query_free, output, parsed, queue, watched, names];
+        let gauges = [
+            query, query_free, output, parsed, queue, watched, unfinished, names,
+        ];
         let buffers: usize = gauges.into_iter().map(Gauge::get).sum();
         size_of::<Self>() + self.connection_bytes + self.peer.len() + self.local.len() + buffers
     }

@@ -9,7 +9,7 @@ pub(crate) use entry::{Arrival, Entry, Gauge};
 
 use std::sync::Arc;
 
-use mneme_log::Watch;
+use mneme_log::{Cursor, Watch};
 
 use crate::pause::Pause;
 use crate::queue::Queue;
@@ -44,6 +44,10 @@ pub(crate) struct Client {
     pub yields: bool,
     /// Whether that waits until the change feed has space.
     pub awaits_space: bool,
+    /// What its command has come to whose time slice was over.
+    pub unfinished: Option<Box<Unfinished>>,
+    /// The time that its command has taken in earlier slices: nanoseconds.
+    pub unfinished_ns: u64,
     /// Bytes of the arguments of the command that is being executed.
     pub arguments: usize,
     /// Which I/O thread serves it.
@@ -54,6 +58,28 @@ pub(crate) struct Client {
     pub watched_bytes: usize,
     /// Its entry in [`Clients`].
     pub entry: Arc<Entry>,
+}
+
+/// A command that walks a database in several time slices, as it was interrupted.
+#[derive(Debug)]
+pub(crate) struct Unfinished {
+    /// Where it goes on.
+    pub cursor: Cursor,
+    /// The elements of its reply so far, encoded.
+    pub reply: Vec<u8>,
+    /// How many those are.
+    pub elements: usize,
+}
+
+impl Default for Unfinished {
+    /// Of a command that has not begun.
+    fn default() -> Self {
+        Self {
+            cursor: Cursor::START,
+            reply: Vec::new(),
+            elements: 0,
+        }
+    }
 }
 
 /// Which replies a client wants: `CLIENT REPLY`.
@@ -106,6 +132,8 @@ impl Client {
             durable: 0,
             yields: false,
             awaits_space: false,
+            unfinished: None,
+            unfinished_ns: 0,
             arguments: 0,
             thread,
             queue: None,
@@ -133,6 +161,10 @@ impl Client {
             .queue
             .set(self.queue.as_ref().map_or(0, Queue::bytes));
         buffers.watched.set(self.watched_bytes);
+        let unfinished = self.unfinished.as_ref();
+        buffers
+            .unfinished
+            .set(unfinished.map_or(0, |unfinished| unfinished.reply.capacity()));
         let (library, version) = &state.library;
         buffers
             .names

@@ -22,25 +22,33 @@ pub(crate) struct Call<'a> {
     pub client: &'a mut Client,
     /// The server that executes it.
     pub server: &'a Shared,
+    /// When its time slice ends, in nanoseconds, if it may be interrupted.
+    slice_end_ns: Option<u64>,
 }
 
 /// What a command's `run` comes to: its reply has been written, or an error is to be sent instead.
 pub(crate) type Outcome = Result<(), Failure>;
 
 impl<'a> Call<'a> {
-    /// A call of `args` by `client`, with its reply at the end of `reply`.
+    /// A call of `args` by `client`, with its reply at the end of `reply`. Its time slice ends at
+    /// `slice_end_ns`.
     pub fn new(
         args: Arguments<'a>,
         reply: Reply<'a>,
         client: &'a mut Client,
         server: &'a Shared,
+        slice_end_ns: u64,
     ) -> Self {
         // What the client's thread counts.
         let counters = &server.threads[client.thread].counters;
-        Self::within(args, reply, client, server, counters, None)
+        Self {
+            slice_end_ns: Some(slice_end_ns),
+            ..Self::within(args, reply, client, server, counters, None)
+        }
     }
 
-    /// A call whose keys are counted by `counters`, within `transaction` if there is one.
+    /// A call that is not interrupted: its keys are counted by `counters`, and it is part of
+    /// `transaction` if there is one.
     pub fn within(
         args: Arguments<'a>,
         reply: Reply<'a>,
@@ -55,7 +63,16 @@ impl<'a> Call<'a> {
             reply,
             client,
             server,
+            slice_end_ns: None,
         }
+    }
+
+    /// Whether a command that can go on later is to let other clients be served first
+    /// ([`Failure::Unfinished`]). Never within `EXEC`.
+    pub fn is_slice_over(&self) -> bool {
+        self.slice_end_ns.is_some_and(|end_ns| {
+            self.server.sections.is_wanted() || self.server.now_ns() >= end_ns
+        })
     }
 
     /// Milliseconds since the Unix epoch, by which keys expire: for all commands of an `EXEC` that

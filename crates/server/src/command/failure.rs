@@ -61,6 +61,10 @@ pub(crate) enum Failure {
     /// while, unless it is part of a transaction.
     #[error("ERR {0}")]
     NotYet(String),
+    /// Its time slice is over before its work. It is called again after other clients have been
+    /// served, and goes on with the client's [`Unfinished`](crate::client::Unfinished).
+    #[error("ERR the command is not finished")]
+    Unfinished,
     /// One that quotes what a client has sent, which may not be text.
     #[error("{}", String::from_utf8_lossy(.0))]
     Bytes(Vec<u8>),

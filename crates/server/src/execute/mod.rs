@@ -94,6 +94,8 @@ pub(crate) struct Executor<'a> {
     bounds: OutputBounds,
     /// When the command before was done: nanoseconds.
     marked_ns: u64,
+    /// When the client's time slice ends: nanoseconds.
+    slice_end_ns: u64,
     /// Whether the client's time slice is over.
     yields: bool,
 }
@@ -117,6 +119,7 @@ impl<'a> Executor<'a> {
             refusal: None,
             bounds,
             marked_ns: 0,
+            slice_end_ns: 0,
             yields: false,
         };
         executor.enter_section();
@@ -140,6 +143,7 @@ impl<'a> Executor<'a> {
     /// as soon as another thread waits for an exclusive section. At least one command is executed
     /// in a slice.
     pub fn run(&mut self, batch: &Batch, input: &[u8], slice_end_ns: u64) -> usize {
+        self.slice_end_ns = slice_end_ns;
         let mut done = 0;
         while done < batch.len() && !self.client.closing {
             let args = batch.command(done, input);
@@ -226,6 +230,11 @@ impl<'a> Executor<'a> {
                     self.out.truncate(position);
                     return 0;
                 }
+                Err(Failure::Unfinished) => {
+                    self.out.truncate(position);
+                    self.interrupt();
+                    return 0;
+                }
                 Err(failure) => {
                     self.client.retries_ms = None;
                     self.note(command, args, 1, 1);
@@ -252,10 +261,20 @@ impl<'a> Executor<'a> {
             }
         };
         if let Some(failure) = failure {
+            (self.client.unfinished, self.client.unfinished_ns) = (None, 0);
             self.out.truncate(position);
             self.fail(&failure);
         }
         1
+    }
+
+    /// Has a command that is not finished go on after other clients have been served.
+    fn interrupt(&mut self) {
+        let now_ns = self.server.now_ns();
+        self.client.unfinished_ns += now_ns.saturating_sub(self.marked_ns);
+        self.marked_ns = now_ns;
+        self.client.retries_ms = None;
+        self.client.yields = true;
     }
 
     /// Whether the command waits for the end of a pause; the client is held then.
@@ -391,7 +410,13 @@ impl<'a> Executor<'a> {
         }
         let guard = is_exclusive.then(|| server.sections.exclusive());
         let reply = Reply::new(self.out, self.client.protocol).up_to(self.bounds.most);
-        let outcome = (command.run)(&mut Call::new(args, reply, self.client, server));
+        let outcome = (command.run)(&mut Call::new(
+            args,
+            reply,
+            self.client,
+            server,
+            self.slice_end_ns,
+        ));
         if self.section.is_none() {
             drop(guard);
             self.enter_section();
@@ -434,7 +459,8 @@ impl<'a> Executor<'a> {
     #[inline]
     fn note(&mut self, command: &'static Command, args: Arguments<'_>, calls: u64, failed: u64) {
         let now_ns = self.server.now_ns();
-        let nanoseconds = now_ns.saturating_sub(self.marked_ns);
+        let earlier_ns = std::mem::take(&mut self.client.unfinished_ns);
+        let nanoseconds = earlier_ns + now_ns.saturating_sub(self.marked_ns);
         self.marked_ns = now_ns;
         Finished {
             command,

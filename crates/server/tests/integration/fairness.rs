@@ -159,3 +159,108 @@ fn a_connection_in_the_place_of_a_closed_one_is_answered_in_order() {
     });
     drop(slow);
 }
+
+/// Keys that a walk takes many time slices for.
+const WALKED: usize = 300_000;
+
+/// A server of one thread with that many keys, and a client of it.
+fn filled() -> (mneme_server::Running, SocketAddr, Client) {
+    let (running, address) = start(server().threads(1).memory(256 << 20));
+    let mut client = Client::connect(address);
+    for from in (0..WALKED).step_by(10_000) {
+        let mut pairs = vec!["MSET".to_owned()];
+        (from..from + 10_000).for_each(|key| pairs.extend([format!("key:{key}"), "x".into()]));
+        assert_eq!(client.command(&pairs), Reply::ok());
+    }
+    (running, address, client)
+}
+
+/// How many calls of KEYS have been counted as finished.
+fn finished(watcher: &mut Client) -> usize {
+    let text = watcher.line("INFO commandstats").text();
+    let count = (text.lines()).find_map(|line| line.strip_prefix("cmdstat_keys:calls="));
+    count.map_or(0, |count| count.split(',').next().unwrap().parse().unwrap())
+}
+
+/// Begins a KEYS, and lets `meanwhile` act between two slices of it. Returns the keys; `None` if
+/// the walk ended before.
+fn keys_beside(
+    address: SocketAddr,
+    watcher: &mut Client,
+    meanwhile: &dyn Fn(&mut Client),
+) -> Option<Vec<String>> {
+    assert_eq!(watcher.line("CONFIG RESETSTAT"), Reply::ok());
+    let mut walker = Client::connect(address);
+    walker.send(&[encode(&["KEYS", "key:*"]), encode(&["PING"])].concat());
+    while !watcher.line("CLIENT LIST").text().contains(" cmd=keys ") {
+        if finished(watcher) > 0 {
+            break;
+        }
+    }
+    meanwhile(watcher);
+    let is_between = finished(watcher) == 0;
+    let keys = walker.reply();
+    assert_eq!(walker.reply(), Reply::Simple("PONG".into()));
+    assert_eq!(finished(watcher), 1, "counted once, not once a slice");
+    let keys = keys.items().iter().map(Reply::text).collect();
+    is_between.then_some(keys)
+}
+
+#[test]
+fn other_clients_are_served_while_keys_walks_and_it_misses_no_key_that_stays() {
+    let (_running, address, mut watcher) = filled();
+    let between = (0..20).find_map(|_| {
+        keys_beside(address, &mut watcher, &|other| {
+            assert_eq!(other.line("PING"), Reply::Simple("PONG".into()));
+            // Every other key goes, and the index grows by others.
+            for key in (0..WALKED).step_by(2).take(500) {
+                other.send(&encode(&["DEL", &format!("key:{key}")]));
+                other.send(&encode(&["SET", &format!("new:{key}"), "x"]));
+            }
+            (0..1_000).for_each(|_| drop(other.reply()));
+        })
+    });
+    let mut keys = between.expect("every walk kept the other client waiting");
+    let len = keys.len();
+    keys.sort_unstable();
+    keys.dedup();
+    assert_eq!(keys.len(), len, "a key was returned twice");
+    for key in (1..WALKED).step_by(2) {
+        let key = format!("key:{key}");
+        assert!(keys.binary_search(&key).is_ok(), "{key} was missed");
+    }
+}
+
+#[test]
+fn keys_within_a_transaction_are_those_of_one_instant() {
+    let (_running, address, mut watcher) = filled();
+    let mut client = Client::connect(address);
+    client.send(
+        &["MULTI", "KEYS *", "DBSIZE", "EXEC"]
+            .map(|line| format!("{line}\r\n"))
+            .concat()
+            .into_bytes(),
+    );
+    assert_eq!(watcher.line("SET another x"), Reply::ok());
+    (0..3).for_each(|_| drop(client.reply()));
+    let replies = client.reply();
+    let [keys, size] = replies.items() else {
+        panic!("not two replies");
+    };
+    assert_eq!(*size, Reply::Integer(keys.items().len() as i64));
+}
+
+#[test]
+fn a_client_that_is_killed_while_it_walks_leaves_nothing() {
+    let (_running, address, mut watcher) = filled();
+    let mut walker = Client::connect(address);
+    let Reply::Integer(id) = walker.line("CLIENT ID") else {
+        panic!("no number");
+    };
+    walker.send(&encode(&["KEYS", "*"]));
+    watcher.line(&format!("CLIENT KILL ID {id}"));
+    let count = watcher.line("DBSIZE");
+    assert_eq!(count, Reply::Integer(WALKED as i64));
+    let list = watcher.line("CLIENT LIST").text();
+    assert!(!list.contains(&format!("id={id} ")), "{list}");
+}

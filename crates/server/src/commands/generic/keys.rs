@@ -1,15 +1,17 @@
 //! `KEYS pattern`: every key that matches.
 //!
-//! As in Redis it walks the whole database in one go, and has the server to itself meanwhile: no
-//! client is served, whichever thread serves it. `SCAN` is for programs.
+//! It walks the database in time slices, between which other clients are served; no record stays
+//! pinned meanwhile. As with `SCAN`, a key that is there throughout is returned, and one that comes
+//! or goes meanwhile may be. Within `EXEC` it runs at once.
 
 use crate::command::*;
 use crate::glob;
+use crate::resp::Reply;
 use mneme_log::Cursor;
 
 pub(super) static KEYS: Command = Command {
     name: "keys",
-    summary: "Returns all keys that match a pattern; no other client is served meanwhile",
+    summary: "Returns all keys that match a pattern",
     since: "1.0.0",
     group: Group::Generic,
     complexity: "O(N) where N is the number of keys in the database",
@@ -18,28 +20,37 @@ pub(super) static KEYS: Command = Command {
     categories: &[Category::Keyspace, Category::Dangerous],
     tips: &["request_policy:all_shards", "nondeterministic_output_order"],
     arguments: &[Argument::new("pattern", Kind::Pattern)],
-    reach: Reach::Exclusive,
+    reach: Reach::Databases,
     run,
     ..Command::BLANK
 };
 
+/// Keys that one step of the store is asked for.
+const STEP: usize = 1024;
+
 fn run(call: &mut Call<'_>) -> Outcome {
     let (database, pattern) = (call.keyspace.whole()?, call.args.at(1));
-    call.reply.counted_array(|reply| {
-        let mut matching = 0;
-        let mut cursor = Cursor::START;
-        // A reply that is too long is not sent: its connection is closed.
-        while !reply.is_over() {
-            cursor = database.scan_keys(cursor, 1024, |key| {
-                if glob::matches(pattern, key) {
-                    matching += 1;
-                    reply.bulk(key);
-                }
-            })?;
-            if cursor == Cursor::END {
-                break;
+    let mut unfinished = call.client.unfinished.take().unwrap_or_default();
+    let (mut matching, most) = (0, call.reply.left());
+    loop {
+        let mut reply = Reply::new(&mut unfinished.reply, call.client.protocol).up_to(most);
+        unfinished.cursor = database.scan_keys(unfinished.cursor, STEP, |key| {
+            if glob::matches(pattern, key) {
+                matching += 1;
+                reply.bulk(key);
             }
+        })?;
+        // A reply that is too long is not sent: its connection is closed.
+        if unfinished.cursor == Cursor::END || reply.is_over() {
+            break;
         }
-        Ok(matching)
-    })
+        if call.is_slice_over() {
+            unfinished.elements += matching;
+            call.client.unfinished = Some(unfinished);
+            return Err(Failure::Unfinished);
+        }
+    }
+    call.reply.array(unfinished.elements + matching);
+    call.reply.raw(&unfinished.reply);
+    Ok(())
 }
