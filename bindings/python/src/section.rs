@@ -5,7 +5,7 @@
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mneme_sys::Access;
 use pyo3::prelude::*;
@@ -37,8 +37,20 @@ impl Section {
         }
     }
 
+    fn entered(&self) -> MutexGuard<'_, Option<u64>> {
+        self.id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the section that of the calling thread, unless it is another's.
+    fn take(&self, id: u64) -> bool {
+        let mut entered = self.entered();
+        let free = entered.is_none();
+        entered.get_or_insert(id);
+        free
+    }
+
     fn id(&self) -> Result<u64, Failure> {
-        let id = *self.id.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = *self.entered();
         id.ok_or_else(|| failure(Reason::Nested, "a section is used in a `with` block"))
     }
 
@@ -73,6 +85,10 @@ impl Section {
     }
 }
 
+fn entered() -> Failure {
+    failure(Reason::Nested, "the section was entered already")
+}
+
 impl Drop for Section {
     fn drop(&mut self) {
         // Given up without `__exit__`: in the middle. In another thread nothing can be done; the
@@ -91,11 +107,14 @@ impl Section {
             let section = &*this;
             let (open, access) = (section.handle.open()?, section.access);
             if section.id().is_ok() {
-                let text = "the section was entered already";
-                return Err(failure(Reason::Nested, text).into());
+                return Err(entered().into());
             }
             let id = py.detach(|| current::enter(&open, access))?;
-            *section.id.lock().unwrap_or_else(PoisonError::into_inner) = Some(id);
+            // Another thread may have entered by this object while this one waited for the lock.
+            if !section.take(id) {
+                current::leave(id, true)?;
+                return Err(entered().into());
+            }
         }
         Ok(this)
     }
@@ -107,11 +126,14 @@ impl Section {
         _value: &Bound<'_, PyAny>,
         _trace: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
+        let id = self.id()?;
+        // Another thread is refused, and changes nothing.
+        current::open_of(id)?;
         let failed = !kind.is_none();
-        let whole = !(failed && self.touched.load(Relaxed));
-        let names = current::leave(self.id()?, whole)?;
-        *self.id.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        self.touched.store(false, Relaxed);
+        let whole = !(self.touched.swap(false, Relaxed) && failed);
+        // Before the lock is given up: the thread that gets it may enter by this object.
+        *self.entered() = None;
+        let names = current::leave(id, whole)?;
         if names.is_empty() || failed {
             return Ok(());
         }

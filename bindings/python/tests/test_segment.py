@@ -363,6 +363,36 @@ class Segments(WithRegistry):
         [t.join() for t in threads]
         self.assertEqual(int.from_bytes(self.seg.view("n"), "little"), 200)
 
+    def test_threads_with_one_section_object(self):
+        """It is one thread's at a time: another is refused, and the first stays inside."""
+        self.seg.put_bytes("x", bytes(10))
+        patient = Segment.open("frames", timeout=100)
+        refused, done, failed = [], [], []
+        def work(section):
+            try:
+                section.__enter__()
+            except mneme.Nested as error:
+                refused.append(error)
+                return
+            try:
+                time.sleep(0.01)
+                done.append(section.view("x")[0])
+                section.__exit__(None, None, None)
+            except mneme.Error as error:
+                failed.append(error)
+        for section in (patient.read(), patient.write()):
+            with self.seg.write():
+                threads = [threading.Thread(target=work, args=(section,)) for _ in range(4)]
+                [t.start() for t in threads]
+                # Most wait for the lock together.
+                time.sleep(0.2)
+            [t.join() for t in threads]
+            self.assertEqual(failed, [])
+        self.assertEqual(len(refused) + len(done), 8)
+        self.assertGreater(len(done), 1)
+        self.assertFalse(patient.poisoned)
+        patient.close()
+
     def test_views_by_threads_while_another_writes(self):
         self.seg.put_bytes("x", bytes(100_000))
         views = []
