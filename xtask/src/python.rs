@@ -129,10 +129,22 @@ fn build_and_try(workspace: &Workspace, place: &Path) -> Outcome {
             "the wheel has {bytes} bytes, above {LARGEST_WHEEL}"
         ));
     }
-    match install(&wheel, &place.join("try"), &["numpy", "pyarrow"]) {
-        Ok(python) => run(&mut tests(workspace, python)),
-        Err(outcome) => outcome,
+    let python = match install(&wheel, &place.join("try"), &["numpy", "pyarrow", "mypy"]) {
+        Ok(python) => python,
+        Err(outcome) => return outcome,
+    };
+    match run(&mut tests(workspace, &python)) {
+        Outcome::Passed => check_stubs(&python),
+        other => other,
     }
+}
+
+/// What mypy says of the type stubs beside the module that they describe.
+fn check_stubs(python: &Path) -> Outcome {
+    if !succeeds(Command::new(python).args(["-c", "import mypy"])) {
+        return Outcome::Passed;
+    }
+    run(Command::new(python).args(["-m", "mypy.stubtest", "mneme"]))
 }
 
 /// A virtual environment.

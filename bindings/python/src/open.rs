@@ -86,6 +86,7 @@ impl Wanted {
         for (option, value) in options.into_iter().flatten() {
             let option: String = option.extract()?;
             match option.as_str() {
+                "max_capacity" if value.is_none() => {}
                 "max_capacity" => wanted.max_capacity = Some(size(&value)?),
                 "evict" => wanted.evict = evict(&value.extract::<String>()?)?,
                 "in_place" => wanted.in_place = value.extract()?,
@@ -153,7 +154,11 @@ fn make(name: &str, wanted: Wanted, open: bool) -> Result<Store, Failure> {
 /// `in_place`, `mode` (the files' permissions), `backing` ("memory", "huge", or "file" with
 /// `directory`), `registry`, `maintainer`. Raises `Exists`, `InvalidArgument`, `Full`.
 #[pyfunction]
-#[pyo3(signature = (name, capacity=None, **options))]
+#[pyo3(
+    signature = (name, capacity=None, **options),
+    text_signature = "(name, capacity='1GiB', *, max_capacity=None, evict='none', in_place=False, \
+                      mode=0o600, backing=None, directory=None, registry=None, maintainer=True)"
+)]
 pub(crate) fn create(
     py: Python<'_>,
     name: &str,
@@ -168,7 +173,11 @@ pub(crate) fn create(
 ///
 /// Of several processes that do so at once, one makes it and all have it.
 #[pyfunction]
-#[pyo3(signature = (name, capacity=None, **options))]
+#[pyo3(
+    signature = (name, capacity=None, **options),
+    text_signature = "(name, capacity='1GiB', *, max_capacity=None, evict='none', in_place=False, \
+                      mode=0o600, backing=None, directory=None, registry=None, maintainer=True)"
+)]
 pub(crate) fn open_or_create(
     py: Python<'_>,
     name: &str,

@@ -81,8 +81,12 @@ impl Segment {
     /// Memory is taken as arrays come. `mode`: the files' permissions. `backing`: "memory", "huge",
     /// or "file" with `directory`, which outlives the machine's boot. Raises `Exists`.
     #[classmethod]
-    #[pyo3(signature = (name, size="1GiB".into(), *, mode=0o600, backing=None, directory=None,
-                        registry=None, timeout=1.0))]
+    #[pyo3(
+        signature = (name, size="1GiB".into(), *, mode=0o600, backing=None, directory=None,
+                     registry=None, timeout=1.0),
+        text_signature = "($cls, name, size='1GiB', *, mode=0o600, backing=None, directory=None, \
+                          registry=None, timeout=1.0)"
+    )]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn create(
         _class: &Bound<'_, PyType>,

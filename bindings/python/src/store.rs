@@ -97,8 +97,8 @@ const LONG: usize = 32 << 10;
 
 /// One database of a store: a mapping from keys to values.
 ///
-/// `Store(capacity="1GiB", *, max_capacity, evict, in_place, maintainer)` is a store in this
-/// process alone. `attach`, `create` and `open_or_create` return those that processes share.
+/// `Store(capacity)` is a store in this process alone. `attach`, `create` and `open_or_create`
+/// return those that processes share.
 #[pyclass(module = "mneme", frozen, weakref, name = "Store")]
 pub(crate) struct Store {
     handle: Arc<Handle>,
@@ -451,7 +451,11 @@ impl Store {
     }
 
     #[new]
-    #[pyo3(signature = (capacity=None, **options))]
+    #[pyo3(
+        signature = (capacity=None, **options),
+        text_signature = "(capacity='1GiB', *, max_capacity=None, evict='none', in_place=False, \
+                          maintainer=True)"
+    )]
     fn private(
         py: Python<'_>,
         capacity: Option<&Bound<'_, PyAny>>,
