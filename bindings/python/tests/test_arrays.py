@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import unittest
+import warnings
 
 import mneme
 from mneme import Segment
@@ -14,6 +15,10 @@ try:
     import numpy
 except ImportError:
     numpy = None
+try:
+    import torch
+except ImportError:
+    torch = None
 
 # Where cargo has built the module, and what else is built with it; elsewhere a wheel's.
 BUILT = os.path.abspath(os.path.join(os.path.dirname(mneme.__file__), "..", ".."))
@@ -140,6 +145,23 @@ class Arrays(WithRegistry):
         gc.collect()
         self.assertRaises(mneme.InUse, self.seg.close)
         self.assertEqual(int(again.sum()), 45)
+
+    @unittest.skipUnless(torch, "PyTorch is not installed")
+    def test_tensors_of_pytorch(self):
+        self.seg.put_array("x", numpy.arange(10.0))
+        with self.seg.write() as w:
+            tensor = torch.from_dlpack(w.array("x"))
+            tensor[0] = 45
+            del tensor
+        array = self.seg.array("x")
+        with warnings.catch_warnings():
+            # It says that PyTorch knows no memory for reading.
+            warnings.simplefilter("ignore")
+            tensor = torch.from_numpy(array)
+        self.assertEqual((tensor.data_ptr(), float(tensor.sum())), (array.ctypes.data, 90))
+        del array
+        gc.collect()
+        self.assertRaises(mneme.InUse, self.seg.close)
 
     def put_some(self):
         self.seg.put_array("x", numpy.arange(12.0).reshape(3, 4))
