@@ -1,6 +1,8 @@
 //! The operations that are crossed: for each a few steps that lead through its fault points.
 
 use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 use mneme_arena::{Discardable, Lookup, Ticket};
 use mneme_log::{
@@ -8,6 +10,7 @@ use mneme_log::{
 };
 use mneme_sys::NodeId;
 
+use crate::calendar::{COPIES, Calendar};
 use crate::model::{FILLED, Kept, Key, Step};
 
 /// The database beside database 0.
@@ -115,7 +118,7 @@ pub fn value(i: u32, round: u32, len: usize) -> Vec<u8> {
 }
 
 pub fn kept(i: u32, round: u32, len: usize, expires: u64) -> Kept {
-    let value = value(i, round, len);
+    let value = Arc::new(value(i, round, len));
     Kept { value, expires }
 }
 
@@ -264,17 +267,24 @@ fn changes(round: u32) -> Vec<(Key, Option<Kept>)> {
     all
 }
 
-/// The only value that a key of the tenant's has.
-fn copy(i: u32) -> Vec<u8> {
-    vec![i as u8; 650_000]
+/// The value of a key of the tenant's in its `version`. Three fill a frame.
+fn copy(i: usize, version: u32) -> Vec<u8> {
+    vec![(i as u32 * 16 + version) as u8; 650_000]
 }
 
-/// Looks a copy up, which is the right one if it is there.
-fn looked_up(cache: &Discardable, i: u32) -> Option<Ticket> {
+/// Looks a copy up. If it is there it is no older than what was true when this began.
+fn looked_up(cache: &Discardable, i: usize, clock: &Calendar) -> Option<Ticket> {
+    let oldest = clock.settled[i].load(SeqCst);
     let mut found = Vec::new();
-    match cache.get(&key(i).1, &mut found) {
+    match cache.get(&key(i as u32).1, &mut found) {
         Lookup::Hit => {
-            assert!(found == copy(i), "a copy of {i} is not what was put");
+            let newest = clock.changing[i].load(SeqCst);
+            let is_right = (oldest..=newest).any(|version| found == copy(i, version));
+            let first = found.first().copied();
+            assert!(
+                is_right,
+                "the copy of {i} is {first:?}, of {oldest} to {newest}"
+            );
             None
         }
         Lookup::Miss(ticket) => Some(ticket),
@@ -282,10 +292,42 @@ fn looked_up(cache: &Discardable, i: u32) -> Option<Ticket> {
 }
 
 /// Looks all copies up.
-pub fn look_at_copies(store: &LogStore) {
-    for i in 0..8 {
-        store.discardable().map(|cache| looked_up(cache, i));
+pub fn look_at_copies(store: &LogStore, clock: &Calendar) {
+    for i in 0..COPIES {
+        store.discardable().map(|cache| looked_up(cache, i, clock));
     }
+}
+
+/// What a tenant does.
+pub fn rent(store: &LogStore, clock: &Calendar) -> Result<(), WriteError> {
+    let cache = store.discardable().expect("a scenario with a tenant lends");
+    let slot = cache.arena().participants().slot()?;
+    for i in 0..8 {
+        if let Some(ticket) = looked_up(cache, i, clock) {
+            // Read after the ticket was given.
+            let copy = copy(i, clock.changing[i].load(SeqCst));
+            let _ = cache
+                .fill(&slot, NodeId(0), ticket, &key(i as u32).1, &copy)
+                .unwrap();
+        }
+    }
+    for i in [1, 2] {
+        clock.change(i, |_| cache.remove(&key(i as u32).1).unwrap());
+        looked_up(cache, i, clock);
+    }
+    // No other tenant puts this one: which of two puts is the later would be open.
+    let own = 8 + clock.tenants.fetch_add(1, SeqCst) as usize % (COPIES - 8);
+    for _ in 0..2 {
+        clock.change(own, |version| {
+            let copy = copy(own, version);
+            let _ = cache
+                .put(&slot, NodeId(0), &key(own as u32).1, &copy)
+                .unwrap();
+        });
+        looked_up(cache, own, clock);
+    }
+    cache.sweep().unwrap();
+    Ok(())
 }
 
 fn done(batch: Result<usize, BatchError>) -> Result<(), WriteError> {
@@ -300,8 +342,8 @@ fn expiry(expires: u64) -> Expiry {
 }
 
 impl Step {
-    /// Does it to a store. `pass` lets time pass.
-    pub fn run(&self, store: &LogStore, pass: &dyn Fn(u64)) -> Result<(), WriteError> {
+    /// Does it to a store.
+    pub fn run(&self, store: &LogStore, clock: &Calendar) -> Result<(), WriteError> {
         let of = |key: &Key| store.database(key.0).map_err(WriteError::from);
         match self {
             Step::Put(key, kept) => {
@@ -316,7 +358,7 @@ impl Step {
             Step::RemoveMany(db, keys) => done(store.database(*db)?.remove_many(keys))?,
             Step::Update(key, kept) => {
                 of(key)?.update(&key.1, |old| match old {
-                    Some(_) => Decision::ReplaceUntil(kept.value.clone(), expiry(kept.expires)),
+                    Some(_) => Decision::ReplaceUntil(kept.value.to_vec(), expiry(kept.expires)),
                     None => Decision::Keep,
                 })?;
             }
@@ -447,7 +489,7 @@ impl Step {
             }
             // The scenario does that.
             Step::ReapTo(_) => {}
-            Step::Pass(ms) => pass(*ms),
+            Step::Pass(ms) => clock.pass(*ms),
             Step::Follow => {
                 if let Ok(role) = store.take_server_role() {
                     let mut listener = role.listen();
@@ -455,20 +497,7 @@ impl Step {
                     drained.map_err(WriteError::from)?;
                 }
             }
-            Step::Lend => {
-                let cache = store.discardable().expect("a scenario with a tenant lends");
-                let slot = cache.arena().participants().slot()?;
-                // Three fill a frame.
-                for i in 0..8 {
-                    if let Some(ticket) = looked_up(cache, i) {
-                        let (key, copy) = (key(i).1, copy(i));
-                        let _ = cache.fill(&slot, NodeId(0), ticket, &key, &copy).unwrap();
-                    }
-                }
-                let _ = cache.put(&slot, NodeId(0), &key(1).1, &copy(1)).unwrap();
-                cache.remove(&key(2).1).unwrap();
-                cache.sweep().unwrap();
-            }
+            Step::Lend => rent(store, clock)?,
         }
         Ok(())
     }

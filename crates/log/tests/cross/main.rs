@@ -5,10 +5,11 @@
 //! X is stopped at each fault point that it passes, at the first, a middle and the last passage; Y
 //! ranges over the same operations; both policies; X goes on, or dies and is repaired. Others read
 //! while X stands still: what they have seen has happened, and what they have seen to be absent
-//! cannot have happened before.
+//! cannot have happened before. A third of the stores have lent the frames that they do not use, to
+//! a tenant whose copies are compared as well.
 //!
 //! A sample runs here; `cargo xtask ladder` tries as many as it has time for, in an order that its
-//! seed draws.
+//! seed draws: first each Y once at each fault point of each X ([`spread`]).
 
 #![allow(
     clippy::unwrap_used,
@@ -17,6 +18,8 @@
 )]
 
 mod actions;
+mod calendar;
+mod image;
 #[path = "../memory/mod.rs"]
 mod memory;
 mod model;
@@ -31,7 +34,7 @@ use std::time::{Duration, Instant};
 
 use actions::Action;
 use mneme_log::UpdatePolicy::{self, Append, InPlace};
-use scenario::{Met, Scenario, is_fed, places_of};
+use scenario::{Kind, Met, Scenario, is_fed, places_of};
 
 /// Operations that cannot be stopped, with the reason: as X they meet nobody.
 const PASSING: [(Action, &str); 4] = [
@@ -52,21 +55,44 @@ fn xs() -> impl Iterator<Item = Action> {
         .filter(move |x| !passing.contains(x))
 }
 
+/// The fault points that X leads through, each with how often, and whether it comes there only in a
+/// store that lends.
+fn places(policy: UpdatePolicy, x: Action) -> BTreeMap<&'static str, (u64, bool)> {
+    let mut places = BTreeMap::new();
+    for lends in [false, true] {
+        for fed in [false, true] {
+            if fed && !is_fed(x) || !lends && x == Action::Lend {
+                continue;
+            }
+            let kind = Kind {
+                policy,
+                fed,
+                lends,
+                rented: lends && x != Action::Lend,
+            };
+            for (place, passages) in places_of(kind, x) {
+                // Which kind of store it is depends on other things as well.
+                let known = places.entry(place).or_insert((passages, lends));
+                if fed && known.1 == lends {
+                    known.0 = passages;
+                }
+            }
+        }
+    }
+    places
+}
+
 /// All scenarios.
 fn all() -> Vec<Scenario> {
     let mut all = Vec::new();
     for policy in [Append, InPlace] {
         for x in xs() {
-            let mut places = places_of(policy, x, false);
-            if is_fed(x) {
-                places.extend(places_of(policy, x, true));
-            }
-            for (place, passages) in places {
+            for (place, (passages, only_lends)) in places(policy, x) {
                 // What lies below has such tests of its own: it is crossed at its first passage.
-                let is_own = !place.starts_with("arena.") && !place.starts_with("sync.");
-                let nths: BTreeSet<u64> = match is_own {
-                    true => [1, passages.div_ceil(2), passages].into(),
-                    false => [1].into(),
+                let is_below = place.starts_with("arena.") || place.starts_with("sync.");
+                let nths: BTreeSet<u64> = match is_below && !place.starts_with("arena.lend.") {
+                    false => [1, passages.div_ceil(2), passages].into(),
+                    true => [1].into(),
                 };
                 for nth in nths {
                     for y in actions::ALL {
@@ -75,6 +101,13 @@ fn all() -> Vec<Scenario> {
                             _ => &[false, true],
                         };
                         for &dies in ends {
+                            let both = [x, y].into_iter().all(is_fed);
+                            // Half of those that may have one have a feed, and a third a tenant.
+                            let odd = place.len() + nth as usize + y as usize;
+                            let third = 7 * place.len()
+                                + 2 * nth as usize
+                                + 5 * y as usize
+                                + usize::from(dies);
                             all.push(Scenario {
                                 policy,
                                 x,
@@ -82,14 +115,12 @@ fn all() -> Vec<Scenario> {
                                 nth,
                                 y,
                                 dies,
-                                fed: false,
+                                fed: both
+                                    && (odd.is_multiple_of(2) || place.starts_with("log.feed.")),
+                                lends: only_lends
+                                    || [x, y].contains(&Action::Lend)
+                                    || third.is_multiple_of(3),
                             });
-                            let both = [x, y].into_iter().all(is_fed);
-                            // Half of those that may have one have a feed.
-                            let half = (place.len() + nth as usize + y as usize).is_multiple_of(2);
-                            if let Some(scenario) = all.last_mut() {
-                                scenario.fed = both && (half || place.starts_with("log.feed."));
-                            }
                         }
                     }
                 }
@@ -97,6 +128,24 @@ fn all() -> Vec<Scenario> {
         }
     }
     all
+}
+
+/// Orders `all` so that each beginning of it has met as much as it can: each Y once at each fault
+/// point of each X, pair after pair in turn, then each of these a second time. Otherwise the order
+/// stays.
+fn spread(all: &mut Vec<Scenario>) {
+    let (mut of_place, mut of_pair) = (BTreeMap::new(), BTreeMap::new());
+    let mut next = |scenario: &Scenario| {
+        let Scenario { x, y, place, .. } = *scenario;
+        let round = of_place.entry((x, place, y)).or_insert(0u32);
+        *round += 1;
+        let turn = of_pair.entry((*round, x, y)).or_insert(0u32);
+        *turn += 1;
+        (*round, *turn)
+    };
+    let mut turns: Vec<_> = all.drain(..).map(|one| (next(&one), one)).collect();
+    turns.sort_by_key(|(turn, _)| *turn);
+    all.extend(turns.into_iter().map(|(_, one)| one));
 }
 
 fn from_environment(name: &str) -> Option<u64> {
@@ -118,7 +167,7 @@ fn attempt(scenario: Scenario) -> Result<Met, String> {
 const SAMPLE: usize = 60;
 
 /// Scenarios that are tried at a time.
-const WORKERS: usize = 4;
+const WORKERS: usize = 8;
 
 /// Attempts after which a pair has to have met.
 const TRIES: usize = 24;
@@ -183,6 +232,7 @@ fn nothing_is_lost_where_two_operations_meet() {
     let mut all = all();
     let seed = from_environment("MNEME_LADDER_SEED").unwrap_or(1);
     shuffle(&mut all, seed);
+    spread(&mut all);
     // Words of the scenarios that are to be tried, as a failure prints them.
     if let Ok(only) = std::env::var("MNEME_CROSS") {
         all.retain(|scenario| {
@@ -194,12 +244,8 @@ fn nothing_is_lost_where_two_operations_meet() {
     if let Ok(part) = std::env::var("MNEME_CROSS_PART") {
         let (part, parts) = part.split_once('/').unwrap();
         let (part, parts): (usize, usize) = (part.parse().unwrap(), parts.parse().unwrap());
-        let mut number = 0..;
-        all.retain(|_| {
-            number
-                .next()
-                .is_some_and(|i: usize| i % parts == part % parts)
-        });
+        let end = |part| all.len() * part / parts;
+        all = all[end(part)..end(part + 1)].to_vec();
     }
     let end = from_environment("MNEME_LADDER_SECS").map(Duration::from_secs);
     let end = end.map(|long| Instant::now() + long);
@@ -267,6 +313,7 @@ fn what_was_lost_once_is_lost_no_more() {
             y,
             dies,
             fed: false,
+            lends: false,
         }));
     };
     let both = &[Append, InPlace];

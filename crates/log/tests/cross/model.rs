@@ -1,6 +1,7 @@
 //! What a store should hold: records by database and key, and what each step makes of them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use mneme_log::Evict;
 
@@ -10,7 +11,7 @@ pub type Key = (usize, Vec<u8>);
 /// A record: its value, and when it expires; 0: never.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Kept {
-    pub value: Vec<u8>,
+    pub value: Arc<Vec<u8>>,
     pub expires: u64,
 }
 
@@ -65,8 +66,8 @@ pub enum Step {
     Pass(u64),
     /// Change notifications are listened to, read and given up.
     Follow,
-    /// A tenant looks copies up in what the store lends, puts those that are missing, and removes
-    /// one.
+    /// A tenant looks copies up in what the store lends, fills in those that are missing, changes
+    /// what some are copies of, and puts others.
     Lend,
 }
 
@@ -96,7 +97,7 @@ impl Model {
             Step::PutMany(db, pairs) => {
                 for (key, value) in pairs {
                     let kept = Kept {
-                        value: value.clone(),
+                        value: Arc::new(value.clone()),
                         expires: 0,
                     };
                     self.set(&(*db, key.clone()), Some(kept));
@@ -126,9 +127,9 @@ impl Model {
             }
             Step::Patch(key, at, bytes) => {
                 if let Some(mut kept) = self.live(key).cloned() {
-                    let end = kept.value.len().max(at + bytes.len());
-                    kept.value.resize(end, 0);
-                    kept.value[*at..at + bytes.len()].copy_from_slice(bytes);
+                    let value = Arc::make_mut(&mut kept.value);
+                    value.resize(value.len().max(at + bytes.len()), 0);
+                    value[*at..at + bytes.len()].copy_from_slice(bytes);
                     self.set(key, Some(kept));
                 }
             }

@@ -3,38 +3,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use mneme_arena::LendingOptions;
-use mneme_log::{Cursor, Evict, Expiry, LogStore, ReadError, UpdatePolicy, WriteError};
+use mneme_log::{Builder, Cursor, Evict, Expiry, LogStore, ReadError, UpdatePolicy, WriteError};
 use mneme_sys::fault::{self, Outcome};
-use mneme_sys::{Classified, Clock, ErrorKind, SystemClock};
+use mneme_sys::{Classified, Clock, ErrorKind};
 
 use crate::actions::{
     Action, GROWN, LARGE, LONG, NEW, OTHER, RECORDS, START, expires, kept, key, look_at_copies,
-    other,
+    other, rent,
 };
+use crate::calendar::Calendar;
+use crate::image::{Image, Loan};
 use crate::memory::stopped::Stopped;
 use crate::memory::{self, Memory};
 use crate::model::{FILLED, Kept, Key, Model, Step};
-use crate::replayed::Reader;
+use crate::replayed::{Reader, Replayed};
 
-/// Records expire when the test says so, and waits end sooner than they would.
-struct Calendar(AtomicU64);
-
-/// How much faster than time the clock of waits runs.
-const FASTER: u64 = 32;
-
-impl Clock for Calendar {
-    fn now_ns(&self) -> u64 {
-        SystemClock.now_ns() * FASTER
-    }
-
-    fn wall_ms(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-}
+/// Bytes that a store may grow to.
+pub const GROWS_TO: usize = memory::CAPACITY + GROWN;
 
 /// What is tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +36,18 @@ pub struct Scenario {
     pub dies: bool,
     /// Whether the store has a change feed, which is replayed.
     pub fed: bool,
+    /// Whether tenants have what the store does not use.
+    pub lends: bool,
+}
+
+/// What a store is like before anything happens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kind {
+    pub policy: UpdatePolicy,
+    pub fed: bool,
+    pub lends: bool,
+    /// Whether a tenant was at work in it.
+    pub rented: bool,
 }
 
 /// Whether X panics where it would die.
@@ -75,7 +75,8 @@ fn steps_of(action: Action, fed: bool) -> Vec<Step> {
             if let Step::Put(_, kept) = step
                 && kept.value.len() > 1_000_000
             {
-                kept.value.truncate(kept.value.len() / 8);
+                let long = kept.value.len() / 8;
+                Arc::make_mut(&mut kept.value).truncate(long);
             }
         }
     }
@@ -110,30 +111,35 @@ const OF_THE_THIRD: &[u8] = b"third";
 /// What a transaction is overtaken by.
 const OVERTAKEN: &[u8] = b"overtaken";
 
-fn prepared(policy: UpdatePolicy, [x, y]: [Action; 2], fed: bool) -> Prepared {
-    let is_of = |action| x == action || y == action;
-    let clock = Arc::new(Calendar(AtomicU64::new(START - 20)));
+fn builder(kind: Kind, clock: Arc<Calendar>) -> Builder {
     let builder = LogStore::builder()
-        .update_policy(policy)
-        .clock(clock.clone())
-        .change_feed(fed);
-    let builder = match is_of(Action::Lend) {
+        .update_policy(kind.policy)
+        .clock(clock)
+        .change_feed(kind.fed);
+    match kind.lends {
         true => builder.lend_idle(LendingOptions {
             records: 1000,
             max_frames: u32::MAX,
         }),
         false => builder,
-    };
-    let (memory, store) = Memory::built(memory::CAPACITY, memory::CAPACITY + GROWN, builder);
+    }
+}
+
+/// Makes and fills a store of this kind. It is closed, and all that its feed said is drained.
+pub fn filled(kind: Kind) -> (Memory, Arc<Calendar>, Model, Option<Replayed>) {
+    let fed = kind.fed;
+    let clock = Arc::new(Calendar::at(START - 20));
+    let builder = builder(kind, clock.clone());
+    let (memory, store) = Memory::built(memory::CAPACITY, GROWS_TO, builder);
     let mut model = Model {
         now: START,
         ..Model::default()
     };
     let mut reader = fed.then(|| Reader::of(&memory.open(READER)));
     let mut drain = || reader.iter_mut().for_each(drained);
-    if is_of(Action::Lend) {
+    if kind.lends {
         // Only what the store had once is lent.
-        for i in 0..12u8 {
+        for i in 0..if fed { 96 } else { 12 } {
             store.put(&[i], &vec![i; large(fed)]).unwrap();
             drain();
             store.remove(&[i]).unwrap();
@@ -169,11 +175,31 @@ fn prepared(policy: UpdatePolicy, [x, y]: [Action; 2], fed: bool) -> Prepared {
         }
     }
     store.remove(b"filler").unwrap();
+    if kind.rented {
+        rent(&store, &clock).unwrap();
+        look_at_copies(&store, &clock);
+        let lent = store.stats().lent;
+        assert!(lent.is_some_and(|lent| lent.frames > 0), "nothing is lent");
+    }
     // The grace periods of all closed segments begin, and do not end before nothing is moved.
     let pinned = store.transaction(|_| store.compact());
     assert_eq!(pinned.unwrap(), 0, "nothing is moved beside a pin");
-    clock.0.store(START, Relaxed);
-    if is_of(Action::Reap) {
+    clock.set(START);
+    reader.iter_mut().for_each(drained);
+    (memory, clock, model, reader.map(|reader| reader.replayed))
+}
+
+/// Such a store. The loan is to be given back once no thread uses the memory.
+fn prepared(kind: Kind, is_reaped: bool) -> (Loan, Prepared) {
+    let image = Image::of(kind);
+    let clock = Arc::new(image.calendar.again());
+    let (loan, memory) = image.lay(builder(kind, clock.clone()));
+    let store = memory.open(1);
+    let reader = image.replayed.clone().map(|replayed| Reader {
+        replayed,
+        ..Reader::of(&memory.open(READER))
+    });
+    if is_reaped {
         let third = memory.open(THIRD);
         let outcome = fault::run("txn.applied", fault::Action::Abandon, 2, move || {
             let keys = (0..4).map(|i| [OF_THE_THIRD, &[i]].concat());
@@ -183,14 +209,14 @@ fn prepared(policy: UpdatePolicy, [x, y]: [Action; 2], fed: bool) -> Prepared {
         assert!(matches!(outcome, Outcome::Abandoned), "nobody died");
         memory.script.kill(THIRD);
     }
-    reader.iter_mut().for_each(drained);
-    Prepared {
+    let prepared = Prepared {
         memory,
         clock,
         store,
-        model,
+        model: image.model.clone(),
         reader,
-    }
+    };
+    (loan, prepared)
 }
 
 /// Drains and replays what there is, and gives its space back.
@@ -200,26 +226,28 @@ fn drained(reader: &mut Reader) {
 }
 
 /// The places that X leads through, each with how often.
-pub fn places_of(policy: UpdatePolicy, x: Action, fed: bool) -> BTreeMap<&'static str, u64> {
+pub fn places_of(kind: Kind, x: Action) -> BTreeMap<&'static str, u64> {
     let run = move || {
+        let (loan, prepared) = prepared(kind, x == Action::Reap);
         let Prepared {
-            memory: _memory,
+            memory,
             clock,
             store,
+            reader,
             ..
-        } = prepared(policy, [x, x], fed);
+        } = prepared;
         let before: BTreeMap<_, _> = fault::passed().into_iter().collect();
-        let pass = |ms| {
-            clock.0.fetch_add(ms, Relaxed);
-        };
-        for step in steps_of(x, fed) {
-            step.run(&store, &pass).unwrap();
+        for step in steps_of(x, kind.fed) {
+            step.run(&store, &clock).unwrap();
         }
         let passed = fault::passed().into_iter();
-        passed
+        let passed = passed
             .map(|(name, n)| (name, n - before.get(name).copied().unwrap_or(0)))
             .filter(|(_, n)| *n > 0)
-            .collect()
+            .collect();
+        drop((store, reader, memory));
+        loan.give_back();
+        passed
     };
     std::thread::spawn(run).join().unwrap()
 }
@@ -234,6 +262,16 @@ struct Progress {
 impl Scenario {
     fn is_of(&self, action: Action) -> bool {
         self.x == action || self.y == action
+    }
+
+    fn kind(&self) -> Kind {
+        Kind {
+            policy: self.policy,
+            fed: self.fed,
+            lends: self.lends,
+            // As X a tenant comes to all its places where none was before.
+            rented: self.lends && self.x != Action::Lend,
+        }
     }
 
     /// What may be gone afterwards.
@@ -269,13 +307,23 @@ impl Scenario {
     /// # Errors
     /// What does not hold, in words.
     pub fn run(self) -> Result<Met, String> {
+        let (loan, prepared) = prepared(self.kind(), self.is_of(Action::Reap));
+        let (met, is_left) = self.run_in(prepared)?;
+        if is_left {
+            loan.give_back();
+        }
+        Ok(met)
+    }
+
+    /// Also returns whether no thread uses the memory any more.
+    fn run_in(self, prepared: Prepared) -> Result<(Met, bool), String> {
         let Prepared {
             memory,
             clock,
             store,
             mut model,
             reader,
-        } = prepared(self.policy, [self.x, self.y], self.fed);
+        } = prepared;
         let first = model.clone();
         let others = match self.y {
             Action::ReadOnly => memory.open_to_read(2),
@@ -289,12 +337,9 @@ impl Scenario {
         let stopped = {
             let (steps, progress, clock) = (steps.clone(), progress.clone(), clock.clone());
             Stopped::try_at(self.place, self.nth, move || {
-                let pass = |ms| {
-                    clock.0.fetch_add(ms, Relaxed);
-                };
                 let work = || {
                     for step in &steps {
-                        let done = step.run(&store, &pass);
+                        let done = step.run(&store, &clock);
                         let mut progress = progress.lock().unwrap();
                         if let Err(error) = done {
                             progress.refused = Some(error);
@@ -308,14 +353,15 @@ impl Scenario {
             })
         };
         let Some(stopped) = stopped else {
-            return Ok(Met::No);
+            // Its thread may not have closed the store yet.
+            return Ok((Met::No, false));
         };
         let done = progress.lock().unwrap().done;
         steps[..done].iter().for_each(|step| model.apply(step));
         let Some(pending) = steps.get(done) else {
             // X came to the place when all was done and it closed the store.
             stopped.finish().map_err(|error| error.to_string())?;
-            return Ok(Met::No);
+            return Ok((Met::No, true));
         };
         let stopped = match self.dies {
             true if panics() => {
@@ -359,10 +405,7 @@ impl Scenario {
                 continue;
             }
             let others = others.as_ref().unwrap();
-            let pass = |ms| {
-                clock.0.fetch_add(ms, Relaxed);
-            };
-            match step.run(others, &pass) {
+            match step.run(others, &clock) {
                 Ok(()) => {
                     before.apply(&step);
                     after.apply(&step);
@@ -434,11 +477,12 @@ impl Scenario {
             forgets,
             at_once: pending.at_once(),
         };
-        finish(&memory, &expected, reader, clock.0.load(Relaxed))?;
-        Ok(match refused {
+        finish(&memory, &expected, reader, &clock)?;
+        let met = match refused {
             true => Met::Refused,
             false => Met::Yes,
-        })
+        };
+        Ok((met, true))
     }
 
     /// What others find while X stands still; nothing of a key that they have to wait for.
@@ -456,7 +500,7 @@ impl Scenario {
             if !differs || waited == 2 {
                 continue;
             }
-            match find(store, key) {
+            match find(store, key, live) {
                 Ok(found) => {
                     seen.insert(key.clone(), found);
                 }
@@ -469,9 +513,18 @@ impl Scenario {
     }
 }
 
-fn find(store: &LogStore, key: &Key) -> Result<Option<Kept>, ReadError> {
+/// What is under `key`. It shares the value with one of `expected` that is equal.
+fn find<'m>(
+    store: &LogStore,
+    key: &Key,
+    expected: impl IntoIterator<Item = Option<&'m Kept>>,
+) -> Result<Option<Kept>, ReadError> {
     let database = store.database(key.0)?;
-    let value = database.get(&key.1)?.map(|value| value.to_vec());
+    let value = database.get(&key.1)?.map(|value| {
+        let mut all = expected.into_iter().flatten();
+        let equal = all.find(|kept| kept.value[..] == *value);
+        equal.map_or_else(|| Arc::new(value.to_vec()), |kept| kept.value.clone())
+    });
     let expiry = database.expiry(&key.1)?;
     Ok(value.zip(expiry).map(|(value, expiry)| {
         let expires = match expiry {
@@ -524,7 +577,8 @@ impl Expected {
             if key.1.starts_with(OF_THE_THIRD) || key.1 == OVERTAKEN {
                 continue;
             }
-            let now = find(store, &key).map_err(|e| format!("{when}: a read: {e}"))?;
+            let ends = self.candidates.iter().map(|(_, end)| end.live(&key));
+            let now = find(store, &key, ends).map_err(|e| format!("{when}: a read: {e}"))?;
             found.insert(key, now);
         }
         for (key, now) in &found {
@@ -580,12 +634,12 @@ fn finish(
     memory: &Memory,
     expected: &Expected,
     mut reader: Option<Reader>,
-    now: u64,
+    clock: &Calendar,
 ) -> Result<(), String> {
     let store = memory.open(4);
     let refused = |what: &'static str| move |e: WriteError| format!("{what}: {e}");
     store.reap().map_err(refused("the reap"))?;
-    look_at_copies(&store);
+    look_at_copies(&store, clock);
     let sound = |when: &str| match store.check() {
         Ok(report) if report.problems.is_empty() => Ok(()),
         Ok(report) => Err(format!("{when}: {:?}", report.problems)),
@@ -593,14 +647,15 @@ fn finish(
     };
     sound("after the reap")?;
     expected.check(&store, "after the reap")?;
-    let mut replay = |when: &str| {
+    let mut drain = |when: Option<&str>| {
         if let Some(reader) = &mut reader {
             drained(reader);
-            reader.replayed.now = now;
-            reader.replayed.shows(&store, when);
+            reader.replayed.now = clock.wall_ms();
+            when.iter()
+                .for_each(|when| reader.replayed.shows(&store, when));
         }
     };
-    replay("after the reap");
+    drain(Some("after the reap"));
     store
         .set_eviction(Evict::None)
         .map_err(refused("set_eviction"))?;
@@ -613,14 +668,15 @@ fn finish(
             let put = last.put(&i.to_le_bytes(), &[round; 60_000]);
             put.map_err(refused("a later put"))?;
             if i % 32 == 0 {
-                replay("while memory is used again");
+                drain(None);
             }
         }
+        drain(Some("after memory was used again"));
         expected.check(&store, "after memory was used again")?;
     }
-    look_at_copies(&store);
+    look_at_copies(&store, clock);
     store.remove_expired().map_err(refused("the sweep"))?;
-    replay("in the end");
+    drain(Some("in the end"));
     sound("in the end")?;
     expected.check(&store, "in the end")
 }

@@ -23,8 +23,11 @@ pub const CAPACITY: usize = 64 << 20;
 /// what abandoned threads have: those never look at it again, and would keep its memory.
 pub struct Memory {
     pub data: Region,
-    control: Region,
+    pub control: Region,
     builder: Builder,
+    pages: PagePolicy,
+    /// Whether the bytes stay when this is dropped: the caller has other use for them.
+    is_kept: bool,
     pub script: ScriptedLiveness,
 }
 
@@ -59,6 +62,8 @@ impl Memory {
             data,
             control,
             builder: builder.maintainer(false),
+            pages: PagePolicy::Small,
+            is_kept: false,
             script: ScriptedLiveness::new(),
         };
         let (data, control) = memory.map(Access::ReadWrite);
@@ -69,14 +74,26 @@ impl Memory {
         (memory, store)
     }
 
+    /// Memory of a store that every process has left. Its bytes are the caller's and stay.
+    pub fn around(data: Region, control: Region, builder: Builder, pages: PagePolicy) -> Memory {
+        Memory {
+            data,
+            control,
+            builder: builder.maintainer(false),
+            pages,
+            is_kept: true,
+            script: ScriptedLiveness::new(),
+        }
+    }
+
     /// Data and control as another process maps them: the data as it is said, the control for both.
     fn map(&self, access: Access) -> (Region, Region) {
-        let again = |r: &Region, access| {
+        let again = |r: &Region, access, pages| {
             let fd = r.duplicate_fd().unwrap().unwrap();
-            Region::map(fd, access, r.max(), PagePolicy::Small).unwrap()
+            Region::map(fd, access, r.max(), pages).unwrap()
         };
-        let control = again(&self.control, Access::ReadWrite);
-        (again(&self.data, access), control)
+        let control = again(&self.control, Access::ReadWrite, PagePolicy::Small);
+        (again(&self.data, access, self.pages), control)
     }
 
     /// The store as another process opens it.
@@ -151,6 +168,9 @@ impl Memory {
 #[cfg(feature = "fault")]
 impl Drop for Memory {
     fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
         for region in [&self.data, &self.control] {
             let file = region.duplicate_fd().unwrap().unwrap();
             mneme_sys::fault::discard(&file, region.max()).unwrap();
