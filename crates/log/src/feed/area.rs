@@ -14,6 +14,7 @@
 //! A store without a feed has no such bytes.
 
 use std::ptr::NonNull;
+use std::slice::Iter;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -21,7 +22,7 @@ use mneme_sync::{Slot, SlotId};
 
 use super::ahead::Group;
 use super::item::Item;
-use super::ring::{self, HEADER_BYTES, Refused, Reserved, Ring, State};
+use super::ring::{HEADER_BYTES, Refused, Reserved, Ring, State};
 use crate::error::{Corrupt, WriteError};
 use crate::region::layout::{FEED_GROUPS, FEED_HEADER, FEED_SPARE, MAX_ENTRY, Tables};
 use crate::region::mem::{Loc, Mem};
@@ -215,10 +216,12 @@ impl Feed {
 
     #[inline]
     pub(super) fn filler(&self, entry: Reserved) -> Filler<'_> {
+        let [words, behind] = self.ring().body(entry);
         Filler {
-            words: self.ring().body(entry),
-            word: [0; 8],
-            used: 0,
+            words: words.iter(),
+            behind,
+            word: 0,
+            bits: 0,
         }
     }
 
@@ -317,44 +320,64 @@ impl Feed {
 
 /// Stores the bytes of a body by whole words.
 pub(super) struct Filler<'r> {
-    /// The words of the body that come next.
-    words: ring::Words<'r, AtomicU64>,
-    /// The bytes of the next one so far, and how many.
-    word: [u8; 8],
-    used: usize,
+    /// The words of the body that come next, and those behind the ring's end.
+    words: Iter<'r, AtomicU64>,
+    behind: &'r [AtomicU64],
+    /// The lowest bytes of the next word, and how many bits they have.
+    word: u64,
+    bits: u32,
 }
 
 impl Filler<'_> {
-    pub fn push(&mut self, mut part: &[u8]) {
-        if self.used > 0 {
-            let n = part.len().min(8 - self.used);
-            self.word[self.used..self.used + n].copy_from_slice(&part[..n]);
-            (self.used, part) = (self.used + n, &part[n..]);
-            if self.used < 8 {
-                return;
-            }
-            store(self.words.next(), self.word);
-        }
+    #[inline]
+    pub fn push(&mut self, part: &[u8]) {
         let (chunks, rest) = part.as_chunks::<8>();
-        for (chunk, word) in chunks.iter().zip(self.words.by_ref()) {
-            store(Some(word), *chunk);
+        let bits = self.bits;
+        match bits {
+            0 => chunks
+                .iter()
+                .for_each(|chunk| self.store(u64::from_le_bytes(*chunk))),
+            _ => {
+                for chunk in chunks {
+                    let bytes = u64::from_le_bytes(*chunk);
+                    self.store(self.word | bytes << bits);
+                    self.word = bytes >> (64 - bits);
+                }
+            }
         }
-        self.word = [0; 8];
-        self.word[..rest.len()].copy_from_slice(rest);
-        self.used = rest.len();
+        let bytes = rest
+            .iter()
+            .rev()
+            .fold(0, |bytes, byte| bytes << 8 | u64::from(*byte));
+        self.word |= bytes << bits;
+        self.bits += 8 * rest.len() as u32;
+        if self.bits >= 64 {
+            self.store(self.word);
+            // Some of the rest was before: it has fewer bytes than a word.
+            self.word = bytes >> (64 - bits);
+            self.bits -= 64;
+        }
     }
 
     pub fn end(mut self) {
-        if self.used > 0 {
-            store(self.words.next(), self.word);
+        if self.bits > 0 {
+            self.store(self.word);
         }
     }
-}
 
-#[inline]
-fn store(word: Option<&AtomicU64>, bytes: [u8; 8]) {
-    // There is one for all bytes that the entry was reserved for. Relaxed: the header publishes it.
-    if let Some(word) = word {
-        word.store(u64::from_le_bytes(bytes), Relaxed);
+    #[inline]
+    fn store(&mut self, word: u64) {
+        let place = match self.words.next() {
+            None => {
+                self.words = std::mem::take(&mut self.behind).iter();
+                self.words.next()
+            }
+            place => place,
+        };
+        // There is one for all bytes that the entry was reserved for. Relaxed: the header publishes
+        // it.
+        if let Some(place) = place {
+            place.store(word, Relaxed);
+        }
     }
 }

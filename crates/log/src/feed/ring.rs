@@ -29,8 +29,7 @@
 //!
 //! The models in `models::feed` check this.
 
-use std::iter::{Chain, Take};
-use std::slice::Iter;
+use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use mneme_sync::{SlotId, Word};
@@ -167,8 +166,8 @@ pub(crate) enum Next {
     Complete(u64),
 }
 
-/// Words of a ring, in the order of their positions.
-pub(crate) type Words<'r, W> = Take<Chain<Iter<'r, W>, Iter<'r, W>>>;
+/// Words of a ring, in the order of their positions: up to the ring's end, and from its beginning.
+pub(crate) type Words<'r, W> = [&'r [W]; 2];
 
 impl<'r, W: Word> Ring<'r, W> {
     /// Bytes of the ring.
@@ -181,7 +180,8 @@ impl<'r, W: Word> Ring<'r, W> {
     }
 
     fn lap(&self, at: u64) -> u64 {
-        at / self.size()
+        // A division by a power of two that the compiler does not know as one.
+        at >> self.size().trailing_zeros()
     }
 
     /// The blank word of a lap. Its lowest bits are those of no header.
@@ -193,10 +193,7 @@ impl<'r, W: Word> Ring<'r, W> {
 
     /// Blanks a ring that no thread uses, for positions from `first` on, a multiple of eight.
     pub fn clear(&self, first: u64) {
-        for i in 0..self.words.len() as u64 {
-            let at = first.wrapping_add(8 * i);
-            self.word(at).store(self.blank(self.lap(at)), Relaxed);
-        }
+        self.blank_between(first, first.wrapping_add(self.size()));
         for word in [self.tail, self.durable] {
             word.store(first, Relaxed);
         }
@@ -282,12 +279,16 @@ impl<'r, W: Word> Ring<'r, W> {
         }
     }
 
-    /// So many words from `at` on.
+    /// So many words from `at` on, a lap at most.
+    #[inline]
     fn words_from(&self, at: u64, count: usize) -> Words<'r, W> {
         let (before, behind) = self
             .words
             .split_at((at / 8) as usize & (self.words.len() - 1));
-        behind.iter().chain(before).take(count)
+        match behind.split_at_checked(count) {
+            Some((all, _)) => [all, &[]],
+            None => [behind, &before[..(count - behind.len()).min(before.len())]],
+        }
     }
 
     /// Step *filled*: the words of an entry's body, to be stored with Relaxed: the header publishes
@@ -370,10 +371,33 @@ impl<'r, W: Word> Ring<'r, W> {
     }
 
     /// Step *drained*: hands out the words of complete entries from `at` to `end`.
-    pub fn copy(&self, at: u64, end: u64, to: impl FnMut(u64)) {
-        let words = self.words_from(at, (end.wrapping_sub(at) / 8) as usize);
-        // Relaxed: the headers were loaded with Acquire.
-        words.map(|word| word.load(Relaxed)).for_each(to);
+    pub fn copy(&self, at: u64, end: u64, mut to: impl FnMut(u64)) {
+        for words in self.words_from(at, (end.wrapping_sub(at) / 8) as usize) {
+            // Relaxed: the headers were loaded with Acquire.
+            words.iter().for_each(|word| to(word.load(Relaxed)));
+        }
+    }
+
+    /// Hands out the words of all entries that are not durable, up to where there is no entry, and
+    /// returns their positions. One that is not completed comes out void: its change may be visible,
+    /// and its thread has not been told that it is made. Changes nothing.
+    pub fn salvage(&self, mut to: impl FnMut(u64)) -> Range<u64> {
+        // SYNC: as in `walk`.
+        let start = self.durable.load(Acquire);
+        let mut end = start;
+        // Damage ends it.
+        let _ = self.walk(|at, header| {
+            if at == end {
+                let state = match header.state() {
+                    State::Reserved => State::Void,
+                    completed => completed,
+                };
+                to(header.with(state).0);
+                end = at.wrapping_add(header.stride());
+                self.copy(at.wrapping_add(HEADER_BYTES as u64), end, &mut to);
+            }
+        });
+        start..end
     }
 
     /// Everything before `position`, which was drained, is kept elsewhere. One thread at a time
@@ -386,19 +410,24 @@ impl<'r, W: Word> Ring<'r, W> {
         self.free(begin, position);
     }
 
-    /// Step *freed*, from `freed` on. A death in the middle is made good by the next call.
-    fn free(&self, begin: u64, end: u64) {
-        let mut at = begin;
+    /// Stores the blank words of these positions, at most a lap.
+    fn blank_between(&self, mut at: u64, end: u64) {
         while at != end {
-            let lap = self.lap(at);
-            let next_lap = lap.wrapping_add(1).wrapping_mul(self.size());
+            let next_lap = self.lap(at).wrapping_add(1).wrapping_mul(self.size());
             let bytes = end.wrapping_sub(at).min(next_lap.wrapping_sub(at));
-            let blank = self.blank(lap.wrapping_add(1));
+            let blank = self.blank(self.lap(at));
             // Relaxed: published by `freed`. Until then no thread takes one for a place to reserve.
-            self.words_from(at, (bytes / 8) as usize)
-                .for_each(|word| word.store(blank, Relaxed));
+            for words in self.words_from(at, (bytes / 8) as usize) {
+                words.iter().for_each(|word| word.store(blank, Relaxed));
+            }
             at = at.wrapping_add(bytes);
         }
+    }
+
+    /// Step *freed*, from `freed` on. A death in the middle is made good by the next call.
+    fn free(&self, begin: u64, end: u64) {
+        let size = self.size();
+        self.blank_between(begin.wrapping_add(size), end.wrapping_add(size));
         mneme_sys::fault!("log.feed.blanked");
         // SYNC: pairs with the Acquire load in `space_behind`.
         self.freed.store(end, Release);

@@ -64,7 +64,8 @@ impl<O: Orders> Scene<O> {
 
 /// Stores word number `i` of an entry's body.
 fn fill<O: Orders>(ring: &Ring<'_, Model<O>>, entry: Reserved, i: usize, word: u64) {
-    ring.body(entry).nth(i).unwrap().store(word, Relaxed);
+    let place = ring.body(entry).into_iter().flatten().nth(i);
+    place.unwrap().store(word, Relaxed);
 }
 
 /// Takes out what is entered.

@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use crate::error::WriteError;
 use crate::feed::area::Feed;
+use crate::feed::entries;
 use crate::feed::ring::Next;
 use crate::session::FEED_LEASE;
 use crate::store::components::Store;
@@ -131,6 +132,39 @@ pub enum FeedError {
     Write(#[from] WriteError),
 }
 
+/// What the change feed of a store held that no drainer has kept elsewhere: see
+/// [`LogStore::salvage_feed`](crate::LogStore::salvage_feed).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SalvagedFeed {
+    /// The drainer's [note](ChangeFeed::note).
+    pub note: [u64; 4],
+    /// Where the entries begin: what is before was kept elsewhere.
+    pub start: u64,
+    /// Whole entries, for [`entries`](crate::feed::entries).
+    pub bytes: Vec<u8>,
+}
+
+impl SalvagedFeed {
+    pub(crate) fn of(feed: &Feed) -> Self {
+        let mut bytes = Vec::new();
+        let to = |word: u64| bytes.extend_from_slice(&word.to_le_bytes());
+        let all = feed.ring().salvage(to);
+        // The ring's words say nothing of what is in an entry.
+        let readable = entries(all.start, &bytes)
+            .map_while(Result::ok)
+            .take_while(|entry| entry.items().all(|item| item.is_ok()))
+            .map(|entry| entry.stride())
+            .sum();
+        bytes.truncate(readable);
+        Self {
+            // Relaxed: no process drains it any more.
+            note: feed.note().each_ref().map(|word| word.load(Relaxed)),
+            start: all.start,
+            bytes,
+        }
+    }
+}
+
 impl ChangeFeed {
     pub(crate) fn take(store: &Arc<Store>) -> Result<ChangeFeed, FeedError> {
         store.may_write()?;
@@ -178,9 +212,14 @@ impl ChangeFeed {
                 Next::Unfinished(_) | Next::Nothing => break,
             }
         }
-        bytes.reserve(end.wrapping_sub(start) as usize);
+        let begin = bytes.len();
+        bytes.resize(begin + end.wrapping_sub(start) as usize, 0);
+        // Whole words: every entry is padded.
+        let mut places = bytes[begin..].as_chunks_mut::<8>().0.iter_mut();
         ring.copy(start, end, |word| {
-            bytes.extend_from_slice(&word.to_le_bytes())
+            if let Some(place) = places.next() {
+                *place = word.to_le_bytes();
+            }
         });
         self.at = end;
         Ok(start..end)

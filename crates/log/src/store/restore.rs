@@ -6,6 +6,7 @@ use crate::records::expiry::Expiry;
 use crate::records::scan::Cursor;
 use crate::region::space::DATABASES;
 use crate::store::LogStore;
+use crate::store::feed::SalvagedFeed;
 
 impl LogStore {
     /// The id of each database's index at one instant, as the [change feed](crate::feed) names it;
@@ -34,6 +35,14 @@ impl LogStore {
         visit: impl FnMut(&[u8], &[u8], Expiry),
     ) -> Result<Option<Cursor>, ReadError> {
         self.store.scan_root(id, cursor, count, visit)
+    }
+
+    /// What the change feed holds that was not kept elsewhere, of a store that is damaged and is not
+    /// used any more; `None`: it has no feed. It looks at nothing but the feed, repairs nothing, and
+    /// ends where the feed is damaged too.
+    #[must_use]
+    pub fn salvage_feed(&self) -> Option<SalvagedFeed> {
+        self.store.feed.as_ref().map(SalvagedFeed::of)
     }
 
     /// Gives a database that holds nothing and was never written to an index with this id. New
