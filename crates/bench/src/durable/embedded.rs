@@ -1,4 +1,5 @@
-//! Stores in this process: ours, which is durable by a journal, beside the durable tree and LMDB.
+//! Stores in this process: ours, which is durable by a journal, beside the durable tree, LMDB and
+//! RocksDB.
 //!
 //! Each commit is durable when it returns: of one record, or of 32. By *8 threads* our store has
 //! eight threads that put and wait, and share their syncs; the others commit one after the other,
@@ -55,7 +56,7 @@ type Commit<'s> = dyn FnMut(&[[u8; KEY]]) -> Result<(), BenchError> + 's;
 /// The systems of this build, ours first.
 fn systems() -> Vec<&'static str> {
     let others = engines::names().into_iter();
-    let others = others.filter(|name| name.starts_with("lmdb"));
+    let others = others.filter(|name| name.starts_with("lmdb") || *name == "rocksdb");
     [STORE, TREE].into_iter().chain(others).collect()
 }
 

@@ -7,15 +7,17 @@
 //!
 //! - *device* (see `device.rs`): what one sync costs on that disk, whoever asks for it.
 //! - *throughput*: SET of records chosen evenly, by `appendfsync`: `always` answers when the change
-//!   is durable, `everysec` and `no` at once; *volatile* is ours without a directory. Servers have
-//!   all CPUs. *Server CPU* is what an operation costs them, journal and all.
+//!   is durable, `everysec` and `no` at once; *tree* is ours kept by `--durability tree`, *volatile*
+//!   without a directory. Servers have all CPUs. *Server CPU* is what an operation costs them,
+//!   journal and all.
 //! - *one CPU*: ours with one thread, all of it on the first CPU. *A core to spare* is the same
 //!   without the CPU time of the journal's own threads, which would have that core.
 //! - *tmpfs*: the CPU time of a durable SET where the disk costs nothing.
 //! - *bytes* (see `volume.rs`): what a SET adds to the log, and what the kernel writes to storage
 //!   for it when logs are shortened after every two turnovers of the data.
 //! - *embedded* (see `embedded.rs`): puts of our durable store in this process, by one thread and
-//!   by eight that share syncs, beside the durable tree and LMDB; the space taken after turnovers.
+//!   by eight that share syncs, beside the durable tree, LMDB and RocksDB; the space taken after
+//!   turnovers.
 //!
 //! How to read it: ratios are those of the rounds, in which all systems take turns.
 
@@ -45,16 +47,25 @@ use crate::systems;
 use crate::table::{Table, beside};
 use indicatif::ProgressBar;
 use serde_json::json;
-use servers::{ALWAYS, Arm, EVERYSEC, NO, REDIS_ALWAYS, REDIS_EVERYSEC, Server, VOLATILE, present};
+use servers::{
+    ALWAYS, Arm, EVERYSEC, NO, REDIS_ALWAYS, REDIS_EVERYSEC, Server, TREE_ALWAYS, VOLATILE, present,
+};
 use std::path::Path;
 use std::time::Duration;
 
 /// Connections of every load.
 const CONNECTIONS: usize = 50;
 
-/// The arms that are measured beside each other. One that keeps its records in another way than by
-/// a journal stands here too.
-const ARMS: [Arm; 6] = [VOLATILE, ALWAYS, EVERYSEC, NO, REDIS_ALWAYS, REDIS_EVERYSEC];
+/// The arms that are measured beside each other.
+const ARMS: [Arm; 7] = [
+    VOLATILE,
+    ALWAYS,
+    TREE_ALWAYS,
+    EVERYSEC,
+    NO,
+    REDIS_ALWAYS,
+    REDIS_EVERYSEC,
+];
 
 /// Where servers run, and how they are asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +122,7 @@ impl Case {
         match self.place {
             Place::Free => &ARMS,
             Place::OneCpu => &[VOLATILE, EVERYSEC],
-            Place::Memory => &[ALWAYS, REDIS_ALWAYS],
+            Place::Memory => &[ALWAYS, TREE_ALWAYS, REDIS_ALWAYS],
         }
     }
 }
@@ -201,7 +212,9 @@ fn notes(directory: &Path) -> Vec<String> {
     if !cfg!(feature = "lmdb") {
         notes.push("lmdb is left out: build with --features lmdb".to_owned());
     }
-    notes.push("RocksDB is not among the peers".to_owned());
+    if !cfg!(feature = "rocksdb") {
+        notes.push("RocksDB is left out: build with --features rocksdb".to_owned());
+    }
     notes
 }
 

@@ -29,6 +29,8 @@ pub struct Arm {
     is_redis: bool,
     /// `appendfsync`; nothing is kept if none.
     sync: Option<&'static str>,
+    /// Ours, kept as a tree in place of a journal.
+    is_tree: bool,
 }
 
 const fn ours(name: &'static str, sync: Option<&'static str>) -> Arm {
@@ -36,6 +38,7 @@ const fn ours(name: &'static str, sync: Option<&'static str>) -> Arm {
         name,
         is_redis: false,
         sync,
+        is_tree: false,
     }
 }
 
@@ -44,6 +47,7 @@ const fn theirs(name: &'static str, sync: &'static str) -> Arm {
         name,
         is_redis: true,
         sync: Some(sync),
+        is_tree: false,
     }
 }
 
@@ -51,6 +55,11 @@ const fn theirs(name: &'static str, sync: &'static str) -> Arm {
 pub const VOLATILE: Arm = ours("mneme volatile", None);
 /// Ours, durable before it answers.
 pub const ALWAYS: Arm = ours("mneme always", Some("always"));
+/// Ours, kept as a tree, whose commit a durable change waits for.
+pub const TREE_ALWAYS: Arm = Arm {
+    is_tree: true,
+    ..ours("mneme tree always", Some("always"))
+};
 /// Ours, synced every second.
 pub const EVERYSEC: Arm = ours("mneme everysec", Some("everysec"));
 /// Ours, synced when the system pleases.
@@ -145,6 +154,9 @@ impl Server {
                     let kept = ["--appendfsync", sync, "--data"].map(OsStr::new);
                     words.extend(kept);
                     words.push(data.as_os_str());
+                }
+                if self.arm.is_tree {
+                    words.extend(["--durability", "tree"].map(OsStr::new));
                 }
                 let socket = scratch.root().join("socket");
                 let root = scratch.registry().root();
