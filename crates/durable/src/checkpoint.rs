@@ -320,7 +320,7 @@ fn remove_older(source: &Source, begin: u64) -> Result<(), JournalError> {
 }
 
 /// Bytes of the first entries, about `most` of them, and one entry at least.
-fn whole_entries(bytes: &[u8], most: usize) -> Result<usize, DurableError> {
+pub(crate) fn whole_entries(bytes: &[u8], most: usize) -> Result<usize, DurableError> {
     let mut end = 0;
     for entry in mneme_log::feed::entries(0, bytes) {
         let next = end + entry?.stride();

@@ -50,9 +50,10 @@ impl Opened {
             Place::Path(path) => path,
         };
         let handed = lock(&options.lock).take();
-        let opened = match handed {
-            Some(lock) => FileDirectory::open_with(path, lock),
-            None => open_within(path, &*options.clock),
+        let opened = match handed.map(|lock| FileDirectory::open_with(path, lock)) {
+            // It may be another directory's.
+            None | Some(Err(DirectoryError::Os { .. })) => open_within(path, &*options.clock),
+            Some(opened) => opened,
         };
         let files = match opened {
             Ok(files) => Arc::new(files),

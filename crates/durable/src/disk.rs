@@ -4,17 +4,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use mneme_journal::{
-    BaseReader, Identity, JournalError, Options, Position, Reader, Run, Runs, bases, reaches,
+    Identity, Journal, JournalError, Options, Position, Reader, Run, Runs, bases, reaches,
 };
 use mneme_log::{ChangeFeed, Evict, LogStore};
 use mneme_sys::medium::{Directory, FileDirectory};
 use mneme_tree::Store;
 
 use crate::DurableError;
+use crate::checkpoint::whole_entries;
 use crate::directory::{Opened, failed};
 use crate::options::{DurabilityMode, ProgressListener, RecoveryProgress};
 use crate::pairing::{Journaled, Unpaired};
-use crate::recover::{self, Files, newest_base};
+use crate::recover::{self, Files, Loaded, newest_base};
 use crate::sink::{LateJournal, Sink};
 use crate::store::draw_run;
 use crate::tree::{self, Build, Replica, Stamp, TreeSink};
@@ -103,17 +104,30 @@ impl Disk {
         }
     }
 
-    /// Whether it holds the stream up to `at`, where a living segment goes on.
-    pub fn holds_stream(&self, directory: &dyn Directory, at: u64) -> Result<bool, DurableError> {
+    /// The time of the last change before `at`, where a living segment goes on, if it holds the
+    /// stream up to there.
+    pub fn holds_stream(
+        &self,
+        directory: &dyn Directory,
+        at: u64,
+    ) -> Result<Option<u64>, DurableError> {
         let at = Position::new(at);
         match self {
             Self::Tree(replica) => Ok(replica
                 .as_ref()
-                .is_some_and(|replica| replica.stamp().position >= at.get())),
-            Self::Journal if reaches(directory, at)? => Ok(true),
+                .map(|replica| replica.stamp())
+                .filter(|stamp| stamp.position >= at.get())
+                .map(|stamp| stamp.wall_ms)),
             Self::Journal => {
-                let base = newest_base(directory)?.map(|(_, base)| base.read_ahead());
-                Ok(base.transpose()?.is_some_and(|(_, suffix)| suffix == at))
+                let reached = reaches(directory, at)?;
+                if reached.is_some() {
+                    return Ok(reached);
+                }
+                let Some((_, base)) = newest_base(directory)? else {
+                    return Ok(None);
+                };
+                let (_, suffix) = base.read_ahead()?;
+                Ok((suffix == at).then_some(base.wall_ms()))
             }
         }
     }
@@ -124,6 +138,46 @@ impl Disk {
             Self::Journal => Contents::Files(Box::new(Files::look(directory)?)),
             Self::Tree(replica) => Contents::Tree(replica.as_deref_mut()),
         })
+    }
+
+    /// Makes durable whole entries that begin at `at`, in a run of their own.
+    pub fn continue_with(
+        &mut self,
+        opened: &Opened,
+        options: Options,
+        at: u64,
+        bytes: &[u8],
+    ) -> Result<(), DurableError> {
+        match self {
+            Self::Journal => {
+                let directory = Arc::clone(&opened.directory);
+                let options = Options {
+                    follows: base_runs(&*directory)?,
+                    ..options
+                };
+                let mut journal = Journal::open(directory, options, Position::new(at))?;
+                let (mut rest, group) = (bytes, journal.group_bytes());
+                while !rest.is_empty() {
+                    let (piece, behind) = rest.split_at(whole_entries(rest, group)?);
+                    journal.append(journal.position(), piece)?;
+                    rest = behind;
+                }
+                journal.close()?;
+            }
+            Self::Tree(None) => {}
+            Self::Tree(Some(replica)) => {
+                // A commit may have more than the feed knew.
+                let begin = replica.stamp().position;
+                let behind = bytes.get((begin - at) as usize..).unwrap_or_default();
+                replica.bytes(begin, behind)?;
+                replica.commit(Stamp {
+                    run: options.run.map_or_else(draw_run, Ok)?,
+                    position: begin + behind.len() as u64,
+                    wall_ms: options.clock.wall_ms(),
+                })?;
+            }
+        }
+        Ok(())
     }
 
     /// Begins a run behind what the feed says is durable.
@@ -147,9 +201,8 @@ fn begin_journal(
     feed: &ChangeFeed,
 ) -> Result<Begun, DurableError> {
     let base = newest_base(&*opened.directory)?.map(|(_, base)| base);
-    let follows = base.as_ref().map(BaseReader::runs).cloned();
     let options = Options {
-        follows: follows.unwrap_or_default(),
+        follows: base_runs(&*opened.directory)?,
         ..options
     };
     let run = Run {
@@ -165,6 +218,14 @@ fn begin_journal(
         base: base.map_or(0, |base| base.begin().get()),
         sink: Box::new(journal),
     })
+}
+
+/// The runs that a journal goes on from which has no file yet: those of the newest base file.
+fn base_runs(directory: &dyn Directory) -> Result<Runs, DurableError> {
+    let base = newest_base(directory)?;
+    Ok(base
+        .map(|(_, base)| base.runs().clone())
+        .unwrap_or_default())
 }
 
 /// Whether a journal holds the stream from its begin on.
@@ -189,30 +250,21 @@ fn begin_tree(
             let build = Build::begin(opened, options.identity, run, &options.clock)?;
             tree::adopt(build, home, feed)?
         }
-        Some(mut replica) => {
-            let position = replica.stamp().position;
-            follow(feed, position)?;
-            replica.commit(Stamp {
-                run,
-                position,
-                wall_ms: options.clock.wall_ms(),
-            })?;
+        Some(replica) => {
+            follow(feed, replica.stamp().position)?;
             *replica
         }
     };
     let position = replica.stamp().position;
     let first = Position::new(position);
     let directory = Arc::clone(&opened.directory);
+    let sink = TreeSink::begin(replica, run, directory, Arc::clone(&options.clock))?;
     Ok(Begun {
-        tree: Some(replica.store().clone()),
+        tree: Some(sink.store().clone()),
         runs: Runs::default().and(Run { id: run, first }),
         base: position,
         needs_base: false,
-        sink: Box::new(TreeSink::new(
-            replica,
-            directory,
-            Arc::clone(&options.clock),
-        )),
+        sink: Box::new(sink),
         options,
     })
 }
@@ -248,32 +300,31 @@ impl Contents<'_> {
         }
     }
 
-    /// The time of the last change.
-    pub fn wall_ms(&self) -> u64 {
-        match self {
-            Self::Files(files) => files.wall_ms,
-            Self::Tree(replica) => replica.as_ref().map_or(0, |of| of.stamp().wall_ms),
-        }
-    }
-
-    /// Loads all of it into a store that is empty. Returns where the stream ends, and what was
-    /// done.
+    /// Loads all of it into a store that is empty.
     pub fn load(
         self,
         directory: &dyn Directory,
         store: &LogStore,
         listener: Option<&ProgressListener>,
         evict: Evict,
-    ) -> Result<(u64, RecoveryProgress), DurableError> {
+    ) -> Result<Loaded, DurableError> {
         let loaded = match self {
             Self::Files(files) => files.load(directory, store, listener, evict)?,
-            Self::Tree(None) => return Ok((0, RecoveryProgress::default())),
+            Self::Tree(None) => {
+                return Ok(Loaded {
+                    end: 0,
+                    wall_ms: 0,
+                    progress: RecoveryProgress::default(),
+                });
+            }
             Self::Tree(Some(replica)) => {
                 // The rest of it is lost with the segment. The next segment must not have its name
                 // before that is durable: what it enters would be taken for that rest.
-                replica.give_up_pending();
-                replica.commit(replica.stamp())?;
-                recover::load_tree(replica.store(), store, listener, evict)?
+                if replica.give_up_pending() {
+                    replica.commit(replica.stamp())?;
+                }
+                let of = (replica.store(), replica.stamp().wall_ms);
+                recover::load_tree(of, store, listener, evict)?
             }
         };
         if evict == Evict::None {

@@ -11,6 +11,7 @@ use mneme_sys::Clock;
 
 use crate::DurableError;
 use crate::checkpoint::{CheckpointReport, Source};
+use crate::compare::compare_files;
 use crate::directory::Opened;
 use crate::disk::Begun;
 use crate::gate::{Gate, GateState, Shared, lock};
@@ -224,6 +225,20 @@ impl Durability {
     /// Changes when what was written becomes durable.
     pub fn set_policy(&self, policy: SyncPolicy) {
         self.shared.set_policy(policy);
+    }
+
+    /// Makes durable what was written, loads what the files hold into a second store, as a start
+    /// after a power loss does, and compares the two. Returns how many records there are. The second
+    /// store takes as much memory again while this runs.
+    ///
+    /// No other thread of any process may change the store meanwhile. What has expired stays where
+    /// it is until the end, and nothing is evicted.
+    ///
+    /// # Errors
+    /// [`DurableError::Differs`] names a record; as for [`sync`](Self::sync), and for a recovery.
+    pub fn compare_files(&self) -> Result<u64, DurableError> {
+        self.sync()?;
+        self.keeper.without_checkpoint(compare_files)
     }
 
     /// Begins a checkpoint in the background: a base file, from which the journal goes on, so that

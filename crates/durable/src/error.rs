@@ -6,7 +6,7 @@ use mneme_journal::JournalError;
 use mneme_log::feed::FeedDamage;
 use mneme_log::{FeedError, OpenError, ReadError, WriteError};
 use mneme_shared::{CreateError, ServeError, UpgradeError};
-use mneme_space::{RegistryError, RemoveError, RenameError};
+use mneme_space::{NoteError, RegistryError, RemoveError, RenameError};
 use mneme_sys::medium::DirectoryError;
 
 use mneme_tree::StoreError;
@@ -101,9 +101,12 @@ pub enum DurableError {
     /// The segment that was rebuilt cannot get its name.
     #[error("the segment that was rebuilt cannot get its name: {0}")]
     Rename(#[from] RenameError),
-    /// The registry cannot be cleaned of what an earlier boot left.
+    /// The registry cannot be cleaned of what an earlier boot left, or cannot be listed.
     #[error(transparent)]
     Registry(#[from] RegistryError),
+    /// What becomes of a segment that was set aside cannot be noted.
+    #[error(transparent)]
+    Note(#[from] NoteError),
     /// The segment and the directory do not belong together.
     #[error(
         "{0}; to keep what the directory holds, remove the segment (`mneme segment rm`) and serve \
@@ -155,6 +158,15 @@ pub enum DurableError {
     /// The store is being closed.
     #[error("the store is being closed")]
     Closing,
+    /// The files do not hold what the store holds.
+    #[error("the files do not hold what the store holds: {what}")]
+    Differs {
+        /// The first difference.
+        what: String,
+    },
+    /// The listener has ended the load of the store, or of a backup.
+    #[error("the load was ended before it was complete")]
+    Stopped,
     /// A checkpoint or a backup is being written.
     #[error("a checkpoint or a backup is being written")]
     Busy,

@@ -210,6 +210,12 @@ impl Keeper {
         since >= self.bounds.journal && since >= self.bound()
     }
 
+    /// Does something while no base file is written and none goes.
+    pub fn without_checkpoint<T>(&self, work: impl FnOnce(&Source) -> T) -> T {
+        let _busy = lock(&self.busy);
+        work(&self.source)
+    }
+
     /// Writes a base file, and waits until it is published.
     pub fn write(&self, name: &BaseName) -> Result<CheckpointReport, DurableError> {
         let _busy = lock(&self.busy);

@@ -29,6 +29,7 @@
 #[doc(hidden)]
 pub mod breakage;
 mod checkpoint;
+mod compare;
 mod directory;
 mod disk;
 mod durability;
@@ -44,6 +45,7 @@ mod pump;
 mod recover;
 mod replay;
 mod restore;
+mod salvage;
 mod serve;
 mod sink;
 #[doc(hidden)]

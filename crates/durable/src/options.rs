@@ -1,5 +1,6 @@
 //! [`DurableOptions`]: where a store is kept, and how.
 
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -66,8 +67,9 @@ pub struct RecoveryProgress {
     pub loaded: u64,
 }
 
-/// Called with the progress of a recovery, about ten times a second.
-pub type ProgressListener = Arc<dyn Fn(RecoveryProgress) + Send + Sync>;
+/// Called with the progress of a recovery, after each 16 MiB. [`ControlFlow::Break`] ends it, with
+/// [`DurableError::Stopped`](crate::DurableError::Stopped); the files stay as they are.
+pub type ProgressListener = Arc<dyn Fn(RecoveryProgress) -> ControlFlow<()> + Send + Sync>;
 
 #[derive(Clone)]
 pub(crate) enum Place {

@@ -21,11 +21,14 @@ pub(crate) struct Note {
 
 impl Note {
     pub fn of(feed: &ChangeFeed) -> Result<Self, FeedError> {
-        let [low, high, run, next] = feed.note()?;
+        Ok(Self::of_words(feed.note()?))
+    }
+
+    pub fn of_words([low, high, run, next]: [u64; 4]) -> Self {
         let mut uuid = [0; 16];
         uuid[..8].copy_from_slice(&low.to_le_bytes());
         uuid[8..].copy_from_slice(&high.to_le_bytes());
-        Ok(Self { uuid, run, next })
+        Self { uuid, run, next }
     }
 
     /// Says which store a segment holds that has no name yet, and the last run of its files.

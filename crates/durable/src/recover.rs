@@ -1,9 +1,13 @@
 //! Rebuilding a store from its files: the newest base file, then the journal.
 
 use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::thread::ScopedJoinHandle;
 
 use mneme_journal::{BasePart, BaseReader, Identity, Position, Reader, bases};
 use mneme_log::feed::{Item, entries};
@@ -67,124 +71,244 @@ impl Clock for RecoveryClock {
 pub(crate) struct Files {
     /// The newest base file.
     base: Option<String>,
+    /// When that was begun.
+    base_wall_ms: u64,
     /// Where the journal is read from: where the base file begins, or what it has of the journal
     /// ends.
     from: Position,
-    /// Where it ends.
-    end: Position,
     /// The store; `None`: the directory holds none.
     pub identity: Option<Identity>,
+}
+
+/// What the journal of a directory says that is to be known before it is applied.
+struct Journaled {
+    /// Where it ends.
+    end: Position,
     /// The time of the last change.
-    pub wall_ms: u64,
-    /// Roots that the journal says are dropped for ever.
+    wall_ms: u64,
+    /// Roots that are dropped for ever.
     dead: HashSet<u64>,
 }
 
+/// What was loaded.
+pub(crate) struct Loaded {
+    /// Where the stream ends.
+    pub end: u64,
+    /// The time of the last change.
+    pub wall_ms: u64,
+    /// What was done.
+    pub progress: RecoveryProgress,
+}
+
 impl Files {
-    /// Reads the journal of a directory once, past the page cache.
+    /// Finds the files. Their content is looked at by [`load`](Self::load).
     pub fn look(directory: &dyn Directory) -> Result<Self, DurableError> {
         let (base, opened) = newest_base(directory)?.unzip();
         // A backup holds the journal up to where it ends, and may stand without what is before.
         let ends = opened.as_ref().map(BaseReader::read_ahead).transpose()?;
-        let from = ends.map_or(Position::new(0), |(_, suffix)| suffix);
-        let mut reader = Reader::open(directory, from)?;
+        let nowhere = Position::new(0);
+        let journal = Reader::between(directory, nowhere, nowhere)?;
+        Ok(Self {
+            identity: journal
+                .identity()
+                .or_else(|| opened.as_ref().map(BaseReader::identity)),
+            base_wall_ms: opened.as_ref().map_or(0, BaseReader::wall_ms),
+            from: ends.map_or(nowhere, |(_, suffix)| suffix),
+            base,
+        })
+    }
+
+    /// Reads the journal once, past the page cache.
+    fn look_at_journal(&self, directory: &dyn Directory) -> Result<Journaled, DurableError> {
+        let mut reader = Reader::open(directory, self.from)?;
         let mut dead = Dead::default();
         while let Some(chunk) = reader.next()? {
             dead.note(chunk.position.get(), chunk.bytes)?;
         }
-        let identity = reader.identity();
-        Ok(Self {
-            identity: identity.or_else(|| opened.as_ref().map(BaseReader::identity)),
-            wall_ms: match (identity, &opened) {
-                (None, Some(base)) => base.wall_ms(),
-                _ => reader.wall_ms(),
-            },
+        Ok(Journaled {
             end: reader.position(),
-            base,
-            from,
+            wall_ms: match reader.identity() {
+                None => self.base_wall_ms,
+                Some(_) => reader.wall_ms(),
+            },
             dead: dead.roots,
         })
     }
 
-    /// Loads all of it into a store that is empty. Returns where the stream ends, and what was
-    /// done.
+    /// Loads all of it into a store that is empty.
+    ///
+    /// Two threads read ahead: one the base file, the other the journal, for what is to be known of
+    /// it before it is applied.
     pub fn load(
         self,
         directory: &dyn Directory,
         store: &LogStore,
         listener: Option<&ProgressListener>,
         evict: Evict,
-    ) -> Result<(u64, RecoveryProgress), DurableError> {
-        let mut progress = Progress::new(listener, self.end.since(self.from));
-        let mut replay = Replay::new(store, self.dead, evict != Evict::None);
-        let mut read = None;
-        let mut stream = Stream {
-            directory,
-            base: self.base.as_deref(),
-            suffix: None,
-            from: self.from.get(),
-            journal: Reader::between(directory, self.from, self.end)?,
-            applied: self.from.get(),
-            ahead: None,
-        };
-        if let Some(file) = &self.base {
-            progress.now.total += directory
-                .open(file)
-                .and_then(|file| file.len())
-                .unwrap_or(0);
-            let mut base = BaseReader::open(directory, file)?;
-            stream.applied = base.begin().get();
-            while let Some(part) = base.next()? {
-                let bytes = match part {
-                    BasePart::Records { at, bytes } => {
-                        // In the order in which it was: a store that evicts has held all of it
-                        // together at no time.
-                        stream.advance(at.get(), &mut replay, &mut progress)?;
-                        replay.records(bytes)?;
-                        bytes
-                    }
-                    BasePart::Suffix { position, bytes } if stream.is_at(position.get()) => {
-                        replay.bytes(position.get(), bytes)?;
-                        stream.applied += bytes.len() as u64;
-                        bytes
-                    }
-                    BasePart::Suffix { .. } => &[],
-                };
-                progress.add(bytes.len() as u64, replay.loaded);
+    ) -> Result<Loaded, DurableError> {
+        let mut progress = Progress::new(listener, 0);
+        let mut replay = Replay::new(store, HashSet::new(), evict != Evict::None);
+        let files = &self;
+        std::thread::scope(|scope| {
+            let look = scope.spawn(|| files.look_at_journal(directory));
+            let mut stream = Stream {
+                directory,
+                base: files.base.as_deref(),
+                suffix: None,
+                from: files.from.get(),
+                look: Some(look),
+                journal: None,
+                applied: files.from.get(),
+                ahead: None,
+            };
+            let mut read = None;
+            if let Some(file) = &files.base {
+                progress.now.total += directory
+                    .open(file)
+                    .and_then(|file| file.len())
+                    .unwrap_or(0);
+                let (to, parts) = sync_channel(AHEAD);
+                let (spent, buffers) = channel();
+                let base = BaseReader::open(directory, file)?;
+                stream.applied = base.begin().get();
+                let reading = scope.spawn(|| read_base(base, to, buffers));
+                for part in parts {
+                    let bytes = match part {
+                        Part::Records { at, bytes } => {
+                            if stream.is_looked_at() {
+                                stream.settle(&mut replay, &mut progress)?;
+                            }
+                            // In the order in which it was: a store that evicts has held all of it
+                            // together at no time.
+                            stream.advance(at.get(), &mut replay, &mut progress)?;
+                            replay.records(&bytes)?;
+                            bytes
+                        }
+                        Part::Suffix { position, bytes } => {
+                            stream.settle(&mut replay, &mut progress)?;
+                            if stream.is_at(position.get()) {
+                                replay.bytes(position.get(), &bytes)?;
+                                stream.applied += bytes.len() as u64;
+                            }
+                            bytes
+                        }
+                    };
+                    progress.add(bytes.len() as u64, replay.loaded)?;
+                    // It has ended if there are no more.
+                    let _ = spent.send(bytes);
+                }
+                read = joined(reading)?;
             }
-            read = base.read();
-        }
-        let read = read.unwrap_or_default();
-        if read > self.end {
-            return Err(DurableError::Short {
-                end: self.end.get(),
-                read: read.get(),
-            });
-        }
-        stream.advance(u64::MAX, &mut replay, &mut progress)?;
-        let end = replay.end(self.end.get());
-        Ok((end, progress.finish(replay)?))
+            let (journaled, _) = stream.settle(&mut replay, &mut progress)?;
+            let (end, wall_ms) = (journaled.end, journaled.wall_ms);
+            let read = read.unwrap_or_default();
+            if read > end {
+                return Err(DurableError::Short {
+                    end: end.get(),
+                    read: read.get(),
+                });
+            }
+            stream.advance(u64::MAX, &mut replay, &mut progress)?;
+            Ok(Loaded {
+                end: replay.end(end.get()),
+                wall_ms,
+                progress: progress.finish(replay)?,
+            })
+        })
     }
 }
 
+/// Parts of a base file that are read ahead, at most.
+const AHEAD: usize = 4;
+
+/// A part of a base file, in a buffer of its own.
+enum Part {
+    Records { at: Position, bytes: Vec<u8> },
+    Suffix { position: Position, bytes: Vec<u8> },
+}
+
+/// Reads a base file, part by part, until nobody takes them. Returns [what it has
+/// read](BaseReader::read). Buffers come back.
+fn read_base(
+    mut base: BaseReader,
+    to: SyncSender<Part>,
+    buffers: Receiver<Vec<u8>>,
+) -> Result<Option<Position>, DurableError> {
+    while let Some(part) = base.next()? {
+        let own = |bytes: &[u8]| {
+            let mut buffer = buffers.try_recv().unwrap_or_default();
+            buffer.clear();
+            buffer.extend_from_slice(bytes);
+            buffer
+        };
+        let part = match part {
+            BasePart::Records { at, bytes } => Part::Records {
+                at,
+                bytes: own(bytes),
+            },
+            BasePart::Suffix { position, bytes } => Part::Suffix {
+                position,
+                bytes: own(bytes),
+            },
+        };
+        if to.send(part).is_err() {
+            break;
+        }
+    }
+    Ok(base.read())
+}
+
+/// What a thread has returned. Its panic goes on in this one.
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+}
+
 /// The stream behind the begin of a base file: what the file has of it, then the journal.
-struct Stream<'d> {
+struct Stream<'s, 'd> {
     directory: &'d dyn Directory,
     base: Option<&'d str>,
     /// Reads the base file beside the reader of its records.
     suffix: Option<BaseReader>,
     /// Where the journal goes on.
     from: u64,
-    journal: Reader<'d>,
+    /// The first look at the journal, until it is needed.
+    look: Option<ScopedJoinHandle<'s, Result<Journaled, DurableError>>>,
+    /// What that has found, and the journal as far as it goes.
+    journal: Option<(Journaled, Reader<'d>)>,
     /// Everything before it was applied.
     applied: u64,
     /// What was read of it and not applied.
     ahead: Option<Vec<u8>>,
 }
 
-impl Stream<'_> {
+impl<'d> Stream<'_, 'd> {
     fn is_at(&self, position: u64) -> bool {
         self.applied == position && self.ahead.is_none()
+    }
+
+    /// Whether the first look at the journal is over, and nobody has asked for it.
+    fn is_looked_at(&self) -> bool {
+        self.look
+            .as_ref()
+            .is_some_and(ScopedJoinHandle::is_finished)
+    }
+
+    /// Waits for the first look at the journal.
+    fn settle(
+        &mut self,
+        replay: &mut Replay<'_>,
+        progress: &mut Progress<'_>,
+    ) -> Result<&mut (Journaled, Reader<'d>), DurableError> {
+        if let Some(look) = self.look.take() {
+            let journaled = joined(look)?;
+            let from = Position::new(self.from);
+            replay.know_dead(&journaled.dead);
+            progress.now.total += journaled.end.since(from);
+            let reader = Reader::between(self.directory, from, journaled.end)?;
+            self.journal = Some((journaled, reader));
+        }
+        // A look that failed has ended the load.
+        self.journal.as_mut().ok_or(DurableError::Closing)
     }
 
     /// Applies what ends before `end`, frame by frame.
@@ -195,6 +319,7 @@ impl Stream<'_> {
         progress: &mut Progress<'_>,
     ) -> Result<(), DurableError> {
         while self.applied < end {
+            self.settle(replay, progress)?;
             let ahead = match self.ahead.take() {
                 None => self.read()?,
                 ahead => ahead,
@@ -209,7 +334,7 @@ impl Stream<'_> {
             }
             replay.bytes(self.applied, &bytes)?;
             self.applied = behind;
-            progress.add(bytes.len() as u64, replay.loaded);
+            progress.add(bytes.len() as u64, replay.loaded)?;
             mneme_sys::fault!("durable.recover.chunk");
         }
         Ok(())
@@ -231,20 +356,23 @@ impl Stream<'_> {
                 }
             }
         }
-        Ok(self.journal.next()?.map(|chunk| chunk.bytes.to_vec()))
+        let Some((_, journal)) = &mut self.journal else {
+            return Ok(None);
+        };
+        Ok(journal.next()?.map(|chunk| chunk.bytes.to_vec()))
     }
 }
 
 /// Bytes of records that are read from a tree at once.
 const VISITED: usize = 1 << 20;
 
-/// Loads a tree into a store that is empty. Returns where the stream ends, and what was done.
+/// Loads a tree into a store that is empty.
 pub(crate) fn load_tree(
-    tree: &Store,
+    (tree, wall_ms): (&Store, u64),
     store: &LogStore,
     listener: Option<&ProgressListener>,
     evict: Evict,
-) -> Result<(u64, RecoveryProgress), DurableError> {
+) -> Result<Loaded, DurableError> {
     let mut records = Records::of(tree)?;
     let mut progress = Progress::new(listener, tree.stats()?.live_bytes);
     let mut replay = Replay::new(store, HashSet::new(), evict != Evict::None);
@@ -261,13 +389,17 @@ pub(crate) fn load_tree(
             bytes += (record.key.len() + record.value.len()) as u64;
             replay.item(position, record.put())
         })?;
-        progress.add(bytes, replay.loaded);
+        progress.add(bytes, replay.loaded)?;
         mneme_sys::fault!("durable.recover.tree");
         if !goes_on {
             break;
         }
     }
-    Ok((position, progress.finish(replay)?))
+    Ok(Loaded {
+        end: position,
+        wall_ms,
+        progress: progress.finish(replay)?,
+    })
 }
 
 struct Progress<'l> {
@@ -288,25 +420,29 @@ impl<'l> Progress<'l> {
         }
     }
 
-    fn add(&mut self, bytes: u64, loaded: u64) {
+    /// # Errors
+    /// The listener ends the load.
+    fn add(&mut self, bytes: u64, loaded: u64) -> Result<(), DurableError> {
         self.now.done += bytes;
-        if self.now.done >= self.reported + REPORTED {
-            self.report(loaded);
+        match self.now.done >= self.reported + REPORTED {
+            true => self.report(loaded),
+            false => Ok(()),
         }
     }
 
-    fn report(&mut self, loaded: u64) {
+    fn report(&mut self, loaded: u64) -> Result<(), DurableError> {
         self.reported = self.now.done;
         self.now.loaded = loaded;
-        if let Some(listener) = self.listener {
-            listener(self.now);
+        match self.listener.map(|listener| listener(self.now)) {
+            Some(ControlFlow::Break(())) => Err(DurableError::Stopped),
+            _ => Ok(()),
         }
     }
 
     /// All of it was applied.
     fn finish(mut self, replay: Replay<'_>) -> Result<RecoveryProgress, DurableError> {
         self.now.done = self.now.total;
-        self.report(replay.loaded);
+        self.report(replay.loaded)?;
         replay.finish()?;
         Ok(self.now)
     }

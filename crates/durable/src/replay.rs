@@ -34,6 +34,16 @@ pub(crate) struct Replay<'s> {
     pub loaded: u64,
 }
 
+/// Records that are stored at once.
+const BATCH: usize = 128;
+
+/// Records of one root that are to be stored at once.
+#[derive(Default)]
+struct Batch<'b> {
+    root: u64,
+    pairs: Vec<(&'b [u8], &'b [u8])>,
+}
+
 /// The least number of bytes by which a store is made larger.
 const EXTENSION: u64 = 4 << 20;
 
@@ -67,16 +77,64 @@ impl<'s> Replay<'s> {
         }
     }
 
+    /// These roots are dropped later on: what is said of them need not be applied.
+    pub fn know_dead(&mut self, dead: &HashSet<u64>) {
+        self.highest = dead.iter().copied().max().unwrap_or(0).max(self.highest);
+        self.dead.extend(dead);
+    }
+
     /// Stores records of a base file. They are as new as all that was applied, or newer; a group
     /// that is open is applied behind them.
     pub fn records(&mut self, bytes: &[u8]) -> Result<(), DurableError> {
         let mut pieces = std::mem::take(&mut self.pieces_of_records);
+        // Records of one root that do not expire are stored many at a time: that overlaps their
+        // cache misses.
+        let mut batch = Batch::default();
         for entry in entries(0, bytes) {
             let entry = entry?;
-            pieces.apply(&entry, |item| self.item(entry.position, item))?;
+            let mut items = entry.items();
+            match (items.next().transpose()?, items.next()) {
+                (
+                    Some(Item::Put {
+                        root,
+                        key,
+                        kind: 0,
+                        expiry: Expiry::Never,
+                        bytes,
+                    }),
+                    None,
+                ) => {
+                    if batch.root != root || batch.pairs.len() == BATCH {
+                        self.store_batch(&mut batch)?;
+                        batch.root = root;
+                    }
+                    batch.pairs.push((key, bytes));
+                }
+                _ => {
+                    self.store_batch(&mut batch)?;
+                    pieces.apply(&entry, |item| self.item(entry.position, item))?;
+                }
+            }
         }
+        self.store_batch(&mut batch)?;
         self.pieces_of_records = pieces;
         Ok(())
+    }
+
+    fn store_batch(&mut self, batch: &mut Batch<'_>) -> Result<(), DurableError> {
+        let pairs = std::mem::take(&mut batch.pairs);
+        self.loaded += pairs.len() as u64;
+        let Some(database) = self.place(0, batch.root)? else {
+            return Ok(());
+        };
+        let mut done = 0;
+        self.with_space(|| {
+            let stored = database.put_many(&pairs[done..]);
+            stored.map_err(|stopped| {
+                done += stopped.done;
+                stopped.source
+            })
+        })
     }
 
     /// Applies whole entries, the first of which stands at `position`.

@@ -167,8 +167,10 @@ impl DurableOptions {
                     bytes.len() as u64
                 }
             };
-            if let Some(listener) = &self.progress {
-                listener(progress);
+            if let Some(listener) = &self.progress
+                && listener(progress).is_break()
+            {
+                return Err(DurableError::Stopped);
             }
         }
         Ok(BaseReader::open(directory, &file)?)

@@ -73,7 +73,7 @@ impl DurableOptions {
             served => served?,
         };
         let mut feed = served.change_feed()?;
-        if self.verdict(&served, &feed, &opened, &disk)? == Verdict::Rebuild {
+        if self.verdict(&served, &feed, (&opened, &disk), &clock)? == Verdict::Rebuild {
             // It holds nothing: another program made it, or this opening has replaced a damaged
             // one.
             drop((feed, served));
@@ -84,7 +84,7 @@ impl DurableOptions {
             origin = rebuilt;
             served = opening.open(registry, name)?;
             feed = served.change_feed()?;
-            if self.verdict(&served, &feed, &opened, &disk)? == Verdict::Rebuild {
+            if self.verdict(&served, &feed, (&opened, &disk), &clock)? == Verdict::Rebuild {
                 return Err(DurableError::Replaced {
                     name: name.to_owned(),
                 });
@@ -98,12 +98,14 @@ impl DurableOptions {
         Ok(begun)
     }
 
+    /// Whether segment and directory belong together. If they do, the clock is never behind the
+    /// time of the last change that the directory holds.
     fn verdict(
         &self,
         served: &Served,
         feed: &ChangeFeed,
-        opened: &Opened,
-        disk: &Disk,
+        (opened, disk): (&Opened, &Disk),
+        clock: &RecoveryClock,
     ) -> Result<Verdict, DurableError> {
         if !served.is_volatile() {
             return Err(DurableError::NotMemory);
@@ -111,8 +113,9 @@ impl DurableOptions {
         let note = Note::of(feed)?;
         let directory = &*opened.directory;
         let verdict = judge(note, holds_nothing(served), disk.journaled(directory)?)?;
-        if verdict == Verdict::Paired && !disk.holds_stream(directory, feed.durable())? {
-            return Err(Unpaired::Behind.into());
+        if verdict == Verdict::Paired {
+            let last = disk.holds_stream(directory, feed.durable())?;
+            clock.release(last.ok_or(Unpaired::Behind)?);
         }
         Ok(verdict)
     }
@@ -188,6 +191,7 @@ impl DurableOptions {
     ) -> Result<(Origin, u64), DurableError> {
         let loading = format!("{name}{LOADING}");
         discard(registry, &loading)?;
+        self.salvage(registry, name, (opened, disk))?;
         let built = self.load(registry, &loading, options, (opened, disk));
         if built.is_err() {
             // It would be discarded by the next try; until then it takes memory.
@@ -210,24 +214,24 @@ impl DurableOptions {
         let directory = &*opened.directory;
         let last = disk.journaled(directory)?.and_then(|found| found.last);
         let contents = disk.look(directory)?;
-        let (identity, wall_ms) = (contents.identity(), contents.wall_ms());
+        let identity = contents.identity();
         let clock = Arc::new(RecoveryClock::new(Arc::clone(&self.clock)));
         let options = options.clone().maintainer(false).clock(clock);
         let store = options.create_loading(registry, loading)?;
         mneme_sys::fault!("durable.serve.loading");
         let mut feed = store.change_feed()?;
         let evict = pause_eviction(&store)?;
-        let (end, progress) = contents.load(directory, &store, self.progress.as_ref(), evict)?;
+        let loaded = contents.load(directory, &store, self.progress.as_ref(), evict)?;
         store.set_eviction(evict)?;
-        feed.restart_at(end)?;
+        feed.restart_at(loaded.end)?;
         let origin = match identity {
             Some(identity) => {
                 Note::write(&mut feed, identity, last.map_or(0, |run| run.id))?;
-                Origin::Rebuilt(progress)
+                Origin::Rebuilt(loaded.progress)
             }
             None => Origin::Created,
         };
-        Ok((origin, wall_ms))
+        Ok((origin, loaded.wall_ms))
     }
 }
 

@@ -88,17 +88,17 @@ impl DurableOptions {
         let builder = builder.change_feed(true).loading(true).clock(clock.clone());
         let store = builder.open_private()?;
         let evict = pause_eviction(&store)?;
-        let (identity, wall_ms) = (contents.identity(), contents.wall_ms());
+        let identity = contents.identity();
         let mut feed = store.change_feed()?;
-        let (end, progress) = contents.load(&*directory, &store, self.progress.as_ref(), evict)?;
-        feed.restart_at(end)?;
+        let loaded = contents.load(&*directory, &store, self.progress.as_ref(), evict)?;
+        feed.restart_at(loaded.end)?;
         store.end_loading();
         store.set_eviction(evict)?;
         let (identity, origin) = match identity {
-            Some(identity) => (identity, Origin::Rebuilt(progress)),
+            Some(identity) => (identity, Origin::Rebuilt(loaded.progress)),
             None => (draw_identity()?, Origin::Created),
         };
-        clock.release(wall_ms);
+        clock.release(loaded.wall_ms);
         let options = Options {
             // The next recovery finds the time, though the machine may have lost it.
             clock,

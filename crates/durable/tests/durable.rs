@@ -166,6 +166,60 @@ fn what_was_written_is_there_after_a_restart() {
     }
 }
 
+/// What the files hold is compared with what the store holds, and a difference is found.
+#[test]
+fn files_are_compared_with_the_store() {
+    for mode in BOTH {
+        let dir = TestDir::new("durable-compared");
+        let clock = Arc::new(ManualClock::new(0, 1000));
+        let options = options(&dir).mode(mode).clock(clock.clone());
+        let store = options.open_private(builder()).unwrap();
+        change(&store, &mut Random::new(21), 1000);
+        store.put_until(b"old", b"value", Expiry::At(5000)).unwrap();
+        let compare = || store.durability().compare_files();
+        assert_eq!(compare().unwrap(), store.records());
+        if mode == DurabilityMode::Journal {
+            store.durability().checkpoint_and_wait().unwrap();
+        }
+        change(&store, &mut Random::new(22), 1000);
+        store.put_until(b"old", b"value", Expiry::At(5000)).unwrap();
+        // Records that have expired lie there still, in both.
+        clock.set_wall_ms(6000);
+        assert_eq!(compare().unwrap(), store.records());
+        assert_eq!(store.eviction(), Evict::None);
+    }
+}
+
+/// A change that the files have not is found, whatever became of it.
+#[test]
+fn files_that_lack_a_change_are_told_apart() {
+    let dir = TestDir::new("durable-differs");
+    let store = open(&dir);
+    change(&store, &mut Random::new(23), 300);
+    store.put(b"last", b"value").unwrap();
+    store.sync().unwrap();
+    // The last frame is not what was written.
+    let journals = std::fs::read_dir(dir.path()).unwrap();
+    let mut journals: Vec<_> = journals
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "journal"))
+        .collect();
+    journals.sort();
+    let last = journals.last().unwrap();
+    let bytes = std::fs::read(last).unwrap();
+    let at = bytes.windows(4).rposition(|word| word == b"last").unwrap();
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::options().write(true).open(last).unwrap();
+    file.write_all_at(b"lost", at as u64).unwrap();
+    let compared = store.durability().compare_files();
+    let is_found = match &compared {
+        Err(DurableError::Differs { .. }) => true,
+        Err(error) => error.is_damage(),
+        Ok(_) => false,
+    };
+    assert!(is_found, "{compared:?}");
+}
+
 /// Other users of the machine read no record, in whichever form it is kept.
 #[test]
 fn files_are_kept_from_others() {

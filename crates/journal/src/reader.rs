@@ -207,31 +207,32 @@ impl<'d> Reader<'d> {
     }
 }
 
-/// Whether the files of a living journal hold the stream up to `at`: a file begins there, which was
-/// done when everything before was durable, or the file that should hold what lies before is whole
-/// up to there. Nothing is synced.
+/// The time of the last change before `at`, in milliseconds since 1970, if the files of a living
+/// journal hold the stream up to there: a file begins there, which was done when everything before
+/// was durable, or the file that should hold what lies before is whole up to there. `None`: they
+/// do not. Nothing is synced.
 ///
 /// # Errors
 /// [`JournalError::Medium`], [`JournalError::Damaged`] for headers.
-pub fn reaches(directory: &dyn Directory, at: Position) -> Result<bool, JournalError> {
+pub fn reaches(directory: &dyn Directory, at: Position) -> Result<Option<u64>, JournalError> {
     let links = scan(directory)?;
-    let begins = |link: &Link| !link.is_replaced() && link.header.first == at;
-    let Some(before) = at
-        .get()
-        .checked_sub(1)
-        .filter(|_| !links.iter().any(begins))
-    else {
-        return Ok(true);
+    let begins = |link: &&Link| !link.is_replaced() && link.header.first == at;
+    let begun = links.iter().rfind(begins).map(|link| link.header.wall_ms);
+    if begun.is_some() {
+        return Ok(begun);
+    }
+    let Some(before) = at.get().checked_sub(1) else {
+        return Ok(Some(0));
     };
     let read = || {
         let mut reader = Reader::between(directory, Position::new(before), at)?;
         while reader.next()?.is_some() {}
-        Ok(reader.position() == at)
+        Ok((reader.position() == at).then_some(reader.wall_ms()))
     };
     match read() {
         Err(
             JournalError::Damaged(_) | JournalError::Missing { .. } | JournalError::Ended { .. },
-        ) => Ok(false),
+        ) => Ok(None),
         reached => reached,
     }
 }

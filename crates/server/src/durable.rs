@@ -1,6 +1,8 @@
 //! A server that keeps its data in a directory (`--data`): how the store is opened, what replies
 //! wait for, and why writes are refused.
 
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -71,6 +73,8 @@ pub(crate) struct Kept {
     pub segment: Option<Wanted>,
     /// Notified of how far it is.
     pub loading: Option<LoadingListener>,
+    /// The directory's lock, from a predecessor.
+    pub lock: Option<OwnedFd>,
 }
 
 impl Kept {
@@ -78,19 +82,27 @@ impl Kept {
     pub fn open(self, shared: &Arc<Shared>) -> Result<Origin, StartError> {
         let settings = &shared.settings;
         let (of, listener) = (Arc::downgrade(shared), self.loading);
-        let options = DurableOptions::new(&self.directory)
+        let mut options = DurableOptions::new(&self.directory)
             .sync(sync_policy(settings.number(Key::AppendFsync)))
             .mode(durability_mode(settings.number(Key::Durability)))
             .progress(Arc::new(move |progress| {
-                if let Some(shared) = of.upgrade() {
-                    let (done, total) = (progress.done, progress.total);
-                    let now_ns = shared.now_ns();
-                    shared.loading.note(done, total, progress.loaded, now_ns);
-                    if let Some(listener) = &listener {
-                        listener(done, total);
-                    }
+                let Some(shared) = of.upgrade() else {
+                    return ControlFlow::Break(());
+                };
+                let (done, total) = (progress.done, progress.total);
+                let now_ns = shared.now_ns();
+                shared.loading.note(done, total, progress.loaded, now_ns);
+                if let Some(listener) = &listener {
+                    listener(done, total);
+                }
+                match shared.stopping() {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
                 }
             }));
+        if let Some(lock) = self.lock {
+            options = options.lock(lock);
+        }
         let refused = |source: DurableError| StartError::Durable {
             directory: self.directory.clone(),
             source,

@@ -9,7 +9,7 @@
 //!                     ◄───────────────── <n> listeners, their addresses; the sockets themselves
 //! checks whether it can open the segment
 //! take ────────────────────────────────►  stops accepting, answers, releases the segment
-//!                     ◄───────────────── yours
+//!                     ◄───────────────── yours; the lock of the directory for data, if there is one
 //! opens the segment, serves
 //! serving ─────────────────────────────►  ends
 //! ```
@@ -20,7 +20,8 @@
 //! next word takes more than 30 s. Only if the successor has the segment by then and lives (it is
 //! stopped, for instance), neither can serve: the server waits for it to go on or to end. A server
 //! that ends by a signal before it says `yours` leaves the segment to the successor, which has the
-//! sockets. Connected clients get the replies to what they have sent and are disconnected, as by a
+//! sockets. The lock is held by an open file that both have, so that no third process gets it in
+//! between. Connected clients get the replies to what they have sent and are disconnected, as by a
 //! restart.
 //!
 //! Before `take`, candidates are served one after the other, for 2 s a word: a connection that says
@@ -31,7 +32,7 @@
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::net::{Shutdown, TcpListener};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -115,8 +116,8 @@ fn in_words(error: &io::Error) -> String {
 impl Listeners {
     /// What they listen on, a line each.
     fn describe(&self) -> io::Result<String> {
-        let mut text = format!("{} listeners\n", self.0.len());
-        for listener in &self.0 {
+        let mut text = format!("{} listeners\n", self.sockets.len());
+        for listener in &self.sockets {
             match listener {
                 Listener::Tcp(_) => text.push_str("tcp\n"),
                 Listener::Unix(_, path) => {
@@ -132,7 +133,7 @@ impl Listeners {
     /// Opens the listeners after the old server has ended, which removes the files of its unix
     /// sockets: they are created again, as `settings` say.
     fn restored(self, settings: &Settings) -> io::Result<Self> {
-        let restored = self.0.into_iter().map(|listener| match listener {
+        let restored = self.sockets.into_iter().map(|listener| match listener {
             Listener::Unix(_, path) if !path.try_exists()? => {
                 let (listener, file) = Listener::unix(&path, settings)?;
                 // The server that starts on it takes it over.
@@ -141,11 +142,11 @@ impl Listeners {
             }
             present => Ok(present),
         });
-        Ok(Self(restored.collect::<io::Result<_>>()?))
+        Ok(Self::of(restored.collect::<io::Result<_>>()?))
     }
 
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        self.0.iter().map(Listener::descriptor).collect()
+        self.sockets.iter().map(Listener::descriptor).collect()
     }
 
     /// The sockets that a description lists.
@@ -176,7 +177,7 @@ impl Listeners {
                 _ => return Err(nonsense()),
             });
         }
-        Ok(Self(listeners))
+        Ok(Self::of(listeners))
     }
 }
 
@@ -212,10 +213,11 @@ impl Talk {
         Ok((text, descriptors))
     }
 
-    fn expect(&mut self, word: &str) -> Result<(), HandoverError> {
-        let (received, _) = self.hear()?;
+    /// Returns what came with it.
+    fn expect(&mut self, word: &str) -> Result<Vec<OwnedFd>, HandoverError> {
+        let (received, descriptors) = self.hear()?;
         if received == word {
-            Ok(())
+            Ok(descriptors)
         } else {
             Err(HandoverError::Nonsense(received))
         }
@@ -275,7 +277,10 @@ impl Handover {
     ) -> Result<(Listeners, Option<Taken>), HandoverError> {
         let asked = self.talk.say(TAKE).map_err(HandoverError::from);
         match asked.and_then(|()| self.talk.expect(YOURS)) {
-            Ok(()) => Ok((self.listeners, Some(Taken(self.talk)))),
+            Ok(locks) => {
+                self.listeners.lock = locks.into_iter().next();
+                Ok((self.listeners, Some(Taken(self.talk))))
+            }
             Err(gone) if gone.is_gone() => Ok((self.listeners.restored(settings)?, None)),
             Err(error) => Err(error),
         }
@@ -374,12 +379,14 @@ impl Drop for HandoverSocket {
 }
 
 impl Request {
-    /// Confirms that the segment is the successor's, and waits until it serves.
+    /// Confirms that the segment is the successor's, with the lock that came with these sockets, and
+    /// waits until it serves.
     ///
     /// # Errors
     /// It does not: the caller is to go on.
-    pub fn grant(&mut self) -> Result<(), HandoverError> {
-        self.0.say(YOURS)?;
+    pub fn grant(&mut self, retired: &Listeners) -> Result<(), HandoverError> {
+        let lock: Vec<_> = retired.lock.iter().map(AsFd::as_fd).collect();
+        descriptors::send(&self.0.0, YOURS.as_bytes(), &lock)?;
         self.serves()
     }
 
@@ -389,7 +396,7 @@ impl Request {
     /// # Errors
     /// It does not serve: it is [late](HandoverError::is_late), or gone.
     pub fn serves(&mut self) -> Result<(), HandoverError> {
-        self.0.expect(SERVING)
+        self.0.expect(SERVING).map(drop)
     }
 }
 

@@ -36,15 +36,26 @@ pub(crate) struct Bound {
     pub addresses: Vec<SocketAddr>,
 }
 
-/// Listening sockets on their way from one server to the next.
+/// Listening sockets on their way from one server to the next, and with them the lock of the
+/// directory for data.
 #[derive(Debug, Default)]
-pub struct Listeners(pub(crate) Vec<Listener>);
+pub struct Listeners {
+    pub(crate) sockets: Vec<Listener>,
+    /// An open file that holds the lock, whether the predecessor has closed its own or not.
+    pub(crate) lock: Option<OwnedFd>,
+}
 
 impl Listeners {
+    /// Without a lock.
+    pub(crate) fn of(sockets: Vec<Listener>) -> Self {
+        let lock = None;
+        Self { sockets, lock }
+    }
+
     /// Whether there are none: of a server that had ended already.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.sockets.is_empty()
     }
 }
 

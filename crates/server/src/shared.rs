@@ -420,7 +420,7 @@ impl Shared {
 
     /// Other handles of the listening sockets.
     pub fn listeners(&self) -> io::Result<Listeners> {
-        Listener::share_all(&self.lock_listeners()).map(Listeners)
+        Listener::share_all(&self.lock_listeners()).map(Listeners::of)
     }
 
     /// Stops, and keeps the listening sockets for a successor.
@@ -442,7 +442,7 @@ impl Shared {
     /// The listening sockets of a server that has retired.
     pub fn retired(&self) -> Option<Listeners> {
         self.has_retired()
-            .then(|| Listeners(std::mem::take(&mut *self.lock_listeners())))
+            .then(|| Listeners::of(std::mem::take(&mut *self.lock_listeners())))
     }
 
     /// Has the end be one as it should be even if the last changes are lost.

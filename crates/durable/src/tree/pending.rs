@@ -143,14 +143,15 @@ impl Pending {
         }
     }
 
-    /// None of them will take place.
-    pub fn give_up(&mut self) {
+    /// None of them will take place. Whether commits have kept some.
+    pub fn give_up(&mut self) -> bool {
         let all: Vec<_> = self.all().cloned().collect();
         *self = Self {
             gone: std::mem::take(&mut self.gone),
             ..Self::default()
         };
         self.forget(&all);
+        !self.gone.is_empty()
     }
 
     fn all(&self) -> impl Iterator<Item = &Raw> {

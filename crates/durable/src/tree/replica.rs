@@ -126,9 +126,9 @@ impl Replica {
         self.identity
     }
 
-    /// Changes that are not whole will not become so.
-    pub fn give_up_pending(&mut self) {
-        self.pending.give_up();
+    /// Changes that are not whole will not become so. Whether a commit is needed for that.
+    pub fn give_up_pending(&mut self) -> bool {
+        self.pending.give_up()
     }
 
     /// Applies whole entries, the first of which stands at `position`.

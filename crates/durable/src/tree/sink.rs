@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mneme_journal::JournalStats;
 use mneme_sys::Clock;
 use mneme_sys::medium::Directory;
-use mneme_tree::StoreError;
+use mneme_tree::{Store, StoreError};
 
 use super::file::look_named;
 use super::layout::Stamp;
@@ -22,6 +22,8 @@ pub(crate) struct TreeSink {
     run: u64,
     position: u64,
     clock: Arc<dyn Clock>,
+    /// The commit that begins the run found no space: nothing is taken before it succeeds.
+    begins: bool,
     /// The last commit found no space.
     is_full: bool,
     /// Something else has failed: nothing is taken any more.
@@ -30,22 +32,58 @@ pub(crate) struct TreeSink {
 }
 
 impl TreeSink {
-    /// Goes on behind the replica's last commit, which is of this run.
-    pub fn new(replica: Replica, directory: Arc<dyn Directory>, clock: Arc<dyn Clock>) -> Self {
-        let Stamp { run, position, .. } = replica.stamp();
-        Self {
+    /// Begins a run behind the replica's last commit, by a commit that says so. On a full disk that
+    /// is made later: what the tree holds can be read meanwhile.
+    pub fn begin(
+        replica: Replica,
+        run: u64,
+        directory: Arc<dyn Directory>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, DurableError> {
+        let Stamp {
+            run: last,
+            position,
+            ..
+        } = replica.stamp();
+        let mut sink = Self {
             replica,
+            position,
             directory,
             run,
-            position,
             clock,
+            // One that was just made says so already.
+            begins: last != run,
             is_full: false,
             is_failed: false,
             stats: JournalStats {
                 files: 1,
                 ..JournalStats::default()
             },
+        };
+        match sink.begins.then(|| sink.commit()) {
+            Some(Err(Refused::Failed(error))) => Err(error),
+            _ => Ok(sink),
         }
+    }
+
+    /// The tree that backups are read from.
+    pub fn store(&self) -> &Store {
+        self.replica.store()
+    }
+
+    /// Makes durable what was appended.
+    fn commit(&mut self) -> Result<(), Refused> {
+        let stamp = Stamp {
+            run: self.run,
+            position: self.position,
+            wall_ms: self.clock.wall_ms(),
+        };
+        let committed = self.replica.commit(stamp).map_err(DurableError::from);
+        if let Err(error) = committed.and_then(|()| look_named(&*self.directory)) {
+            return Err(self.refused(error));
+        }
+        (self.begins, self.is_full) = (false, false);
+        Ok(())
     }
 
     /// Forgets what is not durable.
@@ -89,16 +127,7 @@ impl Sink for TreeSink {
     fn sync(&mut self) -> Result<u64, Refused> {
         self.usable().map_err(Refused::Failed)?;
         if self.position != self.durable() {
-            let stamp = Stamp {
-                run: self.run,
-                position: self.position,
-                wall_ms: self.clock.wall_ms(),
-            };
-            let committed = self.replica.commit(stamp).map_err(DurableError::from);
-            if let Err(error) = committed.and_then(|()| look_named(&*self.directory)) {
-                return Err(self.refused(error));
-            }
-            self.is_full = false;
+            self.commit()?;
             self.stats.syncs += 1;
         }
         Ok(self.position)
@@ -114,11 +143,15 @@ impl Sink for TreeSink {
 
     fn prepare(&mut self, _: u64) -> Result<bool, DurableError> {
         self.usable()?;
-        Ok(true)
+        match self.begins.then(|| self.commit()) {
+            None | Some(Ok(())) => Ok(true),
+            Some(Err(Refused::Failed(error))) => Err(error),
+            Some(Err(_)) => Err(StoreError::NoSpace { wanted: 0 }.into()),
+        }
     }
 
     fn is_nearly_full(&self) -> bool {
-        self.is_full
+        self.is_full || self.begins
     }
 
     fn position(&self) -> u64 {
@@ -131,6 +164,10 @@ impl Sink for TreeSink {
 
     fn first(&self) -> u64 {
         self.durable()
+    }
+
+    fn has_begun(&self) -> bool {
+        !self.begins
     }
 
     fn stats(&self) -> JournalStats {

@@ -354,8 +354,9 @@ pub fn drawn_survive(seconds: u64) {
             }
         }
         life.sync();
-        let outcome = life.crash(40, random.next());
-        outcome.holds(10);
+        // What a life costs itself is worth many states.
+        let outcome = life.crash(200, random.next());
+        outcome.holds(50);
         (lives, states) = (lives + 1, states + outcome.states);
         if begun.elapsed().as_secs() >= seconds {
             println!("{states} states of {lives} lives");

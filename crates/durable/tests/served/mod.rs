@@ -6,9 +6,10 @@ use mneme_durable::{
     Durability, DurabilityMode, DurableError, DurableOptions, Opening, Origin, Registry, Served,
     Unpaired,
 };
-use mneme_log::WriteError;
+use mneme_log::{Expiry, WriteError};
 use mneme_shared::{Access, StoreOptions};
 use mneme_space::RemoveError;
+use mneme_sys::ManualClock;
 use mneme_testkit::{Random, TestDir, wait_until};
 
 use super::{BOTH, change, contents};
@@ -129,6 +130,114 @@ fn strangers_are_refused(mode: DurabilityMode) {
     let (_served, _durability) = place.open("three", "data-1").unwrap();
     let taken = place.open("five", "data-1");
     assert!(matches!(taken, Err(DurableError::InUse { .. })));
+}
+
+/// A machine that has lost its time brings nothing back that had expired, though the segment has
+/// outlived its server.
+#[test]
+fn a_segment_that_is_attached_with_no_time_brings_nothing_back() {
+    for mode in BOTH {
+        let place = Place::of("durable-no-time", mode);
+        let clock = Arc::new(ManualClock::new(0, 1000));
+        let options = |clock: &Arc<ManualClock>| place.options("data").clock(clock.clone());
+        let (served, durability) = place.open_with(options(&clock), "s").unwrap();
+        served
+            .put_until(b"gone", b"value", Expiry::At(5000))
+            .unwrap();
+        durability.sync().unwrap();
+        clock.set_wall_ms(6000);
+        served.put(b"later", b"value").unwrap();
+        durability.close().unwrap();
+        drop(served);
+        // The second server finds what the first has written while the machine had no time.
+        for now in [0, 0] {
+            let clock = Arc::new(ManualClock::new(0, now));
+            let (served, durability) = place.open_with(options(&clock), "s").unwrap();
+            assert_eq!(durability.origin(), Origin::Attached);
+            assert!(!served.contains(b"gone").unwrap(), "{mode}");
+            served.put(b"later", b"again").unwrap();
+            durability.close().unwrap();
+        }
+    }
+}
+
+/// What only the ring of a damaged segment says becomes durable before the store is rebuilt, and
+/// that once.
+#[test]
+fn the_ring_of_a_damaged_segment_is_made_durable() {
+    for mode in BOTH {
+        salvaged(mode, |place| place.open("s", "data").unwrap());
+    }
+}
+
+/// A try that was cut off is made again.
+#[cfg(feature = "fault")]
+#[test]
+fn a_death_while_a_ring_is_made_durable_loses_nothing() {
+    use mneme_sys::fault::{Action, arm, disarm};
+
+    for mode in BOTH {
+        for point in ["durable.salvage.noted", "durable.salvage.continued"] {
+            salvaged(mode, |place| {
+                for _ in 0..2 {
+                    let dies = || panic!("dies here");
+                    arm(point, Action::Call(Arc::new(dies)), 1);
+                    let died = std::panic::AssertUnwindSafe(|| drop(place.open("s", "data")));
+                    std::panic::catch_unwind(died).unwrap_err();
+                    disarm();
+                }
+                place.open("s", "data").unwrap()
+            });
+        }
+    }
+}
+
+fn salvaged(mode: DurabilityMode, open: impl Fn(&Place) -> (Arc<Served>, Durability)) {
+    let place = Place::of("durable-salvaged", mode);
+    let (served, durability) = place.open("s", "data").unwrap();
+    change(&served, &mut Random::new(7), 300);
+    durability.close().unwrap();
+    drop(served);
+    // Of a local program, which no server sees any more.
+    let writes = StoreOptions::new().maintainer(false);
+    let local = writes.attach(&place.registry, "s", Access::ReadWrite);
+    let local = local.unwrap();
+    change(&local, &mut Random::new(8), 300);
+    local.put(b"long", &vec![5; 300_000]).unwrap();
+    let before = contents(&local);
+    assert!(local.feed_durable() < local.feed_tail());
+    let data = local.segment().directory().join("data");
+    drop(local);
+    lose_indexes(&data);
+    let starts = place.registry.set_note("s", "starts", Some("3\n"));
+    starts.unwrap();
+    let (served, durability) = open(&place);
+    assert!(matches!(durability.origin(), Origin::Rebuilt(_)));
+    assert_eq!(contents(&served), before, "{mode}");
+    served.put(b"later", b"value").unwrap();
+    let before = contents(&served);
+    durability.close().unwrap();
+    drop(served);
+    // The ring is not looked at again.
+    place.registry.remove_segment("s").unwrap();
+    let (served, durability) = place.open("s", "data").unwrap();
+    assert_eq!(contents(&served), before, "{mode}");
+    durability.close().unwrap();
+}
+
+/// Overwrites the words of a store's header that say where databases have their indexes.
+fn lose_indexes(data: &std::path::Path) {
+    use std::os::unix::fs::FileExt;
+
+    let file = std::fs::File::options().read(true).write(true).open(data);
+    let file = file.unwrap();
+    let mut bytes = vec![0; 1 << 20];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    let header = bytes.windows(8).position(|word| word == b"MNEMELOG");
+    for database in 0..4 {
+        let word = header.unwrap() as u64 + 512 + 8 * database;
+        file.write_all_at(&[0; 8], word).unwrap();
+    }
 }
 
 /// A segment that was in use before, with a change feed or without one.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -149,6 +150,7 @@ pub fn restore(arguments: Restore) -> Result<(), Box<dyn Error>> {
         .mode(arguments.durability)
         .progress(Arc::new(move |now| {
             progress.show(now.done, now.total);
+            ControlFlow::Continue(())
         }));
     let goes_back = to.canonicalize().is_ok_and(|to| {
         let from = from.canonicalize();

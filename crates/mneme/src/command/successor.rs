@@ -58,7 +58,7 @@ impl Service {
                 return Ok(());
             };
             match socket.and_then(HandoverSocket::into_request) {
-                Some(mut request) => match request.grant() {
+                Some(mut request) => match request.grant(&sockets) {
                     Ok(()) => return handed_over(),
                     Err(error) => {
                         tracing::warn!(%error, "the successor does not serve; going on");
@@ -105,6 +105,10 @@ impl Service {
                         Err(error) if error.is_late() => {}
                         Err(_) => successor = None,
                     }
+                }
+                (Err(error), _) if error.is_stopped() => {
+                    tracing::info!("stopped before all was loaded");
+                    return Ok(None);
                 }
                 // One that is late finds out by the end of the connection.
                 (started, _) => return Ok(Some(started?)),

@@ -197,11 +197,17 @@ fn what_does_not_belong_together_is_refused() {
 
 #[test]
 fn a_server_that_is_taken_over_leaves_everything_durable() {
-    let place = Place::new("taken");
-    let old = place.serve(&[]);
+    taken_over("journal");
+    taken_over("tree");
+}
+
+fn taken_over(durability: &str) {
+    let place = Place::new(&format!("taken-{durability}"));
+    let kept = ["--durability", durability];
+    let old = place.serve(&kept);
     let port = old.port();
     assert_eq!(old.said("SET a 1\r\n"), "+OK\r\n+OK\r\n");
-    let new = place.serve(&["--take-over"]);
+    let new = place.serve(&[&kept[..], &["--take-over"]].concat());
     assert_eq!(new.port(), port);
     assert_eq!(old.end().0, Some(0));
     assert_eq!(
@@ -212,7 +218,7 @@ fn a_server_that_is_taken_over_leaves_everything_durable() {
     new.end();
     place.lose_memory();
     assert_eq!(
-        place.serve(&[]).said("GET a\r\nGET b\r\n"),
+        place.serve(&kept).said("GET a\r\nGET b\r\n"),
         "$1\r\n1\r\n$1\r\n2\r\n+OK\r\n"
     );
 }
@@ -417,7 +423,20 @@ fn redis_cli_finds_a_server_that_keeps_its_data() {
 /// A tmpfs over a directory, until dropped.
 struct Mount<'a>(&'a str);
 
-impl Mount<'_> {
+impl<'a> Mount<'a> {
+    /// Makes the directory and mounts one of that size; `None` if none can be mounted here.
+    fn over(directory: &'a str, size: &str) -> Option<Self> {
+        std::fs::create_dir(directory).unwrap();
+        let mut mount = Command::new("mount");
+        let size = format!("size={size}");
+        mount.args(["-t", "tmpfs", "-o", &size, "none", directory]);
+        let is_mounted = mount.output().is_ok_and(|output| output.status.success());
+        if !is_mounted {
+            eprintln!("skipped: no tmpfs can be mounted here");
+        }
+        is_mounted.then_some(Self(directory))
+    }
+
     /// Files of all the space that is left, until it is freed.
     fn fill(&self) {
         let mut ballast = std::fs::File::options();
@@ -438,16 +457,84 @@ impl Drop for Mount<'_> {
     }
 }
 
+/// A directory that may only be read is refused, and stays as it is.
+#[test]
+fn a_directory_on_a_read_only_file_system_is_refused() {
+    let place = Place::new("read-only");
+    let Some(mount) = Mount::over(place.data(), "64m") else {
+        return;
+    };
+    let data = format!("{}/kept", place.data());
+    let remount = |how: &str| {
+        let mut remount = Command::new("mount");
+        remount.args(["-o", &format!("remount,{how}"), mount.0]);
+        assert!(remount.status().unwrap().success());
+    };
+    let kept = ["--private", "--durability", "tree", "--data", &data];
+    let server = Serving::start(place.plain(&kept));
+    assert_eq!(server.said("SET kept yes\r\n"), "+OK\r\n+OK\r\n");
+    server.signal("-TERM");
+    assert_eq!(server.end().0, Some(0));
+    remount("ro");
+    let refused = place.refused(&kept);
+    assert!(
+        refused.contains(&data) && refused.contains("Read-only file system"),
+        "{refused}"
+    );
+    let other = format!("{}/other", place.data());
+    let refused = place.refused(&["--private", "--data", &other]);
+    assert!(refused.contains("Read-only file system"), "{refused}");
+    remount("rw");
+    let server = Serving::start(place.plain(&kept));
+    assert_eq!(server.said("GET kept\r\n"), "$3\r\nyes\r\n+OK\r\n");
+}
+
+/// A tree needs no space to be read.
+#[test]
+fn a_tree_on_a_full_disk_is_read_until_there_is_space() {
+    let place = Place::new("full-tree");
+    let Some(mount) = Mount::over(place.data(), "64m") else {
+        return;
+    };
+    let data = format!("{}/kept", place.data());
+    let kept = ["--private", "--durability", "tree", "--data", &data];
+    let server = Serving::start(place.plain(&kept));
+    assert_eq!(server.said("SET kept yes\r\n"), "+OK\r\n+OK\r\n");
+    let put = |server: &Serving, number: usize| {
+        server.said(&format!("SET key:{number} {}\r\n", "x".repeat(5000)))
+    };
+    mount.fill();
+    // What the file has free is used up first.
+    let is_refused = |number: &usize| put(&server, *number).starts_with("-MISCONF");
+    wait_until("the disk is full", || {
+        (0..500).any(|number| is_refused(&number))
+    });
+    server.signal("-TERM");
+    // Its last changes found no space.
+    assert_eq!(server.end().0, Some(1));
+    for _ in 0..2 {
+        let server = Serving::start(place.plain(&kept));
+        assert_eq!(server.said("GET kept\r\n"), "$3\r\nyes\r\n+OK\r\n");
+        wait_until("a change finds no space", || {
+            put(&server, 0).starts_with("-MISCONF")
+        });
+        server.signal("-KILL");
+        server.end();
+    }
+    mount.free();
+    let server = Serving::start(place.plain(&kept));
+    assert_eq!(server.said("GET kept\r\n"), "$3\r\nyes\r\n+OK\r\n");
+    wait_until("writes are taken", || put(&server, 0).starts_with("+OK"));
+    server.signal("-TERM");
+    assert_eq!(server.end().0, Some(0));
+}
+
 #[test]
 fn a_full_disk_refuses_writes_until_there_is_space() {
     let place = Place::new("full");
-    std::fs::create_dir(&place.data).unwrap();
-    let mut mount = Command::new("mount");
-    mount.args(["-t", "tmpfs", "-o", "size=320m", "none", place.data()]);
-    if !mount.output().is_ok_and(|output| output.status.success()) {
-        return eprintln!("skipped: no tmpfs can be mounted here");
-    }
-    let mount = Mount(place.data());
+    let Some(mount) = Mount::over(place.data(), "320m") else {
+        return;
+    };
     let data = format!("{}/kept", place.data());
     let server = Serving::start(place.plain(&["--private", "--data", &data]));
     let mut client = BufReader::new(server.client());

@@ -42,6 +42,9 @@ pub(crate) struct Command {
     pub batching: Option<Batching>,
     /// Which records it may meet.
     pub reach: Reach,
+    /// Which calls have the server to themselves, though the others do not. A transaction with such
+    /// a command does too.
+    pub exclusive_if: Option<fn(&Arguments<'_>) -> bool>,
     /// For a command without keys: whether executing it several times is the same as executing it
     /// once, but for the selected database.
     pub is_repeatable: bool,
@@ -69,6 +72,7 @@ impl Command {
         subcommands: &[],
         batching: None,
         reach: Reach::Keys,
+        exclusive_if: None,
         is_repeatable: false,
         is_immediate: false,
         run: no_run,

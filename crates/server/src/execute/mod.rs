@@ -396,7 +396,9 @@ impl<'a> Executor<'a> {
         }
         self.find_feed_space(command)?;
         let is_exclusive = match command.reach {
-            Reach::Keys | Reach::Databases | Reach::Nothing => false,
+            Reach::Keys | Reach::Databases | Reach::Nothing => {
+                command.exclusive_if.is_some_and(|asks| asks(&args))
+            }
             Reach::Exclusive => true,
             Reach::Queue => self
                 .client

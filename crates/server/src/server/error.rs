@@ -107,6 +107,18 @@ fn advice(directory: &Path, error: &DurableError) -> String {
 }
 
 impl StartError {
+    /// Whether the server was [stopped](super::Stopper::stop) while it loaded what it was to serve.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        matches!(
+            self,
+            StartError::Durable {
+                source: DurableError::Stopped,
+                ..
+            }
+        )
+    }
+
     /// Whether another process serves what was to be served.
     #[must_use]
     pub fn is_served(&self) -> bool {

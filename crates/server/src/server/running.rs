@@ -12,7 +12,7 @@ use crate::listen::Listeners;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::socket_file::SocketFile;
-use mneme_durable::DurableError;
+use mneme_durable::{Durability, DurableError};
 use mneme_log::{LogStore, PageReport};
 
 /// A running server. Dropping it stops it, waiting until it has stopped.
@@ -218,8 +218,14 @@ impl Running {
     /// `SHUTDOWN`. Its store is closed then, unless the embedding program has it too.
     pub fn join(mut self) -> Result<Ended, ServeError> {
         self.wait()?;
-        let retired = self.shared.retired();
-        Ok(retired.map_or(Ended::Stopped, Ended::Retired))
+        let Some(mut retired) = self.shared.retired() else {
+            return Ok(Ended::Stopped);
+        };
+        // Before the directory is closed with the store.
+        let durability = self.shared.store.durability();
+        let lock = durability.and_then(Durability::directory_lock);
+        retired.lock = lock.and_then(|lock| lock.try_clone_to_owned().ok());
+        Ok(Ended::Retired(retired))
     }
 
     fn wait(&mut self) -> Result<(), ServeError> {

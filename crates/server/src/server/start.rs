@@ -38,6 +38,11 @@ impl Server {
         } = self;
         let threads = threads(&settings)?;
         allow_clients(&settings, threads);
+        let lock = listeners
+            .as_ref()
+            .and_then(|inherited| inherited.lock.as_ref());
+        // Without it the lock is waited for.
+        let lock = lock.and_then(|lock| lock.try_clone().ok());
         let (bound, socket_file) = match listeners {
             None => {
                 let (bound, file) = listen(&settings)?;
@@ -60,6 +65,7 @@ impl Server {
                     directory,
                     segment,
                     loading,
+                    lock,
                 };
                 (LateStore::loading()?, Origin::Process, Some(kept))
             }
@@ -133,15 +139,15 @@ fn threads(settings: &Settings) -> Result<usize, StartError> {
 fn inherit(listeners: &Listeners, settings: &Settings) -> Result<Bound, StartError> {
     let refused = |what| move |source| StartError::System { what, source };
     let addresses = listeners
-        .0
+        .sockets
         .iter()
         .filter_map(|one| one.address().transpose());
     let addresses: Vec<SocketAddr> = addresses
         .collect::<io::Result<_>>()
         .map_err(refused("an address"))?;
-    let shared = Listener::share_all(&listeners.0).map_err(refused("a file descriptor"))?;
+    let shared = Listener::share_all(&listeners.sockets).map_err(refused("a file descriptor"))?;
 
-    let path = listeners.0.iter().find_map(Listener::path);
+    let path = listeners.sockets.iter().find_map(Listener::path);
     let path = path.map_or(String::new(), |path| path.to_string_lossy().into_owned());
     if path != *settings.text(Key::UnixSocket) {
         replace(settings, Key::UnixSocket, &path)?;

@@ -13,7 +13,7 @@ use mneme_shared::{Access, Registry, StoreOptions};
 use mneme_testkit::Process;
 
 use crate::clients::pipeline;
-use crate::common::{Client, Reply, encode, info, server, start};
+use crate::common::{Client, Reply, debugged, encode, info, server, start};
 
 /// A directory that is gone with the test.
 struct Directory(PathBuf);
@@ -83,6 +83,53 @@ fn clients_get_an_error_while_the_data_is_loading() {
     assert_eq!(client.line("GET kept"), Reply::bulk("yes"));
     assert_eq!(info(&mut client, "loading"), 0);
     drop(running);
+}
+
+/// What tests of clients ask for: the data is loaded from the files, and is what was served.
+#[test]
+fn the_data_is_loaded_beside_what_is_served() {
+    let directory = Directory::new("reloaded");
+    let server = directory.server().set(Key::EnableDebug, "yes").unwrap();
+    let (running, address) = start(server);
+    let mut client = Client::connect(address);
+    assert_eq!(client.line("SET a 1"), Reply::ok());
+    assert_eq!(client.line("SET b 2 PX 100000"), Reply::ok());
+    assert_eq!(client.line("SELECT 3"), Reply::ok());
+    assert_eq!(client.line("SET c 3"), Reply::ok());
+    for line in [
+        "DEBUG RELOAD",
+        "DEBUG LOADAOF",
+        "DEBUG RELOAD MERGE NOFLUSH NOSAVE",
+    ] {
+        assert_eq!(client.line(line), Reply::ok(), "{line}");
+        assert_eq!(client.line("GET c"), Reply::bulk("3"), "{line}");
+    }
+    assert_eq!(info(&mut client, "rdb_saves"), 1);
+    let refused = client.line("DEBUG RELOAD NONSENSE");
+    assert!(matches!(refused, Reply::Error(_)), "{refused:?}");
+    drop(running);
+    let (_running, address) = start(debugged());
+    let refused = Client::connect(address).line("DEBUG RELOAD");
+    assert!(matches!(refused, Reply::Error(_)), "{refused:?}");
+}
+
+/// A server that is asked to end while it loads ends at once, and has changed nothing.
+#[test]
+fn a_load_is_ended_by_a_stop() {
+    let directory = Directory::new("stopped");
+    let (running, address) = start(directory.server());
+    let mut client = Client::connect(address);
+    assert_eq!(client.line("SET kept yes"), Reply::ok());
+    drop(running);
+    let loading = directory.server().on_starting(|stopper| stopper.stop());
+    let ended = loading.start().err();
+    assert!(
+        ended.as_ref().is_some_and(StartError::is_stopped),
+        "{ended:?}"
+    );
+    let (_running, address) = start(directory.server());
+    let mut client = Client::connect(address);
+    assert_eq!(client.line("GET kept"), Reply::bulk("yes"));
 }
 
 /// Settings and metrics of a server that has not loaded anything yet.

@@ -9,6 +9,7 @@ use crate::common::{Client, Reply, encode, info, server, start};
 use mneme_log::LogStore;
 use mneme_server::settings::Settings;
 use mneme_server::{Ended, Handover, HandoverSocket, Running};
+use mneme_sys::medium::{DirectoryError, FileDirectory};
 
 /// A directory as a segment's, gone with the test.
 struct Directory(PathBuf);
@@ -49,17 +50,55 @@ fn a_silent_connection_does_not_keep_the_successor_out() {
     silent[1].write_all(b"hand over 1\n").unwrap();
     let successor = Handover::ask(&directory.0).unwrap();
     let old = std::thread::spawn(move || {
-        let Ended::Retired(_) = running.join().unwrap() else {
+        let Ended::Retired(sockets) = running.join().unwrap() else {
             panic!("it was stopped");
         };
         let mut request = socket.into_request().unwrap();
-        request.grant().unwrap();
+        request.grant(&sockets).unwrap();
     });
     let (listeners, taken) = successor.take(&Settings::default()).unwrap();
     let next = server().listeners(listeners).start().unwrap();
     taken.unwrap().serving().unwrap();
     old.join().unwrap();
     drop((next, silent));
+}
+
+/// The directory for data is locked from one server to the next, also while neither has it open.
+#[test]
+fn the_lock_of_the_data_goes_over_with_the_sockets() {
+    let directory = Directory::new("locked");
+    let data = directory.0.join("data");
+    let (running, address) = start(server().data(&data));
+    let mut client = Client::connect(address);
+    assert_eq!(client.line("SET kept yes"), Reply::ok());
+    let socket = directory.listen(&running);
+    let successor = Handover::ask(&directory.0).unwrap();
+    let is_locked = || {
+        matches!(
+            FileDirectory::open(&data),
+            Err(DirectoryError::Locked { .. })
+        )
+    };
+    let (has_ended, stays_locked) = std::thread::scope(|scope| {
+        let old = scope.spawn(|| {
+            let Ended::Retired(sockets) = running.join().unwrap() else {
+                panic!("it was stopped");
+            };
+            assert!(is_locked());
+            let mut request = socket.into_request().unwrap();
+            request.grant(&sockets).unwrap();
+        });
+        let (sockets, taken) = successor.take(&Settings::default()).unwrap();
+        let next = server().data(&data).listeners(sockets).start().unwrap();
+        taken.unwrap().serving().unwrap();
+        old.join().unwrap();
+        assert!(is_locked());
+        let mut client = Client::connect(next.addresses()[0]);
+        assert_eq!(client.line("GET kept"), Reply::bulk("yes"));
+        next.shutdown();
+        (next.join().is_ok(), is_locked())
+    });
+    assert!(has_ended && !stays_locked);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::command::*;
-use crate::resp::Protocol;
+use crate::resp::{Arguments, Protocol};
 use crate::settings::Key;
 use mneme_log::Expiry;
 
@@ -16,6 +16,7 @@ pub(super) static DEBUG: Command = Command {
     complexity: "Depends on subcommand.",
     arity: -2,
     flags: &[Flag::Admin, Flag::NoScript, Flag::Loading, Flag::Stale],
+    exclusive_if: Some(reloads),
     run,
     ..Command::BLANK
 };
@@ -46,10 +47,8 @@ fn run(call: &mut Call<'_>) -> Outcome {
         tracing::warn!(text, "DEBUG LOG");
         call.reply.ok();
         Ok(())
-    } else if call.is(1, "RELOAD") || call.is(1, "LOADAOF") {
-        Err(Failure::other(
-            "ERR data is loaded at a start alone, and what was acknowledged is there then: restart the server",
-        ))
+    } else if reloads(&call.args) {
+        reload(call)
     } else if call.is(1, "HELP") && len == 2 {
         help(call)
     } else {
@@ -58,6 +57,42 @@ fn run(call: &mut Call<'_>) -> Outcome {
             call.args.at(1),
             "'. Try DEBUG HELP.",
         ))
+    }
+}
+
+/// Whether it is a call that loads the data.
+fn reloads(args: &Arguments<'_>) -> bool {
+    let is = |word: &[u8]| args.len() > 1 && args.at(1).eq_ignore_ascii_case(word);
+    is(b"RELOAD") || (is(b"LOADAOF") && args.len() == 2)
+}
+
+/// Loads what the directory holds, beside what is served, and compares. What is served stays: it
+/// was acknowledged, and a load that fails must not take it.
+fn reload(call: &mut Call<'_>) -> Outcome {
+    let mut saves = call.is(1, "RELOAD");
+    for option in 2..call.args.len() {
+        match () {
+            () if call.is(option, "NOSAVE") => saves = false,
+            // They say how Redis goes about it.
+            () if call.is(option, "NOFLUSH") || call.is(option, "MERGE") => {}
+            () => {
+                return Err(Failure::other(
+                    "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.",
+                ));
+            }
+        }
+    }
+    let durability = super::save::durability(call)?;
+    let compared = match saves {
+        true => durability.checkpoint_and_wait().map(drop),
+        false => Ok(()),
+    };
+    match compared.and_then(|()| durability.compare_files()) {
+        Ok(_) => {
+            call.reply.ok();
+            Ok(())
+        }
+        Err(error) => Err(Failure::other(format!("ERR {error}"))),
     }
 }
 
@@ -78,12 +113,16 @@ fn is_allowed(call: &Call<'_>) -> bool {
 fn help(call: &mut Call<'_>) -> Outcome {
     let lines = [
         "DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        "LOADAOF",
+        "    Load what the directory holds, in memory of its own, and compare it with what is served.",
         "LOG <message>",
         "    Write <message> to the server's log.",
         "POPULATE <count> [<prefix>] [<size>]",
         "    Make <count> keys named <prefix>:<number>, with values of <size> bytes; those that are there stay.",
         "PROTOCOL <type>",
         "    Reply with a value of the type.",
+        "RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
+        "    As LOADAOF, after a checkpoint unless NOSAVE is said.",
         "SET-ACTIVE-EXPIRE <0|1>",
         "    Accepted, without effect.",
         "SLEEP <seconds>",

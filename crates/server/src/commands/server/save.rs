@@ -61,7 +61,7 @@ pub(super) static LASTSAVE: Command = Command {
     ..Command::BLANK
 };
 
-fn durability<'a>(call: &Call<'a>) -> Result<&'a Durability, Failure> {
+pub(super) fn durability<'a>(call: &Call<'a>) -> Result<&'a Durability, Failure> {
     call.server.store.durability().ok_or(Failure::other(
         "ERR nothing is kept on disk: start the server with --data DIR",
     ))

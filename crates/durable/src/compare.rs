@@ -1,0 +1,94 @@
+//! Comparing what the files hold with what the store holds: **what a power loss would leave is what
+//! is there now.**
+
+use std::sync::Arc;
+
+use mneme_log::{Cursor, Evict, Expiry, LogStore};
+
+use crate::DurableError;
+use crate::checkpoint::Source;
+use crate::disk::Contents;
+use crate::gate::GateState;
+use crate::recover::{Files, RecoveryClock, load_tree};
+use crate::store::pause_eviction;
+
+/// Records that are visited in one step of a scan.
+const VISITED: usize = 256;
+
+/// Compares what the files of `source` hold with its store, while no checkpoint is written. All that
+/// was written is durable.
+pub(crate) fn compare_files(source: &Source) -> Result<u64, DurableError> {
+    let home = &source.shared.home;
+    let evict = pause_eviction(home)?;
+    home.rest_expiry(true);
+    let compared = load_again(source).and_then(|copy| compare(home, &copy));
+    home.rest_expiry(source.shared.state() != GateState::Open);
+    home.set_eviction(evict)?;
+    compared
+}
+
+/// A second store of what the files hold.
+fn load_again(source: &Source) -> Result<LogStore, DurableError> {
+    let home = &source.shared.home;
+    // Nothing expires in it.
+    let clock = Arc::new(RecoveryClock::new(Arc::clone(&source.options.clock)));
+    let builder = LogStore::builder().capacity(home.capacity()).clock(clock);
+    let copy = builder.maintainer(false).open_private()?;
+    let loaded = match &source.tree {
+        Some(tree) => load_tree((tree, 0), &copy, None, Evict::None)?,
+        None => {
+            let files = Box::new(Files::look(&*source.directory)?);
+            Contents::Files(files).load(&*source.directory, &copy, None, Evict::None)?
+        }
+    };
+    match loaded.end == source.shared.durable() {
+        true => Ok(copy),
+        false => Err(DurableError::Differs {
+            what: format!(
+                "they end at position {}, and what is durable at {}",
+                loaded.end,
+                source.shared.durable()
+            ),
+        }),
+    }
+}
+
+/// Compares each record of `home` with the one in `copy`, and then their numbers.
+fn compare(home: &LogStore, copy: &LogStore) -> Result<u64, DurableError> {
+    let differs = |what: String| Err(DurableError::Differs { what });
+    let mut value = Vec::new();
+    for (database, root) in home.roots()?.into_iter().enumerate() {
+        let of = copy.database(database)?;
+        let mut cursor = Cursor::START;
+        while root != 0 && cursor != Cursor::END {
+            let mut found: Result<Option<Vec<u8>>, DurableError> = Ok(None);
+            let visit = |key: &[u8], bytes: &[u8], expiry: Expiry| {
+                let mut same = || -> Result<bool, DurableError> {
+                    Ok(of.get_into(key, &mut value)?
+                        && value == bytes
+                        && of.expiry(key)?.unwrap_or_default() == expiry)
+                };
+                if let Ok(None) = found {
+                    found = match same() {
+                        Ok(true) => Ok(None),
+                        Ok(false) => Ok(Some(key.to_vec())),
+                        Err(error) => Err(error),
+                    };
+                }
+            };
+            let next = home.scan_root(root, cursor, VISITED, visit)?;
+            if let Some(key) = found? {
+                let key = String::from_utf8_lossy(&key).into_owned();
+                return differs(format!(
+                    "they have another record {key:?} of database {database}"
+                ));
+            }
+            cursor = next.unwrap_or(Cursor::END);
+        }
+    }
+    let (here, there) = (home.records(), copy.records());
+    match here == there {
+        true => Ok(here),
+        false => differs(format!("they have {there} records, and the store {here}")),
+    }
+}
