@@ -157,12 +157,16 @@ impl Builder {
     /// [`StoreError::Os`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Store, StoreError> {
         let path = path.as_ref();
+        self.open_with(path, Caution::of(path))
+    }
+
+    /// As [`open`](Self::open), on a file system of which this is to be said.
+    fn open_with(&self, path: &Path, caution: Option<Caution>) -> Result<Store, StoreError> {
         if self.durability == Durability::Dax {
             return Err(StoreError::Unsupported {
                 what: "durability on persistent memory, outside of the crash tests",
             });
         }
-        let caution = Caution::of(path);
         if caution == Some(Caution::Network) && !self.network {
             return Err(StoreError::Network {
                 path: path.to_owned(),
@@ -590,6 +594,29 @@ mod tests {
         assert!(!was_closed());
         db.close().unwrap();
         assert!(was_closed());
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_file_of_the_network_is_refused_and_one_that_is_copied_on_write_warns() {
+        let name = format!("mneme-tree-caution-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let builder = Builder::new().max_bytes(16 * FRAME);
+        let warning = |builder: &Builder, caution| {
+            let db = builder.open_with(&path, caution)?;
+            Ok::<_, StoreError>(db.stats()?.warning)
+        };
+        let refused = warning(&builder, Some(Caution::Network));
+        assert!(
+            matches!(&refused, Err(StoreError::Network { path: of }) if *of == path),
+            "{refused:?}"
+        );
+        assert!(!path.exists());
+        let allowed = warning(&builder.clone().allow_network(true), Some(Caution::Network));
+        assert_eq!(allowed.unwrap(), None);
+        let copied = warning(&builder, Some(Caution::CopyOnWrite));
+        assert!(copied.unwrap().is_some_and(|text| text.contains("copies")));
+        assert_eq!(warning(&builder, None).unwrap(), None);
         std::fs::remove_file(&path).unwrap();
     }
 
