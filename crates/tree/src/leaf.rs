@@ -17,6 +17,7 @@ use crate::layout::{
     ENTRY_HEADER, EntryHeader, Extent, FencesIn, Kind, LEAF, LEAVES, LeafId, MAIN, align8,
 };
 use crate::leaf_entry::{Entry, entry, fingerprint, fingerprint_of};
+use crate::marks::places;
 use crate::order::{Order, Sorter};
 use crate::pages::Pages;
 
@@ -313,7 +314,7 @@ impl Leaf {
         let count = body.count();
         let last = count.checked_sub(1).map(|last| body.offset(last));
         let end = last.map_or(0, |last| last + 1);
-        let places = memchr::memrchr_iter(fingerprint(key), body.marks(count));
+        let places = places(fingerprint(key), body.marks(count));
         places.map(move |place| (body.offset(place), end))
     }
 
@@ -346,7 +347,7 @@ impl Leaf {
         version: u64,
     ) -> Option<Entry<'p>> {
         let marks = body.marks(below);
-        for i in memchr::memrchr_iter(fingerprint(key), marks) {
+        for i in places(fingerprint(key), marks) {
             let at = body.offset(i);
             if VALUE {
                 // Entries lie in order of arrival: the next one begins where this one ends.
@@ -388,7 +389,7 @@ impl Leaf {
     /// it is.
     pub(crate) fn prefetch_entry(&self, pages: &Pages, key: &[u8]) -> Option<usize> {
         let body = self.body();
-        let place = memchr::memrchr(fingerprint(key), body.marks(body.count()))?;
+        let place = places(fingerprint(key), body.marks(body.count())).next()?;
         pages.prefetch(self.id, usize::from(body.offset(place)));
         Some(place)
     }

@@ -180,6 +180,12 @@ impl<'p> Entry<'p> {
         }
     }
 
+    /// The key and the value, as for [`value`](Self::value); no bytes stand for no value.
+    #[inline]
+    pub(crate) fn pair(&self, pages: &'p Pages) -> (&'p [u8], &'p [u8]) {
+        (self.key(pages), self.value(pages).unwrap_or_default())
+    }
+
     /// Where the key or the value lies, if not in the leaf.
     #[inline]
     pub(crate) fn extent(&self) -> Option<Extent> {

@@ -86,6 +86,7 @@ mod layout;
 mod leaf;
 mod leaf_entry;
 mod lookup;
+mod marks;
 mod names;
 mod open;
 mod open_store;

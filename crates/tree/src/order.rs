@@ -1,6 +1,6 @@
 //! The entries of a leaf in the order of their keys.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::layout::LeafId;
@@ -66,9 +66,11 @@ impl<'p> Sorter<'p> {
 
     /// Adds later entries, in order of arrival, to `base`, live entries in order of their keys.
     pub(crate) fn merge(&self, base: &[u16], later: &[u16], count: usize) -> Arc<Order> {
-        let mut later: Vec<Place> = later.iter().map(|at| self.place(*at)).collect();
-        // Of equal heads the newest comes first: entries lie in order of arrival.
-        later.sort_unstable_by_key(|place| (place.head, Reverse(place.offset)));
+        let newest_first = later.iter().rev();
+        let mut later: Vec<Place> = newest_first.map(|at| self.place(*at)).collect();
+        // Stable: of equal heads the newest stays first. What a batch has brought is in order, and
+        // a row that is takes one comparison an entry.
+        later.sort_by_key(|place| place.head);
         // Mostly one each. Stable: of equal keys the newest stays first.
         let alike = later.chunk_by_mut(|a, b| a.head == b.head);
         alike.for_each(|places| places.sort_by(|a, b| self.compare(*a, *b)));

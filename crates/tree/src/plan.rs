@@ -34,6 +34,11 @@ impl<'b> Change<'b> {
         outside(self.key, self.value.unwrap_or_default())
     }
 
+    /// Bytes of its entry.
+    fn size(&self) -> usize {
+        entry_size(self.key.len(), self.value.map_or(0, <[u8]>::len))
+    }
+
     /// Whether it keeps to the limits.
     pub(crate) fn admit(&self) -> Result<(), StoreError> {
         let (key, value) = (self.key.len(), self.value.map_or(0, <[u8]>::len));
@@ -266,6 +271,12 @@ pub(crate) fn plan<'b>(
 /// The leaf of a change, and which of its entries the key's newest may be.
 type Found<'b> = (Located<'b>, Option<usize>);
 
+/// Bytes of the entries of all puts among the changes.
+fn put_bytes(changes: &[Change<'_>]) -> usize {
+    let puts = changes.iter().filter(|change| change.value.is_some());
+    puts.map(Change::size).sum()
+}
+
 /// What the first of these changes find. Begins to load what their plan looks at: the waits of
 /// several leaves overlap.
 fn locate<'b>(
@@ -290,15 +301,26 @@ fn locate<'b>(
         (Some((a, _)), Some((b, _))) => std::ptr::eq(a.leaf(), b.leaf()),
         _ => false,
     };
+    let mut appends = [false; AHEAD];
+    let (mut rest, mut of_rest) = (changes, &mut appends[..]);
     for of in all.chunk_by(of_one_leaf) {
-        if let Some(leaf) = of[0].map(|(leaf, _)| leaf.leaf()) {
-            leaf.load(pages, committed)?;
+        let Some((at, _)) = of[0] else { break };
+        let (leaf, mine, of_mine);
+        leaf = at.leaf();
+        (mine, rest) = rest.split_at(of.len());
+        (of_mine, of_rest) = of_rest.split_at_mut(of.len());
+        leaf.load(pages, committed)?;
+        pages.prefetch(leaf.id, leaf.end());
+        // Otherwise the leaf is rewritten, and no entry is looked for.
+        if put_bytes(mine) <= leaf.filled().free_bytes {
             leaf.prefetch_marks();
-            pages.prefetch(leaf.id, leaf.end());
+            of_mine.fill(true);
         }
     }
-    for (change, found) in changes.iter().zip(all.iter_mut().flatten()) {
-        found.1 = found.0.leaf().prefetch_entry(pages, change.key);
+    for ((change, found), appends) in changes.iter().zip(all.iter_mut().flatten()).zip(appends) {
+        if appends {
+            found.1 = found.0.leaf().prefetch_entry(pages, change.key);
+        }
     }
     Ok(all)
 }
@@ -380,11 +402,8 @@ impl<'b> Planner<'b> {
         changes: &[Change<'b>],
         filled: &Fill,
     ) -> Option<Append<'b>> {
-        let size =
-            |change: &Change<'_>| entry_size(change.key.len(), change.value.map_or(0, <[u8]>::len));
-        let puts = changes.iter().filter(|change| change.value.is_some());
         // No key has to be looked for where the puts alone are too many.
-        if puts.map(size).sum::<usize>() > filled.free_bytes {
+        if put_bytes(changes) > filled.free_bytes {
             return None;
         }
         let from = self.plan.changes.len();
@@ -404,9 +423,9 @@ impl<'b> Planner<'b> {
             if change.value.is_none() && old.is_none() {
                 continue;
             }
-            needed += size(change);
+            needed += change.size();
             live -= old.map_or(0, |entry| entry.bytes.len());
-            live += change.value.map_or(0, |_| size(change));
+            live += change.value.map_or(0, |_| change.size());
             entries += i64::from(change.value.is_some()) - i64::from(old.is_some());
             if let Some(old) = old {
                 self.plan.lose(&old);
@@ -541,10 +560,10 @@ enum Neighbour<'b> {
 /// Cuts the items between two fences into leaves.
 fn cut<'b>(items: Vec<Item<'b>>, low: &'b [u8], high: Option<&'b [u8]>) -> Vec<Piece<'b>> {
     let total: usize = items.iter().map(Item::size).sum();
-    let target = match total {
-        ..=ONE_LEAF => usize::MAX,
-        _ => total / total.div_ceil(CUT),
-    };
+    if total <= ONE_LEAF {
+        return vec![Piece { low, high, items }];
+    }
+    let target = total / total.div_ceil(CUT);
     let mut pieces = Vec::new();
     let (mut piece, mut bytes, mut low) = (Vec::<Item<'b>>::new(), 0, low);
     for item in items {

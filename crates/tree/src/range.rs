@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::StoreError;
 use crate::leaf::Leaf;
+use crate::leaf_entry::Entry;
 use crate::order::Order;
 use crate::pages::Pages;
 use crate::snapshot::View;
@@ -36,8 +37,10 @@ struct Side<'s> {
 /// A key and its value, where they lie.
 type Pair<'s> = (&'s [u8], &'s [u8]);
 
-/// Entries that are asked of the memory before they are given.
+/// Entries whose first lines are asked of the memory before they are given.
 const AHEAD: usize = 4;
+/// Entries of more bytes are asked for as a whole, one before it is given.
+const LONG: usize = 256;
 
 fn is_above(low: &Bound<Vec<u8>>, key: &[u8]) -> bool {
     match low {
@@ -93,15 +96,47 @@ impl<'s> Side<'s> {
         })
     }
 
-    fn pair(&self, pages: &'s Pages, i: usize) -> Pair<'s> {
-        let entry = self.leaf.entry(pages, self.order.offsets[i]);
-        (entry.key(pages), entry.value(pages).unwrap_or_default())
+    #[inline]
+    fn entry(&self, pages: &'s Pages, i: usize) -> Option<Entry<'s>> {
+        let offset = self.order.offsets.get(i)?;
+        Some(self.leaf.entry(pages, *offset))
     }
 
+    /// Begins to load the first lines of an entry.
+    #[inline]
     fn prefetch(&self, pages: &Pages, i: usize) {
         if let Some(offset) = self.order.offsets.get(i) {
             self.leaf.prefetch_at(pages, *offset);
         }
+    }
+
+    /// Gives the first pair.
+    #[inline]
+    fn next(&mut self, pages: &'s Pages) -> Option<Pair<'s>> {
+        if self.from >= self.to {
+            return None;
+        }
+        let given = self.entry(pages, self.from)?;
+        self.prefetch(pages, self.from + AHEAD);
+        self.from += 1;
+        // Its first lines are there.
+        if given.bytes.len() > LONG
+            && let Some(next) = self.entry(pages, self.from)
+        {
+            let rest = next.bytes.chunks(64).skip(2);
+            rest.for_each(|line| mneme_sys::prefetch(line.as_ptr()));
+        }
+        Some(given.pair(pages))
+    }
+
+    /// Gives the last pair.
+    fn next_back(&mut self, pages: &'s Pages) -> Option<Pair<'s>> {
+        if self.from >= self.to {
+            return None;
+        }
+        self.to -= 1;
+        self.prefetch(pages, self.to.wrapping_sub(AHEAD));
+        Some(self.entry(pages, self.to)?.pair(pages))
     }
 }
 
@@ -150,12 +185,7 @@ impl<'s> Range<'s> {
     fn forward(&mut self) -> Result<Option<Pair<'s>>, StoreError> {
         let pages = &self.view.core.pages;
         loop {
-            if let Some(side) = &mut self.front
-                && side.from < side.to
-            {
-                let pair = side.pair(pages, side.from);
-                side.prefetch(pages, side.from + AHEAD);
-                side.from += 1;
+            if let Some(pair) = self.front.as_mut().and_then(|side| side.next(pages)) {
                 // The other end may have given it.
                 if self.back_key.is_some_and(|given| pair.0 >= given) {
                     return Ok(None);
@@ -175,12 +205,7 @@ impl<'s> Range<'s> {
     fn backward(&mut self) -> Result<Option<Pair<'s>>, StoreError> {
         let pages = &self.view.core.pages;
         loop {
-            if let Some(side) = &mut self.back
-                && side.from < side.to
-            {
-                side.to -= 1;
-                let pair = side.pair(pages, side.to);
-                side.prefetch(pages, side.to.wrapping_sub(AHEAD));
+            if let Some(pair) = self.back.as_mut().and_then(|side| side.next_back(pages)) {
                 // The other end may have given it.
                 if self.front_key.is_some_and(|given| pair.0 <= given) {
                     return Ok(None);
@@ -211,7 +236,17 @@ impl<'s> Range<'s> {
 impl<'s> Iterator for Range<'s> {
     type Item = Result<Pair<'s>, StoreError>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
+        // Mostly the leaf has more, and nobody has begun at the other end.
+        if self.back_key.is_none()
+            && !self.is_over
+            && let Some(side) = &mut self.front
+            && let Some(pair) = side.next(&self.view.core.pages)
+        {
+            self.front_key = Some(pair.0);
+            return Some(Ok(pair));
+        }
         self.give(Self::forward)
     }
 }
