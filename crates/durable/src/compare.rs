@@ -15,8 +15,8 @@ use crate::store::pause_eviction;
 /// Records that are visited in one step of a scan.
 const VISITED: usize = 256;
 
-/// Compares what the files of `source` hold with its store, while no checkpoint is written. All that
-/// was written is durable.
+/// Compares what the files of `source` hold with its store, while no checkpoint is written. All
+/// that was written is durable.
 pub(crate) fn compare_files(source: &Source) -> Result<u64, DurableError> {
     let home = &source.shared.home;
     let evict = pause_eviction(home)?;

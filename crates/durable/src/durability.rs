@@ -228,8 +228,8 @@ impl Durability {
     }
 
     /// Makes durable what was written, loads what the files hold into a second store, as a start
-    /// after a power loss does, and compares the two. Returns how many records there are. The second
-    /// store takes as much memory again while this runs.
+    /// after a power loss does, and compares the two. Returns how many records there are. The
+    /// second store takes as much memory again while this runs.
     ///
     /// No other thread of any process may change the store meanwhile. What has expired stays where
     /// it is until the end, and nothing is evicted.

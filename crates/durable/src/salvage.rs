@@ -2,9 +2,9 @@
 //! its change feed still says.**
 //!
 //! The registry has set the segment aside, and the store is about to be rebuilt from the directory.
-//! Entries behind the durable position stand in the ring alone. So a run of the journal, or a commit
-//! of the tree, makes them durable first. The segment belongs to the directory by the same note as
-//! one that is served; once that run has begun, it does so no more.
+//! Entries behind the durable position stand in the ring alone. So a run of the journal, or a
+//! commit of the tree, makes them durable first. The segment belongs to the directory by the same
+//! note as one that is served; once that run has begun, it does so no more.
 //!
 //! A look at a damaged segment may end the process. Each try is noted beside the segment, with the
 //! run that it begins, so that a try that was cut off is made again, and not for ever.

@@ -192,7 +192,7 @@ fn files_are_compared_with_the_store() {
 
 /// A change that the files have not is found, whatever became of it.
 #[test]
-fn files_that_lack_a_change_are_told_apart() {
+fn files_that_lack_a_change_are_found() {
     let dir = TestDir::new("durable-differs");
     let store = open(&dir);
     change(&store, &mut Random::new(23), 300);

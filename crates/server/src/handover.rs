@@ -379,8 +379,8 @@ impl Drop for HandoverSocket {
 }
 
 impl Request {
-    /// Confirms that the segment is the successor's, with the lock that came with these sockets, and
-    /// waits until it serves.
+    /// Confirms that the segment is the successor's, with the lock that came with these sockets,
+    /// and waits until it serves.
     ///
     /// # Errors
     /// It does not: the caller is to go on.

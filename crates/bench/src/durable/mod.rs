@@ -7,9 +7,9 @@
 //!
 //! - *device* (see `device.rs`): what one sync costs on that disk, whoever asks for it.
 //! - *throughput*: SET of records chosen evenly, by `appendfsync`: `always` answers when the change
-//!   is durable, `everysec` and `no` at once; *tree* is ours kept by `--durability tree`, *volatile*
-//!   without a directory. Servers have all CPUs. *Server CPU* is what an operation costs them,
-//!   journal and all.
+//!   is durable, `everysec` and `no` at once; *tree* is ours kept by `--durability tree`,
+//!   *volatile* without a directory. Servers have all CPUs. *Server CPU* is what an operation costs
+//!   them, journal and all.
 //! - *one CPU*: ours with one thread, all of it on the first CPU. *A core to spare* is the same
 //!   without the CPU time of the journal's own threads, which would have that core.
 //! - *tmpfs*: the CPU time of a durable SET where the disk costs nothing.

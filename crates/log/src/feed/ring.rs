@@ -379,8 +379,8 @@ impl<'r, W: Word> Ring<'r, W> {
     }
 
     /// Hands out the words of all entries that are not durable, up to where there is no entry, and
-    /// returns their positions. One that is not completed comes out void: its change may be visible,
-    /// and its thread has not been told that it is made. Changes nothing.
+    /// returns their positions. One that is not completed comes out void: its change may be
+    /// visible, but its thread's call has not returned. Changes nothing.
     pub fn salvage(&self, mut to: impl FnMut(u64)) -> Range<u64> {
         // SYNC: as in `walk`.
         let start = self.durable.load(Acquire);
