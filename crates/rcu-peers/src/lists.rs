@@ -6,13 +6,18 @@ use super::Set;
 use super::Tally;
 use super::cohort::CohortLock;
 use mneme_sync::{
-    Acquired, ControlOptions, CreateError, Item, Participants, Rcx, RcxGuard, Retired, RobustLock,
+    Acquired, ControlOptions, CreateError, Item, Participants, Rcx, RcxError, RcxGuard, Retired,
+    RobustLock,
 };
 use mneme_sys::Topology;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Removed nodes that are gathered before they are freed: as for any table that changes all the
+/// time.
+const BATCH: usize = 256;
 
 pub struct Node {
     key: u64,
@@ -54,8 +59,15 @@ pub trait Side: Sync {
 
     /// Before the search.
     fn list(&self, bucket: usize) -> Self::List<'_>;
-    /// After it: a node that changes, and one that is removed. `None`: search again.
-    fn nodes<'a>(&'a self, before: &'a Node, removed: Option<&'a Node>) -> Option<Self::Nodes<'a>>;
+    /// After it: a node that changes, and one that is removed.
+    ///
+    /// # Errors
+    /// An owner that does not let go: search again.
+    fn nodes<'a>(
+        &'a self,
+        before: &'a Node,
+        removed: Option<&'a Node>,
+    ) -> Result<Self::Nodes<'a>, RcxError>;
 }
 
 /// A lock a list.
@@ -71,8 +83,8 @@ impl Side for Locks {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn nodes(&self, _: &Node, _: Option<&Node>) -> Option<()> {
-        Some(())
+    fn nodes(&self, _: &Node, _: Option<&Node>) -> Result<(), RcxError> {
+        Ok(())
     }
 }
 
@@ -87,8 +99,8 @@ impl Side for Cohorts {
         self.0[bucket].lock()
     }
 
-    fn nodes(&self, _: &Node, _: Option<&Node>) -> Option<()> {
-        Some(())
+    fn nodes(&self, _: &Node, _: Option<&Node>) -> Result<(), RcxError> {
+        Ok(())
     }
 }
 
@@ -101,11 +113,14 @@ impl Side for Leaders {
 
     fn list(&self, _: usize) {}
 
-    fn nodes<'a>(&'a self, before: &'a Node, removed: Option<&'a Node>) -> Option<Self::Nodes<'a>> {
-        // A stalled owner is waited for again.
+    fn nodes<'a>(
+        &'a self,
+        before: &'a Node,
+        removed: Option<&'a Node>,
+    ) -> Result<Self::Nodes<'a>, RcxError> {
         match removed {
-            Some(removed) => self.0.lock(&mut [before.item(), removed.item()]).ok(),
-            None => self.0.lock(&mut [before.item()]).ok(),
+            Some(removed) => self.0.lock(&mut [before.item(), removed.item()]),
+            None => self.0.lock(&mut [before.item()]),
         }
     }
 }
@@ -137,7 +152,7 @@ fn lists<S>(
     Ok(Lists {
         heads: heads.collect(),
         side: side(&participants),
-        retired: Retired::new(&participants),
+        retired: Retired::new(&participants).batch(BATCH),
         participants,
         #[cfg(test)]
         pins: true,
@@ -222,10 +237,9 @@ impl<S: Side> Set for Lists<S> {
             if next.key == key {
                 return false;
             }
-            let Some(_nodes) = self.side.nodes(before, None) else {
-                continue;
-            };
-            if !is_so(before, next) {
+            // A guard of some words, which stays where it was made.
+            let nodes = self.side.nodes(before, None);
+            if nodes.is_err() || !is_so(before, next) {
                 continue;
             }
             let new = Box::new(Node::new(key, before.next.load(Relaxed)));
@@ -243,10 +257,8 @@ impl<S: Side> Set for Lists<S> {
             if node.key != key {
                 return false;
             }
-            let Some(nodes) = self.side.nodes(before, Some(node)) else {
-                continue;
-            };
-            if !is_so(before, node) {
+            let nodes = self.side.nodes(before, Some(node));
+            if nodes.is_err() || !is_so(before, node) {
                 continue;
             }
             let old = before.next.load(Relaxed);
@@ -254,7 +266,8 @@ impl<S: Side> Set for Lists<S> {
             before.next.store(node.next.load(Relaxed), Release);
             node.removed.store(true, Relaxed);
             // What waits for the list or the nodes does not wait for the reclaimer.
-            drop((nodes, list));
+            drop(nodes);
+            drop(list);
             if let Some(old) = NonNull::new(old) {
                 // SAFETY: from a box, and unlinked just now by the one thread that may.
                 unsafe { self.retired.retire(old) };

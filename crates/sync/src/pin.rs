@@ -205,7 +205,13 @@ unsafe fn enter(local: &Local, kind: Kind) {
 /// As [`enter`], and this process is the one that claimed the slot.
 #[inline(always)]
 unsafe fn enter_unforked(local: &Local, kind: Kind) {
-    if local.depth.get() != 0 {
+    let depth = local.depth.get();
+    if depth != 0 {
+        if kind == Kind::Firm && epoch::kind_of(local.entered.get()) == Kind::Firm {
+            // What most updates find: the caller has pinned to search.
+            local.depth.set(depth + 1);
+            return;
+        }
         // SAFETY: as the caller's.
         return unsafe { enter_nested(local, kind) };
     }

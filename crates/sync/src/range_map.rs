@@ -114,6 +114,9 @@ small_value!(u8, u16, u32);
 /// Nothing is mapped there.
 const GAP: u64 = 0;
 
+/// Removed boundaries that are gathered before they are freed: 32 KiB.
+const BATCH: usize = 256;
+
 /// A concurrent map of address ranges; see the [module](self).
 pub struct RangeMap<V> {
     participants: Participants,
@@ -203,7 +206,7 @@ impl<V: RangeValue> RangeMap<V> {
             participants: participants.clone(),
             rcx,
             head,
-            retired: Retired::new(participants),
+            retired: Retired::new(participants).batch(BATCH),
             ids: AtomicU64::new(2),
             height: AtomicUsize::new(1),
             _values: PhantomData,

@@ -13,7 +13,9 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Values that are gathered before the epoch is advanced, a system call of some microseconds.
+/// Values that are gathered before the epoch is advanced, unless the owner says otherwise. To
+/// advance is a system call of some microseconds, which interrupts every CPU that runs a
+/// participant.
 const BATCH: usize = 32;
 
 /// A value behind a pointer: readers see a whole one, an old or a new one, without waiting.
@@ -147,11 +149,12 @@ impl<T> std::fmt::Debug for Rcu<T> {
 
 /// Boxes that have been unlinked, each freed once no pin can see it.
 ///
-/// The epoch is advanced for 32 of them at a time, so up to as many stay until more come, or until
-/// [`flush`](Self::flush).
+/// The epoch is advanced for 32 of them at a time, or for another [batch](Self::batch), so up to as
+/// many stay until more come, or until [`flush`](Self::flush).
 pub struct Retired<T> {
     participants: Participants,
     bag: Mutex<Bag<T>>,
+    batch: usize,
     /// It drops them.
     _owned: PhantomData<T>,
 }
@@ -161,6 +164,8 @@ struct Bag<T> {
     fresh: Vec<NonNull<T>>,
     /// To be freed when the epoch is over, oldest first.
     waiting: VecDeque<(Epoch, Vec<NonNull<T>>)>,
+    /// Empty, with memory for the next batch.
+    spare: Vec<NonNull<T>>,
 }
 
 // SAFETY: it owns the values and shows them to nobody; any thread may drop them.
@@ -177,9 +182,19 @@ impl<T: Send> Retired<T> {
             bag: Mutex::new(Bag {
                 fresh: Vec::new(),
                 waiting: VecDeque::new(),
+                spare: Vec::new(),
             }),
+            batch: BATCH,
             _owned: PhantomData,
         }
+    }
+
+    /// Gathers so many before the epoch is advanced. More for small values that are retired often:
+    /// each advance interrupts the threads of all CPUs. At least 1.
+    #[must_use]
+    pub fn batch(mut self, values: usize) -> Self {
+        self.batch = values.max(1);
+        self
     }
 
     /// Takes what was unlinked, and frees what no pin can see any more.
@@ -190,13 +205,13 @@ impl<T: Send> Retired<T> {
     pub unsafe fn retire(&self, old: NonNull<T>) {
         let mut bag = self.bag();
         bag.fresh.push(old);
-        if bag.fresh.len() >= BATCH {
+        if bag.fresh.len() >= self.batch {
             self.reclaim(bag);
         }
     }
 
     /// Frees what no pin can see, without waiting for more to come or for a pin to go. Returns how
-    /// many are left.
+    /// many are left, without those that another thread is about to free.
     pub fn flush(&self) -> usize {
         self.reclaim(self.bag());
         self.len()
@@ -221,24 +236,34 @@ impl<T: Send> Retired<T> {
         self.bag.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn reclaim(&self, mut bag: MutexGuard<'_, Bag<T>>) {
-        // All of `fresh` was unlinked before this. A forked child cannot advance; it keeps them.
-        if !bag.fresh.is_empty()
-            && let Ok(epoch) = self.participants.advance()
-        {
-            let fresh = std::mem::take(&mut bag.fresh);
-            bag.waiting.push_back((epoch, fresh));
+    fn reclaim<'a>(&'a self, mut bag: MutexGuard<'a, Bag<T>>) {
+        let spare = std::mem::take(&mut bag.spare);
+        let fresh = std::mem::replace(&mut bag.fresh, spare);
+        if !fresh.is_empty() {
+            // Others go on retiring beside the system call.
+            drop(bag);
+            // All of `fresh` was unlinked before this. A forked child cannot advance, and keeps it.
+            let advanced = self.participants.advance();
+            bag = self.bag();
+            match advanced {
+                // Two threads may come in either order: then the older batch waits for the younger.
+                Ok(epoch) => bag.waiting.push_back((epoch, fresh)),
+                Err(_) => bag.fresh.extend(fresh),
+            }
         }
         let mut over = Vec::new();
         while let Some((epoch, _)) = bag.waiting.front()
             && self.participants.quiescent(*epoch)
         {
-            over.extend(bag.waiting.pop_front().into_iter().flat_map(|(_, old)| old));
+            over.extend(bag.waiting.pop_front().map(|(_, values)| values));
         }
         // A value's drop may retire others.
         drop(bag);
-        // SAFETY: no pin can see them.
-        unsafe { free(over) };
+        for mut values in over {
+            // SAFETY: no pin can see them.
+            unsafe { free(values.drain(..)) };
+            self.bag().spare = values;
+        }
     }
 }
 
@@ -246,7 +271,7 @@ impl<T> Drop for Retired<T> {
     fn drop(&mut self) {
         let bag = self.bag.get_mut().unwrap_or_else(PoisonError::into_inner);
         let waiting = bag.waiting.drain(..).flat_map(|(_, values)| values);
-        let all: Vec<_> = waiting.chain(bag.fresh.drain(..)).collect();
+        let all = waiting.chain(bag.fresh.drain(..));
         // SAFETY: readers of what is dropped here are gone, for they borrow the structure that it
         // is a part of.
         unsafe { free(all) };
@@ -255,7 +280,7 @@ impl<T> Drop for Retired<T> {
 
 /// # Safety
 /// They came from boxes, and nobody sees or frees them any more.
-unsafe fn free<T>(values: Vec<NonNull<T>>) {
+unsafe fn free<T>(values: impl Iterator<Item = NonNull<T>>) {
     for value in values {
         // SAFETY: the caller's promise.
         drop(unsafe { Box::from_raw(value.as_ptr()) });
