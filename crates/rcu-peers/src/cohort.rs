@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Owners of one node in a row, at most, while another node may be waiting.
-const IN_A_ROW: u64 = 64;
+pub(crate) const IN_A_ROW: u64 = 64;
 
 /// Looks at a lock before the thread gives up its CPU.
 const LOOKS: u32 = 64;

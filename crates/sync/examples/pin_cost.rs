@@ -86,7 +86,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let _ = black_box(lock.lock(&slot));
     });
     updates(&participants)?;
-    reads(&participants)
+    reads(&participants)?;
+    lookups(&participants);
+    Ok(())
 }
 
 /// What an update that meets nobody costs by [`Rcx`], against the lock alone.
@@ -152,4 +154,47 @@ fn reads(participants: &Participants) -> Result<(), Box<dyn std::error::Error>> 
         }
     });
     Ok(())
+}
+
+/// What a pin adds to lookups in a hash table of 128 buckets of eight nodes, in any of them.
+fn lookups(participants: &Participants) {
+    struct Node(u64, Option<Box<Node>>);
+    let mut buckets: Vec<Option<Box<Node>>> = (0..128).map(|_| None).collect();
+    for key in 0..8 * 128 {
+        // Neighbours in a bucket are not neighbours in memory.
+        let bucket = &mut buckets[key as usize % 128];
+        *bucket = Some(Box::new(Node(key, bucket.take())));
+    }
+    let buckets = black_box(buckets);
+    let mut random = 1_u64;
+    let mut find = || {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        // It is in none, so all of a bucket is looked through.
+        let (bucket, key) = (random >> 57, black_box(u64::MAX));
+        let mut at = &buckets[bucket as usize];
+        while let Some(node) = at
+            && node.0 != key
+        {
+            at = &node.1;
+        }
+        black_box(at.is_some());
+    };
+    time("a bucket of 8", &mut find);
+    time("a bucket of 8, a pin each time", || {
+        let _pin = participants.pin();
+        find();
+    });
+    time("a bucket of 8, 64 times, no pin", || {
+        for _ in 0..64 {
+            find();
+        }
+    });
+    time("a bucket of 8, 64 times, one pin", || {
+        let _pin = participants.pin();
+        for _ in 0..64 {
+            find();
+        }
+    });
 }

@@ -232,7 +232,12 @@ pub use stats::{OldestPin, Stats};
 pub use undo::UndoArea;
 pub use watch::WatchRegistration;
 
-/// The guide's examples are compiled and run with this crate's.
+/// The guides' examples are compiled and run with this crate's.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guides/range-map.md")]
-struct Guide;
+struct RangeMapGuide;
+
+/// As above.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/rcu.md")]
+struct RcuGuide;

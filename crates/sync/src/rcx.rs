@@ -76,6 +76,8 @@ mod nesting;
 #[cfg(feature = "simulate")]
 mod over_words;
 pub(crate) mod protocol;
+#[cfg(any(test, feature = "simulate"))]
+pub(crate) mod reservation;
 
 pub use guard::RcxGuard;
 pub use item::{Item, ItemLock};
@@ -306,7 +308,7 @@ struct LaneBound<'a> {
 }
 
 impl protocol::Bound for LaneBound<'_> {
-    fn wait(&mut self) -> bool {
+    fn wait(&mut self, _: usize) -> bool {
         let now = || self.inner.now();
         let backoff = self
             .backoff

@@ -109,6 +109,11 @@ fn here<T>(then: impl FnOnce(&Machine, usize) -> T) -> Option<T> {
     HERE.with_borrow(|here| here.as_ref().map(|(machine, me)| then(machine, *me)))
 }
 
+/// What a transaction of the calling thread's costs that aborts at once.
+pub fn abort_here() {
+    here(|machine, me| machine.pass(me, machine.costs.transaction + machine.costs.abort));
+}
+
 impl Machine {
     /// An idle one, with cold caches.
     pub fn new(shape: Shape, costs: Costs) -> Arc<Machine> {

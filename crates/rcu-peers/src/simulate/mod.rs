@@ -7,7 +7,7 @@ pub(crate) mod machine;
 
 pub use machine::{Costs, Shape};
 
-use crate::cohort::{Cohort, Spin};
+use crate::cohort::{Cohort, IN_A_ROW, Spin};
 use machine::{Aborted, CostedWord, Machine};
 use mneme_sync::rcx::{Waiter, WordLocks};
 use mneme_sync::{Abort, Strategy, TakeLanes, Word};
@@ -34,6 +34,10 @@ pub enum Fallback {
 pub enum Mechanism {
     /// `Rcx`.
     Rcx(TakeLanes),
+    /// As `Rcx`, lanes first and by transactions, each of which aborts.
+    Aborting,
+    /// As `Rcx`, with items handed over within a node.
+    HandOver,
     /// As `Rcx`, and no lane is ever had: the nodes' own locks, in order.
     Items,
     /// A lock a bucket.
@@ -154,16 +158,29 @@ impl Lists {
             mark: word(*line, 1),
         };
         let lanes = setting.shape.nodes * STRIPES;
-        let lanes = (0..lanes).map(|_| word(machine.line(), 0)).collect();
+        let lane = |_| {
+            let line = machine.line();
+            [word(line, 0), word(line, 0)]
+        };
+        let lanes = (0..lanes).map(lane).collect();
         let when = match mechanism {
             Mechanism::Rcx(when) => when,
+            Mechanism::Aborting => TakeLanes::Always,
             _ => TakeLanes::WhenBusy,
         };
         let items = lines.iter().map(|line| word(*line, 0)).collect();
         let nodes = setting.shape.nodes;
         let strategy = match mechanism {
             Mechanism::Items => Strategy::Scripted(Arc::new(|_| Some(Abort::Capacity))),
+            Mechanism::Aborting => Strategy::Scripted(Arc::new(|_| {
+                machine::abort_here();
+                Some(Abort::Conflict)
+            })),
             _ => Strategy::OrderedCas,
+        };
+        let handed_over = match mechanism {
+            Mechanism::HandOver => IN_A_ROW,
+            _ => 0,
         };
         let items = WordLocks::new(items, lanes, nodes, when, strategy);
         let cohort = |_| {
@@ -177,7 +194,9 @@ impl Lists {
         };
         let lists = Lists {
             nodes: lines.iter().map(node).collect(),
-            items: items.unwrap_or_else(|| unreachable!("there are lanes for each node")),
+            items: items
+                .unwrap_or_else(|| unreachable!("there are lanes for each node"))
+                .hand_over(handed_over),
             locks: (0..setting.buckets)
                 .map(|_| Spin(word(machine.line(), 0)))
                 .collect(),
@@ -274,7 +293,9 @@ impl Lists {
         let wait = || self.machine.pass(me, PAUSE);
         let bucket = self.bucket(key);
         match self.mechanism {
-            Mechanism::Rcx(_) | Mechanism::Items => self.update_by_leaders(me, key, inserts),
+            Mechanism::Rcx(_) | Mechanism::Aborting | Mechanism::HandOver | Mechanism::Items => {
+                self.update_by_leaders(me, key, inserts)
+            }
             Mechanism::Htm(fallback) => self.update_by_transactions(me, key, inserts, fallback),
             Mechanism::Lock => {
                 self.locks[bucket].lock(wait);
@@ -406,8 +427,10 @@ impl Lists {
 mod tests {
     use super::*;
 
-    const ALL: [Mechanism; 9] = [
+    const ALL: [Mechanism; 11] = [
+        Mechanism::Aborting,
         Mechanism::Items,
+        Mechanism::HandOver,
         Mechanism::Rcx(TakeLanes::WhenBusy),
         Mechanism::Rcx(TakeLanes::Always),
         Mechanism::Lock,
@@ -468,10 +491,25 @@ mod tests {
         let mut dear = setting();
         dear.costs.remote_percent = 900;
         // Transactions that meet at such a distance abort each other for ever.
-        for mechanism in &ALL[..5] {
+        for mechanism in &ALL[..7] {
             let mechanism = *mechanism;
             let (near, far) = (simulate(mechanism, setting()), simulate(mechanism, dear));
             assert!(far.rate < near.rate, "{mechanism:?}");
+        }
+    }
+
+    /// Simulated time, which does not depend on the machine that simulates.
+    #[test]
+    fn updates_whose_transactions_all_abort_take_little_longer_than_without() {
+        let mut list = setting();
+        list.keys = 32;
+        for updates in [20, 40] {
+            list.updates = updates;
+            let cas = simulate(Mechanism::Rcx(TakeLanes::Always), list);
+            let aborting = simulate(Mechanism::Aborting, list);
+            assert!(aborting.elections > 0.0);
+            let ratio = aborting.rate / cas.rate;
+            assert!(ratio > 0.8, "{updates} % updates: {ratio}");
         }
     }
 

@@ -7,6 +7,7 @@ use crate::atomics::Word;
 use crate::lock_word::{self, Attempt, Owner};
 use crate::rcx::lanes::{Abort, Chosen, LaneSet, NodeLane, Strategy};
 use crate::rcx::protocol::{self, Bound, Items, TakeLanes};
+use crate::rcx::reservation::{self, Reserved};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
@@ -191,7 +192,7 @@ struct Tries<'a> {
 const FOREVER: u32 = u32::MAX;
 
 impl Bound for Tries<'_> {
-    fn wait(&mut self) -> bool {
+    fn wait(&mut self, _: usize) -> bool {
         if self.left != FOREVER {
             self.left -= 1;
         }
@@ -476,5 +477,41 @@ fn updates_end_though_every_transaction_aborts() {
 
 #[test]
 fn updates_without_a_bound_on_aborts_never_end() {
-    fails(aborting(Abort::Conflict, FOREVER));
+    let aborts = || Strategy::Scripted(std::sync::Arc::new(|_| Some(Abort::Conflict)));
+    fails(halves(move |chosen, me| {
+        while aborts().try_acquire_all(chosen, me, 0).is_err() {
+            thread::yield_now();
+        }
+        true
+    }));
+}
+
+/// A leader lets an item go for its node, where nobody wants it any more. A thread of another node
+/// does, and looks so often whether it is taken.
+fn reserved_in_vain(looks: u32) -> impl Fn() + Send + Sync + 'static {
+    let change = move |shared: &Shared, by: Updater, release: fn(&Model, NodeId)| {
+        let item = &shared.items[0];
+        let mut reserved = Reserved::on(by.node, looks);
+        while matches!(reserved.acquire(item, by.me), Attempt::Busy(_)) {
+            thread::yield_now();
+        }
+        // SAFETY: the protocol's claim; loom fails the model where it does not hold.
+        shared.guarded[0].with_mut(|guarded| unsafe { *guarded += 1 });
+        release(item, by.node);
+    };
+    two(
+        move |shared| change(shared, updater(2, 0), reservation::release_for),
+        move |shared| change(shared, updater(3, 1), |item, _| lock_word::release(item)),
+        [2, 0],
+    )
+}
+
+#[test]
+fn an_item_reserved_for_a_node_that_does_not_come_is_had_by_another() {
+    holds(reserved_in_vain(1));
+}
+
+#[test]
+fn an_item_reserved_without_a_bound_is_never_had_by_another_node() {
+    fails(reserved_in_vain(FOREVER));
 }

@@ -93,8 +93,13 @@ impl<W, S: Deref<Target = [NodeLane<W>]>> LaneSet<S> {
 
     /// The lanes of a node. One that the set was not made for shares those of another one.
     fn of(&self, node: NodeId) -> &[NodeLane<W>] {
-        let first = usize::from(node.0) % self.nodes * self.stripes;
+        let first = self.first_of(node);
         &self.lanes[first..first + self.stripes]
+    }
+
+    /// The place of a node's first lane among all.
+    pub(crate) fn first_of(&self, node: NodeId) -> usize {
+        usize::from(node.0) % self.nodes * self.stripes
     }
 
     /// The lanes of these items on a node, each once.

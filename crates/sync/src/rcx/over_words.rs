@@ -6,11 +6,13 @@
 
 use super::lanes::{Chosen, LaneSet, NodeLane, Strategy};
 use super::protocol::{self, Bound, Items, TakeLanes};
+use super::reservation::{self, Reserved};
 use crate::SlotId;
 use crate::atomics::Word;
 use crate::lock_word::{self, Attempt, Owner};
 use mneme_sys::NodeId;
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Item locks and lanes over `W`.
 pub struct WordLocks<W> {
@@ -18,6 +20,16 @@ pub struct WordLocks<W> {
     lanes: LaneSet<Vec<NodeLane<W>>>,
     when: TakeLanes,
     strategy: Strategy,
+    notes: Vec<Note<W>>,
+    handed_over: u64,
+}
+
+/// What a lane's threads and leaders note beside it when items are handed over within the node.
+struct Note<W> {
+    /// Not 0: a thread waits for the lane, or has, since its leader last looked.
+    waited_for: W,
+    /// Hand-overs in a row. The leader's alone.
+    row: AtomicU64,
 }
 
 /// Items that are held, and the lanes of their leader.
@@ -25,6 +37,7 @@ pub struct WordGuard<'a, W: Word> {
     locks: &'a WordLocks<W>,
     held: Vec<usize>,
     lanes: Option<Chosen<'a, W>>,
+    node: NodeId,
 }
 
 /// A thread that locks, and how it waits.
@@ -40,22 +53,66 @@ pub struct Waiter<'a> {
 }
 
 impl<W: Word> WordLocks<W> {
-    /// `items` are the items' locks, `lanes` as many for each of the `nodes`. All are zero. `None`:
-    /// there are fewer lanes than nodes.
+    /// `items` are the items' locks, `lanes` the two words of each lane, as many lanes for each of
+    /// the `nodes`. All are zero. `None`: there are fewer lanes than nodes.
     pub fn new(
         items: Vec<W>,
-        lanes: Vec<W>,
+        lanes: Vec<[W; 2]>,
         nodes: usize,
         when: TakeLanes,
         strategy: Strategy,
     ) -> Option<WordLocks<W>> {
-        let lanes = lanes.into_iter().map(NodeLane::new).collect();
+        let note = |[lane, waited_for]: [W; 2]| {
+            let row = AtomicU64::new(0);
+            (NodeLane::new(lane), Note { waited_for, row })
+        };
+        let (lanes, notes) = lanes.into_iter().map(note).unzip();
         Some(WordLocks {
             items,
             lanes: LaneSet::over(lanes, nodes)?,
             when,
             strategy,
+            notes,
+            handed_over: 0,
         })
+    }
+
+    /// Leaders let items go for their own node, if another of its threads waits to lead: at most so
+    /// often in a row.
+    #[must_use]
+    pub fn hand_over(self, most: u64) -> Self {
+        WordLocks {
+            handed_over: most,
+            ..self
+        }
+    }
+
+    /// The notes beside a node's lanes; none if nothing is handed over.
+    fn notes_of(&self, node: NodeId) -> &[Note<W>] {
+        match self.handed_over {
+            0 => &[],
+            _ => &self.notes[self.lanes.first_of(node)..],
+        }
+    }
+
+    /// Whether a leader, which asks once before it lets its items go, should let them go for its
+    /// node: a thread waits for one of its lanes, and the bound is not reached.
+    fn hands_over(&self, lanes: &Chosen<'_, W>, node: NodeId) -> bool {
+        let notes = self.notes_of(node);
+        let notes = || lanes.stripes().filter_map(|stripe| notes.get(stripe));
+        let is_waited_for = |note: &Note<W>| note.waited_for.load(Relaxed) != 0;
+        let hands_over = notes().all(|note| note.row.load(Relaxed) < self.handed_over)
+            && notes().any(is_waited_for);
+        for note in notes() {
+            let row = note.row.load(Relaxed);
+            note.row
+                .store(if hands_over { row + 1 } else { 0 }, Relaxed);
+            if hands_over && is_waited_for(note) {
+                // Those that go on waiting note it again.
+                note.waited_for.store(0, Relaxed);
+            }
+        }
+        hands_over
     }
 
     /// Locks items, which are named in ascending order and once each.
@@ -68,19 +125,24 @@ impl<W: Word> WordLocks<W> {
             locks: self,
             items,
             me,
+            node: waiter.node,
             wait: waiter.for_item,
             held: Vec::with_capacity(items.len()),
         };
         let Ok(lanes) = protocol::enter(&mut wanted, self.when, || {
             let ids = items.iter().map(|item| *item as u64);
             let lanes = self.lanes.choose(waiter.node, ids);
-            let mut bound = Immortal(waiter.for_lanes);
+            let mut bound = Immortal {
+                wait: waiter.for_lanes,
+                notes: self.notes_of(waiter.node),
+            };
             protocol::elect(&lanes, me, &self.strategy, &mut bound).then_some(lanes)
         });
         WordGuard {
             locks: self,
             held: wanted.held,
             lanes,
+            node: waiter.node,
         }
     }
 }
@@ -95,8 +157,14 @@ impl<W: Word> WordGuard<'_, W> {
 
 impl<W: Word> Drop for WordGuard<'_, W> {
     fn drop(&mut self) {
+        let lanes = self.lanes.as_ref();
+        let hands_over = lanes.is_some_and(|lanes| self.locks.hands_over(lanes, self.node));
         for item in self.held.iter().rev() {
-            lock_word::release(&self.locks.items[*item]);
+            let item = &self.locks.items[*item];
+            match hands_over {
+                true => reservation::release_for(item, self.node),
+                false => lock_word::release(item),
+            }
         }
         if let Some(lanes) = &self.lanes {
             protocol::step_down(lanes);
@@ -108,6 +176,7 @@ struct Wanted<'i, W> {
     locks: &'i WordLocks<W>,
     items: &'i [usize],
     me: Owner,
+    node: NodeId,
     wait: &'i mut dyn FnMut(),
     held: Vec<usize>,
 }
@@ -120,16 +189,12 @@ impl<W: Word> Items for Wanted<'_, W> {
     }
 
     fn try_lock(&mut self, item: usize) -> bool {
-        let item = self.items[item];
-        let is_free = lock_word::acquire(&self.locks.items[item], self.me) == Attempt::Clean;
-        if is_free {
-            self.held.push(item);
-        }
-        is_free
+        self.look(item, &mut Reserved::on(self.node, reservation::LOOKS))
     }
 
     fn lock(&mut self, item: usize) -> Result<(), Infallible> {
-        while !self.try_lock(item) {
+        let mut reserved = Reserved::on(self.node, reservation::LOOKS);
+        while !self.look(item, &mut reserved) {
             (self.wait)();
         }
         Ok(())
@@ -142,12 +207,31 @@ impl<W: Word> Items for Wanted<'_, W> {
     }
 }
 
-/// Nobody dies.
-struct Immortal<'a>(&'a mut dyn FnMut() -> bool);
+impl<W: Word> Wanted<'_, W> {
+    fn look(&mut self, item: usize, reserved: &mut Reserved) -> bool {
+        let item = self.items[item];
+        let is_free = reserved.acquire(&self.locks.items[item], self.me) == Attempt::Clean;
+        if is_free {
+            self.held.push(item);
+        }
+        is_free
+    }
+}
 
-impl Bound for Immortal<'_> {
-    fn wait(&mut self) -> bool {
-        (self.0)()
+/// Nobody dies.
+struct Immortal<'a, W> {
+    wait: &'a mut dyn FnMut() -> bool,
+    notes: &'a [Note<W>],
+}
+
+impl<W: Word> Bound for Immortal<'_, W> {
+    fn wait(&mut self, stripe: usize) -> bool {
+        if let Some(note) = self.notes.get(stripe)
+            && note.waited_for.load(Relaxed) == 0
+        {
+            note.waited_for.store(1, Relaxed);
+        }
+        (self.wait)()
     }
 
     fn is_dead(&self, _: Owner) -> bool {

@@ -7,7 +7,7 @@
 
 use super::lanes::{Chosen, Refused, Strategy};
 use crate::atomics::Word;
-use crate::lock_word::{self, LockState, Owner};
+use crate::lock_word::{self, Attempt, LockState, Owner};
 
 /// Whether lanes come before the first try of the items or after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,12 +64,16 @@ pub(crate) fn enter<I: Items, L>(
 
 /// How long a thread tries to become its node's leader.
 pub(crate) trait Bound {
-    /// Waits a little; false if the bound is reached.
-    fn wait(&mut self) -> bool;
+    /// Waits a little for the lane of a stripe; false if the bound is reached.
+    fn wait(&mut self, stripe: usize) -> bool;
     /// Whether this owner of a lane is known to be dead. A system call, which may be saved by
     /// saying no before `wait` has been called for some time.
     fn is_dead(&self, owner: Owner) -> bool;
 }
+
+/// Transactions of a call that may meet others before it takes its lanes one by one. Each that
+/// aborts costs about as much as that.
+const CONFLICTS: u32 = 2;
 
 /// Takes all lanes, or none if that does not succeed within the bound. The lane of a dead leader is
 /// freed on the way: it guards nothing, so there is nothing to repair.
@@ -79,18 +83,25 @@ pub(crate) fn elect<W: Word>(
     strategy: &Strategy,
     bound: &mut impl Bound,
 ) -> bool {
+    let mut conflicts = 0;
     for attempt in 0.. {
-        let busy = match strategy.try_acquire_all(lanes, me, attempt) {
+        let strategy = match conflicts < CONFLICTS {
+            true => strategy,
+            false => &Strategy::OrderedCas,
+        };
+        let (lane, seen) = match strategy.try_acquire_all(lanes, me, attempt) {
             Ok(()) => return true,
             // Another try would end in the same way.
             Err(Refused::Capacity) => return false,
-            Err(Refused::Conflict) => None,
-            Err(Refused::Busy(lane, seen)) => Some((lane, seen)),
+            Err(Refused::Conflict) => {
+                conflicts += 1;
+                // Nothing is known to be busy, so there is nothing to wait for.
+                continue;
+            }
+            Err(Refused::Busy(lane, seen)) => (lane, seen),
         };
-        let goes_on = bound.wait();
-        if let Some((lane, seen)) = busy
-            && seen.owner().is_some_and(|owner| bound.is_dead(owner))
-        {
+        let goes_on = bound.wait(lane);
+        if seen.owner().is_some_and(|owner| bound.is_dead(owner)) {
             free_of_the_dead(lanes.word(lane), seen, me);
         }
         if !goes_on {
@@ -102,7 +113,7 @@ pub(crate) fn elect<W: Word>(
 
 /// Frees a lane whose owner was found dead after `seen` was read.
 fn free_of_the_dead<W: Word>(lane: &W, seen: LockState, me: Owner) {
-    if lock_word::take_over(lane, seen, me) == lock_word::Attempt::OwnerDied {
+    if lock_word::take_over(lane, seen, me) == Attempt::OwnerDied {
         lock_word::repaired(lane);
         lock_word::release(lane);
     }
