@@ -10,10 +10,11 @@ use crate::runs::RunsNode;
 use crate::zone::{MAX_ZONES, Zone, ZoneEntry};
 use mneme_sync::{Participants, RobustLock, SlotId};
 use mneme_sys::{Access, NodeId, Region, RegionError};
+use std::any::Any;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::{Arc, OnceLock};
 
 /// What is known of the extent that holds a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +51,8 @@ pub struct Arena {
     /// `order[n]`: the arena's nodes, the one nearest to node `n` first.
     pub(crate) order: Vec<Vec<u16>>,
     pub(crate) backed: Backed,
+    /// Behind the rest: see [`Arena::keep_alive`].
+    pub(crate) kept: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
 impl std::fmt::Debug for Arena {
@@ -70,6 +73,12 @@ impl Arena {
     /// The participants whose slots own what is claimed.
     pub fn participants(&self) -> &Participants {
         &self.participants
+    }
+
+    /// Keeps something for as long as this opening lives: what says that its memory is in use. A
+    /// cache in the arena may outlive the store that manages it. The first call counts.
+    pub fn keep_alive(&self, what: Arc<dyn Any + Send + Sync>) {
+        let _ = self.kept.set(what);
     }
 
     /// The bytes of the region that belong to the tenant itself; zeroed at creation, never moved.

@@ -22,7 +22,7 @@ use crate::CreateError;
 use crate::arena::Arena;
 use crate::descriptor::State;
 use crate::discardable::index::{Bucket, ENTRIES};
-use crate::frame::Frame;
+use crate::frame::{FRAME_BYTES, Frame};
 use crate::free_runs::words_of;
 use crate::layout::LendingShape;
 use mneme_sync::RobustLock;
@@ -53,7 +53,19 @@ pub struct LendingOptions {
     pub max_frames: u32,
 }
 
+/// Bytes that a record takes about, where nothing is known of its size.
+const MEAN_RECORD: u64 = 256;
+
 impl LendingOptions {
+    /// At most so many bytes of an arena of `capacity` bytes, to records of about 256.
+    #[must_use]
+    pub fn of_bytes(bytes: u64, capacity: u64) -> LendingOptions {
+        LendingOptions {
+            records: (bytes.min(capacity) / MEAN_RECORD).clamp(1, 1 << 32),
+            max_frames: u32::try_from(bytes.div_ceil(FRAME_BYTES)).unwrap_or(u32::MAX),
+        }
+    }
+
     /// Bytes of the index.
     #[must_use]
     pub fn index_bytes(&self) -> u64 {

@@ -17,9 +17,9 @@ use crate::zone::planned;
 use crate::{CreateError, OpenError};
 use mneme_sync::Participants;
 use mneme_sys::{HeaderError, NodeId, Region, RegionError, RegionHeader, Topology};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Arc, OnceLock};
 
 /// How a new arena is made.
 #[derive(Clone)]
@@ -98,6 +98,7 @@ impl Arena {
             geometry,
             order,
             backed,
+            kept: OnceLock::new(),
         };
         let mut seed = [0; 8];
         if arena.geometry.lending.is_some() {
@@ -294,6 +295,7 @@ impl Arena {
             geometry,
             order,
             backed,
+            kept: OnceLock::new(),
         })
     }
 }

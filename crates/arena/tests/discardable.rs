@@ -5,16 +5,16 @@
 mod support;
 
 use mneme_arena::{
-    Arena, ClaimError, Class, Discardable, Dropped, Extent, Frame, LendingError, Lookup,
-    MAX_RECORD, OpenError, PutError, Stored,
+    Arena, ArenaOptions, ClaimError, Class, CreateError, Discardable, Dropped, Extent, Frame,
+    LendingError, LendingOptions, Lookup, MAX_RECORD, OpenError, PutError, Stored,
 };
-use mneme_sys::{NodeId, SyntheticTopology};
+use mneme_sys::{NodeId, PagePolicy, Region, SyntheticTopology};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use support::{FRAME, NODE, Process, Shape, World, world};
 
 const SHAPE: Shape = Shape {
@@ -321,6 +321,60 @@ fn bad_requests_have_typed_errors() {
         format.store(before, Relaxed);
         Arena::identity(process.arena.region()).unwrap();
     }
+}
+
+/// What cannot lend is not made, and an arena whose numbers say that it lends otherwise is not
+/// opened; then nothing has changed.
+#[test]
+fn an_arena_that_cannot_lend_so_is_refused() {
+    let (world, process, cache) = lending(SHAPE);
+    assert_eq!(put(&cache, b"k", b"v"), Stored::Kept);
+    let held = process.hold(2);
+    let participants = process.arena.participants().clone();
+    let create = |records| {
+        let bytes = 4 * FRAME;
+        let region = Region::private(bytes, bytes, PagePolicy::Small).unwrap();
+        let options = ArenaOptions {
+            uuid: support::UUID,
+            client_bytes: 0,
+            nodes: 1,
+            topology: Arc::new(SyntheticTopology::new(1, 1)),
+            reserve_frames: 0,
+            lending: Some(LendingOptions {
+                records,
+                max_frames: u32::MAX,
+            }),
+        };
+        Arena::create(Arc::new(region), participants.clone(), options).map(drop)
+    };
+    for records in [0, (1 << 32) + 1, u64::MAX] {
+        let refused = create(records);
+        assert!(matches!(refused, Err(CreateError::Options(_))), "{records}");
+    }
+    // The index would need more than there is.
+    for records in [1 << 20, 1 << 32] {
+        let refused = create(records);
+        assert!(matches!(refused, Err(CreateError::TooSmall { .. })));
+    }
+    create(1000).unwrap();
+
+    // Nodes, and buckets of the index.
+    for offset in [152, 168] {
+        let word: &AtomicU32 = process.arena.region().at(offset).unwrap();
+        for wrong in [0, 2, 1 << 30] {
+            let before = word.swap(wrong, Relaxed);
+            let refused = world.try_open().map(drop);
+            word.store(before, Relaxed);
+            assert!(
+                matches!(refused, Err(OpenError::Damaged(_))),
+                "{offset}: {refused:?}"
+            );
+        }
+    }
+    let other = world.open();
+    assert_eq!(other.arena.extent_of(held.start).unwrap().extent, held);
+    assert_eq!(get(&other.cache(), b"k"), Some(b"v".to_vec()));
+    other.assert_whole();
 }
 
 /// A new incarnation knows nothing of what was lent, and has all frames.

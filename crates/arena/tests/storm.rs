@@ -7,6 +7,8 @@
 //!
 //! Between that they use the arena's cache, whose frames those extents take away: what it returns
 //! is what was put, and the killed leave neither a frame lent for ever nor an old value.
+//!
+//! Others use the cache alone, and are stopped: all that they have can be claimed meanwhile.
 #![cfg(all(target_os = "linux", not(miri)))]
 #![allow(clippy::unwrap_used)]
 
@@ -32,6 +34,8 @@ use support::{FRAME, UUID};
 const FRAMES: usize = 129;
 const LINKS: usize = 24;
 const VISIT: &str = "MNEME_ARENA_STORM";
+/// Set for a visitor that uses the cache and nothing else.
+const TENANT: &str = "MNEME_ARENA_TENANT";
 
 /// Kinds of the tenant's intents, in the lane of the log; words: index, link.
 const LINK: u16 = 1;
@@ -160,8 +164,9 @@ impl Tenant {
                 // A death from here on leaves the key as it is for ever: with no value.
                 let next = before + 2;
                 self.cache.remove(&name).unwrap();
-                truth.store(next, Release);
+                // While it alone may change the truth: later, that might be another's.
                 let _ = self.cache.put(&slot, NodeId(0), &name, &value(next));
+                truth.store(next, Release);
             }
             return;
         }
@@ -286,8 +291,11 @@ fn visitor() {
     };
     let tenant = Tenant::open(Path::new(&directory));
     let mut random = Random::new(std::process::id().into());
+    let claims = std::env::var_os(TENANT).is_none();
     loop {
-        tenant.step(random.next());
+        if claims {
+            tenant.step(random.next());
+        }
         for _ in 0..4 {
             tenant.use_cache(random.next());
         }
@@ -358,4 +366,54 @@ fn killed_processes_lose_nothing_and_leave_nothing() {
         stored.unwrap() == Stored::Kept
     });
     assert!(kept, "{:?}", tenant.arena.stats());
+}
+
+/// Tenants are stopped wherever they are. Whatever they have is claimed at once, but for the frame
+/// that is being filled, and when they go on they store nothing there.
+#[test]
+fn stopped_tenants_hold_up_no_claim_and_store_nothing_late() {
+    let directory = TestDir::on_disk("arena-stops");
+    let tenant = Tenant::create(&directory);
+    let arena = &tenant.arena;
+    let slot = arena.participants().slot().unwrap();
+    let claim = |frames| arena.claim(&slot, frames, 1, NodeId(0), Class::Ordinary, 0);
+    // Only what somebody had is lent.
+    let all = claim(arena.stats().frames).unwrap();
+    arena.release(&slot, all).unwrap();
+    let variables = [(VISIT, directory.as_os_str()), (TENANT, "1".as_ref())];
+    let mut tenants: Vec<Process> = (0..3)
+        .map(|_| Process::start("visitor", variables))
+        .collect();
+    let signal = |tenants: &[Process], name| {
+        for tenant in tenants {
+            mneme_testkit::signal(tenant.id(), name);
+        }
+    };
+    let words = |extent: &Extent| {
+        let words = (extent.offset()..extent.end()).step_by(16);
+        words.map(|at| arena.region().at::<AtomicU64>(at).unwrap())
+    };
+    let mut filling = 0;
+    for round in 0..40_u64 {
+        std::thread::sleep(Duration::from_millis(2 + round * 7 % 11));
+        signal(&tenants, "-STOP");
+        let held: Vec<Extent> = std::iter::from_fn(|| claim(1).ok()).collect();
+        let stats = arena.stats();
+        assert!(held.len() as u32 + 1 >= stats.frames, "{stats:?}");
+        filling += stats.frames - held.len() as u32;
+        for extent in &held {
+            words(extent).for_each(|word| word.store(round, Release));
+        }
+        signal(&tenants, "-CONT");
+        std::thread::sleep(Duration::from_millis(1 + round % 3));
+        for extent in held {
+            assert!(words(&extent).all(|word| word.load(Acquire) == round));
+            arena.release(&slot, extent).unwrap();
+        }
+    }
+    assert!(filling > 0, "nobody was filling a frame");
+    assert!(tenants.iter_mut().all(Process::is_running));
+    drop(tenants);
+    tenant.reap();
+    assert_eq!(arena.check().unwrap(), []);
 }

@@ -1,6 +1,7 @@
 //! [`SharedStore`]: a log store in a segment, as one process has it.
 
 use std::ops::Deref;
+use std::sync::Arc;
 
 use mneme_log::LogStore;
 use mneme_space::{Access, Contents, Presence, Registry, Segment};
@@ -30,7 +31,7 @@ pub const CONTENTS_LENDING: Contents = Contents {
 pub struct SharedStore {
     // Dropped in this order: the regions go before it is said that nobody uses them.
     store: LogStore,
-    _presence: Presence,
+    _presence: Arc<Presence>,
     segment: Segment,
     access: Access,
 }
@@ -60,6 +61,11 @@ impl SharedStore {
         segment: Segment,
         access: Access,
     ) -> Self {
+        let presence = Arc::new(presence);
+        if let Some(lent) = store.discardable() {
+            // A tenant may go on when the store is dropped.
+            lent.arena().keep_alive(presence.clone());
+        }
         Self {
             store,
             _presence: presence,

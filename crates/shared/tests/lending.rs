@@ -4,7 +4,8 @@
 
 use mneme_log::WriteError;
 use mneme_log::lent::{LendingOptions, Lookup, NodeId, Stored};
-use mneme_shared::{Access, MIN_CAPACITY, Registry, SharedStore, StoreOptions};
+use mneme_shared::{Access, AttachError, MIN_CAPACITY, Registry, SharedStore, StoreOptions};
+use mneme_space::MapError;
 use mneme_sys::PagePolicy;
 use mneme_testkit::TestDir;
 
@@ -95,4 +96,32 @@ fn a_store_lends_what_it_does_not_use_to_all_who_attach_it() {
     let found = store.discardable().unwrap().get(b"page", &mut found);
     assert!(matches!(found, Lookup::Miss(_)));
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+/// A tenant that goes on without the store keeps the memory's other users away, as the store did.
+#[test]
+fn a_tenant_keeps_the_segment_in_use() {
+    let place = TestDir::new("lent-kept");
+    let registry = Registry::open(place.path()).unwrap();
+    let options = StoreOptions::new()
+        .capacity(MIN_CAPACITY)
+        .max_capacity(MIN_CAPACITY)
+        .pages(PagePolicy::Small)
+        .maintainer(false)
+        .lend_idle(LendingOptions::of_bytes(8 << 20, MIN_CAPACITY));
+    let store = options.create(&registry, "kept").unwrap();
+    let arena = store.discardable().unwrap().arena().clone();
+    let control = store.segment().directory().join("control");
+    drop(store);
+    // Other participants of one memory: they would not see each other.
+    let aside = control.with_extension("copy");
+    std::fs::copy(&control, &aside).unwrap();
+    std::fs::rename(&aside, &control).unwrap();
+    let refused = SharedStore::attach_writable(&registry, "kept").unwrap_err();
+    assert!(
+        matches!(refused, AttachError::Map(MapError::OtherControl { .. })),
+        "{refused}"
+    );
+    drop(arena);
+    SharedStore::attach_writable(&registry, "kept").unwrap();
 }

@@ -217,17 +217,22 @@ impl Copies {
         name.extend_from_slice(&self.opening);
         name.extend_from_slice(&leaf.tree.to_le_bytes());
         name.extend_from_slice(key);
-        if self.cache.get(name, value) == Lookup::Hit {
-            match Origin::split(value) {
+        let is_wanted = match self.cache.get(name, value) {
+            Lookup::Miss(ticket) => self.cache.is_wanted(&ticket),
+            Lookup::Hit => match Origin::split(value) {
                 Some((value, origin)) if origin.is_current(leaf, newest, version) => {
                     let result = f(value);
                     BUFFERS.set(Some(buffers));
                     return Some(result);
                 }
-                _ => self.outdated.fetch_add(1, Ordering::Relaxed),
-            };
-        }
-        let found = self.read(pages, leaf, key, version, name, value);
+                _ => {
+                    self.outdated.fetch_add(1, Ordering::Relaxed);
+                    true
+                }
+            },
+        };
+        let copy = is_wanted.then_some((&*name, value));
+        let found = self.read(pages, leaf, key, version, copy);
         BUFFERS.set(Some(buffers));
         found.map(f)
     }
@@ -252,15 +257,14 @@ impl Copies {
         Ok(())
     }
 
-    /// Reads the value from the file, and offers a copy.
+    /// Reads the value from the file, and offers a copy if there is a name and a buffer for it.
     fn read<'p>(
         &self,
         pages: &'p Pages,
         leaf: &'p Leaf,
         key: &[u8],
         version: u64,
-        name: &[u8],
-        copy: &mut Vec<u8>,
+        copy: Option<(&Vec<u8>, &mut Vec<u8>)>,
     ) -> Option<&'p [u8]> {
         let mut examined = None;
         for (at, end) in leaf.candidates(key) {
@@ -274,7 +278,10 @@ impl Copies {
                 continue;
             }
             let value = entry.value(pages)?;
-            if value.len() <= MAX_COPIED && entry.extent().is_none() {
+            if let Some((name, copy)) = copy
+                && value.len() <= MAX_COPIED
+                && entry.extent().is_none()
+            {
                 let origin = Origin {
                     leaf: leaf.id.0,
                     birth: leaf.birth,

@@ -105,13 +105,14 @@ impl Discardable {
             Some(place) => place,
             None => {
                 let refill = || self.name_victims(lending, NodeId(node));
-                let Some((frame, generation)) = self.arena.rent(lending, node, refill)? else {
+                let Some(rented) = self.arena.rent(lending, node, refill)? else {
                     return Ok(None);
                 };
-                if let Some(uses) = lending.uses(frame.0) {
+                self.admission.note_frame(rented.evicted);
+                if let Some(uses) = lending.uses(rented.frame.0) {
                     uses.hits.store(0, Relaxed);
                 }
-                (frame, generation, 0)
+                (rented.frame, rented.generation, 0)
             }
         };
         let place = Place {

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+mod admission;
 mod fill;
 pub(crate) mod index;
 mod policy;
@@ -25,6 +26,7 @@ mod private;
 mod record;
 mod stats;
 
+use admission::Admission;
 use fill::Record;
 use index::{Bucket, bucket_of, tag_of};
 pub use private::PrivateError;
@@ -165,6 +167,7 @@ pub struct Discardable {
     arena: Arc<Arena>,
     records: Records,
     counters: Counters,
+    admission: Admission,
     /// Puts that found a fill lock held.
     found_busy: AtomicU64,
     /// The bucket that [`sweep_part`](Discardable::sweep_part) goes on with.
@@ -194,6 +197,7 @@ impl Discardable {
             arena,
             records: Records::new(seed),
             counters: Counters::default(),
+            admission: Admission::default(),
             found_busy: AtomicU64::new(0),
             swept: AtomicU64::new(0),
         })
@@ -277,6 +281,17 @@ impl Discardable {
             }
         }
         false
+    }
+
+    /// Whether a record that was missed is worth a copy: always while nothing has to go for it, and
+    /// in a full cache if it was missed before, not long ago. Asking counts as a miss. Of what is
+    /// read once most is never asked for again, so a tenant that asks first, and offers nothing if
+    /// the answer is no, has more hits and fewer copies to make.
+    #[must_use]
+    pub fn is_wanted(&self, ticket: &Ticket) -> bool {
+        let entries = self.lending().map_or(0, |lending| lending.index().len());
+        self.admission
+            .admits(ticket.hash, entries as u64 * index::ENTRIES as u64)
     }
 
     /// Puts a value that is the truth now. Whatever comes of it, an older value of the key is not

@@ -10,6 +10,14 @@ use mneme_sys::{NodeId, RegionError};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
+/// A frame to fill.
+pub(crate) struct Rented {
+    pub frame: Frame,
+    pub generation: u32,
+    /// Whether it had records in it.
+    pub evicted: bool,
+}
+
 impl Arena {
     /// The next frame that the policy gives up, if it is rented still.
     pub(super) fn take_victim(
@@ -57,7 +65,7 @@ impl Arena {
         lending: &Lending<'_>,
         node: u16,
         refill: impl Fn() -> Result<(), RegionError>,
-    ) -> Result<Option<(Frame, u32)>, RegionError> {
+    ) -> Result<Option<Rented>, RegionError> {
         let table = self.table()?;
         let Some(fill) = lending.node(node) else {
             return Ok(None);
@@ -113,7 +121,11 @@ impl Arena {
             // SYNC: pairs with the Acquire load of the lock's next owner, should this one die.
             fill.used.store(0, Release);
             mneme_sys::fault!("arena.lend.kept");
-            return Ok(Some((Frame(frame), generation)));
+            return Ok(Some(Rented {
+                frame: Frame(frame),
+                generation,
+                evicted: seen.state == State::Rented,
+            }));
         }
         Ok(None)
     }

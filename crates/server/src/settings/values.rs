@@ -14,11 +14,6 @@ use mneme_durable::{DurabilityMode, SyncPolicy};
 use mneme_log::UpdatePolicy;
 use mneme_log::lent::LendingOptions;
 
-/// Bytes that a lent record takes about, when the index is made.
-const LENT_RECORD: u64 = 256;
-/// What is lent at a time.
-const FRAME: u64 = 2 << 20;
-
 /// A server's configuration, before it starts and while it runs.
 #[derive(Debug)]
 pub struct Settings {
@@ -206,10 +201,7 @@ impl Settings {
     /// What a new store of so many bytes lends.
     pub fn lending(&self, capacity: u64) -> Option<LendingOptions> {
         let bytes = self.count(Key::LendMemory) as u64;
-        (bytes > 0).then(|| LendingOptions {
-            records: (bytes.min(capacity) / LENT_RECORD).max(1),
-            max_frames: u32::try_from(bytes.div_ceil(FRAME)).unwrap_or(u32::MAX),
-        })
+        (bytes > 0).then(|| LendingOptions::of_bytes(bytes, capacity))
     }
 
     /// How records are updated.

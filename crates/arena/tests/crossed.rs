@@ -1,0 +1,304 @@
+//! An operation of one class is stopped at each of its steps, and one of the other class runs whole
+//! meanwhile, in another process: it ends without the first, and whatever is claimed is nobody
+//! else's afterwards.
+//!
+//! The second operation runs in the first one's thread. So one that waits for the other does not
+//! end, and what a claim may have is counted, not timed.
+#![cfg(feature = "fault")]
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use mneme_arena::{Class, Discardable, Extent, Lookup, MAX_RECORD, Stored, Ticket};
+use mneme_sys::fault::{self, Action};
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+use support::{NODE, Process, Shape, World, world};
+
+/// Frames that the operations have: one may be filled, and a run of three is left beside it.
+const FREE: u32 = 7;
+const SHAPE: Shape = Shape {
+    frames: 1 + 2 + 2 + 1 + FREE as usize,
+    max_frames: 20,
+    nodes: 1,
+    reserve: 0,
+    client_bytes: 4096,
+    records: 100,
+};
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Op {
+    Claim,
+    ClaimRun,
+    /// Single frames, until there is none.
+    ClaimAll,
+    Release,
+    Adopt,
+    Grow,
+    /// Finds a dead process, which had claimed a frame.
+    Reap,
+    Put,
+    /// Seals a frame and takes another, twice.
+    PutLarge,
+    /// With a ticket from before.
+    Fill,
+    Get,
+    Remove,
+    /// The key of the ticket.
+    RemoveOther,
+    Clear,
+    Sweep,
+}
+use Op::*;
+
+const FIRST: [Op; 7] = [Claim, ClaimRun, ClaimAll, Release, Adopt, Grow, Reap];
+const SECOND: [Op; 8] = [Put, PutLarge, Fill, Get, Remove, RemoveOther, Clear, Sweep];
+
+/// One of two processes, with what its operations need.
+struct Side {
+    process: Process,
+    cache: Discardable,
+    /// Adopted, two frames.
+    held: Extent,
+    ticket: Option<Ticket>,
+    /// What its puts put.
+    value: u8,
+    /// Extents that it has claimed, each with what it stored there.
+    claimed: Mutex<Vec<(Extent, u64)>>,
+}
+
+struct Scene {
+    world: World,
+    sides: [Side; 2],
+    /// A process that claimed a frame and did not adopt it.
+    third: Process,
+}
+
+fn scene(full: bool) -> Scene {
+    let (world, first) = world(SHAPE);
+    first.warm(SHAPE.frames as u32 - 1);
+    let third = world.open();
+    third.claim(1).unwrap();
+    let mut sides = [first, world.open()].map(|process| Side {
+        held: process.hold(2),
+        cache: process.cache(),
+        ticket: None,
+        process,
+        value: 0,
+        claimed: Mutex::default(),
+    });
+    let slot = sides[0].process.arena.participants().slot().unwrap();
+    if full {
+        for number in 0..FREE {
+            let large = vec![1; MAX_RECORD - 4];
+            let stored = sides[0]
+                .cache
+                .put(&slot, NODE, &number.to_le_bytes(), &large);
+            assert_eq!(stored.unwrap(), Stored::Kept);
+        }
+    }
+    let _ = sides[0].cache.put(&slot, NODE, b"key", b"old").unwrap();
+    drop(slot);
+    for (side, value) in sides.iter_mut().zip([b'a', b'b']) {
+        side.value = value;
+        side.ticket = match side.cache.get(b"other", &mut Vec::new()) {
+            Lookup::Miss(ticket) => Some(ticket),
+            Lookup::Hit => panic!("nobody has put it"),
+        };
+    }
+    Scene {
+        world,
+        sides,
+        third,
+    }
+}
+
+impl Side {
+    /// Stores all over an extent that was claimed.
+    fn stamp(&self, extent: Extent) {
+        let stamp = u64::from(extent.start.0) << 32 | u64::from(self.value);
+        for at in (extent.offset()..extent.end()).step_by(16) {
+            let word: &AtomicU64 = self.process.arena.region().at(at).unwrap();
+            word.store(stamp, Relaxed);
+        }
+        self.claimed.lock().unwrap().push((extent, stamp));
+    }
+
+    /// Whether nobody has stored there since.
+    fn is_its_own(&self, (extent, stamp): (Extent, u64)) -> bool {
+        let words = (extent.offset()..extent.end()).step_by(16);
+        words
+            .map(|at| self.process.arena.region().at::<AtomicU64>(at).unwrap())
+            .all(|word| word.load(Relaxed) == stamp)
+    }
+
+    fn run(&self, op: Op, world: &World, third: u32) {
+        let slot = self.process.arena.participants().slot().unwrap();
+        let put = |value: &[u8]| self.cache.put(&slot, NODE, b"key", value).unwrap();
+        match op {
+            Claim => self.stamp(self.process.claim(1).unwrap()),
+            ClaimRun => self.stamp(self.process.claim(3).unwrap()),
+            ClaimAll => {
+                let class = Class::Reserved;
+                while let Ok(extent) = self.process.claim_as(1, 1, NODE, class, 0) {
+                    self.stamp(extent);
+                }
+                let claimed = self.claimed.lock().unwrap().len() as u32;
+                assert!(claimed >= FREE - 1, "{claimed}");
+            }
+            Release => self.process.release(self.held).unwrap(),
+            Adopt => {
+                let extent = self.process.claim(1).unwrap();
+                self.process.arena.adopt(extent).unwrap();
+                self.stamp(extent);
+            }
+            Grow => self.process.grow(SHAPE.max_frames).unwrap(),
+            Reap => {
+                world.kill(third);
+                assert_eq!(self.process.reap(), 1);
+            }
+            Put => {
+                let _ = put(&[self.value]);
+            }
+            PutLarge => {
+                for _ in 0..2 {
+                    let _ = put(&vec![self.value; MAX_RECORD - 3]);
+                }
+            }
+            Fill => {
+                let ticket = self.ticket.unwrap();
+                let filled = self.cache.fill(&slot, NODE, ticket, b"other", b"other");
+                let _ = filled.unwrap();
+            }
+            Get => {
+                let mut found = Vec::new();
+                for key in [&b"key"[..], b"other"] {
+                    let _ = self.cache.get(key, &mut found);
+                }
+            }
+            Remove => self.cache.remove(b"key").unwrap(),
+            RemoveOther => self.cache.remove(b"other").unwrap(),
+            Clear => self.cache.clear().unwrap(),
+            Sweep => {
+                self.cache.sweep().unwrap();
+            }
+        }
+    }
+}
+
+/// Where an operation passes, and how often.
+fn steps(op: Op, full: bool) -> BTreeMap<&'static str, u64> {
+    let scene = scene(full);
+    let before: BTreeMap<_, _> = fault::passed().into_iter().collect();
+    scene.sides[0].run(op, &scene.world, scene.third.number);
+    let passed = fault::passed().into_iter();
+    passed
+        .filter(|(name, _)| name.starts_with("arena."))
+        .map(|(name, times)| (name, times - before.get(name).unwrap_or(&0)))
+        .filter(|(_, times)| *times > 0)
+        .collect()
+}
+
+/// Runs `inner` whole at the `nth` passage of `point` in `outer`.
+fn meet(outer: Op, point: &'static str, nth: u64, inner: Op, full: bool) {
+    let scene = Arc::new(scene(full));
+    let meeting = format!("{inner:?} in {outer:?} at {point} {nth}, full: {full}");
+    let there = Arc::clone(&scene);
+    let before = fault::reached();
+    let call = move || there.sides[1].run(inner, &there.world, there.third.number);
+    fault::arm(point, Action::Call(Arc::new(call)), nth);
+    scene.sides[0].run(outer, &scene.world, scene.third.number);
+    fault::disarm();
+    assert_eq!(fault::reached(), before + 1, "{meeting}: never met");
+
+    let [one, other] = &scene.sides;
+    let mut found = Vec::new();
+    if one.cache.get(b"key", &mut found) == Lookup::Hit {
+        let changes = |op| matches!(op, Put | PutLarge | Remove | Clear);
+        let is_put =
+            |op, value: u8| matches!(op, Put | PutLarge) && found.iter().all(|byte| *byte == value);
+        let is_old = found == b"old" && !changes(outer) && !changes(inner);
+        assert!(
+            is_old || is_put(outer, b'a') || is_put(inner, b'b'),
+            "{meeting}: an old value"
+        );
+    }
+    if other.cache.get(b"other", &mut found) == Lookup::Hit {
+        assert_eq!(found, b"other", "{meeting}");
+        let removes = |op| matches!(op, RemoveOther | Clear);
+        assert!(!removes(outer) && !removes(inner), "{meeting}: an old fill");
+    }
+    // What was claimed is nobody else's, whatever is put and claimed next.
+    for side in [other, one] {
+        let slot = side.process.arena.participants().slot().unwrap();
+        for _ in 0..2 {
+            let large = vec![9; MAX_RECORD - 4];
+            let _ = side.cache.put(&slot, NODE, b"next", &large).unwrap();
+        }
+    }
+    let all: Vec<(&Side, (Extent, u64))> = scene
+        .sides
+        .iter()
+        .flat_map(|side| {
+            let claimed = side.claimed.lock().unwrap().clone();
+            claimed.into_iter().map(move |extent| (side, extent))
+        })
+        .collect();
+    for (number, (side, (extent, stamp))) in all.iter().enumerate() {
+        assert!(side.is_its_own((*extent, *stamp)), "{meeting}: {extent}");
+        let mut others = all[..number].iter().map(|(_, (extent, _))| extent);
+        assert!(!others.any(|one| one.contains(extent.start)), "{meeting}");
+    }
+    one.process.assert_whole();
+    let taken: u32 = one.process.arena.extents().map(|it| it.extent.frames).sum();
+    let stats = one.process.arena.stats();
+    let filling = one.process.arena.being_filled().len() as u32;
+    assert_eq!(
+        (stats.free + taken + filling, filling <= 1),
+        (stats.frames, true),
+        "{meeting}"
+    );
+}
+
+fn meetings(outer: &[Op], inner: &[Op]) {
+    let mut met = BTreeMap::<Op, u32>::new();
+    for full in [false, true] {
+        for &outer in outer {
+            for (point, times) in steps(outer, full) {
+                // The first passage and the last.
+                let mut passages = vec![1, times];
+                passages.dedup();
+                for nth in passages {
+                    for &inner in inner {
+                        // Where nothing is idle it matters who takes frames, and who has them.
+                        let takes = |op| matches!(op, ClaimRun | ClaimAll | PutLarge | Clear);
+                        if full && !takes(inner) {
+                            continue;
+                        }
+                        meet(outer, point, nth, inner, full);
+                        *met.entry(outer).or_default() += 1;
+                    }
+                }
+            }
+        }
+    }
+    eprintln!("{met:?}");
+    assert!(met.len() >= 4);
+}
+
+#[test]
+fn a_tenant_waits_for_no_claim() {
+    meetings(&FIRST, &SECOND);
+}
+
+#[test]
+fn no_claim_waits_for_a_tenant() {
+    meetings(&SECOND, &FIRST);
+}
+
+#[test]
+fn tenants_do_not_wait_for_each_other() {
+    meetings(&SECOND, &SECOND);
+}
