@@ -1,5 +1,5 @@
 //! `contig`: how long a claim of contiguous memory takes while a second class of clients uses what
-//! is idle (Park's dissertation, §2.6, figures 2.5 and 2.6).
+//! is idle, and what that costs the first class (Park's dissertation, §2.6, figures 2.5 to 2.7).
 //!
 //! - *reservation*: the first class has the arena to itself. What a claim costs at least.
 //! - *lent, full*: every frame holds the second class' data, so every claim discards as many frames
@@ -13,15 +13,21 @@
 //!
 //! A claim is refused in the arena only if the first class' total would exceed what it was
 //! promised, and no round asks for that: each refusal counts as a failure.
+//!
+//! `--svg` draws the time of a claim by its size (figure 2.5) and by percentile (figure 2.6), and
+//! the throughput of a store beside a tenant ([`beside`], figure 2.7).
 
+mod beside;
 mod buddy;
 mod world;
 
+use crate::curves::{Axis, Curves};
 use crate::error::BenchError;
+use crate::figure::{Bars, Figure};
 use crate::generate::random::Random;
 use crate::goals::Goal;
-use crate::latency::{Latencies, percentile_case};
-use crate::ledger::Ledger;
+use crate::latency::{Latencies, PERCENTILES, percentile_case};
+use crate::ledger::{Ledger, Metric};
 use crate::memory::Bare;
 use crate::options::Contig;
 use crate::progress;
@@ -54,22 +60,32 @@ struct Scale {
     /// Frames a claim, and claims a round: alone and beside a busy tenant, out of full frames, and
     /// with the data moved away.
     cases: Vec<(u32, u32, u32, u32)>,
+    beside: beside::Scale,
     rounds: usize,
 }
 
 impl Scale {
     fn of(options: &Contig) -> Scale {
         let Contig { common, claims } = options;
-        let mut cases = common.pick(
-            [(1, 20_000, 1_000, 200), (16, 5_000, 40, 40)],
-            [(1, 220_000, 10_000, 2_000), (16, 20_000, 400, 200)],
-        );
+        let mut cases = match common.quick {
+            true => vec![(1, 20_000, 1_000, 200), (16, 5_000, 40, 40)],
+            false => vec![
+                (1, 220_000, 10_000, 2_000),
+                (2, 20_000, 1_000, 500),
+                (4, 20_000, 500, 500),
+                (8, 20_000, 250, 250),
+                (16, 20_000, 400, 200),
+                (32, 10_000, 64, 100),
+                (64, 5_000, 32, 50),
+            ],
+        };
         if let Some(claims) = claims {
             cases[0].2 = claims.div_ceil(common.rounds.max(1) as u32);
         }
         Scale {
             frames: common.pick(128, 512),
-            cases: cases.into(),
+            cases,
+            beside: beside::Scale::of(common),
             rounds: common.rounds,
         }
     }
@@ -112,10 +128,12 @@ fn run_at(scale: &Scale, seed: u64) -> Result<Report, BenchError> {
         }
     }
     bar.finish_and_clear();
+    drop((reservation, lent, memory));
     print_table(scale, &ledger);
-    let goals = goals(scale, &ledger, &count);
+    let tenants = beside::run(&scale.beside, scale.rounds, seed, &mut ledger)?;
+    let goals = goals(&ledger, &count);
     Ok(Report {
-        figures: Vec::new(),
+        figures: figures(scale, &ledger),
         params: json!({ "frames": scale.frames, "value_bytes": VALUE }),
         goals,
         ledger,
@@ -137,6 +155,7 @@ fn run_at(scale: &Scale, seed: u64) -> Result<Report, BenchError> {
                 count.kept,
                 count.dropped
             ),
+            tenants,
         ],
     })
 }
@@ -189,7 +208,7 @@ fn of_buddy(total: u32, frames: u32, claims: u32, seed: u64, count: &mut Count) 
     latencies
 }
 
-fn goals(scale: &Scale, ledger: &Ledger, count: &Count) -> Vec<Goal> {
+fn goals(ledger: &Ledger, count: &Count) -> Vec<Goal> {
     let mut goals = Vec::new();
     for (frames, target) in FASTER {
         let case = percentile_case(&case(frames), "p50");
@@ -199,7 +218,7 @@ fn goals(scale: &Scale, ledger: &Ledger, count: &Count) -> Vec<Goal> {
             ledger.ratios((MOVED, &case), (FULL, &case)),
         ));
     }
-    for &(frames, ..) in &scale.cases {
+    for (frames, _) in FASTER {
         let case = percentile_case(&case(frames), "p99.9");
         goals.push(Goal::at_most(
             format!("claim of {frames} full frame(s), p99.9, ns"),
@@ -212,7 +231,47 @@ fn goals(scale: &Scale, ledger: &Ledger, count: &Count) -> Vec<Goal> {
         0.0,
         vec![count.refused as f64],
     ));
+    goals.extend(beside::goals(ledger));
     goals
+}
+
+/// The paper's figures 2.5 to 2.7.
+fn figures(scale: &Scale, ledger: &Ledger) -> Vec<Figure> {
+    let sizes = scale.cases.iter().map(|&(frames, ..)| {
+        let case = percentile_case(&case(frames), "p50");
+        (f64::from(frames) * 2.0, case)
+    });
+    let by_size = Curves::of(
+        ledger,
+        "A claim, p50, by size",
+        (Axis::log("MiB"), Axis::log("microseconds").of(1000.0)),
+        &[MOVED, FULL, BUSY, RESERVATION],
+        &sizes.collect::<Vec<_>>(),
+    );
+    let percentiles = PERCENTILES.iter().filter(|(_, percent)| *percent < 100.0);
+    let percentiles = percentiles.map(|(name, percent)| {
+        let slower = 1.0 - percent / 100.0;
+        (1.0 / slower, percentile_case(&case(1), name))
+    });
+    let by_percentile = Curves::of(
+        ledger,
+        "A claim of 2 MiB that is slower than all but one in so many",
+        (Axis::log("claims"), Axis::log("microseconds").of(1000.0)),
+        &[MOVED, FULL, BUSY, RESERVATION],
+        &percentiles.collect::<Vec<_>>(),
+    );
+    let bars = Bars::of(
+        ledger,
+        "A store beside a tenant",
+        Metric::Throughput,
+        &beside::SYSTEMS,
+        beside::CASES.map(|case| (case.to_owned(), case.to_owned())),
+    );
+    vec![
+        Figure::new("contig-size.svg", by_size),
+        Figure::new("contig-tail.svg", by_percentile),
+        Figure::new("contig-beside.svg", bars),
+    ]
 }
 
 fn print_table(scale: &Scale, ledger: &Ledger) {
@@ -250,12 +309,17 @@ mod tests {
         let scale = Scale {
             frames: 40,
             cases: vec![(1, 50, 20, 2), (16, 10, 2, 2)],
+            beside: beside::Scale::tiny(),
             rounds: 1,
         };
         let report = run_at(&scale, 1).unwrap();
         let cases = [1, 16].map(|frames| percentile_case(&case(frames), "p50"));
-        assert_well_formed(&report, &[&cases[0], &cases[1]]);
-        let refused = report.goals.last().unwrap();
+        assert_well_formed(&report, &[&cases[0], &cases[1], beside::CASES[0]]);
+        let refused = report
+            .goals
+            .iter()
+            .find(|goal| goal.text.contains("refused"));
+        let refused = refused.unwrap();
         assert_eq!(refused.measured(), Some(0.0), "{:?}", report.notes);
     }
 }

@@ -22,6 +22,7 @@ mod frag;
 mod generate;
 mod goals;
 mod growth;
+mod half_full;
 mod heat;
 mod hugepages;
 mod latency;

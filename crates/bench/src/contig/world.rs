@@ -97,7 +97,7 @@ impl World {
         self.participants.slot().map_err(failed)
     }
 
-    fn cache(&self) -> Result<&Discardable, BenchError> {
+    pub fn cache(&self) -> Result<&Discardable, BenchError> {
         self.cache.as_ref().ok_or_else(|| failed("nothing is lent"))
     }
 
@@ -196,7 +196,7 @@ impl World {
         let before = cache.stats()?;
         let done = AtomicBool::new(false);
         let latencies = std::thread::scope(|scope| {
-            let tenant = scope.spawn(|| self.use_cache(cache, seed, &done));
+            let tenant = scope.spawn(|| use_cache(cache, self.frames, seed, &done));
             let latencies = self.halves(frames, claims, count, |_| Ok(()));
             done.store(true, Relaxed);
             match tenant.join() {
@@ -211,38 +211,41 @@ impl World {
         count.dropped += after.dropped - before.dropped;
         Ok(latencies)
     }
+}
 
-    /// A tenant: Zipf's law over twice as many records as there is memory for.
-    fn use_cache(
-        &self,
-        cache: &Discardable,
-        seed: u64,
-        done: &AtomicBool,
-    ) -> Result<(), BenchError> {
-        let slot = self.slot()?;
-        let records = 2 * u64::from(self.frames) * FRAME_BYTES / VALUE as u64;
-        let keys = Zipfian::new(records, YCSB_THETA);
-        let mut random = Random::new(seed);
-        let mut found = Vec::new();
-        let mut value = vec![0; VALUE];
-        while !done.load(Relaxed) {
-            let key = keys.draw(&mut random).to_le_bytes();
-            value[..8].copy_from_slice(&key);
-            match cache.get(&key, &mut found) {
-                Lookup::Hit if found == value => {}
-                Lookup::Hit => {
-                    return Err(BenchError::wrong(
-                        BUSY,
-                        "lookups",
-                        "returned a value that was not put",
-                    ));
-                }
-                Lookup::Miss(ticket) => {
-                    let stored = cache.fill(&slot, NODE, ticket, &key, &value);
-                    let _: Stored = stored.map_err(failed)?;
-                }
+/// A tenant: Zipf's law over twice as many records as such a number of frames has place for. How
+/// often it looked one up.
+pub fn use_cache(
+    cache: &Discardable,
+    frames: u32,
+    seed: u64,
+    done: &AtomicBool,
+) -> Result<u64, BenchError> {
+    let slot = cache.arena().participants().slot().map_err(failed)?;
+    let records = 2 * u64::from(frames) * FRAME_BYTES / VALUE as u64;
+    let keys = Zipfian::new(records, YCSB_THETA);
+    let mut random = Random::new(seed);
+    let mut found = Vec::new();
+    let mut value = vec![0; VALUE];
+    let mut lookups = 0;
+    while !done.load(Relaxed) {
+        let key = keys.draw(&mut random).to_le_bytes();
+        value[..8].copy_from_slice(&key);
+        lookups += 1;
+        match cache.get(&key, &mut found) {
+            Lookup::Hit if found == value => {}
+            Lookup::Hit => {
+                return Err(BenchError::wrong(
+                    BUSY,
+                    "lookups",
+                    "returned a value that was not put",
+                ));
+            }
+            Lookup::Miss(ticket) => {
+                let stored = cache.fill(&slot, NODE, ticket, &key, &value);
+                let _: Stored = stored.map_err(failed)?;
             }
         }
-        Ok(())
     }
+    Ok(lookups)
 }

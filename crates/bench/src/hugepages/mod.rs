@@ -16,25 +16,23 @@ pub mod fragmenter;
 
 use crate::error::{BenchError, failed};
 use crate::figure::{Bars, Figure};
-use crate::generate::keys::{key, stamp};
-use crate::generate::random::{Random, mix};
+use crate::generate::random::mix;
 use crate::goals::Goal;
+use crate::half_full::{HalfFull, VALUE};
 use crate::ledger::{Ledger, Metric};
 use crate::machine::available_bytes;
 use crate::options::Common;
 use crate::processes::Helper;
 use crate::progress;
 use crate::report::Report;
-use crate::rounds::{Span, rate};
-use crate::systems::take;
+use crate::rounds::Span;
 use crate::table::{Table, median};
 use mneme_log::{LogStore, control_bytes};
 use mneme_sys::{PagePolicy, Region, ScriptedLiveness};
 use serde_json::json;
 use std::ffi::OsStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const SMALL: &str = "4 KiB";
 const THP: &str = "THP";
@@ -44,10 +42,6 @@ const FRESH: &str = "fresh";
 const FRAGMENTED: &str = "fragmented";
 const STATES: [&str; 2] = [FRESH, FRAGMENTED];
 
-/// Bytes of a value.
-const VALUE: usize = 256;
-/// Operations between two looks at the clock.
-const CHUNK: u64 = 512;
 /// Throughput on reserved pages of a fragmented machine over that of a fresh one.
 const GOAL: f64 = 0.95;
 /// Memory that the fragmenter leaves alone.
@@ -90,8 +84,8 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     for round in 0..scale.rounds {
         let seed = mix(options.seed) ^ round as u64;
         let mut measure = |system: &str, state: &str, memory: Region, notes: &mut Vec<String>| {
-            let store = Store::new(memory)?;
-            let gets = store.rate(scale.span, seed)?;
+            let store = HalfFull::of(store_in(memory)?)?;
+            let gets = store.gets(scale.span, seed)?;
             ledger.add(system, state, Metric::Throughput, gets / 1e6);
             if round == 0 {
                 let pages = store.store.pages();
@@ -183,57 +177,13 @@ fn free_huge() -> u64 {
     text.lines().map(of_zone).sum()
 }
 
-/// A store, half full.
-struct Store {
-    store: LogStore,
-    records: u32,
-}
-
-impl Store {
-    fn new(memory: Region) -> Result<Self, BenchError> {
-        let records = (memory.len() / 2 / (VALUE + 64)) as u32;
-        let bytes = control_bytes();
-        let control = Region::private(bytes, bytes, PagePolicy::Small)?;
-        let liveness = Arc::new(ScriptedLiveness::new().process(0));
-        let store = LogStore::builder().create_in(memory, control, liveness);
-        let store = store.map_err(failed)?;
-        let mut value = vec![0; VALUE];
-        for id in 0..records {
-            stamp(&mut value, id);
-            store.put(&key(id), &value).map_err(failed)?;
-        }
-        Ok(Self { store, records })
-    }
-
-    /// GETs a second of one thread, of records chosen evenly.
-    fn rate(&self, span: Span, seed: u64) -> Result<f64, BenchError> {
-        let wrong = AtomicU64::new(0);
-        let gets = rate(1, span, |_, until| {
-            let mut random = Random::new(seed);
-            let mut into = vec![0; VALUE];
-            let mut done = 0;
-            while Instant::now() < until {
-                for _ in 0..CHUNK {
-                    let id = random.below(u64::from(self.records)) as u32;
-                    let is_right = match self.store.get(&key(id)) {
-                        Ok(Some(value)) => take(&value, id, &mut into),
-                        _ => false,
-                    };
-                    wrong.fetch_add(u64::from(!is_right), Relaxed);
-                }
-                done += CHUNK;
-            }
-            done
-        });
-        match wrong.into_inner() {
-            0 => Ok(gets),
-            lost => Err(BenchError::Wrong {
-                system: "the store".to_owned(),
-                case: "gets".to_owned(),
-                what: format!("{lost} records were not found"),
-            }),
-        }
-    }
+/// A store in this memory.
+fn store_in(memory: Region) -> Result<LogStore, BenchError> {
+    let bytes = control_bytes();
+    let control = Region::private(bytes, bytes, PagePolicy::Small)?;
+    let liveness = Arc::new(ScriptedLiveness::new().process(0));
+    let store = LogStore::builder().create_in(memory, control, liveness);
+    store.map_err(failed)
 }
 
 #[cfg(test)]

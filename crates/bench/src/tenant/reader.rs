@@ -32,7 +32,7 @@ pub fn read_here(options: &Reader) -> Result<(), BenchError> {
 
 fn read(options: &Reader) -> Result<String, BenchError> {
     group::join(&options.group)?;
-    // So that the memory of the index is known, and the same in all arms.
+    let (alone, _) = group::memory(&options.group)?;
     let cache = match options.arm {
         Arm::Lent => {
             let cache = RecordCache::with_budget(options.part);
@@ -54,8 +54,9 @@ fn read(options: &Reader) -> Result<String, BenchError> {
         is_right(number, found)?;
     }
     drop(snapshot);
-    let (needed, cached) = group::memory(&options.group)?;
-    let needed = needed.max(before);
+    let (after, cached) = group::memory(&options.group)?;
+    // What every arm needs. The arena and the index of the cache are of its part.
+    let needed = (after + alone).saturating_sub(before);
     let idle = match options.arm {
         Arm::Idle => Some(Bare::new(options.part as usize, PagePolicy::Small)?),
         Arm::Lent | Arm::Kernel => None,
