@@ -1,9 +1,8 @@
-//! An operation of one class is stopped at each of its steps, and one of the other class runs whole
-//! meanwhile, in another process: it ends without the first, and whatever is claimed is nobody
-//! else's afterwards.
+//! An operation of one class is stopped at each of its steps, and others run whole meanwhile, in
+//! another process: they end without the first, and whatever is claimed is nobody else's afterwards.
 //!
-//! The second operation runs in the first one's thread. So one that waits for the other does not
-//! end, and what a claim may have is counted, not timed.
+//! They run in the first one's thread. So one that waits for the first does not end, and what a claim
+//! may have is counted, not timed.
 #![cfg(feature = "fault")]
 #![allow(clippy::unwrap_used)]
 
@@ -52,6 +51,9 @@ enum Op {
     Sweep,
 }
 use Op::*;
+
+/// Operations that run one after the other.
+type Ops = &'static [Op];
 
 const FIRST: [Op; 7] = [Claim, ClaimRun, ClaimAll, Release, Adopt, Grow, Reap];
 const SECOND: [Op; 8] = [Put, PutLarge, Fill, Get, Remove, RemoveOther, Clear, Sweep];
@@ -202,12 +204,16 @@ fn steps(op: Op, full: bool) -> BTreeMap<&'static str, u64> {
 }
 
 /// Runs `inner` whole at the `nth` passage of `point` in `outer`.
-fn meet(outer: Op, point: &'static str, nth: u64, inner: Op, full: bool) {
+fn meet(outer: Op, point: &'static str, nth: u64, inner: Ops, full: bool) {
     let scene = Arc::new(scene(full));
     let meeting = format!("{inner:?} in {outer:?} at {point} {nth}, full: {full}");
     let there = Arc::clone(&scene);
     let before = fault::reached();
-    let call = move || there.sides[1].run(inner, &there.world, there.third.number);
+    let call = move || {
+        for op in inner {
+            there.sides[1].run(*op, &there.world, there.third.number);
+        }
+    };
     fault::arm(point, Action::Call(Arc::new(call)), nth);
     scene.sides[0].run(outer, &scene.world, scene.third.number);
     fault::disarm();
@@ -219,24 +225,24 @@ fn meet(outer: Op, point: &'static str, nth: u64, inner: Op, full: bool) {
         let changes = |op| matches!(op, Put | PutLarge | Remove | Clear);
         let is_put =
             |op, value: u8| matches!(op, Put | PutLarge) && found.iter().all(|byte| *byte == value);
-        let is_old = found == b"old" && !changes(outer) && !changes(inner);
+        let is_old = found == b"old" && !changes(outer) && !inner.iter().any(|op| changes(*op));
+        let is_inner = inner.iter().any(|op| is_put(*op, b'b'));
         assert!(
-            is_old || is_put(outer, b'a') || is_put(inner, b'b'),
+            is_old || is_put(outer, b'a') || is_inner,
             "{meeting}: an old value"
         );
     }
     if other.cache.get(b"other", &mut found) == Lookup::Hit {
         assert_eq!(found, b"other", "{meeting}");
-        let removes = |op| matches!(op, RemoveOther | Clear);
-        assert!(!removes(outer) && !removes(inner), "{meeting}: an old fill");
+        let removes = |op: &Op| matches!(op, RemoveOther | Clear);
+        let removed = removes(&outer) || inner.iter().any(removes);
+        assert!(!removed, "{meeting}: an old fill");
     }
     // What was claimed is nobody else's, whatever is put and claimed next.
     for side in [other, one] {
         let slot = side.process.arena.participants().slot().unwrap();
-        for _ in 0..2 {
-            let large = vec![9; MAX_RECORD - 4];
-            let _ = side.cache.put(&slot, NODE, b"next", &large).unwrap();
-        }
+        let large = vec![9; MAX_RECORD - 4];
+        let _ = side.cache.put(&slot, NODE, b"next", &large).unwrap();
     }
     let all: Vec<(&Side, (Extent, u64))> = scene
         .sides
@@ -262,7 +268,7 @@ fn meet(outer: Op, point: &'static str, nth: u64, inner: Op, full: bool) {
     );
 }
 
-fn meetings(outer: &[Op], inner: &[Op]) {
+fn meetings(outer: &[Op], inner: &[Ops]) {
     let mut met = BTreeMap::<Op, u32>::new();
     for full in [false, true] {
         for &outer in outer {
@@ -273,8 +279,8 @@ fn meetings(outer: &[Op], inner: &[Op]) {
                 for nth in passages {
                     for &inner in inner {
                         // Where nothing is idle it matters who takes frames, and who has them.
-                        let takes = |op| matches!(op, ClaimRun | ClaimAll | PutLarge | Clear);
-                        if full && !takes(inner) {
+                        let takes = |op: &Op| matches!(op, ClaimRun | ClaimAll | PutLarge | Clear);
+                        if full && !inner.iter().any(takes) {
                             continue;
                         }
                         meet(outer, point, nth, inner, full);
@@ -290,15 +296,35 @@ fn meetings(outer: &[Op], inner: &[Op]) {
 
 #[test]
 fn a_tenant_waits_for_no_claim() {
-    meetings(&FIRST, &SECOND);
+    meetings(
+        &FIRST,
+        &[
+            &[Put, PutLarge],
+            &[Get, Fill, RemoveOther, Remove],
+            &[Clear, Sweep],
+        ],
+    );
 }
 
 #[test]
 fn no_claim_waits_for_a_tenant() {
-    meetings(&SECOND, &FIRST);
+    meetings(
+        &SECOND,
+        &[&[ClaimAll], &[Grow, Claim, ClaimRun, Adopt, Release, Reap]],
+    );
 }
 
 #[test]
 fn tenants_do_not_wait_for_each_other() {
-    meetings(&SECOND, &SECOND);
+    meetings(
+        &SECOND,
+        &[
+            &[Put],
+            &[PutLarge],
+            &[Fill],
+            &[Remove],
+            &[RemoveOther],
+            &[Clear],
+        ],
+    );
 }

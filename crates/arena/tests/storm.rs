@@ -372,7 +372,7 @@ fn killed_processes_lose_nothing_and_leave_nothing() {
 /// that is being filled, and when they go on they store nothing there.
 #[test]
 fn stopped_tenants_hold_up_no_claim_and_store_nothing_late() {
-    let directory = TestDir::on_disk("arena-stops");
+    let directory = TestDir::new("arena-stops");
     let tenant = Tenant::create(&directory);
     let arena = &tenant.arena;
     let slot = arena.participants().slot().unwrap();
@@ -390,11 +390,11 @@ fn stopped_tenants_hold_up_no_claim_and_store_nothing_late() {
         }
     };
     let words = |extent: &Extent| {
-        let words = (extent.offset()..extent.end()).step_by(16);
+        let words = (extent.offset()..extent.end()).step_by(64);
         words.map(|at| arena.region().at::<AtomicU64>(at).unwrap())
     };
     let mut filling = 0;
-    for round in 0..40_u64 {
+    for round in 0..12_u64 {
         std::thread::sleep(Duration::from_millis(2 + round * 7 % 11));
         signal(&tenants, "-STOP");
         let held: Vec<Extent> = std::iter::from_fn(|| claim(1).ok()).collect();

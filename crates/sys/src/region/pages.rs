@@ -130,8 +130,4 @@ Rss:                4096 kB\n";
             Resident::default()
         );
     }
-
-    #[cfg(not(miri))]
-    #[test]
-    fn the_kernel_s_choice_is_found_between_brackets() {}
 }
