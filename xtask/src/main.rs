@@ -18,7 +18,7 @@ cargo xtask <errand>
                                           the long forms of the proofs (default: 600 s each)
   layering [--circles]                    the layering check alone; the largest circle of files of each crate
   lines [REVISION]                        lines of crates/*/src without comments, by crate; those at a revision
-  prose [--shrink] [--below PATH]         forms that prose does not have; lower the allowances; list all below a path
+  prose [--below PATH]                    forms that prose does not have, in all or below a path
   go-ycsb [--server PATH] [--records N] [--operations N] [--threads N]
                                           its workloads on strings, on `mneme serve` and on Redis
   numa [--nodes N]                        the tests that need NUMA nodes, in guests with 1, 2 and 4 (needs QEMU)

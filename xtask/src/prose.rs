@@ -1,11 +1,8 @@
 //! How the workspace's prose reads: forms that style forbids, found in comments, docs and names.
 //!
-//! What is looked for is listed in [`Rule`] and `WORDS`. Places that still have some are listed
-//! in `xtask/prose-allowances.txt` with their counts, which only shrink: more than that fails, and
-//! `cargo xtask prose --shrink` writes down what is left.
+//! What is looked for is listed in [`Rule`] and `WORDS`.
 
 use crate::workspace::Workspace;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,8 +31,8 @@ const WORDS: &[(&[&str], &str)] = &[
 /// What is not repeated here although it breaks a rule: these files name the forms.
 const EXEMPT: &[&str] = &["xtask/src/prose.rs", "xtask/tests/prose.rs"];
 
-/// Where the counts that are still allowed stand.
-const ALLOWANCES: &str = "xtask/prose-allowances.txt";
+/// It gives old names beside the new ones.
+const CHANGELOG: &str = "CHANGELOG.md";
 
 /// A form that prose does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,20 +47,6 @@ pub enum Rule {
     Word,
     /// More than `COLUMNS` columns.
     Long,
-}
-
-impl Rule {
-    const ALL: [Rule; 5] = [Rule::Who, Rule::He, Rule::TheSame, Rule::Word, Rule::Long];
-
-    fn name(self) -> &'static str {
-        match self {
-            Rule::Who => "who",
-            Rule::He => "he",
-            Rule::TheSame => "the-same",
-            Rule::Word => "word",
-            Rule::Long => "long",
-        }
-    }
 }
 
 /// A place where a rule is broken.
@@ -86,123 +69,20 @@ impl fmt::Display for Finding {
     }
 }
 
-/// How often a rule may be broken below a path.
-type Allowances = BTreeMap<(String, Rule), usize>;
-
-/// Checks the workspace, prints what is wrong, and says whether nothing is.
+/// Checks the workspace, or what is below a path, prints what is wrong, and says whether nothing is.
 ///
 /// # Errors
-/// In words: unknown arguments, an allowance that cannot be read or written.
+/// In words: unknown arguments, a file that cannot be read.
 pub fn run(workspace: &Workspace, arguments: &[String]) -> Result<bool, String> {
-    let findings = find(&workspace.root)?;
-    let file = workspace.root.join(ALLOWANCES);
-    let text = fs::read_to_string(&file).map_err(|error| format!("{ALLOWANCES}: {error}"))?;
-    let allowed = read_allowances(&text)?;
+    let mut findings = find(&workspace.root)?;
     match arguments {
         [] => {}
-        [flag] if flag == "--shrink" => {
-            let left = shrink(&allowed, &count(&findings));
-            return fs::write(&file, write_allowances(&left))
-                .map(|()| true)
-                .map_err(|error| format!("{ALLOWANCES}: {error}"));
-        }
-        [flag, path] if flag == "--below" => {
-            let below = findings.iter().filter(|found| found.file.starts_with(path));
-            below.for_each(|found| println!("{found}"));
-            return Ok(true);
-        }
+        [flag, path] if flag == "--below" => findings.retain(|found| found.file.starts_with(path)),
         _ => return Err(format!("`prose` has no flags `{}`", arguments.join(" "))),
     }
-    let excess = judge(&allowed, &findings);
-    excess.iter().for_each(|line| println!("{line}"));
-    println!("prose: {} place(s) over their allowance", excess.len());
-    Ok(excess.is_empty())
-}
-
-/// Where there are more findings than allowed: the place with both counts, then each finding.
-pub fn judge(allowed: &Allowances, findings: &[Finding]) -> Vec<String> {
-    let mut lines = Vec::new();
-    for ((place, rule), found) in count(findings) {
-        let most = allowed.get(&(place.clone(), rule)).copied().unwrap_or(0);
-        if found <= most {
-            continue;
-        }
-        let name = rule.name();
-        lines.push(format!(
-            "{place}: rule `{name}` broken {found} times, {most} allowed"
-        ));
-        let here = findings
-            .iter()
-            .filter(|f| f.rule == rule && place_of(&f.file) == place);
-        lines.extend(here.map(|finding| format!("    {finding}")));
-    }
-    lines
-}
-
-/// The lower of what is allowed and what is found.
-fn shrink(allowed: &Allowances, found: &Allowances) -> Allowances {
-    let left = allowed.iter().filter_map(|(place, most)| {
-        let left = *most.min(found.get(place)?);
-        Some((place.clone(), left))
-    });
-    left.collect()
-}
-
-fn count(findings: &[Finding]) -> Allowances {
-    let mut counts = Allowances::new();
-    for finding in findings {
-        *counts
-            .entry((place_of(&finding.file), finding.rule))
-            .or_default() += 1;
-    }
-    counts
-}
-
-/// What shares an allowance: a crate, an example, a folder of documents.
-fn place_of(file: &Path) -> String {
-    let parts: Vec<_> = file.iter().map(|part| part.to_string_lossy()).collect();
-    match &parts[..] {
-        [_] => ".".to_owned(),
-        [top, _] => top.to_string(),
-        [top, ..] if ["fuzz", "xtask"].contains(&top.as_ref()) => top.to_string(),
-        [top, next, ..] => format!("{top}/{next}"),
-        [] => String::new(),
-    }
-}
-
-/// Reads lines `path rule count`.
-///
-/// # Errors
-/// In words, for a line that is none.
-pub fn read_allowances(text: &str) -> Result<Allowances, String> {
-    let mut allowances = Allowances::new();
-    for line in text
-        .lines()
-        .filter(|line| !line.starts_with('#') && !line.trim().is_empty())
-    {
-        let (place, rule, count) = allowance(line)
-            .ok_or_else(|| format!("{ALLOWANCES}: not `path rule count`: {line}"))?;
-        allowances.insert((place.to_owned(), rule), count);
-    }
-    Ok(allowances)
-}
-
-fn allowance(line: &str) -> Option<(&str, Rule, usize)> {
-    let mut parts = line.split_whitespace();
-    let (place, name, count) = (parts.next()?, parts.next()?, parts.next()?);
-    let rule = Rule::ALL.into_iter().find(|rule| rule.name() == name)?;
-    Some((place, rule, count.parse().ok()?))
-}
-
-fn write_allowances(allowances: &Allowances) -> String {
-    let mut text = String::from(
-        "# Where forms that `cargo xtask prose` looks for are still allowed: path, rule, how many.\n\
-         # Numbers only shrink: `cargo xtask prose --shrink` lowers them to what is left.\n",
-    );
-    for ((place, rule), count) in allowances {
-        text += &format!("{place} {} {count}\n", rule.name());
-    }
-    text
+    findings.iter().for_each(|found| println!("{found}"));
+    println!("prose: {} place(s)", findings.len());
+    Ok(findings.is_empty())
 }
 
 /// All findings below `root`.
@@ -256,6 +136,7 @@ struct Line<'a> {
 /// Checks one file's text.
 pub fn check(file: &Path, text: &str) -> Vec<Finding> {
     let is_rust = file.extension().is_some_and(|kind| kind == "rs");
+    let has_old_names = file == Path::new(CHANGELOG);
     let mut findings = Vec::new();
     let mut found = |line: usize, rule: Rule, advice: String| {
         let file = file.to_path_buf();
@@ -270,7 +151,8 @@ pub fn check(file: &Path, text: &str) -> Vec<Finding> {
     let mut paragraph: Vec<Line<'_>> = Vec::new();
     for (number, whole) in (1..).zip(text.lines()) {
         for word in words(whole) {
-            if let Some((_, instead)) = WORDS.iter().find(|(known, _)| known.contains(&&*word)) {
+            let mut known = WORDS.iter().filter(|_| !has_old_names);
+            if let Some((_, instead)) = known.find(|(words, _)| words.contains(&&*word)) {
                 found(number, Rule::Word, format!("`{word}`: {instead}"));
             }
             if ["he", "him", "his", "himself"].contains(&&*word) {
