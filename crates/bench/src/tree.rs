@@ -159,7 +159,7 @@ fn load(engine: &mut dyn Engine, records: u32, value: usize) -> Result<(), Bench
     {
         let mut keys: Vec<_> = chunk.iter().map(|id| key(*id)).collect();
         keys.sort_unstable();
-        engine.batch(&keys, &value)?;
+        engine.write(&keys, Some(&value))?;
     }
     Ok(())
 }
@@ -255,7 +255,7 @@ const WORK: [Work; 6] = [
         name: "batch",
         keys: BATCH,
         work: |run| {
-            run.engine.batch(&run.keys, &run.value)?;
+            run.engine.write(&run.keys, Some(&run.value))?;
             Ok(run.keys.len() as u64)
         },
     },

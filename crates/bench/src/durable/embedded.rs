@@ -108,10 +108,7 @@ pub fn run(
                     system
                 };
                 let mut engine = engines::open(name, directory.path(), scale.records, VALUE)?;
-                Box::new(move |keys| match keys {
-                    [key] => engine.put(key, &value),
-                    keys => engine.batch(keys, &value),
-                })
+                Box::new(move |keys| engine.write(keys, Some(&value)))
             }
         };
         commits.push((system, RefCell::new(commit)));

@@ -29,27 +29,33 @@ pub fn key(id: u32) -> [u8; KEY] {
     key
 }
 
+/// Keys of records.
+pub type Keys<'a> = &'a [[u8; KEY]];
+
 /// What is asked of an engine. Whatever changes something is durable on return.
 pub trait Engine {
-    /// Sets one key.
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), BenchError>;
-    /// Removes one key.
-    fn remove(&mut self, key: &[u8]) -> Result<(), BenchError>;
-    /// Sets sorted keys together.
-    fn batch(&mut self, keys: &[[u8; KEY]], value: &[u8]) -> Result<(), BenchError>;
+    /// Sets keys together, or removes them if there is no value. Several keys are sorted.
+    fn write(&mut self, keys: Keys<'_>, value: Option<&[u8]>) -> Result<(), BenchError>;
     /// Copies the value of each key, and says how many there are.
-    fn gets(&mut self, keys: &[[u8; KEY]], out: &mut [u8]) -> Result<u64, BenchError>;
+    fn gets(&mut self, keys: Keys<'_>, out: &mut [u8]) -> Result<u64, BenchError>;
     /// As [`gets`](Self::gets), by whatever the engine has for many keys at once.
-    fn get_many(&mut self, keys: &[[u8; KEY]], out: &mut [u8]) -> Result<u64, BenchError> {
+    fn get_many(&mut self, keys: Keys<'_>, out: &mut [u8]) -> Result<u64, BenchError> {
         self.gets(keys, out)
     }
     /// Copies the values of `count` keys from each of `keys` on, and says how many that were.
-    fn scans(
-        &mut self,
-        keys: &[[u8; KEY]],
-        count: usize,
-        out: &mut [u8],
-    ) -> Result<u64, BenchError>;
+    fn scans(&mut self, keys: Keys<'_>, count: usize, out: &mut [u8]) -> Result<u64, BenchError>;
+}
+
+impl dyn Engine + '_ {
+    /// Sets one key.
+    pub fn put(&mut self, key: &[u8; KEY], value: &[u8]) -> Result<(), BenchError> {
+        self.write(std::slice::from_ref(key), Some(value))
+    }
+
+    /// Removes one key.
+    pub fn remove(&mut self, key: &[u8; KEY]) -> Result<(), BenchError> {
+        self.write(std::slice::from_ref(key), None)
+    }
 }
 
 /// All engines of this build.
@@ -119,23 +125,25 @@ fn ours(error: impl std::error::Error) -> BenchError {
 struct Ours(Store);
 
 impl Engine for Ours {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), BenchError> {
-        self.0.put(key, value).map(drop).map_err(ours)
+    fn write(&mut self, keys: Keys<'_>, value: Option<&[u8]>) -> Result<(), BenchError> {
+        let done = match (keys, value) {
+            ([key], Some(value)) => self.0.put(key, value).map(drop),
+            ([key], None) => self.0.remove(key).map(drop),
+            _ => {
+                let mut batch = Batch::new();
+                for key in keys {
+                    match value {
+                        Some(value) => batch.put(key, value),
+                        None => batch.remove(key),
+                    };
+                }
+                self.0.apply(&batch).map(drop)
+            }
+        };
+        done.map_err(ours)
     }
 
-    fn remove(&mut self, key: &[u8]) -> Result<(), BenchError> {
-        self.0.remove(key).map(drop).map_err(ours)
-    }
-
-    fn batch(&mut self, keys: &[[u8; KEY]], value: &[u8]) -> Result<(), BenchError> {
-        let mut batch = Batch::new();
-        for key in keys {
-            batch.put(key, value);
-        }
-        self.0.apply(&batch).map(drop).map_err(ours)
-    }
-
-    fn gets(&mut self, keys: &[[u8; KEY]], out: &mut [u8]) -> Result<u64, BenchError> {
+    fn gets(&mut self, keys: Keys<'_>, out: &mut [u8]) -> Result<u64, BenchError> {
         let mut found = 0;
         for key in keys {
             let copied = self.0.get_with(key, |value| out.copy_from_slice(value));
@@ -144,7 +152,7 @@ impl Engine for Ours {
         Ok(found)
     }
 
-    fn get_many(&mut self, keys: &[[u8; KEY]], out: &mut [u8]) -> Result<u64, BenchError> {
+    fn get_many(&mut self, keys: Keys<'_>, out: &mut [u8]) -> Result<u64, BenchError> {
         let mut found = 0;
         for keys in keys.chunks(32) {
             let copy = |_, value: Option<&[u8]>| {
@@ -158,12 +166,7 @@ impl Engine for Ours {
         Ok(found)
     }
 
-    fn scans(
-        &mut self,
-        keys: &[[u8; KEY]],
-        count: usize,
-        out: &mut [u8],
-    ) -> Result<u64, BenchError> {
+    fn scans(&mut self, keys: Keys<'_>, count: usize, out: &mut [u8]) -> Result<u64, BenchError> {
         let snapshot = self.0.snapshot().map_err(ours)?;
         let mut found = 0;
         for key in keys {
@@ -180,33 +183,22 @@ impl Engine for Ours {
 struct Map(BTreeMap<[u8; KEY], Vec<u8>>);
 
 impl Engine for Map {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), BenchError> {
-        let key = key.try_into().map_err(ours)?;
-        self.0.insert(key, value.to_vec());
+    fn write(&mut self, keys: Keys<'_>, value: Option<&[u8]>) -> Result<(), BenchError> {
+        for key in keys {
+            match value {
+                Some(value) => self.0.insert(*key, value.to_vec()),
+                None => self.0.remove(key),
+            };
+        }
         Ok(())
     }
 
-    fn remove(&mut self, key: &[u8]) -> Result<(), BenchError> {
-        self.0.remove(key);
-        Ok(())
-    }
-
-    fn batch(&mut self, keys: &[[u8; KEY]], value: &[u8]) -> Result<(), BenchError> {
-        self.0.extend(keys.iter().map(|key| (*key, value.to_vec())));
-        Ok(())
-    }
-
-    fn gets(&mut self, keys: &[[u8; KEY]], out: &mut [u8]) -> Result<u64, BenchError> {
+    fn gets(&mut self, keys: Keys<'_>, out: &mut [u8]) -> Result<u64, BenchError> {
         let values = keys.iter().filter_map(|key| self.0.get(key));
         Ok(values.map(|value| out.copy_from_slice(value)).count() as u64)
     }
 
-    fn scans(
-        &mut self,
-        keys: &[[u8; KEY]],
-        count: usize,
-        out: &mut [u8],
-    ) -> Result<u64, BenchError> {
+    fn scans(&mut self, keys: Keys<'_>, count: usize, out: &mut [u8]) -> Result<u64, BenchError> {
         let ranges = keys.iter().map(|key| self.0.range(*key..).take(count));
         let pairs = ranges.flatten();
         Ok(pairs.map(|(_, value)| out.copy_from_slice(value)).count() as u64)
@@ -215,7 +207,7 @@ impl Engine for Map {
 
 #[cfg(feature = "redb")]
 mod redb {
-    use super::{BenchError, Engine, KEY};
+    use super::{BenchError, Engine, Keys};
     use redb::{Database, ReadableDatabase, TableDefinition};
     use std::path::Path;
 
@@ -234,40 +226,25 @@ mod redb {
         pub fn open(path: &Path) -> Result<Self, BenchError> {
             Ok(Self(Database::create(path).map_err(failed)?))
         }
+    }
 
-        fn write<'k>(
-            &self,
-            changes: impl Iterator<Item = (&'k [u8], Option<&'k [u8]>)>,
-        ) -> Result<(), BenchError> {
+    impl Engine for Redb {
+        fn write(&mut self, keys: Keys<'_>, value: Option<&[u8]>) -> Result<(), BenchError> {
             let tx = self.0.begin_write().map_err(failed)?;
             {
                 let mut table = tx.open_table(RECORDS).map_err(failed)?;
-                for (key, value) in changes {
+                for key in keys {
                     match value {
-                        Some(value) => table.insert(key, value).map(drop),
-                        None => table.remove(key).map(drop),
+                        Some(value) => table.insert(&key[..], value).map(drop),
+                        None => table.remove(&key[..]).map(drop),
                     }
                     .map_err(failed)?;
                 }
             }
             tx.commit().map_err(failed)
         }
-    }
 
-    impl Engine for Redb {
-        fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), BenchError> {
-            self.write(std::iter::once((key, Some(value))))
-        }
-
-        fn remove(&mut self, key: &[u8]) -> Result<(), BenchError> {
-            self.write(std::iter::once((key, None)))
-        }
-
-        fn batch(&mut self, keys: &[[u8; KEY]], value: &[u8]) -> Result<(), BenchError> {
-            self.write(keys.iter().map(|key| (&key[..], Some(value))))
-        }
-
-        fn gets(&mut self, keys: &[[u8; KEY]], out: &mut [u8]) -> Result<u64, BenchError> {
+        fn gets(&mut self, keys: Keys<'_>, out: &mut [u8]) -> Result<u64, BenchError> {
             let tx = self.0.begin_read().map_err(failed)?;
             let table = tx.open_table(RECORDS).map_err(failed)?;
             let mut found = 0;
@@ -282,7 +259,7 @@ mod redb {
 
         fn scans(
             &mut self,
-            keys: &[[u8; KEY]],
+            keys: Keys<'_>,
             count: usize,
             out: &mut [u8],
         ) -> Result<u64, BenchError> {
@@ -303,7 +280,7 @@ mod redb {
 
 #[cfg(feature = "lmdb")]
 mod lmdb {
-    use super::{BenchError, Engine, KEY};
+    use super::{BenchError, Engine, Keys};
     use heed::types::Bytes;
     use heed::{Database, Env, EnvFlags, EnvOpenOptions, WithTls};
     use std::ops::Bound;
@@ -347,27 +324,19 @@ mod lmdb {
     }
 
     impl Engine for Lmdb {
-        fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), BenchError> {
-            let mut tx = self.env.write_txn().map_err(failed)?;
-            self.records.put(&mut tx, key, value).map_err(failed)?;
-            tx.commit().map_err(failed)
-        }
-
-        fn remove(&mut self, key: &[u8]) -> Result<(), BenchError> {
-            let mut tx = self.env.write_txn().map_err(failed)?;
-            self.records.delete(&mut tx, key).map_err(failed)?;
-            tx.commit().map_err(failed)
-        }
-
-        fn batch(&mut self, keys: &[[u8; KEY]], value: &[u8]) -> Result<(), BenchError> {
+        fn write(&mut self, keys: Keys<'_>, value: Option<&[u8]>) -> Result<(), BenchError> {
             let mut tx = self.env.write_txn().map_err(failed)?;
             for key in keys {
-                self.records.put(&mut tx, key, value).map_err(failed)?;
+                match value {
+                    Some(value) => self.records.put(&mut tx, key, value),
+                    None => self.records.delete(&mut tx, key).map(drop),
+                }
+                .map_err(failed)?;
             }
             tx.commit().map_err(failed)
         }
 
-        fn gets(&mut self, keys: &[[u8; KEY]], out: &mut [u8]) -> Result<u64, BenchError> {
+        fn gets(&mut self, keys: Keys<'_>, out: &mut [u8]) -> Result<u64, BenchError> {
             let tx = self.env.read_txn().map_err(failed)?;
             let mut found = 0;
             for key in keys {
@@ -381,7 +350,7 @@ mod lmdb {
 
         fn scans(
             &mut self,
-            keys: &[[u8; KEY]],
+            keys: Keys<'_>,
             count: usize,
             out: &mut [u8],
         ) -> Result<u64, BenchError> {

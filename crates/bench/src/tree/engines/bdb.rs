@@ -1,7 +1,7 @@
 //! Berkeley DB 5.3 as a transactional B-tree, each transaction synced (`DB_TXN_SYNC`). The calls
 //! are those of `bdb.c`. The cache has space for all records.
 
-use super::{BenchError, Engine, KEY};
+use super::{BenchError, Engine, KEY, Keys};
 use std::ffi::{CString, c_char, c_int};
 use std::path::Path;
 use std::ptr::{self, NonNull};
@@ -69,39 +69,18 @@ impl BerkeleyDb {
         let store = NonNull::new(store).ok_or_else(|| failed("neither a store nor an error"))?;
         Ok(Self(store))
     }
-
-    /// Sets keys that lie one behind the other; removes them without a value.
-    fn write(&mut self, keys: &[u8], count: usize, value: Option<&[u8]>) -> Result<(), BenchError> {
-        let (at, len) = value.map_or((ptr::null(), 0), |value| (value.as_ptr(), value.len()));
-        // SAFETY: the store is open; keys and value live during the call, and the keys are `count`
-        // of the same length.
-        checked(unsafe {
-            mneme_bdb_write(
-                self.0.as_ptr(),
-                keys.as_ptr(),
-                keys.len() / count.max(1),
-                count,
-                at,
-                len,
-            )
-        })
-    }
 }
 
 impl Engine for BerkeleyDb {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), BenchError> {
-        self.write(key, 1, Some(value))
+    fn write(&mut self, keys: Keys<'_>, value: Option<&[u8]>) -> Result<(), BenchError> {
+        let (at, len) = value.map_or((ptr::null(), 0), |value| (value.as_ptr(), value.len()));
+        let store = self.0.as_ptr();
+        // SAFETY: the store is open; keys and value live during the call, and the keys lie one
+        // behind the other.
+        checked(unsafe { mneme_bdb_write(store, keys.as_ptr().cast(), KEY, keys.len(), at, len) })
     }
 
-    fn remove(&mut self, key: &[u8]) -> Result<(), BenchError> {
-        self.write(key, 1, None)
-    }
-
-    fn batch(&mut self, keys: &[[u8; KEY]], value: &[u8]) -> Result<(), BenchError> {
-        self.write(keys.as_flattened(), keys.len(), Some(value))
-    }
-
-    fn gets(&mut self, keys: &[[u8; KEY]], out: &mut [u8]) -> Result<u64, BenchError> {
+    fn gets(&mut self, keys: Keys<'_>, out: &mut [u8]) -> Result<u64, BenchError> {
         let mut found = 0;
         for key in keys {
             // SAFETY: the store is open; key and `out` live during the call.
@@ -123,12 +102,7 @@ impl Engine for BerkeleyDb {
         Ok(found)
     }
 
-    fn scans(
-        &mut self,
-        keys: &[[u8; KEY]],
-        count: usize,
-        out: &mut [u8],
-    ) -> Result<u64, BenchError> {
+    fn scans(&mut self, keys: Keys<'_>, count: usize, out: &mut [u8]) -> Result<u64, BenchError> {
         let mut all = 0;
         for key in keys {
             let mut found = 0;

@@ -1,7 +1,7 @@
 //! RocksDB by its C interface: each write is synced, nothing is compressed, all else is as it
 //! comes.
 
-use super::{BenchError, Engine, KEY};
+use super::{BenchError, Engine, Keys};
 use std::ffi::{CStr, CString, c_char, c_int, c_uchar};
 use std::path::Path;
 use std::ptr::{self, NonNull};
@@ -130,49 +130,31 @@ impl RocksDb {
             Ok(Self { db, write, read })
         }
     }
+}
 
-    fn commit<'k>(
-        &self,
-        changes: impl std::iter::Iterator<Item = (&'k [u8], Option<&'k [u8]>)>,
-    ) -> Result<(), BenchError> {
+impl Engine for RocksDb {
+    fn write(&mut self, keys: Keys<'_>, value: Option<&[u8]>) -> Result<(), BenchError> {
+        let (db, options) = (self.db.as_ptr(), self.write);
         // SAFETY: the batch is made and destroyed here, and copies what it is given; the database
         // is open.
         unsafe {
             let batch = rocksdb_writebatch_create();
-            for (key, value) in changes {
+            for key in keys {
+                let (at, len) = (key.as_ptr(), key.len());
                 match value {
-                    Some(value) => rocksdb_writebatch_put(
-                        batch,
-                        key.as_ptr(),
-                        key.len(),
-                        value.as_ptr(),
-                        value.len(),
-                    ),
-                    None => rocksdb_writebatch_delete(batch, key.as_ptr(), key.len()),
+                    Some(value) => {
+                        rocksdb_writebatch_put(batch, at, len, value.as_ptr(), value.len());
+                    }
+                    None => rocksdb_writebatch_delete(batch, at, len),
                 }
             }
-            let written =
-                checked(|error| rocksdb_write(self.db.as_ptr(), self.write, batch, error));
+            let written = checked(|error| rocksdb_write(db, options, batch, error));
             rocksdb_writebatch_destroy(batch);
             written
         }
     }
-}
 
-impl Engine for RocksDb {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), BenchError> {
-        self.commit(std::iter::once((key, Some(value))))
-    }
-
-    fn remove(&mut self, key: &[u8]) -> Result<(), BenchError> {
-        self.commit(std::iter::once((key, None)))
-    }
-
-    fn batch(&mut self, keys: &[[u8; KEY]], value: &[u8]) -> Result<(), BenchError> {
-        self.commit(keys.iter().map(|key| (&key[..], Some(value))))
-    }
-
-    fn gets(&mut self, keys: &[[u8; KEY]], out: &mut [u8]) -> Result<u64, BenchError> {
+    fn gets(&mut self, keys: Keys<'_>, out: &mut [u8]) -> Result<u64, BenchError> {
         let mut found = 0;
         for key in keys {
             let (db, read) = (self.db.as_ptr(), self.read);
@@ -197,12 +179,7 @@ impl Engine for RocksDb {
         Ok(found)
     }
 
-    fn scans(
-        &mut self,
-        keys: &[[u8; KEY]],
-        count: usize,
-        out: &mut [u8],
-    ) -> Result<u64, BenchError> {
+    fn scans(&mut self, keys: Keys<'_>, count: usize, out: &mut [u8]) -> Result<u64, BenchError> {
         let mut found = 0;
         // SAFETY: the database is open; the iterator is destroyed below.
         let iterator = unsafe { rocksdb_create_iterator(self.db.as_ptr(), self.read) };
