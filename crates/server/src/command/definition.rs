@@ -78,6 +78,26 @@ impl Command {
         run: no_run,
     };
 
+    /// What the commands of strings have in common.
+    pub const STRING: Command = Command {
+        group: Group::String,
+        categories: &[Category::String],
+        ..Command::BLANK
+    };
+
+    /// What the commands of bits have in common.
+    pub const BITMAP: Command = Command {
+        group: Group::Bitmap,
+        categories: &[Category::Bitmap],
+        ..Command::BLANK
+    };
+
+    /// What the commands of keys have in common, whatever the values are.
+    pub const KEYSPACE: Command = Command {
+        categories: &[Category::Keyspace],
+        ..Command::BLANK
+    };
+
     /// Whether `count` arguments, names included, suit it.
     #[inline]
     pub fn accepts(&self, count: usize) -> bool {

@@ -8,11 +8,9 @@ pub(super) static BITCOUNT: Command = Command {
     name: "bitcount",
     summary: "Counts the bits that are 1 in the value of a key",
     since: "2.6.0",
-    group: Group::Bitmap,
     complexity: "O(N) where N is the length of the range",
     arity: -2,
     flags: &[Flag::Readonly],
-    categories: &[Category::Bitmap],
     keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
     arguments: &[
         Argument::key("key"),
@@ -27,7 +25,7 @@ pub(super) static BITCOUNT: Command = Command {
         .optional(),
     ],
     run,
-    ..Command::BLANK
+    ..Command::BITMAP
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {

@@ -87,10 +87,8 @@ pub(super) static BITFIELD_RO: Command = Command {
 };
 
 const BOTH: Command = Command {
-    group: Group::Bitmap,
     arity: -2,
-    categories: &[Category::Bitmap],
-    ..Command::BLANK
+    ..Command::BITMAP
 };
 
 const PLACE: &[Argument] = &[

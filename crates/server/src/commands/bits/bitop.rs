@@ -7,11 +7,9 @@ pub(super) static BITOP: Command = Command {
     name: "bitop",
     summary: "Combines the values of several keys bit by bit and stores the result",
     since: "2.6.0",
-    group: Group::Bitmap,
     complexity: "O(N) where N is the length of the values together",
     arity: -4,
     flags: &[Flag::Write, Flag::DenyOom],
-    categories: &[Category::Bitmap],
     keys: &[
         KeySpec::second(&[KeyFlag::Overwrite, KeyFlag::Update]),
         KeySpec::all_from(3, &[KeyFlag::ReadOnly, KeyFlag::Access]),
@@ -22,7 +20,7 @@ pub(super) static BITOP: Command = Command {
         Argument::key_of("key", 1).multiple(),
     ],
     run,
-    ..Command::BLANK
+    ..Command::BITMAP
 };
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -8,11 +8,9 @@ pub(super) static BITPOS: Command = Command {
     name: "bitpos",
     summary: "Finds the first bit that is 0, or 1, in the value of a key",
     since: "2.8.7",
-    group: Group::Bitmap,
     complexity: "O(N) where N is the length of the range",
     arity: -3,
     flags: &[Flag::Readonly],
-    categories: &[Category::Bitmap],
     keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
     arguments: &[
         Argument::key("key"),
@@ -28,7 +26,7 @@ pub(super) static BITPOS: Command = Command {
         .optional(),
     ],
     run,
-    ..Command::BLANK
+    ..Command::BITMAP
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {

@@ -6,14 +6,12 @@ pub(super) static GETBIT: Command = Command {
     name: "getbit",
     summary: "Returns a bit of the value of a key; those behind its end are 0",
     since: "2.2.0",
-    group: Group::Bitmap,
     arity: 3,
     flags: &[Flag::Readonly, Flag::Fast],
-    categories: &[Category::Bitmap],
     keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
     arguments: &[Argument::key("key"), Argument::new("offset", Kind::Integer)],
     run,
-    ..Command::BLANK
+    ..Command::BITMAP
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {

@@ -9,11 +9,9 @@ pub(super) static SETBIT: Command = Command {
     name: "setbit",
     summary: "Changes a bit of the value of a key and returns what it was, creating the key if it is not there",
     since: "2.2.0",
-    group: Group::Bitmap,
     complexity: PART,
     arity: 4,
     flags: &[Flag::Write, Flag::DenyOom],
-    categories: &[Category::Bitmap],
     keys: &[KeySpec::first(&[
         KeyFlag::ReadWrite,
         KeyFlag::Access,
@@ -25,7 +23,7 @@ pub(super) static SETBIT: Command = Command {
         Argument::new("value", Kind::Integer),
     ],
     run,
-    ..Command::BLANK
+    ..Command::BITMAP
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {

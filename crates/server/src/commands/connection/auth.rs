@@ -3,22 +3,14 @@
 use crate::command::*;
 use crate::settings::Key;
 
+use super::ALWAYS;
+
 pub(super) static AUTH: Command = Command {
     name: "auth",
     summary: "Authenticates the connection",
     since: "1.0.0",
-    group: Group::Connection,
     complexity: "O(N) where N is the length of the password",
     arity: -2,
-    flags: &[
-        Flag::NoScript,
-        Flag::Loading,
-        Flag::Stale,
-        Flag::Fast,
-        Flag::NoAuth,
-        Flag::AllowBusy,
-    ],
-    categories: &[Category::Connection],
     arguments: &[
         Argument::new("username", Kind::String)
             .since("6.0.0")
@@ -26,7 +18,7 @@ pub(super) static AUTH: Command = Command {
         Argument::new("password", Kind::String),
     ],
     run,
-    ..Command::BLANK
+    ..ALWAYS
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {

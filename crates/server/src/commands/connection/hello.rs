@@ -5,23 +5,12 @@ use crate::command::*;
 use crate::resp::{Protocol, parse_i64};
 use crate::version;
 
-use super::{auth, client};
+use super::{ALWAYS, auth, client};
 
 pub(super) static HELLO: Command = Command {
     name: "hello",
     summary: "Introduces client and server, and chooses the protocol",
     since: "6.0.0",
-    group: Group::Connection,
-    arity: -1,
-    flags: &[
-        Flag::NoScript,
-        Flag::Loading,
-        Flag::Stale,
-        Flag::Fast,
-        Flag::NoAuth,
-        Flag::AllowBusy,
-    ],
-    categories: &[Category::Connection],
     arguments: &[Argument::block(
         "arguments",
         &[
@@ -42,7 +31,7 @@ pub(super) static HELLO: Command = Command {
     )
     .optional()],
     run,
-    ..Command::BLANK
+    ..ALWAYS
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {

@@ -9,7 +9,7 @@ mod quit;
 mod reset;
 mod select;
 
-use crate::command::Command;
+use crate::command::{Category, Command, Flag, Group};
 
 /// This folder's commands.
 pub(super) const ALL: &[&Command] = &[
@@ -22,3 +22,18 @@ pub(super) const ALL: &[&Command] = &[
     &reset::RESET,
     &select::SELECT,
 ];
+
+/// What commands have in common that any client may send, in any state of the server.
+const ALWAYS: Command = Command {
+    group: Group::Connection,
+    flags: &[
+        Flag::NoScript,
+        Flag::Loading,
+        Flag::Stale,
+        Flag::Fast,
+        Flag::NoAuth,
+        Flag::AllowBusy,
+    ],
+    categories: &[Category::Connection],
+    ..Command::BLANK
+};

@@ -2,24 +2,15 @@
 
 use crate::command::*;
 
+use super::ALWAYS;
+
 pub(super) static QUIT: Command = Command {
     name: "quit",
     summary: "Closes the connection",
     since: "1.0.0",
-    group: Group::Connection,
-    arity: -1,
-    flags: &[
-        Flag::NoScript,
-        Flag::Loading,
-        Flag::Stale,
-        Flag::Fast,
-        Flag::NoAuth,
-        Flag::AllowBusy,
-    ],
-    categories: &[Category::Connection],
     is_immediate: true,
     run,
-    ..Command::BLANK
+    ..ALWAYS
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {

@@ -3,24 +3,16 @@
 use crate::command::*;
 use crate::settings::Key;
 
+use super::ALWAYS;
+
 pub(super) static RESET: Command = Command {
     name: "reset",
     summary: "Puts the connection into the state of a new one",
     since: "6.2.0",
-    group: Group::Connection,
     arity: 1,
-    flags: &[
-        Flag::NoScript,
-        Flag::Loading,
-        Flag::Stale,
-        Flag::Fast,
-        Flag::NoAuth,
-        Flag::AllowBusy,
-    ],
-    categories: &[Category::Connection],
     is_immediate: true,
     run,
-    ..Command::BLANK
+    ..ALWAYS
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {

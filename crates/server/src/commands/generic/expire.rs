@@ -60,9 +60,8 @@ pub(super) static PEXPIREAT: Command = Command {
 const ALL: Command = Command {
     arity: -3,
     flags: &[Flag::Write, Flag::Fast],
-    categories: &[Category::Keyspace],
     keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Update])],
-    ..Command::BLANK
+    ..Command::KEYSPACE
 };
 
 const CONDITION: Argument = Argument::one_of(

@@ -8,11 +8,10 @@ pub(super) static TYPE: Command = Command {
     since: "1.0.0",
     arity: 2,
     flags: &[Flag::Readonly, Flag::Fast],
-    categories: &[Category::Keyspace],
     keys: &[KeySpec::first(&[KeyFlag::ReadOnly])],
     arguments: &[Argument::key("key")],
     run,
-    ..Command::BLANK
+    ..Command::KEYSPACE
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {

@@ -25,11 +25,10 @@ const PLAIN: Command = Command {
     since: "2.2.3",
     arity: 3,
     flags: &[Flag::Readonly],
-    categories: &[Category::Keyspace],
     tips: &["nondeterministic_output"],
     keys: &[KeySpec::second(&[KeyFlag::ReadOnly])],
     arguments: &[Argument::key("key")],
-    ..Command::BLANK
+    ..Command::KEYSPACE
 };
 
 static ENCODING: Command = Command {

@@ -9,11 +9,10 @@ pub(super) static PERSIST: Command = Command {
     since: "2.2.0",
     arity: 2,
     flags: &[Flag::Write, Flag::Fast],
-    categories: &[Category::Keyspace],
     keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Update])],
     arguments: &[Argument::key("key")],
     run,
-    ..Command::BLANK
+    ..Command::KEYSPACE
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {

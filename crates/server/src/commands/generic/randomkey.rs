@@ -8,11 +8,10 @@ pub(super) static RANDOMKEY: Command = Command {
     since: "1.0.0",
     arity: 1,
     flags: &[Flag::Readonly],
-    categories: &[Category::Keyspace],
     tips: &["request_policy:all_shards", "nondeterministic_output"],
     reach: Reach::Databases,
     run,
-    ..Command::BLANK
+    ..Command::KEYSPACE
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {

@@ -41,9 +41,8 @@ pub(super) static RENAMENX: Command = Command {
 const RENAMING: Command = Command {
     complexity: "O(N) where N is the length of the value",
     arity: 3,
-    categories: &[Category::Keyspace],
     arguments: &[Argument::key("key"), Argument::key_of("newkey", 1)],
-    ..Command::BLANK
+    ..Command::KEYSPACE
 };
 
 pub(super) static COPY: Command = Command {
@@ -53,7 +52,6 @@ pub(super) static COPY: Command = Command {
     complexity: "O(N) where N is the length of the value",
     arity: -3,
     flags: &[Flag::Write, Flag::DenyOom],
-    categories: &[Category::Keyspace],
     keys: &[
         KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access]),
         KeySpec::second(&[KeyFlag::Overwrite, KeyFlag::Update]),
@@ -67,7 +65,7 @@ pub(super) static COPY: Command = Command {
         Argument::word("replace", "REPLACE").optional(),
     ],
     run: copy,
-    ..Command::BLANK
+    ..Command::KEYSPACE
 };
 
 pub(super) static MOVE: Command = Command {
@@ -77,7 +75,6 @@ pub(super) static MOVE: Command = Command {
     complexity: "O(N) where N is the length of the value",
     arity: 3,
     flags: &[Flag::Write, Flag::Fast],
-    categories: &[Category::Keyspace],
     keys: &[KeySpec::first(&[
         KeyFlag::ReadWrite,
         KeyFlag::Access,
@@ -85,7 +82,7 @@ pub(super) static MOVE: Command = Command {
     ])],
     arguments: &[Argument::key("key"), Argument::new("db", Kind::Integer)],
     run: move_to,
-    ..Command::BLANK
+    ..Command::KEYSPACE
 };
 
 fn rename(call: &mut Call<'_>, replace: bool) -> Result<bool, Failure> {

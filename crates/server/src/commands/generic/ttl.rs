@@ -41,10 +41,9 @@ pub(super) static PEXPIRETIME: Command = Command {
 const ALL: Command = Command {
     arity: 2,
     flags: &[Flag::Readonly, Flag::Fast],
-    categories: &[Category::Keyspace],
     keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
     arguments: &[Argument::key("key")],
-    ..Command::BLANK
+    ..Command::KEYSPACE
 };
 
 /// Replies with what `say` makes of the expiry and the present time, both in milliseconds since

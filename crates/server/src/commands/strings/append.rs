@@ -8,15 +8,13 @@ pub(super) static APPEND: Command = Command {
     name: "append",
     summary: "Appends to a key's value, creating the key if it is not there",
     since: "2.0.0",
-    group: Group::String,
     complexity: PART,
     arity: 3,
     flags: &[Flag::Write, Flag::DenyOom, Flag::Fast],
-    categories: &[Category::String],
     keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Insert])],
     arguments: &[Argument::key("key"), Argument::new("value", Kind::String)],
     run,
-    ..Command::BLANK
+    ..Command::STRING
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {

@@ -6,15 +6,13 @@ use mneme_log::Decision;
 
 /// What their definitions have in common.
 pub(super) const ARITHMETIC: Command = Command {
-    group: Group::String,
     flags: &[Flag::Write, Flag::DenyOom, Flag::Fast],
-    categories: &[Category::String],
     keys: &[KeySpec::first(&[
         KeyFlag::ReadWrite,
         KeyFlag::Access,
         KeyFlag::Update,
     ])],
-    ..Command::BLANK
+    ..Command::STRING
 };
 
 /// Adds `delta` to the integer under the first argument (0 if there is none) and replies with the

@@ -6,15 +6,13 @@ pub(super) static GET: Command = Command {
     name: "get",
     summary: "Returns the value of a key",
     since: "1.0.0",
-    group: Group::String,
     arity: 2,
     flags: &[Flag::Readonly, Flag::Fast],
-    categories: &[Category::String],
     keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
     arguments: &[Argument::key("key")],
     batching: Some(Batching::Value),
     run,
-    ..Command::BLANK
+    ..Command::STRING
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {

@@ -7,10 +7,8 @@ pub(super) static GETDEL: Command = Command {
     name: "getdel",
     summary: "Returns the value of a key and removes the key",
     since: "6.2.0",
-    group: Group::String,
     arity: 2,
     flags: &[Flag::Write, Flag::Fast],
-    categories: &[Category::String],
     keys: &[KeySpec::first(&[
         KeyFlag::ReadWrite,
         KeyFlag::Access,
@@ -18,7 +16,7 @@ pub(super) static GETDEL: Command = Command {
     ])],
     arguments: &[Argument::key("key")],
     run,
-    ..Command::BLANK
+    ..Command::STRING
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {

@@ -8,11 +8,9 @@ pub(super) static GETEX: Command = Command {
     name: "getex",
     summary: "Returns the value of a key and sets when it expires",
     since: "6.2.0",
-    group: Group::String,
     complexity: "O(1); O(N) where N is the length of the value, which is stored anew, where that is at most 64 KiB and never had an expiry, within a transaction, and in a store that overwrites",
     arity: -2,
     flags: &[Flag::Write, Flag::Fast],
-    categories: &[Category::String],
     keys: &[
         KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Access, KeyFlag::Update])
             .with_notes("RW and UPDATE because it changes the TTL"),
@@ -32,7 +30,7 @@ pub(super) static GETEX: Command = Command {
         .optional(),
     ],
     run,
-    ..Command::BLANK
+    ..Command::STRING
 };
 
 /// What becomes of the key's expiry.

@@ -17,11 +17,9 @@ pub(super) static SUBSTR: Command = Command {
 
 const BOTH: Command = Command {
     summary: "Returns a part of the value of a key",
-    group: Group::String,
     complexity: "O(N) where N is the length of the part",
     arity: 4,
     flags: &[Flag::Readonly],
-    categories: &[Category::String],
     keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
     arguments: &[
         Argument::key("key"),
@@ -29,7 +27,7 @@ const BOTH: Command = Command {
         Argument::new("end", Kind::Integer),
     ],
     run,
-    ..Command::BLANK
+    ..Command::STRING
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {

@@ -7,10 +7,8 @@ pub(super) static GETSET: Command = Command {
     name: "getset",
     summary: "Sets a key to a value and returns what it held before",
     since: "1.0.0",
-    group: Group::String,
     arity: 3,
     flags: &[Flag::Write, Flag::DenyOom, Flag::Fast],
-    categories: &[Category::String],
     keys: &[KeySpec::first(&[
         KeyFlag::ReadWrite,
         KeyFlag::Access,
@@ -18,7 +16,7 @@ pub(super) static GETSET: Command = Command {
     ])],
     arguments: &[Argument::key("key"), Argument::new("value", Kind::String)],
     run,
-    ..Command::BLANK
+    ..Command::STRING
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {

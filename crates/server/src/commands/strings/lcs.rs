@@ -10,11 +10,9 @@ pub(super) static LCS: Command = Command {
     name: "lcs",
     summary: "Finds the longest common subsequence of the values of two keys",
     since: "7.0.0",
-    group: Group::String,
     complexity: "O(N*M/64) where N and M are the lengths of the values",
     arity: -3,
     flags: &[Flag::Readonly],
-    categories: &[Category::String],
     keys: &[KeySpec::first_two(&[KeyFlag::ReadOnly, KeyFlag::Access])],
     arguments: &[
         Argument::key("key1"),
@@ -27,7 +25,7 @@ pub(super) static LCS: Command = Command {
         Argument::word("withmatchlen", "WITHMATCHLEN").optional(),
     ],
     run,
-    ..Command::BLANK
+    ..Command::STRING
 };
 
 #[derive(Default)]

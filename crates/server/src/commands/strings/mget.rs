@@ -6,16 +6,14 @@ pub(super) static MGET: Command = Command {
     name: "mget",
     summary: "Returns the values of several keys",
     since: "1.0.0",
-    group: Group::String,
     complexity: "O(N) where N is the number of keys",
     arity: -2,
     flags: &[Flag::Readonly, Flag::Fast],
-    categories: &[Category::String],
     tips: &["request_policy:multi_shard"],
     keys: &[KeySpec::all(&[KeyFlag::ReadOnly, KeyFlag::Access])],
     arguments: &[Argument::key("key").multiple()],
     run,
-    ..Command::BLANK
+    ..Command::STRING
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {

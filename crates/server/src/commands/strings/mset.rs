@@ -49,17 +49,15 @@ pub(super) static MSETNX: Command = Command {
 
 const BOTH: Command = Command {
     since: "1.0.1",
-    group: Group::String,
     complexity: "O(N) where N is the number of keys",
     arity: -3,
     flags: &[Flag::Write, Flag::DenyOom],
-    categories: &[Category::String],
     arguments: &[Argument::block(
         "key_value",
         &[Argument::key("key"), Argument::new("value", Kind::String)],
     )
     .multiple()],
-    ..Command::BLANK
+    ..Command::STRING
 };
 
 /// The keys among them, each with its database.

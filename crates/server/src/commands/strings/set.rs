@@ -9,10 +9,8 @@ pub(super) static SET: Command = Command {
     name: "set",
     summary: "Sets a key to a value, whatever it held before",
     since: "1.0.0",
-    group: Group::String,
     arity: -3,
     flags: &[Flag::Write, Flag::DenyOom],
-    categories: &[Category::String],
     keys: &[KeySpec::first(&[
         KeyFlag::ReadWrite,
         KeyFlag::Access,
@@ -53,7 +51,7 @@ pub(super) static SET: Command = Command {
     ],
     batching: Some(Batching::Pair),
     run,
-    ..Command::BLANK
+    ..Command::STRING
 };
 
 /// When the value is to be stored.

@@ -30,12 +30,10 @@ pub(super) static PSETEX: Command = Command {
 };
 
 const BOTH: Command = Command {
-    group: Group::String,
     arity: 4,
     flags: &[Flag::Write, Flag::DenyOom],
-    categories: &[Category::String],
     keys: &[KeySpec::first(&[KeyFlag::Overwrite, KeyFlag::Update])],
-    ..Command::BLANK
+    ..Command::STRING
 };
 
 fn set(call: &mut Call<'_>, name: &str, notation: Notation) -> Outcome {

@@ -7,14 +7,12 @@ pub(super) static SETNX: Command = Command {
     name: "setnx",
     summary: "Sets a key to a value unless it has one",
     since: "1.0.0",
-    group: Group::String,
     arity: 3,
     flags: &[Flag::Write, Flag::DenyOom, Flag::Fast],
-    categories: &[Category::String],
     keys: &[KeySpec::first(&[KeyFlag::Overwrite, KeyFlag::Insert])],
     arguments: &[Argument::key("key"), Argument::new("value", Kind::String)],
     run,
-    ..Command::BLANK
+    ..Command::STRING
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {

@@ -9,11 +9,9 @@ pub(super) static SETRANGE: Command = Command {
     name: "setrange",
     summary: "Overwrites a part of the value of a key, creating the key if it is not there",
     since: "2.2.0",
-    group: Group::String,
     complexity: PART,
     arity: 4,
     flags: &[Flag::Write, Flag::DenyOom],
-    categories: &[Category::String],
     keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Update])],
     arguments: &[
         Argument::key("key"),
@@ -21,7 +19,7 @@ pub(super) static SETRANGE: Command = Command {
         Argument::new("value", Kind::String),
     ],
     run,
-    ..Command::BLANK
+    ..Command::STRING
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {

@@ -6,14 +6,12 @@ pub(super) static STRLEN: Command = Command {
     name: "strlen",
     summary: "Returns the length of a key's value in bytes",
     since: "2.2.0",
-    group: Group::String,
     arity: 2,
     flags: &[Flag::Readonly, Flag::Fast],
-    categories: &[Category::String],
     keys: &[KeySpec::first(&[KeyFlag::ReadOnly])],
     arguments: &[Argument::key("key")],
     run,
-    ..Command::BLANK
+    ..Command::STRING
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {

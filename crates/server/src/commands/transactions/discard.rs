@@ -2,24 +2,16 @@
 
 use crate::command::*;
 
+use super::PLAIN;
+
 pub(super) static DISCARD: Command = Command {
     name: "discard",
     summary: "Forgets the transaction, and which keys were watched",
     since: "2.0.0",
-    group: Group::Transactions,
     complexity: "O(N) where N is the number of commands that waited",
-    arity: 1,
-    flags: &[
-        Flag::NoScript,
-        Flag::Loading,
-        Flag::Stale,
-        Flag::Fast,
-        Flag::AllowBusy,
-    ],
-    categories: &[Category::Transaction],
     is_immediate: true,
     run,
-    ..Command::BLANK
+    ..PLAIN
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {

@@ -6,7 +6,7 @@ mod multi;
 mod unwatch;
 mod watch;
 
-use crate::command::Command;
+use crate::command::{Category, Command, Flag, Group};
 
 /// This folder's commands.
 pub(super) const ALL: &[&Command] = &[
@@ -16,3 +16,18 @@ pub(super) const ALL: &[&Command] = &[
     &unwatch::UNWATCH,
     &watch::WATCH,
 ];
+
+/// What the commands around a transaction have in common.
+const PLAIN: Command = Command {
+    group: Group::Transactions,
+    arity: 1,
+    flags: &[
+        Flag::NoScript,
+        Flag::Loading,
+        Flag::Stale,
+        Flag::Fast,
+        Flag::AllowBusy,
+    ],
+    categories: &[Category::Transaction],
+    ..Command::BLANK
+};

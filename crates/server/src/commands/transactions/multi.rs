@@ -3,23 +3,15 @@
 use crate::command::*;
 use crate::queue::Queue;
 
+use super::PLAIN;
+
 pub(super) static MULTI: Command = Command {
     name: "multi",
     summary: "Begins a transaction: the commands that follow are queued until EXEC",
     since: "1.2.0",
-    group: Group::Transactions,
-    arity: 1,
-    flags: &[
-        Flag::NoScript,
-        Flag::Loading,
-        Flag::Stale,
-        Flag::Fast,
-        Flag::AllowBusy,
-    ],
-    categories: &[Category::Transaction],
     is_immediate: true,
     run,
-    ..Command::BLANK
+    ..PLAIN
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {

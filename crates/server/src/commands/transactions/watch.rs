@@ -9,26 +9,19 @@ use std::sync::Arc;
 
 use crate::command::*;
 
+use super::PLAIN;
+
 pub(super) static WATCH: Command = Command {
     name: "watch",
     summary: "Makes the next transaction depend on keys staying as they are",
     since: "2.2.0",
-    group: Group::Transactions,
     complexity: "O(1) for each key",
     arity: -2,
-    flags: &[
-        Flag::NoScript,
-        Flag::Loading,
-        Flag::Stale,
-        Flag::Fast,
-        Flag::AllowBusy,
-    ],
-    categories: &[Category::Transaction],
     keys: &[KeySpec::all(&[KeyFlag::ReadOnly])],
     arguments: &[Argument::key("key").multiple()],
     is_immediate: true,
     run,
-    ..Command::BLANK
+    ..PLAIN
 };
 
 /// Bytes that a watched key takes beside its own.
