@@ -6,16 +6,10 @@ mod support;
 
 use mneme_arena::{ClaimError, Class, Extent, Frame};
 use mneme_sys::NodeId;
+use mneme_testkit::Random;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use support::{FRAME, Process, Shape, world};
-
-fn next(seed: &mut u64) -> u64 {
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 7;
-    *seed ^= *seed << 17;
-    *seed
-}
 
 /// The first word of each frame says who has it.
 fn mark(process: &Process, extent: Extent, from: u64, to: u64) {
@@ -34,14 +28,11 @@ fn mark(process: &Process, extent: Extent, from: u64, to: u64) {
 }
 
 fn work(process: &Process, me: u64, rounds: u64) {
-    let mut seed = me.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(me);
     let mut mine: VecDeque<Extent> = VecDeque::new();
     for _ in 0..rounds {
-        let frames = 1 + (next(&mut seed) % 9) as u32;
-        let (align, node) = (
-            1 << (next(&mut seed) % 4),
-            NodeId((next(&mut seed) % 2) as u16),
-        );
+        let frames = 1 + (random.next() % 9) as u32;
+        let (align, node) = (1 << (random.next() % 4), NodeId((random.next() % 2) as u16));
         let tag = (me % 4096) as u16;
         match process.claim_as(frames, align, node, Class::Ordinary, tag) {
             Ok(extent) => {
@@ -53,11 +44,11 @@ fn work(process: &Process, me: u64, rounds: u64) {
             Err(other) => panic!("{other}"),
         }
         for extent in &mine {
-            let frame = Frame(extent.start.0 + (next(&mut seed) % u64::from(extent.frames)) as u32);
+            let frame = Frame(extent.start.0 + (random.next() % u64::from(extent.frames)) as u32);
             let info = process.arena.extent_of(frame).unwrap();
             assert_eq!((info.extent, info.tag), (*extent, tag));
         }
-        let full = mine.len() > 3 || next(&mut seed).is_multiple_of(3);
+        let full = mine.len() > 3 || random.next().is_multiple_of(3);
         if full && let Some(extent) = mine.pop_front() {
             mark(process, extent, me, 0);
             process.release(extent).unwrap();

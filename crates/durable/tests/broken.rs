@@ -3,18 +3,13 @@
 
 mod common;
 
-use std::panic::catch_unwind;
-
 use common::lives;
 use mneme_durable::DurabilityMode::{Journal, Tree};
 use mneme_durable::breakage::STEPS;
 use mneme_sys::fault::leave_out;
 
-/// Tests each of which fails without a step.
-type Catching = &'static [fn()];
-
 /// The lives that catch each step.
-const CATCHES: [(&str, Catching); STEPS.len()] = [
+const CATCHES: [mneme_testkit::Step; STEPS.len()] = [
     (
         "pump.sync",
         &[
@@ -54,17 +49,5 @@ const CATCHES: [(&str, Catching); STEPS.len()] = [
 
 #[test]
 fn every_step_is_needed() {
-    assert_eq!(CATCHES.map(|(step, _)| step), STEPS);
-    let mut missed = Vec::new();
-    for (step, lives) in CATCHES {
-        for (i, crashes) in lives.iter().enumerate() {
-            leave_out(step);
-            let caught = catch_unwind(crashes);
-            leave_out("");
-            if caught.is_ok() {
-                missed.push((step, i));
-            }
-        }
-    }
-    assert!(missed.is_empty(), "nothing needs {missed:?}");
+    mneme_testkit::every_step_is_needed(&STEPS, &CATCHES, leave_out);
 }

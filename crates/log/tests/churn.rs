@@ -7,39 +7,21 @@
 use std::time::{Duration, Instant};
 
 use mneme_log::{LogStore, PagePolicy, Stats, WriteError};
+use mneme_testkit::{Random, setting};
 
 const THREADS: u64 = 3;
 /// Keys of one thread for every 64 MiB: more than fit.
 const KEYS: usize = 20_000;
 
-fn from_environment(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).map_or(otherwise, |s| s.parse().unwrap())
-}
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 >> 11
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    /// Most values are short, some long, a few have extents of their own.
-    fn length(&mut self) -> usize {
-        let length = match self.below(1000) {
-            0 => 600_000 + self.below(1 << 20),
-            1..20 => 4096 + self.below(60_000),
-            20..500 => self.below(200),
-            _ => 200 + self.below(2000),
-        };
-        length as usize
-    }
+/// Most values are short, some long, a few have extents of their own.
+fn length(random: &mut Random) -> usize {
+    let length = match random.below(1000) {
+        0 => 600_000 + random.below(1 << 20),
+        1..20 => 4096 + random.below(60_000),
+        20..500 => random.below(200),
+        _ => 200 + random.below(2000),
+    };
+    length as usize
 }
 
 fn value(key: u64, length: usize) -> Vec<u8> {
@@ -92,7 +74,7 @@ impl Owner {
                 self.note(i, None);
             }
             _ => {
-                let length = self.random.length();
+                let length = length(&mut self.random);
                 match store.put(&name, &value(key, length)) {
                     Ok(()) => self.note(i, Some(length)),
                     // For an extent of its own there may be no free run that is long enough.
@@ -121,8 +103,8 @@ fn settled(store: &LogStore, live: u64) -> Stats {
 
 #[test]
 fn hours_of_churn() {
-    let seconds = from_environment("MNEME_LADDER_SECS", 1);
-    let seed = from_environment("MNEME_LADDER_SEED", 42);
+    let seconds = setting("MNEME_LADDER_SECS").unwrap_or(1);
+    let seed = setting("MNEME_LADDER_SEED").unwrap_or(42);
     let times = if seconds > 30 { 8 } else { 1 };
     let keys = times * KEYS;
     let store = LogStore::builder()
@@ -136,7 +118,7 @@ fn hours_of_churn() {
             first: t << 32,
             lengths: vec![None; keys],
             bytes: 0,
-            random: Random(seed.wrapping_mul(2 * t + 1) | 1),
+            random: Random::new(seed.wrapping_mul(2 * t + 1)),
             writes: 0,
             refused: 0,
         })

@@ -22,6 +22,7 @@ use image::{
     contents, inflict, key, operate, survive, value,
 };
 use mneme_log::{Decision, Expiry, LogStore, OpenError, ReadError, WriteError};
+use mneme_testkit::{Random, setting};
 
 /// A copy of the store, open.
 fn scene() -> (Memory, LogStore, &'static Places) {
@@ -31,64 +32,46 @@ fn scene() -> (Memory, LogStore, &'static Places) {
     (memory, store, &image.places)
 }
 
-/// Numbers that look random, the same ones in every run.
-struct Draw(u64);
-
-impl Draw {
-    fn next(&mut self) -> u64 {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+fn damage(draw: &mut Random, area: Area) -> Damage {
+    let change = match draw.below(12) {
+        0 | 1 => Change::Set(draw.next()),
+        2 | 3 => Change::Set(draw.below(300)),
+        4 => Change::Set(u64::MAX - draw.below(300)),
+        5..=7 => Change::Flip(draw.next() as u8),
+        8 | 9 => Change::Add(draw.next() as i8),
+        10 => Change::Copy(draw.next() as u32),
+        _ => Change::Locked([0, 1, 2, 61, 9999, 0xffff][draw.below(6) as usize]),
+    };
+    Damage {
+        area,
+        pick: draw.next() as u32,
+        used: draw.below(8) > 0,
+        change,
     }
+}
 
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    fn damage(&mut self, area: Area) -> Damage {
-        let change = match self.below(12) {
-            0 | 1 => Change::Set(self.next()),
-            2 | 3 => Change::Set(self.below(300)),
-            4 => Change::Set(u64::MAX - self.below(300)),
-            5..=7 => Change::Flip(self.next() as u8),
-            8 | 9 => Change::Add(self.next() as i8),
-            10 => Change::Copy(self.next() as u32),
-            _ => Change::Locked([0, 1, 2, 61, 9999, 0xffff][self.below(6) as usize]),
-        };
-        Damage {
-            area,
-            pick: self.next() as u32,
-            used: self.below(8) > 0,
-            change,
-        }
-    }
-
-    fn op(&mut self) -> (usize, Op) {
-        let i = self.below(u64::from(KEYS)) as u32;
-        let op = match self.below(20) {
-            0 => Op::Get(i),
-            1 => Op::GetMany(i),
-            2 => Op::Put(i, self.next() as u16),
-            3 => Op::PutMany(i),
-            4 => Op::PutLarge,
-            5 => Op::Update(i),
-            6 => Op::Remove(i),
-            7 => Op::RemoveMany(i),
-            8 => Op::Scan([0, self.next()][self.below(2) as usize]),
-            9 => Op::Clear,
-            10 => Op::Compact,
-            11 => Op::Check,
-            12 => Op::Stats,
-            13 => Op::Reap,
-            14..17 => Op::Patch(i),
-            17 | 18 => Op::Transact(i),
-            _ => Op::Fill,
-        };
-        (self.below(DATABASES as u64) as usize, op)
-    }
+fn op(draw: &mut Random) -> (usize, Op) {
+    let i = draw.below(u64::from(KEYS)) as u32;
+    let op = match draw.below(20) {
+        0 => Op::Get(i),
+        1 => Op::GetMany(i),
+        2 => Op::Put(i, draw.next() as u16),
+        3 => Op::PutMany(i),
+        4 => Op::PutLarge,
+        5 => Op::Update(i),
+        6 => Op::Remove(i),
+        7 => Op::RemoveMany(i),
+        8 => Op::Scan([0, draw.next()][draw.below(2) as usize]),
+        9 => Op::Clear,
+        10 => Op::Compact,
+        11 => Op::Check,
+        12 => Op::Stats,
+        13 => Op::Reap,
+        14..17 => Op::Patch(i),
+        17 | 18 => Op::Transact(i),
+        _ => Op::Fill,
+    };
+    (draw.below(DATABASES as u64) as usize, op)
 }
 
 /// Ends the test, with the case on its lips, if one goes on for ever: a loop cannot be unwound.
@@ -126,22 +109,21 @@ impl Watch {
 
 /// `MNEME_DAMAGE` is the number of cases, for a longer run; the default takes a second.
 fn cases(few: u64) -> u64 {
-    let asked = std::env::var("MNEME_DAMAGE").ok();
-    asked.and_then(|n| n.parse().ok()).unwrap_or(few)
+    setting("MNEME_DAMAGE").unwrap_or(few)
 }
 
 #[test]
 fn no_words_make_a_call_panic_or_leave_the_region_or_go_on_for_ever() {
     for seed in 0..cases(45) {
-        let mut draw = Draw(seed);
+        let mut draw = Random::new(seed);
         let damages: Vec<Damage> = (0..=draw.below(6))
             .map(|_| {
                 // Every area has its turn, with another one beside it now and then.
                 let turn = (seed + draw.below(4) / 3 * draw.below(15)) as usize;
-                draw.damage(Area::ALL[turn % Area::ALL.len()])
+                damage(&mut draw, Area::ALL[turn % Area::ALL.len()])
             })
             .collect();
-        let ops: Vec<_> = (0..=draw.below(10)).map(|_| draw.op()).collect();
+        let ops: Vec<_> = (0..=draw.below(10)).map(|_| op(&mut draw)).collect();
         let case = format!("seed {seed}: {damages:?} {ops:?}");
         Watch::run(case, || survive(&damages, &ops));
     }
@@ -153,8 +135,8 @@ fn what_no_reader_needs_costs_no_record() {
     let areas = Area::ALL.into_iter().filter(|area| !area.is_read());
     for (i, area) in areas.cycle().take(16).enumerate() {
         let (memory, store, _) = scene();
-        let mut draw = Draw(1000 + i as u64);
-        let damages: Vec<_> = (0..20).map(|_| draw.damage(area)).collect();
+        let mut draw = Random::new(1000 + i as u64);
+        let damages: Vec<_> = (0..20).map(|_| damage(&mut draw, area)).collect();
         inflict(&memory, &damages);
         for (database, key, value) in &contents {
             let found = store.database(*database).unwrap().get(key);
@@ -177,7 +159,7 @@ fn the_check_names_what_is_overwritten() {
     /// A lock in nobody's hands, with the bit of a transaction.
     const MIXED: fn(u64, u64) -> u64 = |old, _| old | 2;
     let places = &Image::the().places;
-    let mut draw = Draw(7);
+    let mut draw = Random::new(7);
     for (area, changes) in [
         (Area::Roots, [ANY, ONES, FLIP]),
         (Area::Heads, [ANY, ONES, FLIP]),

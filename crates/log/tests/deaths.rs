@@ -8,36 +8,14 @@ use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use memory::Memory;
 use memory::stopped::Stopped;
+use memory::{Memory, sound};
 use mneme_log::{Decision, Expiry, LogStore, Patch, UpdatePolicy};
 use mneme_sys::fault::{self, Action, Outcome};
 use mneme_sys::{Clock, CpuId, SyntheticTopology, SystemClock};
 
 fn key(i: u32) -> [u8; 4] {
     i.to_le_bytes()
-}
-
-fn sound(store: &LogStore, context: &str) {
-    assert_eq!(
-        store.check().unwrap().problems,
-        Vec::<String>::new(),
-        "{context}"
-    );
-}
-
-fn abandon(
-    memory: &Memory,
-    process: u32,
-    name: &'static str,
-    work: impl FnOnce() + Send + 'static,
-) {
-    assert_eq!(
-        fault::run(name, Action::Abandon, 1, work),
-        Outcome::Abandoned,
-        "{name}"
-    );
-    memory.script.kill(process);
 }
 
 /// A head that a dead thread held is given back by the reap: what it appends to is free again once
@@ -54,7 +32,7 @@ fn the_head_of_the_dead_is_given_back() {
         store.put(b"large", &vec![7; 9 << 20]).unwrap();
         let work = move || store.put(&key(0), b"v").unwrap();
         match dies {
-            true => abandon(&memory, 1, "log.reserve.bump", work),
+            true => memory.abandon(1, "log.reserve.bump", work),
             false => work(),
         }
         let second = memory.open(2);
@@ -78,9 +56,7 @@ fn a_database_that_is_cleared_again_after_a_death_is_swept_once() {
     for i in 0..5000 {
         store.put(&key(i), b"v").unwrap();
     }
-    abandon(&memory, 1, "index.root.listed", move || {
-        store.clear().unwrap()
-    });
+    memory.abandon(1, "index.root.listed", move || store.clear().unwrap());
     let store = memory.open(2);
     store.reap().unwrap();
     store.clear().unwrap();
@@ -127,7 +103,7 @@ fn a_bucket_of_the_dead_does_not_stop_the_growth_of_its_segment() {
     for i in 0..3000 {
         store.put(&key(i), b"v").unwrap();
     }
-    abandon(&memory, 1, "log.bucket.locked", move || {
+    memory.abandon(1, "log.bucket.locked", move || {
         store.put(&key(7), b"w").unwrap()
     });
     let store = memory.open(2);
@@ -161,7 +137,7 @@ fn large_records_of_the_dead_are_given_back() {
         store.put(b"small", b"v").unwrap();
         store.put(b"large", &vec![1; 8 << 20]).unwrap();
         let before = store.stats().free_bytes;
-        abandon(&memory, 1, name, move || {
+        memory.abandon(1, name, move || {
             store.put(b"large", &vec![2; 8 << 20]).unwrap()
         });
         let store = memory.open(2);
@@ -188,9 +164,7 @@ fn large_records_of_the_dead_are_given_back_though_a_head_goes_on_behind_them() 
         // Its index' first frame comes with it.
         let free = |store: &LogStore| store.stats().free_bytes + store.stats().index_bytes;
         let (live, before) = (store.stats().live_bytes, free(&store));
-        abandon(&memory, 1, name, move || {
-            store.put(b"large", &value).unwrap()
-        });
+        memory.abandon(1, name, move || store.put(b"large", &value).unwrap());
         let store = memory.open(2);
         store.reap().unwrap();
         store.compact().unwrap();
@@ -251,11 +225,11 @@ fn a_frame_that_leaves_the_pool_is_given_back_once() {
 fn a_block_that_two_dead_were_freeing_is_freed_once() {
     for name in ["index.limbo.noted", "index.limbo.struck"] {
         let (memory, store) = Memory::new();
-        abandon(&memory, 1, name, move || {
+        memory.abandon(1, name, move || {
             (0..20_000).for_each(|i| store.put(&key(i), b"v").unwrap());
         });
         let second = memory.open(2);
-        abandon(&memory, 2, "index.repair.struck", move || {
+        memory.abandon(2, "index.repair.struck", move || {
             second.reap().unwrap();
         });
         let store = memory.open(3);
@@ -277,11 +251,11 @@ fn large_records_of_the_dead_are_looked_for_again() {
     let (memory, store) = Memory::new();
     store.put(b"small", b"v").unwrap();
     let before = store.stats().free_bytes;
-    abandon(&memory, 1, "log.large.closed", move || {
+    memory.abandon(1, "log.large.closed", move || {
         store.put(b"large", &vec![2; 8 << 20]).unwrap()
     });
     let second = memory.open(2);
-    abandon(&memory, 2, "log.lost.taken", move || {
+    memory.abandon(2, "log.lost.taken", move || {
         second.reap().unwrap();
         second.compact().unwrap();
     });
@@ -298,7 +272,7 @@ fn large_records_of_the_dead_are_looked_for_again() {
 fn what_the_dead_let_expire_is_swept() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
         let (memory, store) = Memory::with_policy(memory::CAPACITY, policy);
-        abandon(&memory, 1, "log.published", move || {
+        memory.abandon(1, "log.published", move || {
             store.put_until(b"k", b"v", Expiry::At(1)).unwrap()
         });
         let store = memory.open(2);
@@ -321,11 +295,9 @@ fn a_value_that_is_overwritten_again_is_never_seen_torn() {
     ] {
         let (memory, store) = Memory::with_policy(memory::CAPACITY, UpdatePolicy::InPlace);
         store.put(b"k", &[1; 272]).unwrap();
-        abandon(&memory, 1, name, move || {
-            store.put(b"k", &[2; 263]).unwrap()
-        });
+        memory.abandon(1, name, move || store.put(b"k", &[2; 263]).unwrap());
         let second = memory.open(2);
-        abandon(&memory, 2, "log.redo.stored", move || {
+        memory.abandon(2, "log.redo.stored", move || {
             second.reap().unwrap();
         });
         let store = memory.open(3);
@@ -340,7 +312,7 @@ fn a_value_that_is_overwritten_again_is_never_seen_torn() {
 fn a_sweep_of_the_dead_is_begun_anew() {
     let (memory, store) = Memory::new();
     store.put_until(b"k", b"v", Expiry::At(1)).unwrap();
-    abandon(&memory, 1, "expiry.sweep.begun", move || {
+    memory.abandon(1, "expiry.sweep.begun", move || {
         store.remove_expired().unwrap();
     });
     let store = memory.open(2);
@@ -353,7 +325,7 @@ fn a_sweep_of_the_dead_is_begun_anew() {
 fn a_reading_transaction_passes_the_dead() {
     let (memory, store) = Memory::new();
     store.put_until(b"k", b"v", Expiry::At(u64::MAX)).unwrap();
-    abandon(&memory, 1, "log.bucket.locked", move || {
+    memory.abandon(1, "log.bucket.locked", move || {
         store.put(b"k", b"w").unwrap()
     });
     let store = memory.open(2);
@@ -380,7 +352,7 @@ fn a_reader_that_dies_leaves_nothing_behind() {
         let value = vec![1; 1 << 20];
         store.put(b"k", &value).unwrap();
         let theirs = memory.open_to_read(2);
-        abandon(&memory, 2, name, move || read(&theirs));
+        memory.abandon(2, name, move || read(&theirs));
         for _ in 0..200 {
             store.put(b"k", &value).unwrap();
         }
@@ -404,7 +376,7 @@ fn deaths_while_compacting_lose_no_space() {
         }
         for process in 2..10 {
             let other = memory.open(process);
-            abandon(&memory, process, point, move || {
+            memory.abandon(process, point, move || {
                 let _ = other.compact();
             });
             store.reap().unwrap();

@@ -4,20 +4,12 @@
 
 mod memory;
 
-use memory::Memory;
+use memory::{Memory, sound};
 use mneme_log::{Expiry, LogStore, OpenError};
 use mneme_sys::Access;
 
 fn key(i: u32) -> [u8; 4] {
     i.to_le_bytes()
-}
-
-fn sound(store: &LogStore, context: &str) {
-    assert_eq!(
-        store.check().unwrap().problems,
-        Vec::<String>::new(),
-        "{context}"
-    );
 }
 
 /// Records of several lengths in two databases, of which some were removed, some replaced and some
@@ -90,18 +82,6 @@ fn an_opening_that_may_only_read_asks_for_one_that_may_write() {
 #[cfg(feature = "fault")]
 mod deaths {
     use super::*;
-    use mneme_sys::fault::{self, Action, Outcome};
-
-    fn abandon<T: Send + 'static>(
-        memory: &Memory,
-        process: u32,
-        name: &str,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) {
-        let outcome = fault::run(name, Action::Abandon, 1, work);
-        assert!(matches!(outcome, Outcome::Abandoned), "{name}");
-        memory.script.kill(process);
-    }
 
     /// What ends where its intent alone could tell how.
     const REFUSED: [&str; 5] = [
@@ -130,7 +110,7 @@ mod deaths {
         // One that fills what the head has left, so that it needs a log segment.
         let large = name.starts_with("log.open");
         let value = vec![1; if large { 400 << 10 } else { 8 }];
-        abandon(&memory, 1, name, move || {
+        memory.abandon(1, name, move || {
             for i in 0..20 {
                 store.put(&key(1 << 20 | i), &value).unwrap();
             }
@@ -201,13 +181,11 @@ mod deaths {
         fill(&one);
         let (two, three) = (memory.open(2), memory.open(3));
         three.database(2).unwrap().put(b"k", b"v").unwrap();
-        abandon(&memory, 3, "index.root.listed", move || {
+        memory.abandon(3, "index.root.listed", move || {
             three.database(2).unwrap().clear()
         });
-        abandon(&memory, 1, "log.head.locked", move || one.put(b"k", b"v"));
-        abandon(&memory, 2, "log.swap.marked", move || {
-            two.swap_databases(0, 1)
-        });
+        memory.abandon(1, "log.head.locked", move || one.put(b"k", b"v"));
+        memory.abandon(2, "log.swap.marked", move || two.swap_databases(0, 1));
         memory
     }
 
@@ -249,7 +227,7 @@ mod deaths {
             for reboots in [false, true] {
                 let memory = died_in_locks();
                 memory.reboot();
-                abandon(&memory, 4, name, memory.opener(4));
+                memory.abandon(4, name, memory.opener(4));
                 if reboots {
                     memory.reboot();
                 }
@@ -270,7 +248,7 @@ mod deaths {
             let free = store.stats().free_bytes;
             store.put(b"gone", &vec![1; 8 << 20]).unwrap();
             store.remove(b"gone").unwrap();
-            abandon(&memory, 1, name, move || {
+            memory.abandon(1, name, move || {
                 for _ in 0..4 {
                     store.compact().unwrap();
                 }

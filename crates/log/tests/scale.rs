@@ -9,6 +9,7 @@
 use std::time::{Duration, Instant};
 
 use mneme_log::{LogStore, PagePolicy};
+use mneme_testkit::{Random, setting};
 
 const THREADS: usize = 2;
 const BATCH: usize = 32;
@@ -17,10 +18,6 @@ const RECORD: u64 = 8 + 8 + 128 + 4;
 /// Bytes of the index for each, at most.
 const INDEX: u64 = 18;
 const TENTHS: usize = 10;
-
-fn from_environment(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).map_or(otherwise, |s| s.parse().unwrap())
-}
 
 fn mix(x: u64) -> u64 {
     let x = (x ^ x >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
@@ -41,16 +38,13 @@ fn value(key: u64, version: u8, buffer: &mut [u8; 192]) -> &[u8] {
 struct Owner {
     first: u64,
     versions: Vec<u8>,
-    random: u64,
+    random: Random,
     changes: u64,
 }
 
 impl Owner {
     fn below(&mut self, n: usize) -> usize {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        ((u128::from(self.random) * n as u128) >> 64) as usize
+        self.random.below(n as u64) as usize
     }
 
     fn key(&self, i: usize) -> u64 {
@@ -115,9 +109,9 @@ impl Owner {
 
 #[test]
 fn many_records_for_a_long_time() {
-    let seconds = from_environment("MNEME_LADDER_SECS", 1);
-    let capacity = from_environment("MNEME_LADDER_MIB", 64) << 20;
-    let seed = from_environment("MNEME_LADDER_SEED", 42);
+    let seconds = setting("MNEME_LADDER_SECS").unwrap_or(1);
+    let capacity = setting("MNEME_LADDER_MIB").unwrap_or(64) << 20;
+    let seed = setting("MNEME_LADDER_SEED").unwrap_or(42);
     let records = (capacity * 83 / 100 / (RECORD + INDEX)) as usize;
     let store = LogStore::builder()
         .capacity(capacity)
@@ -132,7 +126,7 @@ fn many_records_for_a_long_time() {
         .map(|t| Owner {
             first: t as u64,
             versions: vec![0; records / THREADS],
-            random: mix(seed + t as u64) | 1,
+            random: Random::new(seed + t as u64),
             changes: 0,
         })
         .collect();

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use mneme_log::{Cursor, Decision, LogStore, WriteError};
+use mneme_testkit::Random;
 
 fn open(capacity: u64, maintainer: bool) -> LogStore {
     LogStore::builder()
@@ -36,17 +37,6 @@ fn check(key: u64, v: &[u8]) -> u64 {
     version
 }
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-}
-
 #[test]
 fn readers_see_whole_values_while_writers_churn_a_nearly_full_store() {
     for maintainer in [false, true] {
@@ -63,7 +53,7 @@ fn readers_see_whole_values_while_writers_churn_a_nearly_full_store() {
                 .map(|w| {
                     let (store, latest) = (&store, &latest);
                     s.spawn(move || {
-                        let mut random = Random(w + 1);
+                        let mut random = Random::new(w + 1);
                         for n in 1..60_000u64 {
                             // Each writer has keys of its own, so the newest version is known.
                             let k = w * per_writer + random.next() % per_writer;
@@ -88,7 +78,7 @@ fn readers_see_whole_values_while_writers_churn_a_nearly_full_store() {
             for r in 0..2u64 {
                 let (store, done, latest) = (&store, &done, &latest);
                 s.spawn(move || {
-                    let mut random = Random(r + 100);
+                    let mut random = Random::new(r + 100);
                     while !done.load(Relaxed) {
                         let k = random.next() % keys;
                         let known = latest[k as usize].load(Relaxed);
@@ -244,7 +234,7 @@ fn clearing_under_writers_leaves_a_sound_store() {
             .map(|w| {
                 let store = &store;
                 s.spawn(move || {
-                    let mut random = Random(w + 7);
+                    let mut random = Random::new(w + 7);
                     for n in 0..100_000u64 {
                         let k = random.next() % 20_000;
                         let db = store.database((n % 3) as usize).unwrap();
@@ -316,7 +306,7 @@ fn a_check_beside_readers_and_writers_finds_nothing() {
         for w in 0..2u64 {
             let (store, done) = (&store, &done);
             s.spawn(move || {
-                let mut random = Random(w + 77);
+                let mut random = Random::new(w + 77);
                 let mut n = 0u64;
                 while !done.load(Relaxed) {
                     n += 1;

@@ -19,6 +19,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::serving::{self, Serving};
+use mneme_testkit::setting;
 
 /// Tells the test's other processes what to be: server's port, kind, first alias of the loopback
 /// address, how many.
@@ -32,10 +33,6 @@ const EACH: usize = 15_000;
 const OTHERS: usize = 200;
 
 const LARGE: usize = 64 << 10;
-
-fn number(variable: &str) -> Option<usize> {
-    std::env::var(variable).ok()?.parse().ok()
-}
 
 /// Another process of connections, ended with this value.
 struct Crowd(Child);
@@ -247,10 +244,10 @@ fn idle_memory(
 
 #[test]
 fn a_client_is_served_beside_a_crowd_that_means_ill() {
-    let seconds = number("MNEME_LADDER_SECS");
+    let seconds = setting("MNEME_LADDER_SECS");
     let usual = if seconds.is_some() { 100_000 } else { 400 };
-    let wanted = number("MNEME_LADDER_CONNECTIONS").unwrap_or(usual);
-    let time = Duration::from_secs(seconds.unwrap_or(0) as u64 / 4);
+    let wanted = setting("MNEME_LADDER_CONNECTIONS").unwrap_or(usual) as usize;
+    let time = Duration::from_secs(seconds.unwrap_or(0) / 4);
     let max_clients = wanted.to_string();
     let mut command = serving::command(&["--port", "0", "--memory", "256mb", "--bind", "*"]);
     command.args(["--maxclients", &max_clients]);

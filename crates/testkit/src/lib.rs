@@ -13,12 +13,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // tests' own
 
+mod broken;
 mod directory;
 mod process;
 mod random;
 mod settings;
 mod waiting;
 
+pub use broken::{Step, every_step_is_needed};
 pub use directory::TestDir;
 pub use process::{Process, fd_path, signal};
 pub use random::Random;

@@ -1,5 +1,7 @@
 //! [`Random`].
 
+use std::ops::Range;
+
 use crate::setting;
 
 /// A stream of numbers that its seed determines (SplitMix64: Steele, Lea, Flood 2014).
@@ -28,6 +30,16 @@ impl Random {
     /// A number below `limit`, which is not 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
+    }
+
+    /// Whether a draw falls upon one in `n`.
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    /// An index of that range.
+    pub fn among(&mut self, indices: &Range<usize>) -> usize {
+        indices.start + self.below(indices.len() as u64) as usize
     }
 }
 

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use mneme_log::{Evict, LogStore, UpdatePolicy};
 use mneme_sys::{Clock, SystemClock};
+use mneme_testkit::Random;
 
-use crate::expected::{Kept, Random, key};
+use crate::expected::{Kept, key};
 use crate::memory::{self, Memory};
 
 pub const DATABASES: usize = 3;
@@ -56,7 +57,7 @@ impl Drop for History {
 
 impl History {
     pub fn new(seed: u64, evict: Evict, policy: UpdatePolicy) -> History {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let calendar = Arc::new(Calendar(AtomicU64::new(1_000_000)));
         let builder = LogStore::builder()
             .update_policy(policy)

@@ -16,23 +16,19 @@ mod history;
 mod memory;
 mod operations;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use history::History;
 use mneme_log::{Evict, UpdatePolicy};
-
-fn from_environment(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).map_or(otherwise, |s| s.parse().unwrap())
-}
+use mneme_testkit::{seconds, setting};
 
 /// Histories for as long as the environment asks, or so many.
 fn histories(few: u64, steps: u64, evict: impl Fn(u64) -> Evict) {
-    let end = std::env::var("MNEME_LADDER_SECS").ok();
-    let end = end.map(|s| Instant::now() + Duration::from_secs(s.parse().unwrap()));
-    let seed = from_environment("MNEME_LADDER_SEED", 1);
+    let end = Instant::now() + seconds(0);
+    let seed = setting("MNEME_LADDER_SEED").unwrap_or(1);
     let (mut moved, mut evicted, mut refused, mut processes) = (0, 0, 0, 0);
     let mut done = 0;
-    while done < few || end.is_some_and(|end| Instant::now() < end) {
+    while done < few || Instant::now() < end {
         let policy = [UpdatePolicy::Append, UpdatePolicy::InPlace][done as usize % 2];
         let evict = evict(done / 2);
         let mut history = History::new(seed.wrapping_add(done), evict, policy);

@@ -31,7 +31,29 @@ pub struct Memory {
     pub script: ScriptedLiveness,
 }
 
+/// Fails with what is wrong with a store, if there is something.
+#[track_caller]
+pub fn sound(store: &LogStore, context: &str) {
+    let problems = store.check().unwrap().problems;
+    assert_eq!(problems, Vec::<String>::new(), "{context}");
+}
+
 impl Memory {
+    /// Has a thread of `process` run `work` and die at `name`, and the process with it.
+    #[cfg(feature = "fault")]
+    #[track_caller]
+    pub fn abandon<T: Send + 'static>(
+        &self,
+        process: u32,
+        name: &str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) {
+        use mneme_sys::fault::{Action, Outcome, run};
+        let outcome = run(name, Action::Abandon, 1, work);
+        assert!(matches!(outcome, Outcome::Abandoned), "{name}");
+        self.script.kill(process);
+    }
+
     /// Memory of [`CAPACITY`] with a store that process 1 created.
     pub fn new() -> (Memory, LogStore) {
         Memory::with(CAPACITY)

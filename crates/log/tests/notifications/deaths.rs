@@ -7,7 +7,7 @@ use mneme_sys::fault::{self, Action, Outcome};
 
 use super::memory::stopped::Stopped;
 use super::mirror::{Mirror, Received};
-use super::{POLICIES, key, names, patch, two};
+use super::{POLICIES, fill, key, names, passed_by, patch, two};
 
 /// A change, of a store that holds some keys.
 type Work = (&'static str, fn(&LogStore));
@@ -35,37 +35,12 @@ const WORKS: [Work; 8] = [
     ("swap", |s| s.swap_databases(0, 5).unwrap()),
 ];
 
-fn fill(store: &LogStore) {
-    for i in 0..20 {
-        store.put(&key(i), b"value").unwrap();
-    }
-    store.put(b"long", &[7; 6000]).unwrap();
-    let timed = Expiry::At(u64::MAX >> 1);
-    store.put_until(b"timed", b"v", timed).unwrap();
-    let other = store.database(5).unwrap();
-    other.put(b"elsewhere", b"v").unwrap();
-}
-
 /// The places of this crate that `work` leads through, with a listener.
 fn places(policy: UpdatePolicy, work: fn(&LogStore)) -> BTreeSet<&'static str> {
     let (_memory, ours, theirs, _) = two(policy);
     fill(&ours);
     let _mirror = Mirror::listen(&ours);
-    let passed = move || {
-        work(&theirs);
-        fault::passed()
-    };
-    let passed = std::thread::spawn(passed).join().unwrap();
-    let ours = |name: &&str| {
-        ["log.", "txn.", "index."]
-            .iter()
-            .any(|s| name.starts_with(s))
-    };
-    passed
-        .into_iter()
-        .map(|(name, _)| name)
-        .filter(ours)
-        .collect()
+    passed_by(theirs, work)
 }
 
 /// A writer dies at each point. Once its work is repaired, the listener has received all that it
@@ -80,10 +55,8 @@ fn changes_of_a_dead_writer_are_reported_or_counted_as_lost() {
                 fill(&ours);
                 let mut mirror = Mirror::listen(&ours);
                 mirror.drain();
-                let outcome = fault::run(name, Action::Abandon, 1, move || work(&theirs));
-                assert_eq!(outcome, Outcome::Abandoned, "{what} at {name}");
+                memory.abandon(2, name, move || work(&theirs));
                 let context = format!("{policy:?}: {what}, dead at {name}");
-                memory.script.kill(2);
                 // What arrives before the repair is not yet all.
                 let mut received = mirror.drain();
                 ours.reap().unwrap();
@@ -128,9 +101,7 @@ fn the_next_reaper_reports_the_loss_that_a_dead_one_did_not() {
             let mut mirror = Mirror::listen(&ours);
             mirror.drain();
             let at = "log.notify.written";
-            let outcome = fault::run(at, Action::Abandon, 1, move || work(&theirs));
-            assert_eq!(outcome, Outcome::Abandoned, "{what}");
-            memory.script.kill(2);
+            memory.abandon(2, at, move || work(&theirs));
             let reaper = memory.open(3);
             let outcome = fault::run(name, Action::Abandon, 1, move || reaper.reap().unwrap());
             if outcome == Outcome::Abandoned {

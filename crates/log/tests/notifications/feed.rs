@@ -11,6 +11,7 @@ use mneme_log::{
     WriteError,
 };
 use mneme_sys::{Clock, ManualClock};
+use mneme_testkit::Random;
 
 use super::memory::{self, Memory};
 use super::replayed::{Reader, Replayed};
@@ -102,20 +103,22 @@ fn every_kind_of_change_is_fed() {
 }
 
 /// A step of a random history.
-fn step(store: &LogStore, random: &mut impl FnMut(u64) -> u64, clock: &ManualClock) {
-    let database = store.database([0, 0, 0, 5, 7][random(5) as usize]).unwrap();
-    let k = key(random(12) as usize);
-    let len = [3, 40, 5000, 3, 40, 5000, 90_000][random(7) as usize];
-    let value = vec![random(250) as u8; len];
-    let later = Expiry::At(NOW + 1_000_000 + random(9));
-    match random(14) {
+fn step(store: &LogStore, random: &mut Random, clock: &ManualClock) {
+    let database = store
+        .database([0, 0, 0, 5, 7][random.below(5) as usize])
+        .unwrap();
+    let k = key(random.below(12) as usize);
+    let len = [3, 40, 5000, 3, 40, 5000, 90_000][random.below(7) as usize];
+    let value = vec![random.below(250) as u8; len];
+    let later = Expiry::At(NOW + 1_000_000 + random.below(9));
+    match random.below(14) {
         0..=2 => database.put(&k, &value).unwrap(),
         3 => database.put_until(&k, &value, later).unwrap(),
         4 => _ = database.remove(&k).unwrap(),
         5 => _ = database.set_expiry(&k, later).unwrap(),
         6 => _ = database.set_expiry(&k, Expiry::Never).unwrap(),
         7 | 8 => {
-            let at = random(5100) as usize;
+            let at = random.below(5100) as usize;
             let bytes = Cow::Owned(value[..3].to_vec());
             let write = Patch::Write { at, bytes };
             let made = database.update_part(&k, |_| 0..0, |_| write.clone());
@@ -126,7 +129,10 @@ fn step(store: &LogStore, random: &mut impl FnMut(u64) -> u64, clock: &ManualClo
             database.update(&k, |_| long.clone()).unwrap();
         }
         10 => {
-            let (a, b) = (key(random(12) as usize), key(random(12) as usize));
+            let (a, b) = (
+                key(random.below(12) as usize),
+                key(random.below(12) as usize),
+            );
             let moved = store.transaction(|t| {
                 let value = t.get(&a)?;
                 t.remove(&a)?;
@@ -137,20 +143,9 @@ fn step(store: &LogStore, random: &mut impl FnMut(u64) -> u64, clock: &ManualClo
             });
             moved.map_err(|e: WriteError| e).unwrap();
         }
-        11 if random(4) == 0 => database.clear().unwrap(),
-        12 if random(4) == 0 => store.swap_databases(0, 5).unwrap(),
+        11 if random.below(4) == 0 => database.clear().unwrap(),
+        12 if random.below(4) == 0 => store.swap_databases(0, 5).unwrap(),
         _ => clock.advance_ms(1),
-    }
-}
-
-/// Numbers below a bound.
-fn randoms(seed: u64) -> impl FnMut(u64) -> u64 {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    move |below| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 11) % below
     }
 }
 
@@ -161,7 +156,7 @@ fn any_suffix_onto_any_newer_state_ends_in_the_same_state() {
         let (_memory, ours, theirs, clock) = two(policy);
         let mut reader = Reader::of(&ours);
         for seed in 1..4 {
-            let mut random = randoms(seed);
+            let mut random = Random::new(seed);
             for i in 0..150 {
                 step([&ours, &theirs][i % 2], &mut random, &clock);
             }
@@ -173,14 +168,14 @@ fn any_suffix_onto_any_newer_state_ends_in_the_same_state() {
         let positions: Vec<u64> = positions.collect();
         let (mut state, mut at) = (Replayed::default(), 0);
         // A newer state now and then, and some suffixes from before it.
-        let mut random = randoms(7);
+        let mut random = Random::new(7);
         let mut newer = positions.iter().step_by(41).copied().collect::<Vec<u64>>();
         newer.push(bytes.len() as u64);
         for until in newer {
             state.replay(at, &bytes[at as usize..until as usize]);
             at = until;
             for _ in 0..3 {
-                let from = positions[random(positions.len() as u64) as usize].min(until);
+                let from = positions[random.below(positions.len() as u64) as usize].min(until);
                 let mut again = state.clone();
                 // It may begin in the middle of pieces.
                 again.pieces = Assembly::default();
@@ -199,7 +194,7 @@ fn any_suffix_onto_any_newer_state_ends_in_the_same_state() {
 }
 
 #[test]
-fn what_is_evicted_is_fed() {
+fn evictions_are_published_in_the_feed() {
     let builder = LogStore::builder().maintainer(false).change_feed(true);
     let store = builder.capacity(MIN_CAPACITY).open_private().unwrap();
     store.set_eviction(Evict::Lru).unwrap();
@@ -441,12 +436,12 @@ fn what_two_processes_write_comes_out_lap_after_lap() {
     std::thread::scope(|scope| {
         let writers = [(1, &ours), (2, &theirs)].map(|(seed, store)| {
             scope.spawn(move || {
-                let mut random = randoms(seed);
+                let mut random = Random::new(seed);
                 let capacity = 4 << 20;
                 while store.feed_tail().unwrap() < laps * capacity {
-                    let value = vec![random(250) as u8; random(9_000) as usize];
+                    let value = vec![random.below(250) as u8; random.below(9_000) as usize];
                     // Time stands still for a writer that waits, so it never gives up.
-                    store.put(&key(random(40) as usize), &value).unwrap();
+                    store.put(&key(random.below(40) as usize), &value).unwrap();
                 }
             })
         });

@@ -8,7 +8,7 @@ use mneme_sys::fault::{self, Action, Outcome};
 
 use super::feed::two;
 use super::replayed::Reader;
-use super::{NOW, POLICIES, key, patch};
+use super::{NOW, POLICIES, fill, key, passed_by, patch};
 
 /// A change, of a store that holds some keys.
 type Work = (&'static str, fn(&LogStore));
@@ -59,40 +59,19 @@ const WORKS: [Work; 15] = [
     ("swap", |s| s.swap_databases(0, 5).unwrap()),
 ];
 
-fn fill(store: &LogStore, clock: &mneme_sys::ManualClock) {
-    for i in 0..20 {
-        store.put(&key(i), b"value").unwrap();
-    }
-    store.put(b"long", &[7; 6000]).unwrap();
-    let timed = Expiry::At(u64::MAX >> 1);
-    store.put_until(b"timed", b"v", timed).unwrap();
+/// As [`fill`], with a key that has expired.
+fn fill_expired(store: &LogStore, clock: &mneme_sys::ManualClock) {
+    fill(store);
     let soon = Expiry::At(NOW + 5);
     store.put_until(b"soon", b"v", soon).unwrap();
-    let other = store.database(5).unwrap();
-    other.put(b"elsewhere", b"v").unwrap();
     clock.advance_ms(10);
 }
 
 /// The places of this crate that `work` leads through.
 fn places(policy: UpdatePolicy, work: fn(&LogStore)) -> BTreeSet<&'static str> {
     let (_memory, ours, theirs, clock) = two(policy);
-    fill(&ours, &clock);
-    let passed = move || {
-        let before: BTreeMap<_, _> = fault::passed().into_iter().collect();
-        work(&theirs);
-        let passed = fault::passed().into_iter();
-        passed
-            .filter(|(name, n)| before.get(name) != Some(n))
-            .map(|(name, _)| name)
-            .collect::<Vec<_>>()
-    };
-    let passed = std::thread::spawn(passed).join().unwrap();
-    let ours = |name: &&str| {
-        ["log.", "txn.", "index."]
-            .iter()
-            .any(|s| name.starts_with(s))
-    };
-    passed.into_iter().filter(ours).collect()
+    fill_expired(&ours, &clock);
+    passed_by(theirs, work)
 }
 
 /// A writer dies at each point. The feed then says what the store holds, before and after others
@@ -109,14 +88,12 @@ fn the_feed_says_what_became_of_the_changes_of_the_dead() {
         for (what, work) in works {
             for name in places(policy, work) {
                 let (memory, ours, theirs, clock) = two(policy);
-                fill(&ours, &clock);
+                fill_expired(&ours, &clock);
                 let mut reader = Reader::of(&ours);
                 reader.replayed.now = NOW + 10;
                 reader.drain();
-                let outcome = fault::run(name, Action::Abandon, 1, move || work(&theirs));
-                assert_eq!(outcome, Outcome::Abandoned, "{what} at {name}");
+                memory.abandon(2, name, move || work(&theirs));
                 let context = format!("{policy:?}: {what}, dead at {name}");
-                memory.script.kill(2);
                 // It repairs what it meets an entry of; what was never entered is repaired here.
                 reader.drain();
                 ours.reap().unwrap();
@@ -181,12 +158,10 @@ fn the_next_reaper_completes_what_a_dead_one_did_not() {
                 "log.reap.operation",
             ] {
                 let (memory, ours, theirs, clock) = two(UpdatePolicy::Append);
-                fill(&ours, &clock);
+                fill_expired(&ours, &clock);
                 let mut reader = Reader::of(&ours);
                 reader.replayed.now = NOW + 10;
-                let outcome = fault::run(at, Action::Abandon, 1, move || work(&theirs));
-                assert_eq!(outcome, Outcome::Abandoned, "{what} at {at}");
-                memory.script.kill(2);
+                memory.abandon(2, at, move || work(&theirs));
                 let reaper = memory.open(3);
                 let reaped = fault::run(name, Action::Abandon, 1, move || reaper.reap().unwrap());
                 if reaped == Outcome::Abandoned {
@@ -207,15 +182,13 @@ fn the_next_reaper_completes_what_a_dead_one_did_not() {
 fn a_drainer_that_dies_is_followed_by_another() {
     for name in ["log.feed.durable", "log.feed.blanked"] {
         let (memory, ours, theirs, clock) = two(UpdatePolicy::Append);
-        fill(&ours, &clock);
+        fill_expired(&ours, &clock);
         let reader = move || {
             let mut reader = Reader::of(&theirs);
             reader.drain();
             reader.keep();
         };
-        let outcome = fault::run(name, Action::Abandon, 1, reader);
-        assert_eq!(outcome, Outcome::Abandoned, "{name}");
-        memory.script.kill(2);
+        memory.abandon(2, name, reader);
         ours.reap().unwrap();
         let mut next = Reader::of(&ours);
         assert!(next.first > 0, "it is durable");
@@ -235,7 +208,7 @@ fn a_drainer_that_dies_is_followed_by_another() {
 fn a_copy_begins_between_no_changes_pieces() {
     for leaves_out in [false, true] {
         let (memory, ours, theirs, clock) = two(UpdatePolicy::Append);
-        fill(&ours, &clock);
+        fill_expired(&ours, &clock);
         let mut reader = Reader::of(&ours);
         reader.replayed.now = NOW + 10;
         let outcome = fault::run("log.feed.piece", Action::Abandon, 2, move || {

@@ -43,6 +43,39 @@ fn two(policy: UpdatePolicy) -> (Memory, LogStore, LogStore, Arc<ManualClock>) {
     (memory, one, other, clock)
 }
 
+#[cfg(feature = "fault")]
+fn fill(store: &LogStore) {
+    for i in 0..20 {
+        store.put(&key(i), b"value").unwrap();
+    }
+    store.put(b"long", &[7; 6000]).unwrap();
+    let timed = Expiry::At(u64::MAX >> 1);
+    store.put_until(b"timed", b"v", timed).unwrap();
+    let other = store.database(5).unwrap();
+    other.put(b"elsewhere", b"v").unwrap();
+}
+
+/// The places of this crate that `work` leads through.
+#[cfg(feature = "fault")]
+fn passed_by(store: LogStore, work: fn(&LogStore)) -> std::collections::BTreeSet<&'static str> {
+    use mneme_sys::fault::passed;
+    let is_ours = |name: &&str| {
+        ["log.", "txn.", "index."]
+            .iter()
+            .any(|s| name.starts_with(s))
+    };
+    let count = move || {
+        let before: std::collections::BTreeMap<_, _> = passed().into_iter().collect();
+        work(&store);
+        let counts = passed().into_iter();
+        let names = counts
+            .filter(|(name, n)| before.get(name) != Some(n))
+            .map(|(name, _)| name);
+        names.filter(is_ours).collect()
+    };
+    std::thread::spawn(count).join().unwrap()
+}
+
 fn key(i: usize) -> Vec<u8> {
     format!("key-{i}").into_bytes()
 }

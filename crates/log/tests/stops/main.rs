@@ -7,8 +7,8 @@
 mod memory;
 mod waits;
 
-use memory::Memory;
 use memory::stopped::Stopped;
+use memory::{Memory, sound};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -18,14 +18,6 @@ use mneme_sys::fault::{self, Action, Outcome};
 
 fn key(i: u32) -> [u8; 4] {
     i.to_le_bytes()
-}
-
-fn sound(store: &LogStore, context: &str) {
-    assert_eq!(
-        store.check().unwrap().problems,
-        Vec::<String>::new(),
-        "{context}"
-    );
 }
 
 /// A change of shape that fails half-way, because somebody stands in the arena, is undone.

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use mneme_log::{BatchError, Decision, Expiry, GrowError, LogStore, Patch, Updated, WriteError};
 use mneme_sys::Region;
+use mneme_testkit::Random;
 
 use super::diary::{Diary, MOST};
 use super::expected::{How, Span, State, now};
@@ -12,7 +13,6 @@ use super::names::{
     LARGE, LEFT, MAIN, RIGHT, SHARED, TIED, TIED_TOGETHER, canonical, database, key,
 };
 use super::place::MAX;
-use super::random::Random;
 use super::roles::Twin;
 use super::value::{ELEMENTS, LEAST, PART, Shared, Stamp};
 

@@ -14,11 +14,11 @@ use mneme_log::{
     Change, ChangeKind, ChangeListener, ChangedKey, LogStore, Notification, RoleError, ServerRole,
 };
 use mneme_sys::Region;
+use mneme_testkit::Random;
 
 use super::diary::{self, Diary};
 use super::look::{BUSY, patiently};
 use super::names::{LANES, LEFT, NAMES, RIGHT, SHARED, owner};
-use super::random::Random;
 use super::roles::Twin;
 
 /// A database that nobody else uses.

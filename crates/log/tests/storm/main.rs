@@ -23,7 +23,6 @@ mod names;
 mod place;
 #[cfg(feature = "fault")]
 mod points;
-mod random;
 mod reader;
 mod roles;
 mod rounds;

@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 use mneme_log::{GrowError, LogStore, UpdatePolicy};
 use mneme_sys::Region;
 use mneme_sys::fault::{self, Action};
+use mneme_testkit::{Random, setting};
 
 use super::diary::{self, Diary};
 use super::judge::{Judge, Opened};
 use super::lane::Lane;
 use super::names::NAMES;
 use super::place::{MAX, Place};
-use super::random::Random;
-use super::roles::{PLACE, ROLE, Twin, end_with_parent, setting};
+use super::roles::{PLACE, ROLE, Twin, end_with_parent};
 use super::rounds::Part;
 
 /// Points that need not be reached, for work that can be compared leads there seldom or never; each

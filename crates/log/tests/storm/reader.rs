@@ -8,12 +8,12 @@ use std::process::exit;
 
 use mneme_log::{Cursor, LogStore, WriteError};
 use mneme_sys::Region;
+use mneme_testkit::Random;
 
 use super::diary::Diary;
 use super::expected::{Span, State, now};
 use super::look::{MayPass, patiently, place, read};
 use super::names::{LANES, LEFT, NAMES, RIGHT, TIED, TIED_TOGETHER, databases, key, owner};
-use super::random::Random;
 
 /// The exit code of a reader that saw half a transaction.
 const SAW_HALF: i32 = 78;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use mneme_log::UpdatePolicy;
+use mneme_testkit::{Random, setting};
 
 use super::lane::Lane;
 use super::listener::Listener;
 use super::place::Place;
-use super::random::Random;
 use super::reader::Reader;
 use super::rounds::{self, Plan};
 
@@ -113,10 +113,6 @@ fn or_exit(work: impl FnOnce()) {
     }
     let _exit = Exit;
     work();
-}
-
-pub fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
 }
 
 pub fn plan(policy: UpdatePolicy, twin: Twin) -> Plan {

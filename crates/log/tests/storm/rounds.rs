@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use mneme_log::UpdatePolicy;
 use mneme_sys::Region;
+use mneme_testkit::Random;
 
 use super::diary::Diary;
 use super::judge::Judge;
@@ -15,7 +16,6 @@ use super::listener::Tally;
 use super::look::BUSY;
 use super::names::{LANES, MAIN, NAMES};
 use super::place::Place;
-use super::random::Random;
 use super::roles::{PLACE, ROLE, Twin};
 
 /// The processes of a storm: the first ones write, each for these lanes, a thread for each; then

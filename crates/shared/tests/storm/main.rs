@@ -27,8 +27,6 @@ mod look;
 #[path = "../../../log/tests/storm/names.rs"]
 mod names;
 mod place;
-#[path = "../../../log/tests/storm/random.rs"]
-mod random;
 #[path = "../../../log/tests/storm/reader.rs"]
 mod reader;
 #[path = "../../../log/tests/storm/roles.rs"]
