@@ -24,7 +24,9 @@ mod sums;
 mod watches;
 
 use crate::atomics::{Barrier, Word};
+use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, fence};
+use loom::thread::{self, JoinHandle};
 use mneme_sys::barrier::BarrierRefused;
 use std::sync::atomic::Ordering;
 
@@ -129,6 +131,12 @@ impl Barrier for Useless {
     fn heavy(&self) -> Result<(), BarrierRefused> {
         Ok(())
     }
+}
+
+/// A thread of a model, with what all of its threads share.
+fn spawn<T: 'static>(shared: &Arc<T>, work: impl FnOnce(&T) + 'static) -> JoinHandle<()> {
+    let shared = Arc::clone(shared);
+    thread::spawn(move || work(&shared))
 }
 
 /// Runs a model through all its schedules.

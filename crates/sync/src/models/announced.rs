@@ -1,11 +1,10 @@
 //! A request reaches every thread whose announcement is not found afterwards.
 
-use super::{Fences, Model, Useless, fails, holds};
+use super::{Fences, Model, Useless, fails, holds, spawn};
 use crate::atomics::{Barrier, Word};
 use crate::intent;
 use crate::layout::INTENT_WORDS;
 use loom::sync::Arc;
-use loom::thread;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 struct Shared {
@@ -34,10 +33,7 @@ fn want(write: Write, want: Want) -> impl Fn() + Send + Sync + 'static {
             requested: Model::new(0),
             fences: Model::new(0),
         });
-        let writer = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || write(&shared))
-        };
+        let writer = spawn(&shared, write);
         let (standing, mut seen) = want(&shared);
         // One look at what was announced, whenever it comes.
         if standing.is_some() && intent::standing(&shared.head) != standing {

@@ -1,6 +1,6 @@
 //! What a pin has seen is not freed before it ends; a revoked pin says so.
 
-use super::{Fences, Model, Useless, fails, fails_within, holds};
+use super::{Fences, Model, Useless, fails, fails_within, holds, spawn};
 use crate::atomics::{Barrier, Word};
 use crate::epoch::{self, FIRST_EPOCH, Kind, UNPINNED};
 use loom::cell::UnsafeCell;
@@ -93,13 +93,10 @@ impl Shared {
 fn pins(read: fn(&Shared), reclaim: fn(&Shared) -> u64) -> impl Fn() + Send + Sync + 'static {
     move || {
         let shared = Shared::new();
-        let reader = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                read(&shared);
-                read(&shared);
-            })
-        };
+        let reader = spawn(&shared, move |shared| {
+            read(shared);
+            read(shared);
+        });
         let g = reclaim(&shared);
         shared.free_if_over(g);
         reader.join().unwrap();
@@ -210,17 +207,11 @@ fn an_enter_that_does_not_release_hides_the_leave_before_it() {
 fn reclaimers(publish: fn(&Shared) -> bool) -> impl Fn() + Send + Sync + 'static {
     move || {
         let shared = Shared::new();
-        let reader = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.read_pinned(&shared.fences()))
-        };
-        let other = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                epoch::advance(&shared.epoch, &shared.fences()).unwrap();
-                publish(&shared);
-            })
-        };
+        let reader = spawn(&shared, move |shared| shared.read_pinned(&shared.fences()));
+        let other = spawn(&shared, move |shared| {
+            epoch::advance(&shared.epoch, &shared.fences()).unwrap();
+            publish(shared);
+        });
         shared.link.store(NEW, Release);
         let g = epoch::advance(&shared.epoch, &shared.fences()).unwrap();
         if shared.quiesced.load(Acquire) > g {
@@ -255,17 +246,11 @@ fn a_look_must_not_claim_more_than_the_epoch_before_it() {
 fn slot_appears(look: fn(&Shared)) -> impl Fn() + Send + Sync + 'static {
     move || {
         let shared = Shared::without_slots();
-        let reader = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                shared.claim_slot();
-                shared.read_pinned(&shared.fences());
-            })
-        };
-        let looker = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || look(&shared))
-        };
+        let reader = spawn(&shared, move |shared| {
+            shared.claim_slot();
+            shared.read_pinned(&shared.fences());
+        });
+        let looker = spawn(&shared, look);
         let g = in_order(&shared);
         if shared.quiesced.load(Acquire) > g {
             // SAFETY: the protocol's claim; loom fails the model where it does not hold.

@@ -147,7 +147,7 @@ fn broken_overwritten_without_a_word() {
 }
 
 #[test]
-fn broken_no_second_look() {
+fn without_the_second_look_a_change_is_missed() {
     fails(together(publish, |shared| {
         let to = shared.head.load(Acquire);
         for number in 0..to.min(2) {

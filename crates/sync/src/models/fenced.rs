@@ -1,6 +1,6 @@
 //! A writer at a gate meets no reader, also if it took the gate over from a dead writer.
 
-use super::{Fences, Model, Useless, fails, holds};
+use super::{Fences, Model, Useless, fails, holds, spawn};
 use crate::SlotId;
 use crate::atomics::{Barrier, Word};
 use crate::gate;
@@ -108,17 +108,14 @@ fn reader_and_writer(
 ) -> impl Fn() + Send + Sync + 'static {
     move || {
         let shared = Shared::new();
-        let reader = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                for _ in 0..2 {
-                    if enter(&shared).is_ok() {
-                        shared.read();
-                        gate::leave(&shared.inside, BIT);
-                    }
+        let reader = spawn(&shared, move |shared| {
+            for _ in 0..2 {
+                if enter(shared).is_ok() {
+                    shared.read();
+                    gate::leave(&shared.inside, BIT);
                 }
-            })
-        };
+            }
+        });
         write(&shared);
         reader.join().unwrap();
     }
@@ -182,22 +179,16 @@ fn a_gate_of_a_dead_writer_lets_no_reader_in_before_the_repair() {
 fn dead_writer(change: fn(&Shared)) -> impl Fn() + Send + Sync + 'static {
     move || {
         let shared = Shared::new();
-        let reader = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                if shared.enter().is_ok() {
-                    shared.read();
-                    gate::leave(&shared.inside, BIT);
-                }
-            })
-        };
-        let mortal = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let _ = lock_word::acquire(&shared.gate, MORTAL);
-                shared.dead.store(1, Release);
-            })
-        };
+        let reader = spawn(&shared, move |shared| {
+            if shared.enter().is_ok() {
+                shared.read();
+                gate::leave(&shared.inside, BIT);
+            }
+        });
+        let mortal = spawn(&shared, move |shared| {
+            let _ = lock_word::acquire(&shared.gate, MORTAL);
+            shared.dead.store(1, Release);
+        });
         change(&shared);
         mortal.join().unwrap();
         reader.join().unwrap();
@@ -220,15 +211,12 @@ fn a_writer_that_takes_over_needs_a_fence_of_its_own() {
 fn dead_reader(is_occupied: fn(&Shared) -> bool) -> impl Fn() + Send + Sync + 'static {
     move || {
         let shared = Shared::new();
-        let mortal = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                if shared.enter().is_ok() {
-                    shared.read();
-                    shared.dead.store(1, Release);
-                }
-            })
-        };
+        let mortal = spawn(&shared, move |shared| {
+            if shared.enter().is_ok() {
+                shared.read();
+                shared.dead.store(1, Release);
+            }
+        });
         shared.change(&Fences(&shared.fences), is_occupied);
         mortal.join().unwrap();
     }

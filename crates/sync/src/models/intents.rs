@@ -1,11 +1,10 @@
 //! An intent is seen whole or not at all, while its writer goes from one to the next.
 
-use super::{Model, fails, holds};
+use super::{Model, fails, holds, spawn};
 use crate::atomics::Word;
 use crate::intent;
 use crate::layout::INTENT_WORDS;
 use loom::sync::Arc;
-use loom::thread;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 struct Line {
@@ -20,13 +19,10 @@ fn writes(begin: fn(&Line, u16), clear: fn(&Line)) -> impl Fn() + Send + Sync + 
             words: std::array::from_fn(|_| Model::new(0)),
         });
         begin(&line, 1);
-        let writer = {
-            let line = Arc::clone(&line);
-            thread::spawn(move || {
-                clear(&line);
-                begin(&line, 2);
-            })
-        };
+        let writer = spawn(&line, move |line| {
+            clear(line);
+            begin(line, 2);
+        });
         if let Some(seen) = intent::read(&line.head, &line.words) {
             assert_eq!(
                 seen.words,

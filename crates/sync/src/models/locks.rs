@@ -1,6 +1,6 @@
-//! A robust lock has one owner at a time, and a dead one is followed by one who knows.
+//! A robust lock has one owner at a time, and the successor of a dead one knows of it.
 
-use super::{Model, fails, fails_within, holds};
+use super::{Model, fails, fails_within, holds, spawn};
 use crate::SlotId;
 use crate::atomics::Word;
 use crate::lock_word::{self, Attempt, LockState, Owner};
@@ -130,10 +130,7 @@ fn turns(release: fn(&Model)) -> impl Fn() + Send + Sync + 'static {
                 release(&shared.lock);
             }
         };
-        let other = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || turn(&shared, owner(2)))
-        };
+        let other = spawn(&shared, move |shared| turn(shared, owner(2)));
         turn(&shared, owner(3));
         other.join().unwrap();
     }

@@ -1,10 +1,9 @@
 //! A range is read whole while its boundaries move, its value changes, and it is split and joined.
 
-use super::{Model, fails, holds};
+use super::{Model, fails, holds, spawn};
 use crate::atomics::Word;
 use crate::range_map::partition::{self, Boundary, Seen, Words};
 use loom::sync::Arc;
-use loom::thread;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// A boundary whose link is a place among all of them.
@@ -90,10 +89,7 @@ fn readers(
 ) -> impl Fn() + Send + Sync + 'static {
     move || {
         let ranges = Ranges::new();
-        let updater = {
-            let ranges = Arc::clone(&ranges);
-            thread::spawn(move || update(&ranges))
-        };
+        let updater = spawn(&ranges, move |ranges| update(ranges));
         let mut least = 0;
         for _ in 0..2 {
             if let Some(found) = partition::read(ranges.at(0)) {
@@ -200,10 +196,7 @@ fn joined_and_asked(
 ) -> impl Fn() + Send + Sync + 'static {
     move || {
         let ranges = Ranges::new();
-        let updater = {
-            let ranges = Arc::clone(&ranges);
-            thread::spawn(move || join(&ranges))
-        };
+        let updater = spawn(&ranges, move |ranges| join(ranges));
         let before = partition::read(ranges.at(0));
         let joined = partition::read(ranges.at(1));
         if before == Some(seen(0, 20, 1)) {
@@ -237,14 +230,11 @@ fn a_range_that_is_unlinked_before_it_is_marked_is_found_after_it_has_gone() {
 fn an_update_that_stops_after_the_mark_keeps_nobody_waiting() {
     holds(|| {
         let ranges = Ranges::new();
-        let updater = {
-            let ranges = Arc::clone(&ranges);
-            thread::spawn(move || {
-                partition::announce(ranges.at(0));
-                partition::announce(ranges.at(1));
-                ranges.at(1).words.mark.store(1, Release);
-            })
-        };
+        let updater = spawn(&ranges, move |ranges| {
+            partition::announce(ranges.at(0));
+            partition::announce(ranges.at(1));
+            ranges.at(1).words.mark.store(1, Release);
+        });
         let found = partition::read(ranges.at(0));
         let whole = [Some(seen(0, 10, 1)), Some(seen(0, 20, 1)), None];
         assert!(whole.contains(&found), "{found:?}");

@@ -1,6 +1,6 @@
-//! A slot has one owner at a time, who finds it clear, whoever had it and whoever reaped it.
+//! A slot has one owner at a time, which finds it clear, whichever thread had it or reaped it.
 
-use super::{Model, fails, fails_within, holds};
+use super::{Model, fails, fails_within, holds, spawn};
 use crate::atomics::Word;
 use crate::epoch::{Kind, UNPINNED, pin_word};
 use crate::intent;
@@ -8,7 +8,6 @@ use crate::process::{self, State, Status};
 use crate::slot_owner::{self, SlotWords};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::thread;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 const DEAD: u16 = 1;
@@ -113,14 +112,8 @@ fn reuse(
 ) -> impl Fn() + Send + Sync + 'static {
     move || {
         let shared = Shared::left_by_the_dead();
-        let claimer = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.live(2))
-        };
-        let reaper = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.reap(take, vacate))
-        };
+        let claimer = spawn(&shared, move |shared| shared.live(2));
+        let reaper = spawn(&shared, move |shared| shared.reap(take, vacate));
         shared.reap(take, vacate);
         shared.live(3);
         claimer.join().unwrap();
@@ -203,10 +196,7 @@ fn orphans(detaches: bool, is_orphan: IsOrphan) -> impl Fn() + Send + Sync + 'st
         });
         leaving.write_entry(State::Live, 1);
         assert!(leaving.slot.take_liveness());
-        let successor = {
-            let leaving = Arc::clone(&leaving);
-            thread::spawn(move || leaving.leave(detaches))
-        };
+        let successor = spawn(&leaving, move |leaving| leaving.leave(detaches));
         let reap = || {
             let found = is_orphan(&leaving);
             if found {

@@ -1,9 +1,8 @@
 //! A sum taken while counts move to the base is right, or says that it was disturbed.
 
-use super::{Model, fails, holds};
+use super::{Model, fails, holds, spawn};
 use crate::counter_fold::{self, CounterWords, JournalWords};
 use loom::sync::Arc;
-use loom::thread;
 
 const ROOT: u64 = 7;
 const SLOT: u16 = 1;
@@ -36,13 +35,10 @@ fn sums(sum: fn(&Shared) -> Option<u64>) -> impl Fn() + Send + Sync + 'static {
             base: [Model::new(ROOT), Model::new(30)],
             mine: [Model::new(ROOT), Model::new(4)],
         });
-        let mover = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let (base, mine) = (counter(&shared.base), counter(&shared.mine));
-                counter_fold::fold(&shared.journal(), &base, &mine, SLOT, 0);
-            })
-        };
+        let mover = spawn(&shared, move |shared| {
+            let (base, mine) = (counter(&shared.base), counter(&shared.mine));
+            counter_fold::fold(&shared.journal(), &base, &mine, SLOT, 0);
+        });
         if let Some(sum) = sum(&shared) {
             assert_eq!(sum, 34);
         }
@@ -71,10 +67,7 @@ fn a_sum_that_does_not_ask_the_journal_counts_twice_or_not_at_all() {
 fn roots(set: fn(&CounterWords<'_, Model>)) -> impl Fn() + Send + Sync + 'static {
     move || {
         let mine = Arc::new([Model::new(ROOT), Model::new(4)]);
-        let writer = {
-            let mine = Arc::clone(&mine);
-            thread::spawn(move || set(&counter(&mine)))
-        };
+        let writer = spawn(&mine, move |mine| set(&counter(mine)));
         for (root, value) in [(ROOT, 4), (ROOT + 1, 50)] {
             if let Some(read) = counter_fold::read(&counter(&mine), root) {
                 assert_eq!(read, value, "one root's count under another's name");

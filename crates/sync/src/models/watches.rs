@@ -1,6 +1,6 @@
 //! A registered watcher misses no change.
 
-use super::{Fences, Model, Useless, fails, holds};
+use super::{Fences, Model, Useless, fails, holds, spawn};
 use crate::atomics::{Barrier, Word};
 use crate::watch;
 use loom::sync::Arc;
@@ -44,7 +44,7 @@ impl Shared {
         watch::begin(&self.watched, BIT, barrier).unwrap();
     }
 
-    /// Waits for who has announced a change.
+    /// Waits for the thread that has announced a change.
     fn settle(&self) {
         while self.lock.load(Acquire) != 0 {
             thread::yield_now();
@@ -66,10 +66,7 @@ fn watch(write: Write, begin: Begin) -> impl Fn() + Send + Sync + 'static {
             noted: Model::new(0),
             value: Model::new(0),
         });
-        let writer = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || write(&shared))
-        };
+        let writer = spawn(&shared, write);
         let noted = begin(&shared);
         let before = shared.value.load(Acquire);
         let after = shared.value.load(Acquire);
