@@ -210,7 +210,7 @@ fuzz_target!(|case: Case| {
         let began = Instant::now();
         match step {
             Step::Damage(word) => {
-                // Not where it ends: who is attached would meet the hole.
+                // Not where it ends: attached processes would meet the hole.
                 if let Ok(file) = open()
                     && file.metadata().unwrap().len() >= FRAME as u64
                 {

@@ -2,7 +2,7 @@
 //!
 //! A crate may be published unless its manifest says `publish = false`. It is packed by cargo,
 //! which refuses a dependency without a version; with `--verify` it is also built from what was
-//! packed, as everybody will build it who takes it from a registry. What a registry shows of it is
+//! packed, as users of a registry will build it. What a registry shows of it is
 //! checked here.
 
 use std::process::Command;

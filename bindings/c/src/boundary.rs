@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_an_answer() {
+    fn a_panic_becomes_an_error_code() {
         assert_eq!(done(|| panic!("in the middle")), -1);
         assert_eq!(crate::code::mneme_code(), Code::Internal as c_int);
     }

@@ -60,7 +60,7 @@ fn is_as_seen(seen: &Seen, stored: Option<Stored<'_>>) -> bool {
     }
 }
 
-/// What is there at one instant, for somebody who may change it.
+/// What is there at one instant, for a caller that may change it.
 fn look(database: Database<'_>, key: &[u8]) -> Result<(Seen, Updated), Failure> {
     let mut seen: Result<Seen, Failure> = Ok(None);
     let updated = database.update_stored(key, |stored| {

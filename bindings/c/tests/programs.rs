@@ -13,7 +13,7 @@ const BOTH: [Link; 2] = [Link::Shared, Link::Static];
 
 /// What is printed in the papers compiles, and does what they say.
 #[test]
-fn the_papers_figures() {
+fn the_programs_of_the_papers_figures_run() {
     let Some(cc) = compiler("") else { return };
     for link in BOTH {
         let scene = Scene::new();

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machine_is_known() {
+    fn the_machine_has_cpus_memory_and_a_kernel() {
         let machine = Machine::here();
         assert!(machine.cpus >= 1 && machine.nodes >= 1);
         assert!(machine.memory > 0);

@@ -1,8 +1,8 @@
 //! Processes of ours beside this one, which work on lines that it sends, and end with it.
 //!
 //! Each is this program again with a hidden subcommand. It reads its standard input, ends at its
-//! end, and so never outlives who started it, however that ends. What it says to us it says behind
-//! a mark: other words may come before.
+//! end, and so never outlives the process that started it, however that ends. What it says to us it
+//! says behind a mark: other words may come before.
 
 use crate::error::BenchError;
 use std::ffi::OsStr;
@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Before everything that is said to who started the process.
+/// Before everything that is said to the process that started this one.
 const MARK: &str = "= ";
 
 /// A process of ours; killed when this is dropped.
@@ -185,7 +185,7 @@ impl Drop for Helper {
     }
 }
 
-/// Says something to who started this process.
+/// Says something to the process that started this one.
 ///
 /// # Errors
 /// Nobody listens any more.

@@ -200,7 +200,7 @@ mod tests {
     use crate::report::tests::assert_well_formed;
 
     #[test]
-    fn the_grid_is_measured() {
+    fn every_cell_of_the_grid_is_measured() {
         let span = Span::new(Duration::ZERO, Duration::from_micros(100));
         let report = run_at(span, &common()).unwrap();
         let shapes: &[Shape] = &SHAPES;

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_add_up_and_end() {
+    fn pauses_of_clients_add_up_and_end() {
         let pauses = Pauses::default();
         assert_eq!(pauses.now(|| panic!("nobody needs the time")), None);
         pauses.begin(Pause::All, 100, 10);

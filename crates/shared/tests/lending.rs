@@ -46,8 +46,8 @@ fn an_attached_process_copies_unless_it_asks_for_loans() {
     churn(&writer).unwrap();
 }
 
-/// All who attach a store that lends share what it lends, an opening that may only read too, and it
-/// lends as before when it is laid out anew.
+/// All that attach a store that lends share what it lends, an opening that may only read too, and
+/// it lends as before when it is laid out anew.
 #[test]
 fn a_store_lends_what_it_does_not_use_to_all_who_attach_it() {
     let place = TestDir::new("lent");

@@ -80,7 +80,7 @@ impl Followed {
     }
 }
 
-/// What only those who change the attachment need.
+/// What only changes of the attachment need.
 #[derive(Default)]
 struct Changes {
     /// Segments of this attachment alone.
@@ -233,7 +233,7 @@ impl Attachment {
 
     #[inline]
     fn sweep_if_needed(&self) {
-        // Relaxed: who does not see it yet leaves it to the next.
+        // Relaxed: a thread that does not see it yet leaves it to the next.
         if self.unswept.load(Relaxed) {
             self.sweep(&mut self.changes());
         }

@@ -64,8 +64,8 @@ impl Registry {
         Walk::over(self, true)
     }
 
-    /// Removes what dead makers and removers left; for those who create, whose name or address it
-    /// might have. What cannot be removed, for instance another user's, keeps nobody from creating.
+    /// Removes what dead makers and removers left, before something is made whose name or address
+    /// it might have. What cannot be removed, for instance another user's, prevents nothing.
     pub(crate) fn clear_leftovers(&self, lock: &Lock) {
         let mut walk = Walk {
             registry: self,

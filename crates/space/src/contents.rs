@@ -7,7 +7,7 @@ use crate::hexadecimal;
 /// What a segment's bytes are, if another crate lays them out: what is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contents {
-    /// In words, for those who look at the registry: "log store". At most 64 bytes, no control
+    /// In words, for a listing of the registry: "log store". At most 64 bytes, no control
     /// characters.
     pub kind: &'static str,
     /// The magic with which the data begin.

@@ -154,7 +154,8 @@ pub enum CreateError {
     /// The name is none.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// There is a segment of that name; of two who create it at once, the second gets this.
+    /// There is a segment of that name; of two processes that create it at once, the second gets
+    /// this.
     #[error("there is a segment {name:?} already")]
     Exists {
         /// The name.

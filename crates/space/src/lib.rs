@@ -41,8 +41,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Guides: `docs/guides/sharing-data.md` and `docs/guides/keeping-data.md`; who may die when, and
-//! what the others see: `docs/failures.md`.
+//! Guides: `docs/guides/sharing-data.md` and `docs/guides/keeping-data.md`; what the others
+//! see when a process dies: `docs/failures.md`.
 //!
 //! # Names
 //!

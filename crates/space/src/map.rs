@@ -1,4 +1,4 @@
-//! Where segments lie in a process, and who sees them there.
+//! Where segments lie in a process, and which threads see them there.
 //!
 //! **A thread that visits a set of segments finds each of them at its address until its visit
 //! ends.** Most segments have addresses of their own, and entering changes no mapping. Two that

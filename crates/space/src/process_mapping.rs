@@ -64,7 +64,8 @@ impl ProcessMapping {
     /// Bytes mapped.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        // SYNC: pairs with the Release store in `set_len`: who sees the length sees the mapping.
+        // SYNC: pairs with the Release store in `set_len`: a thread that sees the length sees the
+        // mapping.
         self.len.load(Ordering::Acquire)
     }
 

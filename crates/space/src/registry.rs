@@ -11,10 +11,10 @@
 //! ```
 //! **A name appears whole or not at all**: a directory is built in `making` and renamed last, with
 //! a rename that replaces nothing; removal renames it to `dying` first. Things move from `making`
-//! to `segments` (or `spaces`) to `dying` only, so that who looks there in this order misses
-//! nothing. A process that dies half-way leaves a directory that the next one to create something,
-//! or [`Registry::clean`], removes; a description names the data file before that is made, so that
-//! no data are left behind.
+//! to `segments` (or `spaces`) to `dying` only, so that a process that looks there in this order
+//! misses nothing. A process that dies half-way leaves a directory that the next one to create
+//! something, or [`Registry::clean`], removes; a description names the data file before that is
+//! made, so that no data are left behind.
 //!
 //! SpaceJMP keeps its names in the kernel (§4); here `ls`, `chmod`, quotas and backups work on
 //! them.

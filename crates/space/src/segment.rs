@@ -102,8 +102,8 @@ impl Segment {
     }
 
     /// A handle to the segment of that name by its description alone, whether or not its data can
-    /// be had: for those who say what is known of one that cannot be opened. What asks for the data
-    /// fails then.
+    /// be had. With it a caller can describe a segment that cannot be opened. Calls that need the
+    /// data fail then.
     ///
     /// # Errors
     /// [`OpenError::NotFound`]; the description is missing or damaged.

@@ -4,11 +4,11 @@
 //! spaces/<name>/meta      JSON: identity, version, the members
 //! spaces/<name>/control   participants, and the version word
 //! spaces/<name>/lock      locked while the members are being changed
-//! spaces/<name>/calls     the mailbox of those who live there (`call`), if ever anybody did
+//! spaces/<name>/calls     the mailbox of its residents (`call`), if it ever had any
 //! ```
 //! **A space has, at every instant, the members of one version**: a change writes a description
 //! with the next version aside and renames it over the old one, under a lock that the kernel drops
-//! for the dead. Then it raises the version word, by which those who are attached notice
+//! for the dead. Then it raises the version word, by which attached processes notice
 //! ([`version`]). A member is named by its name *and* its identity: what was made anew under its
 //! name is not taken for it. Segments know nothing of spaces; one that is removed leaves a stale
 //! member.
@@ -216,7 +216,7 @@ impl Space {
         let members = meta.members.iter().map(|entry| self.member(entry));
         let members = members.collect::<Result<_, _>>()?;
         // A greater word that is possible comes with a description from a backup; what is
-        // impossible is damage, and makes those who watch it ask each time.
+        // impossible is damage, and makes processes that watch it ask each time.
         let version = match seen {
             ..=LAST_VERSION => seen.max(meta.version),
             _ => meta.version,

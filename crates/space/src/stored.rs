@@ -4,7 +4,7 @@
 //! segment or nowhere, has no code in it, and changes only through `&mut`. [`Stored`] says that of
 //! a type; `#[derive(Stored)]` says it of a structure whose fields are all stored. A segment's root
 //! is kept with a hash of its type's [`Shape`]: names, sizes, offsets, representation, all the way
-//! down; who asks for another gets an error that names both.
+//! down; a caller that asks for another gets an error that names both.
 
 mod impls;
 mod shape;

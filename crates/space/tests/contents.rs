@@ -360,7 +360,7 @@ fn constant_parameters_change_the_hash_of_a_type() {
 /// What is not there, and what is there already, is said; a nested section is refused, a panic
 /// remembered.
 #[test]
-fn what_cannot_be_is_said() -> Fallible {
+fn missing_taken_nested_and_panicking_uses_are_typed_errors() -> Fallible {
     let segment = LocalSegment::new("a", 2 << 20)?;
     segment.enter(|here| -> Fallible {
         assert!(matches!(

@@ -394,9 +394,9 @@ fn a_full_segment_refuses_and_changes_nothing() -> Fallible {
     Ok(())
 }
 
-/// A string is a `str` to all who read it: equal, ordered, hashed and printed alike.
+/// A string is a `str` to every reader: equal, ordered, hashed and printed alike.
 #[test]
-fn a_string_is_a_str() -> Fallible {
+fn a_segment_string_behaves_as_a_str() -> Fallible {
     let segment = LocalSegment::new("s", 4 << 20)?;
     segment.enter(|here| -> Fallible {
         let heap = here.heap("s")?;

@@ -41,7 +41,7 @@ pub enum Life {
 pub struct AttachedThread {
     /// Its slot: what locks and claims name as their holder.
     pub slot: SlotId,
-    /// Whether an earlier owner of the process' entry, who died, has left it.
+    /// Whether it was left by an earlier owner of the process' entry, which died.
     pub is_orphan: bool,
     /// Its pin, if it has one.
     pub pin: Option<ThreadPin>,

@@ -113,8 +113,8 @@ pub(crate) const fn pinned_epoch(word: u64) -> Option<u64> {
 /// in the slot.
 #[inline(always)]
 pub(crate) fn enter<W: Word>(epoch: &W, pin: &W, kind: Kind, barrier: &impl Barrier) -> u64 {
-    // SYNC: pairs with the Release increment in `advance`: who reads the new epoch sees the
-    // unlinking before it.
+    // SYNC: pairs with the Release increment in `advance`: a thread that reads the new epoch sees
+    // the unlinking before it.
     let word = pin_word(epoch.load(Acquire), kind);
     // SYNC: pairs with the Acquire load in `oldest_pin`. Release although it only enters: a
     // reclaimer that sees this pin instead of the zero of the last `leave` must see that the reads
@@ -204,7 +204,8 @@ where
         return true;
     }
     let oldest = oldest_pin(epoch, pins);
-    // SYNC: pairs with the Acquire load above: who believes the number is behind our look.
+    // SYNC: pairs with the Acquire load above: a thread that believes the number is behind our
+    // look.
     quiesced.fetch_max(oldest, AcqRel);
     oldest > g
 }
@@ -228,8 +229,8 @@ pub(crate) fn begin_revoking<W: Word>(pin: &W, limit: u64, number: u64) -> bool 
 /// Last step of a revocation, after the heavy barrier. It does nothing if the owner has left
 /// meanwhile.
 pub(crate) fn finish_revoking<W: Word>(pin: &W, number: u64) {
-    // SYNC: pairs with the Acquire load in `oldest_pin`: who sees it is behind the barrier that the
-    // revoker has passed.
+    // SYNC: pairs with the Acquire load in `oldest_pin`: a thread that sees it is behind the
+    // barrier that the revoker has passed.
     let _ = pin.compare_exchange(
         pin_word(number, Kind::Revoking),
         pin_word(number, Kind::Revoked),

@@ -61,8 +61,8 @@ pub enum OpenError {
         /// Bytes there are.
         len: usize,
     },
-    /// It is of another boot, or has been rebuilt since the data were put in order; only who may
-    /// write does that.
+    /// It is of another boot, or has been rebuilt since the data were put in order; only a process
+    /// that may write does that.
     #[error(
         "the machine has restarted since the data were last put in order, which takes an opening that may write"
     )]
@@ -197,7 +197,7 @@ pub enum Holding {
     Lock,
     /// A lock that the calling thread holds itself: waiting would never end.
     OwnLock,
-    /// A gate, raised against those who want to enter.
+    /// A gate, raised against threads that want to enter.
     Gate,
     /// A place inside a gate that is to be raised.
     Inside,

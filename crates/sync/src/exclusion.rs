@@ -25,8 +25,8 @@ pub(crate) fn may_exclude(inner: &Inner, index: usize, slot: &Slot<'_>) -> Resul
     Ok(())
 }
 
-/// With gate `index` raised by `me` and the barrier passed: waits until nobody who lives is inside,
-/// at most `limit` if one is given, and calls `dead` for each who died there.
+/// With gate `index` raised by `me` and the barrier passed: waits until no living thread is
+/// inside, at most `limit` if one is given, and calls `dead` for each that died there.
 #[cold]
 pub(crate) fn until_empty(
     inner: &Inner,

@@ -39,7 +39,7 @@ pub(crate) fn leave<W: Word>(inside: &W, bit: u64) {
     inside.store(inside.load(Relaxed) & !bit, Release);
 }
 
-/// For the one who has raised the gate and passed the heavy barrier: whether this slot's thread
+/// For the thread that has raised the gate and passed the heavy barrier: whether this slot's thread
 /// is still inside.
 pub(crate) fn is_inside<W: Word>(inside: &W, bit: u64) -> bool {
     // SYNC: pairs with the Release stores in `enter` and `leave`.

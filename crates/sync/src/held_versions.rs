@@ -90,7 +90,8 @@ pub(crate) fn hold<W: Word>(version: &W, held: u64) {
 /// The version that a slot holds; 0 for none. For a reclaimer: after the epoch of what it replaced
 /// is over.
 pub(crate) fn held<W: Word>(version: &W) -> u64 {
-    // SYNC: pairs with the Release stores in `hold` and `let_go`: the reads of who let go are over.
+    // SYNC: pairs with the Release stores in `hold` and `let_go`: the reads of a holder that let go
+    // are over.
     version.load(Acquire)
 }
 

@@ -124,13 +124,14 @@ pub(crate) fn begin<W: Word>(
 ) {
     let last = sequence(head.load(Relaxed));
     head.store(last, Relaxed);
-    // SYNC: pairs with the Acquire loads in `read`: who sees a new word sees the old head gone.
+    // SYNC: pairs with the Acquire loads in `read`: a thread that sees a new word sees the old head
+    // gone.
     W::fence(Release);
     for (word, value) in line.iter().zip(words) {
         word.store(*value, Relaxed);
     }
     let next = sequence(last + 1);
-    // SYNC: pairs with the Acquire load in `read`: who sees the head sees the words.
+    // SYNC: pairs with the Acquire load in `read`: a thread that sees the head sees the words.
     head.store(next | u64::from(kind) << SEQUENCE_BITS, Release);
     mneme_sys::fault!("sync.intent.begun");
 }

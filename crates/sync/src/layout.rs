@@ -4,7 +4,7 @@
 //! ```text
 //! 0      RegionHeader (mneme-sys)       magic, version, layout hash, identity of the control region itself
 //! 128    ControlHeader                  geometry, identities, leases, then each hot word on lines of its own
-//! ...    ProcessEntry x max_processes   64 B each: who is attached
+//! ...    ProcessEntry x max_processes   64 B each: the attached processes
 //! ...    SlotLines    x max_threads     2,432 B each: one thread's pin, owner, intents, counters
 //! ...    undo area    x max_threads     undo_bytes each
 //! ```

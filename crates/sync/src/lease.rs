@@ -48,7 +48,7 @@ impl Holder {
 }
 
 impl Participants {
-    /// Takes lease `number`, below [`LEASES`], if nobody who lives holds it: no other process, no
+    /// Takes lease `number`, below [`LEASES`], if no living process holds it: no other process, no
     /// other opening of this process, not this one. A system call; it never waits.
     ///
     /// # Errors
@@ -73,8 +73,8 @@ impl Participants {
         }))
     }
 
-    /// The process that holds lease `number`; 0 while it is not known who of the living does, since
-    /// it is just being taken or given back. `None`: nobody. A system call or two.
+    /// The process that holds lease `number`; 0 while it is not known which living process does,
+    /// since it is just being taken or given back. `None`: nobody. A system call or two.
     ///
     /// # Errors
     /// As [`try_lease`](Self::try_lease).

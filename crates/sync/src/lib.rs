@@ -39,7 +39,7 @@
 //! [`Participants::quiescent`] says so of the epoch returned, or after
 //! [`Participants::wait_quiescent`]. Pins nest and stay with their thread.
 //!
-//! A [`RevocablePin`] may be taken away from a reader who stands still for a second. What is read
+//! A [`RevocablePin`] may be taken away from a reader that stands still for a second. What is read
 //! under it is copied by racing copies ([`mneme_sys::racy`]) and believed only if
 //! [`RevocablePin::leave`] says `Ok`; else it is read again.
 //!

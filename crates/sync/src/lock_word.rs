@@ -133,7 +133,7 @@ pub(crate) fn orphan<W: Word>(word: &W) {
     }
 }
 
-/// The word now, for those who only look.
+/// The word now, for a look alone.
 pub(crate) fn look<W: Word>(word: &W) -> LockState {
     // SYNC: pairs with the Release store in `release`.
     LockState(word.load(Acquire))

@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 impl Participants {
     /// Makes a control region of `control` and attaches to it. What it contained before is gone.
     ///
-    /// `liveness` must exclude between all who open the same region (for a region on a file or
+    /// `liveness` must exclude between all that open the same region (for a region on a file or
     /// memfd: [`OfdLiveness`](mneme_sys::OfdLiveness) on that file).
     ///
     /// # Errors
@@ -338,7 +338,7 @@ impl Old {
             return Ok(());
         }
         let words = region.slice_at::<AtomicU64>(0, geometry.end() / 8)?;
-        // SYNC: pairs with the Acquire load of the magic by those who open.
+        // SYNC: pairs with the Acquire load of the magic by openings.
         words[0].store(0, Release);
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         let header = region.at::<ControlHeader>(geometry.header() as u64)?;
@@ -403,7 +403,8 @@ mod tests {
         assert!(choose_barrier(&header, true, true).unwrap());
         let refused = choose_barrier(&header, true, false).unwrap_err();
         assert!(matches!(refused, AttachError::Barrier));
-        // When all have left, the next decides anew; who can interrupt fences with the others.
+        // When all have left, the next decides anew; a process that can interrupt fences with the
+        // others.
         assert!(!choose_barrier(&header, false, false).unwrap());
         assert!(!choose_barrier(&header, true, false).unwrap());
         assert!(!choose_barrier(&header, true, true).unwrap());
@@ -430,7 +431,7 @@ mod tests {
             }
             Map::new(region, geometry).unwrap()
         };
-        // The same region, but as one who may not interrupt has it.
+        // The same region, but as a process has it that may not interrupt.
         let inner = Inner::new(map_again(&p), Arc::new(Alone::default()), false);
         inner.join(1).unwrap();
         let fenced = Participants::from_inner(inner);

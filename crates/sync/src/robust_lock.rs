@@ -141,7 +141,8 @@ impl RobustLock {
     }
 
     /// Takes the lock if it is free. That of a dead owner counts as taken: no question is asked of
-    /// the kernel, so that a busy lock costs a look at its line. For those who have another choice.
+    /// the kernel, so that a busy lock costs a look at its line. For callers that have another
+    /// choice.
     #[inline]
     pub fn try_lock_free<'a>(&'a self, slot: &Slot<'a>) -> Option<Acquired<Guard<'a>>> {
         if slot.local().is_forked() {
@@ -151,7 +152,7 @@ impl RobustLock {
     }
 
     /// Lets go for an owner of an earlier incarnation of the control region: the next owner learns
-    /// that its owner died. A free lock stays as it is. Only for who is alone, see
+    /// that its owner died. A free lock stays as it is. Only for a process that is alone, see
     /// [`Participants::open_and`](crate::Participants::open_and): by then slots have begun anew,
     /// and what the lock names may seem to live.
     pub fn orphan(&self) {

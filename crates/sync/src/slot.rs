@@ -147,8 +147,8 @@ impl<'p> Slot<'p> {
     /// What this thread has counted for the index `root` in counter `db`: its part of
     /// [`Participants::counters`](crate::Participants::counters).
     ///
-    /// For an intent that must not count twice: it holds the value *to be*, and who finishes it
-    /// sets that by [`set_count`](Self::set_count) or
+    /// For an intent that must not count twice: it holds the value *to be*, and the thread that
+    /// finishes it sets that by [`set_count`](Self::set_count) or
     /// [`DeadSlot::set_count`](crate::DeadSlot::set_count).
     #[must_use]
     pub fn counted(&self, db: usize, root: u64) -> i64 {

@@ -3,7 +3,7 @@
 //! An operation on several keys writes the old locations here, an overwrite in place the new
 //! bytes; then the intent that says so; then it begins. The reaper of the thread finds both.
 //!
-//! The bytes are words of shared memory: all access is by atomics, so that a reader who races
+//! The bytes are words of shared memory: all access is by atomics, so that a reader that races
 //! with a writer gets torn content at worst.
 
 use std::ops::Range;

@@ -66,13 +66,13 @@ const REAPING: [&str; 7] = [
     "sync.reap.repaired",
     "sync.reap.taken",
 ];
-/// Where only who creates the control region comes by; likewise.
+/// Where only the creator of the control region comes by; likewise.
 const CREATING: [&str; 3] = [
     "sync.create.cleared",
     "sync.create.header",
     "sync.create.magic",
 ];
-/// Where only who rebuilds it after a restart of the machine comes by; likewise.
+/// Where only the process comes by that rebuilds it after a restart of the machine; likewise.
 const REBUILDING: [&str; 2] = ["sync.rebuild.cleared", "sync.rebuild.folded"];
 
 /// Every point there is.

@@ -1,4 +1,4 @@
-//! A fenced gate lets many read or one write, and says who is in the way.
+//! A fenced gate lets many read or one write, and says which process is in the way.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -31,7 +31,7 @@ struct Guarded(UnsafeCell<[u64; 2]>);
 unsafe impl Sync for Guarded {}
 
 #[test]
-fn one_writes_or_many_read() {
+fn a_fenced_gate_admits_one_writer_or_many_readers() {
     let p = private(common::options());
     let gate = p.fenced_gate(5).unwrap();
     let guarded = Guarded(UnsafeCell::new([0, 0]));

@@ -127,7 +127,7 @@ fn mortal() {
             }
         });
         loop {
-            // A stall here is a neighbour who was descheduled for a second on a busy machine.
+            // A stall here is a neighbour that was descheduled for a second on a busy machine.
             let _ = work(&p, data);
         }
     });

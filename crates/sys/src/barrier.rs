@@ -236,9 +236,9 @@ mod kernel {
     }
 
     /// Gives the calling thread a table of files of its own, an empty one, for a child to share.
-    /// Locks on files tell others who lives: were one of ours open in a child that waits for its
-    /// turn on some CPU, this process would seem to live on until then, whenever it was killed.
-    /// Linux 5.9.
+    /// Locks on files show others which processes live: were one of ours open in a child that waits
+    /// for its turn on some CPU, this process would seem to live on until then, whenever it was
+    /// killed. Linux 5.9.
     fn close_all_of_this_thread() -> bool {
         const CLOSE_RANGE_UNSHARE: c_long = 2;
         // SAFETY: integers only. The files stay open in the process' other threads, and this one

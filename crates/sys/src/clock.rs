@@ -77,8 +77,8 @@ impl ManualClock {
 
     /// Moves both clocks forward by `ns` nanoseconds.
     pub fn advance_ns(&self, ns: u64) {
-        // SYNC: pairs with the Acquire loads in `now_ns` and `wall_ms`: who sees the new time
-        // sees what was done before it was set.
+        // SYNC: pairs with the Acquire loads in `now_ns` and `wall_ms`: a thread that sees the new
+        // time sees what was done before it was set.
         self.now_ns.fetch_add(ns, Ordering::Release);
         self.wall_ns.fetch_add(ns, Ordering::Release);
     }

@@ -38,8 +38,8 @@ pub fn wait(word: &AtomicU32, seen: u32, limit: Duration) {
     }
 }
 
-/// Wakes at most `most` of those who sleep on the word. A system call, some 0.3 us, also where
-/// nobody sleeps.
+/// Wakes at most `most` of the threads that sleep on the word. A system call, some 0.3 us, also
+/// where none sleeps.
 pub fn wake(word: &AtomicU32, most: u32) {
     // SAFETY: the kernel takes the word's address as a name and does not touch it.
     #[cfg(not(miri))]

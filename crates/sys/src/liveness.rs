@@ -59,7 +59,7 @@ pub trait Liveness: Send + Sync {
     /// an error of the file system) the answer is `true`: the living are never taken for dead.
     fn is_alive(&self, index: u32) -> bool;
 
-    /// Whether any of the indices is held by somebody who lives: one question where the kernel
+    /// Whether any of the indices is held by a living process: one question where the kernel
     /// answers for all at once.
     fn any_alive(&self, indices: RangeInclusive<u32>) -> bool {
         indices.into_iter().any(|index| self.is_alive(index))

@@ -19,7 +19,7 @@ pub fn allow_open_files(wanted: u64) -> io::Result<u64> {
     if limit.rlim_cur >= wanted {
         return Ok(limit.rlim_cur);
     }
-    // Beyond the hard limit for who may, up to it for everybody.
+    // Beyond the hard limit if this process may, up to it otherwise.
     let attempts = [wanted.max(limit.rlim_max), limit.rlim_max];
     for hard in attempts {
         let raised = libc::rlimit {

@@ -263,7 +263,8 @@ impl Region {
     /// [parked](Region::park).
     #[inline]
     pub fn len(&self) -> usize {
-        // SYNC: pairs with the Release store in `follow`: who sees the length sees the mapping.
+        // SYNC: pairs with the Release store in `follow`: a thread that sees the length sees the
+        // mapping.
         self.len.load(Ordering::Acquire)
     }
 
@@ -281,7 +282,7 @@ impl Region {
     /// How the region is mapped.
     #[inline]
     pub fn access(&self) -> Access {
-        // SYNC: pairs with the Release store in `permit_writes`: who sees it may store.
+        // SYNC: pairs with the Release store in `permit_writes`: a thread that sees it may store.
         if self.writable.load(Ordering::Acquire) {
             Access::ReadWrite
         } else {

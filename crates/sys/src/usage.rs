@@ -16,7 +16,7 @@ pub enum TimeOf {
     MainThread,
 }
 
-/// Processor time, apart by who has worked.
+/// Processor time: that of the program and that of the kernel for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTime {
     /// The program itself.

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::{io, slice};
 
-/// A part of a file, shared with all who have it mapped. Unmapped when it is dropped. `Send`.
+/// A part of a file, shared with all that have it mapped. Unmapped when it is dropped. `Send`.
 pub struct View {
     start: NonNull<u64>,
     bytes: usize,

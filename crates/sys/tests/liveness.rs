@@ -28,7 +28,7 @@ trait Process {
     fn kill(&mut self);
 }
 
-/// What the crates above rely on, whoever says who lives. `start` makes a new process.
+/// What the crates above rely on, for every implementation. `start` makes a new process.
 fn conforms(mut start: impl FnMut() -> Box<dyn Process>) {
     let (mut one, mut two) = (start(), start());
     assert!(!two.is_alive(0), "nobody has claimed");

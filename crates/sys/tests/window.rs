@@ -57,7 +57,7 @@ fn what_leaves_the_window_leaves_the_reservation_behind() {
     assert_eq!(mapped(start, end), ["---p", "rw-s", "---p"]);
     drop(here);
     assert!(mapped(start, end).iter().all(|kind| kind == "---p"));
-    // And the place can be had again, by one who may only read too.
+    // And the place can be had again, also for reading alone.
     let here = map(&memory, Access::ReadOnly, &window, start + GIB).unwrap();
     assert_eq!(mapped(start, end), ["---p", "r--s", "---p"]);
     // The window stays as long as something is inside.

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_its_records() {
+    fn a_value_tells_the_record_it_belongs_to() {
         let mut value = Vec::new();
         value_of(7, 4, &mut value);
         assert!(is_value(&value, 7, 4) && !is_value(&value, 8, 4) && !is_value(&value, 7, 5));

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn time_stamps_go_on() {
+    fn a_time_stamp_epoch_advances() {
         let first = mneme_sys::time_stamp();
         assert!((0..1000).any(|_| mneme_sys::time_stamp() > first));
     }

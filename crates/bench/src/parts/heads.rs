@@ -1,5 +1,5 @@
-//! How many heads a log has and who appends where (Nibble, §5.1 and fig. 8b, 8c), on the store
-//! itself.
+//! How many heads a log has and which thread appends where (Nibble, §5.1 and fig. 8b, 8c), on the
+//! store itself.
 //!
 //! The store takes as many heads as its topology has CPUs and starts at the head of the CPU that
 //! its topology names. A topology of the benchmark's own can therefore have any number of heads,

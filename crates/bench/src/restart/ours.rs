@@ -43,7 +43,7 @@ pub struct Attaching {
     pub whole: Duration,
 }
 
-/// What those who stay see of the end of the one that served and maintained.
+/// What the processes that stay see of the end of the one that served and maintained.
 pub struct Bereft {
     /// Until another maintains the store, and stores into it.
     pub maintained: Duration,

@@ -19,7 +19,7 @@ use super::supervisor;
 /// has not ended yet.
 pub type Inheritance = (Listeners, Option<Taken>);
 
-/// What is served until somebody ends it, and by whom it may be taken over.
+/// What is served until it is ended, and which process may take it over.
 pub struct Service {
     pub server: Server,
     /// Where the segment is that is served, if there is one.

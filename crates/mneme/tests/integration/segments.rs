@@ -635,7 +635,7 @@ fn a_name_that_is_too_long_for_what_is_to_be_done_is_the_reason_given() {
 }
 
 #[test]
-fn of_a_store_whose_data_were_deleted_all_is_said_and_the_way_out() {
+fn a_store_whose_data_were_deleted_is_described_with_a_way_out() {
     let registry = Registry::new("segment", "deleted");
     drop(Serving::start(serve(&registry, &[])));
     let shown = registry.json(&["show", "default", "--json"]);

@@ -354,7 +354,7 @@ fn replies_are_left_out_as_asked_also_of_what_goes_to_the_store_together() {
 }
 
 #[test]
-fn client_list_is_true() {
+fn client_list_shows_every_client_as_it_is() {
     let (_running, address) = start(server());
     let mut observer = Client::connect(address);
     let mut other = Client::connect(address);

@@ -99,7 +99,7 @@ impl Members {
         version.is_none_or(|version| version.word.load() <= version.number)
     }
 
-    /// Makes them known to the map, which may be asked who visits them.
+    /// Makes them known to the map, which can say which threads visit them.
     pub(super) fn enlisted(self, map: &ProcessMap) -> *mut Self {
         let members = Box::into_raw(Box::new(self));
         // SAFETY: made above.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!     0  region header         magic, format, the space's identity; client word 0: the control region's incarnation
-//!   128  Bell                  who sleeps until there is work
+//!   128  Bell                  the threads that sleep until there is work
 //!  4096  Head x SLOTS          128 B each: state and locks of a request
 //!  8192  message x SLOTS       64 KiB each
 //! ```
@@ -198,7 +198,7 @@ fn at(slot: usize) -> u64 {
 }
 
 impl Bell {
-    /// There is work, for one who sleeps or, if it was not taken up, for all.
+    /// There is work: wakes one sleeper or, if it was not taken up, all of them.
     pub(super) fn ring(&self, all: bool) {
         // SYNC: SeqCst with `sleep`: either the sleeper sees the work, or this sees that it sleeps.
         self.rung.fetch_add(1, SeqCst);

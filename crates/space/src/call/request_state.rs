@@ -1,4 +1,4 @@
-//! The states of a request, and who may change which:
+//! The states of a request, and which side may change which:
 //!
 //! ```text
 //!             caller                 resident                 caller
@@ -38,7 +38,7 @@ pub(super) const TOO_LONG: u32 = 8;
 
 /// The caller asks; what the request is has been written.
 pub(super) fn ask(state: &AtomicU32) {
-    // SYNC: pairs with the exchange in `take`. SeqCst: before the look at who sleeps, as `bell`
+    // SYNC: pairs with the exchange in `take`. SeqCst: before the look for sleepers, as `bell`
     // needs it.
     state.store(ASKED, SeqCst);
 }
@@ -53,8 +53,8 @@ pub(super) fn take(state: &AtomicU32) -> bool {
 
 /// The resident answers what it took. `false`: no caller waits any more, and the slot is free.
 pub(super) fn answer(state: &AtomicU32, how: u32) -> bool {
-    // SYNC: pairs with the Acquire load in `look`: the reply is seen. SeqCst: before the look at
-    // who sleeps.
+    // SYNC: pairs with the Acquire load in `look`: the reply is seen. SeqCst: before the look
+    // for sleepers.
     if state.compare_exchange(TAKEN, how, SeqCst, Acquire).is_ok() {
         return true;
     }
@@ -69,8 +69,8 @@ pub(super) fn look(state: &AtomicU32) -> u32 {
     state.load(Acquire)
 }
 
-/// The caller, or who follows a dead one, gives up. What is left of the request: FREE, ABANDONED to
-/// a living resident, or an answer that came just now, which stays.
+/// The caller, or the successor of a dead one, gives up. What is left of the request: FREE,
+/// ABANDONED to a living resident, or an answer that came just now, which stays.
 pub(super) fn give_up(state: &AtomicU32) -> u32 {
     // SYNC: as in `take` and `answer`.
     let withdrawn = state.compare_exchange(ASKED, FREE, AcqRel, Acquire);
@@ -98,7 +98,7 @@ mod tests {
 
     /// Every order of a caller's and a resident's steps, where each is one exchange or store.
     #[test]
-    fn whatever_the_order_an_answer_is_had_or_nobody_waits_and_the_slot_comes_back() {
+    fn in_every_order_the_caller_gets_an_answer_or_gives_up_and_the_slot_is_free_again() {
         // The caller gives up before, between, or after the resident's two steps.
         for when in 0..3 {
             let state = AtomicU32::new(FREE);

@@ -15,7 +15,7 @@ use crate::segment::presence::{Presence, Way};
 use crate::segment::{data, grow_region};
 use crate::{GrowError, MapError, Segment};
 
-/// A segment that this process has mapped: shared by all who use it here. It ends with the last of
+/// A segment that this process has mapped: shared by all that use it here. It ends with the last of
 /// them, and gives the addresses back.
 ///
 /// Its region's memory may be used while a section is inside of it, or while it is kept.
@@ -71,7 +71,8 @@ impl Placed {
 
     #[inline]
     pub(crate) fn is_home(&self) -> bool {
-        // SYNC: pairs with the Release store in `set_home`: who sees it there sees all of it.
+        // SYNC: pairs with the Release store in `set_home`: a thread that sees it there sees all of
+        // it.
         self.home.load(Ordering::Acquire)
     }
 
@@ -122,7 +123,7 @@ impl Drop for Placed {
     }
 }
 
-/// A segment that lies at its address in this process for as long as this lives: for those who use
+/// A segment that lies at its address in this process for as long as this lives, for code that uses
 /// its memory without sections. `Send + Sync`; a forked child may not touch the memory.
 pub struct Mapping(Arc<Placed>);
 
@@ -187,7 +188,7 @@ impl Mapping {
         &self.0.participants
     }
 
-    /// The mapped data, of which nothing is known: for those who lay it out themselves.
+    /// The mapped data, of which nothing is known: for crates that lay it out themselves.
     ///
     /// # Safety
     /// A segment with an address has a heap, whose contents have types. What is read or written of
@@ -199,8 +200,8 @@ impl Mapping {
         &self.0.region
     }
 
-    /// Brings the bytes of `range` into memory now, and into this process' page tables: those who
-    /// enter later meet no faults. Costs as [`Region::prefault`].
+    /// Brings the bytes of `range` into memory now, and into this process' page tables: threads
+    /// that enter later meet no faults. Costs as [`Region::prefault`].
     ///
     /// # Errors
     /// There is no memory for it; the range is not committed.
@@ -276,8 +277,8 @@ pub(crate) enum Participation {
 }
 
 impl Participation {
-    /// Takes part in a segment. A process that has it mapped stays one participant, so that those
-    /// who look for others do not find this process itself.
+    /// Takes part in a segment. A process that has it mapped stays one participant, so that a
+    /// search for other processes does not find this one.
     pub(crate) fn begin(segment: &Segment) -> Result<Self, MapError> {
         if let Some(placed) = ProcessMap::get().placed(segment.uuid()) {
             return Ok(Self::Mapped(placed));

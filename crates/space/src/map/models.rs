@@ -159,7 +159,7 @@ fn moved(steps: Steps) -> impl Fn() + Send + Sync + 'static {
     }
 }
 
-/// Two visitors would need two cells; one visitor and two who move it show the rest.
+/// Two visitors would need two cells; one visitor and two movers show the rest.
 fn moved_twice(steps: Steps) -> impl Fn() + Send + Sync + 'static {
     move || {
         let shared = Shared::new(steps);

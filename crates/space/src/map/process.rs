@@ -309,8 +309,8 @@ impl Mapped {
             if unsafe { visitors::is_inside(placed, lives) } {
                 Err(MapError::Busy { base, by })
             } else {
-                // SAFETY: nobody is inside of it, and who comes finds that it is not home and waits
-                // for the lock that is held here; nobody has it mapped for good.
+                // SAFETY: no thread is inside of it. One that comes finds that it is not home and
+                // waits for the lock that is held here. No one has it mapped for good.
                 unsafe { placed.region().park() }.map_err(MapError::from)
             }
         };

@@ -166,7 +166,7 @@ impl<'a> Visit<'a> {
 impl Drop for Visit<'_> {
     #[inline]
     fn drop(&mut self) {
-        // SYNC: pairs with the Acquire loads of those who move or free what was visited.
+        // SYNC: pairs with the Acquire loads of threads that move or free what was visited.
         self.cell.visits.store(ptr::null_mut(), Ordering::Release);
     }
 }

@@ -82,7 +82,7 @@ pub(crate) fn parse<T: DeserializeOwned>(text: &[u8], expected: u32) -> Result<T
     serde_json::from_slice(text).map_err(damaged)
 }
 
-/// Writes a description, or replaces it: who reads sees the old one or the new one, after a loss of
+/// Writes a description, or replaces it: a reader sees the old one or the new one, after a loss of
 /// power too. `mode` is the file's permissions.
 pub(crate) fn write<T: Serialize>(path: &Path, value: &T, mode: u32) -> Result<(), FileError> {
     let mut text =

@@ -8,8 +8,8 @@ use mneme_sys::{Clock, Liveness, LivenessError, OfdLiveness, SystemClock, files}
 
 use crate::{FileError, RegistryError};
 
-/// How long one waits for the registry. Its holders choose an address or remove leftovers, which
-/// takes milliseconds: who does not get it meets a stopped process.
+/// How long a process waits for the registry. Its holder chooses an address or removes leftovers,
+/// which takes milliseconds: a process that waits in vain meets a stopped holder.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long before the file is asked again.

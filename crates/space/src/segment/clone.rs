@@ -134,7 +134,7 @@ fn copy_frame(from: &Region, to: &Region, frame: usize) -> Result<(), RegionErro
     let target = to.bytes_at(at as u64, bytes)?;
     // SAFETY: both ranges are committed, and the mappings are two. The target is of a file that
     // nobody else has open, and each frame is one thread's. Of the source the segment's lock keeps
-    // all writers out who keep to its rules; the words of the header that do change (the committed
+    // all writers out that keep to its rules; the words of the header that do change (the committed
     // size) are replaced by the caller.
     unsafe {
         let source = std::slice::from_raw_parts(source.cast::<u64>(), bytes / 8);

@@ -1,4 +1,4 @@
-//! Control files of segments and spaces: who takes part, and the locks.
+//! Control files of segments and spaces: the participants and the locks.
 
 use std::convert::Infallible;
 use std::fs::File;

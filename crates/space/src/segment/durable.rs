@@ -80,7 +80,7 @@ fn write_through_by(
     let words = RegionHeader::client(region)?;
     poisoned_by_failure(words, sync(0..region.len()))?;
     mneme_sys::fault!("space.sync.written");
-    // Relaxed: as above, by those who only read too: all write the same.
+    // Relaxed: as above. Processes that only read store here, too, and all store the same.
     words[word::NOTED].store(0, Relaxed);
     words[word::UNSYNCED].store(0, Relaxed);
     poisoned_by_failure(words, sync(0..HEADER_LEN))

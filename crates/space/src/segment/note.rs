@@ -1,4 +1,4 @@
-//! Notes in a segment's directory: what those who use it want to find again beside it, for instance
+//! Notes in a segment's directory: what its users want to find again beside it, for instance
 //! how often it made a server fail. They go with the segment when it is renamed or removed, and do
 //! not come along when it is cloned.
 
@@ -32,8 +32,8 @@ pub enum NoteError {
     Hold(#[from] RegistryError),
 }
 
-/// The right to a note, of one opening in all processes: the kernel takes it from the dead. Nobody
-/// is kept from reading or writing the note who does not ask.
+/// The right to a note, of one opening in all processes: the kernel takes it from the dead. It
+/// does not keep a process from reading or writing the note that does not ask for it.
 ///
 /// It is of the segment's directory, and goes with it when the segment is renamed. A forked child
 /// does not have it.
@@ -80,8 +80,8 @@ impl Registry {
         }
     }
 
-    /// Writes a note, whole or not at all; `None` removes it. Two who write it at once: one of the
-    /// two is there afterwards.
+    /// Writes a note, whole or not at all; `None` removes it. Of two processes that write it at
+    /// once, the note of one is there afterwards.
     ///
     /// # Errors
     /// There is no such segment, or it is another user's.

@@ -1,11 +1,11 @@
 //! Segments whose bytes another crate lays out: a log store, for instance.
 //!
-//! **This crate names them, finds them, knows who has them open, and removes them; it never reads
-//! or writes their bytes**, but for one word of the header. Such a segment floats. Its data file
-//! begins with a [`RegionHeader`] of the other crate's, by a magic, format and layout of its own,
-//! and its control file is the other crate's too: participants are those of its own [`mneme_sync`]
-//! region. Both headers tell this crate what it needs to know. The description says what the
-//! segment holds, so that nobody takes it for something else.
+//! **This crate names them, finds them, knows which processes have them open, and removes them; it
+//! never reads or writes their bytes**, but for one word of the header. Such a segment floats. Its
+//! data file begins with a [`RegionHeader`] of the other crate's, by a magic, format and layout of
+//! its own, and its control file is the other crate's too: participants are those of its own
+//! [`mneme_sync`] region. Both headers tell this crate what it needs to know. The description says
+//! what the segment holds, so that nobody takes it for something else.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -178,8 +178,9 @@ impl Segment {
     /// control file for writing, and says that this process has it in use. This crate takes no part
     /// in the control region: the caller does.
     ///
-    /// Of a backing that outlives the machine, the last who had it open for writing and leaves
-    /// writes all through, which dropping `presence` waits for; so does the next who opens it.
+    /// Of a backing that outlives the machine, the last process that had it open for writing writes
+    /// all through as it leaves, and dropping `presence` waits for that. So does the next one that
+    /// opens it.
     ///
     /// # Errors
     /// [`MapError::OtherContents`] if it is not what is asked for, of that very format and layout;

@@ -69,8 +69,8 @@ impl Presence {
             path: path.to_owned(),
             source,
         };
-        // First said and then asked: of two who come by different ways at once, no more than one
-        // gets in.
+        // First it takes its own byte, and then it asks for the others: of two processes that come
+        // by different ways at once, no more than one gets in.
         let on_data = SharedByte::take(data, way.byte).map_err(refused)?;
         if others_than(way.byte, &on_data).map_err(refused)? {
             let path = path.to_owned();

@@ -31,7 +31,7 @@ pub enum Condition {
 }
 
 impl Segment {
-    /// Whether it can be entered, and who is in the way. Waits for nobody.
+    /// Whether it can be entered, and what process is in the way. Does not wait.
     ///
     /// # Errors
     /// This process cannot take part in the segment; a part of it is damaged or gone;
@@ -65,8 +65,8 @@ impl Segment {
 
     /// Gives this segment the content that a clone of it has, or the segment that it is a clone of;
     /// poisoned or not, it is whole afterwards. Its name, identity and permissions stay, and so do
-    /// those who have it mapped. It does not become shorter. Costs the time to compare the two, and
-    /// to copy what differs.
+    /// the processes that have it mapped. It does not become shorter. Costs the time to compare the
+    /// two, and to copy what differs.
     ///
     /// # Errors
     /// [`RestoreError::Unlike`] if the two have not the same address and greatest size;
@@ -188,8 +188,8 @@ fn copy(from: &Region, to: &Region) -> Result<(), RestoreError> {
         let begin = if at == 0 { HEADER_LEN } else { at };
         let bytes = FRAME.min(to.len() - at) - (begin - at);
         let target = to.bytes_at(begin as u64, bytes)?;
-        // SAFETY: committed and mapped, and the exclusive lock keeps all others out who keep to its
-        // rules.
+        // SAFETY: committed and mapped, and the exclusive lock keeps all others out that keep to
+        // its rules.
         let target = unsafe { std::slice::from_raw_parts_mut(target.cast::<u64>(), bytes / 8) };
         if at < from.len() {
             let source = from.bytes_at(begin as u64, bytes)?;

@@ -1,7 +1,7 @@
 //! Writers of a durable segment whose contents another crate lays out, which has no lock of this
 //! crate's.
 //!
-//! **Such a segment is taken for whole after the machine went down only if all who had it open for
+//! **Such a segment is taken for whole after the machine went down only if all that had it open for
 //! writing had left, and all that they wrote was on its medium by then.** The first of them notes
 //! the boot in the header ([`word::UNSYNCED`]), before it can write; the last one that leaves
 //! writes all through, the control file too, and takes the note back. A writer that is killed does
@@ -24,7 +24,7 @@ use super::durable::this_boot;
 use super::presence;
 use crate::{FileError, MapError};
 
-/// The lock of those who come and go.
+/// The lock of writers that come and go.
 const DOOR: u64 = presence::LAST + 1;
 /// What all writers hold together.
 const WRITERS: u64 = DOOR + 1;
@@ -137,7 +137,7 @@ impl Writing {
             }
             mneme_sys::fault!("space.writers.cleared");
         }
-        // Before the door is open: the next to leave counts who is still here.
+        // Before the door is open: the next to leave counts those still here.
         self.held = None;
         Ok(())
     }
@@ -172,7 +172,7 @@ pub(super) fn settle(file: &File, path: &Path) -> Result<(), MapError> {
     Ok(file.sync_all().map_err(failed())?)
 }
 
-/// The lock of those who come and go, until it is dropped.
+/// The lock of writers that come and go, until it is dropped.
 struct Door(OfdLiveness);
 
 impl Door {

@@ -101,7 +101,7 @@ fn build(
     let control: Participants = make_control(&here.join("control"), uuid)
         .map_err(|source| SpaceCreateError::Control(Box::new(source)))?;
     version::raise(&control, meta.version)?;
-    // Its participants are those who attach it.
+    // Its participants are the processes that attach it.
     drop(control);
     mneme_sys::fault!("space.space-create.control");
     drop(Lock::create(&here.join("lock"))?);

@@ -10,8 +10,8 @@ use crate::segment::meta::Meta as SegmentMeta;
 use crate::{FileError, Segment, SpaceChangeError};
 
 impl Space {
-    /// Makes a segment a member, with the access that attachments get. Those who are
-    /// attached have it when they enter next.
+    /// Makes a segment a member, with the access that attachments get. Attached
+    /// processes have it when they enter next.
     ///
     /// # Errors
     /// [`SpaceChangeError::Twice`], [`Floating`](SpaceChangeError::Floating),
@@ -140,7 +140,7 @@ impl Space {
         Ok(self.lock()?.1)
     }
 
-    /// The permissions of what those write who take part.
+    /// The permissions of what participants write.
     pub(crate) fn control_mode(&self) -> Result<u32, FileError> {
         Ok(permissions::control(self.mode()?))
     }

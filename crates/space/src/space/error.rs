@@ -12,7 +12,8 @@ pub enum SpaceCreateError {
     /// The name is none.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// There is a space of that name; of two who create it at once, the second gets this.
+    /// There is a space of that name; of two processes that create it at once, the second gets
+    /// this.
     #[error("there is a space {name:?} already")]
     Exists {
         /// The name.

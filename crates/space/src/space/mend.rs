@@ -1,5 +1,5 @@
-//! A space's control file that is gone or damaged is made anew, while nobody uses it. All that it
-//! knew is who takes part, and the version, which the description says too.
+//! A space's control file that is gone or damaged is made anew, while no process uses it. All
+//! that it held is the participants, and the version, which the description has too.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -31,7 +31,7 @@ pub(crate) fn mend_control(directory: &Path, meta: &Meta) -> Result<bool, Create
     let description = directory.join("meta");
     let found = fs::metadata(&description).map_err(FileError::at("examine", &description))?;
     let mode = permissions::control(found.permissions().mode());
-    // Those who only look at the old one are no participants.
+    // Processes that only look at the old one are no participants.
     version::retire(&control);
     mneme_sys::fault!("space.space-mend.retired");
     mend::replace_control(&control, meta.uuid, mode, |made| {

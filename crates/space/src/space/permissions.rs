@@ -16,7 +16,7 @@ pub(super) fn meta(mode: u32) -> u32 {
     0o600 | mode & 0o666
 }
 
-/// Of what those write who take part.
+/// Of what participants write.
 pub(super) use permissions::control;
 
 /// Of the lock that excludes changers from one another: a reader cannot keep them waiting.

@@ -12,8 +12,8 @@ impl Registry {
     /// A process that attaches it at the same moment learns of it when it enters next.
     ///
     /// # Errors
-    /// [`SpaceRemoveError::InUse`] while a living process has it attached, this one included; not
-    /// those who may only look at it, which learn of the removal.
+    /// [`SpaceRemoveError::InUse`] while a living process has it attached, this one included. A
+    /// process that may only look at it does not count; it learns of the removal.
     pub fn remove_space(&self, name: &str) -> Result<(), SpaceRemoveError> {
         let name = Name::new(name)?;
         let directory = self.space_directory(&name);

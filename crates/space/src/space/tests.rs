@@ -1,4 +1,4 @@
-//! The version word: what those who are attached rely on.
+//! The version word: what attached processes rely on.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::PathBuf;
@@ -67,7 +67,7 @@ fn a_word_that_a_dead_changer_left_behind_is_raised_by_the_next_reader() {
     assert_eq!(word.load(), 1);
     assert_eq!(space.read_members(&word).unwrap().0, 2);
     assert_eq!(word.load(), 2);
-    // One from a backup does not go back: who is attached would miss the next change.
+    // One from a backup does not go back: attached processes would miss the next change.
     meta.version = 1;
     json::write(&space.directory().join("meta"), &meta, 0o600).unwrap();
     assert_eq!(space.read_members(&word).unwrap().0, 2);

@@ -1,4 +1,4 @@
-//! The version word: how those who are attached to a space learn that its members have changed,
+//! The version word: how processes attached to a space learn that its members have changed,
 //! with one load and no system call.
 //!
 //! The word lies in the header of the space's control region. **It is never ahead of the
@@ -101,7 +101,7 @@ pub(super) fn raise(
     version: u64,
 ) -> Result<(), mneme_sys::RegionError> {
     let words = RegionHeader::client(participants.region())?;
-    // SYNC: pairs with the Acquire load in `load`; two who raise it leave the greater.
+    // SYNC: pairs with the Acquire load in `load`; two threads that raise it leave the greater.
     words[VERSION].fetch_max(version, AcqRel);
     Ok(())
 }

@@ -20,7 +20,7 @@ pub const TOY: Contents = Contents {
 /// Where a toy has its word.
 pub const WORD: u64 = 4096;
 
-/// Those who have a toy open.
+/// The processes that have a toy open.
 pub struct Toy {
     pub participants: Participants,
     pub data: Region,

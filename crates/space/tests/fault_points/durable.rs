@@ -82,7 +82,7 @@ fn what_was_written_through_is_whole_after_a_reboot() {
 }
 
 #[test]
-fn what_was_not_is_poisoned_until_somebody_recovers_it() {
+fn a_segment_not_written_through_is_poisoned_until_it_is_recovered() {
     let scene = Scene::new();
     let segment = kept(&scene, on_disk(&scene));
     let data = segment.info().unwrap().data;
@@ -151,7 +151,7 @@ fn a_length_that_was_not_written_is_made_up_for() {
 }
 
 #[test]
-fn memory_knows_no_reboot() {
+fn a_segment_in_memory_is_not_noted_as_unsynced() {
     let scene = Scene::new();
     let segment = kept(&scene, Backing::Shared);
     let at = attach(&segment);

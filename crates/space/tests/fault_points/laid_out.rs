@@ -67,7 +67,7 @@ fn what_was_laid_out_is_found_again() {
     assert_eq!(scene.findings(), Vec::<String>::new());
 }
 
-/// Memory of the data is for those who hand it out to take; of the control file, all is there.
+/// Memory of the data is taken by the crate that hands it out; of the control file, all is there.
 #[test]
 fn data_are_sparse_and_the_control_file_is_not() {
     let scene = Scene::new();
@@ -195,7 +195,7 @@ fn nothing_that_is_for_heaps_touches_it() {
 
 /// A member that somebody wrote into a space's description by hand.
 #[test]
-fn no_space_leads_into_it() {
+fn no_space_can_have_a_laid_out_segment_as_member() {
     let scene = Scene::new();
     let (segment, heap) = (toy(&scene), scene.create("heap"));
     let space = scene.registry.space("w").create().unwrap();
@@ -340,7 +340,7 @@ fn nobody_comes_in_to_data_that_replaced_those_in_use() {
     }
     let removed = scene.registry.remove_segment("toy");
     assert!(removed.is_err(), "{removed:?}");
-    // With the file put back all is as it was, and who was refused keeps nobody out.
+    // With the file put back all is as it was, and the refused process keeps no other out.
     fs::rename(&kept, &data).unwrap();
     let beside = Toy::open(&segment, Access::ReadWrite).unwrap();
     // Data that nobody has may be replaced, by those of a backup for instance.
@@ -603,7 +603,7 @@ mod durable {
     }
 
     #[test]
-    fn memory_knows_no_reboot() {
+    fn a_segment_in_memory_is_not_noted_as_unsynced() {
         let scene = Scene::new();
         let segment = toy(&scene);
         let _open = Toy::open(&segment, Access::ReadWrite).unwrap();
@@ -626,8 +626,8 @@ mod durable {
             drop(Toy::open(&segment, Access::ReadWrite).unwrap());
         }
 
-        /// Wherever one dies who comes or goes: nobody is kept out in this boot, and the note is
-        /// there unless all is written.
+        /// Wherever a process dies that comes or goes: none is kept out in this boot, and the note
+        /// is there unless all is written.
         #[test]
         fn a_death_while_opening_or_closing_keeps_no_process_out() {
             for (point, is_noted) in [

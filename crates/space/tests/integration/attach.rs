@@ -1,5 +1,5 @@
 //! Typed contents between real processes: nothing is lost, nobody sees what another is changing,
-//! and who dies or panics while changing leaves a poisoned segment that can be recovered.
+//! and a death or a panic while changing leaves a poisoned segment that can be recovered.
 
 use std::time::Duration;
 
@@ -40,7 +40,8 @@ fn add(at: &Attachment, entry: u64) -> Result<(), EnterError> {
     })
 }
 
-/// Processes and threads that take part in a segment, with the dead whom nobody has cleared away.
+/// Processes and threads that take part in a segment, with the dead that have not been cleared
+/// away.
 fn attended(segment: &Segment) -> (u32, u32) {
     let mapping = segment.map(Access::ReadOnly).unwrap();
     let stats = mapping.stats();

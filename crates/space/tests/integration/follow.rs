@@ -136,7 +136,7 @@ fn a_control_file_that_was_made_anew_is_followed_too() {
     let control = scene.registry.root().join("spaces/w/control");
     let at = space.attach().unwrap();
     // In use: it is not made anew while anybody is attached, even damaged.
-    // Its length stays: to those who map it, a file that is cut off is memory that is gone.
+    // Its length stays: to processes that map it, a file that is cut off is memory that is gone.
     let file = std::fs::File::options().write(true).open(&control).unwrap();
     file.write_all_at(b"damage", 0).unwrap();
     drop(at);

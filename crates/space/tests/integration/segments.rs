@@ -159,7 +159,7 @@ fn growth_is_followed_by_others_and_recorded() {
     let scene = Scene::new();
     let segment = scene.create("s");
     let mapping = write(&segment);
-    // By one who has it mapped nowhere near: as another process would.
+    // Without its mapping: as another process would.
     assert_eq!(segment.grow(3 * FRAME).unwrap(), 3 * FRAME);
     assert_eq!(mapping.len(), FRAME);
     assert_eq!(mapping.refresh().unwrap(), 3 * FRAME);

@@ -1,4 +1,4 @@
-//! Spaces: their life, what they refuse, who creates and changes them at once, and what damage
+//! Spaces: their life, what they refuse, creations and changes at once, and what damage
 //! does.
 
 use std::fs;

@@ -24,7 +24,7 @@ fn wait_until(due: u64) {
 /// After so long without an answer the other process is lost.
 const LOST: Duration = Duration::from_secs(60);
 
-/// Waits for somebody who is about to act, if both have a CPU.
+/// Waits for a thread that is about to act, if both have a CPU.
 fn wait_for(word: &AtomicU64, mut is: impl FnMut(u64) -> bool) -> u64 {
     let begin = Instant::now();
     loop {

@@ -12,7 +12,7 @@ struct Script {
     dead: BTreeSet<u32>,
 }
 
-/// The script that says who lives. Clones share it.
+/// The script that says which processes live. Clones share it.
 ///
 /// ```
 /// use mneme_sys::{Liveness, ScriptedLiveness};

@@ -56,7 +56,7 @@ impl Region {
         // SAFETY: the range is committed, and stays so as long as the region lives, which the
         // returned lifetime guarantees; it is aligned (the base is aligned to 2 MiB, which no
         // `Shared` type exceeds); `T: Shared` makes any content valid and any concurrent access
-        // by others who keep the same rule defined.
+        // by others that keep the same rule defined.
         Ok(unsafe { std::slice::from_raw_parts(place.cast::<T>(), count) })
     }
 
@@ -129,7 +129,7 @@ impl Region {
     }
 }
 
-/// Out of the way of those who are in bounds.
+/// Apart from the path of calls that are in bounds.
 #[cold]
 #[inline(never)]
 fn refusal(offset: u64, bytes: Option<usize>, align: usize, len: usize) -> RegionError {

@@ -168,7 +168,7 @@ impl Backing {
         }
     }
 
-    /// A file whose space is taken by those who use it, and may be missing then. That of hugetlbfs
+    /// A file whose space is taken as it is used, and may be missing then. That of hugetlbfs
     /// is taken by the mapping, and memory without a name (which alone can be sealed) has no limit
     /// of its own.
     pub(super) fn is_lazy(&self) -> bool {

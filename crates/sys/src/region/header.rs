@@ -1,4 +1,4 @@
-//! The first 128 bytes of every region: what it is, in which format, and who it is.
+//! The first 128 bytes of every region: what it is, in which format, and its identity.
 //!
 //! ```text
 //!   0  magic          8 bytes, the tenant's      40  max_len        u64, bytes
@@ -248,13 +248,13 @@ impl RegionHeader {
         Ok(())
     }
 
-    /// Records the committed size, in bytes, for those who open the region later.
+    /// Records the committed size, in bytes, for later openings of the region.
     ///
     /// # Errors
     /// As [`write`](Self::write).
     pub fn set_committed(region: &Region, len: u64) -> Result<(), RegionError> {
         // SYNC: pairs with the Acquire load in `read_unchecked`; only ever grows, so that two
-        // who grow at once leave the larger.
+        // threads that grow at once leave the larger.
         region
             .at::<AtomicU64>(COMMITTED_WORD as u64 * 8)?
             .fetch_max(len, Ordering::AcqRel);
@@ -270,7 +270,7 @@ impl RegionHeader {
         region.load_u64(COMMITTED_WORD as u64 * 8)
     }
 
-    /// The tenant's words as they are now, for those who may only read.
+    /// The tenant's words as they are now, for processes that may only read.
     ///
     /// # Errors
     /// As [`committed`](Self::committed).

@@ -48,7 +48,7 @@ impl Region {
     }
 
     /// Puts the region aside: its place in the window is inaccessible afterwards, and free for
-    /// another. Others who have the same file open notice nothing. Its length is 0 until it is
+    /// another. Other openings of the same file notice nothing. Its length is 0 until it is
     /// back. Does nothing if it is parked already.
     ///
     /// # Errors

@@ -44,7 +44,7 @@ impl Failure {
         }
     }
 
-    /// Whether there is nobody any more who reads the output.
+    /// Whether no process reads the output any more.
     pub fn is_broken_pipe(&self) -> bool {
         let Failure::Asked(error) = self else {
             return false;

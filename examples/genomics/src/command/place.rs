@@ -130,7 +130,7 @@ impl Visit {
         done.map_err(|error| self.refused(segment, error))
     }
 
-    /// Asks what lies in the segment, beside others who ask.
+    /// Asks what lies in the segment, beside other readers.
     pub fn read(
         &self,
         work: impl for<'s> FnOnce(&Store<Heap<'s>>) -> Result<(), Box<dyn Error>>,

@@ -175,7 +175,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn keys_order_as_names_do(names in prop::collection::vec("(same)?[01]{0,3}[a:]?[0-9]{0,20}[b9/]{0,3}", 2..20)) {
+        fn sort_keys_order_as_the_names_do(names in prop::collection::vec("(same)?[01]{0,3}[a:]?[0-9]{0,20}[b9/]{0,3}", 2..20)) {
             let reads: Vec<(&[u8], u16)> = names.iter().map(|name| (name.as_bytes(), 0)).collect();
             let reads = Names::new(&reads);
             let mut keys = reads.keys();

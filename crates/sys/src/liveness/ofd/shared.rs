@@ -1,4 +1,4 @@
-//! A byte of a file that any number hold together: for who may only read it, too.
+//! A byte of a file that any number of processes hold together, also those that may only read it.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -44,7 +44,7 @@ pub(super) fn memfd() -> Promise {
 }
 
 /// Where shared memory does not become huge on touch, [prefaulting](super::super::Region::prefault)
-/// collapses it all the same, if the kernel is 6.1 or newer: that is as good a promise to those who
+/// collapses it all the same, if the kernel is 6.1 or newer: that is as good for programs that
 /// bring memory in ahead of its use.
 fn brought_in(on_touch: Promise) -> Promise {
     static COLLAPSES: OnceLock<bool> = OnceLock::new();
