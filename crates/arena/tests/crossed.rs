@@ -1,8 +1,9 @@
 //! An operation of one class is stopped at each of its steps, and others run whole meanwhile, in
-//! another process: they end without the first, and whatever is claimed is nobody else's afterwards.
+//! another process: they end without the first, and whatever is claimed is nobody else's
+//! afterwards.
 //!
-//! They run in the first one's thread. So one that waits for the first does not end, and what a claim
-//! may have is counted, not timed.
+//! They run in the first one's thread. So one that waits for the first does not end, and what a
+//! claim may have is counted, not timed.
 #![cfg(feature = "fault")]
 #![allow(clippy::unwrap_used)]
 

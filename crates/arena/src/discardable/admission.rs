@@ -1,6 +1,6 @@
-//! Which misses are worth a copy. A copy that is made in a full cache takes the place of others, and
-//! of most keys that are read once nobody reads a copy. So a full cache is offered only what was
-//! missed before: a Bloom filter of one bit a key remembers that, and is emptied as it fills up
+//! Which misses are worth a copy. A copy that is made in a full cache takes the place of others,
+//! and of most keys that are read once nobody reads a copy. So a full cache is offered only what
+//! was missed before: a Bloom filter of one bit a key remembers that, and is emptied as it fills up
 //! (the doorkeeper of TinyLFU, Einziger et al., 2017). It is this opening's own.
 
 use std::sync::OnceLock;

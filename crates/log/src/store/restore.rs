@@ -38,8 +38,8 @@ impl LogStore {
     }
 
     /// What the change feed holds that was not kept elsewhere, of a store that is damaged and is
-    /// not used any more; `None`: it has no feed. It looks at nothing but the feed, repairs nothing,
-    /// and ends where the feed is damaged too.
+    /// not used any more; `None`: it has no feed. It looks at nothing but the feed, repairs
+    /// nothing, and ends where the feed is damaged too.
     #[must_use]
     pub fn salvage_feed(&self) -> Option<SalvagedFeed> {
         self.store.feed.as_ref().map(SalvagedFeed::of)
