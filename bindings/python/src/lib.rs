@@ -5,6 +5,13 @@
 //! there ([`buffer`]); pins and locks, which belong to a thread, stay in theirs ([`lender`],
 //! [`current`]); a forked child is refused ([`process`]).
 //!
+//! **Nothing depends on Python's global lock**, and the module says so (`gil_used = false`), so
+//! that a free-threaded Python leaves it off. Every class is `frozen`: what changes in an object
+//! lies behind a mutex, a lock or an atomic. None of these, and no lock of a store, is held while
+//! Python is called, so that a thread that waits for one never waits for a thread that the
+//! interpreter has stopped. The lock of a section is held while Python runs, and is waited for with
+//! the interpreter let go.
+//!
 //! `python/mneme/__init__.pyi` is the reference for users, `docs/guides/python.md` the guide.
 
 mod arguments;
