@@ -1,5 +1,5 @@
-//! A store in memory, small enough to be run under Miri: leaves that are rewritten, long values,
-//! snapshots, ranges from both ends, and readers beside a writer.
+//! A small store in memory: leaves that are rewritten, long values, snapshots, ranges from both
+//! ends, and readers beside a writer.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
