@@ -102,14 +102,16 @@ fn the_smallest_budget_keeps_what_fits() {
         batch.put(&key(n), &[n as u8; 150]);
     }
     db.apply(&batch).unwrap();
-    for n in (0..20_000).chain(19_900..20_000) {
+    // A full cache takes what is missed for the second time, and has it for the third get.
+    let again = || 19_900..20_000;
+    for n in (0..20_000).chain(again()).chain(again()) {
         assert_eq!(db.get(&key(n)).unwrap(), Some(vec![n as u8; 150]));
     }
     let used = db.stats().unwrap().cache.unwrap();
     assert_eq!(used.frames, 1);
     // Records may displace each other in the index, at random.
-    assert!((90..=100).contains(&used.hits), "{used:?}");
-    assert!((20_000..=20_010).contains(&used.kept), "{used:?}");
+    assert!((90..=120).contains(&used.hits), "{used:?}");
+    assert!((9_000..=12_000).contains(&used.kept), "{used:?}");
 }
 
 fn arena(lending: Option<LendingOptions>) -> (Participants, Arc<Arena>) {
