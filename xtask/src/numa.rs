@@ -7,10 +7,11 @@
 //!
 //! Ignored tests need several nodes and run where there are several.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Child;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,9 @@ pub const GUESTS: [u64; 3] = [1, 2, 4];
 /// Memory of a guest, shared out among its nodes. The log store's tests take 192 MiB of each of
 /// four nodes, the file system 200 MiB.
 const MEMORY_MIB: u64 = 3072;
+
+/// Guests that run at a time. Most of their tests have one thread.
+const AT_A_TIME: usize = 2;
 
 /// A guest that runs longer is stuck. On two processors each takes 30 to 40 s, and up to a minute
 /// and a half at a load of 20.
@@ -74,14 +78,50 @@ pub fn check(workspace: &Workspace, guests: &[u64], steps: &mut Steps) -> Result
             return Ok(());
         }
     };
-    for &nodes in guests {
-        steps.run(&format!("NUMA guest of {nodes} node(s)"), || {
-            let done = files(&kit, &items, &programs, nodes)
-                .and_then(|files| boot(&kit, &directory, &files, nodes))
-                .and_then(|console| judge(&console, items.len()));
-            done.map_or_else(Outcome::Failed, |()| Outcome::Passed)
-        });
-    }
+    let run = |nodes| -> Result<(String, Duration), String> {
+        let began = Instant::now();
+        let files = files(&kit, &items, &programs, nodes)?;
+        let console = boot(&kit, &directory, &files, nodes)?;
+        Ok((console, began.elapsed()))
+    };
+    // The largest first: the others run beside it.
+    let waiting = Mutex::new(guests.iter().copied().collect::<BTreeSet<_>>());
+    let next = || {
+        let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.pop_last()
+    };
+    thread::scope(|scope| {
+        let (end, ended) = mpsc::channel();
+        for _ in 0..AT_A_TIME {
+            let end = end.clone();
+            let (next, run) = (&next, &run);
+            scope.spawn(move || {
+                while let Some(nodes) = next() {
+                    // Nobody hears of it if a step has panicked.
+                    let _ = end.send((nodes, run(nodes)));
+                }
+            });
+        }
+        drop(end);
+        let mut consoles = BTreeMap::new();
+        for &nodes in guests {
+            // The time of a step is that of waiting for its guest.
+            steps.run(&format!("NUMA guest of {nodes} node(s)"), || {
+                while !consoles.contains_key(&nodes)
+                    && let Ok((ended, console)) = ended.recv()
+                {
+                    consoles.insert(ended, console);
+                }
+                let console = consoles.remove(&nodes);
+                let console = console.unwrap_or_else(|| Err("the guest was not run".to_owned()));
+                let judged = console.and_then(|(console, took)| {
+                    println!("  ran for {:.1} s", took.as_secs_f64());
+                    judge(&console, items.len())
+                });
+                judged.map_or_else(Outcome::Failed, |()| Outcome::Passed)
+            });
+        }
+    });
     Ok(())
 }
 
@@ -122,7 +162,7 @@ fn files(kit: &Kit, items: &[Item], programs: &[PathBuf], nodes: u64) -> Result<
 /// Boots a guest, waits for its end, and returns what came over its console.
 fn boot(kit: &Kit, directory: &Path, files: &[u8], nodes: u64) -> Result<String, String> {
     let log = directory.join(format!("guest-{nodes}.log"));
-    let archive = directory.join("files.cpio");
+    let archive = directory.join(format!("files-{nodes}.cpio"));
     fs::write(&archive, files).map_err(failed("write", &archive))?;
     let cpus = 2 * nodes;
     // A pool of huge pages for the tests that need one.

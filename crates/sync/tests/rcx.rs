@@ -387,6 +387,81 @@ fn cpus_and_nodes_that_come_and_go_cost_no_update_and_leave_no_lane_held() {
     }
 }
 
+/// Writes to a file of the kernel's.
+fn tell(file: &str, value: &str) {
+    std::fs::write(file, value).unwrap_or_else(|error| panic!("{value} to {file}: {error}"));
+}
+
+/// Threads that the kernel moves in the middle of what they change, because their CPU goes offline
+/// or their cpuset changes.
+#[test]
+#[ignore = "needs several nodes, and takes CPUs offline: for the guests of `cargo xtask numa`"]
+fn no_update_is_lost_while_cpus_go_offline_and_a_cpuset_changes() {
+    const GROUP: &str = "/sys/fs/cgroup/rcx";
+    assert!(
+        std::env::var_os("MNEME_GUEST").is_some(),
+        "changes the machine; only in a guest"
+    );
+    let (p, guarded) = (participants(), Guarded::new());
+    let topology = Arc::new(SysfsTopology::detect());
+    let rcx = Rcx::new(&p, topology.clone())
+        .take_lanes(TakeLanes::Always)
+        .timeout(LONG);
+    let (over, moved, updates) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    std::fs::create_dir(GROUP).unwrap();
+    tell(
+        &format!("{GROUP}/cgroup.procs"),
+        &std::process::id().to_string(),
+    );
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (rcx, guarded, topology) = (&rcx, &guarded, &topology);
+            let (over, moved, updates) = (&over, &moved, &updates);
+            scope.spawn(move || {
+                let mut random = Random::new(thread);
+                while !over.load(Relaxed) {
+                    let ids = [random.below(6), 6 + random.below(6)].map(|id| id as usize);
+                    let guard = rcx.lock(&mut guarded.items(ids)).unwrap().into_inner();
+                    for id in ids {
+                        // SAFETY: locked.
+                        unsafe { *guarded.word(id) += 1 };
+                    }
+                    std::thread::yield_now();
+                    let here = Some(topology.current_node());
+                    let was_moved = guard.led_on().is_some() && guard.led_on() != here;
+                    moved.fetch_add(u64::from(was_moved), Relaxed);
+                    updates.fetch_add(1, Relaxed);
+                }
+            });
+        }
+        let last = topology.cpus() - 1;
+        for _ in 0..3 {
+            for cpu in 1..=last {
+                let online = format!("/sys/devices/system/cpu/cpu{cpu}/online");
+                tell(&online, "0");
+                tell(&online, "1");
+            }
+            for node in 0..topology.nodes() {
+                let cpus = format!("{}-{}", 2 * node, 2 * node + 1);
+                tell(&format!("{GROUP}/cpuset.cpus"), &cpus);
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            tell(&format!("{GROUP}/cpuset.cpus"), &format!("0-{last}"));
+        }
+        over.store(true, Relaxed);
+    });
+    guarded.assert_free();
+    // SAFETY: the threads are gone.
+    let changed: u64 = (0..12).map(|id| unsafe { *guarded.word(id) }).sum();
+    assert_eq!(changed, 2 * updates.load(Relaxed));
+    let moved = moved.into_inner();
+    println!("@count moved by the kernel: updates {updates:?}, between lock and unlock {moved}");
+    assert!(moved > 0, "no thread was moved while it led");
+    let all = rcx.lane_timeout(LONG);
+    let guard = all.lock(&mut guarded.items(0..8)).unwrap().into_inner();
+    assert!(guard.led_on().is_some(), "a lane is left held");
+}
+
 /// A lock that knows nothing of participants: an item's lock may be any.
 #[derive(Default)]
 struct Plain(AtomicBool);
