@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use mneme_space::{Segment, Uuid};
 use mneme_sys::{Access, Region, files};
@@ -16,10 +16,12 @@ use mneme_sys::{Access, Region, files};
 use crate::current::Views;
 use crate::errors::{Failure, Reason, failure};
 
-/// The two mappings of a segment, the second where it may be written.
+/// The mappings of a segment, each made for the first view that needs it.
 pub(crate) struct Mapped {
-    read: Region,
-    write: Option<Region>,
+    segment: Segment,
+    access: Access,
+    read: OnceLock<Region>,
+    write: OnceLock<Region>,
 }
 
 fn map(segment: &Segment, access: Access) -> Result<Region, Failure> {
@@ -42,14 +44,26 @@ fn map(segment: &Segment, access: Access) -> Result<Region, Failure> {
 }
 
 impl Mapped {
-    pub(crate) fn new(segment: &Segment, access: Access) -> Result<Self, Failure> {
-        Ok(Self {
-            read: map(segment, Access::ReadOnly)?,
-            write: match access {
-                Access::ReadOnly => None,
-                Access::ReadWrite => Some(map(segment, access)?),
-            },
-        })
+    pub(crate) fn new(segment: Segment, access: Access) -> Self {
+        Self {
+            segment,
+            access,
+            read: OnceLock::new(),
+            write: OnceLock::new(),
+        }
+    }
+
+    fn region(&self, access: Access) -> Result<&Region, Failure> {
+        let place = match access {
+            Access::ReadOnly => &self.read,
+            Access::ReadWrite => &self.write,
+        };
+        if let Some(region) = place.get() {
+            return Ok(region);
+        }
+        // Of two threads that map it at once, one drops its own.
+        let region = map(&self.segment, access)?;
+        Ok(place.get_or_init(|| region))
     }
 
     /// Where bytes of the segment are seen.
@@ -59,14 +73,11 @@ impl Mapped {
         bytes: usize,
         access: Access,
     ) -> Result<NonNull<u8>, Failure> {
-        let region = match (access, &self.write) {
-            (Access::ReadOnly, _) => &self.read,
-            (Access::ReadWrite, Some(region)) => region,
-            (Access::ReadWrite, None) => {
-                let text = "the segment was opened for reading";
-                return Err(failure(Reason::ReadOnly, text));
-            }
-        };
+        if access == Access::ReadWrite && self.access == Access::ReadOnly {
+            let text = "the segment was opened for reading";
+            return Err(failure(Reason::ReadOnly, text));
+        }
+        let region = self.region(access)?;
         let end = offset.checked_add(bytes);
         let end = end.ok_or_else(|| failure(Reason::Damaged, "an array without an end"))?;
         // Follows what others have made longer.

@@ -139,7 +139,7 @@ impl Open {
             },
         };
         Ok(Self {
-            mapped: Mapped::new(&segment, access)?,
+            mapped: Mapped::new(segment.clone(), access),
             attachment: attachment.timeout(timeout),
             access,
             views: views_of(segment.uuid()),

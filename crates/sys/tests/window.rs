@@ -103,6 +103,14 @@ fn places_are_refused_that_overlap_or_leave_the_window() {
 }
 
 #[test]
+fn user_space_has_what_is_free_and_what_is_taken() {
+    let window = window(5);
+    assert!(Window::is_in_user_space(window.base()));
+    assert!(Window::is_in_user_space(window.base() + window.len()));
+    assert!(!Window::is_in_user_space(1 << 62));
+}
+
+#[test]
 fn a_range_that_is_not_free_is_not_taken() {
     let window = window(3);
     let (base, len) = (window.base(), window.len());

@@ -89,6 +89,10 @@ impl WindowRange {
         Err(WindowError::Unsupported)
     }
 
+    pub(super) fn exists(_base: usize, _len: usize) -> bool {
+        false
+    }
+
     pub(super) fn start(&self) -> *mut u8 {
         match *self {}
     }

@@ -123,10 +123,7 @@ impl Window {
     /// lies there. Kernels differ in the bits of their addresses.
     #[must_use]
     pub fn is_in_user_space(address: usize) -> bool {
-        match Self::reserve(address, FRAME) {
-            Ok(_) | Err(WindowError::Conflict { .. }) => true,
-            Err(_) => false,
-        }
+        backing::WindowRange::exists(address, FRAME)
     }
 
     /// The first address.

@@ -21,6 +21,27 @@ pub(super) const RESERVED: libc::c_int =
 
 impl WindowRange {
     pub(in super::super) fn new(base: usize, len: usize) -> Result<Self, WindowError> {
+        match Self::reserve(base, len) {
+            Ok(range) => range.ok_or(WindowError::Unsupported),
+            Err(error) if is_conflict(&error) => Err(WindowError::Conflict {
+                base,
+                len,
+                what: in_the_way(base, base + len),
+            }),
+            Err(source) => Err(WindowError::Reserve { base, len, source }),
+        }
+    }
+
+    /// Whether user space has the addresses, whatever lies there.
+    pub(in super::super) fn exists(base: usize, len: usize) -> bool {
+        match Self::reserve(base, len) {
+            Ok(range) => range.is_some(),
+            Err(error) => is_conflict(&error),
+        }
+    }
+
+    /// `None`: the kernel takes the address for a hint.
+    fn reserve(base: usize, len: usize) -> io::Result<Option<Self>> {
         let wanted = ptr::without_provenance_mut(base);
         // SAFETY: MAP_FIXED_NOREPLACE replaces nothing, and an older kernel takes the address for a
         // hint.
@@ -35,25 +56,17 @@ impl WindowRange {
             )
         };
         if got == libc::MAP_FAILED {
-            let source = io::Error::last_os_error();
-            return Err(match source.raw_os_error() {
-                Some(libc::EEXIST) => WindowError::Conflict {
-                    base,
-                    len,
-                    what: in_the_way(base, base + len),
-                },
-                _ => WindowError::Reserve { base, len, source },
-            });
+            return Err(io::Error::last_os_error());
         }
         if got != wanted {
             // SAFETY: made by the call above, and nobody knows of it.
             unsafe { libc::munmap(got, len) };
-            return Err(WindowError::Unsupported);
+            return Ok(None);
         }
-        Ok(Self {
+        Ok(Some(Self {
             start: got.cast(),
             len,
-        })
+        }))
     }
 
     pub(in super::super) fn start(&self) -> *mut u8 {
@@ -89,6 +102,11 @@ pub(super) unsafe fn refill(start: *mut u8, len: usize) -> bool {
         )
     };
     got != libc::MAP_FAILED
+}
+
+/// Whether something of this process lies there.
+fn is_conflict(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EEXIST)
 }
 
 /// What lies between the two addresses, as the kernel words it.
