@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::thread::ScopedJoinHandle;
 
@@ -27,26 +27,34 @@ use crate::tree::Records;
 const REPORTED: u64 = 16 << 20;
 
 /// A clock for a store that is rebuilt: its wall clock stands at zero, so that nothing expires,
-/// until it is released; from then on it is never behind a given time.
+/// until it is released; from then on it is never behind a given time and what has passed since.
 ///
 /// The time is that of the last change. A machine whose clock has lost the time since would
 /// otherwise bring back what had expired.
 pub(crate) struct RecoveryClock {
     inner: Arc<dyn Clock>,
-    /// The least time, or [`LOADING`].
+    /// The least time when it was released, or [`LOADING`].
     least: AtomicU64,
+    /// When it was, by the clock that does not jump.
+    released_ns: AtomicU64,
 }
 
 const LOADING: u64 = u64::MAX;
 
 impl RecoveryClock {
     pub fn new(inner: Arc<dyn Clock>) -> Self {
-        let least = AtomicU64::new(LOADING);
-        Self { inner, least }
+        let (least, released_ns) = (AtomicU64::new(LOADING), AtomicU64::new(0));
+        Self {
+            inner,
+            least,
+            released_ns,
+        }
     }
 
     pub fn release(&self, least: u64) {
         let least = if without("recover.floor") { 0 } else { least };
+        // Relaxed: published by `least`.
+        self.released_ns.store(self.inner.now_ns(), Relaxed);
         // SYNC: pairs with the Acquire in `wall_ms`.
         self.least.store(least.min(LOADING - 1), Release);
     }
@@ -62,7 +70,13 @@ impl Clock for RecoveryClock {
         match self.least.load(Acquire) {
             LOADING if without("recover.clock") => self.inner.wall_ms(),
             LOADING => 0,
-            least => self.inner.wall_ms().max(least),
+            // None was given: the clock is believed.
+            0 => self.inner.wall_ms(),
+            least => {
+                let released_ns = self.released_ns.load(Relaxed);
+                let since_ms = self.inner.now_ns().saturating_sub(released_ns) / 1_000_000;
+                self.inner.wall_ms().max(least.saturating_add(since_ms))
+            }
         }
     }
 }
@@ -514,5 +528,29 @@ impl Dead {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mneme_sys::ManualClock;
+
+    use super::*;
+
+    /// A clock that was ahead when the last change was made, and is right again, does not stand
+    /// still: what is to expire expires.
+    #[test]
+    fn the_least_time_goes_on() {
+        let inner = Arc::new(ManualClock::new(0, 1000));
+        let clock = RecoveryClock::new(inner.clone());
+        assert_eq!(clock.wall_ms(), 0);
+        clock.release(5000);
+        assert_eq!(clock.wall_ms(), 5000);
+        inner.advance_ms(300);
+        assert_eq!(clock.wall_ms(), 5300);
+        inner.set_wall_ms(9000);
+        assert_eq!(clock.wall_ms(), 9000);
+        inner.set_wall_ms(0);
+        assert_eq!(clock.wall_ms(), 5300);
     }
 }
