@@ -51,11 +51,6 @@ impl LockState {
         }
     }
 
-    /// Another one since each time that the lock was taken.
-    pub(crate) const fn sequence(self) -> u32 {
-        (self.0 >> SEQUENCE) as u32
-    }
-
     /// What the lock guards may be half changed.
     pub(crate) const fn owner_died(self) -> bool {
         self.0 & OWNER_DIED != 0

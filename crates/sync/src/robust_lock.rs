@@ -165,13 +165,6 @@ impl RobustLock {
         lock_word::look(&self.word).owner().map(|owner| owner.slot)
     }
 
-    /// A number that another taking of the lock changes: it tells an owner that has the lock again
-    /// from one that has it still.
-    #[must_use]
-    pub fn times_taken(&self) -> u32 {
-        lock_word::look(&self.word).sequence()
-    }
-
     pub(crate) fn word(&self) -> &AtomicU64 {
         &self.word
     }

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use mneme_arena::FRAME_BYTES;
-use mneme_sync::{Epoch, Holding, Progress, Slot, SlotId, Stalled};
+use mneme_sync::{Epoch, Holding, Slot, SlotId, Stalled};
 
 use crate::error::{Corrupt, WriteError};
 use crate::log::head::{Leave, SPACE_TIMEOUT};
@@ -35,8 +35,6 @@ pub(crate) struct SpaceSearch {
     pin: Suspect<(SlotId, Epoch)>,
     /// The thread that swept then.
     sweeper: Suspect<SlotId>,
-    /// The thread that compacted then, since which taking of its heads, and what it was doing.
-    compactor: Suspect<(SlotId, u32, Progress)>,
 }
 
 /// What seems to block a search, since when, in nanoseconds, and how often it was seen since.
@@ -127,7 +125,6 @@ impl SpaceSearch {
             vacated: 0,
             pin: Suspect(None),
             sweeper: Suspect(None),
-            compactor: Suspect(None),
         }
     }
 
@@ -258,7 +255,6 @@ impl Reclaim {
                 Gain::Some
             }
             Evicted::Busy => {
-                self.mind_compactor(search)?;
                 pause();
                 Gain::Later
             }
@@ -393,38 +389,8 @@ impl Reclaim {
         Ok(true)
     }
 
-    /// Fails if a thread that has the heads of a compaction worker has made no progress for long:
-    /// no other thread can compact or evict with them.
-    fn mind_compactor(&self, search: &mut SpaceSearch) -> Result<(), WriteError> {
-        let mut workers = 0..self.tables.geometry.workers();
-        let seen = workers.find_map(|worker| {
-            let lock = &self.tables.head(self.heads_of_worker(worker).start).lock;
-            let owner = lock.owner()?;
-            Some((
-                owner,
-                lock.times_taken(),
-                self.participants.progress_of(owner),
-            ))
-        });
-        match search.compactor.look(seen, self.clock.now_ns()) {
-            Some(((slot, ..), since)) => Err(self.held_up_by(slot, since, Holding::Lock)),
-            None => Ok(()),
-        }
-    }
-
-    fn held_up_by(&self, slot: SlotId, since: Duration, what: Holding) -> WriteError {
-        let pid = self.participants.pid_of(slot);
-        Stalled {
-            pid,
-            slot,
-            since,
-            what,
-        }
-        .into()
-    }
-
     /// Fails if one thread has blocked the search for long: one and the same pin, or, if no reader
-    /// is pinned, one sweeper that makes no progress, or a compactor that makes none.
+    /// is pinned, one sweeper that makes no progress.
     fn may_wait(&self, search: &mut SpaceSearch) -> Result<(), WriteError> {
         let (now, pin) = (self.clock.now_ns(), self.participants.stats().oldest_pin);
         let pinned = search.pin.look(pin.map(|pin| (pin.slot, pin.epoch)), now);
@@ -432,9 +398,15 @@ impl Reclaim {
         let (slot, since, what) = match (pinned, sweeper) {
             (Some(((slot, _), since)), _) => (slot, since, Holding::Pin),
             (None, Some((slot, since))) if pin.is_none() => (slot, since, Holding::Lock),
-            _ => return self.mind_compactor(search),
+            _ => return Ok(()),
         };
-        Err(self.held_up_by(slot, since, what))
+        Err(Stalled {
+            pid: self.participants.pid_of(slot),
+            slot,
+            since,
+            what,
+        }
+        .into())
     }
 
     /// Whether something is under way that will free space, or let it be compacted.
