@@ -1,27 +1,41 @@
 //! What the index costs and how far entries lie from home, while it grows.
 //!
-//! `cargo run --release -p mneme-log --example index_fill -- [millions of records]`. Prints, at
-//! each size, the bytes of index a record, those of whole frames, the share of entries behind their
-//! home and the buckets read by a hit; then the means over the logarithm of the size from 1 M on.
+//! `cargo run --release -p mneme-log --example index_fill -- [millions of records] [MiB]`. Prints,
+//! at each size, the bytes of index a record, those of whole frames, the share of entries behind
+//! their home and the buckets read by a hit; then the means over the logarithm of the size from 1 M
+//! on, and the worst sizes from 100,000 on. The capacity decides how many partitions there are; it
+//! follows from the records unless it is given.
 
 #![allow(clippy::unwrap_used, reason = "a probe stops at the first error")]
 
 use mneme_log::LogStore;
 
 fn main() {
-    let millions: u64 = std::env::args().nth(1).map_or(8, |a| a.parse().unwrap());
-    let records = millions * 1_000_000;
+    let argument = |i| std::env::args().nth(i).map(|a| a.parse::<u64>().unwrap());
+    let records = argument(1).unwrap_or(8) * 1_000_000;
+    let capacity = argument(2).map_or(records * 64 + (256 << 20), |mib| mib << 20);
     let store = LogStore::builder()
-        .capacity(records * 64 + (256 << 20))
+        .capacity(capacity)
         .open_private()
         .unwrap();
     println!(
         "{:>12} {:>8} {:>8} {:>9} {:>12}",
         "records", "B/rec", "frames", "displaced", "buckets/hit"
     );
-    let (mut next, mut points) = (250_000.0f64, Vec::new());
+    let (mut next, mut points) = (100_000.0f64, Vec::new());
+    let mut worst = [(0.0f64, 0); 2];
     for i in 0..records {
         store.put(&i.to_le_bytes(), b"").unwrap();
+        if i + 1 >= 100_000 && (i + 1) % 1_000 == 0 {
+            let stats = store.stats();
+            let bytes = [stats.index_used_bytes, stats.index_bytes];
+            for (worst, bytes) in worst.iter_mut().zip(bytes) {
+                let now = (bytes as f64 / (i + 1) as f64, i + 1);
+                if now.0 > worst.0 {
+                    *worst = now;
+                }
+            }
+        }
         if i as f64 >= next {
             next *= 1.07;
             let (stats, report) = (store.stats(), store.check().unwrap());
@@ -50,4 +64,7 @@ fn main() {
         mean(|p| p.1),
         mean(|p| p.2),
     );
+    for (what, (bytes, at)) in ["blocks", "frames"].into_iter().zip(worst) {
+        println!("at most {bytes:.2} B a record in {what}, at {at}");
+    }
 }

@@ -224,7 +224,7 @@ pub use rcx::{
 pub use reap::{DeadSlot, Reaped};
 pub use reclaim::REVOKE_AFTER;
 pub use ring_feed::{Behind, FEED_ENTRIES, Feed};
-pub use robust_lock::{Acquired, Guard, LOCK_TIMEOUT};
+pub use robust_lock::{Acquired, BriefGuard, Guard, LOCK_TIMEOUT};
 pub use slot::Slot;
 pub use slot_id::SlotId;
 pub use stalled::Progress;

@@ -76,7 +76,7 @@ pub(crate) enum Attempt {
 }
 
 /// Takes the lock if it is free.
-#[inline]
+#[inline(always)]
 pub(crate) fn acquire<W: Word>(word: &W, me: Owner) -> Attempt {
     let mut seen = LockState(word.load(Relaxed));
     while seen.owner().is_none() {
@@ -89,6 +89,19 @@ pub(crate) fn acquire<W: Word>(word: &W, me: Owner) -> Attempt {
         }
     }
     Attempt::Busy(seen)
+}
+
+/// Takes the lock if it is free and no owner has died: one attempt.
+#[inline(always)]
+pub(crate) fn acquire_clean<W: Word>(word: &W, me: Owner) -> bool {
+    let seen = LockState(word.load(Relaxed));
+    if seen.owner().is_some() || seen.owner_died() {
+        return false;
+    }
+    let mine = seen.held_by(me, false);
+    // SYNC: as in `acquire`.
+    word.compare_exchange(seen.0, mine.0, Acquire, Relaxed)
+        .is_ok()
 }
 
 /// Takes the lock from an owner that was found dead *after* `judged` was read.
@@ -104,6 +117,7 @@ pub(crate) fn take_over<W: Word>(word: &W, judged: LockState, me: Owner) -> Atte
 
 /// Lets go. Only the owner calls this. A plain store, for nobody else changes the word while the
 /// owner lives.
+#[inline(always)]
 pub(crate) fn release<W: Word>(word: &W) {
     let held = word.load(Relaxed);
     // SYNC: pairs with the exchanges in `acquire` and `take_over`.

@@ -123,7 +123,7 @@ impl Participants {
     ///
     /// # Errors
     /// All slots taken; a forked child; a thread in its last destructors.
-    #[inline]
+    #[inline(always)]
     pub fn slot(&self) -> Result<Slot<'_>, SlotError> {
         // SAFETY: the `Local` is this thread's and of this opening.
         self.local()

@@ -175,17 +175,22 @@ impl<W: Tagged> BucketOf<W> {
     #[inline(always)]
     pub fn entries_of(&self, tag: u32) -> impl Iterator<Item = (usize, Entry)> {
         let mut matches = self.matches(tag);
-        std::iter::from_fn(move || {
-            while matches != 0 {
-                let slot = matches.trailing_zeros() as usize;
-                matches &= matches - 1;
-                let entry = self.entry(slot);
-                if !entry.is_empty() && entry.tag() == tag {
-                    return Some((slot, entry));
-                }
+        std::iter::from_fn(move || self.next_of(tag, &mut matches))
+    }
+
+    /// The next of the entries that carry `tag`, with its slot. `matches` has a bit for each slot
+    /// that is yet to be looked at.
+    #[inline(always)]
+    pub fn next_of(&self, tag: u32, matches: &mut u32) -> Option<(usize, Entry)> {
+        while *matches != 0 {
+            let slot = matches.trailing_zeros() as usize;
+            *matches &= *matches - 1;
+            let entry = self.entry(slot);
+            if !entry.is_empty() && entry.tag() == tag {
+                return Some((slot, entry));
             }
-            None
-        })
+        }
+        None
     }
 
     /// The first entry that carries `tag`.
@@ -228,7 +233,7 @@ impl<W: Word> BucketOf<W> {
     }
 
     /// One attempt to lock; on success the caller's intent names this bucket already.
-    #[inline]
+    #[inline(always)]
     pub fn try_lock(&self, slot: SlotId) -> TryLock<'_, W> {
         let word = LockWord(self.0[0].load(Relaxed));
         if word.locked() {

@@ -225,7 +225,8 @@ fn in_bucket<'m, M: Lookup + ?Sized>(
     tag: u32,
     key: &[u8],
 ) -> Result<Option<FoundIn<M::Record<'m>>>, Corrupt> {
-    for (slot, entry) in bucket.entries_of(tag) {
+    let mut matches = bucket.matches(tag);
+    while let Some((slot, entry)) = bucket.next_of(tag, &mut matches) {
         let record = mem.record(entry.loc())?;
         if record.has_key(key) {
             return Ok(Some(FoundIn {

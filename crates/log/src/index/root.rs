@@ -141,7 +141,7 @@ impl Index {
 
     /// A number that no other index of this store has or had. The caller is pinned since it saw
     /// `root`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn root_id(&self, root: Root) -> Result<u64, Corrupt> {
         match self.mem.word(root.loc())?.load(Relaxed) {
             0 => Err(no_root(root.loc())),

@@ -58,17 +58,18 @@ impl<W: Word> SegmentInfoOf<W> {
         Ok(done)
     }
 
-    /// As [`append`](Self::append), of one record. `None`: it does not fit, or the lengths are
-    /// damaged. Then nothing was done.
-    #[inline]
+    /// As [`append`](Self::append), of one record, which occupies `size` bytes. `None`: it does not
+    /// fit, or the lengths are damaged. Then nothing was done.
+    #[inline(always)]
     fn append_one<M: Memory<Word = W>>(
         &self,
         mem: &M,
         frame: Frame,
         header: Header,
+        size: u64,
     ) -> Option<Loc> {
         let (used, capacity) = self.written_of()?;
-        let behind = used + header.size();
+        let behind = used + size;
         if behind > capacity {
             return None;
         }
@@ -121,25 +122,27 @@ impl Log {
         self.tables.geometry.segment_frames * FRAME_BYTES
     }
 
-    /// Reserves space for one record and writes its header, if the head of this CPU is free and the
-    /// record fits its log segment. `None` does not mean that the store is full: call
-    /// [`Log::reserve`], which tries other heads and opens log segments.
-    #[inline]
-    pub(crate) fn try_reserve_one(&self, slot: &Slot<'_>, header: Header) -> Option<Loc> {
+    /// Reserves space for one record of `size` bytes and writes its header, if the head of this CPU
+    /// is free and the record fits its log segment. `None` does not mean that the store is full:
+    /// call [`Log::reserve`], which tries other heads and opens log segments.
+    #[inline(always)]
+    pub(crate) fn try_reserve_one(
+        &self,
+        slot: &Slot<'_>,
+        header: Header,
+        size: u64,
+    ) -> Option<Loc> {
         let head = self.tables.head(self.number_of_head());
         // Relaxed: loaded again under the lock.
-        if self.is_large(header.size()) || head.segment.load(Relaxed) == 0 {
+        if self.is_large(size) || head.segment.load(Relaxed) == 0 {
             return None;
         }
-        let guard = match head.lock.try_lock_free(slot)? {
-            Acquired::Clean(guard) => HeldHeads(guard),
-            died => self.inherit_head(head, died),
-        };
+        let held = head.lock.try_lock_clean(slot)?;
         mneme_sys::fault!("log.head.locked");
         let (frame, info) = self.head_segment(head).ok()??;
-        let loc = info.append_one(&self.mem, frame, header)?;
+        let loc = info.append_one(&self.mem, frame, header, size)?;
         mneme_sys::fault!("log.reserve.bump");
-        drop(guard);
+        held.unlock();
         Some(loc)
     }
 
@@ -198,7 +201,7 @@ impl Log {
     }
 
     /// The log segment that the locked `head` appends to; `None`: it has none yet.
-    #[inline]
+    #[inline(always)]
     fn head_segment(&self, head: &Head) -> Result<Option<(Frame, &SegmentInfo)>, Corrupt> {
         let word = head.segment.load(Relaxed);
         if word == 0 {

@@ -49,6 +49,11 @@ fn length(word: u64) -> Option<u64> {
 }
 
 #[cold]
+fn no_segment(loc: Loc) -> Corrupt {
+    Corrupt::at(loc.byte(), "a record's location outside every log segment")
+}
+
+#[cold]
 fn no_length(frame: Frame) -> Corrupt {
     Corrupt::at(
         frame_byte(frame),
@@ -185,7 +190,7 @@ impl<W: Word> SegmentInfoOf<W> {
     }
 
     /// As [`written`](Self::written), and how many bytes the segment can hold.
-    #[inline]
+    #[inline(always)]
     pub fn written_of(&self) -> Option<(u64, u64)> {
         // SYNC: pairs with the Release stores in `set_used`: the headers below are written.
         let used = length(self.used.load(Acquire))?;
@@ -376,6 +381,7 @@ impl Log {
     }
 
     /// Counts the record of `bytes` bytes at `loc` as stale.
+    #[inline(always)]
     pub(crate) fn mark_dead(&self, loc: Loc, bytes: u64) -> Result<(), Corrupt> {
         let frame = self.segment_of(loc)?;
         let info = self.tables.info(frame);
@@ -389,6 +395,8 @@ impl Log {
     /// The index no longer leads to the large record of `bytes` bytes at `frame`. If the record
     /// lies in its segment alone, the segment needs no compaction, only the grace period. With
     /// other records behind it, it becomes a segment like others.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn mark_large_dead(&self, frame: Frame, bytes: u64) {
         let info = self.tables.info(frame);
         loop {
@@ -411,7 +419,7 @@ impl Log {
     }
 
     /// The first frame of the log segment that `loc` lies in.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn segment_of(&self, loc: Loc) -> Result<Frame, Corrupt> {
         let frame = loc.byte() / FRAME_BYTES;
         if frame < self.tables.geometry.max_frames {
@@ -426,10 +434,7 @@ impl Log {
                 return Ok(start);
             }
         }
-        Err(Corrupt::at(
-            loc.byte(),
-            "a record's location outside every log segment",
-        ))
+        Err(no_segment(loc))
     }
 
     /// Marks an empty segment for freeing once its readers have left.

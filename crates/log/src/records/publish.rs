@@ -31,6 +31,7 @@ use crate::region::mem::Loc;
 use crate::session::Wait;
 
 /// A change of one key, ready to be published.
+#[derive(Clone, Copy)]
 pub(crate) struct Change<'k> {
     pub root: Root,
     pub place: Place,
@@ -108,8 +109,21 @@ impl Records {
     ///
     /// `_pin` shows that the caller is pinned. The pin began before the record's space was reserved
     /// and before the caller saw `change.segment`.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn publish(
+        &self,
+        slot: &Slot<'_>,
+        pin: &Pin<'_>,
+        change: &Change<'_>,
+    ) -> Result<Published, WriteError> {
+        self.publish_inlined(slot, pin, change)
+    }
+
+    /// [`publish`](Self::publish) as a part of its caller, which knows some of the change when it
+    /// is compiled. What is out of line gets a copy of the change, so that the fields of the
+    /// original stay in registers.
+    #[inline(always)]
+    pub(crate) fn publish_inlined(
         &self,
         slot: &Slot<'_>,
         _pin: &Pin<'_>,
@@ -117,8 +131,8 @@ impl Records {
     ) -> Result<Published, WriteError> {
         match self.try_publish(slot, change) {
             Ok(published) => Ok(published),
-            Err(WriteError::FeedFull) => self.publish_in_pieces(slot, change),
-            Err(error) => Err(self.give_up(change, error)),
+            Err(WriteError::FeedFull) => self.publish_in_pieces(slot, &{ *change }),
+            Err(error) => Err(self.give_up(&{ *change }, error)),
         }
     }
 
@@ -166,7 +180,7 @@ impl Records {
                 return Ok(published);
             }
         }
-        self.publish_waiting(slot, change, id)
+        self.publish_waiting(slot, &{ *change }, id)
     }
 
     /// The rest of [`Records::try_publish`] if the bucket was locked, or had no free slot.
@@ -238,7 +252,7 @@ impl Records {
             Outcome::Done {
                 published: Published::Conflict,
                 ..
-            } => return self.conflict(change).map(Some),
+            } => return self.conflict(&{ *change }).map(Some),
             Outcome::Done {
                 published,
                 died,
@@ -261,6 +275,8 @@ impl Records {
     }
 
     /// Counts the new record of a change that was not made as dead.
+    #[cold]
+    #[inline(never)]
     fn conflict(&self, change: &Change<'_>) -> Result<Published, WriteError> {
         if let Some((loc, size)) = change.new {
             self.mark_dead(loc, size)?;
@@ -384,7 +400,8 @@ impl Records {
                 return Err(corrupt.into());
             }
         };
-        let expected = self.is_expected(&held, change.expect, found.as_ref());
+        let expected = matches!(change.expect, Expect::Anything)
+            || self.is_expected(&held, change.expect, found.as_ref());
         if !expected || (found.is_none() && change.new.is_none()) {
             held.unlock();
             let published = if expected {
@@ -399,7 +416,7 @@ impl Records {
             });
         }
         mneme_sys::fault!("log.expected");
-        let fed = match self.enter_change(slot, || self.item_of(id, change)) {
+        let fed = match self.enter_change(slot, || self.item_of(id, &{ *change })) {
             Ok(fed) => fed,
             Err(error) => {
                 held.unlock();

@@ -483,13 +483,9 @@ impl Tables {
         Ok(tables)
     }
 
-    #[inline]
+    #[inline(always)]
     fn get<T: Layout>(&self, offset: u64) -> &T {
-        let address = self
-            .mem
-            .region()
-            .base()
-            .wrapping_add((self.at + offset) as usize);
+        let address = self.mem.base().wrapping_add((self.at + offset) as usize);
         // SAFETY: `create`/`open` checked that the client area with all tables of this geometry is
         // mapped, regions never shrink, and `T: Layout` accepts any bits at 8-byte alignment.
         unsafe { &*address.cast::<T>() }
@@ -524,7 +520,7 @@ impl Tables {
     }
 
     /// The info of the log segment whose first frame is `frame`.
-    #[inline]
+    #[inline(always)]
     pub fn info(&self, frame: Frame) -> &SegmentInfo {
         assert!(u64::from(frame.0) < self.geometry.max_frames);
         self.get(self.geometry.infos_at() + u64::from(frame.0) * size_of::<SegmentInfo>() as u64)

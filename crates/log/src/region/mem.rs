@@ -149,23 +149,48 @@ fn same_key(a: &[u8], b: &[u8]) -> bool {
     if len != b.len() {
         return false;
     }
-    let differ = |at: usize| a[at..at + 8] != b[at..at + 8];
     match len {
-        8..=16 => !(differ(0) | differ(len - 8)),
-        17..=32 => !(differ(0) | differ(8) | differ(len - 16) | differ(len - 8)),
+        8..=16 => !(differ(a, b, 0) | differ(a, b, len - 8)),
+        17..=32 => {
+            let (front, back) = (differ(a, b, 0) | differ(a, b, 8), len - 16);
+            !(front | differ(a, b, back) | differ(a, b, back + 8))
+        }
         _ => a == b,
     }
+}
+
+/// Whether the words at byte `at` differ.
+#[inline(always)]
+fn differ(a: &[u8], b: &[u8], at: usize) -> bool {
+    a[at..at + 8] != b[at..at + 8]
 }
 
 /// A region as the store sees it.
 #[derive(Clone)]
 pub(crate) struct Mem {
     region: Arc<Region>,
+    /// The region's base, which never changes: one load, where the way by the region is two that
+    /// depend on each other.
+    base: *mut u8,
 }
+
+// SAFETY: the address is that of the region, which is `Send` and which this keeps alive.
+unsafe impl Send for Mem {}
+// SAFETY: as above; what lies there is only reached by atomics and by racing copies.
+unsafe impl Sync for Mem {}
 
 impl Mem {
     pub fn new(region: Arc<Region>) -> Mem {
-        Mem { region }
+        Mem {
+            base: region.base(),
+            region,
+        }
+    }
+
+    /// The region's first byte.
+    #[inline(always)]
+    pub fn base(&self) -> *mut u8 {
+        self.base
     }
 
     pub fn region(&self) -> &Arc<Region> {
@@ -200,7 +225,7 @@ impl Mem {
         if bytes > 1 << 45 || start + bytes > self.region.len() as u64 {
             self.extend_to(loc, bytes)?;
         }
-        Ok(self.region.base().wrapping_add(start as usize))
+        Ok(self.base.wrapping_add(start as usize))
     }
 
     /// `N` words at `loc`.
@@ -249,7 +274,7 @@ impl Mem {
     pub fn prefetch_lines(&self, loc: Loc, lines: Range<u64>) {
         let start = loc.byte();
         if start + 64 * lines.end <= self.region.len() as u64 {
-            let base = self.region.base().wrapping_add(start as usize);
+            let base = self.base.wrapping_add(start as usize);
             for line in lines {
                 mneme_sys::prefetch(base.wrapping_add(64 * line as usize));
             }

@@ -400,6 +400,7 @@ pub(crate) unsafe fn write_patchable(
 /// `address` points to `header.size()` bytes that the caller has reserved. No thread reads them yet
 /// except copying readers that have lost their pins: these copy by [`mneme_sys::racy`] and discard
 /// the copy. The lengths in `header` are those of `key` and `value`.
+#[inline(always)]
 pub(crate) unsafe fn write_body(
     address: *mut u8,
     header: Header,

@@ -85,14 +85,14 @@ impl Session {
     }
 
     /// The calling thread's slot, to change something with.
-    #[inline]
+    #[inline(always)]
     pub fn writer(&self) -> Result<Slot<'_>, WriteError> {
         self.may_write()?;
         Ok(self.participants.slot()?)
     }
 
     /// Fails with `ReadOnly` if this opening may only read.
-    #[inline]
+    #[inline(always)]
     pub fn may_write(&self) -> Result<(), WriteError> {
         if self.read_only {
             Err(WriteError::ReadOnly)
@@ -113,7 +113,7 @@ impl Session {
 
     /// Where in the region a word of the tables lies.
     pub fn loc_of(&self, word: &AtomicU64) -> Loc {
-        let base = self.mem.region().base() as usize;
+        let base = self.mem.base() as usize;
         Loc::of_byte((std::ptr::from_ref(word) as usize - base) as u64)
     }
 }

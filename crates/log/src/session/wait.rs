@@ -213,8 +213,9 @@ impl Session {
     ) -> Result<T, WriteError> {
         loop {
             match work() {
+                Ok(done) => return Ok(done),
                 Err(WriteError::FeedFull) => self.await_feed()?,
-                done => return done,
+                Err(error) => return Err(error),
             }
         }
     }

@@ -169,7 +169,8 @@ impl Store {
             .map_err(first)?;
         for i in 0..reserved {
             let (key, value) = pairs[i];
-            self.copy_body(locs[i], headers[i], Expiry::Never, key, value)
+            let size = headers[i].size();
+            self.copy_body(locs[i], headers[i], size, Expiry::Never, key, value)
                 .map_err(|e| first(e.into()))?;
         }
         for i in 0..reserved {

@@ -92,6 +92,7 @@ macro_rules! operations {
             /// # Errors
             /// Nothing was stored: key or value is too long, the store is full, or another thread
             /// stalls.
+            #[inline]
             pub fn put(&$self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
                 let db = $db;
                 db.store.with_feed(|| db.store.put(db.number, key, value, Expiry::Never))

@@ -60,7 +60,10 @@ impl Store {
     }
 
     /// Stores `value` under `key`.
-    #[inline]
+    ///
+    /// What nearly every call does is one function: each call of a part of it would move its
+    /// arguments and its result through memory.
+    #[inline(never)]
     pub(crate) fn put(
         &self,
         database: u8,
@@ -74,10 +77,27 @@ impl Store {
         if self.overwrites() && self.put_in_place(&slot, database, place, key, value, expiry)? {
             return Ok(());
         }
-        match self.try_put(&slot, database, place, key, value, expiry)? {
-            true => Ok(()),
-            false => self.put_with_search(&slot, database, place, key, value, expiry),
+        let mut search = None;
+        while !self.try_put(&slot, database, place, key, value, expiry)? {
+            self.make_space_for_put(&slot, &mut search, key, value, expiry)?;
         }
+        Ok(())
+    }
+
+    /// Finds free space for a [`put`](Store::put) that found none.
+    #[cold]
+    #[inline(never)]
+    fn make_space_for_put(
+        &self,
+        slot: &Slot<'_>,
+        search: &mut Option<SpaceSearch>,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<(), WriteError> {
+        let header = self.header_for(key, value, expiry, Space::new(0));
+        let search = search.get_or_insert_with(|| SpaceSearch::new(header.size()));
+        self.make_space(slot, search)
     }
 
     /// Writes `value` over the old one where that lies. False: it does not fit there, or there is
@@ -101,7 +121,7 @@ impl Store {
     }
 
     /// Appends a record and publishes it, under one pin. False: there is no free space.
-    #[inline(never)]
+    #[inline(always)]
     fn try_put(
         &self,
         slot: &Slot<'_>,
@@ -112,57 +132,36 @@ impl Store {
         expiry: Expiry,
     ) -> Result<bool, WriteError> {
         let (pin, space) = self.enter(slot, database)?;
-        let header = self.header_for(key, value, expiry, space);
         let Some(root) = self.root_or_create(slot, space)? else {
             return Ok(false);
         };
         let segment = self.prefetch_bucket(root, place)?;
-        let Some(loc) = self.reserve_one(slot, header)? else {
+        let header = self.header_for(key, value, expiry, space);
+        let size = header.size();
+        let Some(loc) = self.reserve_one(slot, header, size)? else {
             return Ok(false);
         };
         // The old record's key is prefetched, for comparison, while the new record is copied.
         if let Some(segment) = segment {
             self.prefetch_record(segment, place.tag, 2)?;
         }
-        self.copy_body(loc, header, expiry, key, value)?;
+        self.copy_body(loc, header, size, expiry, key, value)?;
         let change = Change {
             root,
             place,
             segment,
             key,
-            new: Some((loc, header.size())),
+            new: Some((loc, size)),
             expiring: expiry != Expiry::Never,
             evicting: false,
             expect: Expect::Anything,
         };
-        match self.publish(slot, &pin, &change)? {
+        match self.publish_inlined(slot, &pin, &change)? {
             Published::NoSpace => {
-                self.mark_dead(loc, header.size())?;
+                self.mark_dead(loc, size)?;
                 Ok(false)
             }
             _ => Ok(true),
-        }
-    }
-
-    /// The rest of [`Store::put`] if there was no free space.
-    #[cold]
-    #[inline(never)]
-    fn put_with_search(
-        &self,
-        slot: &Slot<'_>,
-        database: u8,
-        place: Place,
-        key: &[u8],
-        value: &[u8],
-        expiry: Expiry,
-    ) -> Result<(), WriteError> {
-        let header = self.header_for(key, value, expiry, Space::new(0));
-        let mut search = SpaceSearch::new(header.size());
-        loop {
-            self.make_space(slot, &mut search)?;
-            if self.try_put(slot, database, place, key, value, expiry)? {
-                return Ok(());
-            }
         }
     }
 
@@ -410,22 +409,24 @@ impl Store {
         key: &[u8],
         value: &[u8],
     ) -> Result<Option<Loc>, WriteError> {
-        let Some(loc) = self.reserve_one(slot, header)? else {
+        let size = header.size();
+        let Some(loc) = self.reserve_one(slot, header, size)? else {
             return Ok(None);
         };
-        self.copy_body(loc, header, expiry, key, value)?;
+        self.copy_body(loc, header, size, expiry, key, value)?;
         Ok(Some(loc))
     }
 
-    /// Reserves space for a record and writes its header there. `None`: no free space. The caller
-    /// is pinned.
-    #[inline]
+    /// Reserves space for a record, `size` bytes as its header says, and writes the header there.
+    /// `None`: no free space. The caller is pinned.
+    #[inline(always)]
     pub(crate) fn reserve_one(
         &self,
         slot: &Slot<'_>,
         header: Header,
+        size: u64,
     ) -> Result<Option<Loc>, WriteError> {
-        match self.try_reserve_one(slot, header) {
+        match self.try_reserve_one(slot, header, size) {
             Some(loc) => Ok(Some(loc)),
             None => self.reserve_one_slowly(slot, header),
         }
@@ -446,17 +447,18 @@ impl Store {
         Ok((reserved > 0).then_some(loc))
     }
 
-    /// Copies key and value to a reserved record.
-    #[inline]
+    /// Copies key and value to a reserved record of `size` bytes.
+    #[inline(always)]
     pub(crate) fn copy_body(
         &self,
         loc: Loc,
         header: Header,
+        size: u64,
         expiry: Expiry,
         key: &[u8],
         value: &[u8],
     ) -> Result<(), Corrupt> {
-        let address = self.mem.address(loc, header.size())?;
+        let address = self.mem.address(loc, size)?;
         if mneme_sys::fault::ENABLED {
             // With fault points compiled in, the copy has a middle at which it can be abandoned.
             // SAFETY: as below.

@@ -340,7 +340,7 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
         let capacity = (after + growth).min(MAX_VALUE);
         let header = Header::patchable(self.key.len(), capacity, root.space());
         search.want(header.size());
-        let Some(loc) = store.reserve_one(self.slot, header)? else {
+        let Some(loc) = store.reserve_one(self.slot, header, header.size())? else {
             return Ok(Tried::NoSpace);
         };
         let size = header.size();

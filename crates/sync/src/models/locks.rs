@@ -115,8 +115,15 @@ fn a_take_over_of_another_word_than_was_judged_makes_two_owners() {
     );
 }
 
+/// How an owner takes a free lock that no owner has left half-way.
+type Take = fn(&Model, Owner) -> bool;
+
+fn clean(lock: &Model, me: Owner) -> bool {
+    lock_word::acquire(lock, me) == Attempt::Clean
+}
+
 /// Two living owners in turn.
-fn turns(release: fn(&Model)) -> impl Fn() + Send + Sync + 'static {
+fn turns(take: Take, release: fn(&Model)) -> impl Fn() + Send + Sync + 'static {
     move || {
         let shared = Arc::new(Shared {
             lock: Model::new(0),
@@ -124,7 +131,7 @@ fn turns(release: fn(&Model)) -> impl Fn() + Send + Sync + 'static {
             guarded: UnsafeCell::new(WHOLE),
         });
         let turn = move |shared: &Shared, me| {
-            if lock_word::acquire(&shared.lock, me) == Attempt::Clean {
+            if take(&shared.lock, me) {
                 shared.set(HALF);
                 shared.set(WHOLE);
                 release(&shared.lock);
@@ -138,10 +145,31 @@ fn turns(release: fn(&Model)) -> impl Fn() + Send + Sync + 'static {
 
 #[test]
 fn the_next_owner_sees_what_the_last_one_did() {
-    holds(turns(lock_word::release));
+    holds(turns(clean, lock_word::release));
 }
 
 #[test]
 fn a_release_that_does_not_release_shows_the_next_owner_old_things() {
-    fails(turns(|lock| lock.store(0, Relaxed)));
+    fails(turns(clean, |lock| lock.store(0, Relaxed)));
+}
+
+#[test]
+fn the_next_owner_by_one_attempt_sees_what_the_last_one_did() {
+    holds(turns(lock_word::acquire_clean, lock_word::release));
+}
+
+#[test]
+fn one_attempt_takes_no_lock_that_an_owner_left_half_way() {
+    holds(|| {
+        let lock = Model::new(0);
+        assert!(lock_word::acquire_clean(&lock, MORTAL));
+        assert!(!lock_word::acquire_clean(&lock, owner(2)));
+        lock_word::needs_repair(&lock);
+        lock_word::release(&lock);
+        assert!(!lock_word::acquire_clean(&lock, owner(2)));
+        assert_eq!(lock_word::acquire(&lock, owner(2)), Attempt::OwnerDied);
+        lock_word::repaired(&lock);
+        lock_word::release(&lock);
+        assert!(lock_word::acquire_clean(&lock, owner(3)));
+    });
 }

@@ -41,7 +41,7 @@ impl<'m> Mapped<'m> {
     #[inline(always)]
     fn now(mem: &'m Mem) -> Mapped<'m> {
         Mapped {
-            base: mem.region().base(),
+            base: mem.base(),
             len: mem.region().len() as u64,
             region: PhantomData,
         }
