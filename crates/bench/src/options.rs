@@ -265,6 +265,9 @@ pub struct Served {
     /// When what was written becomes durable.
     #[arg(long, default_value = "everysec")]
     pub appendfsync: String,
+    /// What keeps the data in that directory.
+    #[arg(long, requires = "data")]
+    pub durability: Option<String>,
     /// I/O threads; one a CPU unless given.
     #[arg(long)]
     pub threads: Option<usize>,

@@ -29,6 +29,10 @@ pub fn serve_here(options: &options::Served) -> Result<(), BenchError> {
         .threads(threads.unwrap_or_else(|| SysfsTopology::detect().cpus()))
         .set(Key::AppendFsync, &options.appendfsync)
         .map_err(failed)?;
+    let server = match &options.durability {
+        Some(form) => server.set(Key::Durability, form).map_err(failed)?,
+        None => server,
+    };
     let server = match (&options.registry, &options.segment) {
         (Some(registry), Some(segment)) => {
             let mut opening = Opening::default();

@@ -499,7 +499,11 @@ fn a_tree_on_a_full_disk_is_read_until_there_is_space() {
     let data = format!("{}/kept", place.data());
     let kept = ["--private", "--durability", "tree", "--data", &data];
     let server = Serving::start(place.plain(&kept));
+    // Durable before the disk fills.
+    let sync = |policy: &str| server.said(&format!("CONFIG SET appendfsync {policy}\r\n"));
+    assert_eq!(sync("always"), "+OK\r\n+OK\r\n");
     assert_eq!(server.said("SET kept yes\r\n"), "+OK\r\n+OK\r\n");
+    assert_eq!(sync("everysec"), "+OK\r\n+OK\r\n");
     let put = |server: &Serving, number: usize| {
         server.said(&format!("SET key:{number} {}\r\n", "x".repeat(5000)))
     };

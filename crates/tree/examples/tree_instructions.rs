@@ -1,7 +1,7 @@
 //! Puts, batches of 1,000 sorted puts, gets, gets of 32 keys at a time, or scans of 100 keys, of
-//! keys of 25 bytes, for counting instructions: run `instructions put 100 20000` and `instructions
-//! put 100 60000` (or `batch`, `get`, `many`, `scan`; 100 is the length of the values) under
-//! `valgrind --tool=callgrind`, and divide what they differ by by 40,000.
+//! keys of 25 bytes, for counting instructions: run `tree_instructions put 100 20000` and
+//! `tree_instructions put 100 60000` (or `batch`, `get`, `many`, `scan`; 100 is the length of the
+//! values) under `valgrind --tool=callgrind`, and divide what they differ by by 40,000.
 //!
 //! The store lies in memory. It is filled with 20,000 keys before, in an order of no meaning.
 #![allow(
