@@ -20,7 +20,7 @@ use crate::layout::SlotLines;
 use crate::opening::Inner;
 use crate::participants::Participants;
 use crate::robust_lock::LOCK_TIMEOUT;
-use crate::{SlotId, intent};
+use crate::{RobustLock, SlotId, intent, lock_word};
 
 /// Holders that are remembered at most: the latest.
 const MOST: usize = 64;
@@ -108,6 +108,17 @@ impl Participants {
         self.inner().progress_of(holder)
     }
 
+    /// The holder of `lock`, if it is held, and what that is doing now. Its progress also changes
+    /// when the lock is taken again, whatever the holder has announced.
+    #[must_use]
+    pub fn holder_of(&self, lock: &RobustLock) -> Option<(SlotId, Progress)> {
+        let seen = lock_word::look(lock.word());
+        let slot = seen.owner()?.slot;
+        let Progress(operation) = self.progress_of(slot);
+        let number = add_to(operation.unwrap_or_default(), seen.0);
+        Some((slot, Progress(Some(number))))
+    }
+
     /// Notes that the calling thread has waited so long for `holder` in vain. `then`: what that was
     /// doing when the wait began. If it has made progress since, nothing is noted.
     pub fn note_stalled(&self, holder: SlotId, then: Progress, waited: Duration) {
@@ -173,11 +184,15 @@ fn operation(lines: &SlotLines) -> Option<u64> {
         let mut number = lines.owner.load(Acquire);
         for word in intents.flat_map(|line| std::iter::once(&line.head).chain(&line.words)) {
             // SYNC: pairs with nothing: no more is concluded than that a word has changed.
-            number =
-                (number.rotate_left(5) ^ word.load(Acquire)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            number = add_to(number, word.load(Acquire));
         }
         number
     })
+}
+
+/// The hash of what `number` is the hash of, and of `word`.
+const fn add_to(number: u64, word: u64) -> u64 {
+    (number.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 #[cfg(test)]

@@ -267,6 +267,30 @@ fn an_owner_that_makes_progress_does_not_stall() {
     intent.clear();
 }
 
+/// The progress of a lock's holder changes with each taking, and with what the holder announces.
+#[test]
+fn the_holder_of_a_lock_makes_progress_when_it_takes_the_lock_again() {
+    let pair = Pair::new();
+    let lock = RobustLock::new();
+    assert_eq!(pair.b.holder_of(&lock), None);
+    let theirs = pair.a.slot().unwrap();
+    let held = lock.try_lock(&theirs).unwrap();
+    let first = pair.b.holder_of(&lock).unwrap();
+    assert_eq!(first.0, theirs.id());
+    assert_eq!(pair.b.holder_of(&lock), Some(first));
+    let intent = theirs.intent(Lane::Txn);
+    intent.begin(7, &[1]);
+    assert_ne!(pair.b.holder_of(&lock), Some(first));
+    intent.clear();
+    assert_eq!(pair.b.holder_of(&lock), Some(first));
+    drop(held);
+    assert_eq!(pair.b.holder_of(&lock), None);
+    let _held = lock.try_lock(&theirs).unwrap();
+    let again = pair.b.holder_of(&lock).unwrap();
+    assert_eq!(again.0, theirs.id());
+    assert_ne!(again, first);
+}
+
 /// A panic that drops the last handle leaves the slot to the repair; one that drops another, or a
 /// handle that a destructor makes meanwhile, leaves the slot as it is.
 #[test]

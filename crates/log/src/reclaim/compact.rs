@@ -180,7 +180,7 @@ impl Reclaim {
 
     /// The workers whose heads are on `node`. If there are more nodes than workers, nodes share
     /// workers.
-    fn workers_of(&self, node: NodeId) -> impl Iterator<Item = u64> {
+    pub(crate) fn workers_of(&self, node: NodeId) -> impl Iterator<Item = u64> {
         let (workers, node) = (self.tables.geometry.workers(), u64::from(node.0));
         let nodes = u64::from(self.arena.nodes());
         (node % workers..workers).step_by(nodes as usize)

@@ -1,15 +1,16 @@
 //! Freeing space: what a writer does that found none.
 //!
 //! One ordered list names the ways to find space ([`WAYS`]), and one deadline bounds the search. If
-//! there is nothing to gain the store is full, and the write fails at once; if one thread's pin is
-//! in the way for long, the write fails and names it. Reads and removals go on, and after removals
-//! writes succeed again. Nibble has a reserve for compaction too (§3.2). That any writer may
-//! compact is new here.
+//! there is nothing to gain the store is full, and the write fails at once; if one thread is in the
+//! way for long, by its pin or by a lock, the write fails and names it. Reads and removals go on,
+//! and after removals writes succeed again. Nibble has a reserve for compaction too (§3.2). That
+//! any writer may compact is new here.
 
 use std::time::Duration;
 
 use mneme_arena::FRAME_BYTES;
-use mneme_sync::{Epoch, Holding, Slot, SlotId, Stalled};
+use mneme_sync::{Epoch, Holding, Progress, Slot, SlotId, Stalled};
+use mneme_sys::NodeId;
 
 use crate::error::{Corrupt, WriteError};
 use crate::log::head::{Leave, SPACE_TIMEOUT};
@@ -33,22 +34,24 @@ pub(crate) struct SpaceSearch {
     vacated: u32,
     /// The pin that blocked the search when that was last checked.
     pin: Suspect<(SlotId, Epoch)>,
-    /// The thread that swept then.
-    sweeper: Suspect<SlotId>,
+    /// The thread that swept then, and what it was doing.
+    sweeper: Suspect<(SlotId, Progress)>,
+    /// The threads that held all compaction workers of a node then, and what they were doing.
+    compactors: Suspect<Vec<(SlotId, Progress)>>,
 }
 
 /// What seems to block a search, since when, in nanoseconds, and how often it was seen since.
 #[derive(Debug)]
 struct Suspect<T>(Option<(T, u64, u32)>);
 
-impl<T: Copy + PartialEq> Suspect<T> {
+impl<T: Clone + PartialEq> Suspect<T> {
     /// How long `seen` has been found at every look, if that is long enough to report it.
     fn look(&mut self, seen: Option<T>, now: u64) -> Option<(T, Duration)> {
-        match (seen, &mut self.0) {
-            (Some(seen), Some((before, since, looks))) if *before == seen => {
+        match &mut self.0 {
+            Some((before, since, looks)) if seen.as_ref() == Some(&*before) => {
                 *looks += 1;
                 let since = Duration::from_nanos(now.saturating_sub(*since));
-                (since > SPACE_TIMEOUT && *looks >= MIN_LOOKS).then_some((seen, since))
+                (since > SPACE_TIMEOUT && *looks >= MIN_LOOKS).then(|| (before.clone(), since))
             }
             _ => {
                 self.0 = seen.map(|seen| (seen, now, 1));
@@ -125,6 +128,7 @@ impl SpaceSearch {
             vacated: 0,
             pin: Suspect(None),
             sweeper: Suspect(None),
+            compactors: Suspect(None),
         }
     }
 
@@ -255,6 +259,7 @@ impl Reclaim {
                 Gain::Some
             }
             Evicted::Busy => {
+                self.mind_compactors(search)?;
                 pause();
                 Gain::Later
             }
@@ -308,6 +313,7 @@ impl Reclaim {
             return Err(self.out_of_memory(search.wanted));
         }
         self.may_wait(search)?;
+        self.mind_compactors(search)?;
         pause();
         Ok(())
     }
@@ -394,19 +400,44 @@ impl Reclaim {
     fn may_wait(&self, search: &mut SpaceSearch) -> Result<(), WriteError> {
         let (now, pin) = (self.clock.now_ns(), self.participants.stats().oldest_pin);
         let pinned = search.pin.look(pin.map(|pin| (pin.slot, pin.epoch)), now);
-        let sweeper = search.sweeper.look(self.tables.header().sweep.owner(), now);
-        let (slot, since, what) = match (pinned, sweeper) {
-            (Some(((slot, _), since)), _) => (slot, since, Holding::Pin),
-            (None, Some((slot, since))) if pin.is_none() => (slot, since, Holding::Lock),
+        let sweeper = self.participants.holder_of(&self.tables.header().sweep);
+        let sweeper = search.sweeper.look(sweeper, now);
+        Err(match (pinned, sweeper) {
+            (Some(((slot, _), since)), _) => self.blocked_by(slot, since, Holding::Pin),
+            (None, Some(((slot, _), since))) if pin.is_none() => {
+                self.blocked_by(slot, since, Holding::Lock)
+            }
             _ => return Ok(()),
+        })
+    }
+
+    /// Fails if the threads that hold all compaction workers of a node have made no progress for
+    /// long: no other thread can compact or evict there.
+    fn mind_compactors(&self, search: &mut SpaceSearch) -> Result<(), WriteError> {
+        let holder = |worker| {
+            let first = self.heads_of_worker(worker).start;
+            self.participants.holder_of(&self.tables.head(first).lock)
         };
-        Err(Stalled {
-            pid: self.participants.pid_of(slot),
+        let all_of = |node| self.workers_of(NodeId(node)).map(holder).collect();
+        let seen: Option<Vec<_>> = (0..self.arena.nodes()).find_map(all_of);
+        let Some((stalled, since)) = search.compactors.look(seen, self.clock.now_ns()) else {
+            return Ok(());
+        };
+        let first = stalled.first();
+        first.map_or(Ok(()), |&(slot, _)| {
+            Err(self.blocked_by(slot, since, Holding::Lock))
+        })
+    }
+
+    fn blocked_by(&self, slot: SlotId, since: Duration, what: Holding) -> WriteError {
+        let pid = self.participants.pid_of(slot);
+        Stalled {
+            pid,
             slot,
             since,
             what,
         }
-        .into())
+        .into()
     }
 
     /// Whether something is under way that will free space, or let it be compacted.
@@ -491,6 +522,7 @@ impl Reclaim {
 mod tests {
     use std::sync::Arc;
 
+    use mneme_sync::Lane;
     use mneme_sys::ManualClock;
 
     use super::*;
@@ -516,5 +548,78 @@ mod tests {
             assert_eq!(look(), None);
         }
         assert!(look().is_some());
+    }
+
+    /// The first failure of `look` in `rounds` rounds of 150 ms each.
+    fn refusal(
+        clock: &ManualClock,
+        rounds: u32,
+        mut look: impl FnMut() -> Result<(), WriteError>,
+    ) -> Option<WriteError> {
+        (0..rounds).find_map(|_| {
+            clock.advance_ms(150);
+            look().err()
+        })
+    }
+
+    #[track_caller]
+    fn names_the_holder(refused: Option<WriteError>, slot: &Slot<'_>) {
+        match refused {
+            Some(WriteError::Stalled(stalled)) => {
+                assert_eq!((stalled.slot, stalled.what), (slot.id(), Holding::Lock));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Compactors block a search only if they have every worker and make no progress.
+    #[test]
+    fn a_compactor_that_goes_on_is_waited_for() {
+        for (capacity, workers) in [(MIN_CAPACITY, 1), (192 << 20, 2)] {
+            let clock = Arc::new(ManualClock::new(1, 1));
+            let builder = LogStore::builder().capacity(capacity).clock(clock.clone());
+            let store = builder.maintainer(false).open_private().unwrap();
+            let inner = store.inner();
+            assert_eq!(inner.tables.geometry.workers(), workers);
+            let slot = inner.writer().unwrap();
+            let mut search = SpaceSearch::new(0);
+            let mut fails = |rounds| refusal(&clock, rounds, || inner.mind_compactors(&mut search));
+            let hold = || inner.hold_worker(&slot, NodeId(0)).unwrap();
+            let _all_but_one: Vec<_> = (1..workers).map(|_| hold()).collect();
+            assert!(fails(100).is_none(), "one is idle");
+            for _ in 0..4 {
+                let _held = hold();
+                assert!(fails(12).is_none(), "it has taken the worker again");
+            }
+            let _held = hold();
+            let intent = slot.intent(Lane::Txn);
+            for key in 0..4 {
+                intent.begin(7, &[key]);
+                assert!(fails(12).is_none(), "it has announced another operation");
+            }
+            intent.clear();
+            names_the_holder(fails(100), &slot);
+        }
+    }
+
+    #[test]
+    fn a_sweeper_that_goes_on_is_waited_for() {
+        let clock = Arc::new(ManualClock::new(1, 1));
+        let builder = LogStore::builder()
+            .capacity(MIN_CAPACITY)
+            .clock(clock.clone());
+        let store = builder.maintainer(false).open_private().unwrap();
+        let inner = store.inner();
+        let slot = inner.writer().unwrap();
+        let mut search = SpaceSearch::new(0);
+        let mut fails = |rounds| refusal(&clock, rounds, || inner.may_wait(&mut search));
+        let _held = inner.tables.header().sweep.try_lock(&slot).unwrap();
+        let intent = slot.intent(Lane::Txn);
+        for shard in 0..4 {
+            intent.begin(7, &[shard]);
+            assert!(fails(12).is_none(), "it has come to another shard");
+        }
+        intent.clear();
+        names_the_holder(fails(100), &slot);
     }
 }

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use mneme_log::{ChangeFeed, LogStore, ReadError, Transaction, UpdatePolicy, WriteError};
+use mneme_log::{
+    ChangeFeed, Evict, Holding, LogStore, ReadError, Transaction, UpdatePolicy, WriteError,
+};
 use mneme_sys::fault::{self, Action, Outcome};
 use mneme_sys::{Clock, ManualClock};
 
@@ -474,4 +476,42 @@ fn readers_that_may_only_read_wait_once_for_the_dead() {
         assert_eq!(reader.get(&key(i)).unwrap().as_deref(), Some(&b"v"[..]));
     }
     sound(&store, "");
+}
+
+/// A compactor that stands still without a pin is named by the writers that find no free space:
+/// space can be won, but only with its heads.
+#[test]
+fn a_stopped_compactor_is_named_by_writers_that_find_no_space() {
+    for evict in [Evict::None, Evict::Lru] {
+        let clock = Arc::new(Looked::default());
+        let builder = LogStore::builder().clock(clock.clone()).evict(evict);
+        let (memory, store) = Memory::built(memory::CAPACITY, memory::CAPACITY, builder);
+        let theirs = memory.open(2);
+        let put = |store: &LogStore, i: u32| store.put(&key(i), &[7; 16_000]);
+        let stopped = match evict {
+            Evict::None => {
+                (0..2400).for_each(|i| put(&store, i).unwrap());
+                (0..1200).for_each(|i| assert!(store.remove(&key(2 * i)).unwrap()));
+                Stopped::at("compact.claimed", 1, move || {
+                    theirs.compact().unwrap();
+                })
+            }
+            _ => Stopped::at("evict.claimed", 1, move || {
+                (0..8000).for_each(|i| put(&theirs, i).unwrap());
+            }),
+        };
+        let before = clock.0.load(Relaxed);
+        let refused = (10_000..).find_map(|i| put(&store, i).err()).unwrap();
+        let took = clock.0.load(Relaxed) - before;
+        match refused {
+            WriteError::Stalled(stalled) => {
+                assert_eq!(stalled.what, Holding::Lock, "{evict:?}: {stalled}");
+                assert_eq!(stalled.pid, std::process::id(), "{evict:?}: {stalled}");
+            }
+            other => panic!("{evict:?}: {other}, after {took} ms"),
+        }
+        stopped.finish();
+        put(&store, 9_000).unwrap();
+        sound(&store, "");
+    }
 }
