@@ -73,6 +73,18 @@ class Arrays(WithRegistry):
         self.assertEqual(self.seg.arrays(), {})
         self.assertFalse(self.seg.poisoned)
 
+    def test_a_description_that_lies_is_an_error(self):
+        """Another program wrote it, and numpy reads it: whatever comes of that is damage."""
+        self.seg.put_array("x", numpy.zeros(3, "u1"))
+        data = os.path.join(self.registry, "segments", "frames", "data")
+        with open(data, "r+b", buffering=0) as file:
+            at = file.read().index(b"'|u1'")
+            for descr in (b"()   ", b"[[[[[", b"'|O' ", b"'<f8'", b"...  ", b"{1:2}"):
+                file.seek(at)
+                file.write(descr)
+                with self.assertRaises(mneme.Damaged, msg=descr):
+                    self.seg.array("x")
+
     def test_a_shape_that_does_not_fit(self):
         self.seg.put_array("x", numpy.zeros((3, 4)))
         with self.assertRaises(ValueError):

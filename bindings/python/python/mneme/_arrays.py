@@ -44,7 +44,7 @@ def as_array(view, descr, shape):
         if dtype.hasobject:
             raise ValueError("it holds Python objects")
         return numpy.ndarray(shape, dtype, view)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError) as error:
+    except (ValueError, TypeError, LookupError, SyntaxError, MemoryError, RecursionError) as error:
         from . import Damaged
 
         raise Damaged(f"an array of {descr} and shape {shape} cannot be: {error}") from None
