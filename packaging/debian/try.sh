@@ -165,7 +165,8 @@ inside dpkg --remove libmneme-dev libmneme0 mneme >/dev/null
 
 say "purge"
 inside dpkg --purge mneme libmneme-dev libmneme0 >/dev/null
-[ ! -e "$root$registry" ] || fail "the records are still there"
+left=$(ls -A "$root/dev/shm")
+[ -z "$left" ] || fail "the records are still there, in $left"
 files >"$root/tmp/after"
 # Its user stays, as Debian's policy has it, and with it copies of the files that list users.
 left=$(comm -13 "$root/tmp/before" "$root/tmp/after" | grep -vE '^\./etc/(g?shadow|passwd|group)-$' || true)
