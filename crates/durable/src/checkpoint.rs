@@ -165,6 +165,12 @@ impl Checkpoint {
         self.writer.len()
     }
 
+    /// Whether a group of changes that has not ended is all that it waits for.
+    pub fn awaits_group(&self) -> bool {
+        self.read
+            .is_some_and(|read| self.source.shared.awaits_group(read))
+    }
+
     /// Scans and writes about a MiB.
     pub fn step(&mut self) -> Result<Stage, DurableError> {
         if let Some(read) = self.read {

@@ -216,10 +216,16 @@ impl Durability {
     /// [`DurableError::NotDurable`]: the disk fails, or it is full, or bracketed changes have not
     /// ended for ten seconds. [`DurableError::Together`]: they are this thread's own.
     pub fn sync(&self) -> Result<(), DurableError> {
-        if self.shared.home.is_feeding_together() {
-            return Err(DurableError::Together);
-        }
+        self.may_wait()?;
         self.shared.await_durable(self.shared.tail())
+    }
+
+    /// A thread that has changes bracketed would wait for itself.
+    fn may_wait(&self) -> Result<(), DurableError> {
+        match self.shared.home.is_feeding_together() {
+            true => Err(DurableError::Together),
+            false => Ok(()),
+        }
     }
 
     /// Changes when what was written becomes durable.
@@ -257,7 +263,9 @@ impl Durability {
     ///
     /// # Errors
     /// The disk is full or fails, or the store is being closed. What is durable stays so.
+    /// [`DurableError::Together`]: this thread has changes bracketed, which it would wait for.
     pub fn checkpoint_and_wait(&self) -> Result<CheckpointReport, DurableError> {
+        self.may_wait()?;
         self.keeper.write(&BaseName::Checkpoint)
     }
 
@@ -267,6 +275,7 @@ impl Durability {
     /// # Errors
     /// As [`checkpoint_and_wait`](Self::checkpoint_and_wait); the name is none.
     pub fn backup(&self, name: &str) -> Result<CheckpointReport, DurableError> {
+        self.may_wait()?;
         self.keeper.write(&BaseName::Kept(name.to_owned()))
     }
 

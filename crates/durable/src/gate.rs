@@ -171,7 +171,7 @@ pub(crate) struct Shared {
 }
 
 /// How long a wait for what is in the files lasts because a group of changes has not ended.
-const GROUP_SECONDS: u32 = 10;
+pub(crate) const GROUP_SECONDS: u32 = 10;
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Whatever a panicking thread left is as good: each change is one step.
@@ -406,6 +406,22 @@ impl Shared {
         self.closing.load(Acquire)
     }
 
+    /// Whether everything before `position` is in the files, and a group of changes has not ended.
+    pub fn awaits_group(&self, position: u64) -> bool {
+        self.durable() < position && self.home.feed_durable() >= Some(position)
+    }
+
+    /// A group of changes has not ended for longer than anything waits for it.
+    pub fn endless_group(&self) -> DurableError {
+        DurableError::NotDurable {
+            durable: self.durable(),
+            why: format!(
+                "changes that belong together (`feed_together`) have not ended for \
+                 {GROUP_SECONDS} seconds"
+            ),
+        }
+    }
+
     /// Waits until everything before `position` is durable.
     pub fn await_durable(&self, position: u64) -> Result<(), DurableError> {
         self.ask(position);
@@ -424,15 +440,8 @@ impl Shared {
                     why: self.why(),
                 });
             }
-            // The files have it, and a group of changes has not ended.
-            if self.home.feed_durable() >= Some(position) && held >= GROUP_SECONDS {
-                return Err(DurableError::NotDurable {
-                    durable: self.durable(),
-                    why: format!(
-                        "changes that belong together (`feed_together`) have not ended for \
-                         {GROUP_SECONDS} seconds"
-                    ),
-                });
+            if self.awaits_group(position) && held >= GROUP_SECONDS {
+                return Err(self.endless_group());
             }
             let woken = self.moved.wait_timeout(waiting, Duration::from_secs(1));
             let (woken, timeout) = woken.unwrap_or_else(PoisonError::into_inner);

@@ -10,7 +10,7 @@ use mneme_journal::BaseName;
 use crate::DurableError;
 use crate::checkpoint::{Checkpoint, CheckpointReport, Source, Stage};
 use crate::error::in_words;
-use crate::gate::{GateState, lock};
+use crate::gate::{GROUP_SECONDS, GateState, lock};
 use crate::options::DurabilityMode;
 
 /// How often the keeper looks whether a base file is due.
@@ -21,6 +21,9 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 /// How long a finished base file waits between two looks at the journal.
 const WAIT: Duration = Duration::from_millis(1);
+
+/// How long it waits at most for the end of changes that belong together, in nanoseconds.
+const GROUP_NS: u64 = GROUP_SECONDS as u64 * 1_000_000_000;
 
 /// When base files are written, and how fast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -308,6 +311,8 @@ impl Keeper {
         let shared = &self.source.shared;
         let clock = &self.source.options.clock;
         let (begun, mut counted, bound) = (clock.now_ns(), 0u64, self.bound());
+        // Where the durable position stands still, and since when.
+        let mut still = None;
         loop {
             if self.is_closing() {
                 return Err(DurableError::Closing);
@@ -326,7 +331,18 @@ impl Keeper {
                         self.pause(Duration::from_nanos(ahead));
                     }
                 }
-                Stage::Waits => self.pause(WAIT),
+                Stage::Waits => {
+                    let (durable, now) = (shared.durable(), clock.now_ns());
+                    let since = match still {
+                        Some((at, since)) if at == durable && checkpoint.awaits_group() => since,
+                        _ => now,
+                    };
+                    if now.saturating_sub(since) >= GROUP_NS {
+                        return Err(shared.endless_group());
+                    }
+                    still = Some((durable, since));
+                    self.pause(WAIT);
+                }
                 Stage::Ready => return Ok(()),
             }
         }

@@ -394,8 +394,15 @@ fn waits_for_groups(mode: DurabilityMode) {
     );
     let together = store.feed_together().unwrap();
     store.put(b"within", b"2").unwrap();
-    let own = store.sync();
-    assert!(matches!(own, Err(DurableError::Together)), "{own:?}");
+    let durability = store.durability();
+    for own in [
+        store.sync(),
+        durability.checkpoint_and_wait().map(drop),
+        durability.backup("own").map(drop),
+        durability.compare_files().map(drop),
+    ] {
+        assert!(matches!(own, Err(DurableError::Together)), "{own:?}");
+    }
     std::thread::scope(|scope| {
         let other = scope.spawn(|| {
             store.put(b"beside", b"3").unwrap();
@@ -413,6 +420,36 @@ fn waits_for_groups(mode: DurabilityMode) {
     drop(store);
     let again = options(&dir).mode(mode).open_private(builder()).unwrap();
     assert_eq!(again.records(), 3);
+}
+
+/// A thread that stops in the middle of changes that belong together keeps no other from going on
+/// that has asked for a base file.
+#[test]
+fn a_base_file_does_not_wait_for_ever_for_changes_that_belong_together() {
+    let dir = TestDir::new("durable-endless");
+    let store = options(&dir).open_private(builder()).unwrap();
+    store.put(b"before", b"1").unwrap();
+    let durability = store.durability();
+    // From here on it is known where a base file may begin.
+    durability.checkpoint_and_wait().unwrap();
+    std::thread::scope(|scope| {
+        let (begin, begun) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let (store, gate) = (&store, durability.gate());
+        scope.spawn(move || {
+            let _together = store.feed_together().unwrap();
+            store.put(b"within", b"2").unwrap();
+            begin.send(()).unwrap();
+            // Until the other end is dropped.
+            let _ = ended.recv();
+        });
+        begun.recv().unwrap();
+        let refused = durability.checkpoint_and_wait().unwrap_err();
+        assert!(refused.to_string().contains("have not ended"), "{refused}");
+        drop(end);
+        wait_until("they have ended", || gate.durable() == gate.tail());
+    });
+    durability.checkpoint_and_wait().unwrap();
 }
 
 /// However many changes that belong together are made one after the other: a base file ends with

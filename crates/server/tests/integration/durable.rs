@@ -105,6 +105,16 @@ fn the_data_is_loaded_beside_what_is_served() {
         assert_eq!(client.line("GET c"), Reply::bulk("3"), "{line}");
     }
     assert_eq!(info(&mut client, "rdb_saves"), 1);
+    // What a transaction changes is durable when it has ended: it must not wait for that.
+    for line in ["MULTI", "SET d 4", "DEBUG RELOAD"] {
+        client.line(line);
+    }
+    let replies = client.line("EXEC");
+    let [Reply::Simple(_), Reply::Error(refused)] = replies.items() else {
+        panic!("{replies:?}")
+    };
+    assert!(refused.contains("end them first"), "{refused}");
+    assert_eq!(client.line("DEBUG RELOAD NOSAVE"), Reply::ok());
     let refused = client.line("DEBUG RELOAD NONSENSE");
     assert!(matches!(refused, Reply::Error(_)), "{refused:?}");
     drop(running);
