@@ -1,6 +1,6 @@
 //! What becomes of a command that is done: it is counted, and remembered if it took long.
 
-use super::slowlog::{Slow, shortened};
+use super::slowlog::{Slow, cut, shortened};
 use crate::client::Client;
 use crate::command::{Command, Flag};
 use crate::resp::Arguments;
@@ -59,7 +59,7 @@ impl Finished<'_> {
             at_s: server.wall_ms() / 1000,
             took_us: self.nanoseconds / 1000,
             arguments: shortened(self.args, self.calls),
-            client: (client.entry.peer.clone(), client.entry.state().name.clone()),
+            client: (client.entry.peer.clone(), cut(&client.entry.state().name)),
         };
         server.slowlog.enter(slow, most);
     }

@@ -31,7 +31,7 @@ pub(crate) struct Slow {
     pub took_us: u64,
     /// Its name and arguments, cut short.
     pub arguments: Vec<Vec<u8>>,
-    /// The client's address and name.
+    /// The client's address and its name, cut short.
     pub client: (String, Vec<u8>),
 }
 
@@ -89,7 +89,8 @@ pub(crate) fn shortened(args: Arguments<'_>, together: u64) -> Vec<Vec<u8>> {
     words
 }
 
-fn cut(bytes: &[u8]) -> Vec<u8> {
+/// The first bytes, and how many more there are.
+pub(crate) fn cut(bytes: &[u8]) -> Vec<u8> {
     if bytes.len() <= BYTES {
         return bytes.to_vec();
     }

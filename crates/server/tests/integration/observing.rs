@@ -392,6 +392,13 @@ fn slow_commands_are_remembered_without_their_secrets() {
     );
     let ids: Vec<_> = log.items().iter().map(|e| e.items()[0].clone()).collect();
     assert!(ids.windows(2).all(|pair| pair[0] > pair[1]), "{ids:?}");
+    // It stays when its client is gone, and is no client's memory.
+    let name = "y".repeat(1 << 20);
+    assert_eq!(client.line(&format!("CLIENT SETNAME {name}")), Reply::ok());
+    client.line("PING");
+    let log = client.line("SLOWLOG GET 1");
+    let cut = format!("{}... ({} more bytes)", &name[..128], name.len() - 128);
+    assert_eq!(log.items()[0].items()[5].text(), cut);
     client.line("CONFIG SET slowlog-log-slower-than -1");
     assert_eq!(client.line("SLOWLOG RESET"), Reply::ok());
     assert_eq!(client.line("SLOWLOG GET"), Reply::Array(vec![]));
