@@ -317,11 +317,13 @@ fn open_region(path: &Path, data: &File) -> Result<File, JoinError> {
     let file = files::open_plain(path, OpenOptions::new().read(true).write(true))?;
     let (found, data) = (file.metadata()?, data.metadata()?);
     let trusted = [files::user(), 0, data.uid()].contains(&found.uid());
-    // Another user that may write the data may have made it.
-    if !trusted && data.mode() & 0o022 == 0 {
-        return Err(JoinError::Owner(found.uid()));
+    // Another user that may write the data may have made it: nobody else can give it their group.
+    let in_group = found.gid() == data.gid();
+    let may_write = data.mode() & if in_group { 0o022 } else { 0o002 } != 0;
+    match trusted || may_write {
+        true => Ok(file),
+        false => Err(JoinError::Owner(found.uid())),
     }
-    Ok(file)
 }
 
 /// The control region that lies there, which is to be of this identity.
@@ -386,5 +388,40 @@ mod tests {
         assert_eq!((again.durable(), again.dead()), (0, Vec::new()));
         assert!(!again.is_poisoned());
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_region_of_a_user_that_may_not_write_the_data_is_refused() {
+        const OTHER: u32 = 65_534;
+        let scratch = mneme_testkit::TestDir::new("tree-owner");
+        let made = |name: &str, mode: u32| {
+            let path = scratch.path().join(name);
+            let file = File::create_new(&path).unwrap();
+            file.set_permissions(Permissions::from_mode(mode)).unwrap();
+            (path, file)
+        };
+        let (path, region) = made("region", 0o666);
+        let (_, data) = made("data", 0o664);
+        // Only root can give a file away.
+        if fchown(&data, Some(OTHER - 1), Some(OTHER - 1)).is_err() {
+            return;
+        }
+        for (group, mode, is_taken) in [
+            (OTHER, 0o664, false),
+            (OTHER, 0o666, true),
+            (OTHER - 1, 0o664, true),
+            (OTHER - 1, 0o644, false),
+        ] {
+            fchown(&region, Some(OTHER), Some(group)).unwrap();
+            data.set_permissions(Permissions::from_mode(mode)).unwrap();
+            let opened = open_region(&path, &data);
+            match is_taken {
+                true => drop(opened.unwrap()),
+                false => assert!(
+                    matches!(opened, Err(JoinError::Owner(OTHER))),
+                    "{group} {mode:o} {opened:?}"
+                ),
+            }
+        }
     }
 }

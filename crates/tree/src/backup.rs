@@ -37,7 +37,7 @@ pub(crate) fn backup(
     };
     let builder = Builder::new().uuid(recovery::file_header(&core.pages)?.uuid);
     // What the store's file keeps from others its copy does too.
-    let mode = core._lock.as_ref().map_or(Ok(0o666), Attachment::mode)?;
+    let mode = core._lock.as_ref().map_or(Ok(0o600), Attachment::mode)?;
     make(path, mode, |temporary| {
         let copy = builder.open_file(temporary)?;
         let mut writer = copy.core.writer();

@@ -74,7 +74,7 @@ impl Builder {
             reads: false,
             wait: Duration::ZERO,
             cache: None,
-            mode: 0o666,
+            mode: 0o600,
             uuid: None,
         }
     }
@@ -135,7 +135,8 @@ impl Builder {
     }
 
     /// The permissions of a file that is created, of which the process' umask takes some away.
-    /// `0o666` by default. A [backup](Store::backup) gets those of the store's file.
+    /// `0o600` by default: a user who may read a file can keep all others from opening it. A
+    /// [backup](Store::backup) gets those of the store's file.
     #[must_use]
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = mode;

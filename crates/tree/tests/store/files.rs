@@ -34,7 +34,7 @@ fn a_file_keeps_what_was_put() {
 fn a_file_and_its_backups_are_kept_from_others() {
     let mode = |path: &Path| std::fs::metadata(&path.0).unwrap().permissions().mode() & 0o777;
     let (path, copy) = (Path::new("mode"), Path::new("mode-backup"));
-    let db = Store::builder().mode(0o600).open(&path.0).unwrap();
+    let db = Store::builder().open(&path.0).unwrap();
     db.put(b"key", b"value").unwrap();
     db.backup(&copy.0).unwrap();
     assert_eq!((mode(&path), mode(&copy)), (0o600, 0o600));
