@@ -371,7 +371,7 @@ typedef struct mneme_options {
     int32_t policy;        /* MNEME_APPEND or MNEME_IN_PLACE */
     int32_t evict;         /* MNEME_EVICT_NONE or another */
     int32_t flags;         /* 0 or MNEME_NO_MAINTAINER */
-    int32_t reserved;      /* 0 */
+    int32_t lend_mib;      /* MiB that it lends to mneme_cache_open() while it does not need them; 0: none, for its whole life */
 } mneme_options_t;
 
 /* Makes a store, whole or not at all, and attaches it for writing. NULL: with all that is usual. MNEME_EEXIST, _ENAME,
@@ -539,7 +539,14 @@ int mneme_check(mneme_store_t store, uint64_t *records);
  * is a cache of about `records` records: copies of what it can read again elsewhere. Memory is taken as it is used. */
 mneme_cache_t mneme_cache_create(uint64_t bytes, uint64_t records);
 
-/* Gives everything up, with what is claimed. Calls of other threads that are under way end as usual. */
+/* The cache in the memory that an attached store does not need, which all programs that attach it share. The store takes memory
+ * back at once, as it needs it, and lends only what it used before. MNEME_EINVAL: it was made without `lend_mib` or
+ * `mneme serve --lend-memory`. If the store was attached with MNEME_READ alone the cache is looked up and not changed
+ * (MNEME_EREADONLY). The memory stays attached until the cache is destroyed, whatever becomes of the store's handle. */
+mneme_cache_t mneme_cache_open(mneme_store_t store);
+
+/* Gives everything up, with what is claimed; of an attached store's cache this handle alone. Calls of other threads that are
+ * under way end as usual. */
 int mneme_cache_destroy(mneme_cache_t cache);
 
 /* Copies the value of a key to the buffer, as mneme_get(): from the cache, or as `fetch` reads it elsewhere. That is called on
@@ -559,12 +566,12 @@ int mneme_cache_remove(mneme_cache_t cache, const void *key, size_t key_length);
 /* Removes everything. */
 int mneme_cache_clear(mneme_cache_t cache);
 
-/* Bounds the memory that the cache may have, from now on. */
+/* Bounds the memory that the cache may have, from now on; an attached store's for all programs. */
 int mneme_cache_limit(mneme_cache_t cache, uint64_t bytes);
 
 /* Takes so many bytes, in one piece that begins at a multiple of 2 MiB, at once and whatever the cache has there. The content
  * is anything. MNEME_ENOMEM: so much is claimed already, or lies apart; MNEME_EINVAL: nothing is asked for, or more than there
- * is. */
+ * is, or the memory is an attached store's, which claims it alone. */
 void *mneme_cache_claim(mneme_cache_t cache, uint64_t bytes);
 
 /* Gives back what mneme_cache_claim() gave, for the cache to use. */

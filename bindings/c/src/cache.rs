@@ -1,5 +1,6 @@
 //! Memory that is held in reserve, and is a cache as long as nobody needs it: the header's
-//! `mneme_cache_create` and what works with its handle.
+//! `mneme_cache_create` and what works with its handle; and the cache in what an attached store does
+//! not use, `mneme_cache_open`.
 //!
 //! **The program claims what it holds at once, whatever the cache has there**; see
 //! [`mneme_arena::Discardable`] for what lookups promise.
@@ -9,18 +10,22 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mneme_arena::{Class, Discardable, Extent, FRAME_BYTES, Lookup, Stored};
+use mneme_arena::{Class, Discardable, Extent, FRAME_BYTES, LendingError, Lookup, Stored};
 use mneme_sys::NodeId;
 
 use crate::boundary::{answer, done, slice};
 use crate::code::{Code, Failure};
+use crate::process::StoreId;
 use crate::records::{copied, give};
+use crate::store;
 use crate::table::Table;
 use crate::vas::null;
 
-/// An arena of the process' own, and its cache.
+/// An arena of the process' own, or an attached store's, and its cache.
 pub(crate) struct Cache {
     cache: Discardable,
+    /// A store claims frames there, and nobody else may.
+    is_of_store: bool,
     /// What is claimed, by address.
     claimed: Mutex<BTreeMap<usize, Extent>>,
 }
@@ -78,16 +83,33 @@ fn kept(stored: Stored) -> c_int {
     (stored == Stored::Kept).into()
 }
 
+/// The handle of a cache.
+fn handle(cache: Discardable, is_of_store: bool) -> Result<CacheId, Failure> {
+    let cache = Arc::new(Cache {
+        cache,
+        is_of_store,
+        claimed: Mutex::default(),
+    });
+    let number = CACHES.enter(cache, |_| false)?;
+    Ok(ptr::without_provenance_mut(number))
+}
+
 /// See the header.
 #[unsafe(no_mangle)]
 pub extern "C" fn mneme_cache_create(bytes: u64, records: u64) -> CacheId {
     answer(ptr::null_mut(), || {
-        let cache = Arc::new(Cache {
-            cache: Discardable::private(bytes, records)?,
-            claimed: Mutex::default(),
-        });
-        let number = CACHES.enter(cache, |_| false)?;
-        Ok(ptr::without_provenance_mut(number))
+        handle(Discardable::private(bytes, records)?, false)
+    })
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn mneme_cache_open(of: StoreId) -> CacheId {
+    answer(ptr::null_mut(), || {
+        let opened = store::opened(of)?;
+        let lent = opened.store().discardable();
+        let lent = lent.ok_or(LendingError::LendsNothing)?;
+        handle(Discardable::open(Arc::clone(lent.arena()))?, true)
     })
 }
 
@@ -211,6 +233,10 @@ pub extern "C" fn mneme_cache_claim(cache: CacheId, bytes: u64) -> *mut c_void {
     answer(ptr::null_mut(), || {
         let cache = opened(cache)?;
         let arena = cache.cache.arena();
+        if cache.is_of_store {
+            let text = "an attached store claims its memory itself; put records there";
+            return Err(Failure::new(Code::Invalid, text));
+        }
         let frames = u32::try_from(bytes.div_ceil(FRAME_BYTES)).unwrap_or(u32::MAX);
         let slot = arena.participants().slot()?;
         let extent = arena.claim(&slot, frames, 1, NODE, Class::Reserved, 0)?;

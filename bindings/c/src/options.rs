@@ -2,6 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
+use mneme_log::lent::LendingOptions;
 use mneme_shared::{Evict, Registry, StoreOptions, UpdatePolicy};
 
 use crate::boundary::mode;
@@ -21,10 +22,13 @@ pub struct Options {
     policy: i32,
     evict: i32,
     flags: i32,
-    reserved: i32,
+    lend_mib: i32,
 }
 
 const IN_PLACE: i32 = 1;
+
+/// Bytes, where the program names none.
+const USUAL_CAPACITY: u64 = 1 << 30;
 
 /// In the order of the header's `MNEME_EVICT_...`.
 const EVICTIONS: [Evict; 8] = [
@@ -76,11 +80,8 @@ pub(crate) unsafe fn read(options: *const Options) -> Result<(Registry, StoreOpt
         return Ok((registry, StoreOptions::new()));
     };
     let (rest, ready) = ready(asked.flags);
-    if rest != 0 || asked.reserved != 0 {
-        let text = format!(
-            "flags {:#x} or the reserved field mean nothing",
-            asked.flags
-        );
+    if rest != 0 {
+        let text = format!("flags {:#x} mean nothing", asked.flags);
         return Err(Failure::new(Code::Invalid, text));
     }
     let mut options = StoreOptions::new()
@@ -94,11 +95,21 @@ pub(crate) unsafe fn read(options: *const Options) -> Result<(Registry, StoreOpt
             return Err(Failure::new(Code::Invalid, text));
         }
     };
-    if asked.capacity != 0 {
-        options = options.capacity(asked.capacity);
-    }
+    let capacity = match asked.capacity {
+        0 => USUAL_CAPACITY,
+        asked => asked,
+    };
+    options = options.capacity(capacity);
     if asked.max_capacity != 0 {
         options = options.max_capacity(asked.max_capacity);
+    }
+    let Ok(lent) = u64::try_from(asked.lend_mib) else {
+        let text = format!("{} MiB cannot be lent", asked.lend_mib);
+        return Err(Failure::new(Code::Invalid, text));
+    };
+    if lent != 0 {
+        let bytes = lent << 20;
+        options = options.lend_idle(LendingOptions::of_bytes(bytes, capacity));
     }
     if asked.perms != 0 {
         options = options.mode(mode(asked.perms)?);

@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use common::{Link, Program, Scene, compiler, home, server};
+use mneme_log::lent::{LendingOptions, Lookup, NodeId, Stored};
 use mneme_shared::{SharedStore, StoreOptions};
 
 fn program(scene: &Scene) -> Option<Program<'_>> {
@@ -52,6 +53,35 @@ fn memory_in_reserve_is_a_cache_until_it_is_claimed() {
     assert_eq!(square, "998001");
     // Two keys may have one place in the index.
     assert!((1000..1100).contains(&computed.parse().unwrap()), "{said}");
+}
+
+/// The memory that a store does not need is a cache of all processes that attach it.
+#[test]
+fn what_an_attached_store_does_not_need_is_a_cache() {
+    let Some(cc) = compiler("") else { return };
+    let scene = Scene::new();
+    let program = scene.build(&cc, &home().join("tests/c/lent.c"), Link::Shared);
+    program.says(&["store"]);
+
+    let capacity = 64 << 20;
+    let options = StoreOptions::new()
+        .capacity(capacity)
+        .max_capacity(capacity)
+        .maintainer(false)
+        .lend_idle(LendingOptions::of_bytes(32 << 20, capacity));
+    let store = options.create(&scene.registry(), "default").unwrap();
+    // Only memory that the store had once is lent.
+    store.put(b"large", &vec![7; 24 << 20]).unwrap();
+    store.remove(b"large").unwrap();
+    store.compact().unwrap();
+    let cache = store.discardable().unwrap();
+    let slot = cache.arena().participants().slot().unwrap();
+    let stored = cache.put(&slot, NodeId(0), b"city", b"Hull").unwrap();
+    assert_eq!(stored, Stored::Kept);
+    program.says(&["beside"]);
+    let mut found = Vec::new();
+    assert_eq!(cache.get(b"city", &mut found), Lookup::Hit);
+    assert_eq!(found, b"York");
 }
 
 /// The blocks in C of the guide to local clients: declarations first, then what happens, in one

@@ -109,8 +109,92 @@ static void *look_up(void *data)
     return NULL;
 }
 
-int main(void)
+/* Puts values of 1 MiB, each in a frame of its own, until the store is full. How many it took. */
+static int fill_up(mneme_store_t store)
 {
+    char *value = calloc(1, MIB);
+    int number = 0;
+    while (number < 64 && mneme_put(store, &number, sizeof number, value, MIB) == 0) number++;
+    MUST(number < 64 && mneme_code() == MNEME_ENOMEM);
+    free(value);
+    return number;
+}
+
+/* What a store does not need is a cache, until it needs it. */
+static void of_a_store(void)
+{
+    mneme_options_t options = {.capacity = 64 * MIB, .max_capacity = 64 * MIB, .flags = MNEME_NO_MAINTAINER, .lend_mib = -1};
+    REFUSED(MNEME_EINVAL, mneme_create("lends", &options) == NULL);
+    options.lend_mib = 32;
+    mneme_store_t store = mneme_create("lends", &options);
+    MUST(store);
+    /* Only memory that the store had once is lent. It is free once the store has looked for some. */
+    int all = fill_up(store);
+    for (int i = 0; i < all; i++) MUST(mneme_remove(store, &i, sizeof i) == 1);
+    static char large[MIB];
+    MUST(mneme_put(store, TEXT("large"), large, sizeof large) == 0);
+    mneme_cache_t cache = mneme_cache_open(store), other = mneme_cache_open(store);
+    MUST(cache && other && cache != other);
+    lookups(cache);
+    MUST(mneme_cache_put(cache, TEXT("city"), TEXT("Hull")) == 1 && shows(other, "city", NULL, "Hull"));
+    mneme_cache_stat_t stat;
+    MUST(mneme_cache_stat(cache, &stat) == 0 && stat.lent_bytes > 0 && stat.claimed_bytes == 0);
+    REFUSED(MNEME_EINVAL, mneme_cache_claim(cache, 2 * MIB) == NULL);
+    REFUSED(MNEME_EINVAL, mneme_cache_release(cache, &stat) == -1);
+
+    /* An opening that reads looks up and changes nothing. */
+    mneme_store_t read_only = mneme_attach("lends", MNEME_READ);
+    mneme_cache_t looks = mneme_cache_open(read_only);
+    struct truth truth = {"York", 0, 1};
+    MUST(looks && shows(looks, "city", NULL, "Hull"));
+    MUST(shows(looks, "other", &truth, "York") && shows(looks, "other", NULL, NULL));
+    REFUSED(MNEME_EREADONLY, mneme_cache_put(looks, TEXT("city"), TEXT("York")) == -1);
+    REFUSED(MNEME_EREADONLY, mneme_cache_remove(looks, TEXT("city")) == -1);
+    REFUSED(MNEME_EREADONLY, mneme_cache_clear(looks) == -1);
+    REFUSED(MNEME_EREADONLY, mneme_cache_limit(looks, 0) == -1);
+    MUST(mneme_cache_destroy(looks) == 0 && mneme_detach(read_only) == 0);
+    MUST(shows(cache, "city", NULL, "Hull") && mneme_cache_destroy(other) == 0);
+
+    /* The cache needs the store's handle no more. */
+    MUST(mneme_detach(store) == 0);
+    REFUSED(MNEME_EHANDLE, mneme_cache_open(store) == NULL);
+    MUST(mneme_cache_put(cache, TEXT("city"), TEXT("York")) == 1 && shows(cache, "city", NULL, "York"));
+    store = mneme_attach("lends", MNEME_READ | MNEME_WRITE | MNEME_NO_MAINTAINER);
+    MUST(store && shows(cache, "city", NULL, "York"));
+
+    /* The store takes what it needs out of these 9 frames, but for the one that is being filled. */
+    char *copy = calloc(1, 2 * MIB - 64);
+    for (int i = 0; i < 8; i++) MUST(mneme_cache_put(cache, &i, sizeof i, copy, 2 * MIB - 64) == 1);
+    free(copy);
+    MUST(mneme_cache_stat(cache, &stat) == 0 && stat.lent_bytes >= 16 * MIB && stat.discards == 0);
+    MUST(fill_up(store) > all - 8);
+    MUST(mneme_cache_stat(cache, &stat) == 0 && stat.lent_bytes <= 2 * MIB && stat.discards >= 7);
+    MUST(shows(cache, "city", NULL, NULL) || shows(cache, "city", NULL, "York"));
+    MUST(shows(cache, "city", &truth, "York") && mneme_check(store, NULL) == 0);
+    MUST(mneme_cache_destroy(cache) == 0 && mneme_detach(store) == 0);
+
+    store = mneme_create("keeps", NULL);
+    MUST(store);
+    REFUSED(MNEME_EINVAL, mneme_cache_open(store) == NULL);
+    MUST(mneme_detach(store) == 0);
+}
+
+/* Another process has the store, and has put a copy there. */
+static void beside_another(void)
+{
+    mneme_store_t store = mneme_attach("default", MNEME_READ | MNEME_WRITE | MNEME_NO_MAINTAINER);
+    mneme_cache_t cache = mneme_cache_open(store);
+    MUST(cache && shows(cache, "city", NULL, "Hull"));
+    MUST(mneme_cache_put(cache, TEXT("city"), TEXT("York")) == 1);
+    MUST(mneme_cache_destroy(cache) == 0 && mneme_detach(store) == 0);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1) {
+        (strcmp(argv[1], "beside") == 0 ? beside_another : of_a_store)();
+        return 0;
+    }
     REFUSED(MNEME_EINVAL, mneme_cache_create(1 * MIB, 1000) == NULL);
     REFUSED(MNEME_EINVAL, mneme_cache_create(32 * MIB, 0) == NULL);
     mneme_cache_t cache = mneme_cache_create(32 * MIB, 40000);
