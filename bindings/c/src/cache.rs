@@ -1,6 +1,6 @@
 //! Memory that is held in reserve, and is a cache as long as nobody needs it: the header's
-//! `mneme_cache_create` and what works with its handle; and the cache in what an attached store does
-//! not use, `mneme_cache_open`.
+//! `mneme_cache_create` and what works with its handle; and the cache in what an attached store
+//! does not use, `mneme_cache_open`.
 //!
 //! **The program claims what it holds at once, whatever the cache has there**; see
 //! [`mneme_arena::Discardable`] for what lookups promise.
