@@ -314,7 +314,7 @@ static void misuse(mneme_store_t store, segid_t sid)
     options = (mneme_options_t){.capacity = 64 << 20, .max_capacity = 1 << 20};
     REFUSED(MNEME_EINVAL, mneme_create("lower", &options) == NULL);
     mneme_options_t impossible[] = {{.policy = 2}, {.evict = 8}, {.evict = -1}, {.backing = 4}, {.perms = 0777},
-                                    {.flags = MNEME_READ}, {.reserved = 1}, {.backing = SEG_FILE}};
+                                    {.flags = MNEME_READ}, {.lend_mib = -1}, {.backing = SEG_FILE}};
     for (size_t i = 0; i < sizeof impossible / sizeof impossible[0]; i++) {
         impossible[i].capacity = 64 << 20;
         REFUSED(MNEME_EINVAL, mneme_create("impossible", &impossible[i]) == NULL);
