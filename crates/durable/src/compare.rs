@@ -19,6 +19,7 @@ const VISITED: usize = 256;
 /// that was written is durable.
 pub(crate) fn compare_files(source: &Source) -> Result<u64, DurableError> {
     let home = &source.shared.home;
+    source.shared.await_removed();
     let evict = pause_eviction(home)?;
     home.rest_expiry(true);
     let compared = load_again(source).and_then(|copy| compare(home, &copy));

@@ -151,6 +151,11 @@ impl Disk {
         match self {
             Self::Journal => {
                 let directory = Arc::clone(&opened.directory);
+                // A file may have more than the feed knew, and has checksums.
+                let (at, bytes) = behind(journal_end(&*directory, at)?, at, bytes);
+                if bytes.is_empty() {
+                    return Ok(());
+                }
                 let options = Options {
                     follows: base_runs(&*directory)?,
                     ..options
@@ -218,6 +223,34 @@ fn begin_journal(
         base: base.map_or(0, |base| base.begin().get()),
         sink: Box::new(journal),
     })
+}
+
+/// Where the stream of a directory ends that has it up to `at`.
+fn journal_end(directory: &dyn Directory, at: u64) -> Result<u64, DurableError> {
+    let read = || {
+        let mut reader = Reader::open(directory, Position::new(at))?;
+        while reader.next()?.is_some() {}
+        Ok(reader.position().get())
+    };
+    match read() {
+        // Then the base file has it up to there, or what is behind is not to be believed.
+        Err(
+            JournalError::Damaged(_) | JournalError::Missing { .. } | JournalError::Ended { .. },
+        ) => Ok(at),
+        read => Ok(read?),
+    }
+}
+
+/// What of these entries, the first of which stands at `at`, lies behind `end`, and where that
+/// begins: all of them if `end` is in the middle of one.
+fn behind(end: u64, at: u64, bytes: &[u8]) -> (u64, &[u8]) {
+    let rest = bytes.get(end.saturating_sub(at) as usize..);
+    let rest = rest.unwrap_or_default();
+    let mut entries = mneme_log::feed::entries(at, bytes);
+    match rest.is_empty() || entries.any(|entry| entry.is_ok_and(|entry| entry.position == end)) {
+        true => (end, rest),
+        false => (at, bytes),
+    }
 }
 
 /// The runs that a journal goes on from which has no file yet: those of the newest base file.

@@ -148,6 +148,8 @@ pub(crate) struct Shared {
     wakes_from: AtomicU64,
     /// Where the newest base file begins, before which the journal may go.
     base: AtomicU64,
+    /// Files before this position are gone.
+    removed: AtomicU64,
     /// Where a copy of the store may begin: a durable position between no change's pieces.
     clean: AtomicU64,
     /// Files that the journal has.
@@ -195,6 +197,7 @@ impl Shared {
             asked: AtomicU64::new(0),
             wakes_from: AtomicU64::new(0),
             base: AtomicU64::new(base),
+            removed: AtomicU64::new(0),
             clean: AtomicU64::new(durable),
             files: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -278,6 +281,21 @@ impl Shared {
     pub fn base(&self) -> u64 {
         // SYNC: pairs with the Release in `set_base`: the file has its name.
         self.base.load(Acquire)
+    }
+
+    /// The journal's thread has let go what stands before `base`.
+    pub fn set_removed(&self, base: u64) {
+        // SYNC: pairs with the Acquire in `await_removed`.
+        self.removed.store(base, Release);
+    }
+
+    /// Waits while the journal's thread lets go what the newest base file stands for: what is read
+    /// beside it would miss files. No base file is written meanwhile.
+    pub fn await_removed(&self) {
+        // SYNC: pairs with the Release in `set_removed`.
+        while self.removed.load(Acquire) < self.base() && self.state() != GateState::Failed {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Bytes of the journal that stand in no base file.

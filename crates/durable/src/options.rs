@@ -67,7 +67,8 @@ pub struct RecoveryProgress {
     pub loaded: u64,
 }
 
-/// Called with the progress of a recovery, after each 16 MiB. [`ControlFlow::Break`] ends it, with
+/// Called with the progress of a recovery, after each 16 MiB, and while it waits for its first look
+/// at the journal. [`ControlFlow::Break`] ends it, with
 /// [`DurableError::Stopped`](crate::DurableError::Stopped); the files stay as they are.
 pub type ProgressListener = Arc<dyn Fn(RecoveryProgress) -> ControlFlow<()> + Send + Sync>;
 

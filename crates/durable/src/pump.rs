@@ -195,6 +195,7 @@ impl Pump {
             self.removed = base;
             self.sink.remove_before(base)?;
             mneme_sys::fault!("durable.pump.removed");
+            self.shared.set_removed(base);
         }
         Ok(())
     }

@@ -4,10 +4,11 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
 use std::thread::ScopedJoinHandle;
+use std::time::Duration;
 
 use mneme_journal::{BasePart, BaseReader, Identity, Position, Reader, bases};
 use mneme_log::feed::{Item, entries};
@@ -132,11 +133,19 @@ impl Files {
         })
     }
 
-    /// Reads the journal once, past the page cache.
-    fn look_at_journal(&self, directory: &dyn Directory) -> Result<Journaled, DurableError> {
+    /// Reads the journal once, past the page cache, unless the load has ended meanwhile.
+    fn look_at_journal(
+        &self,
+        directory: &dyn Directory,
+        has_ended: &AtomicBool,
+    ) -> Result<Journaled, DurableError> {
         let mut reader = Reader::open(directory, self.from)?;
         let mut dead = Dead::default();
         while let Some(chunk) = reader.next()? {
+            // Relaxed: nothing else is read by it.
+            if has_ended.load(Relaxed) {
+                return Err(DurableError::Stopped);
+            }
             dead.note(chunk.position.get(), chunk.bytes)?;
         }
         Ok(Journaled {
@@ -162,10 +171,16 @@ impl Files {
     ) -> Result<Loaded, DurableError> {
         let mut progress = Progress::new(listener, 0);
         let mut replay = Replay::new(store, HashSet::new(), evict != Evict::None);
-        let files = &self;
+        let (files, has_ended) = (&self, &AtomicBool::new(false));
         std::thread::scope(|scope| {
-            let look = scope.spawn(|| files.look_at_journal(directory));
+            let (looks, looking) = sync_channel(0);
+            let look = scope.spawn(move || {
+                let _looks: SyncSender<()> = looks;
+                files.look_at_journal(directory, has_ended)
+            });
             let mut stream = Stream {
+                has_ended,
+                looking,
                 directory,
                 base: files.base.as_deref(),
                 suffix: None,
@@ -287,12 +302,25 @@ struct Stream<'s, 'd> {
     from: u64,
     /// The first look at the journal, until it is needed.
     look: Option<ScopedJoinHandle<'s, Result<Journaled, DurableError>>>,
+    /// Disconnected when that is over.
+    looking: Receiver<()>,
+    /// Ends it early.
+    has_ended: &'s AtomicBool,
     /// What that has found, and the journal as far as it goes.
     journal: Option<(Journaled, Reader<'d>)>,
     /// Everything before it was applied.
     applied: u64,
     /// What was read of it and not applied.
     ahead: Option<Vec<u8>>,
+}
+
+/// How often the listener is asked while the first look at the journal is waited for.
+const ASKED: Duration = Duration::from_millis(100);
+
+impl Drop for Stream<'_, '_> {
+    fn drop(&mut self) {
+        self.has_ended.store(true, Relaxed);
+    }
 }
 
 impl<'d> Stream<'_, 'd> {
@@ -314,6 +342,11 @@ impl<'d> Stream<'_, 'd> {
         progress: &mut Progress<'_>,
     ) -> Result<&mut (Journaled, Reader<'d>), DurableError> {
         if let Some(look) = self.look.take() {
+            // It may take long, and be ended.
+            progress.report(replay.loaded)?;
+            while self.looking.recv_timeout(ASKED) == Err(RecvTimeoutError::Timeout) {
+                progress.report(replay.loaded)?;
+            }
             let journaled = joined(look)?;
             let from = Position::new(self.from);
             replay.know_dead(&journaled.dead);

@@ -8,12 +8,17 @@
 //!
 //! A look at a damaged segment may end the process. Each try is noted beside the segment, with the
 //! run that it begins, so that a try that was cut off is made again, and not for ever.
+//!
+//! A ring has no checksums. What the files have already is not taken from it, and nothing that no
+//! load would take: that would keep the whole store from being loaded.
 
 use std::sync::Arc;
 
 use mneme_journal::Options;
-use mneme_log::SalvagedFeed;
-use mneme_shared::{Registry, SharedStore};
+use mneme_log::feed::{Assembly, FeedDamage, Item, entries};
+use mneme_log::{MAX_VALUE, SalvagedFeed};
+use mneme_shared::{AttachError, Registry, ServeError, SharedStore};
+use mneme_space::{MapError, OpenError};
 
 use crate::DurableError;
 use crate::directory::Opened;
@@ -58,8 +63,15 @@ impl DurableOptions {
             };
             note(tries + 1)?;
             mneme_sys::fault!("durable.salvage.noted");
-            let feed = SharedStore::attach(registry, segment).ok();
-            if let Some(feed) = feed.and_then(|store| store.salvage_feed())
+            let feed = match SharedStore::attach(registry, segment) {
+                Ok(store) => store.salvage_feed(),
+                // The next start may have what this one lacks.
+                Err(refused) if is_for_now(&refused) => {
+                    return Err(ServeError::from(refused).into());
+                }
+                Err(_) => None,
+            };
+            if let Some(feed) = feed
                 && let Err(refused) = self.continue_with(&feed, begun, run, (opened, disk))
             {
                 // That was no fault of the segment.
@@ -89,7 +101,8 @@ impl DurableOptions {
         let is_ours = note.uuid == found.identity.uuid
             && [note.run, note.next, begun].contains(&last)
             && last != 0;
-        if !is_ours || feed.bytes.is_empty() {
+        let bytes = &feed.bytes[..loadable(feed.start, &feed.bytes)];
+        if !is_ours || bytes.is_empty() || !feed.start.is_multiple_of(8) {
             return Ok(());
         }
         let Some(wall_ms) = disk.holds_stream(directory, feed.start)? else {
@@ -102,8 +115,61 @@ impl DurableOptions {
             clock,
             ..self.journal_options(note.identity(), 0)
         };
-        disk.continue_with(opened, options, feed.start, &feed.bytes)?;
+        disk.continue_with(opened, options, feed.start, bytes)?;
         mneme_sys::fault!("durable.salvage.continued");
         Ok(())
     }
+}
+
+/// Whether a segment could not be attached for want of files, memory or locks, and not for what it
+/// is.
+fn is_for_now(refused: &AttachError) -> bool {
+    let lacks = matches!(
+        refused,
+        AttachError::Registry(_)
+            | AttachError::Segment(OpenError::File(_))
+            | AttachError::Map(
+                MapError::Open(OpenError::File(_))
+                    | MapError::File(_)
+                    | MapError::Region(_)
+                    | MapError::Liveness { .. }
+                    | MapError::Window(_)
+                    | MapError::Busy { .. }
+            )
+    );
+    lacks && !refused.is_damage()
+}
+
+/// Bytes of these entries, the first of which stands at `start`, up to one that no load would take.
+fn loadable(start: u64, bytes: &[u8]) -> usize {
+    let (mut assembly, mut end) = (Assembly::default(), 0);
+    for entry in entries(start, bytes) {
+        let taken = entry.and_then(|entry| {
+            let begins_before = match entry.items().next().transpose()? {
+                // An id is the position of the first piece, in words: the files have those before.
+                Some(Item::Piece { id, .. } | Item::Pieces { id, .. }) => id < start / 8,
+                _ => false,
+            };
+            if !begins_before {
+                assembly.apply(&entry, takes)?;
+            }
+            Ok(entry.stride())
+        });
+        match taken {
+            Ok(stride) => end += stride,
+            Err(_) => break,
+        }
+    }
+    end
+}
+
+/// Whether a load takes an item.
+fn takes(item: Item<'_>) -> Result<(), FeedDamage> {
+    let what = match item {
+        Item::Put { kind: 1.., .. } => "a value of an unknown kind",
+        Item::Patch { length, .. } if length as usize > MAX_VALUE => "a value that is too long",
+        Item::Piece { .. } | Item::Pieces { .. } => "pieces within pieces",
+        _ => return Ok(()),
+    };
+    Err(FeedDamage { position: 0, what })
 }

@@ -6,6 +6,7 @@ mod kills;
 mod served;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
@@ -188,6 +189,55 @@ fn files_are_compared_with_the_store() {
         assert_eq!(compare().unwrap(), store.records());
         assert_eq!(store.eviction(), Evict::None);
     }
+}
+
+/// Right behind a checkpoint the journal's thread removes files.
+#[test]
+fn files_are_compared_while_the_journal_lets_some_go() {
+    let dir = TestDir::new("durable-compared-removed");
+    let options = options(&dir).file_bytes(256 << 10);
+    let store = options.open_private(builder()).unwrap();
+    for round in 0..100u32 {
+        for key in 0..32u32 {
+            let value = vec![round as u8; 50_000];
+            store.put(&key.to_le_bytes(), &value).unwrap();
+        }
+        store.durability().checkpoint_and_wait().unwrap();
+        assert_eq!(store.durability().compare_files().unwrap(), 32);
+    }
+}
+
+/// A load is ended also while it looks at the journal for the first time, before all else.
+#[test]
+fn a_load_is_ended_before_it_has_seen_the_whole_journal() {
+    let dir = TestDir::new("durable-ended");
+    let store = open(&dir);
+    for key in 0..100u32 {
+        store.put(&key.to_le_bytes(), &[7; 1000]).unwrap();
+        store.sync().unwrap();
+    }
+    store.close().unwrap();
+    // The look would end with this damage.
+    let journals = std::fs::read_dir(dir.path()).unwrap();
+    let mut journals: Vec<_> = journals
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "journal"))
+        .collect();
+    journals.sort();
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::options().write(true).open(&journals[0]);
+    file.unwrap().write_all_at(&[1; 64], 40 << 10).unwrap();
+    let load = |flow: ControlFlow<()>| {
+        let options = options(&dir).progress(Arc::new(move |_| flow));
+        options.open_private(builder()).map(drop)
+    };
+    let whole = load(ControlFlow::Continue(()));
+    assert!(
+        whole.as_ref().is_err_and(DurableError::is_damage),
+        "{whole:?}"
+    );
+    let ended = load(ControlFlow::Break(()));
+    assert!(matches!(ended, Err(DurableError::Stopped)), "{ended:?}");
 }
 
 /// A change that the files have not is found, whatever became of it.

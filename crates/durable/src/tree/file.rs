@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use mneme_sys::medium::{Directory, MediumError};
-use mneme_tree::{Builder, Store};
+use mneme_tree::{Builder, Store, StoreError};
 
 use crate::DurableError;
 use crate::directory::{Medium, Opened, failed};
@@ -24,7 +24,14 @@ fn builder() -> Builder {
 /// Opens the tree in that file, which is there.
 pub(super) fn open(opened: &Opened, file: &str) -> Result<Store, DurableError> {
     match &opened.medium {
-        Medium::Files(files) => Ok(builder().open(files.path().join(file))?),
+        Medium::Files(files) => match builder().open(files.path().join(file)) {
+            // By a process that the directory's lock was handed to, or that has handed it over.
+            Err(StoreError::Locked { pid, .. }) => Err(DurableError::InUse {
+                path: files.path().to_owned(),
+                pid: pid.unwrap_or(0),
+            }),
+            opened => Ok(opened?),
+        },
         Medium::Recorded(recorded) => {
             // What a failed sync has left in the page cache is not to be believed.
             let storage = opened.directory.open(file);

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mneme_durable::{
-    Durability, DurabilityMode, DurableOptions, GateState, LogStore, Opening, Registry, Served,
-    SyncPolicy,
+    Durability, DurabilityMode, DurableOptions, GateState, LogStore, Opening, Origin, Registry,
+    Served, SyncPolicy,
 };
 use mneme_log::{Expiry, WriteError};
 use mneme_shared::StoreOptions;
 use mneme_testkit::{Process, Random, retry_within, seconds, wait_until};
 
-use super::served::Place;
+use super::served::{Place, damage, overwrite_before};
 use super::{BOTH, Records, contents};
 
 const TEST: &str = "kills::what_a_killed_server_acknowledged_is_there";
@@ -190,6 +190,51 @@ fn a_group_that_a_killed_server_left_open_cuts_nothing_off() {
             let found = recovered.get(key).unwrap();
             assert_eq!(found.as_deref(), Some(&value[..]), "{mode}");
         }
+    }
+}
+
+const AHEAD_TEST: &str = "kills::what_a_journal_has_is_not_cut_by_a_damaged_ring";
+const AHEAD: &str = "MNEME_DURABLE_AHEAD";
+
+/// Makes changes that the journal's file has, and that are not synced.
+fn append(path: &Path) -> ! {
+    let (store, durability) = serve(path, DurabilityMode::Journal);
+    durability.set_policy(SyncPolicy::No);
+    store.put(b"kept", b"1").unwrap();
+    durability.sync().unwrap();
+    let appended = || durability.stats().journal.appended;
+    let (tail, before) = (store.feed_tail(), appended());
+    store.put(b"first", &[7; 500]).unwrap();
+    store.put(b"second", &[7; 500]).unwrap();
+    let bytes = store.feed_tail().unwrap() - tail.unwrap();
+    wait_until("the file has them", || appended() == before + bytes);
+    assert_eq!(store.feed_durable(), tail);
+    println!("\nready");
+    loop {
+        std::thread::park();
+    }
+}
+
+/// The files have checksums, and the ring of a damaged segment has none: it adds to what they have,
+/// and takes nothing of it.
+#[test]
+fn what_a_journal_has_is_not_cut_by_a_damaged_ring() {
+    if let Ok(path) = std::env::var(AHEAD) {
+        append(path.as_ref());
+    }
+    let place = Place::new("durable-ring-behind");
+    let dir = &place.dir;
+    let child = Process::start_ready(AHEAD_TEST, [(AHEAD, dir.path().to_str().unwrap())]);
+    child.kill();
+    let segment = mneme_space::Segment::open(&place.registry, "s").unwrap();
+    let data = segment.directory().join("data");
+    // The header of the entry, among others.
+    overwrite_before(&data, b"second", 64, &[0; 64]);
+    damage(&place.registry, &data);
+    let (store, durability) = serve(dir.path(), DurabilityMode::Journal);
+    assert!(matches!(durability.origin(), Origin::Rebuilt(_)));
+    for key in [&b"kept"[..], b"first", b"second"] {
+        assert!(store.contains(key).unwrap(), "{}", key.escape_ascii());
     }
 }
 

@@ -192,6 +192,74 @@ fn a_death_while_a_ring_is_made_durable_loses_nothing() {
     }
 }
 
+/// A segment that cannot be attached for now is tried again by the next start.
+#[cfg(feature = "fault")]
+#[test]
+fn a_ring_that_cannot_be_had_for_now_is_not_given_up() {
+    use mneme_sys::fault::{Action, arm, disarm};
+
+    salvaged(DurabilityMode::Journal, |place| {
+        let registry = place.dir.path().join("registry");
+        let control = move || {
+            let registry = Registry::open(&registry).unwrap();
+            let aside = mneme_space::Segment::open(&registry, "s.quarantine-1").unwrap();
+            aside.directory().join("control")
+        };
+        let found = Arc::new(std::sync::Mutex::new(std::path::PathBuf::new()));
+        let hidden = Arc::clone(&found);
+        // Nothing can be opened in its place.
+        let hide = move || {
+            let control = control();
+            std::fs::rename(&control, control.with_extension("kept")).unwrap();
+            std::fs::create_dir(&control).unwrap();
+            *hidden.lock().unwrap() = control;
+        };
+        arm("durable.salvage.noted", Action::Call(Arc::new(hide)), 1);
+        let refused = place.open("s", "data").map(drop);
+        disarm();
+        assert!(
+            matches!(refused, Err(DurableError::Serve(_))),
+            "{refused:?}"
+        );
+        let control = found.lock().unwrap().clone();
+        std::fs::remove_dir(&control).unwrap();
+        std::fs::rename(control.with_extension("kept"), &control).unwrap();
+        place.open("s", "data").unwrap()
+    });
+}
+
+/// Damage within an entry, which no header of a ring shows, does not become durable: no load would
+/// take it.
+#[test]
+fn a_damaged_entry_of_a_ring_does_not_keep_the_store_from_being_loaded() {
+    for mode in BOTH {
+        let place = Place::of("durable-ring-damaged", mode);
+        let (served, durability) = place.open("s", "data").unwrap();
+        served.put(b"kept", b"value").unwrap();
+        durability.close().unwrap();
+        drop(served);
+        let writes = StoreOptions::new().maintainer(false);
+        let local = writes.attach(&place.registry, "s", Access::ReadWrite);
+        let local = local.unwrap();
+        local.put(b"whole", b"value").unwrap();
+        local.put(b"damaged-entry", b"value").unwrap();
+        let data = local.segment().directory().join("data");
+        drop(local);
+        // The flags of the item: a kind of values that is not known.
+        overwrite_before(&data, b"damaged-entry", 11, &[1]);
+        damage(&place.registry, &data);
+        let (served, durability) = place.open("s", "data").unwrap();
+        for (key, is_there) in [
+            (&b"kept"[..], true),
+            (b"whole", true),
+            (b"damaged-entry", false),
+        ] {
+            assert_eq!(served.contains(key).unwrap(), is_there, "{mode}");
+        }
+        durability.close().unwrap();
+    }
+}
+
 fn salvaged(mode: DurabilityMode, open: impl Fn(&Place) -> (Arc<Served>, Durability)) {
     let place = Place::of("durable-salvaged", mode);
     let (served, durability) = place.open("s", "data").unwrap();
@@ -208,9 +276,7 @@ fn salvaged(mode: DurabilityMode, open: impl Fn(&Place) -> (Arc<Served>, Durabil
     assert!(local.feed_durable() < local.feed_tail());
     let data = local.segment().directory().join("data");
     drop(local);
-    lose_indexes(&data);
-    let starts = place.registry.set_note("s", "starts", Some("3\n"));
-    starts.unwrap();
+    damage(&place.registry, &data);
     let (served, durability) = open(&place);
     assert!(matches!(durability.origin(), Origin::Rebuilt(_)));
     assert_eq!(contents(&served), before, "{mode}");
@@ -223,6 +289,31 @@ fn salvaged(mode: DurabilityMode, open: impl Fn(&Place) -> (Arc<Served>, Durabil
     let (served, durability) = place.open("s", "data").unwrap();
     assert_eq!(contents(&served), before, "{mode}");
     durability.close().unwrap();
+}
+
+/// Has the next start set the segment aside.
+pub fn damage(registry: &Registry, data: &std::path::Path) {
+    lose_indexes(data);
+    registry.set_note("s", "starts", Some("3\n")).unwrap();
+}
+
+/// Overwrites bytes before each place that a segment's data has a key.
+pub fn overwrite_before(data: &std::path::Path, key: &[u8], back: usize, with: &[u8]) {
+    use std::os::unix::fs::FileExt;
+
+    let file = std::fs::File::options().write(true).open(data).unwrap();
+    let bytes = std::fs::read(data).unwrap();
+    let mut places = 0;
+    let mut at = 0;
+    while let Some(found) = bytes[at..].iter().position(|byte| *byte == key[0]) {
+        at += found;
+        if bytes[at..].starts_with(key) {
+            file.write_all_at(with, (at - back) as u64).unwrap();
+            places += 1;
+        }
+        at += 1;
+    }
+    assert!(places >= 2, "the record and its entry");
 }
 
 /// Overwrites the words of a store's header that say where databases have their indexes.

@@ -117,6 +117,13 @@ fn the_data_is_loaded_beside_what_is_served() {
     assert_eq!(client.line("DEBUG RELOAD NOSAVE"), Reply::ok());
     let refused = client.line("DEBUG RELOAD NONSENSE");
     assert!(matches!(refused, Reply::Error(_)), "{refused:?}");
+    // Nobody waits for what a transaction has written before it ends.
+    assert_eq!(client.line("MULTI"), Reply::ok());
+    for line in ["SET d 4", "DEBUG RELOAD"] {
+        assert_eq!(client.line(line), Reply::Simple("QUEUED".into()));
+    }
+    let carried_out = format!("{:?}", client.line("EXEC"));
+    assert!(carried_out.contains("end them first"), "{carried_out}");
     drop(running);
     let (_running, address) = start(debugged());
     let refused = Client::connect(address).line("DEBUG RELOAD");

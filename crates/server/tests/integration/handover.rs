@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::common::{Client, Reply, encode, info, server, start};
 use mneme_log::LogStore;
-use mneme_server::settings::Settings;
-use mneme_server::{Ended, Handover, HandoverSocket, Running};
+use mneme_server::settings::{Key, Settings};
+use mneme_server::{Ended, Handover, HandoverSocket, Running, StartError};
 use mneme_sys::medium::{DirectoryError, FileDirectory};
 
 /// A directory as a segment's, gone with the test.
@@ -99,6 +99,35 @@ fn the_lock_of_the_data_goes_over_with_the_sockets() {
         (next.join().is_ok(), is_locked())
     });
     assert!(has_ended && !stays_locked);
+}
+
+/// A server that goes on because its successor is late finds that this one has the data, and waits
+/// for it: also in a tree, which has a lock of its own.
+#[test]
+fn a_server_whose_late_successor_has_the_tree_finds_it_served() {
+    let directory = Directory::new("late-tree");
+    let data = directory.0.join("data");
+    let kept = || server().data(&data).set(Key::Durability, "tree").unwrap();
+    let (running, _) = start(kept());
+    let socket = directory.listen(&running);
+    let successor = Handover::ask(&directory.0).unwrap();
+    std::thread::scope(|scope| {
+        let old = scope.spawn(|| {
+            let Ended::Retired(sockets) = running.join().unwrap() else {
+                panic!("it was stopped");
+            };
+            let mut request = socket.into_request().unwrap();
+            request.grant(&sockets).unwrap();
+            kept().listeners(sockets).start().err()
+        });
+        let (sockets, taken) = successor.take(&Settings::default()).unwrap();
+        let next = kept().listeners(sockets).start().unwrap();
+        taken.unwrap().serving().unwrap();
+        let refused = old.join().unwrap();
+        let is_served = refused.as_ref().is_some_and(StartError::is_served);
+        assert!(is_served, "{refused:?}");
+        drop(next);
+    });
 }
 
 #[test]

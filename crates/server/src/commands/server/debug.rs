@@ -83,11 +83,12 @@ fn reload(call: &mut Call<'_>) -> Outcome {
         }
     }
     let durability = super::save::durability(call)?;
-    let compared = match saves {
+    // First, for it fails at once within a transaction that has written.
+    let saved = durability.sync().and_then(|()| match saves {
         true => durability.checkpoint_and_wait().map(drop),
         false => Ok(()),
-    };
-    match compared.and_then(|()| durability.compare_files()) {
+    });
+    match saved.and_then(|()| durability.compare_files()) {
         Ok(_) => {
             call.reply.ok();
             Ok(())
