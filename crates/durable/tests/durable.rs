@@ -8,6 +8,7 @@ mod served;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use mneme_durable::stepped::Stepped;
@@ -207,6 +208,17 @@ fn files_are_compared_while_the_journal_lets_some_go() {
     }
 }
 
+/// The journal's files, the oldest first.
+fn journals(dir: &TestDir) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(dir.path()).unwrap();
+    let mut files: Vec<_> = files
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "journal"))
+        .collect();
+    files.sort();
+    files
+}
+
 /// A load is ended also while it looks at the journal for the first time, before all else.
 #[test]
 fn a_load_is_ended_before_it_has_seen_the_whole_journal() {
@@ -218,12 +230,7 @@ fn a_load_is_ended_before_it_has_seen_the_whole_journal() {
     }
     store.close().unwrap();
     // The look would end with this damage.
-    let journals = std::fs::read_dir(dir.path()).unwrap();
-    let mut journals: Vec<_> = journals
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|end| end == "journal"))
-        .collect();
-    journals.sort();
+    let journals = journals(&dir);
     use std::os::unix::fs::FileExt;
     let file = std::fs::File::options().write(true).open(&journals[0]);
     file.unwrap().write_all_at(&[1; 64], 40 << 10).unwrap();
@@ -249,12 +256,7 @@ fn files_that_lack_a_change_are_found() {
     store.put(b"last", b"value").unwrap();
     store.sync().unwrap();
     // The last frame is not what was written.
-    let journals = std::fs::read_dir(dir.path()).unwrap();
-    let mut journals: Vec<_> = journals
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|end| end == "journal"))
-        .collect();
-    journals.sort();
+    let journals = journals(&dir);
     let last = journals.last().unwrap();
     let bytes = std::fs::read(last).unwrap();
     let at = bytes.windows(4).rposition(|word| word == b"last").unwrap();
