@@ -63,7 +63,7 @@ pub enum Outcome<T> {
 }
 
 #[cfg(feature = "fault")]
-pub use armed::{arm, disarm, discard, leave_out, named_in, names, passed, reach, reached, run};
+pub use armed::{arm, disarm, discard, leave_out, named_in, passed, reach, reached, run};
 
 /// Whether the calling thread leaves out `step`. Never without the feature `fault`.
 #[inline(always)]
@@ -90,7 +90,6 @@ mod armed {
     use std::os::fd::{AsRawFd, OwnedFd};
     use std::path::{Path, PathBuf};
     use std::sync::mpsc::{Sender, channel};
-    use std::sync::{Mutex, PoisonError};
     use std::{fs, io};
 
     use super::{Action, Outcome};
@@ -112,9 +111,6 @@ mod armed {
         /// Where an abandoned thread says so.
         static TELL: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
     }
-
-    /// Every name reached in this process, with the number of times.
-    static SEEN: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
 
     /// Arms `name` in the calling thread: at the `nth` time (1 is the next) it is reached from
     /// now on, `action` happens, once. Several places may be armed together.
@@ -146,12 +142,6 @@ mod armed {
     /// How many armed actions have happened in the calling thread.
     pub fn reached() -> u64 {
         FIRED.get()
-    }
-
-    /// All names reached in this process so far, in any thread, sorted, each with how often.
-    pub fn names() -> Vec<(&'static str, u64)> {
-        let seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.iter().map(|(name, n)| (*name, *n)).collect()
     }
 
     /// All names the calling thread has reached so far, sorted, each with how often.
@@ -190,11 +180,6 @@ mod armed {
                 *passed.entry(name).or_insert(0) += 1;
             }
         });
-        *SEEN
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .entry(name)
-            .or_insert(0) += 1;
         // A thread in its last breath (thread-local destructors) has nothing armed.
         let action = ARMED.try_with(|armed| {
             let mut armed = armed.try_borrow_mut().ok()?;
