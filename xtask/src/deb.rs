@@ -63,12 +63,12 @@ fn build(workspace: &Workspace) -> Result<Packages, Outcome> {
 
 /// Builds the command and the library, and lays out what cargo-deb packs besides.
 fn prepare(workspace: &Workspace) -> Result<(), Outcome> {
-    let mut cargo = Command::new("cargo");
-    cargo.args(["build", "--release", "--package", "mneme"]);
-    run(cargo.current_dir(&workspace.root)).passed()?;
-
     let files = workspace.root.join(FILES);
     let _ = fs::remove_dir_all(&files);
+    let destdir = files.join("c").display().to_string();
+    let arguments = ["--prefix", "/usr", "--destdir", &destdir].map(str::to_owned);
+    let options = install_c::Options::parse(&arguments).map_err(Outcome::Failed)?;
+    install_c::run_beside(workspace, &options, &["mneme"]).map_err(Outcome::Failed)?;
     let mneme = || Command::new(workspace.root.join("target/release/mneme"));
     run(mneme().args(["man", "--to"]).arg(files.join("man"))).passed()?;
     for (shell, name) in SHELLS {
@@ -77,10 +77,6 @@ fn prepare(workspace: &Workspace) -> Result<(), Outcome> {
         let to = files.join("completions").join(name);
         write(&to, &output.stdout).map_err(Outcome::Failed)?;
     }
-    let destdir = files.join("c").display().to_string();
-    let arguments = ["--prefix", "/usr", "--destdir", &destdir].map(str::to_owned);
-    let options = install_c::Options::parse(&arguments).map_err(Outcome::Failed)?;
-    install_c::run(workspace, &options).map_err(Outcome::Failed)?;
     let lib = files.join("c/usr/lib");
     let pc = lib.join("pkgconfig/mneme.pc");
     let text = fs::read_to_string(&pc).map_err(|error| Outcome::Failed(error.to_string()))?;

@@ -61,9 +61,22 @@ impl Options {
 /// # Errors
 /// In words, what could not be built or written.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<bool, String> {
+    run_beside(workspace, options, &[])
+}
+
+/// Builds the libraries in one command with other packages, and copies the libraries. Cargo chooses
+/// features for the packages of a command: two commands would compile the lower crates twice.
+///
+/// # Errors
+/// In words, what could not be built or written.
+pub fn run_beside(
+    workspace: &Workspace,
+    options: &Options,
+    beside: &[&str],
+) -> Result<bool, String> {
     let package = workspace.packages.iter().find(|p| p.name == "mneme-c");
     let package = package.ok_or("there is no package mneme-c")?;
-    let built = build(workspace)?;
+    let built = build(workspace, beside)?;
     let header = package.directory.join("include/mneme.h");
     let name = format!("lib/{}", soname(&package.version));
     let pc = pkg_config(&options.prefix, &package.version);
@@ -84,10 +97,13 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<bool, String> {
     Ok(true)
 }
 
-/// Builds the libraries; all files that were made.
-fn build(workspace: &Workspace) -> Result<Vec<PathBuf>, String> {
+/// Builds the libraries and those packages; the libraries' files.
+fn build(workspace: &Workspace, beside: &[&str]) -> Result<Vec<PathBuf>, String> {
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--release", "--package", "mneme-c"]);
+    for package in beside {
+        cargo.args(["--package", package]);
+    }
     cargo.args(["--message-format", "json-render-diagnostics"]);
     let output = cargo
         .current_dir(&workspace.root)
@@ -95,7 +111,7 @@ fn build(workspace: &Workspace) -> Result<Vec<PathBuf>, String> {
         .output()
         .map_err(|error| format!("cargo could not be run: {error}"))?;
     if !output.status.success() {
-        return Err("mneme-c could not be built".to_owned());
+        return Err(format!("cargo build ({})", output.status));
     }
     let messages = String::from_utf8_lossy(&output.stdout);
     let messages = messages
