@@ -282,7 +282,10 @@ impl<'a> Directory<'a> {
     }
 
     pub(crate) fn exists(&self, name: &str) -> Failure {
-        let text = format!("segment {:?} has an array {name:?} already", self.name);
+        let text = format!(
+            "segment {:?} has an array {name:?} already: replace=True puts another in its place",
+            self.name
+        );
         failure(Reason::Exists, text)
     }
 

@@ -185,6 +185,15 @@ fn reason(kind: ErrorKind) -> Reason {
 /// What to do in Python, where the errors of the crates cannot know it.
 fn advice(reason: Reason) -> &'static str {
     match reason {
+        Reason::NotFound => {
+            " (in Python: Segment.list() names what there is, mneme.create() and Segment.create() \
+             make what is not)"
+        }
+        Reason::Exists => {
+            " (in Python: attach() or Segment.open() has what is there; open_or_create() makes a \
+             store unless there is one)"
+        }
+        Reason::InUse => " (in Python: close() it wherever it is open, and let go of its views)",
         Reason::ReadOnly => " (in Python: attach or open it with writable=True)",
         Reason::Poisoned => {
             " (in Python: accept() a segment as it is, restore() it from a snapshot, or clear() it)"

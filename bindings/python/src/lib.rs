@@ -56,6 +56,7 @@ mod _mneme {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::process::check_interpreter(module.py())?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         crate::errors::add_to(module)
     }

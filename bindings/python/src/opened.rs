@@ -54,7 +54,7 @@ impl Handle {
         let handle = Arc::new(Self {
             open: UntilClosed::new(
                 Open::new(segment, writable, timeout)?,
-                "the segment was closed",
+                "the segment was closed: open it again",
             ),
             name,
             registry,
@@ -199,7 +199,7 @@ pub(crate) fn in_use(names: &[String], what: &str) -> Failure {
 }
 
 pub(crate) fn missing(segment: &str, name: &str) -> Failure {
-    let text = format!("segment {segment:?} has no array {name:?}");
+    let text = format!("segment {segment:?} has no array {name:?}; its arrays() lists what it has");
     failure(Reason::NotFound, text)
 }
 

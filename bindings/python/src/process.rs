@@ -1,8 +1,11 @@
 //! What the process has open, and whether it still is the process that opened it.
 
+use std::sync::atomic::AtomicI64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use mneme_sys::fork::{self, PerProcess};
+use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 
 use crate::errors::{Failure, Reason, failure};
@@ -97,6 +100,24 @@ pub(crate) fn note_open<T: Close + 'static>(opened: &Arc<T>) {
     open.retain(|known| known.strong_count() > 0);
     let weak: Weak<T> = Arc::downgrade(opened);
     open.push(weak);
+}
+
+/// Refuses every interpreter of the process but the first that imports the module. Objects of one
+/// interpreter, such as exceptions, must not be used in another. At its end a later one would also
+/// wait for ever for its turn. Python refuses by itself from 3.12 on.
+pub(crate) fn check_interpreter(_py: Python<'_>) -> PyResult<()> {
+    const NONE: i64 = -1;
+    static FIRST: AtomicI64 = AtomicI64::new(NONE);
+    // SAFETY: the calling thread is attached to an interpreter.
+    let this = unsafe { pyo3::ffi::PyInterpreterState_GetID(pyo3::ffi::PyInterpreterState_Get()) };
+    // Relaxed: a number.
+    match FIRST.compare_exchange(NONE, this, Relaxed, Relaxed) {
+        Err(first) if first != this => Err(PyImportError::new_err(
+            "mneme works in the first interpreter of a process that imports it, and not in another \
+             one: use threads, or processes that share a store",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Closes what is open. Run as the interpreter ends: what is left then by processes that end is

@@ -112,7 +112,7 @@ impl Store {
             lender: Lender::default(),
         };
         let handle = Arc::new(Handle {
-            opened: UntilClosed::new(opened, "the store was closed"),
+            opened: UntilClosed::new(opened, "the store was closed: attach or make it again"),
             home,
         });
         note_open(&handle);

@@ -4,6 +4,7 @@ import datetime
 import gc
 import os
 import pickle
+import sys
 import threading
 import unittest
 
@@ -81,6 +82,33 @@ class OneStore(unittest.TestCase):
         self.assertEqual(store.delete_many(keys), 300)
         self.assertEqual((len(store), list(store)), (0, []))
         self.assertEqual(store.get_many([]), [])
+
+    def test_others_run_during_a_batch(self):
+        """The interpreter asks no thread to stop meanwhile: another one runs if the call lets it."""
+        keys = [b"%d" % i for i in range(5_000)]
+        pairs, long = [(key, b"v") for key in keys], bytes(4 * MIB)
+        self.addCleanup(sys.setswitchinterval, sys.getswitchinterval())
+        for call in (lambda: self.store.put_many(pairs), lambda: self.store.get_many(keys),
+                     lambda: self.store.scan(0, 5_000), lambda: self.store.delete_many(keys),
+                     lambda: self.store.put("long", long)):
+            waiting, goes, ran = threading.Event(), threading.Lock(), []
+            goes.acquire()
+            def other():
+                waiting.set()
+                with goes:
+                    ran.append(True)
+            thread = threading.Thread(target=other)
+            thread.start()
+            waiting.wait()
+            sys.setswitchinterval(1_000)
+            goes.release()
+            calls = 0
+            while not ran and calls < 2_000:
+                call()
+                calls += 1
+            sys.setswitchinterval(0.005)
+            thread.join()
+            self.assertLess(calls, 2_000)
 
     def test_a_batch_that_fails_says_how_far_it_came(self):
         with self.assertRaises(mneme.InvalidArgument) as raised:
