@@ -8,7 +8,7 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::steps::{Outcome, failed, run};
@@ -34,9 +34,13 @@ pub fn run_all(workspace: &Workspace, arguments: &[String]) -> Result<bool, Stri
 
 /// Compares every interface with its listing, and every listing with the crates.
 pub fn check(workspace: &Workspace) -> Outcome {
+    let described = match document(workspace) {
+        Ok(described) => described,
+        Err(why) => return Outcome::Failed(why),
+    };
     let mut differing = Vec::new();
     for package in workspace.published() {
-        let found = match describe(workspace, package) {
+        let found = match interface(&described, package) {
             Ok(found) => found,
             Err(why) => return Outcome::Failed(why),
         };
@@ -66,9 +70,10 @@ fn write(workspace: &Workspace) -> Result<(), String> {
         let file = listing(workspace, &name);
         fs::remove_file(&file).map_err(failed("remove", &file))?;
     }
+    let described = document(workspace)?;
     for package in workspace.published() {
         let file = listing(workspace, &package.name);
-        fs::write(&file, describe(workspace, package)?).map_err(failed("write", &file))?;
+        fs::write(&file, interface(&described, package)?).map_err(failed("write", &file))?;
     }
     Ok(())
 }
@@ -89,9 +94,10 @@ fn left_over(workspace: &Workspace) -> Vec<String> {
     names.filter(|name| !is_published(name)).collect()
 }
 
-/// The public interface of a crate with its default features, one item a line.
-fn describe(workspace: &Workspace, package: &Package) -> Result<String, String> {
-    let json = document(workspace, package)?;
+/// The public interface of a crate with its default features, one item a line, from the folder of
+/// what [`document`] made.
+fn interface(described: &Path, package: &Package) -> Result<String, String> {
+    let json = described.join(package.name.replace('-', "_") + ".json");
     let interface = public_api::Builder::from_rustdoc_json(&json)
         .omit_blanket_impls(true)
         .omit_auto_trait_impls(true)
@@ -101,8 +107,9 @@ fn describe(workspace: &Workspace, package: &Package) -> Result<String, String> 
     Ok(interface.items().map(|item| format!("{item}\n")).collect())
 }
 
-/// What rustdoc says of a crate, as JSON.
-fn document(workspace: &Workspace, package: &Package) -> Result<PathBuf, String> {
+/// Has rustdoc describe the published crates as JSON, and returns the folder of the files. All at
+/// once: one by one, their dependencies would have other features, and be compiled anew.
+fn document(workspace: &Workspace) -> Result<PathBuf, String> {
     let target = workspace.root.join("target");
     let rustdoc = target.join("rustdoc-json");
     fs::write(&rustdoc, RUSTDOC).map_err(failed("write", &rustdoc))?;
@@ -110,17 +117,14 @@ fn document(workspace: &Workspace, package: &Package) -> Result<PathBuf, String>
     executable.map_err(failed("make executable", &rustdoc))?;
 
     let mut cargo = Command::new("cargo");
-    cargo.args(["rustdoc", "--quiet", "--lib", "--package", &package.name]);
-    cargo.arg("--target-dir").arg(&target);
-    cargo.args(["--", "-Z", "unstable-options", "--output-format", "json"]);
-    cargo.current_dir(&workspace.root).env("RUSTDOC", rustdoc);
-    match run(&mut cargo) {
-        Outcome::Passed => {
-            let file = package.name.replace('-', "_") + ".json";
-            Ok(target.join("doc").join(file))
-        }
-        Outcome::Skipped(why) | Outcome::Failed(why) => Err(why),
+    cargo.args(["doc", "--quiet", "--no-deps"]);
+    for package in workspace.published() {
+        cargo.args(["--package", &package.name]);
     }
+    cargo.arg("--target-dir").arg(&target);
+    cargo.current_dir(&workspace.root).env("RUSTDOC", rustdoc);
+    cargo.env("RUSTDOCFLAGS", "-Z unstable-options --output-format json");
+    run(&mut cargo).answer().map(|_| target.join("doc"))
 }
 
 /// The lines of one text that the other has not, with `-` and `+`.

@@ -16,7 +16,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The other architecture that the library crates must compile for.
+/// The other architecture that the published crates and libmneme must compile for.
 const OTHER_TARGET: &str = "aarch64-unknown-linux-gnu";
 
 /// What is built for AddressSanitizer.
@@ -272,11 +272,9 @@ fn other_target(workspace: &Workspace) -> Outcome {
     if !workspace.has_target(OTHER_TARGET) {
         return missing(&format!("`rustup target add {OTHER_TARGET}` first"));
     }
-    let libraries = workspace.packages.iter();
-    let libraries = libraries
-        .filter(|p| p.is_library && p.name.starts_with("mneme") && p.name != "mneme-bench");
     let mut command = cargo(workspace, &["check", "--lib", "--target", OTHER_TARGET]);
-    for package in libraries {
+    command.args(["-p", "mneme-c"]);
+    for package in workspace.published() {
         command.args(["-p", &package.name]);
     }
     run(&mut command)

@@ -1,12 +1,12 @@
 //! Named steps, each run with its time, and a summary at the end.
 
-use std::io;
 use std::num::NonZero;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+use std::{fmt, fs, io};
 
 /// How a step ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,21 +27,44 @@ pub fn failed(what: &'static str, path: &Path) -> impl Fn(io::Error) -> String {
 /// The record of the steps so far.
 #[derive(Debug, Default)]
 pub struct Steps {
-    done: Vec<(String, Duration, Outcome)>,
+    done: Vec<(String, Took, Outcome)>,
+}
+
+/// The time of a step, and the CPU time of the commands that it waited for: what counts where
+/// other work fills the CPUs meanwhile.
+#[derive(Debug, Clone, Copy, Default)]
+struct Took {
+    elapsed: Duration,
+    cpu: Duration,
+}
+
+impl std::iter::Sum for Took {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, next| Self {
+            elapsed: sum.elapsed + next.elapsed,
+            cpu: sum.cpu + next.cpu,
+        })
+    }
+}
+
+impl fmt::Display for Took {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [elapsed, cpu] = [self.elapsed, self.cpu].map(|time| time.as_secs_f64());
+        write!(f, "{elapsed:>7.1} s, CPU {cpu:>7.1} s")
+    }
 }
 
 impl Steps {
     /// Runs one step and prints its name, its outcome and its time.
     pub fn run(&mut self, name: &str, step: impl FnOnce() -> Outcome) {
         println!("\n== {name}");
-        let start = Instant::now();
+        let (start, cpu) = (Instant::now(), cpu_of_children());
         let outcome = step();
-        let took = start.elapsed();
-        println!(
-            "== {name}: {} ({:.1} s)",
-            outcome.words(),
-            took.as_secs_f64()
-        );
+        let took = Took {
+            elapsed: start.elapsed(),
+            cpu: cpu_of_children().saturating_sub(cpu),
+        };
+        println!("== {name}: {} ({took})", outcome.words());
         self.done.push((name.to_owned(), took, outcome));
     }
 
@@ -49,21 +72,13 @@ impl Steps {
     pub fn summary(&self) -> bool {
         println!("\nsummary");
         for (name, took, outcome) in &self.done {
-            println!(
-                "  {:>7.1} s  {name}: {}",
-                took.as_secs_f64(),
-                outcome.words()
-            );
+            println!("  {took}  {name}: {}", outcome.words());
         }
-        let total: Duration = self.done.iter().map(|(_, took, _)| *took).sum();
+        let total: Took = self.done.iter().map(|(_, took, _)| *took).sum();
         let failed = self.done.iter();
         let failed = failed.filter(|(_, _, outcome)| matches!(outcome, Outcome::Failed(_)));
         let failed = failed.count();
-        println!(
-            "  {:>7.1} s  {} step(s), {failed} failed",
-            total.as_secs_f64(),
-            self.done.len()
-        );
+        println!("  {total}  {} step(s), {failed} failed", self.done.len());
         failed == 0
     }
 }
@@ -113,6 +128,17 @@ impl Outcome {
         }
         whole
     }
+}
+
+/// The CPU time of all commands that this process has waited for, as far as the kernel says.
+fn cpu_of_children() -> Duration {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Behind the name, which may hold anything, fields are counted from the third.
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let ticks = fields.split_whitespace().skip(13).take(2);
+    // A tick is a hundredth of a second in all that the kernel tells a program.
+    let ticks: u64 = ticks.filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+    Duration::from_millis(10 * ticks)
 }
 
 /// Runs a command with its output on the terminal.

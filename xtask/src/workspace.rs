@@ -29,8 +29,6 @@ pub struct Package {
     pub dev_dependencies: Vec<String>,
     /// Names of its features.
     pub features: Vec<String>,
-    /// Whether it has a library target, for Rust or for C.
-    pub is_library: bool,
     /// Whether it may be published.
     pub is_published: bool,
     /// The names of its integration tests and the file that each begins with.
@@ -123,9 +121,6 @@ impl Package {
                 .as_object()
                 .map(|features| features.keys().cloned().collect())
                 .unwrap_or_default(),
-            is_library: targets
-                .iter()
-                .any(|target| is(target, "lib") || is(target, "cdylib")),
             // No list is every registry, an empty one is none.
             is_published: package["publish"] != Value::Array(Vec::new()),
             tests: targets
