@@ -55,7 +55,6 @@ fn the_tests_kit_is_for_tests_only() {
             .collect(),
         features: Vec::new(),
         is_published: false,
-        is_library: true,
         tests: Vec::new(),
     };
     let kit = "mneme-testkit";
