@@ -2,8 +2,8 @@
 //! is idle, and what that costs the first class (Park's dissertation, §2.6, figures 2.5 to 2.7).
 //!
 //! - *reservation*: the first class has the arena to itself. What a claim costs at least.
-//! - *lent, full*: every frame holds the second class' data, so every claim discards as many frames
-//!   as it takes.
+//! - *lent, full*: every frame holds a record of the second class, of a MiB, so every claim
+//!   discards as many frames as it takes.
 //! - *lent, busy*: a tenant looks up and puts all the time, while claims come and go.
 //! - *moved away*: what the kernel's CMA does. The second class' data can be moved, so a claim
 //!   copies it to other frames first. Only the copy is counted; finding the frames, telling their

@@ -96,7 +96,7 @@ fn run(workload: &Workload) -> Result<(), BenchError> {
         Workload::Rcu(o) => measure("rcu", o, || rcu::run(o)),
         Workload::Contig(o) => measure("contig", &o.common, || contig::run(o)),
         Workload::Hugepages(o) => measure("hugepages", o, || hugepages::run(o)),
-        Workload::Tenant(o) => measure("tenant", o, || tenant::run(o)),
+        Workload::Tenant(o) => measure("tenant", &o.common, || tenant::run(o)),
         Workload::Samtools(o) => measure("samtools", &o.common, || samtools::run(o)),
         Workload::Attach(o) => restart::attach_here(o),
         Workload::Client(o) => client::live_here(o),

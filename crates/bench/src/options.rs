@@ -37,7 +37,7 @@ pub enum Workload {
     /// Gets from a durable tree that is larger than memory, under a memory limit: part of it lent
     /// to copies of records, idle, or left to the kernel's page cache. Needs the right to make a
     /// memory cgroup.
-    Tenant(Common),
+    Tenant(Tenant),
     /// Sorted lists and hash tables that are read without locks, by how updates are kept apart:
     /// Rcx, a lock, a cohort lock, read-log-update.
     Rcu(Common),
@@ -170,6 +170,18 @@ pub struct Contig {
     /// Claims of one frame out of full ones, in all rounds together; 50,000 unless given.
     #[arg(long, value_name = "N")]
     pub claims: Option<u32>,
+}
+
+/// What `tenant` understands besides.
+#[derive(Debug, Clone, Args)]
+pub struct Tenant {
+    /// What every workload understands.
+    #[command(flatten)]
+    pub common: Common,
+    /// Sizes of records in bytes, keys included, separated by commas; 64 to 4096 unless given, 128
+    /// with --quick.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub sizes: Option<Vec<usize>>,
 }
 
 /// How much memory a fragmenter fragments.
@@ -403,6 +415,22 @@ pub fn chosen(asked: &[String], known: &[&str], what: &str) -> Result<Vec<String
     }
 }
 
+impl Tenant {
+    /// Refuses what cannot be measured.
+    ///
+    /// # Errors
+    /// [`BenchError::Options`], in words.
+    pub fn validate(&self) -> Result<(), BenchError> {
+        let right = |bytes: &usize| (32..=64 << 10).contains(bytes);
+        match &self.sizes {
+            Some(sizes) if sizes.is_empty() || !sizes.iter().all(right) => Err(
+                BenchError::Options("--sizes are from 32 bytes to 64 KiB".to_owned()),
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Samtools {
     /// Refuses what cannot be measured.
     ///
@@ -483,6 +511,22 @@ pub mod tests {
         for workload in ["recover", "checkpoint"] {
             assert!(Options::try_parse_from(["mneme-bench", workload, "--quick"]).is_ok());
         }
+    }
+
+    #[test]
+    fn sizes_of_records_are_given_or_not() {
+        let tenant = |words: &[&str]| {
+            let words = ["mneme-bench", "tenant"].iter().chain(words);
+            match Options::try_parse_from(words).unwrap().workload {
+                Workload::Tenant(options) => options,
+                _ => unreachable!("the subcommand is tenant"),
+            }
+        };
+        assert_eq!(tenant(&["--quick"]).sizes, None);
+        let given = tenant(&["--sizes", "64,4096"]);
+        assert_eq!(given.sizes, Some(vec![64, 4096]));
+        assert!(given.validate().is_ok());
+        assert!(tenant(&["--sizes", "64,16"]).validate().is_err());
     }
 
     fn ycsb(words: &str) -> Result<Ycsb, String> {

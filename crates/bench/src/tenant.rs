@@ -16,7 +16,7 @@ use crate::error::{BenchError, failed, file_failed};
 use crate::figure::{Bars, Figure};
 use crate::goals::Goal;
 use crate::ledger::{Ledger, Metric};
-use crate::options::Common;
+use crate::options::Tenant;
 use crate::processes::Helper;
 use crate::progress;
 use crate::report::Report;
@@ -70,7 +70,7 @@ const GOALS: [(Arm, f64); 2] = [(Arm::Idle, 0.75), (Arm::Kernel, 0.85)];
 
 struct Scale {
     /// Bytes of a record: a key of 16, the rest its value.
-    sizes: &'static [usize],
+    sizes: Vec<usize>,
     /// Bytes of all records.
     data: u64,
     /// Bytes that the reader has for the file and the reservation.
@@ -81,10 +81,13 @@ struct Scale {
 }
 
 impl Scale {
-    fn of(options: &Common) -> Self {
-        match options.quick {
+    fn of(options: &Tenant) -> Self {
+        let Tenant { common, sizes } = options;
+        let usual: &[usize] = common.pick(&[SMALL], &[64, SMALL, 256, 512, 1024, 4096]);
+        let sizes = sizes.clone().unwrap_or_else(|| usual.to_vec());
+        match common.quick {
             true => Self {
-                sizes: &[SMALL],
+                sizes,
                 data: 256 << 20,
                 memory: 64 << 20,
                 warm_up: 150_000,
@@ -92,12 +95,12 @@ impl Scale {
                 rounds: 1,
             },
             false => Self {
-                sizes: &[64, SMALL, 256, 512, 1024],
+                sizes,
                 data: 1 << 30,
                 memory: 256 << 20,
                 warm_up: 1_000_000,
                 gets: 250_000,
-                rounds: options.rounds,
+                rounds: common.rounds,
             },
         }
     }
@@ -111,17 +114,18 @@ fn case(size: usize) -> String {
 ///
 /// # Errors
 /// No memory cgroup can be made, a file that cannot be written, a get that answers wrongly.
-pub fn run(options: &Common) -> Result<Report, BenchError> {
-    run_at(&Scale::of(options), options)
+pub fn run(options: &Tenant) -> Result<Report, BenchError> {
+    options.validate()?;
+    run_at(&Scale::of(options), options.common.seed)
 }
 
-fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
+fn run_at(scale: &Scale, seed: u64) -> Result<Report, BenchError> {
     // Before anything takes time.
     drop(Group::new()?);
     let mut ledger = Ledger::default();
     let mut notes = Vec::new();
     let bar = progress::bar(scale.sizes.len() * scale.rounds * ARMS.len());
-    for &size in scale.sizes {
+    for &size in &scale.sizes {
         let directory = Directory::new("tenant")?;
         let tree = directory.path().join("tree");
         let records = scale.data / size as u64;
@@ -130,7 +134,7 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
         let mut least_cached = 1.0_f64;
         for round in 0..scale.rounds {
             for arm in ARMS {
-                let seed = options.seed + round as u64;
+                let seed = seed + round as u64;
                 let found = measured(scale, &tree, records, arm, seed)?;
                 let misses = found.faults as f64 / scale.gets as f64;
                 ledger.add(arm.name(), &case(size), Metric::Misses, misses);
@@ -294,20 +298,19 @@ fn bars(scale: &Scale, ledger: &Ledger) -> Figure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::tests::common;
 
     /// Where no group can be made, the run says so and measures nothing.
     #[test]
     fn a_tiny_run_measures_every_arm_or_says_what_it_lacks() {
         let scale = Scale {
-            sizes: &[SMALL],
+            sizes: vec![SMALL],
             data: 2 << 20,
             memory: 64 << 20,
             warm_up: 200,
             gets: 100,
             rounds: 1,
         };
-        match run_at(&scale, &common()) {
+        match run_at(&scale, 1) {
             // All of it fits, so that no get waits for the disk, and ratios may have no number.
             Ok(report) => {
                 for arm in ARMS {

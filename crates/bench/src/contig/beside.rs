@@ -1,20 +1,34 @@
-//! What a tenant in a store's idle frames costs the store: its throughput, beside a thread that
-//! looks up and puts in a cache all the time. That cache lies in the store's idle frames, or in
-//! memory of its own, so that both take as much of the machine. A store that is alone is a row
-//! besides. The stores are half full, and the thread that writes compacts for itself.
+//! What a tenant in a store's idle frames costs the store: its throughput, beside a tenant that
+//! looks up and fills in all the time. The tenant's cache lies in the store's idle frames, or in as
+//! many of its own, so that both take as much of the machine: its caches, and the memory's
+//! bandwidth. The store alone is a row besides. It is half full, and the thread that writes
+//! compacts for itself.
+//!
+//! - *in turns*: one thread does both, a chunk each, and the store's chunks are timed. What the
+//!   tenant leaves behind costs the store: claims that discard, caches full of the tenant's data.
+//! - *at once*: the tenant has a thread of its own, and both want memory at one moment besides.
+//!
+//! Wherever the tenant is, it looks up once for every second operation of the store. One store is
+//! measured in all rows. It gets back what it has lent in between, and is compacted before it is
+//! written to, since a store that is written to for long has few idle frames. The parts of a round
+//! are short and many, so that whatever else the machine does meets all rows.
 
-use super::world::{World, use_cache};
+use super::world::{Tenant, World};
 use crate::error::{BenchError, failed};
+use crate::generate::zipfian::Zipfian;
 use crate::goals::Goal;
-use crate::half_full::HalfFull;
+use crate::half_full::{CHUNK, HalfFull, Kind, VALUE};
 use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
-use crate::rounds::{Job, Span, run as run_jobs};
+use crate::rounds::{Job, run as run_jobs};
 use crate::table::{Table, beside};
 use mneme_arena::{Discardable, FRAME_BYTES, LendingOptions};
 use mneme_log::LogStore;
-use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::cell::Cell;
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::time::{Duration, Instant};
 
 const ALONE: &str = "no tenant";
@@ -22,33 +36,38 @@ const ELSEWHERE: &str = "tenant in its own memory";
 const LENT: &str = "tenant in idle frames";
 /// Where the tenant is.
 pub const SYSTEMS: [&str; 3] = [ALONE, ELSEWHERE, LENT];
-/// What the store does.
-pub const CASES: [&str; 2] = ["GET", "PUT"];
+/// What the store does, and when the tenant has its turn.
+pub const CASES: [&str; 4] = ["GET in turns", "PUT in turns", "GET at once", "PUT at once"];
 
 /// What the store keeps of its throughput.
 const GOAL: f64 = 0.98;
+/// Parts of a round.
+const PARTS: usize = 8;
+/// Lookups of the tenant for a chunk of the store's operations.
+const LOOKUPS: u64 = CHUNK / 2;
+/// The chunks that the store has done, when it is over.
+const OVER: u64 = u64::MAX;
 
 pub struct Scale {
     /// Bytes of a store.
     capacity: u64,
-    span: Span,
+    /// Chunks of the store's operations in a part, after half as many that are not timed.
+    chunks: u64,
 }
 
 impl Scale {
     pub fn of(options: &Common) -> Scale {
-        let timed = Duration::from_millis(options.pick(200, 1000));
         Scale {
-            capacity: options.pick(256, 1024) << 20,
-            span: Span::new(timed / 2, timed),
+            capacity: options.pick(256, 512) << 20,
+            chunks: options.pick(100, 200),
         }
     }
 
     #[cfg(test)]
     pub fn tiny() -> Scale {
-        let timed = Duration::from_millis(1);
         Scale {
             capacity: mneme_log::MIN_CAPACITY,
-            span: Span::new(timed, timed),
+            chunks: 2,
         }
     }
 }
@@ -69,40 +88,33 @@ pub fn run(
         records: u64::from(frames) * FRAME_BYTES / super::VALUE as u64,
         max_frames: u32::MAX,
     };
-    let plain = half_full(scale, None)?;
-    let lends = half_full(scale, Some(lending))?;
-    let world = World::new(frames, true)?;
-    let lent = lends.store.discardable();
+    let half_full = half_full(scale, lending)?;
+    let lent = half_full.store.discardable();
     let lent = lent.ok_or_else(|| failed("the store lends nothing"))?;
-    let tenants = [
-        (ALONE, &plain, None),
-        (ELSEWHERE, &plain, Some(world.cache()?)),
-        (LENT, &lends, Some(lent)),
-    ];
-    let lookups = RefCell::new([(0, 0.0); 3]);
+    let world = World::new(frames, true)?;
+    let elsewhere = world.cache()?;
+    let part = Part {
+        half_full: &half_full,
+        chunks: scale.chunks,
+        keys: Tenant::keys(frames),
+        seed: Cell::new(seed),
+        had: Cell::new(lent.arena().stats().free),
+        took_part: [Cell::new(0.0), Cell::new(0.0)],
+    };
     let mut jobs = Vec::new();
-    for (at, (system, store, cache)) in tenants.into_iter().enumerate() {
-        for case in CASES {
-            let lookups = &lookups;
-            jobs.push(Job::new(system, case, Metric::Throughput, move |round| {
-                let seed = seed + round as u64;
-                let measure = || match case == CASES[0] {
-                    true => store.gets(scale.span, seed),
-                    false => store.puts(scale.span, seed),
-                };
-                let Some(cache) = cache else {
-                    return Ok(measure()? / 1e6);
-                };
-                let began = Instant::now();
-                let (rate, looked_up) = with_tenant(cache, frames, seed, measure)?;
-                let sums = &mut lookups.borrow_mut()[at];
-                sums.0 += looked_up;
-                sums.1 += began.elapsed().as_secs_f64();
-                Ok(rate / 1e6)
+    for case in CASES {
+        for (system, cache) in [
+            (ALONE, None),
+            (ELSEWHERE, Some(elsewhere)),
+            (LENT, Some(lent)),
+        ] {
+            let part = &part;
+            jobs.push(Job::new(system, case, Metric::Throughput, move |_| {
+                Ok(part.measure(case, system, cache)? / 1e6)
             }));
         }
     }
-    run_jobs(jobs, rounds, ledger)?;
+    run_jobs(jobs, rounds * PARTS, ledger)?;
     println!("millions of operations a second of a store; in brackets over {ELSEWHERE}");
     let rows = CASES.map(|case| (case.to_owned(), case));
     let cell = |system: &str, case: &&str| {
@@ -110,49 +122,169 @@ pub fn run(
         beside(ledger.values(system, case), 1.0, &ratios)
     };
     println!("{}", Table::grid("", &SYSTEMS, rows, cell));
-    let lookups = lookups.into_inner();
-    let [_, elsewhere, beside] =
-        lookups.map(|(count, took): (u64, f64)| count as f64 / took.max(f64::MIN_POSITIVE) / 1e6);
     let stats = lent.stats()?;
+    let parts = (rounds * PARTS * 2) as f64;
+    let [own, idle] = part.took_part.each_ref().map(|sum| sum.get() / parts);
     Ok(format!(
-        "the tenant beside the store looked up {elsewhere:.2} million times a second in its own \
-         memory, {beside:.2} in idle frames, where {:.2} were found; the store took {} frames back",
+        "the tenant at once with the store looked up {own:.2} times for an operation in its own \
+         memory, {idle:.2} in idle frames; it could have {} of these, where {:.2} were found; the \
+         store took {} frames back",
+        part.had.get(),
         stats.hit_rate(),
         stats.discards
     ))
 }
 
-/// A store whose memory is all resident, as much of it as is lent.
-fn half_full(scale: &Scale, lending: Option<LendingOptions>) -> Result<HalfFull, BenchError> {
+/// A part of a round.
+struct Part<'a> {
+    half_full: &'a HalfFull,
+    chunks: u64,
+    keys: Zipfian,
+    /// Another for each part: records that are written in the order of the part before lie in that
+    /// order, and are found in half the time.
+    seed: Cell<u64>,
+    /// Frames of the store that the tenant could have last.
+    had: Cell<u32>,
+    /// Sums of the tenant's lookups for an operation of the store, at once: elsewhere, lent.
+    took_part: [Cell<f64>; 2],
+}
+
+impl Part<'_> {
+    /// The store's operations a second.
+    fn measure(
+        &self,
+        case: &str,
+        system: &str,
+        cache: Option<&Discardable>,
+    ) -> Result<f64, BenchError> {
+        let seed = self.seed.replace(self.seed.get().wrapping_add(1));
+        let kind = match case.starts_with("GET") {
+            true => Kind::Get,
+            false => Kind::Put,
+        };
+        if kind == Kind::Put {
+            let _ = self.half_full.store.compact().map_err(failed)?;
+        }
+        let Some(cache) = cache else {
+            return self.in_turns(kind, None, seed);
+        };
+        if system == ELSEWHERE {
+            cache.arena().set_max_lent(self.had.get())?;
+        } else {
+            self.had.set(cache.arena().stats().free);
+        }
+        let rate = if case.ends_with("at once") {
+            let (rate, lookups) = self.at_once(kind, cache, seed)?;
+            let sum = &self.took_part[usize::from(system == LENT)];
+            sum.set(sum.get() + lookups);
+            rate
+        } else {
+            self.in_turns(kind, Some(cache), seed)?
+        };
+        cache.clear()?;
+        Ok(rate)
+    }
+
+    fn in_turns(
+        &self,
+        kind: Kind,
+        cache: Option<&Discardable>,
+        seed: u64,
+    ) -> Result<f64, BenchError> {
+        let mut worker = self.half_full.worker(kind, seed);
+        let tenant = cache.map(|cache| warm(cache, &self.keys, self.had.get(), seed));
+        let mut tenant = tenant.transpose()?;
+        let mut took = Duration::ZERO;
+        for chunk in 0..self.chunks + self.chunks / 2 {
+            let began = Instant::now();
+            worker.run(CHUNK)?;
+            if chunk >= self.chunks / 2 {
+                took += began.elapsed();
+            }
+            if let Some(tenant) = &mut tenant {
+                tenant.look_up(LOOKUPS)?;
+            }
+        }
+        Ok((self.chunks * CHUNK) as f64 / took.as_secs_f64())
+    }
+
+    /// Besides the tenant's lookups for an operation.
+    fn at_once(
+        &self,
+        kind: Kind,
+        cache: &Discardable,
+        seed: u64,
+    ) -> Result<(f64, f64), BenchError> {
+        let frames = self.had.get();
+        let (keys, done, is_warm) = (&self.keys, AtomicU64::new(0), AtomicBool::new(false));
+        let chunks = self.chunks + self.chunks / 2;
+        std::thread::scope(|scope| {
+            let tenant = scope.spawn(|| {
+                let mut tenant = warm(cache, keys, frames, seed)?;
+                is_warm.store(true, Release);
+                let mut followed = 0;
+                loop {
+                    match done.load(Relaxed) {
+                        OVER => return Ok::<u64, BenchError>(followed),
+                        done if followed < done => {
+                            tenant.look_up(LOOKUPS)?;
+                            followed += 1;
+                        }
+                        _ => std::hint::spin_loop(),
+                    }
+                }
+            });
+            while !is_warm.load(Acquire) && !tenant.is_finished() {
+                std::thread::yield_now();
+            }
+            let mut worker = self.half_full.worker(kind, seed);
+            let mut began = Instant::now();
+            let worked = (1..=chunks).try_for_each(|chunk| {
+                worker.run(CHUNK)?;
+                done.store(chunk, Relaxed);
+                if chunk == self.chunks / 2 {
+                    began = Instant::now();
+                }
+                Ok(())
+            });
+            let took = began.elapsed();
+            done.store(OVER, Relaxed);
+            let followed = tenant.join().map_err(|_| failed("the tenant panicked"))?;
+            let lookups = (followed? * LOOKUPS) as f64 / (chunks * CHUNK) as f64;
+            worked.map(|()| ((self.chunks * CHUNK) as f64 / took.as_secs_f64(), lookups))
+        })
+    }
+}
+
+/// A tenant that has looked up twice as much as so many frames have place for.
+fn warm<'a>(
+    cache: &'a Discardable,
+    keys: &'a Zipfian,
+    frames: u32,
+    seed: u64,
+) -> Result<Tenant<'a>, BenchError> {
+    let mut tenant = Tenant::new(cache, keys, seed)?;
+    tenant.look_up(2 * u64::from(frames) * FRAME_BYTES / super::VALUE as u64)?;
+    Ok(tenant)
+}
+
+/// A store that lends, half full, whose memory is all resident.
+fn half_full(scale: &Scale, lending: LendingOptions) -> Result<HalfFull, BenchError> {
     let builder = LogStore::builder()
         .capacity(scale.capacity)
-        .maintainer(false);
-    let builder = match lending {
-        Some(lending) => builder.lend_idle(lending),
-        None => builder,
-    };
+        .maintainer(false)
+        .lend_idle(lending);
     let store = builder.open_private().map_err(failed)?;
     let large = vec![7; (scale.capacity / 2) as usize];
     store.put(b"large", &large).map_err(failed)?;
     store.remove(b"large").map_err(failed)?;
     let _ = store.compact().map_err(failed)?;
-    HalfFull::of(store)
-}
-
-fn with_tenant<T>(
-    cache: &Discardable,
-    frames: u32,
-    seed: u64,
-    measure: impl FnOnce() -> Result<T, BenchError>,
-) -> Result<(T, u64), BenchError> {
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let tenant = scope.spawn(|| use_cache(cache, frames, seed, &done));
-        let measured = measure();
-        done.store(true, Relaxed);
-        let used = tenant.join().map_err(|_| failed("the tenant panicked"))?;
-        Ok((measured?, used?))
-    })
+    let half_full = HalfFull::of(store)?;
+    // All of it once.
+    let puts = scale.capacity / VALUE as u64;
+    half_full.worker(Kind::Put, 0).run(puts)?;
+    let _ = half_full.store.compact().map_err(failed)?;
+    Ok(half_full)
 }
 
 /// The second class' cost to the first.

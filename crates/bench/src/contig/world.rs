@@ -165,8 +165,9 @@ impl World {
         let cache = self.cache()?;
         let discards = || cache.stats().map(|stats| stats.discards);
         let before = discards()?;
-        // One fills a frame, and its key is none of the busy tenant's.
-        let value = vec![7; MAX_RECORD - 32];
+        // A frame has place for one, and its key is none of the busy tenant's. More than half of
+        // the frame would make the next claim no slower, and filling it takes all the time.
+        let value = vec![7; MAX_RECORD / 2];
         let mut number = 0u64;
         let latencies = self.halves(frames, claims, count, |slot| {
             while self.arena.stats().lent < self.frames {
@@ -196,7 +197,14 @@ impl World {
         let before = cache.stats()?;
         let done = AtomicBool::new(false);
         let latencies = std::thread::scope(|scope| {
-            let tenant = scope.spawn(|| use_cache(cache, self.frames, seed, &done));
+            let tenant = scope.spawn(|| {
+                let keys = Tenant::keys(self.frames);
+                let mut tenant = Tenant::new(cache, &keys, seed)?;
+                while !done.load(Relaxed) {
+                    tenant.look_up(1)?;
+                }
+                Ok(())
+            });
             let latencies = self.halves(frames, claims, count, |_| Ok(()));
             done.store(true, Relaxed);
             match tenant.join() {
@@ -213,39 +221,55 @@ impl World {
     }
 }
 
-/// A tenant: Zipf's law over twice as many records as such a number of frames has place for. How
-/// often it looked one up.
-pub fn use_cache(
-    cache: &Discardable,
-    frames: u32,
-    seed: u64,
-    done: &AtomicBool,
-) -> Result<u64, BenchError> {
-    let slot = cache.arena().participants().slot().map_err(failed)?;
-    let records = 2 * u64::from(frames) * FRAME_BYTES / VALUE as u64;
-    let keys = Zipfian::new(records, YCSB_THETA);
-    let mut random = Random::new(seed);
-    let mut found = Vec::new();
-    let mut value = vec![0; VALUE];
-    let mut lookups = 0;
-    while !done.load(Relaxed) {
-        let key = keys.draw(&mut random).to_le_bytes();
-        value[..8].copy_from_slice(&key);
-        lookups += 1;
-        match cache.get(&key, &mut found) {
-            Lookup::Hit if found == value => {}
-            Lookup::Hit => {
-                return Err(BenchError::wrong(
-                    BUSY,
-                    "lookups",
-                    "returned a value that was not put",
-                ));
-            }
-            Lookup::Miss(ticket) => {
-                let stored = cache.fill(&slot, NODE, ticket, &key, &value);
-                let _: Stored = stored.map_err(failed)?;
+/// A tenant: it looks records up by Zipf's law over twice as many as there is place for, and fills
+/// in those that it misses.
+pub struct Tenant<'a> {
+    cache: &'a Discardable,
+    slot: Slot<'a>,
+    keys: &'a Zipfian,
+    random: Random,
+    value: Vec<u8>,
+    found: Vec<u8>,
+}
+
+impl<'a> Tenant<'a> {
+    /// Which records such a number of frames has half of the place for.
+    pub fn keys(frames: u32) -> Zipfian {
+        let records = 2 * u64::from(frames) * FRAME_BYTES / VALUE as u64;
+        Zipfian::new(records, YCSB_THETA)
+    }
+
+    pub fn new(cache: &'a Discardable, keys: &'a Zipfian, seed: u64) -> Result<Self, BenchError> {
+        Ok(Tenant {
+            cache,
+            slot: cache.arena().participants().slot().map_err(failed)?,
+            keys,
+            random: Random::new(seed),
+            value: vec![0; VALUE],
+            found: Vec::new(),
+        })
+    }
+
+    pub fn look_up(&mut self, lookups: u64) -> Result<(), BenchError> {
+        for _ in 0..lookups {
+            let key = self.keys.draw(&mut self.random).to_le_bytes();
+            self.value[..8].copy_from_slice(&key);
+            match self.cache.get(&key, &mut self.found) {
+                Lookup::Hit if self.found == self.value => {}
+                Lookup::Hit => {
+                    return Err(BenchError::wrong(
+                        BUSY,
+                        "lookups",
+                        "returned a value that was not put",
+                    ));
+                }
+                Lookup::Miss(ticket) => {
+                    let (slot, value) = (&self.slot, &self.value);
+                    let stored = self.cache.fill(slot, NODE, ticket, &key, value);
+                    let _: Stored = stored.map_err(failed)?;
+                }
             }
         }
+        Ok(())
     }
-    Ok(lookups)
 }

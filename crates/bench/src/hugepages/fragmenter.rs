@@ -14,7 +14,9 @@ use std::io::Read;
 
 const HUGE: usize = 2 << 20;
 /// Page tables of which one stays: a MiB of them.
-const GROUP: usize = 256;
+const GROUP: u64 = 256;
+/// Page tables whose addresses are had at a time: those of a GiB.
+const IN_PIECE: usize = 512;
 /// How much is taken in huge pages at a time.
 const PIECE: usize = 64 << 20;
 
@@ -25,11 +27,12 @@ const PIECE: usize = 64 << 20;
 pub fn fragment_here(options: &Fragmenter) -> Result<(), BenchError> {
     // If memory runs out, this process is the one to end.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
-    let mut given_back = Vec::new();
-    let mut kept = Vec::new();
-    for _ in 0..options.bytes / (GROUP as u64 * 4096) {
-        given_back.push(tables(GROUP - 1)?);
-        kept.push(tables(1)?);
+    let (mut given_back, mut kept) = (Tables::default(), Tables::default());
+    for number in 1..=options.bytes / 4096 {
+        match number.is_multiple_of(GROUP) {
+            true => kept.take()?,
+            false => given_back.take()?,
+        }
     }
     drop(given_back);
     let mut whole = Vec::new();
@@ -47,13 +50,29 @@ pub fn fragment_here(options: &Fragmenter) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Addresses with so many page tables.
-fn tables(count: usize) -> Result<Region, BenchError> {
-    let len = count * HUGE;
-    let region = Region::private(len, len, PagePolicy::Small)?;
-    for at in (0..len).step_by(HUGE) {
-        // SAFETY: the byte is the region's, which nobody else has.
-        unsafe { region.base().add(at).read_volatile() };
+/// Page tables, taken one by one. Their addresses are had in large pieces, because a process may
+/// have some ten thousand mappings only, and no larger ones, because the kernel refuses a mapping
+/// that memory could never fill.
+#[derive(Default)]
+struct Tables {
+    pieces: Vec<Region>,
+    taken: usize,
+}
+
+impl Tables {
+    /// One more.
+    fn take(&mut self) -> Result<(), BenchError> {
+        let at = self.taken % IN_PIECE;
+        if at == 0 {
+            let len = IN_PIECE * HUGE;
+            let piece = Region::private(len, len, PagePolicy::Small)?;
+            self.pieces.push(piece);
+        }
+        if let Some(piece) = self.pieces.last() {
+            // SAFETY: the byte is the region's, which nobody else has.
+            unsafe { piece.base().add(at * HUGE).read_volatile() };
+        }
+        self.taken += 1;
+        Ok(())
     }
-    Ok(region)
 }
