@@ -252,14 +252,91 @@ fn only_frames_that_somebody_had_are_lent() {
     assert_eq!(lent, [3]);
 }
 
-/// A descriptor's generation, as the format has it.
-fn generation(process: &Process, frame: u32) -> u32 {
+/// A descriptor's first word, as the format has it: the upper half is the generation.
+fn descriptor(process: &Process, frame: u32) -> &AtomicU64 {
     let descriptors = 640 + 256 * 16;
-    let word = process
-        .arena
-        .region()
-        .load_u64(descriptors + 16 * u64::from(frame));
-    (word.unwrap() >> 32) as u32
+    let region = process.arena.region();
+    region.at(descriptors + 16 * u64::from(frame)).unwrap()
+}
+
+fn generation(process: &Process, frame: u32) -> u32 {
+    (descriptor(process, frame).load(Relaxed) >> 32) as u32
+}
+
+/// The numbers of generations begin again while frames are lent, claimed and lent anew: nothing
+/// older than its frame's generation is found, and no frame counts as one that nobody had.
+#[test]
+fn generations_begin_again_without_a_word() {
+    let (_world, process, cache) = lending(SHAPE);
+    for frame in 1..SHAPE.frames as u32 {
+        let word = descriptor(&process, frame);
+        let low = word.load(Relaxed) & u64::from(u32::MAX);
+        word.store(low | u64::from(u32::MAX - frame % 4) << 32, Relaxed);
+    }
+    process.assert_whole();
+    let mut begun_again = 0;
+    for round in 0..12u64 {
+        // Each fills a frame.
+        for number in 0..10u64 {
+            let value = keyed(round << 8 | number, MAX_RECORD - 8);
+            assert_eq!(put(&cache, &number.to_le_bytes(), &value), Stored::Kept);
+        }
+        let found = |number: u64| {
+            let found = get(&cache, &number.to_le_bytes());
+            if let Some(found) = &found {
+                assert!(*found == keyed(round << 8 | number, MAX_RECORD - 8));
+            }
+            found.is_some()
+        };
+        let there = (0..10).filter(|number| found(*number)).count();
+        assert_eq!(there, 10, "in round {round}");
+        // All but the frame that is being filled: in runs, and what is left one by one.
+        let claims = [1 + round as u32 % 3, 1].into_iter();
+        let mut taken: Vec<Extent> = Vec::new();
+        for frames in claims {
+            taken.extend(std::iter::from_fn(|| process.claim(frames).ok()));
+        }
+        assert_eq!(taken.iter().map(|extent| extent.frames).sum::<u32>(), 15);
+        let there = (0..10).filter(|number| found(*number)).count();
+        assert!(there <= 1, "{there} found in frames that were claimed");
+        for extent in taken {
+            process.release(extent).unwrap();
+        }
+        process.assert_whole();
+        let generations = (1..SHAPE.frames as u32).map(|frame| generation(&process, frame));
+        assert!(generations.clone().all(|generation| generation > 0));
+        begun_again += generations.filter(|generation| *generation < 100).count();
+    }
+    assert!(begun_again > 100, "{begun_again}");
+}
+
+/// An entry has the low bits of a generation. Once they come round the entry fits again, and its
+/// record's bytes may be there still: its checksum has all bits.
+#[test]
+fn an_entry_that_fits_again_finds_nothing() {
+    let (_world, process, cache) = lending(SHAPE);
+    assert_eq!(put(&cache, b"first", &[1; 100]), Stored::Kept);
+    assert_eq!(put(&cache, b"second", &[2; 100]), Stored::Kept);
+    let filling = process.arena.being_filled()[0];
+    // Sealed by a record that it has no place for.
+    assert_eq!(
+        put(&cache, b"large", &vec![3; MAX_RECORD - 8]),
+        Stored::Kept
+    );
+    assert!(get(&cache, b"second").is_some());
+    let before = generation(&process, filling.0);
+    let of_entry = 1 << 11;
+    for _ in 1..of_entry {
+        let all: Vec<Extent> = std::iter::from_fn(|| process.claim(1).ok()).collect();
+        for extent in all {
+            process.release(extent).unwrap();
+        }
+    }
+    // It is lent with those low bits, and the second record's bytes are as they were.
+    assert_eq!(put(&cache, b"third", &[4; 8]), Stored::Kept);
+    assert_eq!(process.arena.being_filled(), [filling]);
+    assert_eq!(generation(&process, filling.0), before + of_entry);
+    assert_eq!(get(&cache, b"second"), None);
 }
 
 #[test]

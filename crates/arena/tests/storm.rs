@@ -368,10 +368,11 @@ fn killed_processes_lose_nothing_and_leave_nothing() {
     assert!(kept, "{:?}", tenant.arena.stats());
 }
 
-/// Tenants are stopped wherever they are. Whatever they have is claimed at once, but for the frame
-/// that is being filled, and when they go on they store nothing there.
+/// Tenants are stopped wherever they are, and one of them is killed there every third time.
+/// Whatever they have is claimed at once, but for the frame that is being filled, and when they go
+/// on they store nothing there.
 #[test]
-fn stopped_tenants_hold_up_no_claim_and_store_nothing_late() {
+fn stopped_and_dead_tenants_hold_up_no_claim_and_store_nothing_late() {
     let directory = TestDir::new("arena-stops");
     let tenant = Tenant::create(&directory);
     let arena = &tenant.arena;
@@ -381,9 +382,8 @@ fn stopped_tenants_hold_up_no_claim_and_store_nothing_late() {
     let all = claim(arena.stats().frames).unwrap();
     arena.release(&slot, all).unwrap();
     let variables = [(VISIT, directory.as_os_str()), (TENANT, "1".as_ref())];
-    let mut tenants: Vec<Process> = (0..3)
-        .map(|_| Process::start("visitor", variables))
-        .collect();
+    let start = || Process::start("visitor", variables);
+    let mut tenants: Vec<Process> = (0..3).map(|_| start()).collect();
     let signal = |tenants: &[Process], name| {
         for tenant in tenants {
             mneme_testkit::signal(tenant.id(), name);
@@ -397,6 +397,11 @@ fn stopped_tenants_hold_up_no_claim_and_store_nothing_late() {
     for round in 0..12_u64 {
         std::thread::sleep(Duration::from_millis(2 + round * 7 % 11));
         signal(&tenants, "-STOP");
+        if round % 3 == 2 {
+            assert!(tenants[0].is_running(), "a tenant failed by itself");
+            // Nobody reaps it before the claims.
+            tenants.remove(0).kill();
+        }
         let held: Vec<Extent> = std::iter::from_fn(|| claim(1).ok()).collect();
         let stats = arena.stats();
         assert!(held.len() as u32 + 1 >= stats.frames, "{stats:?}");
@@ -409,6 +414,9 @@ fn stopped_tenants_hold_up_no_claim_and_store_nothing_late() {
         for extent in held {
             assert!(words(&extent).all(|word| word.load(Acquire) == round));
             arena.release(&slot, extent).unwrap();
+        }
+        if tenants.len() < 3 {
+            tenants.push(start());
         }
     }
     assert!(filling > 0, "nobody was filling a frame");

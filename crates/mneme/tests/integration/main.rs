@@ -11,6 +11,7 @@ mod common;
 mod check;
 mod command;
 mod durable;
+mod lent;
 mod open_files;
 mod segment;
 mod segments;
