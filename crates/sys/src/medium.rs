@@ -14,7 +14,6 @@ mod contents;
 mod crash;
 mod directory;
 mod directory_states;
-#[cfg(not(miri))]
 mod file;
 #[cfg(not(miri))]
 mod files;
@@ -32,7 +31,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use crash::{CrashState, CrashStates, FailureModel};
 pub use directory::{Directory, Storage};
 pub use directory_states::{DirectoryState, DirectoryStates};
-#[cfg(not(miri))]
 pub use file::FileMedium;
 #[cfg(not(miri))]
 pub use files::{DirectoryError, FileDirectory};

@@ -23,6 +23,9 @@ use crate::space::Space;
 use crate::trees::{Dropping, leaves_of};
 use crate::{StoreError, Version};
 
+/// Appends whose places are asked of the memory before they are stored to.
+const AHEAD: usize = 2;
+
 /// The extents of a commit, in the order in which its entries are stored.
 struct Places<'e>(std::slice::Iter<'e, Extent>);
 
@@ -241,13 +244,22 @@ impl Writer {
             store_death(core, leaf, version);
         }
         let mut places = Places(extents.iter());
-        for append in &plan.appends {
+        for (i, append) in plan.appends.iter().enumerate() {
+            // The plan has looked at many leaves since it looked at this one.
+            if let Some(next) = plan.appends.get(i + AHEAD) {
+                next.prefetch(&core.pages, &plan.changes);
+            }
             let changes = &plan.changes[append.changes.clone()];
             self.append(core, append, changes, &mut places, version);
         }
-        let rewrites = plan.rewrites.iter();
+        let rewrites = plan.rewrites.iter().enumerate();
         rewrites
-            .map(|rewrite| self.rewrite(core, rewrite, &mut places, version))
+            .map(|(i, rewrite)| {
+                if let Some(next) = plan.rewrites.get(i + 1) {
+                    next.prefetch();
+                }
+                self.rewrite(core, rewrite, &mut places, version)
+            })
             .collect()
     }
 

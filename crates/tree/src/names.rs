@@ -138,11 +138,15 @@ pub(crate) fn read(
 ) -> Result<Vec<(String, u32, u64)>, StoreError> {
     let mut found = Vec::new();
     for number in 0..NAME_SLOTS {
+        // Mostly none is there, and a slot is long.
+        let mut birth = 0_u64;
+        let at = NameSlot::place(number) + NameSlot::BIRTH;
+        pages.copy(at, birth.as_mut_bytes());
+        if birth == 0 || !committed.contains(birth) {
+            continue;
+        }
         let slot = read_slot(pages, number);
-        let Some(name) = slot
-            .name(number)
-            .filter(|_| committed.contains(slot.birth()))
-        else {
+        let Some(name) = slot.name(number) else {
             continue;
         };
         match slot.death(number) {

@@ -1,5 +1,6 @@
 //! What all handles of an open store share: the pages, what readers see, and the one writer.
 
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -38,6 +39,21 @@ impl Published {
     }
 }
 
+/// What was published before. Readers may still look at it, so nothing says that it is somebody's
+/// alone, as a box does, until it is dropped: once no pin is old enough to have seen it.
+#[derive(Debug)]
+pub(crate) struct Replaced(NonNull<Published>);
+
+// SAFETY: it is the only pointer that frees what it points to, and that may go to another thread.
+unsafe impl Send for Replaced {}
+
+impl Drop for Replaced {
+    fn drop(&mut self) {
+        // SAFETY: it came from a box, nobody else frees it, and no reader is left that has it.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
 /// What all handles and snapshots of a store share.
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -54,8 +70,7 @@ pub(crate) struct Core {
     /// Copies of records, if the store was opened with a cache.
     pub(crate) copies: Option<Copies>,
     pub(crate) group: Group<Batch, Result<Version, StoreError>>,
-    /// What readers see. Replaced by the writer; the box that it pointed to is freed once no pin is
-    /// old enough to have seen it.
+    /// What readers see, out of a box. Replaced by the writer.
     pub(crate) published: AtomicPtr<Published>,
     pub(crate) writer: Mutex<Writer>,
     /// Behind all that touches the file when it is dropped.
@@ -105,12 +120,13 @@ impl Core {
         unsafe { &*self.published.load(Ordering::Relaxed) }
     }
 
-    /// Publishes `new` and gives what it replaces, which readers may still use.
-    pub(crate) fn replace_published(&self, _: &mut Writer, new: Box<Published>) -> Box<Published> {
+    /// Publishes `new` and gives what it replaces, which readers may still use: to be dropped once
+    /// none is left.
+    pub(crate) fn replace_published(&self, _: &mut Writer, new: Box<Published>) -> Replaced {
         // SYNC: pairs with the Acquire load in `read`: the pointer implies the nodes behind it.
         let old = self.published.swap(Box::into_raw(new), Ordering::AcqRel);
-        // SAFETY: it came from a box, and nobody else frees it.
-        unsafe { Box::from_raw(old) }
+        // SAFETY: it came from a box, so it is not null.
+        Replaced(unsafe { NonNull::new_unchecked(old) })
     }
 
     /// Calls `f` with roots and the version to read in them, under a pin.

@@ -1,5 +1,6 @@
 //! The medium as the store uses it: bytes to read, stores, and the barrier between them.
 
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
@@ -99,6 +100,15 @@ impl Pages {
         let at = self.base.as_ptr().wrapping_add(id.at() as usize + from);
         mneme_sys::prefetch(at);
         mneme_sys::prefetch(at.wrapping_add(64));
+    }
+
+    /// Begins to load all lines of a range of a leaf.
+    #[inline]
+    pub(crate) fn prefetch_all(&self, id: LeafId, range: Range<usize>) {
+        let base = self.base.as_ptr().wrapping_add(id.at() as usize);
+        for at in range.step_by(64) {
+            mneme_sys::prefetch(base.wrapping_add(at));
+        }
     }
 
     /// Stores bytes; they are durable after the next [`barrier`](Self::barrier).

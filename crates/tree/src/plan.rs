@@ -70,6 +70,15 @@ pub(crate) struct Append<'b> {
     entries: i64,
 }
 
+impl Append<'_> {
+    /// Begins to load what it stores to.
+    pub(crate) fn prefetch(&self, pages: &Pages, changes: &[Change<'_>]) {
+        let end = self.leaf.end();
+        let new = put_bytes(&changes[self.changes.clone()]).min(2048);
+        pages.prefetch_all(self.leaf.id, end..end + new);
+    }
+}
+
 /// An entry of a fresh leaf.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Item<'b> {
@@ -130,6 +139,19 @@ pub(crate) struct Rewrite<'b> {
     pub(crate) old: Vec<&'b Arc<Leaf>>,
     /// At least one; its leaf may be empty.
     pub(crate) pieces: Vec<Piece<'b>>,
+}
+
+impl Rewrite<'_> {
+    /// Begins to load the entries that it moves.
+    pub(crate) fn prefetch(&self) {
+        let items = self.pieces.iter().flat_map(|piece| &piece.items);
+        for item in items {
+            if let Source::Moved(entry) = item.source {
+                let lines = entry.chunks(64);
+                lines.for_each(|line| mneme_sys::prefetch(line.as_ptr()));
+            }
+        }
+    }
 }
 
 /// A commit.
@@ -363,14 +385,13 @@ impl<'b> Planner<'b> {
             leaf.prefetch_marks();
         }
         let filled = leaf.filled();
-        // What an append stores to, while the old entry is looked for.
-        let new = changes
-            .iter()
-            .map(|change| change.key.len() + change.value.map_or(0, <[u8]>::len));
-        let lines = new.take(16).sum::<usize>().min(2048) / 64;
-        (0..lines)
-            .step_by(2)
-            .for_each(|line| self.pages.prefetch(leaf.id, leaf.end() + line * 64));
+        // What an append stores to, while the old entry is looked for. Of many changes it would be
+        // gone again before it is stored to.
+        if beyond.len() < AHEAD {
+            let end = leaf.end();
+            let new = put_bytes(changes).min(2048);
+            self.pages.prefetch_all(leaf.id, end..end + new);
+        }
         let (from, gone) = (self.plan.changes.len(), self.plan.gone.len());
         let Some(append) = self.append((leaf, known), changes, &filled) else {
             self.plan.changes.truncate(from);

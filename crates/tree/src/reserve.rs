@@ -12,7 +12,7 @@ use crate::StoreError;
 use crate::commit::Writer;
 use crate::layout::{Extent, FRAME, FrameHeader, FrameKind, LEAVES, LeafId, TABLE};
 use crate::leaf::FreeLeaves;
-use crate::open_store::{Core, Published};
+use crate::open_store::{Core, Replaced};
 use crate::space::Space;
 
 /// What was replaced is freed in batches of this size: asking every reader costs a system call of
@@ -24,12 +24,8 @@ const WAITING: usize = 2;
 
 /// What commits have replaced, and readers may still use.
 #[derive(Debug, Default)]
-#[expect(
-    clippy::vec_box,
-    reason = "readers point into the boxes, which must not move"
-)]
 pub(crate) struct Retired {
-    pub(crate) published: Vec<Box<Published>>,
+    pub(crate) published: Vec<Replaced>,
     pub(crate) dead: Vec<Dead>,
 }
 

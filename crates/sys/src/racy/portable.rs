@@ -34,6 +34,13 @@ pub unsafe fn load_uninit(src: *const u8, dst: &mut [MaybeUninit<u8>]) {
         // SAFETY: `at` is one of the words that cover the range: aligned, readable, and written
         // only by atomic accesses of this size.
         let bytes = unsafe { (*at).load(Ordering::Relaxed) }.to_ne_bytes();
+        if inside == 0 && rest.len() >= WORD {
+            // SAFETY: the rest has as many bytes.
+            unsafe { rest.as_mut_ptr().cast::<[u8; WORD]>().write(bytes) };
+            rest = &mut rest[WORD..];
+            at = at.wrapping_add(1);
+            continue;
+        }
         let n = rest.len().min(WORD - inside);
         let (now, later) = rest.split_at_mut(n);
         now.write_copy_of_slice(&bytes[inside..inside + n]);
