@@ -1,5 +1,5 @@
 //! Updates on machines of several NUMA nodes, **simulated**:
-//! `cargo run --release -p mneme-rcu-peers --example simulate [operations]`.
+//! `cargo run --release -p mneme-rcu-peers --example simulate [operations [case]]`.
 //!
 //! First, what can be checked here: the same lists with 40 % updates in memory and simulated, by
 //! one thread and by two, as ratios to a lock a list. On a busy machine, run it under
@@ -7,7 +7,8 @@
 //!
 //! Then its inputs, and operations a microsecond of simulated time by mechanism; for those with
 //! transactions, after the slash, the aborts in 100 updates. One operation in the list of 256
-//! passes some 128 words, so a run of 400 operations a thread takes minutes.
+//! passes some 128 words, so a run of 400 operations a thread takes minutes. With a case, only
+//! those are simulated whose names contain it: `"list 2 100% 4n"`.
 
 use mneme_rcu_peers::simulate::{Costs, Fallback, Mechanism, Setting, Shape, simulate};
 use mneme_rcu_peers::{MECHANISMS as IN_MEMORY, Set, make};
@@ -134,9 +135,12 @@ fn validate(operations: u64) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let operations = std::env::args().nth(1);
-    let operations = operations.and_then(|word| word.parse().ok()).unwrap_or(400);
-    validate(operations)?;
+    let mut arguments = std::env::args().skip(1);
+    let operations = arguments.next().and_then(|word| word.parse().ok());
+    let (operations, chosen) = (operations.unwrap_or(400), arguments.next());
+    if chosen.is_none() {
+        validate(operations)?;
+    }
     println!("a simulation: costs in ns, remote in % of local");
     println!("{:?}", setting(1, 1, 200, operations).costs);
     let names = MECHANISMS.map(|(name, _)| format!("{name:>12}"));
@@ -160,6 +164,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             (4, 32, 300),
             (4, 32, 500),
         ] {
+            let story = format!("{name} {updates}% {nodes}n {threads}t x{remote}");
+            if chosen
+                .as_ref()
+                .is_some_and(|chosen| !story.contains(chosen))
+            {
+                continue;
+            }
             let case = Setting {
                 buckets,
                 keys,
@@ -175,7 +186,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 }
                 _ => format!("{:>12.2}", simulate(mechanism, case).rate),
             });
-            let story = format!("{name} {updates}% {nodes}n {threads}t x{remote}");
             println!("{story:<34}{}", cells.concat());
         }
     }

@@ -19,6 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// time.
 const BATCH: usize = 256;
 
+/// As many threads retire without meeting, as a rule.
+const BAGS: usize = 8;
+
 pub struct Node {
     key: u64,
     lock: RobustLock,
@@ -52,22 +55,21 @@ pub trait Side: Sync {
     type List<'a>
     where
         Self: 'a;
-    /// Holds nodes.
-    type Nodes<'a>
+    /// Holds so many nodes.
+    type Nodes<'a, const N: usize>
     where
         Self: 'a;
 
     /// Before the search.
     fn list(&self, bucket: usize) -> Self::List<'_>;
-    /// After it: a node that changes, and one that is removed.
+    /// After it: the node that changes, and the one that is removed, if there is one.
     ///
     /// # Errors
     /// An owner that does not let go: search again.
-    fn nodes<'a>(
+    fn nodes<'a, const N: usize>(
         &'a self,
-        before: &'a Node,
-        removed: Option<&'a Node>,
-    ) -> Result<Self::Nodes<'a>, RcxError>;
+        nodes: [&'a Node; N],
+    ) -> Result<Self::Nodes<'a, N>, RcxError>;
 }
 
 /// A lock a list.
@@ -75,7 +77,7 @@ pub struct Locks(Vec<Mutex<()>>);
 
 impl Side for Locks {
     type List<'a> = MutexGuard<'a, ()>;
-    type Nodes<'a> = ();
+    type Nodes<'a, const N: usize> = ();
 
     fn list(&self, bucket: usize) -> MutexGuard<'_, ()> {
         self.0[bucket]
@@ -83,7 +85,7 @@ impl Side for Locks {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn nodes(&self, _: &Node, _: Option<&Node>) -> Result<(), RcxError> {
+    fn nodes<const N: usize>(&self, _: [&Node; N]) -> Result<(), RcxError> {
         Ok(())
     }
 }
@@ -93,13 +95,13 @@ pub struct Cohorts(Vec<CohortLock>);
 
 impl Side for Cohorts {
     type List<'a> = super::cohort::CohortGuard<'a>;
-    type Nodes<'a> = ();
+    type Nodes<'a, const N: usize> = ();
 
     fn list(&self, bucket: usize) -> Self::List<'_> {
         self.0[bucket].lock()
     }
 
-    fn nodes(&self, _: &Node, _: Option<&Node>) -> Result<(), RcxError> {
+    fn nodes<const N: usize>(&self, _: [&Node; N]) -> Result<(), RcxError> {
         Ok(())
     }
 }
@@ -109,19 +111,16 @@ pub struct Leaders(Rcx);
 
 impl Side for Leaders {
     type List<'a> = ();
-    type Nodes<'a> = Acquired<RcxGuard<'a>>;
+    type Nodes<'a, const N: usize> = Acquired<RcxGuard<'a, [Item<'a>; N]>>;
 
     fn list(&self, _: usize) {}
 
-    fn nodes<'a>(
+    #[inline]
+    fn nodes<'a, const N: usize>(
         &'a self,
-        before: &'a Node,
-        removed: Option<&'a Node>,
-    ) -> Result<Self::Nodes<'a>, RcxError> {
-        match removed {
-            Some(removed) => self.0.lock(&mut [before.item(), removed.item()]),
-            None => self.0.lock(&mut [before.item()]),
-        }
+        nodes: [&'a Node; N],
+    ) -> Result<Self::Nodes<'a, N>, RcxError> {
+        self.0.lock(nodes.map(Node::item))
     }
 }
 
@@ -152,7 +151,7 @@ fn lists<S>(
     Ok(Lists {
         heads: heads.collect(),
         side: side(&participants),
-        retired: Retired::new(&participants).batch(BATCH),
+        retired: Retired::new(&participants).batch(BATCH).bags(BAGS),
         participants,
         #[cfg(test)]
         pins: true,
@@ -237,8 +236,7 @@ impl<S: Side> Set for Lists<S> {
             if next.key == key {
                 return false;
             }
-            // A guard of some words, which stays where it was made.
-            let nodes = self.side.nodes(before, None);
+            let nodes = self.side.nodes([before]);
             if nodes.is_err() || !is_so(before, next) {
                 continue;
             }
@@ -257,7 +255,7 @@ impl<S: Side> Set for Lists<S> {
             if node.key != key {
                 return false;
             }
-            let nodes = self.side.nodes(before, Some(node));
+            let nodes = self.side.nodes([before, node]);
             if nodes.is_err() || !is_so(before, node) {
                 continue;
             }

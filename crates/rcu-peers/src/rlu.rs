@@ -41,13 +41,25 @@ struct Thread {
 
 #[derive(Default)]
 struct Log {
-    /// Of the update under way.
-    #[expect(clippy::vec_box, reason = "others hold their addresses")]
-    copies: Vec<Box<Copied>>,
+    /// Of the update under way. From boxes, and others hold their addresses.
+    copies: Vec<*mut Copied>,
     /// Of the last one. Readers may use them until the next has waited for readers.
-    #[expect(clippy::vec_box, reason = "others hold their addresses")]
-    last: Vec<Box<Copied>>,
+    last: Vec<*mut Copied>,
     removed: Vec<*mut Node>,
+}
+
+impl Log {
+    /// Frees the copies of the last update. The copies of this one may be used from now on.
+    ///
+    /// # Safety
+    /// Nobody reads the former.
+    unsafe fn forget_last(&mut self) {
+        for copy in self.last.drain(..) {
+            // SAFETY: from a box, and the caller's promise.
+            drop(unsafe { Box::from_raw(copy) });
+        }
+        std::mem::swap(&mut self.last, &mut self.copies);
+    }
 }
 
 /// Sorted lists, as the buckets of a hash table. The twin that does not wait for readers is wrong:
@@ -141,28 +153,34 @@ impl<const WAITS: bool> Rlu<WAITS> {
     }
 
     /// Locks a node; its copy, or nothing if another has it.
-    fn lock<'a>(&self, thread: usize, node: &Node, log: &'a mut Log) -> Option<&'a Copied> {
-        let copy = Box::new(Copied {
+    fn lock(&self, thread: usize, node: &Node, log: &mut Log) -> Option<&Copied> {
+        let at = Box::into_raw(Box::new(Copied {
             next: AtomicPtr::new(ptr::null_mut()),
             owner: thread,
             of: node,
-        });
-        let at = ptr::from_ref(&*copy).cast_mut();
+        }));
         // SYNC: pairs with the load in `next`. Relaxed failure: nothing is read.
-        node.copy
-            .compare_exchange(ptr::null_mut(), at, AcqRel, Relaxed)
-            .ok()?;
+        let locked = node
+            .copy
+            .compare_exchange(ptr::null_mut(), at, AcqRel, Relaxed);
+        if locked.is_err() {
+            // SAFETY: made above, and shown to nobody.
+            drop(unsafe { Box::from_raw(at) });
+            return None;
+        }
+        log.copies.push(at);
+        // SAFETY: from a box that is freed after the next update.
+        let copy = unsafe { &*at };
         // Readers do not use the copy before the step of the clock.
         copy.next.store(node.next.load(Acquire), Release);
-        log.copies.push(copy);
-        log.copies.last().map(|copy| &**copy)
+        Some(copy)
     }
 
     /// Gives up what was locked, to begin anew.
     fn abort(&self, thread: usize, log: &mut Log) {
         for copy in &log.copies {
-            // SAFETY: locked nodes are not freed.
-            let of = unsafe { &*copy.of };
+            // SAFETY: locked nodes are not freed, and their copies later still.
+            let of = unsafe { &*(**copy).of };
             of.copy.store(ptr::null_mut(), Release);
         }
         // Others may have found them: they go with the copies of the last update.
@@ -191,13 +209,13 @@ impl<const WAITS: bool> Rlu<WAITS> {
         }
         for copy in &log.copies {
             // SAFETY: as in `abort`.
-            let of = unsafe { &*copy.of };
+            let (copy, of) = unsafe { (&**copy, &*(**copy).of) };
             of.next.store(copy.next.load(Relaxed), Release);
             of.copy.store(ptr::null_mut(), Release);
         }
         me.writes.store(NEVER, Release);
-        // Those that read the copies of the last update began before this one's step.
-        log.last = std::mem::take(&mut log.copies);
+        // SAFETY: those that read the copies of the last update began before this one's step.
+        unsafe { log.forget_last() };
         for node in log.removed.drain(..) {
             // SAFETY: from a box; those that could reach it began before the step, and have ended.
             drop(unsafe { Box::from_raw(node) });
@@ -294,6 +312,14 @@ impl<const WAITS: bool> Set for Rlu<WAITS> {
 
 impl<const WAITS: bool> Drop for Rlu<WAITS> {
     fn drop(&mut self) {
+        for thread in &mut self.threads {
+            let log = thread.log.get_mut();
+            // SAFETY: nobody else is here. Once for each of the two.
+            unsafe {
+                log.forget_last();
+                log.forget_last();
+            }
+        }
         for head in &mut self.heads {
             let mut next = *head.next.get_mut();
             while !next.is_null() {

@@ -218,8 +218,8 @@ pub use pin::{FastPin, Pin, RevocablePin};
 pub use range_map::{FoundRange, RangeError, RangeMap, RangeReader, RangeValue};
 pub use rcu::{Rcu, RcuReader, Retired};
 pub use rcx::{
-    Abort, Item, ItemLock, LANE_ITEMS, LANE_TIMEOUT, LaneSet, NodeLane, Rcx, RcxError, RcxGuard,
-    RcxStats, Script, Strategy, TakeLanes,
+    Abort, Item, ItemLock, ItemSet, LANE_ITEMS, LANE_TIMEOUT, LaneSet, NodeLane, Rcx, RcxError,
+    RcxGuard, RcxStats, Script, Strategy, TakeLanes,
 };
 pub use reap::{DeadSlot, Reaped};
 pub use reclaim::REVOKE_AFTER;

@@ -90,9 +90,31 @@ impl Barrier for Machine {
     }
 }
 
+/// A machine's barrier of which is known that it is [asymmetric](Machine::is_asymmetric).
+pub(crate) struct Asymmetric<'a>(pub(crate) &'a Machine);
+
+impl Barrier for Asymmetric<'_> {
+    #[inline(always)]
+    fn light(&self) {
+        // SYNC: pairs with the heavy side of any participant, as in `Light::pass`.
+        std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+    }
+
+    fn heavy(&self) -> Result<(), BarrierRefused> {
+        self.0.heavy()
+    }
+}
+
+impl Machine {
+    /// Whether the light side has become a compiler fence, which it then stays.
+    pub(crate) fn is_asymmetric(self) -> bool {
+        self.light.is_free()
+    }
+}
+
 impl Inner {
     pub(crate) fn new(map: Map, liveness: Arc<dyn Liveness>, asymmetric: bool) -> Arc<Inner> {
-        mneme_sys::fork::watch();
+        crate::thread_slots::watch_forks();
         Arc::new(Inner {
             // Relaxed: only its being unique matters.
             opening: NEXT_OPENING.fetch_add(1, Relaxed),

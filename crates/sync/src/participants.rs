@@ -81,7 +81,15 @@ impl Participants {
         let local = thread_slots::find(self.opening)?;
         // SAFETY: the list holds live boxes of this thread only.
         let local = unsafe { local.as_ref() };
-        (local.depth.get() > 0).then_some(local.slot)
+        (local.depth() > 0).then_some(local.slot)
+    }
+
+    /// The number of the calling thread's slot.
+    #[inline(always)]
+    pub(crate) fn slot_number(&self) -> Result<usize, SlotError> {
+        // SAFETY: a live one of this thread.
+        self.local()
+            .map(|local| usize::from(unsafe { local.as_ref() }.slot.0))
     }
 
     /// Names the call that [reaps](Self::reap) for this opening. When all slots are taken, a thread
@@ -102,13 +110,12 @@ impl Participants {
     /// The calling thread's [`Local`]; about a nanosecond if it used this opening last.
     #[inline(always)]
     pub(crate) fn local(&self) -> Result<NonNull<Local>, SlotError> {
-        if let Some(local) = thread_slots::cached(self.opening) {
-            // SAFETY: the cache holds live boxes of this thread only.
-            if !unsafe { local.as_ref() }.is_forked() {
-                return Ok(local);
-            }
+        // Empty in a forked child.
+        match thread_slots::cached(self.opening) {
+            Some(local) => Ok(local),
+            // Taken apart, or else the frequent case would go through memory as well.
+            None => Ok(thread_slots::find_or_claim(&self.inner, false)?),
         }
-        thread_slots::find_or_claim(&self.inner, false)
     }
 
     /// Whether this is a child that was forked from the process that attached. The region, and the
@@ -137,10 +144,8 @@ impl Participants {
     /// As [`slot`](Self::slot).
     #[inline]
     pub fn pin(&self) -> Result<Pin<'_>, SlotError> {
-        // SAFETY: the `Local` is this thread's and of this opening, which the result borrows; it
-        // is not that of a forked child's parent.
-        self.local()
-            .map(|local| unsafe { Pin::enter_unforked(local) })
+        // SAFETY: the `Local` is this thread's and of this opening, which the result borrows.
+        self.local().map(|local| unsafe { Pin::enter(local) })
     }
 
     /// Pins revocably: a reclaimer that has waited for a second may take the pin away, and

@@ -5,9 +5,10 @@
 //! thread's pin firm until all are gone.
 
 use crate::Revoked;
+use crate::atomics::Barrier;
 use crate::epoch::{self, Kind};
-use crate::opening::Machine;
-use crate::thread_slots::Local;
+use crate::opening::{Asymmetric, Machine};
+use crate::thread_slots::{Local, UNUSUAL};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
@@ -29,20 +30,6 @@ impl Pin<'_> {
     pub(crate) unsafe fn enter(local: NonNull<Local>) -> Self {
         // SAFETY: alive by the caller's promise.
         unsafe { enter(local.as_ref(), Kind::Firm) };
-        Pin {
-            local,
-            _opening: PhantomData,
-        }
-    }
-
-    /// As [`enter`](Self::enter), by a caller that has just looked for a fork.
-    ///
-    /// # Safety
-    /// In addition, this process is the one that claimed the slot.
-    #[inline(always)]
-    pub(crate) unsafe fn enter_unforked(local: NonNull<Local>) -> Self {
-        // SAFETY: alive by the caller's promise.
-        unsafe { enter_unforked(local.as_ref(), Kind::Firm) };
         Pin {
             local,
             _opening: PhantomData,
@@ -163,7 +150,7 @@ impl FastPin<'_> {
     /// result. Until it is left, the thread neither pins nor forks.
     #[inline(always)]
     pub(crate) unsafe fn enter(local: &Local) -> Option<Self> {
-        if local.depth.get() != 0 {
+        if local.depth() != 0 {
             return None;
         }
         // SAFETY: as the caller's.
@@ -193,51 +180,57 @@ impl FastPin<'_> {
 /// The local's opening is alive.
 #[inline(always)]
 unsafe fn enter(local: &Local, kind: Kind) {
-    if local.is_forked() {
-        local.depth.set(local.depth.get() + 1);
-        return;
+    let pins = local.pins.get();
+    if pins == 0 {
+        // Stored as a constant, here and in `leave`: were it incremented, each pin would wait for
+        // the store of the last one, 3 ns more than all the rest.
+        local.pins.set(1);
+        // SAFETY: as the caller's. Neither forked nor in want of a fence: that would be counted as
+        // `UNUSUAL` in `pins`.
+        unsafe { enter_outermost(local, kind, &Asymmetric(&local.barrier)) };
+    } else if pins < UNUSUAL
+        && kind == Kind::Firm
+        && epoch::kind_of(local.entered.get()) == Kind::Firm
+    {
+        // What most updates find: the caller has pinned to search.
+        local.pins.set(pins + 1);
+    } else {
+        // SAFETY: as the caller's.
+        unsafe { enter_otherwise(local, kind) };
     }
-    // SAFETY: as the caller's.
-    unsafe { enter_unforked(local, kind) };
 }
 
 /// # Safety
-/// As [`enter`], and this process is the one that claimed the slot.
-#[inline(always)]
-unsafe fn enter_unforked(local: &Local, kind: Kind) {
-    let depth = local.depth.get();
-    if depth != 0 {
-        if kind == Kind::Firm && epoch::kind_of(local.entered.get()) == Kind::Firm {
-            // What most updates find: the caller has pinned to search.
-            local.depth.set(depth + 1);
-            return;
-        }
-        // SAFETY: as the caller's.
-        return unsafe { enter_nested(local, kind) };
+/// As [`enter`].
+#[inline(never)]
+unsafe fn enter_otherwise(local: &Local, kind: Kind) {
+    let outermost = local.depth() == 0;
+    local.pins.set(local.pins.get() + 1);
+    if local.is_forked() {
+        return;
     }
-    // The depth is stored as a constant, here and in `leave`: were it incremented, each pin would
-    // wait for the store of the last one, 3 ns more than all the rest.
-    local.depth.set(1);
-    // SAFETY: as the caller's.
-    unsafe { enter_outermost(local, kind) };
+    match outermost {
+        // SAFETY: as the caller's.
+        true => unsafe { enter_outermost(local, kind, &local.barrier) },
+        // SAFETY: as the caller's, and not forked.
+        false => unsafe { enter_nested(local, kind) },
+    }
 }
 
 /// # Safety
 /// The local's opening is alive, and this process the one that claimed the slot.
 #[inline(always)]
-unsafe fn enter_outermost(local: &Local, kind: Kind) {
+unsafe fn enter_outermost(local: &Local, kind: Kind, barrier: &impl Barrier) {
     // SAFETY: as the caller's.
     let (region_epoch, lines) = unsafe { (local.epoch(), local.lines()) };
     local
         .entered
-        .set(epoch::enter(region_epoch, &lines.pin, kind, &local.barrier));
+        .set(epoch::enter(region_epoch, &lines.pin, kind, barrier));
 }
 
 /// # Safety
-/// As [`enter_unforked`].
-#[cold]
+/// As [`enter_outermost`].
 unsafe fn enter_nested(local: &Local, kind: Kind) {
-    local.depth.set(local.depth.get() + 1);
     let entered = local.entered.get();
     if epoch::kind_of(entered) == Kind::Firm {
         return;
@@ -257,7 +250,7 @@ unsafe fn enter_nested(local: &Local, kind: Kind) {
         // The outer pins are lost, and will say so; this one begins afresh.
         local.lost.set(local.lost.get().wrapping_add(1));
         // SAFETY: as the caller's.
-        unsafe { enter_outermost(local, kind) };
+        unsafe { enter_outermost(local, kind, &local.barrier) };
     }
 }
 
@@ -267,20 +260,35 @@ unsafe fn enter_nested(local: &Local, kind: Kind) {
 unsafe fn leave(left: NonNull<Local>) {
     // SAFETY: as the caller's.
     let local = unsafe { left.as_ref() };
-    let depth = local.depth.get();
+    let pins = local.pins.get();
+    if pins == 1 && !std::thread::panicking() {
+        local.pins.set(0);
+        // SAFETY: as the caller's. Not forked: see `enter`.
+        epoch::leave(unsafe { &local.lines().pin });
+    } else {
+        // SAFETY: as the caller's.
+        unsafe { leave_otherwise(left) };
+    }
+}
+
+/// # Safety
+/// As [`leave`].
+#[inline(never)]
+unsafe fn leave_otherwise(left: NonNull<Local>) {
+    // SAFETY: as the caller's.
+    let local = unsafe { left.as_ref() };
+    let depth = local.depth();
+    if depth > 0 {
+        local.pins.set(local.pins.get() - 1);
+    }
     if depth != 1 {
-        local.depth.set(depth.saturating_sub(1));
         if local.is_abandoned() {
             crate::thread_slots::release_abandoned();
         }
-        return;
-    }
-    local.depth.set(0);
-    if std::thread::panicking() {
+    } else if std::thread::panicking() {
         // SAFETY: as the caller's.
-        return unsafe { leave_unwinding(left) };
-    }
-    if !local.is_forked() {
+        unsafe { leave_unwinding(left) };
+    } else if !local.is_forked() {
         // SAFETY: as the caller's.
         epoch::leave(unsafe { &local.lines().pin });
     }

@@ -52,9 +52,9 @@
 //!
 //! # Cost
 //!
-//! A range costs 128 bytes. A search passes about `2 log2(n)` of `n` boundaries. An update that
-//! touches `k` ranges takes up to `k + 2` locks; more than [`LANE_ITEMS`](crate::LANE_ITEMS) are
-//! taken without lanes. `mneme-bench rangemap` measures.
+//! A range costs 96 bytes, and one in four 32 more. A search passes about `2 log2(n)` of `n`
+//! boundaries. An update that touches `k` ranges takes up to `k + 2` locks; more than
+//! [`LANE_ITEMS`](crate::LANE_ITEMS) are taken without lanes. `mneme-bench rangemap` measures.
 //!
 //! After Park's dissertation (an HTM-based NUMA-aware RCU extension), §3.3.3, which so parallelised
 //! a kernel's `mprotect`. `docs/design/range-map.md` has the proof, `docs/guides/range-map.md` is
@@ -65,7 +65,9 @@ pub(crate) mod partition;
 mod shortcuts;
 mod update;
 
-use crate::{Acquired, Participants, Pin, Rcx, RcxError, RcxGuard, RcxStats, Retired, SlotError};
+use crate::{
+    Acquired, ItemSet, Participants, Pin, Rcx, RcxError, RcxGuard, RcxStats, Retired, SlotError,
+};
 use mneme_sys::Topology;
 use node::{LEVELS, Node};
 use std::collections::BTreeSet;
@@ -114,8 +116,11 @@ small_value!(u8, u16, u32);
 /// Nothing is mapped there.
 const GAP: u64 = 0;
 
-/// Removed boundaries that are gathered before they are freed: 32 KiB.
+/// Removed boundaries that are gathered before they are freed, in each bag: some 27 KiB.
 const BATCH: usize = 256;
+
+/// As many threads retire boundaries without meeting, as a rule.
+const BAGS: usize = 8;
 
 /// A concurrent map of address ranges; see the [module](self).
 pub struct RangeMap<V> {
@@ -206,7 +211,7 @@ impl<V: RangeValue> RangeMap<V> {
             participants: participants.clone(),
             rcx,
             head,
-            retired: Retired::new(participants).batch(BATCH),
+            retired: Retired::new(participants).batch(BATCH).bags(BAGS),
             ids: AtomicU64::new(2),
             height: AtomicUsize::new(1),
             _values: PhantomData,
@@ -350,7 +355,7 @@ impl<V> RangeMap<V> {
 }
 
 /// What an update got. One that died or unwound with these nodes has left whole ranges.
-fn whole<'a>(got: Acquired<RcxGuard<'a>>) -> RcxGuard<'a> {
+fn whole<'a, I: ItemSet<'a>>(got: Acquired<RcxGuard<'a, I>>) -> RcxGuard<'a, I> {
     let died = got.owner_died();
     let guard = got.into_inner();
     if died {

@@ -151,13 +151,19 @@ impl<T> std::fmt::Debug for Rcu<T> {
 ///
 /// The epoch is advanced for 32 of them at a time, or for another [batch](Self::batch), so up to as
 /// many stay until more come, or until [`flush`](Self::flush).
+///
+/// It has one bag, in which threads that retire at the same time meet, or [several](Self::bags).
 pub struct Retired<T> {
     participants: Participants,
-    bag: Mutex<Bag<T>>,
+    bags: Box<[Padded<Mutex<Bag<T>>>]>,
     batch: usize,
     /// It drops them.
     _owned: PhantomData<T>,
 }
+
+/// On lines of its own.
+#[repr(align(128))]
+struct Padded<T>(T);
 
 struct Bag<T> {
     /// Unlinked since the last advance.
@@ -173,17 +179,27 @@ unsafe impl<T: Send> Send for Retired<T> {}
 // SAFETY: as above, behind a mutex.
 unsafe impl<T: Send> Sync for Retired<T> {}
 
+impl<T> Default for Bag<T> {
+    fn default() -> Self {
+        Bag {
+            fresh: Vec::new(),
+            waiting: VecDeque::new(),
+            spare: Vec::new(),
+        }
+    }
+}
+
+fn bags<T>(number: usize) -> Box<[Padded<Mutex<Bag<T>>>]> {
+    (0..number).map(|_| Padded(Mutex::default())).collect()
+}
+
 impl<T: Send> Retired<T> {
     /// For what readers reach while they pin these participants.
     #[must_use]
     pub fn new(participants: &Participants) -> Retired<T> {
         Retired {
             participants: participants.clone(),
-            bag: Mutex::new(Bag {
-                fresh: Vec::new(),
-                waiting: VecDeque::new(),
-                spare: Vec::new(),
-            }),
+            bags: bags(1),
             batch: BATCH,
             _owned: PhantomData,
         }
@@ -197,32 +213,47 @@ impl<T: Send> Retired<T> {
         self
     }
 
+    /// Gives threads bags of their own, so many in all: they do not wait for each other here, and
+    /// each frees what it has retired itself. Each bag gathers a [batch](Self::batch). At least 1;
+    /// to be called before anything is retired.
+    #[must_use]
+    pub fn bags(mut self, bags: usize) -> Self {
+        self.bags = self::bags(bags.max(1));
+        self
+    }
+
     /// Takes what was unlinked, and frees what no pin can see any more.
     ///
     /// # Safety
     /// `old` came from [`Box::into_raw`], no thread that pins the participants from now on can
     /// reach it, and it is retired once.
     pub unsafe fn retire(&self, old: NonNull<T>) {
-        let mut bag = self.bag();
+        let own = self.own();
+        let mut bag = opened(own);
         bag.fresh.push(old);
         if bag.fresh.len() >= self.batch {
-            self.reclaim(bag);
+            self.reclaim(own, bag);
         }
     }
 
     /// Frees what no pin can see, without waiting for more to come or for a pin to go. Returns how
     /// many are left, without those that another thread is about to free.
     pub fn flush(&self) -> usize {
-        self.reclaim(self.bag());
+        for Padded(bag) in &self.bags {
+            self.reclaim(bag, opened(bag));
+        }
         self.len()
     }
 
     /// How many wait.
     #[must_use]
     pub fn len(&self) -> usize {
-        let bag = self.bag();
-        let waiting: usize = bag.waiting.iter().map(|(_, values)| values.len()).sum();
-        bag.fresh.len() + waiting
+        let len = |Padded(bag): &Padded<_>| {
+            let bag = opened(bag);
+            let waiting = bag.waiting.iter().map(|(_, values)| values.len());
+            bag.fresh.len() + waiting.sum::<usize>()
+        };
+        self.bags.iter().map(len).sum()
     }
 
     /// Whether none waits.
@@ -231,12 +262,17 @@ impl<T: Send> Retired<T> {
         self.len() == 0
     }
 
-    fn bag(&self) -> MutexGuard<'_, Bag<T>> {
-        // Each change of the bag is one step: it is whole after a panic.
-        self.bag.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The calling thread's bag.
+    fn own(&self) -> &Mutex<Bag<T>> {
+        let number = match &*self.bags {
+            [_] => 0,
+            // A forked child has no slot, and reclaims nothing.
+            bags => self.participants.slot_number().unwrap_or(0) % bags.len(),
+        };
+        &self.bags[number].0
     }
 
-    fn reclaim<'a>(&'a self, mut bag: MutexGuard<'a, Bag<T>>) {
+    fn reclaim<'a>(&'a self, own: &'a Mutex<Bag<T>>, mut bag: MutexGuard<'a, Bag<T>>) {
         let spare = std::mem::take(&mut bag.spare);
         let fresh = std::mem::replace(&mut bag.fresh, spare);
         if !fresh.is_empty() {
@@ -244,7 +280,7 @@ impl<T: Send> Retired<T> {
             drop(bag);
             // All of `fresh` was unlinked before this. A forked child cannot advance, and keeps it.
             let advanced = self.participants.advance();
-            bag = self.bag();
+            bag = opened(own);
             match advanced {
                 // Two threads may come in either order: then the older batch waits for the younger.
                 Ok(epoch) => bag.waiting.push_back((epoch, fresh)),
@@ -262,20 +298,27 @@ impl<T: Send> Retired<T> {
         for mut values in over {
             // SAFETY: no pin can see them.
             unsafe { free(values.drain(..)) };
-            self.bag().spare = values;
+            opened(own).spare = values;
         }
     }
 }
 
 impl<T> Drop for Retired<T> {
     fn drop(&mut self) {
-        let bag = self.bag.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let waiting = bag.waiting.drain(..).flat_map(|(_, values)| values);
-        let all = waiting.chain(bag.fresh.drain(..));
-        // SAFETY: readers of what is dropped here are gone, for they borrow the structure that it
-        // is a part of.
-        unsafe { free(all) };
+        for Padded(bag) in &mut self.bags {
+            let bag = bag.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let waiting = bag.waiting.drain(..).flat_map(|(_, values)| values);
+            let all = waiting.chain(bag.fresh.drain(..));
+            // SAFETY: readers of what is dropped here are gone, for they borrow the structure that
+            // it is a part of.
+            unsafe { free(all) };
+        }
     }
+}
+
+fn opened<T>(bag: &Mutex<Bag<T>>) -> MutexGuard<'_, Bag<T>> {
+    // Each change of the bag is one step: it is whole after a panic.
+    bag.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// # Safety

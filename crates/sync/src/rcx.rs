@@ -38,8 +38,7 @@
 //! let participants = Participants::private(ControlOptions::new([7; 16]))?;
 //! let rcx = Rcx::new(&participants, Arc::new(SyntheticTopology::new(2, 2)));
 //! // In any order: they are locked by their ids.
-//! let mut items = [Item::new(1, &accounts[1].lock), Item::new(0, &accounts[0].lock)];
-//! let guard = rcx.lock(&mut items)?;
+//! let guard = rcx.lock([Item::new(1, &accounts[1].lock), Item::new(0, &accounts[0].lock)])?;
 //! assert!(!guard.owner_died());
 //! accounts[0].balance.store(60, Relaxed);
 //! accounts[1].balance.store(40, Relaxed);
@@ -80,7 +79,7 @@ pub(crate) mod protocol;
 pub(crate) mod reservation;
 
 pub use guard::RcxGuard;
-pub use item::{Item, ItemLock};
+pub use item::{Item, ItemLock, ItemSet};
 pub use lanes::{Abort, LANE_ITEMS, LaneSet, NodeLane, Script, Strategy};
 #[cfg(feature = "simulate")]
 pub use over_words::{Waiter, WordGuard, WordLocks};
@@ -210,7 +209,7 @@ impl<S: Deref<Target = [NodeLane]>> Rcx<S> {
         }
     }
 
-    /// Locks all `items`, which it sorts. An item that is named twice is locked once.
+    /// Locks all items of a set, which it sorts. An item that is named twice is locked once.
     ///
     /// [`Acquired::OwnerDied`]: the owner of at least one item died with it, or a panic ended its
     /// change; [`RcxGuard::died`] says which.
@@ -218,29 +217,44 @@ impl<S: Deref<Target = [NodeLane]>> Rcx<S> {
     /// # Errors
     /// [`RcxError`]; nothing is held then.
     #[inline]
-    pub fn lock<'a, L: ItemLock>(
+    pub fn lock<'a, I: ItemSet<'a>>(
         &'a self,
-        items: &mut [Item<'a, L>],
-    ) -> Result<Acquired<RcxGuard<'a, L>>, RcxError> {
+        mut set: I,
+    ) -> Result<Acquired<RcxGuard<'a, I>>, RcxError> {
         let local = self.participants.local()?;
-        // SAFETY: the `Local` is this thread's and of this opening, which the guard borrows. The
-        // process is the one that claimed it, for `local` has looked.
+        // SAFETY: the `Local` is this thread's and of this opening, which the guard borrows.
         let (pin, slot) = unsafe {
-            let pin = Pin::enter_unforked(local);
+            let pin = Pin::enter(local);
             (pin, Slot::kept_by_pin(self.participants.inner(), local))
         };
-        let items = item::sort(items)?;
-        let place = match (items.first(), items.last()) {
+        let len = item::sort(set.items_mut())?;
+        let (first, last) = (set.items().first(), set.items()[..len].last());
+        let place = match (first, last) {
             (Some(first), Some(last)) => Some(nesting::enter(first.id, last.id)?),
             _ => None,
         };
-        let nested = place.as_ref().is_some_and(nesting::Place::is_nested);
-        let mut wanted = Wanted::new(items, &slot, self.timeout);
-        let elect = || self.elect(items, &slot, nested);
-        let led = protocol::enter(&mut wanted, self.when, elect)?;
-        let owner_died = wanted.keep();
+        let mut taken = Taken::new(set, slot);
+        let mut wanted = Wanted {
+            taken: &mut taken,
+            len,
+            limit: self.timeout,
+            owner_died: false,
+        };
+        // The items are handed on by value, so that nothing is stored where they are free, to be
+        // loaded again for the guard.
+        let (taken, led, owner_died) =
+            match self.when == TakeLanes::WhenBusy && protocol::try_all(&mut wanted) {
+                true => {
+                    let owner_died = wanted.owner_died;
+                    (taken, None, owner_died)
+                }
+                false => {
+                    let nested = place.as_ref().is_some_and(nesting::Place::is_nested);
+                    self.wait_for_all(taken, len, nested)?
+                }
+            };
         let guard = RcxGuard {
-            taken: Taken::new(items, slot),
+            taken,
             led,
             _pin: pin,
             _place: place,
@@ -251,8 +265,32 @@ impl<S: Deref<Target = [NodeLane]>> Rcx<S> {
         })
     }
 
-    /// Makes the calling thread its node's leader for the items.
+    /// Takes the first `len` items of the set, with lanes or without, and says whether an owner had
+    /// died. Some may be held already.
     #[cold]
+    #[inline(never)]
+    fn wait_for_all<'a, I: ItemSet<'a>>(
+        &'a self,
+        mut taken: Taken<'a, I>,
+        len: usize,
+        nested: bool,
+    ) -> Result<(Taken<'a, I>, Option<Led<'a>>, bool), Stalled> {
+        let mut wanted = Wanted {
+            taken: &mut taken,
+            len,
+            limit: self.timeout,
+            owner_died: false,
+        };
+        let elect = |wanted: &Wanted<'_, 'a, I>| {
+            let taken = &wanted.taken;
+            self.elect(&taken.set()[..len], taken.slot(), nested)
+        };
+        let led = protocol::wait_for_all(&mut wanted, elect)?;
+        let owner_died = wanted.owner_died;
+        Ok((taken, led, owner_died))
+    }
+
+    /// Makes the calling thread its node's leader for the items.
     fn elect<L>(&self, items: &[Item<'_, L>], slot: &Slot<'_>, nested: bool) -> Option<Led<'_>> {
         if !self.several_nodes || items.is_empty() {
             return None;

@@ -122,7 +122,7 @@ impl<'p> Slot<'p> {
     #[inline]
     #[must_use]
     pub fn is_pinned(&self) -> bool {
-        self.local().depth.get() != 0
+        self.local().depth() != 0
     }
 
     /// The intent line of a lane.

@@ -16,9 +16,13 @@ use crate::opening::{Inner, Machine};
 use crate::{SlotError, SlotId, intent};
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
-use std::sync::Weak;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Once, Weak};
+
+/// In [`Local::pins`]: pins look whether this is a forked child, and pass the barrier in the way
+/// that the region needs. Others need not ask, so that a pin is a comparison less for each.
+pub(crate) const UNUSUAL: usize = 1 << (usize::BITS - 1);
 
 /// One thread's part in one opening of a control region.
 pub(crate) struct Local {
@@ -32,8 +36,8 @@ pub(crate) struct Local {
     lines: NonNull<SlotLines>,
     epoch: NonNull<AtomicU64>,
     inner: Weak<Inner>,
-    /// How many pins nest.
-    pub(crate) depth: Cell<usize>,
+    /// How many pins nest, and [`UNUSUAL`].
+    pub(crate) pins: Cell<usize>,
     /// The pin word that the outermost pin wrote.
     pub(crate) entered: Cell<u64>,
     /// How many revocations this thread has noticed.
@@ -77,11 +81,21 @@ impl Local {
     /// Whether this process is a forked child of the one that claimed the slot.
     #[inline(always)]
     pub(crate) fn is_forked(&self) -> bool {
-        self.fork_generation != mneme_sys::fork::generation()
+        self.pins.get() & UNUSUAL != 0 && self.fork_generation != mneme_sys::fork::generation()
+    }
+
+    /// How many pins nest.
+    #[inline(always)]
+    pub(crate) fn depth(&self) -> usize {
+        self.pins.get() & !UNUSUAL
+    }
+
+    fn set_unusual(&self) {
+        self.pins.set(self.pins.get() | UNUSUAL);
     }
 
     fn has_handles(&self) -> bool {
-        self.depth.get() != usize::from(self.abandoned.get()) || self.handles.get() != 0
+        self.depth() != usize::from(self.abandoned.get()) || self.handles.get() != 0
     }
 
     /// The lanes in which an intent stands, in the slot's `lines`, that no destructor withdraws.
@@ -119,6 +133,34 @@ impl Local {
     pub(crate) fn is_abandoned(&self) -> bool {
         self.abandoned.get()
     }
+}
+
+/// Has forked children know that their thread's slots are their parent's.
+pub(crate) fn watch_forks() {
+    static WATCH: Once = Once::new();
+    WATCH.call_once(|| mneme_sys::fork::in_children(in_child));
+}
+
+/// Nothing of this thread takes the short way any more: that would write where its parent pins.
+///
+/// A list is in use, and its slots are not marked, only if a signal's handler has forked while this
+/// thread claimed or gave back one.
+extern "C" fn in_child() {
+    CACHE.with(|cache| {
+        cache.opening.set(0);
+        cache.local.set(None);
+    });
+    // SAFETY: the lists hold live boxes of this thread only.
+    let mark = |local: &NonNull<Local>| unsafe { local.as_ref() }.set_unusual();
+    let _ = CLAIMS.try_with(|claims| {
+        let claims = claims.0.try_borrow().ok()?;
+        claims.iter().for_each(|(_, local)| mark(local));
+        Some(())
+    });
+    let _ = ABANDONED.try_with(|abandoned| {
+        abandoned.0.try_borrow().ok()?.iter().for_each(mark);
+        Some(())
+    });
 }
 
 struct Cache {
@@ -197,7 +239,11 @@ pub(crate) fn find_or_claim(
                 lines: NonNull::from(lines),
                 epoch: NonNull::from(&inner.map().header().epoch.word),
                 inner: std::sync::Arc::downgrade(inner),
-                depth: Cell::new(0),
+                pins: Cell::new(if inner.barrier().is_asymmetric() {
+                    0
+                } else {
+                    UNUSUAL
+                }),
                 entered: Cell::new(0),
                 lost: Cell::new(0),
                 handles: Cell::new(0),
@@ -338,7 +384,7 @@ pub(crate) unsafe fn unwound(local: NonNull<Local>) {
             let entered = epoch::enter(epoch, &lines.pin, Kind::Firm, &known.barrier);
             known.entered.set(entered);
         }
-        known.depth.set(known.depth.get() + 1);
+        known.pins.set(known.pins.get() + 1);
         known.abandoned.set(true);
         // If the list is gone or in use, the slot stays this thread's as well.
         let _ = ABANDONED.try_with(|list| list.0.try_borrow_mut().map(|mut l| l.push(local)));
@@ -361,7 +407,9 @@ impl Drop for Claims {
             // SAFETY: the list held live boxes of this thread only.
             let known = unsafe { local.as_ref() };
             uncache(known.opening);
-            // Otherwise it will still be used in a later destructor, and keeps its slot.
+            // Otherwise it will still be used in a later destructor, and keeps its slot. In no list,
+            // it looks for forks itself.
+            known.set_unusual();
             if !known.has_handles() {
                 // SAFETY: no handle is left, and the list is gone.
                 unsafe { release(local) };
@@ -374,7 +422,9 @@ impl Drop for Abandoned {
     fn drop(&mut self) {
         for local in self.0.take() {
             // SAFETY: the list held live boxes of this thread only.
-            if !unsafe { local.as_ref() }.has_handles() {
+            let known = unsafe { local.as_ref() };
+            known.set_unusual();
+            if !known.has_handles() {
                 // SAFETY: no handle is left, and the list is gone.
                 unsafe { release(local) };
             }

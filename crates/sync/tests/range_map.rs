@@ -327,7 +327,7 @@ fn an_update_within_a_guard_is_refused_and_changes_nothing() {
     map.map(10..20, 1).unwrap();
     let rcx = Rcx::new(&p, topology());
     let lock = mneme_sync::RobustLock::new();
-    let guard = rcx.lock(&mut [mneme_sync::Item::new(u64::MAX, &lock)]);
+    let guard = rcx.lock([mneme_sync::Item::new(u64::MAX, &lock)]);
     let refused = map.unmap(0..100).unwrap_err();
     assert!(
         matches!(refused, RangeError::Lock(RcxError::OutOfOrder { .. })),

@@ -73,6 +73,12 @@ impl Light {
         Light(&FENCED)
     }
 
+    /// Whether it is a compiler fence. Once it is, it stays so.
+    #[must_use]
+    pub fn is_free(self) -> bool {
+        self.0.load(Ordering::Relaxed) == ASYMMETRIC
+    }
+
     /// See [`light`].
     #[inline(always)]
     pub fn pass(self) {

@@ -32,6 +32,21 @@ pub fn watch() {
     });
 }
 
+/// Has `also` called in each child that this process forks from now on, and in theirs: by the
+/// child's only thread, after [`generation`] was counted up and before `fork` returns.
+///
+/// It may do only what is allowed in the child of a threaded process.
+pub fn in_children(also: extern "C" fn()) {
+    watch();
+    #[cfg(not(miri))]
+    // SAFETY: a function of this program, which lives as long as it and does as it is told above.
+    unsafe {
+        libc::pthread_atfork(None, None, Some(also));
+    }
+    #[cfg(miri)]
+    let _ = also;
+}
+
 /// How many forks lie between this process and the one that first called [`watch`].
 #[inline]
 pub fn generation() -> u32 {

@@ -11,9 +11,11 @@ pub(crate) const LEVELS: usize = 12;
 
 pub(crate) struct Node {
     words: Words<AtomicU64>,
-    /// The links, the lowest first. That one is the list of the ranges; the others are shortcuts
-    /// for searches, and may lead past nodes.
-    links: Box<[AtomicPtr<Node>]>,
+    /// The link of the lowest level: the list of the ranges.
+    next: AtomicPtr<Node>,
+    /// Those of the levels above: shortcuts for searches, which may lead past nodes. Three nodes in
+    /// four have none.
+    shortcuts: Box<[AtomicPtr<Node>]>,
     /// On how many levels the node is linked. Changed under its lock, before it is linked and after
     /// it is unlinked.
     levels: AtomicUsize,
@@ -33,7 +35,8 @@ impl Node {
                 value: value.into(),
                 ..Words::default()
             },
-            links: (0..height).map(|_| AtomicPtr::new(next)).collect(),
+            next: AtomicPtr::new(next),
+            shortcuts: (1..height).map(|_| AtomicPtr::new(next)).collect(),
             levels: AtomicUsize::new(1),
             lock: RobustLock::new(),
             id,
@@ -88,7 +91,15 @@ impl Node {
 
     /// The links this node has, linked or not.
     pub(crate) fn links(&self) -> usize {
-        self.links.len()
+        1 + self.shortcuts.len()
+    }
+
+    #[inline]
+    fn link_of(&self, level: usize) -> &AtomicPtr<Node> {
+        match level {
+            0 => &self.next,
+            _ => &self.shortcuts[level - 1],
+        }
     }
 
     pub(crate) fn levels(&self) -> usize {
@@ -102,7 +113,7 @@ impl Node {
     /// The next node on a level, removed or not.
     pub(crate) fn next_on(&self, level: usize) -> &Node {
         // SYNC: pairs with the store in `link_on`: the node is seen whole.
-        let next = self.links[level].load(Acquire);
+        let next = self.link_of(level).load(Acquire);
         // SAFETY: it was linked after this thread's pin began, or its unlinking came after that of
         // a node for which the same holds; see "What a search may touch" in the design. Only the
         // last node has no next one, and nothing is asked of it.
@@ -120,12 +131,12 @@ impl Node {
 
     pub(crate) fn link_on(&self, level: usize, next: &Node) {
         // SYNC: pairs with the load in `next_on`.
-        self.links[level].store(next.own(), Release);
+        self.link_of(level).store(next.own(), Release);
     }
 
     /// The pointer in a link, for one that has the map to itself.
     pub(crate) fn link(&self, level: usize) -> *mut Node {
-        self.links[level].load(Relaxed)
+        self.link_of(level).load(Relaxed)
     }
 }
 

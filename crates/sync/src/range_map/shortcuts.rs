@@ -24,7 +24,7 @@ impl<V: RangeValue> RangeMap<V> {
                 let before = self.before(node.start(), level);
                 // Another update has not let go for a second, or the thread is within a guard: the
                 // node stays lower than it might be.
-                let Ok(guard) = self.rcx.lock(&mut [before.item(), node.item()]) else {
+                let Ok(guard) = self.rcx.lock([before.item(), node.item()]) else {
                     return;
                 };
                 let _guard = whole(guard);
@@ -57,7 +57,7 @@ impl<V: RangeValue> RangeMap<V> {
                 node.set_levels(level);
                 continue;
             };
-            let Ok(guard) = self.rcx.lock(&mut [before.item(), node.item()]) else {
+            let Ok(guard) = self.rcx.lock([before.item(), node.item()]) else {
                 // It stays linked, searches pass it, and it is freed with the map.
                 return;
             };

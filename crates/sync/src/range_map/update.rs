@@ -11,12 +11,16 @@ use crate::{Guard, Slot};
 use std::ops::Range;
 use std::ptr;
 
+/// Ranges that an update locks without an allocation for their items.
+const FEW: usize = 4;
+
 /// Nodes that an update has brought in and taken out.
 #[derive(Default)]
 struct Changes<'a> {
     /// A new node whose range may still grow: it is locked until the update is over.
     _growing: Option<Guard<'a>>,
-    inserted: Vec<&'a Node>,
+    /// At most two: a new range, and the rest of the one that it begins in.
+    inserted: [Option<&'a Node>; 2],
     removed: Vec<&'a Node>,
 }
 
@@ -92,8 +96,19 @@ impl<V: RangeValue> RangeMap<V> {
             let _pin = slot.pin();
             let chain = self.chain(start, end);
             mneme_sys::fault!("sync.range.gathered");
-            let mut items: Vec<_> = chain.iter().map(|node| node.item()).collect();
-            let guard = whole(self.rcx.lock(&mut items)?);
+            let mut few = [chain[0].item(); FEW];
+            let mut many = Vec::new();
+            let items = match few.get_mut(..chain.len()) {
+                Some(few) => few,
+                None => {
+                    many.resize(chain.len(), chain[0].item());
+                    many.as_mut_slice()
+                }
+            };
+            for (item, node) in items.iter_mut().zip(&chain) {
+                *item = node.item();
+            }
+            let guard = whole(self.rcx.lock(items)?);
             mneme_sys::fault!("sync.range.locked");
             if !is_chain(&chain, start, end) {
                 continue;
@@ -124,7 +139,7 @@ impl<V: RangeValue> RangeMap<V> {
             drop(growing);
             mneme_sys::fault!("sync.range.changed");
             left.into_iter().chain(removed).for_each(|n| self.retire(n));
-            inserted.into_iter().for_each(|n| self.raise(n));
+            inserted.into_iter().flatten().for_each(|n| self.raise(n));
             return result;
         }
     }
@@ -227,7 +242,8 @@ impl<V: RangeValue> RangeMap<V> {
         let free = new.lock().try_lock_free(slot);
         changes._growing = free.map(crate::Acquired::into_inner);
         partition::insert_after(before, new);
-        changes.inserted.push(new);
+        let free = changes.inserted.iter_mut().find(|place| place.is_none());
+        free.into_iter().for_each(|place| *place = Some(new));
         mneme_sys::fault!("sync.range.inserted");
         new
     }

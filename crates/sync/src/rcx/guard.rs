@@ -1,9 +1,9 @@
 //! [`RcxGuard`]: items that are held, and the lanes and the pin that go with them.
 
-use super::item::{ItemLock, Taken};
+use super::item::{ItemLock, ItemSet, Taken};
 use super::lanes::Chosen;
 use super::{nesting, protocol};
-use crate::{Pin, RobustLock};
+use crate::Pin;
 use mneme_sys::NodeId;
 use std::sync::atomic::AtomicU64;
 
@@ -31,15 +31,15 @@ impl Drop for Led<'_> {
 /// item, or put one in between. The pin keeps all that could be reached since the lock was asked
 /// for; what was reached before needs a pin of the caller's from then on.
 #[must_use = "dropping it unlocks at once"]
-pub struct RcxGuard<'a, L: ItemLock + 'a = RobustLock> {
+pub struct RcxGuard<'a, I: ItemSet<'a>> {
     // In this order they are dropped.
-    pub(crate) taken: Taken<'a, L>,
+    pub(crate) taken: Taken<'a, I>,
     pub(crate) led: Option<Led<'a>>,
     pub(crate) _pin: Pin<'a>,
     pub(crate) _place: Option<nesting::Place>,
 }
 
-impl<'a, L: ItemLock + 'a> RcxGuard<'a, L> {
+impl<'a, I: ItemSet<'a>> RcxGuard<'a, I> {
     /// The node on which this thread was elected, wherever it runs now. `None`: it took no lanes.
     #[must_use]
     pub fn led_on(&self) -> Option<NodeId> {
@@ -49,7 +49,8 @@ impl<'a, L: ItemLock + 'a> RcxGuard<'a, L> {
     /// The ids of the items whose owner died with them, ascending: they may be half changed. None,
     /// once they are [repaired](Self::repaired).
     pub fn died(&self) -> impl Iterator<Item = u64> {
-        let died = self.taken.items().filter(|item| item.lock.owner_died());
+        let items = self.taken.items().iter();
+        let died = items.filter(|item| item.lock.owner_died());
         died.map(|item| item.id)
     }
 
@@ -59,9 +60,9 @@ impl<'a, L: ItemLock + 'a> RcxGuard<'a, L> {
     }
 }
 
-impl<'a, L: ItemLock + 'a> std::fmt::Debug for RcxGuard<'a, L> {
+impl<'a, I: ItemSet<'a>> std::fmt::Debug for RcxGuard<'a, I> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let ids: Vec<_> = self.taken.items().map(|item| item.id).collect();
+        let ids: Vec<_> = self.taken.items().iter().map(|item| item.id).collect();
         f.debug_struct("RcxGuard")
             .field("items", &ids)
             .field("led_on", &self.led_on())

@@ -119,20 +119,81 @@ impl<L> Clone for Item<'_, L> {
 
 impl<L> Copy for Item<'_, L> {}
 
-/// Puts items into the order in which they are locked; returns them, each once.
-#[inline]
-pub(crate) fn sort<'i, 'a, L>(items: &'i mut [Item<'a, L>]) -> Result<&'i [Item<'a, L>], RcxError> {
+mod sealed {
+    /// What a guard holds must be what was locked, so nobody else says what a set has.
+    pub trait Sealed {}
+}
+
+/// Items to lock together: an array, a vector, or a mutable borrow of either or of a slice. An
+/// array costs least, because it makes a guard of just its size.
+pub trait ItemSet<'a>: sealed::Sealed {
+    /// What locks each.
+    type Lock: ItemLock + 'a;
+
+    /// The items.
+    fn items(&self) -> &[Item<'a, Self::Lock>];
+    /// The items, to be sorted.
+    fn items_mut(&mut self) -> &mut [Item<'a, Self::Lock>];
+}
+
+macro_rules! item_set {
+    ([$($generics:tt)*] $set:ty) => {
+        impl<'a, L, $($generics)*> sealed::Sealed for $set {}
+
+        impl<'a, L: ItemLock + 'a, $($generics)*> ItemSet<'a> for $set {
+            type Lock = L;
+
+            #[inline(always)]
+            fn items(&self) -> &[Item<'a, L>] {
+                self
+            }
+
+            #[inline(always)]
+            fn items_mut(&mut self) -> &mut [Item<'a, L>] {
+                self
+            }
+        }
+    };
+}
+
+item_set!([const N: usize] [Item<'a, L>; N]);
+item_set!([] [Item<'a, L>]);
+item_set!([] Vec<Item<'a, L>>);
+
+impl<I: sealed::Sealed + ?Sized> sealed::Sealed for &mut I {}
+
+impl<'a, I: ItemSet<'a> + ?Sized> ItemSet<'a> for &mut I {
+    type Lock = I::Lock;
+
+    #[inline(always)]
+    fn items(&self) -> &[Item<'a, I::Lock>] {
+        (**self).items()
+    }
+
+    #[inline(always)]
+    fn items_mut(&mut self) -> &mut [Item<'a, I::Lock>] {
+        (**self).items_mut()
+    }
+}
+
+/// Puts items into the order in which they are locked, each once; returns how many these are.
+#[inline(always)]
+pub(crate) fn sort<L>(items: &mut [Item<'_, L>]) -> Result<usize, RcxError> {
     match items {
         // The most frequent cases, without a call.
-        [] | [_] => return Ok(items),
+        [] | [_] => return Ok(items.len()),
         [one, other] if one.id != other.id => {
             if one.id > other.id {
                 std::mem::swap(one, other);
             }
-            return Ok(items);
+            return Ok(2);
         }
         _ => {}
     }
+    sort_many(items)
+}
+
+fn sort_many<L>(items: &mut [Item<'_, L>]) -> Result<usize, RcxError> {
     items.sort_unstable_by_key(|item| item.id);
     let mut once = 1;
     for at in 1..items.len() {
@@ -144,113 +205,84 @@ pub(crate) fn sort<'i, 'a, L>(items: &'i mut [Item<'a, L>]) -> Result<&'i [Item<
             return Err(RcxError::SameId(item.id));
         }
     }
-    Ok(&items[..once])
+    Ok(once)
 }
 
-/// The items of one call, in ascending order and each once. The first so many are held, until it is
-/// dropped or [kept](Self::keep).
-pub(crate) struct Wanted<'i, 'a, L: ItemLock> {
-    items: &'i [Item<'a, L>],
-    slot: &'i Slot<'a>,
-    limit: Duration,
-    held: usize,
-    owner_died: bool,
+/// The first `len` items of a set, in ascending order and each once, which one call wants.
+pub(crate) struct Wanted<'t, 'a, I: ItemSet<'a>> {
+    pub(crate) taken: &'t mut Taken<'a, I>,
+    pub(crate) len: usize,
+    /// How long each living owner is waited for.
+    pub(crate) limit: Duration,
+    /// Whether an owner of one of those that are held had died.
+    pub(crate) owner_died: bool,
 }
 
-impl<'i, 'a, L: ItemLock> Wanted<'i, 'a, L> {
-    #[inline]
-    pub(crate) fn new(items: &'i [Item<'a, L>], slot: &'i Slot<'a>, limit: Duration) -> Self {
-        Wanted {
-            items,
-            slot,
-            limit,
-            held: 0,
-            owner_died: false,
-        }
-    }
-
-    /// Holds them no more: the caller does. Says whether an owner of one of them had died.
-    #[inline]
-    pub(crate) fn keep(mut self) -> bool {
-        self.held = 0;
-        self.owner_died
-    }
-
-    #[inline]
+impl<'a, I: ItemSet<'a>> Wanted<'_, 'a, I> {
+    #[inline(always)]
     fn has(&mut self, owner_died: bool) {
-        self.held += 1;
+        self.taken.held += 1;
         self.owner_died |= owner_died;
     }
 }
 
-impl<L: ItemLock> Items for Wanted<'_, '_, L> {
+impl<'a, I: ItemSet<'a>> Items for Wanted<'_, 'a, I> {
     type Error = Stalled;
 
-    #[inline]
+    #[inline(always)]
     fn len(&self) -> usize {
-        self.items.len()
-    }
-
-    #[inline]
-    fn try_lock(&mut self, item: usize) -> bool {
-        let locked = self.items[item].lock.try_lock(self.slot);
-        locked.map(|owner_died| self.has(owner_died)).is_some()
+        self.len
     }
 
     #[inline(always)]
+    fn try_lock(&mut self, item: usize) -> bool {
+        let lock = self.taken.set.items()[item].lock;
+        let locked = lock.try_lock(&self.taken.slot);
+        locked.map(|owner_died| self.has(owner_died)).is_some()
+    }
+
     fn lock(&mut self, item: usize) -> Result<(), Stalled> {
         if !self.try_lock(item) {
-            let lock = self.items[item].lock;
-            self.has(lock.lock_within(self.slot, self.limit)?);
+            let lock = self.taken.set.items()[item].lock;
+            self.has(lock.lock_within(&self.taken.slot, self.limit)?);
         }
         Ok(())
     }
 
-    #[inline(always)]
     fn release(&mut self) {
-        // Each is forgotten before it is unlocked: if the unlocking panics, `Drop` goes on with the
-        // next.
-        while let Some(last) = self.held.checked_sub(1) {
-            self.held = last;
-            // SAFETY: it was held, and is forgotten.
-            unsafe { self.items[last].lock.unlock(self.slot) };
-        }
+        self.taken.release();
         self.owner_died = false;
     }
 }
 
-impl<L: ItemLock> Drop for Wanted<'_, '_, L> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.release();
-    }
-}
-
-/// Items that a guard holds without an allocation: the paper's list takes three at a time.
-const INLINE: usize = 3;
-
-/// The items that a guard holds. Its pin keeps the slot.
-pub(crate) struct Taken<'a, L: ItemLock> {
+/// The items that a call or its guard holds: the first so many of a set. Its pin keeps the slot.
+pub(crate) struct Taken<'a, I: ItemSet<'a>> {
     slot: ManuallyDrop<Slot<'a>>,
-    first: [Option<Item<'a, L>>; INLINE],
-    more: Option<Box<[Item<'a, L>]>>,
+    set: I,
+    held: usize,
 }
 
-impl<'a, L: ItemLock> Taken<'a, L> {
-    /// Those, which the caller holds.
-    #[inline]
-    pub(crate) fn new(items: &[Item<'a, L>], slot: ManuallyDrop<Slot<'a>>) -> Taken<'a, L> {
-        let more = items.get(INLINE..).filter(|more| !more.is_empty());
-        Taken {
-            slot,
-            first: std::array::from_fn(|at| items.get(at).copied()),
-            more: more.map(Box::from),
-        }
+impl<'a, I: ItemSet<'a>> Taken<'a, I> {
+    /// None yet.
+    #[inline(always)]
+    pub(crate) fn new(set: I, slot: ManuallyDrop<Slot<'a>>) -> Taken<'a, I> {
+        let held = 0;
+        Taken { slot, set, held }
     }
 
-    pub(crate) fn items(&self) -> impl Iterator<Item = &Item<'a, L>> {
-        let more = self.more.as_deref().unwrap_or_default();
-        self.first.iter().flatten().chain(more)
+    #[inline(always)]
+    pub(crate) fn items(&self) -> &[Item<'a, I::Lock>] {
+        let items = self.set.items();
+        &items[..self.held.min(items.len())]
+    }
+
+    pub(crate) fn slot(&self) -> &Slot<'a> {
+        &self.slot
+    }
+
+    /// All of the set, in whatever order.
+    pub(crate) fn set(&self) -> &[Item<'a, I::Lock>] {
+        self.set.items()
     }
 
     pub(crate) fn repaired(&self) {
@@ -268,20 +300,26 @@ impl<'a, L: ItemLock> Taken<'a, L> {
             unsafe { item.lock.needs_repair(&self.slot) };
         }
     }
+
+    /// Lets go of all, the last first.
+    #[inline(always)]
+    fn release(&mut self) {
+        // Each is forgotten before it is unlocked: if the unlocking panics, `drop` goes on with the
+        // next.
+        while let Some(last) = self.held.checked_sub(1) {
+            self.held = last;
+            // SAFETY: it was held, and is forgotten.
+            unsafe { self.set.items()[last].lock.unlock(&self.slot) };
+        }
+    }
 }
 
-impl<L: ItemLock> Drop for Taken<'_, L> {
-    /// Lets go of all, the last first.
+impl<'a, I: ItemSet<'a>> Drop for Taken<'a, I> {
     #[inline]
     fn drop(&mut self) {
         if self.slot.is_unwinding() {
             self.need_repair();
         }
-        // SAFETY: it is held, and each is unlocked once.
-        let unlock = |item: &Item<'_, L>| unsafe { item.lock.unlock(&self.slot) };
-        if let Some(more) = &self.more {
-            more.iter().rev().for_each(unlock);
-        }
-        self.first.iter().rev().flatten().for_each(unlock);
+        self.release();
     }
 }

@@ -18,7 +18,9 @@ thread_local! {
 
 /// A guard's place in its thread's order; dropping it gives the place up.
 pub(crate) struct Place {
-    before: Held,
+    nested: bool,
+    /// The latest item held when it began.
+    before: u64,
     last: u64,
     /// It stays with its thread.
     _thread: std::marker::PhantomData<*const ()>,
@@ -27,12 +29,12 @@ pub(crate) struct Place {
 impl Place {
     /// Whether its thread held another guard when it began.
     pub(crate) fn is_nested(&self) -> bool {
-        self.before.guards > 0
+        self.nested
     }
 }
 
 /// The place of a guard of items from `first` to `last`.
-#[inline]
+#[inline(always)]
 pub(crate) fn enter(first: u64, last: u64) -> Result<Place, RcxError> {
     let before = HELD.with(Cell::get);
     if before.guards > 0 && first <= before.last {
@@ -44,7 +46,8 @@ pub(crate) fn enter(first: u64, last: u64) -> Result<Place, RcxError> {
     let guards = before.guards + 1;
     HELD.with(|held| held.set(Held { guards, last }));
     Ok(Place {
-        before,
+        nested: before.guards > 0,
+        before: before.last,
         last,
         _thread: std::marker::PhantomData,
     })
@@ -58,7 +61,7 @@ impl Drop for Place {
             // Where guards go in another order than the reverse one, the latest item counts as held
             // a while longer than it is: nested sets are refused that would do no harm.
             let last = match now.last == self.last {
-                true => self.before.last,
+                true => self.before,
                 false => now.last,
             };
             let guards = now.guards.saturating_sub(1);
