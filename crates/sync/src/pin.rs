@@ -265,6 +265,8 @@ unsafe fn leave(left: NonNull<Local>) {
         local.pins.set(0);
         // SAFETY: as the caller's. Not forked: see `enter`.
         epoch::leave(unsafe { &local.lines().pin });
+    } else if pins > 1 && pins < UNUSUAL {
+        local.pins.set(pins - 1);
     } else {
         // SAFETY: as the caller's.
         unsafe { leave_otherwise(left) };

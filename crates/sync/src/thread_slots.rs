@@ -20,8 +20,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Once, Weak};
 
-/// In [`Local::pins`]: pins look whether this is a forked child, and pass the barrier in the way
-/// that the region needs. Others need not ask, so that a pin is a comparison less for each.
+/// In [`Local::pins`]: pins look whether this is a forked child and whether the slot is abandoned,
+/// and pass the barrier in the way that the region needs. Others need not ask: a comparison less for
+/// each.
 pub(crate) const UNUSUAL: usize = 1 << (usize::BITS - 1);
 
 /// One thread's part in one opening of a control region.
@@ -386,6 +387,7 @@ pub(crate) unsafe fn unwound(local: NonNull<Local>) {
         }
         known.pins.set(known.pins.get() + 1);
         known.abandoned.set(true);
+        known.set_unusual();
         // If the list is gone or in use, the slot stays this thread's as well.
         let _ = ABANDONED.try_with(|list| list.0.try_borrow_mut().map(|mut l| l.push(local)));
         release_abandoned();

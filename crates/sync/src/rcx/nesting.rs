@@ -18,8 +18,9 @@ thread_local! {
 
 /// A guard's place in its thread's order; dropping it gives the place up.
 pub(crate) struct Place {
-    nested: bool,
-    /// The latest item held when it began.
+    /// What its thread held when it began. Whole words, which a guard keeps in registers until it
+    /// is stored.
+    guards: usize,
     before: u64,
     last: u64,
     /// It stays with its thread.
@@ -29,7 +30,7 @@ pub(crate) struct Place {
 impl Place {
     /// Whether its thread held another guard when it began.
     pub(crate) fn is_nested(&self) -> bool {
-        self.nested
+        self.guards > 0
     }
 }
 
@@ -46,7 +47,7 @@ pub(crate) fn enter(first: u64, last: u64) -> Result<Place, RcxError> {
     let guards = before.guards + 1;
     HELD.with(|held| held.set(Held { guards, last }));
     Ok(Place {
-        nested: before.guards > 0,
+        guards: before.guards,
         before: before.last,
         last,
         _thread: std::marker::PhantomData,
