@@ -236,7 +236,7 @@ impl World {
         fenced.sole(&slot).expect(story).into_inner().repaired();
         drop(fenced.shared(&slot).expect(story));
         let rcx = self.rcx(p);
-        let both = rcx.lock(&mut self.both()).expect(story).into_inner();
+        let both = rcx.lock(self.both()).expect(story).into_inner();
         assert_eq!(
             both.led_on(),
             Some(NodeId(0)),
@@ -244,7 +244,7 @@ impl World {
         );
         both.repaired();
         drop(both);
-        assert!(!rcx.lock(&mut self.both()).expect(story).owner_died());
+        assert!(!rcx.lock(self.both()).expect(story).owner_died());
         let held = self.held(p);
         held.reap();
         assert_eq!(held.versions(), [], "{story}");
@@ -288,7 +288,7 @@ impl World {
         drop(p.try_lease(1).unwrap().unwrap());
         drop(p.register_watch().unwrap());
         let rcx = self.rcx(&p);
-        drop(rcx.lock(&mut self.both()).unwrap());
+        drop(rcx.lock(self.both()).unwrap());
         line.clear();
         self.count(&p, -2);
     }
