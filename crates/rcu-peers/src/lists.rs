@@ -143,7 +143,12 @@ fn lists<S>(
     buckets: usize,
     side: impl FnOnce(&Participants) -> S,
 ) -> Result<Lists<S>, CreateError> {
-    let participants = Participants::private(ControlOptions::new([4; 16]))?;
+    let mut options = ControlOptions::new([4; 16]);
+    if cfg!(miri) {
+        // Some ten megabytes less, which Miri would watch byte by byte.
+        (options.max_threads, options.undo_bytes) = (16, 256);
+    }
+    let participants = Participants::private(options)?;
     let heads = (0..buckets).map(|_| {
         let last = Box::new(Node::new(u64::MAX, std::ptr::null_mut()));
         Node::new(0, Box::into_raw(last))

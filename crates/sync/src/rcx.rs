@@ -227,34 +227,20 @@ impl<S: Deref<Target = [NodeLane]>> Rcx<S> {
             let pin = Pin::enter(local);
             (pin, Slot::kept_by_pin(self.participants.inner(), local))
         };
-        let len = item::sort(set.items_mut())?;
-        let (first, last) = (set.items().first(), set.items()[..len].last());
-        let place = match (first, last) {
+        let held = item::sort(set.items_mut())?;
+        let items = set.items().get(..held).unwrap_or_default();
+        let place = match (items.first(), items.last()) {
             (Some(first), Some(last)) => Some(nesting::enter(first.id, last.id)?),
             _ => None,
         };
-        let mut taken = Taken::new(set, slot);
-        let mut wanted = Wanted {
-            taken: &mut taken,
-            len,
-            limit: self.timeout,
-            owner_died: false,
-        };
-        // The items are handed on by value, so that nothing is stored where they are free, to be
-        // loaded again for the guard.
-        let (taken, led, owner_died) =
-            match self.when == TakeLanes::WhenBusy && protocol::try_all(&mut wanted) {
-                true => {
-                    let owner_died = wanted.owner_died;
-                    (taken, None, owner_died)
-                }
-                false => {
-                    let nested = place.as_ref().is_some_and(nesting::Place::is_nested);
-                    self.wait_for_all(taken, len, nested)?
-                }
-            };
+        let nested = place.as_ref().is_some_and(nesting::Place::is_nested);
+        let mut wanted = Wanted::new(items, &slot, self.timeout);
+        let elect = || self.elect(items, &slot, nested);
+        let led = protocol::enter(&mut wanted, self.when, elect)?;
+        let owner_died = wanted.keep();
+        // Made here and stored once: what is stored before and copied now is waited for.
         let guard = RcxGuard {
-            taken,
+            taken: Taken::new(set, held, slot),
             led,
             _pin: pin,
             _place: place,
@@ -265,32 +251,8 @@ impl<S: Deref<Target = [NodeLane]>> Rcx<S> {
         })
     }
 
-    /// Takes the first `len` items of the set, with lanes or without, and says whether an owner had
-    /// died. Some may be held already.
-    #[cold]
-    #[inline(never)]
-    fn wait_for_all<'a, I: ItemSet<'a>>(
-        &'a self,
-        mut taken: Taken<'a, I>,
-        len: usize,
-        nested: bool,
-    ) -> Result<(Taken<'a, I>, Option<Led<'a>>, bool), Stalled> {
-        let mut wanted = Wanted {
-            taken: &mut taken,
-            len,
-            limit: self.timeout,
-            owner_died: false,
-        };
-        let elect = |wanted: &Wanted<'_, 'a, I>| {
-            let taken = &wanted.taken;
-            self.elect(&taken.set()[..len], taken.slot(), nested)
-        };
-        let led = protocol::wait_for_all(&mut wanted, elect)?;
-        let owner_died = wanted.owner_died;
-        Ok((taken, led, owner_died))
-    }
-
     /// Makes the calling thread its node's leader for the items.
+    #[cold]
     fn elect<L>(&self, items: &[Item<'_, L>], slot: &Slot<'_>, nested: bool) -> Option<Led<'_>> {
         if !self.several_nodes || items.is_empty() {
             return None;

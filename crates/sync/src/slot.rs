@@ -17,8 +17,9 @@ pub struct Slot<'p> {
     inner: &'p Inner,
     local: NonNull<Local>,
     /// Whether the thread was unwinding when this handle was made: then it is a destructor that
-    /// drops the handle, and not a panic.
-    unwinding: bool,
+    /// drops the handle, and not a panic. A word, for a byte and what pads it are copied piecemeal
+    /// where handles move, and a processor waits for its own stores there.
+    unwinding: usize,
     /// Not `Send`, not `Sync`: the slot is its thread's.
     _thread: PhantomData<*const ()>,
 }
@@ -34,10 +35,10 @@ impl<'p> Slot<'p> {
         let slot = Slot {
             inner,
             local,
-            unwinding: std::thread::panicking(),
+            unwinding: usize::from(std::thread::panicking()),
             _thread: PhantomData,
         };
-        if slot.unwinding {
+        if slot.unwinding != 0 {
             slot.local().begin_in_destructor(slot.lines());
         }
         slot
@@ -55,7 +56,7 @@ impl<'p> Slot<'p> {
         ManuallyDrop::new(Slot {
             inner,
             local,
-            unwinding: std::thread::panicking(),
+            unwinding: usize::from(std::thread::panicking()),
             _thread: PhantomData,
         })
     }
@@ -63,7 +64,7 @@ impl<'p> Slot<'p> {
     /// Whether a panic has begun since this handle was made.
     #[inline(always)]
     pub(crate) fn is_unwinding(&self) -> bool {
-        std::thread::panicking() && !self.unwinding
+        std::thread::panicking() && self.unwinding == 0
     }
 
     #[inline(always)]
@@ -201,8 +202,8 @@ impl Drop for Slot<'_> {
     fn drop(&mut self) {
         let handles = &self.local().handles;
         handles.set(handles.get() - 1);
-        if self.unwinding || std::thread::panicking() {
-            let was_left = match self.unwinding {
+        if self.unwinding != 0 || std::thread::panicking() {
+            let was_left = match self.unwinding != 0 {
                 true => self.local().ends_in_destructor(self.lines()),
                 false => true,
             };

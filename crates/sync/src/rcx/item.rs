@@ -208,54 +208,86 @@ fn sort_many<L>(items: &mut [Item<'_, L>]) -> Result<usize, RcxError> {
     Ok(once)
 }
 
-/// The first `len` items of a set, in ascending order and each once, which one call wants.
-pub(crate) struct Wanted<'t, 'a, I: ItemSet<'a>> {
-    pub(crate) taken: &'t mut Taken<'a, I>,
-    pub(crate) len: usize,
-    /// How long each living owner is waited for.
-    pub(crate) limit: Duration,
-    /// Whether an owner of one of those that are held had died.
-    pub(crate) owner_died: bool,
+/// The items of one call, in ascending order and each once. The first so many are held, until it is
+/// dropped or [kept](Self::keep).
+pub(crate) struct Wanted<'i, 'a, L: ItemLock> {
+    items: &'i [Item<'a, L>],
+    slot: &'i Slot<'a>,
+    limit: Duration,
+    held: usize,
+    owner_died: bool,
 }
 
-impl<'a, I: ItemSet<'a>> Wanted<'_, 'a, I> {
-    #[inline(always)]
+impl<'i, 'a, L: ItemLock> Wanted<'i, 'a, L> {
+    #[inline]
+    pub(crate) fn new(items: &'i [Item<'a, L>], slot: &'i Slot<'a>, limit: Duration) -> Self {
+        Wanted {
+            items,
+            slot,
+            limit,
+            held: 0,
+            owner_died: false,
+        }
+    }
+
+    /// Holds them no more: the caller does. Says whether an owner of one of them had died.
+    #[inline]
+    pub(crate) fn keep(mut self) -> bool {
+        self.held = 0;
+        self.owner_died
+    }
+
+    #[inline]
     fn has(&mut self, owner_died: bool) {
-        self.taken.held += 1;
+        self.held += 1;
         self.owner_died |= owner_died;
     }
 }
 
-impl<'a, I: ItemSet<'a>> Items for Wanted<'_, 'a, I> {
+impl<L: ItemLock> Items for Wanted<'_, '_, L> {
     type Error = Stalled;
 
-    #[inline(always)]
+    #[inline]
     fn len(&self) -> usize {
-        self.len
+        self.items.len()
     }
 
-    #[inline(always)]
+    #[inline]
     fn try_lock(&mut self, item: usize) -> bool {
-        let lock = self.taken.set.items()[item].lock;
-        let locked = lock.try_lock(&self.taken.slot);
+        let locked = self.items[item].lock.try_lock(self.slot);
         locked.map(|owner_died| self.has(owner_died)).is_some()
     }
 
+    #[inline(always)]
     fn lock(&mut self, item: usize) -> Result<(), Stalled> {
         if !self.try_lock(item) {
-            let lock = self.taken.set.items()[item].lock;
-            self.has(lock.lock_within(&self.taken.slot, self.limit)?);
+            let lock = self.items[item].lock;
+            self.has(lock.lock_within(self.slot, self.limit)?);
         }
         Ok(())
     }
 
+    #[inline(always)]
     fn release(&mut self) {
-        self.taken.release();
+        // Each is forgotten before it is unlocked: if the unlocking panics, `Drop` goes on with the
+        // next.
+        while let Some(last) = self.held.checked_sub(1) {
+            self.held = last;
+            // SAFETY: it was held, and is forgotten.
+            unsafe { self.items[last].lock.unlock(self.slot) };
+        }
         self.owner_died = false;
     }
 }
 
-/// The items that a call or its guard holds: the first so many of a set. Its pin keeps the slot.
+impl<L: ItemLock> Drop for Wanted<'_, '_, L> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// The items that a guard holds: the first so many of a set. Its pin keeps the slot.
 pub(crate) struct Taken<'a, I: ItemSet<'a>> {
     slot: ManuallyDrop<Slot<'a>>,
     set: I,
@@ -263,10 +295,9 @@ pub(crate) struct Taken<'a, I: ItemSet<'a>> {
 }
 
 impl<'a, I: ItemSet<'a>> Taken<'a, I> {
-    /// None yet.
+    /// The first `held` of the set, which the caller holds.
     #[inline(always)]
-    pub(crate) fn new(set: I, slot: ManuallyDrop<Slot<'a>>) -> Taken<'a, I> {
-        let held = 0;
+    pub(crate) fn new(set: I, held: usize, slot: ManuallyDrop<Slot<'a>>) -> Taken<'a, I> {
         Taken { slot, set, held }
     }
 
@@ -274,15 +305,6 @@ impl<'a, I: ItemSet<'a>> Taken<'a, I> {
     pub(crate) fn items(&self) -> &[Item<'a, I::Lock>] {
         let items = self.set.items();
         &items[..self.held.min(items.len())]
-    }
-
-    pub(crate) fn slot(&self) -> &Slot<'a> {
-        &self.slot
-    }
-
-    /// All of the set, in whatever order.
-    pub(crate) fn set(&self) -> &[Item<'a, I::Lock>] {
-        self.set.items()
     }
 
     pub(crate) fn repaired(&self) {
@@ -300,26 +322,18 @@ impl<'a, I: ItemSet<'a>> Taken<'a, I> {
             unsafe { item.lock.needs_repair(&self.slot) };
         }
     }
-
-    /// Lets go of all, the last first.
-    #[inline(always)]
-    fn release(&mut self) {
-        // Each is forgotten before it is unlocked: if the unlocking panics, `drop` goes on with the
-        // next.
-        while let Some(last) = self.held.checked_sub(1) {
-            self.held = last;
-            // SAFETY: it was held, and is forgotten.
-            unsafe { self.set.items()[last].lock.unlock(&self.slot) };
-        }
-    }
 }
 
 impl<'a, I: ItemSet<'a>> Drop for Taken<'a, I> {
+    /// Lets go of all, the last first.
     #[inline]
     fn drop(&mut self) {
         if self.slot.is_unwinding() {
             self.need_repair();
         }
-        self.release();
+        for item in self.items().iter().rev() {
+            // SAFETY: it is held, and each is unlocked once.
+            unsafe { item.lock.unlock(&self.slot) };
+        }
     }
 }

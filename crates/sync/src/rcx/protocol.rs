@@ -36,33 +36,20 @@ pub(crate) trait Items {
 ///
 /// Locks are waited for in ascending order, so threads never wait for each other in a circle. On
 /// failure nothing is held.
-#[cfg(any(test, feature = "simulate"))]
+#[inline]
 pub(crate) fn enter<I: Items, L>(
     items: &mut I,
     when: TakeLanes,
     elect: impl FnOnce() -> Option<L>,
 ) -> Result<Option<L>, I::Error> {
-    match when == TakeLanes::WhenBusy && try_all(items) {
-        true => Ok(None),
-        false => wait_for_all(items, |_| elect()),
+    if when == TakeLanes::WhenBusy {
+        if (0..items.len()).all(|item| items.try_lock(item)) {
+            return Ok(None);
+        }
+        // Waiting for the busy one while the others are held would make their waiters wait for it.
+        items.release();
     }
-}
-
-/// The first step of [`enter`]: takes the locks of all items if they are free. If not, some may be
-/// held.
-#[inline(always)]
-pub(crate) fn try_all<I: Items>(items: &mut I) -> bool {
-    (0..items.len()).all(|item| items.try_lock(item))
-}
-
-/// The second step of [`enter`], if the first was left out or has failed.
-pub(crate) fn wait_for_all<I: Items, L>(
-    items: &mut I,
-    elect: impl FnOnce(&I) -> Option<L>,
-) -> Result<Option<L>, I::Error> {
-    // Waiting for the busy one while the others are held would make their waiters wait for it.
-    items.release();
-    let lanes = elect(items);
+    let lanes = elect();
     for item in 0..items.len() {
         if let Err(error) = items.lock(item) {
             items.release();
