@@ -1,9 +1,11 @@
 //! Prepared stores: each kind is made once, and laid into memory that other scenarios have used. To
-//! make one, and to bring in the pages of new memory, takes longer than a scenario does.
+//! make one, and to bring in the pages of new memory, takes longer than a scenario does. The memory
+//! is in huge pages where the system has them: scenarios would spend half of their time on faults.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mneme_log::{Builder, control_bytes};
@@ -15,20 +17,23 @@ use crate::model::Model;
 use crate::replayed::Replayed;
 use crate::scenario::{GROWS_TO, Kind, filled};
 
-/// Bytes that are compared with zero at a time.
-const PAGE: usize = 64 << 10;
+/// Words that are compared with zero at a time.
+const CHUNK: usize = 64;
 
 /// Scenarios that use memory one after the other. Threads that have died in it keep it mapped.
-const USES: u32 = 64;
+const USES: u32 = 1000;
 
 /// A prepared store that no process has open.
 pub struct Image {
-    data: Vec<(u64, Vec<u8>)>,
-    control: Vec<(u64, Vec<u8>)>,
+    data: Vec<Run>,
+    control: Vec<Run>,
     pub model: Model,
     pub calendar: Calendar,
     pub replayed: Option<Replayed>,
 }
+
+/// Words, and the first one's index in its region.
+type Run = (usize, Vec<u64>);
 
 static IMAGES: Mutex<Vec<(Kind, Arc<Image>)>> = Mutex::new(Vec::new());
 static FREE: Mutex<Vec<Files>> = Mutex::new(Vec::new());
@@ -54,9 +59,10 @@ impl Image {
         }
         let (memory, calendar, model, replayed) = filled(kind);
         let image = Arc::new(Image {
-            // The arena's and the log's tables, and the ring of the feed.
-            data: pages(&memory.data, if kind.fed { 8 << 20 } else { 2 << 20 }),
-            control: pages(&memory.control, 0),
+            // The arena's and the log's tables, the ring of the feed, and the first frame, which is
+            // the index'.
+            data: runs(&memory.data, if kind.fed { 8 << 20 } else { 4 << 20 }),
+            control: runs(&memory.control, control_len()),
             model,
             calendar: calendar.again(),
             replayed,
@@ -69,40 +75,44 @@ impl Image {
     pub fn lay(&self, builder: Builder) -> (Loan, Memory) {
         let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let files = free.unwrap_or_else(Files::new);
-        let control = File::from(files.control.try_clone().unwrap());
-        fault::discard(&files.control, control_len()).unwrap();
-        let data = File::from(files.data.try_clone().unwrap());
-        for (file, pages) in [(&data, &self.data), (&control, &self.control)] {
-            for (at, bytes) in pages {
-                file.write_all_at(bytes, *at).unwrap();
+        let map = |file: &OwnedFd, max| {
+            let file = file.try_clone().unwrap();
+            Region::map(file, Access::ReadWrite, max, PagePolicy::Thp).unwrap()
+        };
+        let data = map(&files.data, GROWS_TO);
+        let control = map(&files.control, control_len());
+        for (region, runs) in [(&data, &self.data), (&control, &self.control)] {
+            let all = words(region);
+            for (from, run) in runs {
+                let words = &all[*from..][..run.len()];
+                let each = words.iter().zip(run);
+                each.for_each(|(word, value)| word.store(*value, Relaxed));
             }
         }
-        let map = |file: File, max, pages| {
-            Region::map(file.into(), Access::ReadWrite, max, pages).unwrap()
-        };
-        let (thp, small) = (PagePolicy::Thp, PagePolicy::Small);
-        let (data, control) = (map(data, GROWS_TO, thp), map(control, control_len(), small));
-        let memory = Memory::around(data, control, builder, thp);
+        let memory = Memory::around(data, control, builder, PagePolicy::Thp);
         (Loan { files: Some(files) }, memory)
     }
 }
 
+fn words(region: &Region) -> &[AtomicU64] {
+    region.slice_at(0, region.len() / size_of::<u64>()).unwrap()
+}
+
 /// What `region` holds: all of its first `whole` bytes, and what is not zero.
-fn pages(region: &Region, whole: usize) -> Vec<(u64, Vec<u8>)> {
-    let file = File::from(region.duplicate_fd().unwrap().unwrap());
-    let mut pages: Vec<(u64, Vec<u8>)> = Vec::new();
-    for at in (0..region.len()).step_by(PAGE) {
-        let mut page = vec![0; PAGE.min(region.len() - at)];
-        file.read_exact_at(&mut page, at as u64).unwrap();
-        if at >= whole && page.iter().all(|byte| *byte == 0) {
+fn runs(region: &Region, whole: usize) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for (i, chunk) in words(region).chunks(CHUNK).enumerate() {
+        let at = i * CHUNK;
+        let chunk = chunk.iter().map(|word| word.load(Relaxed));
+        if at * size_of::<u64>() >= whole && chunk.clone().all(|word| word == 0) {
             continue;
         }
-        match pages.last_mut() {
-            Some((from, bytes)) if *from + bytes.len() as u64 == at as u64 => bytes.extend(page),
-            _ => pages.push((at as u64, page)),
+        match runs.last_mut() {
+            Some((from, run)) if *from + run.len() == at => run.extend(chunk),
+            _ => runs.push((at, chunk.collect())),
         }
     }
-    pages
+    runs
 }
 
 fn control_len() -> usize {
@@ -111,14 +121,15 @@ fn control_len() -> usize {
 
 impl Files {
     fn new() -> Files {
-        let new = |name, len, max, pages| {
-            let region = Region::memfd(name, len, max, pages).unwrap();
+        let new = |name, len, max| {
+            let region = Region::memfd(name, len, max, PagePolicy::Thp).unwrap();
+            region.prefault(0..len).unwrap();
             region.duplicate_fd().unwrap().unwrap()
         };
         let control = control_len();
         Files {
-            data: new("log-data", memory::CAPACITY, GROWS_TO, PagePolicy::Thp),
-            control: new("log-control", control, control, PagePolicy::Small),
+            data: new("log-data", memory::CAPACITY, GROWS_TO),
+            control: new("log-control", control, control),
             uses: 0,
         }
     }

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 
 use actions::Action;
 use mneme_log::UpdatePolicy::{self, Append, InPlace};
-use scenario::{Kind, Met, Scenario, is_fed, places_of};
+use scenario::{Kind, Met, Scenario, fills, places_of};
 
 /// Operations that cannot be stopped, with the reason: as X they meet nobody.
 const PASSING: [(Action, &str); 4] = [
@@ -61,7 +61,7 @@ fn places(policy: UpdatePolicy, x: Action) -> BTreeMap<&'static str, (u64, bool)
     let mut places = BTreeMap::new();
     for lends in [false, true] {
         for fed in [false, true] {
-            if fed && !is_fed(x) || !lends && x == Action::Lend {
+            if fed && fills(x) || !lends && x == Action::Lend {
                 continue;
             }
             let kind = Kind {
@@ -69,6 +69,7 @@ fn places(policy: UpdatePolicy, x: Action) -> BTreeMap<&'static str, (u64, bool)
                 fed,
                 lends,
                 rented: lends && x != Action::Lend,
+                filled: fills(x),
             };
             for (place, passages) in places_of(kind, x) {
                 // Which kind of store it is depends on other things as well.
@@ -101,7 +102,7 @@ fn all() -> Vec<Scenario> {
                             _ => &[false, true],
                         };
                         for &dies in ends {
-                            let both = [x, y].into_iter().all(is_fed);
+                            let neither = ![x, y].into_iter().any(fills);
                             // Half of those that may have one have a feed, and a third a tenant.
                             let odd = place.len() + nth as usize + y as usize;
                             let third = 7 * place.len()
@@ -115,7 +116,7 @@ fn all() -> Vec<Scenario> {
                                 nth,
                                 y,
                                 dies,
-                                fed: both
+                                fed: neither
                                     && (odd.is_multiple_of(2) || place.starts_with("log.feed.")),
                                 lends: only_lends
                                     || [x, y].contains(&Action::Lend)
@@ -219,10 +220,10 @@ impl Tally {
         self.pairs.values().map(of).sum()
     }
 
-    /// Pairs that were tried often enough, and never met.
-    fn never_met(&self) -> Vec<(Action, Action)> {
-        let often = |t: &Tries| t.met == 0 && t.refused + t.missed >= TRIES;
-        let never = self.pairs.iter().filter(|(_, tries)| often(tries));
+    /// Pairs that were tried so often, and never met.
+    fn never_met(&self, often: usize) -> Vec<(Action, Action)> {
+        let is_one = |t: &Tries| t.met == 0 && t.refused + t.missed >= often;
+        let never = self.pairs.iter().filter(|(_, tries)| is_one(tries));
         never.map(|(pair, _)| *pair).collect()
     }
 }
@@ -293,7 +294,9 @@ fn nothing_is_lost_where_two_operations_meet() {
         tally.wrong.len(),
         tally.wrong.join("\n")
     );
-    let never = tally.never_met();
+    // Of one part of so many these may have met in others.
+    println!("tried without a meeting: {:?}", tally.never_met(1));
+    let never = tally.never_met(TRIES);
     assert!(never.is_empty(), "never met: {never:?}");
     assert!(met > 0);
 }

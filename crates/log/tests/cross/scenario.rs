@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use mneme_arena::LendingOptions;
 use mneme_log::{Builder, Cursor, Evict, Expiry, LogStore, ReadError, UpdatePolicy, WriteError};
@@ -11,8 +11,8 @@ use mneme_sys::fault::{self, Outcome};
 use mneme_sys::{Classified, Clock, ErrorKind};
 
 use crate::actions::{
-    Action, GROWN, LARGE, LONG, NEW, OTHER, RECORDS, START, expires, kept, key, look_at_copies,
-    other, rent,
+    Action, FAR, FILLERS, FILLING, GROWN, LARGE, LONG, NEW, OTHER, RECORDS, START, expires, kept,
+    key, look_at_copies, other, rent,
 };
 use crate::calendar::Calendar;
 use crate::image::{Image, Loan};
@@ -48,6 +48,8 @@ pub struct Kind {
     pub lends: bool,
     /// Whether a tenant was at work in it.
     pub rented: bool,
+    /// Whether most of it is taken, because it is going to be filled.
+    pub filled: bool,
 }
 
 /// Whether X panics where it would die.
@@ -55,10 +57,10 @@ fn panics() -> bool {
     std::env::var_os("MNEME_CROSS_PANICS").is_some()
 }
 
-/// Whether what an action does fits a feed: it does not fill the store.
-pub fn is_fed(action: Action) -> bool {
+/// Whether an action fills the store. What such an action does does not fit a feed.
+pub fn fills(action: Action) -> bool {
     use Action::{Evict, EvictExpiring, Fill};
-    ![Evict, EvictExpiring, Fill].contains(&action)
+    [Evict, EvictExpiring, Fill].contains(&action)
 }
 
 /// Bytes of the value [`LARGE`]. With a feed it goes there in pieces, of which the ring holds some.
@@ -66,8 +68,16 @@ fn large(fed: bool) -> usize {
     if fed { 150_000 } else { 1_200_000 }
 }
 
-/// What an action does in a store with a feed, or without one.
-fn steps_of(action: Action, fed: bool) -> Vec<Step> {
+/// What an action does in a store with a feed, or without one. It is made up once.
+fn steps_of(action: Action, fed: bool) -> Arc<Vec<Step>> {
+    type Known = BTreeMap<(Action, bool), Arc<Vec<Step>>>;
+    static KNOWN: Mutex<Known> = Mutex::new(Known::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let steps = known.entry((action, fed));
+    Arc::clone(steps.or_insert_with(|| Arc::new(make_steps(action, fed))))
+}
+
+fn make_steps(action: Action, fed: bool) -> Vec<Step> {
     let mut steps = action.steps();
     if fed {
         steps.retain(|step| !matches!(step, Step::Patch(_, at, _) if *at > large(true)));
@@ -137,10 +147,19 @@ pub fn filled(kind: Kind) -> (Memory, Arc<Calendar>, Model, Option<Replayed>) {
     };
     let mut reader = fed.then(|| Reader::of(&memory.open(READER)));
     let mut drain = || reader.iter_mut().for_each(drained);
+    // What nobody compares is zero, which an image need not hold.
+    if kind.filled {
+        let database = store.database(FILLED).unwrap();
+        for i in 0..FILLING {
+            let key = (FILLERS + i).to_le_bytes();
+            let value = &[0; 90_000];
+            database.put_until(&key, value, Expiry::At(FAR)).unwrap();
+        }
+    }
     if kind.lends {
         // Only what the store had once is lent.
         for i in 0..if fed { 96 } else { 12 } {
-            store.put(&[i], &vec![i; large(fed)]).unwrap();
+            store.put(&[i], &vec![0; large(fed)]).unwrap();
             drain();
             store.remove(&[i]).unwrap();
         }
@@ -157,7 +176,7 @@ pub fn filled(kind: Kind) -> (Memory, Arc<Calendar>, Model, Option<Replayed>) {
     };
     for i in 0..RECORDS {
         // What lies between them is to be gone: there is something to win in each log segment.
-        store.put(b"filler", &vec![9; 16_000]).unwrap();
+        store.put(b"filler", &[0; 16_000]).unwrap();
         if i % 32 == 0 {
             drain();
         }
@@ -169,7 +188,7 @@ pub fn filled(kind: Kind) -> (Memory, Arc<Calendar>, Model, Option<Replayed>) {
     put(key(LONG), kept(LONG, 0, 12_000, 0));
     put(key(LARGE), kept(LARGE, 0, large(fed), 0));
     for i in 0..130 {
-        store.put(b"filler", &vec![i; 16_000]).unwrap();
+        store.put(b"filler", &[0; 16_000]).unwrap();
         if i % 32 == 0 {
             drain();
         }
@@ -237,7 +256,7 @@ pub fn places_of(kind: Kind, x: Action) -> BTreeMap<&'static str, u64> {
             ..
         } = prepared;
         let before: BTreeMap<_, _> = fault::passed().into_iter().collect();
-        for step in steps_of(x, kind.fed) {
+        for step in &*steps_of(x, kind.fed) {
             step.run(&store, &clock).unwrap();
         }
         let passed = fault::passed().into_iter();
@@ -271,6 +290,7 @@ impl Scenario {
             lends: self.lends,
             // As X a tenant comes to all its places where none was before.
             rented: self.lends && self.x != Action::Lend,
+            filled: [self.x, self.y].into_iter().any(fills),
         }
     }
 
@@ -294,10 +314,7 @@ impl Scenario {
             WriteError::Reap(_) if self.y == Action::ReadOnly => true,
             // The second of a dead participant that X, alive, is repairing.
             WriteError::Stalled(_) | WriteError::Reap(_) => !self.dies,
-            WriteError::OutOfMemory { .. } => {
-                let fills = [Action::Evict, Action::EvictExpiring, Action::Fill];
-                fills.into_iter().any(|action| self.is_of(action))
-            }
+            WriteError::OutOfMemory { .. } => self.kind().filled,
             _ => false,
         }
     }
@@ -338,7 +355,7 @@ impl Scenario {
             let (steps, progress, clock) = (steps.clone(), progress.clone(), clock.clone());
             Stopped::try_at(self.place, self.nth, move || {
                 let work = || {
-                    for step in &steps {
+                    for step in &*steps {
                         let done = step.run(&store, &clock);
                         let mut progress = progress.lock().unwrap();
                         if let Err(error) = done {
@@ -353,8 +370,7 @@ impl Scenario {
             })
         };
         let Some(stopped) = stopped else {
-            // Its thread may not have closed the store yet.
-            return Ok((Met::No, false));
+            return Ok((Met::No, true));
         };
         let done = progress.lock().unwrap().done;
         steps[..done].iter().for_each(|step| model.apply(step));
@@ -386,11 +402,11 @@ impl Scenario {
         if self.y == Action::ReapDying {
             // Another of its places for each of X.
             let which = self.place.len() + self.nth as usize;
-            y_steps = vec![y_steps.swap_remove(which % y_steps.len())];
+            y_steps = Arc::new(vec![y_steps[which % y_steps.len()].clone()]);
         }
         let mut others = Some(others);
-        for step in y_steps {
-            if let Step::ReapTo(place) = step {
+        for step in &*y_steps {
+            if let Step::ReapTo(place) = *step {
                 let dying = others.take().unwrap();
                 let nth = self.nth % 2 + 1;
                 let ended = fault::run(place, fault::Action::Abandon, nth, move || dying.reap());
@@ -407,8 +423,8 @@ impl Scenario {
             let others = others.as_ref().unwrap();
             match step.run(others, &clock) {
                 Ok(()) => {
-                    before.apply(&step);
-                    after.apply(&step);
+                    before.apply(step);
+                    after.apply(step);
                 }
                 Err(error) if self.may_be_refused(&error) => {
                     refused = true;
@@ -470,13 +486,8 @@ impl Scenario {
             (false, false) => vec![(before.clone(), before)],
         };
         drop(looking);
-        let expected = Expected {
-            candidates,
-            seen,
-            loose,
-            forgets,
-            at_once: pending.at_once(),
-        };
+        let at_once = pending.at_once();
+        let expected = Expected::new(&candidates, &seen, &loose, forgets, at_once);
         finish(&memory, &expected, reader, &clock)?;
         let met = match refused {
             true => Met::Refused,
@@ -504,8 +515,9 @@ impl Scenario {
                 Ok(found) => {
                     seen.insert(key.clone(), found);
                 }
-                Err(ReadError::Stalled(_)) if !self.dies => waited += 1,
-                // Nobody reads past a transaction that has died before somebody has repaired it.
+                // X holds the key, or repairs a dead participant that does.
+                Err(ReadError::Stalled(_) | ReadError::Reap(_)) if !self.dies => waited += 1,
+                // A transaction that has died keeps readers out until it is repaired.
                 Err(error) => return Err(format!("a reader was refused: {error}")),
             }
         }
@@ -546,86 +558,163 @@ enum Forgets {
 
 /// What a store is held to.
 struct Expected {
-    /// What may have been seen while X stood still, and what is then to be there in the end.
-    candidates: Vec<(Model, Model)>,
-    seen: BTreeMap<Key, Option<Kept>>,
-    /// Keys of batches that were refused.
-    loose: BTreeSet<Key>,
+    /// All keys, in order.
+    keys: Vec<(Key, Allowed)>,
+    /// How many cases each [`Allowed`] has.
+    cases: usize,
     forgets: Forgets,
     /// Keys that change all at once.
     at_once: Vec<Key>,
 }
 
+/// What may be under a key.
+#[derive(Clone)]
+struct Allowed {
+    /// In each case: what may have been seen while X stood still, and what is then to be there in
+    /// the end.
+    cases: Vec<(Option<Kept>, Option<Kept>)>,
+    /// What was seen, if somebody looked.
+    seen: Option<Option<Kept>>,
+    /// Whether it is a key of a batch that was refused.
+    loose: bool,
+    may_go: bool,
+}
+
 impl Expected {
-    fn check(&self, store: &LogStore, when: &str) -> Result<(), String> {
-        let mut keys: BTreeSet<Key> = BTreeSet::new();
-        for (_, model) in &self.candidates {
-            keys.extend(model.records.keys().cloned());
+    /// `candidates` are the cases.
+    fn new(
+        candidates: &[(Model, Model)],
+        seen: &BTreeMap<Key, Option<Kept>>,
+        loose: &BTreeSet<Key>,
+        forgets: Forgets,
+        at_once: Vec<Key>,
+    ) -> Expected {
+        let models = candidates.iter().flat_map(|(then, end)| [then, end]);
+        let keys = models.flat_map(|model| model.records.keys());
+        let keys: BTreeSet<&Key> = keys.chain(loose).collect();
+        let mut expected = Expected {
+            keys: Vec::with_capacity(keys.len()),
+            cases: candidates.len(),
+            forgets,
+            at_once,
+        };
+        for key in keys {
+            let live = |model: &Model| model.live(key).cloned();
+            let cases = candidates.iter();
+            let allowed = Allowed {
+                cases: cases.map(|(then, end)| (live(then), live(end))).collect(),
+                seen: seen.get(key).cloned(),
+                loose: loose.contains(key),
+                may_go: expected.may_go(key),
+            };
+            expected.keys.push((key.clone(), allowed));
         }
+        expected
+    }
+
+    fn may_go(&self, key: &Key) -> bool {
+        match &self.forgets {
+            Forgets::Nothing => false,
+            Forgets::Expiring(keys) => keys.contains(&key.1),
+            Forgets::All => true,
+        }
+    }
+
+    fn place_of(&self, db: usize, key: &[u8]) -> Result<usize, usize> {
+        (self.keys).binary_search_by(|(of, _)| (of.0, &of.1[..]).cmp(&(db, key)))
+    }
+
+    fn check(&self, store: &LogStore, when: &str) -> Result<(), String> {
+        let mut others = BTreeSet::new();
         for db in [0, OTHER, NEW] {
             let mut cursor = Cursor::START;
             while cursor != Cursor::END {
                 let visit = |key: &[u8], _: &[u8]| {
-                    keys.insert((db, key.to_vec()));
+                    if self.place_of(db, key).is_err() {
+                        others.insert((db, key.to_vec()));
+                    }
                 };
                 let next = store.database(db).unwrap().scan(cursor, 64, visit);
                 cursor = next.map_err(|e| format!("{when}: a scan: {e}"))?;
             }
         }
-        let mut found = BTreeMap::new();
-        for key in keys {
-            if key.1.starts_with(OF_THE_THIRD) || key.1 == OVERTAKEN {
-                continue;
-            }
-            let ends = self.candidates.iter().map(|(_, end)| end.live(&key));
-            let now = find(store, &key, ends).map_err(|e| format!("{when}: a read: {e}"))?;
-            found.insert(key, now);
-        }
-        for (key, now) in &found {
-            let may_go = match &self.forgets {
-                Forgets::Nothing => false,
-                Forgets::Expiring(keys) => keys.contains(&key.1),
-                Forgets::All => true,
-            };
-            let is_right = self.candidates.iter().any(|(then, end)| {
-                let (then, end) = (then.live(key), end.live(key));
-                // What was forgotten before X took place does not come back, but X may bring it.
-                let was_seen =
-                    |seen: Option<&Kept>| seen == then || (may_go && seen.is_none() && then != end);
-                self.seen
-                    .get(key)
-                    .is_none_or(|seen| was_seen(seen.as_ref()))
-                    && end == now.as_ref()
-            });
-            let is_forgotten = may_go && now.is_none();
-            if !is_right && !is_forgotten && !self.loose.contains(key) {
-                let short = |kept: Option<&Kept>| {
-                    kept.map(|k| (k.value.len(), k.value.last_chunk::<4>().copied(), k.expires))
-                };
-                let ends: Vec<_> = (self.candidates.iter())
-                    .map(|(then, end)| (short(then.live(key)), short(end.live(key))))
-                    .collect();
-                return Err(format!(
-                    "{when}: {}:{} is {:?}, was seen as {:?}, of {ends:?}",
-                    key.0,
-                    String::from_utf8_lossy(&key.1),
-                    short(now.as_ref()),
-                    self.seen.get(key).map(|seen| short(seen.as_ref()))
-                ));
-            }
-        }
-        let whole = |model: &Model| {
-            let is_so = |key: &Key| {
-                // A batch that was refused in the middle may have overwritten some.
-                self.loose.contains(key)
-                    || (found.get(key)).is_none_or(|now| now.as_ref() == model.live(key))
-            };
-            self.at_once.iter().all(is_so)
+        let is_compared = |key: &Key| !key.1.starts_with(OF_THE_THIRD) && key.1 != OVERTAKEN;
+        let nothing = Allowed {
+            cases: vec![(None, None); self.cases],
+            seen: None,
+            loose: false,
+            may_go: false,
         };
-        if self.forgets == Forgets::Nothing && !self.candidates.iter().any(|(_, end)| whole(end)) {
+        let others = others.iter().map(|key| {
+            let may_go = self.may_go(key);
+            (
+                key,
+                Allowed {
+                    may_go,
+                    ..nothing.clone()
+                },
+            )
+        });
+        for (key, allowed) in others {
+            if is_compared(key) {
+                allowed.find(store, key, when)?;
+            }
+        }
+        let mut found = Vec::with_capacity(self.keys.len());
+        for (key, allowed) in &self.keys {
+            found.push(match is_compared(key) {
+                true => allowed.find(store, key, when)?,
+                false => None,
+            });
+        }
+        let at_once: Vec<usize> = self
+            .at_once
+            .iter()
+            .map(|key| self.place_of(key.0, &key.1))
+            .filter_map(Result::ok)
+            // A batch that was refused in the middle may have overwritten some.
+            .filter(|i| !self.keys[*i].1.loose)
+            .collect();
+        let is_whole = |case: usize| {
+            let is_so = |i: &usize| self.keys[*i].1.cases[case].1 == found[*i];
+            at_once.iter().all(is_so)
+        };
+        if self.forgets == Forgets::Nothing && !(0..self.cases).any(is_whole) {
             return Err(format!("{when}: half of a transaction happened"));
         }
         Ok(())
+    }
+}
+
+impl Allowed {
+    /// What is under `key`, if that may be.
+    fn find(&self, store: &LogStore, key: &Key, when: &str) -> Result<Option<Kept>, String> {
+        let ends = self.cases.iter().map(|(_, end)| end.as_ref());
+        let now = find(store, key, ends).map_err(|e| format!("{when}: a read: {e}"))?;
+        let is_right = self.cases.iter().any(|(then, end)| {
+            // What was forgotten before X took place does not come back, but X may bring it.
+            let was_seen = |seen: &Option<Kept>| {
+                seen == then || (self.may_go && seen.is_none() && then != end)
+            };
+            self.seen.as_ref().is_none_or(was_seen) && *end == now
+        });
+        let is_forgotten = self.may_go && now.is_none();
+        if !is_right && !is_forgotten && !self.loose {
+            let short = |kept: &Option<Kept>| {
+                let kept = kept.as_ref();
+                kept.map(|k| (k.value.len(), k.value.last_chunk::<4>().copied(), k.expires))
+            };
+            let ends = self.cases.iter();
+            let ends: Vec<_> = ends.map(|(then, end)| (short(then), short(end))).collect();
+            return Err(format!(
+                "{when}: {}:{} is {:?}, was seen as {:?}, of {ends:?}",
+                key.0,
+                String::from_utf8_lossy(&key.1),
+                short(&now),
+                self.seen.as_ref().map(short)
+            ));
+        }
+        Ok(now)
     }
 }
 
@@ -664,8 +753,9 @@ fn finish(
     let last = store.database(11).unwrap();
     for round in 0..2u8 {
         while store.compact().map_err(refused("compaction"))? > 0 {}
+        let value = [round; 60_000];
         for i in 0..134u32 {
-            let put = last.put(&i.to_le_bytes(), &[round; 60_000]);
+            let put = last.put(&i.to_le_bytes(), &value);
             put.map_err(refused("a later put"))?;
             if i % 32 == 0 {
                 drain(None);

@@ -114,7 +114,7 @@ impl Memory {
             let fd = r.duplicate_fd().unwrap().unwrap();
             Region::map(fd, access, r.max(), pages).unwrap()
         };
-        let control = again(&self.control, Access::ReadWrite, PagePolicy::Small);
+        let control = again(&self.control, Access::ReadWrite, self.pages);
         (again(&self.data, access, self.pages), control)
     }
 

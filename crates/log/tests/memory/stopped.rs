@@ -25,7 +25,7 @@ impl<T: Send + 'static> Stopped<T> {
             .unwrap_or_else(|| panic!("the place {name} is never reached"))
     }
 
-    /// As [`Stopped::at`]; `None` if the work ended before.
+    /// As [`Stopped::at`]; `None` if the work ended before, and all that it had is dropped.
     pub fn try_at(
         name: &'static str,
         nth: u64,
@@ -45,8 +45,13 @@ impl<T: Send + 'static> Stopped<T> {
             fault::disarm();
             result
         });
-        at_place.recv().ok()?;
-        Some(Stopped { go_on, thread })
+        match at_place.recv() {
+            Ok(()) => Some(Stopped { go_on, thread }),
+            Err(_) => {
+                drop(thread.join());
+                None
+            }
+        }
     }
 
     /// Lets it go on, and waits for its result.

@@ -112,13 +112,29 @@ impl Replayed {
 
     /// Fails unless it is what the store holds.
     pub fn shows(&self, store: &LogStore, context: &str) {
-        let held: BTreeMap<_, _> = DATABASES.map(|db| (db, content(store, db))).into();
+        let is_so = DATABASES
+            .into_iter()
+            .all(|db| self.shows_database(store, db));
         assert!(
-            held.iter().all(|(db, content)| self.held(*db).eq(content)),
+            is_so,
             "{context}: the feed says {:?}, the store {:?}",
             outline(&self.databases()),
-            outline(&held)
+            outline(&DATABASES.map(|db| (db, content(store, db))).into())
         );
+    }
+
+    fn shows_database(&self, store: &LogStore, db: usize) -> bool {
+        let database = store.database(db).unwrap();
+        let mut held = self.held(db);
+        let keys = keys(store, db);
+        let mut present = keys.iter().filter_map(|key| {
+            let value = database.get(key).unwrap()?;
+            Some((key, value, database.expiry(key).unwrap()?))
+        });
+        present.all(|(key, value, expiry)| {
+            let next = held.next();
+            next.is_some_and(|(k, (v, e))| k == key && *v == *value && *e == expiry)
+        }) && held.next().is_none()
     }
 }
 
@@ -175,15 +191,22 @@ impl Reader {
     }
 }
 
+/// The keys of a database.
+fn keys(store: &LogStore, db: usize) -> BTreeSet<Vec<u8>> {
+    let database = store.database(db).unwrap();
+    let (mut keys, mut cursor) = (BTreeSet::new(), Cursor::START);
+    while cursor != Cursor::END {
+        let visit = |key: &[u8], _: &[u8]| {
+            keys.insert(key.to_vec());
+        };
+        cursor = database.scan(cursor, 64, visit).unwrap();
+    }
+    keys
+}
+
 fn content(store: &LogStore, db: usize) -> Content {
     let database = store.database(db).unwrap();
-    let (mut keys, mut cursor) = (Vec::new(), Cursor::START);
-    while cursor != Cursor::END {
-        cursor = database
-            .scan(cursor, 64, |key, _| keys.push(key.to_vec()))
-            .unwrap();
-    }
-    let found = keys.into_iter().filter_map(|key| {
+    let found = keys(store, db).into_iter().filter_map(|key| {
         let value = database.get(&key).unwrap()?.to_vec();
         let expiry = database.expiry(&key).unwrap()?;
         Some((key, (value, expiry)))
