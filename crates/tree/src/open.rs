@@ -309,29 +309,7 @@ impl Builder {
         shared: Shared,
         alone: bool,
     ) -> Result<Core, StoreError> {
-        if !alone && shared.is_poisoned() {
-            return Err(StoreError::Poisoned);
-        }
-        // What an interrupted process left in the page cache becomes durable before it is believed.
-        pages.barrier().inspect_err(|_| shared.poison())?;
-        let published = if alone { 0 } else { shared.durable() };
-        let mut record = recovery::newest_record(&pages, seed, published)?;
-        let was_closed = record.state & STATE_CLEAN != 0;
-        survived(&record)?;
-        let mut dead = record.dead().to_vec();
-        if !was_closed && (alone || shared.may_have_begun(record.last)) {
-            // A commit of this number may have left traces.
-            record.last += 1;
-            if !without("open.remember_dead") {
-                dead.push(record.last);
-            }
-        }
-        if !shared.add_dead(&dead) {
-            return Err(StoreError::Unsupported {
-                what: "more recoveries beside the same readers than their region remembers",
-            });
-        }
-        let committed = Committed::new(record.version, dead);
+        let (mut record, committed) = newest_version(&pages, seed, &shared, alone)?;
         let names = names::read(&pages, &committed)?;
         if names.len() as u64 != record.names {
             return Err(StoreError::Damaged {
@@ -350,32 +328,8 @@ impl Builder {
         let (roots, dropping) =
             trees::assemble(&pages, &committed, version, found.leaves_of(None))?;
         let registered = Registered::default();
-        let mut named = BTreeMap::new();
-        for (name, slot, version) in names {
-            let leaves = found.leaves_of(Some(version));
-            let (roots, _) = trees::assemble(&pages, &committed, version, leaves)?;
-            registered.add_name(version, &name);
-            named.insert(
-                name,
-                Named {
-                    slot,
-                    version,
-                    roots,
-                },
-            );
-        }
-        if found.live_leaves() != record.leaves {
-            return Err(StoreError::Damaged {
-                at: Record::place(record.sequence),
-                what: "the commit record counts other leaves than the tables hold",
-            });
-        }
-        if found.extents != (record.extents, record.extent_units) {
-            return Err(StoreError::Damaged {
-                at: Record::place(record.sequence),
-                what: "the commit record counts other extents than the tables hold",
-            });
-        }
+        let named = named_versions(&pages, &committed, &found, names, &registered)?;
+        are_counted(&record, &found)?;
         if !without("open.clean") {
             recovery::clean(&pages, &found.dirty);
         }
@@ -425,6 +379,80 @@ impl Builder {
         core.shared.publish(version);
         Ok(core)
     }
+}
+
+/// The newest commit record, and which versions count. What a commit that was interrupted may have
+/// left does not.
+fn newest_version(
+    pages: &Pages,
+    seed: u32,
+    shared: &Shared,
+    alone: bool,
+) -> Result<(Record, Committed), StoreError> {
+    if !alone && shared.is_poisoned() {
+        return Err(StoreError::Poisoned);
+    }
+    // What an interrupted process left in the page cache becomes durable before it is believed.
+    pages.barrier().inspect_err(|_| shared.poison())?;
+    let published = if alone { 0 } else { shared.durable() };
+    let mut record = recovery::newest_record(pages, seed, published)?;
+    let was_closed = record.state & STATE_CLEAN != 0;
+    survived(&record)?;
+    let mut dead = record.dead().to_vec();
+    if !was_closed && (alone || shared.may_have_begun(record.last)) {
+        // A commit of this number may have left traces.
+        record.last += 1;
+        if !without("open.remember_dead") {
+            dead.push(record.last);
+        }
+    }
+    if !shared.add_dead(&dead) {
+        return Err(StoreError::Unsupported {
+            what: "more recoveries beside the same readers than their region remembers",
+        });
+    }
+    let committed = Committed::new(record.version, dead);
+    Ok((record, committed))
+}
+
+/// The named versions, with their trees. They are noted in `registered`.
+fn named_versions(
+    pages: &Pages,
+    committed: &Committed,
+    found: &recovery::Recovered,
+    names: Vec<(String, u32, u64)>,
+    registered: &Registered,
+) -> Result<BTreeMap<String, Named>, StoreError> {
+    let mut named = BTreeMap::new();
+    for (name, slot, version) in names {
+        let leaves = found.leaves_of(Some(version));
+        let (roots, _) = trees::assemble(pages, committed, version, leaves)?;
+        registered.add_name(version, &name);
+        let it = Named {
+            slot,
+            version,
+            roots,
+        };
+        named.insert(name, it);
+    }
+    Ok(named)
+}
+
+/// Whether the tables hold what the commit record counts.
+fn are_counted(record: &Record, found: &recovery::Recovered) -> Result<(), StoreError> {
+    let damaged = |what| StoreError::Damaged {
+        at: Record::place(record.sequence),
+        what,
+    };
+    if found.live_leaves() != record.leaves {
+        let what = "the commit record counts other leaves than the tables hold";
+        return Err(damaged(what));
+    }
+    if found.extents != (record.extents, record.extent_units) {
+        let what = "the commit record counts other extents than the tables hold";
+        return Err(damaged(what));
+    }
+    Ok(())
 }
 
 /// The store, for a process that reads it. Unless it is `alone`, others have said what is durable.

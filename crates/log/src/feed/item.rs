@@ -293,7 +293,20 @@ impl<'e> Item<'e> {
         }
         let (key, behind) = rest.split_at_checked(key_len).ok_or(CUT)?;
         let (bytes, behind) = behind.split_at_checked(bytes_len).ok_or(CUT)?;
-        let item = match kind {
+        let item = Item::of_parts(kind, flags, root, field, key, bytes)?;
+        Ok((item, behind))
+    }
+
+    /// The item of these parts, each as it is written down; `field` is zero where there is none.
+    fn of_parts(
+        kind: u8,
+        flags: u8,
+        root: u64,
+        field: u64,
+        key: &'e [u8],
+        bytes: &'e [u8],
+    ) -> Result<Item<'e>, &'static str> {
+        Ok(match kind {
             1 => {
                 let value_kind = flags & !HAS_EXPIRY;
                 if value_kind >= VALUE_KINDS || (flags != value_kind && field == 0) {
@@ -350,8 +363,7 @@ impl<'e> Item<'e> {
                 length: field,
             },
             _ => return Err("an item is of an unknown kind"),
-        };
-        Ok((item, behind))
+        })
     }
 }
 

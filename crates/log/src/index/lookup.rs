@@ -25,6 +25,9 @@ pub(crate) struct FoundIn<R> {
 /// An entry that was found in a region.
 pub(crate) type Found<'m> = FoundIn<Record<'m>>;
 
+/// What one look saw, and the home bucket's word at that time. `None`: there is no bucket.
+pub(crate) type Seen<T> = Option<(T, HomeWord)>;
+
 /// The result of a look at a home bucket.
 pub(crate) enum BucketRead<T> {
     /// This was true at one moment during the look, when the home had this word.
@@ -271,7 +274,7 @@ impl Index {
         place: Place,
         mut segment: Option<SegmentRef>,
         mut look: impl FnMut(SegmentRef, LockWord) -> Result<T, Corrupt>,
-    ) -> Result<Option<(T, HomeWord)>, ReadError> {
+    ) -> Result<Seen<T>, ReadError> {
         let (mut wait, mut own) = (None, false);
         while let Some(of) = segment {
             let seen = self
@@ -295,7 +298,7 @@ impl Index {
         place: Place,
         segment: Option<SegmentRef>,
         key: &[u8],
-    ) -> Result<Option<(Option<Found<'m>>, HomeWord)>, ReadError> {
+    ) -> Result<Seen<Option<Found<'m>>>, ReadError> {
         self.look(root, place, segment, |segment, _| {
             self.mem.find_in(segment, place.tag, key)
         })

@@ -26,7 +26,8 @@ use crate::region::mem::{LOC_BITS, Loc};
 pub(crate) const UNIT: u64 = 256;
 /// Units of a frame.
 pub(crate) const UNITS: u64 = FRAME_BYTES / UNIT;
-const MAP_WORDS: usize = (UNITS / 64) as usize;
+/// Words of a frame's bitmap.
+pub(crate) const MAP_WORDS: usize = (UNITS / 64) as usize;
 /// Units that the bitmap itself takes.
 const MAP_UNITS: u64 = MAP_WORDS as u64 * 8 / UNIT;
 /// Retired blocks that start a grace period together.

@@ -22,10 +22,11 @@ use mneme_sync::Slot;
 
 use crate::error::{Corrupt, ReadError, WriteError};
 use crate::feed::item::Item;
+use crate::feed::ring::Reserved;
 use crate::index::bucket::{Entry, Held, HomeWord};
 use crate::index::counts::Counts;
 use crate::index::intent::OPERATION_LANE;
-use crate::index::lookup::{Found, Lookup};
+use crate::index::lookup::{Found, Lookup, Seen};
 use crate::index::prefetch::MAX_REST;
 use crate::index::root::Root;
 use crate::index::shape::{Place, SegmentRef};
@@ -86,7 +87,6 @@ impl Records {
     }
 
     /// The lookup of [`Records::copy_out`]. It copies a value with slack.
-    #[allow(clippy::type_complexity, reason = "what was found, as one look saw it")]
     fn look_out<'m>(
         &'m self,
         root: Root,
@@ -94,7 +94,7 @@ impl Records {
         segment: Option<SegmentRef>,
         key: &[u8],
         value: &mut Vec<u8>,
-    ) -> Result<Option<(Option<(Entry, u64, Record<'m>)>, HomeWord)>, ReadError> {
+    ) -> Result<Seen<Option<(Entry, u64, Record<'m>)>>, ReadError> {
         self.look(root, place, segment, |segment, _| {
             let found = self.mem.find_in(segment, place.tag, key)?;
             let copied = found.map(|found| {
@@ -209,33 +209,46 @@ impl Records {
             let (held, fed) = self.enter_or_unlock(slot, held, || Ok(item))?;
             // Before the intent, by which a repairer makes the change.
             self.note_change(root, place);
-            let expires = target.record.expires();
-            let published = match self.has_passed(expires) {
-                true => Published::Inserted,
-                false => Published::Replaced,
-            };
+            let was = target.record.expires();
             let counted = Counted {
                 space: root.space(),
                 root: id,
-                delta: Counts::change(Some(expires != 0), Some(expiry != Expiry::Never)),
+                delta: Counts::change(Some(was != 0), Some(expiry != Expiry::Never)),
             };
-            let set = ChangeSet {
-                pieces: &pieces,
-                guard: None,
-                counted: Some(counted),
+            let published = match self.has_passed(was) {
+                true => Published::Inserted,
+                false => Published::Replaced,
             };
-            self.change_bytes(slot, &held, &set);
-            self.complete_change(fed);
-            self.notify(slot, root.space(), Kind::Stored, change.key);
-            held.unlock();
-            mneme_sys::fault!("log.overwrite.unlocked");
-            slot.intent(OPERATION_LANE).clear();
+            self.overwrite_held(slot, change, held, (&pieces, counted), fed);
             self.note_access(root, place);
             if expiry != Expiry::Never {
                 self.expect_expiries();
             }
             return Ok(Some(published));
         }
+    }
+
+    /// Changes the bytes of a record whose home is held, and unlocks it.
+    #[inline(always)]
+    fn overwrite_held(
+        &self,
+        slot: &Slot<'_>,
+        change: &Change<'_>,
+        held: Held<'_>,
+        (pieces, counted): (&[Piece<'_>], Counted),
+        fed: Option<Reserved>,
+    ) {
+        let set = ChangeSet {
+            pieces,
+            guard: None,
+            counted: Some(counted),
+        };
+        self.change_bytes(slot, &held, &set);
+        self.complete_change(fed);
+        self.notify(slot, change.root.space(), Kind::Stored, change.key);
+        held.unlock();
+        mneme_sys::fault!("log.overwrite.unlocked");
+        slot.intent(OPERATION_LANE).clear();
     }
 
     /// Completes the copy at `new` of the record at `old`: value, length, expiry. The bucket is

@@ -28,9 +28,8 @@ use mneme_sync::Slot;
 
 use crate::error::{Corrupt, ReadError, WriteError};
 use crate::feed::item::Item;
-use crate::index::bucket::HomeWord;
 use crate::index::intent::{Guard, OPERATION_LANE};
-use crate::index::lookup::{Found, Lookup};
+use crate::index::lookup::{Found, Lookup, Seen};
 use crate::index::root::Root;
 use crate::index::shape::{Place, SegmentRef};
 use crate::records::Records;
@@ -121,7 +120,7 @@ impl Records {
         segment: Option<SegmentRef>,
         key: &[u8],
         copy: &mut Vec<u8>,
-    ) -> Result<Option<(Option<Found<'m>>, HomeWord)>, ReadError> {
+    ) -> Result<Seen<Option<Found<'m>>>, ReadError> {
         let seen = self.find(root, place, segment, key)?;
         match &seen {
             Some((Some(found), _)) if found.record.header().is_patchable() => {
@@ -138,10 +137,10 @@ impl Records {
         &'m self,
         root: Root,
         place: Place,
-        mut seen: Option<(Option<Found<'m>>, HomeWord)>,
+        mut seen: Seen<Option<Found<'m>>>,
         key: &[u8],
         copy: &mut Vec<u8>,
-    ) -> Result<Option<(Option<Found<'m>>, HomeWord)>, ReadError> {
+    ) -> Result<Seen<Option<Found<'m>>>, ReadError> {
         let mut overtaken = Overtaken::default();
         loop {
             let found = seen.as_ref().and_then(|(found, _)| found.as_ref());

@@ -21,7 +21,7 @@ use crate::error::{Corrupt, WriteError};
 use crate::index::bucket::{BUCKET_WORDS, Bucket, Entry, Held, SLOTS, TryLock};
 use crate::index::counts::{self, Counts, CountsAfter};
 use crate::index::intent::{HomeChange, Intent, OPERATION_LANE};
-use crate::index::lookup::Lookup;
+use crate::index::lookup::{Found, Lookup};
 use crate::index::resize::{Resized, Why, retired};
 use crate::index::root::Root;
 use crate::index::shape::{Place, SegmentRef};
@@ -404,16 +404,11 @@ impl Records {
             || self.is_expected(&held, change.expect, found.as_ref());
         if !expected || (found.is_none() && change.new.is_none()) {
             held.unlock();
-            let published = if expected {
-                Published::Absent
-            } else {
-                Published::Conflict
+            let published = match expected {
+                true => Published::Absent,
+                false => Published::Conflict,
             };
-            return Ok(Outcome::Done {
-                published,
-                died: None,
-                look: None,
-            });
+            return Ok(Outcome::unchanged(published));
         }
         mneme_sys::fault!("log.expected");
         let fed = match self.enter_change(slot, || self.item_of(id, &{ *change })) {
@@ -441,45 +436,13 @@ impl Records {
             counts: CountsAfter::of(slot, root.space(), id, delta),
         };
         publish.announce(slot);
-        let outcome = match found {
-            Some(found) => {
-                let bucket = match self.mem.bucket(segment, found.bucket) {
-                    Ok(bucket) => bucket,
-                    Err(corrupt) => {
-                        self.void_change(fed);
-                        held.unlock();
-                        return Err(corrupt.into());
-                    }
-                };
-                bucket.replace(found.slot, entry);
-                let removed = change.new.is_none();
-                let sparse = removed && worth_a_look(place) && bucket.used() <= 2;
-                Outcome::Done {
-                    published: match (removed, was_there) {
-                        (true, true) => Published::Removed,
-                        (true, false) => Published::Absent,
-                        (false, true) => Published::Replaced,
-                        (false, false) => Published::Inserted,
-                    },
-                    died: Some((found.entry.loc(), found.record.header().size())),
-                    look: sparse.then_some(Why::Sparse),
-                }
-            }
-            None => {
-                let distance = match self.mem.insert_entry(segment, &mut held, entry) {
-                    Ok(Some(distance)) => distance,
-                    none => {
-                        self.void_change(fed);
-                        held.unlock();
-                        return none.map(|_| Outcome::Full).map_err(Into::into);
-                    }
-                };
-                let crowded = distance > 0 && (distance > 2 || worth_a_look(place));
-                Outcome::Done {
-                    published: Published::Inserted,
-                    died: None,
-                    look: crowded.then_some(Why::Crowded),
-                }
+        let exchanged = self.exchange(segment, change, &mut held, found, entry, was_there);
+        let outcome = match exchanged {
+            Ok(outcome @ Outcome::Done { .. }) => outcome,
+            not_done => {
+                self.void_change(fed);
+                held.unlock();
+                return not_done.map_err(Into::into);
             }
         };
         mneme_sys::fault!("log.published");
@@ -496,6 +459,45 @@ impl Records {
         held.unlock();
         mneme_sys::fault!("log.bucket.unlocked");
         Ok(outcome)
+    }
+
+    /// Puts `entry` in the place of what was found, or removes that, or inserts it. The home is
+    /// held.
+    #[inline(always)]
+    fn exchange(
+        &self,
+        segment: SegmentRef,
+        change: &Change<'_>,
+        held: &mut Held<'_>,
+        found: Option<Found<'_>>,
+        entry: Entry,
+        was_there: bool,
+    ) -> Result<Outcome, Corrupt> {
+        let Some(found) = found else {
+            let Some(distance) = self.mem.insert_entry(segment, held, entry)? else {
+                return Ok(Outcome::Full);
+            };
+            let crowded = distance > 0 && (distance > 2 || worth_a_look(change.place));
+            return Ok(Outcome::Done {
+                published: Published::Inserted,
+                died: None,
+                look: crowded.then_some(Why::Crowded),
+            });
+        };
+        let bucket = self.mem.bucket(segment, found.bucket)?;
+        bucket.replace(found.slot, entry);
+        let removed = change.new.is_none();
+        let sparse = removed && worth_a_look(change.place) && bucket.used() <= 2;
+        Ok(Outcome::Done {
+            published: match (removed, was_there) {
+                (true, true) => Published::Removed,
+                (true, false) => Published::Absent,
+                (false, true) => Published::Replaced,
+                (false, false) => Published::Inserted,
+            },
+            died: Some((found.entry.loc(), found.record.header().size())),
+            look: sparse.then_some(Why::Sparse),
+        })
     }
 
     /// Settles an operation whose thread died: it took place exactly if its entry is published.
@@ -598,4 +600,14 @@ enum Outcome {
     },
     /// No slot within reach of the home bucket.
     Full,
+}
+
+impl Outcome {
+    fn unchanged(published: Published) -> Outcome {
+        Outcome::Done {
+            published,
+            died: None,
+            look: None,
+        }
+    }
 }

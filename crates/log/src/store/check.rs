@@ -15,7 +15,7 @@ use crate::error::{Corrupt, WriteError};
 use crate::index::bucket::{Bucket, Entry, SLOTS};
 use crate::index::lookup::Lookup;
 use crate::index::pace::Pace;
-use crate::index::pool::{Block, UNIT, UNITS};
+use crate::index::pool::{Block, MAP_WORDS, UNIT, UNITS};
 use crate::index::resize::block_of;
 use crate::index::root::Root;
 use crate::index::shape::{Partition, SegmentRef};
@@ -217,74 +217,51 @@ impl Store {
             report.slots += segment.buckets() * SLOTS as u64;
             for i in 0..segment.buckets() {
                 let bucket = self.mem.bucket(segment, i)?;
+                let at = || format!("space {}, partition {partition}, bucket {i}", root.space());
                 if let Some(what) = self.wrong_lock(bucket) {
-                    report.problem(format!(
-                        "space {}, partition {partition}, bucket {i}: {what}",
-                        root.space()
-                    ));
+                    report.problem(format!("{}: {what}", at()));
                 }
                 for (at_slot, entry) in (0..SLOTS)
                     .map(|s| (s, bucket.entry(s)))
                     .filter(|(_, e)| !e.is_empty())
                 {
                     report.records += 1;
-                    let at = format!("space {}, partition {partition}, bucket {i}", root.space());
                     let record = match self.mem.record(entry.loc()) {
                         Ok(record) => record,
                         Err(corrupt) => {
-                            report.problem(format!("{at}: {corrupt}"));
+                            report.problem(format!("{}: {corrupt}", at()));
                             continue;
                         }
                     };
                     report.expiring += u64::from(record.expires() != 0);
+                    let mut wrong = |what: &str| report.problem(format!("{}: {what}", at()));
                     let place = self.place(record.key());
                     if place.partition != partition || place.tag != entry.tag() {
-                        report.problem(format!("{at}: an entry leads to a record of another hash"));
+                        wrong("an entry leads to a record of another hash");
                         continue;
                     }
                     if segment.depth() > 0 && entry.tag() >> (22 - segment.depth()) != prefix {
-                        report.problem(format!("{at}: an entry of another segment"));
+                        wrong("an entry of another segment");
                     }
-                    if record.header().space() != root.space() {
-                        report.problem(format!(
-                            "{at}: a record of space {}",
-                            record.header().space()
-                        ));
+                    let its_space = record.header().space();
+                    if its_space != root.space() {
+                        wrong(&format!("a record of space {its_space}"));
                     }
                     let home = segment.home(entry.tag());
                     let distance = (i + segment.buckets() - home) % segment.buckets();
+                    let home = self.mem.bucket(segment, home)?;
+                    if distance > home.word().reach() {
+                        wrong(&format!(
+                            "an entry {distance} buckets behind its home, beyond its reach"
+                        ));
+                    }
+                    let checked = self.check_record(entry.loc(), &record, home, &mut wrong);
+                    if let Err(corrupt) = &checked {
+                        wrong(&corrupt.to_string());
+                    }
                     report.displaced += u64::from(distance > 0);
-                    if distance > self.mem.bucket(segment, home)?.word().reach() {
-                        report.problem(format!(
-                            "{at}: an entry {distance} buckets behind its home, beyond its reach"
-                        ));
-                    }
-                    let frame = match self.segment_of(entry.loc()) {
-                        Ok(frame) => frame,
-                        Err(corrupt) => {
-                            report.problem(format!("{at}: {corrupt}"));
-                            continue;
-                        }
-                    };
-                    let info = self.tables.info(frame);
-                    if (record.patch())
-                        .is_some_and(|(_, w)| w.len() > record.header().patch_capacity())
-                    {
-                        report.problem(format!("{at}: a value longer than its record"));
-                    }
-                    if self.is_left_odd(&record, self.mem.bucket(segment, home)?) {
-                        report.problem(format!(
-                            "{at}: a value is being patched, and nobody patches it"
-                        ));
-                    }
-                    let end = entry.loc().byte() - frame_byte(frame) + record.header().size();
-                    let state = info.state().state();
-                    if end > info.used()
-                        || matches!(state, None | Some(State::Free | State::Freeing))
-                    {
-                        report.problem(format!(
-                            "{at}: a record outside the written part of its log segment"
-                        ));
+                    if checked.is_err() {
+                        continue;
                     }
                     // A key that was removed and stored anew meanwhile is seen in two places.
                     let stays = |(bucket, slot, entry): (&Bucket, usize, Entry)| {
@@ -292,10 +269,35 @@ impl Store {
                     };
                     let other = keys.insert(record.key(), (bucket, at_slot, entry));
                     if other.is_some_and(stays) && stays((bucket, at_slot, entry)) {
-                        report.problem(format!("{at}: a key is indexed twice"));
+                        report.problem(format!("{}: a key is indexed twice", at()));
                     }
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// A record lies in the written part of a log segment, and its value, if it is patched, is
+    /// whole. `wrong` is called with what is not so.
+    fn check_record(
+        &self,
+        loc: Loc,
+        record: &Record<'_>,
+        home: &Bucket,
+        wrong: &mut impl FnMut(&str),
+    ) -> Result<(), Corrupt> {
+        let frame = self.segment_of(loc)?;
+        let info = self.tables.info(frame);
+        if (record.patch()).is_some_and(|(_, w)| w.len() > record.header().patch_capacity()) {
+            wrong("a value longer than its record");
+        }
+        if self.is_left_odd(record, home) {
+            wrong("a value is being patched, and nobody patches it");
+        }
+        let end = loc.byte() - frame_byte(frame) + record.header().size();
+        let state = info.state().state();
+        if end > info.used() || matches!(state, None | Some(State::Free | State::Freeing)) {
+            wrong("a record outside the written part of its log segment");
         }
         Ok(())
     }
@@ -438,94 +440,42 @@ impl Store {
         report: &mut Report,
     ) -> Result<(), WriteError> {
         self.with_shard(slot, shard, |held| {
-            let mut used: HashMap<Frame, Vec<u64>> = HashMap::new();
-            let mut take = |block: Block, what: &str, report: &mut Report| {
-                let frame = Frame((block.loc.byte() >> 21) as u32);
-                let map = used.entry(frame).or_insert_with(|| vec![0; 128]);
-                let first = block.loc.byte() % (2 << 20) / UNIT;
-                if block.units == 0 || first + block.units > UNITS {
-                    report.problem(format!(
-                        "shard {shard}: {what} at byte {} is empty, or goes beyond its frame",
-                        block.loc.byte()
-                    ));
-                    return;
-                }
-                for unit in first..first + block.units {
-                    let word = &mut map[(unit / 64) as usize];
-                    if *word >> (unit % 64) & 1 == 1 {
-                        report.problem(format!(
-                            "shard {shard}: {what} at byte {} overlaps another block",
-                            block.loc.byte()
-                        ));
-                        return;
-                    }
-                    *word |= 1 << (unit % 64);
-                }
-            };
+            let mut used = UsedUnits::new(shard);
             for frame in self.pool_frames(shard) {
-                take(
-                    Block {
-                        loc: Loc::of_byte(frame_byte(frame)),
-                        units: 4,
-                    },
-                    "a bitmap",
-                    report,
-                );
+                let bitmap = Block {
+                    loc: Loc::of_byte(frame_byte(frame)),
+                    units: 4,
+                };
+                used.take(bitmap, "a bitmap", report);
             }
             for entry in &held.shard.limbo {
                 if let Some(block) = Block::of_word(entry[0].load(Relaxed)) {
-                    take(block, "a block in limbo", report);
+                    used.take(block, "a block in limbo", report);
                 }
             }
             for root in self.all_roots()? {
                 if shard == 0 {
-                    take(self.root_block(root), "a root", report);
+                    used.take(self.root_block(root), "a root", report);
                 }
                 for partition in (0..self.partitions() as u32)
                     .filter(|&p| root.shard(p, self.tables.geometry.shards) == shard)
                 {
-                    let at = root.partition(partition);
-                    let word = self.mem.word(at)?.load(Acquire);
-                    let mut segment = |s: SegmentRef, report: &mut Report| {
-                        take(block_of(s), "an index segment", report);
-                    };
-                    match Partition::of_word(word, at)? {
-                        Partition::Empty => {}
-                        Partition::One(s) => segment(s, report),
-                        Partition::Directory { loc, depth } => {
-                            let mut last = 0;
-                            for i in 0..1u64 << depth {
-                                let at = loc.add_words(i);
-                                let word = self.mem.word(at)?.load(Acquire);
-                                if word != 0 && word != last {
-                                    segment(SegmentRef::of_word(word, at)?, report);
-                                }
-                                last = word;
-                            }
-                            take(
-                                Block {
-                                    loc,
-                                    units: (8u64 << depth).div_ceil(UNIT),
-                                },
-                                "a directory",
-                                report,
-                            );
-                        }
-                    }
+                    self.take_partition(root, partition, &mut used, report)?;
                 }
             }
             for frame in self.pool_frames(shard) {
-                let ours = used.remove(&frame).unwrap_or_else(|| vec![0; 128]);
-                let map = match self.bitmap(frame) {
-                    Ok(map) => map,
+                let ours = used.frames.remove(&frame).unwrap_or([0; MAP_WORDS]);
+                let wrong: u32 = match self.bitmap(frame) {
+                    Ok(map) => map
+                        .iter()
+                        .zip(ours)
+                        .map(|(word, ours)| (word.load(Relaxed) ^ ours).count_ones())
+                        .sum(),
                     Err(corrupt) => {
                         report.problem(format!("shard {shard}: {corrupt}"));
                         continue;
                     }
                 };
-                let wrong = (0..128)
-                    .map(|i| (map[i].load(Relaxed) ^ ours[i]).count_ones())
-                    .sum::<u32>();
                 if wrong > 0 {
                     report.problem(format!(
                         "shard {shard}: {wrong} units of frame {} are lost or used unmarked",
@@ -539,7 +489,7 @@ impl Store {
                     frame.0
                 ));
             }
-            if let Some(frame) = used.keys().next() {
+            if let Some(frame) = used.frames.keys().next() {
                 report.problem(format!(
                     "shard {shard}: blocks in frame {}, which is not its own",
                     frame.0
@@ -547,6 +497,79 @@ impl Store {
             }
             Ok(())
         })
+    }
+
+    /// Notes the blocks of a partition.
+    fn take_partition(
+        &self,
+        root: Root,
+        partition: u32,
+        used: &mut UsedUnits,
+        report: &mut Report,
+    ) -> Result<(), Corrupt> {
+        let mut segment = |s: SegmentRef, used: &mut UsedUnits| {
+            used.take(block_of(s), "an index segment", report);
+        };
+        let at = root.partition(partition);
+        let word = self.mem.word(at)?.load(Acquire);
+        match Partition::of_word(word, at)? {
+            Partition::Empty => {}
+            Partition::One(s) => segment(s, used),
+            Partition::Directory { loc, depth } => {
+                let mut last = 0;
+                for i in 0..1u64 << depth {
+                    let at = loc.add_words(i);
+                    let word = self.mem.word(at)?.load(Acquire);
+                    if word != 0 && word != last {
+                        segment(SegmentRef::of_word(word, at)?, used);
+                    }
+                    last = word;
+                }
+                let units = (8u64 << depth).div_ceil(UNIT);
+                used.take(Block { loc, units }, "a directory", report);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The units of a shard's index frames that something refers to, a bit each.
+struct UsedUnits {
+    shard: u64,
+    frames: HashMap<Frame, [u64; MAP_WORDS]>,
+}
+
+impl UsedUnits {
+    fn new(shard: u64) -> UsedUnits {
+        UsedUnits {
+            shard,
+            frames: HashMap::new(),
+        }
+    }
+
+    /// Notes a block's units, unless they are noted already.
+    fn take(&mut self, block: Block, what: &str, report: &mut Report) {
+        let UsedUnits { shard, frames } = self;
+        let at = block.loc.byte();
+        let map = frames.entry(Frame((at >> 21) as u32));
+        let map = map.or_insert([0; MAP_WORDS]);
+        let first = at % (2 << 20) / UNIT;
+        if block.units == 0 || first + block.units > UNITS {
+            report.problem(format!(
+                "shard {shard}: {what} at byte {at} is empty, or goes beyond its frame"
+            ));
+            return;
+        }
+        for unit in first..first + block.units {
+            let word = &mut map[(unit / 64) as usize];
+            if *word >> (unit % 64) & 1 == 1 {
+                report.problem(format!(
+                    "shard {shard}: {what} at byte {at} overlaps another block"
+                ));
+                return;
+            }
+            *word |= 1 << (unit % 64);
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 use mneme_sync::{Holding, Pin, Slot};
 
 use crate::error::{Corrupt, WriteError};
-use crate::index::lookup::Lookup;
+use crate::index::lookup::{Found, Lookup};
 use crate::index::root::Root;
 use crate::index::shape::Place;
 use crate::reclaim::free_space::SpaceSearch;
@@ -48,6 +48,29 @@ pub enum Updated {
     Absent,
 }
 
+/// A record that is to be stored.
+#[derive(Clone, Copy)]
+struct Put<'a> {
+    database: u8,
+    place: Place,
+    key: &'a [u8],
+    value: &'a [u8],
+    expiry: Expiry,
+}
+
+/// What an update expects of the entry that it has read, `there` with its expiry. It is `present`
+/// unless it has expired.
+fn expect_of(there: Option<(&Found<'_>, u64)>, present: bool) -> Expect<'static> {
+    match there {
+        None => Expect::Absent,
+        Some((found, _)) if !present => Expect::ExpiredAt(found.entry.loc()),
+        Some((found, expires)) if found.record.header().has_expiry() => {
+            Expect::Expiring(found.entry.loc(), expires)
+        }
+        Some((found, _)) => Expect::At(found.entry.loc()),
+    }
+}
+
 impl Store {
     pub(crate) fn check_lengths(key: &[u8], value: &[u8]) -> Result<(), WriteError> {
         if key.len() > MAX_KEY {
@@ -73,13 +96,19 @@ impl Store {
     ) -> Result<(), WriteError> {
         let slot = self.writer()?;
         Self::check_lengths(key, value)?;
-        let place = self.place(key);
-        if self.overwrites() && self.put_in_place(&slot, database, place, key, value, expiry)? {
+        let put = Put {
+            database,
+            place: self.place(key),
+            key,
+            value,
+            expiry,
+        };
+        if self.overwrites() && self.put_in_place(&slot, put)? {
             return Ok(());
         }
         let mut search = None;
-        while !self.try_put(&slot, database, place, key, value, expiry)? {
-            self.make_space_for_put(&slot, &mut search, key, value, expiry)?;
+        while !self.try_put(&slot, put)? {
+            self.make_space_for_put(&slot, &mut search, put)?;
         }
         Ok(())
     }
@@ -91,11 +120,9 @@ impl Store {
         &self,
         slot: &Slot<'_>,
         search: &mut Option<SpaceSearch>,
-        key: &[u8],
-        value: &[u8],
-        expiry: Expiry,
+        put: Put<'_>,
     ) -> Result<(), WriteError> {
-        let header = self.header_for(key, value, expiry, Space::new(0));
+        let header = self.header_for(put.key, put.value, put.expiry, Space::new(0));
         let search = search.get_or_insert_with(|| SpaceSearch::new(header.size()));
         self.make_space(slot, search)
     }
@@ -103,34 +130,26 @@ impl Store {
     /// Writes `value` over the old one where that lies. False: it does not fit there, or there is
     /// no old value.
     #[inline(never)]
-    fn put_in_place(
-        &self,
-        slot: &Slot<'_>,
-        database: u8,
-        place: Place,
-        key: &[u8],
-        value: &[u8],
-        expiry: Expiry,
-    ) -> Result<bool, WriteError> {
-        let (_pin, space) = self.enter(slot, database)?;
+    fn put_in_place(&self, slot: &Slot<'_>, put: Put<'_>) -> Result<bool, WriteError> {
+        let (_pin, space) = self.enter(slot, put.database)?;
         let Some(root) = self.root(space)? else {
             return Ok(false);
         };
-        let change = Change::removal(root, place, key);
-        Ok(self.overwrite(slot, &change, value, expiry)?.is_some())
+        let change = Change::removal(root, put.place, put.key);
+        let overwritten = self.overwrite(slot, &change, put.value, put.expiry)?;
+        Ok(overwritten.is_some())
     }
 
     /// Appends a record and publishes it, under one pin. False: there is no free space.
     #[inline(always)]
-    fn try_put(
-        &self,
-        slot: &Slot<'_>,
-        database: u8,
-        place: Place,
-        key: &[u8],
-        value: &[u8],
-        expiry: Expiry,
-    ) -> Result<bool, WriteError> {
+    fn try_put(&self, slot: &Slot<'_>, put: Put<'_>) -> Result<bool, WriteError> {
+        let Put {
+            database,
+            place,
+            key,
+            value,
+            expiry,
+        } = put;
         let (pin, space) = self.enter(slot, database)?;
         let Some(root) = self.root_or_create(slot, space)? else {
             return Ok(false);
@@ -283,14 +302,7 @@ impl Store {
             });
             (present, kept) = (stored.is_some(), stored.map_or(Expiry::Never, |s| s.expiry));
             decision = decide(stored);
-            expect = match there {
-                None => Expect::Absent,
-                Some((f, _)) if !present => Expect::ExpiredAt(f.entry.loc()),
-                Some((f, expires)) if f.record.header().has_expiry() => {
-                    Expect::Expiring(f.entry.loc(), expires)
-                }
-                Some((f, _)) => Expect::At(f.entry.loc()),
-            };
+            expect = expect_of(there, present);
         }
         self.may_go_on(slot)?;
         let (value, expiry) = match &decision {

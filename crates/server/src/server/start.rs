@@ -44,15 +44,7 @@ impl Server {
         // Without it the lock is waited for.
         let lock = lock.and_then(|lock| lock.try_clone().ok());
         let (bound, socket_file) = match listeners {
-            None => {
-                let (bound, file) = listen(&settings)?;
-                let port = bound.addresses.first().map_or(0, SocketAddr::port);
-                // The system has chosen it, or there is none. The file keeps its own.
-                if i64::from(port) != settings.number(Key::Port) {
-                    say_of_sockets(&settings, Key::Port, &port.to_string())?;
-                }
-                (bound, file)
-            }
+            None => listen(&settings)?,
             // The predecessor's, which keeps it if this start fails.
             Some(inherited) => (inherit(&inherited, &settings)?, None),
         };
@@ -292,6 +284,7 @@ pub(crate) fn builder(settings: &Settings) -> (mneme_log::Builder, u64) {
     (builder, bytes)
 }
 
+/// Listens where the settings say, and says there which port it is.
 fn listen(settings: &Settings) -> Result<(Bound, Option<SocketFile>), StartError> {
     let mut listeners = Vec::new();
     let mut addresses = Vec::new();
@@ -331,6 +324,11 @@ fn listen(settings: &Settings) -> Result<(Bound, Option<SocketFile>), StartError
     }
     if listeners.is_empty() {
         return Err(StartError::NothingToListenOn);
+    }
+    let port = addresses.first().map_or(0, SocketAddr::port);
+    // The system has chosen it, or there is none. The file keeps its own.
+    if i64::from(port) != settings.number(Key::Port) {
+        say_of_sockets(settings, Key::Port, &port.to_string())?;
     }
     let bound = Bound {
         listeners,

@@ -99,6 +99,14 @@ struct Found<'h> {
     watched: &'h [Option<Home>],
 }
 
+/// What a transaction changes, as it is written down.
+struct Changes {
+    /// In the index, for each write.
+    noted: Vec<Noted>,
+    /// In the number of each database's records.
+    deltas: [Counted; DATABASES],
+}
+
 impl<'a> Transaction<'a> {
     /// Commits the transaction, if what it read is unchanged.
     pub(super) fn commit(mut self) -> Result<Outcome, WriteError> {
@@ -345,7 +353,6 @@ impl<'a> Transaction<'a> {
         counters: &[(Root, u64)],
         wait: &mut Wait,
     ) -> Result<Round, WriteError> {
-        let Found { writes, reads, .. } = found;
         if !homes.are_locked() && !self.lock(homes, wait)? {
             return Ok(Round::Again);
         }
@@ -356,23 +363,84 @@ impl<'a> Transaction<'a> {
             homes.begin();
         }
         mneme_sys::fault!("txn.locked");
-        if (!stood_still && self.has_outlived_what_it_saw()) || !self.roots_are_current()? {
+        if !stood_still && self.has_outlived_what_it_saw() {
             return Ok(Round::Conflict);
         }
-        for (read, home) in self.reads.iter().zip(reads) {
+        if let Some(ended) = self.outdated(homes, found)? {
+            return Ok(ended);
+        }
+        let changes = self.note(found.writes, notes, counters)?;
+        let noted = &changes.noted;
+        intent::set_phase(self.slot, Phase::Inserting);
+        mneme_sys::fault!("txn.noted");
+        let inserted = self.insert(homes, found.writes, noted);
+        if !matches!(&inserted, Ok(none) if none.is_empty()) {
+            for note in noted {
+                self.store.take_back(*note)?;
+                mneme_sys::fault!("txn.taken_back");
+            }
+            intent::set_phase(self.slot, Phase::Locking);
+            let added = self.writes.iter().zip(noted);
+            let added = added.filter(|(_, note)| note.is_insertion());
+            return Ok(Round::Full(Full {
+                found_none: inserted?,
+                to_come: ToCome::of(added.map(|(write, _)| (write.root, write.place))),
+            }));
+        }
+        let fed = match self.enter(noted, counters) {
+            Ok(fed) => fed,
+            Err(error) => {
+                for note in noted {
+                    self.store.take_back(*note)?;
+                }
+                intent::set_phase(self.slot, Phase::Locking);
+                return Err(error);
+            }
+        };
+        // Readers wait for the unlocking, so that no thread has seen any of it yet.
+        for write in &self.writes {
+            self.store.note_change(write.root, write.place);
+        }
+        mneme_sys::fault!("txn.watched");
+        intent::set_phase(self.slot, Phase::Committed);
+        mneme_sys::fault!("txn.committed");
+        self.carry_out(&changes, counters, fed);
+        Ok(Round::Committed)
+    }
+
+    /// The step *checked*: how the round ends if something is not as it was.
+    fn outdated(
+        &self,
+        homes: &mut Homes<'_>,
+        found: Found<'_>,
+    ) -> Result<Option<Round>, WriteError> {
+        if !self.roots_are_current()? {
+            return Ok(Some(Round::Conflict));
+        }
+        for (read, home) in self.reads.iter().zip(found.reads) {
             intent::count_progress(self.slot);
             if !self.is_as_read(read, *home, homes)? {
-                return Ok(Round::Conflict);
+                return Ok(Some(Round::Conflict));
             }
         }
         for (noted, home) in self.watched().zip(found.watched) {
             if home.is_none() && self.store.watched_segment(noted)?.is_some() {
-                return Ok(Round::Again);
+                return Ok(Some(Round::Again));
             }
             if !self.store.is_as_noted(noted) {
-                return Ok(Round::Changed);
+                return Ok(Some(Round::Changed));
             }
         }
+        Ok(None)
+    }
+
+    /// Writes down what each write changes in the index, and the counts afterwards.
+    fn note(
+        &self,
+        writes: &[Home],
+        notes: &Notes<'_>,
+        counters: &[(Root, u64)],
+    ) -> Result<Changes, WriteError> {
         let mut noted = Vec::with_capacity(writes.len());
         let mut deltas = [Counted::default(); DATABASES];
         for (i, (write, home)) in self.writes.iter().zip(writes).enumerate() {
@@ -405,40 +473,14 @@ impl<'a> Transaction<'a> {
             let afterwards = counts::counted(self.slot, root.space(), id).plus(delta);
             notes.set_count(i, root.space(), id, afterwards);
         }
-        intent::set_phase(self.slot, Phase::Inserting);
-        mneme_sys::fault!("txn.noted");
-        let inserted = self.insert(homes, writes, &noted);
-        if !matches!(&inserted, Ok(none) if none.is_empty()) {
-            for note in &noted {
-                self.store.take_back(*note)?;
-                mneme_sys::fault!("txn.taken_back");
-            }
-            intent::set_phase(self.slot, Phase::Locking);
-            let added = self.writes.iter().zip(&noted);
-            let added = added.filter(|(_, note)| note.is_insertion());
-            return Ok(Round::Full(Full {
-                found_none: inserted?,
-                to_come: ToCome::of(added.map(|(write, _)| (write.root, write.place))),
-            }));
-        }
-        let fed = match self.enter(&noted, counters) {
-            Ok(fed) => fed,
-            Err(error) => {
-                for note in &noted {
-                    self.store.take_back(*note)?;
-                }
-                intent::set_phase(self.slot, Phase::Locking);
-                return Err(error);
-            }
-        };
-        // Readers wait for the unlocking, so that no thread has seen any of it yet.
-        for write in &self.writes {
-            self.store.note_change(write.root, write.place);
-        }
-        mneme_sys::fault!("txn.watched");
-        intent::set_phase(self.slot, Phase::Committed);
-        mneme_sys::fault!("txn.committed");
-        for note in &noted {
+        Ok(Changes { noted, deltas })
+    }
+
+    /// What follows once it is committed: old entries are replaced and removed, and the change is
+    /// counted and made known.
+    fn carry_out(&self, changes: &Changes, counters: &[(Root, u64)], fed: Option<Reserved>) {
+        let Changes { noted, deltas } = changes;
+        for note in noted {
             // The entry was found there a moment ago, and the transaction is committed. The check
             // reports damage there.
             let _ = self.store.carry_out(*note);
@@ -451,7 +493,7 @@ impl<'a> Transaction<'a> {
             mneme_sys::fault!("txn.counted");
         }
         self.store.complete_change(fed);
-        for (write, note) in self.writes.iter().zip(&noted) {
+        for (write, note) in self.writes.iter().zip(noted) {
             intent::count_progress(self.slot);
             let kind = match write.new {
                 Some(_) => Kind::Stored,
@@ -466,7 +508,6 @@ impl<'a> Transaction<'a> {
                 intent::count_progress(self.slot);
             }
         }
-        Ok(Round::Committed)
     }
 
     /// Sends the changes ahead, if there is a change feed and they are too long for an entry. Locks
