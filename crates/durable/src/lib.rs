@@ -29,6 +29,7 @@
 #[doc(hidden)]
 pub mod breakage;
 mod checkpoint;
+mod checkpoint_schedule;
 mod compare;
 mod directory;
 mod disk;
@@ -38,7 +39,6 @@ mod gate;
 mod gathering;
 mod groups;
 mod home;
-mod keeper;
 mod options;
 mod pairing;
 mod pump;
@@ -54,10 +54,10 @@ mod store;
 mod tree;
 
 pub use checkpoint::CheckpointReport;
+pub use checkpoint_schedule::CheckpointStats;
 pub use durability::{Durability, DurabilityStats, Origin};
 pub use error::DurableError;
 pub use gate::{Gate, GateState, Refusal, Subscription};
-pub use keeper::CheckpointStats;
 pub use options::{DurabilityMode, DurableOptions, ProgressListener, RecoveryProgress, SyncPolicy};
 pub use pairing::Unpaired;
 pub use store::DurableStore;

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use crate::keeper::Bounds;
+use crate::checkpoint_schedule::Bounds;
 
 use mneme_sys::medium::RecordingDirectory;
 use mneme_sys::{Clock, SystemClock};

@@ -159,12 +159,11 @@ mod attached;
 mod backoff;
 mod counter_fold;
 mod counters;
-mod entry;
 mod epoch;
 mod error;
 mod error_kind;
 mod exclusion;
-mod fenced;
+mod fenced_gate;
 mod gate;
 mod held_versions;
 mod intent;
@@ -176,6 +175,7 @@ mod lock_word;
 mod map;
 #[cfg(test)]
 mod models;
+mod op_pin;
 mod open;
 mod opening;
 mod participants;
@@ -201,18 +201,18 @@ mod watch;
 pub use announced::Announced;
 pub use atomics::Word;
 pub use attached::{Attached, AttachedThread, Life, ThreadPin};
-pub use entry::OpPin;
 pub use epoch::Epoch;
 pub use error::{
     AttachError, CreateError, GateError, Holding, LeaseError, OpenError, ReapError, Revoked,
     SlotError, Stalled,
 };
-pub use fenced::{FencedGate, Sole};
+pub use fenced_gate::{FencedGate, Sole};
 pub use held_versions::{Held, HeldVersions, MAX_HELD};
 pub use intent::{Intent, IntentLine, Lane};
 pub use layout::{COUNTERS, GATES, INTENT_WORDS, LEASES};
 pub use lease::Lease;
 pub use lock_word::RobustLock;
+pub use op_pin::OpPin;
 pub use participants::{ControlOptions, Participants};
 pub use pin::{FastPin, Pin, RevocablePin};
 pub use range_map::{FoundRange, RangeError, RangeMap, RangeReader, RangeValue};

@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 use crate::StoreError;
 use crate::checksum::Stamp;
 use crate::committed::{Committed, Look};
+use crate::fingerprints::places;
 use crate::layout::{
     ENTRY_HEADER, EntryHeader, Extent, FencesIn, Kind, LEAF, LEAVES, LeafId, MAIN, align8,
 };
 use crate::leaf_entry::{Entry, entry, fingerprint, fingerprint_of};
-use crate::marks::places;
 use crate::order::{Order, Sorter};
 use crate::pages::Pages;
 

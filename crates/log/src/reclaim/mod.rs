@@ -7,9 +7,9 @@
 pub(crate) mod compact;
 pub(crate) mod evict;
 pub(crate) mod expire;
-pub(crate) mod fold;
 pub(crate) mod free_space;
-pub(crate) mod lost;
+pub(crate) mod lost_records;
+pub(crate) mod read_samples;
 pub(crate) mod survivors;
 pub(crate) mod vacate;
 

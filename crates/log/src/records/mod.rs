@@ -7,7 +7,7 @@
 pub(crate) mod access;
 pub(crate) mod change_set;
 pub(crate) mod expiry;
-pub(crate) mod fed;
+pub(crate) mod feed_entry;
 pub(crate) mod in_place;
 pub(crate) mod keyspace;
 pub(crate) mod notify;

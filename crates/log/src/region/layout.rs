@@ -87,7 +87,7 @@ pub(crate) struct LogHeader {
     /// Held by the thread that sweeps dropped roots.
     pub sweep: RobustLock,
     /// Not zero: a large record may lie in the log that the index does not name, see
-    /// `crate::reclaim::lost`.
+    /// `crate::reclaim::lost_records`.
     pub lost: AtomicU64,
     /// Not zero: records with an expiry may be in the store, see `crate::records::expiry`.
     pub expiring: AtomicU64,

@@ -5,7 +5,7 @@
 
 use crate::RobustLock;
 use crate::backoff::Backoff;
-use crate::fenced::Fence;
+use crate::fenced_gate::Fence;
 use crate::thread_slots::Local;
 use crate::{GateError, Holding, Slot, gate};
 use std::time::Duration;

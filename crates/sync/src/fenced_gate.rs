@@ -9,9 +9,9 @@
 //! its death is not reported; a writer's is.
 
 use crate::atomics::Barrier;
-use crate::entry::{OpPin, enter_or_wait};
 use crate::layout::GATES;
 use crate::lock_word::RobustLock;
+use crate::op_pin::{OpPin, enter_or_wait};
 use crate::opening::Inner;
 use crate::participants::Participants;
 use crate::robust_lock::{Acquired, Guard, LOCK_TIMEOUT};

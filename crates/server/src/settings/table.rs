@@ -1,0 +1,273 @@
+//! All settings: one entry each, with what it takes, its value unless it is set, and its doc.
+
+use mneme_log::{DATABASES, MAX_VALUE, MIN_CAPACITY};
+
+use super::kind::{Kind, Refused};
+
+/// I/O threads a server may have; far more than cores that one machine has today.
+pub(crate) const MOST_THREADS: usize = 512;
+
+/// One setting.
+#[derive(Debug)]
+pub struct Setting {
+    /// Which.
+    pub key: Key,
+    /// Its name as a flag, in the environment, in the file and for `CONFIG`.
+    pub name: &'static str,
+    /// Another name, which does wherever the name does.
+    pub alias: Option<&'static str>,
+    /// What it takes.
+    pub kind: Kind,
+    /// Its value unless it is set.
+    pub default: &'static str,
+    /// Whether `CONFIG SET` may change it.
+    pub changes: Changes,
+    /// What it means.
+    pub doc: &'static str,
+}
+
+/// When a setting may change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Changes {
+    /// Never, once the server has started.
+    AtStart,
+    /// At any time, by `CONFIG SET`.
+    Live,
+}
+
+impl Setting {
+    /// The variable that sets it in the environment.
+    pub fn variable(&self) -> String {
+        variable(self.name)
+    }
+
+    /// All variables that set it, the first one before the others.
+    pub fn variables(&self) -> impl Iterator<Item = String> {
+        self.names().map(variable)
+    }
+
+    /// Its names, the first one before the other.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        std::iter::once(self.name).chain(self.alias)
+    }
+
+    /// The setting called `name`, in any case, and which of its names that is.
+    pub fn spelt(name: &[u8]) -> Option<(&'static Setting, &'static str)> {
+        let found = |setting: &'static Setting| {
+            let is_it = |known: &&str| known.as_bytes().eq_ignore_ascii_case(name);
+            Some((setting, setting.names().find(is_it)?))
+        };
+        SETTINGS.iter().find_map(found)
+    }
+
+    /// The setting called `name`, in any case.
+    pub fn named(name: &[u8]) -> Option<&'static Setting> {
+        Self::spelt(name).map(|(setting, _)| setting)
+    }
+
+    /// What it takes, in words.
+    pub fn range(&self) -> String {
+        self.kind.to_string()
+    }
+
+    /// A refusal in words, with the range where it does not name it: `CONFIG SET` has Redis' words
+    /// alone.
+    pub fn refusal(&self, reason: &Refused) -> String {
+        match reason {
+            Refused::NotANumber | Refused::NotASize | Refused::NotASizeOrPercent => {
+                format!("{reason}; it takes {}", self.range())
+            }
+            reason => reason.to_string(),
+        }
+    }
+}
+
+fn variable(name: &str) -> String {
+    format!("MNEME_{}", name.replace('-', "_").to_ascii_uppercase())
+}
+
+macro_rules! settings {
+    ($($(#[doc = $doc:literal])+ $key:ident: $name:literal $(or $alias:literal)?, $kind:expr, $default:literal, $changes:ident;)*) => {
+        /// A setting's place in the table.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum Key { $($(#[doc = $doc])+ $key),* }
+
+        /// All settings, in alphabetical order.
+        pub static SETTINGS: &[Setting] = &[$(Setting {
+            key: Key::$key,
+            name: $name,
+            alias: settings!(@alias $($alias)?),
+            kind: $kind,
+            default: $default,
+            changes: Changes::$changes,
+            doc: concat!($($doc, "\n"),+),
+        }),*];
+    };
+    (@alias) => { None };
+    (@alias $alias:literal) => { Some($alias) };
+}
+
+const SECONDS: Kind = Kind::Number {
+    least: 0,
+    most: i32::MAX as i64,
+};
+
+settings! {
+    /// When what was written becomes durable, with `data`. always: before the reply is sent, also
+    /// to a read. everysec: within a second; a power cut loses two seconds at most. no: when the
+    /// system pleases.
+    AppendFsync: "appendfsync", Kind::Word(&["always", "everysec", "no"]), "everysec", Live;
+    /// Whether changes are kept on disk. That is what `data` says: this is yes with it and no
+    /// without it, and anything else is refused.
+    AppendOnly: "appendonly", Kind::Word(&["no", "yes"]), "no", Live;
+    /// Addresses to listen on: IP addresses, `localhost`, or `*` for all. One with a `-` in front
+    /// is left out where this machine does not have it. None if empty: then there is no TCP, and
+    /// the port is 0.
+    Bind: "bind", Kind::Addresses, "127.0.0.1", AtStart;
+    /// Bytes of unsent replies beyond which a client is disconnected: class, hard limit, and two
+    /// numbers for soft limits, which Mneme does not have. 0 is no limit.
+    OutputLimit: "client-output-buffer-limit", Kind::OutputLimit, "normal 1073741824 0 0", Live;
+    /// Bytes of unsent replies beyond which no more commands of a client are read until it has read
+    /// replies; for clients that connect later.
+    OutputPause: "client-output-buffer-pause", Kind::Size { least: 64 << 10, most: i64::MAX }, "67108864", Live;
+    /// Bytes of an incomplete command, or of a transaction that waits for EXEC, beyond which a
+    /// client is disconnected.
+    QueryBuffer: "client-query-buffer-limit", Kind::Size { least: 1 << 20, most: i64::MAX }, "1073741824", Live;
+    /// The directory on a local disk that keeps the data through a power cut, in the form that
+    /// `durability` says. Made if there is none. Nothing is kept on disk if empty.
+    Data: "data", Kind::Text, "", AtStart;
+    /// Databases that clients may SELECT.
+    Databases: "databases", Kind::Number { least: 1, most: DATABASES as i64 }, "16", AtStart;
+    /// In which form the directory `data` keeps the data. journal: all changes are appended, and
+    /// checkpoints keep that short; right for disks. tree: a tree is changed in place by one commit
+    /// after another, and there are no checkpoints; right where a sync costs little. A directory
+    /// keeps the form that it was begun with.
+    Durability: "durability", Kind::Word(&["journal", "tree"]), "journal", AtStart;
+    /// Which connections may use DEBUG, which is for tests: none, all, or those from this machine.
+    EnableDebug: "enable-debug-command", Kind::Word(&["no", "yes", "local"]), "no", AtStart;
+    /// I/O threads, each of which serves its own connections; 0 is one for each CPU.
+    Threads: "io-threads" or "threads", Kind::Number { least: 0, most: MOST_THREADS as i64 }, "0", AtStart;
+    /// Milliseconds from which on an event counts as slow and is kept for LATENCY; 0 is never.
+    LatencyThreshold: "latency-monitor-threshold", Kind::Number { least: 0, most: i64::MAX }, "0", Live;
+    /// Whether to keep the distribution of each command's time, for LATENCY HISTOGRAM and INFO
+    /// latencystats.
+    LatencyTracking: "latency-tracking", Kind::Flag, "yes", Live;
+    /// Memory that a new store lends to programs that attach its segment, for copies of what they
+    /// can have again from elsewhere, as long as it does not need the memory itself. 0 lends
+    /// nothing. Fixed when a segment is made.
+    LendMemory: "lend-memory", Kind::Size { least: 0, most: i64::MAX }, "0", AtStart;
+    /// Connections beyond which further ones are refused. If the limit on open files cannot be
+    /// raised so far, the number is lowered at the start, and cannot be set higher.
+    MaxClients: "maxclients", Kind::Number { least: 1, most: u32::MAX as i64 }, "10000", Live;
+    /// Memory for the data, its index and all else of the store. 0 is half of what the machine, or
+    /// the control group, has; at run time 0 changes nothing. A store can grow, at most to what it
+    /// was made for; it never shrinks.
+    MaxMemory: "maxmemory" or "memory", Kind::Capacity { least: MIN_CAPACITY as i64 }, "0", Live;
+    /// Memory that all clients may take together, for incomplete commands, transactions that wait
+    /// for EXEC, watched keys and unsent replies. Beyond it the clients that take most are
+    /// disconnected, but for those that have asked for CLIENT NO-EVICT; a single reply that exceeds
+    /// it ends its connection.
+    MaxMemoryClients: "maxmemory-clients", Kind::SizeOrPercent, "100%", Live;
+    /// Which records are evicted when the memory is full.
+    MaxMemoryPolicy: "maxmemory-policy", Kind::Word(POLICIES), "noeviction", Live;
+    /// Where to serve metrics in Prometheus' text format, by HTTP at /metrics: an address and a
+    /// port, as in 127.0.0.1:9121. Not at all if empty. They contain counts, but no keys and no
+    /// values, and need no password.
+    Metrics: "metrics-listen", Kind::Endpoint, "", AtStart;
+    /// The TCP port; 0 lets the system choose a free one, which CONFIG GET shows and CONFIG REWRITE
+    /// does not write. No TCP at all is an empty `bind`.
+    Port: "port", Kind::Number { least: 0, most: 65_535 }, "6379", AtStart;
+    /// Whether to serve private memory, which ends with the process and cannot be attached.
+    Private: "private", Kind::Flag, "no", AtStart;
+    /// Whether to refuse other machines while there is no password.
+    ProtectedMode: "protected-mode", Kind::Flag, "yes", Live;
+    /// Bytes of one argument, and of one value; for clients that connect later.
+    BulkLength: "proto-max-bulk-len", Kind::Size { least: 1 << 20, most: MAX_VALUE as i64 }, "536870912", Live;
+    /// The registry's directory. If empty `$MNEME_DIR`, else /dev/shm/mneme-UID-registry.
+    Registry: "registry", Kind::Text, "", AtStart;
+    /// The password that clients must give; none if empty. Set it in the environment or in a
+    /// file rather than by a flag: other users can see a process' arguments.
+    Password: "requirepass", Kind::Secret, "", Live;
+    /// When checkpoints are written, for a server with `data`: after so many seconds, if there were
+    /// so many changes, as in `900 1 300 10`. If empty, only when the journal has become long.
+    Save: "save", Kind::SavePoints, "", Live;
+    /// The segment to serve: it keeps the records when the server ends, and local programs attach
+    /// it. It is created if it does not exist. Its name has 1 to 200 bytes, no slashes, and does
+    /// not begin with a dot.
+    Segment: "segment", Kind::Text, "default", AtStart;
+    /// Microseconds from which on a command is kept in the SLOWLOG; -1 is never.
+    SlowerThan: "slowlog-log-slower-than", Kind::Number { least: -1, most: i64::MAX }, "10000", Live;
+    /// Commands that the SLOWLOG keeps.
+    SlowlogLength: "slowlog-max-len", Kind::Number { least: 0, most: i64::MAX }, "128", Live;
+    /// Connections that the system keeps waiting until they are accepted.
+    Backlog: "tcp-backlog", Kind::Number { least: 0, most: i32::MAX as i64 }, "511", AtStart;
+    /// Seconds of silence after which TCP probes whether the peer is alive; 0 is never. Linux takes
+    /// 32767 at most. For clients that connect later.
+    Keepalive: "tcp-keepalive", SECONDS, "300", Live;
+    /// Seconds after which a client that sends and reads nothing is disconnected; 0 is never.
+    Timeout: "timeout", SECONDS, "0", Live;
+    /// A unix socket to listen on as well; none if empty.
+    UnixSocket: "unixsocket" or "socket", Kind::Text, "", AtStart;
+    /// Permissions of the unix socket, as `chmod` takes them: 700 is this user alone, 770 the group
+    /// too. 0 leaves them to the process' umask.
+    UnixSocketPermissions: "unixsocketperm", Kind::Permissions, "0", AtStart;
+    /// How records are updated; fixed when a segment is made. `in-place` suits a store that is
+    /// nearly full of values that often change.
+    UpdatePolicy: "update-policy", Kind::Word(&["append", "in-place"]), "append", AtStart;
+}
+
+/// Redis' names of [`mneme_log::Evict`], in Redis' order.
+const POLICIES: &[&str] = &[
+    "volatile-lru",
+    "volatile-lfu",
+    "volatile-random",
+    "volatile-ttl",
+    "allkeys-lru",
+    "allkeys-lfu",
+    "allkeys-random",
+    "noeviction",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_stand_in_order_and_take_their_defaults() {
+        assert!(SETTINGS.is_sorted_by(|a, b| a.name < b.name));
+        for (place, setting) in SETTINGS.iter().enumerate() {
+            assert_eq!(setting.key as usize, place, "{}", setting.name);
+            let value = setting.kind.parse(setting.default).unwrap();
+            assert_eq!(
+                value.show(setting.kind),
+                setting.default,
+                "{}",
+                setting.name
+            );
+        }
+    }
+
+    #[test]
+    fn no_two_settings_share_a_name() {
+        for setting in SETTINGS {
+            for name in setting.names() {
+                let found = Setting::spelt(name.to_ascii_uppercase().as_bytes());
+                let found = found.map(|(found, name)| (found.key, name));
+                assert_eq!(found, Some((setting.key, name)));
+            }
+        }
+    }
+
+    /// `docs/configuration.md` says what the table says. `MNEME_WRITE_DOCS=1` writes it.
+    #[test]
+    fn the_documentation_is_the_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+        let text = super::super::print::documentation();
+        if std::env::var_os("MNEME_WRITE_DOCS").is_some() {
+            std::fs::write(path, &text).unwrap();
+        }
+        let written = std::fs::read_to_string(path).unwrap();
+        assert!(written == text, "run this test with MNEME_WRITE_DOCS=1");
+    }
+}
