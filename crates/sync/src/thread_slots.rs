@@ -21,8 +21,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Once, Weak};
 
 /// In [`Local::pins`]: pins look whether this is a forked child and whether the slot is abandoned,
-/// and pass the barrier in the way that the region needs. Others need not ask: a comparison less for
-/// each.
+/// and pass the barrier in the way that the region needs. Others need not ask: a comparison less
+/// for each.
 pub(crate) const UNUSUAL: usize = 1 << (usize::BITS - 1);
 
 /// One thread's part in one opening of a control region.
@@ -409,8 +409,8 @@ impl Drop for Claims {
             // SAFETY: the list held live boxes of this thread only.
             let known = unsafe { local.as_ref() };
             uncache(known.opening);
-            // Otherwise it will still be used in a later destructor, and keeps its slot. In no list,
-            // it looks for forks itself.
+            // Otherwise it will still be used in a later destructor, and keeps its slot. In no
+            // list, it looks for forks itself.
             known.set_unusual();
             if !known.has_handles() {
                 // SAFETY: no handle is left, and the list is gone.

@@ -39,7 +39,7 @@ pub fn watch() {
 pub fn in_children(also: extern "C" fn()) {
     watch();
     #[cfg(not(miri))]
-    // SAFETY: a function of this program, which lives as long as it and does as it is told above.
+    // SAFETY: a function of this program, which lives as long as it and does as is said above.
     unsafe {
         libc::pthread_atfork(None, None, Some(also));
     }
