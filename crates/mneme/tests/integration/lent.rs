@@ -10,7 +10,8 @@ use crate::common::Registry;
 use crate::common::serving::{self, Serving};
 use mneme_log::lent::{Lookup, NodeId, Stored};
 use mneme_shared::SharedStore;
-use mneme_testkit::Process;
+use mneme_testkit::{Process, TestDir};
+use mneme_tree::RecordCache;
 
 /// Set for the program that [`tenant`] is.
 const REGISTRY: &str = "MNEME_LENT_REGISTRY";
@@ -144,6 +145,52 @@ fn a_program_beside_a_server_uses_what_the_server_does_not() {
     read_pages(&store);
     assert_eq!(read_pages(&other), (PAGES, 0));
     assert!(store.check().unwrap().is_sound());
+}
+
+/// A durable tree beside the server keeps copies of its records in what the server lends, and finds
+/// what it should when that is gone.
+#[test]
+fn a_durable_tree_beside_a_server_uses_what_the_server_does_not() {
+    let registry = Registry::new("segment", "lent-tree");
+    let serving = serve(&registry);
+    let store = attach(&registry.root);
+    have_once(&store);
+    let directory = TestDir::on_disk("lent-tree");
+    let arena = store.discardable().unwrap().arena().clone();
+    let cache = RecordCache::lent(arena).unwrap();
+    let tree = mneme_tree::Store::builder().record_cache(&cache);
+    let tree = tree.open(directory.path().join("tree")).unwrap();
+
+    // Several frames full. A few of so many displace each other in the cache's index.
+    const RECORDS: u64 = 12_000;
+    let value = |number: u64| number.to_le_bytes().repeat(60);
+    let mut batch = mneme_tree::Batch::new();
+    for number in 0..RECORDS {
+        batch.put(&number.to_le_bytes(), &value(number));
+    }
+    tree.apply(&batch).unwrap();
+    let used = || tree.stats().unwrap().cache.unwrap();
+    let read = || {
+        let before = used().hits;
+        for number in 0..RECORDS {
+            let found = tree.get(&number.to_le_bytes()).unwrap();
+            assert!(found == Some(value(number)), "record {number} is another");
+        }
+        used().hits - before
+    };
+    assert_eq!(read(), 0);
+    assert!(read() > RECORDS * 9 / 10);
+    assert!(used().bytes() > 0);
+    set_large(&serving, 144);
+    assert!(used().discards > 0);
+    read();
+    serving.signal("-KILL");
+    serving.end();
+    take_large(&store, 144);
+    store.compact().unwrap();
+    drop(store);
+    read();
+    assert!(read() > 0);
 }
 
 /// Not a test of its own: a program beside the server that does little else than use what is lent.
