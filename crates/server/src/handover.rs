@@ -20,9 +20,9 @@
 //! next word takes more than 30 s. Only if the successor has the segment by then and lives (it is
 //! stopped, for instance), neither can serve: the server waits for it to go on or to end. A server
 //! that ends by a signal before it says `yours` leaves the segment to the successor, which has the
-//! sockets. The lock is held by an open file that both have, so that no third process gets it in
-//! between. Connected clients get the replies to what they have sent and are disconnected, as by a
-//! restart.
+//! sockets. The lock is held by an open file, which is the successor's alone from `yours` on: no
+//! third process gets it in between, and a server that goes on has to take it again. Connected
+//! clients get the replies to what they have sent and are disconnected, as by a restart.
 //!
 //! Before `take`, candidates are served one after the other, for 2 s a word: a connection that says
 //! nothing delays the others no longer. **Only the process that holds the server's role touches the
@@ -379,14 +379,17 @@ impl Drop for HandoverSocket {
 }
 
 impl Request {
-    /// Confirms that the segment is the successor's, with the lock that came with these sockets,
-    /// and waits until it serves.
+    /// Confirms that the segment is the successor's, gives it the lock that came with these
+    /// sockets, and waits until it serves.
     ///
     /// # Errors
-    /// It does not: the caller is to go on.
-    pub fn grant(&mut self, retired: &Listeners) -> Result<(), HandoverError> {
+    /// It does not: the caller is to go on. Then it takes the lock again, or finds that the
+    /// successor has it.
+    pub fn grant(&mut self, retired: &mut Listeners) -> Result<(), HandoverError> {
         let lock: Vec<_> = retired.lock.iter().map(AsFd::as_fd).collect();
         descriptors::send(&self.0.0, YOURS.as_bytes(), &lock)?;
+        // Two that have one open file would both have the directory.
+        retired.lock = None;
         self.serves()
     }
 

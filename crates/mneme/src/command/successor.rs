@@ -53,12 +53,12 @@ impl Service {
             banner::show(&running, self.threads);
             supervisor::serving();
             let settings = running.settings();
-            let Ended::Retired(sockets) = running.join()? else {
+            let Ended::Retired(mut sockets) = running.join()? else {
                 tracing::info!("stopped");
                 return Ok(());
             };
             match socket.and_then(HandoverSocket::into_request) {
-                Some(mut request) => match request.grant(&sockets) {
+                Some(mut request) => match request.grant(&mut sockets) {
                     Ok(()) => return handed_over(),
                     Err(error) => {
                         tracing::warn!(%error, "the successor does not serve; going on");

@@ -50,11 +50,11 @@ fn a_silent_connection_does_not_keep_the_successor_out() {
     silent[1].write_all(b"hand over 1\n").unwrap();
     let successor = Handover::ask(&directory.0).unwrap();
     let old = std::thread::spawn(move || {
-        let Ended::Retired(sockets) = running.join().unwrap() else {
+        let Ended::Retired(mut sockets) = running.join().unwrap() else {
             panic!("it was stopped");
         };
         let mut request = socket.into_request().unwrap();
-        request.grant(&sockets).unwrap();
+        request.grant(&mut sockets).unwrap();
     });
     let (listeners, taken) = successor.take(&Settings::default()).unwrap();
     let next = server().listeners(listeners).start().unwrap();
@@ -81,12 +81,12 @@ fn the_lock_of_the_data_goes_over_with_the_sockets() {
     };
     let (has_ended, stays_locked) = std::thread::scope(|scope| {
         let old = scope.spawn(|| {
-            let Ended::Retired(sockets) = running.join().unwrap() else {
+            let Ended::Retired(mut sockets) = running.join().unwrap() else {
                 panic!("it was stopped");
             };
             assert!(is_locked());
             let mut request = socket.into_request().unwrap();
-            request.grant(&sockets).unwrap();
+            request.grant(&mut sockets).unwrap();
         });
         let (sockets, taken) = successor.take(&Settings::default()).unwrap();
         let next = server().data(&data).listeners(sockets).start().unwrap();
@@ -102,22 +102,29 @@ fn the_lock_of_the_data_goes_over_with_the_sockets() {
 }
 
 /// A server that goes on because its successor is late finds that this one has the data, and waits
-/// for it: also in a tree, which has a lock of its own.
+/// for it: there are never two that write, though no segment keeps them apart. A tree has a lock of
+/// its own.
 #[test]
-fn a_server_whose_late_successor_has_the_tree_finds_it_served() {
-    let directory = Directory::new("late-tree");
+fn a_server_whose_late_successor_has_the_data_finds_it_served() {
+    for form in ["journal", "tree"] {
+        finds_it_served(form);
+    }
+}
+
+fn finds_it_served(form: &str) {
+    let directory = Directory::new(&format!("late-{form}"));
     let data = directory.0.join("data");
-    let kept = || server().data(&data).set(Key::Durability, "tree").unwrap();
+    let kept = || server().data(&data).set(Key::Durability, form).unwrap();
     let (running, _) = start(kept());
     let socket = directory.listen(&running);
     let successor = Handover::ask(&directory.0).unwrap();
     std::thread::scope(|scope| {
         let old = scope.spawn(|| {
-            let Ended::Retired(sockets) = running.join().unwrap() else {
+            let Ended::Retired(mut sockets) = running.join().unwrap() else {
                 panic!("it was stopped");
             };
             let mut request = socket.into_request().unwrap();
-            request.grant(&sockets).unwrap();
+            request.grant(&mut sockets).unwrap();
             kept().listeners(sockets).start().err()
         });
         let (sockets, taken) = successor.take(&Settings::default()).unwrap();
@@ -125,8 +132,36 @@ fn a_server_whose_late_successor_has_the_tree_finds_it_served() {
         taken.unwrap().serving().unwrap();
         let refused = old.join().unwrap();
         let is_served = refused.as_ref().is_some_and(StartError::is_served);
-        assert!(is_served, "{refused:?}");
+        assert!(is_served, "{form}: {refused:?}");
         drop(next);
+    });
+}
+
+/// A predecessor that has given the data away, and is stopped before its successor serves,
+/// does not keep another server from it once that successor has ended.
+#[test]
+fn a_predecessor_that_waits_keeps_no_lock() {
+    let directory = Directory::new("waits");
+    let data = directory.0.join("data");
+    let (running, _) = start(server().data(&data));
+    let socket = directory.listen(&running);
+    let successor = Handover::ask(&directory.0).unwrap();
+    std::thread::scope(|scope| {
+        let old = scope.spawn(|| {
+            let Ended::Retired(mut sockets) = running.join().unwrap() else {
+                panic!("it was stopped");
+            };
+            let mut request = socket.into_request().unwrap();
+            // It has the sockets until its successor says something.
+            request.grant(&mut sockets).unwrap_err();
+        });
+        let (sockets, taken) = successor.take(&Settings::default()).unwrap();
+        drop(sockets);
+        let third = server().data(&data).start().map(drop);
+        assert!(!old.is_finished());
+        drop(taken);
+        old.join().unwrap();
+        third.unwrap();
     });
 }
 
