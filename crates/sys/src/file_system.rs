@@ -33,8 +33,15 @@ impl Caution {
         let above = mounts.filter(|mount| directory.starts_with(&mount.point));
         // Of several at one point the last hides the others.
         let mount = above.max_by_key(|mount| mount.point.components().count())?;
-        match mount.kind.as_str() {
-            "nfs" | "nfs4" | "cifs" | "smb3" | "9p" | "ceph" | "afs" => Some(Self::Network),
+        Self::of_kind(&mount.kind)
+    }
+
+    /// Of file systems of this type, as a list of mounts names it.
+    #[must_use]
+    pub fn of_kind(kind: &str) -> Option<Self> {
+        match kind {
+            "nfs" | "nfs4" | "cifs" | "smb3" | "9p" | "ceph" | "afs" | "fuse.sshfs"
+            | "fuse.glusterfs" => Some(Self::Network),
             "btrfs" | "zfs" | "bcachefs" => Some(Self::CopyOnWrite),
             _ => None,
         }

@@ -12,6 +12,7 @@ mod check;
 mod command;
 mod durable;
 mod lent;
+mod network_mount;
 mod open_files;
 mod segment;
 mod segments;

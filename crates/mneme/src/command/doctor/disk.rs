@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use mneme_durable::DurabilityMode;
-use mneme_sys::{Clock as _, SystemClock, files};
+use mneme_sys::{Caution, Clock as _, SystemClock, files};
 
 use super::host::Host;
 use super::{Finding, State};
@@ -24,9 +24,6 @@ const LITTLE: u64 = 1 << 30;
 
 /// A sync that takes longer than this is no disk's that is well.
 const SLOW: Duration = Duration::from_millis(20);
-
-/// File systems whose syncs promise nothing to a machine that loses its power.
-const NETWORK: &[&str] = &["nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "fuse.sshfs"];
 
 /// What is to be said of the directory that keeps data, or will.
 pub fn examine(host: &Host, directory: &Path) -> Vec<Finding> {
@@ -52,13 +49,15 @@ fn file_system(host: &Host, there: &Path) -> Option<Finding> {
             .advise("nothing can be kept there: mount it for writing"),
         "tmpfs" | "ramfs" => Finding::new(NAME, State::Bad, found)
             .advise("it is memory, and gone with the machine's next start: choose a disk"),
-        kind if NETWORK.contains(&kind) => Finding::new(NAME, State::Bad, found)
+        kind if Caution::of_kind(kind) == Some(Caution::Network) => Finding::new(NAME, State::Bad, found)
             .advise("a network file system is refused: choose a local disk"),
         "overlay" => Finding::new(NAME, State::Worth, found)
             .advise("it belongs to a container, and may go with it: mount a volume"),
-        "btrfs" | "zfs" | "bcachefs" => Finding::new(NAME, State::Worth, found).advise(
-            "it copies on write, so that preallocated space is no promise: leave more space free than elsewhere",
-        ),
+        kind if Caution::of_kind(kind) == Some(Caution::CopyOnWrite) => {
+            Finding::new(NAME, State::Worth, found).advise(
+                "it copies on write, so that preallocated space is no promise: leave more space free than elsewhere",
+            )
+        }
         _ => Finding::new(NAME, State::Good, found),
     })
 }
