@@ -43,10 +43,7 @@ impl Note {
     }
 
     pub fn identity(&self) -> Identity {
-        Identity {
-            uuid: self.uuid,
-            incarnation: 0,
-        }
+        Identity { uuid: self.uuid }
     }
 
     /// The journal's last run is `last`, which is known to be this segment's.
@@ -142,10 +139,7 @@ mod tests {
 
     fn directory(uuid: u8, run: u64) -> Option<Journaled> {
         Some(Journaled {
-            identity: Identity {
-                uuid: [uuid; 16],
-                incarnation: 0,
-            },
+            identity: Identity { uuid: [uuid; 16] },
             last: Some(Run {
                 id: run,
                 first: Position::new(0),

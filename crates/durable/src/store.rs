@@ -145,8 +145,7 @@ fn random<const BYTES: usize>() -> Result<[u8; BYTES], DurableError> {
 /// The identity of a new store.
 pub(crate) fn draw_identity() -> Result<Identity, DurableError> {
     let uuid = random()?;
-    let incarnation = 0;
-    Ok(Identity { uuid, incarnation })
+    Ok(Identity { uuid })
 }
 
 /// The number of a new run.

@@ -20,10 +20,7 @@ const ENTRY: usize = 16 + 100 + 24;
 
 fn open(path: &Path) -> (Arc<dyn Directory>, Journal) {
     let directory: Arc<dyn Directory> = Arc::new(FileDirectory::open(path).unwrap());
-    let store = Identity {
-        uuid: [1; 16],
-        incarnation: 1,
-    };
+    let store = Identity { uuid: [1; 16] };
     let options = Options::new(store);
     let mut journal = Journal::open(directory.clone(), options, Position::new(0)).unwrap();
     while !journal.prepare(u64::MAX).unwrap() {}

@@ -37,8 +37,6 @@ impl FileKind {
 pub struct Identity {
     /// The store's UUID.
     pub uuid: [u8; 16],
-    /// The incarnation of the memory that the stream comes from. The journal only keeps it.
-    pub incarnation: u64,
 }
 
 /// One opening of the journal for writing.
@@ -143,7 +141,8 @@ struct Raw {
     /// Of the other bytes.
     crc: U32,
     uuid: [u8; 16],
-    incarnation: U64,
+    /// 0. Earlier writers had a number of the store's here, which no reader looked at.
+    zero_of_store: U64,
     run: U64,
     first: U64,
     file_bytes: U64,
@@ -181,7 +180,7 @@ impl Header {
             version: VERSION.into(),
             crc: 0.into(),
             uuid: self.identity.uuid,
-            incarnation: self.identity.incarnation.into(),
+            zero_of_store: 0.into(),
             run: self.run().into(),
             first: self.first.get().into(),
             file_bytes: self.file_bytes.into(),
@@ -227,10 +226,7 @@ impl Header {
             return Err(Flaw::Header);
         }
         Ok(Self {
-            identity: Identity {
-                uuid: raw.uuid,
-                incarnation: raw.incarnation.get(),
-            },
+            identity: Identity { uuid: raw.uuid },
             first: Position::new(raw.first.get()),
             file_bytes: raw.file_bytes.get(),
             wall_ms: raw.wall_ms.get(),
@@ -252,10 +248,7 @@ mod tests {
             first: Position::new(id * 100),
         };
         Header {
-            identity: Identity {
-                uuid: [9; 16],
-                incarnation: 4,
-            },
+            identity: Identity { uuid: [9; 16] },
             first: Position::new(12_345),
             file_bytes: 1 << 20,
             wall_ms: 77,

@@ -13,7 +13,7 @@
 //!
 //! # let path = std::env::temp_dir().join(format!("mneme-journal-{}", std::process::id()));
 //! let directory: Arc<dyn Directory> = Arc::new(FileDirectory::open(&path)?);
-//! let store = Identity { uuid: [7; 16], incarnation: 1 };
+//! let store = Identity { uuid: [7; 16] };
 //! let mut options = Options::new(store);
 //! options.file_bytes = 1 << 20;
 //!

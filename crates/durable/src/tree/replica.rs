@@ -90,11 +90,10 @@ impl Replica {
             pending.restore(position, bytes)?;
         }
         drop(snapshot);
-        let incarnation = 0;
         Ok(Self {
             store,
             stamp,
-            identity: Identity { uuid, incarnation },
+            identity: Identity { uuid },
             roots,
             bindings,
             is_bound_anew: false,

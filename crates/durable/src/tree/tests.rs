@@ -25,10 +25,7 @@ impl Fed {
             directory: std::sync::Arc::new(directory.clone()),
             medium: Medium::Recorded(directory),
         };
-        let identity = Identity {
-            uuid: [3; 16],
-            incarnation: 0,
-        };
+        let identity = Identity { uuid: [3; 16] };
         let store = file::create(&opened, FILE).unwrap();
         let replica = Replica::begin(store, identity).unwrap();
         let mut fed = Self {

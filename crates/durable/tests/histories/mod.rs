@@ -169,10 +169,7 @@ fn a_checkpoint_behind_a_restart_begins_between_no_changes_pieces() {
     let of = Options {
         file_bytes: 1 << 20,
         run: Some(77),
-        ..Options::new(Identity {
-            uuid,
-            incarnation: 0,
-        })
+        ..Options::new(Identity { uuid })
     };
     let data = place.dir.path().join("data");
     let directory = Arc::new(FileDirectory::open(&data).unwrap());

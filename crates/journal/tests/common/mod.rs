@@ -14,10 +14,7 @@ use mneme_sys::medium::{Directory, RecordingDirectory};
 pub const FILE: u64 = 5 * 4096;
 
 pub fn options() -> Options {
-    let mut options = Options::new(Identity {
-        uuid: [7; 16],
-        incarnation: 3,
-    });
+    let mut options = Options::new(Identity { uuid: [7; 16] });
     options.file_bytes = FILE;
     options.recycled = 2 * FILE;
     options.clock = Arc::new(ManualClock::new(0, 1_700_000_000_000));
