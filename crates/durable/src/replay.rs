@@ -18,6 +18,8 @@ pub(crate) struct Replay<'s> {
     places: HashMap<u64, usize>,
     /// The root that a database was bound to last; 0: none.
     bindings: [u64; DATABASES],
+    /// Roots that some database was bound to.
+    bound: HashSet<u64>,
     /// Roots that were dropped for ever.
     dead: HashSet<u64>,
     pub highest: u64,
@@ -67,6 +69,7 @@ impl<'s> Replay<'s> {
             store,
             places: HashMap::new(),
             bindings: [0; DATABASES],
+            bound: HashSet::new(),
             highest: dead.iter().copied().max().unwrap_or(0),
             dead,
             open: None,
@@ -232,6 +235,7 @@ impl<'s> Replay<'s> {
                 }
                 for (database, root) in databases.iter().map(|word| bound(*word)) {
                     self.bindings[usize::from(database)] = root;
+                    self.bound.insert(root);
                     self.place(position, root)?;
                 }
             }
@@ -273,9 +277,19 @@ impl<'s> Replay<'s> {
             return Ok(None);
         }
         let is_free = |place: &usize| !self.places.values().any(|other| other == place);
-        let Some(place) = (0..DATABASES).find(is_free) else {
-            let what = "more indexes than a store has databases";
-            return Err(DurableError::Unknown { what, position });
+        let place = match (0..DATABASES).find(is_free) {
+            Some(place) => place,
+            // A root is bound before anything is said of it. So this one was dropped before the
+            // base file began, or is what damage of a ring has left.
+            None if !self.bound.contains(&root) => return Ok(None),
+            None => {
+                let unbound = self.places.keys().find(|other| !self.bound.contains(other));
+                let Some(unbound) = unbound.copied() else {
+                    let what = "more indexes than a store has databases";
+                    return Err(DurableError::Unknown { what, position });
+                };
+                self.give_up(unbound)?
+            }
         };
         self.store.restore_root(place, root)?;
         self.places.insert(root, place);
@@ -286,10 +300,17 @@ impl<'s> Replay<'s> {
     fn bury(&mut self, root: u64) -> Result<(), DurableError> {
         self.highest = self.highest.max(root);
         self.dead.insert(root);
-        if let Some(place) = self.places.remove(&root) {
-            self.store.database(place)?.clear()?;
+        if self.places.contains_key(&root) {
+            self.give_up(root)?;
         }
         Ok(())
+    }
+
+    /// Clears the database that holds a root, and returns it.
+    fn give_up(&mut self, root: u64) -> Result<usize, DurableError> {
+        let place = self.places.remove(&root).unwrap_or_default();
+        self.store.database(place)?.clear()?;
+        Ok(place)
     }
 
     /// Gives every database its root.
@@ -334,4 +355,51 @@ fn remove_prefix(database: Database<'_>, prefix: &[u8]) -> Result<(), DurableErr
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use mneme_log::feed::{append_change, binding};
+
+    use super::*;
+
+    /// What damage of a ring says of roots that no database has keeps nothing from being loaded,
+    /// however many they are.
+    #[test]
+    fn roots_that_no_database_has_take_no_place_that_others_need() {
+        let store = LogStore::builder()
+            .capacity(64 << 20)
+            .open_private()
+            .unwrap();
+        let mut replay = Replay::new(&store, HashSet::new(), false);
+        let put = |root, key| Item::Put {
+            root,
+            key,
+            kind: 0,
+            expiry: Expiry::Never,
+            bytes: b"value",
+        };
+        let mut stream = Vec::new();
+        let mut enter = |item: Item<'_>| append_change(&[item], 0, &mut stream);
+        for root in 1..=DATABASES as u64 {
+            enter(put(1000 + root, b"damaged"));
+        }
+        for database in 0..DATABASES as u8 {
+            let root = u64::from(database) + 1;
+            let databases = &[binding(database, root)];
+            enter(Item::Bind {
+                databases,
+                dead: &[],
+            });
+            enter(put(2000 + root, b"damaged"));
+            enter(put(root, b"kept"));
+        }
+        replay.bytes(0, &stream).unwrap();
+        replay.finish().unwrap();
+        for database in 0..DATABASES {
+            let database = store.database(database).unwrap();
+            assert!(database.contains(b"kept").unwrap());
+        }
+        assert_eq!(store.records(), DATABASES as u64);
+    }
 }

@@ -260,6 +260,69 @@ fn a_damaged_entry_of_a_ring_does_not_keep_the_store_from_being_loaded() {
     }
 }
 
+const OTHER_USER: &str = "MNEME_DURABLE_OTHER_USER";
+
+/// A segment that another user's server has set aside under the name, and that this one may not
+/// even look at, keeps the store from being loaded no more than any other file.
+#[test]
+fn what_another_user_has_set_aside_is_left_alone() {
+    const NOBODY: u32 = 65_534;
+    if let Ok(root) = std::env::var(OTHER_USER) {
+        let registry = Registry::open(std::path::Path::new(&root).join("registry")).unwrap();
+        let opening = Opening {
+            options: StoreOptions::new().capacity(64 << 20).maintainer(false),
+            ..Opening::default()
+        };
+        let options = DurableOptions::new(std::path::Path::new(&root).join("data"));
+        let (served, durability) = options.serve(&registry, "s", opening).unwrap();
+        served.put(b"key", b"value").unwrap();
+        durability.close().unwrap();
+        drop(served);
+        registry.remove_segment("s").unwrap();
+        return;
+    }
+    if mneme_sys::files::user() != 0 {
+        eprintln!("skipped: only root can become another user");
+        return;
+    }
+    let place = Place::new("durable-other-user");
+    let aside = StoreOptions::new().capacity(64 << 20).maintainer(false);
+    let aside = aside.create(&place.registry, "s.quarantine-1").unwrap();
+    let own = aside.segment().directory();
+    drop(aside);
+    let owner = |path: &std::path::Path, user: &str| {
+        let mut command = std::process::Command::new("chown");
+        assert!(
+            command
+                .arg("-R")
+                .arg(user)
+                .arg(path)
+                .status()
+                .unwrap()
+                .success()
+        );
+    };
+    owner(place.dir.path(), "65534:65534");
+    owner(&own, "0:0");
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args([
+        "served::what_another_user_has_set_aside_is_left_alone",
+        "--exact",
+    ]);
+    command.env(OTHER_USER, place.dir.path());
+    use std::os::unix::process::CommandExt;
+    match command.uid(NOBODY).gid(NOBODY).current_dir("/").output() {
+        Ok(output) => {
+            let words = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success(), "{words}");
+        }
+        Err(refused) if refused.kind() == std::io::ErrorKind::PermissionDenied => {
+            eprintln!("skipped: another user cannot run this test's binary");
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
 fn salvaged(mode: DurabilityMode, open: impl Fn(&Place) -> (Arc<Served>, Durability)) {
     let place = Place::of("durable-salvaged", mode);
     let (served, durability) = place.open("s", "data").unwrap();

@@ -405,7 +405,7 @@ impl<'e> Entry<'e> {
 }
 
 /// The items that `rest` is, of a change that stands at `position`.
-pub(super) fn items_of(
+pub(crate) fn items_of(
     position: u64,
     mut rest: &[u8],
 ) -> impl Iterator<Item = Result<Item<'_>, FeedDamage>> {

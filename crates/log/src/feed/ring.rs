@@ -124,7 +124,7 @@ impl Header {
         self.0 >> LAP_SHIFT == lap & LAPS
     }
 
-    fn with(self, state: State) -> Header {
+    pub fn with(self, state: State) -> Header {
         Header(self.0 & !3 | state as u64)
     }
 }
@@ -378,9 +378,8 @@ impl<'r, W: Word> Ring<'r, W> {
         }
     }
 
-    /// Hands out the words of all entries that are not durable, up to where there is no entry, and
-    /// returns their positions. One that is not completed comes out void: its change may be
-    /// visible, but its thread's call has not returned. Changes nothing.
+    /// Hands out the words of all entries that are not durable, up to where there is no entry, as
+    /// they lie, and returns their positions. Changes nothing.
     pub fn salvage(&self, mut to: impl FnMut(u64)) -> Range<u64> {
         // SYNC: as in `walk`.
         let start = self.durable.load(Acquire);
@@ -388,11 +387,7 @@ impl<'r, W: Word> Ring<'r, W> {
         // Damage ends it.
         let _ = self.walk(|at, header| {
             if at == end {
-                let state = match header.state() {
-                    State::Reserved => State::Void,
-                    completed => completed,
-                };
-                to(header.with(state).0);
+                to(header.0);
                 end = at.wrapping_add(header.stride());
                 self.copy(at.wrapping_add(HEADER_BYTES as u64), end, &mut to);
             }

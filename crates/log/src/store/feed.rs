@@ -9,8 +9,9 @@ use thiserror::Error;
 
 use crate::error::WriteError;
 use crate::feed::area::Feed;
-use crate::feed::entries;
-use crate::feed::ring::Next;
+use crate::feed::item::items_of;
+use crate::feed::ring::{HEADER_BYTES, Header, Next, State};
+use crate::feed::{Item, entries};
 use crate::session::FEED_LEASE;
 use crate::store::components::Store;
 
@@ -149,6 +150,7 @@ impl SalvagedFeed {
         let mut bytes = Vec::new();
         let to = |word: u64| bytes.extend_from_slice(&word.to_le_bytes());
         let all = feed.ring().salvage(to);
+        end_unfinished(&mut bytes);
         // The ring's words say nothing of what is in an entry.
         let readable = entries(all.start, &bytes)
             .map_while(Result::ok)
@@ -162,6 +164,30 @@ impl SalvagedFeed {
             start: all.start,
             bytes,
         }
+    }
+}
+
+/// Makes entries void that their threads have not completed: a change may be visible, but its
+/// thread's call has not returned, and no other thread has changed the record since. Whether a
+/// database has been bound anew decides where later changes took place, and is not known: the bytes
+/// end there.
+fn end_unfinished(bytes: &mut Vec<u8>) {
+    let mut at = 0;
+    while let Some(word) = bytes[at..].first_chunk() {
+        let Some(header) = Header::of_word(u64::from_le_bytes(*word)) else {
+            break;
+        };
+        let [begin, end] = [at, at + header.stride() as usize];
+        if header.state() == State::Reserved {
+            let body = &bytes[begin + HEADER_BYTES..begin + header.bytes()];
+            let first = items_of(0, body).next();
+            if matches!(first, Some(Ok(Item::Bind { .. }))) {
+                bytes.truncate(begin);
+                break;
+            }
+            bytes[begin..begin + HEADER_BYTES].copy_from_slice(&header.with(State::Void).word());
+        }
+        at = end;
     }
 }
 
@@ -338,5 +364,41 @@ impl ChangeFeed {
             .feed
             .as_ref()
             .map_or(0, |feed| feed.ring().size())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::binding;
+    use crate::feed::ring::entry_bytes;
+
+    /// A thread that had swapped databases, and another that went on in them, when both died.
+    #[test]
+    fn what_an_unfinished_swap_decides_is_not_salvaged() {
+        let entry = |state, item: Item<'_>| {
+            let mut body = Vec::new();
+            item.encode(|part| body.extend_from_slice(part));
+            entry_bytes(state, SlotId(3), &body)
+        };
+        let change = Item::Remove {
+            root: 1,
+            key: b"key",
+        };
+        let databases = &[binding(0, 2), binding(1, 1)];
+        let swap = Item::Bind {
+            databases,
+            dead: &[],
+        };
+        let [first, last] = [entry(State::Whole, change), entry(State::Whole, change)];
+        let salvaged = |unfinished| {
+            let mut bytes = [&first[..], &entry(State::Reserved, unfinished), &last].concat();
+            end_unfinished(&mut bytes);
+            bytes
+        };
+        assert_eq!(salvaged(swap), first);
+        // A change that is void takes nothing of the others.
+        let void = entry(State::Void, change);
+        assert_eq!(salvaged(change), [&first[..], &void, &last].concat());
     }
 }

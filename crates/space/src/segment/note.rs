@@ -70,13 +70,13 @@ impl Registry {
     /// none.
     ///
     /// # Errors
-    /// It cannot be read, or is no text.
+    /// It cannot be read, which may be because the segment is another user's, or is no text.
     pub fn note(&self, segment: &str, note: &str) -> Result<Option<String>, NoteError> {
         let path = self.note_path(segment, note)?;
         match fs::read_to_string(&path) {
             Ok(text) => Ok(Some(text)),
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(FileError::at("read", &path)(e).into()),
+            Err(e) => Err(not_owned(&path, FileError::at("read", &path)(e))),
         }
     }
 
