@@ -9,6 +9,7 @@ use mneme_journal::BaseName;
 
 use crate::DurableError;
 use crate::checkpoint::{Checkpoint, CheckpointReport, Source, Stage};
+use crate::compare::compare_files;
 use crate::error::in_words;
 use crate::gate::{GROUP_SECONDS, GateState, lock};
 use crate::options::DurabilityMode;
@@ -213,10 +214,13 @@ impl Keeper {
         since >= self.bounds.journal && since >= self.bound()
     }
 
-    /// Does something while no base file is written and none goes.
-    pub fn without_checkpoint<T>(&self, work: impl FnOnce(&Source) -> T) -> T {
+    /// Compares the files with the store, while no base file is written and none goes.
+    pub fn compare_files(&self) -> Result<u64, DurableError> {
         let _busy = lock(&self.busy);
-        work(&self.source)
+        compare_files(&self.source, &|| match self.is_closing() {
+            true => Err(DurableError::Closing),
+            false => Ok(()),
+        })
     }
 
     /// Writes a base file, and waits until it is published.

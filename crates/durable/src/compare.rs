@@ -1,6 +1,7 @@
 //! Comparing what the files hold with what the store holds: **what a power loss would leave is what
 //! is there now.**
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use mneme_log::{Cursor, Evict, Expiry, LogStore};
@@ -15,33 +16,42 @@ use crate::store::pause_eviction;
 /// Records that are visited in one step of a scan.
 const VISITED: usize = 256;
 
+/// Refuses once the work is to end.
+type GoesOn<'g> = dyn Fn() -> Result<(), DurableError> + Sync + 'g;
+
 /// Compares what the files of `source` hold with its store, while no checkpoint is written. All
-/// that was written is durable.
-pub(crate) fn compare_files(source: &Source) -> Result<u64, DurableError> {
+/// that was written is durable. It ends early when `goes_on` refuses.
+pub(crate) fn compare_files(source: &Source, goes_on: &GoesOn<'_>) -> Result<u64, DurableError> {
     let home = &source.shared.home;
     source.shared.await_removed();
     let evict = pause_eviction(home)?;
     home.rest_expiry(true);
-    let compared = load_again(source).and_then(|copy| compare(home, &copy));
+    let compared = load_again(source, goes_on).and_then(|copy| compare(home, &copy, goes_on));
     home.rest_expiry(source.shared.state() != GateState::Open);
     home.set_eviction(evict)?;
     compared
 }
 
 /// A second store of what the files hold.
-fn load_again(source: &Source) -> Result<LogStore, DurableError> {
+fn load_again(source: &Source, goes_on: &GoesOn<'_>) -> Result<LogStore, DurableError> {
     let home = &source.shared.home;
     // Nothing expires in it.
     let clock = Arc::new(RecoveryClock::new(Arc::clone(&source.options.clock)));
     let builder = LogStore::builder().capacity(home.capacity()).clock(clock);
     let copy = builder.maintainer(false).open_private()?;
+    let listener = |_| match goes_on() {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(_) => ControlFlow::Break(()),
+    };
     let loaded = match &source.tree {
-        Some(tree) => load_tree((tree, 0), &copy, None, Evict::None)?,
+        Some(tree) => load_tree((tree, 0), &copy, Some(&listener), Evict::None),
         None => {
             let files = Box::new(Files::look(&*source.directory)?);
-            Contents::Files(files).load(&*source.directory, &copy, None, Evict::None)?
+            Contents::Files(files).load(&*source.directory, &copy, Some(&listener), Evict::None)
         }
     };
+    goes_on()?;
+    let loaded = loaded?;
     match loaded.end == source.shared.durable() {
         true => Ok(copy),
         false => Err(DurableError::Differs {
@@ -55,13 +65,14 @@ fn load_again(source: &Source) -> Result<LogStore, DurableError> {
 }
 
 /// Compares each record of `home` with the one in `copy`, and then their numbers.
-fn compare(home: &LogStore, copy: &LogStore) -> Result<u64, DurableError> {
+fn compare(home: &LogStore, copy: &LogStore, goes_on: &GoesOn<'_>) -> Result<u64, DurableError> {
     let differs = |what: String| Err(DurableError::Differs { what });
     let mut value = Vec::new();
     for (database, root) in home.roots()?.into_iter().enumerate() {
         let of = copy.database(database)?;
         let mut cursor = Cursor::START;
         while root != 0 && cursor != Cursor::END {
+            goes_on()?;
             let mut found: Result<Option<Vec<u8>>, DurableError> = Ok(None);
             let visit = |key: &[u8], bytes: &[u8], expiry: Expiry| {
                 let mut same = || -> Result<bool, DurableError> {

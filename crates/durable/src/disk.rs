@@ -13,7 +13,7 @@ use mneme_tree::Store;
 use crate::DurableError;
 use crate::checkpoint::whole_entries;
 use crate::directory::{Opened, failed};
-use crate::options::{DurabilityMode, ProgressListener, RecoveryProgress};
+use crate::options::{DurabilityMode, Listen, RecoveryProgress};
 use crate::pairing::{Journaled, Unpaired};
 use crate::recover::{self, Files, Loaded, newest_base};
 use crate::sink::{LateJournal, Sink};
@@ -338,7 +338,7 @@ impl Contents<'_> {
         self,
         directory: &dyn Directory,
         store: &LogStore,
-        listener: Option<&ProgressListener>,
+        listener: Option<&Listen<'_>>,
         evict: Evict,
     ) -> Result<Loaded, DurableError> {
         let loaded = match self {

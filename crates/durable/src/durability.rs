@@ -12,7 +12,6 @@ use mneme_sys::Clock;
 use crate::DurableError;
 use crate::checkpoint::{CheckpointReport, Source};
 use crate::checkpoint_schedule::{Bounds, CheckpointStats, Keeper};
-use crate::compare::compare_files;
 use crate::directory::Opened;
 use crate::disk::Begun;
 use crate::gate::{Gate, GateState, Shared, lock};
@@ -241,10 +240,11 @@ impl Durability {
     /// it is until the end, and nothing is evicted.
     ///
     /// # Errors
-    /// [`DurableError::Differs`] names a record; as for [`sync`](Self::sync), and for a recovery.
+    /// [`DurableError::Differs`] names a record; [`DurableError::Closing`] after
+    /// [`end_checkpoints`](Self::end_checkpoints); as for [`sync`](Self::sync), and for a recovery.
     pub fn compare_files(&self) -> Result<u64, DurableError> {
         self.sync()?;
-        self.keeper.without_checkpoint(compare_files)
+        self.keeper.compare_files()
     }
 
     /// Begins a checkpoint in the background: a base file, from which the journal goes on, so that
@@ -286,8 +286,8 @@ impl Durability {
         self.keeper.mark(Box::new(mark));
     }
 
-    /// Has a checkpoint or a backup that is being written end unfinished, and begins no other: the
-    /// store is to be closed soon.
+    /// Has a checkpoint or a backup that is being written end unfinished, and a comparison, and
+    /// begins no other: the store is to be closed soon.
     pub fn end_checkpoints(&self) {
         self.keeper.close();
     }

@@ -72,6 +72,9 @@ pub struct RecoveryProgress {
 /// [`DurableError::Stopped`](crate::DurableError::Stopped); the files stay as they are.
 pub type ProgressListener = Arc<dyn Fn(RecoveryProgress) -> ControlFlow<()> + Send + Sync>;
 
+/// Called with the progress of a load.
+pub(crate) type Listen<'l> = dyn Fn(RecoveryProgress) -> ControlFlow<()> + Send + Sync + 'l;
+
 #[derive(Clone)]
 pub(crate) enum Place {
     Path(PathBuf),

@@ -19,7 +19,7 @@ use mneme_sys::medium::Directory;
 use mneme_tree::Store;
 
 use crate::DurableError;
-use crate::options::{ProgressListener, RecoveryProgress};
+use crate::options::{Listen, RecoveryProgress};
 use crate::pairing::Unpaired;
 use crate::replay::Replay;
 use crate::tree::Records;
@@ -166,7 +166,7 @@ impl Files {
         self,
         directory: &dyn Directory,
         store: &LogStore,
-        listener: Option<&ProgressListener>,
+        listener: Option<&Listen<'_>>,
         evict: Evict,
     ) -> Result<Loaded, DurableError> {
         let mut progress = Progress::new(listener, 0);
@@ -417,7 +417,7 @@ const VISITED: usize = 1 << 20;
 pub(crate) fn load_tree(
     (tree, wall_ms): (&Store, u64),
     store: &LogStore,
-    listener: Option<&ProgressListener>,
+    listener: Option<&Listen<'_>>,
     evict: Evict,
 ) -> Result<Loaded, DurableError> {
     let mut records = Records::of(tree)?;
@@ -450,13 +450,13 @@ pub(crate) fn load_tree(
 }
 
 struct Progress<'l> {
-    listener: Option<&'l ProgressListener>,
+    listener: Option<&'l Listen<'l>>,
     reported: u64,
     now: RecoveryProgress,
 }
 
 impl<'l> Progress<'l> {
-    fn new(listener: Option<&'l ProgressListener>, total: u64) -> Self {
+    fn new(listener: Option<&'l Listen<'l>>, total: u64) -> Self {
         Self {
             listener,
             reported: 0,

@@ -221,7 +221,7 @@ impl DurableOptions {
         mneme_sys::fault!("durable.serve.loading");
         let mut feed = store.change_feed()?;
         let evict = pause_eviction(&store)?;
-        let loaded = contents.load(directory, &store, self.progress.as_ref(), evict)?;
+        let loaded = contents.load(directory, &store, self.progress.as_deref(), evict)?;
         store.set_eviction(evict)?;
         feed.restart_at(loaded.end)?;
         let origin = match identity {

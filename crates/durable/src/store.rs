@@ -90,7 +90,7 @@ impl DurableOptions {
         let evict = pause_eviction(&store)?;
         let identity = contents.identity();
         let mut feed = store.change_feed()?;
-        let loaded = contents.load(&*directory, &store, self.progress.as_ref(), evict)?;
+        let loaded = contents.load(&*directory, &store, self.progress.as_deref(), evict)?;
         feed.restart_at(loaded.end)?;
         store.end_loading();
         store.set_eviction(evict)?;

@@ -208,6 +208,20 @@ fn files_are_compared_while_the_journal_lets_some_go() {
     }
 }
 
+/// A store that is to be closed waits for no comparison, which may take as long as a load.
+#[test]
+fn a_comparison_ends_when_the_store_is_to_be_closed() {
+    for mode in BOTH {
+        let dir = TestDir::new("durable-compared-ended");
+        let store = options(&dir).mode(mode).open_private(builder()).unwrap();
+        store.put(b"key", b"value").unwrap();
+        assert_eq!(store.durability().compare_files().unwrap(), 1);
+        store.durability().end_checkpoints();
+        let ended = store.durability().compare_files();
+        assert!(matches!(ended, Err(DurableError::Closing)), "{ended:?}");
+    }
+}
+
 /// The journal's files, the oldest first.
 fn journals(dir: &TestDir) -> Vec<PathBuf> {
     let files = std::fs::read_dir(dir.path()).unwrap();
