@@ -14,6 +14,9 @@ use crate::error::in_words;
 use crate::gate::{GROUP_SECONDS, GateState, lock};
 use crate::options::DurabilityMode;
 
+/// By how much its thread has a lower priority than others, as `nice` counts.
+const NICE: u8 = 10;
+
 /// How often the keeper looks whether a base file is due.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -166,8 +169,10 @@ impl Keeper {
         self.closing.load(Acquire)
     }
 
-    /// The thread's work.
+    /// The thread's work. Others go before it: a file that is written later costs no client
+    /// anything.
     pub fn run(&self) {
+        mneme_sys::lower_priority(NICE);
         let mut wait = LOOK;
         while !self.is_closing() {
             self.pay_capacity();
