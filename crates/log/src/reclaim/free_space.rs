@@ -6,7 +6,6 @@
 //! and after removals writes succeed again. Nibble has a reserve for compaction too (§3.2). That
 //! any writer may compact is new here.
 
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use mneme_arena::FRAME_BYTES;
@@ -35,18 +34,11 @@ pub(crate) struct SpaceSearch {
     vacated: u32,
     /// The pin that blocked the search when that was last checked.
     pin: Suspect<(SlotId, Epoch)>,
-    /// The thread that swept then.
-    sweeper: Suspect<Holders>,
-    /// The threads that held all compaction workers of a node then.
-    compactors: Suspect<Holders>,
+    /// The thread that swept then, and what it was doing.
+    sweeper: Suspect<(SlotId, Progress)>,
+    /// The threads that held all compaction workers of a node then, and what they were doing.
+    compactors: Suspect<Vec<(SlotId, Progress)>>,
 }
-
-/// Threads that hold locks, and what they are doing.
-type Holders = Vec<(SlotId, Progress)>;
-
-/// The threads that have blocked a search of this opening until it failed, and since when, in
-/// nanoseconds. The next searches fail at once, until one of these threads makes progress.
-pub(crate) type FoundStalled = Option<(Holders, u64)>;
 
 /// What seems to block a search, since when, in nanoseconds, and how often it was seen since.
 #[derive(Debug)]
@@ -409,11 +401,10 @@ impl Reclaim {
         let (now, pin) = (self.clock.now_ns(), self.participants.stats().oldest_pin);
         let pinned = search.pin.look(pin.map(|pin| (pin.slot, pin.epoch)), now);
         let sweeper = self.participants.holder_of(&self.tables.header().sweep);
-        let sweeper = sweeper.map(|holder| vec![holder]);
-        let sweeper = self.stalled(&mut search.sweeper, sweeper);
+        let sweeper = search.sweeper.look(sweeper, now);
         Err(match (pinned, sweeper) {
             (Some(((slot, _), since)), _) => self.blocked_by(slot, since, Holding::Pin),
-            (None, Some((slot, since))) if pin.is_none() => {
+            (None, Some(((slot, _), since))) if pin.is_none() => {
                 self.blocked_by(slot, since, Holding::Lock)
             }
             _ => return Ok(()),
@@ -428,33 +419,14 @@ impl Reclaim {
             self.participants.holder_of(&self.tables.head(first).lock)
         };
         let all_of = |node| self.workers_of(NodeId(node)).map(holder).collect();
-        let seen: Option<Holders> = (0..self.arena.nodes()).find_map(all_of);
-        match self.stalled(&mut search.compactors, seen) {
-            Some((slot, since)) => Err(self.blocked_by(slot, since, Holding::Lock)),
-            None => Ok(()),
-        }
-    }
-
-    /// The first of the threads that were `seen`, and for how long they have blocked a search, if
-    /// that is long enough to report it.
-    fn stalled(
-        &self,
-        suspect: &mut Suspect<Holders>,
-        seen: Option<Holders>,
-    ) -> Option<(SlotId, Duration)> {
-        let now = self.clock.now_ns();
-        let found = self.found_stalled.lock();
-        let mut found = found.unwrap_or_else(PoisonError::into_inner);
-        if let (Some(seen), Some((holders, began))) = (&seen, &*found)
-            && seen == holders
-        {
-            let first = holders.first()?.0;
-            return Some((first, Duration::from_nanos(now.saturating_sub(*began))));
-        }
-        let (holders, since) = suspect.look(seen, now)?;
-        let first = holders.first()?.0;
-        *found = Some((holders, now.saturating_sub(since.as_nanos() as u64)));
-        Some((first, since))
+        let seen: Option<Vec<_>> = (0..self.arena.nodes()).find_map(all_of);
+        let Some((stalled, since)) = search.compactors.look(seen, self.clock.now_ns()) else {
+            return Ok(());
+        };
+        let first = stalled.first();
+        first.map_or(Ok(()), |&(slot, _)| {
+            Err(self.blocked_by(slot, since, Holding::Lock))
+        })
     }
 
     fn blocked_by(&self, slot: SlotId, since: Duration, what: Holding) -> WriteError {
@@ -627,11 +599,6 @@ mod tests {
             }
             intent.clear();
             names_the_holder(fails(100), &slot);
-            // The next writers do not wait for it again, until it goes on.
-            let next = || inner.mind_compactors(&mut SpaceSearch::new(0));
-            names_the_holder(next().err(), &slot);
-            intent.begin(7, &[9]);
-            assert!(next().is_ok(), "it has gone on");
         }
     }
 
@@ -654,9 +621,5 @@ mod tests {
         }
         intent.clear();
         names_the_holder(fails(100), &slot);
-        let next = || inner.may_wait(&mut SpaceSearch::new(0));
-        names_the_holder(next().err(), &slot);
-        intent.begin(7, &[9]);
-        assert!(next().is_ok(), "it has gone on");
     }
 }

@@ -19,7 +19,6 @@ use std::sync::Mutex;
 use crate::records::Records;
 use compact::Candidates;
 use evict::ExpiringWalk;
-use free_space::FoundStalled;
 
 /// What frees an open store's space.
 pub(crate) struct Reclaim {
@@ -28,8 +27,6 @@ pub(crate) struct Reclaim {
     candidates: Vec<Mutex<Candidates>>,
     /// Where the search for records with an expiry to evict stands.
     expiring_walk: Mutex<ExpiringWalk>,
-    /// What has blocked a writer's search for free space.
-    found_stalled: Mutex<FoundStalled>,
 }
 
 impl Deref for Reclaim {
@@ -48,7 +45,6 @@ impl Reclaim {
                 .map(|_| Mutex::default())
                 .collect(),
             expiring_walk: Mutex::default(),
-            found_stalled: Mutex::default(),
             records,
         }
     }
