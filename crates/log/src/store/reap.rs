@@ -88,6 +88,12 @@ impl Store {
         mneme_sys::fault!("log.reap.operation");
         self.repair_segments(slot, dead.id())?;
         self.release_heads(slot, dead.id());
+        // A dead sweeper's steps are repaired with their shards. Only its lock is left, which others
+        // would take for that of a sweeper that stands still.
+        let sweep = &self.tables.header().sweep;
+        if sweep.owner() == Some(dead.id()) {
+            drop(sweep.try_lock(slot));
+        }
         mneme_sys::fault!("log.reap.heads");
         // Before the slot is freed, so that another reaper follows one that dies here.
         self.suspect_lost();
