@@ -40,6 +40,9 @@ use crate::region::mem::Loc;
 use crate::region::record::{Header, MAX_IN_PLACE, Record};
 use crate::session::Wait;
 
+/// A record that was found: its entry, and when it expires.
+type Expiring<'m> = (Entry, u64, Record<'m>);
+
 /// A value that was copied out of a store that overwrites, and what was seen together with it.
 pub(crate) struct Copied {
     pub entry: Entry,
@@ -94,7 +97,7 @@ impl Records {
         segment: Option<SegmentRef>,
         key: &[u8],
         value: &mut Vec<u8>,
-    ) -> Result<Seen<Option<(Entry, u64, Record<'m>)>>, ReadError> {
+    ) -> Result<Seen<Option<Expiring<'m>>>, ReadError> {
         self.look(root, place, segment, |segment, _| {
             let found = self.mem.find_in(segment, place.tag, key)?;
             let copied = found.map(|found| {
