@@ -12,7 +12,7 @@ use crate::checkpoint::{Checkpoint, CheckpointReport, Source, Stage};
 use crate::compare::compare_files;
 use crate::error::in_words;
 use crate::gate::{GROUP_SECONDS, GateState, lock};
-use crate::options::DurabilityMode;
+use crate::options::{Bounds, DurabilityMode};
 
 /// By how much its thread has a lower priority than others, as `nice` counts.
 const NICE: u8 = 10;
@@ -28,15 +28,6 @@ const WAIT: Duration = Duration::from_millis(1);
 
 /// How long it waits at most for the end of changes that belong together, in nanoseconds.
 const GROUP_NS: u64 = GROUP_SECONDS as u64 * 1_000_000_000;
-
-/// When base files are written, and how fast.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Bounds {
-    /// Bytes of the journal that one checkpoint may stand before the next, at least.
-    pub journal: u64,
-    /// Bytes a second that a checkpoint writes.
-    pub rate: u64,
-}
 
 /// How the checkpoints of a store do.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

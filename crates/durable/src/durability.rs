@@ -11,11 +11,11 @@ use mneme_sys::Clock;
 
 use crate::DurableError;
 use crate::checkpoint::{CheckpointReport, Source};
-use crate::checkpoint_schedule::{Bounds, CheckpointStats, Keeper};
+use crate::checkpoint_schedule::{CheckpointStats, Keeper};
 use crate::directory::Opened;
 use crate::disk::Begun;
 use crate::gate::{Gate, GateState, Shared, lock};
-use crate::options::{DurabilityMode, RecoveryProgress, SyncPolicy};
+use crate::options::{Bounds, DurabilityMode, RecoveryProgress, SyncPolicy};
 use crate::pump::{Pace, Pump, Synced};
 use crate::sink::Sink;
 

@@ -5,8 +5,6 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use crate::checkpoint_schedule::Bounds;
-
 use mneme_sys::medium::RecordingDirectory;
 use mneme_sys::{Clock, SystemClock};
 
@@ -79,6 +77,15 @@ pub(crate) type Listen<'l> = dyn Fn(RecoveryProgress) -> ControlFlow<()> + Send 
 pub(crate) enum Place {
     Path(PathBuf),
     Recorded(RecordingDirectory),
+}
+
+/// When base files are written, and how fast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// Bytes of the journal that one checkpoint may stand before the next, at least.
+    pub journal: u64,
+    /// Bytes a second that a checkpoint writes.
+    pub rate: u64,
 }
 
 /// Where a durable store is kept, and how. See [the crate](crate).

@@ -88,8 +88,8 @@ impl Store {
         mneme_sys::fault!("log.reap.operation");
         self.repair_segments(slot, dead.id())?;
         self.release_heads(slot, dead.id());
-        // A dead sweeper's steps are repaired with their shards. Only its lock is left, which others
-        // would take for that of a sweeper that stands still.
+        // A dead sweeper's steps are repaired with their shards. Only its lock is left, which
+        // others would take for that of a sweeper that stands still.
         let sweep = &self.tables.header().sweep;
         if sweep.owner() == Some(dead.id()) {
             drop(sweep.try_lock(slot));
