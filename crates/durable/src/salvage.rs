@@ -19,6 +19,7 @@ use mneme_log::feed::{Assembly, FeedDamage, Item, entries};
 use mneme_log::{MAX_VALUE, SalvagedFeed};
 use mneme_shared::{AttachError, Registry, ServeError, SharedStore};
 use mneme_space::{MapError, NoteError, OpenError};
+use mneme_sys::files::HeldDirectory;
 
 use crate::DurableError;
 use crate::directory::Opened;
@@ -45,7 +46,7 @@ impl DurableOptions {
         let aside = format!("{name}.quarantine-");
         for segment in registry.segments()? {
             let segment = segment.as_str();
-            if !segment.starts_with(&aside) {
+            if !segment.starts_with(&aside) || !is_own(registry, segment) {
                 continue;
             }
             let run = draw_run()?;
@@ -126,6 +127,13 @@ impl DurableOptions {
         mneme_sys::fault!("durable.salvage.continued");
         Ok(())
     }
+}
+
+/// Whether a segment is this user's: another user of the registry may give any segment that name,
+/// or a link.
+fn is_own(registry: &Registry, segment: &str) -> bool {
+    let directory = HeldDirectory::open(&registry.root().join("segments").join(segment));
+    directory.and_then(|held| held.owner()).ok() == Some(mneme_sys::files::user())
 }
 
 /// Whether a segment could not be attached for want of files, memory or locks, and not for what it

@@ -36,6 +36,7 @@ use files::{entries, is_own_directory, own_directory};
 use lock::Lock;
 
 use crate::hexadecimal;
+use crate::segment::permissions;
 use crate::{DescriptionError, FileError, Name, RegistryError, Uuid};
 
 /// The unit in which addresses are given out.
@@ -189,6 +190,7 @@ impl Registry {
             make(root, &path, options)?;
         }
         let root = fs::canonicalize(root).map_err(FileError::at("find", root))?;
+        keep_readers_from(&root.join("lock"));
         let description: Description =
             json::read(&path, FORMAT).map_err(RegistryError::Description)?;
         let (base, slots) = (description.window_base, description.window_slots);
@@ -324,7 +326,8 @@ fn make(root: &Path, path: &Path, options: &RegistryOptions) -> Result<(), Regis
         .mode();
     let lock = root.join("lock");
     match File::create_new(&lock) {
-        Ok(_) => machine::set_mode(&lock, mode & 0o666).map_err(FileError::at("share", &lock))?,
+        Ok(_) => machine::set_mode(&lock, permissions::lock(mode))
+            .map_err(FileError::at("share", &lock))?,
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
         Err(e) => return Err(FileError::at("create", &lock)(e).into()),
     }
@@ -354,6 +357,20 @@ fn make(root: &Path, path: &Path, options: &RegistryOptions) -> Result<(), Regis
     json::write(path, &description, mode & 0o666)?;
     mneme_sys::fault!("space.registry.described");
     Ok(())
+}
+
+/// Takes the lock's read permission from users who may not write it, if the lock is this user's: a
+/// reader could hold it for ever. Earlier builds gave it to them.
+fn keep_readers_from(lock: &Path) {
+    let Ok(found) = fs::symlink_metadata(lock) else {
+        return;
+    };
+    let mode = found.mode() & 0o777;
+    let narrow = mode & permissions::lock(mode);
+    if found.is_file() && found.uid() == machine::user() && narrow != mode {
+        // If it is refused, the lock works as before.
+        let _ = machine::set_mode(lock, narrow);
+    }
 }
 
 #[cfg(test)]

@@ -304,6 +304,11 @@ fn what_another_user_has_set_aside_is_left_alone() {
     };
     owner(place.dir.path(), "65534:65534");
     owner(&own, "0:0");
+    // Into this one everybody may write.
+    let planted = own.with_file_name("s.quarantine-2");
+    std::fs::create_dir(&planted).unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(&planted, open).unwrap();
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command.args([
         "served::what_another_user_has_set_aside_is_left_alone",
@@ -315,6 +320,7 @@ fn what_another_user_has_set_aside_is_left_alone() {
         Ok(output) => {
             let words = String::from_utf8_lossy(&output.stdout);
             assert!(output.status.success(), "{words}");
+            assert_eq!(std::fs::read_dir(&planted).unwrap().count(), 0);
         }
         Err(refused) if refused.kind() == std::io::ErrorKind::PermissionDenied => {
             eprintln!("skipped: another user cannot run this test's binary");

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use mneme_sys::files;
 
+use crate::registry::files::gone;
 use crate::registry::lock::Lock;
 use crate::{FileError, Name, NameError, Registry, RegistryError};
 
@@ -56,8 +57,23 @@ fn not_owned(path: &Path, refused: FileError) -> NoteError {
     }
 }
 
+/// Bytes of the longest note that is read.
+const LONGEST: u64 = 1 << 20;
+
 /// Digits of a number of 32 bits.
 const LONGEST_PID: u64 = 10;
+
+/// A new file of that name. What was there is removed and not followed: it may be a link.
+fn made_anew(path: &Path) -> Result<File, FileError> {
+    loop {
+        gone(path, fs::remove_file(path))?;
+        match File::create_new(path) {
+            // Another process writes the note.
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            made => return made.map_err(FileError::at("write", path)),
+        }
+    }
+}
 
 impl std::fmt::Debug for NoteHold {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -70,11 +86,18 @@ impl Registry {
     /// none.
     ///
     /// # Errors
-    /// It cannot be read, which may be because the segment is another user's, or is no text.
+    /// It cannot be read, which may be because the segment is another user's, or is no text of at
+    /// most 1 MiB. A link or a pipe in its place is none.
     pub fn note(&self, segment: &str, note: &str) -> Result<Option<String>, NoteError> {
         let path = self.note_path(segment, note)?;
-        match fs::read_to_string(&path) {
-            Ok(text) => Ok(Some(text)),
+        let mut text = String::new();
+        let read = files::open_plain(&path, File::options().read(true))
+            .and_then(|file| file.take(LONGEST + 1).read_to_string(&mut text));
+        match read {
+            Ok(length) if length as u64 > LONGEST => {
+                Err(FileError::at("read", &path)(ErrorKind::InvalidData.into()).into())
+            }
+            Ok(_) => Ok(Some(text)),
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
             Err(e) => Err(not_owned(&path, FileError::at("read", &path)(e))),
         }
@@ -96,10 +119,14 @@ impl Registry {
             };
         };
         let aside = path.with_extension("new");
-        let written = fs::write(&aside, text).map_err(FileError::at("write", &aside));
-        written.map_err(|refused| not_owned(&path, refused))?;
-        fs::rename(&aside, &path).map_err(FileError::at("replace", &path))?;
-        Ok(())
+        let mut file = made_anew(&aside).map_err(|refused| not_owned(&path, refused))?;
+        file.write_all(text.as_bytes())
+            .map_err(FileError::at("write", &aside))?;
+        match fs::rename(&aside, &path) {
+            // Another process writes the note, and its text counts.
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+            renamed => Ok(renamed.map_err(FileError::at("replace", &path))?),
+        }
     }
 
     /// Takes the note of that name for this opening alone; `None` if another has it, in whatever

@@ -23,6 +23,12 @@ pub(crate) fn control(mode: u32) -> u32 {
     0o600 | readers | readers >> 1
 }
 
+/// Of a lock that excludes writers from one another: a reader cannot keep them waiting.
+pub(crate) fn lock(mode: u32) -> u32 {
+    let writers = mode & 0o222;
+    0o600 | writers | writers << 1
+}
+
 /// Of the segment's directory.
 fn directory(mode: u32) -> u32 {
     let readers = mode & 0o444;

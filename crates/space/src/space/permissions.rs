@@ -16,14 +16,8 @@ pub(super) fn meta(mode: u32) -> u32 {
     0o600 | mode & 0o666
 }
 
-/// Of what participants write.
-pub(super) use permissions::control;
-
-/// Of the lock that excludes changers from one another: a reader cannot keep them waiting.
-pub(super) fn lock(mode: u32) -> u32 {
-    let writers = mode & 0o222;
-    0o600 | writers | writers << 1
-}
+/// Of what participants write, and of the lock that excludes changers from one another.
+pub(super) use permissions::{control, lock};
 
 /// Of the directory. Where a group may replace the description, what it writes belongs to the
 /// group.

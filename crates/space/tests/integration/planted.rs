@@ -176,3 +176,63 @@ fn a_copy_of_a_registry_costs_the_original_no_data() {
         "{found:?}"
     );
 }
+
+/// Links and pipes in the place of a segment's note.
+#[test]
+fn a_note_follows_no_link_and_waits_for_no_pipe() {
+    let scene = Scene::new();
+    let registry = scene.registry.clone();
+    let of_segment = scene.create("s").directory();
+    let mine = scene.root.join("mine");
+    fs::write(&mine, "mine").unwrap();
+    symlink(&mine, of_segment.join("linked.note")).unwrap();
+    symlink(&mine, of_segment.join("aside.new")).unwrap();
+    for pipe in ["pipe.note", "blocked.new"] {
+        run("mkfifo", &[&of_segment.join(pipe)]);
+    }
+    fs::write(of_segment.join("long.note"), vec![b'x'; (1 << 20) + 1]).unwrap();
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let is_refused = ["linked", "pipe", "long"].map(|note| registry.note("s", note).is_err());
+        let written = ["linked", "pipe", "aside", "blocked"].map(|note| {
+            registry.set_note("s", note, Some("text")).unwrap();
+            registry.note("s", note).unwrap()
+        });
+        sender.send((is_refused, written))
+    });
+    let (is_refused, written) = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert_eq!(is_refused, [true; 3]);
+    assert!(written.iter().all(|note| note.as_deref() == Some("text")));
+    assert_eq!(fs::read_to_string(&mine).unwrap(), "mine");
+}
+
+/// A user who may read a registry's lock could take a read lock, and keep all others waiting.
+#[test]
+fn a_registry_s_lock_is_readable_by_those_alone_who_may_write_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let scene = Scene::new();
+    for (number, (directory, expected)) in [
+        (0o700, 0o600),
+        (0o750, 0o600),
+        (0o755, 0o600),
+        (0o770, 0o660),
+        (0o775, 0o660),
+        (0o1777, 0o666),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let root = scene.root.join(number.to_string());
+        fs::create_dir(&root).unwrap();
+        fs::set_permissions(&root, fs::Permissions::from_mode(directory)).unwrap();
+        Registry::open(&root).unwrap();
+        let lock = root.join("lock");
+        let mode = || fs::metadata(&lock).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(), expected, "{directory:o}");
+        // As earlier builds made it.
+        let before = fs::Permissions::from_mode(directory & 0o666);
+        fs::set_permissions(&lock, before).unwrap();
+        Registry::open(&root).unwrap();
+        assert_eq!(mode(), expected, "{directory:o}");
+    }
+}
