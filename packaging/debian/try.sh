@@ -72,8 +72,15 @@ expect() {
 }
 
 say "install"
+# Another user made the registry's directory first.
+mkdir -p "$root/dev/shm/mneme/segments"
+chown -R 65534:65534 "$root/dev/shm/mneme"
+chmod 0777 "$root/dev/shm/mneme"
 install "$first" "$library" "$development"
 inside id mneme >/dev/null
+[ "$(stat -c %u "$root/dev/shm/mneme")" != 65534 ] && [ ! -e "$root/dev/shm/mneme/segments" ] ||
+    fail "the registry is a directory that another user made"
+rmdir "$root/dev/shm/mneme"
 [ "$(inside mneme --version | cut -d' ' -f1)" = mneme ] || fail "the command does not run"
 for file in usr/share/man/man1/mneme-serve.1.gz usr/share/bash-completion/completions/mneme \
     etc/mneme/mneme.toml "$libraries/libmneme.so.0" usr/include/mneme.h \
