@@ -349,6 +349,12 @@ impl<'e> Item<'e> {
                 if databases.iter().any(|word| !is_binding(*word)) {
                     return Err("a binding names no database");
                 }
+                if dead
+                    .iter()
+                    .any(|word| u64::from_le_bytes(*word) > root_mask())
+                {
+                    return Err("a dead root has an id that no root has");
+                }
                 Item::Bind { databases, dead }
             }
             7 => Item::Open,
@@ -594,6 +600,17 @@ mod tests {
         assert_eq!(of(0), items);
         assert_eq!(of(1), [], "nothing came of it");
         assert_eq!(of(2), items[1..2]);
+    }
+
+    #[test]
+    fn a_dead_root_with_an_id_that_no_root_has_is_an_error() {
+        for (root, errors) in [(root_mask(), 0), (root_mask() + 1, 1), (1 << 63 | 9, 1)] {
+            let bind = Item::Bind {
+                databases: &[binding(0, 0)],
+                dead: &[root.to_le_bytes()],
+            };
+            assert_eq!(walk(&encoded(&[bind], State::Whole)), errors, "{root:x}");
+        }
     }
 
     #[test]

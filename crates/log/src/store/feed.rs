@@ -169,8 +169,8 @@ impl SalvagedFeed {
 
 /// Makes entries void that their threads have not completed: a change may be visible, but its
 /// thread's call has not returned, and no other thread has changed the record since. Whether a
-/// database has been bound anew decides where later changes took place, and is not known: the bytes
-/// end there.
+/// database has lost its root decides where later changes took place, and is not known: the bytes
+/// end there. A new root is bound before it is linked: no later change took place in it.
 fn end_unfinished(bytes: &mut Vec<u8>) {
     let mut at = 0;
     while let Some(word) = bytes[at..].first_chunk() {
@@ -181,7 +181,11 @@ fn end_unfinished(bytes: &mut Vec<u8>) {
         if header.state() == State::Reserved {
             let body = &bytes[begin + HEADER_BYTES..begin + header.bytes()];
             let first = items_of(0, body).next();
-            if matches!(first, Some(Ok(Item::Bind { .. }))) {
+            let makes_root =
+                |databases: &[[u8; 8]], dead: &[[u8; 8]]| dead.is_empty() && databases.len() == 1;
+            if let Some(Ok(Item::Bind { databases, dead })) = first
+                && !makes_root(databases, dead)
+            {
                 bytes.truncate(begin);
                 break;
             }
@@ -397,6 +401,18 @@ mod tests {
             bytes
         };
         assert_eq!(salvaged(swap), first);
+        let drop = Item::Bind {
+            databases: &[binding(0, 0)],
+            dead: &[[1, 0, 0, 0, 0, 0, 0, 0]],
+        };
+        assert_eq!(salvaged(drop), first);
+        // A root that was not linked yet had nothing behind it.
+        let new = Item::Bind {
+            databases: &[binding(2, 3)],
+            dead: &[],
+        };
+        let void = entry(State::Void, new);
+        assert_eq!(salvaged(new), [&first[..], &void, &last].concat());
         // A change that is void takes nothing of the others.
         let void = entry(State::Void, change);
         assert_eq!(salvaged(change), [&first[..], &void, &last].concat());
