@@ -1,6 +1,6 @@
 //! Rebuilding a store from its files: the newest base file, then the journal.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use mneme_journal::{BasePart, BaseReader, Identity, Position, Reader, bases};
-use mneme_log::feed::{Item, entries};
+use mneme_log::feed::{Item, bound, entries};
 use mneme_log::{Evict, LogStore};
 use mneme_sys::Clock;
 use mneme_sys::fault::without;
@@ -534,10 +534,13 @@ pub(crate) fn newest_base(
     Ok(newest)
 }
 
-/// Roots that the journal says are dropped. A group that is not closed says nothing: it is cut.
+/// Roots that the journal says are dropped, or were never linked. A group that is not closed says
+/// nothing: it is cut.
 #[derive(Default)]
 struct Dead {
     roots: HashSet<u64>,
+    /// The root that the last `Bind` of a database has made, if it has.
+    made: HashMap<u8, u64>,
     /// Those of the group that is open.
     open: Option<Vec<u64>>,
 }
@@ -549,8 +552,10 @@ impl Dead {
                 match item? {
                     Item::Open if self.open.is_none() => self.open = Some(Vec::new()),
                     Item::Close => self.roots.extend(self.open.take().into_iter().flatten()),
-                    Item::Bind { dead, .. } => {
+                    Item::Bind { databases, dead } => {
+                        let unlinked = self.unlinked(databases, dead);
                         let dead = dead.iter().map(|root| u64::from_le_bytes(*root));
+                        let dead = dead.chain(unlinked);
                         match &mut self.open {
                             Some(open) => open.extend(dead),
                             None => self.roots.extend(dead),
@@ -562,10 +567,31 @@ impl Dead {
         }
         Ok(())
     }
+
+    /// Roots that were made and that the next `Bind` of their databases names nowhere. A root that
+    /// is linked is dropped or swapped by name. So the threads that have made these died before
+    /// they linked them.
+    fn unlinked(&mut self, databases: &[[u8; 8]], dead: &[[u8; 8]]) -> Vec<u64> {
+        let names = |root| {
+            databases.iter().any(|word| bound(*word).1 == root)
+                || dead.iter().any(|word| u64::from_le_bytes(*word) == root)
+        };
+        let makes = databases.len() == 1 && dead.is_empty();
+        let of_each = databases.iter().filter_map(|word| {
+            let (database, root) = bound(*word);
+            match makes {
+                true => self.made.insert(database, root),
+                false => self.made.remove(&database),
+            }
+        });
+        of_each.filter(|made| !names(*made)).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use mneme_log::feed::{append_change, binding};
+    use mneme_log::{DATABASES, Expiry};
     use mneme_sys::ManualClock;
 
     use super::*;
@@ -585,5 +611,64 @@ mod tests {
         assert_eq!(clock.wall_ms(), 9000);
         inner.set_wall_ms(0);
         assert_eq!(clock.wall_ms(), 5300);
+    }
+
+    fn enter(stream: &mut Vec<u8>, databases: &[(u8, u64)], dead: &[u64]) {
+        let databases: Vec<_> = databases
+            .iter()
+            .map(|(of, root)| binding(*of, *root))
+            .collect();
+        let dead: Vec<_> = dead.iter().map(|root| root.to_le_bytes()).collect();
+        let bind = Item::Bind {
+            databases: &databases,
+            dead: &dead,
+        };
+        append_change(&[bind], 0, stream);
+    }
+
+    /// Threads that died when they had bound a root and not linked it: the next one binds another.
+    #[test]
+    fn roots_that_were_bound_and_never_linked_keep_nothing_from_being_loaded() {
+        let store = LogStore::builder()
+            .capacity(64 << 20)
+            .open_private()
+            .unwrap();
+        let mut stream = Vec::new();
+        for database in 0..DATABASES as u8 {
+            let root = u64::from(database) + 1;
+            enter(&mut stream, &[(database, root)], &[]);
+            enter(&mut stream, &[(database, root + 1000)], &[]);
+            let put = Item::Put {
+                root: root + 1000,
+                key: b"kept",
+                kind: 0,
+                expiry: Expiry::Never,
+                bytes: b"value",
+            };
+            append_change(&[put], 0, &mut stream);
+        }
+        let mut dead = Dead::default();
+        dead.note(0, &stream).unwrap();
+        let mut replay = Replay::new(&store, HashSet::new(), false);
+        replay.know_dead(&dead.roots);
+        replay.bytes(0, &stream).unwrap();
+        replay.finish().unwrap();
+        assert_eq!(store.records(), DATABASES as u64);
+    }
+
+    #[test]
+    fn a_root_that_its_next_bind_names_was_linked() {
+        let mut stream = Vec::new();
+        enter(&mut stream, &[(0, 1)], &[]);
+        enter(&mut stream, &[(1, 2)], &[]);
+        enter(&mut stream, &[(0, 2), (1, 1)], &[]);
+        enter(&mut stream, &[(1, 0)], &[1]);
+        enter(&mut stream, &[(1, 3)], &[]);
+        // 3 was not linked: database 1 was empty when it was swapped.
+        enter(&mut stream, &[(1, 2), (0, 0)], &[]);
+        enter(&mut stream, &[(0, 4)], &[]);
+        let mut dead = Dead::default();
+        dead.note(0, &stream).unwrap();
+        assert_eq!(dead.roots, HashSet::from([1, 3]));
     }
 }
