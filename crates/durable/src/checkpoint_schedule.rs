@@ -14,9 +14,6 @@ use crate::error::in_words;
 use crate::gate::{GROUP_SECONDS, GateState, lock};
 use crate::options::{Bounds, DurabilityMode};
 
-/// By how much its thread has a lower priority than others, as `nice` counts.
-const NICE: u8 = 10;
-
 /// How often the keeper looks whether a base file is due.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -160,10 +157,8 @@ impl Keeper {
         self.closing.load(Acquire)
     }
 
-    /// The thread's work. Others go before it: a file that is written later costs no client
-    /// anything.
+    /// The thread's work.
     pub fn run(&self) {
-        mneme_sys::lower_priority(NICE);
         let mut wait = LOOK;
         while !self.is_closing() {
             self.pay_capacity();

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use mneme_journal::Options;
-use mneme_log::feed::{Assembly, FeedDamage, Item, entries};
+use mneme_log::feed::{Assembly, FeedDamage, Item, bound, entries};
 use mneme_log::{MAX_VALUE, SalvagedFeed};
 use mneme_shared::{AttachError, Registry, ServeError, SharedStore};
 use mneme_space::{MapError, NoteError, OpenError};
@@ -178,13 +178,55 @@ fn loadable(start: u64, bytes: &[u8]) -> usize {
     end
 }
 
+/// Whether a store enters bindings of this form: a database gets its first root, loses it, or is
+/// exchanged with another one.
+fn is_entered(databases: &[[u8; 8]], dead: &[[u8; 8]]) -> bool {
+    match (databases, dead) {
+        ([made], []) => bound(*made).1 != 0,
+        ([dropped], [_]) => bound(*dropped).1 == 0,
+        ([_, _], []) => true,
+        _ => false,
+    }
+}
+
 /// Whether a load takes an item.
 fn takes(item: Item<'_>) -> Result<(), FeedDamage> {
     let what = match item {
         Item::Put { kind: 1.., .. } => "a value of an unknown kind",
         Item::Patch { length, .. } if length as usize > MAX_VALUE => "a value that is too long",
         Item::Piece { .. } | Item::Pieces { .. } => "pieces within pieces",
+        Item::Bind { databases, dead } if !is_entered(databases, dead) => {
+            "a binding as no store enters it"
+        }
         _ => return Ok(()),
     };
     Err(FeedDamage { position: 0, what })
+}
+
+#[cfg(test)]
+mod tests {
+    use mneme_log::feed::{append_change, binding};
+
+    use super::*;
+
+    #[test]
+    fn bindings_end_what_is_salvaged_unless_a_store_enters_them_so() {
+        let is_loadable = |databases: &[(u8, u64)], dead: &[u64]| {
+            let databases: Vec<_> = (databases.iter())
+                .map(|(of, root)| binding(*of, *root))
+                .collect();
+            let dead: Vec<_> = dead.iter().map(|root| root.to_le_bytes()).collect();
+            let (databases, dead) = (&databases[..], &dead[..]);
+            let mut bytes = Vec::new();
+            append_change(&[Item::Bind { databases, dead }], 0, &mut bytes);
+            loadable(0, &bytes) == bytes.len()
+        };
+        assert!(is_loadable(&[(0, 1)], &[]));
+        assert!(is_loadable(&[(0, 0)], &[1]));
+        assert!(is_loadable(&[(0, 1), (1, 0)], &[]));
+        assert!(!is_loadable(&[(0, 0)], &[]));
+        assert!(!is_loadable(&[(0, 2)], &[1]));
+        assert!(!is_loadable(&[(0, 0)], &[1, 2]));
+        assert!(!is_loadable(&[(0, 0), (1, 0)], &[1]));
+    }
 }

@@ -54,7 +54,7 @@ pub use liveness::{
 pub use memory::{MemoryLimit, huge_page_setting, memory_info, memory_limit, total_memory};
 pub use open_files::allow_open_files;
 pub use prefetch::prefetch;
-pub use process::{ProcessState, end_process, lower_priority, process_state};
+pub use process::{ProcessState, end_process, process_state};
 pub use region::{
     Access, FRAME, HEADER_LEN, HeaderError, PageKind, PagePolicy, PageReport, Region, RegionError,
     RegionHeader, Reserve, Shared, Window, WindowError, huge_pool_free,

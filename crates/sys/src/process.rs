@@ -47,13 +47,6 @@ fn state_in(stat: &str) -> Option<ProcessState> {
     })
 }
 
-/// Lowers the priority of the calling thread by so many steps of `nice`; 19 is the lowest.
-pub fn lower_priority(steps: u8) {
-    // SAFETY: it changes a number that the kernel keeps of this thread. Linux has one for each
-    // thread, where POSIX has one for each process. Lowering it is always permitted.
-    unsafe { libc::nice(steps.into()) };
-}
-
 /// Ends a process at once (`SIGKILL`), also one that is stopped. It runs no line of its own any
 /// more.
 ///
