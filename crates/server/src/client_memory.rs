@@ -1,7 +1,8 @@
 //! The memory that all clients of a server take together: **bounded by `maxmemory-clients`; beyond
-//! it the clients that take most are disconnected, the largest first**, but for those that have
-//! asked for `CLIENT NO-EVICT`. Clients that have not authenticated go before all others, so that
-//! strangers cannot have the server disconnect its users.
+//! it the clients that take most are disconnected, the largest first**. Clients that have asked for
+//! `CLIENT NO-EVICT` are neither disconnected nor counted: what they take alone would cost all
+//! others their connections, for good and in vain. Clients that have not authenticated go before
+//! all others, so that strangers cannot have the server disconnect its users.
 //!
 //! Each connection adds its memory to its thread's sum at the end of a turn: buffers, the queue of
 //! a transaction, watched keys. A turn in which a connection has grown compares the sums with the
@@ -41,13 +42,15 @@ pub(crate) fn evict(server: &Shared) {
     }
 }
 
-/// Returns whether those that are left are within the limit.
+/// Returns whether those that are left, and may be evicted, are within the limit.
 fn evict_down_to(server: &Shared, limit: usize) -> bool {
     // Evicted clients are not listed, although their connections may not be closed yet.
     let mut clients: Vec<_> = (server.clients.list().into_iter())
-        .map(|entry| {
-            let authenticated = entry.state().authenticated;
-            (authenticated, entry.memory.get(), entry)
+        .filter_map(|entry| {
+            let state = entry.state();
+            let (authenticated, spared) = (state.authenticated, state.no_evict_on);
+            drop(state);
+            (!spared).then(|| (authenticated, entry.memory.get(), entry))
         })
         .collect();
     let mut total: usize = clients.iter().map(|(_, bytes, _)| bytes).sum();
@@ -57,9 +60,6 @@ fn evict_down_to(server: &Shared, limit: usize) -> bool {
     for (_, bytes, entry) in clients {
         if total <= limit {
             return true;
-        }
-        if entry.state().no_evict_on {
-            continue;
         }
         total -= bytes;
         server.evictions.add();

@@ -1,6 +1,9 @@
 //! The flags of `mneme serve` and their variables in the environment, one of each for every setting
 //! of the server's table.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
 use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -35,6 +38,9 @@ impl clap::FromArgMatches for Flags {
                 let Some(text) = std::env::var_os(&variable) else {
                     continue;
                 };
+                if is_service_link(&variable, &text) {
+                    continue;
+                }
                 let text = text.into_string().map_err(|text| {
                     let text = text.to_string_lossy();
                     refused(&text, &variable, "the text is not UTF-8")
@@ -52,6 +58,13 @@ impl clap::FromArgMatches for Flags {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
     }
+}
+
+/// Whether a variable is the address that Kubernetes and Docker's links set for a service named
+/// `mneme`: `MNEME_PORT=tcp://10.0.0.1:6379`. It is no setting.
+pub fn is_service_link(variable: &str, text: &OsStr) -> bool {
+    let begins_with = |scheme: &str| text.as_bytes().starts_with(scheme.as_bytes());
+    variable == "MNEME_PORT" && (begins_with("tcp://") || begins_with("udp://"))
 }
 
 fn said(

@@ -9,7 +9,7 @@ use mneme_shared::Withdrawal;
 use mneme_space::{Backing, Name, NameError, OpenError, Registry, Segment};
 use mneme_sys::{SysfsTopology, Topology};
 
-use super::flags::Flags;
+use super::flags::{self, Flags};
 use super::output;
 use super::registry::Place;
 use super::signals::Stopping;
@@ -64,6 +64,13 @@ pub enum Error {
 
 /// Serves until asked to stop, or prints what it would serve by.
 pub fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    let link = std::env::var_os("MNEME_PORT");
+    if let Some(text) = link.filter(|text| flags::is_service_link("MNEME_PORT", text)) {
+        tracing::warn!(
+            "MNEME_PORT={} is the address of a service named mneme, and no port: it is ignored",
+            text.display()
+        );
+    }
     let mut settings = arguments.flags.0;
     if let Some(path) = &arguments.config {
         settings.read(path).map_err(Error::from)?;

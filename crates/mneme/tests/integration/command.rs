@@ -105,6 +105,19 @@ fn the_environment_sets_what_the_flags_do_not() {
     assert_eq!(serving.end(), (Some(0), String::new()));
 }
 
+/// Kubernetes sets the variable for a service named `mneme`.
+#[test]
+fn the_address_of_a_service_is_no_port() {
+    let file = Configuration::new("link", "port = 0\n");
+    let mut command = mneme(&["--memory", "64mb", "--config", file.path()]);
+    command.env("MNEME_PORT", "tcp://10.0.0.1:6379");
+    let serving = Serving::start(command);
+    serving.signal("-TERM");
+    let (code, log) = serving.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("MNEME_PORT=tcp://10.0.0.1:6379 is"), "{log}");
+}
+
 /// A file that is gone at the end.
 struct Configuration(std::path::PathBuf);
 

@@ -295,6 +295,16 @@ fn a_port_that_is_none_is_refused_where_it_was_said() {
     }
 }
 
+#[test]
+fn the_address_of_a_service_is_not_taken_for_a_port() {
+    let mut command = stat(&["--host", "256.0.0.1"]);
+    command.env("MNEME_PORT", "tcp://10.0.0.1:6379");
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("256.0.0.1:6379"), "{said}");
+    assert_eq!(output.status.code(), Some(1));
+}
+
 /// A server and those that ask it take `socket` for `unixsocket`, as a flag and in the environment.
 #[test]
 fn a_socket_goes_by_both_names() {

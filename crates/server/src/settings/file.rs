@@ -2,7 +2,7 @@
 //! comments kept.
 
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -106,13 +106,15 @@ impl Settings {
     /// Makes the file that was read say what is set now. Its comments, and the order and looks of
     /// what does not change, are kept, the ends of its lines too; what it did not name is added
     /// where it is not the default; what is so for this run alone ([`Source::Sockets`]) is not
-    /// written. The old file is replaced at one instant.
+    /// written. The old file is replaced at one instant. Once a password is written, other users
+    /// cannot read it.
     ///
     /// # Errors
     /// It cannot be read or written, or is no longer TOML; it is then as it was.
     pub fn rewrite(&self) -> Result<(), RewriteError> {
         let path = self.file.as_deref().ok_or(RewriteError::NoFile)?;
         let (mut document, lines) = open(path)?;
+        let mut has_new_secret = false;
         for setting in SETTINGS.iter().filter(|one| !self.is_of_this_run(one.key)) {
             let now = self.value(setting.key);
             let is_it = |name: &&str| {
@@ -126,6 +128,7 @@ impl Settings {
                     if written == Ok(Ok(now)) {
                         continue;
                     }
+                    has_new_secret |= matches!(setting.kind, Kind::Secret);
                     let mut value = self.toml(setting);
                     if let Some(old) = item.as_value() {
                         *value.decor_mut() = old.decor().clone();
@@ -133,6 +136,7 @@ impl Settings {
                     *item = Item::Value(value);
                 }
                 None if setting.kind.parse(setting.default) != Ok(now) => {
+                    has_new_secret |= matches!(setting.kind, Kind::Secret);
                     document.insert(setting.name, Item::Value(self.toml(setting)));
                     if let Some(mut key) = document.key_mut(setting.name) {
                         key.leaf_decor_mut().set_prefix(comment(setting.doc));
@@ -141,7 +145,8 @@ impl Settings {
                 None => {}
             }
         }
-        replace(path, &lines.end(document.to_string())).map_err(|source| RewriteError::Write {
+        let text = lines.end(document.to_string());
+        replace(path, &text, has_new_secret).map_err(|source| RewriteError::Write {
             path: path.to_owned(),
             source,
         })
@@ -159,8 +164,9 @@ impl Settings {
     }
 }
 
-/// Puts a file of this text in the place of the one at `path`, at one instant.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+/// Puts a file of this text in the place of the one at `path`, at one instant. One with a new
+/// secret is for its owner alone.
+fn replace(path: &Path, text: &str, has_new_secret: bool) -> io::Result<()> {
     // A link stays one: what it leads to is replaced.
     let target = std::fs::canonicalize(path)?;
     // Private: created here, and readable by its owner alone until it has the permissions of the
@@ -176,7 +182,11 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
             .mode(0o600)
             .open(&fresh)?;
         file.write_all(text.as_bytes())?;
-        file.set_permissions(std::fs::metadata(&target)?.permissions())?;
+        let mut permissions = std::fs::metadata(&target)?.permissions();
+        if has_new_secret {
+            permissions.set_mode(permissions.mode() & !0o077);
+        }
+        file.set_permissions(permissions)?;
         file.sync_all()?;
         std::fs::rename(&fresh, &target)
     };
@@ -243,8 +253,11 @@ mod tests {
         let file = Temporary::new("rewrite", words);
         let mut settings = Settings::default();
         settings.read(&file.0).unwrap();
+        let mode = || std::fs::metadata(&file.0).unwrap().permissions().mode() & 0o777;
+        std::fs::set_permissions(&file.0, std::fs::Permissions::from_mode(0o644)).unwrap();
         settings.rewrite().unwrap();
         assert_eq!(file.text(), words, "nothing has changed");
+        assert_eq!(mode(), 0o644);
 
         settings.put(Key::MaxClients, Kind::Text.parse("").unwrap());
         settings.say(Key::MaxClients, "60", Source::Said).unwrap();
@@ -260,6 +273,7 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("save"), "{text}");
+        assert_eq!(mode(), 0o600, "it has a password");
 
         let mut again = Settings::default();
         again.read(&file.0).unwrap();

@@ -55,8 +55,9 @@ these that sets it counts:
 `mneme serve --print-config` prints the effective configuration as such a file. `CONFIG GET` shows
 it. `CONFIG SET` changes the settings marked \"at any time\", all of one command or none of them.
 `CONFIG REWRITE` writes the current values to the file and keeps its comments and its permissions;
-it also writes what came from flags and the environment, the password among them. A refused value
-is reported with its name and its range.
+it also writes what came from flags and the environment, the password among them. A file that gets a
+password becomes readable by its owner alone. A refused value is reported with its name and its
+range.
 
 `maxmemory` is the memory of the whole store, not only of the values in it. `CONFIG SET maxmemory`
 makes the store grow, at most to what it was made for: a segment to four times its first size, or to

@@ -166,8 +166,8 @@ settings! {
     MaxMemory: "maxmemory" or "memory", Kind::Capacity { least: MIN_CAPACITY as i64 }, "0", Live;
     /// Memory that all clients may take together, for incomplete commands, transactions that wait
     /// for EXEC, watched keys and unsent replies. Beyond it the clients that take most are
-    /// disconnected, but for those that have asked for CLIENT NO-EVICT; a single reply that exceeds
-    /// it ends its connection.
+    /// disconnected; those that have asked for CLIENT NO-EVICT are neither disconnected nor
+    /// counted; a single reply that exceeds it ends its connection.
     MaxMemoryClients: "maxmemory-clients", Kind::SizeOrPercent, "100%", Live;
     /// Which records are evicted when the memory is full.
     MaxMemoryPolicy: "maxmemory-policy", Kind::Word(POLICIES), "noeviction", Live;

@@ -166,7 +166,7 @@ fn clients_that_take_too_much_together_are_disconnected_the_largest_first() {
     let (_running, address) = start(server());
     let mut watcher = Client::connect(address);
     assert_eq!(
-        watcher.line("CONFIG SET maxmemory-clients 12mb"),
+        watcher.line("CONFIG SET maxmemory-clients 7mb"),
         Reply::ok()
     );
     let mut spared = Client::connect(address);
@@ -196,8 +196,8 @@ fn clients_that_take_too_much_together_are_disconnected_the_largest_first() {
     while info(&mut watcher, "mem_clients_normal") < 9 * MIB as u64 {
         std::thread::yield_now();
     }
-    // This one makes it too much. It is not the largest, but the largest that may be disconnected
-    // goes.
+    // This one makes it too much, without the one that is spared. It is not the largest, but the
+    // largest that may be disconnected goes.
     let _last = half_a_command(address, 5 * MIB / 2);
     assert!(large.rest().is_empty());
     while info(&mut watcher, "connected_clients") != 6 {
@@ -218,6 +218,34 @@ fn clients_that_take_too_much_together_are_disconnected_the_largest_first() {
     assert_eq!(watcher.line("CONFIG SET maxmemory-clients 0"), Reply::ok());
     assert_eq!(watcher.line("CONFIG RESETSTAT"), Reply::ok());
     assert_eq!(info(&mut watcher, "evicted_clients"), 0);
+}
+
+/// Clients that are not to be evicted take more than all may, and nobody is disconnected for it.
+#[test]
+fn what_spared_clients_take_costs_no_others_their_connections() {
+    const LEN: usize = 4 << 20;
+    let (_running, address) = start(server());
+    let mut watcher = Client::connect(address);
+    let limit = "CONFIG SET maxmemory-clients 2mb";
+    assert_eq!(watcher.line(limit), Reply::ok());
+    let mut spared = Client::connect(address);
+    assert_eq!(spared.line("CLIENT NO-EVICT on"), Reply::ok());
+    spared.send(format!("*2\r\n$4\r\nECHO\r\n${}\r\n", LEN + 1000).as_bytes());
+    spared.send(&vec![b'x'; LEN]);
+    while info(&mut watcher, "mem_clients_normal") < LEN as u64 {
+        std::thread::yield_now();
+    }
+    let mut other = half_a_command(address, 500_000);
+    while info(&mut watcher, "mem_clients_normal") < (LEN + 500_000) as u64 {
+        std::thread::yield_now();
+    }
+    other.send(&[b'x'; 1000]);
+    other.send(b"\r\n");
+    assert_eq!(other.reply(), Reply::bulk("x".repeat(501_000)));
+    assert_eq!(info(&mut watcher, "evicted_clients"), 0);
+    // They may take what others may not, and these are bounded as before.
+    assert!(half_a_command(address, 3 << 20).rest().is_empty());
+    assert_eq!(info(&mut watcher, "evicted_clients"), 1);
 }
 
 /// A transaction's replies are bounded as those of one command are. What it reads beyond that is

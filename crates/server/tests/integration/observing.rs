@@ -351,6 +351,20 @@ fn the_rent_of_what_is_lent_is_shown() {
 }
 
 #[test]
+fn values_to_debug_with_are_no_longer_than_any() {
+    let (_running, address) = start(debugged());
+    let mut client = Client::connect(address);
+    let least = "CONFIG SET proto-max-bulk-len 1mb";
+    assert_eq!(client.line(least), Reply::ok());
+    for size in ["1048577", "9000000000000000000"] {
+        let refused = client.line(&format!("DEBUG POPULATE 1 k {size}")).text();
+        assert!(refused.contains("proto-max-bulk-len"), "{refused}");
+    }
+    assert_eq!(client.line("DEBUG POPULATE 1 k 1048576"), Reply::ok());
+    assert_eq!(client.line("STRLEN k:0"), Reply::Integer(1 << 20));
+}
+
+#[test]
 fn slow_commands_are_remembered_without_their_secrets() {
     let (_running, address) = start(debugged());
     let mut client = Client::connect(address);

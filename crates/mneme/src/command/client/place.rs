@@ -68,7 +68,10 @@ impl clap::FromArgMatches for Where {
             Some(ValueSource::EnvVariable) => "MNEME_PORT",
             _ => "--port",
         };
-        let port = words.port.map(|text| port(&text, place)).transpose()?;
+        let said = words
+            .port
+            .filter(|text| !flags::is_service_link(place, text.as_ref()));
+        let port = said.map(|text| port(&text, place)).transpose()?;
         let socket = || std::env::var_os("MNEME_SOCKET").map(PathBuf::from);
         Ok(Self {
             host: words.host,

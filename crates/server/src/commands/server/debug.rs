@@ -172,6 +172,9 @@ fn populate(call: &mut Call<'_>) -> Outcome {
         5 => Some(positive(4)?),
         _ => None,
     };
+    if size.is_some_and(|size| size > call.server.settings.count(Key::BulkLength)) {
+        return Err(Failure::TooLong);
+    }
     for number in 0..count {
         let key = [prefix, format!(":{number}").as_bytes()].concat();
         if call.keyspace.contains(&key)? {
