@@ -51,10 +51,7 @@ fn byte(at: u64) -> u8 {
 }
 
 fn options() -> Options {
-    let mut options = Options::new(Identity {
-        uuid: [7; 16],
-        incarnation: 1,
-    });
+    let mut options = Options::new(Identity { uuid: [7; 16] });
     options.file_bytes = 5 * 4096;
     options
 }
