@@ -1,7 +1,7 @@
 //! [`TestDir`].
 
 use std::ops::Deref;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -63,7 +63,31 @@ impl AsRef<Path> for TestDir {
 
 impl Drop for TestDir {
     fn drop(&mut self) {
+        remove_regions(&self.0);
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What processes that were killed with a durable tree in this directory have left in memory:
+/// regions that have the numbers of its file and file system in their names.
+fn remove_regions(directory: &Path) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        match entry.metadata() {
+            Ok(found) if found.is_dir() => remove_regions(&entry.path()),
+            Ok(found) if found.is_file() => {
+                let name = format!("mneme-tree-{:x}-{:x}-", found.dev(), found.ino());
+                let regions = std::fs::read_dir("/dev/shm")
+                    .into_iter()
+                    .flatten()
+                    .flatten();
+                for region in regions {
+                    if region.file_name().to_string_lossy().starts_with(&name) {
+                        let _ = std::fs::remove_file(region.path());
+                    }
+                }
+            }
+            _ => {}
+        }
     }
 }
 
@@ -75,9 +99,14 @@ mod tests {
     fn two_of_one_name_are_two_and_go_with_their_content() {
         let (one, two) = (TestDir::new("twice"), TestDir::on_disk("twice"));
         assert_ne!(one.path(), two.path());
-        std::fs::write(one.join("file"), "content").unwrap();
+        std::fs::create_dir(one.join("in")).unwrap();
+        std::fs::write(one.join("in/file"), "content").unwrap();
+        let found = one.join("in/file").metadata().unwrap();
+        let region = format!("/dev/shm/mneme-tree-{:x}-{:x}-1", found.dev(), found.ino());
+        let has_region = std::fs::write(&region, "").is_ok();
         let path = one.to_path_buf();
         drop(one);
         assert!(!path.exists() && two.exists());
+        assert!(!has_region || !Path::new(&region).exists());
     }
 }

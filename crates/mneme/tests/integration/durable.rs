@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mneme_testkit::{in_threads, wait_until};
+use mneme_testkit::{TestDir, in_threads, wait_until};
 
 use crate::common::Registry;
 use crate::common::serving::{self, Serving};
@@ -17,15 +17,17 @@ use crate::network_mount::NetworkMount;
 struct Place {
     registry: Registry,
     data: PathBuf,
+    _dir: TestDir,
 }
 
 impl Place {
     fn new(test: &str) -> Self {
-        let name = format!("mneme-durable-{test}-{}", std::process::id());
-        let data = std::env::temp_dir().join(name);
-        let _ = std::fs::remove_dir_all(&data);
-        let registry = Registry::new("journal", test);
-        Self { registry, data }
+        let dir = TestDir::on_disk(test);
+        Self {
+            registry: Registry::new("journal", test),
+            data: dir.join("data"),
+            _dir: dir,
+        }
     }
 
     fn data(&self) -> &str {
@@ -56,12 +58,6 @@ impl Place {
     fn lose_memory(&self) {
         let (code, _, error) = self.registry.run_as("segment", &["rm", "default"]);
         assert_eq!(code, Some(0), "{error}");
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.data);
     }
 }
 

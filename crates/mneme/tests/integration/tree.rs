@@ -1,20 +1,17 @@
 //! `mneme tree` as people use it: each test has a directory of its own.
 
-use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use mneme_testkit::TestDir;
 use mneme_tree::Store;
 use serde_json::{Value, json};
 
 /// A directory that is gone with the test.
-struct Directory(PathBuf);
+struct Directory(TestDir);
 
 impl Directory {
     fn new(test: &str) -> Self {
-        let name = format!("mneme-tree-command-{test}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
+        Self(TestDir::on_disk(test))
     }
 
     /// Runs the command there.
@@ -43,12 +40,6 @@ impl Directory {
         let Output { status, stderr, .. } = self.run(arguments);
         assert_eq!(status.code(), Some(1), "{arguments:?}");
         String::from_utf8(stderr).unwrap()
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -10,21 +10,17 @@ use std::time::Duration;
 use mneme_server::settings::Key;
 use mneme_server::{Opening, ServeError, Server, StartError};
 use mneme_shared::{Access, Registry, StoreOptions};
-use mneme_testkit::Process;
+use mneme_testkit::{Process, TestDir};
 
 use crate::clients::pipeline;
 use crate::common::{Client, Reply, debugged, encode, info, server, start};
 
 /// A directory that is gone with the test.
-struct Directory(PathBuf);
+struct Directory(TestDir);
 
 impl Directory {
     fn new(test: &str) -> Self {
-        let name = format!("mneme-server-{test}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
+        Self(TestDir::on_disk(test))
     }
 
     fn server(&self) -> Server {
@@ -35,9 +31,15 @@ impl Directory {
     }
 }
 
+/// The bytes of segments lie outside of the directory.
 impl Drop for Directory {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        if self.0.join("registry").exists() {
+            let registry = registry(&self.0);
+            for name in registry.segments().unwrap_or_default() {
+                let _ = registry.remove_segment(name.as_str());
+            }
+        }
     }
 }
 

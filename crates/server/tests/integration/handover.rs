@@ -10,16 +10,14 @@ use mneme_log::LogStore;
 use mneme_server::settings::{Key, Settings};
 use mneme_server::{Ended, Handover, HandoverSocket, Running, StartError};
 use mneme_sys::medium::{DirectoryError, FileDirectory};
+use mneme_testkit::TestDir;
 
 /// A directory as a segment's, gone with the test.
-struct Directory(PathBuf);
+struct Directory(TestDir);
 
 impl Directory {
     fn new(test: &str) -> Self {
-        let name = format!("mneme-handover-{test}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
+        Self(TestDir::on_disk(test))
     }
 
     fn socket(&self) -> PathBuf {
@@ -28,12 +26,6 @@ impl Directory {
 
     fn listen(&self, running: &Running) -> HandoverSocket {
         HandoverSocket::listen(&self.0, running.stopper()).unwrap()
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
