@@ -85,7 +85,7 @@ fn run(workload: &Workload) -> Result<(), BenchError> {
         Workload::Durable(o) => measure("durable", &o.common, || durable::run(o)),
         Workload::Recover(o) => measure("recover", &o.common, || recover::run(o)),
         Workload::Checkpoint(o) => measure("checkpoint", &o.common, || checkpoint::run(o)),
-        Workload::Tree(o) => measure("tree", o, || tree::run(o)),
+        Workload::Tree(o) => measure("tree", &o.common, || tree::run(o)),
         Workload::Wear(o) => measure("wear", o, || tree::wear::run(o)),
         Workload::Versioning(o) => measure("versioning", o, || tree::versioning::run(o)),
         Workload::Flush(o) => measure("flush", o, || flush::run(o)),

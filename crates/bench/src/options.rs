@@ -76,7 +76,7 @@ pub enum Workload {
     /// and BGREWRITEAOF.
     Checkpoint(Durable),
     /// Durable ordered records, a commit each: ours on tmpfs beside LMDB (with the feature `lmdb`).
-    Tree(Common),
+    Tree(Tree),
     /// What a durable put of ours stores: bytes, pages of the device, how evenly pages wear, and
     /// the file's size after many turnovers of the data.
     Wear(Common),
@@ -159,6 +159,20 @@ pub struct Ycsb {
     /// Value sizes in bytes, separated by commas.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1024, 100])]
     pub value: Vec<usize>,
+}
+
+/// What `tree` understands besides.
+#[derive(Debug, Clone, Args)]
+pub struct Tree {
+    /// What every workload understands.
+    #[command(flatten)]
+    pub common: Common,
+    /// Peers, separated by commas; `none` for none, all that this build has unless given.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub peers: Option<Vec<String>>,
+    /// Records, separated by commas; 10,000 and 100,000 or a million unless given.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub records: Vec<u32>,
 }
 
 /// What `contig` understands besides.
@@ -446,6 +460,22 @@ impl Samtools {
     }
 }
 
+impl Tree {
+    /// Refuses what cannot be measured.
+    ///
+    /// # Errors
+    /// [`BenchError::Options`], in words.
+    pub fn validate(&self) -> Result<(), BenchError> {
+        let right = |records: &u32| (1000..=100_000_000).contains(records);
+        if !self.records.iter().all(right) {
+            return Err(BenchError::Options(
+                "--records are from 1000 to 100000000".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+}
+
 impl Ycsb {
     /// The peers asked for.
     ///
@@ -527,6 +557,16 @@ pub mod tests {
         assert_eq!(given.sizes, Some(vec![64, 4096]));
         assert!(given.validate().is_ok());
         assert!(tenant(&["--sizes", "64,16"]).validate().is_err());
+    }
+
+    /// The options of `tree` in these words.
+    pub fn tree(words: &str) -> Tree {
+        let head = ["mneme-bench", "tree"].into_iter();
+        let words = head.chain(words.split_whitespace());
+        match Options::try_parse_from(words).unwrap().workload {
+            Workload::Tree(options) => options,
+            _ => unreachable!("the subcommand is tree"),
+        }
     }
 
     fn ycsb(words: &str) -> Result<Ycsb, String> {

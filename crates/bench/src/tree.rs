@@ -9,25 +9,29 @@
 //! How to read it: latencies of one operation in nanoseconds, and how many times faster ours is, by
 //! rounds. `batch` is one key of a sorted batch of 10,000; `scan` is one key of a range of 100;
 //! `get many` asks for 32 keys at a time where the engine can. Keys are drawn and sorted before the
-//! clock runs: only the engine's time counts.
+//! clock runs: only the engine's time counts. `open after a kill` opens a copy of our file that was
+//! taken while it was open: what a killed process leaves. As after a power loss it has no control
+//! region, and the index is made from the tables of leaves.
 
 pub mod engines;
 pub mod versioning;
 pub mod wear;
 
-use crate::error::BenchError;
+use crate::error::{BenchError, failed, file_failed};
 use crate::generate::random::{Random, mix};
 use crate::goals::Goal;
 use crate::ledger::{Ledger, Metric};
-use crate::options::Common;
+use crate::options::{self, Common};
 use crate::progress;
 use crate::report::Report;
 use crate::rounds::{Job, interleave};
 use crate::scratch::Directory;
 use crate::table::{Table, median};
 use engines::{Engine, KEY, OURS, key};
+use mneme_tree::Store;
 use serde_json::json;
 use std::cell::RefCell;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Operations between two looks at the clock.
@@ -36,37 +40,52 @@ const CHUNK: u32 = 128;
 const BATCH: u32 = 10_000;
 /// Keys of a scan.
 const SCAN: usize = 100;
+/// The name of what is measured of ours alone.
+const OPENING: &str = "open after a kill";
 
 struct Scale {
     /// Records, and bytes of their values.
     cases: Vec<(u32, usize)>,
+    systems: Vec<&'static str>,
     /// Of one measurement.
     timed: Duration,
 }
 
 impl Scale {
-    fn of(options: &Common) -> Self {
-        let numbers: &[u32] = options.pick(&[10_000, 100_000], &[10_000, 1_000_000]);
+    fn of(options: &options::Tree) -> Result<Self, BenchError> {
+        options.validate()?;
+        let common = &options.common;
+        let numbers = match &options.records[..] {
+            [] => common.pick(&[10_000, 100_000][..], &[10_000, 1_000_000]),
+            given => given,
+        };
         let cases = numbers
             .iter()
             .flat_map(|n| [100, 1024].map(|value| (*n, value)));
-        Self {
+        let built = engines::peers();
+        let known: Vec<_> = built.iter().map(String::as_str).collect();
+        let asked = options.peers.as_ref().unwrap_or(&built);
+        let peers = options::chosen(asked, &known, "peer of this build")?;
+        let is_wanted = |name: &&str| *name == OURS || peers.contains(&engines::argument(name));
+        Ok(Self {
             cases: cases.collect(),
-            timed: Duration::from_millis(options.pick(60, 500)),
-        }
+            systems: engines::names().into_iter().filter(is_wanted).collect(),
+            timed: Duration::from_millis(common.pick(60, 500)),
+        })
     }
 }
 
 /// Measures and reports.
 ///
 /// # Errors
-/// No space on tmpfs, an engine that fails, a file that cannot be written.
-pub fn run(options: &Common) -> Result<Report, BenchError> {
-    run_at(&Scale::of(options), options)
+/// No space on tmpfs, an engine that fails or that this build does not have, a file that cannot be
+/// written.
+pub fn run(options: &options::Tree) -> Result<Report, BenchError> {
+    run_at(&Scale::of(options)?, &options.common)
 }
 
 fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
-    let systems = engines::names();
+    let systems = &scale.systems;
     let jobs_of_case = WORK.len() * systems.len();
     let bar = progress::bar(scale.cases.len() * (systems.len() + jobs_of_case * options.rounds));
     let mut ledger = Ledger::default();
@@ -81,7 +100,7 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     for &(records, value) in &scale.cases {
         let directory = Directory::in_memory("tree")?;
         let mut loaded = Vec::new();
-        for system in &systems {
+        for system in systems {
             bar.set_message(format!("{system}: loading {records} of {value} B"));
             let mut engine = engines::open(system, directory.path(), records, value)?;
             load(&mut *engine, records, value)?;
@@ -112,8 +131,13 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
             }
         }
         interleave(jobs, options.rounds, &bar, &mut ledger)?;
+        let opening = case(OPENING, records, value);
+        for _ in 0..options.rounds {
+            let took = open_after_a_kill(directory.path())?;
+            ledger.add(OURS, &opening, Metric::Latency, took.as_nanos() as f64);
+        }
         for what in &WORK {
-            for system in &systems {
+            for system in systems {
                 let case = case(what.name, records, value);
                 table.row([
                     records.to_string(),
@@ -125,11 +149,20 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
                 ]);
             }
         }
+        table.row([
+            records.to_string(),
+            value.to_string(),
+            OPENING.to_owned(),
+            OURS.to_owned(),
+            median(ledger.values(OURS, &opening), 1.0),
+            "-".to_owned(),
+        ]);
     }
     bar.finish_and_clear();
     println!("{table}");
     let peers = ["lmdb", "redb", "bdb", "rocksdb"];
-    let missing = peers.into_iter().filter(|peer| !systems.contains(peer));
+    let built = engines::names();
+    let missing = peers.into_iter().filter(|peer| !built.contains(peer));
     let notes = missing.map(|peer| format!("{peer} is missing: build with --features {peer}"));
     Ok(Report {
         figures: Vec::new(),
@@ -162,6 +195,18 @@ fn load(engine: &mut dyn Engine, records: u32, value: usize) -> Result<(), Bench
         engine.write(&keys, Some(&value))?;
     }
     Ok(())
+}
+
+/// How long it takes to open what a process that is killed now would leave.
+fn open_after_a_kill(directory: &Path) -> Result<Duration, BenchError> {
+    let copy = directory.join("copy");
+    std::fs::copy(directory.join(engines::FILE), &copy).map_err(file_failed(&copy))?;
+    let start = Instant::now();
+    let opened = Store::builder().open(&copy).map_err(failed)?;
+    let took = start.elapsed();
+    drop(opened);
+    std::fs::remove_file(&copy).map_err(file_failed(&copy))?;
+    Ok(took)
 }
 
 /// Nanoseconds of an operation; `work` does some and says how many, and `prepare` is not counted.
@@ -310,6 +355,12 @@ fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
         goal("scan", (records, value), "lmdb", 1.0);
     }
     for &(records, value) in &scale.cases {
+        let took = ledger.values(OURS, &case(OPENING, records, value));
+        goals.push(Goal::at_most(
+            format!("ms to open after a kill, {records} records of {value} B"),
+            100.0,
+            took.iter().map(|ns| ns / 1e6).collect(),
+        ));
         let (single, batch) = (case("put", records, value), case("batch", records, value));
         goals.push(Goal::at_least(
             format!("a sorted batch against single puts, {records} records of {value} B"),
@@ -325,6 +376,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn engines_and_numbers_of_records_are_chosen_or_refused() {
+        let scale = |words: &str| Scale::of(&crate::options::tests::tree(words));
+        assert_eq!(scale("").unwrap().systems, engines::names());
+        assert_eq!(scale("--peers none").unwrap().systems, [OURS]);
+        let chosen = scale("--peers BTreeMap --records 1000,2000").unwrap();
+        assert_eq!(chosen.systems, [OURS, engines::MAP]);
+        assert_eq!(
+            chosen.cases.first().zip(chosen.cases.last()),
+            Some((&(1000, 100), &(2000, 1024)))
+        );
+        for words in ["--peers nobody", "--records 10"] {
+            assert!(scale(words).is_err(), "{words}");
+        }
+    }
+
+    #[test]
     fn a_run_measures_every_engine_and_ends_with_goals() {
         let options = Common {
             rounds: 1,
@@ -332,10 +399,12 @@ mod tests {
         };
         let scale = Scale {
             cases: vec![(300, 100)],
+            systems: engines::names(),
             timed: Duration::ZERO,
         };
         let report = run_at(&scale, &options).unwrap();
-        let cases: Vec<_> = WORK.iter().map(|what| case(what.name, 300, 100)).collect();
+        let names = WORK.iter().map(|what| what.name).chain([OPENING]);
+        let cases: Vec<_> = names.map(|what| case(what, 300, 100)).collect();
         let cases: Vec<_> = cases.iter().map(String::as_str).collect();
         crate::report::tests::assert_well_formed(&report, &cases);
     }

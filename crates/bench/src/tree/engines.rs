@@ -15,8 +15,10 @@ use std::path::Path;
 pub const KEY: usize = 25;
 /// The name of ours.
 pub const OURS: &str = "mneme";
+/// The file of ours.
+pub const FILE: &str = "mneme";
 /// The name of the map in memory.
-const MAP: &str = "BTreeMap";
+pub const MAP: &str = "BTreeMap";
 
 /// The key of a record.
 pub fn key(id: u32) -> [u8; KEY] {
@@ -56,6 +58,17 @@ impl dyn Engine + '_ {
     pub fn remove(&mut self, key: &[u8; KEY]) -> Result<(), BenchError> {
         self.write(std::slice::from_ref(key), None)
     }
+}
+
+/// How an engine is called in arguments.
+pub fn argument(name: &str) -> String {
+    name.replace(' ', "-")
+}
+
+/// The engines of this build beside ours, as they are called in arguments.
+pub fn peers() -> Vec<String> {
+    let names = names().into_iter().filter(|name| *name != OURS);
+    names.map(argument).collect()
 }
 
 /// All engines of this build.
@@ -107,7 +120,7 @@ pub fn open(
                 .durability(Durability::File)
                 .max_bytes(bytes);
             Ok(Box::new(Ours(
-                builder.open(directory.join("mneme")).map_err(ours)?,
+                builder.open(directory.join(FILE)).map_err(ours)?,
             )))
         }
     }

@@ -3,6 +3,10 @@
 //! Puts and gets of one key a commit, each as likely as any other, on a store in memory: without
 //! snapshots, while one is held for the whole round, and while sixteen are held, taken one after
 //! another. The space is what the held versions keep, over the bytes of keys and values.
+//!
+//! Then a reader beside a writer that commits as fast as it can: the CPU time of a get, over that
+//! of a get alone. Beside it a reader that copies values out of an array, while another thread
+//! copies values into it: what sharing the memory costs without any store.
 
 use super::engines::{KEY, OURS, key};
 use crate::error::{BenchError, failed};
@@ -13,9 +17,11 @@ use crate::options::Common;
 use crate::report::Report;
 use crate::table::{Table, median};
 use mneme_sys::medium::MemoryMedium;
+use mneme_sys::{TimeOf, cpu_time};
 use mneme_tree::{Batch, Durability, Snapshot, Store};
 use serde_json::json;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Snapshots that are held.
 const HELD: [usize; 3] = [0, 1, 16];
@@ -26,6 +32,8 @@ struct Scale {
     records: u32,
     /// Puts, and gets, of a round.
     operations: u32,
+    /// CPU time of a reader in a round, alone and again beside a writer.
+    read: Duration,
 }
 
 fn case(what: &str, held: usize) -> String {
@@ -41,6 +49,7 @@ pub fn run(options: &Common) -> Result<Report, BenchError> {
     let scale = Scale {
         records,
         operations,
+        read: Duration::from_millis(options.pick(100, 1000)),
     };
     run_at(&scale, options)
 }
@@ -69,6 +78,9 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
             measure(&db, scale, held, seed, data, &mut ledger)?;
         }
     }
+    for round in 0..options.rounds {
+        beside_a_writer(&db, scale, mix(options.seed) ^ round as u64, &mut ledger)?;
+    }
     let mut table = Table::new([
         "snapshots held",
         "put ns",
@@ -81,6 +93,15 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
         table.row(std::iter::once(held.to_string()).chain(cells));
     }
     println!("{table}");
+    let mut table = Table::new(["reader", "alone, ns of CPU", "beside a writer"]);
+    for system in [OURS, ARRAY] {
+        let cells = [ALONE, BESIDE].map(|case| median(ledger.values(system, case), 1.0));
+        table.row(std::iter::once(system.to_owned()).chain(cells));
+    }
+    println!("{table}");
+    let slower = |system| ledger.ratios((system, BESIDE), (system, ALONE));
+    let pairs = slower(OURS).into_iter().zip(slower(ARRAY));
+    let beside = pairs.map(|(ours, array)| ours / array).collect();
     let (none, one) = (|what| case(what, 0), |what| case(what, 1));
     let ratio = |what| ledger.ratios((OURS, &one(what)), (OURS, &none(what)));
     let goals = vec![
@@ -99,6 +120,11 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
             "space that one snapshot keeps over the data",
             2.2,
             ledger.values(OURS, &one("space")).to_vec(),
+        ),
+        Goal::at_most(
+            "what a writer costs a reader, over what it costs one of an array",
+            1.1,
+            beside,
         ),
     ];
     Ok(Report {
@@ -160,6 +186,114 @@ fn measure(
     Ok(())
 }
 
+/// The reader of an array.
+const ARRAY: &str = "array";
+/// Its cases, and those of ours.
+const ALONE: &str = "reader alone";
+const BESIDE: &str = "reader beside a writer";
+
+/// CPU time of one operation, in nanoseconds, measured over at least `span` of it.
+fn cpu(
+    span: Duration,
+    mut work: impl FnMut() -> Result<(), BenchError>,
+) -> Result<f64, BenchError> {
+    let used = || {
+        let time = cpu_time(TimeOf::Thread);
+        time.user + time.system
+    };
+    // The kernel's count moves at its ticks: it begins at one, and ends soon behind one.
+    let stale = used();
+    let begin = loop {
+        let now = used();
+        if now != stale {
+            break now;
+        }
+    };
+    let mut done = 0u64;
+    loop {
+        for _ in 0..super::CHUNK {
+            work()?;
+        }
+        done += u64::from(super::CHUNK);
+        let took = used() - begin;
+        if took >= span {
+            return Ok(took.as_nanos() as f64 / done as f64);
+        }
+    }
+}
+
+/// Measures `read` alone, and while another thread does `write` again and again.
+fn alone_and_beside(
+    (system, span): (&str, Duration),
+    ledger: &mut Ledger,
+    mut read: impl FnMut() -> Result<(), BenchError>,
+    mut write: impl FnMut() -> Result<(), BenchError> + Send,
+) -> Result<(), BenchError> {
+    ledger.add(system, ALONE, Metric::Cpu, cpu(span, &mut read)?);
+    let is_over = AtomicBool::new(false);
+    let beside = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            // Relaxed: it says nothing of what was written.
+            while !is_over.load(Ordering::Relaxed) {
+                write()?;
+            }
+            Ok(())
+        });
+        let beside = cpu(span, &mut read);
+        is_over.store(true, Ordering::Relaxed);
+        match writer.join() {
+            Ok(written) => written.and(beside),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })?;
+    ledger.add(system, BESIDE, Metric::Cpu, beside);
+    Ok(())
+}
+
+/// One round of readers beside writers: ours, and those of an array.
+fn beside_a_writer(
+    db: &Store,
+    scale: &Scale,
+    seed: u64,
+    ledger: &mut Ledger,
+) -> Result<(), BenchError> {
+    let below = u64::from(scale.records);
+    let (mut reads, mut writes) = (Random::new(seed), Random::new(!seed));
+    let mut out = [0; VALUE];
+    let get = || {
+        let id = reads.below(below) as u32;
+        let found = db.get_with(&key(id), |value| out.copy_from_slice(value));
+        match found.map_err(failed)? {
+            Some(()) => Ok(()),
+            None => Err(super::engines::wrong("get", "keys are missing")),
+        }
+    };
+    let put = || {
+        let id = writes.below(below) as u32;
+        db.put(&key(id), &[3; VALUE]).map_err(failed).map(drop)
+    };
+    alone_and_beside((OURS, scale.read), ledger, get, put)?;
+    let words = VALUE / 8;
+    let array: Vec<AtomicU64> = (0..scale.records as usize * words)
+        .map(|_| AtomicU64::new(0))
+        .collect();
+    let (mut reads, mut writes) = (Random::new(seed), Random::new(!seed));
+    let slot = |random: &mut Random| &array[random.below(below) as usize * words..][..words];
+    // Relaxed: a copy, and no more than that.
+    let copy = || {
+        let words = slot(&mut reads).iter();
+        let sum = words.fold(0, |sum: u64, word| sum ^ word.load(Ordering::Relaxed));
+        std::hint::black_box(sum);
+        Ok(())
+    };
+    let store = || {
+        let words = slot(&mut writes).iter();
+        words.for_each(|word| word.store(seed, Ordering::Relaxed));
+        Ok(())
+    };
+    alone_and_beside((ARRAY, scale.read), ledger, copy, store)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,6 +307,7 @@ mod tests {
         let scale = Scale {
             records: 300,
             operations: 900,
+            read: Duration::from_millis(1),
         };
         let report = run_at(&scale, &options).unwrap();
         let kept = |held| report.ledger.values(OURS, &case("space", held))[0];

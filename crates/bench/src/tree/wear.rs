@@ -8,22 +8,28 @@
 //! bytes over those of the keys and values after 24 turnovers of the data. Beside it a log: the
 //! bytes of an entry and its header, in sequence, each record synced.
 //!
+//! Then, by engine, what single puts make the kernel write, in the system's directory for temporary
+//! files: pages that became dirty between two syncs, and bytes of system calls (`/proc/self/io`).
+//! On tmpfs nothing is written, and these are zero.
+//!
 //! `--svg` draws the writes of each page over time, as the thesis' figures 6.1 to 6.5 do: the ring
 //! of commit records at the bottom, the frames of leaves with their tables above.
 
-use super::engines::{KEY, OURS, key};
-use crate::error::{BenchError, failed};
+use super::engines::{self, KEY, MAP, OURS, key};
+use crate::error::{BenchError, failed, file_failed};
 use crate::generate::random::{Random, mix};
 use crate::goals::Goal;
 use crate::heat::HeatMap;
 use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
 use crate::report::Report;
+use crate::scratch::Directory;
 use crate::table::{Table, figure, median};
 use mneme_sys::medium::{Medium, MediumError, MemoryMedium};
 use mneme_tree::{Batch, Durability, Store};
 use serde_json::json;
 use std::ops::Range;
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -131,6 +137,8 @@ const CELLS: usize = 96;
 struct Scale {
     records: u32,
     turnovers: u32,
+    /// Records, and puts, of each engine on a disk.
+    on_disk: (u32, u32),
 }
 
 /// Measures and reports.
@@ -139,8 +147,12 @@ struct Scale {
 /// No memory, a store that fails.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
     let records = options.pick(10_000, 200_000);
-    let turnovers = 24;
-    run_at(&Scale { records, turnovers }, options)
+    let scale = Scale {
+        records,
+        turnovers: 24,
+        on_disk: options.pick((10_000, 300), (100_000, 3_000)),
+    };
+    run_at(&scale, options)
 }
 
 fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
@@ -177,6 +189,7 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
         }
     }
     println!("{table}");
+    println!("{}", engines_on_disk(scale, &mut ledger)?);
     Ok(Report {
         figures: Vec::new(),
         params: json!({ "records": scale.records, "turnovers": scale.turnovers }),
@@ -184,6 +197,53 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
         ledger,
         notes: Vec::new(),
     })
+}
+
+/// Pages and bytes that this process has made the kernel write.
+fn written() -> Result<(u64, u64), BenchError> {
+    let path = Path::new("/proc/self/io");
+    let counts = std::fs::read_to_string(path).map_err(file_failed(path))?;
+    let count = |name: &str| {
+        let lines = counts.lines();
+        let value = lines.filter_map(|line| line.strip_prefix(name)).next();
+        value.and_then(|value| value.trim().parse::<u64>().ok())
+    };
+    let all = count("write_bytes:").zip(count("wchar:"));
+    let (pages, bytes) =
+        all.ok_or_else(|| engines::wrong("/proc/self/io", "counts are missing"))?;
+    Ok((pages / PAGE, bytes))
+}
+
+/// What single puts of each engine make the kernel write.
+fn engines_on_disk(scale: &Scale, ledger: &mut Ledger) -> Result<Table, BenchError> {
+    let (records, puts) = scale.on_disk;
+    let mut table = Table::new(["value", "system", "pages of a put", "bytes of system calls"]);
+    for value in [100, 1024] {
+        for system in engines::names().into_iter().filter(|name| *name != MAP) {
+            let directory = Directory::new("wear")?;
+            let mut engine = engines::open(system, directory.path(), records, value)?;
+            super::load(&mut *engine, records, value)?;
+            let mut random = Random::new(mix(u64::from(records)));
+            let bytes = vec![2; value];
+            let before = written()?;
+            for _ in 0..puts {
+                let id = random.below(u64::from(records)) as u32;
+                engine.put(&key(id), &bytes)?;
+            }
+            let after = written()?;
+            let each = |after: u64, before: u64| (after - before) as f64 / f64::from(puts);
+            let (pages, called) = (each(after.0, before.0), each(after.1, before.1));
+            let case = format!("on a disk, {records} records of {value} B");
+            ledger.add(system, &case, Metric::Pages, pages);
+            table.row([
+                value.to_string(),
+                system.to_owned(),
+                figure(pages),
+                figure(called),
+            ]);
+        }
+    }
+    Ok(table)
 }
 
 /// Draws how often pages were written, given that after each of some equal parts of the puts.
@@ -250,7 +310,7 @@ fn measure(
             over_time.push(medium.counts().writes.clone());
         }
     }
-    let file = db.stats().map_err(failed)?.leaf_bytes;
+    let file = db.stats().map_err(failed)?.file_bytes;
     let counts = medium.counts();
     let (records, leaves) = counts
         .writes
@@ -295,6 +355,7 @@ mod tests {
         let scale = Scale {
             records: 50,
             turnovers: 2,
+            on_disk: (0, 0),
         };
         let map = heat(String::new(), &scale, &[vec![1], vec![1, 2], vec![4, 2, 9]]);
         let expected = [[1, 0, 0], [0, 2, 0], [3, 0, 9]].map(|column| column.to_vec());
@@ -314,6 +375,7 @@ mod tests {
         let scale = Scale {
             records: 300,
             turnovers: 2,
+            on_disk: (300, 20),
         };
         let report = run_at(&scale, &options).unwrap();
         let stored = report
