@@ -45,6 +45,18 @@ pub fn value_of(id: u32, bytes: usize, to: &mut Vec<u8>) {
     to.resize(to.len() + bytes - size_of::<u32>(), 0x5A);
 }
 
+/// Appends another value of record `id`, one that no compression makes shorter.
+#[inline]
+pub fn noise_of(id: u32, bytes: usize, to: &mut Vec<u8>) {
+    let end = to.len() + bytes;
+    to.extend_from_slice(&id.to_le_bytes());
+    let mut random = Random::new(u64::from(id));
+    while to.len() < end {
+        to.extend_from_slice(&random.next().to_le_bytes());
+    }
+    to.truncate(end);
+}
+
 /// Whether `value` is that of record `id`.
 #[inline]
 pub fn is_value(value: &[u8], id: u32, bytes: usize) -> bool {

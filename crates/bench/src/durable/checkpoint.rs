@@ -3,7 +3,9 @@
 //! The load is open: half GET, half SET of records that are there (16 B and 100 B), at half of what
 //! the slower server does at most, the same for all, on 50 connections; `everysec` on both. *Idle*
 //! no checkpoint is written; else one follows the other for as long as the case takes: ours, which
-//! is one kind for both commands, Redis' BGSAVE and its BGREWRITEAOF.
+//! is one kind for both commands, Redis' BGSAVE and its BGREWRITEAOF. A tree writes what has
+//! changed every second, checkpoint or not: its BGSAVE is the next commit. It gets half of what it
+//! does itself if that is less.
 //!
 //! *Memory* is measured apart, under a closed load of SET: the most that the server and its
 //! children had resident (Pss, so that shared pages count once), over what the server had before.
@@ -12,7 +14,7 @@
 //! load's own.
 
 use super::servers::{
-    Arm, Checkpoint, EVERYSEC, REDIS_EVERYSEC, Server, begin, is_running, present,
+    Arm, Checkpoint, EVERYSEC, REDIS_EVERYSEC, Server, TREE_EVERYSEC, begin, is_running, present,
 };
 use super::{CONNECTIONS, cell};
 use crate::error::BenchError;
@@ -66,9 +68,14 @@ const REWRITE: Case = Case {
     checkpoint: Some(Checkpoint::Rewrite),
 };
 const CASES: [Case; 3] = [IDLE, SAVE, REWRITE];
-const ARMS: [Arm; 2] = [EVERYSEC, REDIS_EVERYSEC];
+const ARMS: [Arm; 3] = [EVERYSEC, TREE_EVERYSEC, REDIS_EVERYSEC];
 
 impl Case {
+    /// Whether there is such a case of this server.
+    fn is_of(self, arm: Arm) -> bool {
+        self.checkpoint.is_none_or(|checkpoint| arm.has(checkpoint))
+    }
+
     fn away(self) -> String {
         format!("{}, load away", self.name)
     }
@@ -118,12 +125,23 @@ fn run_at(scale: &Scale, options: &Durable) -> Result<Report, BenchError> {
         subjects.push(Subject::new(arm, scale.records, place.path())?);
     }
     let rate = half_load(&mut subjects, scale, common.seed)?;
+    let is_slower = |subject: &&Subject| subject.rate < rate;
+    let mut notes: Vec<_> = subjects
+        .iter()
+        .filter(is_slower)
+        .map(|slow| {
+            let (name, own) = (slow.server.name(), figure(slow.rate / 1e3));
+            format!("{name}: at {own} thousand requests a second, half of what it does itself")
+        })
+        .collect();
     for round in 0..scale.rounds {
         for case in CASES {
             for subject in &mut subjects {
                 bar.set_message(format!("{}, {}", subject.server.name(), case.name));
                 let seed = common.seed ^ (round as u64) << 32;
-                subject.latencies(case, rate, scale, seed, &mut ledger)?;
+                if case.is_of(subject.arm) {
+                    subject.latencies(case, rate, scale, seed, &mut ledger)?;
+                }
                 bar.inc(1);
             }
         }
@@ -132,14 +150,16 @@ fn run_at(scale: &Scale, options: &Durable) -> Result<Report, BenchError> {
     for case in CASES {
         for subject in &mut subjects {
             bar.set_message(format!("{}, {}: memory", subject.server.name(), case.name));
-            subject.memory(case, scale, common.seed, &mut ledger)?;
+            if case.is_of(subject.arm) {
+                subject.memory(case, scale, common.seed, &mut ledger)?;
+            }
             bar.inc(1);
         }
     }
     bar.finish_and_clear();
     drop(subjects);
     print_tables(rate, &ledger);
-    let mut notes = vec![format!("the data is kept below {}", options.dir.display())];
+    notes.push(format!("the data is kept below {}", options.dir.display()));
     if !systems::redis::is_there() {
         notes.push(systems::redis::MISSING.to_owned());
     }
@@ -162,6 +182,9 @@ struct Subject {
     // Before the server: connections end first.
     load: Generator,
     server: Server,
+    arm: Arm,
+    /// Half of what it does at most, in requests a second.
+    rate: f64,
 }
 
 impl Subject {
@@ -170,7 +193,13 @@ impl Subject {
         let server = Server::start(arm, place, cpus(), memory)?;
         let mut load = server.connect(VALUE, CONNECTIONS)?;
         fill(&mut load, 0..records)?;
-        Ok(Self { load, server })
+        let rate = f64::INFINITY;
+        Ok(Self {
+            load,
+            server,
+            arm,
+            rate,
+        })
     }
 
     fn latencies(
@@ -181,7 +210,8 @@ impl Subject {
         seed: u64,
         ledger: &mut Ledger,
     ) -> Result<(), BenchError> {
-        let Self { load, server } = self;
+        let rate = rate.min(self.rate);
+        let Self { load, server, .. } = self;
         let mut random = Random::new(seed);
         let request = || Request {
             id: random.below(u64::from(scale.records)) as u32,
@@ -210,7 +240,7 @@ impl Subject {
         seed: u64,
         ledger: &mut Ledger,
     ) -> Result<(), BenchError> {
-        let Self { load, server } = self;
+        let Self { load, server, .. } = self;
         let asks = Asks {
             kind: Kind::Set,
             depth: 1,
@@ -274,7 +304,7 @@ fn during<T>(
     })
 }
 
-/// Half of what the slower server does at most, in requests a second.
+/// Half of what the slower server does at most, in requests a second, trees apart.
 fn half_load(subjects: &mut [Subject], scale: &Scale, seed: u64) -> Result<f64, BenchError> {
     let asks = Asks {
         kind: Kind::Set,
@@ -283,13 +313,16 @@ fn half_load(subjects: &mut [Subject], scale: &Scale, seed: u64) -> Result<f64, 
     };
     let span = Span::new(scale.span / 10, scale.span / 2);
     let mut slowest = f64::INFINITY;
-    for Subject { load, server } in subjects {
-        let id = server.id();
+    for subject in subjects {
+        let id = subject.server.id();
         let cpu = || cpu_of(id, |_| true);
-        let measured = on_load_cpu(|| measure(load, asks, span, seed, cpu))?;
-        slowest = slowest.min(measured.rate());
+        let measured = on_load_cpu(|| measure(&mut subject.load, asks, span, seed, cpu))?;
+        subject.rate = measured.rate() * 1e6 / 2.0;
+        if subject.arm != TREE_EVERYSEC {
+            slowest = slowest.min(subject.rate);
+        }
     }
-    Ok(slowest * 1e6 / 2.0)
+    Ok(slowest)
 }
 
 /// Bytes that a process has resident, its part of what it shares with others.
@@ -346,7 +379,7 @@ fn print_tables(rate: f64, ledger: &Ledger) {
         .chain(["load away", "checkpoints", "memory, MiB more"]);
     let mut table = Table::new(["system", "while"].into_iter().chain(head));
     for arm in ARMS {
-        for case in CASES {
+        for case in CASES.into_iter().filter(|case| case.is_of(arm)) {
             let cells = SHOWN.map(|name| {
                 let [this, idle] = [case, IDLE].map(|case| percentile_case(case.name, name));
                 let ratios = ledger.ratios((arm.name, &this), (arm.name, &idle));
@@ -401,7 +434,7 @@ mod tests {
         assert_well_formed(&report, &tails.each_ref().map(String::as_str));
         assert!(report.goals.iter().all(|goal| goal.measured().is_some()));
         for arm in present(&ARMS) {
-            for case in [SAVE, REWRITE] {
+            for case in [SAVE, REWRITE].into_iter().filter(|case| case.is_of(arm)) {
                 let written = report.ledger.values(arm.name, &case.written());
                 assert!(written[0] >= 1.0, "{}, {}", arm.name, case.name);
             }

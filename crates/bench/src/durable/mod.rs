@@ -15,6 +15,8 @@
 //! - *tmpfs*: the CPU time of a durable SET where the disk costs nothing.
 //! - *bytes* (see `volume.rs`): what a SET adds to the log, and what the kernel writes to storage
 //!   for it when logs are shortened after every two turnovers of the data.
+//! - *in place* (see `versions.rs`): a tree beside logs on tmpfs, by the size of values and by the
+//!   number of clients.
 //! - *embedded* (see `embedded.rs`): puts of our durable store in this process, by one thread and
 //!   by eight that share syncs, beside the durable tree, LMDB and RocksDB; the space taken after
 //!   turnovers.
@@ -26,6 +28,7 @@ mod device;
 mod embedded;
 pub mod recover;
 mod servers;
+mod versions;
 mod volume;
 
 use crate::error::BenchError;
@@ -131,6 +134,7 @@ struct Scale {
     records: u32,
     span: Span,
     volume: volume::Scale,
+    versions: versions::Scale,
     embedded: embedded::Scale,
     rounds: usize,
 }
@@ -148,6 +152,10 @@ impl Scale {
                 records: options.pick(300_000, 10_000_000),
                 turnovers: 8,
             },
+            versions: versions::Scale {
+                records: options.pick(20_000, 200_000),
+                timed: milliseconds(100, 1000),
+            },
             embedded: embedded::Scale {
                 records: options.pick(100_000, 1_000_000),
                 timed: milliseconds(100, 1000),
@@ -163,6 +171,7 @@ impl Scale {
         self.rounds * (arms + device::JOBS)
             + volume::ARMS.len()
             + self.rounds * embedded::jobs()
+            + versions::jobs(self.rounds)
             + 1
     }
 }
@@ -185,11 +194,15 @@ fn run_at(scale: &Scale, options: &Durable) -> Result<Report, BenchError> {
     device::run(timed, scale.rounds, place.path(), &bar, &mut ledger)?;
     throughput(scale, place.path(), common.seed, &bar, &mut ledger)?;
     volume::run(&scale.volume, place.path(), common.seed, &bar, &mut ledger)?;
+    let rounds = scale.rounds;
+    versions::run(&scale.versions, rounds, common.seed, &bar, &mut ledger)?;
     embedded::run(&scale.embedded, place.path(), common, &bar, &mut ledger)?;
     bar.finish_and_clear();
     print_tables(&ledger);
     Ok(Report {
-        figures: vec![bars(&ledger)],
+        figures: std::iter::once(bars(&ledger))
+            .chain(versions::figures(&ledger))
+            .collect(),
         params: json!({
             "directory": options.dir,
             "key_bytes": KEY_BYTES,
@@ -356,6 +369,7 @@ fn print_tables(ledger: &Ledger) {
     print("thousand operations a second", 1e-3, rates);
     print("server CPU, ns an operation", 1.0, CASES.map(Case::server));
     volume::print(ledger);
+    versions::print(ledger);
     embedded::print(ledger);
 }
 
@@ -387,6 +401,10 @@ mod tests {
                 records: 500,
                 turnovers: 2,
             },
+            versions: versions::Scale {
+                records: 100,
+                timed: Duration::from_millis(2),
+            },
             embedded: embedded::Scale {
                 records: 200,
                 timed: Duration::from_millis(1),
@@ -408,6 +426,10 @@ mod tests {
                     case.name
                 );
             }
+        }
+        for (arm, case) in versions::all() {
+            let rates = ledger.values(arm.name, &case);
+            assert!(rates.len() == 1 && rates[0] > 0.0, "{} {case}", arm.name);
         }
         if systems::redis::is_there() {
             let unmeasured = report.goals.iter().filter(|goal| goal.met().is_none());

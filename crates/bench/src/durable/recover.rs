@@ -2,6 +2,7 @@
 //!
 //! - *mneme, journal* and *base file*: our server killed, its segment removed and its files out of
 //!   the page cache; started on a journal that holds everything, and on a base file.
+//! - *mneme, tree*: the same, kept as a tree (`--durability tree`).
 //! - *mneme, kill -9*: killed and started again on its segment, which is alive.
 //! - *redis, RDB* and *AOF*: Redis started on a snapshot, and on a log, of the same records, which
 //!   are read from the same disk.
@@ -12,7 +13,7 @@
 //! How to read it: seconds, and MiB of values a second. *Disk* is what one sequential reader of the
 //! base file gets from the disk in the same round, past the page cache.
 
-use super::servers::{Checkpoint, EVERYSEC, Server, drop_cached};
+use super::servers::{Checkpoint, EVERYSEC, Server, TREE_EVERYSEC, drop_cached};
 use crate::client::socket::Socket;
 use crate::curves::{Axis, Curves};
 use crate::error::BenchError;
@@ -40,12 +41,13 @@ use std::time::{Duration, Instant};
 const MIB: u64 = 1 << 20;
 
 const JOURNAL: &str = "mneme, journal";
+const TREE: &str = "mneme, tree";
 const BASE: &str = "mneme, base file";
 const KILLED: &str = "mneme, kill -9";
 const RDB: &str = "redis, RDB";
 const AOF: &str = "redis, AOF";
 const DISK: &str = "disk";
-const SYSTEMS: [&str; 6] = [KILLED, BASE, JOURNAL, RDB, AOF, DISK];
+const SYSTEMS: [&str; 7] = [KILLED, BASE, JOURNAL, TREE, RDB, AOF, DISK];
 
 struct Scale {
     /// MiB of values.
@@ -122,9 +124,10 @@ fn run_at(scale: &Scale, options: &Durable) -> Result<Report, BenchError> {
     })
 }
 
-/// Two servers of ours with the same records, one of which has written a base file.
+/// Servers of ours with the same records, one of which has written a base file.
 struct Subject {
     journal: Server,
+    tree: Server,
     base: Server,
     records: u64,
     random: Random,
@@ -132,19 +135,24 @@ struct Subject {
 
 impl Subject {
     fn new(records: u32, memory: u64, place: &Path, seed: u64) -> Result<Self, BenchError> {
-        let loaded = || {
-            let server = Server::start(EVERYSEC, place, cpus(), memory)?;
+        let loaded = |arm| {
+            let server = Server::start(arm, place, cpus(), memory)?;
             load(&mut Socket::connect(&server.socket(), SIZE)?, records)?;
             Ok::<_, BenchError>(server)
         };
         // One after the other, and not alive together: only one has its memory.
-        let mut journal = loaded()?;
-        journal.terminate()?;
-        journal.lose_memory()?;
-        let base = loaded()?;
+        let lost = |arm| {
+            let mut server = loaded(arm)?;
+            server.terminate()?;
+            server.lose_memory()?;
+            Ok::<_, BenchError>(server)
+        };
+        let (journal, tree) = (lost(EVERYSEC)?, lost(TREE_EVERYSEC)?);
+        let base = loaded(EVERYSEC)?;
         base.checkpoint(Checkpoint::Save)?;
         Ok(Self {
             journal,
+            tree,
             base,
             records: u64::from(records),
             random: Random::new(seed),
@@ -175,14 +183,18 @@ impl Subject {
                     self.base.lose_memory()?;
                     started(&mut self.base, id)?
                 }
-                (JOURNAL, _) => {
+                (JOURNAL | TREE, _) => {
                     // The other's memory may not be there for both.
                     self.base.kill();
                     self.base.lose_memory()?;
-                    drop_cached(self.journal.data())?;
-                    let took = started(&mut self.journal, id)?;
-                    self.journal.terminate()?;
-                    self.journal.lose_memory()?;
+                    let server = match system {
+                        TREE => &mut self.tree,
+                        _ => &mut self.journal,
+                    };
+                    drop_cached(server.data())?;
+                    let took = started(server, id)?;
+                    server.terminate()?;
+                    server.lose_memory()?;
                     self.base.start_again()?;
                     until_found(&self.base.socket(), id)?;
                     took

@@ -60,6 +60,11 @@ pub const TREE_ALWAYS: Arm = Arm {
     is_tree: true,
     ..ours("mneme tree always", Some("always"))
 };
+/// Ours, kept as a tree that has a commit every second.
+pub const TREE_EVERYSEC: Arm = Arm {
+    is_tree: true,
+    ..ours("mneme tree everysec", Some("everysec"))
+};
 /// Ours, synced every second.
 pub const EVERYSEC: Arm = ours("mneme everysec", Some("everysec"));
 /// Ours, synced when the system pleases.
@@ -83,6 +88,13 @@ pub enum Checkpoint {
     Save,
     /// A snapshot that the log goes on from. Ours is both.
     Rewrite,
+}
+
+impl Arm {
+    /// Whether it has such a checkpoint. A tree has no log to rewrite.
+    pub fn has(self, checkpoint: Checkpoint) -> bool {
+        !(self.is_tree && checkpoint == Checkpoint::Rewrite)
+    }
 }
 
 impl Checkpoint {
@@ -231,6 +243,18 @@ impl Server {
     /// It does not listen for long.
     pub fn connect(&self, value: usize, connections: usize) -> Result<Generator, BenchError> {
         let dialect = Dialect::new(Protocol::Resp, value);
+        self.connect_as(dialect, connections)
+    }
+
+    /// As [`connect`](Self::connect), in this dialect.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn connect_as(
+        &self,
+        dialect: Dialect,
+        connections: usize,
+    ) -> Result<Generator, BenchError> {
         Generator::connect(&self.socket(), dialect, connections)
     }
 

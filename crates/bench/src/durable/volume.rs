@@ -1,5 +1,6 @@
 //! What a SET writes: bytes of the log, and bytes that the kernel writes to storage, logs being
-//! shortened after every two turnovers of the data, on ours and on Redis alike.
+//! shortened after every two turnovers of the data, on ours and on Redis alike. Values do not
+//! compress: Redis' snapshots would otherwise be shorter than the data.
 //!
 //! Bytes written to storage are those of `/proc/PID/io` (`write_bytes`): pages that were dirtied,
 //! of the server and of the children that it has waited for. What the file system adds of its own
@@ -12,7 +13,7 @@ use crate::generate::random::Random;
 use crate::goals::Goal;
 use crate::ledger::{Ledger, Metric};
 use crate::machine::cpus;
-use crate::server::protocol::{Kind, Request};
+use crate::server::protocol::{Dialect, Kind, Protocol, Request};
 use crate::server::throughput::{DEPTH, VALUE, fill};
 use crate::server::{memory_for, on_load_cpu};
 use crate::table::Table;
@@ -68,7 +69,8 @@ fn measure(
     let records = u64::from(scale.records);
     let memory = 2 * memory_for(records, VALUE as u64) + (64 << 20);
     let server = Server::start(arm, place, cpus(), memory)?;
-    let mut load = server.connect(VALUE, CONNECTIONS)?;
+    let dialect = Dialect::new(Protocol::Resp, VALUE).incompressible();
+    let mut load = server.connect_as(dialect, CONNECTIONS)?;
     fill(&mut load, 0..scale.records)?;
     let mut random = Random::new(seed);
     let mut sets = |count: u64| {

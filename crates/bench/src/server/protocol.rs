@@ -4,7 +4,7 @@
 //! lies, for the load must cost less than the servers do. Every value that comes back is looked at:
 //! whoever mixes up records ends the run.
 
-use crate::client::{is_value, value_of};
+use crate::client::{is_value, noise_of, value_of};
 use crate::error::BenchError;
 use crate::generate::keys;
 use std::io::Write;
@@ -55,6 +55,8 @@ pub struct Request {
 pub struct Dialect {
     protocol: Protocol,
     value: usize,
+    /// Appends the value of a record.
+    value_of: fn(u32, usize, &mut Vec<u8>),
     /// What a command has before its key: GET, SET, SET for a time.
     heads: [Vec<u8>; 3],
     /// What stands between key and value of a SET.
@@ -81,8 +83,17 @@ impl Dialect {
         Self {
             protocol,
             value,
+            value_of,
             heads: heads.map(String::into_bytes),
             between: between.into_bytes(),
+        }
+    }
+
+    /// With values that no compression makes shorter, for loads that do not GET.
+    pub fn incompressible(self) -> Self {
+        Self {
+            value_of: noise_of,
+            ..self
         }
     }
 
@@ -98,7 +109,7 @@ impl Dialect {
         to.extend_from_slice(&key(id));
         if kind != Kind::Get {
             to.extend_from_slice(&self.between);
-            value_of(id, self.value, to);
+            (self.value_of)(id, self.value, to);
         }
         to.extend_from_slice(b"\r\n");
         if let Kind::SetFor(milliseconds) = kind {

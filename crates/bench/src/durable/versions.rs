@@ -1,0 +1,212 @@
+//! Durable changes in place beside a log, as *Consistent and Durable Data Structures* compares them
+//! (figures 5.5 to 5.7): our tree (Tembo), our journal and Redis' log of writes, durable before
+//! they answer, with their files on tmpfs.
+//!
+//! - *SET*: by the size of values, from all connections (figure 5.5).
+//! - *session store*: half reads and half updates of 1000 B, by the number of clients (figure 5.6).
+//! - *status updates*: 95 % reads and 5 % inserts of 1000 B, by the number of clients (figure 5.7).
+//!
+//! Records are chosen evenly, where the thesis' load prefers some. Its other system was Cassandra.
+
+use super::servers::{ALWAYS, Arm, REDIS_ALWAYS, Server, TREE_ALWAYS, present};
+use super::{CONNECTIONS, cell};
+use crate::curves::{Axis, Curves};
+use crate::error::BenchError;
+use crate::figure::{Bars, Figure};
+use crate::generate::random::Random;
+use crate::ledger::{Ledger, Metric};
+use crate::machine::cpus;
+use crate::server::generator::Generator;
+use crate::server::protocol::{Kind, Request};
+use crate::server::throughput::fill;
+use crate::server::{memory_for, on_load_cpu};
+use crate::table::Table;
+use indicatif::ProgressBar;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const ARMS: [Arm; 3] = [TREE_ALWAYS, ALWAYS, REDIS_ALWAYS];
+
+/// Bytes of the values of the first part, and of the others.
+const SIZES: [usize; 3] = [256, 1024, 4096];
+const COLUMNS: usize = 1000;
+
+/// Clients of the other parts.
+const CLIENTS: [usize; 3] = [1, 10, 30];
+
+/// How much is done.
+pub struct Scale {
+    /// Records that are there at the beginning.
+    pub records: u32,
+    /// How long each case takes in a round.
+    pub timed: Duration,
+}
+
+/// What clients do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Set,
+    Session,
+    Status,
+}
+
+impl Work {
+    fn case(self, number: usize) -> String {
+        match self {
+            Self::Set => format!("SET {number} B, tmpfs"),
+            Self::Session => format!("session store, {number} clients"),
+            Self::Status => format!("status updates, {number} clients"),
+        }
+    }
+
+    fn request(self, random: &mut Random, records: &mut u32) -> Request {
+        let evenly = random.below(u64::from(*records)) as u32;
+        let (kind, id) = match self {
+            Self::Set => (Kind::Set, evenly),
+            Self::Session if random.below(2) == 0 => (Kind::Set, evenly),
+            Self::Status if random.below(20) == 0 => {
+                *records += 1;
+                (Kind::Set, *records - 1)
+            }
+            Self::Session | Self::Status => (Kind::Get, evenly),
+        };
+        Request { id, kind }
+    }
+}
+
+/// Measurements.
+pub fn jobs(rounds: usize) -> usize {
+    ARMS.len() * (SIZES.len() + 2 * CLIENTS.len()) * rounds
+}
+
+/// A loaded server.
+struct Subject {
+    server: Server,
+    size: usize,
+    records: u32,
+}
+
+impl Subject {
+    fn new(arm: Arm, size: usize, records: u32) -> Result<Self, BenchError> {
+        // As much again for what is overwritten or inserted.
+        let memory = 2 * memory_for(u64::from(records), size as u64) + (64 << 20);
+        let place = Path::new(mneme_sys::files::SHARED_MEMORY);
+        let server = Server::start(arm, place, cpus(), memory)?;
+        fill(&mut server.connect(size, CONNECTIONS)?, 0..records)?;
+        Ok(Self {
+            server,
+            size,
+            records,
+        })
+    }
+
+    /// Millions of operations a second.
+    fn rate(
+        &mut self,
+        work: Work,
+        clients: usize,
+        timed: Duration,
+        seed: u64,
+    ) -> Result<f64, BenchError> {
+        let mut random = Random::new(seed);
+        let mut load: Generator = self.server.connect(self.size, clients)?;
+        let until = Instant::now() + timed;
+        let mut asked = 0;
+        let done = on_load_cpu(|| {
+            load.closed(1, || {
+                // One of each client at least, however late the load gets its CPU.
+                let goes_on = asked < clients || Instant::now() < until;
+                asked += 1;
+                goes_on.then(|| work.request(&mut random, &mut self.records))
+            })
+        })?;
+        Ok(done.operations as f64 / done.took.as_secs_f64() / 1e6)
+    }
+}
+
+/// Measures all of them, round by round.
+///
+/// # Errors
+/// A server that does not start, refuses, or mixes up records.
+pub fn run(
+    scale: &Scale,
+    rounds: usize,
+    seed: u64,
+    bar: &ProgressBar,
+    ledger: &mut Ledger,
+) -> Result<(), BenchError> {
+    let by_size = SIZES.map(|size| (size, vec![(Work::Set, size, CONNECTIONS)]));
+    let by_clients = [Work::Session, Work::Status]
+        .into_iter()
+        .flat_map(|work| CLIENTS.map(|clients| (work, clients, clients)));
+    let parts = by_size.into_iter().chain([(COLUMNS, by_clients.collect())]);
+    for (size, cases) in parts {
+        let mut subjects = Vec::new();
+        for arm in present(&ARMS) {
+            bar.set_message(format!("loading {}", arm.name));
+            subjects.push(Subject::new(arm, size, scale.records)?);
+        }
+        for round in 0..rounds {
+            let seed = seed ^ (round as u64) << 32;
+            for &(work, number, clients) in &cases {
+                for subject in &mut subjects {
+                    let (name, case) = (subject.server.name(), work.case(number));
+                    bar.set_message(format!("{name} {case}"));
+                    let rate = subject.rate(work, clients, scale.timed, seed)?;
+                    ledger.add(name, &case, Metric::Throughput, rate);
+                    bar.inc(1);
+                }
+            }
+            subjects.reverse();
+        }
+    }
+    Ok(())
+}
+
+/// All cases.
+fn cases() -> Vec<String> {
+    let sizes = SIZES.map(|size| Work::Set.case(size));
+    let others = [Work::Session, Work::Status];
+    let others = others.map(|work| CLIENTS.map(|clients| work.case(clients)));
+    [sizes, others[0].clone(), others[1].clone()].concat()
+}
+
+/// What is measured on this machine.
+#[cfg(test)]
+pub fn all() -> impl Iterator<Item = (Arm, String)> {
+    let arms = present(&ARMS).into_iter();
+    arms.flat_map(|arm| cases().into_iter().map(move |case| (arm, case)))
+}
+
+/// Prints what was measured here.
+pub fn print(ledger: &Ledger) {
+    let reference = REDIS_ALWAYS.name;
+    println!("files on tmpfs: thousand operations a second; in brackets over {reference}");
+    let rows = cases().into_iter().map(|case| (case.clone(), case));
+    let cell = |system: &str, case: &String| cell(ledger, reference, system, case, 1e-3);
+    let names = ARMS.map(|arm| arm.name);
+    println!("{}", Table::grid("case", &names, rows, cell));
+}
+
+/// The thesis' figures 5.5 to 5.7.
+pub fn figures(ledger: &Ledger) -> Vec<Figure> {
+    let names = ARMS.map(|arm| arm.name);
+    let sizes = SIZES.map(|size| (format!("{size} B"), Work::Set.case(size)));
+    let title = "Durable SET on tmpfs: changes in place beside logs";
+    let bars = Bars::of(ledger, title, Metric::Throughput, &names, sizes);
+    let by_clients = |work: Work, title: &str| {
+        let points = CLIENTS.map(|clients| (clients as f64, work.case(clients)));
+        let axes = (
+            Axis::log("clients"),
+            Axis::log("million operations a second"),
+        );
+        Curves::of(ledger, title, axes, &names, &points)
+    };
+    let session = by_clients(Work::Session, "Session store: half reads, half updates");
+    let status = by_clients(Work::Status, "Status updates: 95 % reads, 5 % inserts");
+    vec![
+        Figure::new("durable-sizes.svg", bars),
+        Figure::new("durable-session.svg", session),
+        Figure::new("durable-status.svg", status),
+    ]
+}
