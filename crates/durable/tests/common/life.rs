@@ -7,7 +7,10 @@ use mneme_durable::stepped::Stepped;
 use mneme_durable::{DurabilityMode, DurableError, DurableOptions, LogStore};
 use mneme_log::{Builder, Cursor, Expiry};
 use mneme_sys::ManualClock;
-use mneme_sys::medium::{DirectoryStates, DirectoryTrace, RecordingDirectory};
+use mneme_sys::medium::{
+    DirectoryOperation, DirectoryState, DirectoryStates, DirectoryTrace, Operation,
+    RecordingDirectory,
+};
 use mneme_testkit::Random;
 
 /// Databases that a life uses.
@@ -40,6 +43,8 @@ pub fn contents(store: &LogStore) -> Records {
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub states: usize,
+    /// Those of them that were opened; the others had been at an earlier point.
+    pub opened: usize,
     pub wrong: Vec<String>,
 }
 
@@ -243,6 +248,7 @@ impl Life {
         let mut outcome = Outcome::default();
         let points = trace.operations.len() as u64 + 1;
         let mut states = DirectoryStates::new(trace);
+        let mut recovered = Recovered::default();
         loop {
             // Fewer states than points are spread evenly; each point gets one at least otherwise.
             let many =
@@ -250,33 +256,42 @@ impl Life {
             for _ in 0..many {
                 let state = states.sample(|| random.next());
                 outcome.states += 1;
-                let directory = RecordingDirectory::crashed(&states, &state);
                 let acknowledged = self.acknowledged[states.mark() as usize];
                 let nested = (random.below(8) == 0).then(|| random.next());
-                if let Err(what) = self.verify(&directory, acknowledged, nested) {
+                let found = recovered.of(state, |state| {
+                    outcome.opened += 1;
+                    let directory = RecordingDirectory::crashed(&states, state);
+                    self.recover(&directory, nested)
+                });
+                let right = found.and_then(|found| check(&self.states, acknowledged, found));
+                if let Err(what) = right {
                     let at = states.at();
                     outcome.wrong.push(format!("after {at} operations: {what}"));
                 }
             }
+            recovered.pass(trace.operations.get(states.at()));
             if outcome.wrong.len() > 5 || !states.advance() {
                 return outcome;
             }
         }
     }
 
-    /// Recovers what a crash has left, and crashes the recovery too.
-    pub fn verify(
+    /// Recovers what a crash has left. It holds at least what was acknowledged.
+    pub fn verify(&self, directory: &RecordingDirectory, acknowledged: u64) -> Result<(), String> {
+        check(&self.states, acknowledged, &self.recover(directory, None)?)
+    }
+
+    /// What is recovered of what a crash has left; with a seed the recovery is crashed too.
+    fn recover(
         &self,
         directory: &RecordingDirectory,
-        acknowledged: u64,
         nested: Option<u64>,
-    ) -> Result<(), String> {
+    ) -> Result<State, String> {
         let store = open(self.mode, directory).map_err(|error| error.to_string())?;
         let found = (store.gate().durable(), contents(&store));
-        check(&self.states, acknowledged, &found)?;
         drop(store);
         let Some(seed) = nested else {
-            return Ok(());
+            return Ok(found);
         };
         let mut random = Random::new(seed);
         let trace = directory.trace();
@@ -292,7 +307,39 @@ impl Life {
                 }
             }
         }
-        Ok(())
+        Ok(found)
+    }
+}
+
+/// What was recovered of the states since the last sync of a file. A state that a crash at an
+/// earlier point has left too is not opened again: only what it must hold may differ.
+#[derive(Default)]
+struct Recovered(Vec<(DirectoryState, Result<State, String>)>);
+
+impl Recovered {
+    fn of(
+        &mut self,
+        state: DirectoryState,
+        recover: impl FnOnce(&DirectoryState) -> Result<State, String>,
+    ) -> Result<&State, String> {
+        let known = self.0.iter().position(|(known, _)| *known == state);
+        let place = known.unwrap_or_else(|| {
+            let found = recover(&state);
+            self.0.push((state, found));
+            self.0.len() - 1
+        });
+        self.0[place].1.as_ref().map_err(Clone::clone)
+    }
+
+    /// Forgets them at a sync: states are differences from what is durable.
+    fn pass(&mut self, operation: Option<&DirectoryOperation>) {
+        if let Some(DirectoryOperation::File {
+            operation: Operation::Sync,
+            ..
+        }) = operation
+        {
+            self.0.clear();
+        }
     }
 }
 

@@ -191,7 +191,7 @@ pub fn repairs_survive() {
     )
     .unwrap();
     // The journal is whole from its beginning.
-    life.verify(&directory, 0, None).unwrap();
+    life.verify(&directory, 0).unwrap();
 }
 
 /// Going back to a backup, whose journal is gone by then.
@@ -330,13 +330,12 @@ pub fn clocks_that_come_back_survive(mode: DurabilityMode) {
     }
 }
 
-/// Random lives, for about so many seconds.
-pub fn drawn_survive(seconds: u64) {
+/// Random lives, until there are so many states and so many seconds have passed.
+pub fn drawn_survive(mode: DurabilityMode, seconds: u64, least: usize) {
     let begun = std::time::Instant::now();
     let mut random = Random::of_run(19);
-    let (mut lives, mut states) = (0, 0);
+    let (mut lives, mut states, mut opened) = (0, 0, 0);
     loop {
-        let mode = [Journal, Tree][random.below(2) as usize];
         let mut life = Life::new(mode, random.next());
         for _ in 0..12 + random.below(30) {
             match life.random.below(12) {
@@ -358,8 +357,9 @@ pub fn drawn_survive(seconds: u64) {
         let outcome = life.crash(200, random.next());
         outcome.holds(50);
         (lives, states) = (lives + 1, states + outcome.states);
-        if begun.elapsed().as_secs() >= seconds {
-            println!("{states} states of {lives} lives");
+        opened += outcome.opened;
+        if states >= least && begun.elapsed().as_secs() >= seconds {
+            println!("{states} states of {lives} lives, {opened} of them opened, {mode}");
             return;
         }
     }
