@@ -59,14 +59,15 @@ impl Work {
         }
     }
 
-    fn request(self, random: &mut Random, records: &mut u32) -> Request {
-        let evenly = random.below(u64::from(*records)) as u32;
+    /// Reads and changes one of the first `there` records, or inserts the record `next`.
+    fn request(self, random: &mut Random, there: u32, next: &mut u32) -> Request {
+        let evenly = random.below(u64::from(there)) as u32;
         let (kind, id) = match self {
             Self::Set => (Kind::Set, evenly),
             Self::Session if random.below(2) == 0 => (Kind::Set, evenly),
             Self::Status if random.below(20) == 0 => {
-                *records += 1;
-                (Kind::Set, *records - 1)
+                *next += 1;
+                (Kind::Set, *next - 1)
             }
             Self::Session | Self::Status => (Kind::Get, evenly),
         };
@@ -111,13 +112,15 @@ impl Subject {
         let mut random = Random::new(seed);
         let mut load: Generator = self.server.connect(self.size, clients)?;
         let until = Instant::now() + timed;
+        // Inserts of one client are under way while another reads: what was there before is read.
+        let there = self.records;
         let mut asked = 0;
         let done = on_load_cpu(|| {
             load.closed(1, || {
                 // One of each client at least, however late the load gets its CPU.
                 let goes_on = asked < clients || Instant::now() < until;
                 asked += 1;
-                goes_on.then(|| work.request(&mut random, &mut self.records))
+                goes_on.then(|| work.request(&mut random, there, &mut self.records))
             })
         })?;
         Ok(done.operations as f64 / done.took.as_secs_f64() / 1e6)
@@ -209,4 +212,19 @@ pub fn figures(ledger: &Ledger) -> Vec<Figure> {
         Figure::new("durable-session.svg", session),
         Figure::new("durable-status.svg", status),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_read_that_were_there_before_any_insert() {
+        let (mut random, mut next) = (Random::new(1), 100);
+        for _ in 0..1000 {
+            let request = Work::Status.request(&mut random, 100, &mut next);
+            assert_eq!(request.id < 100, request.kind == Kind::Get);
+        }
+        assert!(next > 110, "{next}");
+    }
 }
