@@ -144,6 +144,8 @@ impl Pump {
     fn work(&mut self) -> Result<Pace, DurableError> {
         let now = self.clock.now_ns();
         self.remove_older()?;
+        let is_awaited = self.shared.policy() == SyncPolicy::Always;
+        self.sink.set_preallocates(is_awaited);
         self.find_clean();
         self.shared.set_files(self.sink.stats().files);
         if let Some(rest) = self.gathers(now) {

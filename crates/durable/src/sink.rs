@@ -31,6 +31,10 @@ pub(crate) trait Sink: Send {
     /// Makes at most so many bytes of space for what is to come. Whether there is enough now.
     fn prepare(&mut self, bytes: u64) -> Result<bool, DurableError>;
 
+    /// Whether space is made before it is needed, so that a sync takes less time; what a full disk
+    /// needs is always made before.
+    fn set_preallocates(&mut self, _preallocates: bool) {}
+
     /// Whether writes are to be refused, because there is too little space for what is to come.
     fn is_nearly_full(&self) -> bool;
 
@@ -111,6 +115,10 @@ impl Sink for Journal {
 
     fn prepare(&mut self, bytes: u64) -> Result<bool, DurableError> {
         Ok(Journal::prepare(self, bytes)?)
+    }
+
+    fn set_preallocates(&mut self, preallocates: bool) {
+        Journal::set_preallocates(self, preallocates);
     }
 
     fn is_nearly_full(&self) -> bool {
@@ -243,6 +251,12 @@ impl Sink for LateJournal {
             )?),
         };
         Sink::prepare(journal, bytes)
+    }
+
+    fn set_preallocates(&mut self, preallocates: bool) {
+        if let Some(journal) = &mut self.journal {
+            journal.set_preallocates(preallocates);
+        }
     }
 
     fn is_nearly_full(&self) -> bool {

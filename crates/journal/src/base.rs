@@ -92,6 +92,7 @@ impl BaseWriter {
                 .map_err(on("remove", &unfinished))?;
         }
         let header = Header {
+            is_sparse: false,
             identity: options.identity,
             first: begin,
             file_bytes: 0,

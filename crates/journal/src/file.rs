@@ -20,6 +20,8 @@ pub(crate) struct Current {
     pub(crate) first: Position,
     pub(crate) seed: u32,
     pub(crate) offset: u64,
+    /// What is not written yet has no blocks.
+    pub(crate) is_sparse: bool,
 }
 
 /// A file that is complete.
@@ -29,6 +31,8 @@ pub(crate) struct Older {
     pub(crate) first: Position,
     /// It failed: it is read as far as it was durable, and never used again.
     pub(crate) failed: bool,
+    /// Not all of it may have blocks: it does not become a spare.
+    pub(crate) is_sparse: bool,
 }
 
 pub(crate) fn older(link: Link) -> Older {
@@ -36,6 +40,7 @@ pub(crate) fn older(link: Link) -> Older {
         name: link.name,
         first: link.header.first,
         failed: false,
+        is_sparse: link.header.is_sparse,
     }
 }
 
@@ -57,7 +62,7 @@ pub(crate) fn sync_names(directory: &dyn Directory) -> Result<(), JournalError> 
     directory.sync().map_err(on("sync", "the directory"))
 }
 
-/// Makes a spare the file that begins at `first`. When this returns, its header and its name are
+/// Begins the file at `first`, of a spare or sparse. When this returns, its header and its name are
 /// durable.
 pub(crate) fn begin_file(
     directory: &dyn Directory,
@@ -65,21 +70,28 @@ pub(crate) fn begin_file(
     options: &Options,
     runs: &Runs,
     first: Position,
+    is_sparse: bool,
     stats: &mut JournalStats,
 ) -> Result<Current, JournalError> {
     let header = Header {
         identity: options.identity,
         first,
         file_bytes: options.file_bytes,
+        is_sparse,
         wall_ms: options.clock.wall_ms(),
         runs: runs.clone(),
     };
-    let spare = spares.take(directory)?;
+    let spare = match is_sparse {
+        true => spares.make_sparse(directory)?,
+        false => spares.take(directory)?,
+    };
     let (name, block) = (names::journal(first), header.encode(FileKind::Journal));
     let named = name_file(directory, &spare, &name, &block);
-    if let Err(JournalError::NoSpace { .. }) = named {
+    match &named {
+        Err(_) if is_sparse => drop(directory.remove(&spare)),
         // Nothing has happened to it. Trying again must not use up what there is.
-        spares.add(vec![spare]);
+        Err(JournalError::NoSpace { .. }) => spares.add(vec![spare]),
+        _ => {}
     }
     let storage = named?;
     if !without("file.directory") {
@@ -93,6 +105,7 @@ pub(crate) fn begin_file(
         storage,
         first,
         offset: BLOCK as u64,
+        is_sparse,
     })
 }
 

@@ -120,8 +120,10 @@ pub(crate) struct Header {
     pub(crate) identity: Identity,
     /// Where the stream of the file begins.
     pub(crate) first: Position,
-    /// The length of a file that is preallocated; 0 for one that is not.
+    /// The length that a journal's file has from its begin on; 0 for a base file.
     pub(crate) file_bytes: u64,
+    /// Whether it began with that length and without blocks.
+    pub(crate) is_sparse: bool,
     pub(crate) wall_ms: u64,
     pub(crate) runs: Runs,
 }
@@ -150,7 +152,9 @@ struct Raw {
     listed: U32,
     zero: U32,
     wall_ms: U64,
-    unused: [u8; 8],
+    /// Bit 0: the file began sparse.
+    flags: U32,
+    unused: [u8; 4],
     runs: [RawRun; MOST_RUNS],
 }
 
@@ -188,7 +192,8 @@ impl Header {
             listed: (self.runs.latest.len() as u32).into(),
             zero: 0.into(),
             wall_ms: self.wall_ms.into(),
-            unused: [0; 8],
+            flags: u32::from(self.is_sparse).into(),
+            unused: [0; 4],
             runs: std::array::from_fn(run),
         };
         raw.crc = checksum(raw.as_bytes()).into();
@@ -229,6 +234,7 @@ impl Header {
             identity: Identity { uuid: raw.uuid },
             first: Position::new(raw.first.get()),
             file_bytes: raw.file_bytes.get(),
+            is_sparse: raw.flags.get() & 1 != 0,
             wall_ms: raw.wall_ms.get(),
             runs: Runs {
                 number: raw.number.get(),
@@ -251,6 +257,7 @@ mod tests {
             identity: Identity { uuid: [9; 16] },
             first: Position::new(12_345),
             file_bytes: 1 << 20,
+            is_sparse: runs.is_multiple_of(2),
             wall_ms: 77,
             runs: (0..runs).fold(Runs::default(), |runs, id| runs.and(run(id))),
         }

@@ -37,6 +37,8 @@ pub struct Journal {
     /// The durable position that the file names, in its header or in its last frame.
     named: Position,
     health: Health,
+    /// Whether new files have their blocks before they are written.
+    preallocates: bool,
     frame: Vec<u8>,
     stats: JournalStats,
 }
@@ -131,7 +133,15 @@ impl Journal {
         }
         let mut spares = Spares::find(&*directory, options.file_bytes)?;
         let mut stats = JournalStats::default();
-        let begun = begin_file(&*directory, &mut spares, &options, &runs, at, &mut stats)?;
+        let begun = begin_file(
+            &*directory,
+            &mut spares,
+            &options,
+            &runs,
+            at,
+            false,
+            &mut stats,
+        )?;
         stale.retain(|link| link.name != begun.name);
         let journal = Self {
             older: kept.into_iter().map(older).collect(),
@@ -144,6 +154,7 @@ impl Journal {
             durable: at,
             named: at,
             health: Health::Good,
+            preallocates: true,
             frame: Vec::new(),
             stats,
         };
@@ -207,12 +218,20 @@ impl Journal {
     /// # Errors
     /// As [`sync`](Journal::sync); [`JournalError::NoSpace`].
     pub fn rotate(&mut self) -> Result<(), JournalError> {
+        match self.rotate_to(self.begins_sparse()) {
+            // What is preallocated is for this.
+            Err(JournalError::NoSpace { .. }) if self.begins_sparse() => self.rotate_to(false),
+            rotated => rotated,
+        }
+    }
+
+    fn rotate_to(&mut self, is_sparse: bool) -> Result<(), JournalError> {
         self.usable()?;
         if without("rotate.sync") {
             self.durable = self.position;
         }
         self.sync()?;
-        let begun = self.begin(self.position);
+        let begun = self.begin(self.position, is_sparse);
         match begun {
             Ok(begun) => self.replace(begun, false),
             Err(error @ JournalError::NoSpace { .. }) => return Err(error),
@@ -239,6 +258,16 @@ impl Journal {
         Ok(many)
     }
 
+    /// Whether files have their blocks before they are written, as they do unless this says
+    /// otherwise: a sync then writes what it must and nothing of the file system's own. It costs as
+    /// many zeros as the journal has bytes, until removed files are used again.
+    ///
+    /// If not, only the reserve is preallocated, for when the disk is full. New files are sparse
+    /// where no removed ones are left over. Right where nothing waits for each sync.
+    pub fn set_preallocates(&mut self, preallocates: bool) {
+        self.preallocates = preallocates;
+    }
+
     /// Prepares spare files, by writing at most `bytes` zeros: for the time between two groups.
     /// Whether there is enough of them.
     ///
@@ -246,22 +275,32 @@ impl Journal {
     /// [`JournalError::NoSpace`], which changes nothing; [`JournalError::Medium`].
     pub fn prepare(&mut self, bytes: u64) -> Result<bool, JournalError> {
         self.usable()?;
-        let file = self.holds(self.options.file_bytes - BLOCK as u64);
-        // One file more than it needs, so that it does not swing about the limit.
-        if self.spares.ready() > 0 && self.free_space() >= self.options.reserve + file {
+        if self.is_prepared() {
             return Ok(true);
         }
         self.spares.work(&*self.directory, bytes)?;
-        Ok(self.spares.ready() > 0 && self.free_space() >= self.options.reserve + file)
+        Ok(self.is_prepared())
+    }
+
+    fn is_prepared(&self) -> bool {
+        // One file more than it needs, so that it does not swing about the limit. A sparse file
+        // does not count, and takes nothing of what does.
+        let more = match self.current.is_sparse {
+            true => 0,
+            false => self.spare_holds(),
+        };
+        self.spares.ready() > 0 && self.free_space() >= self.options.reserve + more
     }
 
     /// Bytes that can be appended although the disk is full. It counts frames of the largest size:
     /// small groups take 4 KiB each.
     #[must_use]
     pub fn free_space(&self) -> u64 {
-        let rest = self.options.file_bytes - self.current.offset;
-        let spare = self.holds(self.options.file_bytes - BLOCK as u64);
-        self.holds(rest) + self.spares.ready() * spare
+        let rest = match self.current.is_sparse {
+            true => 0,
+            false => self.options.file_bytes - self.current.offset,
+        };
+        self.holds(rest) + self.spares.ready() * self.spare_holds()
     }
 
     /// Whether less than the reserve is left: writers should be refused until it is not so, so that
@@ -336,6 +375,17 @@ impl Journal {
         space.saturating_sub(largest - BLOCK as u64) / largest * (largest - BLOCK as u64)
     }
 
+    /// Bytes of the stream that surely fit into a spare.
+    fn spare_holds(&self) -> u64 {
+        self.holds(self.options.file_bytes - BLOCK as u64)
+    }
+
+    /// Whether the next file is sparse: spares are kept for a full disk.
+    fn begins_sparse(&self) -> bool {
+        let rest = self.spares.ready().saturating_sub(1) * self.spare_holds();
+        !self.preallocates && rest < self.options.reserve
+    }
+
     fn usable(&self) -> Result<(), JournalError> {
         match self.health {
             Health::Failed => Err(JournalError::Failed {
@@ -350,8 +400,34 @@ impl Journal {
     fn write_frame(&mut self, bytes: &[u8]) -> Result<(), JournalError> {
         let space = self.options.file_bytes - self.current.offset;
         if frame::padded(bytes.len()) as u64 > space {
+            self.fill_blocks();
             self.rotate()?;
         }
+        match self.try_frame(bytes) {
+            // The part of it that was written stands behind the begin of the next file.
+            Err(MediumError::NoSpace { .. }) if self.current.is_sparse => {
+                self.rotate_to(false)?;
+                self.try_frame(bytes)
+            }
+            tried => tried,
+        }
+        .map_err(|error| self.restart(error))
+    }
+
+    /// Gives a full file the blocks that it lacks behind its last frame, so that it becomes a spare
+    /// when it is removed.
+    fn fill_blocks(&mut self) {
+        if self.current.is_sparse {
+            let rest = self.options.file_bytes - self.current.offset;
+            let zeros = vec![0; rest as usize];
+            let filled = self.current.storage.write(self.current.offset, &zeros);
+            // If not, it does not become one.
+            self.current.is_sparse = filled.is_err();
+        }
+    }
+
+    /// Writes one frame at the end of the file, which has space for it.
+    fn try_frame(&mut self, bytes: &[u8]) -> Result<(), MediumError> {
         let durable = match without("frame.durable") {
             true => self.position.plus(bytes.len() as u64),
             false => self.durable,
@@ -364,10 +440,8 @@ impl Journal {
             wall_ms: self.options.clock.wall_ms(),
         };
         frame::encode(self.current.seed, &head, bytes, &mut self.frame);
-        let written = self.current.storage.write(self.current.offset, &self.frame);
-        if let Err(error) = written {
-            return Err(self.restart(error));
-        }
+        let at = self.current.offset;
+        self.current.storage.write(at, &self.frame)?;
         self.current.offset += self.frame.len() as u64;
         self.named = durable;
         self.stats.frames += 1;
@@ -413,7 +487,8 @@ impl Journal {
             };
         }
         let file = self.current.name.clone();
-        match self.begin(self.durable) {
+        // By what is preallocated: the disk may be full.
+        match self.begin(self.durable, false) {
             Ok(begun) => {
                 self.position = self.durable;
                 self.replace(begun, true);
@@ -438,7 +513,7 @@ impl Journal {
         }
     }
 
-    fn begin(&mut self, first: Position) -> Result<Current, JournalError> {
+    fn begin(&mut self, first: Position, is_sparse: bool) -> Result<Current, JournalError> {
         let Self {
             directory,
             spares,
@@ -447,19 +522,27 @@ impl Journal {
             stats,
             ..
         } = self;
-        begin_file(&**directory, spares, options, runs, first, stats)
+        let directory = &**directory;
+        begin_file(directory, spares, options, runs, first, is_sparse, stats)
     }
 
     /// Writes into `begun` from now on.
     fn replace(&mut self, begun: Current, failed: bool) {
         self.named = begun.first;
         let old = std::mem::replace(&mut self.current, begun);
+        if !failed && !self.preallocates {
+            // Nothing reads it before a recovery. The next file gets the same memory, which is in
+            // the caches of the CPU, and given to a virtual machine already. If it fails, nothing
+            // is lost: all of it was synced.
+            let _ = old.storage.drop_cached();
+        }
         // One that began at the same position has lost its name to the new one.
         if old.first != self.current.first {
             self.older.push(Older {
                 name: old.name,
                 first: old.first,
                 failed,
+                is_sparse: old.is_sparse,
             });
         }
     }
@@ -473,7 +556,7 @@ impl Journal {
         let mut recycled = Vec::new();
         for file in &files {
             let enough = self.spares.ready() + recycled.len() as u64 >= self.spares_wanted();
-            if file.failed || enough || !self.has_full_length(&file.name) {
+            if file.failed || file.is_sparse || enough || !self.has_full_length(&file.name) {
                 remove(directory, &file.name)?;
                 continue;
             }
@@ -499,8 +582,7 @@ impl Journal {
 
     /// Spares beyond which removed files are given back to the file system.
     fn spares_wanted(&self) -> u64 {
-        let file = self.holds(self.options.file_bytes - BLOCK as u64).max(1);
-        let reserve = self.options.reserve.div_ceil(file) + 1;
+        let reserve = self.options.reserve.div_ceil(self.spare_holds().max(1)) + 1;
         reserve.max(self.options.recycled / self.options.file_bytes)
     }
 }

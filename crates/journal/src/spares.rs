@@ -135,6 +135,22 @@ impl Spares {
         Ok(self.ready.swap_remove(0))
     }
 
+    /// Makes a file of the length of a spare that has no blocks yet, and returns its name, which is
+    /// that of an unfinished spare.
+    pub(crate) fn make_sparse(
+        &mut self,
+        directory: &dyn Directory,
+    ) -> Result<String, JournalError> {
+        let name = self.name() + names::UNFINISHED;
+        let storage = directory.create(&name).map_err(on("make", &name))?;
+        let lengthened = storage.write(self.file_bytes - 1, &[0]);
+        if let Err(error) = lengthened {
+            let _ = directory.remove(&name);
+            return Err(on("write to", &name)(error));
+        }
+        Ok(name)
+    }
+
     /// A name for a file that becomes a spare.
     pub(crate) fn name(&mut self) -> String {
         self.next += 1;

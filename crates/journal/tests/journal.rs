@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use common::blocks::Blocks;
 use common::{FILE, content, open, options, read_from, shared};
 use mneme_journal::{
     BaseName, BaseWriter, Flaw, Journal, JournalError, Position, Reader, check, repair,
@@ -661,6 +662,81 @@ fn a_full_disk_is_announced_while_the_reserve_still_fits() {
     stream.extend(b"on");
     journal.sync().unwrap();
     assert_eq!(read_from(&directory, 0).unwrap(), stream);
+}
+
+/// Beside the reserve files are sparse. The disk is full at some instant: what a ring holds fits.
+#[test]
+fn sparse_files_leave_the_reserve_for_a_full_disk() {
+    for round in 0..12 {
+        let mut random = Random::new(round as u64);
+        let directory = Blocks::default();
+        let mut options = options();
+        options.reserve = 20_000;
+        options.recycled = 20 * FILE;
+        let shared = Arc::new(directory.clone());
+        let opened = Journal::open(shared, options.clone(), Position::new(0));
+        let mut journal = opened.unwrap();
+        journal.set_preallocates(false);
+        let mut stream = Vec::new();
+        let append = |journal: &mut Journal, stream: &mut Vec<u8>, bytes| {
+            let more = content(1, stream.len() as u64, bytes);
+            let appended = journal.append(journal.position(), &more);
+            if appended.is_ok() {
+                stream.extend(more);
+            }
+            appended
+        };
+        while !journal.prepare(u64::MAX).unwrap() {}
+        let reserved = journal.stats().spares;
+        for _ in 0..40 {
+            append(&mut journal, &mut stream, 3000).unwrap();
+            let durable = journal.sync().unwrap();
+            match random.below(8) {
+                // A file with holes goes, and one without any is used again.
+                0 | 1 => journal.rotate().unwrap(),
+                2 => drop(journal.remove_before(durable).unwrap()),
+                _ => {}
+            }
+            // What counts has its blocks.
+            let with_holes = directory.with_holes();
+            let is_spare = |name: &&String| name.starts_with("spare-");
+            assert_eq!(with_holes.iter().find(is_spare), None);
+            let begun = directory.inner.files();
+            let mut files = begun.keys().filter(|name| name.ends_with(".journal"));
+            if files
+                .next_back()
+                .is_some_and(|file| with_holes.contains(file))
+            {
+                assert_eq!(journal.free_space(), 4096 * journal.stats().spares);
+            }
+        }
+        assert!(!journal.is_nearly_full());
+        assert!(journal.stats().spares >= reserved, "none was taken");
+        directory.leave(Some(round));
+        // As the ring's end is written: by large groups, and those that are lost again.
+        let ring = journal.free_space();
+        assert!(ring >= 20_000);
+        for _ in 0..ring / 4000 {
+            append(&mut journal, &mut stream, 4000).unwrap();
+        }
+        journal.sync().unwrap();
+        let full = loop {
+            match append(&mut journal, &mut stream, 8000) {
+                Ok(()) => {}
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(full, JournalError::NoSpace { .. }), "{full:?}");
+        assert!(journal.is_nearly_full());
+        directory.leave(None);
+        while !journal.prepare(u64::MAX).unwrap() {}
+        assert!(!journal.is_nearly_full());
+        append(&mut journal, &mut stream, 2000).unwrap();
+        journal.close().unwrap();
+        let first = stream.len() - 6000;
+        let read = read_from(&directory, first as u64).unwrap();
+        assert_eq!(read, stream[first..], "round {round}");
+    }
 }
 
 /// A directory whose own block has no place for another name.

@@ -198,7 +198,15 @@ pub fn one_file_survives() {
 
 /// Files that fill up, are recycled behind base files, and are taken over.
 pub fn many_files_survive() {
+    let mut life = many_files(true);
+    crash(&life, Choice::Some(3, 1), 2).holds(1000);
+    life = many_files(false);
+    crash(&life, Choice::Some(3, 1), 2).holds(800);
+}
+
+fn many_files(preallocates: bool) -> Recorder {
     let mut life = Recorder::new();
+    life.preallocates = preallocates;
     life.open(0);
     for round in 0..5 {
         for group in 0..6 {
@@ -215,7 +223,7 @@ pub fn many_files_survive() {
             _ => life.idle(),
         }
     }
-    crash(&life, Choice::Some(3, 1), 2).holds(1000);
+    life
 }
 
 /// Syncs that fail and lose pages.
@@ -223,6 +231,7 @@ pub fn failed_syncs_survive() {
     for (keep, more) in [(0, 0), (2, 0), (3, 1)] {
         for nth in 1..6 {
             let mut life = Recorder::new();
+            life.preallocates = nth % 2 == 0;
             life.open(0);
             life.append(3000);
             life.sync();
@@ -295,6 +304,7 @@ pub fn kills_everywhere_survive() {
     let mut life = Recorder::new();
     life.open(0);
     for round in 0..2 {
+        life.set_preallocates(round == 0);
         life.append(3000 + round);
         life.sync();
         life.append(7000);

@@ -1,6 +1,7 @@
 //! Small journals in memory, and reading them back.
 #![allow(dead_code, clippy::unwrap_used)] // each test program uses a part
 
+pub mod blocks;
 pub mod crashes;
 pub mod recorder;
 

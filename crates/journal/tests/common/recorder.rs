@@ -40,6 +40,8 @@ pub struct Recorder {
     pub acknowledged: u64,
     base: Option<u64>,
     version: u64,
+    /// Whether files have their blocks before they are written.
+    pub preallocates: bool,
 }
 
 impl Recorder {
@@ -63,6 +65,7 @@ impl Recorder {
             stream,
             base,
             version,
+            preallocates: true,
         };
         // Mark 0 is what holds before the first one.
         recorder.history.push(recorder.now());
@@ -86,6 +89,7 @@ impl Recorder {
             stream: mark.stream,
             directory,
             version: 60,
+            preallocates: true,
         }
     }
 
@@ -111,6 +115,7 @@ impl Recorder {
         let at_position = Position::new(at);
         let open = || Journal::open(shared(&self.directory), options(), at_position);
         self.journal = Some(again_and_again(open));
+        self.set_preallocates(self.preallocates);
         self.stream.truncate(at as usize);
         self.acknowledged = at;
         self.version += 1;
@@ -139,6 +144,11 @@ impl Recorder {
         self.open(end);
         self.base = base;
         self.mark();
+    }
+
+    pub fn set_preallocates(&mut self, preallocates: bool) {
+        self.preallocates = preallocates;
+        self.journal().set_preallocates(preallocates);
     }
 
     fn journal(&mut self) -> &mut Journal {
@@ -263,7 +273,7 @@ impl Recorder {
     /// Some steps by chance.
     pub fn wander(&mut self, random: &mut Random, steps: usize) {
         for _ in 0..steps {
-            match random.below(27) {
+            match random.below(28) {
                 0..8 => self.append(1 + random.below(6000) as usize),
                 8..12 => self.sync(),
                 12 => self.idle(),
@@ -281,6 +291,7 @@ impl Recorder {
                 }
                 20 => self.die_with_ring(),
                 21 => self.die_and_read(),
+                27 => self.set_preallocates(!self.preallocates),
                 _ => {
                     let (nth, keep) = (1 + random.below(4), random.below(4));
                     self.directory.fail_sync(nth, keep, random.below(2));
