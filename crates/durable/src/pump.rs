@@ -33,6 +33,8 @@ const RETRY: u64 = 500_000_000;
 /// so many. With 2,000 wake-ups a second a quarter of this thread's time went into them.
 const WORTH: u64 = 256 << 10;
 const WORTH_SHARES: u64 = 32;
+/// Bytes of the feed that a copy of the store may begin before what is durable.
+const CLEAN: u64 = 64 << 10;
 /// How long a group takes while writers are slowed down.
 const SLOWED: Duration = Duration::from_millis(20);
 /// The shortest and the longest sleep between two looks at the feed.
@@ -197,13 +199,23 @@ impl Pump {
 
     /// Looks for a position at which a copy of the store may begin.
     fn find_clean(&mut self) {
-        if self.clean.is_none() && self.sink.has_begun() {
+        if self.clean.is_none() && self.sink.has_begun() && self.is_clean_old() {
             self.clean = self.feed.clean_position();
         }
         if let Some(clean) = self.clean.filter(|clean| *clean <= self.feed.durable()) {
             self.clean = None;
             self.shared.set_clean(clean);
         }
+    }
+
+    /// Whether it is worth a look at what each thread has sent ahead.
+    fn is_clean_old(&self) -> bool {
+        let Some(clean) = self.shared.clean() else {
+            return true;
+        };
+        let durable = self.feed.durable();
+        let is_known = clean > self.shared.base() && durable < clean + CLEAN;
+        clean < durable && (!is_known || self.feed.tail() == durable)
     }
 
     /// Lets files go that a base file stands for.
@@ -262,6 +274,10 @@ impl Pump {
                 Err(Refused::Failed(error)) => return Err(error),
             }
             mneme_sys::fault!("durable.pump.appended");
+            // What has come meanwhile would be a frame of its own, which takes 4 KiB at least.
+            if drained.end - drained.start < group as u64 {
+                break;
+            }
         }
         Ok(self.sink.position().saturating_sub(begin))
     }
