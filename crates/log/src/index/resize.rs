@@ -61,14 +61,12 @@ pub(crate) enum Resized {
     Done,
     /// A thread blocks the change by what it holds: wait for it, then try again.
     Busy(SlotId, Holding),
-    /// The arena has no frame for the new blocks, or the old ones must wait for a place in limbo.
+    /// The arena has no frame for the new blocks.
     NoSpace,
+    /// Limbo has no place for the blocks that the change would retire, until pins are released. The
+    /// caller's own pin may be among them, so the caller must not wait before it has unpinned.
+    LimboFull,
 }
-
-/// Limbo has no place for the blocks that a change of shape retires, until pins are released. The
-/// caller's own pin may be among them, so the caller must not wait before it has unpinned.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct LimboFull;
 
 impl Index {
     /// Changes the shape of the index around `place`, whose segment the caller saw as `seen`.
@@ -84,32 +82,19 @@ impl Index {
         seen: Option<SegmentRef>,
         why: Why,
     ) -> Result<Resized, WriteError> {
-        let resized = self.try_resize(slot, root, place, seen, why)?;
-        Ok(resized.unwrap_or(Resized::NoSpace))
-    }
-
-    /// As [`resize`](Self::resize), for callers that must know whether limbo or the arena is full.
-    pub(crate) fn try_resize(
-        &self,
-        slot: &Slot<'_>,
-        root: Root,
-        place: Place,
-        seen: Option<SegmentRef>,
-        why: Why,
-    ) -> Result<Result<Resized, LimboFull>, WriteError> {
         let shard = root.shard(place.partition, self.tables.geometry.shards);
         let change = |held: &HeldShard<'_>| {
             if self.mem.index_segment(root, place)? != seen {
-                return Ok(Ok(Resized::Done));
+                return Ok(Resized::Done);
             }
             held.collect(false)?;
             let Some(segment) = seen else {
-                return held.first_segment(slot, root, place).map(Ok);
+                return held.first_segment(slot, root, place);
             };
             if held.limbo_is_full() {
                 held.collect(true)?;
                 if held.limbo_is_full() {
-                    return Ok(Err(LimboFull));
+                    return Ok(Resized::LimboFull);
                 }
             }
             let used = self.segment_used(segment)?;
@@ -126,13 +111,12 @@ impl Index {
                 Why::Sparse if self.grown_ahead.keeps(segment) => Ok(Resized::Done),
                 Why::Sparse => held.shrink(slot, root, place, segment, used),
             }
-            .map(Ok)
         };
         if matches!(why, Why::Full | Why::Ahead(_)) {
             self.with_shard(slot, shard, change)
         } else {
             let changed = self.try_with_shard(slot, shard, change)?;
-            Ok(changed.unwrap_or(Ok(Resized::Done)))
+            Ok(changed.unwrap_or(Resized::Done))
         }
     }
 }
@@ -155,6 +139,14 @@ pub(crate) fn block_of(segment: SegmentRef) -> Block {
         loc: segment.loc(),
         units: segment_units(segment.buckets()),
     }
+}
+
+/// What came of locking every bucket of the segments that a change of shape replaces.
+enum Frozen {
+    /// All are locked; their entries.
+    Entries(Vec<Entry>),
+    /// This thread does not release one of them.
+    HeldBy(SlotId),
 }
 
 impl HeldShard<'_> {
@@ -255,8 +247,10 @@ impl HeldShard<'_> {
                 return self.give_up(Resized::NoSpace);
             };
             let entries = match self.freeze(old)? {
-                Ok(entries) => entries,
-                Err(holder) => return self.give_up(Resized::Busy(holder, Holding::Lock)),
+                Frozen::Entries(entries) => entries,
+                Frozen::HeldBy(holder) => {
+                    return self.give_up(Resized::Busy(holder, Holding::Lock));
+                }
             };
             if self.fill(new, &entries)? {
                 mneme_sys::fault!("index.resize.filled");
@@ -287,8 +281,10 @@ impl HeldShard<'_> {
         loop {
             self.prepare(&[old]);
             let entries = match self.freeze(&[old])? {
-                Ok(entries) => entries,
-                Err(holder) => return self.give_up(Resized::Busy(holder, Holding::Lock)),
+                Frozen::Entries(entries) => entries,
+                Frozen::HeldBy(holder) => {
+                    return self.give_up(Resized::Busy(holder, Holding::Lock));
+                }
             };
             let (low, high): (Vec<Entry>, Vec<Entry>) = entries
                 .into_iter()
@@ -447,9 +443,9 @@ impl HeldShard<'_> {
         Ok(Some(SegmentRef::new(block.loc, buckets, depth)))
     }
 
-    /// Locks every bucket of `old` and collects the entries, or returns the thread that does not
-    /// release one. The locks stay with this thread: `undo` and `publish` find them by the journal.
-    fn freeze(&self, old: &[SegmentRef]) -> Result<Result<Vec<Entry>, SlotId>, Corrupt> {
+    /// Locks every bucket of `old` and collects the entries. The locks stay with this thread:
+    /// `undo` and `publish` find them by the journal.
+    fn freeze(&self, old: &[SegmentRef]) -> Result<Frozen, Corrupt> {
         let mem = &self.index.mem;
         for segment in old {
             let held_up = freeze(mem, *segment, self.slot(), |tries| {
@@ -461,7 +457,7 @@ impl HeldShard<'_> {
                 tries < LOCK_TRIES
             })?;
             if let Some(holder) = held_up {
-                return Ok(Err(holder));
+                return Ok(Frozen::HeldBy(holder));
             }
         }
         mneme_sys::fault!("index.resize.frozen");
@@ -469,7 +465,7 @@ impl HeldShard<'_> {
         for segment in old {
             collect(mem, *segment, &mut entries)?;
         }
-        Ok(Ok(entries))
+        Ok(Frozen::Entries(entries))
     }
 
     /// Places `entries` in a fresh segment; false if they crowd too much.

@@ -43,6 +43,13 @@ use crate::session::Wait;
 /// A record that was found: its entry, and when it expires.
 type Expiring<'m> = (Entry, u64, Record<'m>);
 
+/// What a lookup that copies has found.
+pub(crate) enum CopyOut {
+    Found(Copied),
+    /// The word of the key's home, if there is a home.
+    Absent(Option<HomeWord>),
+}
+
 /// A value that was copied out of a store that overwrites, and what was seen together with it.
 pub(crate) struct Copied {
     pub entry: Entry,
@@ -52,8 +59,8 @@ pub(crate) struct Copied {
 }
 
 impl Records {
-    /// Copies the value of `key` to `value`. `None`, with the home's word if there is a home: the
-    /// key is not there. The caller is pinned, and has seen `place` lead to `segment` since.
+    /// Copies the value of `key` to `value`. The caller is pinned, and has seen `place` lead to
+    /// `segment` since.
     pub(crate) fn copy_out(
         &self,
         root: Root,
@@ -61,7 +68,7 @@ impl Records {
         mut segment: Option<SegmentRef>,
         key: &[u8],
         value: &mut Vec<u8>,
-    ) -> Result<Result<Copied, Option<HomeWord>>, ReadError> {
+    ) -> Result<CopyOut, ReadError> {
         let mut overtaken = Overtaken::default();
         let seen = loop {
             let seen = self.look_out(root, place, segment, key, value)?;
@@ -78,9 +85,9 @@ impl Records {
             segment = self.mem.index_segment(root, place)?;
         };
         Ok(match seen {
-            None => Err(None),
-            Some((None, home)) => Err(Some(home)),
-            Some((Some((entry, expires, record)), home)) => Ok(Copied {
+            None => CopyOut::Absent(None),
+            Some((None, home)) => CopyOut::Absent(Some(home)),
+            Some((Some((entry, expires, record)), home)) => CopyOut::Found(Copied {
                 entry,
                 home,
                 expires,

@@ -232,7 +232,7 @@ impl Records {
     ) -> Result<bool, WriteError> {
         match self.resize(slot, change.root, change.place, segment, Why::Full)? {
             Resized::Done => {}
-            Resized::NoSpace => return Ok(false),
+            Resized::NoSpace | Resized::LimboFull => return Ok(false),
             Resized::Busy(holder, what) => self.wait_on(slot, wait, holder, what)?,
         }
         Ok(true)

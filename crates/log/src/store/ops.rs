@@ -12,6 +12,7 @@ use crate::index::root::Root;
 use crate::index::shape::Place;
 use crate::reclaim::free_space::SpaceSearch;
 use crate::records::expiry::{Before, Expiry, Life, Stored};
+use crate::records::in_place::CopyOut;
 use crate::records::notify::Kind;
 use crate::records::publish::{Change, Expect, Published};
 use crate::region::mem::Loc;
@@ -275,7 +276,10 @@ impl Store {
         let (decision, present, kept, expect);
         let mut grows_from = None;
         if self.overwrites() {
-            let copied = self.copy_out(root, place, segment, key, &mut copy)?.ok();
+            let copied = match self.copy_out(root, place, segment, key, &mut copy)? {
+                CopyOut::Found(copied) => Some(copied),
+                CopyOut::Absent(_) => None,
+            };
             let life = copied.as_ref().map(|c| self.life(c.expires, before));
             if life == Some(Life::Unsure) {
                 return Ok(Tried::Conflict);

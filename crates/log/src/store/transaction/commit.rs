@@ -159,8 +159,8 @@ impl<'a> Transaction<'a> {
             let mut writes = Vec::with_capacity(self.writes.len());
             for write in &self.writes {
                 match self.home_of(write.root, write.place, &mut wait)? {
-                    Ok(home) => writes.push(home),
-                    Err(outcome) => return Ok(outcome),
+                    Some(home) => writes.push(home),
+                    None => return Ok(Outcome::NoSpace(0)),
                 }
             }
             let mut reads = Vec::with_capacity(self.reads.len());
@@ -185,8 +185,8 @@ impl<'a> Transaction<'a> {
                 memory,
                 counts,
             } = match self.announce(homes, counts)? {
-                Ok(announced) => announced,
-                Err(bytes) => return Ok(Outcome::NoSpace(bytes)),
+                Some(announced) => announced,
+                None => return Ok(Outcome::NoSpace(counts.bytes())),
             };
             self.may_be_committed = true;
             let notes = self.store.notes(&memory, counts);
@@ -222,18 +222,18 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Writes down what is to be locked, or takes over what is locked already. `Err`: there is no
-    /// free space for so many bytes.
+    /// Writes down what is to be locked, or takes over what is locked already. `None`: there is no
+    /// free space for the notes.
     fn announce(
         &mut self,
         homes: Homes<'a>,
         counts: Counts,
-    ) -> Result<Result<Announced<'a>, u64>, WriteError> {
+    ) -> Result<Option<Announced<'a>>, WriteError> {
         if let Some(ahead) = self.take_ahead() {
             if let Some(counts) = ahead.covers(&homes.locs, counts) {
                 // Nothing of it is looked at in this phase.
                 intent::set_note_counts(self.slot, counts);
-                return Ok(Ok(Announced {
+                return Ok(Some(Announced {
                     homes: ahead.homes,
                     memory: ahead.memory,
                     counts,
@@ -248,9 +248,8 @@ impl<'a> Transaction<'a> {
             true => Class::Reserved,
             false => Class::Ordinary,
         };
-        let memory = match self.store.note_memory(self.slot, counts, class)? {
-            Ok(memory) => memory,
-            Err(bytes) => return Ok(Err(bytes)),
+        let Some(memory) = self.store.note_memory(self.slot, counts, class)? else {
+            return Ok(None);
         };
         let (notes, at) = self.store.notes(&memory, counts)?;
         for (i, loc) in homes.locs.iter().enumerate() {
@@ -263,28 +262,28 @@ impl<'a> Transaction<'a> {
         };
         announced.announce(self.slot);
         mneme_sys::fault!("txn.intent");
-        Ok(Ok(Announced {
+        Ok(Some(Announced {
             homes,
             memory,
             counts,
         }))
     }
 
-    /// The home bucket of `place`, whose segment is created if need be, or the reason why there is
-    /// none.
+    /// The home bucket of `place`, whose segment is created if need be. `None`: there is no free
+    /// space for it.
     pub(super) fn home_of(
         &self,
         root: Root,
         place: Place,
         wait: &mut Wait,
-    ) -> Result<Result<Home, Outcome>, WriteError> {
+    ) -> Result<Option<Home>, WriteError> {
         loop {
             if let Some(segment) = self.store.mem.index_segment(root, place)? {
-                return Ok(Ok(Home::of(segment, place)));
+                return Ok(Some(Home::of(segment, place)));
             }
             // A first segment replaces no block that would have to wait in limbo.
             if self.grow(root, place, None, wait)? == Grown::NoSpace {
-                return Ok(Err(Outcome::NoSpace(0)));
+                return Ok(None);
             }
         }
     }

@@ -8,6 +8,7 @@ use crate::index::lookup::Lookup;
 use crate::index::root::Root;
 use crate::index::shape::SegmentRef;
 use crate::records::expiry::{Expiry, Stored};
+use crate::records::in_place::CopyOut;
 use crate::region::mem::Loc;
 use crate::region::record::{MAX_KEY, Record};
 use crate::store::components::Store;
@@ -64,12 +65,17 @@ impl<'a> TransactionOn<'_, 'a> {
         }
         if store.overwrites() {
             let mut value = Vec::new();
-            let copied = store.copy_out(root, place, segment, key, &mut value)?;
-            match &copied {
-                Ok(copied) => (read.seen, read.entry) = (Some(copied.home), Some(copied.entry)),
-                Err(word) => read.seen = *word,
-            }
-            let there = copied.ok().filter(|copied| !t.has_passed(copied.expires));
+            let copied = match store.copy_out(root, place, segment, key, &mut value)? {
+                CopyOut::Found(copied) => {
+                    (read.seen, read.entry) = (Some(copied.home), Some(copied.entry));
+                    Some(copied)
+                }
+                CopyOut::Absent(home) => {
+                    read.seen = home;
+                    None
+                }
+            };
+            let there = copied.filter(|copied| !t.has_passed(copied.expires));
             if let Some(copied) = &there {
                 read.expires = copied.expires;
                 store.note_access(root, place);

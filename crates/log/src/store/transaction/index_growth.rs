@@ -11,7 +11,7 @@ use mneme_sync::{Holding, Slot};
 use crate::error::WriteError;
 use crate::index::bucket::TAG_BITS;
 use crate::index::lookup::Lookup;
-use crate::index::resize::{LimboFull, Resized, Why};
+use crate::index::resize::{Resized, Why};
 use crate::index::root::Root;
 use crate::index::shape::{Place, SegmentRef};
 use crate::reclaim::free_space::SpaceSearch;
@@ -231,14 +231,14 @@ impl Store {
         why: Why,
         wait: &mut Wait,
     ) -> Result<Grown, WriteError> {
-        match self.try_resize(slot, root, place, seen, why)? {
-            Ok(Resized::Done) => Ok(Grown::Yes),
-            Ok(Resized::NoSpace) => Ok(Grown::NoSpace),
-            Ok(Resized::Busy(holder, what)) => {
+        match self.resize(slot, root, place, seen, why)? {
+            Resized::Done => Ok(Grown::Yes),
+            Resized::NoSpace => Ok(Grown::NoSpace),
+            Resized::LimboFull => Ok(Grown::GiveWay),
+            Resized::Busy(holder, what) => {
                 self.wait_on(slot, wait, holder, what)?;
                 Ok(Grown::Busy)
             }
-            Err(LimboFull) => Ok(Grown::GiveWay),
         }
     }
 
@@ -266,7 +266,7 @@ impl Store {
             let mut has_changed = false;
             if self.root(root.space())? == Some(root) {
                 let seen = self.mem.index_segment(root, place)?;
-                if self.try_resize(slot, root, place, seen, Why::Sparse)? == Err(LimboFull) {
+                if self.resize(slot, root, place, seen, Why::Sparse)? == Resized::LimboFull {
                     return Ok(());
                 }
                 has_changed = self.mem.index_segment(root, place)? != seen;

@@ -172,7 +172,7 @@ impl<'a> Transaction<'a> {
                 writes: known.writes.max(known.named.len()),
                 databases: known.databases(),
             };
-            let Ok(memory) = store.note_memory(self.slot, foreseen, Class::Ordinary)? else {
+            let Some(memory) = store.note_memory(self.slot, foreseen, Class::Ordinary)? else {
                 return Ok(());
             };
             let (notes, at) = store.notes(&memory, foreseen)?;
@@ -220,7 +220,7 @@ impl<'a> Transaction<'a> {
             // The index is created, for the key may be written and needs a bucket to lock. If there
             // is no free space for one, the body does without the lock.
             if let Some(root) = self.root(database)?
-                && let Ok(home) = self.home_of(root, place, wait)?
+                && let Some(home) = self.home_of(root, place, wait)?
             {
                 locs.push(home.loc);
             }

@@ -48,6 +48,10 @@ impl Counts {
     pub fn words(self) -> usize {
         self.homes + self.writes * WRITE_WORDS + self.databases * COUNT_WORDS
     }
+
+    pub fn bytes(self) -> u64 {
+        self.words() as u64 * 8
+    }
 }
 
 /// A write, as the notes have it.
@@ -183,34 +187,34 @@ impl Transaction<'_> {
             writes,
             databases: 1,
         };
-        match counts.words() * 8 {
-            few if few <= notes_area(self.slot.undo()).len() => 0,
-            bytes => bytes as u64,
+        match counts.bytes() {
+            few if few <= notes_area(self.slot.undo()).len() as u64 => 0,
+            bytes => bytes,
         }
     }
 }
 
 impl Store {
-    /// Space for so many notes, of `class` if it takes whole frames. `Err`: there is no free space
-    /// for so many bytes.
+    /// Space for so many notes, of `class` if it takes whole frames. `None`: there is no free space
+    /// for them.
     pub(super) fn note_memory<'s>(
         &self,
         slot: &Slot<'s>,
         counts: Counts,
         class: Class,
-    ) -> Result<Result<NoteMemory<'s>, u64>, WriteError> {
+    ) -> Result<Option<NoteMemory<'s>>, WriteError> {
         let area = notes_area(slot.undo());
-        let bytes = counts.words() as u64 * 8;
+        let bytes = counts.bytes();
         let mut extent = None;
         if bytes > area.len() as u64 {
             let frames = bytes.div_ceil(FRAME_BYTES) as u32;
             let node = self.topology.node_of(self.topology.current_cpu());
             extent = self.claim(slot, frames, node, class, TAG_NOTES)?;
             if extent.is_none() {
-                return Ok(Err(bytes));
+                return Ok(None);
             }
         }
-        Ok(Ok(NoteMemory { area, extent }))
+        Ok(Some(NoteMemory { area, extent }))
     }
 
     /// The notes in `memory`, and their location for the intent.
