@@ -19,7 +19,7 @@
 
 mod beside;
 mod buddy;
-mod world;
+mod measured_arena;
 
 use crate::curves::{Axis, Curves};
 use crate::error::BenchError;
@@ -34,10 +34,10 @@ use crate::progress;
 use crate::report::Report;
 use crate::table::{Table, median};
 use buddy::Buddy;
+use measured_arena::{Count, MeasuredArena};
 use mneme_sys::PagePolicy;
 use serde_json::json;
 use std::time::Instant;
-use world::{Count, World};
 
 const RESERVATION: &str = "reservation";
 const FULL: &str = "lent, full";
@@ -107,8 +107,8 @@ fn run_at(scale: &Scale, seed: u64) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
     let mut count = Count::default();
     let bar = progress::bar(scale.rounds * scale.cases.len() * 5);
-    let reservation = World::new(scale.frames, false)?;
-    let lent = World::new(scale.frames, true)?;
+    let reservation = MeasuredArena::new(scale.frames, false)?;
+    let lent = MeasuredArena::new(scale.frames, true)?;
     let memory = Bare::new(scale.frames as usize * 2 * MIB, PagePolicy::Thp)?;
     for round in 0..scale.rounds {
         for &(frames, claims, of_full, moves) in &scale.cases {

@@ -7,7 +7,7 @@ use mneme_sys::medium::{Directory, Storage};
 
 use crate::error::{Damage, Flaw, on};
 use crate::frame::{self, Frame, FrameKind, HEAD, LARGEST};
-use crate::frames::{self, Frames, Step};
+use crate::frame_reader::{self, FrameReader, Step};
 use crate::header::{BLOCK, FileKind, Header, Identity, Runs};
 use crate::{Journal, JournalError, Options, Position, names};
 
@@ -321,7 +321,7 @@ pub fn remove_bases_before(
 /// Reads a base file.
 #[derive(Debug)]
 pub struct BaseReader {
-    frames: Frames,
+    frames: FrameReader,
     header: Header,
     records: u64,
     suffix: Position,
@@ -340,7 +340,7 @@ impl BaseReader {
         storage.drop_cached().map_err(on("sync", file))?;
         let named = names::base_position(file);
         let start = named.unwrap_or_default();
-        let (storage, header) = frames::open(directory, file, FileKind::Base, start)?;
+        let (storage, header) = frame_reader::open(directory, file, FileKind::Base, start)?;
         if named.is_some_and(|named| named != header.first) {
             let header = header.first;
             return Err(JournalError::Damaged(Damage {
@@ -351,7 +351,7 @@ impl BaseReader {
             }));
         }
         Ok(Self {
-            frames: Frames::new(storage, file, &header)?,
+            frames: FrameReader::new(storage, file, &header)?,
             records: 0,
             suffix: header.first,
             read: None,

@@ -4,7 +4,7 @@ use mneme_sys::fault::without;
 use mneme_sys::medium::Directory;
 
 use crate::error::{Damage, Flaw, on};
-use crate::frames;
+use crate::frame_reader;
 use crate::header::{FileKind, Header};
 use crate::{JournalError, Position, names};
 
@@ -44,7 +44,7 @@ pub(crate) fn scan(directory: &dyn Directory) -> Result<Vec<Link>, JournalError>
 /// Reads the header of one file.
 pub(crate) fn read_link(directory: &dyn Directory, name: String) -> Result<Link, JournalError> {
     let named = names::journal_position(&name).unwrap_or_default();
-    let (_, header) = frames::open(directory, &name, FileKind::Journal, named)?;
+    let (_, header) = frame_reader::open(directory, &name, FileKind::Journal, named)?;
     if header.first != named {
         let header = header.first;
         return Err(damaged(&name, named, Flaw::Name { header }));

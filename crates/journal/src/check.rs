@@ -6,7 +6,7 @@ use mneme_sys::medium::Directory;
 
 use crate::chain::{Link, in_order, journal_names, read_link};
 use crate::error::{Damage, Flaw, on};
-use crate::frames::Frames;
+use crate::frame_reader::FrameReader;
 use crate::journal::fit;
 use crate::reader::settle;
 use crate::{
@@ -174,7 +174,7 @@ fn known_end_of(
     first: Position,
     run: u64,
 ) -> Option<Position> {
-    let mut frames = Frames::of_run(directory.open(name).ok()?, name, run, first).ok()?;
+    let mut frames = FrameReader::of_run(directory.open(name).ok()?, name, run, first).ok()?;
     let mut known = first;
     while let Ok(Some(frame)) = frames.skip_to_frame() {
         known = known

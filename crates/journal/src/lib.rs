@@ -63,7 +63,7 @@ mod check;
 mod error;
 mod file;
 mod frame;
-mod frames;
+mod frame_reader;
 mod header;
 mod journal;
 mod names;

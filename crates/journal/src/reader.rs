@@ -6,7 +6,7 @@ use mneme_sys::medium::Directory;
 use crate::chain::{Link, journal_names, scan};
 use crate::error::{Damage, Flaw, on};
 use crate::frame::{Frame, FrameKind};
-use crate::frames::{self, Frames, Step};
+use crate::frame_reader::{self, FrameReader, Step};
 use crate::header::{FileKind, Identity, Runs};
 use crate::{JournalError, Position};
 
@@ -31,7 +31,7 @@ pub struct Reader<'d> {
     directory: &'d dyn Directory,
     links: std::vec::IntoIter<Link>,
     /// The file that is read, and where it is cut.
-    file: Option<(Frames, Option<Position>)>,
+    file: Option<(FrameReader, Option<Position>)>,
     /// Where the next frame of the file must begin.
     next: Position,
     /// Where the caller has got to.
@@ -199,10 +199,10 @@ impl<'d> Reader<'d> {
             }));
         }
         let kind = FileKind::Journal;
-        let (storage, header) = frames::open(self.directory, &name, kind, self.position)?;
+        let (storage, header) = frame_reader::open(self.directory, &name, kind, self.position)?;
         self.next = header.first;
         self.wall_ms = header.wall_ms;
-        self.file = Some((Frames::new(storage, &name, &header)?, cut));
+        self.file = Some((FrameReader::new(storage, &name, &header)?, cut));
         Ok(())
     }
 }
@@ -240,7 +240,7 @@ pub fn reaches(directory: &dyn Directory, at: Position) -> Result<Option<u64>, J
 /// Whether a place without a whole frame is where the stream ends: nothing says that what was there
 /// had been durable.
 fn end_or_damage(
-    frames: &mut Frames,
+    frames: &mut FrameReader,
     at: Position,
     cut: Option<Position>,
 ) -> Result<(), JournalError> {

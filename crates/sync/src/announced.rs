@@ -53,7 +53,7 @@ impl Participants {
         // SYNC: pairs with the light barrier in `pass_barrier` and `is_watched`: of what the caller
         // has stored and an intent, its thread has found the one or the other is found here.
         inner.barrier().heavy()?;
-        let lines = inner.map().slots().flat_map(|(slot, lines)| {
+        let lines = inner.control().slots().flat_map(|(slot, lines)| {
             lanes.iter().filter_map(move |&lane| {
                 let standing = intent::standing(&lines.intents[lane as usize].head)?;
                 Some((slot, lane, standing))
@@ -72,7 +72,7 @@ impl Participants {
         }
         let before = announced.intents.len();
         announced.intents.retain(|(slot, lane, standing)| {
-            let lines = inner.map().slot(*slot);
+            let lines = inner.control().slot(*slot);
             lines.is_some_and(|lines| {
                 intent::standing(&lines.intents[*lane as usize].head) == Some(*standing)
             })

@@ -68,7 +68,7 @@ impl Participants {
         if inner.is_forked() {
             return 0;
         }
-        let entries = inner.map().processes().iter();
+        let entries = inner.control().processes().iter();
         let incarnations = entries.map(|entry| u64::from(process::read(&entry.state).incarnation));
         incarnations.sum()
     }
@@ -85,7 +85,7 @@ impl Participants {
         let me = inner.me();
         let holders: [_; LEASES] = std::array::from_fn(|number| inner.lease_process(number));
         let mut attached = Vec::new();
-        for (index, entry) in (1_u16..).zip(inner.map().processes()) {
+        for (index, entry) in (1_u16..).zip(inner.control().processes()) {
             let status = process::read(&entry.state);
             let life = match status.state {
                 State::Free => continue,
@@ -93,7 +93,7 @@ impl Participants {
                 State::Live if inner.liveness().is_alive(u32::from(index)) => Life::Alive,
                 State::Live => Life::Dead,
             };
-            let owned = inner.map().slots().filter_map(|(slot, lines)| {
+            let owned = inner.control().slots().filter_map(|(slot, lines)| {
                 let owner = slot_owner::read(&lines.owner);
                 let is_orphan = owner.incarnation != status.incarnation;
                 (!owner.is_free() && owner.process == index).then(|| thread(slot, lines, is_orphan))

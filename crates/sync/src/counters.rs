@@ -27,12 +27,12 @@ impl Participants {
 
 impl Inner {
     fn sum(&self, counter: u8, root: u64) -> u64 {
-        let header = self.map().header();
+        let header = self.control().header();
         let (journal, index) = (header.journal.words(), usize::from(counter));
         let base = header.base[index].words();
         let once = || {
             let slots = self
-                .map()
+                .control()
                 .slots()
                 .map(|(id, lines)| (id.0, lines.counters[index].words()));
             counter_fold::sum(&journal, &base, slots, counter, root)
@@ -52,12 +52,12 @@ impl Inner {
     ) -> Result<(), AttachError> {
         let mut due = slots
             .into_iter()
-            .filter_map(|id| Some((id, self.map().slot(id)?)))
+            .filter_map(|id| Some((id, self.control().slot(id)?)))
             // Relaxed: no one else writes them any more.
             .filter(|(_, lines)| lines.counters.iter().any(|c| c.root.load(Relaxed) != 0))
             .peekable();
         if due.peek().is_none()
-            && !counter_fold::look(&self.map().header().journal.words()).is_open()
+            && !counter_fold::look(&self.control().header().journal.words()).is_open()
         {
             return Ok(());
         }
@@ -72,7 +72,7 @@ impl Inner {
 
     /// With the region's lock, and no journal open: moves one slot's counts.
     pub(crate) fn fold_slot(&self, id: SlotId, lines: &SlotLines) {
-        let header = self.map().header();
+        let header = self.control().header();
         for (i, (mine, base)) in (0_u8..).zip(lines.counters.iter().zip(&header.base)) {
             counter_fold::fold(
                 &header.journal.words(),
@@ -86,14 +86,14 @@ impl Inner {
 
     /// With the region's lock: finishes what a dead mover has left open.
     pub(crate) fn finish_fold(&self) {
-        let header = self.map().header();
+        let header = self.control().header();
         let journal = header.journal.words();
         let open = counter_fold::look(&journal);
         if !open.is_open() {
             return;
         }
         let words =
-            |slot, i: usize| Some((self.map().slot(slot)?.counters.get(i)?, &header.base[i]));
+            |slot, i: usize| Some((self.control().slot(slot)?.counters.get(i)?, &header.base[i]));
         if let Some((mine, base)) = words(SlotId(open.slot()), usize::from(open.counter())) {
             counter_fold::apply(&journal, &base.words(), &mine.words());
         }

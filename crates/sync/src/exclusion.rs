@@ -37,11 +37,11 @@ pub(crate) fn until_empty(
 ) -> Result<(), Stalled> {
     let bit = 1 << index;
     let is_inside = |id: SlotId| {
-        let lines = inner.map().slot(id);
+        let lines = inner.control().slot(id);
         lines.is_some_and(|lines| gate::is_inside(&lines.inside, bit))
     };
     // Slots found empty stay empty: only those still inside are looked at again.
-    let mut inside: Vec<SlotId> = inner.map().slots().map(|(id, _)| id).collect();
+    let mut inside: Vec<SlotId> = inner.control().slots().map(|(id, _)| id).collect();
     let mut backoff = Backoff::new(inner.now(), limit.unwrap_or_default());
     loop {
         inside.retain(|id| *id != me && is_inside(*id));

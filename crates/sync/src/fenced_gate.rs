@@ -64,7 +64,7 @@ impl FencedGate {
     }
 
     fn lock(&self) -> &RobustLock {
-        &self.inner().map().header().gates[self.index].lock
+        &self.inner().control().header().gates[self.index].lock
     }
 
     /// Enters beside other readers, waiting at most a second for a writer. Nests: a thread that is
@@ -154,7 +154,7 @@ impl FencedGate {
         // SYNC: pairs with the fence in `Fence::light`.
         std::sync::atomic::fence(SeqCst);
         let me = slot.id();
-        let mut others = self.inner().map().slots();
+        let mut others = self.inner().control().slots();
         let (bit, met_dead) = (1 << self.index, Cell::new(false));
         if others.any(|(id, lines)| id != me && gate::is_inside(&lines.inside, bit)) {
             // A dead reader does not matter. On failure the guard opens the gate again.

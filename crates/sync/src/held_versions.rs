@@ -305,7 +305,7 @@ impl HeldVersions {
     }
 
     fn is_dead(&self, owner: Owner) -> bool {
-        let Some(entry) = self.inner().map().process(owner.process) else {
+        let Some(entry) = self.inner().control().process(owner.process) else {
             return true;
         };
         let status = process::read(&entry.state);

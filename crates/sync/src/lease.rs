@@ -99,7 +99,7 @@ fn index(number: usize) -> u32 {
 
 impl Inner {
     fn lease(&self, number: usize) -> Result<&AtomicU64, LeaseError> {
-        let words = &self.map().header().leases;
+        let words = &self.control().header().leases;
         words.get(number).ok_or(LeaseError::NoSuchLease(number))
     }
 
@@ -115,7 +115,7 @@ impl Inner {
     pub(crate) fn lease_process(&self, number: usize) -> Option<u16> {
         // SYNC: pairs with the Release store in `try_lease`.
         let holder = Holder::of_word(self.lease(number).ok()?.load(Acquire));
-        let entry = self.map().process(holder.process)?;
+        let entry = self.control().process(holder.process)?;
         let status = process::read(&entry.state);
         let same = status.state == State::Live && status.incarnation == holder.incarnation;
         let lives = |index| self.liveness().is_alive(index);
@@ -124,7 +124,7 @@ impl Inner {
 
     /// The process of that entry.
     pub(crate) fn entry_pid(&self, process: u16) -> u32 {
-        let entry = self.map().process(process);
+        let entry = self.control().process(process);
         entry.map_or(0, |entry| {
             u32::try_from(entry.pid.load(Relaxed)).unwrap_or(0)
         })

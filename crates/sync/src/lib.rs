@@ -157,8 +157,10 @@ mod announced;
 mod atomics;
 mod attached;
 mod backoff;
+mod control_region;
 mod counter_fold;
 mod counters;
+mod create_or_open;
 mod epoch;
 mod error;
 mod error_kind;
@@ -172,11 +174,9 @@ mod lease;
 #[cfg(all(test, not(miri)))]
 mod litmus;
 mod lock_word;
-mod map;
 #[cfg(test)]
 mod models;
 mod op_pin;
-mod open;
 mod opening;
 mod participants;
 mod pin;

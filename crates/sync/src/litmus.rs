@@ -53,7 +53,7 @@ impl Barrier for Skipped {
 type Advance = fn(&Participants) -> Epoch;
 
 fn advance_without_barrier(p: &Participants) -> Epoch {
-    let header = p.inner().map().header();
+    let header = p.inner().control().header();
     Epoch::from_u64(epoch::advance(&header.epoch.word, &Skipped).unwrap())
 }
 

@@ -2,7 +2,7 @@
 
 use crate::atomics::Barrier;
 use crate::backoff::Backoff;
-use crate::map::Map;
+use crate::control_region::ControlRegion;
 use crate::process::{self, State, Status};
 use crate::slot_owner::SlotOwner;
 use crate::stalled::StalledHolders;
@@ -47,7 +47,7 @@ impl Me {
 pub(crate) struct Inner {
     opening: u64,
     fork_generation: u32,
-    map: Map,
+    control: ControlRegion,
     liveness: Arc<dyn Liveness>,
     /// Set once, at attaching.
     me: OnceLock<Me>,
@@ -113,13 +113,17 @@ impl Machine {
 }
 
 impl Inner {
-    pub(crate) fn new(map: Map, liveness: Arc<dyn Liveness>, asymmetric: bool) -> Arc<Inner> {
+    pub(crate) fn new(
+        control: ControlRegion,
+        liveness: Arc<dyn Liveness>,
+        asymmetric: bool,
+    ) -> Arc<Inner> {
         crate::thread_slots::watch_forks();
         Arc::new(Inner {
             // Relaxed: only its being unique matters.
             opening: NEXT_OPENING.fetch_add(1, Relaxed),
             fork_generation: mneme_sys::fork::generation(),
-            map,
+            control,
             liveness,
             me: OnceLock::new(),
             asymmetric,
@@ -157,12 +161,12 @@ impl Inner {
 
     fn full(&self) -> AttachError {
         AttachError::Full {
-            max: self.map.geometry().max_processes,
+            max: self.control.geometry().max_processes,
         }
     }
 
     fn join_where(&self, pid: u32, suits: fn(State) -> bool) -> Result<bool, AttachError> {
-        for (entry, index) in self.map.processes().iter().zip(1_u16..) {
+        for (entry, index) in self.control.processes().iter().zip(1_u16..) {
             if !suits(process::read(&entry.state).state) {
                 continue;
             }
@@ -189,7 +193,7 @@ impl Inner {
             );
             taken.keep();
             // Only one `join` succeeds on a fresh value.
-            let region = self.map.header().incarnation.load(Relaxed);
+            let region = self.control.header().incarnation.load(Relaxed);
             let _ = self.me.set(Me {
                 process: index,
                 incarnation,
@@ -212,8 +216,8 @@ impl Inner {
         self.fork_generation != mneme_sys::fork::generation()
     }
 
-    pub(crate) fn map(&self) -> &Map {
-        &self.map
+    pub(crate) fn control(&self) -> &ControlRegion {
+        &self.control
     }
 
     pub(crate) fn liveness(&self) -> &dyn Liveness {
@@ -229,7 +233,7 @@ impl Inner {
     }
 
     pub(crate) fn barrier(&self) -> Machine {
-        let reach = reach(self.map.region());
+        let reach = reach(self.control.region());
         let light = match self.asymmetric {
             true => Light::of(reach),
             false => Light::fence(),
@@ -263,16 +267,16 @@ impl Inner {
 
     fn claim_free_slot(&self, reaping: bool) -> Result<(SlotId, u16), SlotError> {
         let me = self.me();
-        let max = self.map.geometry().max_threads;
+        let max = self.control.geometry().max_threads;
         let kept_back = if reaping { 0 } else { KEPT_BACK.min(max / 4) };
         // From the lowest: the slots in use stay dense, and looks at all of them short.
-        for (lines, id) in self.map.all_slots().iter().zip(1..=max - kept_back) {
+        for (lines, id) in self.control.all_slots().iter().zip(1..=max - kept_back) {
             if !slot_owner::read(&lines.owner).is_free() {
                 continue;
             }
-            // SYNC: pairs with the Acquire load in `Map::slots`: looks at the slots reach this one
-            // before it can hold anything.
-            self.map
+            // SYNC: pairs with the Acquire load in `ControlRegion::slots`: looks at the slots reach
+            // this one before it can hold anything.
+            self.control
                 .header()
                 .highest_slot
                 .word
@@ -290,7 +294,7 @@ impl Inner {
     /// be had, the next claim of a slot, the next reap or the end of the opening does it. A slot in
     /// which an intent stands is left to the reapers: the thread was ended by a panic.
     pub(crate) fn release_slot(&self, id: SlotId) {
-        let Some(lines) = self.map.slot(id) else {
+        let Some(lines) = self.control.slot(id) else {
             return;
         };
         if !self.me().owns(slot_owner::read(&lines.owner)) {
@@ -309,7 +313,7 @@ impl Inner {
 
     /// Leaves a slot of this process to the reapers.
     pub(crate) fn abandon_slot(&self, id: SlotId) {
-        if let Some(lines) = self.map.slot(id)
+        if let Some(lines) = self.control.slot(id)
             && self.me().owns(slot_owner::read(&lines.owner))
         {
             slot_owner::abandon(&lines.owner);
@@ -343,7 +347,7 @@ impl Inner {
 
     /// Clears a slot whose counters are folded, and frees it.
     pub(crate) fn clear_slot(&self, id: SlotId) {
-        let Some(lines) = self.map.slot(id) else {
+        let Some(lines) = self.control.slot(id) else {
             return;
         };
         slot_owner::vacate(&lines.words());
@@ -351,7 +355,7 @@ impl Inner {
 
     /// Whether the slot has no living owner: its process is gone, or it has no owner.
     pub(crate) fn is_dead(&self, id: SlotId) -> bool {
-        let Some(lines) = self.map.slot(id) else {
+        let Some(lines) = self.control.slot(id) else {
             return true;
         };
         let mut owner = slot_owner::read(&lines.owner);
@@ -367,7 +371,7 @@ impl Inner {
 
     /// Whether the owner of that generation of the slot is gone.
     pub(crate) fn is_owner_dead(&self, id: SlotId, generation: u16) -> bool {
-        let Some(lines) = self.map.slot(id) else {
+        let Some(lines) = self.control.slot(id) else {
             return true;
         };
         let owner = slot_owner::read(&lines.owner);
@@ -381,7 +385,7 @@ impl Inner {
         if self.me().owns(owner) {
             return false;
         }
-        let Some(entry) = self.map.process(owner.process) else {
+        let Some(entry) = self.control.process(owner.process) else {
             return true;
         };
         let status = process::read(&entry.state);
@@ -396,9 +400,9 @@ impl Inner {
         if self.is_forked() {
             return 0;
         }
-        self.map
+        self.control
             .slot(id)
-            .and_then(|lines| self.map.process(slot_owner::read(&lines.owner).process))
+            .and_then(|lines| self.control.process(slot_owner::read(&lines.owner).process))
             .map_or(0, |entry| {
                 u32::try_from(entry.pid.load(Relaxed)).unwrap_or(0)
             })
@@ -429,7 +433,7 @@ impl Drop for Inner {
             return;
         }
         let mut mine = Vec::new();
-        for (id, lines) in self.map.slots() {
+        for (id, lines) in self.control.slots() {
             if !me.owns(slot_owner::read(&lines.owner)) {
                 continue;
             }
@@ -444,9 +448,9 @@ impl Drop for Inner {
             }
             // What is left to the reapers stays, and so does the entry.
             let orphaned = |owner: SlotOwner| owner.process == me.process;
-            if let Some(entry) = self.map.process(me.process)
+            if let Some(entry) = self.control.process(me.process)
                 && !self
-                    .map
+                    .control
                     .slots()
                     .any(|(_, lines)| orphaned(slot_owner::read(&lines.owner)))
             {

@@ -182,7 +182,7 @@ impl Participants {
             return Epoch::from_u64(0);
         }
         // SYNC: pairs with the Release increment in `epoch::advance`.
-        Epoch::from_u64(self.inner.map().header().epoch.word.load(Acquire))
+        Epoch::from_u64(self.inner.control().header().epoch.word.load(Acquire))
     }
 
     /// Whether the process of that slot is dead, or the slot has no owner. A system call, unless
@@ -211,7 +211,7 @@ impl Participants {
         if self.inner.is_forked() {
             return None;
         }
-        intent::read_line(&self.inner.map().slot(slot)?.intents[lane as usize])
+        intent::read_line(&self.inner.control().slot(slot)?.intents[lane as usize])
     }
 
     /// How often the control region was built or rebuilt. A data region that remembers the number
@@ -224,7 +224,7 @@ impl Participants {
     /// Threads that may have a slot at a time.
     #[must_use]
     pub fn max_threads(&self) -> u16 {
-        self.inner.map().geometry().max_threads
+        self.inner.control().geometry().max_threads
     }
 
     /// Number of counters in a slot: indices below it are valid.
@@ -255,7 +255,7 @@ impl Participants {
     /// The undo areas of all slots that were ever in use: for hints that others leave there. Only
     /// what is atomic by itself can be believed of an area whose owner lives.
     pub fn undo_areas(&self) -> impl Iterator<Item = UndoArea<'_>> {
-        let map = self.inner.map();
+        let map = self.inner.control();
         map.slots()
             .map(|(id, _)| UndoArea::new(map.undo_offset(id), map.undo(id)))
     }
@@ -264,13 +264,13 @@ impl Participants {
     /// behind is its creator's own, and never touched here.
     #[must_use]
     pub fn end(&self) -> u64 {
-        self.inner.map().geometry().end() as u64
+        self.inner.control().geometry().end() as u64
     }
 
     /// The control region.
     #[must_use]
     pub fn region(&self) -> &Region {
-        self.inner.map().region()
+        self.inner.control().region()
     }
 }
 
@@ -278,7 +278,7 @@ impl std::fmt::Debug for Participants {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Participants")
             .field("me", &self.inner.me())
-            .field("geometry", &self.inner.map().geometry())
+            .field("geometry", &self.inner.control().geometry())
             .finish_non_exhaustive()
     }
 }

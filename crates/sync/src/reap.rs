@@ -76,7 +76,7 @@ impl DeadSlot<'_> {
     /// The thread's undo area.
     #[must_use]
     pub fn undo(&self) -> UndoArea<'_> {
-        let map = self.inner.map();
+        let map = self.inner.control();
         UndoArea::new(map.undo_offset(self.id), map.undo(self.id))
     }
 
@@ -129,7 +129,7 @@ impl Participants {
         }
         inner.release_left_over(false);
         let me = inner.me();
-        for (index, entry) in (1_u16..).zip(inner.map().processes()) {
+        for (index, entry) in (1_u16..).zip(inner.control().processes()) {
             if index == me.process
                 || process::read(&entry.state).state == State::Free
                 || inner.liveness().is_alive(u32::from(index))
@@ -194,13 +194,15 @@ impl Inner {
     /// See [`slot_owner::is_orphan`].
     fn is_orphan(&self, lines: &SlotLines) -> bool {
         slot_owner::is_orphan(&lines.owner, |process| {
-            let entry = self.map().process(process)?;
+            let entry = self.control().process(process)?;
             Some(process::read(&entry.state).incarnation)
         })
     }
 
     fn has_orphans(&self) -> bool {
-        self.map().slots().any(|(_, lines)| self.is_orphan(lines))
+        self.control()
+            .slots()
+            .any(|(_, lines)| self.is_orphan(lines))
     }
 
     /// Repairs and frees the slots whose owners are dead, as the caller knows. Returns how many,
@@ -212,7 +214,7 @@ impl Inner {
     ) -> (u32, Option<ReapError<E>>) {
         // All slots, not only those below the mark: reaping is rare, and forgets none.
         let dead: Vec<(SlotId, &SlotLines)> = (1_u16..)
-            .zip(self.map().all_slots())
+            .zip(self.control().all_slots())
             .filter(|(_, lines)| is_dead(lines))
             .map(|(id, lines)| (SlotId(id), lines))
             .collect();
@@ -251,7 +253,7 @@ impl Inner {
     /// Entries that are not free, with their pids.
     pub(crate) fn attached(&self) -> impl Iterator<Item = (u16, u32)> {
         (1_u16..)
-            .zip(self.map().processes())
+            .zip(self.control().processes())
             .filter(|(_, entry)| process::read(&entry.state).state != State::Free)
             .map(|(i, entry)| (i, u32::try_from(entry.pid.load(Relaxed)).unwrap_or(0)))
     }

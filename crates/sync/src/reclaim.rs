@@ -30,7 +30,7 @@ impl Participants {
         if self.inner().is_forked() {
             return Err(SlotError::Forked);
         }
-        let header = self.inner().map().header();
+        let header = self.inner().control().header();
         let g = epoch::advance(&header.epoch.word, &self.inner().barrier())?;
         Ok(Epoch::from_u64(g))
     }
@@ -46,8 +46,8 @@ impl Participants {
         if inner.is_forked() {
             return false;
         }
-        let header = inner.map().header();
-        let pins = || inner.map().slots().map(|(_, lines)| &lines.pin);
+        let header = inner.control().header();
+        let pins = || inner.control().slots().map(|(_, lines)| &lines.pin);
         epoch::is_over(&header.epoch.word, &header.quiesced.word, g.to_u64(), pins)
     }
 
@@ -107,7 +107,7 @@ impl Participants {
         if inner.is_forked() {
             return 0;
         }
-        let map = inner.map();
+        let map = inner.control();
         // Relaxed: only its being unique matters.
         let number = map.header().revocations.word.fetch_add(1, Relaxed) + 1;
         let begun: Vec<SlotId> = map
@@ -132,7 +132,7 @@ impl Participants {
 impl Inner {
     /// A slot that is in the way of `g` and of which `is` holds.
     fn find_pin(&self, g: Epoch, is: impl Fn(SlotId) -> bool) -> Option<SlotId> {
-        self.map()
+        self.control()
             .slots()
             .filter(|(_, lines)| {
                 epoch::pinned_epoch(lines.pin.load(Acquire)).is_some_and(|e| e <= g.to_u64())
@@ -152,7 +152,7 @@ impl Inner {
 
     /// The oldest pin that counts, and whether it is firm.
     pub(crate) fn oldest(&self) -> Option<(u64, SlotId, bool)> {
-        self.map()
+        self.control()
             .slots()
             .filter_map(|(id, lines)| {
                 let word = lines.pin.load(Acquire);

@@ -184,7 +184,7 @@ impl<'p> Slot<'p> {
         if self.local().is_forked() {
             return UndoArea::new(0, &[]);
         }
-        let map = self.inner.map();
+        let map = self.inner.control();
         UndoArea::new(map.undo_offset(self.id()), map.undo(self.id()))
     }
 }

@@ -142,14 +142,14 @@ impl Inner {
         if stalled.is_empty() {
             return None;
         }
-        let operation = operation(self.map().slot(holder)?);
+        let operation = operation(self.control().slot(holder)?);
         let began = stalled.began(holder, operation, lock)?;
         Some(self.now().saturating_sub(began))
     }
 
     /// See [`Participants::progress_of`].
     pub(crate) fn progress_of(&self, holder: SlotId) -> Progress {
-        Progress(self.map().slot(holder).and_then(operation))
+        Progress(self.control().slot(holder).and_then(operation))
     }
 
     /// See [`Participants::note_stalled`].

@@ -1,8 +1,8 @@
 //! What a control region looks like from outside: cheap figures, and a walk that verifies.
 
+use crate::control_region::ControlRegion;
 use crate::epoch::{self, Epoch};
 use crate::layout::{COUNTERS, SlotLines};
-use crate::map::Map;
 use crate::participants::Participants;
 use crate::process::{self, State};
 use crate::slot_owner::{self, SlotOwner};
@@ -56,7 +56,7 @@ impl Participants {
         if inner.is_forked() {
             return Stats::default();
         }
-        let header = inner.map().header();
+        let header = inner.control().header();
         let oldest_pin = inner.oldest().map(|(epoch, slot, firm)| OldestPin {
             epoch: Epoch::from_u64(epoch),
             slot,
@@ -64,10 +64,10 @@ impl Participants {
             firm,
         });
         let used = inner
-            .map()
+            .control()
             .slots()
             .filter(|(_, s)| !slot_owner::read(&s.owner).is_free());
-        let geometry = inner.map().geometry();
+        let geometry = inner.control().geometry();
         Stats {
             epoch: header.epoch.word.load(Acquire),
             quiesced: header.quiesced.word.load(Acquire),
@@ -91,15 +91,15 @@ impl Participants {
         if inner.is_forked() {
             return problems;
         }
-        let map = inner.map();
-        let header = map.header();
+        let control = inner.control();
+        let header = control.header();
         let highest = header.highest_slot.word.load(Acquire);
         let quiesced = header.quiesced.word.load(Acquire);
-        for (id, lines) in (1_u16..).zip(map.all_slots()) {
+        for (id, lines) in (1_u16..).zip(control.all_slots()) {
             let owner = slot_owner::read(&lines.owner);
             let mut found = match owner.is_free() {
                 true => check_free_slot(id, lines),
-                false => check_owned_slot(map, id, lines, owner, highest),
+                false => check_owned_slot(control, id, lines, owner, highest),
             };
             // What changed hands meanwhile is judged another time.
             if slot_owner::read(&lines.owner) == owner {
@@ -114,7 +114,7 @@ impl Participants {
         }
         for (i, gate) in header.gates.iter().enumerate() {
             if let Some(owner) = lock_word::look(gate.lock.word()).owner()
-                && map.slot(owner.slot).is_none()
+                && control.slot(owner.slot).is_none()
             {
                 problems.push(format!(
                     "gate {i} is held by slot {}, which is none",
@@ -125,7 +125,7 @@ impl Participants {
         let journal = crate::counter_fold::look(&header.journal.words());
         if journal.is_open()
             && (usize::from(journal.counter()) >= COUNTERS
-                || map.slot(SlotId(journal.slot())).is_none())
+                || control.slot(SlotId(journal.slot())).is_none())
         {
             problems.push("the journal of counts names a counter or slot that is none".to_owned());
         }
@@ -158,7 +158,7 @@ fn check_free_slot(id: u16, lines: &SlotLines) -> Vec<String> {
 
 /// What is wrong with slot `id` of `owner`; `highest` is the mark below which slots have been used.
 fn check_owned_slot(
-    map: &Map,
+    control: &ControlRegion,
     id: u16,
     lines: &SlotLines,
     owner: SlotOwner,
@@ -168,7 +168,7 @@ fn check_owned_slot(
     if u64::from(id) > highest {
         found.push(format!("slot {id} has an owner above the mark {highest}"));
     }
-    let entry = map.process(owner.process);
+    let entry = control.process(owner.process);
     match entry.map(|entry| process::read(&entry.state)) {
         None => found.push(format!(
             "slot {id} belongs to process entry {}, which does not exist",
@@ -184,7 +184,7 @@ fn check_owned_slot(
         Some(_) => {}
     }
     let pinned = epoch::pinned_epoch(lines.pin.load(Acquire));
-    let now = map.header().epoch.word.load(Acquire);
+    let now = control.header().epoch.word.load(Acquire);
     if pinned.is_some_and(|pinned| pinned > now) {
         found.push(format!("slot {id} is pinned in the future of epoch {now}"));
     }

@@ -230,7 +230,7 @@ pub(crate) fn find_or_claim(
                 claimed => claimed?,
             };
             // The slot exists, for it was just claimed.
-            let lines = inner.map().slot(slot).ok_or(SlotError::ThreadEnding)?;
+            let lines = inner.control().slot(slot).ok_or(SlotError::ThreadEnding)?;
             let local = Box::new(Local {
                 opening: inner.opening(),
                 fork_generation: inner.fork_generation(),
@@ -238,7 +238,7 @@ pub(crate) fn find_or_claim(
                 slot,
                 generation,
                 lines: NonNull::from(lines),
-                epoch: NonNull::from(&inner.map().header().epoch.word),
+                epoch: NonNull::from(&inner.control().header().epoch.word),
                 inner: std::sync::Arc::downgrade(inner),
                 pins: Cell::new(if inner.barrier().is_asymmetric() {
                     0

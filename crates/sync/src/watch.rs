@@ -49,7 +49,7 @@ impl Participants {
         let mut kept = inner.watches.lock().unwrap_or_else(PoisonError::into_inner);
         if *kept == 0 {
             let bit = inner.watch_bit(inner.me().process).0;
-            let begun = begin(&inner.map().header().watched, bit, &inner.barrier());
+            let begun = begin(&inner.control().header().watched, bit, &inner.barrier());
             if let Err(refused) = begun {
                 inner.end_watches(inner.me().process);
                 return Err(refused.into());
@@ -68,7 +68,7 @@ impl Participants {
     #[must_use]
     pub fn is_watched(&self) -> bool {
         let inner = self.inner();
-        is_watched(&inner.map().header().watched, &inner.barrier())
+        is_watched(&inner.control().header().watched, &inner.barrier())
     }
 }
 
@@ -77,7 +77,7 @@ impl Inner {
     fn watch_bit(&self, process: u16) -> (u64, bool) {
         const LAST: u32 = u64::BITS - 1;
         let at = u32::from(process.saturating_sub(1)).min(LAST);
-        let all_have_one = self.map().geometry().max_processes <= u64::BITS;
+        let all_have_one = self.control().geometry().max_processes <= u64::BITS;
         (1 << at, at < LAST || all_have_one)
     }
 
@@ -85,7 +85,7 @@ impl Inner {
     /// held.
     pub(crate) fn end_watches(&self, process: u16) {
         if let (bit, true) = self.watch_bit(process) {
-            end(&self.map().header().watched, bit);
+            end(&self.control().header().watched, bit);
         }
     }
 }
@@ -99,7 +99,7 @@ impl Drop for WatchRegistration {
         let mut kept = inner.watches.lock().unwrap_or_else(PoisonError::into_inner);
         *kept -= 1;
         let me = inner.me();
-        let entry = inner.map().process(me.process);
+        let entry = inner.control().process(me.process);
         // Of a process that was declared dead, by a script, the entry may be another's.
         let mine = entry.is_some_and(|e| process::read(&e.state).incarnation == me.incarnation);
         if *kept == 0 && mine {

@@ -13,7 +13,7 @@
 //! written to, since a store that is written to for long has few idle frames. The parts of a round
 //! are short and many, so that whatever else the machine does meets all rows.
 
-use super::world::{Tenant, World};
+use super::measured_arena::{MeasuredArena, Tenant};
 use crate::error::{BenchError, failed};
 use crate::generate::zipfian::Zipfian;
 use crate::goals::Goal;
@@ -91,8 +91,8 @@ pub fn run(
     let half_full = half_full(scale, lending)?;
     let lent = half_full.store.discardable();
     let lent = lent.ok_or_else(|| failed("the store lends nothing"))?;
-    let world = World::new(frames, true)?;
-    let elsewhere = world.cache()?;
+    let arena = MeasuredArena::new(frames, true)?;
+    let elsewhere = arena.cache()?;
     let part = Part {
         half_full: &half_full,
         chunks: scale.chunks,

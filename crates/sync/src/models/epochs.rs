@@ -70,7 +70,7 @@ impl Shared {
         self.mark.fetch_max(1, AcqRel);
     }
 
-    /// As `Map::slots`: the pins of the slots below the mark, which is read at once.
+    /// As `ControlRegion::slots`: the pins of the slots below the mark, which is read at once.
     fn pins(&self) -> impl Iterator<Item = &Model> {
         let mark = self.mark.load(Acquire) as usize;
         [&self.pin].into_iter().take(mark)

@@ -33,7 +33,7 @@ pub struct Count {
 }
 
 /// An arena, all of it resident.
-pub struct World {
+pub struct MeasuredArena {
     participants: Participants,
     arena: Arc<Arena>,
     /// What it lends to, if it lends.
@@ -41,8 +41,8 @@ pub struct World {
     frames: u32,
 }
 
-impl World {
-    pub fn new(frames: u32, lends: bool) -> Result<World, BenchError> {
+impl MeasuredArena {
+    pub fn new(frames: u32, lends: bool) -> Result<MeasuredArena, BenchError> {
         let uuid = [1; 16];
         let control = ControlOptions::new(uuid);
         let len = control.region_len();
@@ -77,20 +77,20 @@ impl World {
             true => Some(Discardable::open(Arc::clone(&arena)).map_err(failed)?),
             false => None,
         };
-        let world = World {
+        let measured = MeasuredArena {
             frames: arena.stats().free,
             participants,
             arena,
             cache,
         };
         // Only what somebody had is lent.
-        let slot = world.slot()?;
-        let all = world
-            .claim(&slot, world.frames)
+        let slot = measured.slot()?;
+        let all = measured
+            .claim(&slot, measured.frames)
             .ok_or_else(|| failed("no memory"))?;
-        world.release(&slot, all)?;
+        measured.release(&slot, all)?;
         drop(slot);
-        Ok(world)
+        Ok(measured)
     }
 
     fn slot(&self) -> Result<Slot<'_>, BenchError> {

@@ -48,7 +48,7 @@ pub(crate) fn open(
 
 /// Reads frames from a file, by pieces of the largest frame's size.
 #[derive(Debug)]
-pub(crate) struct Frames {
+pub(crate) struct FrameReader {
     storage: Box<dyn Storage>,
     name: String,
     seed: u32,
@@ -60,7 +60,7 @@ pub(crate) struct Frames {
     carried: Range<usize>,
 }
 
-impl Frames {
+impl FrameReader {
     /// Stands behind the header.
     pub(crate) fn new(
         storage: Box<dyn Storage>,

@@ -1,8 +1,8 @@
 //! The one place where offsets of the control region become references.
 //!
-//! [`Map::new`] checks the geometry against the region once; the region only grows, its base does
-//! not move while it lives, and all that lies in it is atomic, so the references handed out are
-//! valid for as long as the map.
+//! [`ControlRegion::new`] checks the geometry against the region once; the region only grows, its
+//! base does not move while it lives, and all that lies in it is atomic, so the references handed
+//! out are valid for as long as it.
 
 use crate::SlotId;
 use crate::layout::{ControlHeader, Geometry, ProcessEntry, SlotLines};
@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-pub(crate) struct Map {
+pub(crate) struct ControlRegion {
     header: NonNull<ControlHeader>,
     processes: NonNull<ProcessEntry>,
     slots: NonNull<SlotLines>,
@@ -21,18 +21,18 @@ pub(crate) struct Map {
     region: Region,
 }
 
-// SAFETY: the pointers lead into the region, which the map owns and which is `Send` and `Sync`, and
-// to atomics only.
-unsafe impl Send for Map {}
+// SAFETY: the pointers lead into the region, which it owns and which is `Send` and `Sync`, and to
+// atomics only.
+unsafe impl Send for ControlRegion {}
 // SAFETY: as above.
-unsafe impl Sync for Map {}
+unsafe impl Sync for ControlRegion {}
 
-impl Map {
-    pub(crate) fn new(region: Region, geometry: Geometry) -> Result<Map, RegionError> {
+impl ControlRegion {
+    pub(crate) fn new(region: Region, geometry: Geometry) -> Result<ControlRegion, RegionError> {
         let processes = geometry.max_processes as usize;
         let slots = usize::from(geometry.max_threads);
         let words = slots * geometry.undo_stride() / 8;
-        Ok(Map {
+        Ok(ControlRegion {
             header: NonNull::from(region.at::<ControlHeader>(geometry.header() as u64)?),
             processes: NonNull::from(
                 region.slice_at::<ProcessEntry>(geometry.processes() as u64, processes)?,

@@ -5,11 +5,11 @@
 //! After a reboot the first to open it rebuilds it: counts are kept, the epoch goes on, and
 //! everything else (pins, owners, intents) means nothing any more and is cleared.
 
+use crate::control_region::ControlRegion;
 use crate::layout::{
     BARRIER_ASYMMETRIC, BARRIER_FENCE, ControlHeader, FORMAT, Geometry, LAYOUT_HASH, MAGIC,
     MAX_PROCESSES,
 };
-use crate::map::Map;
 use crate::opening::{Inner, lock_region, reach};
 use crate::participants::{ControlOptions, Participants};
 use crate::sole_process::Alone;
@@ -57,8 +57,8 @@ impl Participants {
         old.clear(&control, &geometry).map_err(AttachError::from)?;
         mneme_sys::fault!("sync.create.cleared");
 
-        let map = Map::new(control, geometry).map_err(AttachError::from)?;
-        let header = map.header();
+        let control = ControlRegion::new(control, geometry).map_err(AttachError::from)?;
+        let header = control.header();
         header
             .max_threads
             .store(u64::from(geometry.max_threads), Relaxed);
@@ -76,14 +76,14 @@ impl Participants {
             .epoch
             .word
             .store(old.epoch.max(epoch::FIRST_EPOCH), Relaxed);
-        let asymmetric = choose_barrier(header, false, can_interrupt(map.region()))?;
+        let asymmetric = choose_barrier(header, false, can_interrupt(control.region()))?;
         mneme_sys::fault!("sync.create.header");
-        RegionHeader::new(MAGIC, FORMAT, LAYOUT_HASH, map.region())
+        RegionHeader::new(MAGIC, FORMAT, LAYOUT_HASH, control.region())
             .map_err(AttachError::Random)?
-            .write(map.region())
+            .write(control.region())
             .map_err(AttachError::from)?;
         mneme_sys::fault!("sync.create.magic");
-        let inner = Inner::new(map, liveness, asymmetric);
+        let inner = Inner::new(control, liveness, asymmetric);
         inner.join(std::process::id())?;
         drop(lock);
         Ok(Participants::from_inner(inner))
@@ -195,8 +195,8 @@ impl Participants {
                 return Err(OpenError::Torn { needed, len });
             }
         }
-        let map = Map::new(control, geometry).map_err(AttachError::from)?;
-        let header = map.header();
+        let control = ControlRegion::new(control, geometry).map_err(AttachError::from)?;
+        let header = control.header();
         let of = load_id(&header.data_uuid);
         if of != data_uuid {
             return Err(OpenError::OtherData {
@@ -205,7 +205,7 @@ impl Participants {
             });
         }
         let others = liveness.any_alive(1..=geometry.max_processes);
-        let asymmetric = choose_barrier(header, others, can_interrupt(map.region()))?;
+        let asymmetric = choose_barrier(header, others, can_interrupt(control.region()))?;
         let boot = boot_id();
         let rebooted = load_id(&header.boot_id) != boot;
         if rebooted && others {
@@ -226,11 +226,11 @@ impl Participants {
         if !others {
             header.watched.store(0, Relaxed);
         }
-        let inner = Inner::new(map, liveness, asymmetric);
+        let inner = Inner::new(control, liveness, asymmetric);
         if rebooted {
             inner.rebuild().map_err(AttachError::from)?;
             mneme_sys::fault!("sync.rebuild.cleared");
-            store_id(&inner.map().header().boot_id, boot);
+            store_id(&inner.control().header().boot_id, boot);
         }
         let pid = std::process::id();
         if take_over {
@@ -245,16 +245,16 @@ impl Participants {
 impl Inner {
     /// With the region's lock and nobody attached: keeps the counts and the epoch, clears the rest.
     fn rebuild(&self) -> Result<(), mneme_sys::RegionError> {
-        let header = self.map().header();
+        let header = self.control().header();
         self.finish_fold();
-        for (id, lines) in self.map().slots() {
+        for (id, lines) in self.control().slots() {
             self.fold_slot(id, lines);
         }
         mneme_sys::fault!("sync.rebuild.folded");
         for gate in &header.gates {
             gate.lock.word().store(0, Relaxed);
         }
-        self.map().clear_slots()?;
+        self.control().clear_slots()?;
         header.highest_slot.word.store(0, Relaxed);
         // SYNC: pairs with the Acquire load in `Participants::epoch`.
         header.epoch.word.fetch_add(1, Release);
@@ -418,7 +418,7 @@ mod tests {
         let region = Region::private(len, len, PagePolicy::Small).unwrap();
         let p = Participants::create(region, options, Arc::new(Alone::default())).unwrap();
         let map_again = |p: &Participants| {
-            let geometry = p.inner().map().geometry();
+            let geometry = p.inner().control().geometry();
             let region = Region::private(len, len, PagePolicy::Small).unwrap();
             let words = p.region().slice_at::<AtomicU64>(0, len / 8).unwrap();
             for (to, from) in region
@@ -429,7 +429,7 @@ mod tests {
             {
                 to.store(from.load(Relaxed), Relaxed);
             }
-            Map::new(region, geometry).unwrap()
+            ControlRegion::new(region, geometry).unwrap()
         };
         // The same region, but as a process has it that may not interrupt.
         let inner = Inner::new(map_again(&p), Arc::new(Alone::default()), false);
