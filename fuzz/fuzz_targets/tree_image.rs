@@ -7,6 +7,8 @@ use libfuzzer_sys::fuzz_target;
 
 #[path = "../../crates/tree/tests/image/mod.rs"]
 mod image;
+#[path = "../../crates/tree/tests/common/kept.rs"]
+mod kept;
 
 use image::{Change, Damage, Image};
 

@@ -59,6 +59,18 @@ def python(program, *arguments, check=True):
     return done if not check else done.stdout
 
 
+def die_while_writing():
+    """A program that is killed while it changes `x` of the segment `frames`."""
+    done = python(
+        "import mneme, os, signal\n"
+        "with mneme.Segment.open('frames').write() as w:\n"
+        "    w.view('x')[:3] = b'???'\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n",
+        check=False,
+    )
+    assert done.returncode == -9, done
+
+
 # Programs of the tests find this file, too.
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [os.path.dirname(os.path.abspath(__file__)), *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -4,7 +4,7 @@ import unittest
 
 import mneme
 from mneme import Segment
-from support import MIB, WithRegistry, python
+from support import MIB, WithRegistry, die_while_writing, python
 
 try:
     import numpy
@@ -61,14 +61,7 @@ class BadInput(WithRegistry):
         self.ends("mneme.Segment.open('frames').view('y')", "mneme.NotFound", "arrays()")
 
     def test_a_killed_writer(self):
-        done = python(
-            "import mneme, os, signal\n"
-            "with mneme.Segment.open('frames').write() as w:\n"
-            "    w.view('x')[:3] = b'???'\n"
-            "    os.kill(os.getpid(), signal.SIGKILL)\n",
-            check=False,
-        )
-        self.assertEqual(done.returncode, -9)
+        die_while_writing()
         self.ends(
             "mneme.Segment.open('frames').view('x')",
             "mneme.Poisoned", "accept()", "restore()", "clear()",

@@ -9,7 +9,7 @@ from unittest import mock
 
 import mneme
 from mneme import Segment
-from support import MIB, WithRegistry, begin, patiently, python
+from support import MIB, WithRegistry, begin, die_while_writing, patiently, python
 
 
 class Segments(WithRegistry):
@@ -301,14 +301,7 @@ class Segments(WithRegistry):
     def test_a_death_in_the_middle_poisons_and_a_snapshot_restores(self):
         self.seg.put_bytes("x", b"whole")
         self.seg.snapshot("frames@1").close()
-        done = python(
-            "import mneme, os, signal\n"
-            "with mneme.Segment.open('frames').write() as w:\n"
-            "    w.view('x')[:3] = b'???'\n"
-            "    os.kill(os.getpid(), signal.SIGKILL)\n",
-            check=False,
-        )
-        self.assertEqual(done.returncode, -9)
+        die_while_writing()
         self.assertRaises(mneme.Poisoned, lambda: self.seg.view("x"))
         self.seg.restore("frames@1")
         self.assertEqual(bytes(self.seg.view("x")), b"whole")

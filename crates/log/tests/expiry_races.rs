@@ -8,13 +8,12 @@ mod memory;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use memory::Memory;
 use memory::stopped::Stopped;
+use memory::{Memory, POLICIES};
 use mneme_log::{Cursor, Decision, Evict, Expiry, LogStore, Patch, UpdatePolicy, Updated};
 use mneme_sys::{Clock, SystemClock};
 
 const START: u64 = 1_000_000;
-const POLICIES: [UpdatePolicy; 2] = [UpdatePolicy::Append, UpdatePolicy::InPlace];
 
 /// A calendar that the test turns. A thread can be stopped before and after it looks at it.
 struct Calendar(AtomicU64);

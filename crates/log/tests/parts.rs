@@ -13,15 +13,12 @@ use std::sync::{Arc, Mutex};
 
 #[cfg(feature = "fault")]
 use memory::stopped::Stopped;
-use memory::{CAPACITY, Memory};
-use mneme_log::{
-    Cursor, Evict, Expiry, LogStore, Part, Patch, ReadError, UpdatePolicy, Updated, WriteError,
-};
+use memory::{CAPACITY, Memory, POLICIES};
+use mneme_log::{Cursor, Evict, Expiry, LogStore, Part, Patch, ReadError, Updated, WriteError};
 use mneme_sys::Access;
 #[cfg(feature = "fault")]
 use mneme_sys::fault::{self, Action};
 
-const POLICIES: [UpdatePolicy; 2] = [UpdatePolicy::Append, UpdatePolicy::InPlace];
 /// Bytes of a block, all of which are always the same.
 const BLOCK: usize = 512;
 const BLOCKS: usize = 48;

@@ -6,14 +6,11 @@ mod memory;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use memory::{CAPACITY, Memory};
-use mneme_log::{
-    BatchError, Cursor, Decision, Evict, Expiry, GrowError, LogStore, UpdatePolicy, WriteError,
-};
+use memory::{CAPACITY, Memory, POLICIES};
+use mneme_log::{BatchError, Cursor, Decision, Evict, Expiry, GrowError, LogStore, WriteError};
 use mneme_sys::Access;
 
 const LARGE: usize = 3 << 20;
-const POLICIES: [UpdatePolicy; 2] = [UpdatePolicy::Append, UpdatePolicy::InPlace];
 
 fn key(i: u32) -> [u8; 4] {
     i.to_le_bytes()

@@ -6,31 +6,12 @@ mod memory;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use memory::Memory;
+use memory::{Memory, NOW, POLICIES, two};
 use mneme_log::{
     Decision, Evict, Expiry, LogStore, Patch, ReadError, UpdatePolicy, Watch, WriteError,
 };
-use mneme_sys::ManualClock;
 use proptest::prelude::*;
-
-const POLICIES: [UpdatePolicy; 2] = [UpdatePolicy::Append, UpdatePolicy::InPlace];
-
-/// Wall-clock milliseconds at which the tests begin.
-const NOW: u64 = 1_000_000;
-
-/// Two openings of one store, as two processes have it.
-fn two(policy: UpdatePolicy) -> (Memory, LogStore, LogStore, Arc<ManualClock>) {
-    let clock = Arc::new(ManualClock::new(1_000, NOW));
-    let builder = LogStore::builder()
-        .update_policy(policy)
-        .clock(clock.clone())
-        .entropy([7; 24]);
-    let (memory, one) = Memory::built(memory::CAPACITY, memory::CAPACITY, builder);
-    let other = memory.open(2);
-    (memory, one, other, clock)
-}
 
 fn watch(store: &LogStore, key: &[u8]) -> Watch {
     let mut watch = store.watch().unwrap();

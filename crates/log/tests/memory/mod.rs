@@ -12,12 +12,31 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use mneme_log::{Builder, LogStore, UpdatePolicy, control_bytes};
-use mneme_sys::{Access, PagePolicy, Region, ScriptedLiveness};
+use mneme_sys::{Access, ManualClock, PagePolicy, Region, ScriptedLiveness};
 
 #[cfg(feature = "fault")]
 pub mod stopped;
 
 pub const CAPACITY: usize = 64 << 20;
+
+pub const POLICIES: [UpdatePolicy; 2] = [UpdatePolicy::Append, UpdatePolicy::InPlace];
+
+/// Wall-clock milliseconds at which the stores of [`two`] begin.
+pub const NOW: u64 = 1_000_000;
+
+/// Two openings of one store, as two processes have it. Time stands still.
+pub fn two(policy: UpdatePolicy) -> (Memory, LogStore, LogStore, Arc<ManualClock>) {
+    two_of(LogStore::builder().update_policy(policy))
+}
+
+/// As [`two`], with options.
+pub fn two_of(builder: Builder) -> (Memory, LogStore, LogStore, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::new(1_000, NOW));
+    let builder = builder.clock(clock.clone()).entropy([7; 24]);
+    let (memory, one) = Memory::built(CAPACITY, CAPACITY, builder);
+    let other = memory.open(2);
+    (memory, one, other, clock)
+}
 
 /// The regions and the script. Whatever was opened has to be closed before this is dropped, but for
 /// what abandoned threads have: those never look at it again, and would keep its memory.

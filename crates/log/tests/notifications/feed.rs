@@ -13,21 +13,14 @@ use mneme_log::{
 use mneme_sys::{Clock, ManualClock};
 use mneme_testkit::Random;
 
-use super::memory::{self, Memory};
+use super::memory::{Memory, two_of};
 use super::replayed::{Reader, Replayed};
 use super::{NOW, POLICIES, key, patch};
 
-/// Two openings of one store with a feed, as two processes have it. Time stands still.
+/// Two openings of one store with a feed.
 pub fn two(policy: UpdatePolicy) -> (Memory, LogStore, LogStore, Arc<ManualClock>) {
-    let clock = Arc::new(ManualClock::new(1_000, NOW));
-    let builder = LogStore::builder()
-        .update_policy(policy)
-        .clock(clock.clone())
-        .change_feed(true)
-        .entropy([7; 24]);
-    let (memory, one) = Memory::built(memory::CAPACITY, memory::CAPACITY, builder);
-    let other = memory.open(2);
-    (memory, one, other, clock)
+    let builder = LogStore::builder().update_policy(policy);
+    two_of(builder.change_feed(true))
 }
 
 #[test]

@@ -14,34 +14,15 @@ mod mirror;
 mod replayed;
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use memory::Memory;
+use memory::{NOW, POLICIES, two};
 use mirror::{Mirror, Received};
 use mneme_log::{Decision, Evict, Expiry, LogStore, Part, Patch, UpdatePolicy, WriteError};
-use mneme_sys::ManualClock;
-
-const POLICIES: [UpdatePolicy; 2] = [UpdatePolicy::Append, UpdatePolicy::InPlace];
-
-/// Wall-clock milliseconds at which the tests begin.
-const NOW: u64 = 1_000_000;
 
 /// Changes that the store holds for a listener.
 const CAPACITY: usize = 4096;
-
-/// Two openings of one store, as two processes have it. Time stands still.
-fn two(policy: UpdatePolicy) -> (Memory, LogStore, LogStore, Arc<ManualClock>) {
-    let clock = Arc::new(ManualClock::new(1_000, NOW));
-    let builder = LogStore::builder()
-        .update_policy(policy)
-        .clock(clock.clone())
-        .entropy([7; 24]);
-    let (memory, one) = Memory::built(memory::CAPACITY, memory::CAPACITY, builder);
-    let other = memory.open(2);
-    (memory, one, other, clock)
-}
 
 #[cfg(feature = "fault")]
 fn fill(store: &LogStore) {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use crate::common::{Client, Reply, encode, info, server, start};
 use mneme_log::LogStore;
 use mneme_server::settings::{Key, Settings};
-use mneme_server::{Ended, Handover, HandoverSocket, Running, StartError};
+use mneme_server::{Ended, Handover, HandoverError, HandoverSocket, Listeners};
+use mneme_server::{Running, StartError};
 use mneme_sys::medium::{DirectoryError, FileDirectory};
 use mneme_testkit::TestDir;
 
@@ -29,6 +30,23 @@ impl Directory {
     }
 }
 
+/// What a server leaves to its successor.
+fn retired(running: Running) -> Listeners {
+    match running.join().unwrap() {
+        Ended::Retired(listeners) => listeners,
+        Ended::Stopped => panic!("it was stopped"),
+    }
+}
+
+/// Grants the successor's request; what came of that, and what the old server still has.
+fn grant(
+    mut listeners: Listeners,
+    socket: HandoverSocket,
+) -> (Result<(), HandoverError>, Listeners) {
+    let mut request = socket.into_request().unwrap();
+    (request.grant(&mut listeners), listeners)
+}
+
 #[test]
 fn a_silent_connection_does_not_keep_the_successor_out() {
     let directory = Directory::new("silent");
@@ -42,11 +60,8 @@ fn a_silent_connection_does_not_keep_the_successor_out() {
     silent[1].write_all(b"hand over 1\n").unwrap();
     let successor = Handover::ask(&directory.0).unwrap();
     let old = std::thread::spawn(move || {
-        let Ended::Retired(mut sockets) = running.join().unwrap() else {
-            panic!("it was stopped");
-        };
-        let mut request = socket.into_request().unwrap();
-        request.grant(&mut sockets).unwrap();
+        let (granted, _) = grant(retired(running), socket);
+        granted.unwrap();
     });
     let (listeners, taken) = successor.take(&Settings::default()).unwrap();
     let next = server().listeners(listeners).start().unwrap();
@@ -73,12 +88,10 @@ fn the_lock_of_the_data_goes_over_with_the_sockets() {
     };
     let (has_ended, stays_locked) = std::thread::scope(|scope| {
         let old = scope.spawn(|| {
-            let Ended::Retired(mut sockets) = running.join().unwrap() else {
-                panic!("it was stopped");
-            };
+            let sockets = retired(running);
             assert!(is_locked());
-            let mut request = socket.into_request().unwrap();
-            request.grant(&mut sockets).unwrap();
+            let (granted, _) = grant(sockets, socket);
+            granted.unwrap();
         });
         let (sockets, taken) = successor.take(&Settings::default()).unwrap();
         let next = server().data(&data).listeners(sockets).start().unwrap();
@@ -112,11 +125,8 @@ fn finds_it_served(form: &str) {
     let successor = Handover::ask(&directory.0).unwrap();
     std::thread::scope(|scope| {
         let old = scope.spawn(|| {
-            let Ended::Retired(mut sockets) = running.join().unwrap() else {
-                panic!("it was stopped");
-            };
-            let mut request = socket.into_request().unwrap();
-            request.grant(&mut sockets).unwrap();
+            let (granted, sockets) = grant(retired(running), socket);
+            granted.unwrap();
             kept().listeners(sockets).start().err()
         });
         let (sockets, taken) = successor.take(&Settings::default()).unwrap();
@@ -140,12 +150,9 @@ fn a_predecessor_that_waits_keeps_no_lock() {
     let successor = Handover::ask(&directory.0).unwrap();
     std::thread::scope(|scope| {
         let old = scope.spawn(|| {
-            let Ended::Retired(mut sockets) = running.join().unwrap() else {
-                panic!("it was stopped");
-            };
-            let mut request = socket.into_request().unwrap();
             // It has the sockets until its successor says something.
-            request.grant(&mut sockets).unwrap_err();
+            let (granted, _) = grant(retired(running), socket);
+            granted.unwrap_err();
         });
         let (sockets, taken) = successor.take(&Settings::default()).unwrap();
         drop(sockets);
@@ -220,9 +227,7 @@ fn commands_that_the_old_server_has_not_executed_have_no_effect_and_no_reply() {
     // And what lies in the socket, behind what waits.
     received.send(&encode(&["SET", "unread", "1"]));
     running.stopper().retire();
-    let Ended::Retired(listeners) = running.join().unwrap() else {
-        panic!("it was stopped");
-    };
+    let listeners = retired(running);
     // In the queue of the sockets that go on listening, it is the successor's.
     let mut waiting = Client::connect(address);
     waiting.send(&encode(&["SET", "waiting", "1"]));

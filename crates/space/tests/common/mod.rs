@@ -67,6 +67,19 @@ impl Scene {
         found.iter().map(ToString::to_string).collect()
     }
 
+    /// The damage is reported with these words, cleaning leaves it, and `remove` ends it.
+    pub fn is_reported_and_removable(&self, words: &str, remove: impl FnOnce(&Registry)) {
+        let found = self.findings();
+        assert!(
+            found.iter().any(|f| f.contains(words)),
+            "{words}: {found:?}"
+        );
+        self.registry.clean().unwrap();
+        assert_eq!(self.findings(), found, "cleaning is not repairing");
+        remove(&self.registry);
+        assert_eq!(self.findings(), Vec::<String>::new());
+    }
+
     /// Everything below a directory of the scene, sorted.
     pub fn files(&self, below: &str) -> Vec<PathBuf> {
         let mut found = Vec::new();

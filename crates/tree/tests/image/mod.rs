@@ -4,11 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-use mneme_sys::medium::{Medium, MediumError, RecordingMedium};
+use mneme_sys::medium::RecordingMedium;
 use mneme_tree::{Durability, Store, StoreError};
+
+use super::kept::Kept;
 
 /// The most that the store may grow to.
 const MAX: u64 = 16 << 20;
@@ -41,43 +42,6 @@ pub struct Damage {
     /// Which word of it.
     pub pick: u32,
     pub change: Change,
-}
-
-/// A medium that outlives the store on it.
-#[derive(Debug)]
-struct Kept(Arc<RecordingMedium>);
-
-impl Medium for Kept {
-    fn base(&self) -> NonNull<u8> {
-        self.0.base()
-    }
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-    fn max(&self) -> u64 {
-        self.0.max()
-    }
-    fn store(&self, at: u64, bytes: &[u8]) {
-        self.0.store(at, bytes);
-    }
-    fn store_word(&self, at: u64, word: u64) {
-        self.0.store_word(at, word);
-    }
-    fn flush(&self, range: Range<u64>) {
-        self.0.flush(range);
-    }
-    fn fence(&self) {
-        self.0.fence();
-    }
-    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), MediumError> {
-        self.0.write(at, bytes)
-    }
-    fn sync(&self) -> Result<(), MediumError> {
-        self.0.sync()
-    }
-    fn grow(&self, to: u64) -> Result<(), MediumError> {
-        self.0.grow(to)
-    }
 }
 
 fn open(medium: &Arc<RecordingMedium>) -> Result<Store, StoreError> {

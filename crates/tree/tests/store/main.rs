@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use common::open;
+use common::{kept, open};
 use mneme_sys::medium::RecordingMedium;
 use mneme_tree::{Batch, Store};
 
