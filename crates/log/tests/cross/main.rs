@@ -28,8 +28,9 @@ mod replayed;
 mod scenario;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use actions::Action;
@@ -83,8 +84,13 @@ fn places(policy: UpdatePolicy, x: Action) -> BTreeMap<&'static str, (u64, bool)
     places
 }
 
-/// All scenarios.
+/// All scenarios. They are made up once.
 fn all() -> Vec<Scenario> {
+    static ALL: OnceLock<Vec<Scenario>> = OnceLock::new();
+    ALL.get_or_init(make_all).clone()
+}
+
+fn make_all() -> Vec<Scenario> {
     let mut all = Vec::new();
     for policy in [Append, InPlace] {
         for x in xs() {
@@ -147,6 +153,72 @@ fn spread(all: &mut Vec<Scenario>) {
     let mut turns: Vec<_> = all.drain(..).map(|one| (next(&one), one)).collect();
     turns.sort_by_key(|(turn, _)| *turn);
     all.extend(turns.into_iter().map(|(_, one)| one));
+}
+
+/// All scenarios in the order that a seed draws, and a number of that order.
+///
+/// Each has a place of its own, so that one more or less in another run moves no other one far. The
+/// numbers of later passages have no part in it: they differ where a store draws what it evicts.
+fn in_order(seed: u64) -> (Vec<Scenario>, u64) {
+    let mut passages = BTreeMap::new();
+    let mut draw = |scenario: Scenario| {
+        let Scenario {
+            policy,
+            x,
+            place,
+            y,
+            dies,
+            ..
+        } = scenario;
+        let name = format!("{policy:?} {x:?} {place} {y:?} {dies}");
+        let passage = passages.entry(name.clone()).or_insert(0u32);
+        *passage += 1;
+        (hash_of(&(seed, name, *passage)), scenario)
+    };
+    let mut drawn: Vec<_> = all().into_iter().map(&mut draw).collect();
+    drawn.sort_by_key(|(number, _)| *number);
+    let order = hash_of(&drawn.iter().map(|(number, _)| *number).collect::<Vec<_>>());
+    let mut all = drawn.into_iter().map(|(_, scenario)| scenario).collect();
+    spread(&mut all);
+    (all, order)
+}
+
+fn hash_of(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// One of so many parts.
+fn part_of<T>(all: &[T], part: usize, parts: usize) -> &[T] {
+    let end = |part| all.len() * part / parts;
+    &all[end(part)..end(part + 1)]
+}
+
+/// Parts that a run of all scenarios consists of.
+const PARTS: usize = 96;
+
+/// The parts together are all scenarios, so runs of each leave none out. The first part has each
+/// pair already.
+#[test]
+fn the_parts_together_try_each_pair() {
+    let (order, _) = in_order(seed());
+    let parts: Vec<_> = (0..PARTS).map(|i| part_of(&order, i, PARTS)).collect();
+    assert!(parts.concat() == order, "the parts are not the order");
+    let pairs: BTreeSet<_> = xs().flat_map(|x| actions::ALL.map(|y| (x, y))).collect();
+    let tried: BTreeSet<_> = parts[0].iter().map(|s| (s.x, s.y)).collect();
+    assert_eq!(tried, pairs, "in the first part");
+    let of = |all: &[Scenario]| -> BTreeSet<_> {
+        all.iter()
+            .map(|s| (s.x, s.place, s.nth, s.y, s.dies))
+            .collect()
+    };
+    assert_eq!(order.len(), all().len());
+    assert!(of(&order) == of(&all()), "the order is not of all");
+}
+
+fn seed() -> u64 {
+    from_environment("MNEME_LADDER_SEED").unwrap_or(1)
 }
 
 fn from_environment(name: &str) -> Option<u64> {
@@ -230,10 +302,9 @@ impl Tally {
 
 #[test]
 fn nothing_is_lost_where_two_operations_meet() {
-    let mut all = all();
-    let seed = from_environment("MNEME_LADDER_SEED").unwrap_or(1);
-    shuffle(&mut all, seed);
-    spread(&mut all);
+    let seed = seed();
+    // Parts are of one order if they print its number.
+    let (mut all, order) = in_order(seed);
     // Words of the scenarios that are to be tried, as a failure prints them.
     if let Ok(only) = std::env::var("MNEME_CROSS") {
         all.retain(|scenario| {
@@ -244,9 +315,7 @@ fn nothing_is_lost_where_two_operations_meet() {
     // One part of so many: `3/16`. What the dead had stays with the process.
     if let Ok(part) = std::env::var("MNEME_CROSS_PART") {
         let (part, parts) = part.split_once('/').unwrap();
-        let (part, parts): (usize, usize) = (part.parse().unwrap(), parts.parse().unwrap());
-        let end = |part| all.len() * part / parts;
-        all = all[end(part)..end(part + 1)].to_vec();
+        all = part_of(&all, part.parse().unwrap(), parts.parse().unwrap()).to_vec();
     }
     let end = from_environment("MNEME_LADDER_SECS").map(Duration::from_secs);
     let end = end.map(|long| Instant::now() + long);
@@ -283,8 +352,8 @@ fn nothing_is_lost_where_two_operations_meet() {
     let tried = tally.sum(|t| t.met + t.refused + t.missed) + tally.wrong.len();
     let (met, refused) = (tally.sum(|t| t.met), tally.sum(|t| t.refused));
     println!(
-        "cross: {tried} of {total} from seed {seed}: {met} meetings of {} pairs, beside {refused} in \
-         which one reported the other, and {} that did not take place",
+        "cross: {tried} of {total} from seed {seed}, order {order:016x}: {met} meetings of {} \
+         pairs, beside {refused} in which one reported the other, and {} that did not take place",
         tally.pairs.values().filter(|tries| tries.met > 0).count(),
         tally.sum(|t| t.missed),
     );
@@ -347,18 +416,4 @@ fn what_was_lost_once_is_lost_no_more() {
     let all = all.into_iter();
     let wrong: Vec<String> = all.filter_map(|s| attempt(s).err()).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-/// By a seed.
-fn shuffle<T>(all: &mut [T], seed: u64) {
-    let mut state = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    for i in (1..all.len()).rev() {
-        state ^= state >> 30;
-        state = state.wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        state ^= state >> 27;
-        state = state
-            .wrapping_mul(0x94d0_49bb_1331_11eb)
-            .wrapping_add(i as u64);
-        all.swap(i, (state >> 33) as usize % (i + 1));
-    }
 }

@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use mneme_arena::LendingOptions;
 use mneme_log::{Builder, Cursor, Evict, Expiry, LogStore, ReadError, UpdatePolicy, WriteError};
 use mneme_sys::fault::{self, Outcome};
-use mneme_sys::{Classified, Clock, ErrorKind};
+use mneme_sys::{Classified, Clock, CpuId, ErrorKind, SyntheticTopology};
 
 use crate::actions::{
     Action, FAR, FILLERS, FILLING, GROWN, LARGE, LONG, NEW, OTHER, RECORDS, START, expires, kept,
@@ -121,10 +121,18 @@ const OF_THE_THIRD: &[u8] = b"third";
 /// What a transaction is overtaken by.
 const OVERTAKEN: &[u8] = b"overtaken";
 
+/// Two CPUs, whatever the machine has: on its own a thread might come to other heads in each run. X
+/// runs on the first, what it meets on either.
+static CPUS: LazyLock<Arc<SyntheticTopology>> =
+    LazyLock::new(|| Arc::new(SyntheticTopology::new(1, 2)));
+
 fn builder(kind: Kind, clock: Arc<Calendar>) -> Builder {
     let builder = LogStore::builder()
         .update_policy(kind.policy)
         .clock(clock)
+        .topology(CPUS.clone())
+        // How far the index grows depends on the hashes: each run makes up the scenarios anew.
+        .entropy([crate::seed() as u8; 24])
         .change_feed(kind.fed);
     match kind.lends {
         true => builder.lend_idle(LendingOptions {
@@ -138,6 +146,7 @@ fn builder(kind: Kind, clock: Arc<Calendar>) -> Builder {
 /// Makes and fills a store of this kind. It is closed, and all that its feed said is drained.
 pub fn filled(kind: Kind) -> (Memory, Arc<Calendar>, Model, Option<Replayed>) {
     let fed = kind.fed;
+    CPUS.run_on(CpuId(0));
     let clock = Arc::new(Calendar::at(START - 20));
     let builder = builder(kind, clock.clone());
     let (memory, store) = Memory::built(memory::CAPACITY, GROWS_TO, builder);
@@ -342,6 +351,7 @@ impl Scenario {
             reader,
         } = prepared;
         let first = model.clone();
+        CPUS.run_on(CpuId(self.nth as u32 + u32::from(self.dies)));
         let others = match self.y {
             Action::ReadOnly => memory.open_to_read(2),
             _ => memory.open(2),
