@@ -313,6 +313,16 @@ impl Server {
     }
 }
 
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.arm.is_tree {
+            // One that is killed leaves its tree's control region in /dev/shm. Errors change
+            // nothing: the process is killed behind this.
+            let _ = self.terminate();
+        }
+    }
+}
+
 /// Begins a checkpoint.
 ///
 /// # Errors
@@ -382,4 +392,38 @@ fn unique(name: &str) -> String {
 
 fn failed(what: impl ToString) -> BenchError {
     BenchError::server("a durable server", what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The control regions of the files in a directory, which a tree has in /dev/shm.
+    fn regions(files: &[std::fs::Metadata]) -> usize {
+        let heads = files.iter().map(|file| (file.dev(), file.ino()));
+        let heads: Vec<_> = heads
+            .map(|(device, number)| format!("mneme-tree-{device:x}-{number:x}-"))
+            .collect();
+        let lying = std::fs::read_dir(mneme_sys::files::SHARED_MEMORY).unwrap();
+        let names = lying.map(|entry| entry.unwrap().file_name());
+        let is_of_one = |name: &String| heads.iter().any(|head| name.starts_with(head));
+        let names = names.map(|name| name.to_string_lossy().into_owned());
+        names.filter(is_of_one).count()
+    }
+
+    #[test]
+    fn a_tree_leaves_no_control_region_behind() {
+        let place = Directory::in_memory("durable-region").unwrap();
+        let server = Server::start(TREE_ALWAYS, place.path(), crate::machine::cpus(), 64 << 20);
+        let server = server.unwrap();
+        let socket = server.socket();
+        crate::client::socket::Socket::connect(&socket, 16).unwrap();
+        let files = std::fs::read_dir(server.data()).unwrap();
+        let files: Vec<_> = files
+            .map(|file| file.unwrap().metadata().unwrap())
+            .collect();
+        assert_eq!(regions(&files), 1);
+        drop(server);
+        assert_eq!(regions(&files), 0);
+    }
 }
