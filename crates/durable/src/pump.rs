@@ -270,7 +270,10 @@ impl Pump {
                     self.shared.note_refused();
                     break;
                 }
-                Err(Refused::Restarted) => self.rewind()?,
+                Err(Refused::Restarted) => {
+                    self.rewind()?;
+                    continue;
+                }
                 Err(Refused::Failed(error)) => return Err(error),
             }
             mneme_sys::fault!("durable.pump.appended");

@@ -55,6 +55,14 @@ impl Stepped {
         sync(&self.shared, &mut self.pump);
     }
 
+    /// Makes durable what there is, and ends.
+    ///
+    /// # Errors
+    /// As for [`Durability::close`](crate::Durability::close).
+    pub fn close(self) -> Result<(), DurableError> {
+        self.pump.close()
+    }
+
     /// Makes changes that belong together. They get the store, and what syncs it meanwhile.
     /// `ends`: they end behind that; otherwise their thread dies before.
     pub fn together(&mut self, ends: bool, changes: impl FnOnce(&LogStore, &mut dyn FnMut())) {

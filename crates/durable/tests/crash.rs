@@ -4,10 +4,28 @@
 
 mod common;
 
-use common::lives;
+use common::{life, lives};
 use mneme_durable::DurabilityMode::{self, Journal, Tree};
-use mneme_sys::medium::DirectoryOperation;
+use mneme_sys::medium::{DirectoryOperation, RecordingDirectory};
 use mneme_testkit::setting;
+
+/// The file that is full while a store is closed fails to sync: what was written to it is written
+/// again, to the next one.
+#[test]
+fn a_close_that_meets_a_failing_sync_saves_what_was_put() {
+    for values in 1..20_u8 {
+        let directory = RecordingDirectory::new();
+        let store = life::open(Journal, &directory).unwrap();
+        for value in 0..values {
+            store.put(&[value], &[value; 40_000]).unwrap();
+        }
+        directory.fail_sync(1, 0, 0);
+        store.close().unwrap();
+        directory.fail_sync(u64::MAX, 0, 0);
+        let store = life::open(Journal, &directory).unwrap();
+        assert_eq!(store.len(), u64::from(values), "of {values}");
+    }
+}
 
 /// The harness comes first: a trace with a sync less must lose something.
 #[test]

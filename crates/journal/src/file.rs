@@ -81,19 +81,28 @@ pub(crate) fn begin_file(
         wall_ms: options.clock.wall_ms(),
         runs: runs.clone(),
     };
-    let spare = match is_sparse {
-        true => spares.make_sparse(directory)?,
-        false => spares.take(directory)?,
-    };
     let (name, block) = (names::journal(first), header.encode(FileKind::Journal));
-    let named = name_file(directory, &spare, &name, &block);
-    match &named {
-        Err(_) if is_sparse => drop(directory.remove(&spare)),
-        // Nothing has happened to it. Trying again must not use up what there is.
-        Err(JournalError::NoSpace { .. }) => spares.add(vec![spare]),
-        _ => {}
-    }
-    let storage = named?;
+    let storage = match is_sparse {
+        // Until it has its name nothing has happened: whatever refuses it, a spare needs no space.
+        true => spares
+            .make_sparse(directory)
+            .and_then(|spare| {
+                let named = name_file(directory, &spare, &name, &block);
+                named.inspect_err(|_| drop(directory.remove(&spare)))
+            })
+            .map_err(|_| JournalError::NoSpace {
+                bytes: options.file_bytes,
+            })?,
+        false => {
+            let spare = spares.take(directory)?;
+            let named = name_file(directory, &spare, &name, &block);
+            if let Err(JournalError::NoSpace { .. }) = named {
+                // Nothing has happened to it. Trying again must not use up what there is.
+                spares.add(vec![spare]);
+            }
+            named?
+        }
+    };
     if !without("file.directory") {
         sync_names(directory)?;
     }

@@ -420,9 +420,10 @@ impl Journal {
         if self.current.is_sparse {
             let rest = self.options.file_bytes - self.current.offset;
             let zeros = vec![0; rest as usize];
-            let filled = self.current.storage.write(self.current.offset, &zeros);
-            // If not, it does not become one.
-            self.current.is_sparse = filled.is_err();
+            let storage = &self.current.storage;
+            let filled = storage.write(self.current.offset, &zeros);
+            // If not, or not for sure, it does not become one.
+            self.current.is_sparse = filled.and_then(|()| storage.sync()).is_err();
         }
     }
 

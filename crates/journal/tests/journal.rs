@@ -596,6 +596,31 @@ fn a_failed_sync_asks_for_what_was_not_durable_and_a_second_one_is_final() {
     assert_eq!(journal.durable().get(), 1000);
 }
 
+/// A disk may notice at a sync only that it has no space for a file.
+#[test]
+fn a_sparse_file_whose_begin_cannot_be_synced_is_followed_by_a_spare() {
+    let directory = RecordingDirectory::new();
+    let mut options = options();
+    options.reserve = 20_000;
+    let mut journal =
+        Journal::open(Arc::new(directory.clone()), options, Position::new(0)).unwrap();
+    journal.set_preallocates(false);
+    while !journal.prepare(u64::MAX).unwrap() {}
+    let spares = journal.stats().spares;
+    let stream = content(1, 0, 3000);
+    for (part, left) in stream.chunks(1000).zip([spares, spares - 1, spares - 1]) {
+        journal.append(journal.position(), part).unwrap();
+        journal.sync().unwrap();
+        if left < journal.stats().spares {
+            directory.fail_sync(1, 0, 0);
+        }
+        journal.rotate().unwrap();
+        assert_eq!(journal.stats().spares, left);
+    }
+    journal.close().unwrap();
+    assert_eq!(read_from(&directory, 0).unwrap(), stream);
+}
+
 #[test]
 fn a_directory_that_fails_to_sync_is_final() {
     let directory = RecordingDirectory::new();
