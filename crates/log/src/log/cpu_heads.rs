@@ -67,6 +67,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "safe code that takes a minute")]
     fn nodes_share_a_head_only_where_there_are_more_of_them() {
         for (nodes, cpus) in [(1, 1), (1, 5), (2, 1), (2, 4), (3, 2), (4, 2), (8, 8)] {
             let topology = SyntheticTopology::new(nodes, cpus);
