@@ -69,13 +69,28 @@ pub fn fs_kind(path: &Path) -> io::Result<FsKind> {
     if unsafe { libc::statfs(path.as_ptr(), &mut fs) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(match magic(&fs) {
+    Ok(kind(&fs))
+}
+
+/// As [`fs_kind`], of an open file.
+pub(crate) fn fs_kind_of(file: &File) -> io::Result<FsKind> {
+    // SAFETY: `statfs` consists of integers, for which zeros are valid.
+    let mut fs: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: a valid descriptor, and `fs` is a valid place for one `statfs`.
+    if unsafe { libc::fstatfs(file.as_raw_fd(), &mut fs) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(kind(&fs))
+}
+
+fn kind(fs: &libc::statfs) -> FsKind {
+    match magic(fs) {
         libc::TMPFS_MAGIC => FsKind::Memory,
         libc::HUGETLBFS_MAGIC => FsKind::HugePages {
             page: fs.f_bsize as u64,
         },
         _ => FsKind::Other,
-    })
+    }
 }
 
 /// The number of a file system.

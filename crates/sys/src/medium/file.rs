@@ -9,15 +9,17 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{Medium, MediumError, inside, store, store_word};
+use crate::files::{FsKind, fs_kind_of};
 use crate::region::RegionError;
 use crate::{Access, PagePolicy, Region};
 
 /// A file, mapped. One sync is one `fdatasync`, on tmpfs too.
 ///
 /// The mapping is advised against readahead and huge pages: a structure that is read at random
-/// would drag in, and a sync write out, far more than was touched. Growth reserves the space in the
-/// file system, so a full disk is an error of [`Medium::grow`] and no SIGBUS. A media error under
-/// the mapping *is* SIGBUS.
+/// would drag in, and a sync write out, far more than was touched. On tmpfs nothing is read in or
+/// written out, and what is grown into comes in huge pages where the kernel has them. Growth
+/// reserves the space in the file system, so a full disk is an error of [`Medium::grow`] and no
+/// SIGBUS. A media error under the mapping *is* SIGBUS.
 #[derive(Debug)]
 pub struct FileMedium {
     region: Region,
@@ -70,7 +72,11 @@ impl FileMedium {
             what: "duplicate the file's descriptor",
             source,
         })?;
-        let region = Region::map(OwnedFd::from(duplicate), access, max, PagePolicy::Small)?;
+        let policy = match fs_kind_of(&file) {
+            Ok(FsKind::Memory) => PagePolicy::Thp,
+            _ => PagePolicy::Small,
+        };
+        let region = Region::map(OwnedFd::from(duplicate), access, max, policy)?;
         let medium = Self {
             region,
             file,
@@ -174,15 +180,66 @@ impl Medium for FileMedium {
         if to > self.max() {
             return Err(MediumError::NoSpace { wanted: to });
         }
+        let from = self.region.len();
         self.region.grow(to as usize).map_err(|e| match e {
             RegionError::NoSpace { .. } => MediumError::NoSpace { wanted: to },
             other => MediumError::Region(other),
         })?;
+        if !self.region.is_on_medium() {
+            // It has its space, so what fails here comes on first touch, in small pages.
+            let _ = self.region.prefault(from..self.region.len());
+        }
         self.advise()
     }
 
     fn follow(&self) -> Result<(), MediumError> {
         self.region.refresh()?;
         self.advise()
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use crate::files::SHARED_MEMORY;
+
+    const FRAMES: u64 = 16 << 20;
+
+    /// Bytes in huge pages of a file of this directory that was grown, and of a second mapping of
+    /// it that has read it.
+    fn huge_bytes(directory: &str) -> [usize; 2] {
+        let path = format!("{directory}/mneme-medium-pages-{}", std::process::id());
+        let open = || {
+            let mut options = File::options();
+            options.read(true).write(true).create(true).truncate(false);
+            options.open(&path).unwrap()
+        };
+        let medium = FileMedium::open(open(), Access::ReadWrite, FRAMES).unwrap();
+        let reader = FileMedium::open(open(), Access::ReadOnly, FRAMES).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        medium.grow(FRAMES / 2).unwrap();
+        medium.store_word(8, 7);
+        medium.grow(FRAMES).unwrap();
+        reader.follow().unwrap();
+        reader.region.prefault(0..FRAMES as usize).unwrap();
+        // SAFETY: inside the medium; nobody else stores there.
+        assert_eq!(unsafe { reader.base().add(8).cast::<u64>().read() }, 7);
+        [&medium, &reader].map(|medium| medium.region.pages().huge_bytes)
+    }
+
+    #[test]
+    fn memory_comes_in_huge_pages_where_the_kernel_has_them_and_a_disk_in_small_ones() {
+        let memory = Region::memfd("pages", 1, FRAMES as usize, PagePolicy::Thp).unwrap();
+        memory.grow(FRAMES as usize).unwrap();
+        memory.prefault(0..FRAMES as usize).unwrap();
+        if memory.pages().huge_bytes > 0 {
+            let [own, others] = huge_bytes(SHARED_MEMORY);
+            assert!(own > 0 && others > 0, "{own} and {others} bytes");
+        }
+        let disk = env!("CARGO_MANIFEST_DIR");
+        if crate::files::fs_kind(std::path::Path::new(disk)).unwrap() == FsKind::Other {
+            assert_eq!(huge_bytes(disk), [0, 0]);
+        }
     }
 }

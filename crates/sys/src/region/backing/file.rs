@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd};
 
 use super::super::{FRAME, RegionError};
 use super::os;
-use crate::files::magic;
+use crate::files;
 
 /// What a file is made of.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,19 +22,17 @@ pub(super) enum FsKind {
 
 /// Finds out what a file is made of.
 pub(super) fn fs_kind(file: &File) -> Result<FsKind, RegionError> {
-    // SAFETY: `statfs` consists of integers, for which zeros are valid.
-    let mut fs: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: `fs` is a valid place for one `statfs`.
-    if unsafe { libc::fstatfs(file.as_raw_fd(), &mut fs) } != 0 {
-        return Err(os("examine the file", 0));
-    }
-    match magic(&fs) {
-        libc::TMPFS_MAGIC => Ok(FsKind::Memory),
-        libc::HUGETLBFS_MAGIC if fs.f_bsize as usize > FRAME => Err(RegionError::Unsupported {
+    let kind = files::fs_kind_of(file).map_err(|source| RegionError::Os {
+        what: "examine the file",
+        source,
+    })?;
+    match kind {
+        files::FsKind::Memory => Ok(FsKind::Memory),
+        files::FsKind::HugePages { page } if page > FRAME as u64 => Err(RegionError::Unsupported {
             what: "hugetlbfs with pages above 2 MiB",
         }),
-        libc::HUGETLBFS_MAGIC => Ok(FsKind::HugeTlb),
-        _ => Ok(FsKind::Other),
+        files::FsKind::HugePages { .. } => Ok(FsKind::HugeTlb),
+        files::FsKind::Other => Ok(FsKind::Other),
     }
 }
 
