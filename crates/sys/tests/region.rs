@@ -212,6 +212,22 @@ fn memory_comes_on_touch_and_by_prefault_only() {
     }
 }
 
+/// Whatever the kernel makes of a frame of which some pages are there.
+#[test]
+fn prefaulting_keeps_what_single_pages_hold() {
+    let region = Region::memfd("mneme-test", 4 * FRAME, 4 * FRAME, PagePolicy::Thp).unwrap();
+    let places = [8, F - 4096, F + 8192, 3 * F - 8];
+    for (value, at) in (1..).zip(places) {
+        word(&region, at).store(value, Ordering::Relaxed);
+    }
+    region.prefault(0..3 * FRAME + 4096).unwrap();
+    assert_eq!(region.pages().resident_bytes, 3 * FRAME + 4096);
+    for (value, at) in (1..).zip(places) {
+        assert_eq!(word(&region, at).load(Ordering::Relaxed), value);
+    }
+    assert_eq!(word(&region, 2 * F).load(Ordering::Relaxed), 0);
+}
+
 #[test]
 fn small_pages_stay_small_and_are_no_reason_to_warn() {
     let region = Region::private(4 * FRAME, 4 * FRAME, PagePolicy::Small).unwrap();

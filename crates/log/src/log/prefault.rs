@@ -129,33 +129,32 @@ impl Log {
         self.arena.seek_space()?;
         let stats = self.arena.stats();
         let (first, behind) = (stats.own, stats.own + stats.frames);
-        let ahead = AHEAD.min(stats.frames / SHARE).max(1);
+        // With the further frames that the next claim asks the file system for, if it does.
+        let further = match self.mem.region().is_lazy() {
+            true => stats.reserved.min(SPACE_AHEAD),
+            false => 0,
+        };
+        let ahead = AHEAD.min(stats.frames / SHARE).max(1) + further;
         let start = *populated.start.get_or_insert_with(|| {
             let on_node = |frame: &u32| self.arena.node_of(Frame(*frame)) == populated.node;
             (first..behind).find(on_node).unwrap_or(behind)
         });
         let is_here = |frame| self.arena.node_of(Frame(frame)) == populated.node;
-        let mut next;
         loop {
             // Frames that are claimed meanwhile are touched by their claimants.
             let claimed = self.claimed.end(populated.node).max(start);
-            next = populated.end.max(claimed);
+            let next = populated.end.max(claimed);
             if next >= claimed.saturating_add(ahead).min(behind) || !is_here(next) || stopped() {
-                break;
+                return Ok(());
             }
             let bytes = u64::from(next) * FRAME_BYTES;
             let range = bytes as usize..(bytes + FRAME_BYTES) as usize;
-            self.arena.back(Frame(next))?;
+            // A huge page at once, if it can be: pages that have their space already would have to
+            // be copied into it.
             self.mem.region().prefault(range)?;
+            self.arena.back(Frame(next))?;
             populated.end = next + 1;
         }
-        // The further frames that the next claim asks the file system for.
-        let kept = next
-            .saturating_add(stats.reserved.min(SPACE_AHEAD))
-            .min(behind);
-        (next..kept)
-            .take_while(|frame| is_here(*frame) && !stopped())
-            .try_for_each(|frame| self.arena.back(Frame(frame)))
     }
 }
 
@@ -231,6 +230,22 @@ mod tests {
         assert!(stocked > before + ahead && stocked <= claimed + ahead);
         inner.populate(&mut Populated::new(NodeId(0)), &|| true);
         assert_eq!(resident(), stocked);
+    }
+
+    #[test]
+    fn a_store_that_is_loaded_has_memory_ahead_of_the_claims() {
+        let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
+        let store = builder.open_private().unwrap();
+        let region = store.inner().mem.region();
+        let ahead = u64::from(store.inner().arena.stats().frames / SHARE) * FRAME_BYTES;
+        let before = region.pages().resident_bytes as u64;
+        let looks = std::cell::Cell::new(0);
+        let is_there = || region.pages().resident_bytes as u64 >= before + ahead;
+        store.populate_ahead(&|| {
+            looks.set(looks.get() + 1);
+            is_there() || looks.get() > 1000
+        });
+        assert!(is_there());
     }
 
     #[test]

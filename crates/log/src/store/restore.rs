@@ -1,12 +1,20 @@
 //! What a copy of the store kept elsewhere needs: the ids of the databases' indexes, and a way to
 //! give them back.
 
+use std::time::Duration;
+
+use mneme_sys::NodeId;
+
 use crate::error::{GrowError, ReadError, WriteError};
+use crate::log::prefault::Populated;
 use crate::records::expiry::Expiry;
 use crate::records::scan::Cursor;
 use crate::region::space::DATABASES;
 use crate::store::LogStore;
 use crate::store::feed::SalvagedFeed;
+
+/// The time between two looks while a store is loaded: at 1 GiB a second half of a frame's worth.
+const LOADING: Duration = Duration::from_millis(1);
 
 impl LogStore {
     /// The id of each database's index at one instant, as the [change feed](crate::feed) names it;
@@ -77,6 +85,19 @@ impl LogStore {
         }
         let slot = self.store.participants.slot()?;
         self.store.extend(&slot, bytes)
+    }
+
+    /// Populates fresh frames ahead of the claims as the maintainer does, until `stopped`: for a
+    /// thread beside those that load a store which has no maintainer yet.
+    pub fn populate_ahead(&self, stopped: &dyn Fn() -> bool) {
+        let nodes = (0..self.store.arena.nodes()).map(NodeId);
+        let mut populated: Vec<_> = nodes.map(Populated::new).collect();
+        while !stopped() {
+            for node in &mut populated {
+                self.store.populate(node, stopped);
+            }
+            std::thread::sleep(LOADING);
+        }
     }
 
     /// Compacts, and evicts as the store may, until a store that was [extended](Self::extend) is no

@@ -19,7 +19,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fs, io};
 
-use super::{Access, PageKind, PagePolicy, PageReport, RegionError, Reserve, pages};
+use super::{Access, FRAME, PageKind, PagePolicy, PageReport, RegionError, Reserve, pages};
 use crate::NodeId;
 
 use file::{FsKind, allocate};
@@ -322,11 +322,51 @@ impl Backing {
                 Err(e) => return Err(e),
             }
         }
-        self.populate(place, &range, access)?;
-        if policy != PagePolicy::Small {
-            mapping::collapse(place, &range);
+        let collapses = policy != PagePolicy::Small && access == Access::ReadWrite;
+        let is_memory = matches!(
+            self.source,
+            Source::File {
+                kind: FsKind::Memory,
+                ..
+            }
+        );
+        let (first, last) = (range.start.div_ceil(FRAME), range.end / FRAME);
+        if !collapses || !is_memory || first >= last {
+            self.populate(place, &range, access)?;
+            if policy != PagePolicy::Small {
+                mapping::collapse(place, &range);
+            }
+            return Ok(());
         }
-        Ok(())
+        // Frame by frame: with one page in it a frame is not refused, and the kernel clears the
+        // rest as a part of the huge page. Only a frame that it does not collapse is populated
+        // page by page.
+        self.populate_small(place, range.start..first * FRAME, access)?;
+        for frame in first..last {
+            let frame = frame * FRAME..(frame + 1) * FRAME;
+            self.populate(place, &(frame.start..frame.start + page_size()), access)?;
+            if !mapping::collapse(place, &frame) {
+                self.populate_small(place, frame.clone(), access)?;
+                mapping::collapse(place, &frame);
+            }
+        }
+        self.populate_small(place, last * FRAME..range.end, access)
+    }
+
+    /// Brings small pages in, with all of their space or none of it.
+    fn populate_small(
+        &self,
+        place: &Reservation,
+        range: Range<usize>,
+        access: Access,
+    ) -> Result<(), RegionError> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        if let Source::File { file, .. } = &self.source {
+            allocate(file, range.clone())?;
+        }
+        self.populate(place, &range, access)
     }
 
     /// Brings every page in, or says why not, without SIGBUS where the kernel is 5.14 or newer
