@@ -91,6 +91,10 @@ pub trait Medium: Send + Sync + fmt::Debug {
     /// Waits for the flushes before it. Does nothing on a file.
     fn fence(&self);
 
+    /// Begins to bring a range in, for a reader that needs all of it soon: page by page it would
+    /// wait for each. Changes nothing else, and nothing where there is nothing to bring in.
+    fn read_ahead(&self, _range: Range<u64>) {}
+
     /// Writes bytes by a system call rather than into the mapping; it sees them too.
     ///
     /// # Errors

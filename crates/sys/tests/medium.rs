@@ -71,6 +71,50 @@ fn a_file_conforms_and_keeps_its_bytes() {
     assert_eq!((word(&again, 64), word(&again, 4096)), (7, 9));
 }
 
+/// The page faults of this thread that waited for a disk.
+#[cfg(not(miri))]
+fn waited() -> i64 {
+    // SAFETY: integers, for which zeros are valid.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: a place for one `rusage`.
+    assert_eq!(
+        unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) },
+        0
+    );
+    usage.ru_majflt
+}
+
+#[cfg(not(miri))]
+#[test]
+fn what_was_read_ahead_is_not_waited_for_page_by_page() {
+    use mneme_sys::Access;
+    use mneme_sys::medium::FileMedium;
+    const PAGES: usize = 1024;
+    // Beside the test's own program: there is a disk.
+    let path = std::env::current_exe().unwrap().with_extension("ahead");
+    std::fs::write(&path, vec![1; PAGES * 4096]).unwrap();
+    let open = || std::fs::File::open(&path).unwrap();
+    let faults = |ahead: bool| {
+        FileMedium::drop_cached_pages(&open()).unwrap();
+        let medium = FileMedium::open(open(), Access::ReadOnly, 8 << 20).unwrap();
+        if ahead {
+            medium.read_ahead(0..medium.len());
+        }
+        let before = waited();
+        for page in 0..PAGES as u64 {
+            assert_eq!(word(&medium, page * 4096), 0x0101_0101_0101_0101);
+        }
+        waited() - before
+    };
+    let (alone, ahead) = (faults(false), faults(true));
+    std::fs::remove_file(&path).unwrap();
+    if alone < PAGES as i64 / 2 {
+        eprintln!("skipped: the test's program is not on a disk");
+        return;
+    }
+    assert!(ahead < alone / 8, "{ahead} of {alone}");
+}
+
 #[test]
 #[should_panic(expected = "lie beyond")]
 fn a_store_beyond_the_end_panics() {

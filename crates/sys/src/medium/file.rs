@@ -59,6 +59,16 @@ pub(super) fn full_or(what: &'static str, wanted: u64) -> impl FnOnce(io::Error)
     }
 }
 
+/// Advises the kernel on a range of a file. A refusal changes nothing.
+pub(super) fn advise(file: &File, range: Range<u64>, advice: libc::c_int) {
+    use std::os::fd::AsRawFd;
+    let Some(len) = range.end.checked_sub(range.start).filter(|len| *len > 0) else {
+        return;
+    };
+    // SAFETY: a valid descriptor and integers.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), range.start as i64, len as i64, advice) };
+}
+
 impl FileMedium {
     /// Maps `file`, which may be empty and may grow to `max` bytes.
     ///
@@ -174,6 +184,10 @@ impl Medium for FileMedium {
 
     fn sync(&self) -> Result<(), MediumError> {
         self.syncs.sync(&self.file)
+    }
+
+    fn read_ahead(&self, range: Range<u64>) {
+        advise(&self.file, range, libc::POSIX_FADV_WILLNEED);
     }
 
     fn grow(&self, to: u64) -> Result<(), MediumError> {
