@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use mneme_journal::{BasePart, BaseReader, Identity, Position, Reader, bases};
 use mneme_log::feed::{Item, bound, entries};
-use mneme_log::{Evict, LogStore};
+use mneme_log::{Evict, Expiry, LogStore};
 use mneme_sys::Clock;
 use mneme_sys::fault::without;
 use mneme_sys::medium::Directory;
@@ -21,7 +21,7 @@ use mneme_tree::Store;
 use crate::DurableError;
 use crate::options::{Listen, RecoveryProgress};
 use crate::pairing::Unpaired;
-use crate::replay::Replay;
+use crate::replay::{Batch, Replay};
 use crate::tree::Records;
 
 /// Bytes between two reports of progress.
@@ -161,7 +161,7 @@ impl Files {
     /// Loads all of it into a store that is empty.
     ///
     /// Two threads read ahead: one the base file, the other the journal, for what is to be known of
-    /// it before it is applied.
+    /// it before it is applied. A third populates the store's memory.
     pub fn load(
         self,
         directory: &dyn Directory,
@@ -169,9 +169,19 @@ impl Files {
         listener: Option<&Listen<'_>>,
         evict: Evict,
     ) -> Result<Loaded, DurableError> {
+        populated(store, || self.apply(directory, store, listener, evict))
+    }
+
+    fn apply(
+        &self,
+        directory: &dyn Directory,
+        store: &LogStore,
+        listener: Option<&Listen<'_>>,
+        evict: Evict,
+    ) -> Result<Loaded, DurableError> {
         let mut progress = Progress::new(listener, 0);
         let mut replay = Replay::new(store, HashSet::new(), evict != Evict::None);
-        let (files, has_ended) = (&self, &AtomicBool::new(false));
+        let (files, has_ended) = (self, &AtomicBool::new(false));
         std::thread::scope(|scope| {
             let (looks, looking) = sync_channel(0);
             let look = scope.spawn(move || {
@@ -413,8 +423,50 @@ impl<'d> Stream<'_, 'd> {
 /// Bytes of records that are read from a tree at once.
 const VISITED: usize = 1 << 20;
 
+/// Says that a load has ended, however it has.
+struct Ending<'e>(&'e AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        // Relaxed: nothing else is read by it.
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Does `load`, and meanwhile, in a thread of its own, populates the memory of the store that is
+/// loaded ahead of it.
+fn populated<T>(store: &LogStore, load: impl FnOnce() -> T) -> T {
+    let has_ended = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // If the thread does not start, the load touches the memory itself.
+        let populate = move || store.populate_ahead(&|| has_ended.load(Relaxed));
+        let _ = std::thread::Builder::new().spawn_scoped(scope, populate);
+        let _ending = Ending(has_ended);
+        load()
+    })
+}
+
 /// Loads a tree into a store that is empty.
+///
+/// Two threads run ahead: one reads the file in order, the other populates the store's memory.
 pub(crate) fn load_tree(
+    (tree, wall_ms): (&Store, u64),
+    store: &LogStore,
+    listener: Option<&Listen<'_>>,
+    evict: Evict,
+) -> Result<Loaded, DurableError> {
+    let has_ended = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let read = move || tree.read_ahead(|| has_ended.load(Relaxed));
+        let _ = std::thread::Builder::new().spawn_scoped(scope, read);
+        let _ending = Ending(has_ended);
+        populated(store, || {
+            apply_tree((tree, wall_ms), store, listener, evict)
+        })
+    })
+}
+
+fn apply_tree(
     (tree, wall_ms): (&Store, u64),
     store: &LogStore,
     listener: Option<&Listen<'_>>,
@@ -431,11 +483,21 @@ pub(crate) fn load_tree(
     replay.item(position, bind)?;
     replay.highest = records.highest();
     loop {
-        let mut bytes = 0;
+        let (mut bytes, mut batch) = (0, Batch::default());
         let goes_on = records.visit(VISITED, |record| {
             bytes += (record.key.len() + record.value.len()) as u64;
-            replay.item(position, record.put())
+            match (record.kind, record.expiry) {
+                (0, Expiry::Never) => {
+                    let pair = (record.key, record.value);
+                    replay.gather(&mut batch, position, record.root, pair)
+                }
+                _ => {
+                    replay.store_batch(&mut batch)?;
+                    replay.item(position, record.put())
+                }
+            }
         })?;
+        replay.store_batch(&mut batch)?;
         progress.add(bytes, replay.loaded)?;
         mneme_sys::fault!("durable.recover.tree");
         if !goes_on {

@@ -39,11 +39,34 @@ pub(crate) struct Replay<'s> {
 /// Records that are stored at once.
 const BATCH: usize = 128;
 
-/// Records of one root that are to be stored at once.
+/// A key and its value.
+pub(crate) type Pair<'b> = (&'b [u8], &'b [u8]);
+
+/// Records of one root that are to be stored at once: that overlaps their cache misses.
 #[derive(Default)]
-struct Batch<'b> {
+pub(crate) struct Batch<'b> {
     root: u64,
-    pairs: Vec<(&'b [u8], &'b [u8])>,
+    /// Of the entry that says the first of them.
+    position: u64,
+    pairs: Vec<Pair<'b>>,
+}
+
+/// The root and the record, if that is all that an entry says, and it does not expire.
+fn plain_put<'e>(entry: &Entry<'e>) -> Result<Option<(u64, Pair<'e>)>, DurableError> {
+    let mut items = entry.items();
+    Ok(match (items.next().transpose()?, items.next()) {
+        (
+            Some(Item::Put {
+                root,
+                key,
+                kind: 0,
+                expiry: Expiry::Never,
+                bytes,
+            }),
+            None,
+        ) => Some((root, (key, bytes))),
+        _ => None,
+    })
 }
 
 /// The least number of bytes by which a store is made larger.
@@ -90,30 +113,14 @@ impl<'s> Replay<'s> {
     /// that is open is applied behind them.
     pub fn records(&mut self, bytes: &[u8]) -> Result<(), DurableError> {
         let mut pieces = std::mem::take(&mut self.pieces_of_records);
-        // Records of one root that do not expire are stored many at a time: that overlaps their
-        // cache misses.
         let mut batch = Batch::default();
         for entry in entries(0, bytes) {
             let entry = entry?;
-            let mut items = entry.items();
-            match (items.next().transpose()?, items.next()) {
-                (
-                    Some(Item::Put {
-                        root,
-                        key,
-                        kind: 0,
-                        expiry: Expiry::Never,
-                        bytes,
-                    }),
-                    None,
-                ) => {
-                    if batch.root != root || batch.pairs.len() == BATCH {
-                        self.store_batch(&mut batch)?;
-                        batch.root = root;
-                    }
-                    batch.pairs.push((key, bytes));
+            match plain_put(&entry)? {
+                Some((root, pair)) => {
+                    self.gather(&mut batch, entry.position, root, pair)?;
                 }
-                _ => {
+                None => {
                     self.store_batch(&mut batch)?;
                     pieces.apply(&entry, |item| self.item(entry.position, item))?;
                 }
@@ -124,10 +131,37 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    fn store_batch(&mut self, batch: &mut Batch<'_>) -> Result<(), DurableError> {
-        let pairs = std::mem::take(&mut batch.pairs);
+    /// Adds a record that does not expire to a batch, which is stored first if it is full or of
+    /// another root. `position`: of the entry that says so.
+    pub fn gather<'b>(
+        &mut self,
+        batch: &mut Batch<'b>,
+        position: u64,
+        root: u64,
+        pair: Pair<'b>,
+    ) -> Result<(), DurableError> {
+        if batch.root != root || batch.pairs.len() == BATCH {
+            self.store_batch(batch)?;
+            (batch.root, batch.position) = (root, position);
+        }
+        batch.pairs.push(pair);
+        Ok(())
+    }
+
+    /// Stores what a batch has gathered, in order.
+    pub fn store_batch(&mut self, batch: &mut Batch<'_>) -> Result<(), DurableError> {
+        let stored = self.store_pairs(batch);
+        batch.pairs.clear();
+        stored
+    }
+
+    fn store_pairs(&mut self, batch: &Batch<'_>) -> Result<(), DurableError> {
+        let pairs = &batch.pairs;
+        if pairs.is_empty() {
+            return Ok(());
+        }
         self.loaded += pairs.len() as u64;
-        let Some(database) = self.place(0, batch.root)? else {
+        let Some(database) = self.place(batch.position, batch.root)? else {
             return Ok(());
         };
         let mut done = 0;
@@ -143,8 +177,14 @@ impl<'s> Replay<'s> {
     /// Applies whole entries, the first of which stands at `position`.
     pub fn bytes(&mut self, position: u64, bytes: &[u8]) -> Result<(), DurableError> {
         let mut group = self.open.take();
+        let mut batch = Batch::default();
         for entry in entries(position, bytes) {
             let entry = entry?;
+            if let (None, Some((root, pair))) = (&group, plain_put(&entry)?) {
+                self.gather(&mut batch, entry.position, root, pair)?;
+                continue;
+            }
+            self.store_batch(&mut batch)?;
             let raw = || {
                 let begin = (entry.position - position) as usize;
                 &bytes[begin..begin + entry.stride()]
@@ -163,6 +203,7 @@ impl<'s> Replay<'s> {
                 (None, _) => self.entry(&entry)?,
             }
         }
+        self.store_batch(&mut batch)?;
         self.open = group;
         Ok(())
     }

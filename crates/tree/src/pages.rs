@@ -40,6 +40,11 @@ impl Pages {
         self.medium.len()
     }
 
+    /// Begins to bring a range in.
+    pub(crate) fn read_ahead(&self, range: Range<u64>) {
+        self.medium.read_ahead(range);
+    }
+
     /// Copies bytes that lie inside the medium; zeros stand for what does not.
     pub(crate) fn copy(&self, at: u64, to: &mut [u8]) {
         if at

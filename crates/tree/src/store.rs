@@ -13,6 +13,9 @@ use crate::stats::Stats;
 use crate::transaction::Transaction;
 use crate::{Holder, StoreError, Version, lookup};
 
+/// Bytes that are asked for at once when a file is read ahead.
+const AHEAD: u64 = 2 << 20;
+
 /// A durable, ordered, versioned store of byte strings.
 ///
 /// A clone is another handle to the same store. `Send` and `Sync`; readers never wait. The store is
@@ -348,6 +351,19 @@ impl Store {
     /// [`StoreError::Slot`].
     pub fn stats(&self) -> Result<Stats, StoreError> {
         Stats::of(&self.core)
+    }
+
+    /// Brings the file into the page cache from its begin to its end, until `stopped`, which it
+    /// asks after each 2 MiB: for a thread beside one that reads everything. That one would wait
+    /// for each page by itself, since the mapping is advised against readahead.
+    pub fn read_ahead(&self, stopped: impl Fn() -> bool) {
+        let pages = &self.core.pages;
+        let mut at = 0;
+        while at < pages.len() && !stopped() {
+            let end = (at + AHEAD).min(pages.len());
+            pages.read_ahead(at..end);
+            at = end;
+        }
     }
 
     /// Reads everything of the newest version and compares checksums, order and counts.

@@ -75,14 +75,14 @@ impl Records {
     }
 
     /// Visits about so many bytes of records from where the last call ended. False: that was all.
-    pub fn visit(
-        &mut self,
+    pub fn visit<'s>(
+        &'s mut self,
         most: usize,
-        mut each: impl FnMut(Record<'_>) -> Result<(), DurableError>,
+        mut each: impl FnMut(Record<'s>) -> Result<(), DurableError>,
     ) -> Result<bool, DurableError> {
-        let mut visited = 0;
+        let (mut visited, snapshot) = (0, &self.snapshot);
         while let Some(root) = self.roots.first().copied() {
-            let tree = self.snapshot.tree(&layout::name(root))?;
+            let tree = snapshot.tree(&layout::name(root))?;
             let after = self.after.take();
             let from = match &after {
                 Some(key) => Bound::Excluded(&key[..]),
