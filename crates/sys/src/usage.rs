@@ -114,7 +114,8 @@ mod tests {
         let before = resident_memory().expect("there is /proc");
         let memory = std::hint::black_box(vec![1u8; 64 << 20]);
         let after = resident_memory().expect("there is /proc");
-        assert!(after >= before + (60 << 20), "{before} {after}");
+        // Other tests of this process may let go of some meanwhile.
+        assert!(after >= before + (32 << 20), "{before} {after}");
         drop(memory);
     }
 

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use crate::files::SHARED_MEMORY;
 
-    const FRAMES: u64 = 16 << 20;
+    const FRAMES: u64 = 8 << 20;
 
     /// Bytes in huge pages of a file of this directory that was grown, and of a second mapping of
     /// it that has read it.
