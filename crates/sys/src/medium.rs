@@ -114,6 +114,11 @@ pub trait Medium: Send + Sync + fmt::Debug {
     /// [`MediumError::NoSpace`] (nothing changed, may be tried again), [`MediumError::Region`].
     fn grow(&self, to: u64) -> Result<(), MediumError>;
 
+    /// Says that `range`, whole frames of 2 MiB, is about to be used at random. A medium in memory
+    /// may lay it into huge pages, which takes milliseconds a frame. No content changes, and nothing
+    /// that fails matters.
+    fn settle(&self, _range: Range<u64>) {}
+
     /// Follows growth by another process that has the same medium. Does nothing on one that no
     /// other process can have.
     ///

@@ -8,7 +8,7 @@ use mneme_sys::medium::{Medium, MediumError};
 use mneme_sys::racy;
 
 use crate::Durability;
-use crate::layout::{Extent, LEAF, LeafId};
+use crate::layout::{Extent, FRAME, LEAF, LeafId};
 
 /// A medium and the durability that its stores are ordered for.
 #[derive(Debug)]
@@ -156,6 +156,12 @@ impl Pages {
     /// Follows growth by another process.
     pub(crate) fn follow(&self) -> Result<(), MediumError> {
         self.medium.follow()
+    }
+
+    /// A frame is about to be used.
+    pub(crate) fn settle(&self, frame: u32) {
+        let at = u64::from(frame) * FRAME;
+        self.medium.settle(at..at + FRAME);
     }
 
     /// Grows the medium, the space included.

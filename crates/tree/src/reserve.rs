@@ -301,6 +301,10 @@ impl Writer {
 
 /// Stores the header of a frame that is unused.
 fn format(core: &Core, frame: u32, kind: FrameKind) {
+    // The values of a run are long: a commit that has one would wait for all its frames.
+    if !matches!(kind, FrameKind::Extents { run: 2.. }) {
+        core.pages.settle(frame);
+    }
     let header = FrameHeader::new(frame, kind, core.seed);
     core.pages
         .store(u64::from(frame) * FRAME, header.as_bytes());

@@ -17,7 +17,7 @@ use crate::{Access, PagePolicy, Region};
 ///
 /// The mapping is advised against readahead and huge pages: a structure that is read at random
 /// would drag in, and a sync write out, far more than was touched. On tmpfs nothing is read in or
-/// written out, and what is grown into comes in huge pages where the kernel has them. Growth
+/// written out, and [`Medium::settle`] lays it into huge pages where the kernel has them. Growth
 /// reserves the space in the file system, so a full disk is an error of [`Medium::grow`] and no
 /// SIGBUS. A media error under the mapping *is* SIGBUS.
 #[derive(Debug)]
@@ -194,16 +194,20 @@ impl Medium for FileMedium {
         if to > self.max() {
             return Err(MediumError::NoSpace { wanted: to });
         }
-        let from = self.region.len();
         self.region.grow(to as usize).map_err(|e| match e {
             RegionError::NoSpace { .. } => MediumError::NoSpace { wanted: to },
             other => MediumError::Region(other),
         })?;
+        self.advise()
+    }
+
+    fn settle(&self, range: Range<u64>) {
         if !self.region.is_on_medium() {
             // It has its space, so what fails here comes on first touch, in small pages.
-            let _ = self.region.prefault(from..self.region.len());
+            let _ = self
+                .region
+                .prefault(range.start as usize..range.end as usize);
         }
-        self.advise()
     }
 
     fn follow(&self) -> Result<(), MediumError> {
@@ -220,7 +224,7 @@ mod tests {
 
     const FRAMES: u64 = 8 << 20;
 
-    /// Bytes in huge pages of a file of this directory that was grown, and of a second mapping of
+    /// Bytes in huge pages of a file of this directory that was settled, and of a second mapping of
     /// it that has read it.
     fn huge_bytes(directory: &str) -> [usize; 2] {
         let path = format!("{directory}/mneme-medium-pages-{}", std::process::id());
@@ -235,6 +239,7 @@ mod tests {
         medium.grow(FRAMES / 2).unwrap();
         medium.store_word(8, 7);
         medium.grow(FRAMES).unwrap();
+        medium.settle(0..FRAMES);
         reader.follow().unwrap();
         reader.region.prefault(0..FRAMES as usize).unwrap();
         // SAFETY: inside the medium; nobody else stores there.
