@@ -115,8 +115,8 @@ pub trait Medium: Send + Sync + fmt::Debug {
     fn grow(&self, to: u64) -> Result<(), MediumError>;
 
     /// Says that `range`, whole frames of 2 MiB, is about to be used at random. A medium in memory
-    /// may lay it into huge pages, which takes milliseconds a frame. No content changes, and nothing
-    /// that fails matters.
+    /// may lay it into huge pages, which takes milliseconds a frame. No content changes, and
+    /// nothing that fails matters.
     fn settle(&self, _range: Range<u64>) {}
 
     /// Follows growth by another process that has the same medium. Does nothing on one that no
