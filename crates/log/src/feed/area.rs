@@ -171,7 +171,7 @@ impl Feed {
     /// # Errors
     /// There is no free space, or the items are too long and were not sent ahead. Nothing was
     /// reserved.
-    // Not cold: what it calls would not be inlined, and a store with a feed comes here each time.
+    #[cold]
     #[inline(never)]
     pub fn enter(
         &self,
@@ -231,6 +231,7 @@ impl Feed {
     }
 
     /// Step *completed*: the change has happened.
+    #[cold]
     #[inline(never)]
     pub fn complete(&self, entry: Reserved) {
         self.ring().complete(entry, State::Whole);
