@@ -1,10 +1,8 @@
 //! A server's store: a named segment and a directory that belong together.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 
-use mneme_journal::{Options, prepare_spare};
+use mneme_journal::Options;
 use mneme_log::ChangeFeed;
 use mneme_shared::{Opening, Registry, Segment, ServeError, Served, SharedStore, StoreOptions};
 use mneme_space::{OpenError, RemoveError};
@@ -16,7 +14,7 @@ use crate::disk::Disk;
 use crate::durability::{Durability, Origin, Parts};
 use crate::gate::Shared;
 use crate::home::Home;
-use crate::options::{DurabilityMode, DurableOptions};
+use crate::options::DurableOptions;
 use crate::pairing::{Note, Unpaired, Verdict, judge};
 use crate::recover::RecoveryClock;
 use crate::store::{draw_identity, draw_run, pause_eviction};
@@ -223,20 +221,7 @@ impl DurableOptions {
         mneme_sys::fault!("durable.serve.loading");
         let mut feed = store.change_feed()?;
         let evict = pause_eviction(&store)?;
-        let failed = &AtomicBool::new(false);
-        let loaded = std::thread::scope(|scope| {
-            if identity.is_some() && self.mode == DurabilityMode::Journal {
-                // The file that the run begins with. If it cannot be made now, the beginning of the
-                // run finds out why.
-                let prepare =
-                    move || prepare_spare(directory, self.file_bytes, &|| failed.load(Relaxed));
-                let _ = std::thread::Builder::new().spawn_scoped(scope, prepare);
-            }
-            let loaded = contents.load(directory, &store, self.progress.as_deref(), evict);
-            // Relaxed: nothing else is read by it.
-            failed.store(loaded.is_err(), Relaxed);
-            loaded
-        })?;
+        let loaded = contents.load(directory, &store, self.progress.as_deref(), evict)?;
         store.set_eviction(evict)?;
         feed.restart_at(loaded.end)?;
         let origin = match identity {

@@ -351,7 +351,7 @@ impl BaseReader {
             }));
         }
         Ok(Self {
-            frames: FrameReader::new(storage, file, &header)?.read_once(),
+            frames: FrameReader::new(storage, file, &header)?,
             records: 0,
             suffix: header.first,
             read: None,

@@ -58,8 +58,6 @@ pub(crate) struct FrameReader {
     window_at: u64,
     /// The bytes that the last frame carried, in the window.
     carried: Range<usize>,
-    /// Whether nobody reads the file again soon.
-    is_read_once: bool,
 }
 
 impl FrameReader {
@@ -93,14 +91,7 @@ impl FrameReader {
             window: Vec::new(),
             window_at: 0,
             carried: 0..0,
-            is_read_once: false,
         })
-    }
-
-    /// Has the page cache forget what was read: nobody reads it again soon.
-    pub(crate) fn read_once(mut self) -> Self {
-        self.is_read_once = true;
-        self
     }
 
     /// Whether nothing follows the last frame.
@@ -185,10 +176,6 @@ impl FrameReader {
         let end = self.window_at + self.window.len() as u64;
         if offset < self.window_at || offset + bytes as u64 > end {
             let ahead = (self.len - offset).min(LARGEST as u64) as usize;
-            if self.is_read_once {
-                // Whole pages: the rest of one is in the next window.
-                self.storage.forget(self.window_at..offset);
-            }
             self.window_at = offset;
             self.window.resize(ahead.max(bytes), 0);
             if let Err(error) = self.storage.read(offset, &mut self.window) {

@@ -80,4 +80,3 @@ pub use journal::Journal;
 pub use options::{JournalStats, Options};
 pub use position::Position;
 pub use reader::{Chunk, Reader, reaches};
-pub use spares::prepare_spare;

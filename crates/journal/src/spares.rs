@@ -9,22 +9,6 @@ use crate::{JournalError, names};
 /// Zeros that are written at once.
 const PIECE: usize = 1 << 20;
 
-/// Makes the spare that the next opening begins with, unless there is one: for the time in which
-/// the journal is read. It ends early if `stopped`, which it asks after each MiB.
-///
-/// Nobody may have the journal open for writing, or open it before this returns. It takes no place
-/// in the journal: what it has not finished is discarded by the opening.
-///
-/// # Errors
-/// [`JournalError::NoSpace`], [`JournalError::Medium`]. The opening may succeed all the same.
-pub fn prepare_spare(
-    directory: &dyn Directory,
-    file_bytes: u64,
-    stopped: &dyn Fn() -> bool,
-) -> Result<(), JournalError> {
-    Spares::find(directory, file_bytes)?.make_one(directory, stopped)
-}
-
 /// A spare that is being made.
 #[derive(Debug)]
 struct Making {
@@ -71,18 +55,6 @@ impl Spares {
             }
         }
         Ok(spares)
-    }
-
-    /// Makes one unless one is ready, or `stopped` says that it is not needed any more.
-    fn make_one(
-        mut self,
-        directory: &dyn Directory,
-        stopped: &dyn Fn() -> bool,
-    ) -> Result<(), JournalError> {
-        while self.ready.is_empty() && !stopped() {
-            self.work(directory, PIECE as u64)?;
-        }
-        Ok(())
     }
 
     /// How many are ready.
@@ -148,9 +120,7 @@ impl Spares {
             making
                 .storage
                 .write(making.bytes, &self.zeros[..piece as usize])?;
-            // The next piece is written to the memory of this one, which is in the caches of the
-            // CPU, and given to a virtual machine already.
-            making.storage.drop_cached()?;
+            making.storage.sync()?;
             making.bytes += piece;
             *bytes -= piece;
         }

@@ -15,8 +15,7 @@ use std::time::Duration;
 use common::blocks::Blocks;
 use common::{FILE, content, open, options, read_from, shared};
 use mneme_journal::{
-    BaseName, BaseWriter, Flaw, Journal, JournalError, Position, Reader, check, prepare_spare,
-    repair,
+    BaseName, BaseWriter, Flaw, Journal, JournalError, Position, Reader, check, repair,
 };
 use mneme_sys::crc32c;
 use mneme_sys::medium::{Directory, FileDirectory, MediumError, RecordingDirectory, Storage};
@@ -818,29 +817,6 @@ fn a_file_that_finds_no_space_for_its_name_keeps_its_spare() {
     journal.rotate().unwrap();
     assert_eq!(journal.stats().spares, before.spares - 1);
     assert_eq!(read_from(&directory, 0).unwrap(), stream);
-}
-
-/// The file that a run begins with can be made while the journal is read.
-#[test]
-fn a_spare_that_was_prepared_is_what_the_opening_begins_with() {
-    let directory = directory_of(&closed().0);
-    let spares = |suffix: &str| {
-        let names = directory.files().into_iter().map(|(name, _)| name);
-        let names = names.filter(|name| name.starts_with("spare-") && name.ends_with(suffix));
-        names.count()
-    };
-    let before = read_from(&directory, 0).unwrap();
-    // One that is not needed any more.
-    prepare_spare(&directory, FILE, &|| true).unwrap();
-    assert_eq!(spares(""), 0);
-    prepare_spare(&directory, FILE, &|| false).unwrap();
-    prepare_spare(&directory, FILE, &|| false).unwrap();
-    assert_eq!((spares(""), spares(".new")), (1, 0));
-    assert_eq!(read_from(&directory, 0).unwrap(), before);
-    let journal = open(&directory, before.len() as u64);
-    assert_eq!((journal.stats().spares, spares("")), (0, 0));
-    drop(journal);
-    assert_eq!(read_from(&directory, 0).unwrap(), before);
 }
 
 #[test]

@@ -20,6 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fmt, io};
 
+pub(crate) use backing::collapses_shared_memory;
+
 pub use access::Shared;
 pub use error::RegionError;
 pub use header::{HEADER_LEN, HeaderError, RegionHeader};

@@ -221,7 +221,9 @@ fn prefaulting_keeps_what_single_pages_hold() {
         word(&region, at).store(value, Ordering::Relaxed);
     }
     region.prefault(0..3 * FRAME + 4096).unwrap();
-    assert_eq!(region.pages().resident_bytes, 3 * FRAME + 4096);
+    // Where touching a page brings in a huge one, the last frame is here as a whole.
+    let resident = region.pages().resident_bytes;
+    assert!((3 * FRAME + 4096..=4 * FRAME).contains(&resident));
     for (value, at) in (1..).zip(places) {
         assert_eq!(word(&region, at).load(Ordering::Relaxed), value);
     }

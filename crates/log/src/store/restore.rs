@@ -88,8 +88,12 @@ impl LogStore {
     }
 
     /// Populates fresh frames ahead of the claims as the maintainer does, until `stopped`: for a
-    /// thread beside those that load a store which has no maintainer yet.
+    /// thread beside those that load a store which has no maintainer yet. Does nothing if it has
+    /// one.
     pub fn populate_ahead(&self, stopped: &dyn Fn() -> bool) {
+        if self.maintainer.is_some() {
+            return;
+        }
         let nodes = (0..self.store.arena.nodes()).map(NodeId);
         let mut populated: Vec<_> = nodes.map(Populated::new).collect();
         while !stopped() {

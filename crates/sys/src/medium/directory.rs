@@ -1,7 +1,6 @@
 //! Files that are written and read by calls, and the directory that names them.
 
 use std::fmt;
-use std::ops::Range;
 
 use super::MediumError;
 
@@ -51,10 +50,6 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// # Errors
     /// As [`sync`](Storage::sync); [`MediumError::Os`].
     fn drop_cached(&self) -> Result<(), MediumError>;
-
-    /// Lets the page cache forget a range that nobody reads again soon. What is read next can then
-    /// come to the same memory. Changes nothing else.
-    fn forget(&self, _range: Range<u64>) {}
 }
 
 /// A flat set of named files.

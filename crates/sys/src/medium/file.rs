@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{Medium, MediumError, inside, store, store_word};
 use crate::files::{FsKind, fs_kind_of};
-use crate::region::RegionError;
+use crate::region::{RegionError, collapses_shared_memory};
 use crate::{Access, PagePolicy, Region};
 
 /// A file, mapped. One sync is one `fdatasync`, on tmpfs too.
@@ -59,15 +59,9 @@ pub(super) fn full_or(what: &'static str, wanted: u64) -> impl FnOnce(io::Error)
     }
 }
 
-/// Advises the kernel on a range of a file. A refusal changes nothing.
-pub(super) fn advise(file: &File, range: Range<u64>, advice: libc::c_int) {
-    use std::os::fd::AsRawFd;
-    let Some(len) = range.end.checked_sub(range.start).filter(|len| *len > 0) else {
-        return;
-    };
-    // SAFETY: a valid descriptor and integers.
-    unsafe { libc::posix_fadvise(file.as_raw_fd(), range.start as i64, len as i64, advice) };
-}
+/// Bytes of a file that the kernel is asked to read at once: of more it may leave out the rest,
+/// from the size on that one request to the disk may have (`max_sectors_kb`) or its readahead.
+const AHEAD: u64 = 128 << 10;
 
 impl FileMedium {
     /// Maps `file`, which may be empty and may grow to `max` bytes.
@@ -187,7 +181,13 @@ impl Medium for FileMedium {
     }
 
     fn read_ahead(&self, range: Range<u64>) {
-        advise(&self.file, range, libc::POSIX_FADV_WILLNEED);
+        use std::os::fd::AsRawFd;
+        for at in range.clone().step_by(AHEAD as usize) {
+            let len = AHEAD.min(range.end - at);
+            let advice = libc::POSIX_FADV_WILLNEED;
+            // SAFETY: a valid descriptor and integers.
+            unsafe { libc::posix_fadvise(self.file.as_raw_fd(), at as i64, len as i64, advice) };
+        }
     }
 
     fn grow(&self, to: u64) -> Result<(), MediumError> {
@@ -202,7 +202,7 @@ impl Medium for FileMedium {
     }
 
     fn settle(&self, range: Range<u64>) {
-        if !self.region.is_on_medium() {
+        if !self.region.is_on_medium() && collapses_shared_memory() {
             // It has its space, so what fails here comes on first touch, in small pages.
             let _ = self
                 .region

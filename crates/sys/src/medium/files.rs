@@ -2,12 +2,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::file::{Syncs, advise, full_or};
+use super::file::{Syncs, full_or};
 use super::{Directory, FileMedium, MediumError, Storage};
 use crate::Caution;
 use crate::files::open_plain;
@@ -256,9 +255,5 @@ impl Storage for FileStorage {
 
     fn drop_cached(&self) -> Result<(), MediumError> {
         FileMedium::drop_cached_pages(&self.file)
-    }
-
-    fn forget(&self, range: Range<u64>) {
-        advise(&self.file, range, libc::POSIX_FADV_DONTNEED);
     }
 }

@@ -22,6 +22,8 @@ use std::{fs, io};
 use super::{Access, FRAME, PageKind, PagePolicy, PageReport, RegionError, Reserve, pages};
 use crate::NodeId;
 
+pub(crate) use settings::collapses_shared_memory;
+
 use file::{FsKind, allocate};
 pub(super) use reservation::Reservation;
 pub(super) use settings::hugetlb_free;
@@ -322,7 +324,8 @@ impl Backing {
                 Err(e) => return Err(e),
             }
         }
-        let collapses = policy != PagePolicy::Small && access == Access::ReadWrite;
+        let collapses =
+            policy != PagePolicy::Small && access == Access::ReadWrite && collapses_shared_memory();
         let is_memory = matches!(
             self.source,
             Source::File {
@@ -345,7 +348,10 @@ impl Backing {
         for frame in first..last {
             let frame = frame * FRAME..(frame + 1) * FRAME;
             self.populate(place, &(frame.start..frame.start + page_size()), access)?;
-            if !mapping::collapse(place, &frame) {
+            if mapping::collapse(place, &frame) {
+                // It may be a part of a larger huge page, which the kernel does not collapse then.
+                self.populate(place, &frame, access)?;
+            } else {
                 self.populate_small(place, frame.clone(), access)?;
                 mapping::collapse(place, &frame);
             }

@@ -43,14 +43,19 @@ pub(super) fn memfd() -> Promise {
     brought_in(judge("shmem_enabled", &good, "advise"))
 }
 
+/// Whether the kernel collapses shared memory into huge pages. It is tried once.
+pub(crate) fn collapses_shared_memory() -> bool {
+    static COLLAPSES: OnceLock<bool> = OnceLock::new();
+    *COLLAPSES.get_or_init(mapping::can_collapse)
+}
+
 /// Where shared memory does not become huge on touch, [prefaulting](super::super::Region::prefault)
 /// collapses it all the same, if the kernel is 6.1 or newer: that is as good for programs that
 /// bring memory in ahead of its use.
 fn brought_in(on_touch: Promise) -> Promise {
-    static COLLAPSES: OnceLock<bool> = OnceLock::new();
     match on_touch {
         Promise::Huge => Promise::Huge,
-        Promise::Unless(_) if *COLLAPSES.get_or_init(mapping::can_collapse) => Promise::Huge,
+        Promise::Unless(_) if collapses_shared_memory() => Promise::Huge,
         unless => unless,
     }
 }
