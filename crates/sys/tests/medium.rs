@@ -77,10 +77,8 @@ fn waited() -> i64 {
     // SAFETY: integers, for which zeros are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: a place for one `rusage`.
-    assert_eq!(
-        unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) },
-        0
-    );
+    let failed = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
+    assert_eq!(failed, 0);
     usage.ru_majflt
 }
 
