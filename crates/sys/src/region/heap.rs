@@ -16,6 +16,11 @@ pub(super) fn page_size() -> usize {
     4096
 }
 
+/// There is no kernel.
+pub(crate) fn collapses_shared_memory() -> bool {
+    false
+}
+
 pub(super) fn hugetlb_free() -> usize {
     0
 }
