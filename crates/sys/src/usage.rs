@@ -112,10 +112,10 @@ mod tests {
     #[test]
     fn memory_that_is_touched_becomes_resident() {
         let before = resident_memory().expect("there is /proc");
-        let memory = std::hint::black_box(vec![1u8; 64 << 20]);
+        // More than is looked for: other tests of this process may let go of some meanwhile.
+        let memory = std::hint::black_box(vec![1u8; 96 << 20]);
         let after = resident_memory().expect("there is /proc");
-        // Other tests of this process may let go of some meanwhile.
-        assert!(after >= before + (32 << 20), "{before} {after}");
+        assert!(after >= before + (60 << 20), "{before} {after}");
         drop(memory);
     }
 
