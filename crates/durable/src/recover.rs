@@ -433,17 +433,24 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Does `load`, and meanwhile, in a thread of its own, populates the memory of the store that is
-/// loaded ahead of it.
-fn populated<T>(store: &LogStore, load: impl FnOnce() -> T) -> T {
+/// Does `load`, and meanwhile, in a thread of its own, `ahead`, which asks whether the load has
+/// ended. If the thread does not start, the load does the work itself.
+fn with_thread_ahead<T>(
+    ahead: impl FnOnce(&dyn Fn() -> bool) + Send,
+    load: impl FnOnce() -> T,
+) -> T {
     let has_ended = &AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // If the thread does not start, the load touches the memory itself.
-        let populate = move || store.populate_ahead(&|| has_ended.load(Relaxed));
-        let _ = std::thread::Builder::new().spawn_scoped(scope, populate);
+        let ahead = move || ahead(&|| has_ended.load(Relaxed));
+        let _ = std::thread::Builder::new().spawn_scoped(scope, ahead);
         let _ending = Ending(has_ended);
         load()
     })
+}
+
+/// Does `load`, and populates the memory of the store that is loaded ahead of it.
+fn populated<T>(store: &LogStore, load: impl FnOnce() -> T) -> T {
+    with_thread_ahead(|has_ended| store.populate_ahead(has_ended), load)
 }
 
 /// Loads a tree into a store that is empty.
@@ -455,11 +462,8 @@ pub(crate) fn load_tree(
     listener: Option<&Listen<'_>>,
     evict: Evict,
 ) -> Result<Loaded, DurableError> {
-    let has_ended = &AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let read = move || tree.read_ahead(|| has_ended.load(Relaxed));
-        let _ = std::thread::Builder::new().spawn_scoped(scope, read);
-        let _ending = Ending(has_ended);
+    let read = |has_ended: &dyn Fn() -> bool| tree.read_ahead(has_ended);
+    with_thread_ahead(read, || {
         populated(store, || {
             apply_tree((tree, wall_ms), store, listener, evict)
         })
