@@ -333,30 +333,42 @@ impl Backing {
                 ..
             }
         );
-        let (first, last) = (range.start.div_ceil(FRAME), range.end / FRAME);
-        if !collapses || !is_memory || first >= last {
+        let whole = range.start.div_ceil(FRAME)..range.end / FRAME;
+        let frames = whole.clone().map(|n| n * FRAME..(n + 1) * FRAME);
+        if !collapses || !is_memory || whole.is_empty() {
             self.populate(place, &range, access)?;
             if policy != PagePolicy::Small {
-                mapping::collapse(place, &range);
+                for frame in frames {
+                    mapping::collapse(place, &frame);
+                }
             }
             return Ok(());
         }
-        // Frame by frame: with one page in it a frame is not refused, and the kernel clears the
-        // rest as a part of the huge page. Only a frame that it does not collapse is populated
-        // page by page.
-        self.populate_small(place, range.start..first * FRAME, access)?;
-        for frame in first..last {
-            let frame = frame * FRAME..(frame + 1) * FRAME;
-            self.populate(place, &(frame.start..frame.start + page_size()), access)?;
-            if mapping::collapse(place, &frame) {
-                // It may be a part of a larger huge page, which the kernel does not collapse then.
-                self.populate(place, &frame, access)?;
-            } else {
-                self.populate_small(place, frame.clone(), access)?;
-                mapping::collapse(place, &frame);
-            }
+        self.populate_small(place, range.start..whole.start * FRAME, access)?;
+        for frame in frames {
+            self.populate_frame(place, &frame, access)?;
         }
-        self.populate_small(place, last * FRAME..range.end, access)
+        self.populate_small(place, whole.end * FRAME..range.end, access)
+    }
+
+    /// Brings a frame of shared memory in, as a huge page if it can be one.
+    ///
+    /// With one page in it the frame is not refused, and the kernel clears the rest as a part of
+    /// the huge page. Only a frame that it does not collapse is populated page by page.
+    fn populate_frame(
+        &self,
+        place: &Reservation,
+        frame: &Range<usize>,
+        access: Access,
+    ) -> Result<(), RegionError> {
+        self.populate(place, &(frame.start..frame.start + page_size()), access)?;
+        if mapping::collapse(place, frame) {
+            // It may be a part of a larger huge page, which the kernel does not collapse then.
+            return self.populate(place, frame, access);
+        }
+        self.populate_small(place, frame.clone(), access)?;
+        mapping::collapse(place, frame);
+        Ok(())
     }
 
     /// Brings small pages in, with all of their space or none of it.

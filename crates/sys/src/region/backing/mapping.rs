@@ -111,25 +111,18 @@ pub(super) fn advise(place: &Reservation, range: &Range<usize>, advice: libc::c_
 
 const MADV_COLLAPSE: libc::c_int = 25;
 
-/// `MADV_COLLAPSE` over the whole frames of the range, each by itself, so that one that cannot be
-/// collapsed does not keep the others from it; whether all of them are huge now. What is huge
-/// already costs nothing; what fails stays as it is (an older kernel than 6.1 refuses all).
+/// Makes a frame a huge page by `MADV_COLLAPSE`; whether it is one now. A frame that is huge already
+/// costs nothing. One that cannot be collapsed stays as it is (an older kernel than 6.1 refuses
+/// all): so the caller collapses frame by frame, and one keeps no other from it.
 ///
 /// An empty frame is refused too, and one page in it is enough. Measured on Linux 6.18 with huge
 /// pages off for shared memory, a GiB that the machine had just had: 0.15 s so, 1.2 s if all pages
 /// are allocated and populated first, 0.75 s if they are allocated alone.
-pub(super) fn collapse(place: &Reservation, range: &Range<usize>) -> bool {
-    let first = range.start.div_ceil(FRAME) * FRAME;
-    let last = range.end / FRAME * FRAME;
-    let mut all = true;
-    for start in (first..last).step_by(FRAME) {
-        let frame = start..start + FRAME;
-        let collapses = || advise(place, &frame, MADV_COLLAPSE);
-        // A page was busy for a moment.
-        let is_busy = || io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN);
-        all &= collapses() || (is_busy() && collapses());
-    }
-    all
+pub(super) fn collapse(place: &Reservation, frame: &Range<usize>) -> bool {
+    let collapses = || advise(place, frame, MADV_COLLAPSE);
+    // A page was busy for a moment.
+    let is_busy = || io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN);
+    collapses() || (is_busy() && collapses())
 }
 
 /// Whether the kernel collapses shared memory that came in small pages: tried on two frames of it,
