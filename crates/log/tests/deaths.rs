@@ -403,6 +403,35 @@ fn deaths_while_compacting_lose_no_space() {
     }
 }
 
+/// What those have written that died before they published it is space again.
+#[test]
+fn what_the_dead_have_not_published_is_space_again() {
+    let value = vec![7; 400 << 10];
+    for (point, passage) in [
+        ("log.body.after", 40),
+        ("txn.intent", 1),
+        ("txn.inserted", 40),
+    ] {
+        let (memory, store) = Memory::new();
+        for process in 2..12 {
+            let (other, value) = (memory.open(process), value.clone());
+            let put_all = move |t: &mut mneme_log::Transaction<'_>| {
+                (0..40).try_for_each(|i| t.put(&key(i), &value))
+            };
+            let work = move || other.transaction(put_all);
+            if let Outcome::Finished(ended) = fault::run(point, Action::Abandon, passage, work) {
+                panic!("{point}: process {process} ends with {ended:?}");
+            }
+            memory.script.kill(process);
+            store.reap().unwrap();
+        }
+        for i in 0..100 {
+            store.put(&key(i), &value).unwrap();
+        }
+        sound(&store, point);
+    }
+}
+
 /// A clock by which waits end sooner than they would.
 struct Hasty;
 

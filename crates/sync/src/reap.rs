@@ -14,6 +14,7 @@
 //! of its own ([`ORPHANS_LOCK`]). Any participant reaps orphans, whichever entry they belong to;
 //! the reaper of an entry leaves them to that pass.
 
+use crate::epoch::{Kind, kind_of};
 use crate::layout::{LEASES, MAX_PROCESSES, SlotLines};
 use crate::opening::Inner;
 use crate::participants::Participants;
@@ -58,6 +59,13 @@ impl DeadSlot<'_> {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.inner.pid_of(self.id)
+    }
+
+    /// Whether the thread was pinned firmly, as it is while it changes something.
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        // Relaxed: its owner is dead.
+        kind_of(self.lines.pin.load(Relaxed)) == Kind::Firm
     }
 
     /// What the thread had announced in a lane, if anything.

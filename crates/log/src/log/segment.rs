@@ -30,6 +30,11 @@ pub(crate) const TAG_INDEX: u16 = 2;
 /// Set in [`SegmentInfo::stamp`] while a grace period is due and has not begun.
 const UNSTAMPED: u64 = 1 << 63;
 
+/// Set in [`SegmentInfo::dead`] while more may be stale than it says, for a thread died that may
+/// have left records here which it had not published. Compaction counts anew before the store is
+/// full.
+const SUSPECT: u64 = 1 << 63;
+
 /// Frames of the longest log segment: one with the largest record, or an ordinary one.
 const MAX_SEGMENT_FRAMES: u64 = (MAX_VALUE + MAX_KEY + 16) as u64 / FRAME_BYTES + 1;
 const _: () = assert!(MAX_SEGMENT_FRAMES >= MAX_ORDINARY_FRAMES);
@@ -330,9 +335,26 @@ impl<W: Word> SegmentInfoOf<W> {
         self.frames().map_or(0, |n| u64::from(n) * FRAME_BYTES)
     }
 
+    /// Bytes of records known to be stale.
+    pub fn dead(&self) -> u64 {
+        self.dead.load(Relaxed) & !SUSPECT
+    }
+
     /// Bytes of records not known to be stale.
     pub fn live(&self) -> u64 {
-        self.used().saturating_sub(self.dead.load(Relaxed))
+        self.used().saturating_sub(self.dead())
+    }
+
+    /// Whether more may be stale than is known.
+    pub fn is_suspect(&self) -> bool {
+        self.dead.load(Relaxed) & SUSPECT != 0
+    }
+}
+
+impl SegmentInfo {
+    /// States that what is known to be stale is all there was when its records were looked up.
+    pub fn trust(&self) {
+        self.dead.fetch_and(!SUSPECT, Relaxed);
     }
 }
 
@@ -392,6 +414,24 @@ impl Log {
         Ok(())
     }
 
+    /// Suspects the segments in which a dead thread may have left records that it had not
+    /// published. It was pinned since it reserved them, and still counts as pinned.
+    pub(crate) fn suspect_unpublished(&self) {
+        for (_, info, _, state) in self.segments() {
+            let is_open = matches!(state, State::Opening | State::Head);
+            if is_open || (state == State::Closed && !self.grace_over(info)) {
+                info.dead.fetch_or(SUSPECT, Relaxed);
+            }
+        }
+    }
+
+    /// Whether compaction may gain more than is known, once it has looked at suspected segments.
+    pub(crate) fn has_suspects(&self) -> bool {
+        self.segments().any(|(_, info, word, state)| {
+            matches!(state, State::Closed | State::Compacting) && !word.large() && info.is_suspect()
+        })
+    }
+
     /// The index no longer leads to the large record of `bytes` bytes at `frame`. If the record
     /// lies in its segment alone, the segment needs no compaction, only the grace period. With
     /// other records behind it, it becomes a segment like others.
@@ -449,7 +489,8 @@ impl Log {
     }
 
     /// Notes that a large record may be lost: its writer died, or gave up, before it published the
-    /// record or after it had replaced it. Compaction finds lost ordinary records by itself.
+    /// record or after it had replaced it. Compaction finds lost ordinary records by itself, in
+    /// suspected segments even if all of them seems to live.
     #[cold]
     pub(crate) fn suspect_lost(&self) {
         // SYNC: pairs with the exchange in `condemn_lost`.
@@ -587,6 +628,8 @@ impl Log {
                     info.change(word, kind.to(to, None));
                 }
                 Some(State::Compacting) => {
+                    // It may have moved records, and not counted them.
+                    info.dead.fetch_or(SUSPECT, Relaxed);
                     info.change(word, word.to(State::Closed, None));
                 }
                 Some(State::Freeing) if adopted => {

@@ -92,6 +92,9 @@ impl Reclaim {
             return Ok(false);
         };
         mneme_sys::fault!("compact.claimed");
+        if node == to && gain(self.tables.info(frame), self.segment_bytes()).is_none() {
+            return self.count_again(slot, frame).map(|()| true);
+        }
         let lane = self.lane(first + u64::from(old) % self.tables.geometry.ages(), to);
         self.compact_victim(slot, &lane, frame, word, None)
     }
@@ -239,8 +242,9 @@ impl Reclaim {
             };
             let (frame, word) = next;
             let info = self.tables.info(frame);
+            let is_worth = || node != to || gain(info, self.segment_bytes()).is_some();
             // The segment is in another life by now, or is no longer worth a copy.
-            if info.state() != word || (node == to && gain(info, self.segment_bytes()).is_none()) {
+            if info.state() != word || !(is_worth() || info.is_suspect()) {
                 continue;
             }
             mneme_sys::fault!("compact.chosen");
@@ -264,6 +268,8 @@ impl Reclaim {
             closed += 1;
             born += u128::from(info.born());
             let benefit = benefit(info, self.segment_bytes(), now, leave);
+            // The last ones: nothing is known to be gained.
+            let benefit = benefit.or(info.is_suspect().then_some(0.0));
             if let Some(benefit) = benefit
                 && self.grace_over(info)
             {

@@ -446,7 +446,9 @@ impl Reclaim {
         self.tables.header().sweeps_due()
             || self.segments().any(|(_, info, word, state)| match state {
                 State::Condemned | State::Compacting => true,
-                State::Closed if !word.large() => gain(info, segment).is_some(),
+                State::Closed if !word.large() => {
+                    gain(info, segment).is_some() || info.is_suspect()
+                }
                 _ => false,
             })
     }
@@ -458,7 +460,8 @@ impl Reclaim {
     pub(crate) fn is_full(&self, wanted: u64) -> bool {
         let free = self.free_bytes();
         let gains: u64 = self.gains(!self.is_large(wanted)).sum();
-        !self.tables.header().sweeps_due() && free + gains < wanted.max(self.segment_bytes())
+        let is_known = !self.tables.header().sweeps_due() && !self.has_suspects();
+        is_known && free + gains < wanted.max(self.segment_bytes())
     }
 
     /// Bytes in free frames, without the reserve.

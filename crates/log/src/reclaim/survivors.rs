@@ -22,7 +22,7 @@ use crate::index::bucket::Entry;
 use crate::index::lookup::Lookup;
 use crate::index::root::Root;
 use crate::index::shape::{Place, SegmentRef};
-use crate::log::segment::frame_byte;
+use crate::log::segment::{State, frame_byte};
 use crate::reclaim::Reclaim;
 use crate::reclaim::compact::Lane;
 use crate::reclaim::evict::Cull;
@@ -121,6 +121,31 @@ impl Reclaim {
             }
         }
         Ok(Walk::Empty)
+    }
+
+    /// Counts anew what is stale in the claimed victim at `frame`, which is suspected, and closes
+    /// it again.
+    pub(crate) fn count_again(&self, slot: &Slot<'_>, frame: Frame) -> Result<(), WriteError> {
+        let info = self.tables.info(frame);
+        let count = || -> Result<(), WriteError> {
+            let (known, end) = (info.dead(), info.written_at(frame)?);
+            let (mut at, mut live) = (0, 0);
+            while at < end {
+                let _pin = slot.pin();
+                let chunk = self.survivors(slot, frame, &mut at, end)?;
+                live += chunk.iter().map(Survivor::size).sum::<u64>();
+            }
+            // What dies meanwhile is counted by its writer, too.
+            info.dead
+                .fetch_add((end - live).saturating_sub(known), Relaxed);
+            Ok(())
+        };
+        let counted = count();
+        if matches!(counted, Ok(()) | Err(WriteError::Corrupt(_))) {
+            info.trust();
+        }
+        info.step(|state| (state == State::Compacting).then_some(State::Closed));
+        counted
     }
 
     /// Moves `chunk`. `left` counts the bytes of records that the index no longer names here.

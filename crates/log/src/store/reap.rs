@@ -97,6 +97,9 @@ impl Store {
         mneme_sys::fault!("log.reap.heads");
         // Before the slot is freed, so that another reaper follows one that dies here.
         self.suspect_lost();
+        if dead.is_pinned() {
+            self.suspect_unpublished();
+        }
         // The thread may have stored an expiring record, or abandoned a sweep, without setting the
         // note.
         self.expect_expiries();

@@ -89,6 +89,7 @@ impl Store {
         self.settle_segments();
         mneme_sys::fault!("log.recover.segments");
         self.suspect_lost();
+        self.suspect_unpublished();
         self.expect_expiries();
         mneme_sys::fault!("log.recover.end");
         Ok(())

@@ -145,7 +145,7 @@ impl Stats {
             let dead = if state == State::Condemned {
                 used
             } else {
-                info.dead.load(Relaxed).min(used)
+                info.dead().min(used)
             };
             let Some(on) = nodes.get_mut(node_of(frame)) else {
                 continue;

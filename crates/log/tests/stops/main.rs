@@ -631,7 +631,9 @@ fn the_dead_are_repaired_beside_a_stopped_change_of_shape() {
 /// arena. Both are repaired.
 #[test]
 fn the_dead_are_repaired_beside_a_stopped_claim() {
-    let (memory, store) = Memory::new();
+    // By which the two keys have homes of their own.
+    let builder = LogStore::builder().entropy([7; 24]);
+    let (memory, store) = Memory::built(memory::CAPACITY, memory::CAPACITY, builder);
     for (process, key) in [(2, b"k"), (3, b"l")] {
         store.put(key, b"v").unwrap();
         let dying = memory.open(process);
