@@ -111,9 +111,9 @@ pub(super) fn advise(place: &Reservation, range: &Range<usize>, advice: libc::c_
 
 const MADV_COLLAPSE: libc::c_int = 25;
 
-/// Makes a frame a huge page by `MADV_COLLAPSE`; whether it is one now. A frame that is huge already
-/// costs nothing. One that cannot be collapsed stays as it is (an older kernel than 6.1 refuses
-/// all): so the caller collapses frame by frame, and one keeps no other from it.
+/// Makes a frame a huge page by `MADV_COLLAPSE`; whether it is one now. A frame that is huge
+/// already costs nothing. One that cannot be collapsed stays as it is (an older kernel than 6.1
+/// refuses all): so the caller collapses frame by frame, and one keeps no other from it.
 ///
 /// An empty frame is refused too, and one page in it is enough. Measured on Linux 6.18 with huge
 /// pages off for shared memory, a GiB that the machine had just had: 0.15 s so, 1.2 s if all pages
