@@ -90,148 +90,172 @@ impl Work {
         match self {
             Work::Begin => (0..300).for_each(|i| s.put(&key(i), &value(i, 1, 100))),
             Work::Insert => (0..4000).for_each(|i| s.put(&key(10_000 + i), &value(i, 1, 600))),
-            Work::Replace => {
-                // Of many lengths: else what a frame held before looks like what should be there.
-                let length = |i, round| 600 + ((i * 37 + round * 61) % 600) as usize;
-                for round in 2..12 {
-                    // Some stay, so that compaction has survivors.
-                    (0..600)
-                        .filter(|i| round == 2 + i % 5 || i % 2 == 0)
-                        .for_each(|i| s.put(&key(i), &value(i, round, length(i, round))));
-                }
-                while s.store.compact().unwrap() > 0 {}
-            }
-            Work::Remove => {
-                for chunk in 0..80 {
-                    let pairs: Vec<_> = (0..100)
-                        .map(|i| (key(30_000 + chunk * 100 + i), value(i, chunk, 8)))
-                        .collect();
-                    s.put_many(&pairs);
-                }
-                (30_000..38_000).for_each(|i| s.remove(&key(i)));
-                (0..600).for_each(|i| s.remove(&key(i)));
-                s.store.compact().unwrap();
-            }
-            Work::Batch => {
-                for chunk in 0..40 {
-                    let pairs: Vec<_> = (0..50)
-                        .map(|i| (key(20_000 + chunk * 25 + i), value(i, chunk, 700)))
-                        .collect();
-                    s.put_many(&pairs);
-                }
-            }
+            Work::Replace => replace(s),
+            Work::Remove => remove(s),
+            Work::Batch => put_batches(s),
             Work::Update => {
                 (0..900).for_each(|i| s.update(&key(i), &value(i, 50, 300)));
                 // Shorter, longer and as long as before.
                 (0..900).for_each(|i| s.update(&key(i), &value(i, 51, 250 + i as usize % 60)));
             }
-            Work::Patch => {
-                let values = [(1, 300), (2, 5000), (3, 9000), (4, 70_000), (5, 1 << 20)];
-                for (i, len) in values {
-                    s.put(&key(i), &value(i, 1, len));
-                }
-                for round in 2..8 {
-                    for (i, len) in values {
-                        // The first is what makes them patchable, and what they are after a reader.
-                        s.patch(&key(i), 100, &value(i, round, 40));
-                        s.patch(&key(i), len / 2, &value(i, round, len.min(4000)));
-                        s.patch(&key(i), len + 50 * round as usize, &value(i, round, 30));
-                        s.patch(&key(i), len - 20, &value(i, round, 500));
-                        if round % 3 == 0 {
-                            get(&s.store, &key(i));
-                        }
-                    }
-                    // So that they are among the survivors of something.
-                    (0..300).for_each(|i| s.put(&key(10_000 + i), &value(i, round, 3000)));
-                    s.store.compact().unwrap();
-                }
-            }
-            Work::Large => {
-                for round in 0..3 {
-                    s.put(b"large-1", &value(1, round, 3 << 20));
-                    s.put(b"large-2", &value(2, round, 1 << 20));
-                    // Behind large records too, where their extents have free space.
-                    (0..17).for_each(|i| s.put(&key(40_000 + i), &value(i, round, 90_000)));
-                }
-                s.remove(b"large-1");
-                // The head goes on behind it when it is gone.
-                s.put(b"large-3", &value(3, 1, (2 << 20) + 50_000));
-                s.remove(b"large-3");
-                s.store.compact().unwrap();
-            }
-            Work::Transact => {
-                for round in 0..30 {
-                    let mut changes: Vec<_> = (0..20)
-                        .map(|i| key(40_000 + round * 15 + i))
-                        .chain((0..10).map(|i| key(round * 20 + i)))
-                        .map(|k| (k, Some(value(round, 3, 100))))
-                        .collect();
-                    changes.extend((0..7).map(|i| (key(round * 17 + 10 + i), None)));
-                    changes.sort();
-                    changes.dedup_by(|a, b| a.0 == b.0);
-                    s.transact(changes);
-                }
-                // Overtaken until it locks ahead: what changes is what was there.
-                for round in 0..3 {
-                    let keys = (0..20).map(|i| key(round * 40 + i));
-                    s.overtaken(keys.collect(), key(round * 40 + round * 600));
-                }
-                // More than the undo area holds.
-                for round in 0..2 {
-                    let many = (0..900).map(|i| (key(i * 2), Some(value(i, 60 + round, 40))));
-                    s.transact(many.collect());
-                }
-            }
-            Work::Evict => {
-                s.model.lock().unwrap().forgets = true;
-                s.store.set_eviction(Evict::Lru).unwrap();
-                for i in 0..7_000 {
-                    s.put(&key(50_000 + i), &value(i, 1, 10_000));
-                    s.store.get(&key(50_000 + i / 2)).unwrap();
-                }
-            }
-            Work::Expire => {
-                for i in 0..300 {
-                    s.put_until(&key(i * 3), &value(i, 4, 200));
-                    assert!(s.store.set_expiry(&key(i * 3), Expiry::Never).unwrap());
-                    let set = s.store.set_expiry(&key(i), Expiry::At(u64::MAX >> 2));
-                    assert!(set.unwrap());
-                }
-                while s.store.compact().unwrap() > 0 {}
-            }
-            Work::Crowd => {
-                for round in 0..24 {
-                    s.put(&key(50_000 + round), &value(round, 1, 1_100_000));
-                    (0..9).for_each(|i| s.put(&key(60_000 + round * 9 + i), &value(i, 1, 90_000)));
-                }
-                (0..24 * 9).for_each(|i| s.remove(&key(60_000 + i)));
-                (0..110).for_each(|i| s.put(&key(70_000 + i), &value(i, 2, 90_000)));
-                // And a larger one, for which there is space only in pieces.
-                (0..110).for_each(|i| s.remove(&key(70_000 + i)));
-                (0..24).step_by(2).for_each(|i| s.remove(&key(50_000 + i)));
-                s.put(b"larger", &value(0, 3, 7 << 20));
-            }
-            Work::Grow => {
-                for half in [1, 2] {
-                    let bytes = memory::CAPACITY + GROWN / 2 * half;
-                    s.store.grow(bytes as u64).unwrap();
-                    (0..100).for_each(|i| s.put(&key(i), &value(i, 2, 90_000)));
-                }
-            }
-            Work::Swap => {
-                for round in 0..6 {
-                    s.swap();
-                    (0..40).for_each(|i| s.put(&key(i * 3 + round), &value(i, 70 + round, 60)));
-                    s.remove(&key(round * 5));
-                }
-            }
-            Work::Clear => {
-                s.clear();
-                s.store.compact().unwrap();
-                (0..100).for_each(|i| s.put(&key(i), &value(i, 9, 50)));
-            }
+            Work::Patch => patch(s),
+            Work::Large => change_large_values(s),
+            Work::Transact => transact(s),
+            Work::Evict => evict(s),
+            Work::Expire => expire(s),
+            Work::Crowd => crowd(s),
+            Work::Grow => grow(s),
+            Work::Swap => swap(s),
+            Work::Clear => clear(s),
         }
     }
+}
+
+fn replace(s: &Recorded) {
+    // Of many lengths: else what a frame held before looks like what should be there.
+    let length = |i, round| 600 + ((i * 37 + round * 61) % 600) as usize;
+    for round in 2..12 {
+        // Some stay, so that compaction has survivors.
+        (0..600)
+            .filter(|i| round == 2 + i % 5 || i % 2 == 0)
+            .for_each(|i| s.put(&key(i), &value(i, round, length(i, round))));
+    }
+    while s.store.compact().unwrap() > 0 {}
+}
+
+fn remove(s: &Recorded) {
+    for chunk in 0..80 {
+        let pairs: Vec<_> = (0..100)
+            .map(|i| (key(30_000 + chunk * 100 + i), value(i, chunk, 8)))
+            .collect();
+        s.put_many(&pairs);
+    }
+    (30_000..38_000).for_each(|i| s.remove(&key(i)));
+    (0..600).for_each(|i| s.remove(&key(i)));
+    s.store.compact().unwrap();
+}
+
+fn put_batches(s: &Recorded) {
+    for chunk in 0..40 {
+        let pairs: Vec<_> = (0..50)
+            .map(|i| (key(20_000 + chunk * 25 + i), value(i, chunk, 700)))
+            .collect();
+        s.put_many(&pairs);
+    }
+}
+
+fn patch(s: &Recorded) {
+    let values = [(1, 300), (2, 5000), (3, 9000), (4, 70_000), (5, 1 << 20)];
+    for (i, len) in values {
+        s.put(&key(i), &value(i, 1, len));
+    }
+    for round in 2..8 {
+        for (i, len) in values {
+            // The first is what makes them patchable, and what they are after a reader.
+            s.patch(&key(i), 100, &value(i, round, 40));
+            s.patch(&key(i), len / 2, &value(i, round, len.min(4000)));
+            s.patch(&key(i), len + 50 * round as usize, &value(i, round, 30));
+            s.patch(&key(i), len - 20, &value(i, round, 500));
+            if round % 3 == 0 {
+                get(&s.store, &key(i));
+            }
+        }
+        // So that they are among the survivors of something.
+        (0..300).for_each(|i| s.put(&key(10_000 + i), &value(i, round, 3000)));
+        s.store.compact().unwrap();
+    }
+}
+
+fn change_large_values(s: &Recorded) {
+    for round in 0..3 {
+        s.put(b"large-1", &value(1, round, 3 << 20));
+        s.put(b"large-2", &value(2, round, 1 << 20));
+        // Behind large records too, where their extents have free space.
+        (0..17).for_each(|i| s.put(&key(40_000 + i), &value(i, round, 90_000)));
+    }
+    s.remove(b"large-1");
+    // The head goes on behind it when it is gone.
+    s.put(b"large-3", &value(3, 1, (2 << 20) + 50_000));
+    s.remove(b"large-3");
+    s.store.compact().unwrap();
+}
+
+fn transact(s: &Recorded) {
+    for round in 0..30 {
+        let mut changes: Vec<_> = (0..20)
+            .map(|i| key(40_000 + round * 15 + i))
+            .chain((0..10).map(|i| key(round * 20 + i)))
+            .map(|k| (k, Some(value(round, 3, 100))))
+            .collect();
+        changes.extend((0..7).map(|i| (key(round * 17 + 10 + i), None)));
+        changes.sort();
+        changes.dedup_by(|a, b| a.0 == b.0);
+        s.transact(changes);
+    }
+    // Overtaken until it locks ahead: what changes is what was there.
+    for round in 0..3 {
+        let keys = (0..20).map(|i| key(round * 40 + i));
+        s.overtaken(keys.collect(), key(round * 40 + round * 600));
+    }
+    // More than the undo area holds.
+    for round in 0..2 {
+        let many = (0..900).map(|i| (key(i * 2), Some(value(i, 60 + round, 40))));
+        s.transact(many.collect());
+    }
+}
+
+fn evict(s: &Recorded) {
+    s.model.lock().unwrap().forgets = true;
+    s.store.set_eviction(Evict::Lru).unwrap();
+    for i in 0..7_000 {
+        s.put(&key(50_000 + i), &value(i, 1, 10_000));
+        s.store.get(&key(50_000 + i / 2)).unwrap();
+    }
+}
+
+fn expire(s: &Recorded) {
+    for i in 0..300 {
+        s.put_until(&key(i * 3), &value(i, 4, 200));
+        assert!(s.store.set_expiry(&key(i * 3), Expiry::Never).unwrap());
+        let set = s.store.set_expiry(&key(i), Expiry::At(u64::MAX >> 2));
+        assert!(set.unwrap());
+    }
+    while s.store.compact().unwrap() > 0 {}
+}
+
+fn crowd(s: &Recorded) {
+    for round in 0..24 {
+        s.put(&key(50_000 + round), &value(round, 1, 1_100_000));
+        (0..9).for_each(|i| s.put(&key(60_000 + round * 9 + i), &value(i, 1, 90_000)));
+    }
+    (0..24 * 9).for_each(|i| s.remove(&key(60_000 + i)));
+    (0..110).for_each(|i| s.put(&key(70_000 + i), &value(i, 2, 90_000)));
+    // And a larger one, for which there is space only in pieces.
+    (0..110).for_each(|i| s.remove(&key(70_000 + i)));
+    (0..24).step_by(2).for_each(|i| s.remove(&key(50_000 + i)));
+    s.put(b"larger", &value(0, 3, 7 << 20));
+}
+
+fn grow(s: &Recorded) {
+    for half in [1, 2] {
+        let bytes = memory::CAPACITY + GROWN / 2 * half;
+        s.store.grow(bytes as u64).unwrap();
+        (0..100).for_each(|i| s.put(&key(i), &value(i, 2, 90_000)));
+    }
+}
+
+fn swap(s: &Recorded) {
+    for round in 0..6 {
+        s.swap();
+        (0..40).for_each(|i| s.put(&key(i * 3 + round), &value(i, 70 + round, 60)));
+        s.remove(&key(round * 5));
+    }
+}
+
+fn clear(s: &Recorded) {
+    s.clear();
+    s.store.compact().unwrap();
+    (0..100).for_each(|i| s.put(&key(i), &value(i, 9, 50)));
 }
 
 /// A store with some records, opened by process 1, and its memory.

@@ -76,6 +76,11 @@ fn name(tree: u8) -> String {
     }
 }
 
+/// The name of a version.
+fn version(n: u8) -> String {
+    format!("v{n}")
+}
+
 fn changes() -> impl Strategy<Value = Changes> {
     let change = (
         tree(),
@@ -134,64 +139,10 @@ impl Run {
     fn step(&mut self, step: &Step) -> Result<(), StoreError> {
         let db = self.db.clone().unwrap();
         match step {
-            Step::Put(t, k, v) => {
-                let changes = vec![(*t, *k, Some(*v))];
-                match trees(&db, &changes)?.get(t) {
-                    Some(tree) => tree.put(&key(*k), &value(*v))?,
-                    None => db.put(&key(*k), &value(*v))?,
-                };
-                apply(&mut self.world, &changes);
-            }
-            Step::Remove(t, k) => {
-                let changes = vec![(*t, *k, None)];
-                match trees(&db, &changes)?.get(t) {
-                    Some(tree) => tree.remove(&key(*k))?,
-                    None => db.remove(&key(*k))?,
-                };
-                apply(&mut self.world, &changes);
-            }
-            Step::Batch(changes) => {
-                let trees = trees(&db, changes)?;
-                let mut batch = Batch::new();
-                for (t, k, v) in changes {
-                    match (trees.get(t), v) {
-                        (None, Some(v)) => batch.put(&key(*k), &value(*v)),
-                        (None, None) => batch.remove(&key(*k)),
-                        (Some(tree), Some(v)) => batch.put_in(tree, &key(*k), &value(*v)),
-                        (Some(tree), None) => batch.remove_in(tree, &key(*k)),
-                    };
-                }
-                db.apply(&batch)?;
-                apply(&mut self.world, changes);
-            }
-            Step::Transaction(changes, commit) => {
-                let trees = trees(&db, changes)?;
-                let names = trees.keys().map(|t| (name(*t), Model::new()));
-                for (name, empty) in names {
-                    self.world.entry(name).or_insert(empty);
-                }
-                let mut tx = db.write();
-                let mut after = self.world.clone();
-                for (t, k, v) in changes {
-                    let (key, value) = (key(*k), v.map(value));
-                    match (trees.get(t), &value) {
-                        (None, Some(value)) => tx.put(&key, value)?,
-                        (None, None) => tx.remove(&key)?,
-                        (Some(tree), Some(value)) => tx.put_in(tree, &key, value)?,
-                        (Some(tree), None) => tx.remove_in(tree, &key)?,
-                    }
-                    apply(&mut after, &vec![(*t, *k, *v)]);
-                    let found = match trees.get(t) {
-                        Some(tree) => tx.get_in(tree, &key)?,
-                        None => tx.get(&key)?,
-                    };
-                    assert_eq!(found.as_ref(), after[&name(*t)].get(&key));
-                }
-                if *commit {
-                    tx.commit()?;
-                    self.world = after;
-                }
-            }
+            Step::Put(t, k, v) => self.put(&db, *t, *k, *v)?,
+            Step::Remove(t, k) => self.remove(&db, *t, *k)?,
+            Step::Batch(changes) => self.batch(&db, changes)?,
+            Step::Transaction(changes, commit) => self.transaction(&db, changes, *commit)?,
             Step::DropTree(t) => match (db.drop_tree(&name(*t)), self.world.remove(&name(*t))) {
                 (Ok(_), Some(_)) | (Err(StoreError::NoSuchTree { .. }), None) => {}
                 other => panic!("{other:?}"),
@@ -199,48 +150,15 @@ impl Run {
             Step::Snapshot => self.snapshots.push((db.snapshot()?, self.world.clone())),
             Step::DropSnapshot => drop(self.snapshots.pop()),
             Step::Range(a, b, both) => self.range(&db, &key(*a), &key(*b), *both)?,
-            Step::Reopen | Step::Kill => {
-                self.snapshots.clear();
-                self.db = None;
-                let kill = matches!(step, Step::Kill);
-                if kill {
-                    std::mem::forget(db);
-                } else {
-                    drop(db);
-                }
-                let medium = copy_of(&self.medium);
-                let reopened = open_with(&medium, &self.cache);
-                self.named(&reopened)?;
-                (self.db, self.medium) = (Some(reopened), medium);
-            }
+            Step::Reopen => self.reopen(drop, db)?,
+            Step::Kill => self.reopen(std::mem::forget, db)?,
             Step::Check => {
                 db.check()?;
                 self.named(&db)?;
             }
-            Step::Keep(n) => {
-                let name = format!("v{n}");
-                match db.keep(&name) {
-                    Ok(_) => assert!(self.names.insert(name, self.world.clone()).is_none()),
-                    Err(StoreError::VersionExists { .. }) => {
-                        assert!(self.names.contains_key(&name));
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-            Step::DropVersion(n) | Step::Rollback(n) => {
-                let name = format!("v{n}");
-                let rollback = matches!(step, Step::Rollback(_));
-                let done = match rollback {
-                    true => db.rollback(&name).map(drop),
-                    false => db.drop_version(&name),
-                };
-                match (done, self.names.get(&name)) {
-                    (Ok(()), Some(model)) if rollback => self.world = model.clone(),
-                    (Ok(()), Some(_)) => drop(self.names.remove(&name)),
-                    (Err(StoreError::NoSuchVersion { .. }), None) => {}
-                    other => panic!("{other:?}"),
-                }
-            }
+            Step::Keep(n) => self.keep(&db, *n)?,
+            Step::DropVersion(n) => self.drop_version(&db, &version(*n)),
+            Step::Rollback(n) => self.roll_back(&db, &version(*n)),
         }
         for (snapshot, model) in &self.snapshots {
             assert_eq!(world(snapshot), *model);
@@ -251,6 +169,116 @@ impl Run {
             assert_eq!(db.get(&key(n))?, self.world[""].get(&key(n)).cloned());
         }
         Ok(())
+    }
+
+    fn put(&mut self, db: &Store, t: u8, k: u16, v: u16) -> Result<(), StoreError> {
+        let changes = vec![(t, k, Some(v))];
+        match trees(db, &changes)?.get(&t) {
+            Some(tree) => tree.put(&key(k), &value(v))?,
+            None => db.put(&key(k), &value(v))?,
+        };
+        apply(&mut self.world, &changes);
+        Ok(())
+    }
+
+    fn remove(&mut self, db: &Store, t: u8, k: u16) -> Result<(), StoreError> {
+        let changes = vec![(t, k, None)];
+        match trees(db, &changes)?.get(&t) {
+            Some(tree) => tree.remove(&key(k))?,
+            None => db.remove(&key(k))?,
+        };
+        apply(&mut self.world, &changes);
+        Ok(())
+    }
+
+    fn batch(&mut self, db: &Store, changes: &Changes) -> Result<(), StoreError> {
+        let trees = trees(db, changes)?;
+        let mut batch = Batch::new();
+        for (t, k, v) in changes {
+            match (trees.get(t), v) {
+                (None, Some(v)) => batch.put(&key(*k), &value(*v)),
+                (None, None) => batch.remove(&key(*k)),
+                (Some(tree), Some(v)) => batch.put_in(tree, &key(*k), &value(*v)),
+                (Some(tree), None) => batch.remove_in(tree, &key(*k)),
+            };
+        }
+        db.apply(&batch)?;
+        apply(&mut self.world, changes);
+        Ok(())
+    }
+
+    fn transaction(
+        &mut self,
+        db: &Store,
+        changes: &Changes,
+        commit: bool,
+    ) -> Result<(), StoreError> {
+        let trees = trees(db, changes)?;
+        let names = trees.keys().map(|t| (name(*t), Model::new()));
+        for (name, empty) in names {
+            self.world.entry(name).or_insert(empty);
+        }
+        let mut tx = db.write();
+        let mut after = self.world.clone();
+        for (t, k, v) in changes {
+            let (key, value) = (key(*k), v.map(value));
+            match (trees.get(t), &value) {
+                (None, Some(value)) => tx.put(&key, value)?,
+                (None, None) => tx.remove(&key)?,
+                (Some(tree), Some(value)) => tx.put_in(tree, &key, value)?,
+                (Some(tree), None) => tx.remove_in(tree, &key)?,
+            }
+            apply(&mut after, &vec![(*t, *k, *v)]);
+            let found = match trees.get(t) {
+                Some(tree) => tx.get_in(tree, &key)?,
+                None => tx.get(&key)?,
+            };
+            assert_eq!(found.as_ref(), after[&name(*t)].get(&key));
+        }
+        if commit {
+            tx.commit()?;
+            self.world = after;
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, db: &Store, n: u8) -> Result<(), StoreError> {
+        let name = version(n);
+        match db.keep(&name) {
+            Ok(_) => assert!(self.names.insert(name, self.world.clone()).is_none()),
+            Err(StoreError::VersionExists { .. }) => {
+                assert!(self.names.contains_key(&name));
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Opens what is left once the store has ended.
+    fn reopen(&mut self, end: fn(Store), db: Store) -> Result<(), StoreError> {
+        self.snapshots.clear();
+        self.db = None;
+        end(db);
+        let medium = copy_of(&self.medium);
+        let reopened = open_with(&medium, &self.cache);
+        self.named(&reopened)?;
+        (self.db, self.medium) = (Some(reopened), medium);
+        Ok(())
+    }
+
+    fn drop_version(&mut self, db: &Store, name: &str) {
+        match (db.drop_version(name), self.names.remove(name)) {
+            (Ok(()), Some(_)) | (Err(StoreError::NoSuchVersion { .. }), None) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn roll_back(&mut self, db: &Store, name: &str) {
+        match (db.rollback(name), self.names.get(name)) {
+            (Ok(_), Some(model)) => self.world = model.clone(),
+            (Err(StoreError::NoSuchVersion { .. }), None) => {}
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Named versions show what they did.

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use mneme_arena::{Discardable, Lookup, Ticket};
 use mneme_log::{
-    BatchError, Cursor, Decision, Evict, Expiry, GrowError, LogStore, Patch, WriteError,
+    BatchError, Cursor, Decision, Evict, Expiry, GrowError, LogStore, Patch, Transaction,
+    WriteError,
 };
 use mneme_sys::NodeId;
 
@@ -165,29 +166,13 @@ impl Action {
     /// What it does.
     pub fn steps(self) -> Vec<Step> {
         match self {
-            Action::Put => {
-                // An old one, one that has expired, one that will, a new one, and the first of a
-                // database.
-                let expired = (2..RECORDS).step_by(8);
-                let old = [0, 1, 300].into_iter().chain(expired);
-                let first = Step::Put((NEW, b"first".to_vec()), kept(0, 1, 50, FAR));
-                let old = old.map(|i| Step::Put(key(i), kept(i, 1, 90, 0)));
-                old.chain([first]).collect()
-            }
+            Action::Put => puts(),
             Action::PutLarge => vec![
                 Step::Put(key(LARGE), kept(LARGE, 1, 1_300_000, 0)),
                 Step::Put(key(LARGE + 1), kept(LARGE + 1, 1, 2_500_000, FAR)),
                 Step::Remove(key(LARGE)),
             ],
-            Action::Batch => {
-                let keys = (20..60).chain(400..420);
-                let pairs = keys.map(|i| (key(i).1, value(i, 2, 120)));
-                let gone = (30..50).map(|i| key(i).1);
-                vec![
-                    Step::PutMany(0, pairs.collect()),
-                    Step::RemoveMany(0, gone.collect()),
-                ]
-            }
+            Action::Batch => batches(),
             Action::Remove => [5, 1, 2, 3, LONG].map(|i| Step::Remove(key(i))).to_vec(),
             Action::Update => vec![
                 Step::Update(key(1), kept(1, 3, 100, FAR)),
@@ -239,14 +224,7 @@ impl Action {
             ])],
             Action::Fill => vec![Step::Fill],
             Action::Sweep => vec![Step::Sweep, Step::Pass(SOON - START), Step::Sweep],
-            Action::Index => {
-                let keys = || (0..3000).map(|i| key(50_000 + i).1);
-                vec![
-                    Step::PutMany(0, keys().map(|k| (k, vec![1; 8])).collect()),
-                    Step::RemoveMany(0, keys().collect()),
-                    Step::Compact,
-                ]
-            }
+            Action::Index => many_keys(),
             Action::Grow => vec![Step::Grow],
             Action::Check => vec![Step::Check],
             Action::Reap => vec![Step::Reap],
@@ -257,6 +235,36 @@ impl Action {
             Action::Lend => vec![Step::Lend; 2],
         }
     }
+}
+
+/// Puts of an old key, of one that has expired, of one that will, of a new one, and of the first of
+/// a database.
+fn puts() -> Vec<Step> {
+    let expired = (2..RECORDS).step_by(8);
+    let old = [0, 1, 300].into_iter().chain(expired);
+    let first = Step::Put((NEW, b"first".to_vec()), kept(0, 1, 50, FAR));
+    let old = old.map(|i| Step::Put(key(i), kept(i, 1, 90, 0)));
+    old.chain([first]).collect()
+}
+
+fn batches() -> Vec<Step> {
+    let keys = (20..60).chain(400..420);
+    let pairs = keys.map(|i| (key(i).1, value(i, 2, 120)));
+    let gone = (30..50).map(|i| key(i).1);
+    vec![
+        Step::PutMany(0, pairs.collect()),
+        Step::RemoveMany(0, gone.collect()),
+    ]
+}
+
+/// Has the index grow and shrink.
+fn many_keys() -> Vec<Step> {
+    let keys = || (0..3000).map(|i| key(50_000 + i).1);
+    vec![
+        Step::PutMany(0, keys().map(|k| (k, vec![1; 8])).collect()),
+        Step::RemoveMany(0, keys().collect()),
+        Step::Compact,
+    ]
 }
 
 /// What a transaction changes: old keys, expired ones, new ones, in two databases; some are
@@ -413,94 +421,23 @@ impl Step {
                 let keys: Vec<_> = changes.iter().map(|(key, _)| key.clone()).collect();
                 store.transaction_on(&keys, |t| change(t, changes))?;
             }
-            Step::Move(key, db) => store.transaction(|t| {
-                let value = t.database(key.0)?.get(&key.1)?;
-                if let Some(value) = value {
-                    t.database(*db)?.put(&key.1, &value)?;
-                    t.database(key.0)?.remove(&key.1)?;
-                }
-                Ok::<_, WriteError>(())
-            })?,
-            Step::Overtaken(changes) => {
-                let mut runs = 0u32;
-                store.transaction(|t| {
-                    runs += 1;
-                    change(t, changes)?;
-                    // It expires, so that readers wait in the end while the body runs.
-                    t.get(&key(11).1)?;
-                    match runs {
-                        // What it is overtaken by is a key of the same bucket that it reads, and no
-                        // other test's.
-                        ..=16 => {
-                            t.get(b"overtaken")?;
-                            store.put(b"overtaken", &runs.to_le_bytes().repeat(8))
-                        }
-                        _ => Ok(()),
-                    }
-                })?;
-            }
-            Step::Guarded(changes) => {
-                for _ in 0..4 {
-                    let mut watch = store.watch()?;
-                    let (db, key) = &changes[0].0;
-                    watch.add(*db, key)?;
-                    if watch.transaction(|t| change(t, changes))?.is_some() {
-                        return Ok(());
-                    }
-                }
-                store.transaction(|t| change(t, changes))?;
-            }
+            Step::Move(key, db) => store.transaction(|t| move_to(t, key, *db))?,
+            Step::Overtaken(changes) => overtaken(store, changes)?,
+            Step::Guarded(changes) => guarded(store, changes)?,
             Step::Look(keys) => store.transaction(|t| {
                 for (db, key) in keys {
                     t.database(*db)?.get(key)?;
                 }
                 Ok::<_, WriteError>(())
             })?,
-            Step::Read => {
-                let mut value = Vec::new();
-                for db in [0, OTHER] {
-                    let db = store.database(db)?;
-                    for i in 0..30 {
-                        db.get(&key(i).1)?;
-                        db.get_into(&key(i).1, &mut value)?;
-                    }
-                    let mut cursor = Cursor::START;
-                    while cursor != Cursor::END {
-                        cursor = db.scan(cursor, 64, |_, _| {})?;
-                    }
-                }
-            }
+            Step::Read => read(store)?,
             Step::Clear(db) => store.database(*db)?.clear()?,
             Step::Swap(a, b) => store.swap_databases(*a, *b)?,
             Step::Compact => {
                 store.compact()?;
             }
-            Step::Evict(policies) => {
-                let filled = store.database(FILLED)?;
-                let first = 700 - FILLING;
-                for i in 0..first + 100 {
-                    // It is full after the first.
-                    let policy = i.saturating_sub(first) as usize * policies.len() / 100;
-                    store.set_eviction(policies[policy])?;
-                    filled.put_until(&i.to_le_bytes(), &[7; 90_000], Expiry::At(FAR))?;
-                    store.get(&key(i % 50).1)?;
-                }
-                store.set_eviction(Evict::None)?;
-                filled.clear()?;
-                store.compact()?;
-            }
-            Step::Fill => {
-                let filled = store.database(FILLED)?;
-                let mut keys = (0..u32::MAX).map(u32::to_le_bytes);
-                for value in [&[7; 90_000][..], &[7; 4_000], &[7; 100]] {
-                    let mut put = || filled.put(&keys.next().unwrap(), value);
-                    let refused = (0..1_000).find_map(|_| put().err());
-                    match refused {
-                        None | Some(WriteError::OutOfMemory { .. }) => {}
-                        Some(error) => return Err(error),
-                    }
-                }
-            }
+            Step::Evict(policies) => evict(store, policies)?,
+            Step::Fill => fill(store)?,
             Step::Sweep => {
                 store.remove_expired()?;
             }
@@ -534,10 +471,95 @@ impl Step {
     }
 }
 
-fn change(
-    t: &mut mneme_log::Transaction<'_>,
-    changes: &[(Key, Option<Kept>)],
-) -> Result<(), WriteError> {
+/// A transaction that others overtake until it locks ahead.
+fn overtaken(store: &LogStore, changes: &[(Key, Option<Kept>)]) -> Result<(), WriteError> {
+    let mut runs = 0u32;
+    store.transaction(|t| {
+        runs += 1;
+        change(t, changes)?;
+        // It expires, so that readers wait in the end while the body runs.
+        t.get(&key(11).1)?;
+        match runs {
+            // What it is overtaken by is a key of the same bucket that it reads, and no
+            // other test's.
+            ..=16 => {
+                t.get(b"overtaken")?;
+                store.put(b"overtaken", &runs.to_le_bytes().repeat(8))
+            }
+            _ => Ok(()),
+        }
+    })
+}
+
+/// A transaction whose first key is watched, or without a watch if that is overtaken.
+fn guarded(store: &LogStore, changes: &[(Key, Option<Kept>)]) -> Result<(), WriteError> {
+    for _ in 0..4 {
+        let mut watch = store.watch()?;
+        let (db, key) = &changes[0].0;
+        watch.add(*db, key)?;
+        if watch.transaction(|t| change(t, changes))?.is_some() {
+            return Ok(());
+        }
+    }
+    store.transaction(|t| change(t, changes))
+}
+
+fn read(store: &LogStore) -> Result<(), WriteError> {
+    let mut value = Vec::new();
+    for db in [0, OTHER] {
+        let db = store.database(db)?;
+        for i in 0..30 {
+            db.get(&key(i).1)?;
+            db.get_into(&key(i).1, &mut value)?;
+        }
+        let mut cursor = Cursor::START;
+        while cursor != Cursor::END {
+            cursor = db.scan(cursor, 64, |_, _| {})?;
+        }
+    }
+    Ok(())
+}
+
+/// Fills the store while these policies, one after the other, evict.
+fn evict(store: &LogStore, policies: &[Evict]) -> Result<(), WriteError> {
+    let filled = store.database(FILLED)?;
+    let first = 700 - FILLING;
+    for i in 0..first + 100 {
+        // It is full after the first.
+        let policy = i.saturating_sub(first) as usize * policies.len() / 100;
+        store.set_eviction(policies[policy])?;
+        filled.put_until(&i.to_le_bytes(), &[7; 90_000], Expiry::At(FAR))?;
+        store.get(&key(i % 50).1)?;
+    }
+    store.set_eviction(Evict::None)?;
+    filled.clear()?;
+    store.compact()?;
+    Ok(())
+}
+
+fn fill(store: &LogStore) -> Result<(), WriteError> {
+    let filled = store.database(FILLED)?;
+    let mut keys = (0..u32::MAX).map(u32::to_le_bytes);
+    for value in [&[7; 90_000][..], &[7; 4_000], &[7; 100]] {
+        let mut put = || filled.put(&keys.next().unwrap(), value);
+        let refused = (0..1_000).find_map(|_| put().err());
+        match refused {
+            None | Some(WriteError::OutOfMemory { .. }) => {}
+            Some(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn move_to(t: &mut Transaction<'_>, key: &Key, db: usize) -> Result<(), WriteError> {
+    if let Some(value) = t.database(key.0)?.get(&key.1)? {
+        t.database(db)?.put(&key.1, &value)?;
+        t.database(key.0)?.remove(&key.1)?;
+    }
+    Ok(())
+}
+
+fn change(t: &mut Transaction<'_>, changes: &[(Key, Option<Kept>)]) -> Result<(), WriteError> {
     for ((db, key), kept) in changes {
         let mut t = t.database(*db)?;
         match kept {

@@ -287,6 +287,18 @@ struct Progress {
     refused: Option<WriteError>,
 }
 
+/// What a scenario has come to.
+struct Run {
+    /// What is there if X's step under way does not take place.
+    before: Model,
+    /// What is there if it took place before Y.
+    after: Model,
+    /// Whether Y returned an error that it may meet here.
+    refused: bool,
+    /// Keys of batches that were refused: some of them may have changed.
+    loose: BTreeSet<Key>,
+}
+
 impl Scenario {
     fn is_of(&self, action: Action) -> bool {
         self.x == action || self.y == action
@@ -356,30 +368,11 @@ impl Scenario {
             Action::ReadOnly => memory.open_to_read(2),
             _ => memory.open(2),
         };
-        let progress = Arc::new(Mutex::new(Progress::default()));
-        let steps = steps_of(self.x, self.fed);
+        let (progress, steps) = (Arc::default(), steps_of(self.x, self.fed));
         let store = Arc::new(store);
         // A process whose thread has panicked lives on.
         let _lives = panics().then(|| store.clone());
-        let stopped = {
-            let (steps, progress, clock) = (steps.clone(), progress.clone(), clock.clone());
-            Stopped::try_at(self.place, self.nth, move || {
-                let work = || {
-                    for step in &*steps {
-                        let done = step.run(&store, &clock);
-                        let mut progress = progress.lock().unwrap();
-                        if let Err(error) = done {
-                            progress.refused = Some(error);
-                            break;
-                        }
-                        progress.done += 1;
-                    }
-                };
-                // A thread that has caught a panic goes on.
-                catch_unwind(AssertUnwindSafe(work)).or_else(|_| store.put(OVERTAKEN, b"1"))
-            })
-        };
-        let Some(stopped) = stopped else {
+        let Some(stopped) = self.stop_x(store, &steps, &progress, &clock) else {
             return Ok((Met::No, true));
         };
         let done = progress.lock().unwrap().done;
@@ -404,46 +397,15 @@ impl Scenario {
             false => Some(stopped),
         };
 
-        let mut loose: BTreeSet<Key> = BTreeSet::new();
-        let (mut before, mut after) = (model.clone(), model);
-        after.apply(pending);
-        let mut refused = false;
-        let mut y_steps = steps_of(self.y, self.fed);
-        if self.y == Action::ReapDying {
-            // Another of its places for each of X.
-            let which = self.place.len() + self.nth as usize;
-            y_steps = Arc::new(vec![y_steps[which % y_steps.len()].clone()]);
-        }
-        let mut others = Some(others);
-        for step in &*y_steps {
-            if let Step::ReapTo(place) = *step {
-                let dying = others.take().unwrap();
-                let nth = self.nth % 2 + 1;
-                let ended = fault::run(place, fault::Action::Abandon, nth, move || dying.reap());
-                match ended {
-                    Outcome::Abandoned => memory.script.kill(2),
-                    Outcome::Finished(reaped) => {
-                        refused = true;
-                        reaped.map_err(|error| format!("the reap: {error}"))?;
-                    }
-                    Outcome::Panicked => return Err("the reap panicked".into()),
-                }
-                continue;
-            }
-            let others = others.as_ref().unwrap();
-            match step.run(others, &clock) {
-                Ok(()) => {
-                    before.apply(step);
-                    after.apply(step);
-                }
-                Err(error) if self.may_be_refused(&error) => {
-                    refused = true;
-                    loose.extend(step.one_by_one());
-                }
-                Err(error) => return Err(format!("Y was refused: {error}")),
-            }
-        }
-        let mut behind = before.clone();
+        let mut run = Run {
+            before: model.clone(),
+            after: model,
+            refused: false,
+            loose: BTreeSet::new(),
+        };
+        run.after.apply(pending);
+        let others = self.run_y(&mut run, others, &memory, &clock)?;
+        let mut behind = run.before.clone();
         behind.apply(pending);
         let looking = match (others, self.y) {
             (Some(others), y) if y != Action::ReadOnly => Ok(others),
@@ -453,49 +415,21 @@ impl Scenario {
             }
         };
         let seen = match &looking {
-            Ok(looking) => self.look(looking, [&before, &after, &behind])?,
+            Ok(looking) => self.look(looking, [&run.before, &run.after, &behind])?,
             // X, alive, holds what an opening needs.
             Err(error) if !self.dies && error.kind() == ErrorKind::Stalled => BTreeMap::new(),
             Err(error) => return Err(format!("another opening: {error}")),
         };
 
-        let mut rest = &steps[done + 1..];
-        let mut happens = true;
-        if let Some(stopped) = stopped {
-            stopped.finish().map_err(|error| error.to_string())?;
-            let progress = progress.lock().unwrap();
-            if let Some(error) = &progress.refused {
-                if !self.may_be_refused(error) {
-                    return Err(format!("X was refused: {error}"));
-                }
-                loose.extend(steps[progress.done].one_by_one());
-                match progress.done.checked_sub(done + 1) {
-                    Some(further) => rest = &rest[..further],
-                    None => (happens, rest) = (false, &[]),
-                }
-            }
-        }
-        // As others have seen it, and as it is in the end, whenever X takes place.
-        let ends = |mut model: Model| {
-            rest.iter().for_each(|step| model.apply(step));
-            model
+        let further = match stopped {
+            None => Some(&steps[done + 1..]),
+            Some(stopped) => self.finish_x(&mut run, stopped, &steps[done..], done, &progress)?,
         };
-        let forgets = self.forgets([&first, &before, &after]);
-        let candidates = match (self.dies, happens) {
-            (true, _) => vec![
-                (before.clone(), before.clone()),
-                (before, behind.clone()),
-                (behind.clone(), behind),
-                (after.clone(), after),
-            ],
-            (false, true) => vec![
-                (before, ends(behind.clone())),
-                (behind.clone(), ends(behind)),
-                (after.clone(), ends(after)),
-            ],
-            (false, false) => vec![(before.clone(), before)],
-        };
+        let forgets = self.forgets([&first, &run.before, &run.after]);
         drop(looking);
+        let refused = run.refused;
+        let loose = std::mem::take(&mut run.loose);
+        let candidates = self.candidates(run, behind, further);
         let at_once = pending.at_once();
         let expected = Expected::new(&candidates, &seen, &loose, forgets, at_once);
         finish(&memory, &expected, reader, &clock)?;
@@ -504,6 +438,138 @@ impl Scenario {
             false => Met::Yes,
         };
         Ok((met, true))
+    }
+
+    /// Runs X up to its place. `None`: it does not come there so often.
+    fn stop_x(
+        &self,
+        store: Arc<LogStore>,
+        steps: &Arc<Vec<Step>>,
+        progress: &Arc<Mutex<Progress>>,
+        clock: &Arc<Calendar>,
+    ) -> Option<Stopped<Result<(), WriteError>>> {
+        let (steps, progress, clock) = (steps.clone(), progress.clone(), clock.clone());
+        Stopped::try_at(self.place, self.nth, move || {
+            let work = || {
+                for step in &*steps {
+                    let done = step.run(&store, &clock);
+                    let mut progress = progress.lock().unwrap();
+                    if let Err(error) = done {
+                        progress.refused = Some(error);
+                        break;
+                    }
+                    progress.done += 1;
+                }
+            };
+            // A thread that has caught a panic goes on.
+            catch_unwind(AssertUnwindSafe(work)).or_else(|_| store.put(OVERTAKEN, b"1"))
+        })
+    }
+
+    /// Runs Y. Returns its opening, unless it is dead.
+    fn run_y(
+        &self,
+        run: &mut Run,
+        others: LogStore,
+        memory: &Memory,
+        clock: &Calendar,
+    ) -> Result<Option<LogStore>, String> {
+        let steps = steps_of(self.y, self.fed);
+        if self.y == Action::ReapDying {
+            // Another of its places for each of X.
+            let which = self.place.len() + self.nth as usize;
+            if let Step::ReapTo(place) = steps[which % steps.len()] {
+                run.refused |= !self.reap_to(place, others, memory)?;
+            }
+            return Ok(None);
+        }
+        for step in &*steps {
+            match step.run(&others, clock) {
+                Ok(()) => {
+                    run.before.apply(step);
+                    run.after.apply(step);
+                }
+                Err(error) if self.may_be_refused(&error) => {
+                    run.refused = true;
+                    run.loose.extend(step.one_by_one());
+                }
+                Err(error) => return Err(format!("Y was refused: {error}")),
+            }
+        }
+        Ok(Some(others))
+    }
+
+    /// A reap that dies at a place. False: it did not come there so often.
+    fn reap_to(
+        &self,
+        place: &'static str,
+        dying: LogStore,
+        memory: &Memory,
+    ) -> Result<bool, String> {
+        let nth = self.nth % 2 + 1;
+        match fault::run(place, fault::Action::Abandon, nth, move || dying.reap()) {
+            Outcome::Abandoned => {
+                memory.script.kill(2);
+                Ok(true)
+            }
+            Outcome::Finished(reaped) => {
+                reaped.map_err(|error| format!("the reap: {error}"))?;
+                Ok(false)
+            }
+            Outcome::Panicked => Err("the reap panicked".into()),
+        }
+    }
+
+    /// Lets X go on with `steps`, the first of which it is in the middle of; it has done `done`
+    /// before. Returns those that it does after the first. `None`: the first was refused.
+    fn finish_x<'s>(
+        &self,
+        run: &mut Run,
+        stopped: Stopped<Result<(), WriteError>>,
+        steps: &'s [Step],
+        done: usize,
+        progress: &Mutex<Progress>,
+    ) -> Result<Option<&'s [Step]>, String> {
+        stopped.finish().map_err(|error| error.to_string())?;
+        let progress = progress.lock().unwrap();
+        let Some(error) = &progress.refused else {
+            return Ok(Some(&steps[1..]));
+        };
+        if !self.may_be_refused(error) {
+            return Err(format!("X was refused: {error}"));
+        }
+        let refused = progress.done - done;
+        run.loose.extend(steps[refused].one_by_one());
+        Ok(steps[..refused].get(1..))
+    }
+
+    /// What others may have seen while X stood still, each with what is then to be there in the
+    /// end: X takes place behind Y, before it, or not at all. `behind` is the first of these,
+    /// `further` are X's later steps, as [`Scenario::finish_x`] returns them.
+    fn candidates(&self, run: Run, behind: Model, further: Option<&[Step]>) -> Vec<(Model, Model)> {
+        let (before, after) = (run.before, run.after);
+        let ends = |mut model: Model| {
+            further
+                .iter()
+                .copied()
+                .flatten()
+                .for_each(|step| model.apply(step));
+            model
+        };
+        match (self.dies, further) {
+            (true, _) => vec![
+                (before.clone(), before.clone()),
+                (before, behind.clone()),
+                (behind.clone(), behind),
+                (after.clone(), after),
+            ],
+            (false, Some(_)) => vec![
+                (before, ends(behind.clone())),
+                (behind.clone(), ends(behind)),
+                (after.clone(), ends(after)),
+            ],
+            (false, None) => vec![(before.clone(), before)],
+        }
     }
 
     /// What others find while X stands still; nothing of a key that they have to wait for.
