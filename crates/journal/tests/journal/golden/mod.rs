@@ -66,7 +66,10 @@ fn write_image() {
             writeln!(image, "{:x} {word:x}", i * 8).unwrap();
         }
     }
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/journal-1.txt");
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/journal/golden/journal-1.txt"
+    );
     std::fs::write(path, image).unwrap();
 }
 

@@ -1,0 +1,91 @@
+//! The second class: what a lookup may return, what it costs the first class (nothing), and what
+//! damage to its index can do (misses).
+#![allow(clippy::unwrap_used)]
+
+mod claims;
+mod damage;
+mod hits;
+mod lent;
+mod model;
+mod recovery;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use mneme_arena::{Arena, Class, Discardable, Lookup, Stored};
+use mneme_sys::NodeId;
+use support::{NODE, Process, Shape, World, world};
+
+const SHAPE: Shape = Shape {
+    frames: 17,
+    max_frames: 17,
+    nodes: 1,
+    reserve: 0,
+    client_bytes: 4096,
+    records: 4096,
+};
+
+fn lending(shape: Shape) -> (World, Process, Discardable) {
+    let (world, process) = world(shape);
+    for node in 0..shape.nodes {
+        let free = process.arena.stats().nodes[usize::from(node)].free;
+        let extent = process
+            .claim_as(free, 1, NodeId(node), Class::Reserved, 0)
+            .unwrap();
+        process.release(extent).unwrap();
+    }
+    let cache = process.cache();
+    (world, process, cache)
+}
+
+fn put(cache: &Discardable, key: &[u8], value: &[u8]) -> Stored {
+    let slot = cache.arena().participants().slot().unwrap();
+    cache.put(&slot, NODE, key, value).unwrap()
+}
+
+fn get(cache: &Discardable, key: &[u8]) -> Option<Vec<u8>> {
+    let mut value = vec![1, 2, 3];
+    match cache.get(key, &mut value) {
+        Lookup::Hit => Some(value),
+        Lookup::Miss(_) => {
+            assert!(value.is_empty());
+            None
+        }
+    }
+}
+
+fn keyed(number: u64, bytes: usize) -> Vec<u8> {
+    let mut value = number
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .to_le_bytes()
+        .repeat(bytes / 8 + 1);
+    value.truncate(bytes);
+    value
+}
+
+/// Where the format has the first node's fill lock: behind the lending header.
+fn fill_lock_of(process: &Process) -> u64 {
+    let arena = &process.arena;
+    let tree_end = arena.client().start - lending_bytes(arena);
+    tree_end + 640
+}
+
+/// What the parts of `SHAPE`'s cache take before the client area.
+fn lending_bytes(_arena: &Arena) -> u64 {
+    let buckets = SHAPE.records.div_ceil(6);
+    let unit = |bytes: u64| bytes.next_multiple_of(128);
+    640 + 640 + unit(8) + unit(16 * SHAPE.max_frames as u64) + unit(64 * buckets)
+}
+
+/// A descriptor's first word, as the format has it: the upper half is the generation.
+fn descriptor(process: &Process, frame: u32) -> &AtomicU64 {
+    let descriptors = 640 + 256 * 16;
+    let region = process.arena.region();
+    region.at(descriptors + 16 * u64::from(frame)).unwrap()
+}
+
+fn generation(process: &Process, frame: u32) -> u32 {
+    (descriptor(process, frame).load(Relaxed) >> 32) as u32
+}

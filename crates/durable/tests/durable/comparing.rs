@@ -1,0 +1,89 @@
+//! The files are compared with the store.
+
+use std::sync::Arc;
+
+use mneme_durable::{DurabilityMode, DurableError};
+use mneme_log::{Evict, Expiry};
+use mneme_sys::ManualClock;
+use mneme_testkit::{Random, TestDir};
+
+use crate::{BOTH, builder, change, journals, open, options};
+
+/// What the files hold is compared with what the store holds, and a difference is found.
+#[test]
+fn files_are_compared_with_the_store() {
+    for mode in BOTH {
+        let dir = TestDir::new("durable-compared");
+        let clock = Arc::new(ManualClock::new(0, 1000));
+        let options = options(&dir).mode(mode).clock(clock.clone());
+        let store = options.open_private(builder()).unwrap();
+        change(&store, &mut Random::new(21), 1000);
+        store.put_until(b"old", b"value", Expiry::At(5000)).unwrap();
+        let compare = || store.durability().compare_files();
+        assert_eq!(compare().unwrap(), store.records());
+        if mode == DurabilityMode::Journal {
+            store.durability().checkpoint_and_wait().unwrap();
+        }
+        change(&store, &mut Random::new(22), 1000);
+        store.put_until(b"old", b"value", Expiry::At(5000)).unwrap();
+        // Records that have expired lie there still, in both.
+        clock.set_wall_ms(6000);
+        assert_eq!(compare().unwrap(), store.records());
+        assert_eq!(store.eviction(), Evict::None);
+    }
+}
+
+/// Right behind a checkpoint the journal's thread removes files.
+#[test]
+fn files_are_compared_while_the_journal_lets_some_go() {
+    let dir = TestDir::new("durable-compared-removed");
+    let options = options(&dir).file_bytes(256 << 10);
+    let store = options.open_private(builder()).unwrap();
+    for round in 0..100u32 {
+        for key in 0..32u32 {
+            let value = vec![round as u8; 50_000];
+            store.put(&key.to_le_bytes(), &value).unwrap();
+        }
+        store.durability().checkpoint_and_wait().unwrap();
+        assert_eq!(store.durability().compare_files().unwrap(), 32);
+    }
+}
+
+/// A store that is to be closed waits for no comparison, which may take as long as a load.
+#[test]
+fn a_comparison_ends_when_the_store_is_to_be_closed() {
+    for mode in BOTH {
+        let dir = TestDir::new("durable-compared-ended");
+        let store = options(&dir).mode(mode).open_private(builder()).unwrap();
+        store.put(b"key", b"value").unwrap();
+        assert_eq!(store.durability().compare_files().unwrap(), 1);
+        store.durability().end_checkpoints();
+        let ended = store.durability().compare_files();
+        assert!(matches!(ended, Err(DurableError::Closing)), "{ended:?}");
+    }
+}
+
+/// A change that the files have not is found, whatever became of it.
+#[test]
+fn files_that_lack_a_change_are_found() {
+    let dir = TestDir::new("durable-differs");
+    let store = open(&dir);
+    change(&store, &mut Random::new(23), 300);
+    store.put(b"last", b"value").unwrap();
+    store.sync().unwrap();
+    // The last frame is not what was written.
+    let journals = journals(&dir);
+    let last = journals.last().unwrap();
+    let bytes = std::fs::read(last).unwrap();
+    let at = bytes.windows(4).rposition(|word| word == b"last").unwrap();
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::options().write(true).open(last).unwrap();
+    file.write_all_at(b"lost", at as u64).unwrap();
+    let compared = store.durability().compare_files();
+    let is_found = match &compared {
+        Err(DurableError::Differs { .. }) => true,
+        Err(error) => error.is_damage(),
+        Ok(_) => false,
+    };
+    assert!(is_found, "{compared:?}");
+}

@@ -1,0 +1,105 @@
+//! Disks that are full, and directories that go away.
+
+use mneme_durable::{DurabilityMode, DurableError, DurableOptions, GateState, Refusal};
+use mneme_sys::medium::RecordingDirectory;
+use mneme_testkit::{TestDir, wait_until};
+
+use crate::{BOTH, builder};
+
+/// A directory that is moved is still the store's; one that is removed fails, and says so.
+#[test]
+fn a_directory_that_goes_away_is_noticed() {
+    BOTH.into_iter().for_each(goes_away);
+}
+
+fn goes_away(mode: DurabilityMode) {
+    let dir = TestDir::new("durable-moved");
+    let (path, moved) = (dir.path().join("here"), dir.path().join("there"));
+    let at = |path: &std::path::Path| DurableOptions::new(path).mode(mode).file_bytes(1 << 20);
+    let store = at(&path).open_private(builder()).unwrap();
+    std::fs::rename(&path, &moved).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    // More than a file holds.
+    for i in 0..40u8 {
+        store.put(&[i], &[i; 50_000]).unwrap();
+    }
+    store.durability().checkpoint_and_wait().unwrap();
+    store.put(b"key", b"value").unwrap();
+    store.close().unwrap();
+    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
+    let store = at(&moved).open_private(builder()).unwrap();
+    assert_eq!(store.records(), 41);
+    std::fs::remove_dir_all(&moved).unwrap();
+    store.put(b"key", b"gone").unwrap();
+    let refused = store.sync().unwrap_err().to_string();
+    assert!(refused.contains("was removed"), "{refused}");
+    assert_eq!(store.durability().stats().state, GateState::Failed);
+    store.close().unwrap_err();
+}
+
+/// A start that finds no space takes no writes, and answers reads; it goes on by itself.
+#[test]
+fn a_store_is_opened_on_a_full_disk() {
+    let directory = RecordingDirectory::new();
+    let options = DurableOptions::on(directory.clone()).file_bytes(256 << 10);
+    let options = options.reserve(0).recycled(0);
+    let open = || options.open_private(builder());
+    let used = || directory.files().values().map(Vec::len).sum::<usize>() as u64;
+    directory.limit(Some(0));
+    assert!(open().is_err(), "there is no store");
+    directory.limit(None);
+    let store = open().unwrap();
+    store.put(b"key", b"value").unwrap();
+    store.close().unwrap();
+    directory.limit(Some(used()));
+    for _ in 0..2 {
+        let store = open().unwrap();
+        assert_eq!(store.get(b"key").unwrap().unwrap(), b"value");
+        let stats = store.durability().stats();
+        assert_eq!(stats.state, GateState::RefusesWrites(Refusal::DiskFull));
+        assert!(store.backup("kept").is_err());
+        store.close().unwrap();
+    }
+    let store = open().unwrap();
+    // A put that is made all the same does not become durable.
+    store.put(b"other", b"value").unwrap();
+    store.sync().unwrap_err();
+    directory.limit(None);
+    wait_until("there is space", || {
+        store.durability().stats().state == GateState::Open
+    });
+    store.sync().unwrap();
+    store.backup("kept").unwrap();
+    store.close().unwrap();
+    assert_eq!(open().unwrap().records(), 2);
+}
+
+/// What a full disk keeps from becoming durable is said, by a sync and by the end.
+#[test]
+fn what_a_full_disk_does_not_take_is_not_called_durable() {
+    let directory = RecordingDirectory::new();
+    let store = DurableOptions::on(directory.clone())
+        .file_bytes(256 << 10)
+        .reserve(0)
+        .recycled(0)
+        .open_private(builder())
+        .unwrap();
+    store.put(b"key", b"value").unwrap();
+    store.sync().unwrap();
+    let used: usize = directory.files().values().map(Vec::len).sum();
+    directory.limit(Some(used as u64));
+    for i in 0..16u8 {
+        store.put(&[i], &[9; 40_000]).unwrap();
+    }
+    let refused = store.sync();
+    assert!(
+        matches!(refused, Err(DurableError::NotDurable { .. })),
+        "{refused:?}"
+    );
+    let closed = store.close();
+    assert!(
+        matches!(closed, Err(DurableError::NotDurable { .. })),
+        "{closed:?}"
+    );
+    directory.limit(None);
+}

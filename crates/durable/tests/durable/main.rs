@@ -1,0 +1,117 @@
+//! Stores that are written, closed, killed and opened again.
+#![allow(clippy::unwrap_used)]
+
+mod checkpoints;
+mod comparing;
+mod disks;
+mod histories;
+mod kills;
+mod opening;
+mod served;
+mod syncing;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use mneme_durable::{DurabilityMode, DurableOptions, DurableStore, LogStore};
+use mneme_log::{Builder, Cursor, Expiry, Patch};
+use mneme_testkit::{Random, TestDir};
+
+fn builder() -> Builder {
+    LogStore::builder().capacity(64 << 20).maintainer(false)
+}
+
+fn options(dir: &TestDir) -> DurableOptions {
+    DurableOptions::new(dir.path()).file_bytes(1 << 20)
+}
+
+/// Both forms of a store, which promise the same.
+pub const BOTH: [DurabilityMode; 2] = [DurabilityMode::Journal, DurabilityMode::Tree];
+
+fn open(dir: &TestDir) -> DurableStore {
+    options(dir).open_private(builder()).unwrap()
+}
+
+type Records = BTreeMap<(usize, Vec<u8>), (Vec<u8>, Expiry)>;
+
+/// Everything that a store holds.
+fn contents(store: &LogStore) -> Records {
+    let mut all = BTreeMap::new();
+    for number in 0..64 {
+        let database = store.database(number).unwrap();
+        let mut cursor = Cursor::START;
+        while cursor != Cursor::END {
+            let visit = |key: &[u8], value: &[u8]| {
+                let expiry = database.expiry(key).unwrap().unwrap();
+                all.insert((number, key.to_vec()), (value.to_vec(), expiry));
+            };
+            cursor = database.scan_copied(cursor, 100, visit).unwrap();
+        }
+    }
+    all
+}
+
+/// Random changes of every kind.
+fn change(store: &LogStore, random: &mut Random, many: usize) {
+    for _ in 0..many {
+        let number = random.below(4) as usize;
+        let database = store.database(number).unwrap();
+        let key = format!("key-{}", random.below(200)).into_bytes();
+        let value = vec![random.next() as u8; random.below(300) as usize];
+        match random.below(20) {
+            0 => database.clear().unwrap(),
+            1 => store
+                .swap_databases(number, random.below(4) as usize)
+                .unwrap(),
+            2..6 => drop(database.remove(&key).unwrap()),
+            6..9 => drop(
+                database
+                    .set_expiry(&key, Expiry::At(random.below(1 << 40)))
+                    .unwrap(),
+            ),
+            9 => database
+                .put_until(&key, &value, Expiry::At(1 << 50))
+                .unwrap(),
+            10 => {
+                // The second does not fit an entry of the feed.
+                let len = [20_000, 70_000][random.below(2) as usize];
+                database.put(&key, &vec![7; len]).unwrap();
+            }
+            11 | 12 => {
+                // Long enough to be changed where it lies.
+                database.put(&key, &[9; 6000]).unwrap();
+                for at in [100, 6000] {
+                    let bytes = std::borrow::Cow::Borrowed(&value[..]);
+                    let patch = || Patch::Write {
+                        at,
+                        bytes: bytes.clone(),
+                    };
+                    let changed = database.update_part(&key, |_| 0..0, |_| patch());
+                    changed.unwrap();
+                }
+            }
+            13 => store
+                .transaction(|t| {
+                    t.put(&key, &value)?;
+                    t.put(
+                        b"other",
+                        &value.repeat([1, 1, 1, 1, 400][random.below(5) as usize]),
+                    )?;
+                    Ok::<_, mneme_log::WriteError>(())
+                })
+                .unwrap(),
+            _ => database.put(&key, &value).unwrap(),
+        }
+    }
+}
+
+/// The journal's files, the oldest first.
+fn journals(dir: &TestDir) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(dir.path()).unwrap();
+    let mut files: Vec<_> = files
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "journal"))
+        .collect();
+    files.sort();
+    files
+}
