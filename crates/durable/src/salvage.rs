@@ -18,7 +18,7 @@ use mneme_journal::Options;
 use mneme_log::feed::{Assembly, FeedDamage, Item, bound, entries};
 use mneme_log::{MAX_VALUE, SalvagedFeed};
 use mneme_shared::{AttachError, Registry, ServeError, SharedStore};
-use mneme_space::{MapError, NoteError, OpenError};
+use mneme_space::{MapError, OpenError};
 use mneme_sys::files::HeldDirectory;
 
 use crate::DurableError;
@@ -54,11 +54,7 @@ impl DurableOptions {
                 let text = format!("{tries} {run}\n");
                 registry.set_note(segment, NOTE, Some(&text))
             };
-            let noted = match registry.note(segment, NOTE) {
-                // Another user's server has set it aside, and this one can keep no account of it.
-                Err(NoteError::NotOwner { .. }) => continue,
-                noted => noted?.unwrap_or_default(),
-            };
+            let noted = registry.note(segment, NOTE)?.unwrap_or_default();
             let mut words = noted
                 .split_whitespace()
                 .map(|word| word.parse().unwrap_or(0));
@@ -66,10 +62,7 @@ impl DurableOptions {
             if tries >= TRIES {
                 continue;
             }
-            match note(tries + 1) {
-                Err(NoteError::NotOwner { .. }) => continue,
-                noted => noted?,
-            }
+            note(tries + 1)?;
             mneme_sys::fault!("durable.salvage.noted");
             let feed = match SharedStore::attach(registry, segment) {
                 Ok(store) => store.salvage_feed(),
