@@ -247,12 +247,10 @@ impl Reclaim {
     ) -> Result<(), WriteError> {
         let mut error = None;
         chunk.retain(|s| {
-            let mut stays = self.spares(&s.record, cull.policy);
+            let stays = self.spares(&s.record, cull.policy);
             if !stays && error.is_none() {
                 match self.forget(slot, s.root, s.place, Expect::At(s.loc), &s.record) {
                     Ok(bytes) => cull.bytes += bytes,
-                    // Nothing is evicted until there is space in the change feed.
-                    Err(WriteError::FeedFull) => stays = true,
                     Err(e) => error = Some(e),
                 }
                 mneme_sys::fault!("evict.forgotten");

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use mneme_log::feed::{Assembly, entries};
 use mneme_log::{
@@ -203,6 +204,43 @@ fn evictions_are_published_in_the_feed() {
     }
     reader.drain();
     reader.replayed.shows(&store, "evicted");
+}
+
+/// A full store that evicts waits for space in the feed, in which evictions are entered, as any
+/// other change does.
+#[test]
+fn a_full_store_that_evicts_waits_for_the_feed() {
+    for evict in [Evict::Lru, Evict::ExpiringSoonest] {
+        let (store, clock) = timed();
+        store.set_eviction(evict).unwrap();
+        let mut reader = Reader::of(&store);
+        let put = |i: usize| store.put_until(&key(i), &[7; 600_000], Expiry::At(u64::MAX >> 1));
+        // The next one needs the space of another.
+        let mut i = 0;
+        while store.evicted() == 0 || store.stats().free_bytes > store.stats().reserve_bytes {
+            put(i).unwrap();
+            reader.drain();
+            reader.keep();
+            i += 1;
+        }
+        let retimed = |at| store.set_expiry(&key(i - 1), Expiry::At(at));
+        let is_full = hurried(&clock, || {
+            (1 << 60..1 << 61).find_map(|at| retimed(at).err())
+        });
+        assert!(matches!(is_full, Some(WriteError::FeedFull)), "{is_full:?}");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(300));
+                for _ in 0..100 {
+                    reader.drain();
+                    reader.keep();
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            });
+            let stored = put(i);
+            assert!(stored.is_ok(), "{evict:?}: {stored:?}");
+        });
+    }
 }
 
 #[test]

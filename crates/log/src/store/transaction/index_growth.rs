@@ -145,7 +145,7 @@ impl Store {
             match grown {
                 Grown::Yes => return Ok(Growth::Prepared),
                 Grown::NoSpace if refusals == 0 => return Ok(Growth::ByStep),
-                Grown::NoSpace => match self.gain_space(slot, &mut search) {
+                Grown::NoSpace => match self.with_feed(|| self.gain_space(slot, &mut search)) {
                     Ok(won) => refusals -= usize::from(won),
                     Err(WriteError::OutOfMemory { .. }) => return Ok(Growth::ByStep),
                     // The present shape may suffice, and a thread cannot wait for its own pin.
@@ -281,5 +281,52 @@ impl Store {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::feed::ring::State;
+    use crate::reclaim::evict::Evict;
+    use crate::store::{LogStore, MIN_CAPACITY};
+
+    /// It evicts where there is no other space, and evictions are entered in the change feed.
+    #[test]
+    fn growth_ahead_waits_for_a_full_feed() {
+        let builder = LogStore::builder().capacity(MIN_CAPACITY).change_feed(true);
+        let builder = builder.evict(Evict::Lru).maintainer(false);
+        let store = builder.open_private().unwrap();
+        let mut feed = store.change_feed().unwrap();
+        let mut drain = || {
+            let drained = feed.drain(usize::MAX, &mut Vec::new()).unwrap();
+            feed.set_durable(drained.end).unwrap();
+        };
+        let is_full = || store.stats().free_bytes <= store.stats().reserve_bytes;
+        for i in (0u32..).take_while(|_| store.evicted() == 0 || !is_full()) {
+            store.put(&i.to_le_bytes(), &[7; 600_000]).unwrap();
+            drain();
+        }
+        let inner = store.inner();
+        let slot = inner.writer().unwrap();
+        let ring = inner.feed.as_ref().unwrap().ring();
+        while let Ok(entry) = ring.reserve(slot.id(), 8) {
+            ring.complete(entry, State::Void);
+        }
+        let root = inner.root(inner.entered_space(0)).unwrap().unwrap();
+        let places = (0u32..1_500_000).map(|i| (root, inner.place(&i.to_le_bytes())));
+        let to_come = ToCome::of(places);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..100 {
+                    std::thread::sleep(Duration::from_millis(20));
+                    drain();
+                }
+            });
+            let grown = inner.grow_ahead(&slot, &to_come, &mut Growing::new(inner));
+            assert_eq!(grown.unwrap(), Growth::Prepared);
+        });
     }
 }
