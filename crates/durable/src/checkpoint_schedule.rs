@@ -15,7 +15,7 @@ use crate::gate::{GROUP_SECONDS, GateState, lock};
 use crate::options::{Bounds, DurabilityMode};
 
 /// How often the keeper looks whether a base file is due.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(100);
 
 /// How long it waits at most after one that could not be written.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -315,14 +315,15 @@ impl Keeper {
             match checkpoint.step()? {
                 Stage::Wrote(bytes) => {
                     lock(&self.stats).running = Some((checkpoint.records(), checkpoint.bytes()));
-                    let since = self.source.since_base();
-                    shared.set_slowed(since > bound.saturating_mul(4));
+                    // What the directory will hold above the base file that this one replaces.
+                    let held = self.source.since_base() + checkpoint.bytes();
+                    shared.set_slowed(held > bound.saturating_mul(2));
                     counted += bytes;
                     let due = u128::from(counted) * 1_000_000_000 / u128::from(self.bounds.rate);
                     let took = clock.now_ns().saturating_sub(begun);
                     let ahead = (due as u64).saturating_sub(took);
-                    // Far behind, the checkpoint takes what the disk gives.
-                    if ahead > 0 && since <= bound.saturating_mul(2) {
+                    // Behind, the checkpoint takes what the disk gives.
+                    if ahead > 0 && held <= bound + bound / 2 {
                         self.pause(Duration::from_nanos(ahead));
                     }
                 }

@@ -23,7 +23,7 @@ use crate::sink::Sink;
 /// with a last sync; [`close`](Self::close) also says whether that succeeded.
 pub struct Durability {
     shared: Arc<Shared>,
-    seen: Arc<Mutex<Seen>>,
+    stepping: Arc<Stepping>,
     thread: Option<JoinHandle<Result<(), DurableError>>>,
     keeper: Arc<Keeper>,
     keeping: Option<JoinHandle<()>>,
@@ -82,12 +82,22 @@ impl Parts {
     }
 }
 
-/// What the journal's thread says of itself.
-#[derive(Debug, Default, Clone, Copy)]
+/// What the pump says of itself.
+#[derive(Debug, Clone, Copy)]
 struct Seen {
     journal: JournalStats,
     first: u64,
     synced: Synced,
+}
+
+impl Seen {
+    fn of(pump: &Pump) -> Self {
+        Self {
+            journal: pump.sink().stats(),
+            first: pump.sink().first(),
+            synced: pump.synced(),
+        }
+    }
 }
 
 /// How a durable store does.
@@ -151,12 +161,11 @@ impl Durability {
         let mut pump = Pump::new(Arc::clone(&shared), feed, sink, clock);
         // Before anything is written that could fill the disk.
         pump.prepare_all();
-        let seen = Arc::new(Mutex::new(Seen::default()));
-        note(&pump, &seen);
-        let (of_thread, seen_by) = (Arc::clone(&shared), Arc::clone(&seen));
+        let stepping = Arc::new(Stepping::new(pump));
+        let (of_thread, stepped) = (Arc::clone(&shared), Arc::clone(&stepping));
         let thread = thread::Builder::new()
             .name("mneme-journal".to_owned())
-            .spawn(move || run(pump, &of_thread, &seen_by))
+            .spawn(move || run(&stepped, &of_thread))
             .map_err(|source| DurableError::Os {
                 what: "start the journal's thread",
                 source,
@@ -164,7 +173,7 @@ impl Durability {
         shared.set_pump(thread.thread().clone());
         let mut started = Self {
             shared,
-            seen,
+            stepping,
             thread: Some(thread),
             keeper: Arc::clone(&keeper),
             keeping: None,
@@ -216,7 +225,9 @@ impl Durability {
     /// ended for ten seconds. [`DurableError::Together`]: they are this thread's own.
     pub fn sync(&self) -> Result<(), DurableError> {
         self.may_wait()?;
-        self.shared.await_durable(self.shared.tail())
+        let tail = self.shared.tail();
+        self.stepping.lead(&self.shared, tail);
+        self.shared.await_durable(tail)
     }
 
     /// A thread that has changes bracketed would wait for itself.
@@ -295,7 +306,7 @@ impl Durability {
     /// How it does.
     #[must_use]
     pub fn stats(&self) -> DurabilityStats {
-        let seen = *lock(&self.seen);
+        let seen = *lock(&self.stepping.seen);
         // In this order, so that no difference is negative.
         let durable = self.shared.durable();
         let tail = self.shared.tail().max(durable);
@@ -358,23 +369,57 @@ impl Drop for Durability {
     }
 }
 
-fn note(pump: &Pump, seen: &Mutex<Seen>) {
-    let synced = pump.synced();
-    let (journal, first) = (pump.sink().stats(), pump.sink().first());
-    *lock(seen) = Seen {
-        journal,
-        first,
-        synced,
-    };
+/// The pump, which one thread steps at a time: its own, or one that waits for a sync and finds it
+/// at rest.
+struct Stepping {
+    /// `None`: it is closed.
+    pump: Mutex<Option<Pump>>,
+    seen: Mutex<Seen>,
+}
+
+impl Stepping {
+    fn new(pump: Pump) -> Self {
+        Self {
+            seen: Mutex::new(Seen::of(&pump)),
+            pump: Mutex::new(Some(pump)),
+        }
+    }
+
+    fn step(&self, pump: &mut Option<Pump>) -> Pace {
+        let Some(pump) = pump else {
+            return Pace::Over;
+        };
+        let pace = pump.step();
+        *lock(&self.seen) = Seen::of(pump);
+        pace
+    }
+
+    /// Takes the next step in this thread, which wants everything before `position` durable, unless
+    /// the pump is being stepped. A hand-over to its thread and back takes longer than many a sync.
+    fn lead(&self, shared: &Shared, position: u64) {
+        let Ok(mut pump) = self.pump.try_lock() else {
+            return;
+        };
+        if shared.want(position) {
+            self.step(&mut pump);
+            drop(pump);
+            if shared.durable() < position {
+                shared.wake_pump();
+            }
+        }
+    }
 }
 
 /// Steps until the store is closed.
-fn run(mut pump: Pump, shared: &Shared, seen: &Mutex<Seen>) -> Result<(), DurableError> {
+fn run(stepping: &Stepping, shared: &Shared) -> Result<(), DurableError> {
     // Nothing waits for ever for a thread that has panicked.
     let ends = Ends(shared, AtomicBool::new(false));
     while !shared.is_closing() {
-        let pace = pump.step();
-        note(&pump, seen);
+        let pace = match stepping.pump.lock() {
+            Ok(mut pump) => stepping.step(&mut pump),
+            // A thread that led has panicked, and this one goes the same way.
+            Err(_) => panic!("the pump stopped within a step"),
+        };
         match pace {
             Pace::Now => {}
             Pace::After(time) => thread::park_timeout(time),
@@ -385,7 +430,8 @@ fn run(mut pump: Pump, shared: &Shared, seen: &Mutex<Seen>) -> Result<(), Durabl
             }
         }
     }
-    let closed = pump.close();
+    let pump = lock(&stepping.pump).take();
+    let closed = pump.map_or(Ok(()), Pump::close);
     ends.in_order();
     closed
 }

@@ -84,8 +84,8 @@ impl Gate {
     }
 
     /// Calls `wake` whenever the durable position has moved or the state has changed, until the
-    /// subscription is dropped. It is called by the thread that writes the journal, once for a
-    /// group however many wait, and must not block.
+    /// subscription is dropped. It is called by the thread that makes a group durable, which may be
+    /// one that waits for it, once for a group however many wait, and must not block.
     #[must_use = "dropping it ends the subscription"]
     pub fn subscribe(&self, wake: Arc<dyn Fn() + Send + Sync>) -> Subscription {
         let mut listeners = lock(&self.shared.listeners);
@@ -235,13 +235,22 @@ impl Shared {
         self.drained.fetch_max(position, Release);
     }
 
-    /// Everything before `position` shall become durable soon.
-    pub fn ask(&self, position: u64) {
-        // SYNC: pairs with the Acquire load in `wanted`: the journal's thread finds the entries
-        // before that position. A thread that is not parked yet keeps the wake-up.
-        if self.wanted.fetch_max(position, Release) < position {
+    /// Everything before `position` shall become durable by the next step. Whether that is new.
+    pub fn want(&self, position: u64) -> bool {
+        // SYNC: pairs with the Acquire load in `wanted`: the step finds the entries before that
+        // position.
+        let is_new = self.wanted.fetch_max(position, Release) < position;
+        if is_new {
             // Relaxed: a count alone.
             self.asked.fetch_add(1, Relaxed);
+        }
+        is_new
+    }
+
+    /// Everything before `position` shall become durable soon.
+    pub fn ask(&self, position: u64) {
+        if self.want(position) {
+            // A thread that is not parked yet keeps the wake-up.
             // SYNC: pairs with the fence in `wake_from`: either the journal's thread finds the
             // entries, or this finds that it is to be woken.
             fence(SeqCst);

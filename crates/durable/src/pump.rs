@@ -35,8 +35,8 @@ const WORTH: u64 = 256 << 10;
 const WORTH_SHARES: u64 = 32;
 /// Bytes of the feed that a copy of the store may begin before what is durable.
 const CLEAN: u64 = 64 << 10;
-/// How long a group takes while writers are slowed down.
-const SLOWED: Duration = Duration::from_millis(20);
+/// Bytes a second that are appended while writers are slowed down.
+const SLOWED: u64 = 50 << 20;
 /// The shortest and the longest sleep between two looks at the feed.
 const SLEEPS: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis(20)];
 
@@ -73,6 +73,8 @@ pub(crate) struct Pump {
     clean: Option<u64>,
     /// There was no space to make durable what was appended.
     is_stuck: bool,
+    /// The last sync was asked for.
+    is_awaited: bool,
 }
 
 /// What syncs cost.
@@ -110,6 +112,7 @@ impl Pump {
             removed: 0,
             clean: None,
             is_stuck: false,
+            is_awaited: false,
         }
     }
 
@@ -146,7 +149,7 @@ impl Pump {
     fn work(&mut self) -> Result<Pace, DurableError> {
         let now = self.clock.now_ns();
         self.remove_older()?;
-        let is_awaited = self.shared.policy() == SyncPolicy::Always;
+        let is_awaited = self.is_awaited || self.shared.policy() == SyncPolicy::Always;
         self.sink.set_preallocates(is_awaited);
         self.find_clean();
         self.shared.set_files(self.sink.stats().files);
@@ -160,7 +163,9 @@ impl Pump {
         }
         self.sleep = self.paced_by(appended);
         if appended > 0 && self.shared.is_slowed() {
-            return Ok(Pace::After(SLOWED));
+            return Ok(Pace::After(Duration::from_nanos(
+                appended * SECOND / SLOWED,
+            )));
         }
         if appended >= BATCH || is_synced {
             return Ok(Pace::Now);
@@ -309,6 +314,7 @@ impl Pump {
     /// Syncs what was appended, and says so. False: it must be appended again.
     fn sync(&mut self) -> Result<bool, DurableError> {
         let begun = self.clock.now_ns();
+        self.is_awaited = self.shared.wanted() > self.feed.durable();
         let position = match without("pump.sync") {
             true => Ok(self.sink.position()),
             false => self.sink.sync(),

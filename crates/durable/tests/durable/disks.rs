@@ -1,10 +1,14 @@
-//! Disks that are full, and directories that go away.
+//! What files take on the disk, disks that are full, and directories that go away.
 
-use mneme_durable::{DurabilityMode, DurableError, DurableOptions, GateState, Refusal};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+use mneme_durable::{DurabilityMode, DurableError, DurableOptions, GateState, Refusal, SyncPolicy};
+use mneme_sys::ManualClock;
 use mneme_sys::medium::RecordingDirectory;
 use mneme_testkit::{TestDir, wait_until};
 
-use crate::{BOTH, builder};
+use crate::{BOTH, builder, options};
 
 /// A directory that is moved is still the store's; one that is removed fails, and says so.
 #[test]
@@ -102,4 +106,35 @@ fn what_a_full_disk_does_not_take_is_not_called_durable() {
         "{closed:?}"
     );
     directory.limit(None);
+}
+
+/// Bytes of the directory's files that have no blocks yet.
+fn without_blocks(dir: &TestDir) -> u64 {
+    let files = std::fs::read_dir(dir.path()).unwrap();
+    let files = files.map(|file| file.unwrap().metadata().unwrap());
+    files
+        .map(|file| file.len().saturating_sub(file.blocks() * 512))
+        .sum()
+}
+
+/// A sync of a file without blocks takes twice as long.
+#[test]
+fn files_have_their_blocks_before_syncs_that_are_waited_for() {
+    for is_awaited in [true, false] {
+        let dir = TestDir::new("durable-blocks");
+        let options = options(&dir)
+            .file_bytes(256 << 10)
+            .reserve(512 << 10)
+            .sync(SyncPolicy::EverySecond)
+            .clock(Arc::new(ManualClock::new(0, 1000)));
+        let mut store = options.open_stepped(builder()).unwrap();
+        for key in 0..100_u32 {
+            store.put(&key.to_le_bytes(), &[7; 20_000]).unwrap();
+            match is_awaited {
+                true => store.sync(),
+                false => store.step(),
+            }
+        }
+        assert_eq!(without_blocks(&dir) == 0, is_awaited);
+    }
 }
