@@ -377,8 +377,12 @@ fn miri(workspace: &Workspace) -> Outcome {
         |proof| proof.miri,
         |item| {
             let mut command = nightly(workspace, &["miri", "test", "-p", &item.package]);
-            command.args(item.arguments[0].split_whitespace());
-            command.env("MIRIFLAGS", "-Zmiri-disable-isolation");
+            command.args(item.arguments[1].split_whitespace());
+            let flags = match item.arguments[0].as_str() {
+                "-" => "",
+                flags => flags,
+            };
+            command.env("MIRIFLAGS", format!("-Zmiri-disable-isolation {flags}"));
             command
         },
         run_together,

@@ -3,7 +3,8 @@
 //! The page is written for people; the commands read its list items. An item is a line ``-
 //! `package` `arguments of cargo test` words`` in one of the sections below; for an interleaving
 //! model and for a kill storm or a long run the first span is followed by the `cfg` it is compiled
-//! under, or `-` where it needs none. So the page cannot drift from what runs.
+//! under, and for Miri by its flags, or by `-` where it needs none. So the page cannot drift from
+//! what runs.
 
 use std::path::Path;
 use std::process::Command;
@@ -22,7 +23,7 @@ pub struct Item {
 pub struct Proof {
     /// `## Interleavings`: package, cfg, arguments of `cargo test`.
     pub interleavings: Vec<Item>,
-    /// `## Undefined behaviour`: package, arguments of `cargo miri test`.
+    /// `## Undefined behaviour`: package, flags of Miri, arguments of `cargo miri test`.
     pub miri: Vec<Item>,
     /// `## Addresses`: package, arguments of `cargo test` for `ci`, those for `ladder`.
     pub addresses: Vec<Item>,
@@ -57,7 +58,7 @@ impl Proof {
             if let Some(title) = line.strip_prefix("## ") {
                 section = match title.trim() {
                     "Interleavings" => Some((&mut proof.interleavings, 3)),
-                    "Undefined behaviour" => Some((&mut proof.miri, 2)),
+                    "Undefined behaviour" => Some((&mut proof.miri, 3)),
                     "Addresses" => Some((&mut proof.addresses, 2)),
                     "Kill storms" => Some((&mut proof.storms, 3)),
                     "Long runs" => Some((&mut proof.ladder, 3)),
@@ -111,11 +112,11 @@ mod tests {
     #[test]
     fn items_are_read_from_their_sections_only() {
         let page = "# Proof\n- `not` `this`\n## Interleavings\nWords.\n- `mneme-sync` `loom` `--test epoch`: pins.\n\
-                    ## Undefined behaviour\n- `mneme-sys` `--lib racy::`\n## Else\n- `x` `y`\n## Long runs\n";
+                    ## Undefined behaviour\n- `mneme-sys` `-` `--lib racy::`\n## Else\n- `x` `y`\n## Long runs\n";
         let proof = Proof::parse(page).unwrap();
         assert_eq!(proof.interleavings[0].package, "mneme-sync");
         assert_eq!(proof.interleavings[0].arguments, ["loom", "--test epoch"]);
-        assert_eq!(proof.miri[0].arguments, ["--lib racy::"]);
+        assert_eq!(proof.miri[0].arguments, ["-", "--lib racy::"]);
         assert!(proof.ladder.is_empty());
     }
 
