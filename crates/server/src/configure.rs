@@ -61,14 +61,9 @@ impl Change {
     ) -> Result<Vec<Self>, ChangeError> {
         let shown = |bytes| String::from_utf8_lossy(bytes).into_owned();
         let mut settings: Vec<(&Setting, &str)> = Vec::new();
-        let mut refused = None;
         for (name, value) in pairs.clone() {
-            let known = Setting::spelt(name).ok_or_else(|| ChangeError::Unknown(name.to_vec()));
-            let (setting, spelt) = match (known, &refused) {
-                (Ok(known), _) => known,
-                (Err(unknown), None) => return Err(unknown),
-                (Err(_), Some(_)) => continue,
-            };
+            let unknown = || ChangeError::Unknown(name.to_vec());
+            let (setting, spelt) = Setting::spelt(name).ok_or_else(unknown)?;
             let reason = if setting.changes == Changes::AtStart {
                 Some(immutable(setting, value))
             } else if settings.iter().any(|(other, _)| other.key == setting.key) {
@@ -76,14 +71,11 @@ impl Change {
             } else {
                 None
             };
-            if let (Some(reason), None) = (reason, &refused) {
+            if let Some(reason) = reason {
                 let name = shown(name);
-                refused = Some(ChangeError::Refused { name, reason });
+                return Err(ChangeError::Refused { name, reason });
             }
             settings.push((setting, spelt));
-        }
-        if let Some(refused) = refused {
-            return Err(refused);
         }
         let read = |((setting, spelt), (_, value)): ((&Setting, &str), (_, &[u8]))| {
             let text = String::from_utf8_lossy(value);

@@ -243,8 +243,11 @@ fn is_abandoned(path: &Path, address: &SockAddr) -> bool {
     let is_socket = std::fs::symlink_metadata(path)
         .is_ok_and(|metadata| std::os::unix::fs::FileTypeExt::is_socket(&metadata.file_type()));
     let refused = || {
-        let probe = Socket::new(Domain::UNIX, Type::STREAM, None)
-            .and_then(|socket| socket.connect(address));
+        let probe = Socket::new(Domain::UNIX, Type::STREAM, None).and_then(|socket| {
+            // One that answers would have this wait while its queue is full.
+            socket.set_nonblocking(true)?;
+            socket.connect(address)
+        });
         probe.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
     };
     is_socket && refused()

@@ -85,6 +85,8 @@ pub(crate) struct EventLoop {
     starved_ms: u64,
     /// When idle clients were last looked for.
     idle_checked_ms: u64,
+    /// When paused clients were last looked at.
+    stalled_checked_ms: u64,
     /// Whether it may accept.
     accepting: Accepting,
     scratch: Scratch,
@@ -115,6 +117,7 @@ impl EventLoop {
             starved: Vec::new(),
             starved_ms: 0,
             idle_checked_ms: 0,
+            stalled_checked_ms: 0,
             accepting: Accepting::default(),
             scratch: Scratch::default(),
         })

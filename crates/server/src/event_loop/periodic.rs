@@ -37,12 +37,17 @@ impl EventLoop {
             .min()
     }
 
-    /// Listens again to paused clients that seem to wait for us while we wait for them.
+    /// Listens again to paused clients that seem to wait for us while we wait for them. They are not
+    /// looked at in each round: strangers can be many.
     pub(super) fn resume_stalled(&mut self) {
         if self.paused.is_empty() {
             return;
         }
         let now_ms = self.shared.now_ms();
+        if now_ms.saturating_sub(self.stalled_checked_ms) < RETRY.as_millis() as u64 {
+            return;
+        }
+        self.stalled_checked_ms = now_ms;
         let mut paused = std::mem::take(&mut self.paused);
         paused.retain(|&key| {
             let Some(connection) = self.connections.get_mut(key) else {

@@ -101,9 +101,9 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Accepts all that wait.
+    /// Accepts all that wait, until the server stops: more may come than are answered.
     fn accept(&mut self, visits: &mut Slab<Visit>, server: &Shared) -> io::Result<()> {
-        loop {
+        while !server.stopping() {
             let mut stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -130,6 +130,7 @@ impl Endpoint {
             visits.insert(Visit::new(stream, deadline_ns));
             go_on(visits, key, server);
         }
+        Ok(())
     }
 }
 

@@ -90,6 +90,17 @@ fn refusals_are_worded_as_in_redis() {
 }
 
 /// Linux refuses to count beyond 32767 seconds of silence; each new connection was dropped for it.
+/// Were each name compared with all before it, this would take the server minutes.
+#[test]
+fn a_change_of_very_many_settings_is_refused_at_once() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    let many = |name| [name, "1"].repeat(400_000);
+    let words = [vec!["CONFIG", "SET"], many("timeout"), many("maxclients")].concat();
+    let refused = client.command(&words).text();
+    assert!(refused.ends_with("duplicate parameter"), "{refused}");
+}
+
 #[test]
 fn a_keepalive_beyond_what_the_system_counts_drops_no_client() {
     let (_running, address) = start(server());

@@ -54,14 +54,16 @@ fn clients_get_an_error_while_the_data_is_loading() {
     let said = Arc::new(Mutex::new(String::new()));
     let (reached, seen) = (path.clone(), Arc::clone(&said));
     // It listens and has not loaded anything yet.
-    let loading = directory.server().unix_socket(path).on_starting(move |_| {
+    let debugged = directory.server().set(Key::EnableDebug, "yes").unwrap();
+    let loading = debugged.unix_socket(path).on_starting(move |_| {
         let mut client = UnixStream::connect(&reached).unwrap();
         client
             .set_read_timeout(Some(Duration::from_secs(60)))
             .unwrap();
         client
             .write_all(
-                b"GET kept\r\nSET kept no\r\nPING\r\nWATCH kept\r\nMULTI\r\nGET kept\r\nEXEC\r\n\
+                b"LASTSAVE\r\nMNEME BACKUP b\r\nDEBUG RELOAD\r\nDEBUG POPULATE 1\r\n\
+                  GET kept\r\nSET kept no\r\nPING\r\nWATCH kept\r\nMULTI\r\nGET kept\r\nEXEC\r\n\
                   SELECT 0\r\nINFO persistence\r\nQUIT\r\n",
             )
             .unwrap();
@@ -71,7 +73,7 @@ fn clients_get_an_error_while_the_data_is_loading() {
     let said = said.lock().unwrap();
     let loading = "-LOADING Redis is loading the dataset in memory\r\n";
     let aborted = "-EXECABORT Transaction discarded because of previous errors.\r\n";
-    let replies = format!("{}+OK\r\n{loading}{aborted}+OK\r\n", loading.repeat(4));
+    let replies = format!("{}+OK\r\n{loading}{aborted}+OK\r\n", loading.repeat(8));
     assert!(said.starts_with(&replies), "{said}");
     for field in [
         "loading:1",
@@ -141,6 +143,22 @@ fn a_load_is_ended_by_a_stop() {
     assert_eq!(client.line("SET kept yes"), Reply::ok());
     drop(running);
     let loading = directory.server().on_starting(|stopper| stopper.stop());
+    let ended = loading.start().err();
+    assert!(
+        ended.as_ref().is_some_and(StartError::is_stopped),
+        "{ended:?}"
+    );
+    // All is on disk: a client may ask for that.
+    let path = directory.0.join("clients.sock");
+    let loading = directory.server().unix_socket(&path).on_starting(move |_| {
+        let mut client = UnixStream::connect(&path).unwrap();
+        let patience = Some(Duration::from_secs(60));
+        client.set_read_timeout(patience).unwrap();
+        client.write_all(b"SHUTDOWN SAVE\r\nQUIT\r\n").unwrap();
+        let mut said = String::new();
+        client.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "");
+    });
     let ended = loading.start().err();
     assert!(
         ended.as_ref().is_some_and(StartError::is_stopped),

@@ -4,7 +4,10 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use socket2::{Domain, Socket, Type};
 
 use crate::common::{Client, Reply, encode, info, server, start};
 use crate::exposition::Page;
@@ -316,4 +319,34 @@ fn a_silent_connection_is_closed() {
         matches!(ended, Ok(0))
             || ended.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionReset)
     );
+}
+
+/// Scrapers that connect faster than they are answered.
+#[test]
+fn a_flood_of_scrapers_keeps_no_server_from_ending() {
+    let (running, _) = start(measured());
+    let (address, floods) = (place(&running), AtomicBool::new(true));
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                while floods.load(Ordering::Relaxed) {
+                    let stream = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+                    stream.set_nonblocking(true).unwrap();
+                    // Where the queue is full the next one is tried at once.
+                    let _ = stream.connect(&address.into());
+                    let _ = stream.send(b"GET /metrics HTTP/1.1\r\n\r\n");
+                }
+            });
+        }
+        // They are there.
+        std::thread::sleep(Duration::from_millis(500));
+        let (send, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            drop(running);
+            send.send(())
+        });
+        let ended = ended.recv_timeout(Duration::from_secs(60));
+        floods.store(false, Ordering::Relaxed);
+        assert!(ended.is_ok());
+    });
 }

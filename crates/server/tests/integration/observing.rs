@@ -1,10 +1,13 @@
 //! What an operator relies on when watching a server: its counts, times and accounts are true.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::{Client, Reply, debugged, encode, server, start};
 use mneme_log::lent::{MAX_RECORD, NodeId, Stored};
 use mneme_server::settings::Key;
+use mneme_sys::{Clock, SystemClock};
 
 /// `INFO`'s fields.
 fn info(client: &mut Client, sections: &str) -> BTreeMap<String, String> {
@@ -477,6 +480,36 @@ fn late_events_are_remembered_by_kind() {
     assert_eq!(client.line("LATENCY RESET other"), Reply::Integer(0));
     assert_eq!(client.line("LATENCY RESET"), Reply::Integer(1));
     assert_eq!(client.line("LATENCY LATEST"), Reply::Array(vec![]));
+}
+
+/// A clock whose time of day is set by hand, and which otherwise goes on.
+struct SetClock(AtomicU64);
+
+impl Clock for SetClock {
+    fn now_ns(&self) -> u64 {
+        SystemClock.now_ns()
+    }
+
+    fn wall_ms(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn late_events_are_described_after_the_clock_was_set_back() {
+    let clock = Arc::new(SetClock(AtomicU64::new(1_700_000_000_000)));
+    let (_running, address) = start(debugged().clock(clock.clone()));
+    let mut client = Client::connect(address);
+    client.line("CONFIG SET latency-monitor-threshold 20");
+    client.line("DEBUG SLEEP 0.05");
+    clock.0.fetch_sub(60_000, Ordering::Relaxed);
+    client.line("DEBUG SLEEP 0.05");
+    let described = client.line("LATENCY DOCTOR").text();
+    assert!(
+        described.contains("2 slow seconds within 61 s"),
+        "{described}"
+    );
+    assert!(client.line("LATENCY GRAPH command").text().contains('#'));
 }
 
 #[test]

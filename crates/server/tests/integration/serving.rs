@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::common::{Client, Reply, encode, server, start};
 use mneme_server::settings::Key;
@@ -403,6 +404,26 @@ fn a_unix_socket_is_taken_over_from_the_dead_only() {
         Some(StartError::UnixSocket { .. })
     ));
     assert_eq!(std::fs::read(&path).unwrap(), b"not a socket");
+    std::fs::remove_file(&path).unwrap();
+}
+
+/// A process that listens and accepts nothing: more connections than its queue takes would wait.
+#[test]
+fn a_unix_socket_whose_queue_is_full_is_refused() {
+    use socket2::{Domain, SockAddr, Socket, Type};
+    let path = std::env::temp_dir().join(format!("mneme-test-queue-{}.sock", std::process::id()));
+    let socket = || Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+    let (other, address) = (socket(), SockAddr::unix(&path).unwrap());
+    other.bind(&address).unwrap();
+    other.listen(0).unwrap();
+    let waiting = socket();
+    waiting.connect(&address).unwrap();
+    let (send, started) = std::sync::mpsc::channel();
+    let second = server().unix_socket(&path);
+    std::thread::spawn(move || send.send(second.start().err()));
+    let refused = started.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert!(matches!(refused, Some(StartError::UnixSocket { .. })));
+    assert!(path.exists());
     std::fs::remove_file(&path).unwrap();
 }
 

@@ -152,6 +152,9 @@ fn sleep(call: &mut Call<'_>) -> Outcome {
 
 fn populate(call: &mut Call<'_>) -> Outcome {
     // The flags of the command are those of its other subcommands, which write nothing.
+    if call.server.store.is_loading() {
+        return Err(Failure::Loading);
+    }
     if let Some(reason) = call.server.gate().and_then(|gate| gate.refusal()) {
         return Err(Failure::NotDurable(reason));
     }

@@ -234,7 +234,7 @@ fn doctor(call: &mut Call<'_>) -> Outcome {
         let _ = writeln!(
             text,
             "{event}: {count} slow seconds within {} s, {} ms on average, the worst ever {} ms.",
-            last - first + 1,
+            last.abs_diff(first) + 1,
             sum / count.max(1),
             series.worst
         );

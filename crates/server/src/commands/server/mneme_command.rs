@@ -100,11 +100,7 @@ fn report(call: &mut Call<'_>) -> Outcome {
 }
 
 fn backup(call: &mut Call<'_>) -> Outcome {
-    if call.server.store.durability().is_none() {
-        return Err(Failure::other(
-            "ERR nothing is kept on disk: start the server with --data DIR",
-        ));
-    }
+    super::save::durability(call)?;
     match call.args.len() {
         2 => tell_of_backup(call),
         3 => {

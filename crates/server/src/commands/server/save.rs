@@ -62,9 +62,11 @@ pub(super) static LASTSAVE: Command = Command {
 };
 
 pub(super) fn durability<'a>(call: &Call<'a>) -> Result<&'a Durability, Failure> {
-    call.server.store.durability().ok_or(Failure::other(
-        "ERR nothing is kept on disk: start the server with --data DIR",
-    ))
+    let store = &call.server.store;
+    store.durability().ok_or_else(|| match store.is_loading() {
+        true => Failure::Loading,
+        false => Failure::other("ERR nothing is kept on disk: start the server with --data DIR"),
+    })
 }
 
 fn save(call: &mut Call<'_>) -> Outcome {

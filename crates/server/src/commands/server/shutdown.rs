@@ -51,7 +51,8 @@ fn run(call: &mut Call<'_>) -> Outcome {
     }
     let may_lose = has("NOSAVE") || has("FORCE");
     match call.server.store.durability() {
-        None if saves => {
+        // What is still being loaded is on disk.
+        None if saves && !call.server.store.is_loading() => {
             return Err(Failure::other(
                 "ERR SHUTDOWN SAVE is not possible: nothing is kept on disk without --data",
             ));
