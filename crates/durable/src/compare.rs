@@ -11,7 +11,6 @@ use crate::checkpoint::Source;
 use crate::disk::Contents;
 use crate::gate::GateState;
 use crate::recover::{Files, RecoveryClock, load_tree};
-use crate::store::pause_eviction;
 
 /// Records that are visited in one step of a scan.
 const VISITED: usize = 256;
@@ -24,11 +23,10 @@ type GoesOn<'g> = dyn Fn() -> Result<(), DurableError> + Sync + 'g;
 pub(crate) fn compare_files(source: &Source, goes_on: &GoesOn<'_>) -> Result<u64, DurableError> {
     let home = &source.shared.home;
     source.shared.await_removed();
-    let evict = pause_eviction(home)?;
+    // A word of this process: a store in a segment would stay without eviction if it died.
     home.rest_expiry(true);
     let compared = load_again(source, goes_on).and_then(|copy| compare(home, &copy, goes_on));
     home.rest_expiry(source.shared.state() != GateState::Open);
-    home.set_eviction(evict)?;
     compared
 }
 

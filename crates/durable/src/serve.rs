@@ -1,11 +1,12 @@
 //! A server's store: a named segment and a directory that belong together.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mneme_journal::Options;
 use mneme_log::ChangeFeed;
 use mneme_shared::{Opening, Registry, Segment, ServeError, Served, SharedStore, StoreOptions};
-use mneme_space::{OpenError, RemoveError};
+use mneme_space::{OpenError, RemoveError, RenameError};
 use mneme_sys::Clock;
 
 use crate::DurableError;
@@ -21,6 +22,10 @@ use crate::store::{draw_identity, draw_run, pause_eviction};
 
 /// What the name of a segment ends with that is being rebuilt.
 const LOADING: &str = ".loading";
+/// How often a segment that was rebuilt is given its name while somebody looks at it, and how long
+/// it is left alone in between.
+const TRIES: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(10);
 /// Where the journal of an adopted segment begins that has no position yet.
 const FIRST: u64 = 8;
 
@@ -199,7 +204,7 @@ impl DurableOptions {
         }
         let built = built?;
         mneme_sys::fault!("durable.serve.loaded");
-        registry.rename_segment(&loading, name)?;
+        rename(registry, &loading, name)?;
         mneme_sys::fault!("durable.serve.named");
         Ok(built)
     }
@@ -258,6 +263,20 @@ fn discard(registry: &Registry, loading: &str) -> Result<(), DurableError> {
     match registry.remove_segment(loading) {
         Ok(()) | Err(RemoveError::NotFound { .. }) => Ok(()),
         Err(refused) => Err(refused.into()),
+    }
+}
+
+/// Gives what was loaded its name. A process that looks at it for a moment, as at every segment, is
+/// waited for: a load takes longer.
+fn rename(registry: &Registry, loading: &str, name: &str) -> Result<(), RenameError> {
+    let mut tries = 0..TRIES;
+    loop {
+        match registry.rename_segment(loading, name) {
+            Err(RenameError::InUse { .. }) if tries.next().is_some() => {
+                std::thread::sleep(PAUSE);
+            }
+            renamed => return renamed,
+        }
     }
 }
 

@@ -63,6 +63,26 @@ fn a_comparison_ends_when_the_store_is_to_be_closed() {
     }
 }
 
+/// A process that dies in the middle, for want of memory say, leaves a segment that evicts as
+/// before.
+#[test]
+#[cfg(feature = "fault")]
+fn a_comparison_leaves_the_eviction_policy_as_it_is() {
+    use mneme_sys::fault::{Action, arm};
+    use std::sync::Mutex;
+
+    let dir = TestDir::new("durable-compared-evicts");
+    let store = options(&dir).open_private(builder().evict(Evict::Lru));
+    let store = Arc::new(store.unwrap());
+    store.put(b"key", b"value").unwrap();
+    let (seen, of) = (Arc::new(Mutex::new(None)), Arc::clone(&store));
+    let noted = Arc::clone(&seen);
+    let look = move || *noted.lock().unwrap() = Some(of.eviction());
+    arm("durable.recover.chunk", Action::Call(Arc::new(look)), 1);
+    store.durability().compare_files().unwrap();
+    assert_eq!(*seen.lock().unwrap(), Some(Evict::Lru));
+}
+
 /// A change that the files have not is found, whatever became of it.
 #[test]
 fn files_that_lack_a_change_are_found() {

@@ -192,6 +192,31 @@ fn a_death_while_a_ring_is_made_durable_loses_nothing() {
     }
 }
 
+/// A program that looks at every segment for a moment, this one too, costs no load.
+#[cfg(feature = "fault")]
+#[test]
+fn a_visitor_of_what_is_being_loaded_is_waited_for() {
+    use mneme_sys::fault::{Action, arm};
+
+    let place = Place::new("durable-visited");
+    let (store, durability) = place.open("s", "data").unwrap();
+    store.put(b"key", b"value").unwrap();
+    durability.close().unwrap();
+    drop(store);
+    place.registry.remove_segment("s").unwrap();
+    let registry = place.registry.clone();
+    let visit = move || {
+        let visitor = mneme_shared::SharedStore::attach(&registry, "s.loading").unwrap();
+        std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            drop(visitor);
+        });
+    };
+    arm("durable.serve.loaded", Action::Call(Arc::new(visit)), 1);
+    let (store, _durability) = place.open("s", "data").unwrap();
+    assert!(store.contains(b"key").unwrap());
+}
+
 /// A segment that cannot be attached for now is tried again by the next start.
 #[cfg(feature = "fault")]
 #[test]

@@ -310,9 +310,9 @@ impl LogStore {
             .is_some_and(|(feed, slot)| feed.has_opened(slot.id()))
     }
 
-    /// Whether the maintainer of this opening leaves records that have expired where they are: each
-    /// takes space in the change feed when it goes, and in whatever keeps the feed. They are absent
-    /// all the same.
+    /// Whether the maintainer of this opening leaves records that have expired where they are, and
+    /// evicts none: each takes space in the change feed when it goes, and in whatever keeps the
+    /// feed. What has expired is absent all the same.
     pub fn rest_expiry(&self, rests: bool) {
         if let Some(feed) = &self.store.feed {
             feed.set_rests(rests);
