@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use common::registry;
 use mneme_log::{OpenError, ReadError, SlotError, WriteError};
@@ -237,6 +239,19 @@ fn small(place: &Place) -> SharedStore {
 
 fn options() -> StoreOptions {
     StoreOptions::new().capacity(64 << 20).maintainer(false)
+}
+
+/// Another user of the registry may put a link in a store's place.
+#[test]
+fn a_link_to_nowhere_is_no_name_that_is_free() {
+    let place = Place::new("nowhere");
+    let registry = place.registry();
+    let link = registry.root().join("segments").join(NAME);
+    std::os::unix::fs::symlink("nowhere", link).unwrap();
+    let (send, opened) = channel();
+    std::thread::spawn(move || send.send(Opening::default().open(&registry, NAME).is_err()));
+    // It must not look, and make a store, again and again.
+    assert!(opened.recv_timeout(Duration::from_secs(60)).unwrap());
 }
 
 #[test]

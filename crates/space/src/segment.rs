@@ -20,8 +20,9 @@ mod restore;
 mod writers;
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mneme_sys::{Access, PagePolicy, RegionHeader};
@@ -112,7 +113,8 @@ impl Segment {
         let directory = registry.segment_directory(&name);
         match Meta::read(&directory) {
             Ok(meta) => Ok(Self::new(registry.clone(), name, meta)),
-            Err(_) if matches!(directory.try_exists(), Ok(false)) => Err(OpenError::NotFound {
+            // A link to nowhere takes the name all the same.
+            Err(_) if is_missing(&directory) => Err(OpenError::NotFound {
                 name: name.to_string(),
                 registry: registry.root().to_owned(),
             }),
@@ -247,6 +249,11 @@ impl Segment {
         let region = data::map_floating(file, write, meta.max_size, meta.pages)?;
         grow_region(&region, bytes)
     }
+}
+
+/// Whether there is nothing of that name, not even a link.
+fn is_missing(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_err_and(|refused| refused.kind() == ErrorKind::NotFound)
 }
 
 /// Grows the file and then says so in its header: what a header has committed is there.
