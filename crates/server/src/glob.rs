@@ -1,23 +1,63 @@
 //! Redis' glob patterns: `*`, `?`, `[a-z]`, `[^a]` and `\` before any of them, over bytes.
 //!
 //! Linear in the text for each `*` of the pattern: only the last `*` is ever retried, which is
-//! enough, because whatever an earlier one could still give up, the later one can skip.
+//! enough, because whatever an earlier one could still give up, the later one can skip. A client
+//! chooses both, each long, so that the steps are counted: **no pattern holds up other clients**.
 
-/// Whether `text` as a whole matches `pattern`.
-pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    matches_with(pattern, text, |byte| byte)
+use std::cell::Cell;
+
+use crate::command::{Failure, Outcome};
+
+/// Steps of some nanoseconds that other clients may have to wait for: of keys and patterns that
+/// are in use, thousands take fewer together.
+const MOST: u64 = 1 << 27;
+
+/// The steps that matching has taken while no other client of the thread was served.
+#[derive(Debug, Default)]
+pub(crate) struct Steps(Cell<u64>);
+
+impl Steps {
+    /// Whether `text` as a whole matches `pattern`.
+    pub fn matches(&self, pattern: &[u8], text: &[u8]) -> bool {
+        self.matches_with(pattern, text, |byte| byte)
+    }
+
+    /// As [`matches`](Self::matches), blind to the case of ASCII letters.
+    pub fn matches_any_case(&self, pattern: &[u8], text: &[u8]) -> bool {
+        self.matches_with(pattern, text, |byte| byte.to_ascii_lowercase())
+    }
+
+    fn matches_with(&self, pattern: &[u8], text: &[u8], fold: impl Fn(u8) -> u8) -> bool {
+        let mut taken = self.0.get();
+        let found = matches(pattern, text, fold, &mut taken);
+        self.0.set(taken);
+        found
+    }
+
+    /// Whether a piece of work that can be left off is to be.
+    pub fn are_many(&self) -> bool {
+        self.0.get() > MOST / 8
+    }
+
+    /// Refuses what has taken too long, of which no answer was right any more.
+    pub fn check(&self) -> Outcome {
+        match self.0.get() > MOST {
+            true => Err(Failure::other("ERR the pattern takes too long to match")),
+            false => Ok(()),
+        }
+    }
 }
 
-/// As [`matches`], blind to the case of ASCII letters.
-pub(crate) fn matches_any_case(pattern: &[u8], text: &[u8]) -> bool {
-    matches_with(pattern, text, |byte| byte.to_ascii_lowercase())
-}
-
-fn matches_with(pattern: &[u8], text: &[u8], fold: impl Fn(u8) -> u8) -> bool {
+/// Adds the steps that it takes to `steps`, and gives up when there are too many.
+fn matches(pattern: &[u8], text: &[u8], fold: impl Fn(u8) -> u8, steps: &mut u64) -> bool {
     let (mut p, mut t) = (0, 0);
     // The pattern behind the last `*`, and the text it has been tried against last.
     let mut retry: Option<(usize, usize)> = None;
     loop {
+        *steps += 1;
+        if *steps > MOST {
+            return false;
+        }
         if pattern.get(p) == Some(&b'*') {
             p += 1;
             retry = Some((p, t));
@@ -26,7 +66,7 @@ fn matches_with(pattern: &[u8], text: &[u8], fold: impl Fn(u8) -> u8) -> bool {
         let step = match text.get(t) {
             None if p >= pattern.len() => return true,
             None => return false,
-            Some(&byte) => one(&pattern[p..], byte, &fold),
+            Some(&byte) => one(&pattern[p..], byte, &fold, steps),
         };
         match (step, retry) {
             (Some(taken), _) => {
@@ -44,18 +84,18 @@ fn matches_with(pattern: &[u8], text: &[u8], fold: impl Fn(u8) -> u8) -> bool {
 }
 
 /// How much of the pattern stands for `byte`, if its first element does.
-fn one(pattern: &[u8], byte: u8, fold: &impl Fn(u8) -> u8) -> Option<usize> {
+fn one(pattern: &[u8], byte: u8, fold: &impl Fn(u8) -> u8, steps: &mut u64) -> Option<usize> {
     match pattern {
         [] => None,
         [b'?', ..] => Some(1),
-        [b'[', ..] => class(pattern, byte, fold),
+        [b'[', ..] => class(pattern, byte, fold, steps),
         [b'\\', literal, ..] => (fold(*literal) == fold(byte)).then_some(2),
         [literal, ..] => (fold(*literal) == fold(byte)).then_some(1),
     }
 }
 
 /// A bracketed class, which may lack its closing bracket.
-fn class(pattern: &[u8], byte: u8, fold: &impl Fn(u8) -> u8) -> Option<usize> {
+fn class(pattern: &[u8], byte: u8, fold: &impl Fn(u8) -> u8, steps: &mut u64) -> Option<usize> {
     let negated = pattern.get(1) == Some(&b'^');
     let mut at = if negated { 2 } else { 1 };
     let mut found = false;
@@ -81,6 +121,7 @@ fn class(pattern: &[u8], byte: u8, fold: &impl Fn(u8) -> u8) -> Option<usize> {
             }
         }
     }
+    *steps += at as u64;
     (found != negated).then_some(at)
 }
 
@@ -115,20 +156,43 @@ mod tests {
         ];
         for (pattern, text, expected) in cases {
             assert_eq!(
-                matches(pattern.as_bytes(), text.as_bytes()),
+                is_match(pattern.as_bytes(), text.as_bytes()),
                 expected,
                 "{pattern} {text}"
             );
         }
-        assert!(matches_any_case(b"MAX*", b"maxmemory") && !matches(b"MAX*", b"maxmemory"));
+        let steps = Steps::default();
+        assert!(steps.matches_any_case(b"MAX*", b"maxmemory"));
+        assert!(!steps.matches(b"MAX*", b"maxmemory"));
+    }
+
+    fn is_match(pattern: &[u8], text: &[u8]) -> bool {
+        let steps = Steps::default();
+        let found = steps.matches(pattern, text);
+        steps.check().unwrap();
+        found
+    }
+
+    #[test]
+    fn what_takes_too_long_is_given_up() {
+        let text = b"a".repeat(1 << 16);
+        for pattern in [
+            [b"*[", &b"a".repeat(1 << 16)[..], b"]b"].concat(),
+            [b"*", &b"a".repeat(1 << 15)[..], b"b"].concat(),
+        ] {
+            let steps = Steps::default();
+            assert!(!steps.matches(&pattern, &text));
+            assert!(steps.check().is_err());
+            assert!(steps.0.get() < 2 * MOST);
+        }
     }
 
     #[test]
     fn many_stars_do_not_explode() {
         let pattern = b"a*".repeat(500);
         let text = b"a".repeat(50_000);
-        assert!(matches(&pattern, &text));
-        assert!(!matches(&[&pattern[..], b"b"].concat(), &text));
+        assert!(is_match(&pattern, &text));
+        assert!(!is_match(&[&pattern[..], b"b"].concat(), &text));
     }
 
     /// The definition of `*`, taken literally.
@@ -138,7 +202,7 @@ mod tests {
             [b'*', rest @ ..] => (0..=text.len()).any(|skip| naive(rest, &text[skip..])),
             _ => {
                 !text.is_empty()
-                    && one(pattern, text[0], &|b| b)
+                    && one(pattern, text[0], &|b| b, &mut 0)
                         .is_some_and(|n| naive(&pattern[n..], &text[1..]))
             }
         }
@@ -147,7 +211,7 @@ mod tests {
     proptest! {
         #[test]
         fn retrying_the_last_star_is_enough(pattern in "[ab*?]{0,8}|[ab*?\\[\\]^\\\\-]{0,8}", text in "[ab]{0,10}") {
-            prop_assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), naive(pattern.as_bytes(), text.as_bytes()));
+            prop_assert_eq!(is_match(pattern.as_bytes(), text.as_bytes()), naive(pattern.as_bytes(), text.as_bytes()));
         }
     }
 }

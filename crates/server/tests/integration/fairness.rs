@@ -264,3 +264,25 @@ fn a_client_that_is_killed_while_it_walks_leaves_nothing() {
     let list = watcher.line("CLIENT LIST").text();
     assert!(!list.contains(&format!("id={id} ")), "{list}");
 }
+
+/// Patterns for which each byte of each key is compared with very many: hours, were all of them.
+#[test]
+fn a_pattern_that_takes_too_long_is_refused() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    for key in 0..100 {
+        client.command(&["SET", &format!("{key:050}"), "x"]);
+    }
+    let pattern = [b"*[", &b"a".repeat(20 << 20)[..], b"]x"].concat();
+    let commands: [&[&[u8]]; 4] = [
+        &[b"KEYS"],
+        &[b"SCAN", b"0", b"COUNT", b"1000", b"MATCH"],
+        &[b"CONFIG", b"GET"],
+        &[b"COMMAND", b"LIST", b"FILTERBY", b"PATTERN"],
+    ];
+    for command in commands {
+        let refused = client.command(&[command, &[&pattern]].concat());
+        let expected = "ERR the pattern takes too long to match";
+        assert_eq!(refused, Reply::Error(expected.into()));
+    }
+}

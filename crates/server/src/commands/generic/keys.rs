@@ -5,7 +5,7 @@
 //! or goes meanwhile may be. Within `EXEC` it runs at once.
 
 use crate::command::*;
-use crate::glob;
+use crate::glob::Steps;
 use crate::resp::Reply;
 use mneme_log::Cursor;
 
@@ -34,12 +34,14 @@ fn run(call: &mut Call<'_>) -> Outcome {
     let (mut matching, most) = (0, call.reply.left());
     loop {
         let mut reply = Reply::new(&mut unfinished.reply, call.client.protocol).up_to(most);
+        let steps = Steps::default();
         unfinished.cursor = database.scan_keys(unfinished.cursor, STEP, |key| {
-            if glob::matches(pattern, key) {
+            if steps.matches(pattern, key) {
                 matching += 1;
                 reply.bulk(key);
             }
         })?;
+        steps.check()?;
         // A reply that is too long is not sent: its connection is closed.
         if unfinished.cursor == Cursor::END || reply.is_over() {
             break;

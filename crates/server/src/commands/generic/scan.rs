@@ -1,7 +1,7 @@
 //! `SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]`: the keys, a few at a time.
 
 use crate::command::*;
-use crate::glob;
+use crate::glob::Steps;
 use crate::resp::parse_u64;
 use mneme_log::Cursor;
 
@@ -40,7 +40,7 @@ const STEPS: usize = 64;
 const STEP: usize = 1024;
 
 /// Keys that one call looks at, and bytes of the keys that it returns, whatever its `COUNT`: beyond
-/// either it ends with the step at hand.
+/// either, or when matching takes long, it ends with the step at hand.
 const MOST_KEYS: usize = 100_000;
 const MOST_BYTES: usize = 1 << 20;
 
@@ -67,18 +67,20 @@ fn run(call: &mut Call<'_>) -> Outcome {
     let mut cursor = Cursor::from_u64(cursor);
     let count = usize::try_from(count).map_or(MOST_KEYS, |count| count.min(MOST_KEYS));
     let (mut keys, mut seen, mut bytes, mut empty) = (Vec::new(), 0, 0, 0);
+    let steps = Steps::default();
     // A step of the store may bring nothing where the database is sparse; the client's round trip
     // costs more than a few steps.
     while empty < STEPS {
         let before = seen;
         cursor = database.scan_keys(cursor, (count - seen).min(STEP), |key| {
             seen += 1;
-            if strings && pattern.is_none_or(|pattern| glob::matches(pattern, key)) {
+            if strings && pattern.is_none_or(|pattern| steps.matches(pattern, key)) {
                 bytes += key.len();
                 keys.push(key.to_vec());
             }
         })?;
-        if seen >= count || bytes >= MOST_BYTES || cursor == Cursor::END {
+        steps.check()?;
+        if seen >= count || bytes >= MOST_BYTES || steps.are_many() || cursor == Cursor::END {
             break;
         }
         empty += usize::from(seen == before);

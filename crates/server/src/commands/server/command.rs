@@ -2,7 +2,7 @@
 
 use crate::command::*;
 use crate::commands::{describe, help};
-use crate::glob;
+use crate::glob::Steps;
 
 pub(super) static COMMAND: Command = Command {
     name: "command",
@@ -168,6 +168,7 @@ fn docs(call: &mut Call<'_>) -> Outcome {
 }
 
 fn list(call: &mut Call<'_>) -> Outcome {
+    let steps = Steps::default();
     let keep: Box<dyn Fn(&Command) -> bool> = match call.args.len() {
         2 => Box::new(|_| true),
         5 if call.is(2, "FILTERBY") => {
@@ -178,7 +179,7 @@ fn list(call: &mut Call<'_>) -> Outcome {
                 let category = Category::from_name(wanted);
                 Box::new(move |command| command.acl_categories().any(|own| Some(own) == category))
             } else if call.is(3, "PATTERN") {
-                Box::new(|command| glob::matches_any_case(wanted, command.name.as_bytes()))
+                Box::new(|command| steps.matches_any_case(wanted, command.name.as_bytes()))
             } else {
                 return Err(Failure::Syntax);
             }
@@ -193,6 +194,7 @@ fn list(call: &mut Call<'_>) -> Outcome {
         .filter(|command| keep(command))
         .map(|command| command.name)
         .collect();
+    steps.check()?;
     call.reply.array(names.len());
     for name in names {
         call.reply.bulk(name.as_bytes());

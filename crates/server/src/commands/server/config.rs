@@ -3,7 +3,7 @@
 use crate::command::*;
 use crate::commands::help;
 use crate::configure::{self, Change, ChangeError};
-use crate::glob;
+use crate::glob::Steps;
 use crate::settings::{SETTINGS, Setting};
 
 pub(super) static CONFIG: Command = Command {
@@ -87,13 +87,14 @@ fn get(call: &mut Call<'_>) -> Outcome {
     // As Redis: a name stands there as it was asked for, and once. A pattern is of settings, not of
     // their other names.
     let mut found: Vec<(&[u8], &Setting)> = Vec::new();
+    let steps = Steps::default();
     for pattern in call.args.from(2).iter() {
         let is_pattern = pattern.iter().any(|byte| b"*?[".contains(byte));
         let named = Setting::named(pattern).map(|setting| (pattern, setting));
         let matching = SETTINGS
             .iter()
             .map(|setting| (setting.name.as_bytes(), setting))
-            .filter(|(name, _)| is_pattern && glob::matches_any_case(pattern, name));
+            .filter(|(name, _)| is_pattern && steps.matches_any_case(pattern, name));
         for (name, setting) in named.into_iter().chain(matching) {
             let is_new = |(other, _): &(&[u8], _)| !other.eq_ignore_ascii_case(name);
             if found.iter().all(is_new) {
@@ -101,6 +102,7 @@ fn get(call: &mut Call<'_>) -> Outcome {
             }
         }
     }
+    steps.check()?;
     call.reply.map(found.len());
     for (name, setting) in found {
         call.reply.bulk(name);
