@@ -37,8 +37,8 @@ impl EventLoop {
             .min()
     }
 
-    /// Listens again to paused clients that seem to wait for us while we wait for them. They are not
-    /// looked at in each round: strangers can be many.
+    /// Listens again to paused clients that seem to wait for us while we wait for them. They are
+    /// not looked at in each round: strangers can be many.
     pub(super) fn resume_stalled(&mut self) {
         if self.paused.is_empty() {
             return;

@@ -152,8 +152,8 @@ fn a_load_is_ended_by_a_stop() {
     let path = directory.0.join("clients.sock");
     let loading = directory.server().unix_socket(&path).on_starting(move |_| {
         let mut client = UnixStream::connect(&path).unwrap();
-        let patience = Some(Duration::from_secs(60));
-        client.set_read_timeout(patience).unwrap();
+        let timeout = Some(Duration::from_secs(60));
+        client.set_read_timeout(timeout).unwrap();
         client.write_all(b"SHUTDOWN SAVE\r\nQUIT\r\n").unwrap();
         let mut said = String::new();
         client.read_to_string(&mut said).unwrap();
