@@ -40,20 +40,38 @@ struct Todo {
 pub(crate) struct Check {
     /// Counted from 1; 0: there was none.
     pub number: u64,
-    pub state: CheckState,
+    pub state: TaskState<Report>,
     /// Milliseconds that it took.
     pub took_ms: u64,
 }
 
+/// What has become of the last task of a kind that a client asked for.
 #[derive(Debug, Clone, Default)]
-pub(crate) enum CheckState {
+pub(crate) enum TaskState<R> {
+    /// There was none.
     #[default]
     None,
     /// It has not begun, or goes on.
     Running,
-    Done(Report),
-    /// It could not be made, for this reason.
+    Done(R),
+    /// It could not be done, for this reason.
     Failed(String),
+}
+
+impl<R> TaskState<R> {
+    pub fn is_running(&self) -> bool {
+        matches!(self, Self::Running)
+    }
+
+    /// A word for it, and the reason if it failed.
+    pub fn words(&self) -> (&'static str, &str) {
+        match self {
+            Self::None => ("none", ""),
+            Self::Running => ("running", ""),
+            Self::Done(_) => ("done", ""),
+            Self::Failed(reason) => ("failed", reason),
+        }
+    }
 }
 
 impl Background {
@@ -79,10 +97,10 @@ impl Background {
     /// Has the store checked, unless that goes on already; the check's number.
     pub fn check(&self) -> u64 {
         let mut todo = self.todo();
-        if !matches!(todo.check.state, CheckState::Running) {
+        if !todo.check.state.is_running() {
             todo.check = Check {
                 number: todo.check.number + 1,
-                state: CheckState::Running,
+                state: TaskState::Running,
                 took_ms: 0,
             };
         }
@@ -112,7 +130,7 @@ impl Background {
                 drop(todo);
                 pages.refresh(store, YOUNG_NS, &now_ns);
                 todo = self.todo();
-            } else if matches!(todo.check.state, CheckState::Running) {
+            } else if todo.check.state.is_running() {
                 drop(todo);
                 let begun_ms = now_ns() / 1_000_000;
                 let state = check(store, &is_stopping);
@@ -136,10 +154,10 @@ impl Background {
 
 /// Checks the store. A server that is stopping must not keep its segment, and its successor,
 /// waiting for this.
-fn check(store: &LogStore, is_stopping: impl Fn() -> bool) -> CheckState {
+fn check(store: &LogStore, is_stopping: impl Fn() -> bool) -> TaskState<Report> {
     match store.check_while(&|| !is_stopping()) {
-        Ok(Some(report)) => CheckState::Done(report),
-        Ok(None) => CheckState::Failed("the server is stopping".to_owned()),
-        Err(error) => CheckState::Failed(error.to_string()),
+        Ok(Some(report)) => TaskState::Done(report),
+        Ok(None) => TaskState::Failed("the server is stopping".to_owned()),
+        Err(error) => TaskState::Failed(error.to_string()),
     }
 }

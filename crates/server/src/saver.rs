@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use mneme_durable::{CheckpointReport, CheckpointStats, Durability, DurabilityStats, GateState};
 
+use crate::background::TaskState;
 use crate::settings::{Key, save_points};
 use crate::shared::Shared;
 
@@ -42,18 +43,7 @@ pub(crate) struct Backup {
     /// Counted from 1; 0: there was none.
     pub number: u64,
     pub name: String,
-    pub state: BackupState,
-}
-
-#[derive(Debug, Default, Clone)]
-pub(crate) enum BackupState {
-    #[default]
-    None,
-    /// It has not begun, or goes on.
-    Running,
-    Done(CheckpointReport),
-    /// It could not be written, for this reason.
-    Failed(String),
+    pub state: TaskState<CheckpointReport>,
 }
 
 impl Saver {
@@ -75,13 +65,13 @@ impl Saver {
     /// Has a backup of that name written; its number. `None`: one is being written.
     pub fn back_up(&self, name: &str) -> Option<u64> {
         let mut state = self.state();
-        if matches!(state.backup.state, BackupState::Running) {
+        if state.backup.state.is_running() {
             return None;
         }
         state.backup = Backup {
             number: state.backup.number + 1,
             name: name.to_owned(),
-            state: BackupState::Running,
+            state: TaskState::Running,
         };
         self.changed.notify_all();
         Some(state.backup.number)
@@ -104,14 +94,14 @@ impl Saver {
         while !state.ends {
             let stats = durability.stats();
             state.note(&stats);
-            if matches!(state.backup.state, BackupState::Running) {
+            if state.backup.state.is_running() {
                 let name = state.backup.name.clone();
                 drop(state);
                 let written = durability.backup(&name);
                 state = self.state();
                 state.backup.state = match written {
-                    Ok(report) => BackupState::Done(report),
-                    Err(error) => BackupState::Failed(error.to_string()),
+                    Ok(report) => TaskState::Done(report),
+                    Err(error) => TaskState::Failed(error.to_string()),
                 };
                 continue;
             }

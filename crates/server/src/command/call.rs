@@ -131,6 +131,13 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
+    /// The subcommand of `container` in argument 1 is not known, or not with so many arguments.
+    pub fn no_such_subcommand(&self, container: &str) -> Failure {
+        let before = "ERR unknown subcommand or wrong number of arguments for '";
+        let behind = format!("'. Try {container} HELP.");
+        Failure::quoting(before, self.args.at(1), &behind)
+    }
+
     /// Whether argument `index` is `word`, in any case.
     pub fn is(&self, index: usize, word: &str) -> bool {
         self.args.at(index).eq_ignore_ascii_case(word.as_bytes())

@@ -8,15 +8,23 @@ use crate::command::{Argument, Kind};
 pub(super) const HELP: Command = Command {
     summary: "Prints this help",
     since: "5.0.0",
-    group: Group::Connection,
+    group: Group::Server,
     arity: 2,
     flags: &[Flag::Loading, Flag::Stale],
-    categories: &[Category::Connection],
+    ..Command::BLANK
+};
+
+/// What the containers have in common.
+pub(super) const CONTAINER: Command = Command {
+    group: Group::Server,
+    complexity: "Depends on subcommand.",
+    arity: -2,
+    run,
     ..Command::BLANK
 };
 
 /// A container is never executed itself: its arity demands a subcommand.
-pub(super) fn run(_: &mut Call<'_>) -> Outcome {
+fn run(_: &mut Call<'_>) -> Outcome {
     Err(Failure::Syntax)
 }
 

@@ -174,21 +174,6 @@ impl<'a> Reply<'a> {
         self.header(b'*', len as i64);
     }
 
-    /// An array whose length is known once its elements are written: `write` writes them and
-    /// returns their number.
-    pub fn counted_array<E>(
-        &mut self,
-        write: impl FnOnce(&mut Reply<'_>) -> Result<usize, E>,
-    ) -> Result<(), E> {
-        let start = self.out.len();
-        let count = write(self)?;
-        let end = self.out.len();
-        self.array(count);
-        let header = self.out.len() - end;
-        self.out[start..].rotate_right(header);
-        Ok(())
-    }
-
     /// `pairs` keys and values follow, alternating.
     pub fn map(&mut self, pairs: usize) {
         match self.protocol {

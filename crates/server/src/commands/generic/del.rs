@@ -6,16 +6,19 @@ pub(super) static DEL: Command = Command {
     name: "del",
     summary: "Removes keys",
     since: "1.0.0",
-    group: Group::Generic,
+    flags: &[Flag::Write],
+    keys: &[KeySpec::all(&[KeyFlag::Remove, KeyFlag::Delete])],
+    run: remove,
+    ..COUNTED
+};
+
+/// What the commands have in common that reply with a number of keys.
+pub(super) const COUNTED: Command = Command {
     complexity: "O(N) where N is the number of keys",
     arity: -2,
-    flags: &[Flag::Write],
-    categories: &[Category::Keyspace],
     tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
-    keys: &[KeySpec::all(&[KeyFlag::Remove, KeyFlag::Delete])],
     arguments: &[Argument::key("key").multiple()],
-    run: remove,
-    ..Command::BLANK
+    ..Command::KEYSPACE
 };
 
 /// `UNLINK` is the same: removing a key never takes longer for a larger value.

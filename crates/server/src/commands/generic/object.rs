@@ -13,11 +13,9 @@ pub(super) static OBJECT: Command = Command {
     name: "object",
     summary: "A container for commands about how values are kept",
     since: "2.2.3",
-    complexity: "Depends on subcommand.",
-    arity: -2,
+    group: Group::Generic,
     subcommands: &[&ENCODING, &FREQ, &HELP, &IDLETIME, &REFCOUNT],
-    run: help::run,
-    ..Command::BLANK
+    ..help::CONTAINER
 };
 
 /// What the subcommands have in common.

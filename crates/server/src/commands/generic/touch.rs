@@ -6,16 +6,10 @@ pub(super) static TOUCH: Command = Command {
     name: "touch",
     summary: "Has keys count as used just now; counts those that are there",
     since: "3.2.1",
-    group: Group::Generic,
-    complexity: "O(N) where N is the number of keys",
-    arity: -2,
     flags: &[Flag::Readonly, Flag::Fast],
-    categories: &[Category::Keyspace],
-    tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
     keys: &[KeySpec::all(&[KeyFlag::ReadOnly])],
-    arguments: &[Argument::key("key").multiple()],
     run,
-    ..Command::BLANK
+    ..super::del::COUNTED
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {

@@ -8,11 +8,8 @@ pub(super) static FUNCTION: Command = Command {
     summary: "A container for commands about functions",
     since: "7.0.0",
     group: Group::Scripting,
-    complexity: "Depends on subcommand.",
-    arity: -2,
     subcommands: &[&FLUSH, &HELP],
-    run: help::run,
-    ..Command::BLANK
+    ..help::CONTAINER
 };
 
 static FLUSH: Command = Command {
@@ -51,11 +48,7 @@ fn flush(call: &mut Call<'_>) -> Outcome {
         2 => {}
         3 if call.is(2, "ASYNC") || call.is(2, "SYNC") => {}
         4.. => {
-            return Err(Failure::quoting(
-                "ERR unknown subcommand or wrong number of arguments for '",
-                call.args.at(1),
-                "'. Try FUNCTION HELP.",
-            ));
+            return Err(call.no_such_subcommand("FUNCTION"));
         }
         _ => {
             return Err(Failure::other(

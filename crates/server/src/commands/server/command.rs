@@ -109,7 +109,7 @@ static GETKEYSANDFLAGS: Command = Command {
 
 static HELP: Command = Command {
     name: "command|help",
-    group: Group::Server,
+    categories: &[Category::Connection],
     run: |call| help::of(call, &COMMAND),
     ..help::HELP
 };

@@ -10,12 +10,8 @@ pub(super) static CONFIG: Command = Command {
     name: "config",
     summary: "A container for commands about the configuration",
     since: "2.0.0",
-    group: Group::Server,
-    complexity: "Depends on subcommand.",
-    arity: -2,
     subcommands: &[&GET, &HELP, &RESETSTAT, &REWRITE, &SET],
-    run: help::run,
-    ..Command::BLANK
+    ..help::CONTAINER
 };
 
 /// What the subcommands have in common.
@@ -77,8 +73,6 @@ static REWRITE: Command = Command {
 
 static HELP: Command = Command {
     name: "config|help",
-    group: Group::Server,
-    categories: &[],
     run: |call| help::of(call, &CONFIG),
     ..help::HELP
 };

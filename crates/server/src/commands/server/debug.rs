@@ -52,11 +52,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     } else if call.is(1, "HELP") && len == 2 {
         help(call)
     } else {
-        Err(Failure::quoting(
-            "ERR unknown subcommand or wrong number of arguments for '",
-            call.args.at(1),
-            "'. Try DEBUG HELP.",
-        ))
+        Err(call.no_such_subcommand("DEBUG"))
     }
 }
 

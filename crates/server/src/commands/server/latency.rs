@@ -12,14 +12,10 @@ pub(super) static LATENCY: Command = Command {
     name: "latency",
     summary: "A container for commands about what took long",
     since: "2.8.13",
-    group: Group::Server,
-    complexity: "Depends on subcommand.",
-    arity: -2,
     subcommands: &[
         &DOCTOR, &GRAPH, &HELP, &HISTOGRAM, &HISTORY, &LATEST, &RESET,
     ],
-    run: help::run,
-    ..Command::BLANK
+    ..help::CONTAINER
 };
 
 /// What the subcommands have in common.
@@ -92,8 +88,6 @@ static RESET: Command = Command {
 static HELP: Command = Command {
     name: "latency|help",
     since: "2.8.13",
-    group: Group::Server,
-    categories: &[],
     run: |call| help::of(call, &LATENCY),
     ..help::HELP
 };

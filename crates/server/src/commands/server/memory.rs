@@ -11,12 +11,8 @@ pub(super) static MEMORY: Command = Command {
     name: "memory",
     summary: "A container for commands about memory",
     since: "4.0.0",
-    group: Group::Server,
-    complexity: "Depends on subcommand.",
-    arity: -2,
     subcommands: &[&DOCTOR, &HELP, &MALLOC_STATS, &PURGE, &STATS, &USAGE],
-    run: help::run,
-    ..Command::BLANK
+    ..help::CONTAINER
 };
 
 /// What the subcommands have in common.
@@ -91,8 +87,6 @@ static USAGE: Command = Command {
 static HELP: Command = Command {
     name: "memory|help",
     since: "4.0.0",
-    group: Group::Server,
-    categories: &[],
     run: |call| help::of(call, &MEMORY),
     ..help::HELP
 };

@@ -1,20 +1,15 @@
 //! `MNEME`: what only this server has.
 
-use crate::background::CheckState;
+use crate::background::TaskState;
 use crate::command::*;
 use crate::commands::help;
-use crate::saver::BackupState;
 
 pub(super) static MNEME: Command = Command {
     name: "mneme",
     summary: "A container for commands about the store",
     since: "7.0.0",
-    group: Group::Server,
-    complexity: "Depends on subcommand.",
-    arity: -2,
     subcommands: &[&BACKUP, &CHECK, &HELP, &REPORT],
-    run: help::run,
-    ..Command::BLANK
+    ..help::CONTAINER
 };
 
 /// What the subcommands have in common.
@@ -59,21 +54,17 @@ static REPORT: Command = Command {
 static HELP: Command = Command {
     name: "mneme|help",
     since: "7.0.0",
-    group: Group::Server,
-    categories: &[],
     run: |call| help::of(call, &MNEME),
     ..help::HELP
 };
 
 fn report(call: &mut Call<'_>) -> Outcome {
     let check = call.server.background.last_check();
-    let (state, report, failure) = match check.state {
-        CheckState::None => ("none", None, String::new()),
-        CheckState::Running => ("running", None, String::new()),
-        CheckState::Done(report) => ("done", Some(report), String::new()),
-        CheckState::Failed(failure) => ("failed", None, failure),
+    let (state, failure) = check.state.words();
+    let report = match &check.state {
+        TaskState::Done(report) => report.clone(),
+        _ => Default::default(),
     };
-    let report = report.unwrap_or_default();
     let counts = [
         ("check", check.number),
         ("milliseconds", check.took_ms),
@@ -119,16 +110,16 @@ fn tell_of_backup(call: &mut Call<'_>) -> Outcome {
     let backup = call.server.saver.last_backup();
     let durability = call.server.store.durability();
     let running = durability.and_then(|durability| durability.stats().checkpoints.running);
-    let (state, (records, bytes), failure) = match backup.state {
-        BackupState::None => ("none", (0, 0), String::new()),
-        BackupState::Running => ("running", running.unwrap_or_default(), String::new()),
-        BackupState::Done(report) => ("done", (report.records, report.bytes), String::new()),
-        BackupState::Failed(failure) => ("failed", (0, 0), failure),
+    let (state, failure) = backup.state.words();
+    let (records, bytes) = match &backup.state {
+        TaskState::Running => running.unwrap_or_default(),
+        TaskState::Done(report) => (report.records, report.bytes),
+        TaskState::None | TaskState::Failed(_) => (0, 0),
     };
     let texts = [
         ("state", state),
         ("name", &backup.name),
-        ("failure", &failure),
+        ("failure", failure),
     ];
     // An estimate while it is written.
     let of = call.server.stats().live_bytes.max(bytes);

@@ -10,12 +10,8 @@ pub(super) static SLOWLOG: Command = Command {
     name: "slowlog",
     summary: "A container for commands about commands that took long",
     since: "2.2.12",
-    group: Group::Server,
-    complexity: "Depends on subcommand.",
-    arity: -2,
     subcommands: &[&GET, &HELP, &LEN, &RESET],
-    run: help::run,
-    ..Command::BLANK
+    ..help::CONTAINER
 };
 
 /// What the subcommands have in common.
@@ -70,8 +66,6 @@ static RESET: Command = Command {
 static HELP: Command = Command {
     name: "slowlog|help",
     since: "6.2.0",
-    group: Group::Server,
-    categories: &[],
     run: |call| help::of(call, &SLOWLOG),
     ..help::HELP
 };
@@ -89,11 +83,7 @@ fn get(call: &mut Call<'_>) -> Outcome {
             }
         },
         _ => {
-            return Err(Failure::quoting(
-                "ERR unknown subcommand or wrong number of arguments for '",
-                call.args.at(1),
-                "'. Try SLOWLOG HELP.",
-            ));
+            return Err(call.no_such_subcommand("SLOWLOG"));
         }
     };
     let entries = call.server.slowlog.newest(most);

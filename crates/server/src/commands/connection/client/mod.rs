@@ -18,8 +18,6 @@ pub(super) static CLIENT: Command = Command {
     summary: "A container for commands about connections",
     since: "2.4.0",
     group: Group::Connection,
-    complexity: "Depends on subcommand.",
-    arity: -2,
     subcommands: &[
         &identity::GETNAME,
         &tracking::GETREDIR,
@@ -36,8 +34,7 @@ pub(super) static CLIENT: Command = Command {
         &tracking::TRACKINGINFO,
         &pause::UNPAUSE,
     ],
-    run: help::run,
-    ..Command::BLANK
+    ..help::CONTAINER
 };
 
 /// What the subcommands about the client itself have in common.
@@ -56,6 +53,8 @@ const ADMIN: Command = Command {
 
 static HELP: Command = Command {
     name: "client|help",
+    group: Group::Connection,
+    categories: &[Category::Connection],
     run: |call| help::of(call, &CLIENT),
     ..help::HELP
 };

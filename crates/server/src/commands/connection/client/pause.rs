@@ -55,11 +55,7 @@ fn pause(call: &mut Call<'_>) -> Outcome {
             return Err(Failure::other("ERR CLIENT PAUSE mode must be WRITE or ALL"));
         }
         _ => {
-            return Err(Failure::quoting(
-                "ERR unknown subcommand or wrong number of arguments for '",
-                call.args.at(1),
-                "'. Try CLIENT HELP.",
-            ));
+            return Err(call.no_such_subcommand("CLIENT"));
         }
     };
     let not_an_integer = Failure::other("ERR timeout is not an integer or out of range");
