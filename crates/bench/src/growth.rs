@@ -129,9 +129,7 @@ fn run_at(scale: &Scale, options: &Growth) -> Result<Report, BenchError> {
                 "dashmap" => add(&mut ledger, peer, &of_dashmap(scale.records)),
                 "papaya" => add(&mut ledger, peer, &of_papaya(scale.records)),
                 _ if redis::is_there() => add(&mut ledger, peer, &of_redis(scale.redis)?),
-                _ if round == 0 => {
-                    notes.push(redis::MISSING.to_owned());
-                }
+                _ if round == 0 => notes.extend(redis::missing()),
                 _ => {}
             }
             bar.inc(1);

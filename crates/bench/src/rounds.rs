@@ -5,6 +5,7 @@ use crate::ledger::{Ledger, Metric};
 use crate::progress;
 use indicatif::ProgressBar;
 use std::sync::Barrier;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 /// One system in one case: measured once a round.
@@ -99,6 +100,12 @@ impl Span {
     }
 }
 
+/// What a thread has returned. Its panic goes on in this one.
+pub fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    let returned = thread.join();
+    returned.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
 /// Runs `work(thread, until)` on `threads` threads at once and adds up their rates, in operations a
 /// second. `work` goes on until the instant it is given and says how many operations it did; it is
 /// called for the warm-up, then again.
@@ -127,12 +134,7 @@ pub fn rate(threads: u32, span: Span, work: impl Fn(u32, Instant) -> u64 + Sync)
                 })
             })
             .collect();
-        runs.into_iter()
-            .map(|run| match run.join() {
-                Ok(done) => rate_of(done),
-                Err(panic) => std::panic::resume_unwind(panic),
-            })
-            .sum()
+        runs.into_iter().map(|run| rate_of(joined(run))).sum()
     })
 }
 

@@ -5,16 +5,14 @@
 use super::{Asks, is_value, value_of};
 use crate::error::BenchError;
 use crate::generate::keys::{KEY_BYTES, key};
+use crate::systems::pipeline::connected;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Longer than any reply takes that comes.
 const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// How long a server may take to listen.
-const START: Duration = Duration::from_secs(60);
 
 const STORED: &[u8] = b"+OK\r\n";
 
@@ -38,14 +36,7 @@ impl Socket {
     /// # Errors
     /// [`BenchError::Server`] if nobody does for long.
     pub fn connect(socket: &Path, value: usize) -> Result<Self, BenchError> {
-        let until = Instant::now() + START;
-        let stream = loop {
-            match UnixStream::connect(socket) {
-                Ok(stream) => break stream,
-                Err(error) if Instant::now() > until => return Err(failed(error)),
-                Err(_) => std::thread::sleep(Duration::from_micros(200)),
-            }
-        };
+        let stream = connected(socket)?;
         stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
         Ok(Self {
             stream,

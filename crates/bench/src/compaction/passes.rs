@@ -9,6 +9,7 @@ use crate::error::{BenchError, failed};
 use crate::generate::keys::{key, stamp};
 use crate::generate::random::mix;
 use crate::ledger::{Ledger, Metric};
+use crate::rounds::joined;
 use crate::systems::BATCH;
 use mneme_log::{LogStore, WriteError};
 use std::time::{Duration, Instant};
@@ -133,10 +134,7 @@ impl Pass {
                 .collect();
             let mut emptied = 0;
             for worker in workers {
-                match worker.join() {
-                    Ok(done) => emptied += done?,
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
+                emptied += joined(worker)?;
             }
             Ok(emptied)
         })

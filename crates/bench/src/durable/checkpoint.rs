@@ -27,7 +27,7 @@ use crate::machine::cpus;
 use crate::options::{Common, Durable};
 use crate::progress;
 use crate::report::Report;
-use crate::rounds::Span;
+use crate::rounds::{Span, joined};
 use crate::scratch::Directory;
 use crate::server::generator::Generator;
 use crate::server::protocol::{Kind, Request};
@@ -160,9 +160,7 @@ fn run_at(scale: &Scale, options: &Durable) -> Result<Report, BenchError> {
     drop(subjects);
     print_tables(rate, &ledger);
     notes.push(format!("the data is kept below {}", options.dir.display()));
-    if !systems::redis::is_there() {
-        notes.push(systems::redis::MISSING.to_owned());
-    }
+    notes.extend(systems::redis::missing());
     Ok(Report {
         figures: vec![bars(&ledger)],
         params: json!({
@@ -298,8 +296,7 @@ fn during<T>(
         });
         let worked = work();
         over.store(true, Ordering::Relaxed);
-        let written = writing.join();
-        let written = written.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let written = joined(writing);
         Ok((worked?, written?))
     })
 }

@@ -219,9 +219,7 @@ fn run_at(scale: &Scale, options: &Durable) -> Result<Report, BenchError> {
 /// What a reader must know of a directory for data.
 fn notes(directory: &Path) -> Vec<String> {
     let mut notes = vec![format!("the data is kept below {}", directory.display())];
-    if !systems::redis::is_there() {
-        notes.push(systems::redis::MISSING.to_owned());
-    }
+    notes.extend(systems::redis::missing());
     if !cfg!(feature = "lmdb") {
         notes.push("lmdb is left out: build with --features lmdb".to_owned());
     }

@@ -91,9 +91,7 @@ fn run_at(scale: &Scale, options: &Durable) -> Result<Report, BenchError> {
         options.dir.display()
     )];
     let there = systems::redis::is_there();
-    if !there {
-        notes.push(systems::redis::MISSING.to_owned());
-    }
+    notes.extend(systems::redis::missing());
     let bar = progress::bar(scale.sizes.len() * scale.rounds);
     for &mib in scale.sizes {
         let records = mib * MIB / SIZE as u64;

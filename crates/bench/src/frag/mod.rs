@@ -254,11 +254,9 @@ impl Run<'_> {
             }
         }
         if peers.iter().any(|peer| peer == "redis") {
-            if redis::is_there() {
-                let residence = resident::redis(&churn)?;
-                self.add("redis", pattern, residence);
-            } else {
-                self.note_once(redis::MISSING.to_owned());
+            match redis::missing() {
+                None => self.add("redis", pattern, resident::redis(&churn)?),
+                Some(note) => self.note_once(note),
             }
         }
         Ok(())

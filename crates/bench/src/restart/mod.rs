@@ -103,9 +103,7 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
         "values of {SIZE} B; the segment and the files of Redis are in memory"
     )];
     let there = systems::redis::is_there();
-    if !there {
-        notes.push(systems::redis::MISSING.to_owned());
-    }
+    notes.extend(systems::redis::missing());
     let bar = progress::bar(scale.sizes().count() * scale.rounds);
     // One after the other, so that only one has its memory.
     for mib in scale.sizes() {

@@ -8,6 +8,7 @@ use crate::generate::keys::key;
 use crate::generate::random::Random;
 use crate::processes::Helper;
 use crate::restart::{SIZE, load, until_found};
+use crate::rounds::joined;
 use crate::scratch::{Scratch, space};
 use crate::served::Served;
 use mneme_shared::{MIN_CAPACITY, SharedStore, StoreOptions};
@@ -178,13 +179,10 @@ impl Ours {
             let maintained = killed.elapsed();
             end.store(true, Ordering::Relaxed);
             stored?;
-            match writer.join() {
-                Ok(longest) => Ok::<_, BenchError>(Bereft {
-                    maintained,
-                    longest: longest?,
-                }),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
+            Ok::<_, BenchError>(Bereft {
+                maintained,
+                longest: joined(writer)?,
+            })
         })?;
         drop(store);
         self.start()?;

@@ -13,15 +13,13 @@ use super::protocol::{Dialect, Request};
 use crate::error::BenchError;
 use crate::latency::Latencies;
 use crate::rounds::Done;
+use crate::systems::pipeline::connected;
 use mio::net::UnixStream;
 use mio::{Events, Interest, Poll, Registry, Token};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// How long a server may take to listen.
-const START: Duration = Duration::from_secs(60);
 
 /// Longer than any reply takes that comes.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -151,17 +149,9 @@ impl Generator {
         connections: usize,
     ) -> Result<Self, BenchError> {
         let poll = Poll::new().map_err(failed)?;
-        let until = Instant::now() + START;
         let mut made = Vec::with_capacity(connections);
         while made.len() < connections {
-            let stream = match std::os::unix::net::UnixStream::connect(socket) {
-                Ok(stream) => stream,
-                Err(error) if Instant::now() > until => return Err(failed(error)),
-                Err(_) => {
-                    std::thread::sleep(Duration::from_millis(1));
-                    continue;
-                }
-            };
+            let stream = connected(socket)?;
             stream.set_nonblocking(true).map_err(failed)?;
             let mut stream = UnixStream::from_std(stream);
             let token = Token(made.len());

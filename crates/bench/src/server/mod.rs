@@ -45,7 +45,7 @@ use crate::options::Common;
 use crate::processes::{is_on_path, keep_this_thread_on};
 use crate::progress;
 use crate::report::Report;
-use crate::rounds::Span;
+use crate::rounds::{Span, joined};
 use mneme_log::MIN_CAPACITY;
 use serde_json::json;
 use servers::{MEMCACHED, OURS, REDIS, present};
@@ -143,14 +143,10 @@ fn on_cpu<T: Send>(
     work: impl FnOnce() -> Result<T, BenchError> + Send,
 ) -> Result<T, BenchError> {
     std::thread::scope(|scope| {
-        let thread = scope.spawn(move || {
+        joined(scope.spawn(move || {
             keep_this_thread_on(cpu)?;
             work()
-        });
-        match thread.join() {
-            Ok(done) => done,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+        }))
     })
 }
 

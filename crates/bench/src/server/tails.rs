@@ -22,6 +22,7 @@ use crate::error::BenchError;
 use crate::generate::random::Random;
 use crate::latency::percentile_case;
 use crate::ledger::{Ledger, Metric};
+use crate::rounds::joined;
 use indicatif::ProgressBar;
 use std::time::{Duration, Instant};
 
@@ -227,9 +228,7 @@ fn longest_away(span: Duration) -> Result<Away, BenchError> {
     std::thread::scope(|scope| {
         let load = scope.spawn(|| on_load_cpu(look));
         let server = on_cpu(0, look)?;
-        let load = load
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let load = joined(load)?;
         Ok(Away { server, load })
     })
 }

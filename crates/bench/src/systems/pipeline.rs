@@ -51,9 +51,7 @@ impl Pipeline {
     /// # Errors
     /// [`BenchError::Server`], also for an error reply.
     pub fn flush(&mut self, mut each: impl FnMut(&str)) -> Result<(), BenchError> {
-        let sent = self.connection.get_mut().write_all(&self.request);
-        sent.map_err(failed)?;
-        self.request.clear();
+        self.send()?;
         let mut line = String::new();
         for _ in 0..std::mem::take(&mut self.awaited) {
             line.clear();
@@ -67,6 +65,12 @@ impl Pipeline {
         Ok(())
     }
 
+    fn send(&mut self) -> Result<(), BenchError> {
+        let sent = self.connection.get_mut().write_all(&self.request);
+        self.request.clear();
+        sent.map_err(failed)
+    }
+
     /// Asks for something that is answered by one text, such as INFO.
     ///
     /// # Errors
@@ -74,9 +78,7 @@ impl Pipeline {
     pub fn text(&mut self, words: &[&[u8]]) -> Result<String, BenchError> {
         self.queue(words);
         self.awaited = 0;
-        let sent = self.connection.get_mut().write_all(&self.request);
-        sent.map_err(failed)?;
-        self.request.clear();
+        self.send()?;
         let mut line = String::new();
         self.connection.read_line(&mut line).map_err(failed)?;
         let bytes = line.trim_end().strip_prefix('$').map(str::parse);
@@ -92,6 +94,21 @@ impl Pipeline {
 
 /// How long a server may take to listen, and to load what there is.
 const START: Duration = Duration::from_secs(60);
+
+/// A connection to a server, as soon as it listens.
+///
+/// # Errors
+/// [`BenchError::Server`] if it does not for long.
+pub fn connected(socket: &Path) -> Result<UnixStream, BenchError> {
+    let until = Instant::now() + START;
+    loop {
+        match UnixStream::connect(socket) {
+            Ok(stream) => return Ok(stream),
+            Err(error) if Instant::now() > until => return Err(failed(error)),
+            Err(_) => std::thread::sleep(Duration::from_micros(200)),
+        }
+    }
+}
 
 /// Waits until a server listens and executes commands: Redis refuses them while it looks at its
 /// files, if there are none too.

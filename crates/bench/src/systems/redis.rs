@@ -9,12 +9,14 @@ use std::path::Path;
 /// The program.
 const PROGRAM: &str = "redis-server";
 
-/// What a report notes where it is not.
-pub const MISSING: &str = "redis is missing: no redis-server on the PATH";
-
 /// Whether the program is on the PATH.
 pub fn is_there() -> bool {
     is_on_path(PROGRAM)
+}
+
+/// What a report notes where it is not.
+pub fn missing() -> Option<String> {
+    (!is_there()).then(|| "redis is missing: no redis-server on the PATH".to_owned())
 }
 
 /// Starts one that listens, keeps everything in memory and writes nothing to disk.

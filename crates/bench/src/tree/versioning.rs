@@ -15,6 +15,7 @@ use crate::goals::Goal;
 use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
 use crate::report::Report;
+use crate::rounds::joined;
 use crate::table::{Table, median};
 use mneme_sys::medium::MemoryMedium;
 use mneme_sys::{TimeOf, cpu_time};
@@ -241,10 +242,7 @@ fn alone_and_beside(
         });
         let beside = cpu(span, &mut read);
         is_over.store(true, Ordering::Relaxed);
-        match writer.join() {
-            Ok(written) => written.and(beside),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+        joined(writer).and(beside)
     })?;
     ledger.add(system, BESIDE, Metric::Cpu, beside);
     Ok(())

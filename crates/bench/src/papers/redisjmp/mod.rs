@@ -147,10 +147,7 @@ pub fn run(options: &Common) -> Result<Report, BenchError> {
 
 fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
-    let mut notes = Vec::new();
-    if !redis::is_there() {
-        notes.push(redis::MISSING.to_owned());
-    }
+    let mut notes = Vec::from_iter(redis::missing());
     // One after the other, so that only one has its memory.
     for &bytes in scale.values {
         let pages = by_value(scale, options.seed, bytes, &mut ledger)?;
