@@ -131,6 +131,10 @@ impl Pump {
 
     /// Appends what the feed holds, syncs if that is due, and does what there is time for.
     pub fn step(&mut self) -> Pace {
+        // Also of another thread: a step after the failure might succeed, and open the store again.
+        if self.shared.state() == GateState::Failed {
+            return Pace::Over;
+        }
         let outcome = self.work();
         self.paced(outcome)
     }

@@ -41,6 +41,33 @@ fn goes_away(mode: DurabilityMode) {
     store.close().unwrap_err();
 }
 
+/// Nothing becomes durable once a store has failed, however often a sync is asked for.
+#[test]
+fn a_store_that_has_failed_stays_so() {
+    let dir = TestDir::new("durable-failed");
+    let store = options(&dir).open_private(builder()).unwrap();
+    for i in 0..60_u8 {
+        store.put(&[i], &[i; 50_000]).unwrap();
+    }
+    store.sync().unwrap();
+    // A file of the journal that cannot be removed.
+    let files = std::fs::read_dir(dir.path()).unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    let is_journal = |path: &std::path::PathBuf| path.extension().is_some_and(|of| of == "journal");
+    let oldest = files.filter(is_journal).min().unwrap();
+    std::fs::remove_file(&oldest).unwrap();
+    std::fs::create_dir(&oldest).unwrap();
+    store.durability().checkpoint_and_wait().unwrap();
+    let state = || store.durability().stats().state;
+    wait_until("it has failed", || state() == GateState::Failed);
+    for i in 0..3_u8 {
+        store.put(&[i], b"lost").unwrap();
+        store.sync().unwrap_err();
+        assert_eq!(state(), GateState::Failed);
+    }
+    store.close().unwrap_err();
+}
+
 /// A start that finds no space takes no writes, and answers reads; it goes on by itself.
 #[test]
 fn a_store_is_opened_on_a_full_disk() {
