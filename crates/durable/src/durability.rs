@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
 use mneme_journal::{BaseName, JournalStats};
@@ -385,6 +385,14 @@ impl Stepping {
         }
     }
 
+    /// For the journal's thread. Where one that led has panicked, this one goes the same way.
+    fn pump(&self) -> MutexGuard<'_, Option<Pump>> {
+        match self.pump.lock() {
+            Ok(pump) => pump,
+            Err(_) => panic!("the pump stopped within a step"),
+        }
+    }
+
     fn step(&self, pump: &mut Option<Pump>) -> Pace {
         let Some(pump) = pump else {
             return Pace::Over;
@@ -403,7 +411,8 @@ impl Stepping {
         if shared.want(position) {
             self.step(&mut pump);
             drop(pump);
-            if shared.durable() < position {
+            // The next group waits for no longer than its step says.
+            if shared.durable() < position || shared.is_gathering() {
                 shared.wake_pump();
             }
         }
@@ -415,11 +424,7 @@ fn run(stepping: &Stepping, shared: &Shared) -> Result<(), DurableError> {
     // Nothing waits for ever for a thread that has panicked.
     let ends = Ends(shared, AtomicBool::new(false));
     while !shared.is_closing() {
-        let pace = match stepping.pump.lock() {
-            Ok(mut pump) => stepping.step(&mut pump),
-            // A thread that led has panicked, and this one goes the same way.
-            Err(_) => panic!("the pump stopped within a step"),
-        };
+        let pace = stepping.step(&mut stepping.pump());
         match pace {
             Pace::Now => {}
             Pace::After(time) => thread::park_timeout(time),
@@ -430,7 +435,7 @@ fn run(stepping: &Stepping, shared: &Shared) -> Result<(), DurableError> {
             }
         }
     }
-    let pump = lock(&stepping.pump).take();
+    let pump = stepping.pump().take();
     let closed = pump.map_or(Ok(()), Pump::close);
     ends.in_order();
     closed

@@ -85,7 +85,8 @@ impl Gate {
 
     /// Calls `wake` whenever the durable position has moved or the state has changed, until the
     /// subscription is dropped. It is called by the thread that makes a group durable, which may be
-    /// one that waits for it, once for a group however many wait, and must not block.
+    /// one that waits for it, once for a group however many wait. It must not block, and not lock
+    /// what a thread holds that calls [`Durability::sync`](crate::Durability::sync).
     #[must_use = "dropping it ends the subscription"]
     pub fn subscribe(&self, wake: Arc<dyn Fn() + Send + Sync>) -> Subscription {
         let mut listeners = lock(&self.shared.listeners);
@@ -274,8 +275,13 @@ impl Shared {
         }
     }
 
+    /// Whether the next group waits for more, and wakes nobody for less.
+    pub fn is_gathering(&self) -> bool {
+        self.wakes_from.load(Relaxed) > 0
+    }
+
     pub fn wanted(&self) -> u64 {
-        // SYNC: pairs with the Release in `ask`.
+        // SYNC: pairs with the Release in `want`.
         self.wanted.load(Acquire)
     }
 

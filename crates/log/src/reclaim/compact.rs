@@ -314,6 +314,7 @@ impl Reclaim {
         }
         if let Err(WriteError::Corrupt(_)) = walk {
             info.deprioritise();
+            info.trust();
         }
         info.step(|state| (state == State::Compacting).then_some(State::Closed));
         walk.map(|_| false)
