@@ -323,7 +323,7 @@ impl Keeper {
                     let took = clock.now_ns().saturating_sub(begun);
                     let ahead = (due as u64).saturating_sub(took);
                     // Behind, the checkpoint takes what the disk gives.
-                    if ahead > 0 && held <= bound + bound / 2 {
+                    if ahead > 0 && held <= bound.saturating_add(bound / 2) {
                         self.pause(Duration::from_nanos(ahead));
                     }
                 }

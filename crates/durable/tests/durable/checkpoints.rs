@@ -227,3 +227,16 @@ fn files_that_hold_little_bring_a_checkpoint_about() {
     wait_until("older files are gone", || files() < 10);
     assert_eq!(store.records(), 30);
 }
+
+/// Without a bound none is due by itself, and one that is asked for is written.
+#[test]
+fn a_store_whose_journal_has_no_bound_writes_a_checkpoint_when_asked() {
+    let dir = TestDir::new("durable-no-bound");
+    let options = options(&dir)
+        .checkpoint_after(u64::MAX)
+        .checkpoint_rate(1 << 20);
+    let store = options.open_private(builder()).unwrap();
+    store.put(b"key", b"value").unwrap();
+    store.durability().checkpoint_and_wait().unwrap();
+    store.close().unwrap();
+}
