@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
 
 use crate::client_memory;
-use crate::descriptors;
-use crate::eviction;
+use crate::eviction_policy;
+use crate::max_clients;
 use crate::settings::{
     Changes, Key, Kind, Refused, RewriteError, Setting, Settings, Value, sync_policy,
 };
@@ -151,13 +151,13 @@ pub(crate) fn change(server: &Shared, changes: &[Change]) -> Result<(), ChangeEr
     if let Some(change) = is_asked(Key::MaxClients) {
         let wanted = usize::try_from(change.value.number).unwrap_or(usize::MAX);
         let has_metrics = server.metrics.get().is_some();
-        let possible = descriptors::clients(wanted, server.threads.len(), has_metrics);
+        let possible = max_clients::clients(wanted, server.threads.len(), has_metrics);
         if possible < wanted {
             return Err(refused(change.key, Reason::Descriptors(possible)));
         }
     }
     if let Some(change) = is_asked(Key::MaxMemoryPolicy) {
-        let evict = eviction::policy(change.value.number);
+        let evict = eviction_policy::policy(change.value.number);
         let set = server.store.set_eviction(evict);
         set.map_err(|error| refused(change.key, error.into()))?;
     }

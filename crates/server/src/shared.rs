@@ -16,7 +16,7 @@ use crate::backing::{Backing, LateStore};
 use crate::client::{Clients, Entry, Evictions, Gauge};
 use crate::command::Table;
 use crate::counters::{Counters, Totals};
-use crate::eviction;
+use crate::eviction_policy;
 use crate::exclusive::Sections;
 use crate::gate::{AwaitsGate, Gate};
 use crate::listen::{Accepted, Bound, Listener, Listeners};
@@ -232,7 +232,7 @@ impl Shared {
     pub fn shown(&self, key: Key) -> String {
         match key {
             Key::MaxMemory => self.store.capacity().to_string(),
-            Key::MaxMemoryPolicy => eviction::name(self.store.eviction()).to_owned(),
+            Key::MaxMemoryPolicy => eviction_policy::name(self.store.eviction()).to_owned(),
             Key::Threads => self.threads.len().to_string(),
             // Also while it is loaded.
             Key::AppendOnly if self.settings.is(Key::Data) => "yes".to_owned(),

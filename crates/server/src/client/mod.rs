@@ -12,8 +12,8 @@ use std::sync::Arc;
 use mneme_log::{Cursor, Watch};
 
 use crate::pause::Pause;
-use crate::queue::Queue;
 use crate::resp::Protocol;
+use crate::transaction_queue::Queue;
 
 /// A client as its commands see it; only its thread touches it.
 #[derive(Debug)]

@@ -14,11 +14,11 @@ use crate::commands::TABLE;
 use crate::counters::Counters;
 use crate::exclusive::SharedSection;
 use crate::pause::Pause;
-use crate::queue::Queue;
 use crate::resp::{Arguments, Batch, Reply};
 use crate::settings::Key;
 use crate::shared::{Shared, ThreadSide};
 use crate::statistics::Finished;
+use crate::transaction_queue::Queue;
 use mneme_log::WriteError;
 
 /// How long a command is retried that another process is in the way of.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use mneme_sys::{Clock, SystemClock};
 
 use crate::backing::Wanted;
-use crate::eviction;
+use crate::eviction_policy;
 use crate::listen::Listeners;
 use crate::settings::{Key, Refused, Settings, Source, Value};
 use mneme_log::{Evict, LogStore, UpdatePolicy};
@@ -126,7 +126,10 @@ impl Server {
 
     /// The eviction policy, whatever the store had before.
     pub fn eviction(self, evict: Evict) -> Self {
-        self.with(Key::MaxMemoryPolicy, Value::number(eviction::number(evict)))
+        self.with(
+            Key::MaxMemoryPolicy,
+            Value::number(eviction_policy::number(evict)),
+        )
     }
 
     /// How many databases clients may `SELECT`; 1 to 64.

@@ -12,11 +12,11 @@ use mneme_sys::{SysfsTopology, Topology};
 use super::{Running, Server, StartError, Stopper, number};
 use crate::backing::{Backing, LateStore, Origin, Wanted};
 use crate::commands::TABLE;
-use crate::descriptors;
 use crate::durable::Kept;
 use crate::event_loop::{EventLoop, WAKER};
-use crate::eviction;
+use crate::eviction_policy;
 use crate::listen::{Bound, Listener, Listeners};
+use crate::max_clients;
 use crate::metrics::Endpoint;
 use crate::settings::{Address, Key, MOST_THREADS, Settings, Source};
 use crate::shared::Shared;
@@ -222,7 +222,7 @@ pub(crate) fn set_eviction(settings: &Settings, store: &LogStore) -> Result<(), 
 /// What a store may forget, if that was said.
 pub(crate) fn eviction(settings: &Settings) -> Option<Evict> {
     let is_given = settings.is_given(Key::MaxMemoryPolicy);
-    is_given.then(|| eviction::policy(settings.number(Key::MaxMemoryPolicy)))
+    is_given.then(|| eviction_policy::policy(settings.number(Key::MaxMemoryPolicy)))
 }
 
 /// Whether what is said about data on disk goes together.
@@ -245,7 +245,7 @@ fn check_data(settings: &Settings, has_store: bool) -> Result<(), StartError> {
 /// it stays too low.
 fn allow_clients(settings: &Settings, threads: usize) {
     let wanted = settings.count(Key::MaxClients);
-    let possible = descriptors::clients(wanted, threads, settings.metrics().is_some());
+    let possible = max_clients::clients(wanted, threads, settings.metrics().is_some());
     if possible < wanted {
         tracing::warn!(
             maxclients = possible,

@@ -12,8 +12,8 @@
 use crate::command::*;
 use crate::counters::Counters;
 use crate::keyspace::Records;
-use crate::queue::Queue;
 use crate::statistics::Finished;
+use crate::transaction_queue::Queue;
 
 pub(super) static EXEC: Command = Command {
     name: "exec",

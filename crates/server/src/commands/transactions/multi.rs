@@ -1,7 +1,7 @@
 //! `MULTI`: begins a transaction.
 
 use crate::command::*;
-use crate::queue::Queue;
+use crate::transaction_queue::Queue;
 
 use super::PLAIN;
 

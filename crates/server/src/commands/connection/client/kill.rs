@@ -4,7 +4,7 @@
 //! executed after the reply has been sent, because this command runs in an exclusive section.
 
 use super::ADMIN;
-use super::filter::{self, Kind as ClientKind};
+use super::kind::{self, Kind as ClientKind};
 use crate::client::Entry;
 use crate::command::*;
 use crate::resp::parse_i64;
@@ -134,7 +134,7 @@ fn parse<'a>(call: &Call<'a>) -> Result<Filter<'a>, Failure> {
                     .ok_or(Failure::other("ERR client-id should be greater than 0"))?,
             );
         } else if call.is(option, "TYPE") {
-            filter.kind = Some(filter::kind(value)?);
+            filter.kind = Some(kind::kind(value)?);
         } else if call.is(option, "ADDR") {
             filter.address = Some(value);
         } else if call.is(option, "LADDR") {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::filter::{self, Kind as ClientKind};
+use super::kind::{self, Kind as ClientKind};
 use super::{ADMIN, PLAIN};
 use crate::command::*;
 use crate::resp::parse_i64;
@@ -99,7 +99,7 @@ enum Wanted {
 fn wanted(call: &Call<'_>) -> Result<Wanted, Failure> {
     match call.args.len() {
         2 => Ok(Wanted::All),
-        4 if call.is(2, "TYPE") => Ok(match filter::kind(call.args.at(3))? {
+        4 if call.is(2, "TYPE") => Ok(match kind::kind(call.args.at(3))? {
             ClientKind::Normal => Wanted::All,
             ClientKind::Other => Wanted::None,
         }),

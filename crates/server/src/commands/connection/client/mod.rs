@@ -1,8 +1,8 @@
 //! `CLIENT`: lists, names, pauses and disconnects clients.
 
-mod filter;
 mod identity;
 mod kill;
+mod kind;
 mod list;
 mod pause;
 mod reply;
