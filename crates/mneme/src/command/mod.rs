@@ -10,18 +10,18 @@ mod client;
 mod doctor;
 mod flags;
 mod journal;
-mod log;
+mod logging;
 mod manual;
 mod output;
 mod progress;
 mod registry;
 mod segment;
+mod segment_store;
 mod serve;
 mod signals;
 mod size;
 mod space;
 mod stat;
-mod store;
 mod successor;
 mod supervisor;
 mod tree;
@@ -56,7 +56,7 @@ struct Arguments {
         default_value = "text",
         value_name = "FORMAT"
     )]
-    log_format: log::Format,
+    log_format: logging::Format,
     #[command(subcommand)]
     action: Action,
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::registry::{self, Listing, mode, properties, table};
 use super::size::{self, Size};
-use super::{output, store, unstick};
+use super::{output, segment_store, unstick};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -74,7 +74,7 @@ enum Action {
     },
     /// Lay a store out anew, larger or with another policy; the old one is kept as NAME.old. Nobody
     /// may have it meanwhile, and there must be memory for both.
-    Upgrade(store::Upgrade),
+    Upgrade(segment_store::Upgrade),
     /// Say which process keeps others from entering a segment, and recover one that is poisoned.
     Unstick(unstick::Arguments),
     /// Look at the whole registry, or at what concerns one segment, and say what is wrong.
@@ -155,8 +155,8 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
         Action::Show { name, json } => show(&registry, &name, json),
         Action::Grow { name, size } => {
             let segment = Segment::open(&registry, &name)?;
-            let now = match store::is_one(&segment) {
-                true => store::grow(&registry, &name, size.0)?,
+            let now = match segment_store::is_one(&segment) {
+                true => segment_store::grow(&registry, &name, size.0)?,
                 false => segment.grow(size.bytes())? as u64,
             };
             output::line(format_args!("{name}: {}", size::show(now)))
@@ -178,7 +178,7 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
             }
             Ok(())
         }
-        Action::Upgrade(upgrade) => store::upgrade(&registry, upgrade),
+        Action::Upgrade(upgrade) => segment_store::upgrade(&registry, upgrade),
         Action::Unstick(unstick) => unstick::run(&registry, unstick),
         Action::Check { name, clean, json } => match name {
             None => registry::check(&registry, None, clean, json),
@@ -186,8 +186,8 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
             Some(name) => {
                 let segment = Segment::open(&registry, &name)?;
                 let info = segment.info()?;
-                if store::is_one(&segment) {
-                    return store::check(&registry, &name, json);
+                if segment_store::is_one(&segment) {
+                    return segment_store::check(&registry, &name, json);
                 }
                 if !json {
                     let (contents, state) = (contents_word(&info), state_word(&info));
@@ -222,14 +222,14 @@ fn show(registry: &Registry, name: &str, json: bool) -> Result<(), Box<dyn Error
             });
         }
     };
-    let store = match store::is_one(&segment) {
+    let store = match segment_store::is_one(&segment) {
         true => Some(SharedStore::attach(registry, name)),
         false => None,
     };
     if json {
         let mut shown = as_json(&segment, &info);
         shown["store"] = match &store {
-            Some(Ok(store)) => store::as_json(store),
+            Some(Ok(store)) => segment_store::as_json(store),
             Some(Err(unusable)) => json!({ "error": output::with_causes(unusable) }),
             None => Value::Null,
         };
@@ -237,8 +237,8 @@ fn show(registry: &Registry, name: &str, json: bool) -> Result<(), Box<dyn Error
     } else {
         output::print(described(&segment, &info))?;
         if let Some(Ok(store)) = &store {
-            output::print(properties(store::lines(store)))?;
-            output::print(store::processes(store))?;
+            output::print(properties(segment_store::lines(store)))?;
+            output::print(segment_store::processes(store))?;
         }
     }
     store.transpose()?;

@@ -7,7 +7,7 @@ use mneme_space::{Attachment, Condition, Registry, Segment};
 use mneme_sys::Access;
 use serde_json::json;
 
-use super::{output, store};
+use super::{output, segment_store};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -53,7 +53,7 @@ impl Recovery {
 /// Does it, and prints what came of it.
 pub fn run(registry: &Registry, arguments: Arguments) -> Result<(), Box<dyn Error>> {
     let segment = Segment::open(registry, &arguments.name)?;
-    if store::is_one(&segment) {
+    if segment_store::is_one(&segment) {
         let Arguments {
             name,
             recovery,
@@ -66,7 +66,7 @@ pub fn run(registry: &Registry, arguments: Arguments) -> Result<(), Box<dyn Erro
                     .into(),
             );
         }
-        return store::unstick(registry, &name, end, json);
+        return segment_store::unstick(registry, &name, end, json);
     }
     if arguments.end.is_some() {
         return Err(
