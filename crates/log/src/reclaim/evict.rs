@@ -27,7 +27,7 @@ use crate::index::shape::Place;
 use crate::index::walk::HashOrder;
 use crate::log::segment::{State, StateWord, frame_byte};
 use crate::reclaim::Reclaim;
-use crate::reclaim::expire::ExpirySweep;
+use crate::reclaim::expiry_sweep::ExpirySweep;
 use crate::records::publish::{Change, Expect, Published};
 use crate::region::layout::SegmentInfo;
 use crate::region::mem::Loc;

@@ -6,7 +6,7 @@
 
 pub(crate) mod compact;
 pub(crate) mod evict;
-pub(crate) mod expire;
+pub(crate) mod expiry_sweep;
 pub(crate) mod free_space;
 pub(crate) mod lost_records;
 pub(crate) mod read_samples;

@@ -20,7 +20,7 @@ use mneme_sys::NodeId;
 use crate::error::WriteError;
 use crate::log::prefault::{Gathered, Populated};
 use crate::reclaim::evict::Evicted;
-use crate::reclaim::expire::ExpirySweep;
+use crate::reclaim::expiry_sweep::ExpirySweep;
 use crate::session::MAINTAINER_LEASE;
 use crate::store::components::Store;
 
