@@ -30,9 +30,9 @@ use mneme_sys::{
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::StoreError;
+use crate::control_region::{OWN_BYTES, Shared, WRITER_PID, control_options};
 use crate::error::os;
 use crate::layout::FileHeader;
-use crate::shared::{OWN_BYTES, Shared, WRITER_PID, control_options};
 
 /// Where the locks lie: bytes beyond the end of any file.
 const LOCKS: u64 = 1 << 62;

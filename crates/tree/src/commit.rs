@@ -7,6 +7,7 @@ use zerocopy::IntoBytes;
 
 use mneme_sys::fault::without;
 
+use crate::control_region::Announced;
 use crate::index::{Edit, Node};
 use crate::layout::{
     Extent, ExtentHeader, LEAF, LeafHeader, Listed, MAIN, MAX_LISTED, Record, STATE_CLEAN,
@@ -18,7 +19,6 @@ use crate::names::{self, Naming};
 use crate::open_store::{Core, Published};
 use crate::plan::{Append, Change, Plan, Rewrite, Source, plan};
 use crate::reserve::{Dead, Place, Reclaimer};
-use crate::shared::Announced;
 use crate::space::Space;
 use crate::trees::{Dropping, leaves_of};
 use crate::{StoreError, Version};

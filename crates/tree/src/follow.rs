@@ -18,12 +18,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mneme_sync::Retired;
 
 use crate::committed::Committed;
+use crate::control_region::{Announced, Shared};
 use crate::index::Edit;
 use crate::layout::Record;
 use crate::leaf::Leaf;
 use crate::open_store::{Core, Published};
 use crate::recovery;
-use crate::shared::{Announced, Shared};
 use crate::trees::{self, Roots};
 use crate::{StoreError, Version};
 

@@ -17,6 +17,7 @@ use zerocopy::IntoBytes;
 use crate::attach::{Attachment, JoinError, now};
 use crate::commit::Writer;
 use crate::committed::Committed;
+use crate::control_region::Shared;
 use crate::error::os;
 use crate::follow::Follower;
 use crate::group::Group;
@@ -31,7 +32,6 @@ use crate::pages::Pages;
 use crate::record_cache::{Copies, RecordCache};
 use crate::recovery::Kept;
 use crate::registered::Registered;
-use crate::shared::Shared;
 use crate::space::Space;
 use crate::{Durability, Store, StoreError, recovery, trees};
 

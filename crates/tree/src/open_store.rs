@@ -11,6 +11,7 @@ use crate::attach::Attachment;
 use crate::batch::Batch;
 use crate::commit::Writer;
 use crate::committed::Committed;
+use crate::control_region::Shared;
 use crate::follow::Follower;
 use crate::group::Group;
 use crate::layout::CATALOGUE;
@@ -18,7 +19,6 @@ use crate::names::Names;
 use crate::pages::Pages;
 use crate::record_cache::Copies;
 use crate::registered::Registered;
-use crate::shared::Shared;
 use crate::trees::{Catalogue, Roots};
 use crate::{Durability, StoreError, Version};
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use mneme_sync::Held;
 use mneme_sys::{Clock as _, SystemClock};
 
+use crate::control_region::Shared;
 use crate::open_store::Core;
-use crate::shared::Shared;
 use crate::{StoreError, Version};
 
 /// What keeps a version from being reclaimed.
