@@ -373,7 +373,12 @@ fn what_a_failure_overtakes_is_never_answered() {
     assert_eq!(rest(client), b"");
     let mut client = server.client();
     client.write_all(b"GET a\r\n").unwrap();
-    assert_eq!(read(&mut client, 7), "$1\r\n2\r\n");
+    // The connection may be closed before its EXEC: where its slice of time ended in between.
+    let executed = read(&mut client, 7);
+    assert!(
+        ["$1\r\n1\r\n", "$1\r\n2\r\n"].contains(&&*executed),
+        "{executed}"
+    );
 }
 
 #[test]
