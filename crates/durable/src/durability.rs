@@ -19,6 +19,11 @@ use crate::options::{Bounds, DurabilityMode, RecoveryProgress, SyncPolicy};
 use crate::pump::{Pace, Pump, Synced};
 use crate::sink::Sink;
 
+/// A sync that takes less, in nanoseconds, is shorter than a hand-over to another thread and back.
+const SHORT: u64 = 20_000;
+/// How often a thread that wants a short sync looks whether another one is still at one.
+const TRIES: u32 = 200;
+
 /// The running durability of one store: a thread that makes its changes durable. Dropping it ends
 /// with a last sync; [`close`](Self::close) also says whether that succeeded.
 pub struct Durability {
@@ -230,6 +235,14 @@ impl Durability {
         self.shared.await_durable(tail)
     }
 
+    /// Makes durable in this thread what was written before this call, if the last sync took less
+    /// than 20 us: a hand-over to the journal's thread and back takes longer. It may not succeed,
+    /// if another thread is at it for instance; [`Gate::ask`] has the journal's thread do it. Costs
+    /// a load if everything is durable.
+    pub fn try_sync(&self) {
+        self.stepping.try_lead(&self.shared, self.shared.tail());
+    }
+
     /// A thread that has changes bracketed would wait for itself.
     fn may_wait(&self) -> Result<(), DurableError> {
         match self.shared.home.is_feeding_together() {
@@ -415,6 +428,28 @@ impl Stepping {
             if shared.durable() < position || shared.is_gathering() {
                 shared.wake_pump();
             }
+        }
+    }
+
+    /// Makes everything before `position` durable in this thread, if that is short.
+    fn try_lead(&self, shared: &Shared, position: u64) {
+        let mut tries = 0..TRIES;
+        while shared.durable() < position && tries.next().is_some() {
+            let Ok(mut pump) = self.pump.try_lock() else {
+                std::hint::spin_loop();
+                continue;
+            };
+            if let Some(pump) = &mut *pump
+                && shared.durable() < position
+                && pump.synced().last_ns < SHORT
+                // Its thread makes writers wait.
+                && !shared.is_slowed()
+            {
+                shared.want(position);
+                pump.commit();
+                *lock(&self.seen) = Seen::of(pump);
+            }
+            return;
         }
     }
 }

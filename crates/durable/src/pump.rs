@@ -131,16 +131,26 @@ impl Pump {
 
     /// Appends what the feed holds, syncs if that is due, and does what there is time for.
     pub fn step(&mut self) -> Pace {
+        self.paced(Self::work)
+    }
+
+    /// Appends what the feed holds, and syncs if that is due. All else is left to the next step.
+    pub fn commit(&mut self) {
+        self.paced(|pump| {
+            let now = pump.clock.now_ns();
+            if pump.gathers(now).is_none() {
+                pump.append_and_sync(now)?;
+            }
+            Ok(Pace::Now)
+        });
+    }
+
+    fn paced(&mut self, work: impl FnOnce(&mut Self) -> Result<Pace, DurableError>) -> Pace {
         // Also of another thread: a step after the failure might succeed, and open the store again.
         if self.shared.state() == GateState::Failed {
             return Pace::Over;
         }
-        let outcome = self.work();
-        self.paced(outcome)
-    }
-
-    fn paced(&mut self, outcome: Result<Pace, DurableError>) -> Pace {
-        match outcome {
+        match work(self) {
             Ok(pace) => pace,
             Err(error) => {
                 let why = crate::error::in_words(&error);
@@ -160,11 +170,7 @@ impl Pump {
         if let Some(rest) = self.gathers(now) {
             return Ok(Pace::After(rest));
         }
-        let appended = self.append(now)?;
-        let is_synced = self.is_due(now) && self.sync()?;
-        if appended > 0 {
-            self.busy = now;
-        }
+        let (appended, is_synced) = self.append_and_sync(now)?;
         self.sleep = self.paced_by(appended);
         if appended > 0 && self.shared.is_slowed() {
             return Ok(Pace::After(Duration::from_nanos(
@@ -181,6 +187,16 @@ impl Pump {
             self.name_durable()?;
         }
         Ok(Pace::After(self.sleep))
+    }
+
+    /// How many bytes were appended, and whether they were synced.
+    fn append_and_sync(&mut self, now: u64) -> Result<(u64, bool), DurableError> {
+        let appended = self.append(now)?;
+        let is_synced = self.is_due(now) && self.sync()?;
+        if appended > 0 {
+            self.busy = now;
+        }
+        Ok((appended, is_synced))
     }
 
     /// How long to sleep behind a look that found so many bytes. Under `Always` each of them is

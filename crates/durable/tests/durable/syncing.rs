@@ -1,8 +1,11 @@
 //! What is called durable: gates, steps, and changes that belong together.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use mneme_durable::{DurabilityMode, DurableError, SyncPolicy};
+use mneme_durable::{DurabilityMode, DurableError, DurableOptions, SyncPolicy};
+use mneme_sys::Clock;
+use mneme_sys::medium::RecordingDirectory;
 use mneme_testkit::{TestDir, wait_until};
 
 use crate::{BOTH, builder, options};
@@ -66,6 +69,50 @@ fn gate_opens(mode: DurabilityMode) {
     let stats = store.durability().stats();
     assert_eq!((stats.pending, stats.durable), (0, gate.tail()));
     assert!(stats.groups >= 20 && stats.journal.syncs >= 20);
+}
+
+/// Each look at it finds it later by as much, in nanoseconds.
+struct Ticking {
+    now: AtomicU64,
+    tick: u64,
+}
+
+impl Clock for Ticking {
+    fn now_ns(&self) -> u64 {
+        self.now.fetch_add(self.tick, Relaxed)
+    }
+
+    fn wall_ms(&self) -> u64 {
+        1000
+    }
+}
+
+#[test]
+fn a_thread_that_waits_makes_a_short_sync_itself_and_no_long_one() {
+    for mode in BOTH {
+        for (tick, is_short) in [(0, true), (1_000_000, false)] {
+            let now = AtomicU64::new(0);
+            let store = DurableOptions::on(RecordingDirectory::new())
+                .mode(mode)
+                .file_bytes(1 << 20)
+                .clock(Arc::new(Ticking { now, tick }))
+                .sync(SyncPolicy::No)
+                .open_private(builder())
+                .unwrap();
+            let (durability, gate) = (store.durability(), store.durability().gate());
+            store.put(b"key", b"1").unwrap();
+            // By how long this takes the next is judged.
+            store.sync().unwrap();
+            store.put(b"key", b"2").unwrap();
+            for _ in 0..1000 {
+                durability.try_sync();
+                std::thread::yield_now();
+            }
+            let is_durable = gate.durable() == gate.tail();
+            assert_eq!(is_durable, is_short, "{mode}, {tick} ns a look");
+            store.close().unwrap();
+        }
+    }
 }
 
 /// What a thread writes beside changes of another that belong together is durable with them, and

@@ -31,11 +31,15 @@ impl EventLoop {
         if self.parked.is_empty() {
             return;
         }
-        self.side().awaits_gate.set();
         let shared = Arc::clone(&self.shared);
         let Some(gate) = shared.gate() else {
             return;
         };
+        // Before a wake-up is asked for, which it may spare.
+        if let Some(durability) = shared.store.durability() {
+            durability.try_sync();
+        }
+        self.side().awaits_gate.set();
         let admission = gate.admission();
         while let Some(&(position, key)) = self.parked.first() {
             if admission != Admission::Never && !admission.admits(position) {
