@@ -80,7 +80,7 @@ pub(crate) mod reservation;
 
 pub use guard::RcxGuard;
 pub use item::{Item, ItemLock, ItemSet};
-pub use lanes::{Abort, LANE_ITEMS, LaneSet, NodeLane, Script, Strategy};
+pub use lanes::{Abort, LANE_ITEMS, LANE_TIMEOUT, LaneSet, NodeLane, Script, Strategy};
 #[cfg(feature = "simulate")]
 pub use over_words::{Waiter, WordGuard, WordLocks};
 pub use protocol::TakeLanes;
@@ -96,10 +96,6 @@ use mneme_sys::Topology;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// How long a thread tries to become its node's leader. A few hand-overs between nodes: whoever
-/// has waited that long may as well compete for the items.
-pub const LANE_TIMEOUT: Duration = Duration::from_micros(50);
 
 /// Stripes of the lanes that [`Rcx::new`] makes: 4 KiB a node.
 const STRIPES: usize = 64;

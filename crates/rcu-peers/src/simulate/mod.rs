@@ -82,8 +82,8 @@ pub struct Outcome {
     pub elections: f64,
 }
 
-/// How long lanes are waited for, in nanoseconds, as in [`mneme_sync::LANE_TIMEOUT`].
-const LANE_TIMEOUT: u64 = 50_000;
+/// How long lanes are waited for, in nanoseconds.
+const LANE_TIMEOUT: u64 = mneme_sync::LANE_TIMEOUT.as_nanos() as u64;
 /// Between two looks at what is busy.
 const PAUSE: u64 = 20;
 const STRIPES: usize = 64;

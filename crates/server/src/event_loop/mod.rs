@@ -6,6 +6,7 @@
 //! Short replies are written after all ready connections have been served ([`answers`]).
 
 mod accepting;
+mod draining;
 mod held;
 mod parked;
 mod periodic;
@@ -40,9 +41,6 @@ const RETRY: Duration = Duration::from_millis(500);
 /// Connections accepted of one listener in a round, so that a flood of them does not keep others
 /// waiting.
 const ACCEPTS: usize = 64;
-
-/// How long a stopping server waits for clients to read their last replies.
-const DRAIN_MS: u64 = 5_000;
 
 /// The token of a thread's [`mio::Waker`].
 pub(crate) const WAKER: Token = Token(usize::MAX);
@@ -411,60 +409,5 @@ impl EventLoop {
         // SYNC: as in `admit`.
         self.side().load.fetch_sub(1, Ordering::Relaxed);
         connection.close(&self.shared);
-    }
-
-    /// Accepts and reads no more, sends what has been answered, and closes every connection.
-    fn drain_connections(mut self, events: &mut Events) -> io::Result<()> {
-        for mut listener in std::mem::take(&mut self.listeners) {
-            listener.deregister(self.poll.registry())?;
-        }
-        self.take_mail();
-        for (_, connection) in &mut self.connections {
-            connection.finish();
-        }
-        let deadline_ms = self.shared.now_ms() + DRAIN_MS;
-        loop {
-            let keys: Vec<usize> = self.connections.iter().map(|(key, _)| key).collect();
-            keys.into_iter().for_each(|key| self.enqueue(key));
-            self.serve_ready();
-            self.ready.clear();
-            self.unfinished.clear();
-            let now_ms = self.shared.now_ms();
-            if self.connections.is_empty() || now_ms >= deadline_ms {
-                break;
-            }
-            // Before the wait, which the gate's next opening is to end.
-            self.release_parked();
-            let timeout_ms = match self.ready.is_empty() {
-                true => deadline_ms - now_ms,
-                false => 0,
-            };
-            self.connections
-                .iter_mut()
-                .for_each(|(_, connection)| connection.queued = false);
-            self.ready.clear();
-            match self
-                .poll
-                .poll(events, Some(Duration::from_millis(timeout_ms)))
-            {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                polled => polled?,
-            }
-            for event in events.iter() {
-                if let Some(connection) = self.connections.get_mut(event.token().0) {
-                    connection.writable |=
-                        event.is_writable() || event.is_write_closed() || event.is_error();
-                }
-            }
-        }
-        let rest: Vec<usize> = self.connections.iter().map(|(key, _)| key).collect();
-        if !rest.is_empty() {
-            tracing::warn!(
-                clients = rest.len(),
-                "closing connections whose clients have not read their replies"
-            );
-        }
-        rest.into_iter().for_each(|key| self.close(key));
-        Ok(())
     }
 }

@@ -6,6 +6,11 @@ use mneme_sys::{NodeId, Rtm, TransactionAborted};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// How long a thread tries to become its node's leader. A few hand-overs between nodes: a thread
+/// that has waited that long may as well compete for the items.
+pub const LANE_TIMEOUT: Duration = Duration::from_micros(50);
 
 /// Items that one call may elect a leader for. A call with more takes no lanes.
 pub const LANE_ITEMS: usize = 8;
