@@ -424,10 +424,7 @@ impl Stepping {
         if shared.want(position) {
             self.step(&mut pump);
             drop(pump);
-            // The next group waits for no longer than its step says.
-            if shared.durable() < position || shared.is_gathering() {
-                shared.wake_pump();
-            }
+            hand_back(shared, position);
         }
     }
 
@@ -439,18 +436,28 @@ impl Stepping {
                 std::hint::spin_loop();
                 continue;
             };
-            if let Some(pump) = &mut *pump
+            if let Some(open) = &mut *pump
                 && shared.durable() < position
-                && pump.synced().last_ns < SHORT
+                && open.synced().last_ns < SHORT
                 // Its thread makes writers wait.
                 && !shared.is_slowed()
             {
                 shared.want(position);
-                pump.commit();
-                *lock(&self.seen) = Seen::of(pump);
+                open.commit();
+                *lock(&self.seen) = Seen::of(open);
+                drop(pump);
+                hand_back(shared, position);
             }
             return;
         }
+    }
+}
+
+/// Wakes the journal's thread if a thread that led has not made everything before `position`
+/// durable, or if the next group waits: for no longer than its step says.
+fn hand_back(shared: &Shared, position: u64) {
+    if shared.durable() < position || shared.is_gathering() {
+        shared.wake_pump();
     }
 }
 
