@@ -26,11 +26,12 @@ pub struct NodeLane<W = AtomicU64> {
     /// Counted here, in a line of this node, and not in one that all nodes want.
     elections: AtomicU64,
     bypasses: AtomicU64,
+    _rest: [AtomicU64; 5],
 }
 
-const _: () = assert!(size_of::<NodeLane>() == 64);
+const _: () = assert!(size_of::<NodeLane>() == 8 * size_of::<AtomicU64>());
 
-// SAFETY: atomic words, any value of which is a state of the lane or a count, and padding.
+// SAFETY: `repr(C)`, atomics only, no padding (the assertion above counts the words), no drop.
 unsafe impl mneme_sys::Shared for NodeLane {}
 
 impl<W> NodeLane<W> {
@@ -40,6 +41,7 @@ impl<W> NodeLane<W> {
             word,
             elections: AtomicU64::new(0),
             bypasses: AtomicU64::new(0),
+            _rest: Default::default(),
         }
     }
 }
