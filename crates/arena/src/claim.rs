@@ -94,7 +94,8 @@ impl Arena {
     /// are zero. It may not be populated yet. In an arena that lends, a reader of the second class
     /// may be copying from it at any time: it is written by [`racy`](mneme_sys::racy) stores or
     /// atomics of 8 bytes. Cost: a microsecond or so, whatever the size of the
-    /// arena; frames of the run add some nanoseconds each.
+    /// arena; frames of the run add some nanoseconds each. `slot` is one of the arena's own
+    /// [participants](Arena::participants).
     ///
     /// # Errors
     /// No memory, no run of that length, or a request that can never be granted; see

@@ -64,6 +64,7 @@ impl Arena {
     where
         E: From<Stalled> + From<RegionError>,
     {
+        self.participants.admit(slot)?;
         let acquired = self.lock_word()?.lock(slot)?;
         let died = acquired.owner_died();
         let locked = Locked(acquired.into_inner());

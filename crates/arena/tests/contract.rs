@@ -7,6 +7,7 @@ use mneme_arena::{
     AdoptError, Arena, ArenaOptions, ClaimError, Class, CreateError, Extent, ExtentState, Frame,
     GrowError, InvalidClaim, MAX_ALIGN_FRAMES, MAX_TAG, OpenError, ReleaseError,
 };
+use mneme_sync::Holding;
 use mneme_sys::{HeaderError, NodeId, PagePolicy, Region, SyntheticTopology};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -93,6 +94,27 @@ fn requests_that_can_never_be_granted_are_refused_with_their_reason() {
         InvalidClaim::Tag { tag: MAX_TAG + 1 }
     );
     assert_eq!(process.arena.stats(), before);
+    process.assert_whole();
+}
+
+/// Its number is that of another thread here, or of none.
+#[test]
+fn a_slot_of_another_control_region_changes_nothing() {
+    let (_world, process) = world(Shape::default());
+    let (_other_world, other) = world(Shape::default());
+    let held = process.hold(1);
+    let foreign = other.arena.participants().slot().unwrap();
+    let refused = process
+        .arena
+        .claim(&foreign, 1, 1, NODE, Class::Ordinary, 0)
+        .unwrap_err();
+    let ClaimError::Stalled(stalled) = refused else {
+        panic!("{refused:?}")
+    };
+    assert_eq!(stalled.what, Holding::Foreign);
+    let refused = process.arena.release(&foreign, held).unwrap_err();
+    assert!(matches!(refused, ReleaseError::Stalled(_)), "{refused:?}");
+    assert_eq!(process.claim(1).unwrap(), extent(2, 1));
     process.assert_whole();
 }
 

@@ -5,7 +5,10 @@ use crate::layout::{COUNTERS, Geometry};
 use crate::opening::Inner;
 use crate::thread_slots::{self, Local};
 use crate::undo::UndoArea;
-use crate::{Epoch, FastPin, Intent, Lane, Pin, RevocablePin, Slot, SlotError, SlotId, intent};
+use crate::{
+    Epoch, FastPin, Holding, Intent, Lane, Pin, RevocablePin, Slot, SlotError, SlotId, Stalled,
+    intent,
+};
 use mneme_sys::Region;
 use mneme_sys::barrier::BarrierRefused;
 use std::ptr::NonNull;
@@ -135,6 +138,19 @@ impl Participants {
         // SAFETY: the `Local` is this thread's and of this opening.
         self.local()
             .map(|local| unsafe { Slot::new(&self.inner, local) })
+    }
+
+    /// Refuses a slot of another opening. A lock that it took would name another thread of this
+    /// region as its owner, or a dead one, and be taken over.
+    ///
+    /// # Errors
+    /// [`Holding::Foreign`].
+    #[inline]
+    pub fn admit(&self, slot: &Slot<'_>) -> Result<(), Stalled> {
+        match slot.local().opening == self.opening {
+            true => Ok(()),
+            false => Err(Stalled::nobody(Holding::Foreign)),
+        }
     }
 
     /// Pins firmly: until the guard is dropped, nothing that could be reached is freed. Nests.

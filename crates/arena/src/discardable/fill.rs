@@ -58,6 +58,7 @@ impl Discardable {
     /// The lock over what the node fills. Nobody waits for it: a put that finds it held is dropped.
     /// That of a dead owner is taken over.
     fn fill_lock<'a>(&'a self, slot: &Slot<'a>, fill: &'a FillNode) -> Option<Guard<'a>> {
+        self.arena.participants.admit(slot).ok()?;
         let acquired = fill.lock.try_lock_free(slot).or_else(|| {
             let found_busy = self.found_busy.fetch_add(1, Relaxed);
             found_busy
