@@ -37,7 +37,10 @@ impl Arena {
                 .get(range.start)
                 .and_then(|descriptor| descriptor.status());
             return Err(match status {
-                Some(status) if status.state == State::Free => ReleaseError::NotClaimed { extent },
+                // What was released may have been lent since.
+                Some(status) if status.state == State::Free || status.state.is_lent() => {
+                    ReleaseError::NotClaimed { extent }
+                }
                 _ => ReleaseError::Damaged {
                     frame: extent.start,
                 },

@@ -4,7 +4,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use mneme_arena::{ClaimError, Discardable, Dropped, Extent, MAX_RECORD, Stored};
+use mneme_arena::{ClaimError, Discardable, Dropped, Extent, MAX_RECORD, ReleaseError, Stored};
 
 use crate::{SHAPE, fill_lock_of, get, keyed, lending, put};
 
@@ -25,6 +25,30 @@ fn the_longest_run_leaves_out_a_frame_that_is_being_filled() {
     assert_eq!(claimed.start.0, held[8].start.0);
     assert_eq!(process.arena.stats().longest_run, 7);
     assert!(get(&cache, b"key").is_some());
+}
+
+#[test]
+fn what_was_released_and_lent_since_is_not_released_again() {
+    let (_world, process, cache) = lending(SHAPE);
+    let held: Vec<Extent> = (0..16).map(|_| process.hold(1)).collect();
+    let is_refused = |extent| {
+        let refused = process.release(extent).unwrap_err();
+        assert!(
+            matches!(refused, ReleaseError::NotClaimed { .. }),
+            "{refused:?}"
+        );
+    };
+    process.release(held[7]).unwrap();
+    is_refused(held[7]);
+    assert_eq!(put(&cache, b"key", b"value"), Stored::Kept);
+    is_refused(held[7]);
+    // The next one fills another frame.
+    process.release(held[3]).unwrap();
+    let large = keyed(1, MAX_RECORD - 8);
+    assert_eq!(put(&cache, &1u64.to_le_bytes(), &large), Stored::Kept);
+    is_refused(held[7]);
+    is_refused(held[3]);
+    process.assert_whole();
 }
 
 #[test]
