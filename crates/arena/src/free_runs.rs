@@ -179,7 +179,12 @@ impl<'a> Summary<'a> {
         let mut runs = Runs::empty(index * FAN * span);
         let children = index * FAN..((index + 1) * FAN).min(self.shape.count[level - 1]);
         for child in children {
-            runs.append(&self.node(level - 1, child).load(child * span, span));
+            runs.append(
+                &self
+                    .node(level - 1, child)
+                    .load(child * span, span)
+                    .possible(),
+            );
         }
         runs
     }
@@ -296,12 +301,7 @@ impl<'a> Summary<'a> {
             return;
         }
         if range.start <= base && end <= range.end {
-            let mut runs = self.node(level, index).load(base, span);
-            // A reader without the lock may read garbage; the sums below must not overflow on it.
-            runs.start = runs.start.min(span);
-            runs.end = runs.end.min(span);
-            runs.free = runs.free.min(span);
-            sum.append(&runs);
+            sum.append(&self.node(level, index).load(base, span).possible());
         } else if level == 0 {
             sum.append(&Runs::of_word(
                 base,
@@ -437,6 +437,8 @@ mod tests {
                 prop_assert!(range.start <= place && place + len <= range.end);
             }
             owned.summary().within(range);
+            owned.summary().refresh(0..64);
+            owned.summary().first_wrong_node();
         }
     }
 

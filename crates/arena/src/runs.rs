@@ -79,6 +79,17 @@ impl Runs {
         }
     }
 
+    /// What was read without the lock, or from a damaged region, with numbers that the span can
+    /// have: sums of them do not overflow.
+    pub fn possible(self) -> Runs {
+        Runs {
+            start: self.start.min(self.len),
+            end: self.end.min(self.len),
+            free: self.free.min(self.len),
+            ..self
+        }
+    }
+
     /// Extends the span by the one to its right.
     pub fn append(&mut self, right: &Runs) {
         debug_assert_eq!(self.base + self.len, right.base);

@@ -150,8 +150,8 @@ impl Discardable {
         generation: u32,
     ) -> Result<(), RegionError> {
         if let Some(uses) = lending.uses(frame.0) {
-            let born = lending.header().born.fetch_add(1, Relaxed) + 1;
-            uses.born.store(born, Relaxed);
+            let born = lending.header().born.fetch_add(1, Relaxed);
+            uses.born.store(born.wrapping_add(1), Relaxed);
         }
         mneme_sys::fault!("arena.lend.numbered");
         if let Some(descriptor) = self.arena.table()?.get(frame.0) {
