@@ -55,7 +55,7 @@ pub const SECTOR: u64 = 512;
 ///
 /// **Failed syncs are sticky.** After a failed [`sync`](Medium::sync) every later one fails with
 /// [`MediumError::Poisoned`]: the kernel may have marked pages clean that were never written, and
-/// it reports that once.
+/// it reports that once. So one sync waits for another.
 ///
 /// `Send + Sync`. A store orders nothing against stores of other threads to the same bytes.
 pub trait Medium: Send + Sync + fmt::Debug {

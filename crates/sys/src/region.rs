@@ -410,8 +410,12 @@ impl Region {
     /// Writes changes through to the file's medium and waits for it. Nothing to do for memory.
     ///
     /// # Errors
-    /// [`RegionError::Os`]: the medium failed, and what is on it is unknown.
+    /// [`RegionError::Os`]: the medium failed, and what is on it is unknown;
+    /// [`RegionError::Parked`].
     pub fn sync(&self) -> Result<(), RegionError> {
+        if self.is_parked() {
+            return Err(RegionError::Parked);
+        }
         self.backing.sync(&self.place, 0..self.len())
     }
 

@@ -88,6 +88,7 @@ fn two_regions_have_one_place_in_turns() {
             ));
             assert!(matches!(b.grow(2 * FRAME), Err(RegionError::Parked)));
             assert!(matches!(b.refresh(), Err(RegionError::Parked)));
+            assert!(matches!(b.sync(), Err(RegionError::Parked)));
             assert!(matches!(b.unpark(), Err(RegionError::Place { .. })));
             assert_filled(&a, 3 * FRAME, 1);
 
