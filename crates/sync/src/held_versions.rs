@@ -210,11 +210,14 @@ impl HeldVersions {
         }
     }
 
-    /// Changes whenever a version has been let go.
+    /// Changes whenever a version has been let go; 0 in a forked child.
     #[must_use]
     pub fn releases(&self) -> u64 {
-        // SYNC: pairs with the addition in `let_go`.
-        self.table().released.load(Acquire)
+        match self.inner().is_forked() {
+            true => 0,
+            // SYNC: pairs with the addition in `let_go`.
+            false => self.table().released.load(Acquire),
+        }
     }
 
     /// The slots that were ever taken; none in a forked child, which may not have the region.

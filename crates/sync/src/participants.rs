@@ -269,11 +269,13 @@ impl Participants {
     }
 
     /// The undo areas of all slots that were ever in use: for hints that others leave there. Only
-    /// what is atomic by itself can be believed of an area whose owner lives.
+    /// what is atomic by itself can be believed of an area whose owner lives. None in a forked
+    /// child.
     pub fn undo_areas(&self) -> impl Iterator<Item = UndoArea<'_>> {
         let map = self.inner.control();
-        map.slots()
-            .map(|(id, _)| UndoArea::new(map.undo_offset(id), map.undo(id)))
+        let slots = (!self.is_forked()).then(|| map.slots());
+        let areas = slots.into_iter().flatten();
+        areas.map(|(id, _)| UndoArea::new(map.undo_offset(id), map.undo(id)))
     }
 
     /// Where in the control region that ends which is this crate's, a multiple of 128: what lies

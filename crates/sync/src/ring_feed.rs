@@ -97,7 +97,7 @@ unsafe impl Shared for Lines {}
 /// The feed that lies in a control region, behind what is this crate's.
 pub struct Feed {
     lines: NonNull<Lines>,
-    _participants: Participants,
+    participants: Participants,
 }
 
 // SAFETY: the pointer leads into the control region, which the participants keep, and to atomics
@@ -119,34 +119,39 @@ impl Feed {
         let lines = participants.region().at::<Lines>(at)?;
         Ok(Feed {
             lines: NonNull::from(lines),
-            _participants: participants.clone(),
+            participants: participants.clone(),
         })
     }
 
-    fn lines(&self) -> &Lines {
-        // SAFETY: checked in `at`; regions never shrink, and this one is kept.
-        unsafe { self.lines.as_ref() }
+    /// None in a forked child, which may not have the region.
+    fn lines(&self) -> Option<&Lines> {
+        match self.participants.is_forked() {
+            true => None,
+            // SAFETY: checked in `at`; regions never shrink, and this one is kept.
+            false => Some(unsafe { self.lines.as_ref() }),
+        }
     }
 
     /// The number of the next entry.
     #[must_use]
     pub fn head(&self) -> u64 {
         // SYNC: pairs with the Release store in `append`.
-        self.lines().head.load(Acquire)
+        self.lines().map_or(0, |lines| lines.head.load(Acquire))
     }
 
     /// Appends entries. One thread of one process at a time.
     pub fn append(&self, entries: impl ExactSizeIterator<Item = [u64; 2]>) {
-        let lines = self.lines();
-        append((&lines.reserved, &lines.head), &lines.ring, entries);
+        if let Some(lines) = self.lines() {
+            append((&lines.reserved, &lines.head), &lines.ring, entries);
+        }
     }
 
     /// The entries from number `from` to the last.
     ///
     /// # Errors
-    /// [`Behind`].
+    /// [`Behind`]; always in a forked child.
     pub fn read(&self, from: u64) -> Result<Vec<[u64; 2]>, Behind> {
-        let lines = self.lines();
+        let lines = self.lines().ok_or(Behind)?;
         read((&lines.reserved, &lines.head), &lines.ring, from)
     }
 }

@@ -61,14 +61,15 @@ impl Participants {
         })
     }
 
-    /// Whether any process has a registration. A load of a line that seldom changes.
+    /// Whether any process has a registration; not in a forked child. A load of a line that seldom
+    /// changes.
     ///
     /// Ask after the change was announced by an exchange or a store, and before it is made.
     #[inline(always)]
     #[must_use]
     pub fn is_watched(&self) -> bool {
         let inner = self.inner();
-        is_watched(&inner.control().header().watched, &inner.barrier())
+        !inner.is_forked() && is_watched(&inner.control().header().watched, &inner.barrier())
     }
 }
 

@@ -6,8 +6,8 @@ mod common;
 
 use common::{UUID, liveness, open, options};
 use mneme_sync::{
-    Acquired, GateError, Guard, Holding, Lane, OpPin, Participants, Pin, RobustLock, Slot,
-    SlotError,
+    Acquired, Feed, GateError, Guard, HeldVersions, Holding, Lane, OpPin, Participants, Pin,
+    RobustLock, Slot, SlotError,
 };
 use mneme_sys::{PagePolicy, Region};
 use mneme_testkit::{Process, fd_path};
@@ -128,16 +128,27 @@ fn handles_at(address: usize) -> Handles {
 struct Held {
     p: Participants,
     data: Region,
+    versions: HeldVersions,
+    feed: Feed,
 }
 
 #[test]
 fn a_forked_child_touches_nothing_of_its_parents() {
     let control = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
+    // Touching it would end the child.
+    control.dont_fork().unwrap();
     let fd = control.duplicate_fd().unwrap().unwrap();
     let p = Participants::create(control, options(), liveness(&fd_path(&fd))).unwrap();
     // Never freed, so that the child may refer to it.
     let data = Region::memfd("data", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
-    let held: &'static Held = Box::leak(Box::new(Held { p, data }));
+    let versions = HeldVersions::at(&p, p.end()).unwrap();
+    let feed = Feed::at(&p, p.end() + HeldVersions::BYTES as u64).unwrap();
+    let held: &'static Held = Box::leak(Box::new(Held {
+        p,
+        data,
+        versions,
+        feed,
+    }));
     let (p, lock) = (&held.p, held.data.at::<RobustLock>(0).unwrap());
     let slot = p.slot().unwrap();
     slot.count(0, 1, 5);
@@ -170,7 +181,12 @@ fn a_forked_child_touches_nothing_of_its_parents() {
             && held.p.epoch().to_u64() == 0
             && held.p.incarnation() != 0
             && held.p.stats().slots == 0
-            && held.p.intent_of(slot.id(), Lane::Log).is_none()
+            && held.p.attached().is_empty()
+            && !held.p.is_watched()
+            && held.p.undo_areas().next().is_none()
+            && held.versions.hold(1).is_none()
+            && (held.versions.releases(), held.feed.head()) == (0, 0)
+            && held.feed.read(0).is_err()
             && !held.p.is_dead(slot.id());
         slot.count(0, 1, 1000);
         slot.intent(Lane::Log).clear();
