@@ -32,14 +32,6 @@ impl Announced {
 }
 
 impl Participants {
-    /// To be passed between the announcement by an intent and the load of a word that is stored
-    /// before [`announced`](Self::announced). [`is_watched`](Self::is_watched) passes it too.
-    #[inline(always)]
-    pub fn pass_barrier(&self) {
-        // SYNC: pairs with the heavy barrier in `announced`.
-        self.inner().barrier().light();
-    }
-
     /// All intents of those lanes that stand anywhere: a barrier between processes, 2 to 10 us, and
     /// a look at each slot in use. Nothing in a forked child.
     ///
@@ -50,8 +42,8 @@ impl Participants {
         if inner.is_forked() {
             return Ok(Announced::default());
         }
-        // SYNC: pairs with the light barrier in `pass_barrier` and `is_watched`: of what the caller
-        // has stored and an intent, its thread has found the one or the other is found here.
+        // SYNC: pairs with `light_barrier` and the one in `is_watched`: of what the caller has
+        // stored and an intent, its thread has found the one or the other is found here.
         inner.barrier().heavy()?;
         let lines = inner.control().slots().flat_map(|(slot, lines)| {
             lanes.iter().filter_map(move |&lane| {

@@ -254,8 +254,10 @@ impl Participants {
 
     /// The cheap side of the barrier that the region's participants share: of a store before it
     /// and a load after a [`heavy_barrier`](Self::heavy_barrier), and a store before that and a
-    /// load after this, at least one load sees the other side's store.
-    #[inline]
+    /// load after this, at least one load sees the other side's store. It also stands between the
+    /// announcement by an intent and the load of a word that is stored before
+    /// [`announced`](Self::announced); [`is_watched`](Self::is_watched) has one.
+    #[inline(always)]
     pub fn light_barrier(&self) {
         self.inner.barrier().light();
     }

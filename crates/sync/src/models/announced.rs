@@ -53,7 +53,7 @@ fn announce(shared: &Shared) {
     intent::begin(&shared.head, &shared.words, 1, &[0; INTENT_WORDS]);
 }
 
-/// As `pass_barrier`, the load, and the telling.
+/// As `light_barrier`, the load, and the telling.
 fn tell(shared: &Shared, barrier: &impl Barrier) {
     barrier.light();
     if shared.wanted.load(Relaxed) != 0 {

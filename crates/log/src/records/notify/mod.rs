@@ -157,7 +157,7 @@ impl Records {
         work: impl FnOnce() -> Result<bool, E>,
     ) -> Result<bool, E> {
         Intent::ReplaceDatabases.announce(slot);
-        self.participants.pass_barrier();
+        self.participants.light_barrier();
         mneme_sys::fault!("log.notify.announced");
         let done = work();
         if matches!(done, Ok(true)) && self.has_listener() {
