@@ -26,14 +26,6 @@ pub const MAX_TAG: u16 = (1 << 12) - 1;
 pub struct Frame(pub u32);
 
 impl Frame {
-    /// The frame that holds the byte at `offset` of the region; `None` beyond what any arena can
-    /// have.
-    #[inline]
-    pub fn containing(offset: u64) -> Option<Frame> {
-        let number = offset / FRAME_BYTES;
-        (number < u64::from(MAX_FRAMES)).then_some(Frame(number as u32))
-    }
-
     /// Where the frame begins, in bytes from the region's start.
     #[inline]
     pub fn offset(self) -> u64 {

@@ -90,17 +90,7 @@ impl FencedGate {
         limit: Duration,
     ) -> Result<OpPin<'a>, GateError> {
         let opening = self.inner().opening();
-        enter_or_wait(opening, self.index, self.lock(), slot, Some(limit))
-    }
-
-    /// Enters beside other readers, or fails at once if a writer is inside.
-    ///
-    /// # Errors
-    /// As [`shared`](Self::shared); `Stalled` names the writer that is inside.
-    #[inline]
-    pub fn try_shared<'a>(&'a self, slot: &Slot<'a>) -> Result<OpPin<'a>, GateError> {
-        let opening = self.inner().opening();
-        enter_or_wait(opening, self.index, self.lock(), slot, None)
+        enter_or_wait(opening, self.index, self.lock(), slot, limit)
     }
 
     /// Enters alone: nobody else is inside, or comes in, until the result is dropped. Waits at most

@@ -10,15 +10,14 @@ use crate::thread_slots::Local;
 use crate::{GateError, Holding, Slot, gate};
 use std::time::Duration;
 
-/// Enters gate `index` of the opening, whose lock is `lock`; waits at most `limit`, if one is
-/// given.
+/// Enters gate `index` of the opening, whose lock is `lock`; waits at most `limit`.
 #[inline]
 pub(crate) fn enter_or_wait<'a>(
     opening: u64,
     index: usize,
     lock: &RobustLock,
     slot: &Slot<'a>,
-    limit: Option<Duration>,
+    limit: Duration,
 ) -> Result<OpPin<'a>, GateError> {
     if slot.local().opening != opening {
         return Err(GateError::Foreign);
@@ -47,11 +46,11 @@ fn wait_and_enter(
     lock: &RobustLock,
     slot: &Slot<'_>,
     bit: u64,
-    limit: Option<Duration>,
+    limit: Duration,
 ) -> Result<(), GateError> {
     let inner = slot.inner();
     let inside = &slot.lines().inside;
-    let mut backoff = Backoff::new(inner.now(), limit.unwrap_or_default());
+    let mut backoff = Backoff::new(inner.now(), limit);
     loop {
         let Err(seen) = gate::enter(inside, bit, lock.word(), &Fence) else {
             return Ok(());
@@ -64,11 +63,10 @@ fn wait_and_enter(
                 .stalled(owner.slot, Default::default(), Holding::OwnLock)
                 .into());
         }
-        let ask = backoff.has_spun() || limit.is_none();
-        if ask && inner.is_owner_dead(owner.slot, owner.generation) {
+        if backoff.has_spun() && inner.is_owner_dead(owner.slot, owner.generation) {
             return Err(GateError::OwnerDied);
         }
-        if limit.is_none() || !backoff.wait_for(seen.0, || inner.now()) {
+        if !backoff.wait_for(seen.0, || inner.now()) {
             let waited = backoff.elapsed(inner.now());
             return Err(inner.stalled(owner.slot, waited, Holding::Gate).into());
         }

@@ -5,10 +5,7 @@ use crate::layout::{COUNTERS, Geometry};
 use crate::opening::Inner;
 use crate::thread_slots::{self, Local};
 use crate::undo::UndoArea;
-use crate::{
-    Epoch, FastPin, Holding, Intent, Lane, Pin, RevocablePin, Slot, SlotError, SlotId, Stalled,
-    intent,
-};
+use crate::{Epoch, FastPin, Holding, Pin, RevocablePin, Slot, SlotError, SlotId, Stalled};
 use mneme_sys::Region;
 use mneme_sys::barrier::BarrierRefused;
 use std::ptr::NonNull;
@@ -219,15 +216,6 @@ impl Participants {
         } else {
             self.inner.pid_of(slot)
         }
-    }
-
-    /// What the thread of that slot, dead or alive, has announced in a lane.
-    #[must_use]
-    pub fn intent_of(&self, slot: SlotId, lane: Lane) -> Option<Intent> {
-        if self.inner.is_forked() {
-            return None;
-        }
-        intent::read_line(&self.inner.control().slot(slot)?.intents[lane as usize])
     }
 
     /// How often the control region was built or rebuilt. A data region that remembers the number

@@ -70,7 +70,10 @@ fn a_killed_process_is_noticed_reported_and_reaped() {
             .pid,
         other.id()
     );
-    assert_eq!(p.intent_of(holder, Lane::Arena).unwrap().words[..2], [4, 5]);
+    let threads = p.attached().into_iter().flat_map(|process| process.threads);
+    let mut others = threads.filter(|thread| thread.slot == holder);
+    let announced = others.next().unwrap().intents[Lane::Arena as usize];
+    assert_eq!(announced.unwrap().words[..2], [4, 5]);
     assert_eq!(
         p.reap(|_| Ok::<_, Infallible>(())).unwrap().processes,
         0,

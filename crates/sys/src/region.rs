@@ -144,7 +144,7 @@ impl Region {
     /// in [`private`](Self::private). Sealed against shrinking.
     ///
     /// Lazy: `fallocate` on a memfd would take all the memory at once, and a memfd has no size
-    /// limit that could be hit later. See [`memfd_with`](Self::memfd_with) to choose.
+    /// limit that could be hit later.
     ///
     /// # Errors
     /// As [`private`](Self::private), and `Os` if the kernel gives no memfd.
@@ -154,22 +154,8 @@ impl Region {
         max: usize,
         policy: PagePolicy,
     ) -> Result<Self, RegionError> {
-        Self::memfd_with(name, len, max, policy, Reserve::Lazy)
-    }
-
-    /// [`memfd`](Self::memfd) with a choice of when memory is taken.
-    ///
-    /// # Errors
-    /// As [`memfd`](Self::memfd), and [`RegionError::NoSpace`] with [`Reserve::AtGrowth`].
-    pub fn memfd_with(
-        name: &str,
-        len: usize,
-        max: usize,
-        policy: PagePolicy,
-        reserve: Reserve,
-    ) -> Result<Self, RegionError> {
         let (_, max_rounded) = sizes(len, max)?;
-        let backing = backing::Backing::memfd(name, max_rounded, policy, reserve)?;
+        let backing = backing::Backing::memfd(name, max_rounded, policy)?;
         Self::start(backing, Access::ReadWrite, len, max, policy)
     }
 

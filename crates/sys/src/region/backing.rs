@@ -79,12 +79,7 @@ impl Backing {
 
     /// A memfd of length 0. It is of the hugetlb kind only if the pool could hold all of `max`:
     /// a file cannot change its kind when it grows.
-    pub(super) fn memfd(
-        name: &str,
-        max: usize,
-        policy: PagePolicy,
-        reserve: Reserve,
-    ) -> Result<Self, RegionError> {
+    pub(super) fn memfd(name: &str, max: usize, policy: PagePolicy) -> Result<Self, RegionError> {
         let huge = policy == PagePolicy::Huge && settings::hugetlb_free() >= max;
         let pool = huge
             .then(|| file::create_memfd(name, libc::MFD_HUGETLB | libc::MFD_HUGE_2MB).ok())
@@ -97,7 +92,7 @@ impl Backing {
         Ok(Self::new(Source::File {
             file,
             kind,
-            reserve,
+            reserve: Reserve::Lazy,
             sealed,
         }))
     }

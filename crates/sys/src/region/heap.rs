@@ -137,7 +137,6 @@ impl Backing {
         _name: &str,
         _max: usize,
         _policy: PagePolicy,
-        _reserve: Reserve,
     ) -> Result<Self, RegionError> {
         Ok(Self { shareable: true })
     }
