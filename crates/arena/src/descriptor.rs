@@ -28,10 +28,9 @@
 //! In an arena that lends its idle frames (`lending`) a frame may be `Filling` or `Rented` instead
 //! of free. A rented frame is as good as a free one to a claim.
 
+use mneme_sync::Word;
 use std::ops::Range;
-use std::sync::atomic::{
-    AtomicU64, Ordering, Ordering::AcqRel, Ordering::Acquire, Ordering::Release, fence,
-};
+use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 
 /// What a frame is at present.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -136,46 +135,6 @@ pub(crate) struct Run {
 impl Run {
     pub fn range(&self) -> Range<u32> {
         self.head..self.head + self.frames
-    }
-}
-
-/// A word that several processes change: an `AtomicU64`, or the interleaving model's.
-pub(crate) trait Word {
-    fn load(&self, order: Ordering) -> u64;
-    fn store(&self, value: u64, order: Ordering);
-    fn compare_exchange(
-        &self,
-        old: u64,
-        new: u64,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u64, u64>;
-    /// A fence among such words.
-    fn fence(order: Ordering);
-}
-
-impl Word for AtomicU64 {
-    #[inline]
-    fn load(&self, order: Ordering) -> u64 {
-        self.load(order)
-    }
-    #[inline]
-    fn store(&self, value: u64, order: Ordering) {
-        self.store(value, order);
-    }
-    #[inline]
-    fn compare_exchange(
-        &self,
-        old: u64,
-        new: u64,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u64, u64> {
-        self.compare_exchange(old, new, success, failure)
-    }
-    #[inline]
-    fn fence(order: Ordering) {
-        fence(order);
     }
 }
 
@@ -447,6 +406,6 @@ impl<'a, W: Word> Table<'a, W> {
 
 mod lending;
 #[cfg(test)]
-mod model;
+pub(crate) mod model;
 #[cfg(test)]
 mod tests;

@@ -14,7 +14,8 @@
 //!
 //! Park's DMEM (§2.4.2) discards page by page, under a lock. Here a claim's CAS is the discard.
 
-use super::{DescriptorOf, State, Status, Word, following};
+use super::{DescriptorOf, State, Status, following};
+use mneme_sync::Word;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, SeqCst};
 
 impl<W: Word> DescriptorOf<W> {

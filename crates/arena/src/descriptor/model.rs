@@ -5,16 +5,16 @@
 use super::*;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64 as LoomU64;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{self, Relaxed, SeqCst};
 
 /// A word as the product uses it.
-struct Sound(LoomU64);
+pub(crate) struct Sound(LoomU64);
 /// The broken twin: a word that forgets every ordering.
 struct Forgetful(LoomU64);
 /// The broken twin: a word whose fences do nothing.
-struct Fenceless(LoomU64);
+pub(crate) struct Fenceless(LoomU64);
 
-trait Fresh: Word + 'static {
+pub(crate) trait Fresh: Word + 'static {
     fn fresh(value: u64) -> Self;
 }
 
@@ -35,6 +35,12 @@ macro_rules! word {
                 failure: Ordering,
             ) -> Result<u64, u64> {
                 self.0.compare_exchange(old, new, $effective, failure)
+            }
+            fn fetch_add(&self, value: u64, $order: Ordering) -> u64 {
+                self.0.fetch_add(value, $effective)
+            }
+            fn fetch_max(&self, value: u64, $order: Ordering) -> u64 {
+                self.0.fetch_max(value, $effective)
             }
             fn fence($fence: Ordering) {
                 $fenced

@@ -23,7 +23,7 @@
 //! the version with that of the moment when its value was the truth, then makes the entry valid. An
 //! invalidation in between either is seen by the comparison, or finds the entry.
 
-use crate::descriptor::Word;
+use mneme_sync::Word;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 

@@ -2,49 +2,8 @@
 //! twin, whose fences do nothing, fails.
 
 use super::*;
+use crate::descriptor::model::{Fenceless, Fresh, Sound};
 use loom::sync::Arc;
-use loom::sync::atomic::AtomicU64 as LoomU64;
-use std::sync::atomic::Ordering;
-
-struct Sound(LoomU64);
-/// The broken twin: a word whose fences do nothing.
-struct Fenceless(LoomU64);
-
-trait Fresh: Word + 'static {
-    fn fresh() -> Self;
-}
-
-macro_rules! word {
-    ($name:ident, |$fence:ident| $fenced:expr) => {
-        impl Word for $name {
-            fn load(&self, order: Ordering) -> u64 {
-                self.0.load(order)
-            }
-            fn store(&self, value: u64, order: Ordering) {
-                self.0.store(value, order);
-            }
-            fn compare_exchange(
-                &self,
-                old: u64,
-                new: u64,
-                order: Ordering,
-                failure: Ordering,
-            ) -> Result<u64, u64> {
-                self.0.compare_exchange(old, new, order, failure)
-            }
-            fn fence($fence: Ordering) {
-                $fenced
-            }
-        }
-        impl Fresh for $name {
-            fn fresh() -> Self {
-                $name(LoomU64::new(0))
-            }
-        }
-    };
-}
-word!(Sound, |order| loom::sync::atomic::fence(order));
-word!(Fenceless, |_order| ());
 
 /// A copy of the old truth is entered while another participant changes the truth.
 fn what_was_removed_does_not_come_back<W: Fresh + Send + Sync>() {
@@ -52,8 +11,8 @@ fn what_was_removed_does_not_come_back<W: Fresh + Send + Sync>() {
     model.preemption_bound = Some(3);
     model.check(|| {
         let owned = Arc::new(BucketOf::<W> {
-            version: W::fresh(),
-            entries: std::array::from_fn(|_| W::fresh()),
+            version: W::fresh(0),
+            entries: std::array::from_fn(|_| W::fresh(0)),
         });
         let theirs = owned.clone();
         let entry = Entry {
