@@ -13,7 +13,7 @@
 use crate::atomics::Word;
 use crate::opening::Inner;
 use crate::participants::Participants;
-use crate::process::{self, State};
+use crate::process::OpeningName;
 use mneme_sys::{Clock as _, RegionError, Shared, SystemClock};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
@@ -28,7 +28,7 @@ const NAME_WORDS: usize = 12;
 /// A registration. Zero is a free slot.
 #[repr(C, align(128))]
 struct HoldLines {
-    /// The process that has it, see [`Owner`]; 0: nobody.
+    /// The process that has it, see [`OpeningName`]; 0: nobody.
     owner: AtomicU64,
     /// The version that is held; 0: none yet, or none any more.
     version: AtomicU64,
@@ -54,26 +54,6 @@ const _: () = assert!(size_of::<Table>() == (MAX_HELD + 1) * 128);
 
 // SAFETY: `repr(C)`, atomics only, no padding (the assertion above counts), no drop.
 unsafe impl Shared for Table {}
-
-/// A process' entry and its incarnation, never zero.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Owner {
-    process: u16,
-    incarnation: u32,
-}
-
-impl Owner {
-    fn word(self) -> u64 {
-        u64::from(self.process) | u64::from(self.incarnation) << 16
-    }
-
-    fn of_word(word: u64) -> Owner {
-        Owner {
-            process: word as u16,
-            incarnation: (word >> 16) as u32,
-        }
-    }
-}
 
 /// First step of a registration: the slot is `me`'s, if it was free.
 pub(crate) fn claim<W: Word>(owner: &W, me: u64) -> bool {
@@ -173,11 +153,7 @@ impl HeldVersions {
     }
 
     fn take_slot(&self, version: u64) -> Option<u32> {
-        let me = self.inner().me();
-        let me = Owner {
-            process: me.process,
-            incarnation: me.incarnation,
-        };
+        let me = self.inner().me().name();
         let table = self.table();
         for (slot, number) in table.slots.iter().zip(0_u32..) {
             if slot.owner.load(Relaxed) != 0 {
@@ -256,7 +232,7 @@ impl HeldVersions {
 
     fn look(&self, slot: &HoldLines) -> Option<Held> {
         let version = held(&slot.version);
-        let owner = Owner::of_word(slot.owner.load(Relaxed));
+        let owner = OpeningName::of_word(slot.owner.load(Relaxed));
         (version != 0).then(|| Held {
             version,
             pid: self.inner().entry_pid(owner.process),
@@ -272,11 +248,7 @@ impl HeldVersions {
         if inner.is_forked() {
             return 0;
         }
-        let me = inner.me();
-        let me = Owner {
-            process: me.process,
-            incarnation: me.incarnation,
-        };
+        let me = inner.me().name();
         let (mut known, mut count) = (Vec::<(u64, bool)>::new(), 0);
         for slot in self.slots() {
             let word = slot.owner.load(Acquire);
@@ -286,7 +258,7 @@ impl HeldVersions {
             let is_dead = match known.iter().find(|(of, _)| *of == word) {
                 Some((_, is_dead)) => *is_dead,
                 None => {
-                    let is_dead = self.is_dead(Owner::of_word(word));
+                    let is_dead = !inner.is_open(OpeningName::of_word(word));
                     known.push((word, is_dead));
                     is_dead
                 }
@@ -305,15 +277,6 @@ impl HeldVersions {
             }
         }
         count
-    }
-
-    fn is_dead(&self, owner: Owner) -> bool {
-        let Some(entry) = self.inner().control().process(owner.process) else {
-            return true;
-        };
-        let status = process::read(&entry.state);
-        let is_same = status.state == State::Live && status.incarnation == owner.incarnation;
-        !is_same || !self.inner().liveness().is_alive(u32::from(owner.process))
     }
 }
 

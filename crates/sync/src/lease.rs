@@ -9,7 +9,7 @@
 use crate::layout::MAX_PROCESSES;
 use crate::opening::Inner;
 use crate::participants::Participants;
-use crate::process::{self, State};
+use crate::process::OpeningName;
 use crate::{LEASES, LeaseError};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -25,26 +25,6 @@ const FIRST: u32 = MAX_PROCESSES + 1;
 pub struct Lease {
     participants: Participants,
     number: usize,
-}
-
-/// Whom a lease's word names: an entry and its incarnation, never zero.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Holder {
-    process: u16,
-    incarnation: u32,
-}
-
-impl Holder {
-    fn word(self) -> u64 {
-        u64::from(self.process) | u64::from(self.incarnation) << 16
-    }
-
-    fn of_word(word: u64) -> Holder {
-        Holder {
-            process: word as u16,
-            incarnation: (word >> 16) as u32,
-        }
-    }
 }
 
 impl Participants {
@@ -64,7 +44,7 @@ impl Participants {
         };
         mneme_sys::fault!("sync.lease.locked");
         // SYNC: pairs with the Acquire load in `lease_process`.
-        word.store(inner.as_holder().word(), Release);
+        word.store(inner.me().name().word(), Release);
         mneme_sys::fault!("sync.lease.taken");
         taken.keep();
         Ok(Some(Lease {
@@ -103,23 +83,12 @@ impl Inner {
         words.get(number).ok_or(LeaseError::NoSuchLease(number))
     }
 
-    fn as_holder(&self) -> Holder {
-        let me = self.me();
-        Holder {
-            process: me.process,
-            incarnation: me.incarnation,
-        }
-    }
-
     /// The entry of the living process that holds the lease, if it is held and has said so.
     pub(crate) fn lease_process(&self, number: usize) -> Option<u16> {
         // SYNC: pairs with the Release store in `try_lease`.
-        let holder = Holder::of_word(self.lease(number).ok()?.load(Acquire));
-        let entry = self.control().process(holder.process)?;
-        let status = process::read(&entry.state);
-        let same = status.state == State::Live && status.incarnation == holder.incarnation;
-        let lives = |index| self.liveness().is_alive(index);
-        (same && lives(index(number)) && lives(u32::from(holder.process))).then_some(holder.process)
+        let holder = OpeningName::of_word(self.lease(number).ok()?.load(Acquire));
+        let is_held = self.liveness().is_alive(index(number));
+        (is_held && self.is_open(holder)).then_some(holder.process)
     }
 
     /// The process of that entry.
@@ -148,7 +117,7 @@ impl Drop for Lease {
         if let Ok(word) = inner.lease(self.number) {
             // Fails where this process was declared dead, by a script, and the lease is another's.
             // SYNC: pairs with the Acquire load in `lease_process`.
-            let _ = word.compare_exchange(inner.as_holder().word(), 0, AcqRel, Relaxed);
+            let _ = word.compare_exchange(inner.me().name().word(), 0, AcqRel, Relaxed);
         }
         mneme_sys::fault!("sync.lease.cleared");
         inner.liveness().release(index(self.number));

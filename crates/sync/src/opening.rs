@@ -3,7 +3,7 @@
 use crate::atomics::Barrier;
 use crate::backoff::Backoff;
 use crate::control_region::ControlRegion;
-use crate::process::{self, State, Status};
+use crate::process::{self, OpeningName, State, Status};
 use crate::slot_owner::SlotOwner;
 use crate::stalled::StalledHolders;
 use crate::{AttachError, SlotError, SlotId, slot_owner};
@@ -40,6 +40,13 @@ pub(crate) struct Me {
 impl Me {
     pub(crate) fn owns(self, owner: SlotOwner) -> bool {
         (owner.process, owner.incarnation) == (self.process, self.incarnation)
+    }
+
+    pub(crate) fn name(self) -> OpeningName {
+        OpeningName {
+            process: self.process,
+            incarnation: self.incarnation,
+        }
     }
 }
 
@@ -393,6 +400,17 @@ impl Inner {
         status.incarnation != owner.incarnation
             || status.state == State::Reaping
             || !self.liveness.is_alive(u32::from(owner.process))
+    }
+
+    /// Whether that opening stands and its process lives.
+    pub(crate) fn is_open(&self, opening: OpeningName) -> bool {
+        let stands = State::Live;
+        let entry = self.control.process(opening.process);
+        entry.is_some_and(|entry| {
+            let status = process::read(&entry.state);
+            (status.state, status.incarnation) == (stands, opening.incarnation)
+                && self.liveness.is_alive(u32::from(opening.process))
+        })
     }
 
     /// The process that owns the slot, or 0.

@@ -17,6 +17,28 @@ pub(crate) enum State {
     Reaping,
 }
 
+/// An opening, as words of shared memory name it: the entry of its process, and which incarnation
+/// of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OpeningName {
+    pub(crate) process: u16,
+    pub(crate) incarnation: u32,
+}
+
+impl OpeningName {
+    /// Never zero.
+    pub(crate) fn word(self) -> u64 {
+        u64::from(self.process) | u64::from(self.incarnation) << 16
+    }
+
+    pub(crate) fn of_word(word: u64) -> OpeningName {
+        OpeningName {
+            process: word as u16,
+            incarnation: (word >> 16) as u32,
+        }
+    }
+}
+
 /// A decoded entry word: state (8 bits), incarnation (32 bits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Status {
