@@ -21,10 +21,11 @@ use std::{fs, io};
 
 use super::{Access, FRAME, PageKind, PagePolicy, PageReport, RegionError, Reserve, pages};
 use crate::NodeId;
+use crate::files::FsKind;
 
 pub(crate) use settings::collapses_shared_memory;
 
-use file::{FsKind, allocate};
+use file::allocate;
 pub(super) use reservation::Reservation;
 pub(super) use settings::hugetlb_free;
 pub(super) use window::WindowRange;
@@ -85,7 +86,7 @@ impl Backing {
             .then(|| file::create_memfd(name, libc::MFD_HUGETLB | libc::MFD_HUGE_2MB).ok())
             .flatten();
         let (file, kind) = match pool {
-            Some(file) => (file, FsKind::HugeTlb),
+            Some(file) => (file, FsKind::HugePages { page: FRAME as u64 }),
             None => (file::create_memfd(name, 0)?, FsKind::Memory),
         };
         let sealed = file::seal(&file);
@@ -147,7 +148,7 @@ impl Backing {
         match (kind, reserve) {
             // A shared hugetlb mapping reserves its pages in the pool or fails, and lengthens
             // the file itself after that: see `commit`. Space for it is thus never missing.
-            (FsKind::HugeTlb, _) => Ok(()),
+            (FsKind::HugePages { .. }, _) => Ok(()),
             (_, Reserve::AtGrowth) => allocate(file, from..to),
             (_, Reserve::Lazy) if *sealed => {
                 // SAFETY: a valid descriptor and a length that fits.
@@ -211,7 +212,7 @@ impl Backing {
                     )?;
                 }
                 match kind {
-                    FsKind::HugeTlb => PageKind::HugeTlb,
+                    FsKind::HugePages { .. } => PageKind::HugeTlb,
                     _ => mapping::advise_pages(place, &(range.start..mapped.end), policy),
                 }
             }
@@ -228,7 +229,7 @@ impl Backing {
     pub(super) fn mapped(&self, place: &Reservation, len: usize) -> usize {
         match (&self.source, place.whole()) {
             (Source::File { kind, .. }, Some(whole)) if len > 0 => match kind {
-                FsKind::HugeTlb => len,
+                FsKind::HugePages { .. } => len,
                 _ => whole,
             },
             _ => len,

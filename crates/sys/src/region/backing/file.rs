@@ -7,32 +7,19 @@ use std::os::fd::{AsRawFd, FromRawFd};
 
 use super::super::{FRAME, RegionError};
 use super::os;
-use crate::files;
+use crate::files::{self, FsKind};
 
-/// What a file is made of.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum FsKind {
-    /// tmpfs or a memfd: its pages are the file.
-    Memory,
-    /// hugetlbfs or a memfd of that kind.
-    HugeTlb,
-    /// A file system with a medium below.
-    Other,
-}
-
-/// Finds out what a file is made of.
+/// What a file is made of, if a region can be.
 pub(super) fn fs_kind(file: &File) -> Result<FsKind, RegionError> {
     let kind = files::fs_kind_of(file).map_err(|source| RegionError::Os {
         what: "examine the file",
         source,
     })?;
     match kind {
-        files::FsKind::Memory => Ok(FsKind::Memory),
-        files::FsKind::HugePages { page } if page > FRAME as u64 => Err(RegionError::Unsupported {
+        FsKind::HugePages { page } if page > FRAME as u64 => Err(RegionError::Unsupported {
             what: "hugetlbfs with pages above 2 MiB",
         }),
-        files::FsKind::HugePages { .. } => Ok(FsKind::HugeTlb),
-        files::FsKind::Other => Ok(FsKind::Other),
+        kind => Ok(kind),
     }
 }
 
