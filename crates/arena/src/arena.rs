@@ -203,11 +203,6 @@ impl Arena {
         }
     }
 
-    /// Where the lock's word lies in the region.
-    pub(crate) fn lock_offset(&self) -> u64 {
-        ARENA_HEADER + std::mem::offset_of!(ArenaHeader, lock) as u64
-    }
-
     /// The lock, which nobody has who may not write.
     pub(crate) fn lock_word(&self) -> Result<&RobustLock, RegionError> {
         self.may_write()?;

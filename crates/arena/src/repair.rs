@@ -21,8 +21,7 @@ use crate::zone::planned;
 use mneme_sync::{DeadSlot, Guard, Intent, Lane, Slot, SlotId, Stalled};
 use mneme_sys::{RegionError, RegionHeader};
 use std::ops::Range;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Kinds of intents in the arena's lane; words: first frame, frames, generation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -266,9 +265,9 @@ impl Arena {
 
     /// Nobody else has it open, so the lock's owner is nobody.
     fn reset_lock(&self) -> Result<(), OpenError> {
-        let lock = self.lock_offset();
-        for lock in std::iter::once(lock).chain(self.fill_lock_offsets()) {
-            self.region.at::<AtomicU64>(lock)?.store(0, Release);
+        self.lock_word()?.orphan();
+        for node in self.lending()?.iter().flat_map(|lending| lending.nodes()) {
+            node.lock.orphan();
         }
         let slot = self.participants.slot()?;
         let _guard = self.lock::<OpenError>(&slot)?;

@@ -94,7 +94,7 @@ impl Discardable {
             // SYNC: pairs with the Release store below, of an owner before.
             let used = fill.used.load(Acquire);
             if used == NOT_BEGUN {
-                self.arena.give_back(lending, frame.0);
+                self.arena.give_back(lending, frame.0, None);
             } else if used.is_multiple_of(UNIT as u64) && used.saturating_add(bytes) <= FRAME_BYTES
             {
                 place = Some((frame, generation, used));
@@ -198,15 +198,7 @@ impl Discardable {
                     state: State::Rented,
                     ..Status::free(generation)
                 };
-                let given = self
-                    .arena
-                    .table()?
-                    .get(frame)
-                    .is_some_and(|descriptor| descriptor.give_back(rented));
-                if given {
-                    lending.count_lent(-1);
-                    lending.mark_idle(&(frame..frame + 1), true);
-                }
+                self.arena.give_back(lending, frame, Some(rented));
             }
         }
         Ok(())

@@ -114,7 +114,7 @@ impl Arena {
                 lending.count_lent(1);
             }
             if !self.may_lend(lending, false)? {
-                self.give_back(lending, frame);
+                self.give_back(lending, frame, None);
                 fill.frame.store(0, Release);
                 return Ok(None);
             }
@@ -130,13 +130,13 @@ impl Arena {
         Ok(None)
     }
 
-    /// Makes a lent frame free, unless somebody else has it by now.
-    pub(crate) fn give_back(&self, lending: &Lending<'_>, frame: u32) {
+    /// Makes a frame free that is lent as was `seen`, or as it is now.
+    pub(crate) fn give_back(&self, lending: &Lending<'_>, frame: u32, seen: Option<Status>) {
         let given = self.table().is_ok_and(|table| {
-            table.get(frame).is_some_and(|descriptor| {
-                descriptor
-                    .status()
-                    .is_some_and(|seen| descriptor.give_back(seen))
+            let descriptor = table.get(frame);
+            descriptor.is_some_and(|descriptor| {
+                let seen = seen.or_else(|| descriptor.status());
+                seen.is_some_and(|seen| descriptor.give_back(seen))
             })
         });
         if given {
@@ -191,22 +191,10 @@ impl Arena {
                 .for_each(|victim| victim.store(0, Relaxed));
         }
         for frame in self.geometry.first_frame..self.end_frame() {
-            self.give_back(&lending, frame);
+            self.give_back(&lending, frame, None);
         }
         lending.header.lent.store(0, Relaxed);
         Ok(())
-    }
-
-    /// Where the words of the fill locks lie in the region.
-    pub(crate) fn fill_lock_offsets(&self) -> impl Iterator<Item = u64> {
-        let places = self.geometry.lending;
-        places.into_iter().flat_map(|places| {
-            (0..u64::from(places.shape.nodes)).map(move |node| {
-                places.nodes
-                    + node * size_of::<FillNode>() as u64
-                    + std::mem::offset_of!(FillNode, lock) as u64
-            })
-        })
     }
 
     /// The node's zones, and the frames in them that are rented, with their generations.
