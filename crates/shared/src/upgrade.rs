@@ -22,7 +22,7 @@ use crate::StoreOptions;
 use crate::error::{AttachError, CreateError};
 use crate::store::SharedStore;
 
-/// Records that are copied before the pin is let go.
+/// Keys that are looked up at once.
 const AT_ONCE: usize = 256;
 
 /// The note beside a copy: the arrivals at the old store when it was copied, until it is known that
@@ -228,19 +228,17 @@ fn count(store: &SharedStore) -> Result<u64, ReadError> {
     Ok(records)
 }
 
-/// Copies all records.
+/// Copies all records, with one value in this process' own memory at a time: values may be long.
 fn copy(from: &SharedStore, to: &SharedStore) -> Result<(), UpgradeError> {
     for number in 0..DATABASES {
         let (from, to) = (from.database(number)?, to.database(number)?);
         let mut cursor = Cursor::START;
         while cursor != Cursor::END {
-            let mut some = Vec::new();
-            cursor = from.scan(cursor, AT_ONCE, |key, value| {
-                some.push((key.to_vec(), value.to_vec()));
-            })?;
-            for (key, value) in some {
+            let mut keys = Vec::new();
+            cursor = from.scan_keys(cursor, AT_ONCE, |key| keys.push(key.to_vec()))?;
+            for key in keys {
                 // What has expired since is left behind.
-                if let Some(expiry) = from.expiry(&key)? {
+                if let (Some(value), Some(expiry)) = (from.get(&key)?, from.expiry(&key)?) {
                     to.put_until(&key, &value, expiry)?;
                 }
             }
