@@ -119,13 +119,19 @@ impl Journal {
         let (mut stale, kept): (Vec<_>, Vec<_>) = links
             .into_iter()
             .partition(|link| link.header.first >= at || link.is_replaced());
-        let runs = runs.and(Run {
+        let run = Run {
             id: match runs.last() {
                 Some(last) if without("open.run") => last.id,
                 _ => options.run.map_or_else(draw_number, Ok)?,
             },
             first: at,
-        });
+        };
+        let runs = match options.run {
+            // It has begun, by a try that failed behind that. A second run of that number would cut
+            // what base files of the first have read.
+            Some(_) if runs.last() == Some(run) => runs.clone(),
+            _ => runs.and(run),
+        };
         if without("open.stale") {
             for link in &stale {
                 remove(&*directory, &link.name)?;

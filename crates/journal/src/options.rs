@@ -21,7 +21,8 @@ pub struct Options {
     /// work of the file system. 1 GiB unless set.
     pub recycled: u64,
     /// The number of the run that an opening begins: a random one, that the caller has drawn and
-    /// noted elsewhere. The journal draws one unless set.
+    /// noted elsewhere. An opening that has failed may be tried again with it: it is one run. The
+    /// journal draws one unless set.
     pub run: Option<u64>,
     /// Whether a run may begin before all files that there are, which count no more then. False
     /// unless set: it gives them up.

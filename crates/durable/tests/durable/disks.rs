@@ -105,6 +105,46 @@ fn a_store_is_opened_on_a_full_disk() {
     assert_eq!(open().unwrap().records(), 2);
 }
 
+/// A run that begins at the second try, because the directory failed to sync at the first, is the
+/// one that base files name: otherwise they would not count, though the journal's files before them
+/// are gone.
+#[test]
+fn a_run_that_begins_at_the_second_try_is_that_of_its_base_files() {
+    let directory = RecordingDirectory::new();
+    let clock = Arc::new(ManualClock::new(0, 1000));
+    let options = DurableOptions::on(directory.clone()).file_bytes(256 << 10);
+    let options = options.reserve(0).recycled(0).clock(clock.clone());
+    let open = || options.open_stepped(builder()).unwrap();
+    let mut store = open();
+    store.put(b"key", b"value").unwrap();
+    store.sync();
+    store.close().unwrap();
+    let used: usize = directory.files().values().map(Vec::len).sum();
+    directory.limit(Some(used as u64));
+    let mut store = open();
+    store.step();
+    let refused = GateState::RefusesWrites(Refusal::DiskFull);
+    assert_eq!(store.gate().state(), refused);
+    directory.limit(None);
+    // The first is before the new file is made, the second behind it.
+    directory.fail_names(2);
+    for _ in 0..3 {
+        clock.advance_ms(1000);
+        store.step();
+    }
+    assert_eq!(store.gate().state(), GateState::Open);
+    store.put(b"other", b"value").unwrap();
+    store.sync();
+    store.begin_base(None).unwrap();
+    while store.step_base().unwrap().is_none() {
+        store.step();
+    }
+    store.put(b"last", b"value").unwrap();
+    store.sync();
+    drop(store);
+    assert_eq!(open().records(), 3);
+}
+
 /// What a full disk keeps from becoming durable is said, by a sync and by the end.
 #[test]
 fn what_a_full_disk_does_not_take_is_not_called_durable() {
