@@ -9,9 +9,7 @@ use crate::error::{Damage, Flaw, on};
 use crate::frame_reader::FrameReader;
 use crate::journal::fit;
 use crate::reader::settle;
-use crate::{
-    BaseFile, BaseReader, Identity, Journal, JournalError, Options, Position, Reader, bases, names,
-};
+use crate::{BaseReader, Identity, Journal, JournalError, Options, Position, Reader, bases, names};
 
 /// What a journal holds, and what a repair would lose.
 #[derive(Debug)]
@@ -205,22 +203,48 @@ fn start_of(
     survey: &Survey,
     from: Option<Position>,
 ) -> Result<Position, JournalError> {
-    let checkpoints = bases(directory)?;
-    // A restored backup stands for what it has of the journal, too.
-    let begin = |base: &BaseFile| match BaseReader::open(directory, &base.file)
-        .and_then(|reader| reader.read_ahead())
-    {
-        Ok((_, suffix)) => Some(suffix),
-        Err(_) => names::base_position(&base.file),
+    let newest = match from {
+        None => end_of_newest_base(directory, survey)?,
+        from => from,
     };
-    let newest = checkpoints.iter().find(|base| base.kept.is_none());
-    let newest = newest.and_then(begin);
-    if let Some(from) = from.or(newest) {
+    if let Some(from) = newest {
         return Ok(from);
     }
     let good = survey.links.iter().map(|link| link.header.first);
     let bad = survey.bad.iter().map(|(_, at, _)| *at);
     Ok(good.chain(bad).min().unwrap_or_default())
+}
+
+/// Where the stream goes on from the newest base file that counts. One does not if a later run
+/// begins before what it has read, or if it belongs to a restore that died before its run began.
+fn end_of_newest_base(
+    directory: &dyn Directory,
+    survey: &Survey,
+) -> Result<Option<Position>, JournalError> {
+    let ours = survey.links.last().map(|link| &link.header.runs);
+    let mut newest = None;
+    for base in bases(directory)?.iter().filter(|base| base.kept.is_none()) {
+        let begin = names::base_position(&base.file);
+        let opened = BaseReader::open(directory, &base.file)
+            .and_then(|reader| Ok((reader.read_ahead()?, reader)));
+        let age_and_end = match &opened {
+            Ok(((read, end), reader)) => {
+                let theirs = reader.runs();
+                let run = theirs.last().map_or(0, |run| run.id);
+                let is_cut = ours.is_some_and(|ours| {
+                    let is_known = ours.may_contain(theirs.number(), run);
+                    let has_begun = is_known || !base.restored || !survey.bad.is_empty();
+                    let cut = ours.cut_behind(theirs.number());
+                    !has_begun || cut.is_some_and(|cut| *read > cut)
+                });
+                (!is_cut).then_some((theirs.number(), *end))
+            }
+            // Nothing tells that it does not count.
+            Err(_) => Some((u64::MAX, begin.unwrap_or_default())),
+        };
+        newest = newest.max(age_and_end.map(|(age, end)| (age, begin, end)));
+    }
+    Ok(newest.map(|(_, _, end)| end))
 }
 
 /// Cuts a damaged journal where it stops being whole: begins a run there. Files that cannot be used

@@ -45,6 +45,33 @@ fn a_backup_alone_is_a_store() {
     }
 }
 
+/// A restore that dies when its run has begun leaves base files of the runs before, which count no
+/// more. A check of the journal does not begin at one of them.
+#[test]
+fn a_check_begins_at_the_base_file_that_counts() {
+    let dir = TestDir::new("durable-restore-check");
+    let store = open(&dir);
+    store.put(b"key", b"kept").unwrap();
+    store.backup("kept").unwrap();
+    for i in 0..100_u8 {
+        store.put(&[i], &[i; 1000]).unwrap();
+    }
+    store.sync().unwrap();
+    let later = store.durability().checkpoint_and_wait().unwrap();
+    store.close().unwrap();
+    let file = dir.path().join(format!("{:020}.base", later.begin));
+    let of_the_run_before = fs::read(&file).unwrap();
+    options(&dir).restore("kept").unwrap();
+    fs::write(&file, of_the_run_before).unwrap();
+    let directory = FileDirectory::open(dir.path()).unwrap();
+    let report = mneme_journal::check(&directory, None).unwrap();
+    assert!(report.damage.is_none(), "{report:?}");
+    drop(directory);
+    let store = open(&dir);
+    assert_eq!(store.get(b"key").unwrap().unwrap(), b"kept");
+    assert_eq!(store.records(), 1);
+}
+
 /// A backup that was copied to a directory of its own does not pass for the directory of a segment
 /// that has lived on.
 #[test]
