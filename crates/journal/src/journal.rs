@@ -568,10 +568,14 @@ impl Journal {
                 continue;
             }
             let spare = self.spares.name();
-            directory
-                .rename(&file.name, &spare)
-                .map_err(on("rename", &file.name))?;
-            recycled.push(spare);
+            match directory.rename(&file.name, &spare) {
+                // The directory has no place for another name.
+                Err(MediumError::NoSpace { .. }) => remove(directory, &file.name)?,
+                renamed => {
+                    renamed.map_err(on("rename", &file.name))?;
+                    recycled.push(spare);
+                }
+            }
         }
         // A file is written anew only when no crash can bring its old name back.
         if !without("remove.directory") {
