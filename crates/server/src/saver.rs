@@ -135,7 +135,8 @@ impl State {
         let changes = changes_since(server, checkpoints);
         let since_s = match checkpoints.last_wall_ms {
             0 => now_s,
-            last_ms => (server.wall_ms() / 1000).saturating_sub(last_ms / 1000),
+            // By the same clock.
+            last_ms => (server.store.wall_ms() / 1000).saturating_sub(last_ms / 1000),
         };
         save_points(&points).is_some_and(|mut points| {
             points.any(|(seconds, least)| since_s >= seconds && changes >= least.max(1))

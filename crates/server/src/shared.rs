@@ -261,7 +261,8 @@ impl Shared {
         self.clock.now_ns().saturating_sub(self.started.1) / 1_000_000_000
     }
 
-    /// Milliseconds since 1970, as the store that expires records counts them.
+    /// Milliseconds since 1970. Records expire by the time of the
+    /// [store](mneme_log::LogStore::wall_ms), which may be ahead.
     pub fn wall_ms(&self) -> u64 {
         self.clock.wall_ms()
     }

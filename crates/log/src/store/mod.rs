@@ -301,6 +301,12 @@ impl LogStore {
         FedTogether::begin(&self.store)
     }
 
+    /// The time by which records expire, in milliseconds since 1970: that of the store's clock.
+    #[must_use]
+    pub fn wall_ms(&self) -> u64 {
+        self.store.clock.wall_ms()
+    }
+
     /// Whether this thread has changes [bracketed](Self::feed_together), which are not durable
     /// before it ends them.
     #[must_use]

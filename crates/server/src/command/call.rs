@@ -79,7 +79,7 @@ impl<'a> Call<'a> {
     /// is a transaction of the store the same.
     pub fn wall_ms(&self) -> u64 {
         let transaction = self.keyspace.time_of_transaction();
-        transaction.unwrap_or_else(|| self.server.wall_ms())
+        transaction.unwrap_or_else(|| self.server.store.wall_ms())
     }
 
     /// Argument `index` as an integer.

@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use mneme_durable::{DurableOptions, LogStore};
 use mneme_server::settings::Key;
 use mneme_server::{Opening, ServeError, Server, StartError};
 use mneme_shared::{Access, Registry, StoreOptions};
+use mneme_sys::{Clock, ManualClock, SystemClock};
 use mneme_testkit::{Process, TestDir};
 
 use crate::clients::pipeline;
@@ -310,6 +312,29 @@ fn one_server_at_a_time_uses_a_directory() {
     assert!(refused.is_served(), "{refused}");
     drop(running);
     start(directory.server());
+}
+
+/// A server's records do not expire before the time that its files name. What is set for a while is
+/// kept for that while, by whatever clock.
+#[test]
+fn a_clock_that_was_ahead_takes_nothing_that_is_set_to_expire() {
+    let directory = Directory::new("clock-ahead");
+    let ahead = SystemClock.wall_ms() + 1_000_000_000_000;
+    let options =
+        DurableOptions::new(directory.0.join("data")).clock(Arc::new(ManualClock::new(0, ahead)));
+    let store = options.open_private(LogStore::builder()).unwrap();
+    store.put(b"key", b"value").unwrap();
+    store.close().unwrap();
+    let (_running, address) = start(directory.server());
+    let mut client = Client::connect(address);
+    assert_eq!(client.line("SET key value EX 1000"), Reply::ok());
+    assert_eq!(client.line("GET key"), Reply::bulk("value"));
+    let Reply::Integer(left) = client.line("TTL key") else {
+        panic!("no time is left");
+    };
+    assert!((1..=1000).contains(&left), "{left}");
+    assert_eq!(client.line("EXPIRE key 500"), Reply::Integer(1));
+    assert_eq!(client.line("EXISTS key"), Reply::Integer(1));
 }
 
 #[test]
