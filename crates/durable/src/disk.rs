@@ -290,8 +290,8 @@ fn begin_tree(
     };
     let position = replica.stamp().position;
     let first = Position::new(position);
-    let directory = Arc::clone(&opened.directory);
-    let sink = TreeSink::begin(replica, run, directory, Arc::clone(&options.clock))?;
+    let (directory, clock) = (&*opened.directory, Arc::clone(&options.clock));
+    let sink = TreeSink::begin(replica, run, directory, clock)?;
     Ok(Begun {
         tree: Some(sink.store().clone()),
         runs: Runs::default().and(Run { id: run, first }),

@@ -1,9 +1,8 @@
 //! The file of a tree in the directory of a store.
 
-use std::io::ErrorKind;
 use std::time::Duration;
 
-use mneme_sys::medium::{Directory, MediumError};
+use mneme_sys::medium::{MediumError, Storage};
 use mneme_tree::{Builder, Store, StoreError};
 
 use crate::DurableError;
@@ -59,14 +58,12 @@ pub(super) fn create(opened: &Opened, file: &str) -> Result<Store, DurableError>
     open(opened, file)
 }
 
-/// Fails if the directory or its tree was removed. Commits go on to succeed then, in a file that
-/// goes with its last opening.
-pub(super) fn look_named(directory: &dyn Directory) -> Result<(), DurableError> {
-    match directory.open(FILE) {
-        Err(MediumError::Os { source, .. }) if source.kind() == ErrorKind::NotFound => {
-            Err(failed("sync", FILE)(MediumError::Removed))
-        }
-        // It is there, or this process has too many files open to see it.
+/// Fails if the tree's file was removed, or another one has its name. Commits go on to succeed
+/// then, in a file that goes with its last opening.
+pub(super) fn look_named(tree: &dyn Storage) -> Result<(), DurableError> {
+    match tree.is_named() {
+        Ok(false) => Err(failed("sync", FILE)(MediumError::Removed)),
+        // It has its name, or the system does not say.
         _ => Ok(()),
     }
 }

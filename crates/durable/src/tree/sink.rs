@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use mneme_journal::JournalStats;
 use mneme_sys::Clock;
-use mneme_sys::medium::Directory;
+use mneme_sys::medium::{Directory, Storage};
 use mneme_tree::{Store, StoreError};
 
 use super::file::look_named;
-use super::layout::Stamp;
+use super::layout::{FILE, Stamp};
 use super::replica::Replica;
 use crate::DurableError;
+use crate::directory::failed;
 use crate::sink::{ENTRY, Refused, Sink};
 
 /// Bytes that are drained at once.
@@ -18,7 +19,8 @@ const GROUP: usize = (1 << 20) - ENTRY;
 
 pub(crate) struct TreeSink {
     replica: Replica,
-    directory: Arc<dyn Directory>,
+    /// The file that the tree lies in, as the directory names it.
+    file: Box<dyn Storage>,
     run: u64,
     position: u64,
     clock: Arc<dyn Clock>,
@@ -37,7 +39,7 @@ impl TreeSink {
     pub fn begin(
         replica: Replica,
         run: u64,
-        directory: Arc<dyn Directory>,
+        directory: &dyn Directory,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, DurableError> {
         let Stamp {
@@ -48,7 +50,7 @@ impl TreeSink {
         let mut sink = Self {
             replica,
             position,
-            directory,
+            file: directory.open(FILE).map_err(failed("open", FILE))?,
             run,
             clock,
             // One that was just made says so already.
@@ -79,7 +81,7 @@ impl TreeSink {
             wall_ms: self.clock.wall_ms(),
         };
         let committed = self.replica.commit(stamp).map_err(DurableError::from);
-        if let Err(error) = committed.and_then(|()| look_named(&*self.directory)) {
+        if let Err(error) = committed.and_then(|()| look_named(&*self.file)) {
             return Err(self.refused(error));
         }
         (self.begins, self.is_full) = (false, false);

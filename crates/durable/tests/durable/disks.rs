@@ -41,6 +41,31 @@ fn goes_away(mode: DurabilityMode) {
     store.close().unwrap_err();
 }
 
+/// What gets the name of the file that is written takes it from the store.
+#[test]
+fn a_file_that_is_replaced_is_noticed() {
+    for mode in BOTH {
+        let dir = TestDir::new("durable-replaced");
+        let store = options(&dir).mode(mode).open_private(builder()).unwrap();
+        store.put(b"key", b"value").unwrap();
+        store.sync().unwrap();
+        let files = std::fs::read_dir(dir.path()).unwrap();
+        let files = files.map(|file| file.unwrap().path());
+        let holds = |path: &std::path::PathBuf| {
+            let end = path.extension().unwrap_or_default();
+            end == "journal" || end == "tree"
+        };
+        let file = files.filter(holds).max().unwrap();
+        let copy = dir.path().join("copy");
+        std::fs::copy(&file, &copy).unwrap();
+        std::fs::rename(&copy, &file).unwrap();
+        store.put(b"key", b"gone").unwrap();
+        let refused = store.sync().unwrap_err().to_string();
+        assert!(refused.contains("was removed"), "{mode}: {refused}");
+        assert_eq!(store.durability().stats().state, GateState::Failed);
+    }
+}
+
 /// Nothing becomes durable once a store has failed, however often a sync is asked for.
 #[test]
 fn a_store_that_has_failed_stays_so() {

@@ -95,6 +95,9 @@ impl Storage for File {
     fn sync(&self) -> Result<(), MediumError> {
         self.inner.sync()
     }
+    fn is_named(&self) -> Result<bool, MediumError> {
+        self.inner.is_named()
+    }
     fn drop_cached(&self) -> Result<(), MediumError> {
         self.inner.drop_cached()
     }

@@ -44,6 +44,13 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// [`MediumError::Removed`].
     fn sync(&self) -> Result<(), MediumError>;
 
+    /// Whether a name leads to it. What is written to a file that has none goes with its last
+    /// opening.
+    ///
+    /// # Errors
+    /// [`MediumError::Os`].
+    fn is_named(&self) -> Result<bool, MediumError>;
+
     /// Syncs, and then drops what the page cache holds of the file. What is read next comes from
     /// the medium and not from pages that a failed sync has left behind.
     ///

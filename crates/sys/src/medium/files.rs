@@ -246,11 +246,15 @@ impl Storage for FileStorage {
 
     fn sync(&self) -> Result<(), MediumError> {
         self.syncs.sync(&self.file)?;
-        let found = self.file.metadata().map_err(os("look at the file"))?;
-        match found.nlink() {
-            0 => Err(MediumError::Removed),
-            _ => Ok(()),
+        match self.is_named()? {
+            true => Ok(()),
+            false => Err(MediumError::Removed),
         }
+    }
+
+    fn is_named(&self) -> Result<bool, MediumError> {
+        let found = self.file.metadata().map_err(os("look at the file"))?;
+        Ok(found.nlink() > 0)
     }
 
     fn drop_cached(&self) -> Result<(), MediumError> {

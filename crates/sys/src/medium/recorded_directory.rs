@@ -485,6 +485,11 @@ impl Storage for RecordedFile {
         synced
     }
 
+    fn is_named(&self) -> Result<bool, MediumError> {
+        let state = self.directory.lock();
+        Ok(state.names.values().any(|file| *file == self.file))
+    }
+
     fn drop_cached(&self) -> Result<(), MediumError> {
         let mut state = self.directory.lock();
         state.sync(self.file)?;
