@@ -79,8 +79,7 @@ pub(crate) fn none(name: &str) -> StoreError {
     }
 }
 
-/// Drops the tree of this name. Its leaves die a few at a time, and commits of others come in
-/// between.
+/// Drops the tree of this name. Its leaves die a few at a time, with later commits.
 pub(crate) fn drop_tree(core: &Core, name: &str) -> Result<Version, StoreError> {
     core.may_write()?;
     let mut writer = core.writer();
@@ -97,10 +96,7 @@ pub(crate) fn drop_tree(core: &Core, name: &str) -> Result<Version, StoreError> 
         drops: &[tree],
         ..Also::default()
     };
-    let version = writer.commit_with(core, &changes, None, also)?;
-    drop(writer);
-    while core.writer().bury(core)? {}
-    Ok(version)
+    writer.commit_with(core, &changes, None, also)
 }
 
 impl Writer {

@@ -211,7 +211,7 @@ impl Store {
     /// ```
     pub fn gc(&self) -> Result<(), StoreError> {
         self.core.may_write()?;
-        while self.core.writer().bury(&self.core)? {}
+        while self.bury_some()? {}
         self.core.writer().reclaim(&self.core, true);
         Ok(())
     }

@@ -113,7 +113,27 @@ impl Store {
     /// # Errors
     /// [`StoreError::NoSuchTree`]; otherwise as [`apply`](Self::apply).
     pub fn drop_tree(&self, name: &str) -> Result<Version, StoreError> {
+        let version = self.begin_to_drop_tree(name)?;
+        while self.bury_some()? {}
+        Ok(version)
+    }
+
+    /// As [`drop_tree`](Self::drop_tree), for a thread that others wait for: its leaves die with
+    /// later commits, sixteen with each, and by [`bury_some`](Self::bury_some).
+    ///
+    /// # Errors
+    /// As [`drop_tree`](Self::drop_tree).
+    pub fn begin_to_drop_tree(&self, name: &str) -> Result<Version, StoreError> {
         catalogue::drop_tree(&self.core, name)
+    }
+
+    /// Commits the death of a few leaves of dropped trees, if there are any. Whether there were.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub fn bury_some(&self) -> Result<bool, StoreError> {
+        self.core.may_write()?;
+        self.core.writer().bury(&self.core)
     }
 }
 

@@ -332,13 +332,15 @@ impl Replica {
         Ok(())
     }
 
-    /// Drops the trees of roots that are dead. One that cannot be dropped for now is dropped by a
-    /// later commit, or the next opening.
+    /// Drops the trees of roots that are dead, whose leaves die with later commits: what is entered
+    /// behind a large one does not wait for that. One that cannot be dropped for now is dropped by
+    /// a later commit, or the next opening.
     fn drop_dead(&mut self) {
         let store = &self.store;
-        self.dead.retain(|name| match store.drop_tree(name) {
-            Ok(_) | Err(StoreError::NoSuchTree { .. }) => false,
-            Err(_) => true,
-        });
+        self.dead
+            .retain(|name| match store.begin_to_drop_tree(name) {
+                Ok(_) | Err(StoreError::NoSuchTree { .. }) => false,
+                Err(_) => true,
+            });
     }
 }

@@ -135,8 +135,14 @@ impl Sink for TreeSink {
         Ok(self.position)
     }
 
+    /// Lets a few leaves of dropped trees die.
     fn idle(&mut self) -> Result<(), Refused> {
-        Ok(())
+        self.usable().map_err(Refused::Failed)?;
+        match self.replica.store().bury_some() {
+            // It succeeds once there is space.
+            Ok(_) | Err(StoreError::NoSpace { .. }) => Ok(()),
+            Err(error) => Err(self.refused(error.into())),
+        }
     }
 
     fn remove_before(&mut self, _: u64) -> Result<(), DurableError> {

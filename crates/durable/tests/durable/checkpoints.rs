@@ -6,7 +6,7 @@ use mneme_durable::stepped::Stepped;
 use mneme_durable::{DurabilityMode, DurableOptions, SyncPolicy};
 use mneme_log::Expiry;
 use mneme_sys::ManualClock;
-use mneme_sys::medium::RecordingDirectory;
+use mneme_sys::medium::{DirectoryOperation, Operation, RecordingDirectory};
 use mneme_testkit::{Random, TestDir, wait_until};
 
 use crate::{Records, builder, change, contents, open, options};
@@ -93,6 +93,41 @@ fn checkpoints_begin_by_themselves_beside_writers() {
     assert!(stats().journal_first > 0, "older files are gone");
     store.close().unwrap();
     assert_eq!(contents(&open(&dir)), before);
+}
+
+/// What follows the clearing of a large database waits for no more than what follows that of a
+/// small one.
+#[test]
+fn a_tree_that_goes_keeps_nothing_waiting() {
+    let directory = RecordingDirectory::new();
+    let options = DurableOptions::on(directory.clone()).mode(DurabilityMode::Tree);
+    let open = || options.open_stepped(builder()).unwrap();
+    let mut store = open();
+    for i in 0..3000_u32 {
+        store.put(&i.to_le_bytes(), &[7; 1000]).unwrap();
+    }
+    store.sync();
+    let syncs = || {
+        let trace = directory.trace();
+        let is_sync = |operation: &DirectoryOperation| {
+            matches!(
+                operation,
+                DirectoryOperation::File {
+                    operation: Operation::Sync,
+                    ..
+                }
+            )
+        };
+        trace.positions(is_sync).len()
+    };
+    let before = syncs();
+    store.database(0).unwrap().clear().unwrap();
+    store.put(b"key", b"value").unwrap();
+    store.sync();
+    let made = syncs() - before;
+    assert!(made <= 10, "{made} syncs");
+    drop(store);
+    assert_eq!(open().records(), 1);
 }
 
 /// A thread that stops in the middle of changes that belong together keeps no other from going on
