@@ -11,7 +11,7 @@ use mneme_sync::Holding;
 use mneme_sys::{HeaderError, NodeId, PagePolicy, Region, SyntheticTopology};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use support::{FRAME, NODE, Shape, UUID, world};
+use support::{FRAME, NODE, Shape, world};
 
 fn extent(start: u32, frames: u32) -> Extent {
     Extent {
@@ -438,13 +438,13 @@ fn growth_by_one_is_growth_for_all() {
 fn what_cannot_hold_an_arena_is_refused() {
     let (world, process) = world(Shape::default());
     let participants = process.arena.participants().clone();
-    let options = |client_bytes, nodes| ArenaOptions {
-        uuid: UUID,
-        client_bytes,
-        nodes,
-        topology: Arc::new(SyntheticTopology::new(1, 1)),
-        reserve_frames: 0,
-        lending: None,
+    let options = |client_bytes, nodes| {
+        let usual = Shape::default().options();
+        ArenaOptions {
+            client_bytes,
+            nodes,
+            ..usual
+        }
     };
     let create = |frames, options| {
         let region = Region::private(frames * FRAME, frames * FRAME, PagePolicy::Small).unwrap();

@@ -15,8 +15,7 @@
 mod support;
 
 use mneme_arena::{
-    Arena, ArenaOptions, ClaimError, Class, Discardable, Extent, ExtentState, Frame,
-    LendingOptions, Lookup, RepairError, Stored,
+    Arena, ClaimError, Class, Discardable, Extent, ExtentState, Frame, Lookup, RepairError, Stored,
 };
 use mneme_sync::{ControlOptions, DeadSlot, Lane, Participants, SlotId};
 use mneme_sys::{
@@ -29,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::time::Duration;
-use support::{FRAME, UUID};
+use support::{FRAME, Shape, UUID};
 
 const FRAMES: usize = 129;
 const LINKS: usize = 24;
@@ -108,19 +107,13 @@ impl Tenant {
         let control = Self::region(&directory.join("control"));
         let participants =
             Participants::create(control, options, Self::liveness(directory)).unwrap();
-        let options = ArenaOptions {
-            uuid: UUID,
+        let shape = Shape {
             client_bytes: (LINKS + KEYS) * 8,
-            nodes: 1,
-            topology: Arc::new(SyntheticTopology::new(1, 1)),
-            reserve_frames: 0,
-            lending: Some(LendingOptions {
-                records: 4000,
-                max_frames: u32::MAX,
-            }),
+            records: 4000,
+            ..Shape::default()
         };
         let data = Arc::new(Self::region(&directory.join("data")));
-        Tenant::of(Arena::create(data, participants, options).unwrap())
+        Tenant::of(Arena::create(data, participants, shape.options()).unwrap())
     }
 
     fn open(directory: &Path) -> Tenant {

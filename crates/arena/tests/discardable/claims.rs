@@ -4,9 +4,9 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use mneme_arena::{ClaimError, Discardable, Dropped, Extent, MAX_RECORD, ReleaseError, Stored};
+use mneme_arena::{ClaimError, Dropped, Extent, MAX_RECORD, ReleaseError, Stored};
 
-use crate::{SHAPE, fill_lock_of, get, keyed, lending, put};
+use crate::{SHAPE, fill_lock_of, get, has, keep, keyed, lending, put};
 
 #[test]
 fn the_longest_run_leaves_out_a_frame_that_is_being_filled() {
@@ -54,16 +54,8 @@ fn what_was_released_and_lent_since_is_not_released_again() {
 #[test]
 fn a_claim_discards_what_it_takes_at_once() {
     let (_world, process, cache) = lending(SHAPE);
-    // Each fills a frame.
-    for number in 0..10u64 {
-        let value = keyed(number, MAX_RECORD - 8);
-        assert_eq!(put(&cache, &number.to_le_bytes(), &value), Stored::Kept);
-    }
-    let there = || {
-        (0..10u64)
-            .filter(|n| get(&cache, &n.to_le_bytes()).is_some())
-            .count()
-    };
+    keep(&cache, 0..10);
+    let there = || (0..10).filter(|number| has(&cache, *number)).count();
     assert_eq!(there(), 10);
     let stats = process.arena.stats();
     // What is rented is free to the first class; what is being filled is not.
@@ -94,50 +86,36 @@ fn a_claim_discards_what_it_takes_at_once() {
 /// Not the lowest address, where that has a record that is worth more.
 #[test]
 fn claims_take_what_is_idle_first_and_then_the_policys_victims() {
-    let fill = |cache: &Discardable, number: u64| {
-        let value = keyed(number, MAX_RECORD - 8);
-        assert_eq!(put(cache, &number.to_le_bytes(), &value), Stored::Kept);
-    };
-    let there = |cache: &Discardable, number: u64| get(cache, &number.to_le_bytes()).is_some();
     // What is rented lies below what is idle.
     let (_world, process, cache) = lending(SHAPE);
     let (low, high) = (process.hold(8), process.hold(8));
     process.release(low).unwrap();
-    (0..8).for_each(|number| fill(&cache, number));
+    keep(&cache, 0..8);
     process.release(high).unwrap();
     process.hold(4);
     process.hold(1);
-    assert!((0..8).all(|number| there(&cache, number)));
+    assert!((0..8).all(|number| has(&cache, number)));
 
     // Frames are lent from the highest on: what is read all the time lies lowest.
     let (_world, process, cache) = lending(SHAPE);
-    (0..16).for_each(|number| fill(&cache, number));
+    keep(&cache, 0..16);
     for _ in 0..40 {
-        assert!((12..15).all(|number| there(&cache, number)));
+        assert!((12..15).all(|number| has(&cache, number)));
     }
     // The policy names its victims when it needs the first.
-    fill(&cache, 16);
+    keep(&cache, 16..17);
     for _ in 0..4 {
         process.hold(1);
     }
-    assert!((12..15).all(|number| there(&cache, number)));
-    assert_eq!((0..16).filter(|number| there(&cache, *number)).count(), 11);
+    assert!((12..15).all(|number| has(&cache, number)));
+    assert_eq!((0..16).filter(|number| has(&cache, *number)).count(), 11);
 }
 
 /// A holder of the fill lock that sleeps costs puts, and claims nothing.
 #[test]
 fn a_stopped_tenant_delays_no_claim() {
     let (world, process, cache) = lending(SHAPE);
-    for number in 0..30u64 {
-        assert_eq!(
-            put(
-                &cache,
-                &number.to_le_bytes(),
-                &keyed(number, MAX_RECORD - 8)
-            ),
-            Stored::Kept
-        );
-    }
+    keep(&cache, 0..30);
     // It holds the lock, with its frame half filled, for as long as this test runs.
     let sleeper = world.open();
     let slot = sleeper.arena.participants().slot().unwrap();
@@ -169,10 +147,7 @@ fn a_frame_noted_as_idle_that_is_held_refuses_no_claim() {
     let held = process.hold(3);
     process.release(low).unwrap();
     // All others are lent.
-    for number in 0..13u64 {
-        let value = keyed(number, MAX_RECORD - 8);
-        assert_eq!(put(&cache, &number.to_le_bytes(), &value), Stored::Kept);
-    }
+    keep(&cache, 0..13);
     let idle: &AtomicU64 = process
         .arena
         .region()

@@ -8,9 +8,9 @@ use mneme_arena::{
     Arena, ArenaOptions, Class, CreateError, Discardable, Dropped, Extent, LendingError,
     LendingOptions, MAX_RECORD, OpenError, PutError, Stored,
 };
-use mneme_sys::{NodeId, PagePolicy, Region, SyntheticTopology};
+use mneme_sys::{NodeId, PagePolicy, Region};
 
-use crate::support::{FRAME, NODE, Shape, UUID, world};
+use crate::support::{FRAME, NODE, Shape, world};
 use crate::{SHAPE, generation, get, keyed, lending, put};
 
 #[test]
@@ -111,16 +111,13 @@ fn an_arena_that_cannot_lend_so_is_refused() {
     let create = |records| {
         let bytes = 4 * FRAME;
         let region = Region::private(bytes, bytes, PagePolicy::Small).unwrap();
+        let max_frames = u32::MAX;
         let options = ArenaOptions {
-            uuid: UUID,
-            client_bytes: 0,
-            nodes: 1,
-            topology: Arc::new(SyntheticTopology::new(1, 1)),
-            reserve_frames: 0,
             lending: Some(LendingOptions {
                 records,
-                max_frames: u32::MAX,
+                max_frames,
             }),
+            ..SHAPE.options()
         };
         Arena::create(Arc::new(region), participants.clone(), options).map(drop)
     };

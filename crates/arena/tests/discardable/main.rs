@@ -11,10 +11,11 @@ mod recovery;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use mneme_arena::{Arena, Class, Discardable, Lookup, Stored};
+use mneme_arena::{Arena, Class, Discardable, Lookup, MAX_RECORD, Stored};
 use mneme_sys::NodeId;
 use support::{NODE, Process, Shape, World, world};
 
@@ -43,6 +44,19 @@ fn lending(shape: Shape) -> (World, Process, Discardable) {
 fn put(cache: &Discardable, key: &[u8], value: &[u8]) -> Stored {
     let slot = cache.arena().participants().slot().unwrap();
     cache.put(&slot, NODE, key, value).unwrap()
+}
+
+/// Keeps copies, each of which fills a frame.
+fn keep(cache: &Discardable, numbers: Range<u64>) {
+    for number in numbers {
+        let value = keyed(number, MAX_RECORD - 8);
+        assert_eq!(put(cache, &number.to_le_bytes(), &value), Stored::Kept);
+    }
+}
+
+/// Whether the copy of that number is there.
+fn has(cache: &Discardable, number: u64) -> bool {
+    get(cache, &number.to_le_bytes()).is_some()
 }
 
 fn get(cache: &Discardable, key: &[u8]) -> Option<Vec<u8>> {

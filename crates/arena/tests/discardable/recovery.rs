@@ -6,23 +6,14 @@ use mneme_arena::{Arena, ClaimError, Discardable, Dropped, Extent, Frame, MAX_RE
 use mneme_sys::SyntheticTopology;
 
 use crate::support::Shape;
-use crate::{SHAPE, get, keyed, lending, put};
+use crate::{SHAPE, has, keep, keyed, lending, put};
 
 /// A new incarnation knows nothing of what was lent, and has all frames.
 #[test]
 fn recovery_empties_the_cache_and_frees_what_was_rented() {
     let (world, process, cache) = lending(SHAPE);
     let held = process.hold(2);
-    for number in 0..12u64 {
-        assert_eq!(
-            put(
-                &cache,
-                &number.to_le_bytes(),
-                &keyed(number, MAX_RECORD - 8)
-            ),
-            Stored::Kept
-        );
-    }
+    keep(&cache, 0..12);
     drop((process, cache));
     let (_, participants) = world.participants();
     let topology = Arc::new(SyntheticTopology::new(1, 1));
@@ -38,7 +29,7 @@ fn recovery_empties_the_cache_and_frees_what_was_rented() {
         [held]
     );
     let cache = Discardable::open(Arc::new(arena)).unwrap();
-    assert!((0..12u64).all(|number| get(&cache, &number.to_le_bytes()).is_none()));
+    assert!((0..12).all(|number| !has(&cache, number)));
     assert_eq!(put(&cache, b"a", b"b"), Stored::Kept);
 }
 
@@ -62,10 +53,7 @@ fn a_frame_filled_during_a_repair_is_not_lost_to_claims() {
     world.kill(other.number);
     assert_eq!(process.reap(), 1);
     // Frames 199 and 195 are sealed, and another word's frame is filled.
-    for number in 0..2u64 {
-        let value = keyed(number, MAX_RECORD - 8);
-        assert_eq!(put(&cache, &number.to_le_bytes(), &value), Stored::Kept);
-    }
+    keep(&cache, 0..2);
     process.assert_whole();
     process.hold(1);
     process.hold(1);

@@ -7,7 +7,9 @@ use mneme_arena::{
     OpenError,
 };
 use mneme_sync::{ControlOptions, Participants};
-use mneme_sys::{Access, NodeId, PagePolicy, Region, Reserve, ScriptedLiveness, SyntheticTopology};
+use mneme_sys::{
+    Access, NodeId, PagePolicy, Region, Reserve, ScriptedLiveness, SyntheticTopology, Topology,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -20,7 +22,7 @@ pub struct World {
     script: ScriptedLiveness,
     data: Region,
     control: Region,
-    topology: Arc<SyntheticTopology>,
+    topology: Arc<dyn Topology>,
     processes: AtomicU32,
 }
 
@@ -55,6 +57,22 @@ impl Default for Shape {
     }
 }
 
+impl Shape {
+    pub fn options(self) -> ArenaOptions {
+        ArenaOptions {
+            uuid: UUID,
+            client_bytes: self.client_bytes,
+            nodes: self.nodes,
+            topology: Arc::new(SyntheticTopology::new(self.nodes, 1)),
+            reserve_frames: self.reserve,
+            lending: (self.records > 0).then_some(LendingOptions {
+                records: self.records,
+                max_frames: u32::MAX,
+            }),
+        }
+    }
+}
+
 fn again(region: &Region, max: usize) -> Region {
     let fd = region
         .duplicate_fd()
@@ -71,6 +89,7 @@ pub fn world(shape: Shape) -> (World, Process) {
         undo_bytes: 64,
         ..ControlOptions::new(UUID)
     };
+    let arena = shape.options();
     let world = World {
         script: ScriptedLiveness::new(),
         data: Region::memfd(
@@ -87,7 +106,7 @@ pub fn world(shape: Shape) -> (World, Process) {
             PagePolicy::Small,
         )
         .unwrap(),
-        topology: Arc::new(SyntheticTopology::new(shape.nodes, 1)),
+        topology: Arc::clone(&arena.topology),
         processes: AtomicU32::new(1),
     };
     let (number, liveness) = world.process();
@@ -96,17 +115,7 @@ pub fn world(shape: Shape) -> (World, Process) {
     let arena = Arena::create(
         Arc::new(again(&world.data, world.data.max())),
         participants,
-        ArenaOptions {
-            uuid: UUID,
-            client_bytes: shape.client_bytes,
-            nodes: shape.nodes,
-            topology: world.topology.clone(),
-            reserve_frames: shape.reserve,
-            lending: (shape.records > 0).then_some(LendingOptions {
-                records: shape.records,
-                max_frames: u32::MAX,
-            }),
-        },
+        arena,
     )
     .unwrap();
     let arena = Arc::new(arena);
@@ -134,11 +143,14 @@ impl World {
 
     pub fn try_open(&self) -> Result<Process, OpenError> {
         let (number, participants) = self.participants();
-        Arena::open(Arc::new(self.map()), participants, self.topology.clone()).map(|arena| {
-            Process {
-                number,
-                arena: Arc::new(arena),
-            }
+        Arena::open(
+            Arc::new(self.map()),
+            participants,
+            Arc::clone(&self.topology),
+        )
+        .map(|arena| Process {
+            number,
+            arena: Arc::new(arena),
         })
     }
 
