@@ -15,7 +15,7 @@ use crate::calendar::Calendar;
 use crate::memory::{self, Memory};
 use crate::model::Model;
 use crate::replayed::Replayed;
-use crate::scenario::{GROWS_TO, Kind, filled};
+use crate::stores::{GROWS_TO, Kind, filled};
 
 /// Words that are compared with zero at a time.
 const CHUNK: usize = 64;

@@ -19,6 +19,7 @@
 
 mod actions;
 mod calendar;
+mod expected;
 mod image;
 #[path = "../memory/mod.rs"]
 mod memory;
@@ -26,6 +27,7 @@ mod model;
 #[path = "../notifications/replayed.rs"]
 mod replayed;
 mod scenario;
+mod stores;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -35,7 +37,8 @@ use std::time::{Duration, Instant};
 
 use actions::Action;
 use mneme_log::UpdatePolicy::{self, Append, InPlace};
-use scenario::{Kind, Met, Scenario, fills, places_of};
+use scenario::{Met, Scenario, fills, places_of};
+use stores::Kind;
 
 /// Operations that cannot be stopped, with the reason: as X they meet nobody.
 const PASSING: [(Action, &str); 4] = [
