@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::fmt::Display;
 
-use mneme_sys::{Classified, ErrorKind};
+use mneme_sys::{Classified, ErrorKind, with_causes};
 
 /// The header's `MNEME_E...`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,18 +76,7 @@ impl From<ErrorKind> for Code {
 
 impl<E: Classified> From<E> for Failure {
     fn from(error: E) -> Self {
-        let mut text = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            let cause_text = cause.to_string();
-            // Some errors say their cause themselves.
-            if !text.ends_with(&cause_text) {
-                text.push_str(": ");
-                text.push_str(&cause_text);
-            }
-            source = cause.source();
-        }
-        Self::new(error.kind().into(), text)
+        Self::new(error.kind().into(), with_causes(&error))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use mneme_sys::{Classified, ErrorKind};
+use mneme_sys::{Classified, ErrorKind, with_causes};
 use pyo3::exceptions::{PyException, PyLookupError, PyMemoryError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -205,33 +205,17 @@ fn advice(reason: Reason) -> &'static str {
     }
 }
 
-/// The text of an error and of its causes.
-fn text(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let said = cause.to_string();
-        // Some errors say their cause themselves.
-        if !text.ends_with(&said) {
-            text.push_str(": ");
-            text.push_str(&said);
-        }
-        source = cause.source();
-    }
-    text
-}
-
 impl<E: Classified + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         let reason = reason(error.kind());
-        Self::Of(reason, text(&error) + advice(reason))
+        Self::Of(reason, with_causes(&error) + advice(reason))
     }
 }
 
 impl Failure {
     /// A batch that stopped in the middle.
     pub(crate) fn of_batch(error: &mneme_log::BatchError) -> Self {
-        Self::Batch(error.done, reason(error.kind()), text(error))
+        Self::Batch(error.done, reason(error.kind()), with_causes(error))
     }
 }
 

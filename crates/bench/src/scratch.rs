@@ -137,11 +137,5 @@ impl Drop for Directory {
 
 /// An error of a segment, with its causes in one line.
 pub fn space(error: impl Error) -> BenchError {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        words = format!("{words}: {error}");
-        cause = error.source();
-    }
-    BenchError::Space(words)
+    BenchError::Space(mneme_sys::with_causes(&error))
 }

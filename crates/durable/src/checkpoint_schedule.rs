@@ -10,7 +10,6 @@ use mneme_journal::BaseName;
 use crate::DurableError;
 use crate::checkpoint::{Checkpoint, CheckpointReport, Source, Stage};
 use crate::compare::compare_files;
-use crate::error::in_words;
 use crate::gate::{GROUP_SECONDS, GateState, lock};
 use crate::options::{Bounds, DurabilityMode};
 
@@ -243,7 +242,7 @@ impl Keeper {
             }
             Err(error) => {
                 stats.failed += 1;
-                stats.why = in_words(error);
+                stats.why = mneme_sys::with_causes(error);
             }
         }
         written

@@ -197,15 +197,3 @@ impl DurableError {
         }
     }
 }
-
-/// An error and what caused it, in one line.
-pub(crate) fn in_words(error: &dyn std::error::Error) -> String {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        words.push_str(": ");
-        words.push_str(&source.to_string());
-        cause = source.source();
-    }
-    words
-}

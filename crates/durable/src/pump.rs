@@ -153,7 +153,7 @@ impl Pump {
         match work(self) {
             Ok(pace) => pace,
             Err(error) => {
-                let why = crate::error::in_words(&error);
+                let why = mneme_sys::with_causes(&error);
                 self.shared.set_state(GateState::Failed, || why);
                 Pace::Over
             }
@@ -463,7 +463,7 @@ impl Pump {
                 }
                 Ok(false) => {}
                 Err(error) => {
-                    let why = crate::error::in_words(&error);
+                    let why = mneme_sys::with_causes(&error);
                     self.shared.set_state(GateState::Failed, || why);
                     return Err(error);
                 }

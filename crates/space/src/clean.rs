@@ -6,7 +6,7 @@ use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use mneme_sys::files;
+use mneme_sys::{files, with_causes};
 
 use crate::making::take_apart;
 use crate::registry::files::{entries, gone};
@@ -249,7 +249,7 @@ impl Walk<'_> {
                 Err(_) if !lock.exists() => None,
                 // Another user's, or nothing that can be locked: its holder may live.
                 Err(other) => {
-                    self.finds(&lock, in_words(&other), None);
+                    self.finds(&lock, with_causes(&other), None);
                     continue;
                 }
             };
@@ -334,7 +334,7 @@ impl Walk<'_> {
                     }
                 }
                 Err(error) => {
-                    self.finds(&directory, in_words(&error), None);
+                    self.finds(&directory, with_causes(&error), None);
                 }
             }
         }
@@ -364,7 +364,7 @@ impl Walk<'_> {
                 // Removed by somebody since the directory was listed.
                 Err(_) if !directory.exists() => {}
                 Err(error) => {
-                    self.finds(&directory, in_words(&error), None);
+                    self.finds(&directory, with_causes(&error), None);
                 }
             }
         }
@@ -461,15 +461,4 @@ fn leads_to(directory: &Path, data: &Path) -> bool {
 
 fn is_memory(directory: &Path) -> bool {
     Meta::read(directory).is_ok_and(|meta| meta.backing.is_memory())
-}
-
-/// An error and its causes in one line.
-fn in_words(error: &dyn std::error::Error) -> String {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        words = format!("{words}: {error}");
-        cause = error.source();
-    }
-    words
 }

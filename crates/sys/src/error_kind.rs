@@ -62,6 +62,22 @@ pub trait Classified: std::error::Error {
     fn kind(&self) -> ErrorKind;
 }
 
+/// The text of an error and of its causes, outermost first. What an error repeats of its cause
+/// stands once.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let words = cause.to_string();
+        if !text.contains(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        source = cause.source();
+    }
+    text
+}
+
 /// Implements [`Classified`]: the variants behind `as` have the kind of the error that they wrap,
 /// those behind `for` that of their `source`, and the others the kind that is named.
 #[doc(hidden)]

@@ -46,7 +46,7 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use cpu::{CpuId, CpuSource, cpu_source, current_cpu, time_stamp};
 pub use crc32c::crc32c;
 pub use entropy::{boot_id, random_bytes};
-pub use error_kind::{Classified, ErrorKind};
+pub use error_kind::{Classified, ErrorKind, with_causes};
 pub use file_system::Caution;
 pub use liveness::{
     Liveness, LivenessError, OfdLiveness, ScriptedLiveness, ScriptedProcess, SharedByte, Taken,

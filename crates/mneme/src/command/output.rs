@@ -5,6 +5,8 @@ use std::error::Error;
 use std::fmt::{Display, Write as _};
 use std::io::{ErrorKind, Write as _};
 
+pub use mneme_sys::with_causes;
+
 /// Nobody reads on: the other end of the pipe is closed.
 #[derive(Debug, thiserror::Error)]
 #[error("nobody reads the output any more")]
@@ -46,21 +48,6 @@ pub fn plain(text: &str) -> String {
         }
     }
     plain
-}
-
-/// An error and what led to it, outermost first; what an error repeats of its cause stands once.
-pub fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let words = error.to_string();
-        if !text.contains(&words) {
-            text.push_str(": ");
-            text.push_str(&words);
-        }
-        cause = error.source();
-    }
-    text
 }
 
 /// Prints a text and ends the line.
