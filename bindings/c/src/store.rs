@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use mneme_log::{Database, ReadError};
 use mneme_shared::{Registry, SharedStore, StoreOptions};
-use mneme_space::Access;
 
 use crate::boundary::{access, answer, directory, done, name};
 use crate::code::Failure;
@@ -153,9 +152,4 @@ pub extern "C" fn mneme_detach(store: StoreId) -> c_int {
         STORES.remove_all(|known| known.is_of(&gone));
         Ok(())
     })
-}
-
-/// Whether it may be written.
-pub(crate) fn is_writable(store: &SharedStore) -> bool {
-    store.access() == Access::ReadWrite
 }

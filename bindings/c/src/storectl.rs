@@ -2,11 +2,13 @@
 
 use std::ffi::c_int;
 
+use mneme_space::Access;
+
 use crate::boundary::{answer, done, write_to};
 use crate::code::{Code, Failure};
 use crate::options::{evict, evict_number, policy_number};
 use crate::process::StoreId;
-use crate::store::{is_writable, opened};
+use crate::store::opened;
 use crate::vas::{null, text};
 
 /// `mneme_stat_t`.
@@ -62,7 +64,7 @@ pub unsafe extern "C" fn mneme_stat(store: StoreId, stat: *mut Stat) -> c_int {
             moved_bytes: stats.moved_bytes,
             evicted: stats.evicted,
             evicted_bytes: stats.evicted_bytes,
-            writable: is_writable(store).into(),
+            writable: (store.access() == Access::ReadWrite).into(),
             maintains: store.maintains().into(),
             outlives_boot: (!store.is_volatile()).into(),
             policy: policy_number(store.update_policy()),

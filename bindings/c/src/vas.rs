@@ -8,7 +8,7 @@ use mneme_space::{Name, Space, SpaceCreateError};
 use mneme_sys::Access;
 
 use crate::attached::Attached;
-use crate::boundary::{access, answer, directory, done, flags, mode, name};
+use crate::boundary::{access, answer, directory, done, flags, mode, name, write_to};
 use crate::code::{Code, Failure};
 use crate::current;
 use crate::process::{self, ATTACHED, PRIMARY, SPACES, SegId, VasHandle, VasId};
@@ -102,12 +102,8 @@ pub unsafe extern "C" fn mneme_window(base: *mut *mut c_void, bytes: *mut usize)
         let (first, len) = process::registry()?.window();
         // SAFETY: the caller's promise.
         unsafe {
-            if !base.is_null() {
-                base.write(ptr::without_provenance_mut(first));
-            }
-            if !bytes.is_null() {
-                bytes.write(len);
-            }
+            write_to(base, ptr::without_provenance_mut(first));
+            write_to(bytes, len);
         }
         Ok(())
     })
