@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::Pair;
+use common::{Pair, World};
 use mneme_sync::{
     Acquired, ControlOptions, Holding, Lane, OpenError, Participants, ReapError, RobustLock,
     SlotError,
@@ -414,16 +414,13 @@ fn a_dead_process_is_reaped_with_its_intents_pins_locks_and_counts() {
 
 #[test]
 fn another_boot_rebuilds_and_keeps_counts_and_epochs() {
-    let script = ScriptedLiveness::new();
-    let region = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
-    let copy = region.duplicate_fd().unwrap().unwrap();
-    let a = Participants::create(region, common::options(), Arc::new(script.process(1))).unwrap();
+    let (world, a) = World::new(common::options());
     a.slot().unwrap().count(2, 4, 6);
     std::mem::forget(a.pin().unwrap());
     a.advance().unwrap();
     let epoch = a.epoch();
     let incarnation = a.incarnation();
-    script.kill(1);
+    world.script.kill(1);
     // The boot id's place: 5 words into the control header.
     let words = a
         .region()
@@ -431,8 +428,7 @@ fn another_boot_rebuilds_and_keeps_counts_and_epochs() {
         .unwrap();
     words[0].fetch_xor(1, std::sync::atomic::Ordering::Relaxed);
 
-    let again = common::map(copy);
-    let b = Participants::open(again, common::UUID, Arc::new(script.process(2))).unwrap();
+    let b = world.open(2).unwrap();
     assert_eq!(b.counters(2, 4), 6);
     assert_eq!((b.stats().slots, b.stats().processes), (0, 1));
     assert!(b.epoch() > epoch);
@@ -444,11 +440,8 @@ fn another_boot_rebuilds_and_keeps_counts_and_epochs() {
 /// today's.
 #[test]
 fn a_lock_of_an_earlier_boot_is_handed_over_by_the_first_process_to_open() {
-    let script = ScriptedLiveness::new();
-    let region = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
-    let copy = |region: &Region| common::map(region.duplicate_fd().unwrap().unwrap());
-    let again = [(); 4].map(|()| copy(&region));
-    let a = Participants::create(region, common::options(), Arc::new(script.process(1))).unwrap();
+    let (world, a) = World::new(common::options());
+    let script = &world.script;
     let (held, free) = (RobustLock::new(), RobustLock::new());
     std::mem::forget(held.lock(&a.slot().unwrap()).unwrap());
     let incarnation = a.incarnation();
@@ -459,21 +452,21 @@ fn a_lock_of_an_earlier_boot_is_handed_over_by_the_first_process_to_open() {
         .unwrap();
     words[0].fetch_xor(1, std::sync::atomic::Ordering::Relaxed);
 
-    let [early, refused, first, second] = again;
     // A process that may only read neither rebuilds nor joins.
     let liveness = Arc::new(script.process(2));
-    let error = Participants::open_to_read(early, common::UUID, liveness, |_| true).unwrap_err();
+    let error =
+        Participants::open_to_read(world.copy(), common::UUID, liveness, |_| true).unwrap_err();
     assert!(matches!(error, OpenError::Stale), "{error}");
     assert_eq!(a.incarnation(), incarnation);
     // One that its own closure refuses leaves nothing to the next.
     let liveness = Arc::new(script.process(3));
-    let error = Participants::open_and(refused, common::UUID, liveness, |_| {
+    let error = Participants::open_and(world.copy(), common::UUID, liveness, |_| {
         Err(OpenError::Damaged("says the closure"))
     });
     assert!(matches!(error.unwrap_err(), OpenError::Damaged(_)));
     let mut ran = false;
     let liveness = Arc::new(script.process(4));
-    let b = Participants::open_and(first, common::UUID, liveness, |b| {
+    let b = Participants::open_and(world.copy(), common::UUID, liveness, |b| {
         ran = true;
         let slot = b.slot().unwrap();
         [&held, &free].into_iter().for_each(RobustLock::orphan);
@@ -484,9 +477,10 @@ fn a_lock_of_an_earlier_boot_is_handed_over_by_the_first_process_to_open() {
     .unwrap();
     assert!(ran && b.incarnation() > incarnation);
     let liveness = Arc::new(script.process(5));
-    let c: Result<_, OpenError> = Participants::open_and(second, common::UUID, liveness, |_| {
-        panic!("it is not alone")
-    });
+    let c: Result<_, OpenError> =
+        Participants::open_and(world.copy(), common::UUID, liveness, |_| {
+            panic!("it is not alone")
+        });
     assert!(c.is_ok());
 }
 
@@ -514,20 +508,15 @@ fn what_is_no_control_region_is_refused_by_name() {
 
 #[test]
 fn the_dead_keep_no_newcomer_out() {
-    let script = ScriptedLiveness::new();
-    let region = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
-    let fd = region.duplicate_fd().unwrap().unwrap();
     let few = ControlOptions {
         max_processes: 2,
         max_threads: 8,
         ..common::options()
     };
-    let first = Participants::create(region, few, Arc::new(script.process(1))).unwrap();
+    let (world, first) = World::new(few);
     // Both entries and all slots but those kept back for reapers belong to the dead.
-    let copy = common::map(fd.try_clone().unwrap());
-    let second = Participants::open(copy, common::UUID, Arc::new(script.process(2))).unwrap();
-    let copy = common::map(fd.try_clone().unwrap());
-    let full = Participants::open(copy, common::UUID, Arc::new(script.process(3))).unwrap_err();
+    let second = world.open(2).unwrap();
+    let full = world.open(3).unwrap_err();
     assert!(
         full.to_string().contains("2 processes are attached"),
         "{full}"
@@ -552,10 +541,9 @@ fn the_dead_keep_no_newcomer_out() {
     for thread in threads {
         thread.join().unwrap();
     }
-    script.kill(1);
-    script.kill(2);
-    let third =
-        Participants::open(common::map(fd), common::UUID, Arc::new(script.process(4))).unwrap();
+    world.script.kill(1);
+    world.script.kill(2);
+    let third = world.open(4).unwrap();
     assert_eq!(
         third.slot().unwrap_err(),
         SlotError::TooManyThreads { max: 8 }
@@ -581,28 +569,23 @@ fn the_dead_keep_no_newcomer_out() {
 
 #[test]
 fn what_a_newcomer_took_over_and_did_not_reap_is_reaped_by_the_next() {
-    let script = ScriptedLiveness::new();
-    let region = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
-    let fd = region.duplicate_fd().unwrap().unwrap();
     let one = ControlOptions {
         max_processes: 1,
         ..common::options()
     };
-    let first = Participants::create(region, one, Arc::new(script.process(1))).unwrap();
+    let (world, first) = World::new(one);
     first.slot().unwrap().count(0, 1, 4);
-    script.kill(1);
+    world.script.kill(1);
     for process in 2..4 {
         // Neither reaps; the second dies.
-        let copy = common::map(fd.try_clone().unwrap());
-        let p = Participants::open(copy, common::UUID, Arc::new(script.process(process))).unwrap();
+        let p = world.open(process).unwrap();
         p.slot().unwrap().count(0, 1, 1);
         assert_eq!(p.check(), Vec::<String>::new());
         if process == 3 {
-            script.kill(3);
+            world.script.kill(3);
         }
     }
-    let copy = common::map(fd);
-    let last = Participants::open(copy, common::UUID, Arc::new(script.process(4))).unwrap();
+    let last = world.open(4).unwrap();
     let reaped = last
         .reap(|_| Ok::<_, std::convert::Infallible>(()))
         .unwrap();
@@ -614,23 +597,16 @@ fn what_a_newcomer_took_over_and_did_not_reap_is_reaped_by_the_next() {
 /// A process that never reaps took over the entry of a dead one, which held a firm pin.
 #[test]
 fn any_participant_reaps_what_an_idle_successor_took_over() {
-    let script = ScriptedLiveness::new();
-    let region = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
-    let fd = region.duplicate_fd().unwrap().unwrap();
     let two = ControlOptions {
         max_processes: 2,
         ..common::options()
     };
-    let maintainer = Participants::create(region, two, Arc::new(script.process(1))).unwrap();
-    let open = |process| {
-        let copy = common::map(fd.try_clone().unwrap());
-        Participants::open(copy, common::UUID, Arc::new(script.process(process))).unwrap()
-    };
-    let dead = open(2);
+    let (world, maintainer) = World::new(two);
+    let dead = world.open(2).unwrap();
     dead.slot().unwrap().count(0, 1, 4);
     std::mem::forget(dead.pin().unwrap());
-    script.kill(2);
-    let idle = open(3);
+    world.script.kill(2);
+    let idle = world.open(3).unwrap();
     idle.slot().unwrap().count(0, 1, 1);
 
     let g = maintainer.advance().unwrap();
@@ -654,14 +630,12 @@ fn any_participant_reaps_what_an_idle_successor_took_over() {
 /// moved to the base.
 #[test]
 fn a_slot_that_could_not_be_released_is_released_at_the_next_claim() {
-    let script = ScriptedLiveness::new();
-    let region = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
     let one_slot = ControlOptions {
         max_threads: 1,
         ..common::options()
     };
-    let p = Participants::create(region, one_slot, Arc::new(script.process(1))).unwrap();
-    let stopped = script.process(2);
+    let (world, p) = World::new(one_slot);
+    let stopped = world.script.process(2);
     let region_lock = stopped.try_take(0).unwrap().unwrap();
     let count_in_a_thread = || {
         let p = p.clone();
@@ -729,13 +703,11 @@ fn a_lock_that_a_panic_releases_asks_for_repair() {
 /// no slot free has them reaped.
 #[test]
 fn slots_that_panics_took_come_back_when_there_are_no_others() {
-    let script = ScriptedLiveness::new();
-    let region = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
     let few = ControlOptions {
         max_threads: 8,
         ..common::options()
     };
-    let p = Participants::create(region, few, Arc::new(script.process(1))).unwrap();
+    let (_world, p) = World::new(few);
     let panicking = || {
         let p = p.clone();
         let operation = move || {

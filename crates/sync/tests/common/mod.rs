@@ -1,7 +1,7 @@
 //! One region, opened by several "processes" of a script.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
-use mneme_sync::{ControlOptions, Participants};
+use mneme_sync::{ControlOptions, OpenError, Participants};
 use mneme_sys::{Access, OfdLiveness, PagePolicy, Region, ScriptedLiveness};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -37,6 +37,34 @@ pub fn liveness(path: &str) -> Arc<OfdLiveness> {
     Arc::new(OfdLiveness::open(Path::new(path), 0).unwrap())
 }
 
+/// A region that the processes of a script open, each at an address of its own.
+pub struct World {
+    pub script: ScriptedLiveness,
+    region: Region,
+}
+
+impl World {
+    /// It, and the script's process 1, which has made what is in it.
+    pub fn new(options: ControlOptions) -> (World, Participants) {
+        let world = World {
+            script: ScriptedLiveness::new(),
+            region: Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap(),
+        };
+        let process = Arc::new(world.script.process(1));
+        let first = Participants::create(world.copy(), options, process).unwrap();
+        (world, first)
+    }
+
+    /// The region once more.
+    pub fn copy(&self) -> Region {
+        map(self.region.duplicate_fd().unwrap().unwrap())
+    }
+
+    pub fn open(&self, process: u32) -> Result<Participants, OpenError> {
+        Participants::open(self.copy(), UUID, Arc::new(self.script.process(process)))
+    }
+}
+
 /// One region at two addresses: `a` is the script's process 1, `b` its process 2.
 pub struct Pair {
     pub a: Participants,
@@ -46,12 +74,10 @@ pub struct Pair {
 
 impl Pair {
     pub fn new() -> Pair {
-        let script = ScriptedLiveness::new();
-        let region = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
-        let copy = map(region.duplicate_fd().unwrap().unwrap());
-        assert_ne!(region.base(), copy.base());
-        let a = Participants::create(region, options(), Arc::new(script.process(1))).unwrap();
-        let b = Participants::open(copy, UUID, Arc::new(script.process(2))).unwrap();
+        let (world, a) = World::new(options());
+        let b = world.open(2).unwrap();
+        assert_ne!(a.region().base(), b.region().base());
+        let script = world.script;
         Pair { a, b, script }
     }
 
