@@ -7,6 +7,7 @@ use std::sync::Arc;
 use mneme_sys::medium::{
     CrashState, CrashStates, FailureModel, Medium, Operation, RecordingMedium, SECTOR, Trace,
 };
+use mneme_testkit::Random;
 use mneme_tree::{Batch, Durability, Snapshot, Store};
 
 use super::{MAX, Model, contents, copy_of, open_on};
@@ -26,13 +27,9 @@ pub const BOTH: [(FailureModel, Durability); 2] = [
 ];
 
 /// Random numbers that a failure can be reproduced with.
-pub fn random(mut seed: u64) -> impl FnMut() -> u64 {
-    move || {
-        seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
+pub fn random(seed: u64) -> impl FnMut() -> u64 {
+    let mut random = Random::new(seed);
+    move || random.next()
 }
 
 /// Runs batches on a store that holds what `image` does, and records what happens to the medium.
@@ -84,6 +81,12 @@ impl Recorder {
         self.db.apply(&batch).unwrap();
         self.history.push(model);
         self.medium.mark(self.history.len() as u64 - 1);
+    }
+
+    /// As [`Recorder::apply`].
+    pub fn apply_all(&mut self, changes: &[(Vec<u8>, Option<Vec<u8>>)]) {
+        let borrowed = changes.iter().map(|(k, v)| (&k[..], v.as_deref()));
+        self.apply(&borrowed.collect::<Vec<_>>());
     }
 
     /// The trace and the history; the process is killed.
@@ -283,11 +286,7 @@ pub fn many_leaves_of(durability: Durability, commits: u64, seed: u64) -> (Trace
                 (key, value)
             })
             .collect();
-        let changes: Vec<_> = changes
-            .iter()
-            .map(|(k, v)| (&k[..], v.as_deref()))
-            .collect();
-        recorder.apply(&changes);
+        recorder.apply_all(&changes);
     }
     recorder.end()
 }
@@ -313,11 +312,7 @@ pub fn long_values_survive() {
                     (vec![b'k', (random() % 6) as u8], value)
                 })
                 .collect();
-            let changes: Vec<_> = changes
-                .iter()
-                .map(|(k, v)| (&k[..], v.as_deref()))
-                .collect();
-            recorder.apply(&changes);
+            recorder.apply_all(&changes);
             if commit == 19 || commit == 39 {
                 // The units that are free are used again from the first.
                 recorder = recorder.again(mode.1);
@@ -356,11 +351,7 @@ pub fn long_keys_survive() {
                     (key(if commit == 0 { n } else { random() % 120 }), value)
                 })
                 .collect();
-            let changes: Vec<_> = changes
-                .iter()
-                .map(|(k, v)| (&k[..], v.as_deref()))
-                .collect();
-            recorder.apply(&changes);
+            recorder.apply_all(&changes);
             if commit == 0 || commit == 20 {
                 // The units that are free are used again from the first.
                 recorder = recorder.again(mode.1);
@@ -651,11 +642,7 @@ pub fn generations_leave_nothing() {
                         (key, (!random().is_multiple_of(4)).then_some(value))
                     })
                     .collect();
-                let changes: Vec<_> = changes
-                    .iter()
-                    .map(|(k, v)| (&k[..], v.as_deref()))
-                    .collect();
-                recorder.apply(&changes);
+                recorder.apply_all(&changes);
             }
             let dead = recorder.db.stats().unwrap().dead_versions;
             swept |= generation > 40 && dead < 40;

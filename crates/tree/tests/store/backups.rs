@@ -2,15 +2,15 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::Path;
 use crate::common::contents;
 use crate::with_long_keys;
+use crate::{Path, file};
 use mneme_tree::{Batch, Store, StoreError};
 
 #[test]
 fn a_backup_has_the_long_keys() {
     let (db, _, pairs) = with_long_keys();
-    let path = Path::new("long-keys-backup");
+    let path = file("long-keys-backup");
     db.backup(&path.0).unwrap();
     let copy = Store::builder().open(&path.0).unwrap();
     assert_eq!(contents(&copy.snapshot().unwrap()), pairs);
@@ -29,7 +29,7 @@ fn a_backup_has_the_long_keys() {
 fn backups_and_checks_say_how_far_they_are() {
     let (db, _, pairs) = with_long_keys();
     let (leaves, keys) = (db.stats().unwrap().leaves, pairs.len());
-    let path = Path::new("how-far");
+    let path = file("how-far");
     let (mut checked, mut copied) = (Vec::new(), Vec::new());
     db.check_with(|done, total| checked.push((done, total)))
         .unwrap();
@@ -50,7 +50,7 @@ fn backups_and_checks_say_how_far_they_are() {
 
 #[test]
 fn a_backup_is_one_version_and_a_store() {
-    let (from, to) = (Path::new("backed-up"), Path::new("backup"));
+    let (from, to) = (file("backed-up"), file("backup"));
     let db = Store::builder().open(&from.0).unwrap();
     let stop = AtomicBool::new(false);
     for n in 0..6000u32 {
@@ -86,7 +86,7 @@ fn a_backup_is_one_version_and_a_store() {
 /// A backup is the same store by its UUID, another file by its instance, and holds one version.
 #[test]
 fn a_backup_keeps_the_uuid_and_no_names() {
-    let (from, to) = (Path::new("uuid"), Path::new("uuid-backup"));
+    let (from, to) = (file("uuid"), file("uuid-backup"));
     let db = Store::builder().open(&from.0).unwrap();
     db.put(b"a", b"1").unwrap();
     db.keep("first").unwrap();

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::Path;
 use crate::common::{MAX, contents, copy_of, open, open_on, reopen};
+use crate::file;
 use crate::image;
 use crate::with_long_keys;
 use mneme_sys::medium::{Medium, RecordingMedium};
@@ -157,7 +157,7 @@ fn damage_is_not_signed_by_a_rollback_or_a_backup() {
         db.keep("before").unwrap();
         let at = medium.bytes().windows(100).position(|w| w == [0x5a; 100]);
         medium.store(at.unwrap() as u64 + 50, b"damage");
-        let path = Path::new(&format!("damaged-{}", value.len()));
+        let path = file(&format!("damaged-{}", value.len()));
         let copied = db.backup(&path.0);
         assert!(
             matches!(copied, Err(StoreError::Damaged { .. })),

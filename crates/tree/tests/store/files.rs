@@ -5,13 +5,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::Path;
 use crate::common::{contents, open};
+use crate::{Path, file};
 use mneme_tree::{Durability, MAX_KEY, MAX_VALUE, Store, StoreError};
 
 #[test]
 fn a_file_keeps_what_was_put() {
-    let path = Path::new("keeps");
+    let path = file("keeps");
     for durability in [Durability::File, Durability::Process] {
         let _ = std::fs::remove_file(&path.0);
         let builder = Store::builder().durability(durability);
@@ -33,7 +33,7 @@ fn a_file_keeps_what_was_put() {
 #[test]
 fn a_file_and_its_backups_are_kept_from_others() {
     let mode = |path: &Path| std::fs::metadata(&path.0).unwrap().permissions().mode() & 0o777;
-    let (path, copy) = (Path::new("mode"), Path::new("mode-backup"));
+    let (path, copy) = (file("mode"), file("mode-backup"));
     let db = Store::builder().open(&path.0).unwrap();
     db.put(b"key", b"value").unwrap();
     db.backup(&copy.0).unwrap();
@@ -49,7 +49,7 @@ fn a_file_and_its_backups_are_kept_from_others() {
 
 #[test]
 fn a_second_opening_is_refused_and_a_later_one_is_not() {
-    let path = Path::new("locked");
+    let path = file("locked");
     let db = Store::builder().open(&path.0).unwrap();
     let second = Store::builder().open(&path.0);
     assert!(
@@ -72,8 +72,8 @@ fn a_second_opening_is_refused_and_a_later_one_is_not() {
 #[test]
 fn a_closed_store_opens_again_while_other_threads_start_processes() {
     const ROUNDS: usize = 200;
-    let path = Path::new("spawns");
-    let foreign = Path::new("spawns-foreign");
+    let path = file("spawns");
+    let foreign = file("spawns-foreign");
     std::fs::write(&foreign.0, vec![7; 10_000]).unwrap();
     let builder = Store::builder().durability(Durability::Process);
     builder.open(&path.0).unwrap().close().unwrap();
@@ -103,7 +103,7 @@ fn a_closed_store_opens_again_while_other_threads_start_processes() {
 
 #[test]
 fn what_is_no_store_is_refused() {
-    let path = Path::new("foreign");
+    let path = file("foreign");
     std::fs::write(&path.0, vec![7; 10_000]).unwrap();
     assert!(matches!(
         Store::builder().open(&path.0),
@@ -112,7 +112,7 @@ fn what_is_no_store_is_refused() {
     let dax = Store::builder().durability(Durability::Dax).open(&path.0);
     assert!(matches!(dax, Err(StoreError::Unsupported { .. })));
     drop(path);
-    let path = Path::new("short");
+    let path = file("short");
     drop(Store::builder().open(&path.0).unwrap());
     std::fs::OpenOptions::new()
         .write(true)
@@ -149,10 +149,10 @@ fn what_is_too_long_is_refused_and_what_fits_is_not() {
 /// What another process of the same number was making is not this one's to overwrite.
 #[test]
 fn an_unfinished_file_of_another_is_left_alone() {
-    let path = Path::new("making");
+    let path = file("making");
     let name = format!("{}.making-{}", path.0.display(), std::process::id());
-    let other = Path(PathBuf::from(name));
-    std::fs::write(&other.0, "of another").unwrap();
+    let other = PathBuf::from(name);
+    std::fs::write(&other, "of another").unwrap();
     drop(Store::builder().open(&path.0).unwrap());
-    assert_eq!(std::fs::read(&other.0).unwrap(), b"of another");
+    assert_eq!(std::fs::read(&other).unwrap(), b"of another");
 }

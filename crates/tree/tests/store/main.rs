@@ -19,22 +19,15 @@ use std::sync::Arc;
 
 use common::{kept, open};
 use mneme_sys::medium::RecordingMedium;
+use mneme_testkit::TestDir;
 use mneme_tree::{Batch, Store};
 
-/// A path that is removed at the end.
-struct Path(PathBuf);
+/// A path, and the directory that it is in, which goes with it.
+type Path = (PathBuf, TestDir);
 
-impl Path {
-    fn new(name: &str) -> Self {
-        let name = format!("mneme-tree-{name}-{}", std::process::id());
-        Self(std::env::temp_dir().join(name))
-    }
-}
-
-impl Drop for Path {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
+fn file(name: &str) -> Path {
+    let directory = TestDir::on_disk("tree-store");
+    (directory.join(name), directory)
 }
 
 /// A store of keys that share more than a leaf's fences have space for.
