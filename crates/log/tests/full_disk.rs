@@ -3,35 +3,33 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::Arc;
 
 use mneme_log::{Evict, LogStore, WriteError, control_bytes};
 use mneme_sys::{Access, OfdLiveness, PagePolicy, Region, Reserve};
+use mneme_testkit::{Mount, TestDir};
 
-/// A tmpfs over a directory of its own, until dropped.
-struct Mount(PathBuf);
+/// A tmpfs over a directory of its own.
+struct Place {
+    mount: Mount,
+    _directory: TestDir,
+}
 
-impl Mount {
-    /// One of so many MiB; `None` where none may be mounted, for the test to be skipped.
-    fn new(name: &str, mib: usize) -> Option<Self> {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "none"]);
-        let mounted = mount.arg(&path).status();
-        if !mounted.is_ok_and(|status| status.success()) {
-            eprintln!("skipped: no tmpfs can be mounted here");
-            return None;
-        }
-        Some(Self(path))
+impl Place {
+    /// One of that size; `None` where none may be mounted, for the test to be skipped.
+    fn new(size: &str) -> Option<Self> {
+        let directory = TestDir::new("full-disk");
+        Some(Self {
+            mount: Mount::tmpfs(&directory, size)?,
+            _directory: directory,
+        })
     }
 
     /// A store of so many bytes in files below it, where only what is used is taken.
     fn open(&self, bytes: usize) -> LogStore {
         let (access, lazy, small) = (Access::ReadWrite, Reserve::Lazy, PagePolicy::Small);
-        let (data, control) = (self.0.join("data"), self.0.join("control"));
+        let [data, control] = ["data", "control"].map(|name| self.mount.path().join(name));
         let region = Region::map_with(file(&data).into(), access, bytes, small, lazy).unwrap();
         region.grow(bytes).unwrap();
         let locks = Region::map(file(&control).into(), access, control_bytes(), small).unwrap();
@@ -39,12 +37,6 @@ impl Mount {
         let liveness = Arc::new(OfdLiveness::open(&control, 0).unwrap());
         let builder = LogStore::builder().maintainer(false);
         builder.create_in(region, locks, liveness).unwrap()
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
     }
 }
 
@@ -56,10 +48,10 @@ fn file(path: &Path) -> File {
 
 #[test]
 fn a_full_file_system_refuses_writes_and_loses_nothing() {
-    let Some(mount) = Mount::new("full-disk", 48) else {
+    let Some(place) = Place::new("48m") else {
         return;
     };
-    let store = mount.open(256 << 20);
+    let store = place.open(256 << 20);
 
     let value = [7; 10_000];
     let mut stored = 0u32;
@@ -92,10 +84,10 @@ fn a_full_file_system_refuses_writes_and_loses_nothing() {
 /// from the beginning.
 #[test]
 fn a_full_file_system_leaves_compaction_space() {
-    let Some(mount) = Mount::new("full-disk-compacted", 64) else {
+    let Some(place) = Place::new("64m") else {
         return;
     };
-    let store = mount.open(256 << 20);
+    let store = place.open(256 << 20);
     for size in [100_000, 1_000, 200_000] {
         let value = vec![7; size];
         let fill = |from: u32| {
@@ -125,12 +117,12 @@ fn a_full_file_system_leaves_compaction_space() {
 /// Another's file goes, and the store has what that took, though nobody maintains it.
 #[test]
 fn space_that_comes_back_is_used() {
-    let Some(mount) = Mount::new("full-disk-again", 64) else {
+    let Some(place) = Place::new("64m") else {
         return;
     };
-    let ballast = mount.0.join("ballast");
+    let ballast = place.mount.path().join("ballast");
     std::fs::write(&ballast, vec![0; 24 << 20]).unwrap();
-    let store = mount.open(256 << 20);
+    let store = place.open(256 << 20);
     let value = [7; 50_000];
     let mut keys = 0u32..;
     let mut put = || store.put(&keys.next().unwrap().to_le_bytes(), &value);
@@ -149,10 +141,10 @@ fn space_that_comes_back_is_used() {
 /// What a store keeps for compaction is measured by what there is, not by what it was to have.
 #[test]
 fn a_store_much_larger_than_the_file_system_uses_what_there_is() {
-    let Some(mount) = Mount::new("full-disk-large", 128) else {
+    let Some(place) = Place::new("128m") else {
         return;
     };
-    let store = mount.open(4 << 30);
+    let store = place.open(4 << 30);
     let value = [7; 10_000];
     let fill = |from: u32| (from..).take_while(|i| store.put(&i.to_le_bytes(), &value).is_ok());
     for round in 0..3 {
@@ -166,10 +158,10 @@ fn a_store_much_larger_than_the_file_system_uses_what_there_is() {
 /// A value that the store would hold, and the file system does not.
 #[test]
 fn nothing_is_forgotten_for_what_the_file_system_cannot_hold() {
-    let Some(mount) = Mount::new("full-disk-evicting", 128) else {
+    let Some(place) = Place::new("128m") else {
         return;
     };
-    let store = mount.open(1 << 30);
+    let store = place.open(1 << 30);
     store.set_eviction(Evict::Lru).unwrap();
     for i in 0..200_000u32 {
         store.put(&i.to_le_bytes(), &[7; 1000]).unwrap();

@@ -113,7 +113,7 @@ fn other_process() {
 
 #[test]
 fn a_stopped_process_is_known_as_such() {
-    let other = mneme_testkit::Process::start_ready("other_process", [(STOPPED, "1")]);
+    let mut other = mneme_testkit::Process::start_ready("other_process", [(STOPPED, "1")]);
     let pid = other.id();
     mneme_testkit::signal(pid, "-STOP");
     assert_eq!(mneme_sys::process_state(pid), Some(ProcessState::Stopped));

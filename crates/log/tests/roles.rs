@@ -8,33 +8,19 @@
 
 mod memory;
 
-use std::io::{BufRead, BufReader};
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use memory::Memory;
 use mneme_log::{Builder, Expiry, LogStore, RoleError, control_bytes};
 use mneme_sys::{Access, OfdLiveness, PagePolicy, Region};
-
-/// Waits for what is bound to happen; a test that waits for ever has failed.
-fn until(what: &str, happened: impl Fn() -> bool) {
-    for _ in 0..6000 {
-        if happened() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("it never came about that {what}");
-}
+use mneme_testkit::{Process, fd_path, wait_until};
 
 /// The maintainer of the store removes expired records.
 fn is_swept(store: &LogStore, key: &[u8]) {
     let before = store.len();
     store.put_until(key, b"v", Expiry::At(1)).unwrap();
-    until("an expired record vanishes", || store.len() == before);
+    wait_until("an expired record vanishes", || store.len() == before);
 }
 
 #[test]
@@ -47,12 +33,12 @@ fn one_opening_maintains_and_another_follows_it() {
     is_swept(&creator, b"one");
     // It gives the lease back. The next opening has it at once, or the one that stands by.
     drop(first);
-    until("the other takes over", || second.maintains());
+    wait_until("the other takes over", || second.maintains());
     is_swept(&creator, b"two");
     let third = memory.open_maintained(4);
     assert!(!third.maintains());
     drop(second);
-    until("the third takes over", || third.maintains());
+    wait_until("the third takes over", || third.maintains());
     is_swept(&creator, b"three");
     drop(third);
     let fourth = memory.open_maintained(5);
@@ -65,7 +51,7 @@ fn the_declared_dead_are_followed_too() {
     let first = memory.open_maintained(2);
     let second = memory.open_maintained(3);
     memory.script.kill(2);
-    until("the other takes over", || second.maintains());
+    wait_until("the other takes over", || second.maintains());
     is_swept(&creator, b"one");
     drop(first);
     assert!(second.maintains());
@@ -104,10 +90,6 @@ fn one_opening_serves_and_a_second_one_learns_which() {
 const DATA: &str = "MNEME_TEST_DATA";
 const CONTROL: &str = "MNEME_TEST_CONTROL";
 
-fn path(fd: &OwnedFd) -> String {
-    format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd())
-}
-
 fn map(path: &str) -> Region {
     let file = std::fs::OpenOptions::new();
     let file = file.clone().read(true).write(true).open(path).unwrap();
@@ -140,29 +122,13 @@ fn other_process() {
     }
 }
 
-fn start(data: &str, control: &str) -> Child {
-    let mut other = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "other_process", "--nocapture"])
-        .env(DATA, data)
-        .env(CONTROL, control)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(other.stdout.take().unwrap()).lines();
-    assert!(
-        lines.map_while(Result::ok).any(|line| line == "ready"),
-        "it could not start"
-    );
-    other
-}
-
 #[test]
 fn a_killed_process_is_followed_in_both_roles() {
     let control_len = control_bytes().next_multiple_of(2 << 20);
     let [data, control] = [("data", memory::CAPACITY), ("control", control_len)]
         .map(|(name, len)| Region::memfd(name, len, len, PagePolicy::Small).unwrap());
     let fds = [&data, &control].map(|r| r.duplicate_fd().unwrap().unwrap());
-    let [data_path, control_path] = [path(&fds[0]), path(&fds[1])];
+    let [data_path, control_path] = [fd_path(&fds[0]), fd_path(&fds[1])];
     let creator = builder(false)
         .create_in(data, control, liveness(&control_path))
         .unwrap();
@@ -172,7 +138,7 @@ fn a_killed_process_is_followed_in_both_roles() {
 
 /// By a process that is killed, and by an opening of this one afterwards.
 fn is_served_and_maintained(creator: &LogStore, data: &str, control: &str) {
-    let mut other = start(data, control);
+    let mut other = Process::start_ready("other_process", [(DATA, data), (CONTROL, control)]);
     let standby = builder(true)
         .open_in(map(data), map(control), liveness(control))
         .unwrap();
@@ -180,9 +146,8 @@ fn is_served_and_maintained(creator: &LogStore, data: &str, control: &str) {
     is_swept(creator, b"by the other process");
     let refused = standby.take_server_role().unwrap_err();
     assert!(matches!(refused, RoleError::Taken { pid } if pid == other.id()));
-    other.kill().unwrap();
-    other.wait().unwrap();
+    other.kill();
     standby.take_server_role().map(drop).unwrap();
-    until("this process takes over", || standby.maintains());
+    wait_until("this process takes over", || standby.maintains());
     is_swept(creator, b"by this one");
 }

@@ -13,13 +13,14 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::serving::{self, Serving};
-use mneme_testkit::setting;
+use std::process::{Command, Stdio};
+
+use mneme_testkit::{Process, setting};
 
 /// Tells the test's other processes what to be: server's port, kind, first alias of the loopback
 /// address, how many.
@@ -34,34 +35,13 @@ const OTHERS: usize = 200;
 
 const LARGE: usize = 64 << 10;
 
-/// Another process of connections, ended with this value.
-struct Crowd(Child);
-
-impl Crowd {
-    /// Returns when all of them are there.
-    fn gather(port: u16, kind: &str, alias: usize, count: usize) -> (Self, String) {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "one_process_of_the_crowd", "--nocapture"]);
-        command.env(CROWD, format!("{port} {kind} {alias} {count}"));
-        let mut process = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let crowd = Self(process);
-        let report = lines
-            .map(Result::unwrap)
-            .find(|line| line.contains("there:"));
-        (crowd, report.expect("the crowd gathers"))
-    }
-}
-
-impl Drop for Crowd {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Starts another process of connections. Returns when all of them are there.
+fn start(port: u16, kind: &str, alias: usize, count: usize) -> Process {
+    let order = format!("{port} {kind} {alias} {count}");
+    let mut crowd = Process::start_talking("one_process_of_the_crowd", [(CROWD, order)]);
+    let report = std::iter::from_fn(|| crowd.line()).find(|line| line.contains("there:"));
+    println!("{kind}: {}", report.expect("the crowd gathers"));
+    crowd
 }
 
 /// A connection to an alias of the loopback address, each of which has ports of its own.
@@ -213,15 +193,13 @@ fn await_clients(client: &mut TcpStream, count: usize) {
 }
 
 /// Gathers so many connections of a kind, in as many processes as that takes.
-fn gather(port: u16, kind: &str, count: usize, alias: &mut usize) -> Vec<Crowd> {
+fn gather(port: u16, kind: &str, count: usize, alias: &mut usize) -> Vec<Process> {
     let mut crowds = Vec::new();
     let mut left = count;
     while left > 0 {
         let some = left.min(EACH);
         *alias += 1;
-        let (crowd, report) = Crowd::gather(port, kind, *alias, some);
-        println!("{kind}: {report}");
-        crowds.push(crowd);
+        crowds.push(start(port, kind, *alias, some));
         left -= some;
     }
     crowds
@@ -233,7 +211,7 @@ fn idle_memory(
     client: &mut TcpStream,
     count: usize,
     alias: &mut usize,
-) -> (u64, Vec<Crowd>) {
+) -> (u64, Vec<Process>) {
     await_clients(client, 1);
     let before = resident(pid);
     let idle = gather(port, "idle", count, alias);
@@ -305,7 +283,7 @@ fn a_client_is_served_beside_a_crowd_that_means_ill() {
 }
 
 /// A Redis that serves, and its port; `None` if there is none.
-fn redis(most: usize) -> Option<(Crowd, u16, TcpStream)> {
+fn redis(most: usize) -> Option<(Process, u16, TcpStream)> {
     // None of the ports that the kernel gives to clients, one of which would connect to itself.
     let first = 20_000 + std::process::id() as u16 % 10_000;
     for port in first..first + 1_000 {
@@ -313,11 +291,11 @@ fn redis(most: usize) -> Option<(Crowd, u16, TcpStream)> {
         let (port_text, most) = (port.to_string(), most.to_string());
         command.args(["--port", &port_text, "--save", "", "--maxclients", &most]);
         command.args(["--protected-mode", "no", "--bind", "0.0.0.0"]);
-        let mut process = Crowd(command.stdout(Stdio::null()).spawn().ok()?);
+        let mut process = Process::of(command.stdout(Stdio::null())).ok()?;
         // Until it listens, or ends because the port is another's.
-        while process.0.try_wait().unwrap().is_none() {
+        while process.is_running() {
             std::thread::sleep(Duration::from_millis(10));
-            let is_its = |client: &mut TcpStream| process_of(client) == Some(process.0.id());
+            let is_its = |client: &mut TcpStream| process_of(client) == Some(process.id());
             let client = TcpStream::connect(("127.0.0.1", port)).ok();
             if let Some(client) =
                 client.and_then(|mut client| is_its(&mut client).then_some(client))
@@ -350,7 +328,7 @@ fn beside_redis(count: usize, alias: &mut usize) {
         println!("skipped: there is no redis-server");
         return;
     };
-    let server = (redis.0.id(), port);
+    let server = (redis.id(), port);
     let (bytes, idle) = idle_memory(server, &mut client, count, alias);
     println!("an idle connection of Redis takes {bytes} bytes");
     drop((idle, redis));

@@ -1,25 +1,27 @@
 //! A write beside an upgrade is not lost, and of two processes that begin to serve one does.
 #![allow(clippy::unwrap_used, reason = "a test that panics fails")]
 
+mod common;
+
 use std::fs::File;
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::PathBuf;
 
+use common::registry;
 use mneme_log::Evict;
 use mneme_shared::{
     Access, CreateError, Found, Opening, Registry, ServeError, SharedStore, StoreOptions,
     UpgradeError,
 };
+use mneme_testkit::TestDir;
 
 const NAME: &str = "beside";
 
 /// A registry with a store of a hundred records, gone with the test.
-struct Place(PathBuf);
+struct Place(TestDir);
 
 impl Place {
     fn new(test: &str) -> Self {
-        let name = format!("/dev/shm/mneme-shared-{test}-{}", std::process::id());
-        let place = Self(name.into());
+        let place = Self(TestDir::new(test));
         let store = options().create(&place.registry(), NAME).unwrap();
         for key in 0..100_u32 {
             store.put(&key.to_le_bytes(), b"kept").unwrap();
@@ -28,7 +30,7 @@ impl Place {
     }
 
     fn registry(&self) -> Registry {
-        Registry::open(&self.0).unwrap()
+        registry(&self.0)
     }
 
     /// The store's data, and where in it its header is.
@@ -41,16 +43,6 @@ impl Place {
         file.read_exact_at(&mut bytes, 0).unwrap();
         let header = bytes.windows(8).position(|word| word == b"MNEMELOG");
         (file, header.unwrap() as u64)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let registry = self.registry();
-        for name in registry.segments().unwrap() {
-            let _ = registry.remove_segment(name.as_str());
-        }
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -109,7 +101,8 @@ fn a_start_beside_another_names_its_process() {
     opening().open(&registry, NAME).map(drop).unwrap();
     // Nobody else could hold it.
     let lock = format!("segments/{NAME}/starts.lock");
-    let mode = place.0.join(lock).metadata().unwrap().permissions().mode();
+    let mode = registry.root().join(lock).metadata().unwrap();
+    let mode = mode.permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 }
 

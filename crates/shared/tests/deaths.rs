@@ -8,14 +8,13 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
-use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 
 use common::registry;
 use mneme_log::Expiry;
 use mneme_shared::{Access, Found, Opening, Registry, SharedStore, StoreOptions};
 use mneme_sys::fault::{self, Action};
+use mneme_testkit::{TestDir, is_killed};
 
 const CHILD: &str = "MNEME_SHARED_DEATH";
 const RECORDS: u32 = 1_000;
@@ -47,7 +46,7 @@ const ALL: [Operation; 8] = [
 ];
 
 /// A registry of a test's own, which goes with it.
-struct Scene(PathBuf);
+struct Scene(TestDir);
 
 impl Scene {
     fn registry(&self) -> Registry {
@@ -72,12 +71,6 @@ impl Scene {
         if matches!(operation, Operation::Check | Operation::Replace) {
             registry.set_note("s", "starts", Some("3\n")).unwrap();
         }
-    }
-}
-
-impl Drop for Scene {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -222,16 +215,8 @@ fn child() {
 /// Has a process do it that dies at the point; whether it did.
 fn dies(operation: Operation, scene: &Scene, point: &str) -> bool {
     let index = ALL.iter().position(|other| *other == operation).unwrap();
-    let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "child", "--test-threads=1"]);
-    child.env(CHILD, format!("{index} {point} {}", scene.0.display()));
-    let child = child.stdout(Stdio::null()).stderr(Stdio::null());
-    let status = child.status().unwrap();
-    assert!(
-        status.signal() == Some(9) || status.success(),
-        "{operation:?} {point}"
-    );
-    status.signal() == Some(9)
+    let order = format!("{index} {point} {}", scene.0.display());
+    is_killed("child", [(CHILD, order)])
 }
 
 #[test]
@@ -243,8 +228,7 @@ fn after_a_death_at_any_point_every_record_is_there_and_the_next_one_goes_on() {
     let mut died_at = BTreeSet::new();
     for operation in ALL.into_iter().filter(|o| *o != Operation::Change) {
         for point in &points {
-            let root = format!("/dev/shm/mneme-shared-death-{}", std::process::id());
-            let scene = Scene(root.into());
+            let scene = Scene(TestDir::new("shared-death"));
             scene.prepare(operation);
             if dies(operation, &scene, point) {
                 died_at.insert(point.clone());
@@ -263,11 +247,10 @@ fn what_the_dead_leave_in_a_change_passes_for_no_damage() {
         return;
     }
     let points = fault::named_in(concat!(env!("CARGO_MANIFEST_DIR"), "/../log/src")).unwrap();
-    let root = format!("/dev/shm/mneme-shared-change-{}", std::process::id());
     let mut died = 0;
     for point in &points {
         for failed in ["0\n", "3\n"] {
-            let scene = Scene(root.clone().into());
+            let scene = Scene(TestDir::new("shared-change"));
             let registry = scene.registry();
             drop(options().create(&registry, "s").unwrap());
             if !dies(Operation::Change, &scene, point) {

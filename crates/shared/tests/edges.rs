@@ -9,11 +9,8 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
@@ -22,104 +19,33 @@ use std::time::Duration;
 use common::registry;
 use mneme_log::{OpenError, ReadError, SlotError, WriteError};
 use mneme_shared::{Access, AttachError, Opening, Registry, ServeError, SharedStore, StoreOptions};
+use mneme_testkit::{Mount, Process, TestDir, runs_as_nobody};
 
 /// A registry with its data beside it, gone with the test.
 struct Place {
-    root: PathBuf,
-    mounted: bool,
+    root: TestDir,
 }
 
 impl Place {
     fn new(test: &str) -> Self {
-        let root = format!("/dev/shm/mneme-edges-{test}-{}", std::process::id());
-        std::fs::create_dir(&root).unwrap();
-        let root = root.into();
-        let mounted = false;
-        Self { root, mounted }
-    }
-
-    /// A place on a tmpfs of so many MiB; `None` where none may be mounted.
-    fn of(test: &str, mib: usize) -> Option<Self> {
-        let mut place = Self::new(test);
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "none"]);
-        let status = mount.arg(&place.root).status();
-        place.mounted = status.is_ok_and(|status| status.success());
-        place.mounted.then_some(place)
+        let root = TestDir::new(test);
+        Self { root }
     }
 
     fn registry(&self) -> Registry {
         registry(&self.root)
     }
-}
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        if self.mounted {
-            let _ = Command::new("umount").arg("-l").arg(&self.root).status();
-        }
-        let _ = std::fs::remove_dir_all(&self.root);
+    /// What another process finds there.
+    fn order(&self, part: &str) -> [(&str, String); 1] {
+        [(CHILD, format!("{part} {}", self.root.display()))]
     }
 }
 
 const NAME: &str = "s";
 const CHILD: &str = "MNEME_SHARED_EDGE";
 
-/// Another process, which does its work when it gets a line, and says so.
-struct Other {
-    process: Child,
-    start: ChildStdin,
-    says: BufReader<ChildStdout>,
-}
-
-impl Other {
-    fn start(part: &str, place: &Place) -> Self {
-        let mut process = command(part, place)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let start = process.stdin.take().unwrap();
-        let says = BufReader::new(process.stdout.take().unwrap());
-        Self {
-            process,
-            start,
-            says,
-        }
-    }
-
-    /// Waits for that word.
-    fn says(&mut self, word: &str) {
-        let mut line = String::new();
-        while line.trim_end() != word {
-            line.clear();
-            let read = self.says.read_line(&mut line).unwrap();
-            assert!(read > 0, "it ended before it said {word}");
-        }
-    }
-
-    fn go_on(&mut self) {
-        self.start.write_all(b"\n").unwrap();
-    }
-
-    fn end(mut self) {
-        drop(self.start);
-        let status = self.process.wait().unwrap();
-        assert!(status.success(), "{status}");
-    }
-}
-
-fn command(part: &str, place: &Place) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "another_process", "--nocapture"]);
-    command.env(CHILD, format!("{part} {}", place.root.display()));
-    command
-}
-
-fn say(word: &str) {
-    println!("\n{word}");
-    std::io::stdout().flush().unwrap();
-}
+const OTHER: &str = "another_process";
 
 fn wait_to_go_on() {
     std::io::stdin().read_line(&mut String::new()).unwrap();
@@ -138,13 +64,13 @@ fn another_process() {
         "fill" => {
             let store = options.attach(&registry, NAME, Access::ReadWrite).unwrap();
             fill_and_go_on(&store, std::process::id(), |done| {
-                say(done);
+                println!("\n{done}");
                 wait_to_go_on();
             });
         }
         "stay" => {
             let _store = SharedStore::attach_writable(&registry, NAME).unwrap();
-            say("here");
+            println!("\nready");
             wait_to_go_on();
         }
         "serve" => {
@@ -208,8 +134,8 @@ fn patiently<T>(mut call: impl FnMut() -> Result<T, WriteError>) -> T {
 
 #[test]
 fn a_full_tmpfs_is_out_of_memory_to_the_server_and_to_all_writers() {
-    let Some(place) = Place::of("full", 56) else {
-        eprintln!("skipped: no tmpfs can be mounted here");
+    let place = Place::new("full");
+    let Some(_mount) = Mount::tmpfs(&place.root, "56m") else {
         return;
     };
     let registry = place.registry();
@@ -219,12 +145,13 @@ fn a_full_tmpfs_is_out_of_memory_to_the_server_and_to_all_writers() {
         ..Opening::default()
     };
     let served = opening.open(&registry, NAME).unwrap();
-    let mut others: Vec<Other> = (0..3).map(|_| Other::start("fill", &place)).collect();
+    let start = |_| Process::start_talking(OTHER, place.order("fill"));
+    let mut others: Vec<_> = (0..3).map(start).collect();
     fill_and_go_on(&served, 0, |done| {
-        others.iter_mut().for_each(|other| other.says(done));
-        others.iter_mut().for_each(Other::go_on);
+        others.iter_mut().for_each(|other| other.wait_for(done));
+        others.iter_mut().for_each(|other| other.say(""));
     });
-    others.into_iter().for_each(Other::end);
+    others.into_iter().for_each(Process::end);
     assert!(served.stats().records > 1000);
     let report = served.check().unwrap();
     assert!(report.is_sound(), "{report:?}");
@@ -261,8 +188,7 @@ fn one_process_too_many_is_refused_and_gets_the_place_of_a_killed_one() {
     let registry = place.registry();
     let attach = |access| options().attach(&registry, NAME, access);
     let mut here = vec![small(&place)];
-    let mut other = Other::start("stay", &place);
-    other.says("here");
+    let mut other = Process::start_ready(OTHER, place.order("stay"));
     here.extend((2..MOST).map(|_| attach(Access::ReadOnly).unwrap()));
     for access in [Access::ReadOnly, Access::ReadWrite] {
         let refused = attach(access).map(drop);
@@ -278,8 +204,7 @@ fn one_process_too_many_is_refused_and_gets_the_place_of_a_killed_one() {
     }
     // Nobody has suffered from it.
     here[0].put(b"more", b"v").unwrap();
-    other.process.kill().unwrap();
-    other.process.wait().unwrap();
+    other.kill();
     here.push(attach(Access::ReadWrite).unwrap());
     assert_eq!(here[MOST - 1].get(b"k").unwrap().unwrap(), b"v");
     here.truncate(1);
@@ -351,7 +276,6 @@ fn one_thread_too_many_is_refused_and_places_come_back() {
 
 #[test]
 fn a_store_is_served_by_its_owner_alone_and_others_are_refused() {
-    const NOBODY: u32 = 65_534;
     if mneme_sys::files::user() != 0 {
         eprintln!("skipped: only root can become another user");
         return;
@@ -373,15 +297,5 @@ fn a_store_is_served_by_its_owner_alone_and_others_are_refused() {
         seen(directory, 0o755);
     }
     seen("registry/registry", 0o644);
-    let mut command = command("serve", &place);
-    let output = match command.uid(NOBODY).gid(NOBODY).current_dir("/").output() {
-        Ok(output) => output,
-        Err(e) if e.kind() == ErrorKind::PermissionDenied => {
-            eprintln!("skipped: another user cannot run this test's binary");
-            return;
-        }
-        Err(other) => panic!("{other}"),
-    };
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{words}");
+    runs_as_nobody(OTHER, place.order("serve"));
 }

@@ -3,12 +3,15 @@
 #![cfg(all(target_os = "linux", not(miri)))]
 #![allow(clippy::unwrap_used, reason = "a test that panics fails")]
 
+mod common;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use common::registry;
 use mneme_log::{ReadError, SlotError, WriteError};
 use mneme_shared::{Access, ChangeKind, Evict, Notification, Registry, StoreOptions};
+use mneme_testkit::TestDir;
 
 unsafe extern "C" {
     fn fork() -> i32;
@@ -42,28 +45,18 @@ static TURN: Mutex<()> = Mutex::new(());
 
 /// A registry of a test, gone with it.
 struct Place {
-    root: PathBuf,
+    root: TestDir,
     _turn: MutexGuard<'static, ()>,
 }
 
 impl Place {
     fn new(test: &str) -> (Place, Registry) {
-        let name = format!("/dev/shm/mneme-shared-forks-{test}-{}", std::process::id());
         let place = Place {
-            root: name.into(),
+            root: TestDir::new(test),
             _turn: TURN.lock().unwrap_or_else(PoisonError::into_inner),
         };
-        let registry = Registry::open(&place.root).unwrap();
+        let registry = registry(&place.root);
         (place, registry)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if let Ok(registry) = Registry::open(&self.root) {
-            let _ = registry.remove_segment("s");
-        }
-        let _ = std::fs::remove_dir_all(&self.root);
     }
 }
 

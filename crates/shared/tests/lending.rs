@@ -2,12 +2,23 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod common;
+
+use common::registry;
 use mneme_log::WriteError;
 use mneme_log::lent::{LendingOptions, Lookup, NodeId, Stored};
-use mneme_shared::{Access, AttachError, MIN_CAPACITY, Registry, SharedStore, StoreOptions};
+use mneme_shared::{Access, AttachError, MIN_CAPACITY, SharedStore, StoreOptions};
 use mneme_space::MapError;
 use mneme_sys::PagePolicy;
 use mneme_testkit::TestDir;
+
+fn small() -> StoreOptions {
+    StoreOptions::new()
+        .capacity(MIN_CAPACITY)
+        .max_capacity(MIN_CAPACITY)
+        .pages(PagePolicy::Small)
+        .maintainer(false)
+}
 
 /// Stores several times what the store holds.
 fn churn(store: &SharedStore) -> Result<(), WriteError> {
@@ -18,12 +29,8 @@ fn churn(store: &SharedStore) -> Result<(), WriteError> {
 #[test]
 fn an_attached_process_copies_unless_it_asks_for_loans() {
     let place = TestDir::new("lending");
-    let registry = Registry::open(place.path()).unwrap();
-    let options = StoreOptions::new()
-        .capacity(MIN_CAPACITY)
-        .max_capacity(MIN_CAPACITY)
-        .pages(PagePolicy::Small)
-        .maintainer(false);
+    let registry = registry(&place);
+    let options = small();
     let writer = options.create(&registry, "loans").unwrap();
     let value = vec![7; 1 << 20];
     writer.put(b"kept", &value).unwrap();
@@ -51,16 +58,11 @@ fn an_attached_process_copies_unless_it_asks_for_loans() {
 #[test]
 fn a_store_lends_what_it_does_not_use_to_all_who_attach_it() {
     let place = TestDir::new("lent");
-    let registry = Registry::open(place.path()).unwrap();
-    let options = StoreOptions::new()
-        .capacity(MIN_CAPACITY)
-        .max_capacity(MIN_CAPACITY)
-        .pages(PagePolicy::Small)
-        .maintainer(false)
-        .lend_idle(LendingOptions {
-            records: 1000,
-            max_frames: 9,
-        });
+    let registry = registry(&place);
+    let options = small().lend_idle(LendingOptions {
+        records: 1000,
+        max_frames: 9,
+    });
     let store = options.create(&registry, "lent").unwrap();
     // Only what the store had once is lent.
     store.put(b"large", &vec![7; 24 << 20]).unwrap();
@@ -86,9 +88,8 @@ fn a_store_lends_what_it_does_not_use_to_all_who_attach_it() {
     drop(slot);
     drop((other, reader, store));
 
-    let anew = StoreOptions::new().capacity(MIN_CAPACITY);
-    anew.max_capacity(2 * MIN_CAPACITY)
-        .pages(PagePolicy::Small)
+    small()
+        .max_capacity(2 * MIN_CAPACITY)
         .upgrade(&registry, "lent")
         .unwrap();
     let store = SharedStore::attach_writable(&registry, "lent").unwrap();
@@ -102,13 +103,8 @@ fn a_store_lends_what_it_does_not_use_to_all_who_attach_it() {
 #[test]
 fn a_tenant_keeps_the_segment_in_use() {
     let place = TestDir::new("lent-kept");
-    let registry = Registry::open(place.path()).unwrap();
-    let options = StoreOptions::new()
-        .capacity(MIN_CAPACITY)
-        .max_capacity(MIN_CAPACITY)
-        .pages(PagePolicy::Small)
-        .maintainer(false)
-        .lend_idle(LendingOptions::of_bytes(8 << 20, MIN_CAPACITY));
+    let registry = registry(&place);
+    let options = small().lend_idle(LendingOptions::of_bytes(8 << 20, MIN_CAPACITY));
     let store = options.create(&registry, "kept").unwrap();
     let arena = store.discardable().unwrap().arena().clone();
     let control = store.segment().directory().join("control");

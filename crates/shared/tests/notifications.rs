@@ -3,16 +3,17 @@
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, reason = "a test that panics fails")]
 
+mod common;
+
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use common::registry;
 use mneme_shared::{
     Access, Change, ChangeKind, ChangedKey, LogStore, Notification, Opening, Registry, Served,
     StoreOptions,
 };
-use mneme_testkit::TestDir;
+use mneme_testkit::{Process, TestDir};
 
 const PLACE: &str = "MNEME_SHARED_NOTIFICATIONS";
 const NAME: &str = "listened";
@@ -27,37 +28,12 @@ impl Place {
     }
 
     fn registry(&self) -> Registry {
-        Registry::open(&self.0).unwrap()
+        registry(&self.0)
     }
 
     /// A process that does `work` until it is killed, and has begun.
-    fn start(&self, work: &str) -> Ended {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([work, "--exact", "--nocapture", "--test-threads=1"])
-            .env(PLACE, self.0.path())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let begun = lines.map_while(Result::ok).any(|line| line == "begun");
-        assert!(begun, "{work} did not begin");
-        Ended(child)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = self.registry().remove_segment(NAME);
-    }
-}
-
-/// A process that is killed at the end.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+    fn start(&self, work: &str) -> Process {
+        Process::start_ready(work, [(PLACE, self.0.path())])
     }
 }
 
@@ -74,11 +50,7 @@ fn opening() -> Opening {
 
 /// Where a process of this test finds the store; `None`: it is the test itself.
 fn place() -> Option<Registry> {
-    Some(Registry::open(std::env::var_os(PLACE)?).unwrap())
-}
-
-fn begun() {
-    println!("\nbegun");
+    Some(registry(std::env::var_os(PLACE)?.as_ref()))
 }
 
 /// Writes until it is killed; a test that does nothing unless it was started as such.
@@ -89,7 +61,7 @@ fn writer() {
         .attach(&registry, NAME, Access::ReadWrite)
         .unwrap();
     let me = std::process::id();
-    begun();
+    println!("\nready");
     for i in 0u32.. {
         let key = |n: u32| ((i.wrapping_mul(7) ^ n) % KEYS).to_le_bytes();
         let value = [me.to_le_bytes(), i.to_le_bytes()].concat();
@@ -115,7 +87,7 @@ fn listener() {
     let served = opening().open(&registry, NAME).unwrap();
     served.settle().unwrap();
     served.drain_changes(100, |_| {}).unwrap();
-    begun();
+    println!("\nready");
     loop {
         served.drain_changes(100, |_| {}).unwrap();
     }

@@ -6,12 +6,12 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
 use mneme_log::OpenError;
 use mneme_shared::{Access, AttachError, MIN_CAPACITY, Registry, SharedStore, StoreOptions};
 use mneme_space::{Backing, MapError};
 use mneme_sys::PagePolicy;
+use mneme_testkit::{Process, TestDir};
 
 const CHILD: &str = "MNEME_SHARED_REBOOT";
 const RECORDS: u32 = 2_000;
@@ -21,13 +21,12 @@ const UNSYNCED: u64 = 56 + 8;
 const BOOT: u64 = 128 + 40;
 
 /// A registry and a directory for files, of a test's own.
-struct Scene(PathBuf);
+struct Scene(TestDir);
 
 impl Scene {
     fn new(name: &str) -> Scene {
-        let name = format!("mneme-shared-reboot-{name}-{}", std::process::id());
-        let root = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(root.join("disk")).unwrap();
+        let root = TestDir::on_disk(name);
+        std::fs::create_dir(root.join("disk")).unwrap();
         Scene(root)
     }
 
@@ -47,20 +46,8 @@ impl Scene {
     }
 
     /// A process that has it open for writing.
-    fn writer(&self) -> Child {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "writes", "--nocapture"])
-            .env(CHILD, &self.0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        // The word that it is there; it ends when its input does.
-        let mut ready = [0; 1];
-        let stderr = child.stderr.as_mut().unwrap();
-        stderr.read_exact(&mut ready).unwrap();
-        child
+    fn writer(&self) -> Process {
+        Process::start_ready("writes", [(CHILD, self.0.path())])
     }
 
     /// What the next boot finds: control files of another one, and notes of another one where there
@@ -84,12 +71,6 @@ impl Scene {
 
     fn attach(&self, access: Access) -> Result<SharedStore, AttachError> {
         options().attach(&self.registry(), "s", access)
-    }
-}
-
-impl Drop for Scene {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -119,7 +100,7 @@ fn writes() {
     let store = options().attach(&registry, "s", Access::ReadWrite).unwrap();
     store.put(b"k", b"v").unwrap();
     store.remove(b"k").unwrap();
-    eprintln!("ready");
+    println!("\nready");
     let _ = std::io::stdin().read(&mut [0]);
 }
 
@@ -146,16 +127,12 @@ fn what_all_had_left_opens_after_a_reboot() {
 fn a_store_that_a_process_had_not_left_is_refused_after_a_reboot_alone() {
     let scene = Scene::new("unclean");
     scene.store();
-    let kill = |mut child: Child| {
-        child.kill().unwrap();
-        child.wait().unwrap();
-    };
-    kill(scene.writer());
+    scene.writer().kill();
     whole(&scene.attach(Access::ReadWrite).unwrap());
     scene.reboot();
     whole(&scene.attach(Access::ReadWrite).unwrap());
 
-    kill(scene.writer());
+    scene.writer().kill();
     scene.reboot();
     for access in [Access::ReadOnly, Access::ReadWrite] {
         let refused = scene.attach(access).unwrap_err();

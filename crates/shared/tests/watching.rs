@@ -9,14 +9,12 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 
 use common::registry;
 use mneme_log::{Decision, Expiry, UpdatePolicy, Watch, WriteError};
 use mneme_shared::{Access, Opening, Registry, SharedStore, StoreOptions};
-use mneme_testkit::TestDir;
+use mneme_testkit::{Process, TestDir};
 
 /// A registry with its data beside it, gone with the test.
 struct Place(TestDir);
@@ -60,41 +58,12 @@ const CHANGES: [Change; 9] = [
     ("remove", |store| store.remove(KEY).map(drop)),
 ];
 
-/// Another process, which changes the store on request.
-struct Other(Child, BufReader<std::process::ChildStdout>);
-
-impl Other {
-    fn start(part: &str, place: &Place) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "another_process", "--nocapture"]);
-        command.env(CHILD, format!("{part} {}", place.0.display()));
-        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = command.spawn().unwrap();
-        let says = BufReader::new(process.stdout.take().unwrap());
-        let mut other = Self(process, says);
-        other.answers();
-        other
-    }
-
-    fn does(&mut self, change: &str) {
-        writeln!(self.0.stdin.as_mut().unwrap(), "{change}").unwrap();
-        self.answers();
-    }
-
-    fn answers(&mut self) {
-        let mut line = String::new();
-        while line != "done\n" {
-            line.clear();
-            assert!(self.1.read_line(&mut line).unwrap() > 0, "it has ended");
-        }
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Starts another process, which changes the store on request.
+fn start(part: &str, place: &Place) -> Process {
+    let order = format!("{part} {}", place.0.display());
+    let mut process = Process::start_talking("another_process", [(CHILD, order)]);
+    process.wait_for("done");
+    process
 }
 
 /// Does nothing unless it was started as another process.
@@ -152,7 +121,7 @@ fn a_reader_sees_every_change_by_the_server_and_by_other_writers() {
         let store = options.create(&place.registry(), NAME).unwrap();
         store.put(KEY, b"at first").unwrap();
         drop(store);
-        let others = ["server", "writer"].map(|part| Other::start(part, &place));
+        let others = ["server", "writer"].map(|part| start(part, &place));
         let reader = options
             .attach(&place.registry(), NAME, Access::ReadOnly)
             .unwrap();
@@ -163,7 +132,8 @@ fn a_reader_sees_every_change_by_the_server_and_by_other_writers() {
                 assert!(watch.is_unchanged(), "{policy:?}: before {change}");
                 assert_eq!(read(&watch), Some(before), "{policy:?}: before {change}");
                 assert!(bystander.is_unchanged());
-                other.does(change);
+                other.say(change);
+                other.wait_for("done");
                 assert!(!watch.is_unchanged(), "{policy:?}: {change}");
                 assert_eq!(read(&watch), None, "{policy:?}: {change}");
                 let refused = watch.transaction(|t| t.put(KEY, b"reader"));

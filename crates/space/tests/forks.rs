@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::toy::Toy;
-use common::visitor::{self, Visitor, here, stand};
+use common::visitor::{self, here, stand};
 use common::{Scene, region};
 use mneme_space::{
     AttachError, Attachment, Backing, EnterError, GrowError, HeapError, MapError, Mapping,
@@ -173,7 +173,7 @@ fn role() {
                     registry: registry.clone(),
                     root: std::path::PathBuf::new(),
                 };
-                Visitor::start(&scene, "add").end();
+                visitor::start(&scene, "add").end();
             });
             stand();
         }
@@ -266,10 +266,10 @@ fn a_child_that_is_born_in_a_section_leaves_it_without_leaving_its_parents() {
                 };
                 // The lock is held, whatever became of the child.
                 child.ended_well();
-                let mut others = Visitor::send(&scene, "visit");
-                others.arrive();
+                let mut others = visitor::send(&scene, "visit");
+                others.wait_for("here");
                 std::thread::sleep(Duration::from_millis(20));
-                assert!(others.child.try_wait().unwrap().is_none());
+                assert!(others.is_running());
                 assert!(!segment.info().unwrap().poisoned);
                 assert_eq!(pointer.get(here), Ok(&7));
                 others.kill();
@@ -322,7 +322,7 @@ fn a_parent_that_dies_inside_is_dead_though_its_child_lives() {
     let segment = scene.create("s");
     let at = attach(&segment);
     add(&at).unwrap();
-    Visitor::start(&scene, "leave a child inside").kill();
+    visitor::start(&scene, "leave a child inside").kill();
     let refused = at.enter(|_| ()).unwrap_err();
     assert!(matches!(refused, EnterError::Poisoned { .. }), "{refused}");
     assert_eq!(attended(&segment.map(Access::ReadOnly).unwrap()), (1, 1));
@@ -333,7 +333,7 @@ fn a_forked_child_attaches_for_itself_only_if_its_parent_had_nothing_mapped() {
     let scene = Scene::new();
     let segment = scene.create("s");
     let at = attach(&segment);
-    Visitor::start(&scene, "fork first").end();
+    visitor::start(&scene, "fork first").end();
     assert_eq!(add(&at).unwrap(), 4);
 }
 

@@ -13,11 +13,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
 
-use common::visitor::{self, Visitor, here};
+use common::visitor::{self, here};
 use common::{Scene, region};
 use mneme_space::{Attachment, EnterError, Mapping, Registry, Schema, Section, Segment};
 use mneme_sys::Access;
-use mneme_testkit::{Random, setting};
+use mneme_testkit::{Process, Random, setting};
 
 /// Equal whenever nobody is changing them and nobody died doing so.
 struct Pair;
@@ -361,19 +361,18 @@ fn the_next_owner_is_let_in_or_gets_an_error_if_a_change_was_broken_off() {
     let mut send = |victim: usize| {
         let seed = random.next();
         diary.note(victim, Phase::Outside, 0);
-        Visitor::send(&scene, &format!("{victim} {seed}"))
+        visitor::send(&scene, &format!("{victim} {seed}"))
     };
-    let mut victims: Vec<Visitor> = (0..VICTIMS).map(&mut send).collect();
+    let mut victims: Vec<Process> = (0..VICTIMS).map(&mut send).collect();
 
     let (began, mut holders, mut tally) = (Instant::now(), 0, Tally::default());
     while holders < most && limit.is_none_or(|limit| began.elapsed() < limit) {
         // The eldest, which has had most time to arrive.
         let fresh = (tally.kills % VICTIMS as u64) as usize;
         let victim = &mut victims[fresh];
-        victim.arrive();
+        victim.wait_for("here");
         std::thread::sleep(Duration::from_micros(instant.below(2000)));
-        let ended = victim.child.try_wait().unwrap();
-        assert!(ended.is_none(), "a process ended by itself: {ended:?}");
+        assert!(victim.is_running(), "a process ended by itself");
         let killed = Instant::now();
         victim.child.kill().unwrap();
         // Every other time the next owner waits already when the victim dies.

@@ -7,9 +7,7 @@ mod common;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
 
 use common::Scene;
 use mneme_space::{
@@ -18,39 +16,13 @@ use mneme_space::{
     Space, SpaceChangeError, SpaceCreateError, SpaceOpenError,
 };
 use mneme_sys::{Access, FRAME, Liveness, OfdLiveness, RegionError};
-
-/// A tmpfs of a few MiB, or the pool of huge pages, over the directory, until dropped; `None` where
-/// it may not be mounted.
-struct Mount<'a>(&'a Path);
-
-impl<'a> Mount<'a> {
-    fn over(path: &'a Path, options: &str) -> Option<Self> {
-        Self::of("tmpfs", path, options)
-    }
-
-    fn of(kind: &str, path: &'a Path, options: &str) -> Option<Self> {
-        let mounted = Command::new("mount")
-            .args(["-t", kind, "-o", options, "none"])
-            .arg(path)
-            .status();
-        mounted
-            .is_ok_and(|status| status.success())
-            .then_some(Self(path))
-    }
-}
-
-impl Drop for Mount<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.0).status();
-    }
-}
+use mneme_testkit::{Mount, NOBODY, runs_as_nobody};
 
 #[test]
 fn memory_that_is_not_there_is_an_error_of_creation_growth_and_cloning_and_never_a_signal() {
     let scene = Scene::new();
     let memory = scene.root.join("memory");
-    let Some(_mount) = Mount::over(&memory, "size=8m") else {
-        eprintln!("skipped: no tmpfs can be mounted here");
+    let Some(_mount) = Mount::tmpfs(&memory, "8m") else {
         return;
     };
     let too_large = scene.registry.segment("large").size(16 << 20).create();
@@ -102,9 +74,8 @@ fn a_space_whose_files_find_no_free_space_does_not_exist() {
     let scene = Scene::new();
     let _ = scene.registry.space("before").create().unwrap();
     let making = scene.registry.root().join("making");
-    for size in ["size=4k", "size=64k", "size=1m"] {
-        let Some(_mount) = Mount::over(&making, size) else {
-            eprintln!("skipped: no tmpfs can be mounted here");
+    for size in ["4k", "64k", "1m"] {
+        let Some(_mount) = Mount::tmpfs(&making, size) else {
             return;
         };
         let refused = scene.registry.space("w").create().unwrap_err();
@@ -123,8 +94,7 @@ fn a_space_whose_files_find_no_free_space_does_not_exist() {
 fn huge_pages_are_had_from_a_tmpfs_that_promises_them() {
     let scene = Scene::new();
     let memory = scene.root.join("memory");
-    let Some(_mount) = Mount::over(&memory, "size=16m,huge=advise") else {
-        eprintln!("skipped: no tmpfs can be mounted here");
+    let Some(_mount) = Mount::tmpfs(&memory, "16m,huge=advise") else {
         return;
     };
     let huge = mneme_space::Backing::Huge;
@@ -218,7 +188,6 @@ fn a_registry_whose_lock_does_not_come_free_says_so() {
 }
 
 const CHILD: &str = "MNEME_SPACE_NOBODY";
-const NOBODY: u32 = 65_534;
 
 #[test]
 fn another_user_gets_what_the_permissions_say_and_errors_that_name_the_file() {
@@ -253,23 +222,9 @@ fn another_user_gets_what_the_permissions_say_and_errors_that_name_the_file() {
     fs::set_permissions(control, fs::Permissions::from_mode(0o644)).unwrap();
     let control = scene.registry.root().join("segments/locked/control");
     fs::set_permissions(control, fs::Permissions::from_mode(0o600)).unwrap();
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "nobody", "--nocapture"])
-        .env(CHILD, scene.registry.root())
-        .uid(NOBODY)
-        .gid(NOBODY)
-        .current_dir("/")
-        .output();
-    let output = match output {
-        Ok(output) => output,
-        Err(e) if e.kind() == ErrorKind::PermissionDenied => {
-            eprintln!("skipped: another user cannot run this test's binary");
-            return;
-        }
-        Err(other) => panic!("{other}"),
-    };
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{words}");
+    if !runs_as_nobody("nobody", [(CHILD, scene.registry.root())]) {
+        return;
+    }
     // What another wrote is the space's still, and its owner's to share.
     let changed = scene.space("changed");
     assert_eq!(changed.members().unwrap().len(), 2);

@@ -94,7 +94,7 @@ fn a_killed_process_gives_its_lease_back_and_a_successor_is_named() {
     let fd = control.duplicate_fd().unwrap().unwrap();
     let p = Participants::create(control, options(), liveness(&fd_path(&fd))).unwrap();
     for _ in 0..3 {
-        let other = Process::start_ready("other_process", [(CONTROL, fd_path(&fd))]);
+        let mut other = Process::start_ready("other_process", [(CONTROL, fd_path(&fd))]);
         assert_eq!(holder(&p), Some(other.id()));
         assert!(p.try_lease(NUMBER).unwrap().is_none());
         other.kill();

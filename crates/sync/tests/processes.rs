@@ -53,7 +53,7 @@ fn a_killed_process_is_noticed_reported_and_reaped() {
     );
     let p = Participants::create(control, options(), liveness(&fd_path(&control_fd))).unwrap();
     let variables = [(CONTROL, fd_path(&control_fd)), (DATA, fd_path(&data_fd))];
-    let other = Process::start_ready("other_process", variables);
+    let mut other = Process::start_ready("other_process", variables);
 
     let slot = p.slot().unwrap();
     let lock = data.at::<RobustLock>(0).unwrap();

@@ -70,7 +70,7 @@ impl Drop for TestDir {
 
 /// What processes that were killed with a durable tree in this directory have left in memory:
 /// regions that have the numbers of its file and file system in their names.
-fn remove_regions(directory: &Path) {
+pub(crate) fn remove_regions(directory: &Path) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         match entry.metadata() {
             Ok(found) if found.is_dir() => remove_regions(&entry.path()),

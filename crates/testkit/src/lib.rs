@@ -3,7 +3,9 @@
 //!
 //! - [`TestDir`]: a directory that goes with the test.
 //! - [`Random`]: numbers that a seed determines.
-//! - [`Process`]: another process of the test's own program, killed when it is dropped.
+//! - [`Mount`]: a file system that goes with the test.
+//! - [`Process`]: another process of the test's own program, killed when it is dropped;
+//!   [`is_killed`]: whether one dies; [`runs_as_nobody`]: runs one as another user.
 //! - [`signal`]: stops a process, or lets it go on.
 //! - [`wait_until`], [`retry_within`]: waits that end. No test asserts a duration by them: their
 //!   limits are for what would otherwise hang.
@@ -15,6 +17,7 @@
 
 mod broken;
 mod directory;
+mod mount;
 mod process;
 mod random;
 mod settings;
@@ -22,7 +25,8 @@ mod waiting;
 
 pub use broken::{Step, every_step_is_needed};
 pub use directory::TestDir;
-pub use process::{Process, fd_path, signal};
+pub use mount::Mount;
+pub use process::{NOBODY, Process, fd_path, is_killed, runs_as_nobody, signal};
 pub use random::Random;
 pub use settings::{seconds, setting};
 pub use waiting::{in_threads, retry_within, wait_until};

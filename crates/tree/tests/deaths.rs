@@ -4,16 +4,14 @@
 
 mod common;
 
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::beside::builder;
 use common::contents;
 use mneme_sys::fault::{Action, arm};
-use mneme_testkit::TestDir;
+use mneme_testkit::{TestDir, is_killed};
 use mneme_tree::{Batch, Snapshot, Store, StoreError};
 
 const CHILD: &str = "MNEME_TREE_DEATHS";
@@ -73,13 +71,9 @@ fn child(orders: &str) {
 }
 
 fn dies(role: &str, point: &str, path: &Path) {
-    let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "whoever_dies_the_others_go_on", "--nocapture"])
-        .env(CHILD, format!("{role}:{point}:{}", path.display()))
-        .stdout(std::process::Stdio::null())
-        .status()
-        .unwrap();
-    assert_eq!(status.signal(), Some(9), "{role} does not reach {point}");
+    let orders = format!("{role}:{point}:{}", path.display());
+    let died = is_killed("whoever_dies_the_others_go_on", [(CHILD, orders)]);
+    assert!(died, "{role} does not reach {point}");
 }
 
 /// A reader keeps a tree whose drop was announced to it and did not happen.

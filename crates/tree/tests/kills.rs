@@ -2,13 +2,12 @@
 //! nothing is half done. The process is this test, started again.
 #![allow(clippy::unwrap_used)]
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
 
-use mneme_testkit::TestDir;
+use mneme_testkit::{Process, TestDir};
 use mneme_tree::{Batch, Durability, Store};
 
+const TEST: &str = "the_writer_is_killed_again_and_again";
 const CHILD: &str = "MNEME_TREE_KILLS";
 /// Keys that every commit writes, all with the same value: half a commit would show.
 const GROUP: u32 = 5;
@@ -30,7 +29,6 @@ fn keys(n: u64) -> impl Iterator<Item = [u8; 4]> {
 fn live(path: &Path, durability: Durability) -> ! {
     let db = open(path, durability);
     let mut n = last(&db);
-    let mut out = std::io::stdout().lock();
     loop {
         n += 1;
         let mut batch = Batch::new();
@@ -45,8 +43,7 @@ fn live(path: &Path, durability: Durability) -> ! {
                 .put(&((n as u32) % KEYS + KEYS).to_be_bytes(), &[1; 600]);
         }
         db.apply(&batch).unwrap();
-        writeln!(out, "{n}").unwrap();
-        out.flush().unwrap();
+        println!("{n}");
     }
 }
 
@@ -79,40 +76,20 @@ fn verify(db: &Store, acknowledged: u64) {
     }
 }
 
-fn storm(durability: Durability, name: &str, kills: u32) {
+fn storm(durability: Durability, name: &str, kills: u64) {
     let here = TestDir::on_disk("tree-kills");
     let path = here.path().join(name);
-    let mut acknowledged = 0;
+    let mut commits = 0;
     for round in 0..kills {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "the_writer_is_killed_again_and_again",
-                "--nocapture",
-            ])
-            .env(CHILD, format!("{name}:{}", path.display()))
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut killed = false;
-        for line in lines {
-            let line = line.unwrap();
-            // The test harness prints lines of its own.
-            let Ok(n) = line.parse::<u64>() else { continue };
-            acknowledged = n;
-            if !killed && n.is_multiple_of(u64::from(20 + round * 37)) {
-                child.kill().unwrap();
-                killed = true;
-            }
-        }
-        child.wait().unwrap();
-        assert!(killed, "the writer ended by itself");
+        let given = format!("{name}:{}", path.display());
+        let mut child = Process::start_talking(TEST, [(CHILD, given)]);
+        while !child.number().is_multiple_of(20 + round * 37) {}
+        let acknowledged = child.last_number().unwrap();
         let db = open(&path, durability);
         verify(&db, acknowledged);
-        acknowledged = last(&db);
+        commits = last(&db);
     }
-    assert!(acknowledged > 100);
+    assert!(commits > 100);
 }
 
 #[test]

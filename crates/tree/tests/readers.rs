@@ -5,15 +5,13 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use common::beside::builder;
 use common::{Model, contents, trees};
-use mneme_testkit::{Random, TestDir, wait_until};
+use mneme_testkit::{Process, Random, TestDir, wait_until};
 use mneme_tree::{Batch, Holder, Snapshot, Store, StoreError};
 
 fn write(path: &Path) -> Store {
@@ -407,8 +405,8 @@ fn killed_readers_keep_nothing_from_a_living_writer() {
     churn(3);
     let mut sizes = Vec::new();
     for _ in 0..6 {
-        let mut reader = Process::start("read", &path);
-        reader.next();
+        let mut reader = start("read", &path);
+        reader.number();
         reader.kill();
         sizes.push(churn(4));
     }
@@ -496,42 +494,9 @@ fn child_reads(path: &Path) -> ! {
     }
 }
 
-struct Process {
-    child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-impl Process {
-    fn start(role: &str, path: &Path) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "writers_and_readers_are_killed", "--nocapture"])
-            .env(CHILD, format!("{role}:{}", path.display()))
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { child, lines }
-    }
-
-    /// The next number that it says.
-    fn next(&mut self) -> u64 {
-        loop {
-            let line = self.lines.next().unwrap();
-            // The test harness prints lines of its own.
-            if let Ok(number) = line.unwrap().parse() {
-                return number;
-            }
-        }
-    }
-
-    /// Kills it; gives the last number that it said.
-    fn kill(mut self) -> Option<u64> {
-        self.child.kill().unwrap();
-        let lines = self.lines.by_ref().map_while(Result::ok);
-        let last = lines.filter_map(|line| line.parse().ok()).last();
-        self.child.wait().unwrap();
-        last
-    }
+fn start(role: &str, path: &Path) -> Process {
+    let orders = format!("{role}:{}", path.display());
+    Process::start_talking("writers_and_readers_are_killed", [(CHILD, orders)])
 }
 
 /// Writers die at any time, and others take over; readers die with snapshots; those that live see
@@ -540,7 +505,6 @@ impl Process {
 fn writers_and_readers_are_killed() {
     if let Ok(orders) = std::env::var(CHILD) {
         let (role, path) = orders.split_once(':').unwrap();
-        std::io::stdout().flush().unwrap();
         match role {
             "write" => child_writes(Path::new(path)),
             _ => child_reads(Path::new(path)),
@@ -550,31 +514,29 @@ fn writers_and_readers_are_killed() {
     let path = here.path().join("db");
     write(&path).close().unwrap();
     let reader = read(&path);
-    let mut readers: Vec<_> = (0..2).map(|_| Process::start("read", &path)).collect();
+    let mut readers: Vec<_> = (0..2).map(|_| start("read", &path)).collect();
     let mut acknowledged = 0;
     for round in 0..8_u64 {
-        let mut writer = Process::start("write", &path);
-        let first = writer.next();
+        let mut writer = start("write", &path);
+        let first = writer.number();
         assert!(first > acknowledged);
-        while writer.next() < first + 30 + round * 13 {}
+        while writer.number() < first + 30 + round * 13 {}
         verify(&reader.snapshot().unwrap(), acknowledged);
-        acknowledged = writer.kill().unwrap_or(acknowledged);
+        acknowledged = writer.last_number().unwrap();
         // The readers go on while nobody writes.
         acknowledged = verify(&reader.snapshot().unwrap(), acknowledged);
         for process in &mut readers {
-            process.next();
+            process.number();
         }
         if round % 3 == 1 {
             readers.remove(0).kill();
-            readers.push(Process::start("read", &path));
+            readers.push(start("read", &path));
         }
     }
     for process in &mut readers {
-        while process.next() < acknowledged {}
+        while process.number() < acknowledged {}
     }
-    for process in readers {
-        process.kill();
-    }
+    drop(readers);
     // Dead readers keep nothing.
     let db = write(&path);
     assert_eq!(db.holders().unwrap(), []);

@@ -2,8 +2,6 @@
 //! the segment has outlived it, and if the store is rebuilt from the files. The process is this
 //! test, started again.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +20,7 @@ use super::{BOTH, Records, contents};
 const TEST: &str = "kills::what_a_killed_server_acknowledged_is_there";
 const CHILD: &str = "MNEME_DURABLE_KILLS";
 const MODE: &str = "MNEME_DURABLE_MODE";
+const FROM: &str = "MNEME_DURABLE_FROM";
 
 /// In which form a child keeps the store.
 fn mode_of_child() -> DurabilityMode {
@@ -96,10 +95,9 @@ impl Model {
     }
 }
 
-/// Changes and acknowledges until it is killed.
+/// Makes the changes from a number on, and prints how many are durable, until it is killed.
 fn live(path: &Path) -> ! {
-    let file = open(&path.join("acknowledged"));
-    let mut next = acknowledged(&file);
+    let mut next = std::env::var(FROM).unwrap().parse().unwrap();
     let (store, durability) = serve(path, mode_of_child());
     let gate = durability.gate();
     loop {
@@ -111,22 +109,12 @@ fn live(path: &Path) -> ! {
             assert_eq!(gate.state(), GateState::Open);
             std::thread::yield_now();
         }
-        file.write_all_at(&next.to_le_bytes(), 0).unwrap();
+        println!("{next}");
         if next.is_multiple_of(64) {
             // One may be under way.
             let _ = durability.checkpoint();
         }
     }
-}
-
-fn open(path: &Path) -> File {
-    File::options().read(true).write(true).open(path).unwrap()
-}
-
-fn acknowledged(file: &File) -> u64 {
-    let mut word = [0; 8];
-    file.read_exact_at(&mut word, 0).unwrap();
-    u64::from_le_bytes(word)
 }
 
 #[test]
@@ -169,8 +157,7 @@ fn a_group_that_a_killed_server_left_open_cuts_nothing_off() {
             (GROUP, dir.path().to_str().unwrap()),
             (MODE, &mode.to_string()),
         ];
-        let child = Process::start_ready(GROUP_TEST, variables);
-        child.kill();
+        Process::start_ready(GROUP_TEST, variables).kill();
         // Nothing else reaps.
         let options = StoreOptions::new().maintainer(false);
         let (store, durability) = serve_with(dir.path(), mode, options);
@@ -226,8 +213,7 @@ fn what_a_journal_has_is_not_cut_by_a_damaged_ring() {
     }
     let place = Place::new("durable-ring-behind");
     let dir = &place.dir;
-    let child = Process::start_ready(AHEAD_TEST, [(AHEAD, dir.path().to_str().unwrap())]);
-    child.kill();
+    Process::start_ready(AHEAD_TEST, [(AHEAD, dir.path())]).kill();
     let segment = mneme_space::Segment::open(&place.registry, "s").unwrap();
     let data = segment.directory().join("data");
     // The header of the entry, among others.
@@ -243,29 +229,21 @@ fn what_a_journal_has_is_not_cut_by_a_damaged_ring() {
 fn storm(mode: DurabilityMode) {
     let place = Place::of("durable-kills", mode);
     let dir = &place.dir;
-    let shared = dir.path().join("acknowledged");
-    std::fs::write(&shared, [0; 8]).unwrap();
-    let file = open(&shared);
     let mut random = Random::of_run(5);
     let mut model = Model::new();
     let (begun, limit) = (std::time::Instant::now(), seconds(1));
-    let mut kills = 0;
+    let (mut kills, mut changes) = (0, 0);
     while kills < 4 || begun.elapsed() < limit {
-        let target = acknowledged(&file) + random.below(150);
-        let mut child = Process::start(
-            TEST,
-            [
-                (CHILD, dir.path().to_str().unwrap()),
-                (MODE, &mode.to_string()),
-            ],
-        );
-        wait_until("the server acknowledges", || {
-            assert!(child.is_running(), "the server ended by itself");
-            acknowledged(&file) >= target
-        });
-        child.kill();
+        let target = changes + random.below(150);
+        let variables = [
+            (CHILD, dir.path().to_str().unwrap()),
+            (MODE, &mode.to_string()),
+            (FROM, &changes.to_string()),
+        ];
+        let mut child = Process::start_talking(TEST, variables);
+        while child.number() < target {}
+        changes = child.last_number().unwrap();
         kills += 1;
-        let sure = acknowledged(&file);
         // Nothing but the files is left, every other time.
         if kills % 2 == 0 {
             let registry = Registry::open(dir.path().join("registry")).unwrap();
@@ -275,10 +253,9 @@ fn storm(mode: DurabilityMode) {
         }
         let (store, durability) = serve(dir.path(), mode);
         let found = contents(&store);
-        let is_so = |many: u64, model: &mut Model| model.after(many) == found;
-        if !is_so(sure, &mut model) {
-            assert!(is_so(sure + 1, &mut model), "kill {kills} behind {sure}");
-            file.write_all_at(&(sure + 1).to_le_bytes(), 0).unwrap();
+        if model.after(changes) != found {
+            changes += 1;
+            assert!(model.after(changes) == found, "kill {kills} at {changes}");
         }
         durability.close().unwrap();
     }
@@ -288,6 +265,7 @@ fn storm(mode: DurabilityMode) {
 #[cfg(feature = "fault")]
 mod points {
     use mneme_sys::fault::{Action, arm};
+    use mneme_testkit::is_killed;
 
     use super::*;
 
@@ -318,7 +296,7 @@ mod points {
         "durable.tree.committed",
     ];
 
-    fn die(path: &Path, point: &str) -> ! {
+    fn die(path: &Path, point: &str) {
         arm(point, Action::Kill, 1);
         let (store, durability) = serve(path, mode_of_child());
         for i in 0..5 {
@@ -326,14 +304,12 @@ mod points {
         }
         store.remove(b"dying").unwrap();
         durability.checkpoint_and_wait().unwrap();
-        std::fs::write(path.join("missed"), point).unwrap();
-        panic!("{point} was not reached");
     }
 
     #[test]
     fn a_death_at_any_point_takes_nothing() {
         if let Ok(point) = std::env::var("MNEME_DURABLE_POINT") {
-            die(std::env::var(CHILD).unwrap().as_ref(), &point);
+            return die(std::env::var(CHILD).unwrap().as_ref(), &point);
         }
         let marked = mneme_sys::fault::named_in("src").unwrap();
         let known = |name: &String| {
@@ -372,13 +348,7 @@ mod points {
             let path = dir.path().to_str().unwrap();
             let form = mode.to_string();
             let variables = [(CHILD, path), (MODE, &form), ("MNEME_DURABLE_POINT", point)];
-            let mut child = Process::start(TEST, variables);
-            wait_until("it dies", || !child.is_running());
-            drop(child);
-            assert!(
-                !dir.path().join("missed").exists(),
-                "{point} is not reached"
-            );
+            assert!(is_killed(TEST, variables), "{point} is not reached");
             for rebuilt in [false, true] {
                 if rebuilt {
                     wait_until("the segment is nobody's", || {

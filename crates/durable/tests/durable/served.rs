@@ -10,7 +10,7 @@ use mneme_log::{Expiry, WriteError};
 use mneme_shared::{Access, StoreOptions};
 use mneme_space::RemoveError;
 use mneme_sys::ManualClock;
-use mneme_testkit::{Random, TestDir, wait_until};
+use mneme_testkit::{Random, TestDir, runs_as_nobody, wait_until};
 
 use super::{BOTH, change, contents};
 
@@ -291,7 +291,6 @@ const OTHER_USER: &str = "MNEME_DURABLE_OTHER_USER";
 /// even look at, keeps the store from being loaded no more than any other file.
 #[test]
 fn what_another_user_has_set_aside_is_left_alone() {
-    const NOBODY: u32 = 65_534;
     if let Ok(root) = std::env::var(OTHER_USER) {
         let registry = Registry::open(std::path::Path::new(&root).join("registry")).unwrap();
         let opening = Opening {
@@ -334,23 +333,9 @@ fn what_another_user_has_set_aside_is_left_alone() {
     std::fs::create_dir(&planted).unwrap();
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(&planted, open).unwrap();
-    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    command.args([
-        "served::what_another_user_has_set_aside_is_left_alone",
-        "--exact",
-    ]);
-    command.env(OTHER_USER, place.dir.path());
-    use std::os::unix::process::CommandExt;
-    match command.uid(NOBODY).gid(NOBODY).current_dir("/").output() {
-        Ok(output) => {
-            let words = String::from_utf8_lossy(&output.stdout);
-            assert!(output.status.success(), "{words}");
-            assert_eq!(std::fs::read_dir(&planted).unwrap().count(), 0);
-        }
-        Err(refused) if refused.kind() == std::io::ErrorKind::PermissionDenied => {
-            eprintln!("skipped: another user cannot run this test's binary");
-        }
-        Err(other) => panic!("{other}"),
+    let test = "served::what_another_user_has_set_aside_is_left_alone";
+    if runs_as_nobody(test, [(OTHER_USER, place.dir.path())]) {
+        assert_eq!(std::fs::read_dir(&planted).unwrap().count(), 0);
     }
 }
 

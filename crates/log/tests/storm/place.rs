@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use mneme_arena::Arena;
 use mneme_log::{LogStore, UpdatePolicy, control_bytes};
 use mneme_sync::Participants;
 use mneme_sys::{Access, Liveness, OfdLiveness, PagePolicy, Region, Reserve};
+use mneme_testkit::TestDir;
 
 use super::look::opened;
 use super::{below, diary};
@@ -23,7 +23,8 @@ pub type Store = LogStore;
 /// A directory of the test's own.
 pub struct Place {
     pub root: PathBuf,
-    is_mine: bool,
+    /// In the process that has made it.
+    _directory: Option<TestDir>,
 }
 
 fn map(path: &Path, max: u64) -> Region {
@@ -51,19 +52,11 @@ fn lay_out(path: &Path, bytes: usize) {
 impl Place {
     /// A new one, with a store and empty diaries.
     pub fn create(policy: UpdatePolicy) -> (Place, Store) {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let memory = Path::new("/dev/shm");
-        let parent = match memory.is_dir() {
-            true => memory.to_path_buf(),
-            false => std::env::temp_dir(),
-        };
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("mneme-log-storm-{}-{number}", std::process::id());
+        let directory = TestDir::new("log-storm");
         let place = Place {
-            root: parent.join(name),
-            is_mine: true,
+            root: directory.to_path_buf(),
+            _directory: Some(directory),
         };
-        std::fs::create_dir_all(&place.root).unwrap();
         lay_out(&place.root.join("data"), CAPACITY as usize);
         lay_out(&place.root.join("control"), control_bytes());
         lay_out(&place.root.join("diary"), diary::WHOLE);
@@ -78,8 +71,10 @@ impl Place {
 
     /// The one that another process has created.
     pub fn of(root: PathBuf) -> Place {
-        let is_mine = false;
-        Place { root, is_mine }
+        Place {
+            root,
+            _directory: None,
+        }
     }
 
     fn data(&self) -> Region {
@@ -132,13 +127,5 @@ impl Place {
     /// left: a process that is still attached, a slot, a pin, or frames that nobody has adopted.
     pub fn left_over(&self, participants: &Participants) -> Vec<String> {
         below::left_over(self.data(), participants)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if self.is_mine {
-            let _ = std::fs::remove_dir_all(&self.root);
-        }
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use mneme_log::UpdatePolicy;
 use mneme_sys::Region;
-use mneme_testkit::Random;
+use mneme_testkit::{Process, Random};
 
 use super::diary::Diary;
 use super::judge::Judge;
@@ -64,9 +64,9 @@ pub struct Counts {
     pub slowest: Duration,
 }
 
-/// A process of the storm. Dropped, it is killed.
+/// A process of the storm.
 pub struct Part {
-    pub child: Child,
+    pub process: Process,
     lanes: Range<usize>,
     /// The turns of its lanes when it started.
     turns: Vec<u64>,
@@ -80,16 +80,10 @@ impl Part {
     /// Starts a process of another test than `role`.
     pub fn start_test(judge: &Judge<'_>, lanes: Range<usize>, test: &str, role: &str) -> Part {
         let turns = turns(judge.diaries, &lanes).collect();
-        let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", test, "--nocapture"])
-            .env(ROLE, role)
-            .env(PLACE, &judge.place.root)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
+        let variables = [(ROLE, role.as_ref()), (PLACE, judge.place.root.as_os_str())];
+        let process = Process::start(test, variables);
         Part {
-            child,
+            process,
             lanes,
             turns,
         }
@@ -110,10 +104,7 @@ impl Part {
     fn compare(&mut self, diaries: &Region) {
         let compared = || Tally::of(diaries).counts()[2];
         let (began, before) = (Instant::now(), compared());
-        while compared() == before
-            && self.child.try_wait().unwrap().is_none()
-            && began.elapsed() < BUSY
-        {
+        while compared() == before && self.process.is_running() && began.elapsed() < BUSY {
             std::thread::sleep(Duration::from_micros(200));
         }
     }
@@ -122,29 +113,24 @@ impl Part {
     #[cfg(feature = "fault")]
     pub fn end(&mut self) -> Result<(), String> {
         // To wait for it would close what it reads, by which it sees that its parent is gone.
-        while self.child.try_wait().unwrap().is_none() {
+        while self.process.is_running() {
             std::thread::sleep(Duration::from_micros(500));
         }
-        self.is_killed()
+        self.kill()
     }
 
-    fn is_killed(&mut self) -> Result<(), String> {
-        let status = self.child.wait().unwrap();
+    /// Kills it; an error if it had ended before, which none does by itself.
+    pub fn kill(&mut self) -> Result<(), String> {
+        let status = self.process.kill();
         match status.signal() {
             Some(9) => Ok(()),
             _ => Err(format!("a process ended by itself: {status}")),
         }
     }
 
-    /// Kills it; an error if it had ended before, which none does by itself.
-    pub fn kill(&mut self) -> Result<(), String> {
-        self.child.kill().unwrap();
-        self.is_killed()
-    }
-
     /// Stops it now, for so many milliseconds.
     fn stop(&self, ms: u64) -> Child {
-        let id = self.child.id();
+        let id = self.process.id();
         let seconds = Duration::from_millis(ms).as_secs_f64();
         let shell = |script: String| {
             let mut shell = Command::new("sh");
@@ -153,13 +139,6 @@ impl Part {
         };
         shell(format!("kill -STOP {id}")).wait().unwrap();
         shell(format!("sleep {seconds}; kill -CONT {id}"))
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -282,7 +261,7 @@ impl Storm<'_> {
             self.judge.leave();
         }
         for part in &mut parts {
-            part.child.kill().unwrap();
+            part.process.child.kill().unwrap();
         }
         self.judge.come_back();
         for part in &mut parts {

@@ -1,9 +1,11 @@
 //! `mneme serve` as a process of its own.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
+
+use mneme_testkit::Process;
 
 /// The command, without what the tester's environment says.
 pub fn command(arguments: &[&str]) -> Command {
@@ -17,27 +19,25 @@ pub fn command(arguments: &[&str]) -> Command {
 
 /// A server that is killed at the end, if it has not ended by then.
 pub struct Serving {
-    pub process: Child,
+    pub process: Process,
     pub banner: String,
 }
 
 impl Serving {
     pub fn start(mut command: Command) -> Self {
-        let mut process = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(process.stdout.take().unwrap());
-        let mut banner = String::new();
-        while !banner.contains("Stop it:") {
-            if lines.read_line(&mut banner).unwrap() == 0 {
-                let output = process.wait_with_output().unwrap();
-                let log = String::from_utf8_lossy(&output.stderr);
-                panic!("it ended with {}: {banner}{log}", output.status);
-            }
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut serving = Self {
+            process: Process::of(&mut command).unwrap(),
+            banner: String::new(),
+        };
+        while !serving.banner.contains("Stop it:") {
+            let Some(line) = serving.process.line() else {
+                let banner = serving.banner.clone();
+                panic!("it ended: {banner}{:?}", serving.end());
+            };
+            serving.banner += &format!("{line}\n");
         }
-        Self { process, banner }
+        serving
     }
 
     pub fn port(&self) -> u16 {
@@ -75,25 +75,14 @@ impl Serving {
     }
 
     pub fn signal(&self, name: &str) {
-        mneme_testkit::signal(self.process.id(), name);
+        self.process.signal(name);
     }
 
     /// The exit code and everything on standard error.
     pub fn end(mut self) -> (Option<i32>, String) {
         let mut log = String::new();
-        self.process
-            .stderr
-            .take()
-            .unwrap()
-            .read_to_string(&mut log)
-            .unwrap();
-        (self.process.wait().unwrap().code(), log)
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let mut errors = self.process.child.stderr.take().unwrap();
+        errors.read_to_string(&mut log).unwrap();
+        (self.process.wait().code(), log)
     }
 }

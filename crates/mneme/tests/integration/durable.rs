@@ -3,11 +3,11 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mneme_testkit::{TestDir, in_threads, wait_until};
+use mneme_testkit::{Mount, TestDir, in_threads, wait_until};
 
 use crate::common::Registry;
 use crate::common::serving::{self, Serving};
@@ -119,7 +119,7 @@ fn kill_and_lose_memory(durability: &str) {
     assert!(server.banner.contains("kept in "), "{}", server.banner);
     for loses_memory in [false, true, true] {
         let counts = count_until_killed(&server, CLIENTS);
-        server.process.wait().unwrap();
+        server.process.wait();
         drop(server);
         if loses_memory {
             place.lose_memory();
@@ -424,62 +424,27 @@ fn redis_cli_finds_a_server_that_keeps_its_data() {
     assert_eq!(server.said("GET a\r\n"), "$1\r\n1\r\n+OK\r\n");
 }
 
-/// A tmpfs over a directory, until dropped.
-struct Mount<'a>(&'a str);
-
-impl<'a> Mount<'a> {
-    /// Makes the directory and mounts one of that size; `None` if none can be mounted here.
-    fn over(directory: &'a str, size: &str) -> Option<Self> {
-        std::fs::create_dir(directory).unwrap();
-        let mut mount = Command::new("mount");
-        let size = format!("size={size}");
-        mount.args(["-t", "tmpfs", "-o", &size, "none", directory]);
-        let is_mounted = mount.output().is_ok_and(|output| output.status.success());
-        if !is_mounted {
-            eprintln!("skipped: no tmpfs can be mounted here");
-        }
-        is_mounted.then_some(Self(directory))
-    }
-
-    /// Files of all the space that is left, until it is freed.
-    fn fill(&self) {
-        let mut ballast = std::fs::File::options();
-        let ballast = ballast.create(true).append(true);
-        let mut ballast = ballast.open(format!("{}/ballast", self.0)).unwrap();
-        let piece = vec![1; 64 << 10];
-        while ballast.write_all(&piece).is_ok() {}
-    }
-
-    fn free(&self) {
-        std::fs::remove_file(format!("{}/ballast", self.0)).unwrap();
-    }
-}
-
-impl Drop for Mount<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0).status();
-    }
+/// A tmpfs of that size over a place's data; `None` if none can be mounted here.
+fn mounted(place: &Place, size: &str) -> Option<Mount> {
+    let directory = Path::new(place.data());
+    std::fs::create_dir(directory).unwrap();
+    Mount::tmpfs(directory, size)
 }
 
 /// A directory that may only be read is refused, and stays as it is.
 #[test]
 fn a_directory_on_a_read_only_file_system_is_refused() {
     let place = Place::new("read-only");
-    let Some(mount) = Mount::over(place.data(), "64m") else {
+    let Some(mount) = mounted(&place, "64m") else {
         return;
     };
     let data = format!("{}/kept", place.data());
-    let remount = |how: &str| {
-        let mut remount = Command::new("mount");
-        remount.args(["-o", &format!("remount,{how}"), mount.0]);
-        assert!(remount.status().unwrap().success());
-    };
     let kept = ["--private", "--durability", "tree", "--data", &data];
     let server = Serving::start(place.plain(&kept));
     assert_eq!(server.said("SET kept yes\r\n"), "+OK\r\n+OK\r\n");
     server.signal("-TERM");
     assert_eq!(server.end().0, Some(0));
-    remount("ro");
+    mount.remount("ro");
     let refused = place.refused(&kept);
     assert!(
         refused.contains(&data) && refused.contains("Read-only file system"),
@@ -488,7 +453,7 @@ fn a_directory_on_a_read_only_file_system_is_refused() {
     let other = format!("{}/other", place.data());
     let refused = place.refused(&["--private", "--data", &other]);
     assert!(refused.contains("Read-only file system"), "{refused}");
-    remount("rw");
+    mount.remount("rw");
     let server = Serving::start(place.plain(&kept));
     assert_eq!(server.said("GET kept\r\n"), "$3\r\nyes\r\n+OK\r\n");
 }
@@ -513,7 +478,7 @@ fn a_directory_on_a_network_file_system_is_refused() {
 #[test]
 fn a_tree_on_a_full_disk_is_read_until_there_is_space() {
     let place = Place::new("full-tree");
-    let Some(mount) = Mount::over(place.data(), "64m") else {
+    let Some(mount) = mounted(&place, "64m") else {
         return;
     };
     let data = format!("{}/kept", place.data());
@@ -556,7 +521,7 @@ fn a_tree_on_a_full_disk_is_read_until_there_is_space() {
 #[test]
 fn a_full_disk_refuses_writes_until_there_is_space() {
     let place = Place::new("full");
-    let Some(mount) = Mount::over(place.data(), "320m") else {
+    let Some(mount) = mounted(&place, "320m") else {
         return;
     };
     let data = format!("{}/kept", place.data());

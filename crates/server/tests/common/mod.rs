@@ -4,12 +4,12 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use mneme_server::settings::Key;
 use mneme_server::{Running, Server};
-use mneme_testkit::TestDir;
+use mneme_testkit::{Process, TestDir};
 
 /// A reply of either protocol.
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
@@ -192,7 +192,7 @@ pub fn start(server: Server) -> (Running, SocketAddr) {
 
 /// A real Redis 7.0 that ends with this value.
 pub struct Redis {
-    process: Child,
+    _process: Process,
     pub address: SocketAddr,
     _directory: TestDir,
 }
@@ -228,20 +228,20 @@ impl Redis {
         // Redis makes its socket when it has its port. Whatever answers at the port before that
         // may be another server.
         let socket = directory.path().join("socket");
-        let mut process = Command::new("redis-server")
+        let mut redis = Command::new("redis-server");
+        redis
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
             .args(["--unixsocket", &socket.display().to_string()])
             .args(["--save", "", "--appendonly", "no"])
             .args(["--enable-debug-command", "yes"])
             .args(["--dir", &directory.path().display().to_string()])
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("it has just printed its version");
-        while process.try_wait().unwrap().is_none() {
+            .stderr(Stdio::null());
+        let mut process = Process::of(&mut redis).expect("it has just printed its version");
+        while process.is_running() {
             if UnixStream::connect(&socket).is_ok() {
                 return Some(Self {
-                    process,
+                    _process: process,
                     address: SocketAddr::from(([127, 0, 0, 1], port)),
                     _directory: directory,
                 });
@@ -249,12 +249,5 @@ impl Redis {
             std::thread::sleep(Duration::from_millis(10));
         }
         None
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }

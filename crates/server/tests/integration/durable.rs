@@ -482,7 +482,7 @@ const STEPS: usize = 2_000;
 /// journal by then. Returns how many of its steps local programs have seen.
 fn kill_inside_an_exec(directory: &Path) -> usize {
     let test = "durable::serving_until_it_is_killed";
-    let process = Process::start_ready(test, [(DIRECTORY, directory)]);
+    let mut process = Process::start_ready(test, [(DIRECTORY, directory)]);
     let address = std::fs::read_to_string(directory.join("address")).unwrap();
     let mut client = Client::connect(address.parse().unwrap());
     client.line("FLUSHALL");

@@ -3,8 +3,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,14 +13,14 @@ use mneme_log::Decision;
 use mneme_server::{Opening, Origin, Running, Server};
 use mneme_shared::{Access, Found, Registry, Segment, SharedStore, StoreOptions};
 use mneme_sys::{Clock, ManualClock, SystemClock};
+use mneme_testkit::{Process, TestDir};
 
 /// A registry of a test, gone with it.
-struct Place(PathBuf);
+struct Place(TestDir);
 
 impl Place {
     fn new(test: &str) -> Place {
-        let name = format!("mneme-locals-{test}-{}", std::process::id());
-        Place(PathBuf::from("/dev/shm").join(name))
+        Place(TestDir::new(test))
     }
 
     fn registry(&self) -> Registry {
@@ -62,7 +61,6 @@ fn options() -> StoreOptions {
 impl Drop for Place {
     fn drop(&mut self) {
         let _ = self.registry().remove_segment("beside");
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -362,24 +360,6 @@ fn counting_beside_the_server() {
     }
 }
 
-/// Killed with its test.
-struct Process(Child);
-
-impl Process {
-    fn counting(place: &Place) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "locals::counting_beside_the_server"]);
-        Self(command.env(REGISTRY, &place.0).spawn().unwrap())
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn no_write_of_a_local_program_slips_between_watch_and_exec() {
     const WANTED: u64 = 300;
@@ -390,7 +370,8 @@ fn no_write_of_a_local_program_slips_between_watch_and_exec() {
         Reply::Null => 0,
         reply => reply.text().parse::<u64>().unwrap(),
     };
-    let process = Process::counting(&place);
+    let counting = "locals::counting_beside_the_server";
+    let process = Process::start(counting, [(REGISTRY, place.0.path())]);
     while number(&mut client, "of the program") == 0 {
         std::thread::yield_now();
     }

@@ -1,12 +1,12 @@
 //! A store in a segment of a registry of the test's own, attached by any number of processes.
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::PathBuf;
 
 use mneme_log::UpdatePolicy;
 use mneme_shared::{Access, CONTENTS, Registry, Segment, SharedStore, StoreOptions};
 use mneme_sync::Participants;
 use mneme_sys::{PagePolicy, Region, Reserve};
+use mneme_testkit::TestDir;
 
 use super::common::registry;
 use super::look::opened;
@@ -25,31 +25,22 @@ const NAME: &str = "storm";
 pub struct Place {
     pub root: PathBuf,
     registry: Registry,
-    is_mine: bool,
+    /// In the process that has made it.
+    _directory: Option<TestDir>,
 }
 
 impl Place {
     /// A new one, with a store and empty diaries.
     pub fn create(policy: UpdatePolicy) -> (Place, Store) {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let memory = Path::new("/dev/shm");
-        let parent = match memory.is_dir() {
-            true => memory.to_path_buf(),
-            false => std::env::temp_dir(),
-        };
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let root = parent.join(format!(
-            "mneme-shared-storm-{}-{number}",
-            std::process::id()
-        ));
-        let diary = root.with_extension("diary");
+        let directory = TestDir::new("shared-storm");
+        let mut place = Place::of(directory.to_path_buf());
+        let diary = place.diary();
+        place._directory = Some(directory);
         let bytes = diary::WHOLE.next_multiple_of(2 << 20) as u64;
         std::fs::File::create(diary)
             .unwrap()
             .set_len(bytes)
             .unwrap();
-        let mut place = Place::of(root);
-        place.is_mine = true;
         let store = StoreOptions::new()
             .capacity(CAPACITY)
             .max_capacity(MAX)
@@ -66,14 +57,18 @@ impl Place {
         Place {
             root,
             registry,
-            is_mine: false,
+            _directory: None,
         }
+    }
+
+    fn diary(&self) -> PathBuf {
+        self.root.join("diary")
     }
 
     pub fn diaries(&self) -> Region {
         let mut options = std::fs::File::options();
         options.read(true).write(true);
-        let file = options.open(self.root.with_extension("diary")).unwrap();
+        let file = options.open(self.diary()).unwrap();
         let (max, pages) = (diary::WHOLE, PagePolicy::Small);
         Region::map_with(file.into(), Access::ReadWrite, max, pages, Reserve::Lazy).unwrap()
     }
@@ -116,14 +111,5 @@ impl Place {
         let segment = Segment::open(&self.registry, NAME).unwrap();
         let parts = segment.parts(&CONTENTS, Access::ReadWrite).unwrap();
         below::left_over(parts.data, participants)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if self.is_mine {
-            let _ = std::fs::remove_dir_all(&self.root);
-            let _ = std::fs::remove_file(self.root.with_extension("diary"));
-        }
     }
 }

@@ -1,12 +1,12 @@
 //! Processes in a role: this test binary started again, to run the test `role` of the calling file
 //! in a registry of the test's.
 
-use std::io::{BufRead, BufReader};
+use std::ffi::OsStr;
 use std::panic::Location;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
 use mneme_space::Registry;
+use mneme_testkit::Process;
 
 use super::Scene;
 
@@ -43,85 +43,29 @@ fn in_module_of(file: &str, test: &str) -> String {
     }
 }
 
-/// A process in a role. Dropped, it is killed.
-pub struct Visitor {
-    pub child: Child,
-    /// What it says is read to the end, or it would die of that.
-    said: BufReader<ChildStdout>,
+/// Starts a process in a role, and waits until it says that it is [`here`].
+#[track_caller]
+pub fn start(scene: &Scene, role: &str) -> Process {
+    let mut process = send(scene, role);
+    process.wait_for("here");
+    process
 }
 
-impl Visitor {
-    /// Starts it, and waits until it says that it is [`here`].
-    #[track_caller]
-    pub fn start(scene: &Scene, role: &str) -> Visitor {
-        let mut visitor = Self::send(scene, role);
-        visitor.arrive();
-        visitor
-    }
-
-    /// Starts it.
-    #[track_caller]
-    pub fn send(scene: &Scene, role: &str) -> Visitor {
-        Self::send_to(scene, role, "role")
-    }
-
-    /// Starts it in a test of another name than `role`.
-    #[track_caller]
-    pub fn send_to(scene: &Scene, role: &str, test: &str) -> Visitor {
-        let test = in_module_of(Location::caller().file(), test);
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", &test, "--nocapture"])
-            .env(ROLE, role)
-            .env(ROOT, scene.registry.root())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let said = BufReader::new(child.stdout.take().unwrap());
-        Visitor { child, said }
-    }
-
-    /// Waits until it says that it is [`here`].
-    pub fn arrive(&mut self) {
-        let mut line = String::new();
-        while !line.contains("here") {
-            line.clear();
-            let read = self.said.read_line(&mut line).unwrap();
-            assert!(read > 0, "{:?}", self.child.wait());
-        }
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Sends `KILL` and waits for its death.
-    pub fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    /// Lets it go on from where it stands, to its end.
-    pub fn end(mut self) {
-        drop(self.child.stdin.take());
-        assert!(self.ended().success());
-    }
-
-    /// Waits for its end.
-    pub fn ended(&mut self) -> ExitStatus {
-        std::io::copy(&mut self.said, &mut std::io::sink()).unwrap();
-        self.child.wait().unwrap()
-    }
-
-    /// Sends a signal by its name, as `-STOP`.
-    pub fn signal(&self, name: &str) {
-        mneme_testkit::signal(self.pid(), name);
-    }
+/// Starts it.
+#[track_caller]
+pub fn send(scene: &Scene, role: &str) -> Process {
+    let test = in_module_of(Location::caller().file(), "role");
+    Process::start_talking(&test, variables(scene, role))
 }
 
-impl Drop for Visitor {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Whether a process in a role is killed there, in a test of this name.
+#[track_caller]
+pub fn is_killed(scene: &Scene, role: &str, test: &str) -> bool {
+    let test = in_module_of(Location::caller().file(), test);
+    mneme_testkit::is_killed(&test, variables(scene, role))
+}
+
+fn variables<'a>(scene: &'a Scene, role: &'a str) -> [(&'static str, &'a OsStr); 2] {
+    let root = scene.registry.root().as_os_str();
+    [(ROLE, role.as_ref()), (ROOT, root)]
 }

@@ -2,18 +2,16 @@
 //! longer than its timeout, and every slot comes back.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::common::Scene;
 use mneme_space::{CallError, Functions, MAX_MESSAGE, Registry, Schema, Space};
 use mneme_sys::Access;
-use mneme_testkit::wait_until;
+use mneme_testkit::{Process, wait_until};
 
 /// Longer than anything takes here; what says so is a failure.
 const LONG: Duration = Duration::from_secs(60);
@@ -231,30 +229,17 @@ const ROOT: &str = "MNEME_SPACE_CALL_ROOT";
 const DEATH: &str = "MNEME_SPACE_CALL_DEATH";
 
 /// A process that lives in the space, or calls into it, and dies at the point named.
-fn process(scene: &Scene, role: &str, death: Option<&str>) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", "calls::role", "--nocapture", "--test-threads=1"])
-        .env(ROLE, role)
-        .env(ROOT, scene.registry.root())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    if let Some(death) = death {
-        command.env(DEATH, death);
-    }
-    command.spawn().unwrap()
+fn process(scene: &Scene, role: &str, death: Option<&str>) -> Process {
+    let root = scene.registry.root().as_os_str();
+    let mut variables = vec![(ROLE, role.as_ref()), (ROOT, root)];
+    variables.extend(death.map(|point| (DEATH, point.as_ref())));
+    Process::start_talking("calls::role", variables)
 }
 
-fn ready(mut child: Child) -> Child {
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut lines = lines.map_while(Result::ok);
-    assert!(
-        lines.any(|line| line.contains("ready")),
-        "{:?}",
-        child.wait()
-    );
-    child
+fn resident(scene: &Scene) -> Process {
+    let mut process = process(scene, "resident", None);
+    process.wait_for("ready");
+    process
 }
 
 #[test]
@@ -291,24 +276,22 @@ fn pid(space: &Space) -> u32 {
 fn a_resident_that_is_killed_or_stopped_is_reported_and_another_goes_on() {
     let scene = Scene::new();
     let space = space(&scene);
-    let mut first = ready(process(&scene, "resident", None));
+    let mut first = resident(&scene);
     assert_eq!(pid(&space), first.id());
-    mneme_testkit::signal(first.id(), "-STOP");
+    first.signal("-STOP");
     match space.call("add", b"x", SHORT).unwrap_err() {
         CallError::Stalled { .. } => {}
         other => panic!("{other}"),
     }
     // Another one takes what the first does not.
-    let mut second = ready(process(&scene, "resident", None));
+    let mut second = resident(&scene);
     assert_eq!(pid(&space), second.id());
-    mneme_testkit::signal(first.id(), "-CONT");
-    first.kill().unwrap();
-    first.wait().unwrap();
+    first.signal("-CONT");
+    first.kill();
     for _ in 0..20 {
         assert_eq!(pid(&space), second.id());
     }
-    second.kill().unwrap();
-    second.wait().unwrap();
+    second.kill();
     let gone = space.call("pid", b"", LONG).unwrap_err();
     assert!(matches!(gone, CallError::NoResident), "{gone}");
     space.remove().unwrap();
@@ -363,7 +346,7 @@ mod deaths {
                 // More than there are slots, all dead at a time in the end.
                 for _ in 0..3 {
                     let mut child = process(&scene, "caller", Some(point));
-                    assert!(!child.wait().unwrap().success(), "{point}: it lived");
+                    assert!(!child.wait().success(), "{point}: it lived");
                 }
                 assert_eq!(space.call("echo", b"x", LONG).unwrap(), b"x", "{point}");
             }
@@ -383,7 +366,7 @@ mod deaths {
             let mut child = process(&scene, "resident", Some(point));
             // It dies by itself, or of this call.
             let mut reported = None;
-            while child.try_wait().unwrap().is_none() {
+            while child.is_running() {
                 reported = match space.call("pid", b"", LONG) {
                     Ok(_) | Err(CallError::NoResident) => reported,
                     Err(CallError::Died { pid }) => {

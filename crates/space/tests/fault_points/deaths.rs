@@ -3,9 +3,7 @@
 //! does the same under the same name.
 
 use std::collections::BTreeSet;
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::toy::Toy;
@@ -15,6 +13,7 @@ use mneme_space::{
 };
 use mneme_sys::fault::{self, Action};
 use mneme_sys::{Access, FRAME};
+use mneme_testkit::is_killed;
 
 const CHILD: &str = "MNEME_SPACE_DEATH";
 
@@ -185,20 +184,7 @@ fn scene(number: usize) -> Scene {
 fn dies(operation: Operation, scene: &Scene, point: &str, nth: u64) -> bool {
     let index = ALL.iter().position(|other| *other == operation).unwrap();
     let order = format!("{index} {point} {nth} {}", scene.root.display());
-    let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "deaths::child", "--test-threads=1"])
-        .env(CHILD, order)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .unwrap();
-    match status.signal() {
-        Some(9) => true,
-        _ => {
-            assert!(status.success(), "{operation:?} {point} {nth}");
-            false
-        }
-    }
+    is_killed("deaths::child", [(CHILD, order)])
 }
 
 #[test]

@@ -163,9 +163,8 @@ fn a_segment_in_memory_is_not_noted_as_unsynced() {
 #[cfg(feature = "fault")]
 mod deaths {
     use super::*;
-    use crate::common::visitor::{self, Visitor};
+    use crate::common::visitor;
     use mneme_sys::fault::{self, Action};
-    use std::os::unix::process::ExitStatusExt;
 
     #[test]
     fn role() {
@@ -190,8 +189,7 @@ mod deaths {
         let scene = Scene::new();
         let segment = kept(&scene, on_disk(&scene));
         let data = segment.info().unwrap().data;
-        let mut visitor = Visitor::send_to(&scene, STORED, "deaths::role");
-        assert_eq!(visitor.ended().signal(), Some(9));
+        assert!(visitor::is_killed(&scene, STORED, "deaths::role"));
         let noted = || word_at(&data, UNSYNCED + 8);
         assert_eq!((unsynced(&data) == 0, noted()), (false, 0));
         assert_eq!(push(&attach(&segment)).unwrap(), 1);
@@ -205,8 +203,11 @@ mod deaths {
         let scene = Scene::new();
         let segment = kept(&scene, on_disk(&scene));
         let data = segment.info().unwrap().data;
-        let mut visitor = Visitor::send_to(&scene, "space.sync.written", "deaths::role");
-        assert_eq!(visitor.ended().signal(), Some(9));
+        assert!(visitor::is_killed(
+            &scene,
+            "space.sync.written",
+            "deaths::role"
+        ));
         assert_ne!(unsynced(&data), 0);
         assert_eq!(push(&attach(&segment)).unwrap(), 2);
         reboot(&data);

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Barrier;
 
 use crate::common::toy::{TOY, Toy, WORD, control_bytes, header};
-use crate::common::visitor::{self, Visitor};
+use crate::common::visitor;
 use crate::common::{Scene, region};
 use mneme_space::{
     Access, AttachError, Attachment, Backing, CloneError, Contents, CreateError, CreateWithError,
@@ -248,7 +248,7 @@ fn it_is_not_removed_while_anybody_has_it() {
         assert!(data.exists());
     };
     for role in ["reads", "begins"] {
-        let mut visitor = Visitor::start(&scene, role);
+        let mut visitor = visitor::start(&scene, role);
         in_use(&segment);
         visitor.kill();
     }
@@ -528,7 +528,7 @@ mod durable {
         let scene = Scene::new();
         let segment = on_disk(&scene);
         let data = segment.info().unwrap().data;
-        let mut visitor = Visitor::start(&scene, "writes");
+        let mut visitor = visitor::start(&scene, "writes");
         assert_ne!(unsynced(&data), 0);
         visitor.kill();
         // In this boot the kernel has all that it wrote.
@@ -537,7 +537,7 @@ mod durable {
         Toy::open(&segment, Access::ReadWrite).unwrap();
         assert_eq!(unsynced(&data), 0, "the last writer writes all through");
 
-        let mut visitor = Visitor::start(&scene, "writes");
+        let mut visitor = visitor::start(&scene, "writes");
         visitor.kill();
         reboot(&data);
         let before = fs::read(&data).unwrap();
@@ -580,7 +580,7 @@ mod durable {
         let scene = Scene::new();
         let segment = on_disk(&scene);
         let data = segment.info().unwrap().data;
-        let visitor = Visitor::start(&scene, "writes");
+        let visitor = visitor::start(&scene, "writes");
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
@@ -614,7 +614,6 @@ mod durable {
     mod deaths {
         use super::*;
         use mneme_sys::fault::{self, Action};
-        use std::os::unix::process::ExitStatusExt;
 
         #[test]
         fn role() {
@@ -640,8 +639,7 @@ mod durable {
                 let segment = on_disk(&scene);
                 let data = segment.info().unwrap().data;
                 let role = "durable::deaths::role";
-                let mut visitor = Visitor::send_to(&scene, point, role);
-                assert_eq!(visitor.ended().signal(), Some(9), "{point}");
+                assert!(visitor::is_killed(&scene, point, role), "{point}");
                 assert_eq!(unsynced(&data) != 0, is_noted, "{point}");
                 let toy = Toy::open(&segment, Access::ReadWrite).unwrap();
                 assert_ne!(unsynced(&data), 0, "{point}");

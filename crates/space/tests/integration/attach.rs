@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use crate::common::Scene;
-use crate::common::visitor::{self, Visitor, here, stand};
+use crate::common::visitor::{self, here, stand};
 use mneme_space::{
     AttachError, Attachment, EnterError, HeapError, Registry, Schema, SegVec, Segment,
 };
 use mneme_sys::Access;
-use mneme_testkit::wait_until;
+use mneme_testkit::{Process, wait_until};
 
 /// What the visitors share: a counter and everything that was ever added to it.
 struct Ledger;
@@ -99,12 +99,12 @@ fn several_processes_change_one_structure_and_lose_nothing() {
     let at = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
     let at = at.timeout(LONG);
     found(&at);
-    let children: Vec<Visitor> = (0..3).map(|_| Visitor::start(&scene, "add")).collect();
+    let children: Vec<Process> = (0..3).map(|_| visitor::start(&scene, "add")).collect();
     for entry in 0..500 {
         add(&at, entry).unwrap();
         let _ = read(&at);
     }
-    children.into_iter().for_each(Visitor::end);
+    children.into_iter().for_each(Process::end);
     assert_eq!(read(&at), (2000, 4 * (0..500).sum::<u64>()));
     // What one has grown, others follow, whatever they may do with it.
     let reader = attach(&scene.registry, Access::ReadOnly);
@@ -120,13 +120,13 @@ fn a_death_while_changing_poisons_and_one_while_reading_does_not() {
     found(&at);
     add(&at, 7).unwrap();
 
-    let mut child = Visitor::start(&scene, "read");
+    let mut child = visitor::start(&scene, "read");
     child.kill();
     add(&at, 8).unwrap();
     assert_eq!(attended(&segment), (1, 1));
 
     for reading_first in [true, false] {
-        let mut child = Visitor::start(&scene, "write");
+        let mut child = visitor::start(&scene, "write");
         child.kill();
         if reading_first {
             let refused = reader.read(|_| ()).unwrap_err();
@@ -145,7 +145,7 @@ fn a_death_while_changing_poisons_and_one_while_reading_does_not() {
         unsafe { at.accept("s") }.unwrap();
         assert_eq!(read(&at), (2, 15));
     }
-    let mut child = Visitor::start(&scene, "write");
+    let mut child = visitor::start(&scene, "write");
     child.kill();
     assert!(add(&at, 9).is_err());
     at.rebuild("s").unwrap();
@@ -161,17 +161,17 @@ fn what_the_dead_have_taken_is_given_back() {
     let scene = Scene::new();
     let segment = scene.create("s");
     // By the process that maps the segment next,
-    Visitor::start(&scene, "stand").kill();
-    Visitor::start(&scene, "stand").kill();
+    visitor::start(&scene, "stand").kill();
+    visitor::start(&scene, "stand").kill();
     let at = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
     assert_eq!(attended(&segment).0, 1);
     found(&at);
     // by one that meets the dead one,
-    Visitor::start(&scene, "read").kill();
+    visitor::start(&scene, "read").kill();
     add(&at, 1).unwrap();
     assert_eq!(attended(&segment), (1, 1));
     // and by one that gets `OwnerDied`.
-    Visitor::start(&scene, "write").kill();
+    visitor::start(&scene, "write").kill();
     assert!(at.read(|_| ()).is_err());
     assert_eq!(attended(&segment), (1, 1));
 }
@@ -184,7 +184,7 @@ fn killed_at_any_moment_a_writer_blocks_nobody_and_hides_nothing() {
     found(&at);
     let (mut poisoned, mut whole) = (0, 0);
     for round in 0..60 {
-        let mut child = Visitor::start(&scene, "add for ever");
+        let mut child = visitor::start(&scene, "add for ever");
         std::thread::sleep(Duration::from_micros(137 * round % 3000));
         child.kill();
         match add(&at, 1) {
@@ -212,12 +212,12 @@ fn a_stopped_holder_is_waited_for_and_named() {
     let at = at.timeout(Duration::from_millis(30));
     found(&at);
     for (role, reads) in [("write", false), ("read", true)] {
-        let child = Visitor::start(&scene, role);
+        let child = visitor::start(&scene, role);
         child.signal("-STOP");
         let Err(EnterError::Stalled(stalled)) = add(&at, 1) else {
             panic!("it entered");
         };
-        assert_eq!(stalled.pid, child.pid());
+        assert_eq!(stalled.pid, child.id());
         // Readers do not mind one another.
         assert_eq!(at.read(|_| ()).is_ok(), reads);
         child.signal("-CONT");
@@ -237,7 +237,7 @@ fn a_stopped_waiter_blocks_others_only_if_it_is_next() {
     found(&at);
     // Behind a writer it has nothing, however far it has come.
     let visitor = at.enter(|_| {
-        let visitor = Visitor::start(&scene, "add once");
+        let visitor = visitor::start(&scene, "add once");
         visitor.signal("-STOP");
         visitor
     });
@@ -253,7 +253,7 @@ fn a_stopped_waiter_blocks_others_only_if_it_is_next() {
         Err(other) => panic!("{other}"),
     };
     let visitor = at.read(|_| {
-        let visitor = Visitor::start(&scene, "add once");
+        let visitor = visitor::start(&scene, "add once");
         // Until it is stopped where it waits, and not on its way there.
         wait_until("both the writer and the reader wait for it", || {
             visitor.signal("-STOP");
@@ -264,7 +264,7 @@ fn a_stopped_waiter_blocks_others_only_if_it_is_next() {
                 ];
                 both.map(|asks| asks.join().unwrap())
             });
-            let is_named = names == [Some(visitor.pid()); 2];
+            let is_named = names == [Some(visitor.id()); 2];
             if !is_named {
                 visitor.signal("-CONT");
             }

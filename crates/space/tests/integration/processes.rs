@@ -3,7 +3,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::common::visitor::{self, Visitor, here, stand};
+use mneme_testkit::Process;
+
+use crate::common::visitor::{self, here, stand};
 use crate::common::{Scene, region};
 use mneme_space::{
     AttachError, Attachment, CloneError, CreateError, EnterError, MapError, Registry, RemoveError,
@@ -41,8 +43,8 @@ fn create_each(registry: &Registry) {
 fn several_processes_make_segments_of_the_same_names_at_once_and_each_is_made_once() {
     let scene = Scene::new();
     let _ = scene.create("s");
-    let makers: Vec<Visitor> = (0..4).map(|_| Visitor::start(&scene, "create")).collect();
-    makers.into_iter().for_each(Visitor::end);
+    let makers: Vec<Process> = (0..4).map(|_| visitor::start(&scene, "create")).collect();
+    makers.into_iter().for_each(Process::end);
     let mut bases = Vec::new();
     for round in 0..20 {
         let made = scene.open(&format!("made {round}"));
@@ -110,7 +112,7 @@ fn a_pointer_stored_by_one_process_is_true_in_another_and_the_killed_let_go() {
     let segment = scene.create("s");
     let mapping = segment.map(Access::ReadOnly).unwrap();
     assert_eq!(mapping.len(), FRAME);
-    let mut child = Visitor::start(&scene, "store");
+    let mut child = visitor::start(&scene, "store");
     let address = region(&mapping).load_u64(4096).unwrap() as usize;
     assert_eq!(address, segment.base().unwrap() + 3 * FRAME - 8);
     assert_eq!(mapping.refresh().unwrap(), 3 * FRAME);
@@ -132,15 +134,15 @@ fn a_clone_waits_for_a_writer_and_not_for_readers_and_is_refused_where_a_writer_
     let scene = Scene::new();
     let segment = scene.create("s");
     // A reader is no hindrance, neither alive nor dead.
-    let mut reader = Visitor::start(&scene, "read");
+    let mut reader = visitor::start(&scene, "read");
     segment.clone_as("beside a reader").unwrap();
     reader.kill();
     segment.clone_as("after a reader").unwrap();
     // A writer is.
-    let mut writer = Visitor::start(&scene, "write");
+    let mut writer = visitor::start(&scene, "write");
     let refused = segment.clone_as("t").unwrap_err();
     assert!(
-        matches!(&refused, CloneError::Enter(EnterError::Stalled(s)) if s.pid == writer.pid()),
+        matches!(&refused, CloneError::Enter(EnterError::Stalled(s)) if s.pid == writer.id()),
         "{refused}"
     );
     writer.kill();
@@ -159,7 +161,7 @@ fn a_clone_waits_for_a_writer_and_not_for_readers_and_is_refused_where_a_writer_
 fn nobody_gets_in_beside_another_by_another_control_file() {
     let scene = Scene::new();
     let segment = scene.create("s");
-    let visitor = Visitor::start(&scene, "write");
+    let visitor = visitor::start(&scene, "write");
     let copied = segment.directory().with_file_name("s.bak");
     let done = std::process::Command::new("cp")
         .arg("-a")

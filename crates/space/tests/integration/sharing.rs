@@ -3,18 +3,18 @@
 //! poisoned; then it is made anew, or accepted where nothing was changed, and the survivors go on.
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use crate::common::Scene;
+use crate::common::visitor::{here, stand};
 use mneme_space::{
     Attachment, EnterError, HeapError, Ptr, Registry, RootError, Schema, Section, SegBox, SegMap,
     SegString, SegVec, Segment, Stored,
 };
 use mneme_sys::Access;
+use mneme_testkit::Process;
 
 /// Words of each worker.
 const WORDS: u64 = 20;
@@ -243,16 +243,11 @@ fn role() {
     let worker: u64 = words.next().unwrap().parse().unwrap();
     let root = PathBuf::from(words.next().unwrap());
     let at = attach(&Registry::open(root.join("registry")).unwrap());
-    let stand = || {
-        println!("here");
-        std::io::stdout().flush().unwrap();
-        let _ = std::io::stdin().lines().next();
-    };
     match what {
         "stand-idle" => at.enter(|_| stand()).unwrap(),
         "stand-half-way" => drop(at.enter(|here| work(here, worker, stand))),
         "work" => {
-            println!("here");
+            here();
             let acknowledged = std::fs::File::create(acknowledgement(&root, worker)).unwrap();
             while !root.join("stop").exists() {
                 match at.enter(|here| work(here, worker, || ())) {
@@ -272,39 +267,12 @@ fn role() {
     }
 }
 
-struct Worker {
-    child: Child,
-    said: BufReader<ChildStdout>,
-}
-
 /// Starts a process, and waits until it is where it should be.
-fn start(scene: &Scene, what: &str, worker: u64) -> Worker {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "sharing::role", "--nocapture"])
-        .env(ROLE, format!("{what} {worker} {}", scene.root.display()))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    while !line.contains("here") {
-        line.clear();
-        assert!(said.read_line(&mut line).unwrap() > 0, "{:?}", child.wait());
-    }
-    Worker { child, said }
-}
-
-impl Worker {
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    fn end(mut self) {
-        std::io::copy(&mut self.said, &mut std::io::sink()).unwrap();
-        assert!(self.child.wait().unwrap().success());
-    }
+fn start(scene: &Scene, what: &str, worker: u64) -> Process {
+    let order = format!("{what} {worker} {}", scene.root.display());
+    let mut process = Process::start_talking("sharing::role", [(ROLE, order)]);
+    process.wait_for("here");
+    process
 }
 
 #[test]
@@ -314,12 +282,12 @@ fn what_several_processes_have_built_is_whole_or_known_to_be_poisoned() {
     let at = attach(&scene.registry);
     let mut generation = 1;
     found(&at, generation);
-    let survivors: Vec<Worker> = (0..2).map(|worker| start(&scene, "work", worker)).collect();
+    let survivors: Vec<Process> = (0..2).map(|worker| start(&scene, "work", worker)).collect();
     for round in 0..24 {
         // New numbers for each, so that nobody goes on with what a dead one was about.
         let victim = 100 + round;
         let what = ["work", "stand-half-way", "work", "stand-idle"][round as usize % 4];
-        let process = start(&scene, what, victim);
+        let mut process = start(&scene, what, victim);
         if what == "work" {
             std::thread::sleep(Duration::from_micros(731 * round % 5000));
         }
@@ -346,7 +314,7 @@ fn what_several_processes_have_built_is_whole_or_known_to_be_poisoned() {
         std::thread::sleep(Duration::from_millis(1));
     }
     std::fs::write(scene.root.join("stop"), "").unwrap();
-    survivors.into_iter().for_each(Worker::end);
+    survivors.into_iter().for_each(Process::end);
     at.enter(|here| {
         verify(here, &scene.root);
         dismantle(here);
