@@ -6,11 +6,10 @@ mod common;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 
-use common::registry;
+use common::{opening, options, registry};
 use mneme_log::Evict;
 use mneme_shared::{
-    Access, CreateError, Found, Opening, Registry, ServeError, SharedStore, StoreOptions,
-    UpgradeError,
+    Access, CreateError, Found, Opening, Registry, ServeError, SharedStore, UpgradeError,
 };
 use mneme_testkit::TestDir;
 
@@ -43,17 +42,6 @@ impl Place {
         file.read_exact_at(&mut bytes, 0).unwrap();
         let header = bytes.windows(8).position(|word| word == b"MNEMELOG");
         (file, header.unwrap() as u64)
-    }
-}
-
-fn options() -> StoreOptions {
-    StoreOptions::new().capacity(64 << 20).maintainer(false)
-}
-
-fn opening() -> Opening {
-    Opening {
-        options: options(),
-        ..Opening::default()
     }
 }
 

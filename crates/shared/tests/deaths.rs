@@ -10,9 +10,9 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use common::registry;
+use common::{opening, options, registry};
 use mneme_log::Expiry;
-use mneme_shared::{Access, Found, Opening, Registry, SharedStore, StoreOptions};
+use mneme_shared::{Access, Found, Registry, SharedStore, StoreOptions};
 use mneme_sys::fault::{self, Action};
 use mneme_testkit::{TestDir, is_killed};
 
@@ -74,10 +74,6 @@ impl Scene {
     }
 }
 
-fn options() -> StoreOptions {
-    StoreOptions::new().capacity(64 << 20).maintainer(false)
-}
-
 /// What a store is laid out anew by.
 fn larger(asked: Option<bool>) -> StoreOptions {
     let larger = options().capacity(80 << 20);
@@ -95,11 +91,7 @@ impl Operation {
     fn perform(self, registry: &Registry) {
         match self {
             Self::Serve | Self::Check | Self::Replace => {
-                let opening = Opening {
-                    options: options(),
-                    ..Opening::default()
-                };
-                opening.open(registry, "s").unwrap().settle().unwrap();
+                opening().open(registry, "s").unwrap().settle().unwrap();
             }
             Self::Upgrade { asked, .. } => {
                 let done = larger(asked).upgrade(registry, "s").unwrap();
@@ -115,11 +107,7 @@ impl Operation {
     /// What the next process finds after the death. It then takes the step again.
     fn afterwards(self, registry: &Registry, context: &str) {
         if self == Self::Replace {
-            let opening = Opening {
-                options: options(),
-                ..Opening::default()
-            };
-            let served = opening.open(registry, "s").unwrap();
+            let served = opening().open(registry, "s").unwrap();
             let expected = [Found::Created, Found::Replaced("s.quarantine-1".to_owned())];
             assert!(
                 expected.contains(served.found()),
@@ -151,11 +139,7 @@ impl Operation {
             new.database(0).unwrap().put(b"new", b"").unwrap();
             assert!(new.feed_tail() > tail || tail.is_none(), "{context}");
         }
-        let opening = Opening {
-            options: options(),
-            ..Opening::default()
-        };
-        let served = opening.open(registry, "s").unwrap();
+        let served = opening().open(registry, "s").unwrap();
         let expected = match self {
             Self::Check => Found::Checked,
             _ => Found::Attached,
@@ -258,11 +242,7 @@ fn what_the_dead_leave_in_a_change_passes_for_no_damage() {
             }
             died += 1;
             registry.set_note("s", "starts", Some(failed)).unwrap();
-            let opening = Opening {
-                options: options(),
-                ..Opening::default()
-            };
-            let served = opening.open(&registry, "s");
+            let served = opening().open(&registry, "s");
             let served = served.unwrap_or_else(|refused| panic!("{point}: {refused}"));
             let expected = match failed {
                 "3\n" => Found::Checked,

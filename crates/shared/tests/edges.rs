@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use common::registry;
+use common::{options, registry};
 use mneme_log::{OpenError, ReadError, SlotError, WriteError};
 use mneme_shared::{Access, AttachError, Opening, Registry, ServeError, SharedStore, StoreOptions};
 use mneme_testkit::{Mount, Process, TestDir, runs_as_nobody};
@@ -162,10 +162,6 @@ fn small(place: &Place) -> SharedStore {
     let store = options().create(&place.registry(), NAME).unwrap();
     store.put(b"k", b"v").unwrap();
     store
-}
-
-fn options() -> StoreOptions {
-    StoreOptions::new().capacity(64 << 20).maintainer(false)
 }
 
 /// Another user of the registry may put a link in a store's place.

@@ -8,9 +8,9 @@ mod common;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use common::registry;
+use common::{options, registry};
 use mneme_log::{ReadError, SlotError, WriteError};
-use mneme_shared::{Access, ChangeKind, Evict, Notification, Registry, StoreOptions};
+use mneme_shared::{Access, ChangeKind, Evict, Notification, Registry};
 use mneme_testkit::TestDir;
 
 unsafe extern "C" {
@@ -58,10 +58,6 @@ impl Place {
         let registry = registry(&place.root);
         (place, registry)
     }
-}
-
-fn options() -> StoreOptions {
-    StoreOptions::new().capacity(64 << 20).maintainer(false)
 }
 
 #[test]

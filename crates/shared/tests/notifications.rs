@@ -8,10 +8,9 @@ mod common;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use common::registry;
+use common::{opening, options, registry};
 use mneme_shared::{
-    Access, Change, ChangeKind, ChangedKey, LogStore, Notification, Opening, Registry, Served,
-    StoreOptions,
+    Access, Change, ChangeKind, ChangedKey, LogStore, Notification, Registry, Served,
 };
 use mneme_testkit::{Process, TestDir};
 
@@ -34,17 +33,6 @@ impl Place {
     /// A process that does `work` until it is killed, and has begun.
     fn start(&self, work: &str) -> Process {
         Process::start_ready(work, [(PLACE, self.0.path())])
-    }
-}
-
-fn options() -> StoreOptions {
-    StoreOptions::new().capacity(64 << 20).maintainer(false)
-}
-
-fn opening() -> Opening {
-    Opening {
-        options: options(),
-        ..Opening::default()
     }
 }
 

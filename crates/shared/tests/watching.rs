@@ -11,9 +11,9 @@ mod common;
 
 use std::path::Path;
 
-use common::registry;
+use common::{options, registry};
 use mneme_log::{Decision, Expiry, UpdatePolicy, Watch, WriteError};
-use mneme_shared::{Access, Opening, Registry, SharedStore, StoreOptions};
+use mneme_shared::{Access, Opening, Registry, SharedStore};
 use mneme_testkit::{Process, TestDir};
 
 /// A registry with its data beside it, gone with the test.
@@ -116,8 +116,7 @@ fn a_reader_sees_every_change_by_the_server_and_by_other_writers() {
         (UpdatePolicy::InPlace, "in-place"),
     ] {
         let place = Place::new(test);
-        let options = StoreOptions::new().capacity(64 << 20).maintainer(false);
-        let options = options.update_policy(policy);
+        let options = options().update_policy(policy);
         let store = options.create(&place.registry(), NAME).unwrap();
         store.put(KEY, b"at first").unwrap();
         drop(store);

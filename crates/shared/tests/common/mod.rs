@@ -1,7 +1,9 @@
 //! What several of these test programs need.
+#![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::path::Path;
 
+use mneme_shared::{Opening, StoreOptions};
 use mneme_space::{Registry, RegistryOptions};
 
 /// A registry all of which goes with the directory, whatever becomes of its users.
@@ -13,4 +15,17 @@ pub fn registry(root: &Path) -> Registry {
         ..RegistryOptions::default()
     };
     Registry::open_with(root.join("registry"), &options).unwrap()
+}
+
+/// A store of 64 MiB that this process does not maintain.
+pub fn options() -> StoreOptions {
+    StoreOptions::new().capacity(64 << 20).maintainer(false)
+}
+
+/// How such a store is served.
+pub fn opening() -> Opening {
+    Opening {
+        options: options(),
+        ..Opening::default()
+    }
 }
