@@ -12,7 +12,7 @@ use memory::{Memory, sound};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use mneme_log::{Cursor, Expiry, LogStore, ReadError, Stored, Updated, WriteError};
+use mneme_log::{Cursor, Expiry, LogStore, ReadError, Stored, UpdatePolicy, Updated, WriteError};
 use mneme_sys::Access;
 use mneme_sys::fault::{self, Action, Outcome};
 
@@ -526,6 +526,42 @@ fn a_transaction_in_the_body_of_one_that_locks_ahead_leaves_its_notes_alone() {
     assert_eq!(second.get(b"outer").unwrap().as_deref(), Some(&b"1"[..]));
     second.put(b"outer", b"3").unwrap();
     sound(&second, "");
+}
+
+/// Within the body of a transaction that keeps readers out of its own keys, a batch that begins with
+/// one of these waits for other threads at the other keys.
+#[test]
+fn a_batch_read_beside_a_transactions_own_keys_sees_no_torn_value() {
+    let builder = LogStore::builder().update_policy(UpdatePolicy::InPlace);
+    let builder = builder.entropy([7; 24]);
+    let (memory, store) = Memory::built(memory::CAPACITY, memory::CAPACITY, builder);
+    let expiry = Expiry::At(u64::MAX >> 1);
+    let overtake = || store.put_until(b"own", b"1", expiry);
+    overtake().unwrap();
+    store.put(b"other", &[b'a'; 100]).unwrap();
+    let (mut runs, mut seen, mut waited) = (0, Vec::new(), None);
+    let done = store.transaction(|t| {
+        runs += 1;
+        t.get(b"own")?;
+        t.put(b"own", b"2")?;
+        if runs <= 16 {
+            return overtake();
+        }
+        let theirs = memory.open(2);
+        let overwrites = move || theirs.put(b"other", &[b'b'; 100]);
+        let stopped = Stopped::at("log.change.half", 1, overwrites);
+        let visit = |_, value: Option<&[u8]>| seen.push(value.map(<[u8]>::to_vec));
+        waited = store.copy_many(&[&b"own"[..], b"other"], visit).err();
+        stopped.finish()
+    });
+    done.unwrap();
+    assert_eq!(
+        seen,
+        [Some(b"1".to_vec())],
+        "what was overwritten was not waited for"
+    );
+    assert!(matches!(waited, Some(ReadError::Stalled(_))), "{waited:?}");
+    sound(&store, "");
 }
 
 /// The check does not take for damage what a thread that stands still has changed and not yet

@@ -62,7 +62,7 @@ pub(crate) struct Hold<'p> {
     pin: Option<&'p RevocablePin<'p>>,
     /// A time that had come before it.
     before: &'p Before,
-    /// Whether the transaction under way in its bucket is the calling thread's.
+    /// Whether the transaction under way in its first bucket is the calling thread's.
     pub own: bool,
 }
 
@@ -486,6 +486,9 @@ impl Records {
                 self.prefetch_rest(loc, AHEAD_LINES);
             }
             let (place, segment, key) = (ahead.places[i], ahead.segments[i], key.as_ref());
+            // What is under way at another key's home may be another thread's.
+            let own = hold.own && i == 0;
+            let hold = &Hold { own, ..*hold };
             let begin = bytes.len();
             let fast = segment.and_then(|segment| self.try_fast_read_in(root, place, segment, key));
             let there = if self.try_fast_copy(fast, bytes) {
