@@ -5,6 +5,7 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -109,6 +110,31 @@ fn a_child_of_one_that_maintains_writes_by_an_attachment_of_its_own() {
     assert_eq!(store.get(b"k").unwrap().unwrap(), b"parent");
     assert_eq!(store.get(b"own").unwrap().unwrap(), b"child");
     assert!(store.check().unwrap().is_sound());
+}
+
+/// Nor does it read the change feed, whose memory it does not have.
+#[test]
+fn a_child_of_one_that_drains_the_feed_reads_nothing_of_it() {
+    let (_place, registry) = Place::new("feed");
+    let store = options().change_feed(true).create(&registry, "s").unwrap();
+    let mut feed = store.change_feed().unwrap();
+    store.put(b"a", b"1").unwrap();
+    let (tail, mut drained) = (feed.tail(), Vec::new());
+    in_a_child(|| {
+        assert_eq!(
+            (feed.tail(), feed.durable(), feed.clean_position()),
+            (0, 0, None)
+        );
+        assert!(!feed.is_within_group() && feed.note().is_err());
+        feed.rewind();
+        assert!(feed.drain(1, &mut drained).is_err());
+        assert_eq!((store.feed_tail(), store.salvage_feed()), (None, None));
+        assert!(store.reserve_roots(9).is_err());
+        let looks = Cell::new(0);
+        store.populate_ahead(&|| looks.replace(1) > 0);
+    });
+    assert_eq!(feed.tail(), tail);
+    assert_eq!(feed.drain(usize::MAX, &mut drained).unwrap().end, tail);
 }
 
 /// Nor does it hear anything, or end its parent's listening when it lets go of it.

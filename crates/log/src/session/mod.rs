@@ -91,6 +91,12 @@ impl Session {
         Ok(self.participants.slot()?)
     }
 
+    /// The change feed, if the store has one; none in a forked child, which may not have the memory.
+    pub fn mapped_feed(&self) -> Option<&Feed> {
+        let feed = self.feed.as_ref();
+        feed.filter(|_| !self.participants.is_forked())
+    }
+
     /// Fails with `ReadOnly` if this opening may only read.
     #[inline(always)]
     pub fn may_write(&self) -> Result<(), WriteError> {

@@ -286,8 +286,9 @@ impl ChangeFeed {
     /// Four words that the drainer keeps in the store for its successor; zeros at first.
     ///
     /// # Errors
-    /// The store has no feed.
+    /// This is a forked child.
     pub fn note(&self) -> Result<[u64; 4], FeedError> {
+        self.store.writer()?;
         // Relaxed: the lease orders this opening behind the one that stored them.
         Ok(self
             .feed()?
@@ -335,29 +336,27 @@ impl ChangeFeed {
     /// was drained. `None`: a change is being entered in pieces.
     #[must_use]
     pub fn clean_position(&self) -> Option<u64> {
-        self.store.feed.as_ref().and_then(Feed::clean_position)
+        self.store.mapped_feed().and_then(Feed::clean_position)
     }
 
     /// Whether a thread of any process has changes [bracketed](crate::LogStore::feed_together).
     #[must_use]
     pub fn is_within_group(&self) -> bool {
-        self.store.feed.as_ref().is_some_and(Feed::is_within_group)
+        self.store.mapped_feed().is_some_and(Feed::is_within_group)
     }
 
-    /// The position before which everything is durable.
+    /// The position before which everything is durable; 0 in a forked child.
     #[must_use]
     pub fn durable(&self) -> u64 {
-        self.store.feed.as_ref().map_or(0, Feed::durable)
+        self.store.mapped_feed().map_or(0, Feed::durable)
     }
 
     /// The first position behind everything that has been entered. Whatever a thread has seen in
-    /// the store before it calls this lies before it.
+    /// the store before it calls this lies before it. 0 in a forked child.
     #[must_use]
     pub fn tail(&self) -> u64 {
-        self.store
-            .feed
-            .as_ref()
-            .map_or(0, |feed| feed.ring().tail())
+        let feed = self.store.mapped_feed();
+        feed.map_or(0, |feed| feed.ring().tail())
     }
 
     /// Bytes that the feed holds at most. Once a quarter of them is not durable, it is time to make

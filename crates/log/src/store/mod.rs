@@ -330,20 +330,15 @@ impl LogStore {
     /// itself. So a thread that must not wait looks here before it begins. Costs a few loads.
     #[must_use]
     pub fn has_feed_space(&self) -> bool {
-        self.store
-            .feed
-            .as_ref()
-            .is_none_or(|feed| self.store.participants.is_forked() || feed.has_ample_space())
+        let feed = self.store.mapped_feed();
+        feed.is_none_or(Feed::has_ample_space)
     }
 
     /// The position of the change feed before which everything is kept elsewhere; `None`: the store
     /// has no feed. While it moves, a thread that waits for space there waits for something.
     #[must_use]
     pub fn feed_durable(&self) -> Option<u64> {
-        if self.store.participants.is_forked() {
-            return None;
-        }
-        self.store.feed.as_ref().map(Feed::durable)
+        self.store.mapped_feed().map(Feed::durable)
     }
 
     /// The first position of the change feed behind everything that has been entered; `None`: the
@@ -351,10 +346,7 @@ impl LogStore {
     /// it. Costs a load.
     #[must_use]
     pub fn feed_tail(&self) -> Option<u64> {
-        if self.store.participants.is_forked() {
-            return None;
-        }
-        self.store.feed.as_ref().map(|feed| feed.ring().tail())
+        self.store.mapped_feed().map(|feed| feed.ring().tail())
     }
 
     /// Walks the whole store and reports what is wrong. Readers and writers may go on meanwhile.

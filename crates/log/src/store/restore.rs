@@ -50,7 +50,7 @@ impl LogStore {
     /// nothing, and ends where the feed is damaged too.
     #[must_use]
     pub fn salvage_feed(&self) -> Option<SalvagedFeed> {
-        self.store.feed.as_ref().map(SalvagedFeed::of)
+        self.store.mapped_feed().map(SalvagedFeed::of)
     }
 
     /// Gives a database that holds nothing and was never written to an index with this id. New
@@ -91,7 +91,7 @@ impl LogStore {
     /// thread beside those that load a store which has no maintainer yet. Does nothing if it has
     /// one.
     pub fn populate_ahead(&self, stopped: &dyn Fn() -> bool) {
-        if self.maintainer.is_some() {
+        if self.maintainer.is_some() || self.store.participants.is_forked() {
             return;
         }
         let nodes = (0..self.store.arena.nodes()).map(NodeId);
@@ -120,9 +120,9 @@ impl LogStore {
     /// names indexes that are there no more.
     ///
     /// # Errors
-    /// [`WriteError::ReadOnly`].
+    /// [`WriteError::ReadOnly`]; this is a forked child.
     pub fn reserve_roots(&self, highest: u64) -> Result<(), WriteError> {
-        self.store.may_write()?;
+        self.store.writer()?;
         let next = &self.store.tables.header().next_root;
         // Relaxed: no other thread makes an index meanwhile.
         next.fetch_max(highest, std::sync::atomic::Ordering::Relaxed);
