@@ -147,7 +147,7 @@ pub const LONG: u32 = 9000;
 pub const LARGE: u32 = 9001;
 
 /// Places that a reap comes to.
-const REAP_PLACES: [&str; 12] = [
+pub const REAP_PLACES: [&str; 12] = [
     "log.reap.begin",
     "log.reap.swap",
     "log.reap.index",

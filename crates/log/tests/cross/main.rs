@@ -30,14 +30,17 @@ mod scenario;
 mod stores;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use actions::Action;
 use mneme_log::UpdatePolicy::{self, Append, InPlace};
-use scenario::{Met, Scenario, fills, places_of};
+use scenario::{Met, Scenario, Second, fills, places_of};
 use stores::Kind;
 
 /// Operations that cannot be stopped, with the reason: as X they meet nobody.
@@ -59,9 +62,23 @@ fn xs() -> impl Iterator<Item = Action> {
         .filter(move |x| !passing.contains(x))
 }
 
-/// The fault points that X leads through, each with how often, and whether it comes there only in a
-/// store that lends.
-fn places(policy: UpdatePolicy, x: Action) -> BTreeMap<&'static str, (u64, bool)> {
+/// Fault points, each with how often an action leads through it, and whether it comes there only in
+/// a store that lends.
+type Places = BTreeMap<&'static str, (u64, bool)>;
+
+/// The fault points that X leads through. They are looked for once.
+fn places(policy: UpdatePolicy, x: Action) -> Places {
+    static KNOWN: Mutex<Vec<(UpdatePolicy, Action, Places)>> = Mutex::new(Vec::new());
+    let mut known = KNOWN.lock().unwrap();
+    if let Some((.., places)) = known.iter().find(|known| (known.0, known.1) == (policy, x)) {
+        return places.clone();
+    }
+    let places = look_for_places(policy, x);
+    known.push((policy, x, places.clone()));
+    places
+}
+
+fn look_for_places(policy: UpdatePolicy, x: Action) -> Places {
     let mut places = BTreeMap::new();
     for lends in [false, true] {
         for fed in [false, true] {
@@ -230,13 +247,18 @@ fn from_environment(name: &str) -> Option<u64> {
 
 /// Tries one; what does not hold, in words.
 fn attempt(scenario: Scenario) -> Result<Met, String> {
-    let tried = catch_unwind(AssertUnwindSafe(|| scenario.run()));
+    tried(scenario, || scenario.run())
+}
+
+/// What came of a scenario, by its name.
+fn tried(name: impl Debug, run: impl FnOnce() -> Result<Met, String>) -> Result<Met, String> {
+    let tried = catch_unwind(AssertUnwindSafe(run));
     let tried = tried.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
         Err(format!("panicked: {}", text.unwrap_or_default()))
     });
-    tried.map_err(|why| format!("{scenario:?}: {why}"))
+    tried.map_err(|why| format!("{name:?}: {why}"))
 }
 
 /// Scenarios that a sample draws beside those of [`is_always_tried`].
@@ -370,6 +392,60 @@ fn nothing_is_lost_where_two_operations_meet() {
     println!("tried without a meeting: {:?}", tally.never_met(1));
     let never = tally.never_met(TRIES);
     assert!(never.is_empty(), "never met: {never:?}");
+    assert!(met > 0);
+}
+
+/// Attempts at two deaths that a sample draws.
+const TWICE: u64 = 32;
+
+/// Scenario number `i` of those in which Y dies as well, out of `all`.
+fn drawn(all: &[Scenario], i: u64) -> (Scenario, Second) {
+    let pick = |what: u32, of: usize| (hash_of(&(seed(), i, what)) % of as u64) as usize;
+    let scenario = all[pick(0, all.len())];
+    let places: Vec<_> = places(scenario.policy, scenario.y).into_iter().collect();
+    let (place, (passages, _)) = places[pick(1, places.len())];
+    let nth = [1, 2, passages.div_ceil(2), passages][pick(2, 4)];
+    let reapers = actions::REAP_PLACES;
+    let reaper = (pick(3, 3) == 0).then(|| reapers[pick(4, reapers.len())]);
+    (scenario, Second { place, nth, reaper })
+}
+
+/// X stands still or is dead, then Y dies, then perhaps a reaper of both.
+#[test]
+fn nothing_is_lost_where_two_die() {
+    let mut all = all();
+    all.retain(|scenario| xs().any(|x| x == scenario.y));
+    let end = from_environment("MNEME_LADDER_SECS").map(Duration::from_secs);
+    let end = end.map(|long| Instant::now() + long);
+    let (number, tally) = (AtomicU64::new(0), Mutex::new(Tally::default()));
+    let is_over = |i: u64| match end {
+        Some(end) => Instant::now() > end || tally.lock().unwrap().wrong.len() >= 12,
+        None => i >= TWICE,
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                loop {
+                    let i = number.fetch_add(1, Relaxed);
+                    if is_over(i) {
+                        return;
+                    }
+                    let (scenario, second) = drawn(&all, i);
+                    let came = tried((scenario, second), || scenario.run_twice(second));
+                    tally.lock().unwrap().note(scenario, came);
+                }
+            });
+        }
+    });
+    let tally = tally.into_inner().unwrap();
+    let (met, lived) = (tally.sum(|t| t.met), tally.sum(|t| t.refused));
+    let missed = tally.sum(|t| t.missed);
+    println!(
+        "cross: from seed {}: {met} with two deaths, {lived} in which Y lived, {missed} in which X \
+         did not come to its place",
+        seed()
+    );
+    assert!(tally.wrong.is_empty(), "{}", tally.wrong.join("\n"));
     assert!(met > 0);
 }
 

@@ -1,6 +1,8 @@
 //! One meeting of two operations: X stands still at a fault point, Y runs to its end, X goes on or
 //! is dead.
 
+mod twice;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,6 +18,7 @@ use crate::memory::Memory;
 use crate::memory::stopped::Stopped;
 use crate::model::{Kept, Key, Model, Step};
 use crate::stores::{CPUS, Kind, Prepared, large, prepared};
+pub use twice::Second;
 
 /// What is tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
