@@ -91,7 +91,7 @@ impl Session {
         Ok(self.participants.slot()?)
     }
 
-    /// The change feed, if the store has one; none in a forked child, which may not have the memory.
+    /// The change feed, if the store has one; none in a forked child, which may lack the memory.
     pub fn mapped_feed(&self) -> Option<&Feed> {
         let feed = self.feed.as_ref();
         feed.filter(|_| !self.participants.is_forked())

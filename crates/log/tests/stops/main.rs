@@ -528,7 +528,7 @@ fn a_transaction_in_the_body_of_one_that_locks_ahead_leaves_its_notes_alone() {
     sound(&second, "");
 }
 
-/// Within the body of a transaction that keeps readers out of its own keys, a batch that begins with
+/// In the body of a transaction that keeps readers out of its own keys, a batch that begins with
 /// one of these waits for other threads at the other keys.
 #[test]
 fn a_batch_read_beside_a_transactions_own_keys_sees_no_torn_value() {
