@@ -36,6 +36,7 @@ mod process;
 pub mod racy;
 mod region;
 mod rtm;
+mod syncs;
 mod terminal;
 mod topology;
 mod usage;

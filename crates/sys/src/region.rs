@@ -396,8 +396,8 @@ impl Region {
     /// Writes changes through to the file's medium and waits for it. Nothing to do for memory.
     ///
     /// # Errors
-    /// [`RegionError::Os`]: the medium failed, and what is on it is unknown;
-    /// [`RegionError::Parked`].
+    /// [`RegionError::Os`]: the medium failed, now or at an earlier sync of this opening, and what
+    /// is on it is unknown; [`RegionError::Parked`].
     pub fn sync(&self) -> Result<(), RegionError> {
         if self.is_parked() {
             return Err(RegionError::Parked);

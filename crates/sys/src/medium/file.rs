@@ -7,11 +7,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use super::{Medium, MediumError, inside, store, store_word};
 use crate::files::{FsKind, fs_kind_of};
 use crate::region::{RegionError, collapses_shared_memory};
+use crate::syncs::Syncs;
 use crate::{Access, PagePolicy, Region};
 
 /// A file, mapped. One sync is one `fdatasync`, on tmpfs too.
@@ -30,29 +30,10 @@ pub struct FileMedium {
     advised: AtomicU64,
 }
 
-/// The syncs of one file. **A failure is sticky**, see [`Medium`].
-#[derive(Debug, Default)]
-pub(super) struct Syncs {
-    /// Whether one has failed. Held while one runs: of two at once that wait for the same page, the
-    /// kernel reports its loss to one alone.
-    failed: Mutex<bool>,
-}
-
-impl Syncs {
-    /// One `fdatasync`.
-    pub(super) fn sync(&self, file: &File) -> Result<(), MediumError> {
-        self.run(|| file.sync_data())
-    }
-
-    fn run(&self, sync: impl FnOnce() -> io::Result<()>) -> Result<(), MediumError> {
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        if *failed {
-            return Err(MediumError::Poisoned);
-        }
-        let synced = sync();
-        *failed = synced.is_err();
-        synced.map_err(MediumError::Sync)
-    }
+/// One `fdatasync` of a file. **A failure is sticky**, see [`Medium`].
+pub(super) fn sync(syncs: &Syncs, file: &File) -> Result<(), MediumError> {
+    let synced = syncs.run(|| file.sync_data());
+    synced.map_err(|error| error.map_or(MediumError::Poisoned, MediumError::Sync))
 }
 
 /// The error of something that needs space.
@@ -181,7 +162,7 @@ impl Medium for FileMedium {
     }
 
     fn sync(&self) -> Result<(), MediumError> {
-        self.syncs.sync(&self.file)
+        sync(&self.syncs, &self.file)
     }
 
     fn read_ahead(&self, range: Range<u64>) {
@@ -225,32 +206,8 @@ impl Medium for FileMedium {
 mod tests {
     use super::*;
     use crate::files::SHARED_MEMORY;
-    use std::time::Duration;
 
     const FRAMES: u64 = 8 << 20;
-
-    /// The kernel reports a page that it could not write to one of the syncs that wait for it, and
-    /// gives the other no error.
-    #[test]
-    fn of_two_syncs_at_once_none_succeeds_if_the_other_fails() {
-        let syncs = Syncs::default();
-        let (ended, other_ended) = std::sync::mpsc::channel();
-        std::thread::scope(|scope| {
-            let first = syncs.run(|| {
-                let other = || {
-                    let synced = syncs.run(|| Ok(()));
-                    ended.send(synced.is_ok()).unwrap();
-                };
-                scope.spawn(other);
-                // As long as the other could end beside this one.
-                let ended = other_ended.recv_timeout(Duration::from_millis(200));
-                assert!(ended.is_err(), "the other sync has ended before");
-                Err(io::ErrorKind::Other.into())
-            });
-            assert!(matches!(first, Err(MediumError::Sync(_))));
-        });
-        assert!(!other_ended.recv().unwrap());
-    }
 
     /// Bytes in huge pages of a file of this directory that was settled, and of a second mapping of
     /// it that has read it.

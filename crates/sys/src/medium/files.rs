@@ -6,11 +6,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::file::{Syncs, full_or};
+use super::file::{full_or, sync};
 use super::{Directory, FileMedium, MediumError, Storage};
 use crate::Caution;
 use crate::files::open_plain;
 use crate::liveness::lock_bytes;
+use crate::syncs::Syncs;
 
 /// The file whose first byte is locked.
 const LOCK: &str = "lock";
@@ -245,7 +246,7 @@ impl Storage for FileStorage {
     }
 
     fn sync(&self) -> Result<(), MediumError> {
-        self.syncs.sync(&self.file)?;
+        sync(&self.syncs, &self.file)?;
         match self.is_named()? {
             true => Ok(()),
             false => Err(MediumError::Removed),

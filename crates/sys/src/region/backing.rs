@@ -22,6 +22,7 @@ use std::{fs, io};
 use super::{Access, FRAME, PageKind, PagePolicy, PageReport, RegionError, Reserve, pages};
 use crate::NodeId;
 use crate::files::FsKind;
+use crate::syncs::Syncs;
 
 pub(crate) use settings::collapses_shared_memory;
 
@@ -42,6 +43,7 @@ pub(super) struct Backing {
     source: Source,
     /// Set once: children of `fork` do not get the region.
     private_to_process: AtomicBool,
+    syncs: Syncs,
 }
 
 enum Source {
@@ -60,6 +62,7 @@ impl Backing {
         Self {
             source,
             private_to_process: AtomicBool::new(false),
+            syncs: Syncs::default(),
         }
     }
 
@@ -284,14 +287,22 @@ impl Backing {
         if *kind != FsKind::Other || range.is_empty() {
             return Ok(());
         }
-        // SAFETY: the committed range is mapped.
-        if unsafe { libc::msync(place.at(range.start), range.len(), libc::MS_SYNC) } != 0 {
-            return Err(os("write the region to its medium", range.len()));
-        }
-        // The length and the allocation too.
-        file.sync_data().map_err(|source| RegionError::Os {
-            what: "write the file to its medium",
-            source,
+        let synced = self.syncs.run(|| {
+            // SAFETY: the committed range is mapped.
+            if unsafe { libc::msync(place.at(range.start), range.len(), libc::MS_SYNC) } != 0 {
+                return Err(os("write the region to its medium", range.len()));
+            }
+            // The length and the allocation too.
+            file.sync_data().map_err(|source| RegionError::Os {
+                what: "write the file to its medium",
+                source,
+            })
+        });
+        synced.map_err(|error| {
+            error.unwrap_or_else(|| RegionError::Os {
+                what: "rely on the medium any more",
+                source: io::Error::other("an earlier sync of the region failed"),
+            })
         })
     }
 
