@@ -29,7 +29,7 @@ use crate::goals::Goal;
 use crate::latency::{Latencies, PERCENTILES, percentile_case};
 use crate::ledger::{Ledger, Metric};
 use crate::memory::Bare;
-use crate::options::Contig;
+use crate::options::{self, Common};
 use crate::progress;
 use crate::report::Report;
 use crate::table::{Table, median};
@@ -54,19 +54,19 @@ const FASTER: [(u32, f64); 2] = [(1, 150.0), (16, 1000.0)];
 /// What 999 of 1,000 claims should not exceed, in nanoseconds.
 const TAIL_NS: f64 = 20_000.0;
 
-struct Scale {
+/// How much is done.
+pub struct Scale {
     /// Frames of an arena, its own apart.
     frames: u32,
     /// Frames a claim, and claims a round: alone and beside a busy tenant, out of full frames, and
     /// with the data moved away.
     cases: Vec<(u32, u32, u32, u32)>,
     beside: beside::Scale,
-    rounds: usize,
 }
 
 impl Scale {
-    fn of(options: &Contig) -> Scale {
-        let Contig { common, claims } = options;
+    /// For these options.
+    pub fn of(common: &Common, options: &options::Contig) -> Scale {
         let mut cases = match common.quick {
             true => vec![(1, 20_000, 1_000, 200), (16, 5_000, 40, 40)],
             false => vec![
@@ -79,14 +79,13 @@ impl Scale {
                 (64, 5_000, 32, 50),
             ],
         };
-        if let Some(claims) = claims {
-            cases[0].2 = claims.div_ceil(common.rounds.max(1) as u32);
+        if let Some(claims) = options.claims {
+            cases[0].2 = claims.div_ceil(common.rounds as u32);
         }
         Scale {
             frames: common.pick(128, 512),
             cases,
             beside: beside::Scale::of(common),
-            rounds: common.rounds,
         }
     }
 }
@@ -99,26 +98,21 @@ fn case(frames: u32) -> String {
 ///
 /// # Errors
 /// No memory, a cache that answers wrongly, a file that cannot be written.
-pub fn run(options: &Contig) -> Result<Report, BenchError> {
-    run_at(&Scale::of(options), options.common.seed)
-}
-
-fn run_at(scale: &Scale, seed: u64) -> Result<Report, BenchError> {
+pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
     let mut count = Count::default();
-    let bar = progress::bar(scale.rounds * scale.cases.len() * 5);
     let reservation = MeasuredArena::new(scale.frames, false)?;
     let lent = MeasuredArena::new(scale.frames, true)?;
     let memory = Bare::new(scale.frames as usize * 2 * MIB, PagePolicy::Thp)?;
-    for round in 0..scale.rounds {
+    for round in 0..options.rounds {
         for &(frames, claims, of_full, moves) in &scale.cases {
+            progress::show(case(frames));
             let mut report = |system: &str, latencies: Latencies| {
                 latencies.report(&mut ledger, system, &case(frames));
-                bar.inc(1);
             };
             report(RESERVATION, reservation.claims(frames, claims, &mut count)?);
             report(FULL, lent.claims_of_full(frames, of_full, &mut count)?);
-            let seed = seed + round as u64;
+            let seed = options.seed + round as u64;
             report(BUSY, lent.claims_beside(frames, claims, seed, &mut count)?);
             report(MOVED, moved_away(&memory, frames, moves));
             report(
@@ -127,10 +121,10 @@ fn run_at(scale: &Scale, seed: u64) -> Result<Report, BenchError> {
             );
         }
     }
-    bar.finish_and_clear();
+    progress::clear();
     drop((reservation, lent, memory));
     print_table(scale, &ledger);
-    let tenants = beside::run(&scale.beside, scale.rounds, seed, &mut ledger)?;
+    let tenants = beside::run(&scale.beside, options.rounds, options.seed, &mut ledger)?;
     let goals = goals(&ledger, &count);
     Ok(Report {
         figures: figures(scale, &ledger),
@@ -275,7 +269,6 @@ fn figures(scale: &Scale, ledger: &Ledger) -> Vec<Figure> {
 }
 
 fn print_table(scale: &Scale, ledger: &Ledger) {
-    println!("nanoseconds a claim, medians of rounds");
     let mut table = Table::new([
         "frames",
         "system",
@@ -296,12 +289,13 @@ fn print_table(scale: &Scale, ledger: &Ledger) {
             table.row(head.chain(cells).chain([over]));
         }
     }
-    println!("{table}");
+    table.print("nanoseconds a claim, medians of rounds");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::tests::common;
     use crate::report::tests::assert_well_formed;
 
     #[test]
@@ -310,16 +304,12 @@ mod tests {
             frames: 40,
             cases: vec![(1, 50, 20, 2), (16, 10, 2, 2)],
             beside: beside::Scale::tiny(),
-            rounds: 1,
         };
-        let report = run_at(&scale, 1).unwrap();
+        let report = run(&scale, &common()).unwrap();
         let cases = [1, 16].map(|frames| percentile_case(&case(frames), "p50"));
         assert_well_formed(&report, &[&cases[0], &cases[1], beside::CASES[0]]);
-        let refused = report
-            .goals
-            .iter()
-            .find(|goal| goal.text.contains("refused"));
-        let refused = refused.unwrap();
+        let mut goals = report.goals.iter();
+        let refused = goals.find(|goal| goal.text.contains("refused")).unwrap();
         assert_eq!(refused.measured(), Some(0.0), "{:?}", report.notes);
     }
 }

@@ -63,14 +63,6 @@ pub enum BenchError {
         /// Why.
         what: String,
     },
-    /// The process that measures a footprint failed.
-    #[error("measuring the footprint of {system}: {what}")]
-    Footprint {
-        /// Whose.
-        system: String,
-        /// Why.
-        what: String,
-    },
 }
 
 impl BenchError {
@@ -87,6 +79,14 @@ impl BenchError {
         }
     }
 
+    /// A program failed.
+    pub fn tool(tool: &'static str, what: impl ToString) -> Self {
+        Self::Tool {
+            tool,
+            what: what.to_string(),
+        }
+    }
+
     /// A server failed.
     pub fn server(server: &'static str, what: impl ToString) -> Self {
         Self::Server {
@@ -99,6 +99,11 @@ impl BenchError {
 /// Ours failed.
 pub fn failed(error: impl ToString) -> BenchError {
     BenchError::Store(error.to_string())
+}
+
+/// A server failed, whichever it was.
+pub fn socket_failed(error: impl ToString) -> BenchError {
+    BenchError::server("a server on a socket", error)
 }
 
 /// A process of this measurement failed.

@@ -17,23 +17,20 @@
 use crate::curves::{Axis, Curves};
 use crate::error::{BenchError, failed};
 use crate::figure::Figure;
-use crate::generate::keys::{key, stamp};
 use crate::generate::random::{Random, mix};
 use crate::goals::Goal;
 use crate::ledger::{Ledger, Metric};
 use crate::machine::cpus;
 use crate::options::Common;
 use crate::progress;
+use crate::records::Records;
 use crate::report::Report;
-use crate::rounds::{Job, Span, interleave, rate};
+use crate::rounds::{self, Job, Span};
 use crate::systems::mneme::{APPEND, IN_PLACE, INDEX_BYTES, POLICIES};
-use crate::systems::{BATCH, bare, take};
+use crate::systems::{BATCH, bare};
 use crate::table::{Table, figure, median, three};
-use mneme_log::{LogStore, MIN_CAPACITY, Stats, UpdatePolicy};
+use mneme_log::{Builder, LogStore, MIN_CAPACITY, Stats};
 use serde_json::json;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 /// Bytes of a value.
 const VALUE: usize = 1024;
@@ -41,10 +38,8 @@ const VALUE: usize = 1024;
 /// The level that all others are compared with.
 const LOW: f64 = 0.20;
 
-/// Operations between two looks at the clock.
-const CHUNK: u64 = 128;
-
-struct Scale {
+/// How much is done.
+pub struct Scale {
     /// Bytes of the records in each store.
     data: u64,
     /// Live shares of the log.
@@ -57,17 +52,17 @@ struct Scale {
 }
 
 impl Scale {
-    fn of(options: &Common, cpus: usize) -> Self {
-        let timed = Duration::from_millis(options.pick(120, 1000));
+    /// For these options.
+    pub fn of(options: &Common) -> Self {
         Self {
             data: options.pick(160 << 20, 512 << 20),
             levels: options.pick(
                 &[0.20, 0.50, 0.70, 0.80, 0.90],
                 &[0.20, 0.30, 0.40, 0.50, 0.60, 0.70, 0.80, 0.90, 0.95],
             ),
-            span: Span::new(timed / 2, timed),
+            span: Span::of(options.pick(120, 1000), 2),
             turns: options.pick(1.0, 2.0),
-            threads: cpus as u32,
+            threads: cpus() as u32,
         }
     }
 }
@@ -76,53 +71,38 @@ impl Scale {
 ///
 /// # Errors
 /// No memory, a store that loses records, a file that cannot be written.
-pub fn run(options: &Common) -> Result<Report, BenchError> {
-    run_at(&Scale::of(options, cpus()), options)
-}
-
-fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
-    let bar = progress::bar(POLICIES.len() * scale.levels.len() * (1 + options.rounds));
+pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
     let mut notes = Vec::new();
     // The levels of one policy are compared with one another, and fill the memory there is.
     for &(policy, update) in POLICIES {
         let mut levels = Vec::new();
         for &fill in scale.levels {
-            bar.set_message(format!("{policy}: filling to {fill:.2}"));
-            let setup = Setup {
-                system: policy,
-                update,
-                fill,
-                capacity: capacity_for(scale.data, fill)?,
-                maintainer: true,
-                turns: scale.turns,
-                seed: options.seed,
-            };
-            levels.push(Level::new(&setup)?);
-            bar.inc(1);
+            progress::show(format_args!("{policy}: filling to {fill:.2}"));
+            let builder = LogStore::builder()
+                .capacity(capacity_for(scale.data, fill)?)
+                .update_policy(update);
+            let records = filled(builder, fill, scale.turns, options.seed)?;
+            levels.push((fill, records));
         }
-        let jobs: Vec<Job> = levels
-            .iter()
-            .map(|level| {
-                Job::new(
-                    level.system.clone(),
-                    case(level.fill),
-                    Metric::Throughput,
-                    |round| {
-                        let seed = mix(options.seed) ^ round as u64;
-                        Ok(level.rate(scale.threads, scale.span, seed))
-                    },
-                )
-            })
-            .collect();
-        interleave(jobs, options.rounds, &bar, &mut ledger)?;
-        for level in &levels {
-            let found = level.found();
-            ledger.add(&level.system, &found_case(level.fill), Metric::Fill, found);
-            notes.extend(level.complaint());
+        let jobs = levels.iter().map(|(fill, records)| {
+            job(
+                policy,
+                *fill,
+                records,
+                scale.threads,
+                scale.span,
+                options.seed,
+            )
+        });
+        rounds::run(jobs.collect(), options.rounds, &mut ledger)?;
+        for (fill, records) in &levels {
+            let found = found(&records.store.stats());
+            ledger.add(policy, &found_case(*fill), Metric::Fill, found);
+            let complaint = records.complaint();
+            notes.extend(complaint.map(|what| format!("{policy} at {fill:.2}: {what}")));
         }
     }
-    bar.finish_and_clear();
     print_table(scale, &ledger);
     Ok(Report {
         figures: vec![curves(scale, &ledger)],
@@ -138,158 +118,50 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     })
 }
 
-/// How a store at one level is made.
-#[derive(Debug, Clone, Copy)]
-pub struct Setup<'a> {
-    /// Its name in reports.
-    pub system: &'a str,
-    /// How records are updated.
-    pub update: UpdatePolicy,
-    /// Live share of its log.
-    pub fill: f64,
-    /// Its bytes.
-    pub capacity: u64,
-    /// Whether it compacts ahead of need.
-    pub maintainer: bool,
-    /// Times the log is written over before the first round.
-    pub turns: f64,
-    /// Where the random streams begin.
-    pub seed: u64,
-}
-
-/// A store at one level.
-pub struct Level {
-    system: String,
+/// The throughput of a store that is so full.
+pub fn job<'a>(
+    system: &str,
     fill: f64,
-    records: u64,
-    store: LogStore,
-    refused: AtomicU64,
-    trouble: Mutex<Option<String>>,
+    records: &'a Records,
+    threads: u32,
+    span: Span,
+    seed: u64,
+) -> Job<'a> {
+    Job::new(system, case(fill), Metric::Throughput, move |round| {
+        let seed = mix(seed) ^ round as u64;
+        Ok(records.rate(50, threads, span, seed) / 1e6)
+    })
 }
 
-impl Level {
-    /// Makes it, fills it and churns it.
-    ///
-    /// # Errors
-    /// No memory, or a store that refuses.
-    pub fn new(setup: &Setup<'_>) -> Result<Self, BenchError> {
-        let store = LogStore::builder()
-            .capacity(setup.capacity)
-            .update_policy(setup.update)
-            .maintainer(setup.maintainer)
-            .open_private()
-            .map_err(failed)?;
-        let fill = setup.fill;
-        let reserve = store.stats().reserve_bytes;
-        let record = bare::stride(VALUE) as f64;
-        let mut level = Self {
-            system: setup.system.to_owned(),
-            fill,
-            records: 0,
-            store,
-            refused: AtomicU64::new(0),
-            trouble: Mutex::new(None),
-        };
-        // The index is as large as it is only once the records are there.
-        for share in [0.95, 1.0] {
-            let log = log_bytes(&level.store.stats(), reserve);
-            let wanted = (fill * share * log / record) as u64;
-            while level.records < wanted {
-                let last = wanted.min(level.records + BATCH as u64);
-                level.put_all((level.records..last).map(|id| id as u32))?;
-                level.records = last;
-            }
-        }
-        let log = log_bytes(&level.store.stats(), reserve);
-        let mut random = Random::new(setup.seed);
-        for _ in 0..(setup.turns * log / record) as usize / BATCH {
-            let drawn: [u32; BATCH] = std::array::from_fn(|_| random.below(level.records) as u32);
-            level.put_all(drawn.into_iter())?;
-        }
-        Ok(level)
+/// A store whose records have this live share of its log, filled and churned: its log was written
+/// over `turns` times.
+///
+/// # Errors
+/// No memory, or a store that refuses.
+pub fn filled(builder: Builder, fill: f64, turns: f64, seed: u64) -> Result<Records, BenchError> {
+    let store = builder.open_private().map_err(failed)?;
+    let reserve = store.stats().reserve_bytes;
+    let record = bare::stride(VALUE) as f64;
+    let mut records = Records::new(store, VALUE);
+    // The index is as large as it is only once the records are there.
+    for share in [0.95, 1.0] {
+        let log = log_bytes(&records.store.stats(), reserve);
+        let filled = records.fill((fill * share * log / record) as u64);
+        filled.map_err(failed)?;
     }
+    let log = log_bytes(&records.store.stats(), reserve);
+    let mut random = Random::new(seed);
+    for _ in 0..(turns * log / record) as usize / BATCH {
+        let drawn = (0..BATCH).map(|_| random.below(records.count));
+        records.put_batch(drawn).map_err(failed)?;
+    }
+    Ok(records)
+}
 
-    fn put_all(&self, ids: impl Iterator<Item = u32>) -> Result<(), BenchError> {
-        let mut values = vec![0x5A; VALUE * BATCH];
-        let pairs: Vec<_> = ids
-            .zip(values.chunks_exact_mut(VALUE))
-            .map(|(id, value)| {
-                stamp(value, id);
-                (key(id), &*value)
-            })
-            .collect();
-        let put = self.store.put_many(&pairs);
-        put.map_err(|error| {
-            BenchError::wrong(self.system.clone(), case(self.fill), error.to_string())
-        })
-    }
-
-    /// Millions of operations a second.
-    pub fn rate(&self, threads: u32, span: Span, seed: u64) -> f64 {
-        let refused = AtomicU64::new(0);
-        let rate = rate(threads, span, |thread, until| {
-            let mut random = Random::new(mix(seed ^ u64::from(thread) << 32));
-            let mut value = vec![0x5A; VALUE];
-            let mut done = 0;
-            while Instant::now() < until {
-                for _ in 0..CHUNK {
-                    let drawn = random.below(2 * self.records);
-                    if !self.one((drawn / 2) as u32, drawn.is_multiple_of(2), &mut value) {
-                        refused.fetch_add(1, Ordering::Relaxed);
-                    }
-                }
-                done += CHUNK;
-            }
-            done
-        });
-        self.refused
-            .fetch_add(refused.into_inner(), Ordering::Relaxed);
-        rate / 1e6
-    }
-
-    #[inline]
-    fn one(&self, id: u32, read: bool, value: &mut [u8]) -> bool {
-        if read {
-            match self.store.get(&key(id)) {
-                Ok(Some(found)) => take(&found, id, value),
-                Ok(None) => self.complain(&"a record is missing"),
-                Err(error) => self.complain(&error),
-            }
-        } else {
-            stamp(value, id);
-            match self.store.put(&key(id), value) {
-                Ok(()) => true,
-                Err(error) => self.complain(&error),
-            }
-        }
-    }
-
-    #[cold]
-    fn complain(&self, why: &dyn std::fmt::Display) -> bool {
-        if let Ok(mut trouble) = self.trouble.lock() {
-            trouble.get_or_insert_with(|| why.to_string());
-        }
-        false
-    }
-
-    /// Whether operations were refused, and why the first was.
-    pub fn complaint(&self) -> Option<String> {
-        let refused = self.refused.load(Ordering::Relaxed);
-        let why = self.trouble.lock().ok()?.clone().unwrap_or_default();
-        (refused > 0).then(|| {
-            format!(
-                "{} at {:.2}: {refused} operations were refused: {why}",
-                self.system, self.fill
-            )
-        })
-    }
-
-    /// Live bytes over the frames that the log has now.
-    fn found(&self) -> f64 {
-        let stats = self.store.stats();
-        let log = stats.live_bytes + stats.stale_bytes + stats.head_bytes;
-        stats.live_bytes as f64 / log.max(1) as f64
-    }
+/// Live bytes over the frames that the log has now.
+fn found(stats: &Stats) -> f64 {
+    let log = stats.live_bytes + stats.stale_bytes + stats.head_bytes;
+    stats.live_bytes as f64 / log.max(1) as f64
 }
 
 /// The capacity at which `data` bytes of records are this share of the log.
@@ -387,11 +259,11 @@ mod tests {
         let scale = Scale {
             data: 48 << 20,
             levels: &[0.20, 0.80],
-            span: Span::new(Duration::ZERO, Duration::from_millis(5)),
+            span: Span::of(5, 5),
             turns: 0.5,
             threads: 2,
         };
-        let report = run_at(&scale, &common()).unwrap();
+        let report = run(&scale, &common()).unwrap();
         assert_well_formed(&report, &[&case(0.20), &case(0.80), &found_case(0.80)]);
         let found = report.ledger.values(APPEND, &found_case(0.80))[0];
         assert!((0.6..1.0).contains(&found), "{found}");
@@ -401,7 +273,7 @@ mod tests {
     #[test]
     fn the_goals_levels_are_measured_by_every_scale() {
         for quick in [true, false] {
-            let scale = Scale::of(&Common { quick, ..common() }, 2);
+            let scale = Scale::of(&Common { quick, ..common() });
             assert!(scale.levels.contains(&LOW) && scale.levels.contains(&0.90));
             // A policy's stores are there at once.
             let touched = scale.levels.iter().map(|fill| 1.0 / fill);

@@ -11,12 +11,12 @@ use crate::goals::Goal;
 use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
 use crate::report::Report;
-use crate::rounds::{self, Job};
+use crate::rounds::{self, Job, nanoseconds};
 use crate::table::{Table, median};
 use mneme_sys::WriteBack;
 use mneme_sys::medium::{Medium, MemoryMedium};
 use serde_json::json;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Bytes of an object.
 const SIZES: [usize; 4] = [64, 256, 1024, 4096];
@@ -38,28 +38,49 @@ fn case(size: usize) -> String {
     format!("object of {size} B")
 }
 
+/// How much is done.
+pub struct Scale {
+    /// How long a measurement is.
+    timed: Duration,
+    /// Bytes of the memory.
+    bytes: u64,
+}
+
+impl Scale {
+    /// For these options.
+    pub fn of(options: &Common) -> Self {
+        Self {
+            timed: Duration::from_millis(options.pick(50, 500)),
+            bytes: 64 << 20,
+        }
+    }
+}
+
 /// Measures and reports.
 ///
 /// # Errors
 /// No memory.
-pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let span = Duration::from_millis(options.pick(50, 500));
-    run_at(span, 64 << 20, options)
-}
-
-fn run_at(span: Duration, bytes: u64, options: &Common) -> Result<Report, BenchError> {
+pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
+    let bytes = scale.bytes;
     let memory = MemoryMedium::new(bytes).map_err(failed)?;
     memory.grow(bytes).map_err(failed)?;
     let mut ledger = Ledger::default();
     let mut jobs = Vec::new();
     for size in SIZES {
-        for instruction in instructions() {
+        for how in instructions() {
             let memory = &memory;
             jobs.push(Job::new(
-                name(instruction),
+                name(how),
                 case(size),
                 Metric::Latency,
-                move |round| Ok(each(memory, instruction, size, span, round)),
+                move |round| {
+                    let (object, mut at) = (vec![round as u8; size], 0);
+                    nanoseconds(scale.timed, 64, || {
+                        store(memory, how, at, &object);
+                        at = (at + 4096) % memory.len();
+                        Ok(())
+                    })
+                },
             ));
         }
     }
@@ -98,36 +119,15 @@ fn run_at(span: Duration, bytes: u64, options: &Common) -> Result<Report, BenchE
     })
 }
 
-/// Nanoseconds of an object.
-fn each(
-    memory: &MemoryMedium,
-    instruction: Instruction,
-    size: usize,
-    span: Duration,
-    round: usize,
-) -> f64 {
-    let object = vec![round as u8; size];
-    let (mut at, mut count) = (0, 0_u64);
-    let begun = Instant::now();
-    loop {
-        for _ in 0..64 {
-            memory.store(at, &object);
-            // SAFETY: the store above has seen that it lies inside; nobody else stores there.
-            let stored = unsafe {
-                std::slice::from_raw_parts(memory.base().as_ptr().add(at as usize), size)
-            };
-            if let Some(instruction) = instruction {
-                instruction.write_back(stored);
-                WriteBack::fence();
-            }
-            at = (at + 4096) % memory.len();
-            count += 1;
-        }
-        let took = begun.elapsed();
-        if took >= span {
-            return took.as_nanos() as f64 / count as f64;
-        }
-    }
+/// Stores an object and writes its lines back.
+fn store(memory: &MemoryMedium, how: Instruction, at: u64, object: &[u8]) {
+    memory.store(at, object);
+    let Some(instruction) = how else { return };
+    let place = memory.base().as_ptr();
+    // SAFETY: the store above has seen that it lies inside; nobody else stores there.
+    let stored = unsafe { std::slice::from_raw_parts(place.add(at as usize), object.len()) };
+    instruction.write_back(stored);
+    WriteBack::fence();
 }
 
 #[cfg(test)]
@@ -136,11 +136,11 @@ mod tests {
 
     #[test]
     fn every_instruction_of_this_cpu_is_measured_for_every_size() {
-        let options = Common {
-            rounds: 1,
-            ..crate::options::tests::common()
+        let scale = Scale {
+            timed: Duration::ZERO,
+            bytes: 1 << 20,
         };
-        let report = run_at(Duration::ZERO, 1 << 20, &options).unwrap();
+        let report = run(&scale, &crate::options::tests::common()).unwrap();
         for size in SIZES {
             for instruction in instructions() {
                 let values = report.ledger.values(name(instruction), &case(size));

@@ -24,7 +24,7 @@ use crate::generate::random::mix;
 use crate::goals::Goal;
 use crate::latency::{Latencies, PERCENTILES, percentile_case};
 use crate::ledger::{Ledger, Metric};
-use crate::options::{self, Growth};
+use crate::options::{Common, Growth, chosen};
 use crate::progress;
 use crate::report::Report;
 use crate::systems::redis;
@@ -35,9 +35,6 @@ use mneme_log::{LogStore, MIN_CAPACITY};
 use papaya::HashMap;
 use serde_json::json;
 use std::time::{Duration, Instant};
-
-/// Peers that can be asked for.
-pub const PEERS: [&str; 3] = ["dashmap", "papaya", "redis"];
 
 const OURS: &str = "mneme";
 const HICCUP: &str = "hiccup";
@@ -53,7 +50,8 @@ const BYTES_A_RECORD: u64 = 2 * (8 + 8 + 16 + 14);
 /// client: the maintainer has fresh memory in stock then.
 const STOCK: Duration = Duration::from_millis(300);
 
-struct Scale {
+/// How much is done.
+pub struct Scale {
     records: u64,
     /// Records of Redis, which needs a round trip for each.
     redis: u64,
@@ -61,20 +59,19 @@ struct Scale {
     budget: Duration,
     /// No further round is begun once this is over.
     limit: Duration,
-    rounds: usize,
+    peers: Vec<String>,
 }
 
 impl Scale {
-    fn of(options: &Growth) -> Self {
-        let records = options
-            .records
-            .unwrap_or(options.common.pick(4 << 20, 64 << 20));
+    /// For these options.
+    pub fn of(common: &Common, options: &Growth) -> Self {
+        let records = options.records.unwrap_or(common.pick(4 << 20, 64 << 20));
         Self {
             records,
             redis: (records / 64).max(1000),
-            budget: Duration::from_secs(options.common.pick(14, 300)),
-            limit: Duration::from_secs(options.common.pick(24, 500)),
-            rounds: options.common.rounds,
+            budget: Duration::from_secs(common.pick(14, 300)),
+            limit: Duration::from_secs(common.pick(24, 500)),
+            peers: chosen(&options.peers),
         }
     }
 }
@@ -83,40 +80,24 @@ impl Scale {
 ///
 /// # Errors
 /// No memory, a store that refuses, a file that cannot be written.
-pub fn run(options: &Growth) -> Result<Report, BenchError> {
-    if options
-        .records
-        .is_some_and(|records| !(1000..1 << 32).contains(&records))
-    {
-        return Err(BenchError::Options(
-            "--records is from 1000 to 4294967295".to_owned(),
-        ));
-    }
-    run_at(&Scale::of(options), options)
-}
-
-fn run_at(scale: &Scale, options: &Growth) -> Result<Report, BenchError> {
-    let peers = options::chosen(&options.peers, &PEERS, "peer")?;
+pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let began = Instant::now();
     let mut ledger = Ledger::default();
     let mut notes = Vec::new();
-    let bar = progress::bar(scale.rounds * (2 + peers.len()));
     // The first hiccups are as long as a guess; later ones as our own growth was.
     let mut ours_took = Duration::from_nanos(300 * scale.records);
-    for round in 0..scale.rounds {
+    for round in 0..options.rounds {
         if round > 0 && began.elapsed() > scale.limit {
             notes.push(format!("{round} round(s), for want of time"));
             break;
         }
-        bar.set_message(HICCUP);
+        progress::show(HICCUP);
         add(&mut ledger, HICCUP, &hiccups(ours_took));
-        bar.inc(1);
-        bar.set_message(OURS);
+        progress::show(OURS);
         let start = Instant::now();
         add(&mut ledger, OURS, &ours(scale.records)?);
         ours_took = start.elapsed();
-        bar.inc(1);
-        for peer in &peers {
+        for peer in &scale.peers {
             if round > 0 && began.elapsed() > scale.budget {
                 let note = format!("{peer}: {round} round(s), for want of time");
                 if !notes.iter().any(|n: &String| n.starts_with(peer)) {
@@ -124,7 +105,7 @@ fn run_at(scale: &Scale, options: &Growth) -> Result<Report, BenchError> {
                 }
                 continue;
             }
-            bar.set_message(peer.clone());
+            progress::show(peer);
             match peer.as_str() {
                 "dashmap" => add(&mut ledger, peer, &of_dashmap(scale.records)),
                 "papaya" => add(&mut ledger, peer, &of_papaya(scale.records)),
@@ -132,10 +113,9 @@ fn run_at(scale: &Scale, options: &Growth) -> Result<Report, BenchError> {
                 _ if round == 0 => notes.extend(redis::missing()),
                 _ => {}
             }
-            bar.inc(1);
         }
     }
-    bar.finish_and_clear();
+    progress::clear();
     notes.push(format!(
         "redis: {} records, one round trip each",
         scale.redis
@@ -331,18 +311,17 @@ fn goals(ledger: &Ledger) -> Vec<Goal> {
 }
 
 fn systems() -> impl Iterator<Item = &'static str> {
-    [HICCUP, OURS].into_iter().chain(PEERS)
+    [HICCUP, OURS].into_iter().chain(Growth::PEERS)
 }
 
 fn print_table(ledger: &Ledger) {
-    println!("microseconds a PUT while the index grows, median (min-max) of the rounds");
-    let names = || PERCENTILES.iter().map(|(name, _)| *name).chain([KEPT]);
-    let mut table = Table::new(["system"].into_iter().chain(names()));
-    for system in systems() {
-        let cells = names().map(|name| range(values(ledger, system, name), 1e3));
-        table.row([system.to_owned()].into_iter().chain(cells));
-    }
-    println!("{table}");
+    let names = PERCENTILES.iter().map(|(name, _)| *name).chain([KEPT]);
+    let names: Vec<_> = names.collect();
+    let rows = systems().map(str::to_owned);
+    Table::by_case("system", &names, rows, |name, system| {
+        range(values(ledger, system, name), 1e3)
+    })
+    .print("microseconds a PUT while the index grows, median (min-max) of the rounds");
 }
 
 /// The whole of the latencies, from the median to the slowest, over how rare they are.
@@ -373,14 +352,9 @@ mod tests {
             redis: 500,
             budget: Duration::from_secs(1000),
             limit: Duration::from_secs(1000),
-            rounds: 1,
+            peers: Growth::PEERS.map(str::to_owned).to_vec(),
         };
-        let options = Growth {
-            common: common(),
-            peers: PEERS.map(str::to_owned).to_vec(),
-            records: None,
-        };
-        let report = run_at(&scale, &options).unwrap();
+        let report = run(&scale, &common()).unwrap();
         assert_well_formed(&report, &[&percentile_case(CASE, "p99.9")]);
         assert!(report.goals.iter().all(|goal| goal.measured().is_some()));
         for system in [HICCUP, OURS, "dashmap", "papaya"] {

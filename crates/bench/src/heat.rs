@@ -1,6 +1,6 @@
 //! Figures as SVG: heat maps, in which what is darker is more. Cells with nothing stay white.
 
-use crate::error::BenchError;
+use crate::figure::Drawn;
 use plotters::prelude::*;
 use std::path::Path;
 
@@ -19,27 +19,11 @@ pub struct HeatMap {
     pub columns: Vec<Vec<u64>>,
 }
 
-impl HeatMap {
-    /// Writes the figure to `path`.
-    ///
-    /// # Errors
-    /// [`BenchError::Figure`] when it cannot be drawn or written.
-    pub fn write(&self, path: &Path) -> Result<(), BenchError> {
-        self.draw(path).map_err(|error| BenchError::Figure {
-            path: path.to_path_buf(),
-            what: error.to_string(),
-        })
-    }
-
-    /// The largest cell.
-    fn most(&self) -> u64 {
-        self.columns.iter().flatten().copied().max().unwrap_or(0)
-    }
-
+impl Drawn for HeatMap {
     fn draw(&self, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
         let root = SVGBackend::new(path, (640, 420)).into_drawing_area();
         root.fill(&WHITE)?;
-        let most = self.most();
+        let most = self.columns.iter().flatten().copied().max().unwrap_or(0);
         let title = format!("{} (darkest: {most})", self.title);
         let mut chart = ChartBuilder::on(&root)
             .caption(title, ("sans-serif", 16))
@@ -74,11 +58,10 @@ impl HeatMap {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figure::tests::drawn;
 
     #[test]
     fn each_cell_with_something_is_drawn_and_the_most_is_darkest() {
-        let path =
-            std::env::temp_dir().join(format!("mneme-bench-heat-{}.svg", std::process::id()));
         let map = HeatMap {
             title: "wear".to_owned(),
             across: "puts".to_owned(),
@@ -86,9 +69,7 @@ mod tests {
             ends: (100.0, 10.0),
             columns: vec![vec![0, 3], vec![9, 0], vec![0, 1000]],
         };
-        map.write(&path).unwrap();
-        let svg = std::fs::read_to_string(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
+        let svg = drawn(map);
         for word in ["wear", "darkest: 1000", "puts", "pages"] {
             assert!(svg.contains(word), "{word}");
         }

@@ -5,7 +5,7 @@
 //! them. Ratios are therefore taken within a round first; their median says more than the ratio of
 //! two medians.
 
-use crate::table::beside;
+use crate::table::{Table, beside};
 
 /// The middle and the ends of some rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -176,15 +176,19 @@ impl Ledger {
             .collect()
     }
 
-    /// A table's cells for systems in one case: the median of each, and in brackets that of the
-    /// first one over it, round by round.
-    pub fn compared<S: AsRef<str>>(&self, systems: &[S], case: &str, unit: f64) -> Vec<String> {
-        let first = systems.first().map_or("", AsRef::as_ref);
-        let cell = |system: &S| {
-            let ratios = self.ratios((first, case), (system.as_ref(), case));
-            beside(self.values(system.as_ref(), case), unit, &ratios)
-        };
-        systems.iter().map(cell).collect()
+    /// A table of systems by case: the median of each, and in brackets that of the first one over
+    /// it, round by round.
+    pub fn compared(
+        &self,
+        head: &str,
+        systems: &[&str],
+        cases: impl IntoIterator<Item = String>,
+        unit: f64,
+    ) -> Table {
+        Table::by_case(head, systems, cases, |system, case| {
+            let ratios = self.ratios((systems[0], case), (system, case));
+            beside(self.values(system, case), unit, &ratios)
+        })
     }
 
     /// A curve's points: what one system reached, over `unit`, in the cases that were measured.

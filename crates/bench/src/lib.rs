@@ -22,7 +22,6 @@ mod frag;
 mod generate;
 mod goals;
 mod growth;
-mod half_full;
 mod heat;
 mod hugepages;
 mod latency;
@@ -37,6 +36,7 @@ mod processes;
 mod progress;
 mod rangemap;
 mod rcu;
+mod records;
 mod report;
 mod restart;
 mod rounds;
@@ -52,15 +52,18 @@ mod ycsb;
 use clap::Parser;
 use durable::{checkpoint, recover};
 use error::BenchError;
+use flush::files;
 use machine::Machine;
 use options::{Common, Options, Workload};
 use papers::{gups, postmark, redisjmp, reside, samtools, switch};
+use processes::say;
 use report::Report;
 use std::process::ExitCode;
+use tree::{versioning, wear};
 
 /// The program: reads the command line, runs the workload, prints.
 pub fn main() -> ExitCode {
-    match run(&Options::parse().workload) {
+    match run(&Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("mneme-bench: {error}");
@@ -69,54 +72,80 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(workload: &Workload) -> Result<(), BenchError> {
+fn run(Options { common, workload }: &Options) -> Result<(), BenchError> {
     match workload {
-        Workload::Limits(o) => measure("limits", o, || limits::run(o)),
-        Workload::Ycsb(o) => measure("ycsb", &o.common, || ycsb::run(o)),
-        Workload::Frag(o) => measure("frag", &o.common, || frag::run(o)),
-        Workload::Fill(o) => measure("fill", o, || fill::run(o)),
-        Workload::Growth(o) => measure("growth", &o.common, || growth::run(o)),
-        Workload::Parts(o) => measure("parts", o, || parts::run(o)),
-        Workload::Postmark(o) => measure("postmark", &o.common, || postmark::run(o)),
-        Workload::Gups(o) => measure("gups", o, || gups::run(o)),
-        Workload::Switch(o) => measure("switch", o, || switch::run(o)),
-        Workload::Redisjmp(o) => measure("redisjmp", o, || redisjmp::run(o)),
-        Workload::Restart(o) => measure("restart", o, || restart::run(o)),
-        Workload::Durable(o) => measure("durable", &o.common, || durable::run(o)),
-        Workload::Recover(o) => measure("recover", &o.common, || recover::run(o)),
-        Workload::Checkpoint(o) => measure("checkpoint", &o.common, || checkpoint::run(o)),
-        Workload::Tree(o) => measure("tree", &o.common, || tree::run(o)),
-        Workload::Wear(o) => measure("wear", o, || tree::wear::run(o)),
-        Workload::Versioning(o) => measure("versioning", o, || tree::versioning::run(o)),
-        Workload::Flush(o) => measure("flush", o, || flush::run(o)),
-        Workload::FileOverhead(o) => measure("file-overhead", o, || flush::files::run(o)),
-        Workload::Server(o) => measure("server", o, || server::run(o)),
-        Workload::Compaction(o) => measure("compaction", o, || compaction::run(o)),
-        Workload::Rangemap(o) => measure("rangemap", o, || rangemap::run(o)),
-        Workload::Rcu(o) => measure("rcu", o, || rcu::run(o)),
-        Workload::Contig(o) => measure("contig", &o.common, || contig::run(o)),
-        Workload::Hugepages(o) => measure("hugepages", o, || hugepages::run(o)),
-        Workload::Tenant(o) => measure("tenant", &o.common, || tenant::run(o)),
-        Workload::Samtools(o) => measure("samtools", &o.common, || samtools::run(o)),
-        Workload::Attach(o) => restart::attach_here(o),
+        Workload::Limits => measure("limits", common, limits::Scale::of, limits::run),
+        Workload::Ycsb(o) => measure("ycsb", common, |c| ycsb::Plan::of(c, o), ycsb::run),
+        Workload::Frag(o) => measure("frag", common, |c| frag::Scale::of(c, o), frag::run),
+        Workload::Fill => measure("fill", common, fill::Scale::of, fill::run),
+        Workload::Growth(o) => measure("growth", common, |c| growth::Scale::of(c, o), growth::run),
+        Workload::Parts => measure("parts", common, parts::Scale::of, parts::run),
+        Workload::Postmark(o) => measure(
+            "postmark",
+            common,
+            |c| postmark::Scale::of(c, o),
+            postmark::run,
+        ),
+        Workload::Gups => measure("gups", common, gups::Scale::of, gups::run),
+        Workload::Switch => measure("switch", common, switch::Scale::of, switch::run),
+        Workload::Redisjmp => measure("redisjmp", common, redisjmp::Scale::of, redisjmp::run),
+        Workload::Restart => measure("restart", common, restart::Scale::of, restart::run),
+        Workload::Durable(o) => measure(
+            "durable",
+            common,
+            |c| durable::Scale::of(c, o),
+            durable::run,
+        ),
+        Workload::Recover(o) => measure(
+            "recover",
+            common,
+            |c| recover::Scale::of(c, o),
+            recover::run,
+        ),
+        Workload::Checkpoint(o) => measure(
+            "checkpoint",
+            common,
+            |c| checkpoint::Scale::of(c, o),
+            checkpoint::run,
+        ),
+        Workload::Tree(o) => measure("tree", common, |c| tree::Scale::of(c, o), tree::run),
+        Workload::Wear => measure("wear", common, wear::Scale::of, wear::run),
+        Workload::Versioning => {
+            measure("versioning", common, versioning::Scale::of, versioning::run)
+        }
+        Workload::Flush => measure("flush", common, flush::Scale::of, flush::run),
+        Workload::FileOverhead => measure("file-overhead", common, files::scale, files::run),
+        Workload::Server => measure("server", common, server::Scale::of, server::run),
+        Workload::Compaction => {
+            measure("compaction", common, compaction::Scale::of, compaction::run)
+        }
+        Workload::Rangemap => measure("rangemap", common, rangemap::scale, rangemap::run),
+        Workload::Rcu => measure("rcu", common, rcu::scale, rcu::run),
+        Workload::Contig(o) => measure("contig", common, |c| contig::Scale::of(c, o), contig::run),
+        Workload::Hugepages => measure("hugepages", common, hugepages::Scale::of, hugepages::run),
+        Workload::Tenant(o) => measure("tenant", common, |c| tenant::Scale::of(c, o), tenant::run),
+        Workload::Samtools(o) => {
+            measure("samtools", common, |c| samtools::pairs(c, o), samtools::run)
+        }
+        Workload::Attach(o) => say(restart::attach_here(o)),
         Workload::Client(o) => client::live_here(o),
         Workload::Served(o) => served::serve_here(o),
         Workload::Reside(o) => reside::live_here(o),
-        Workload::Footprint(o) => ycsb::footprint::measure_here(o),
+        Workload::Footprint(o) => say(ycsb::footprint::measure_here(o)),
         Workload::Fragmenter(o) => hugepages::fragmenter::fragment_here(o),
-        Workload::Reader(o) => tenant::reader::read_here(o),
-        Workload::Resident(o) => frag::resident::measure_here(o),
+        Workload::Reader(o) => say(tenant::reader::read(o, common.seed)),
+        Workload::Resident(o) => say(frag::resident::measure_here(o, common.seed)),
     }
 }
 
-/// Runs a workload and reports. What cannot be measured or written is refused before anything
+/// Runs a workload at its scale and reports. What cannot be written is refused before anything
 /// takes time.
-fn measure(
+fn measure<S>(
     bench: &str,
     common: &Common,
-    run: impl FnOnce() -> Result<Report, BenchError>,
+    scale: impl FnOnce(&Common) -> S,
+    run: impl FnOnce(&S, &Common) -> Result<Report, BenchError>,
 ) -> Result<(), BenchError> {
-    common.validate()?;
     if let Some(path) = &common.svg {
         std::fs::create_dir_all(path).map_err(error::file_failed(path))?;
     }
@@ -128,7 +157,7 @@ fn measure(
     }
     let machine = Machine::here();
     println!("{machine}\n");
-    let report = run()?;
+    let report = run(&scale(common), common)?;
     if let Some(directory) = &common.svg {
         report
             .figures

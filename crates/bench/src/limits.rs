@@ -11,13 +11,13 @@ use crate::ledger::{Ledger, Metric};
 use crate::memory::Bare;
 use crate::options::Common;
 use crate::report::Report;
-use crate::rounds::{self, Job, Span, rate};
+use crate::rounds::{self, Job, Span, rate_of};
 use crate::table::{Table, median, three};
 use crate::{goals::Goal, systems};
 use mneme_sys::{PagePolicy, Region};
 use serde_json::json;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Names of the page kinds, as systems of the comparison.
 const SMALL: &str = "4 KiB pages";
@@ -26,25 +26,22 @@ const HUGE: &str = "huge pages";
 /// Bytes from one line to the next in the chase and the updates.
 const LINE: usize = 64;
 /// Operations between two looks at the clock.
-const CHUNK: u64 = 1024;
+const CHUNK: u32 = 1024;
 
-struct Scale {
+/// How much is done.
+pub struct Scale {
     bytes: usize,
     fresh: usize,
     span: Span,
 }
 
 impl Scale {
-    fn of(options: &Common) -> Self {
-        let (bytes, fresh, milliseconds) =
-            options.pick((768 << 20, 64 << 20, 60), (4 << 30, 1 << 30, 800));
+    /// For these options.
+    pub fn of(options: &Common) -> Self {
         Self {
-            bytes,
-            fresh,
-            span: Span::new(
-                Duration::from_millis(milliseconds / 10),
-                Duration::from_millis(milliseconds),
-            ),
+            bytes: options.pick(768 << 20, 4 << 30),
+            fresh: options.pick(64 << 20, 1 << 30),
+            span: Span::of(options.pick(60, 800), 10),
         }
     }
 }
@@ -66,15 +63,10 @@ fn update_case(threads: u32) -> String {
 ///
 /// # Errors
 /// No memory, or a file that cannot be written.
-pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let scale = Scale::of(options);
+pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let memories = [
-        (
-            SMALL,
-            PagePolicy::Small,
-            prepare(&scale, PagePolicy::Small)?,
-        ),
-        (HUGE, PagePolicy::Huge, prepare(&scale, PagePolicy::Huge)?),
+        (SMALL, PagePolicy::Small, prepare(scale, PagePolicy::Small)?),
+        (HUGE, PagePolicy::Huge, prepare(scale, PagePolicy::Huge)?),
     ];
     let mut notes = Vec::new();
     for (name, _, memory) in &memories {
@@ -88,22 +80,27 @@ pub fn run(options: &Common) -> Result<Report, BenchError> {
         notes.extend(pages.warning);
     }
     let mut jobs = Vec::new();
-    for &threads in &options.threads {
-        for value in [1024, 100] {
-            for (name, _, memory) in &memories {
-                jobs.push(copies(name, memory, value, threads, &scale, options.seed));
-            }
-        }
-        for (name, _, memory) in &memories {
-            jobs.push(updates(name, memory, threads, &scale, options.seed)?);
-        }
+    for (name, _, memory) in &memories {
+        jobs.push(chase(name, memory, scale)?);
     }
-    for (name, policy, memory) in &memories {
-        jobs.push(chase(name, memory, &scale)?);
-        jobs.push(writes(name, memory, &scale)?);
+    for (name, policy, _) in &memories {
         jobs.push(first_touch(name, *policy, scale.fresh));
     }
-    jobs.sort_by(|a, b| a.case.cmp(&b.case));
+    for value in [100, 1024] {
+        for &threads in &options.threads {
+            for (name, _, memory) in &memories {
+                jobs.push(copies(name, memory, value, threads, scale, options.seed));
+            }
+        }
+    }
+    for &threads in &options.threads {
+        for (name, _, memory) in &memories {
+            jobs.push(updates(name, memory, threads, scale, options.seed)?);
+        }
+    }
+    for (name, _, memory) in &memories {
+        jobs.push(writes(name, memory, scale)?);
+    }
     let mut ledger = Ledger::default();
     rounds::run(jobs, options.rounds, &mut ledger)?;
     print_table(&ledger);
@@ -169,24 +166,20 @@ fn copies<'a>(
     let (span, stride) = (scale.span, systems::bare::stride(value));
     // Copies only read, so they may use all of it.
     let records = (memory.len() / stride) as u64;
-    let work = move |thread: u32, until: Instant, round: usize| {
-        let mut random = Random::new(mix(seed ^ (u64::from(thread) << 32 | round as u64)));
-        let mut into = vec![0; value];
-        until_then(until, || {
-            for _ in 0..CHUNK {
+    let measure = move |round: usize| {
+        let copy = |thread: u32| {
+            let mut random = Random::new(mix(seed ^ (u64::from(thread) << 32 | round as u64)));
+            let mut into = vec![0; value];
+            move || {
                 // SAFETY: jobs take turns, and the threads of this one only read.
                 unsafe { memory.copy_out(random.below(records) as usize * stride, &mut into) };
                 std::hint::black_box(&mut into);
+                1
             }
-            CHUNK
-        })
+        };
+        Ok(rate_of(threads, span, CHUNK, copy) / 1e6)
     };
-    Job::new(
-        name,
-        copy_case(value, threads),
-        Metric::Throughput,
-        move |round| Ok(rate(threads, span, |thread, until| work(thread, until, round)) / 1e6),
-    )
+    Job::new(name, copy_case(value, threads), Metric::Throughput, measure)
 }
 
 fn updates<'a>(
@@ -199,23 +192,24 @@ fn updates<'a>(
     let (offset, bytes) = free_half(memory);
     let words = memory.words(offset, bytes / 8)?;
     let (span, lines) = (scale.span, (bytes / LINE) as u64);
-    let work = move |thread: u32, until: Instant, round: usize| {
-        let mut random = Random::new(mix(seed ^ (u64::from(thread) << 32 | round as u64)));
-        until_then(until, || {
-            for _ in 0..CHUNK {
+    let measure = move |round: usize| {
+        let update = |thread: u32| {
+            let mut random = Random::new(mix(seed ^ (u64::from(thread) << 32 | round as u64)));
+            move || {
                 let drawn = random.below(lines);
                 let word = &words[drawn as usize * (LINE / 8)];
                 // Not an atomic read-modify-write: the limit is that of plain loads and stores.
                 word.store(word.load(Ordering::Relaxed) ^ drawn, Ordering::Relaxed);
+                1
             }
-            CHUNK
-        })
+        };
+        Ok(rate_of(threads, span, CHUNK, update) / 1e6)
     };
     Ok(Job::new(
         name,
         update_case(threads),
         Metric::Throughput,
-        move |round| Ok(rate(threads, span, |thread, until| work(thread, until, round)) / 1e6),
+        measure,
     ))
 }
 
@@ -223,20 +217,22 @@ fn chase<'a>(name: &str, memory: &'a Bare, scale: &Scale) -> Result<Job<'a>, Ben
     let words = memory.words(0, chased_lines(memory) * LINE / 8)?;
     let span = scale.span;
     let line = AtomicU64::new(0);
-    let work = move |_: u32, until: Instant| {
-        let mut at = line.load(Ordering::Relaxed);
-        let loads = until_then(until, || {
-            for _ in 0..CHUNK {
-                at = words[at as usize * (LINE / 8)].load(Ordering::Relaxed);
+    let measure = move |_| {
+        let chase = |_| {
+            let line = &line;
+            // As many as make the start cheap.
+            || {
+                let mut at = line.load(Ordering::Relaxed);
+                for _ in 0..CHUNK {
+                    at = words[at as usize * (LINE / 8)].load(Ordering::Relaxed);
+                }
+                line.store(at, Ordering::Relaxed);
+                u64::from(CHUNK)
             }
-            CHUNK
-        });
-        line.store(at, Ordering::Relaxed);
-        loads
+        };
+        Ok(1e9 / rate_of(1, span, 1, chase))
     };
-    Ok(Job::new(name, CHASE, Metric::Latency, move |_| {
-        Ok(1e9 / rate(1, span, &work))
-    }))
+    Ok(Job::new(name, CHASE, Metric::Latency, measure))
 }
 
 fn writes<'a>(name: &str, memory: &'a Bare, scale: &Scale) -> Result<Job<'a>, BenchError> {
@@ -245,17 +241,16 @@ fn writes<'a>(name: &str, memory: &'a Bare, scale: &Scale) -> Result<Job<'a>, Be
     let (span, blocks) = (scale.span, bytes / BLOCK);
     let block = vec![0xA5u8; BLOCK];
     let next = AtomicU64::new(0);
-    let work = move |_: u32, until: Instant| {
-        until_then(until, || {
+    let measure = move |_| {
+        let write = || {
             let at = next.fetch_add(1, Ordering::Relaxed) as usize % blocks;
             // SAFETY: jobs take turns, and this one has one thread.
             unsafe { memory.copy_in(offset + at * BLOCK, &block) };
             BLOCK as u64
-        })
+        };
+        Ok(rate_of(1, span, 1, |_| write) / 1e9)
     };
-    Ok(Job::new(name, WRITE, Metric::Bandwidth, move |_| {
-        Ok(rate(1, span, &work) / 1e9)
-    }))
+    Ok(Job::new(name, WRITE, Metric::Bandwidth, measure))
 }
 
 /// One write to every 4 KiB of memory that nobody has touched.
@@ -270,15 +265,6 @@ fn first_touch<'a>(name: &str, policy: PagePolicy, bytes: usize) -> Job<'a> {
         Ok(start.elapsed().as_secs_f64() / (region.len() as f64 / (1u64 << 30) as f64))
     };
     Job::new(name, TOUCH, Metric::FirstTouch, measure)
-}
-
-/// Repeats `chunk` until the time has come; the sum of what it says.
-fn until_then(until: Instant, mut chunk: impl FnMut() -> u64) -> u64 {
-    let mut done = 0;
-    while Instant::now() < until {
-        done += chunk();
-    }
-    done
 }
 
 fn cases(ledger: &Ledger) -> Vec<(String, Metric)> {

@@ -1,7 +1,11 @@
 //! The command line.
 
-use crate::error::BenchError;
-use clap::{Args, Parser, Subcommand};
+use crate::frag::pattern::PATTERNS;
+use crate::generate::operations::RECORDS_LIMIT;
+use crate::systems;
+use crate::tree::names;
+use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
+use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use std::path::PathBuf;
 
 /// Mneme beside its peers and beside what the memory can do. Every figure is measured in one run,
@@ -9,6 +13,9 @@ use std::path::PathBuf;
 #[derive(Debug, Parser)]
 #[command(name = "mneme-bench", version)]
 pub struct Options {
+    /// What every workload understands.
+    #[command(flatten)]
+    pub common: Common,
     /// What to measure.
     #[command(subcommand)]
     pub workload: Workload,
@@ -18,54 +25,54 @@ pub struct Options {
 #[derive(Debug, Subcommand)]
 pub enum Workload {
     /// The physical limit: copies, dependent loads, updates, writes, on 4 KiB and on huge pages.
-    Limits(Common),
+    Limits,
     /// YCSB's A, B, C, D, F and the papers' mixes, single and batched, against concurrent maps.
     Ycsb(Ycsb),
     /// Fragmentation: the papers' patterns P1 to P6, beside Redis and DashMap on three allocators.
     Frag(Frag),
     /// Throughput as the log fills with live records, by update policy.
-    Fill(Common),
+    Fill,
     /// What moving records costs, by live fraction, size of log segments, workers and way of
     /// copying.
-    Compaction(Common),
+    Compaction,
     /// Latencies of claims of contiguous memory that a second class uses meanwhile, against moving
     /// its data away, a plain reservation and a buddy allocator.
     Contig(Contig),
     /// A store's GETs on small, transparent huge and reserved pages, on a fresh machine and on one
     /// whose memory is in shreds. Takes nearly all memory for some seconds.
-    Hugepages(Common),
+    Hugepages,
     /// Gets from a durable tree that is larger than memory, under a memory limit: part of it lent
     /// to copies of records, idle, or left to the kernel's page cache. Needs the right to make a
     /// memory cgroup.
     Tenant(Tenant),
     /// Sorted lists and hash tables that are read without locks, by how updates are kept apart:
     /// Rcx, a lock, a cohort lock, read-log-update.
-    Rcu(Common),
+    Rcu,
     /// An address space's ranges under faults, protection and mapping by several threads, against
     /// one lock and a reader-writer lock.
-    Rangemap(Common),
+    Rangemap,
     /// What each part of the design is worth: epochs, heads, and what a PUT costs by policy and
     /// size.
-    Parts(Common),
+    Parts,
     /// Time to completion of a file-system benchmark's trace, and by live share.
     Postmark(Postmark),
     /// Latencies of PUT while the index grows, beside an idle loop's, concurrent maps and Redis.
     Growth(Growth),
     /// Random updates of a table in windows: mapped anew for each, in segments with and without
     /// addresses of their own.
-    Gups(Common),
+    Gups,
     /// What attaching, entering and switching cost, by size, and reading another process' data
     /// beside asking it.
-    Switch(Common),
+    Switch,
     /// Clients that attach a store, against clients of Redis and of our server on unix sockets:
     /// GET, SET and mixes.
-    Redisjmp(Common),
+    Redisjmp,
     /// Our server beside Redis and memcached: throughput, CPU time, latencies under load, memory,
     /// fragmentation.
-    Server(Common),
+    Server,
     /// From a server's start to its first reply, by the data there is, against Redis; what a crash
     /// costs, and attaching.
-    Restart(Common),
+    Restart,
     /// Our durable server beside Redis' log of writes, and our durable store beside LMDB (with the
     /// feature `lmdb`): throughput, CPU time, bytes written, space taken.
     Durable(Durable),
@@ -79,14 +86,14 @@ pub enum Workload {
     Tree(Tree),
     /// What a durable put of ours stores: bytes, pages of the device, how evenly pages wear, and
     /// the file's size after many turnovers of the data.
-    Wear(Common),
+    Wear,
     /// What versions cost: puts and gets while snapshots are held, and the space that these keep.
-    Versioning(Common),
+    Versioning,
     /// Flushing cache lines, by instruction and size of the object.
-    Flush(Common),
+    Flush,
     /// Bytes that become durable through a file: stores into a mapping, writes, syncs; on tmpfs and
     /// on a disk.
-    FileOverhead(Common),
+    FileOverhead,
     /// Alignments that stay in a segment, against samtools on files: flagstat, sort, index, view.
     Samtools(Samtools),
     /// Runs one pattern on one system and prints its resident bytes (used by `frag`, in a process
@@ -125,62 +132,53 @@ pub enum Workload {
 #[derive(Debug, Clone, Args)]
 pub struct Common {
     /// At most 30 seconds and 2 GiB, instead of 10 minutes and 12 GiB.
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub quick: bool,
     /// Write the figures to this file as JSON.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Write figures to this directory as SVG.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR")]
     pub svg: Option<PathBuf>,
     /// Numbers of threads, separated by commas.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1, 2])]
+    #[arg(long, global = true, value_name = "LIST", value_delimiter = ',', default_values_t = [1, 2], value_parser = value_parser!(u32).range(1..=1024))]
     pub threads: Vec<u32>,
     /// Rounds; medians of fewer than five say little.
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, global = true, value_name = "N", default_value_t = 5, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub rounds: usize,
     /// Where the random streams begin.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, global = true, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 }
 
 /// What `ycsb` understands besides.
 #[derive(Debug, Clone, Args)]
 pub struct Ycsb {
-    /// What every workload understands.
-    #[command(flatten)]
-    pub common: Common,
     /// Peers, separated by commas, of dashmap, papaya, scc, moka; `none` for none.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = crate::systems::PEERS.map(str::to_owned))]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values = systems::PEERS, value_parser = peers(&systems::PEERS))]
     pub peers: Vec<String>,
     /// Records; as many as the memory allows unless given.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1000..RECORDS_LIMIT / 2))]
     pub records: Option<u64>,
-    /// Value sizes in bytes, separated by commas.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1024, 100])]
+    /// Value sizes in bytes, at least a stamp and a counter, separated by commas.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1024, 100], value_parser = RangedU64ValueParser::<usize>::new().range(16..=1 << 20))]
     pub value: Vec<usize>,
 }
 
 /// What `tree` understands besides.
 #[derive(Debug, Clone, Args)]
 pub struct Tree {
-    /// What every workload understands.
-    #[command(flatten)]
-    pub common: Common,
-    /// Peers, separated by commas; `none` for none, all that this build has unless given.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub peers: Option<Vec<String>>,
+    /// Peers, separated by commas, of those that this build has; `none` for none.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values = names::peers(), value_parser = peers(&names::peers()))]
+    pub peers: Vec<String>,
     /// Records, separated by commas; 10,000 and 100,000 or a million unless given.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = value_parser!(u32).range(1000..=100_000_000))]
     pub records: Vec<u32>,
 }
 
 /// What `contig` understands besides.
 #[derive(Debug, Clone, Args)]
 pub struct Contig {
-    /// What every workload understands.
-    #[command(flatten)]
-    pub common: Common,
     /// Claims of one frame out of full ones, in all rounds together; 50,000 unless given.
     #[arg(long, value_name = "N")]
     pub claims: Option<u32>,
@@ -189,12 +187,9 @@ pub struct Contig {
 /// What `tenant` understands besides.
 #[derive(Debug, Clone, Args)]
 pub struct Tenant {
-    /// What every workload understands.
-    #[command(flatten)]
-    pub common: Common,
     /// Sizes of records in bytes, keys included, separated by commas; 64 to 4096 unless given, 128
     /// with --quick.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = RangedU64ValueParser::<usize>::new().range(32..=64 << 10))]
     pub sizes: Option<Vec<usize>>,
 }
 
@@ -205,12 +200,23 @@ pub struct Fragmenter {
     pub bytes: u64,
 }
 
+/// What a part of the memory is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Arm {
+    /// Copies of records.
+    Lent,
+    /// Nothing.
+    Idle,
+    /// Whatever the kernel makes of it.
+    Kernel,
+}
+
 /// What is read, and with what memory.
 #[derive(Debug, Clone, Args)]
 pub struct Reader {
     /// What part of the memory is for.
     #[arg(value_enum)]
-    pub arm: crate::tenant::Arm,
+    pub arm: Arm,
     /// The tree's file.
     pub tree: PathBuf,
     /// The memory cgroup's directory.
@@ -225,16 +231,11 @@ pub struct Reader {
     pub warm_up: u64,
     /// See above.
     pub gets: u64,
-    /// Where the random stream begins.
-    pub seed: u64,
 }
 
 /// What the workloads of durable stores understand besides.
 #[derive(Debug, Clone, Args)]
 pub struct Durable {
-    /// What every workload understands.
-    #[command(flatten)]
-    pub common: Common,
     /// Where the data directories are made, for the time of the run: on the disk that is measured.
     #[arg(long, value_name = "DIR", default_value = "target")]
     pub dir: PathBuf,
@@ -249,12 +250,23 @@ pub struct Reside {
     pub space: String,
 }
 
+/// How a client reaches the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Way {
+    /// Attached for reading.
+    Reads,
+    /// Attached for reading and writing.
+    Writes,
+    /// A server, by its unix socket.
+    Socket,
+}
+
 /// How a client reaches what store.
 #[derive(Debug, Clone, Args)]
 pub struct Client {
     /// How.
     #[arg(value_enum)]
-    pub way: crate::client::Way,
+    pub way: Way,
     /// The registry's directory, or the socket.
     pub place: PathBuf,
     /// The segment in that registry.
@@ -296,7 +308,7 @@ pub struct Served {
     pub durability: Option<String>,
     /// I/O threads; one a CPU unless given.
     #[arg(long)]
-    pub threads: Option<usize>,
+    pub io_threads: Option<usize>,
     /// Bytes for the data and everything about it, where the segment is made.
     #[arg(long)]
     pub memory: Option<u64>,
@@ -305,52 +317,55 @@ pub struct Served {
 /// What `frag` understands besides.
 #[derive(Debug, Clone, Args)]
 pub struct Frag {
-    /// What every workload understands.
-    #[command(flatten)]
-    pub common: Common,
     /// Peers, separated by commas, of redis, dashmap-glibc, dashmap-jemalloc, dashmap-mimalloc;
     /// `none` for none.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = crate::frag::PEERS.map(str::to_owned))]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values = Frag::PEERS, value_parser = peers(&Frag::PEERS))]
     pub peers: Vec<String>,
     /// Patterns, separated by commas.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = crate::frag::pattern::PATTERNS.map(|pattern| pattern.name.to_owned()))]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', ignore_case = true, default_values = PATTERNS.map(|it| it.name), value_parser = PossibleValuesParser::new(PATTERNS.map(|it| it.name)))]
     pub patterns: Vec<String>,
+}
+
+impl Frag {
+    /// Peers that can be asked for.
+    pub const PEERS: [&str; 4] = [
+        "redis",
+        "dashmap-glibc",
+        "dashmap-jemalloc",
+        "dashmap-mimalloc",
+    ];
 }
 
 /// What `postmark` understands besides.
 #[derive(Debug, Clone, Args)]
 pub struct Postmark {
-    /// What every workload understands.
-    #[command(flatten)]
-    pub common: Common,
     /// Peers, separated by commas, of dashmap, papaya, scc, moka; `none` for none.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = crate::systems::PEERS.map(str::to_owned))]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values = systems::PEERS, value_parser = peers(&systems::PEERS))]
     pub peers: Vec<String>,
 }
 
 /// What `growth` understands besides.
 #[derive(Debug, Clone, Args)]
 pub struct Growth {
-    /// What every workload understands.
-    #[command(flatten)]
-    pub common: Common,
     /// Peers, separated by commas, of dashmap, papaya, redis; `none` for none.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = crate::growth::PEERS.map(str::to_owned))]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values = Growth::PEERS, value_parser = peers(&Growth::PEERS))]
     pub peers: Vec<String>,
     /// Records in the end; 64 Mi unless given, 4 Mi with --quick.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1000..1 << 32))]
     pub records: Option<u64>,
+}
+
+impl Growth {
+    /// Peers that can be asked for.
+    pub const PEERS: [&str; 3] = ["dashmap", "papaya", "redis"];
 }
 
 /// What `samtools` understands besides.
 #[derive(Debug, Clone, Args)]
 pub struct Samtools {
-    /// What every workload understands.
-    #[command(flatten)]
-    pub common: Common,
     /// Pairs of reads; 500,000 unless given, 40,000 with --quick. The paper's files had some seven
     /// million.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(100..=1_000_000_000))]
     pub pairs: Option<u64>,
 }
 
@@ -358,33 +373,23 @@ pub struct Samtools {
 #[derive(Debug, Clone, Args)]
 pub struct Resident {
     /// Which system: mneme, dashmap.
-    #[arg(long)]
     pub system: String,
     /// Which pattern.
-    #[arg(long)]
     pub pattern: String,
     /// Bytes of keys and values.
-    #[arg(long)]
     pub data: u64,
     /// Bytes the store may take, if it is ours.
-    #[arg(long)]
     pub capacity: u64,
-    /// Where the random streams begin.
-    #[arg(long)]
-    pub seed: u64,
 }
 
 /// Which system to load with what.
 #[derive(Debug, Clone, Args)]
 pub struct Footprint {
     /// Which system.
-    #[arg(long)]
     pub system: String,
     /// How many records.
-    #[arg(long)]
     pub records: u64,
     /// Of how many bytes.
-    #[arg(long)]
     pub value: usize,
 }
 
@@ -393,119 +398,17 @@ impl Common {
     pub fn pick<T>(&self, quick: T, full: T) -> T {
         if self.quick { quick } else { full }
     }
-
-    /// Refuses what cannot be measured.
-    ///
-    /// # Errors
-    /// [`BenchError::Options`], in words.
-    pub fn validate(&self) -> Result<(), BenchError> {
-        if self.rounds == 0 {
-            return Err(BenchError::Options("--rounds is at least 1".to_owned()));
-        }
-        let right = |threads: &u32| (1..=1024).contains(threads);
-        if self.threads.is_empty() || !self.threads.iter().all(right) {
-            return Err(BenchError::Options(
-                "--threads are from 1 to 1024".to_owned(),
-            ));
-        }
-        Ok(())
-    }
 }
 
-/// Those of the `known` that were asked for; `none` asks for none.
-///
-/// # Errors
-/// [`BenchError::Options`] for a name nobody has.
-pub fn chosen(asked: &[String], known: &[&str], what: &str) -> Result<Vec<String>, BenchError> {
-    if asked == ["none"] {
-        return Ok(Vec::new());
-    }
-    match asked.iter().find(|name| !known.contains(&name.as_str())) {
-        Some(unknown) => Err(BenchError::Options(format!(
-            "no {what} is called `{unknown}`; there are {}",
-            known.join(", ")
-        ))),
-        None => Ok(asked.to_vec()),
-    }
+/// Names of those peers, and `none`.
+fn peers(known: &[&'static str]) -> PossibleValuesParser {
+    PossibleValuesParser::new(known.iter().copied().chain(["none"]))
 }
 
-impl Tenant {
-    /// Refuses what cannot be measured.
-    ///
-    /// # Errors
-    /// [`BenchError::Options`], in words.
-    pub fn validate(&self) -> Result<(), BenchError> {
-        let right = |bytes: &usize| (32..=64 << 10).contains(bytes);
-        match &self.sizes {
-            Some(sizes) if sizes.is_empty() || !sizes.iter().all(right) => Err(
-                BenchError::Options("--sizes are from 32 bytes to 64 KiB".to_owned()),
-            ),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Samtools {
-    /// Refuses what cannot be measured.
-    ///
-    /// # Errors
-    /// [`BenchError::Options`], in words.
-    pub fn validate(&self) -> Result<(), BenchError> {
-        match self.pairs {
-            Some(pairs) if !(100..=1_000_000_000).contains(&pairs) => Err(BenchError::Options(
-                "--pairs is from 100 to 1000000000".to_owned(),
-            )),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Tree {
-    /// Refuses what cannot be measured.
-    ///
-    /// # Errors
-    /// [`BenchError::Options`], in words.
-    pub fn validate(&self) -> Result<(), BenchError> {
-        let right = |records: &u32| (1000..=100_000_000).contains(records);
-        if !self.records.iter().all(right) {
-            return Err(BenchError::Options(
-                "--records are from 1000 to 100000000".to_owned(),
-            ));
-        }
-        Ok(())
-    }
-}
-
-impl Ycsb {
-    /// The peers asked for.
-    ///
-    /// # Errors
-    /// [`BenchError::Options`] for a name nobody has.
-    pub fn peers(&self) -> Result<Vec<String>, BenchError> {
-        chosen(&self.peers, &crate::systems::PEERS, "peer")
-    }
-
-    /// Refuses what cannot be measured.
-    ///
-    /// # Errors
-    /// [`BenchError::Options`], in words.
-    pub fn validate(&self) -> Result<(), BenchError> {
-        self.peers()?;
-        let right = |bytes: &usize| (16..=1 << 20).contains(bytes);
-        if self.value.is_empty() || !self.value.iter().all(right) {
-            return Err(BenchError::Options(
-                "--value is from 16 bytes (a stamp and a counter) to 1 MiB".to_owned(),
-            ));
-        }
-        let limit = crate::generate::operations::RECORDS_LIMIT / 2;
-        let right = |records: u64| (1000..limit).contains(&records);
-        if !self.records.is_none_or(right) {
-            return Err(BenchError::Options(format!(
-                "--records is from 1000 to {limit}"
-            )));
-        }
-        Ok(())
-    }
+/// The peers that were asked for; `none` is no name of any.
+pub fn chosen(asked: &[String]) -> Vec<String> {
+    let asked = asked.iter().filter(|name| *name != "none");
+    asked.cloned().collect()
 }
 
 #[cfg(test)]
@@ -524,89 +427,71 @@ pub mod tests {
         }
     }
 
+    /// The options in these words.
+    pub fn parsed(words: &str) -> Result<Options, String> {
+        let words = ["mneme-bench"].into_iter().chain(words.split_whitespace());
+        Options::try_parse_from(words).map_err(|error| error.to_string())
+    }
+
     #[test]
     fn a_directory_for_data_is_below_target_unless_given() {
-        let directory = |words: &[&str]| {
-            let words = ["mneme-bench", "durable"].iter().chain(words);
-            match Options::try_parse_from(words).unwrap().workload {
-                Workload::Durable(options) => options.dir,
-                _ => unreachable!("the subcommand is durable"),
+        for (words, expected) in [("", "target"), ("--dir /mnt/disk", "/mnt/disk")] {
+            for workload in ["durable", "recover", "checkpoint"] {
+                match parsed(&format!("{workload} --quick {words}"))
+                    .unwrap()
+                    .workload
+                {
+                    Workload::Durable(o) | Workload::Recover(o) | Workload::Checkpoint(o) => {
+                        assert_eq!(o.dir, PathBuf::from(expected));
+                    }
+                    _ => unreachable!("the subcommand is {workload}"),
+                }
             }
-        };
-        assert_eq!(directory(&[]), PathBuf::from("target"));
-        assert_eq!(
-            directory(&["--dir", "/mnt/disk"]),
-            PathBuf::from("/mnt/disk")
-        );
-        for workload in ["recover", "checkpoint"] {
-            assert!(Options::try_parse_from(["mneme-bench", workload, "--quick"]).is_ok());
-        }
-    }
-
-    #[test]
-    fn sizes_of_records_are_given_or_not() {
-        let tenant = |words: &[&str]| {
-            let words = ["mneme-bench", "tenant"].iter().chain(words);
-            match Options::try_parse_from(words).unwrap().workload {
-                Workload::Tenant(options) => options,
-                _ => unreachable!("the subcommand is tenant"),
-            }
-        };
-        assert_eq!(tenant(&["--quick"]).sizes, None);
-        let given = tenant(&["--sizes", "64,4096"]);
-        assert_eq!(given.sizes, Some(vec![64, 4096]));
-        assert!(given.validate().is_ok());
-        assert!(tenant(&["--sizes", "64,16"]).validate().is_err());
-    }
-
-    /// The options of `tree` in these words.
-    pub fn tree(words: &str) -> Tree {
-        let head = ["mneme-bench", "tree"].into_iter();
-        let words = head.chain(words.split_whitespace());
-        match Options::try_parse_from(words).unwrap().workload {
-            Workload::Tree(options) => options,
-            _ => unreachable!("the subcommand is tree"),
-        }
-    }
-
-    fn ycsb(words: &str) -> Result<Ycsb, String> {
-        let words = ["mneme-bench", "ycsb"]
-            .into_iter()
-            .chain(words.split_whitespace());
-        let parsed = Options::try_parse_from(words).map_err(|error| error.to_string())?;
-        match parsed.workload {
-            Workload::Ycsb(options) => {
-                let valid = options.common.validate().and_then(|()| options.validate());
-                valid.map(|()| options).map_err(|error| error.to_string())
-            }
-            _ => unreachable!("the subcommand is ycsb"),
         }
     }
 
     #[test]
     fn lists_are_separated_by_commas() {
-        let options = ycsb("--quick --peers dashmap,moka --threads 1,2,4 --value 64").unwrap();
-        assert_eq!(options.peers().unwrap(), ["dashmap", "moka"]);
-        assert_eq!(options.common.threads, [1, 2, 4]);
-        assert_eq!(options.value, [64]);
-        assert!(ycsb("--peers none").unwrap().peers().unwrap().is_empty());
+        let words = "ycsb --quick --peers dashmap,moka --threads 1,2,4 --value 64";
+        let Options { common, workload } = parsed(words).unwrap();
+        assert!(common.quick);
+        assert_eq!(common.threads, [1, 2, 4]);
+        match workload {
+            Workload::Ycsb(ycsb) => {
+                assert_eq!(chosen(&ycsb.peers), ["dashmap", "moka"]);
+                assert_eq!(ycsb.value, [64]);
+            }
+            _ => unreachable!("the subcommand is ycsb"),
+        }
+        assert!(chosen(&["none".to_owned()]).is_empty());
     }
 
     #[test]
     fn nonsense_is_refused_in_words() {
-        assert!(
-            ycsb("--peers redis")
-                .unwrap_err()
-                .contains("dashmap, papaya")
-        );
+        let refused = parsed("ycsb --peers redis").unwrap_err();
+        assert!(refused.contains("dashmap, papaya"), "{refused}");
         for words in [
-            "--threads 0",
-            "--rounds 0",
-            "--value 3",
-            "--records 1",
-            "--records 1000000000",
+            "limits --threads 0",
+            "limits --rounds 0",
+            "ycsb --value 3",
+            "ycsb --records 1",
+            "ycsb --records 1000000000",
+            "tree --peers nobody",
+            "tree --records 10",
+            "tenant --sizes 64,16",
+            "frag --peers memcached",
+            "frag --patterns P9",
+            "growth --records 10",
+            "samtools --pairs 1",
         ] {
-            assert!(ycsb(words).is_err(), "{words}");
+            assert!(parsed(words).is_err(), "{words}");
+        }
+        for words in [
+            "frag --patterns p4",
+            "tenant --sizes 64,4096",
+            "tree --records 1000,2000",
+        ] {
+            assert!(parsed(words).is_ok(), "{words}");
         }
     }
 }

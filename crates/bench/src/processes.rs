@@ -1,13 +1,15 @@
 //! Processes of ours beside this one, which work on lines that it sends, and end with it.
 //!
 //! Each is this program again with a hidden subcommand. It reads its standard input, ends at its
-//! end, and so never outlives the process that started it, however that ends. What it says to us it
-//! says behind a mark: other words may come before.
+//! end, and so never outlives the process that started it, however that ends. Both sides say JSON,
+//! a line each. What it says to us it says behind a mark: other words may come before.
 
-use crate::error::BenchError;
+use crate::error::{BenchError, process_failed as failed};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Lines, Write};
-use std::ops::RangeInclusive;
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -21,16 +23,15 @@ pub struct Helper {
     said: Lines<BufReader<ChildStdout>>,
 }
 
-fn failed(what: impl ToString) -> BenchError {
-    BenchError::Process(what.to_string())
-}
+/// The words of a command, of any kind that a path may be.
+pub type Words<'a> = &'a [&'a dyn AsRef<OsStr>];
 
-/// This program again.
+/// This program, or the one that is given, again.
 #[cfg(not(test))]
-fn again(words: &[&OsStr]) -> Result<Command, BenchError> {
-    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+fn again(program: &Path, words: Words<'_>) -> Command {
+    let mut command = Command::new(program);
     command.args(words);
-    Ok(command)
+    command
 }
 
 /// The words that a test's process was given.
@@ -39,12 +40,13 @@ const WORDS: &str = "MNEME_BENCH_TEST_WORDS";
 
 /// The test program again, for the one test that acts on the words.
 #[cfg(test)]
-fn again(words: &[&OsStr]) -> Result<Command, BenchError> {
-    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+fn again(program: &Path, words: Words<'_>) -> Command {
+    let mut command = Command::new(program);
     command.args(["--exact", "processes::tests::another_process"]);
     command.args(["--nocapture", "--test-threads", "1"]);
+    let words: Vec<_> = words.iter().map(AsRef::as_ref).collect();
     command.env(WORDS, words.join(OsStr::new("\n")));
-    Ok(command)
+    command
 }
 
 impl Helper {
@@ -52,41 +54,49 @@ impl Helper {
     ///
     /// # Errors
     /// [`BenchError::Process`].
-    pub fn start(words: &[&OsStr]) -> Result<Self, BenchError> {
-        let mut command = again(words)?;
+    pub fn start(words: Words<'_>) -> Result<Self, BenchError> {
+        Self::start_as(&std::env::current_exe().map_err(failed)?, words)
+    }
+
+    /// Starts it as another program that was built of the same sources.
+    ///
+    /// # Errors
+    /// [`BenchError::Process`].
+    pub fn start_as(program: &Path, words: Words<'_>) -> Result<Self, BenchError> {
+        let mut command = again(program, words);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
         let input = child.stdin.take();
-        match child.stdout.take() {
-            Some(said) => Ok(Self {
-                child,
-                input,
-                said: BufReader::new(said).lines(),
-            }),
-            None => Err(failed("its output cannot be read")),
-        }
+        let said = child.stdout.take();
+        let said = said.ok_or_else(|| failed("its output cannot be read"))?;
+        Ok(Self {
+            child,
+            input,
+            said: BufReader::new(said).lines(),
+        })
     }
 
-    /// Tells it something, on a line.
+    /// Tells it something.
     ///
     /// # Errors
     /// It has ended.
-    pub fn tell(&mut self, line: &str) -> Result<(), BenchError> {
+    pub fn tell(&mut self, what: &impl Serialize) -> Result<(), BenchError> {
         match &mut self.input {
-            Some(input) => writeln!(input, "{line}").map_err(failed),
+            Some(input) => said_to(input, "", what),
             None => Err(failed("it was asked to end")),
         }
     }
 
-    /// Waits for what it says next, as `read` understands it.
+    /// Waits for what it says next.
     ///
     /// # Errors
-    /// It has ended, and said on standard error why; or said something else.
-    pub fn answer<T>(&mut self, read: impl FnOnce(&str) -> Option<T>) -> Result<T, BenchError> {
+    /// What it says has gone wrong; or it has ended, and said on standard error why.
+    pub fn answer<T: DeserializeOwned>(&mut self) -> Result<T, BenchError> {
         for line in &mut self.said {
             let line = line.map_err(failed)?;
             if let Some((_, answer)) = line.split_once(MARK) {
-                return read(answer).ok_or_else(|| failed(format!("it said `{answer}`")));
+                let outcome: Result<T, String> = serde_json::from_str(answer).map_err(failed)?;
+                return outcome.map_err(failed);
             }
         }
         Err(failed("it ended"))
@@ -124,27 +134,24 @@ pub fn is_on_path(program: &str) -> bool {
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
-/// Keeps a process and its threads on the first CPU.
-///
-/// # Errors
-/// As [`keep_on`].
-pub fn keep_on_first_cpu(id: u32) -> Result<(), BenchError> {
-    keep_on(id, 0..=0)
-}
-
-/// Keeps a process and its threads on these CPUs.
+/// Keeps a process and its threads on the first CPUs, so many.
 ///
 /// # Errors
 /// The system's program for that is missing, or refuses.
-pub fn keep_on(id: u32, cpus: RangeInclusive<usize>) -> Result<(), BenchError> {
-    let cpus = format!("{}-{}", cpus.start(), cpus.end());
-    taskset(&["-a", "-c", "-p", &cpus, &id.to_string()])
+pub fn keep_on_first(cpus: usize, id: u32) -> Result<(), BenchError> {
+    taskset(&[
+        "-a",
+        "-c",
+        "-p",
+        &format!("0-{}", cpus - 1),
+        &id.to_string(),
+    ])
 }
 
 /// Keeps the calling thread on this CPU, whatever its process' others do.
 ///
 /// # Errors
-/// As [`keep_on`].
+/// As [`keep_on_first`].
 pub fn keep_this_thread_on(cpu: usize) -> Result<(), BenchError> {
     let this = std::fs::read_link("/proc/thread-self").map_err(failed)?;
     let this = this.file_name().unwrap_or_default().to_string_lossy();
@@ -152,9 +159,8 @@ pub fn keep_this_thread_on(cpu: usize) -> Result<(), BenchError> {
 }
 
 fn taskset(words: &[&str]) -> Result<(), BenchError> {
-    let mut command = Command::new("taskset");
-    command.args(words);
-    let output = command.output().map_err(failed)?;
+    let output = Command::new("taskset").args(words).output();
+    let output = output.map_err(failed)?;
     match output.status.success() {
         true => Ok(()),
         false => Err(failed(String::from_utf8_lossy(&output.stderr).trim())),
@@ -167,13 +173,30 @@ fn taskset(words: &[&str]) -> Result<(), BenchError> {
 /// It does not end for long, or says that it failed.
 pub fn until_ended(child: &mut Child) -> Result<(), BenchError> {
     const TIMEOUT: Duration = Duration::from_secs(60);
+    let ended = until(TIMEOUT, || {
+        let ended = child.try_wait().map_err(failed)?;
+        ended.ok_or_else(|| failed("it does not end"))
+    })?;
+    match ended.success() {
+        true => Ok(()),
+        false => Err(failed(ended)),
+    }
+}
+
+/// Asks again and again until there is an answer, for so long at most.
+///
+/// # Errors
+/// Why there was none the last time.
+pub fn until<T>(
+    limit: Duration,
+    mut ask: impl FnMut() -> Result<T, BenchError>,
+) -> Result<T, BenchError> {
+    const PAUSE: Duration = Duration::from_micros(200);
     let begin = Instant::now();
     loop {
-        match child.try_wait().map_err(failed)? {
-            Some(ended) if ended.success() => return Ok(()),
-            Some(ended) => return Err(failed(ended)),
-            None if begin.elapsed() > TIMEOUT => return Err(failed("it does not end")),
-            None => std::thread::sleep(Duration::from_millis(1)),
+        match ask() {
+            Err(_) if begin.elapsed() < limit => std::thread::sleep(PAUSE),
+            answer => return answer,
         }
     }
 }
@@ -185,14 +208,19 @@ impl Drop for Helper {
     }
 }
 
-/// Says something to the process that started this one.
+/// Says to the process that started this one what came of what it asked for.
 ///
 /// # Errors
 /// Nobody listens any more.
-pub fn say(what: &str) -> Result<(), BenchError> {
-    let mut out = std::io::stdout();
-    writeln!(out, "{MARK}{what}").map_err(failed)?;
-    out.flush().map_err(failed)
+pub fn say(outcome: Result<impl Serialize, BenchError>) -> Result<(), BenchError> {
+    let outcome = outcome.map_err(|error| error.to_string());
+    said_to(&mut std::io::stdout(), MARK, &outcome)
+}
+
+fn said_to(to: &mut impl Write, mark: &str, what: &impl Serialize) -> Result<(), BenchError> {
+    let what = serde_json::to_string(what).map_err(failed)?;
+    writeln!(to, "{mark}{what}").map_err(failed)?;
+    to.flush().map_err(failed)
 }
 
 #[cfg(test)]
@@ -209,14 +237,20 @@ mod tests {
         };
         let words = words.into_string().unwrap();
         let options = Options::parse_from(["mneme-bench"].into_iter().chain(words.lines()));
-        crate::run(&options.workload).unwrap();
+        crate::run(&options).unwrap();
     }
 
     #[test]
     fn one_that_cannot_work_ends_and_is_an_error() {
-        let mut helper =
-            Helper::start(&["reside", "/dev/null/nowhere", "space"].map(OsStr::new)).unwrap();
-        let error = helper.answer(|_| Some(())).unwrap_err();
+        let mut helper = Helper::start(&[&"reside", &"/dev/null/nowhere", &"space"]).unwrap();
+        let error = helper.answer::<()>().unwrap_err();
         assert!(error.to_string().contains("it ended"), "{error}");
+    }
+
+    #[test]
+    fn one_that_says_what_went_wrong_is_an_error_with_these_words() {
+        let mut helper = Helper::start(&[&"footprint", &"nobody", &"1000", &"100"]).unwrap();
+        let error = helper.answer::<f64>().unwrap_err();
+        assert!(error.to_string().contains("`nobody`"), "{error}");
     }
 }

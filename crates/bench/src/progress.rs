@@ -1,17 +1,17 @@
-//! A progress bar on a terminal, nothing elsewhere.
+//! What is being done, on one line of a terminal; nothing elsewhere.
 
-use indicatif::{ProgressBar, ProgressStyle};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 
-/// A bar of `steps` steps, on standard error.
-pub fn bar(steps: usize) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
+/// Shows what is being done, in place of what was before.
+pub fn show(what: impl std::fmt::Display) {
+    let mut terminal = std::io::stderr();
+    if terminal.is_terminal() {
+        // Nothing depends on it.
+        let _ = write!(terminal, "\r\x1b[2K{what}\r");
     }
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {elapsed}/{duration} {msg}");
-    let bar = ProgressBar::new(steps as u64);
-    match style {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
+}
+
+/// Leaves the line to what is printed next.
+pub fn clear() {
+    show("");
 }

@@ -22,14 +22,12 @@ use crate::goals::Goal;
 use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
 use crate::report::Report;
-use crate::rounds::{self, Job, Span, rate};
-use crate::table::Table;
+use crate::rounds::{self, Job, Span, rate_of};
 use mneme_rcu_peers::{MECHANISMS, Set, make};
 use mneme_sys::{SysfsTopology, Topology};
 use serde_json::json;
 use std::hint::black_box;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// A structure of the paper's.
 #[derive(Debug, Clone, Copy)]
@@ -64,40 +62,39 @@ fn case(shape: Shape, updates: u64, threads: u32) -> String {
     format!("{} {updates}% {threads}t", shape.name)
 }
 
+fn cases(options: &Common) -> impl Iterator<Item = (Shape, u64, u32)> {
+    let shapes = SHAPES.into_iter();
+    let updates = shapes.flat_map(|shape| UPDATES.map(|updates| (shape, updates)));
+    let threads = options.threads.iter();
+    updates.flat_map(move |(shape, updates)| {
+        let threads = threads.clone();
+        threads.map(move |&threads| (shape, updates, threads))
+    })
+}
+
+/// How long a measurement is.
+pub fn scale(options: &Common) -> Span {
+    Span::of(options.pick(30, 300), 5)
+}
+
 /// Measures and reports.
 ///
 /// # Errors
 /// A file that cannot be written.
-pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let timed = Duration::from_millis(options.pick(30, 300));
-    let span = Span::new(timed / 5, timed);
-    run_at(span, options)
-}
-
-fn run_at(span: Span, options: &Common) -> Result<Report, BenchError> {
+pub fn run(span: &Span, options: &Common) -> Result<Report, BenchError> {
     let topology: Arc<dyn Topology> = Arc::new(SysfsTopology::detect());
     let most = options.threads.iter().copied().max().unwrap_or(1);
     let mut ledger = Ledger::default();
     let mut jobs = Vec::new();
-    for shape in SHAPES {
-        for updates in UPDATES {
-            for &threads in &options.threads {
-                for (number, name) in MECHANISMS.iter().enumerate() {
-                    let set =
-                        make(number, shape.buckets, most as usize, &topology).map_err(failed)?;
-                    let seed = options.seed;
-                    fill(&*set, shape, seed);
-                    jobs.push(Job::new(
-                        *name,
-                        case(shape, updates, threads),
-                        Metric::Throughput,
-                        move |round| {
-                            let seed = seed ^ round as u64;
-                            Ok(measure(&*set, shape, updates, threads, span, seed) / 1e6)
-                        },
-                    ));
-                }
-            }
+    for (shape, updates, threads) in cases(options) {
+        for (number, name) in MECHANISMS.iter().enumerate() {
+            let set = make(number, shape.buckets, most as usize, &topology).map_err(failed)?;
+            let (case, seed) = (case(shape, updates, threads), options.seed);
+            fill(&*set, shape, seed);
+            jobs.push(Job::new(*name, case, Metric::Throughput, move |round| {
+                let seed = seed ^ round as u64;
+                Ok(measure(&*set, shape, updates, threads, *span, seed) / 1e6)
+            }));
         }
     }
     rounds::run(jobs, options.rounds, &mut ledger)?;
@@ -125,23 +122,19 @@ fn fill(set: &dyn Set, shape: Shape, seed: u64) {
 }
 
 fn measure(set: &dyn Set, shape: Shape, updates: u64, threads: u32, span: Span, seed: u64) -> f64 {
-    rate(threads, span, |thread, until| {
+    rate_of(threads, span, 64, |thread| {
         let mut random = Random::new(mix(seed ^ u64::from(thread) << 32));
         let number = thread as usize;
-        let mut done = 0;
-        while Instant::now() < until {
-            for _ in 0..64 {
-                let key = 1 + random.below(2 * shape.keys);
-                let drawn = random.below(200);
-                black_box(match drawn {
-                    _ if drawn >= 2 * updates => set.contains(number, key),
-                    _ if drawn < updates => set.insert(number, key),
-                    _ => set.remove(number, key),
-                });
-            }
-            done += 64;
+        move || {
+            let key = 1 + random.below(2 * shape.keys);
+            let drawn = random.below(200);
+            black_box(match drawn {
+                _ if drawn >= 2 * updates => set.contains(number, key),
+                _ if drawn < updates => set.insert(number, key),
+                _ => set.remove(number, key),
+            });
+            1
         }
-        done
     })
 }
 
@@ -169,18 +162,10 @@ fn goals(options: &Common, ledger: &Ledger) -> Vec<Goal> {
 }
 
 fn print_table(options: &Common, ledger: &Ledger) {
-    println!("millions of operations a second; in brackets rcx over it, round by round");
-    let mut table = Table::new(["case"].into_iter().chain(MECHANISMS));
-    for shape in SHAPES {
-        for updates in UPDATES {
-            for &threads in &options.threads {
-                let case = case(shape, updates, threads);
-                let cells = ledger.compared(&MECHANISMS, &case, 1.0);
-                table.row([case].into_iter().chain(cells));
-            }
-        }
-    }
-    println!("{table}");
+    let cases = cases(options).map(|(shape, updates, threads)| case(shape, updates, threads));
+    ledger
+        .compared("case", &MECHANISMS, cases, 1.0)
+        .print("millions of operations a second; in brackets rcx over it, round by round");
 }
 
 fn bars(shape: Shape, threads: u32, ledger: &Ledger) -> Figure {
@@ -201,13 +186,10 @@ mod tests {
 
     #[test]
     fn every_cell_of_the_grid_is_measured() {
-        let span = Span::new(Duration::ZERO, Duration::from_micros(100));
-        let report = run_at(span, &common()).unwrap();
-        let shapes: &[Shape] = &SHAPES;
-        let cases: Vec<_> = shapes
-            .iter()
-            .flat_map(|shape| UPDATES.map(|updates| case(*shape, updates, 1)))
-            .collect();
+        let options = common();
+        let report = run(&Span::of(1, 1), &options).unwrap();
+        let cases = cases(&options).map(|(shape, updates, threads)| case(shape, updates, threads));
+        let cases: Vec<_> = cases.collect();
         let cases: Vec<&str> = cases.iter().map(String::as_str).collect();
         assert_well_formed(&report, &cases);
         assert_eq!(report.goals.len(), 2);

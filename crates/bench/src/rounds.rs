@@ -3,32 +3,42 @@
 use crate::error::BenchError;
 use crate::ledger::{Ledger, Metric};
 use crate::progress;
-use indicatif::ProgressBar;
+use serde::{Deserialize, Serialize};
+use std::fmt::Display;
 use std::sync::Barrier;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-/// One system in one case: measured once a round.
+/// Something that is measured once a round.
 pub struct Job<'a> {
-    system: String,
-    /// What is measured.
-    pub case: String,
-    metric: Metric,
-    measure: Box<dyn FnMut(usize) -> Result<f64, BenchError> + 'a>,
+    name: String,
+    measure: Box<Measure<'a>>,
 }
 
+type Measure<'a> = dyn FnMut(usize, &mut Ledger) -> Result<(), BenchError> + 'a;
+
 impl<'a> Job<'a> {
-    /// What `measure` measures, given the round.
+    /// One system in one case: what `measure` measures, given the round.
     pub fn new(
         system: impl Into<String>,
         case: impl Into<String>,
         metric: Metric,
-        measure: impl FnMut(usize) -> Result<f64, BenchError> + 'a,
+        mut measure: impl FnMut(usize) -> Result<f64, BenchError> + 'a,
+    ) -> Self {
+        let (system, case) = (system.into(), case.into());
+        Self::of(format!("{system} {case}"), move |round, ledger| {
+            ledger.add(&system, &case, metric, measure(round)?);
+            Ok(())
+        })
+    }
+
+    /// What `measure` adds to the ledger, given the round: the same values in each.
+    pub fn of(
+        name: impl Display,
+        measure: impl FnMut(usize, &mut Ledger) -> Result<(), BenchError> + 'a,
     ) -> Self {
         Self {
-            system: system.into(),
-            case: case.into(),
-            metric,
+            name: name.to_string(),
             measure: Box::new(measure),
         }
     }
@@ -39,44 +49,24 @@ impl<'a> Job<'a> {
 ///
 /// # Errors
 /// The first that a job reports.
-pub fn interleave(
-    mut jobs: Vec<Job<'_>>,
-    rounds: usize,
-    bar: &ProgressBar,
-    ledger: &mut Ledger,
-) -> Result<(), BenchError> {
-    let mut order: Vec<usize> = (0..jobs.len()).collect();
-    let mut values = vec![Vec::with_capacity(rounds); jobs.len()];
+pub fn run(mut jobs: Vec<Job<'_>>, rounds: usize, ledger: &mut Ledger) -> Result<(), BenchError> {
     for round in 0..rounds {
-        for &index in &order {
-            let job = &mut jobs[index];
-            bar.set_message(format!("{} {}", job.system, job.case));
-            values[index].push((job.measure)(round)?);
-            bar.inc(1);
+        for job in &mut jobs {
+            progress::show(format_args!(
+                "round {} of {rounds}: {}",
+                round + 1,
+                job.name
+            ));
+            (job.measure)(round, ledger)?;
         }
-        order.reverse();
+        jobs.reverse();
     }
-    for (job, values) in jobs.iter().zip(values) {
-        for value in values {
-            ledger.add(&job.system, &job.case, job.metric, value);
-        }
-    }
-    Ok(())
-}
-
-/// Rounds of measurements that are all there is to show progress of.
-///
-/// # Errors
-/// As [`interleave`].
-pub fn run(jobs: Vec<Job<'_>>, rounds: usize, ledger: &mut Ledger) -> Result<(), BenchError> {
-    let bar = progress::bar(jobs.len() * rounds);
-    interleave(jobs, rounds, &bar, ledger)?;
-    bar.finish_and_clear();
+    progress::clear();
     Ok(())
 }
 
 /// What one thread did, and in what time.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Done {
     /// Operations.
     pub operations: u64,
@@ -84,8 +74,15 @@ pub struct Done {
     pub took: Duration,
 }
 
+impl Done {
+    /// Operations a second.
+    pub fn rate(self) -> f64 {
+        self.operations as f64 / self.took.as_secs_f64()
+    }
+}
+
 /// How long to run: untimed first, so that caches and TLB are the system's own, then timed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Span {
     /// Untimed.
     pub warm_up: Duration,
@@ -97,6 +94,12 @@ impl Span {
     /// So long untimed, and so long timed.
     pub fn new(warm_up: Duration, timed: Duration) -> Self {
         Self { warm_up, timed }
+    }
+
+    /// So many milliseconds timed, and before that one in `part` of them untimed.
+    pub fn of(milliseconds: u64, part: u32) -> Self {
+        let timed = Duration::from_millis(milliseconds);
+        Self::new(timed / part, timed)
     }
 }
 
@@ -119,9 +122,8 @@ pub fn rate(threads: u32, span: Span, work: impl Fn(u32, Instant) -> u64 + Sync)
             took: start.elapsed(),
         }
     };
-    let rate_of = |done: Done| done.operations as f64 / done.took.as_secs_f64();
     if threads == 1 {
-        return rate_of(one(0));
+        return one(0).rate();
     }
     let together = Barrier::new(threads as usize);
     std::thread::scope(|scope| {
@@ -134,8 +136,52 @@ pub fn rate(threads: u32, span: Span, work: impl Fn(u32, Instant) -> u64 + Sync)
                 })
             })
             .collect();
-        runs.into_iter().map(|run| rate_of(joined(run))).sum()
+        runs.into_iter().map(|run| joined(run).rate()).sum()
     })
+}
+
+/// As [`rate`], of what each thread's worker does again and again, as many times between two looks
+/// at the clock as `chunk` says. A call says how many operations it was. A worker is made for the
+/// warm-up, and another for the time that counts.
+pub fn rate_of<W: FnMut() -> u64>(
+    threads: u32,
+    span: Span,
+    chunk: u32,
+    worker: impl Fn(u32) -> W + Sync,
+) -> f64 {
+    rate(threads, span, |thread, until| {
+        let mut work = worker(thread);
+        let mut operations = 0;
+        while Instant::now() < until {
+            for _ in 0..chunk {
+                operations += work();
+            }
+        }
+        operations
+    })
+}
+
+/// Nanoseconds of one of what `work` does again and again for so long, in this thread: `chunk`
+/// times between two looks at the clock.
+///
+/// # Errors
+/// What `work` reports.
+pub fn nanoseconds(
+    timed: Duration,
+    chunk: u32,
+    mut work: impl FnMut() -> Result<(), BenchError>,
+) -> Result<f64, BenchError> {
+    let (begin, mut count) = (Instant::now(), 0.0);
+    loop {
+        for _ in 0..chunk {
+            work()?;
+        }
+        count += f64::from(chunk);
+        let took = begin.elapsed();
+        if took >= timed {
+            return Ok(took.as_nanos() as f64 / count);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -155,8 +201,7 @@ mod tests {
             })
         };
         let mut ledger = Ledger::default();
-        let jobs = vec![job("a"), job("b")];
-        interleave(jobs, 3, &ProgressBar::hidden(), &mut ledger).unwrap();
+        run(vec![job("a"), job("b")], 3, &mut ledger).unwrap();
         assert_eq!(*log.borrow(), ["a0", "b0", "b1", "a1", "a2", "b2"]);
         assert_eq!(ledger.values("b", "c"), [0.0, 1.0, 2.0]);
     }
@@ -164,10 +209,7 @@ mod tests {
     #[test]
     fn every_thread_works_in_both_phases_and_only_the_second_counts() {
         let calls = AtomicU64::new(0);
-        let span = Span {
-            warm_up: Duration::ZERO,
-            timed: Duration::ZERO,
-        };
+        let span = Span::new(Duration::ZERO, Duration::ZERO);
         let rate = rate(3, span, |thread, _| {
             calls.fetch_add(1 << (8 * thread), Ordering::Relaxed);
             0

@@ -2,15 +2,14 @@
 //! as `--private` does.
 
 use crate::error::BenchError;
+use crate::machine::cpus;
 use crate::options;
-use crate::processes::Helper;
+use crate::processes::{Helper, Words};
 use crate::scratch::{Directory, space};
 use mneme_server::settings::Key;
 use mneme_server::{Opening, Registry, Server};
-use mneme_sys::{SysfsTopology, Topology};
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 fn failed(what: impl ToString) -> BenchError {
@@ -22,11 +21,10 @@ fn failed(what: impl ToString) -> BenchError {
 /// # Errors
 /// The segment cannot be served, or there is not enough memory.
 pub fn serve_here(options: &options::Served) -> Result<(), BenchError> {
-    let threads = options.threads;
     let server = Server::builder()
         .bind([])
         .unix_socket(&options.socket)
-        .threads(threads.unwrap_or_else(|| SysfsTopology::detect().cpus()))
+        .threads(options.io_threads.unwrap_or_else(cpus))
         .set(Key::AppendFsync, &options.appendfsync)
         .map_err(failed)?;
     let server = match &options.durability {
@@ -86,14 +84,18 @@ impl Served {
         registry: &Path,
         segment: &str,
         socket: &Path,
-        options: &[&OsStr],
+        options: Words<'_>,
     ) -> Result<Self, BenchError> {
-        let mut words = vec!["served".as_ref(), socket.as_os_str()];
-        words.extend(["--registry".as_ref(), registry.as_os_str()]);
-        words.extend(["--segment", segment].map(OsStr::new));
-        words.extend(options);
+        let words: Words<'_> = &[
+            &"served",
+            &socket,
+            &"--registry",
+            &registry,
+            &"--segment",
+            &segment,
+        ];
         Ok(Self {
-            process: Helper::start(&words)?,
+            process: Helper::start(&[words, options].concat())?,
             socket: socket.to_owned(),
             _directory: None,
         })
@@ -107,13 +109,16 @@ impl Served {
         let directory = Directory::new("served")?;
         let socket = directory.path().join("socket");
         let (threads, memory) = (threads.to_string(), memory.to_string());
-        let numbers = ["--threads", &threads, "--memory", &memory].map(OsStr::new);
-        let words: Vec<_> = ["served".as_ref(), socket.as_os_str()]
-            .into_iter()
-            .chain(numbers)
-            .collect();
+        let words: Words<'_> = &[
+            &"served",
+            &socket,
+            &"--io-threads",
+            &threads,
+            &"--memory",
+            &memory,
+        ];
         Ok(Self {
-            process: Helper::start(&words)?,
+            process: Helper::start(words)?,
             socket,
             _directory: Some(directory),
         })

@@ -33,6 +33,22 @@ impl Table {
         table
     }
 
+    /// As [`grid`](Self::grid), of cases that `cell` knows by their names.
+    pub fn by_case<S: AsRef<str>>(
+        head: &str,
+        systems: &[S],
+        cases: impl IntoIterator<Item = String>,
+        cell: impl Fn(&str, &str) -> String,
+    ) -> Self {
+        let rows = cases.into_iter().map(|case| (case.clone(), case));
+        Self::grid(head, systems, rows, |system, case| cell(system, case))
+    }
+
+    /// Prints it under a title.
+    pub fn print(&self, title: impl fmt::Display) {
+        println!("{title}\n{self}");
+    }
+
     /// Adds a row.
     pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
         self.rows.push(cells.into_iter().map(Into::into).collect());

@@ -16,30 +16,18 @@ use crate::error::{BenchError, failed, file_failed};
 use crate::figure::{Bars, Figure};
 use crate::goals::Goal;
 use crate::ledger::{Ledger, Metric};
-use crate::options::Tenant;
+use crate::options::{self, Arm, Common};
 use crate::processes::Helper;
 use crate::progress;
 use crate::report::Report;
 use crate::scratch::Directory;
 use crate::table::{Table, median};
-use clap::ValueEnum;
 use group::Group;
 use mneme_sys::medium::FileMedium;
 use mneme_tree::{Batch, Durability, Store};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::ffi::OsStr;
 use std::path::Path;
-
-/// What a part of the memory is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Arm {
-    /// Copies of records.
-    Lent,
-    /// Nothing.
-    Idle,
-    /// Whatever the kernel makes of it.
-    Kernel,
-}
 
 const ARMS: [Arm; 3] = [Arm::Lent, Arm::Idle, Arm::Kernel];
 
@@ -68,7 +56,8 @@ const SMALL: usize = 128;
 /// What gets may wait for the disk, lent over idle and over left to the kernel.
 const GOALS: [(Arm, f64); 2] = [(Arm::Idle, 0.75), (Arm::Kernel, 0.85)];
 
-struct Scale {
+/// How much is done.
+pub struct Scale {
     /// Bytes of a record: a key of 16, the rest its value.
     sizes: Vec<usize>,
     /// Bytes of all records.
@@ -81,27 +70,17 @@ struct Scale {
 }
 
 impl Scale {
-    fn of(options: &Tenant) -> Self {
-        let Tenant { common, sizes } = options;
+    /// For these options.
+    pub fn of(common: &Common, options: &options::Tenant) -> Self {
         let usual: &[usize] = common.pick(&[SMALL], &[64, SMALL, 256, 512, 1024, 4096]);
-        let sizes = sizes.clone().unwrap_or_else(|| usual.to_vec());
-        match common.quick {
-            true => Self {
-                sizes,
-                data: 256 << 20,
-                memory: 64 << 20,
-                warm_up: 150_000,
-                gets: 75_000,
-                rounds: 1,
-            },
-            false => Self {
-                sizes,
-                data: 1 << 30,
-                memory: 256 << 20,
-                warm_up: 1_000_000,
-                gets: 250_000,
-                rounds: common.rounds,
-            },
+        let sizes = options.sizes.clone();
+        Self {
+            sizes: sizes.unwrap_or_else(|| usual.to_vec()),
+            data: common.pick(256 << 20, 1 << 30),
+            memory: common.pick(64 << 20, 256 << 20),
+            warm_up: common.pick(150_000, 1_000_000),
+            gets: common.pick(75_000, 250_000),
+            rounds: common.pick(1, common.rounds),
         }
     }
 }
@@ -114,17 +93,11 @@ fn case(size: usize) -> String {
 ///
 /// # Errors
 /// No memory cgroup can be made, a file that cannot be written, a get that answers wrongly.
-pub fn run(options: &Tenant) -> Result<Report, BenchError> {
-    options.validate()?;
-    run_at(&Scale::of(options), options.common.seed)
-}
-
-fn run_at(scale: &Scale, seed: u64) -> Result<Report, BenchError> {
+pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     // Before anything takes time.
     drop(Group::new()?);
     let mut ledger = Ledger::default();
     let mut notes = Vec::new();
-    let bar = progress::bar(scale.sizes.len() * scale.rounds * ARMS.len());
     for &size in &scale.sizes {
         let directory = Directory::new("tenant")?;
         let tree = directory.path().join("tree");
@@ -134,7 +107,8 @@ fn run_at(scale: &Scale, seed: u64) -> Result<Report, BenchError> {
         let mut least_cached = 1.0_f64;
         for round in 0..scale.rounds {
             for arm in ARMS {
-                let seed = seed + round as u64;
+                progress::show(format_args!("{}, {}", case(size), arm.name()));
+                let seed = options.seed + round as u64;
                 let found = measured(scale, &tree, records, arm, seed)?;
                 let misses = found.faults as f64 / scale.gets as f64;
                 ledger.add(arm.name(), &case(size), Metric::Misses, misses);
@@ -147,7 +121,6 @@ fn run_at(scale: &Scale, seed: u64) -> Result<Report, BenchError> {
                     ));
                 }
                 least_cached = least_cached.min(found.cached as f64 / file as f64);
-                bar.inc(1);
             }
         }
         // What another group had in memory costs the reader nothing.
@@ -159,8 +132,19 @@ fn run_at(scale: &Scale, seed: u64) -> Result<Report, BenchError> {
             ));
         }
     }
-    bar.finish_and_clear();
-    print_table(scale, &ledger);
+    progress::clear();
+    let rows = scale.sizes.iter();
+    let rows = rows.map(|&size| (format!("{size} B"), case(size)));
+    let rows: Vec<_> = rows.collect();
+    let names = ARMS.map(Arm::name);
+    let cell = |arm: &str, case: &String| median(ledger.values(arm, case), 1.0);
+    Table::grid("record", &names, rows.clone(), cell)
+        .print("gets that wait for the disk, of one, medians of rounds");
+    let title = "A fifth of the memory lent, idle, left to the kernel";
+    let bars = Bars {
+        unit: "gets that wait for the disk, of one".to_owned(),
+        ..Bars::of(&ledger, title, Metric::Misses, &names, rows)
+    };
     let goals = GOALS.map(|(arm, target)| {
         Goal::at_most(
             format!(
@@ -172,7 +156,7 @@ fn run_at(scale: &Scale, seed: u64) -> Result<Report, BenchError> {
         )
     });
     Ok(Report {
-        figures: vec![bars(scale, &ledger)],
+        figures: vec![Figure::new("tenant.svg", bars)],
         params: json!({ "data_bytes": scale.data, "memory_bytes": scale.memory }),
         goals: goals.into(),
         ledger,
@@ -219,9 +203,13 @@ fn drop_cached(path: &Path) -> Result<(), BenchError> {
 }
 
 /// What a reader says.
-struct Found {
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Found {
+    /// Gets that waited for the disk.
     faults: u64,
+    /// Gets that found a copy.
     hits: u64,
+    /// Bytes that were lent.
     lent: u64,
     /// Bytes of files that were in memory on the group's account once all was read.
     cached: u64,
@@ -237,67 +225,19 @@ fn measured(
     drop_cached(tree)?;
     let group = Group::new()?;
     let memory = scale.memory;
-    let numbers = [
-        records,
-        memory,
-        memory / PART,
-        scale.warm_up,
-        scale.gets,
-        seed,
+    let numbers = [records, memory, memory / PART, scale.warm_up, scale.gets];
+    let [records, memory, part, warm_up, gets] = numbers.map(|number| number.to_string());
+    let (arm, group, seed) = (arm.word(), group.path(), seed.to_string());
+    let words: &[&dyn AsRef<_>] = &[
+        &"reader", &arm, &tree, &group, &records, &memory, &part, &warm_up, &gets, &"--seed", &seed,
     ];
-    let numbers = numbers.map(|number| number.to_string());
-    let words = ["reader", arm.word()].map(OsStr::new).into_iter();
-    let words = words.chain([tree.as_os_str(), group.path().as_os_str()]);
-    let words: Vec<_> = words.chain(numbers.iter().map(OsStr::new)).collect();
-    let mut reader = Helper::start(&words)?;
-    let answer = reader.answer(|said| {
-        if let Some(why) = said.strip_prefix(reader::REFUSED) {
-            return Some(Err(why.to_owned()));
-        }
-        let mut numbers = said.split(' ').map(|number| number.parse().ok());
-        let mut next = || numbers.next().flatten();
-        Some(Ok(Found {
-            faults: next()?,
-            hits: next()?,
-            lent: next()?,
-            cached: next()?,
-        }))
-    })?;
-    answer.map_err(|what| BenchError::Tool {
-        tool: group::TOOL,
-        what,
-    })
-}
-
-fn print_table(scale: &Scale, ledger: &Ledger) {
-    println!("gets that wait for the disk, of one, medians of rounds");
-    let rows = scale
-        .sizes
-        .iter()
-        .map(|&size| (format!("{size} B"), case(size)));
-    let cell = |arm: &str, case: &String| median(ledger.values(arm, case), 1.0);
-    println!(
-        "{}",
-        Table::grid("record", &ARMS.map(Arm::name), rows, cell)
-    );
-}
-
-fn bars(scale: &Scale, ledger: &Ledger) -> Figure {
-    let cases = scale
-        .sizes
-        .iter()
-        .map(|&size| (format!("{size} B"), case(size)));
-    let title = "A fifth of the memory lent, idle, left to the kernel";
-    let bars = Bars {
-        unit: "gets that wait for the disk, of one".to_owned(),
-        ..Bars::of(ledger, title, Metric::Misses, &ARMS.map(Arm::name), cases)
-    };
-    Figure::new("tenant.svg", bars)
+    Helper::start(words)?.answer()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::tests::common;
 
     /// Where no group can be made, the run says so and measures nothing.
     #[test]
@@ -310,7 +250,7 @@ mod tests {
             gets: 100,
             rounds: 1,
         };
-        match run_at(&scale, 1) {
+        match run(&scale, &common()) {
             // All of it fits, so that no get waits for the disk, and ratios may have no number.
             Ok(report) => {
                 for arm in ARMS {
@@ -318,8 +258,7 @@ mod tests {
                     assert!(matches!(misses, [share] if (0.0..=1.0).contains(share)));
                 }
             }
-            Err(BenchError::Tool { tool, .. }) => assert_eq!(tool, group::TOOL),
-            Err(other) => panic!("{other}"),
+            Err(error) => assert!(error.to_string().contains(group::TOOL), "{error}"),
         }
     }
 }

@@ -14,6 +14,7 @@
 //! region, and the index is made from the tables of leaves.
 
 pub mod engines;
+pub mod names;
 pub mod versioning;
 pub mod wear;
 
@@ -21,14 +22,15 @@ use crate::error::{BenchError, failed, file_failed};
 use crate::generate::random::{Random, mix};
 use crate::goals::Goal;
 use crate::ledger::{Ledger, Metric};
-use crate::options::{self, Common};
+use crate::options::{self, Common, chosen};
 use crate::progress;
 use crate::report::Report;
-use crate::rounds::{Job, interleave};
+use crate::rounds::{self, Job};
 use crate::scratch::Directory;
-use crate::table::{Table, median};
-use engines::{Engine, KEY, OURS, key};
-use mneme_tree::Store;
+use crate::table::{NONE, Table, median};
+use engines::{Engine, KEY, key};
+use mneme_tree::{Batch, Store};
+use names::OURS;
 use serde_json::json;
 use std::cell::RefCell;
 use std::path::Path;
@@ -43,7 +45,8 @@ const SCAN: usize = 100;
 /// The name of what is measured of ours alone.
 const OPENING: &str = "open after a kill";
 
-struct Scale {
+/// How much is done.
+pub struct Scale {
     /// Records, and bytes of their values.
     cases: Vec<(u32, usize)>,
     systems: Vec<&'static str>,
@@ -52,9 +55,8 @@ struct Scale {
 }
 
 impl Scale {
-    fn of(options: &options::Tree) -> Result<Self, BenchError> {
-        options.validate()?;
-        let common = &options.common;
+    /// For these options.
+    pub fn of(common: &Common, options: &options::Tree) -> Self {
         let numbers = match &options.records[..] {
             [] => common.pick(&[10_000, 100_000][..], &[10_000, 1_000_000]),
             given => given,
@@ -62,16 +64,14 @@ impl Scale {
         let cases = numbers
             .iter()
             .flat_map(|n| [100, 1024].map(|value| (*n, value)));
-        let built = engines::peers();
-        let known: Vec<_> = built.iter().map(String::as_str).collect();
-        let asked = options.peers.as_ref().unwrap_or(&built);
-        let peers = options::chosen(asked, &known, "peer of this build")?;
-        let is_wanted = |name: &&str| *name == OURS || peers.contains(&engines::argument(name));
-        Ok(Self {
+        let peers = chosen(&options.peers);
+        let is_asked = |name| peers.iter().any(|peer| peer == names::argument(name));
+        let is_wanted = |name: &&'static str| *name == OURS || is_asked(name);
+        Self {
             cases: cases.collect(),
-            systems: engines::names().into_iter().filter(is_wanted).collect(),
+            systems: names::all().into_iter().filter(is_wanted).collect(),
             timed: Duration::from_millis(common.pick(60, 500)),
-        })
+        }
     }
 }
 
@@ -80,96 +80,74 @@ impl Scale {
 /// # Errors
 /// No space on tmpfs, an engine that fails or that this build does not have, a file that cannot be
 /// written.
-pub fn run(options: &options::Tree) -> Result<Report, BenchError> {
-    run_at(&Scale::of(options)?, &options.common)
-}
-
-fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
+pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let systems = &scale.systems;
-    let jobs_of_case = WORK.len() * systems.len();
-    let bar = progress::bar(scale.cases.len() * (systems.len() + jobs_of_case * options.rounds));
     let mut ledger = Ledger::default();
-    let mut table = Table::new([
+    let head = [
         "records",
         "value",
         "what",
         "system",
         "ns",
         "ours is faster by",
-    ]);
+    ];
+    let mut table = Table::new(head);
     for &(records, value) in &scale.cases {
         let directory = Directory::in_memory("tree")?;
         let mut loaded = Vec::new();
         for system in systems {
-            bar.set_message(format!("{system}: loading {records} of {value} B"));
+            progress::show(format_args!("{system}: loading {records} of {value} B"));
             let mut engine = engines::open(system, directory.path(), records, value)?;
             load(&mut *engine, records, value)?;
             loaded.push((*system, RefCell::new(engine)));
-            bar.inc(1);
         }
         let mut jobs = Vec::new();
         for what in &WORK {
             for (system, engine) in &loaded {
-                jobs.push(Job::new(
-                    *system,
-                    case(what.name, records, value),
-                    Metric::Latency,
-                    move |round| {
-                        let mut random = Random::new(mix(options.seed) ^ round as u64);
-                        let mut run = Run {
-                            engine: &mut **engine.borrow_mut(),
-                            keys: Vec::new(),
-                            value: vec![round as u8; value],
-                        };
-                        run.draw(&mut random, what, records);
-                        (what.work)(&mut run)?;
-                        timed(scale.timed, &mut run, what.work, |run| {
-                            run.draw(&mut random, what, records);
-                        })
-                    },
-                ));
+                let case = case(what.name, records, value);
+                jobs.push(Job::new(*system, case, Metric::Latency, move |round| {
+                    let mut run = Run {
+                        engine: &mut **engine.borrow_mut(),
+                        keys: Vec::new(),
+                        value: vec![round as u8; value],
+                    };
+                    run.nanoseconds(scale.timed, what, records, mix(options.seed) ^ round as u64)
+                }));
             }
         }
-        interleave(jobs, options.rounds, &bar, &mut ledger)?;
+        rounds::run(jobs, options.rounds, &mut ledger)?;
         let opening = case(OPENING, records, value);
         for _ in 0..options.rounds {
             let took = open_after_a_kill(directory.path())?;
             ledger.add(OURS, &opening, Metric::Latency, took.as_nanos() as f64);
         }
+        let mut row = |what: &str, system: &str, over: &dyn Fn(&str) -> String| {
+            let case = case(what, records, value);
+            let ns = median(ledger.values(system, &case), 1.0);
+            let [records, value] = [records.to_string(), value.to_string()];
+            let [what, system] = [what, system].map(str::to_owned);
+            table.row([records, value, what, system, ns, over(&case)]);
+        };
         for what in &WORK {
             for system in systems {
-                let case = case(what.name, records, value);
-                table.row([
-                    records.to_string(),
-                    value.to_string(),
-                    what.name.to_owned(),
-                    (*system).to_owned(),
-                    median(ledger.values(system, &case), 1.0),
-                    median(&ledger.ratios((system, &case), (OURS, &case)), 1.0),
-                ]);
+                row(what.name, system, &|case| {
+                    median(&ledger.ratios((system, case), (OURS, case)), 1.0)
+                });
             }
         }
-        table.row([
-            records.to_string(),
-            value.to_string(),
-            OPENING.to_owned(),
-            OURS.to_owned(),
-            median(ledger.values(OURS, &opening), 1.0),
-            "-".to_owned(),
-        ]);
+        row(OPENING, OURS, &|_| NONE.to_owned());
     }
-    bar.finish_and_clear();
     println!("{table}");
     let peers = ["lmdb", "redb", "bdb", "rocksdb"];
-    let built = engines::names();
+    let built = names::all();
     let missing = peers.into_iter().filter(|peer| !built.contains(peer));
     let notes = missing.map(|peer| format!("{peer} is missing: build with --features {peer}"));
     Ok(Report {
-        figures: Vec::new(),
         params: json!({ "key_bytes": KEY, "seconds": scale.timed.as_secs_f64() }),
         goals: goals(scale, &ledger),
         ledger,
         notes: notes.collect(),
+        ..Report::default()
     })
 }
 
@@ -186,13 +164,24 @@ fn load(engine: &mut dyn Engine, records: u32, value: usize) -> Result<(), Bench
         ids.swap(i, random.below(i as u64 + 1) as usize);
     }
     let value = vec![1; value];
-    for chunk in ids
-        .chunks(1000)
-        .chain(ids[..records as usize / 4].chunks(1000))
-    {
+    let again = ids[..records as usize / 4].chunks(1000);
+    for chunk in ids.chunks(1000).chain(again) {
         let mut keys: Vec<_> = chunk.iter().map(|id| key(*id)).collect();
         keys.sort_unstable();
         engine.write(&keys, Some(&value))?;
+    }
+    Ok(())
+}
+
+/// Stores records `0..records` in batches.
+fn put_all(store: &Store, records: u32, value: &[u8]) -> Result<(), BenchError> {
+    let ids: Vec<u32> = (0..records).collect();
+    for chunk in ids.chunks(1000) {
+        let mut batch = Batch::new();
+        for id in chunk {
+            batch.put(&key(*id), value);
+        }
+        store.apply(&batch).map_err(failed)?;
     }
     Ok(())
 }
@@ -209,25 +198,6 @@ fn open_after_a_kill(directory: &Path) -> Result<Duration, BenchError> {
     Ok(took)
 }
 
-/// Nanoseconds of an operation; `work` does some and says how many, and `prepare` is not counted.
-fn timed(
-    span: Duration,
-    run: &mut Run<'_>,
-    work: fn(&mut Run<'_>) -> Result<u64, BenchError>,
-    mut prepare: impl FnMut(&mut Run<'_>),
-) -> Result<f64, BenchError> {
-    let (mut took, mut operations) = (Duration::ZERO, 0);
-    loop {
-        prepare(run);
-        let start = Instant::now();
-        operations += work(run)?;
-        took += start.elapsed();
-        if took >= span {
-            return Ok(took.as_nanos() as f64 / operations as f64);
-        }
-    }
-}
-
 /// One engine being measured.
 struct Run<'e> {
     engine: &'e mut dyn Engine,
@@ -236,6 +206,29 @@ struct Run<'e> {
 }
 
 impl Run<'_> {
+    /// Nanoseconds of an operation, after some that do not count. Drawing keys does not count.
+    fn nanoseconds(
+        &mut self,
+        timed: Duration,
+        work: &Work,
+        records: u32,
+        seed: u64,
+    ) -> Result<f64, BenchError> {
+        let mut random = Random::new(seed);
+        self.draw(&mut random, work, records);
+        (work.work)(self)?;
+        let (mut took, mut operations) = (Duration::ZERO, 0);
+        loop {
+            self.draw(&mut random, work, records);
+            let start = Instant::now();
+            operations += (work.work)(self)?;
+            took += start.elapsed();
+            if took >= timed {
+                return Ok(took.as_nanos() as f64 / operations as f64);
+            }
+        }
+    }
+
     /// Draws the keys of the next piece of work.
     fn draw(&mut self, random: &mut Random, work: &Work, records: u32) {
         self.keys.clear();
@@ -320,39 +313,27 @@ const WORK: [Work; 6] = [
 
 fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
     let mut goals = Vec::new();
-    let mut goal = |what: &str, (records, value): (u32, usize), peer: &str, target: f64| {
-        let case = case(what, records, value);
-        let ratios = ledger.ratios((peer, &case), (OURS, &case));
-        if !ratios.is_empty() {
-            goals.push(Goal::at_least(
-                format!("{case}, against {peer}"),
-                target,
-                ratios,
-            ));
-        }
-    };
     for &(records, value) in &scale.cases {
         let small = records <= 10_000;
-        goal("put", (records, value), "lmdb", 6.0);
-        goal(
-            "put",
-            (records, value),
-            "lmdb writemap",
-            if small { 2.0 } else { 3.0 },
-        );
-        goal(
-            "get",
-            (records, value),
-            "lmdb",
-            if small { 2.0 } else { 1.5 },
-        );
-        goal("put", (records, value), "redb", 10.0);
-        goal("put", (records, value), "bdb", 4.0);
-        goal("put", (records, value), "rocksdb", 4.0);
-        goal("get many", (records, value), "lmdb", 3.0);
-        goal("delete and put", (records, value), "lmdb writemap", 2.5);
-        goal("batch", (records, value), "lmdb", 2.0);
-        goal("scan", (records, value), "lmdb", 1.0);
+        for (what, peer, target) in [
+            ("put", "lmdb", 6.0),
+            ("put", "lmdb writemap", if small { 2.0 } else { 3.0 }),
+            ("get", "lmdb", if small { 2.0 } else { 1.5 }),
+            ("put", "redb", 10.0),
+            ("put", "bdb", 4.0),
+            ("put", "rocksdb", 4.0),
+            ("get many", "lmdb", 3.0),
+            ("delete and put", "lmdb writemap", 2.5),
+            ("batch", "lmdb", 2.0),
+            ("scan", "lmdb", 1.0),
+        ] {
+            let case = case(what, records, value);
+            let ratios = ledger.ratios((peer, &case), (OURS, &case));
+            if !ratios.is_empty() {
+                let text = format!("{case}, against {peer}");
+                goals.push(Goal::at_least(text, target, ratios));
+            }
+        }
     }
     for &(records, value) in &scale.cases {
         let took = ledger.values(OURS, &case(OPENING, records, value));
@@ -374,35 +355,36 @@ fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::Workload;
+    use crate::options::tests::{common, parsed};
 
     #[test]
-    fn engines_and_numbers_of_records_are_chosen_or_refused() {
-        let scale = |words: &str| Scale::of(&crate::options::tests::tree(words));
-        assert_eq!(scale("").unwrap().systems, engines::names());
-        assert_eq!(scale("--peers none").unwrap().systems, [OURS]);
-        let chosen = scale("--peers BTreeMap --records 1000,2000").unwrap();
-        assert_eq!(chosen.systems, [OURS, engines::MAP]);
+    fn engines_and_numbers_of_records_are_chosen() {
+        let scale = |words: &str| {
+            let options = parsed(&format!("tree {words}")).unwrap();
+            match &options.workload {
+                Workload::Tree(tree) => Scale::of(&options.common, tree),
+                _ => unreachable!("the subcommand is tree"),
+            }
+        };
+        assert_eq!(scale("").systems, names::all());
+        assert_eq!(scale("--peers none").systems, [OURS]);
+        let chosen = scale("--peers BTreeMap --records 1000,2000");
+        assert_eq!(chosen.systems, [OURS, names::MAP]);
         assert_eq!(
             chosen.cases.first().zip(chosen.cases.last()),
             Some((&(1000, 100), &(2000, 1024)))
         );
-        for words in ["--peers nobody", "--records 10"] {
-            assert!(scale(words).is_err(), "{words}");
-        }
     }
 
     #[test]
     fn a_run_measures_every_engine_and_ends_with_goals() {
-        let options = Common {
-            rounds: 1,
-            ..crate::options::tests::common()
-        };
         let scale = Scale {
             cases: vec![(300, 100)],
-            systems: engines::names(),
+            systems: names::all(),
             timed: Duration::ZERO,
         };
-        let report = run_at(&scale, &options).unwrap();
+        let report = run(&scale, &common()).unwrap();
         let names = WORK.iter().map(|what| what.name).chain([OPENING]);
         let cases: Vec<_> = names.map(|what| case(what, 300, 100)).collect();
         let cases: Vec<_> = cases.iter().map(String::as_str).collect();

@@ -5,27 +5,16 @@ pub mod socket;
 
 use crate::error::{BenchError, process_failed};
 use crate::generate::random::Random;
-use crate::options;
-use crate::processes::{Helper, keep_on_first_cpu, say};
+use crate::options::{self, Way};
+use crate::processes::{Helper, keep_on_first, say};
 use crate::rounds::{Done, Span};
-use crate::systems::BATCH;
 use attached::Attached;
 use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 use socket::Socket;
 use std::io::BufRead;
 use std::path::Path;
-use std::time::{Duration, Instant};
-
-/// How a client reaches the store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Way {
-    /// Attached for reading.
-    Reads,
-    /// Attached for reading and writing.
-    Writes,
-    /// A server, by its unix socket.
-    Socket,
-}
+use std::time::Instant;
 
 /// What clients of every kind can be asked for. Each says how many requests were answered as they
 /// should have been.
@@ -64,7 +53,7 @@ pub fn is_value(value: &[u8], id: u32, bytes: usize) -> bool {
 }
 
 /// What is asked for, and for how long.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Task {
     /// Requests of a hundred that store; the others look up.
     pub sets: u64,
@@ -79,32 +68,6 @@ pub struct Task {
 }
 
 impl Task {
-    /// As a line.
-    fn to_line(self) -> String {
-        let Self {
-            sets,
-            batch,
-            keys,
-            span: Span { warm_up, timed },
-            seed,
-        } = self;
-        let (warm_up, timed) = (warm_up.as_nanos(), timed.as_nanos());
-        format!("{sets} {batch} {keys} {warm_up} {timed} {seed}")
-    }
-
-    fn of_line(line: &str) -> Option<Self> {
-        let words: Option<Vec<u64>> = line.split(' ').map(|word| word.parse().ok()).collect();
-        let [sets, batch, keys, warm_up, timed, seed] = words?.try_into().ok()?;
-        let task = Self {
-            sets,
-            batch: batch as usize,
-            keys: u32::try_from(keys).ok()?,
-            span: Span::new(Duration::from_nanos(warm_up), Duration::from_nanos(timed)),
-            seed,
-        };
-        (sets <= 100 && (1..=BATCH).contains(&task.batch) && keys > 0).then_some(task)
-    }
-
     /// Does it until `end`; how many requests were answered.
     fn until<A: Asks>(
         &self,
@@ -162,14 +125,6 @@ impl Task {
     }
 }
 
-fn read_done(answer: &str) -> Option<Done> {
-    let (operations, took) = answer.split_once(' ')?;
-    Some(Done {
-        operations: operations.parse().ok()?,
-        took: Duration::from_nanos(took.parse().ok()?),
-    })
-}
-
 /// Does what each line asks for.
 ///
 /// # Errors
@@ -191,14 +146,11 @@ pub fn live_here(options: &options::Client) -> Result<(), BenchError> {
 }
 
 fn serve<A: Asks>(asks: &mut A) -> Result<(), BenchError> {
-    say("ready")?;
+    say(Ok(()))?;
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(process_failed)?;
-        let Some(task) = Task::of_line(&line) else {
-            return Err(BenchError::Process(format!("it got the line `{line}`")));
-        };
-        let done = task.run(asks)?;
-        say(&format!("{} {}", done.operations, done.took.as_nanos()))?;
+        let task: Task = serde_json::from_str(&line).map_err(process_failed)?;
+        say(task.run(asks))?;
     }
     Ok(())
 }
@@ -222,18 +174,11 @@ impl Crew {
         let name = way.to_possible_value();
         let name = name.as_ref().map_or("", |name| name.get_name());
         let (records, value) = (records.to_string(), value.to_string());
-        let words = [
-            "client".as_ref(),
-            name.as_ref(),
-            place.as_os_str(),
-            segment.as_ref(),
-            records.as_ref(),
-            value.as_ref(),
-        ];
         let mut crew = Self(Vec::new());
         for _ in 0..clients {
-            let mut client = Helper::start(&words)?;
-            client.answer(|said| (said == "ready").then_some(()))?;
+            let words: &[&dyn AsRef<_>] = &[&"client", &name, &place, &segment, &records, &value];
+            let mut client = Helper::start(words)?;
+            client.answer::<()>()?;
             crew.0.push(client);
         }
         Ok(crew)
@@ -245,7 +190,7 @@ impl Crew {
     /// The system refuses.
     pub fn keep_on_first_cpu(&self) -> Result<(), BenchError> {
         let mut crew = self.0.iter();
-        crew.try_for_each(|client| keep_on_first_cpu(client.id()))
+        crew.try_for_each(|client| keep_on_first(1, client.id()))
     }
 
     /// Has the first `clients` of them do the same at once; requests a second of all together.
@@ -256,12 +201,11 @@ impl Crew {
         let crew = &mut self.0[..clients as usize];
         for (number, client) in crew.iter_mut().enumerate() {
             let seed = task.seed ^ (number as u64) << 48;
-            client.tell(&Task { seed, ..task }.to_line())?;
+            client.tell(&Task { seed, ..task })?;
         }
         let mut rate = 0.0;
         for client in crew {
-            let done = client.answer(read_done)?;
-            rate += done.operations as f64 / done.took.as_secs_f64();
+            rate += client.answer::<Done>()?.rate();
         }
         Ok(rate)
     }
@@ -270,29 +214,6 @@ impl Crew {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_task_is_understood_as_it_was_meant() {
-        let task = Task {
-            sets: 10,
-            batch: 32,
-            keys: 1000,
-            span: Span::new(Duration::from_millis(1), Duration::from_millis(3)),
-            seed: u64::MAX,
-        };
-        let read = Task::of_line(&task.to_line());
-        assert_eq!(read.map(Task::to_line), Some(task.to_line()));
-        for nonsense in ["", "1 2 3", "101 1 1 1 1 1", "0 33 1 1 1 1", "0 1 0 1 1 1"] {
-            assert!(Task::of_line(nonsense).is_none(), "{nonsense}");
-        }
-    }
-
-    #[test]
-    fn what_a_client_says_is_read() {
-        let done = read_done("12 3000").unwrap();
-        assert_eq!((done.operations, done.took), (12, Duration::from_micros(3)));
-        assert!(read_done("12").is_none() && read_done("12 x").is_none());
-    }
 
     #[test]
     fn a_value_tells_the_record_it_belongs_to() {

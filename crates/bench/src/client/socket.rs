@@ -3,7 +3,7 @@
 //! is allocated or parsed but to see that each reply is the one expected.
 
 use super::{Asks, is_value, value_of};
-use crate::error::BenchError;
+use crate::error::{BenchError, socket_failed as failed};
 use crate::generate::keys::{KEY_BYTES, key};
 use crate::systems::pipeline::connected;
 use std::io::{Read, Write};
@@ -26,10 +26,6 @@ pub struct Socket {
     reply: Vec<u8>,
 }
 
-fn failed(what: impl ToString) -> BenchError {
-    BenchError::server("a server on a socket", what)
-}
-
 impl Socket {
     /// Connects, as soon as somebody listens. Values have `value` bytes.
     ///
@@ -45,27 +41,6 @@ impl Socket {
             request: Vec::new(),
             reply: Vec::new(),
         })
-    }
-
-    /// Sends a command, encoded, and awaits this reply.
-    ///
-    /// # Errors
-    /// Another one came, or none.
-    pub fn command(&mut self, command: &[u8], reply: &[u8]) -> Result<(), BenchError> {
-        self.request.extend_from_slice(command);
-        self.exchange(reply.len())?;
-        match self.reply == reply {
-            true => Ok(()),
-            false => Err(failed("it replied something else")),
-        }
-    }
-
-    /// Sends a command that ends the server, which answers by closing the connection.
-    ///
-    /// # Errors
-    /// It cannot be sent.
-    pub fn command_unanswered(&mut self, command: &[u8]) -> Result<(), BenchError> {
-        self.stream.write_all(command).map_err(failed)
     }
 
     fn request_get(&mut self, id: u32) {

@@ -8,8 +8,7 @@ use crate::error::BenchError;
 use crate::generate::random::{Random, mix};
 use crate::ledger::Metric;
 use crate::memory::Bare;
-use crate::rounds::{Job, Span, rate};
-use std::time::Instant;
+use crate::rounds::{Job, Span, rate_of};
 
 /// The mechanisms, the library's first.
 pub const SYSTEMS: [&str; 2] = ["memcpy", "racy"];
@@ -30,7 +29,8 @@ pub fn jobs<'a>(memory: &'a Bare, bytes: usize, span: Span, seed: u64) -> Vec<Jo
         .map(|(system, copy)| {
             Job::new(system, case(bytes), Metric::Latency, move |round| {
                 let seed = mix(seed ^ round as u64);
-                let rate = rate(1, span, |_, until| run(memory, bytes, copy, seed, until));
+                let turns = (CHUNK / bytes).max(1) as u32;
+                let rate = rate_of(1, span, turns, |_| copier(memory, bytes, copy, seed));
                 if rate > 0.0 {
                     Ok(1e9 / rate)
                 } else {
@@ -41,25 +41,19 @@ pub fn jobs<'a>(memory: &'a Bare, bytes: usize, span: Span, seed: u64) -> Vec<Jo
         .collect()
 }
 
-fn run(memory: &Bare, bytes: usize, copy: Copy, seed: u64, until: Instant) -> u64 {
+fn copier(memory: &Bare, bytes: usize, copy: Copy, seed: u64) -> impl FnMut() -> u64 {
     let mut random = Random::new(seed);
     // Sources lie in the first half, destinations in the second.
     let half = memory.len() / 2;
     let places = (half / bytes.next_multiple_of(8)) as u64;
-    let mut done = 0;
-    while Instant::now() < until {
-        let turns = (CHUNK / bytes).max(1);
-        for _ in 0..turns {
-            let place =
-                |random: &mut Random| random.below(places) as usize * (half / places as usize);
-            let (from, to) = (place(&mut random), half + place(&mut random));
-            // SAFETY: both ranges are inside the memory, in different halves of it, and one thread
-            // uses it.
-            unsafe { memory.copy_within(from, to, bytes, copy) };
-        }
-        done += turns as u64;
+    move || {
+        let mut place = || random.below(places) as usize * (half / places as usize);
+        let (from, to) = (place(), half + place());
+        // SAFETY: both ranges are inside the memory, in different halves of it, and one thread
+        // uses it.
+        unsafe { memory.copy_within(from, to, bytes, copy) };
+        1
     }
-    done
 }
 
 /// Copies so many bytes to the first pointer from the second.

@@ -18,21 +18,19 @@ mod passes;
 use crate::curves::{Axis, Curves};
 use crate::error::BenchError;
 use crate::figure::Figure;
-use crate::fill::{self, Level, Setup};
+use crate::fill;
 use crate::goals::Goal;
 use crate::ledger::{Ledger, Metric};
 use crate::machine::cpus;
 use crate::memory::Bare;
 use crate::options::Common;
-use crate::progress;
 use crate::report::Report;
 use crate::rounds::{self, Job, Span};
 use crate::table::{Table, figure, median, three};
-use mneme_log::UpdatePolicy;
+use mneme_log::LogStore;
 use mneme_sys::PagePolicy;
 use passes::Pass;
 use serde_json::json;
-use std::time::Duration;
 
 /// Live share of the log behind `segments` and `workers`.
 const FILL: f64 = 0.90;
@@ -42,7 +40,8 @@ const WASTE: f64 = 1.10;
 
 const MIB: u64 = 1 << 20;
 
-struct Scale {
+/// How much is done.
+pub struct Scale {
     /// Bytes of the store of a pass, below [`passes::CAPACITY_LIMIT`].
     pass: u64,
     lives: &'static [f64],
@@ -59,12 +58,11 @@ struct Scale {
     /// Times a log is written over before the first round.
     turns: f64,
     threads: u32,
-    rounds: usize,
 }
 
 impl Scale {
-    fn of(options: &Common, cpus: usize) -> Self {
-        let timed = Duration::from_millis(options.pick(100, 1000));
+    /// For these options.
+    pub fn of(options: &Common) -> Self {
         Self {
             pass: options.pick(128 * MIB, 512 * MIB),
             lives: &[0.25, 0.50, 0.75, 0.90],
@@ -76,10 +74,9 @@ impl Scale {
                 options.pick(256 << 20, 1 << 30),
                 &[64, 256, 1 << 10, 4 << 10, 64 << 10, 1 << 20],
             ),
-            span: Span::new(timed / 2, timed),
+            span: Span::of(options.pick(100, 1000), 2),
             turns: options.pick(1.0, 1.5),
-            threads: cpus as u32,
-            rounds: options.rounds,
+            threads: cpus() as u32,
         }
     }
 
@@ -100,46 +97,34 @@ impl Scale {
 ///
 /// # Errors
 /// No memory, a store that loses records, a file that cannot be written.
-pub fn run(options: &Common) -> Result<Report, BenchError> {
-    run_at(&Scale::of(options, cpus()), options)
-}
-
-fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
+pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     debug_assert!(scale.pass < passes::CAPACITY_LIMIT);
     let mut ledger = Ledger::default();
     let mut notes = vec![
         "the copy inside the store cannot be exchanged from outside: only bare copies are compared"
             .to_owned(),
     ];
-    let bar = progress::bar(scale.rounds * scale.passes().count());
-    for round in 0..scale.rounds {
-        for pass in scale.passes() {
-            bar.set_message(pass.case());
+    let jobs = scale.passes().map(|pass| {
+        Job::of(pass.case(), move |round, ledger| {
             let outcome = pass.run(scale.pass, options.seed + round as u64)?;
-            pass.report(&mut ledger, &outcome);
-            bar.inc(1);
-        }
-    }
-    bar.finish_and_clear();
+            pass.report(ledger, &outcome);
+            Ok(())
+        })
+    });
+    rounds::run(jobs.collect(), options.rounds, &mut ledger)?;
     for &(step, below, above) in scale.steps {
         let sides = [(step * MIB - 2 * MIB, below), (step * MIB, above)];
         let systems = sides.map(|(capacity, mib)| (segment_system(step, mib), capacity, true));
-        throughput(scale, &systems, options.seed, &mut ledger, &mut notes)?;
+        notes.extend(throughput(scale, &systems, options, &mut ledger)?);
     }
     let systems = [(HELPED, true), (ALONE, false)];
     let systems = systems.map(|(name, helped)| (name.to_owned(), scale.helped, helped));
-    throughput(scale, &systems, options.seed, &mut ledger, &mut notes)?;
+    notes.extend(throughput(scale, &systems, options, &mut ledger)?);
     let memory = Bare::new(scale.copies.0, PagePolicy::Huge)?;
-    let mut jobs = Vec::new();
-    for &bytes in scale.copies.1 {
-        jobs.extend(copies::jobs(
-            &memory,
-            bytes,
-            Span::new(scale.span.warm_up / 10, scale.span.timed / 10),
-            options.seed,
-        ));
-    }
-    rounds::run(jobs, scale.rounds, &mut ledger)?;
+    let span = Span::new(scale.span.warm_up / 10, scale.span.timed / 10);
+    let sizes = scale.copies.1.iter();
+    let jobs = sizes.flat_map(|&bytes| copies::jobs(&memory, bytes, span, options.seed));
+    rounds::run(jobs.collect(), options.rounds, &mut ledger)?;
     print_tables(scale, &ledger);
     if scale.steps.is_empty() {
         notes.push("quick: log segments change their size at 1 GiB and 4 GiB only".to_owned());
@@ -165,41 +150,38 @@ fn segment_system(step: u64, mib: u64) -> String {
     format!("{mib} MiB log segments, about {step} MiB")
 }
 
-/// Throughput of stores at [`FILL`], in turn: name, capacity, whether there is a maintainer.
+/// Throughput of stores at [`FILL`], in turn: name, capacity, whether there is a maintainer. Gives
+/// what they complain about.
 fn throughput(
     scale: &Scale,
     systems: &[(String, u64, bool)],
-    seed: u64,
+    options: &Common,
     ledger: &mut Ledger,
-    notes: &mut Vec<String>,
-) -> Result<(), BenchError> {
-    let mut levels = Vec::new();
+) -> Result<Vec<String>, BenchError> {
+    let mut stores = Vec::new();
     for (system, capacity, maintainer) in systems {
-        levels.push(Level::new(&Setup {
-            system,
-            update: UpdatePolicy::Append,
-            fill: FILL,
-            capacity: *capacity,
-            maintainer: *maintainer,
-            turns: scale.turns,
-            seed,
-        })?);
+        let builder = LogStore::builder()
+            .capacity(*capacity)
+            .maintainer(*maintainer);
+        let records = fill::filled(builder, FILL, scale.turns, options.seed)?;
+        stores.push((system, records));
     }
-    let jobs: Vec<Job> = systems
-        .iter()
-        .zip(&levels)
-        .map(|((system, ..), level)| {
-            Job::new(
-                system.clone(),
-                fill::case(FILL),
-                Metric::Throughput,
-                move |round| Ok(level.rate(scale.threads, scale.span, seed ^ (round as u64) << 8)),
-            )
-        })
-        .collect();
-    rounds::run(jobs, scale.rounds, ledger)?;
-    notes.extend(levels.iter().filter_map(Level::complaint));
-    Ok(())
+    let jobs = stores.iter().map(|(system, records)| {
+        fill::job(
+            system,
+            FILL,
+            records,
+            scale.threads,
+            scale.span,
+            options.seed,
+        )
+    });
+    rounds::run(jobs.collect(), options.rounds, ledger)?;
+    let complaints = stores.iter().filter_map(|(system, records)| {
+        let what = records.complaint()?;
+        Some(format!("{system} at {FILL:.2}: {what}"))
+    });
+    Ok(complaints.collect())
 }
 
 /// The least that must be moved for a byte won.
@@ -226,10 +208,6 @@ fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
 }
 
 fn print_tables(scale: &Scale, ledger: &Ledger) {
-    println!(
-        "passes of compaction over a {} MiB store at rest",
-        scale.pass / MIB
-    );
     let mut table = Table::new([
         "value",
         "live",
@@ -251,8 +229,10 @@ fn print_tables(scale: &Scale, ledger: &Ledger) {
         let won = three(ledger.values("mneme", &pass.case()));
         table.row(head.into_iter().chain(won));
     }
-    println!("{table}");
-    println!("{}", fill::case(FILL));
+    table.print(format_args!(
+        "passes of compaction over a {} MiB store at rest",
+        scale.pass / MIB
+    ));
     let mut table = Table::new(["system", "Mops/s", "over the one before", "min", "max"]);
     let case = fill::case(FILL);
     for pair in throughput_pairs(scale) {
@@ -265,8 +245,7 @@ fn print_tables(scale: &Scale, ledger: &Ledger) {
             table.row(head.into_iter().chain(over));
         }
     }
-    println!("{table}");
-    println!("nanoseconds a copy between random places");
+    table.print(&case);
     let [library, string] = copies::SYSTEMS;
     let mut table = Table::new(["case", library, string, "over the library's", "min", "max"]);
     for &bytes in scale.copies.1 {
@@ -275,7 +254,7 @@ fn print_tables(scale: &Scale, ledger: &Ledger) {
         let over = three(&ledger.ratios((string, &case), (library, &case)));
         table.row([case].into_iter().chain(cells).chain(over));
     }
-    println!("{table}");
+    table.print("nanoseconds a copy between random places");
 }
 
 fn throughput_pairs(scale: &Scale) -> Vec<[String; 2]> {
@@ -346,12 +325,11 @@ mod tests {
             steps: &[],
             helped: 64 * MIB,
             copies: (4 << 20, &[64, 4096]),
-            span: Span::new(Duration::ZERO, Duration::from_millis(20)),
+            span: Span::of(20, 20),
             turns: 0.2,
             threads: 2,
-            rounds: 1,
         };
-        let report = run_at(&scale, &common()).unwrap();
+        let report = run(&scale, &common()).unwrap();
         let pass = scale.passes().next().unwrap();
         assert_well_formed(
             &report,
@@ -367,7 +345,7 @@ mod tests {
     #[test]
     fn passes_have_log_segments_of_a_frame() {
         for quick in [true, false] {
-            let scale = Scale::of(&Common { quick, ..common() }, 2);
+            let scale = Scale::of(&Common { quick, ..common() });
             assert!(scale.pass < passes::CAPACITY_LIMIT);
         }
     }

@@ -6,9 +6,10 @@
 //! twice included. At a live fraction `u` of every segment the ratio is `u / (1 - u)` at best.
 
 use crate::error::{BenchError, failed};
-use crate::generate::keys::{key, stamp};
+use crate::generate::keys::key;
 use crate::generate::random::mix;
 use crate::ledger::{Ledger, Metric};
+use crate::records::Records;
 use crate::rounds::joined;
 use crate::systems::BATCH;
 use mneme_log::{LogStore, WriteError};
@@ -75,9 +76,15 @@ impl Pass {
             .maintainer(false)
             .open_private()
             .map_err(failed)?;
-        let records = self.fill(&store)?;
+        let mut records = Records::new(store, self.value);
+        // Until the store is full.
+        match records.fill(u64::from(u32::MAX)) {
+            Err(error) if matches!(error.source, WriteError::OutOfMemory { .. }) => {}
+            other => other.map_err(failed)?,
+        }
+        let Records { store, count, .. } = records;
         let dead = |id: &u32| mix(seed ^ u64::from(*id)) as f64 / u64::MAX as f64 > self.live;
-        let ids: Vec<u32> = (0..records).filter(dead).collect();
+        let ids: Vec<u32> = (0..count as u32).filter(dead).collect();
         for ids in ids.chunks(BATCH) {
             let keys: Vec<_> = ids.iter().map(|&id| key(id)).collect();
             store.remove_many(&keys).map_err(failed)?;
@@ -87,7 +94,7 @@ impl Pass {
         let emptied = self.compact(&store)?;
         let took = start.elapsed();
         let after = store.stats();
-        let left = u64::from(records) - ids.len() as u64;
+        let left = count - ids.len() as u64;
         if after.records != left {
             return Err(BenchError::wrong(
                 "mneme",
@@ -101,29 +108,6 @@ impl Pass {
             won,
             took,
         })
-    }
-
-    /// Puts records until the store is full; how many.
-    fn fill(&self, store: &LogStore) -> Result<u32, BenchError> {
-        let mut values = vec![0x5A; self.value * BATCH];
-        let mut records = 0;
-        loop {
-            let ids = records..records + BATCH as u32;
-            let pairs: Vec<_> = ids
-                .zip(values.chunks_exact_mut(self.value))
-                .map(|(id, value)| {
-                    stamp(value, id);
-                    (key(id), &*value)
-                })
-                .collect();
-            match store.put_many(&pairs) {
-                Ok(()) => records += BATCH as u32,
-                Err(error) => match error.source {
-                    WriteError::OutOfMemory { .. } => return Ok(records + error.done as u32),
-                    other => return Err(failed(other)),
-                },
-            }
-        }
     }
 
     /// Compacts until nothing is left to win; how many log segments were emptied.

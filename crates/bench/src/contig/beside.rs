@@ -17,10 +17,10 @@ use super::measured_arena::{MeasuredArena, Tenant};
 use crate::error::{BenchError, failed};
 use crate::generate::zipfian::Zipfian;
 use crate::goals::Goal;
-use crate::half_full::{CHUNK, HalfFull, Kind, VALUE};
 use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
-use crate::rounds::{Job, run as run_jobs};
+use crate::records::Records;
+use crate::rounds::{Job, joined, run as run_jobs};
 use crate::table::{Table, beside};
 use mneme_arena::{Discardable, FRAME_BYTES, LendingOptions};
 use mneme_log::LogStore;
@@ -43,6 +43,10 @@ pub const CASES: [&str; 4] = ["GET in turns", "PUT in turns", "GET at once", "PU
 const GOAL: f64 = 0.98;
 /// Parts of a round.
 const PARTS: usize = 8;
+/// Bytes of a value of the store's.
+const VALUE: usize = 256;
+/// Operations of the store between two turns of the tenant.
+const CHUNK: u64 = 512;
 /// Lookups of the tenant for a chunk of the store's operations.
 const LOOKUPS: u64 = CHUNK / 2;
 /// The chunks that the store has done, when it is over.
@@ -88,13 +92,13 @@ pub fn run(
         records: u64::from(frames) * FRAME_BYTES / super::VALUE as u64,
         max_frames: u32::MAX,
     };
-    let half_full = half_full(scale, lending)?;
-    let lent = half_full.store.discardable();
+    let records = half_full(scale, lending)?;
+    let lent = records.store.discardable();
     let lent = lent.ok_or_else(|| failed("the store lends nothing"))?;
     let arena = MeasuredArena::new(frames, true)?;
     let elsewhere = arena.cache()?;
     let part = Part {
-        half_full: &half_full,
+        records: &records,
         chunks: scale.chunks,
         keys: Tenant::keys(frames),
         seed: Cell::new(seed),
@@ -115,13 +119,14 @@ pub fn run(
         }
     }
     run_jobs(jobs, rounds * PARTS, ledger)?;
-    println!("millions of operations a second of a store; in brackets over {ELSEWHERE}");
-    let rows = CASES.map(|case| (case.to_owned(), case));
-    let cell = |system: &str, case: &&str| {
-        let ratios = ledger.ratios((system, *case), (ELSEWHERE, *case));
+    records.check()?;
+    Table::by_case("", &SYSTEMS, CASES.map(str::to_owned), |system, case| {
+        let ratios = ledger.ratios((system, case), (ELSEWHERE, case));
         beside(ledger.values(system, case), 1.0, &ratios)
-    };
-    println!("{}", Table::grid("", &SYSTEMS, rows, cell));
+    })
+    .print(format_args!(
+        "millions of operations a second of a store; in brackets over {ELSEWHERE}"
+    ));
     let stats = lent.stats()?;
     let parts = (rounds * PARTS * 2) as f64;
     let [own, idle] = part.took_part.each_ref().map(|sum| sum.get() / parts);
@@ -137,7 +142,7 @@ pub fn run(
 
 /// A part of a round.
 struct Part<'a> {
-    half_full: &'a HalfFull,
+    records: &'a Records,
     chunks: u64,
     keys: Zipfian,
     /// Another for each part: records that are written in the order of the part before lie in that
@@ -158,15 +163,12 @@ impl Part<'_> {
         cache: Option<&Discardable>,
     ) -> Result<f64, BenchError> {
         let seed = self.seed.replace(self.seed.get().wrapping_add(1));
-        let kind = match case.starts_with("GET") {
-            true => Kind::Get,
-            false => Kind::Put,
-        };
-        if kind == Kind::Put {
-            let _ = self.half_full.store.compact().map_err(failed)?;
+        let reads = if case.starts_with("GET") { 100 } else { 0 };
+        if reads == 0 {
+            let _ = self.records.store.compact().map_err(failed)?;
         }
         let Some(cache) = cache else {
-            return self.in_turns(kind, None, seed);
+            return self.in_turns(reads, None, seed);
         };
         if system == ELSEWHERE {
             cache.arena().set_max_lent(self.had.get())?;
@@ -174,12 +176,12 @@ impl Part<'_> {
             self.had.set(cache.arena().stats().free);
         }
         let rate = if case.ends_with("at once") {
-            let (rate, lookups) = self.at_once(kind, cache, seed)?;
+            let (rate, lookups) = self.at_once(reads, cache, seed)?;
             let sum = &self.took_part[usize::from(system == LENT)];
             sum.set(sum.get() + lookups);
             rate
         } else {
-            self.in_turns(kind, Some(cache), seed)?
+            self.in_turns(reads, Some(cache), seed)?
         };
         cache.clear()?;
         Ok(rate)
@@ -187,17 +189,17 @@ impl Part<'_> {
 
     fn in_turns(
         &self,
-        kind: Kind,
+        reads: u64,
         cache: Option<&Discardable>,
         seed: u64,
     ) -> Result<f64, BenchError> {
-        let mut worker = self.half_full.worker(kind, seed);
+        let mut work = self.records.worker(reads, seed);
         let tenant = cache.map(|cache| warm(cache, &self.keys, self.had.get(), seed));
         let mut tenant = tenant.transpose()?;
         let mut took = Duration::ZERO;
         for chunk in 0..self.chunks + self.chunks / 2 {
             let began = Instant::now();
-            worker.run(CHUNK)?;
+            (0..CHUNK).for_each(|_| _ = work());
             if chunk >= self.chunks / 2 {
                 took += began.elapsed();
             }
@@ -211,7 +213,7 @@ impl Part<'_> {
     /// Besides the tenant's lookups for an operation.
     fn at_once(
         &self,
-        kind: Kind,
+        reads: u64,
         cache: &Discardable,
         seed: u64,
     ) -> Result<(f64, f64), BenchError> {
@@ -237,21 +239,19 @@ impl Part<'_> {
             while !is_warm.load(Acquire) && !tenant.is_finished() {
                 std::thread::yield_now();
             }
-            let mut worker = self.half_full.worker(kind, seed);
+            let mut work = self.records.worker(reads, seed);
             let mut began = Instant::now();
-            let worked = (1..=chunks).try_for_each(|chunk| {
-                worker.run(CHUNK)?;
+            for chunk in 1..=chunks {
+                (0..CHUNK).for_each(|_| _ = work());
                 done.store(chunk, Relaxed);
                 if chunk == self.chunks / 2 {
                     began = Instant::now();
                 }
-                Ok(())
-            });
+            }
             let took = began.elapsed();
             done.store(OVER, Relaxed);
-            let followed = tenant.join().map_err(|_| failed("the tenant panicked"))?;
-            let lookups = (followed? * LOOKUPS) as f64 / (chunks * CHUNK) as f64;
-            worked.map(|()| ((self.chunks * CHUNK) as f64 / took.as_secs_f64(), lookups))
+            let lookups = (joined(tenant)? * LOOKUPS) as f64 / (chunks * CHUNK) as f64;
+            Ok(((self.chunks * CHUNK) as f64 / took.as_secs_f64(), lookups))
         })
     }
 }
@@ -269,7 +269,7 @@ fn warm<'a>(
 }
 
 /// A store that lends, half full, whose memory is all resident.
-fn half_full(scale: &Scale, lending: LendingOptions) -> Result<HalfFull, BenchError> {
+fn half_full(scale: &Scale, lending: LendingOptions) -> Result<Records, BenchError> {
     let builder = LogStore::builder()
         .capacity(scale.capacity)
         .maintainer(false)
@@ -279,12 +279,14 @@ fn half_full(scale: &Scale, lending: LendingOptions) -> Result<HalfFull, BenchEr
     store.put(b"large", &large).map_err(failed)?;
     store.remove(b"large").map_err(failed)?;
     let _ = store.compact().map_err(failed)?;
-    let half_full = HalfFull::of(store)?;
+    let records = Records::half_full(store, VALUE)?;
     // All of it once.
-    let puts = scale.capacity / VALUE as u64;
-    half_full.worker(Kind::Put, 0).run(puts)?;
-    let _ = half_full.store.compact().map_err(failed)?;
-    Ok(half_full)
+    let puts = 0..scale.capacity / VALUE as u64;
+    let mut put = records.worker(0, 0);
+    puts.for_each(|_| _ = put());
+    drop(put);
+    let _ = records.store.compact().map_err(failed)?;
+    Ok(records)
 }
 
 /// The second class' cost to the first.

@@ -5,6 +5,7 @@ use crate::error::{BenchError, failed};
 use crate::generate::random::Random;
 use crate::generate::zipfian::{YCSB_THETA, Zipfian};
 use crate::latency::Latencies;
+use crate::rounds::joined;
 use mneme_arena::{
     Arena, ArenaOptions, Class, Discardable, Extent, FRAME_BYTES, LendingOptions, Lookup,
     MAX_RECORD, Stored,
@@ -207,10 +208,7 @@ impl MeasuredArena {
             });
             let latencies = self.halves(frames, claims, count, |_| Ok(()));
             done.store(true, Relaxed);
-            match tenant.join() {
-                Ok(used) => used.and(latencies),
-                Err(_) => Err(failed("the tenant panicked")),
-            }
+            joined(tenant).and(latencies)
         })?;
         let after = cache.stats()?;
         count.hits += after.hits - before.hits;

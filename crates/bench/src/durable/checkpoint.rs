@@ -27,18 +27,19 @@ use crate::machine::cpus;
 use crate::options::{Common, Durable};
 use crate::progress;
 use crate::report::Report;
-use crate::rounds::{Span, joined};
+use crate::rounds::{self, Job, Span, joined};
 use crate::scratch::Directory;
-use crate::server::generator::Generator;
+use crate::server::generator::{Generator, away_case};
 use crate::server::protocol::{Kind, Request};
 use crate::server::servers::cpu_of;
-use crate::server::throughput::{Asks, VALUE, fill, measure};
+use crate::server::throughput::{Asks, Measured, VALUE, fill, measure};
 use crate::server::{memory_for, on_load_cpu};
 use crate::systems;
 use crate::table::{Table, beside, figure};
 use serde_json::json;
+use std::cell::RefCell;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -76,10 +77,6 @@ impl Case {
         self.checkpoint.is_none_or(|checkpoint| arm.has(checkpoint))
     }
 
-    fn away(self) -> String {
-        format!("{}, load away", self.name)
-    }
-
     fn memory(self) -> String {
         format!("{}, memory", self.name)
     }
@@ -89,18 +86,20 @@ impl Case {
     }
 }
 
-struct Scale {
+/// How much is done, and where.
+pub struct Scale {
     records: u32,
     span: Duration,
-    rounds: usize,
+    dir: PathBuf,
 }
 
 impl Scale {
-    fn of(options: &Common) -> Self {
+    /// For these options.
+    pub fn of(common: &Common, options: &Durable) -> Self {
         Self {
-            records: options.pick(500_000, 5_000_000),
-            span: Duration::from_millis(options.pick(1000, 10_000)),
-            rounds: options.rounds,
+            records: common.pick(500_000, 5_000_000),
+            span: Duration::from_millis(common.pick(1000, 10_000)),
+            dir: options.dir.clone(),
         }
     }
 }
@@ -109,22 +108,15 @@ impl Scale {
 ///
 /// # Errors
 /// A server that does not start, refuses, or mixes up records; a disk without space.
-pub fn run(options: &Durable) -> Result<Report, BenchError> {
-    let scale = Scale::of(&options.common);
-    run_at(&scale, options)
-}
-
-fn run_at(scale: &Scale, options: &Durable) -> Result<Report, BenchError> {
-    let common = &options.common;
-    let place = Directory::below(&options.dir, "checkpoint")?;
+pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
+    let place = Directory::below(&scale.dir, "checkpoint")?;
     let mut ledger = Ledger::default();
     let mut subjects = Vec::new();
-    let bar = progress::bar((scale.rounds + 1) * CASES.len() * ARMS.len());
     for arm in present(&ARMS) {
-        bar.set_message(format!("loading {}", arm.name));
+        progress::show(format_args!("loading {}", arm.name));
         subjects.push(Subject::new(arm, scale.records, place.path())?);
     }
-    let rate = half_load(&mut subjects, scale, common.seed)?;
+    let rate = half_load(&mut subjects, scale, options.seed)?;
     let is_slower = |subject: &&Subject| subject.rate < rate;
     let mut notes: Vec<_> = subjects
         .iter()
@@ -134,37 +126,35 @@ fn run_at(scale: &Scale, options: &Durable) -> Result<Report, BenchError> {
             format!("{name}: at {own} thousand requests a second, half of what it does itself")
         })
         .collect();
-    for round in 0..scale.rounds {
-        for case in CASES {
-            for subject in &mut subjects {
-                bar.set_message(format!("{}, {}", subject.server.name(), case.name));
-                let seed = common.seed ^ (round as u64) << 32;
-                if case.is_of(subject.arm) {
-                    subject.latencies(case, rate, scale, seed, &mut ledger)?;
-                }
-                bar.inc(1);
-            }
-        }
-        subjects.reverse();
-    }
+    let subjects: Vec<_> = subjects
+        .into_iter()
+        .map(|subject| (subject.arm, RefCell::new(subject)))
+        .collect();
+    let (mut latencies, mut memory) = (Vec::new(), Vec::new());
     for case in CASES {
-        for subject in &mut subjects {
-            bar.set_message(format!("{}, {}: memory", subject.server.name(), case.name));
-            if case.is_of(subject.arm) {
-                subject.memory(case, scale, common.seed, &mut ledger)?;
-            }
-            bar.inc(1);
+        for (arm, subject) in subjects.iter().filter(|(arm, _)| case.is_of(*arm)) {
+            let name = format!("{}, {}", arm.name, case.name);
+            latencies.push(Job::of(&name, move |round, ledger| {
+                let seed = options.seed ^ (round as u64) << 32;
+                let mut subject = subject.borrow_mut();
+                subject.latencies(case, rate, scale, seed, ledger)
+            }));
+            memory.push(Job::of(name + ": memory", move |_, ledger| {
+                let mut subject = subject.borrow_mut();
+                subject.memory(case, scale, options.seed, ledger)
+            }));
         }
     }
-    bar.finish_and_clear();
+    rounds::run(latencies, options.rounds, &mut ledger)?;
+    rounds::run(memory, 1, &mut ledger)?;
     drop(subjects);
     print_tables(rate, &ledger);
-    notes.push(format!("the data is kept below {}", options.dir.display()));
+    notes.push(format!("the data is kept below {}", scale.dir.display()));
     notes.extend(systems::redis::missing());
     Ok(Report {
         figures: vec![bars(&ledger)],
         params: json!({
-            "directory": options.dir,
+            "directory": scale.dir,
             "records": scale.records,
             "value_bytes": VALUE,
             "connections": CONNECTIONS,
@@ -224,9 +214,7 @@ impl Subject {
             |_| Ok(()),
             || on_load_cpu(|| load.open(rate, scale.span, request)),
         )?;
-        offered.latencies.report(ledger, server.name(), case.name);
-        let away = offered.away.as_nanos() as f64;
-        ledger.add(server.name(), &case.away(), Metric::Latency, away);
+        offered.report(ledger, server.name(), case.name);
         ledger.add(server.name(), &case.written(), Metric::Times, written);
         Ok(())
     }
@@ -239,28 +227,37 @@ impl Subject {
         ledger: &mut Ledger,
     ) -> Result<(), BenchError> {
         let Self { load, server, .. } = self;
-        let asks = Asks {
-            kind: Kind::Set,
-            depth: 1,
-            records: scale.records,
-        };
         let span = Span::new(Duration::ZERO, scale.span);
         let id = server.id();
         // What the load itself needs is there before.
-        on_load_cpu(|| measure(load, asks, span, seed, || cpu_of(id, |_| true)))?;
+        sets(load, id, scale, span, seed)?;
         let before = proportional(id)?;
         let mut most = before;
         let look = |id| {
             most = most.max(with_children(id)?);
             Ok(())
         };
-        during(server, case, look, || {
-            on_load_cpu(|| measure(load, asks, span, seed, || cpu_of(id, |_| true)))
-        })?;
+        during(server, case, look, || sets(load, id, scale, span, seed))?;
         let more = (most - before) as f64 / f64::from(1 << 20);
         ledger.add(server.name(), &case.memory(), Metric::Memory, more);
         Ok(())
     }
+}
+
+/// Has a closed loop store records, one at a time on each connection.
+fn sets(
+    load: &mut Generator,
+    server: u32,
+    scale: &Scale,
+    span: Span,
+    seed: u64,
+) -> Result<Measured, BenchError> {
+    let asks = Asks {
+        kind: Kind::Set,
+        depth: 1,
+        records: scale.records,
+    };
+    on_load_cpu(|| measure(load, asks, span, seed, || cpu_of(server, |_| true)))
 }
 
 /// Does `work` while one checkpoint follows the other, and has `look` look at the process. How many
@@ -303,17 +300,11 @@ fn during<T>(
 
 /// Half of what the slower server does at most, in requests a second, trees apart.
 fn half_load(subjects: &mut [Subject], scale: &Scale, seed: u64) -> Result<f64, BenchError> {
-    let asks = Asks {
-        kind: Kind::Set,
-        depth: 1,
-        records: scale.records,
-    };
     let span = Span::new(scale.span / 10, scale.span / 2);
     let mut slowest = f64::INFINITY;
     for subject in subjects {
         let id = subject.server.id();
-        let cpu = || cpu_of(id, |_| true);
-        let measured = on_load_cpu(|| measure(&mut subject.load, asks, span, seed, cpu))?;
+        let measured = sets(&mut subject.load, id, scale, span, seed)?;
         subject.rate = measured.rate() * 1e6 / 2.0;
         if subject.arm != TREE_EVERYSEC {
             slowest = slowest.min(subject.rate);
@@ -367,10 +358,6 @@ fn goals(ledger: &Ledger) -> Vec<Goal> {
 }
 
 fn print_tables(rate: f64, ledger: &Ledger) {
-    println!(
-        "microseconds at {} thousand requests a second; in brackets over the same server's idle",
-        figure(rate / 1e3)
-    );
     let head = SHOWN
         .into_iter()
         .chain(["load away", "checkpoints", "memory, MiB more"]);
@@ -383,7 +370,7 @@ fn print_tables(rate: f64, ledger: &Ledger) {
                 beside(ledger.values(arm.name, &this), 1e3, &ratios)
             });
             let others = [
-                (case.away(), 1e3),
+                (away_case(case.name), 1e3),
                 (case.written(), 1.0),
                 (case.memory(), 1.0),
             ];
@@ -392,19 +379,17 @@ fn print_tables(rate: f64, ledger: &Ledger) {
             table.row(names.into_iter().chain(cells).chain(others));
         }
     }
-    println!("{table}");
+    table.print(format_args!(
+        "microseconds at {} thousand requests a second; in brackets over the same server's idle",
+        figure(rate / 1e3)
+    ));
 }
 
 fn bars(ledger: &Ledger) -> Figure {
     let cases = CASES.map(|case| (case.name.to_owned(), percentile_case(case.name, "p99.9")));
     let title = "p99.9 at half load, while a checkpoint is written";
-    let bars = Bars::of(
-        ledger,
-        title,
-        Metric::Latency,
-        &ARMS.map(|arm| arm.name),
-        cases,
-    );
+    let systems = ARMS.map(|arm| arm.name);
+    let bars = Bars::of(ledger, title, Metric::Latency, &systems, cases);
     Figure::new("checkpoint.svg", bars)
 }
 
@@ -417,16 +402,12 @@ mod tests {
     #[test]
     fn a_tiny_run_measures_latencies_and_memory_of_all() {
         let place = Directory::new("checkpoint-test").unwrap();
-        let options = Durable {
-            common: common(),
-            dir: place.path().to_owned(),
-        };
         let scale = Scale {
             records: 1000,
             span: Duration::from_millis(20),
-            rounds: 1,
+            dir: place.path().to_owned(),
         };
-        let report = run_at(&scale, &options).unwrap();
+        let report = run(&scale, &common()).unwrap();
         let tails = CASES.map(|case| percentile_case(case.name, "p99.9"));
         assert_well_formed(&report, &tails.each_ref().map(String::as_str));
         assert!(report.goals.iter().all(|goal| goal.measured().is_some()));

@@ -4,18 +4,17 @@
 //!   blocks are made durable too.
 //! - *in place*: over bytes that were written before, and `fdatasync`, as our journal does.
 
-use crate::error::BenchError;
+use crate::error::{BenchError, file_failed};
 use crate::ledger::{Ledger, Metric};
-use crate::rounds::{Job, interleave};
+use crate::rounds::{self, Job, nanoseconds};
 use crate::scratch::Directory;
 use crate::server::servers::cpu_of_this_thread;
 use crate::table::{Table, median};
-use indicatif::ProgressBar;
 use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const APPEND: &str = "append";
 const IN_PLACE: &str = "in place";
@@ -25,9 +24,6 @@ const WAYS: [&str; 2] = [APPEND, IN_PLACE];
 const SIZES: [usize; 3] = [4, 32, 256];
 /// Bytes that are written over.
 const FILE: u64 = 16 << 20;
-
-/// Measurements of a round.
-pub const JOBS: usize = WAYS.len() * SIZES.len();
 
 fn case(kib: usize) -> String {
     format!("{kib} KiB durable")
@@ -81,50 +77,38 @@ pub fn run(
     timed: Duration,
     rounds: usize,
     place: &Path,
-    bar: &ProgressBar,
     ledger: &mut Ledger,
 ) -> Result<(), BenchError> {
     let directory = Directory::below(place, "device")?;
-    let failed = |source| BenchError::File {
-        path: directory.path().to_owned(),
-        source,
-    };
+    let failed = file_failed(directory.path());
     let mut logs = Vec::new();
     for way in WAYS {
         let log = Log::open(way, directory.path()).map_err(failed)?;
         logs.push((way, RefCell::new(log)));
     }
-    let cpu = RefCell::new(Vec::new());
     let mut jobs = Vec::new();
     for kib in SIZES {
         for (way, log) in &logs {
-            let cpu = &cpu;
-            jobs.push(Job::new(*way, case(kib), Metric::Latency, move |_| {
-                let mut log = log.borrow_mut();
-                let (begin, before) = (Instant::now(), cpu_of_this_thread()?);
-                let mut writes = 0.0;
-                while writes == 0.0 || begin.elapsed() < timed {
-                    log.write(kib << 10).map_err(failed)?;
+            let name = format_args!("{way}, {}", case(kib)).to_string();
+            jobs.push(Job::of(name, move |_, ledger| {
+                let (before, mut writes) = (cpu_of_this_thread()?, 0.0);
+                let each = nanoseconds(timed, 1, || {
                     writes += 1.0;
-                }
-                let took = begin.elapsed();
+                    log.borrow_mut().write(kib << 10).map_err(failed)
+                })?;
+                ledger.add(way, &case(kib), Metric::Latency, each);
                 let used = cpu_of_this_thread()?.saturating_sub(before);
                 let each = used.as_nanos() as f64 / writes;
-                cpu.borrow_mut().push((*way, kib, each));
-                Ok(took.as_nanos() as f64 / writes)
+                ledger.add(way, &cpu_case(kib), Metric::Cpu, each);
+                Ok(())
             }));
         }
     }
-    interleave(jobs, rounds, bar, ledger)?;
-    for (way, kib, each) in cpu.into_inner() {
-        ledger.add(way, &cpu_case(kib), Metric::Cpu, each);
-    }
-    Ok(())
+    rounds::run(jobs, rounds, ledger)
 }
 
 /// Prints what was measured here.
 pub fn print(ledger: &Ledger) {
-    println!("microseconds until a group is durable, and of CPU time, by way of writing");
     let rows = SIZES.map(|kib| (format!("{kib} KiB"), [case(kib), cpu_case(kib)]));
     let cell = |way: &str, cases: &[String; 2]| {
         cases
@@ -132,5 +116,6 @@ pub fn print(ledger: &Ledger) {
             .map(|case| median(ledger.values(way, case), 1e3))
             .join(", ")
     };
-    println!("{}", Table::grid("group", &WAYS, rows, cell));
+    Table::grid("group", &WAYS, rows, cell)
+        .print("microseconds until a group is durable, and of CPU time, by way of writing");
 }

@@ -12,11 +12,11 @@ use crate::generate::random::{Random, mix};
 use crate::goals::Goal;
 use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
-use crate::rounds::{Job, Span, interleave, rate};
+use crate::progress;
+use crate::rounds::{self, Job, Span, rate};
 use crate::scratch::Directory;
-use crate::table::Table;
 use crate::tree::engines::{self, KEY, key};
-use indicatif::ProgressBar;
+use crate::tree::names;
 use mneme_durable::{DurableOptions, DurableStore, SyncPolicy};
 use mneme_log::LogStore;
 use std::cell::RefCell;
@@ -55,14 +55,9 @@ type Commit<'s> = dyn FnMut(&[[u8; KEY]]) -> Result<(), BenchError> + 's;
 
 /// The systems of this build, ours first.
 fn systems() -> Vec<&'static str> {
-    let others = engines::names().into_iter();
+    let others = names::all().into_iter();
     let others = others.filter(|name| name.starts_with("lmdb") || *name == "rocksdb");
     [STORE, TREE].into_iter().chain(others).collect()
-}
-
-/// Measurements of a round.
-pub fn jobs() -> usize {
-    2 * systems().len() + 1
 }
 
 fn open(scale: &Scale, directory: &Path) -> Result<DurableStore, BenchError> {
@@ -86,7 +81,6 @@ pub fn run(
     scale: &Scale,
     place: &Path,
     common: &Common,
-    bar: &ProgressBar,
     ledger: &mut Ledger,
 ) -> Result<(), BenchError> {
     let directory = Directory::below(place, "embedded")?;
@@ -102,11 +96,7 @@ pub fn run(
                 store.sync().map_err(failed)
             }),
             _ => {
-                let name = if system == TREE {
-                    engines::OURS
-                } else {
-                    system
-                };
+                let name = if system == TREE { names::OURS } else { system };
                 let mut engine = engines::open(name, directory.path(), scale.records, VALUE)?;
                 Box::new(move |keys| engine.write(keys, Some(&value)))
             }
@@ -125,13 +115,13 @@ pub fn run(
     jobs.push(Job::new(STORE, SHARED, Metric::Throughput, |round| {
         Ok(shared(scale, &store, common.seed ^ round as u64))
     }));
-    interleave(jobs, common.rounds, bar, ledger)?;
+    rounds::run(jobs, common.rounds, ledger)?;
     drop(commits);
     store.close().map_err(failed)?;
-    bar.set_message(format!("{STORE}: turnovers"));
+    progress::show(format_args!("{STORE}: turnovers"));
     let taken = turnovers(scale, place, common.seed)?;
     ledger.add(STORE, TAKEN, Metric::Overhead, taken);
-    bar.inc(1);
+    progress::clear();
     Ok(())
 }
 
@@ -205,12 +195,8 @@ pub fn goals(ledger: &Ledger) -> Vec<Goal> {
 
 /// Prints what was measured here.
 pub fn print(ledger: &Ledger) {
-    println!("thousand puts a second, durable each; in brackets ours over theirs");
-    let systems = systems();
-    let mut table = Table::new(["case"].into_iter().chain(systems.iter().copied()));
-    for case in [ONE, BATCH, SHARED] {
-        let cells = ledger.compared(&systems, case, 1e-3);
-        table.row([case.to_owned()].into_iter().chain(cells));
-    }
-    println!("{table}");
+    let cases = [ONE, BATCH, SHARED].map(str::to_owned);
+    ledger
+        .compared("case", &systems(), cases, 1e-3)
+        .print("thousand puts a second, durable each; in brackets ours over theirs");
 }

@@ -37,9 +37,10 @@ use crate::goals::Goal;
 use crate::ledger::{Ledger, Metric};
 use crate::machine::cpus;
 use crate::options::{Common, Durable};
+use crate::processes::keep_on_first;
 use crate::progress;
 use crate::report::Report;
-use crate::rounds::Span;
+use crate::rounds::{self, Job, Span};
 use crate::scratch::Directory;
 use crate::server::generator::Generator;
 use crate::server::protocol::{KEY_BYTES, Kind};
@@ -48,12 +49,11 @@ use crate::server::throughput::{Asks, Measured, VALUE, fill, measure};
 use crate::server::{memory_for, on_load_cpu};
 use crate::systems;
 use crate::table::{Table, beside};
-use indicatif::ProgressBar;
 use serde_json::json;
 use servers::{
     ALWAYS, Arm, EVERYSEC, NO, REDIS_ALWAYS, REDIS_EVERYSEC, Server, TREE_ALWAYS, VOLATILE, present,
 };
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Connections of every load.
@@ -130,49 +130,39 @@ impl Case {
     }
 }
 
-struct Scale {
+/// How much is done, and where.
+pub struct Scale {
     records: u32,
     span: Span,
     volume: volume::Scale,
     versions: versions::Scale,
     embedded: embedded::Scale,
-    rounds: usize,
+    dir: PathBuf,
 }
 
 impl Scale {
-    fn of(options: &Common) -> Self {
-        let milliseconds = |quick_one, full| Duration::from_millis(options.pick(quick_one, full));
+    /// For these options.
+    pub fn of(options: &Common, durable: &Durable) -> Self {
+        let timed = Duration::from_millis(options.pick(100, 1000));
         Self {
             records: options.pick(100_000, 1_000_000),
-            span: Span {
-                warm_up: milliseconds(100, 500),
-                timed: milliseconds(200, 2000),
-            },
+            span: options.pick(Span::of(200, 2), Span::of(2000, 4)),
             volume: volume::Scale {
                 records: options.pick(300_000, 10_000_000),
                 turnovers: 8,
             },
             versions: versions::Scale {
                 records: options.pick(20_000, 200_000),
-                timed: milliseconds(100, 1000),
+                timed,
             },
             embedded: embedded::Scale {
                 records: options.pick(100_000, 1_000_000),
-                timed: milliseconds(100, 1000),
+                timed,
                 turnovers: 24,
                 bound: options.pick(64 << 20, 512 << 20),
             },
-            rounds: options.rounds,
+            dir: durable.dir.clone(),
         }
-    }
-
-    fn steps(&self) -> usize {
-        let arms = CASES.iter().map(|case| case.arms().len()).sum::<usize>();
-        self.rounds * (arms + device::JOBS)
-            + volume::ARMS.len()
-            + self.rounds * embedded::jobs()
-            + versions::jobs(self.rounds)
-            + 1
     }
 }
 
@@ -180,31 +170,22 @@ impl Scale {
 ///
 /// # Errors
 /// A server that does not start, refuses, or mixes up records; a disk without space.
-pub fn run(options: &Durable) -> Result<Report, BenchError> {
-    let scale = Scale::of(&options.common);
-    run_at(&scale, options)
-}
-
-fn run_at(scale: &Scale, options: &Durable) -> Result<Report, BenchError> {
-    let common = &options.common;
-    let place = Directory::below(&options.dir, "durable")?;
+pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
+    let place = Directory::below(&scale.dir, "durable")?;
     let mut ledger = Ledger::default();
-    let bar = progress::bar(scale.steps());
-    let timed = scale.embedded.timed;
-    device::run(timed, scale.rounds, place.path(), &bar, &mut ledger)?;
-    throughput(scale, place.path(), common.seed, &bar, &mut ledger)?;
-    volume::run(&scale.volume, place.path(), common.seed, &bar, &mut ledger)?;
-    let rounds = scale.rounds;
-    versions::run(&scale.versions, rounds, common.seed, &bar, &mut ledger)?;
-    embedded::run(&scale.embedded, place.path(), common, &bar, &mut ledger)?;
-    bar.finish_and_clear();
+    let (rounds, seed) = (options.rounds, options.seed);
+    device::run(scale.embedded.timed, rounds, place.path(), &mut ledger)?;
+    throughput(scale, place.path(), options, &mut ledger)?;
+    volume::run(&scale.volume, place.path(), seed, &mut ledger)?;
+    versions::run(&scale.versions, rounds, seed, &mut ledger)?;
+    embedded::run(&scale.embedded, place.path(), options, &mut ledger)?;
     print_tables(&ledger);
     Ok(Report {
         figures: std::iter::once(bars(&ledger))
             .chain(versions::figures(&ledger))
             .collect(),
         params: json!({
-            "directory": options.dir,
+            "directory": scale.dir,
             "key_bytes": KEY_BYTES,
             "value_bytes": VALUE,
             "connections": CONNECTIONS,
@@ -212,7 +193,7 @@ fn run_at(scale: &Scale, options: &Durable) -> Result<Report, BenchError> {
         }),
         goals: goals(&ledger),
         ledger,
-        notes: notes(&options.dir),
+        notes: notes(&scale.dir),
     })
 }
 
@@ -249,7 +230,7 @@ impl Subject {
         let server = Server::start(arm, place, threads, memory)?;
         let mut load = server.connect(VALUE, CONNECTIONS)?;
         if case.place == Place::OneCpu {
-            crate::processes::keep_on_first_cpu(server.id())?;
+            keep_on_first(1, server.id())?;
         }
         fill(&mut load, 0..records)?;
         Ok(Self { case, load, server })
@@ -275,33 +256,32 @@ impl Subject {
 fn throughput(
     scale: &Scale,
     place: &Path,
-    seed: u64,
-    bar: &ProgressBar,
+    options: &Common,
     ledger: &mut Ledger,
 ) -> Result<(), BenchError> {
     for case in CASES {
-        let mut subjects = Vec::new();
+        let mut jobs = Vec::new();
         for arm in present(case.arms()) {
-            bar.set_message(format!("loading {}", arm.name));
-            subjects.push(Subject::new(arm, case, scale.records, place)?);
+            progress::show(format_args!("loading {}", arm.name));
+            let mut subject = Subject::new(arm, case, scale.records, place)?;
+            let name = arm.name;
+            jobs.push(Job::of(
+                format_args!("{name} {}", case.name),
+                move |round, ledger| {
+                    let seed = options.seed ^ (round as u64) << 32;
+                    let measured = subject.measure(scale, seed, |_| true)?;
+                    ledger.add(name, case.name, Metric::Throughput, measured.rate());
+                    ledger.add(name, &case.server(), Metric::Cpu, measured.server_each());
+                    if case.place == Place::OneCpu {
+                        let measured =
+                            subject.measure(scale, seed, |thread| !is_of_journal(thread))?;
+                        ledger.add(name, &case.serving(), Metric::Cpu, measured.server_each());
+                    }
+                    Ok(())
+                },
+            ));
         }
-        for round in 0..scale.rounds {
-            for subject in &mut subjects {
-                let name = subject.server.name();
-                bar.set_message(format!("{name} {}", case.name));
-                let seed = seed ^ (round as u64) << 32;
-                let measured = subject.measure(scale, seed, |_| true)?;
-                ledger.add(name, case.name, Metric::Throughput, measured.rate());
-                ledger.add(name, &case.server(), Metric::Cpu, measured.server_each());
-                if case.place == Place::OneCpu {
-                    let measured = subject.measure(scale, seed, |thread| !is_of_journal(thread))?;
-                    ledger.add(name, &case.serving(), Metric::Cpu, measured.server_each());
-                }
-                bar.inc(1);
-            }
-            // So that nobody always follows the same one.
-            subjects.reverse();
-        }
+        rounds::run(jobs, options.rounds, ledger)?;
     }
     Ok(())
 }
@@ -358,10 +338,9 @@ fn print_tables(ledger: &Ledger) {
     let reference = REDIS_ALWAYS.name;
     let names = ARMS.map(|arm| arm.name);
     let print = |what: &str, unit: f64, cases: [String; CASES.len()]| {
-        println!("{what}; in brackets over {reference}");
-        let rows = cases.map(|case| (case.clone(), case));
-        let cell = |system: &str, case: &String| cell(ledger, reference, system, case, unit);
-        println!("{}", Table::grid("case", &names, rows, cell));
+        let cell = |system: &str, case: &str| cell(ledger, reference, system, case, unit);
+        Table::by_case("case", &names, cases, cell)
+            .print(format_args!("{what}; in brackets over {reference}"));
     };
     let rates = CASES.map(|case| case.name.to_owned());
     print("thousand operations a second", 1e-3, rates);
@@ -388,13 +367,9 @@ mod tests {
     #[test]
     fn a_tiny_run_measures_everything_and_leaves_no_file() {
         let place = Directory::new("durable-test").unwrap();
-        let options = Durable {
-            common: common(),
-            dir: place.path().to_owned(),
-        };
         let scale = Scale {
             records: 500,
-            span: Span::new(Duration::ZERO, Duration::from_millis(2)),
+            span: Span::of(2, 2),
             volume: volume::Scale {
                 records: 500,
                 turnovers: 2,
@@ -409,9 +384,9 @@ mod tests {
                 turnovers: 3,
                 bound: 1 << 20,
             },
-            rounds: 1,
+            dir: place.path().to_owned(),
         };
-        let report = run_at(&scale, &options).unwrap();
+        let report = run(&scale, &common()).unwrap();
         assert_well_formed(&report, &CASES.map(|case| case.name));
         let ledger = &report.ledger;
         for case in CASES {

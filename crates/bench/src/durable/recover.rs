@@ -35,7 +35,7 @@ use crate::table::{Table, beside};
 use serde_json::json;
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
@@ -49,23 +49,22 @@ const AOF: &str = "redis, AOF";
 const DISK: &str = "disk";
 const SYSTEMS: [&str; 7] = [KILLED, BASE, JOURNAL, TREE, RDB, AOF, DISK];
 
-struct Scale {
+/// How much is done, and where.
+pub struct Scale {
     /// MiB of values.
     sizes: &'static [u64],
     /// The largest that Redis is measured with.
     beside: u64,
-    rounds: usize,
+    dir: PathBuf,
 }
 
 impl Scale {
-    fn of(options: &Common) -> Self {
+    /// For these options.
+    pub fn of(common: &Common, options: &Durable) -> Self {
         Self {
-            sizes: match options.quick {
-                true => &[32, 128],
-                false => &[256, 1024, 10 << 10],
-            },
+            sizes: common.pick(&[32, 128], &[256, 1024, 10 << 10]),
             beside: 2048,
-            rounds: options.rounds,
+            dir: options.dir.clone(),
         }
     }
 }
@@ -78,21 +77,15 @@ fn case(mib: u64) -> String {
 ///
 /// # Errors
 /// A server that does not come back, a disk without space.
-pub fn run(options: &Durable) -> Result<Report, BenchError> {
-    run_at(&Scale::of(&options.common), options)
-}
-
-fn run_at(scale: &Scale, options: &Durable) -> Result<Report, BenchError> {
-    let common = &options.common;
-    let place = Directory::below(&options.dir, "recover")?;
+pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
+    let place = Directory::below(&scale.dir, "recover")?;
     let mut ledger = Ledger::default();
     let mut notes = vec![format!(
         "values of {SIZE} B; the files are below {}, the segment is in memory",
-        options.dir.display()
+        scale.dir.display()
     )];
     let there = systems::redis::is_there();
     notes.extend(systems::redis::missing());
-    let bar = progress::bar(scale.sizes.len() * scale.rounds);
     for &mib in scale.sizes {
         let records = mib * MIB / SIZE as u64;
         let memory = memory_for(records, SIZE as u64) + (96 << 20);
@@ -100,22 +93,21 @@ fn run_at(scale: &Scale, options: &Durable) -> Result<Report, BenchError> {
             notes.push(format!("{mib} MiB: left out, for want of memory"));
             continue;
         }
-        bar.set_message(format!("loading {mib} MiB"));
-        let mut subject = Subject::new(records as u32, memory, place.path(), common.seed)?;
+        progress::show(format_args!("loading {mib} MiB"));
+        let mut subject = Subject::new(records as u32, memory, place.path(), options.seed)?;
         let peer = there && mib <= scale.beside;
         let peer = peer.then(|| Peer::new(Directory::below(place.path(), "redis")?, mib * MIB));
         let peer = peer.transpose()?;
-        for round in 0..scale.rounds {
-            bar.set_message(case(mib));
+        for round in 0..options.rounds {
+            progress::show(format_args!("round {}, {mib} MiB", round + 1));
             subject.round(round, &case(mib), peer.as_ref(), &mut ledger)?;
-            bar.inc(1);
         }
     }
-    bar.finish_and_clear();
+    progress::clear();
     print_tables(scale, &ledger);
     Ok(Report {
         figures: vec![curves(scale, &ledger)],
-        params: json!({ "directory": options.dir, "value_bytes": SIZE }),
+        params: json!({ "directory": scale.dir, "value_bytes": SIZE }),
         goals: goals(scale, &ledger),
         ledger,
         notes,
@@ -270,28 +262,23 @@ fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
 }
 
 fn print_tables(scale: &Scale, ledger: &Ledger) {
-    println!("seconds to the first reply (MiB of values a second); medians of the rounds");
     let cell = |system: &str, mib: &u64| {
         let took = ledger.values(system, &case(*mib));
         let rates: Vec<_> = took.iter().map(|took| *mib as f64 / took).collect();
         beside(took, 1.0, &rates)
     };
     let rows = scale.sizes.iter().map(|&mib| (case(mib), mib));
-    println!("{}", Table::grid("values", &SYSTEMS, rows, cell));
+    Table::grid("values", &SYSTEMS, rows, cell)
+        .print("seconds to the first reply (MiB of values a second); medians of the rounds");
 }
 
 fn curves(scale: &Scale, ledger: &Ledger) -> Figure {
-    let sizes: Vec<_> = scale
-        .sizes
-        .iter()
-        .map(|&mib| (mib as f64, case(mib)))
-        .collect();
+    let sizes = scale.sizes.iter();
+    let sizes: Vec<_> = sizes.map(|&mib| (mib as f64, case(mib))).collect();
     let axes = (Axis::log("MiB of values"), Axis::log("seconds"));
     let title = "From a power loss to the first reply";
-    Figure::new(
-        "recover.svg",
-        Curves::of(ledger, title, axes, &SYSTEMS, &sizes),
-    )
+    let curves = Curves::of(ledger, title, axes, &SYSTEMS, &sizes);
+    Figure::new("recover.svg", curves)
 }
 
 #[cfg(test)]
@@ -303,16 +290,12 @@ mod tests {
     #[test]
     fn a_tiny_run_recovers_from_everything_and_leaves_no_file() {
         let place = Directory::new("recover-test").unwrap();
-        let options = Durable {
-            common: common(),
-            dir: place.path().to_owned(),
-        };
         let scale = Scale {
             sizes: &[1],
             beside: 1,
-            rounds: 1,
+            dir: place.path().to_owned(),
         };
-        let report = run_at(&scale, &options).unwrap();
+        let report = run(&scale, &common()).unwrap();
         assert_well_formed(&report, &[&case(1)]);
         assert!(report.goals.iter().all(|goal| goal.measured().is_some()));
         for system in SYSTEMS {

@@ -3,6 +3,7 @@
 
 use crate::client::attached::SEGMENT;
 use crate::error::BenchError;
+use crate::processes::until;
 use crate::scratch::{Directory, Scratch, space};
 use crate::served::Served;
 use crate::server::generator::Generator;
@@ -11,12 +12,11 @@ use crate::server::servers::Server as Process;
 use crate::systems::pipeline::{Pipeline, field, until_loaded};
 use crate::systems::redis;
 use mneme_sys::medium::FileMedium;
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Longer than any checkpoint takes that ends.
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -159,16 +159,15 @@ impl Server {
         let process = match (&self.scratch, self.arm.sync) {
             (Some(scratch), sync) => {
                 let [threads, memory] = [self.threads as u64, self.memory].map(|n| n.to_string());
-                let mut words: Vec<&OsStr> = ["--threads", &threads, "--memory", &memory]
-                    .map(OsStr::new)
-                    .to_vec();
-                if let Some(sync) = sync {
-                    let kept = ["--appendfsync", sync, "--data"].map(OsStr::new);
+                let mut words: Vec<&dyn AsRef<_>> =
+                    vec![&"--io-threads", &threads, &"--memory", &memory];
+                if let Some(sync) = &sync {
+                    let kept: [&dyn AsRef<_>; 4] = [&"--appendfsync", sync, &"--data", &data];
                     words.extend(kept);
-                    words.push(data.as_os_str());
                 }
                 if self.arm.is_tree {
-                    words.extend(["--durability", "tree"].map(OsStr::new));
+                    let kept: [&dyn AsRef<_>; 2] = [&"--durability", &"tree"];
+                    words.extend(kept);
                 }
                 let socket = scratch.root().join("socket");
                 let root = scratch.registry().root();
@@ -232,9 +231,8 @@ impl Server {
 
     /// Where it listens.
     pub fn socket(&self) -> PathBuf {
-        self.process
-            .as_ref()
-            .map_or_else(PathBuf::new, Process::socket)
+        let process = self.process.as_ref();
+        process.map_or_else(PathBuf::new, Process::socket)
     }
 
     /// Connections to it, for values of `value` bytes.
@@ -285,15 +283,12 @@ impl Server {
     /// # Errors
     /// It cannot, or does not end for long.
     pub fn checkpoint(&self, kind: Checkpoint) -> Result<(), BenchError> {
-        begin(&mut self.commands()?, kind)?;
-        let begin = Instant::now();
-        while is_running(&mut self.commands()?, kind)? {
-            if begin.elapsed() > TIMEOUT {
-                return Err(failed("its checkpoint does not end"));
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(())
+        let mut commands = self.commands()?;
+        begin(&mut commands, kind)?;
+        until(TIMEOUT, || match is_running(&mut commands, kind)? {
+            true => Err(failed("its checkpoint does not end")),
+            false => Ok(()),
+        })
     }
 
     /// Bytes that it, and the children that it has waited for, had the kernel write to storage: of

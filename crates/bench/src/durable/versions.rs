@@ -16,12 +16,14 @@ use crate::figure::{Bars, Figure};
 use crate::generate::random::Random;
 use crate::ledger::{Ledger, Metric};
 use crate::machine::cpus;
+use crate::progress;
+use crate::rounds::{self, Job};
 use crate::server::generator::Generator;
 use crate::server::protocol::{Kind, Request};
 use crate::server::throughput::fill;
 use crate::server::{memory_for, on_load_cpu};
 use crate::table::Table;
-use indicatif::ProgressBar;
+use std::cell::RefCell;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -75,11 +77,6 @@ impl Work {
     }
 }
 
-/// Measurements.
-pub fn jobs(rounds: usize) -> usize {
-    ARMS.len() * (SIZES.len() + 2 * CLIENTS.len()) * rounds
-}
-
 /// A loaded server.
 struct Subject {
     server: Server,
@@ -123,7 +120,7 @@ impl Subject {
                 goes_on.then(|| work.request(&mut random, there, &mut self.records))
             })
         })?;
-        Ok(done.operations as f64 / done.took.as_secs_f64() / 1e6)
+        Ok(done.rate() / 1e6)
     }
 }
 
@@ -131,13 +128,7 @@ impl Subject {
 ///
 /// # Errors
 /// A server that does not start, refuses, or mixes up records.
-pub fn run(
-    scale: &Scale,
-    rounds: usize,
-    seed: u64,
-    bar: &ProgressBar,
-    ledger: &mut Ledger,
-) -> Result<(), BenchError> {
+pub fn run(scale: &Scale, rounds: usize, seed: u64, ledger: &mut Ledger) -> Result<(), BenchError> {
     let by_size = SIZES.map(|size| (size, vec![(Work::Set, size, CONNECTIONS)]));
     let by_clients = [Work::Session, Work::Status]
         .into_iter()
@@ -146,22 +137,21 @@ pub fn run(
     for (size, cases) in parts {
         let mut subjects = Vec::new();
         for arm in present(&ARMS) {
-            bar.set_message(format!("loading {}", arm.name));
-            subjects.push(Subject::new(arm, size, scale.records)?);
+            progress::show(format_args!("loading {}", arm.name));
+            let subject = Subject::new(arm, size, scale.records)?;
+            subjects.push((arm.name, RefCell::new(subject)));
         }
-        for round in 0..rounds {
-            let seed = seed ^ (round as u64) << 32;
-            for &(work, number, clients) in &cases {
-                for subject in &mut subjects {
-                    let (name, case) = (subject.server.name(), work.case(number));
-                    bar.set_message(format!("{name} {case}"));
-                    let rate = subject.rate(work, clients, scale.timed, seed)?;
-                    ledger.add(name, &case, Metric::Throughput, rate);
-                    bar.inc(1);
-                }
+        let mut jobs = Vec::new();
+        for (work, number, clients) in cases {
+            for (name, subject) in &subjects {
+                let case = work.case(number);
+                jobs.push(Job::new(*name, case, Metric::Throughput, move |round| {
+                    let seed = seed ^ (round as u64) << 32;
+                    subject.borrow_mut().rate(work, clients, scale.timed, seed)
+                }));
             }
-            subjects.reverse();
         }
+        rounds::run(jobs, rounds, ledger)?;
     }
     Ok(())
 }
@@ -184,11 +174,10 @@ pub fn all() -> impl Iterator<Item = (Arm, String)> {
 /// Prints what was measured here.
 pub fn print(ledger: &Ledger) {
     let reference = REDIS_ALWAYS.name;
-    println!("files on tmpfs: thousand operations a second; in brackets over {reference}");
-    let rows = cases().into_iter().map(|case| (case.clone(), case));
-    let cell = |system: &str, case: &String| cell(ledger, reference, system, case, 1e-3);
-    let names = ARMS.map(|arm| arm.name);
-    println!("{}", Table::grid("case", &names, rows, cell));
+    let cell = |system: &str, case: &str| cell(ledger, reference, system, case, 1e-3);
+    Table::by_case("case", &ARMS.map(|arm| arm.name), cases(), cell).print(format_args!(
+        "files on tmpfs: thousand operations a second; in brackets over {reference}"
+    ));
 }
 
 /// The thesis' figures 5.5 to 5.7.

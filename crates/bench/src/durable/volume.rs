@@ -13,11 +13,11 @@ use crate::generate::random::Random;
 use crate::goals::Goal;
 use crate::ledger::{Ledger, Metric};
 use crate::machine::cpus;
+use crate::progress;
 use crate::server::protocol::{Dialect, Kind, Protocol, Request};
 use crate::server::throughput::{DEPTH, VALUE, fill};
 use crate::server::{memory_for, on_load_cpu};
 use crate::table::Table;
-use indicatif::ProgressBar;
 use std::path::Path;
 use std::time::Instant;
 
@@ -44,17 +44,10 @@ pub struct Scale {
 ///
 /// # Errors
 /// A server does not start, or refuses; the disk is full.
-pub fn run(
-    scale: &Scale,
-    place: &Path,
-    seed: u64,
-    bar: &ProgressBar,
-    ledger: &mut Ledger,
-) -> Result<(), BenchError> {
+pub fn run(scale: &Scale, place: &Path, seed: u64, ledger: &mut Ledger) -> Result<(), BenchError> {
     for arm in present(&ARMS) {
-        bar.set_message(format!("{}: what a SET writes", arm.name));
+        progress::show(format_args!("{}: what a SET writes", arm.name));
         on_load_cpu(|| measure(scale, arm, place, seed, ledger))?;
-        bar.inc(1);
     }
     Ok(())
 }
@@ -89,39 +82,29 @@ fn measure(
         operations += sets(TURNOVERS * records)?.operations;
         server.checkpoint(Checkpoint::Rewrite)?;
     }
-    let (operations, took) = (operations as f64, begin.elapsed().as_secs_f64());
-    let written = (server.device_bytes()? - before) as f64;
-    ledger.add(arm.name, DEVICE, Metric::Stored, written / operations);
-    ledger.add(
-        arm.name,
-        SUSTAINED,
-        Metric::Throughput,
-        operations / took / 1e6,
-    );
+    let rate = operations as f64 / begin.elapsed().as_secs_f64() / 1e6;
+    let each = (server.device_bytes()? - before) as f64 / operations as f64;
+    ledger.add(arm.name, DEVICE, Metric::Stored, each);
+    ledger.add(arm.name, SUSTAINED, Metric::Throughput, rate);
     Ok(())
 }
 
 /// The goals of what was measured here.
 pub fn goals(ledger: &Ledger) -> Vec<Goal> {
-    let ratios = |case| ledger.ratios((EVERYSEC.name, case), (REDIS_EVERYSEC.name, case));
+    let goal = |text: &str, target, case| {
+        let ratios = ledger.ratios((EVERYSEC.name, case), (REDIS_EVERYSEC.name, case));
+        Goal::at_most(text, target, ratios)
+    };
+    let stored = "bytes to storage a SET, checkpoints included / redis with rewrites";
     vec![
-        Goal::at_most(
-            "journal bytes for 16 + 100 B / redis AOF",
-            1.0,
-            ratios(LOGGED),
-        ),
-        Goal::at_most(
-            "bytes to storage a SET, checkpoints included / redis with rewrites",
-            1.2,
-            ratios(DEVICE),
-        ),
+        goal("journal bytes for 16 + 100 B / redis AOF", 1.0, LOGGED),
+        goal(stored, 1.2, DEVICE),
     ]
 }
 
 /// Prints what was measured here.
 pub fn print(ledger: &Ledger) {
     let reference = REDIS_EVERYSEC.name;
-    println!("what a SET of 16 + 100 B writes; in brackets over {reference}");
     let names = ARMS.map(|arm| arm.name);
     let sustained = format!("{SUSTAINED}, thousand/s");
     let rows = [
@@ -130,5 +113,7 @@ pub fn print(ledger: &Ledger) {
         (sustained, (SUSTAINED, 1e-3)),
     ];
     let cell = |system: &str, row: &(&str, f64)| cell(ledger, reference, system, row.0, row.1);
-    println!("{}", Table::grid("what", &names, rows, cell));
+    Table::grid("what", &names, rows, cell).print(format_args!(
+        "what a SET of 16 + 100 B writes; in brackets over {reference}"
+    ));
 }

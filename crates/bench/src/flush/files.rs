@@ -8,12 +8,12 @@ use crate::error::{BenchError, failed, file_failed};
 use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
 use crate::report::Report;
-use crate::rounds::{self, Job};
+use crate::rounds::{self, Job, nanoseconds};
 use crate::scratch::Directory;
 use crate::table::{Table, median};
 use mneme_sys::Access;
 use mneme_sys::medium::{FileMedium, Medium, MediumError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Bytes that are made durable at once.
 const SIZES: [usize; 3] = [64, 1024, 4096];
@@ -43,16 +43,16 @@ fn case(directory: &str, size: usize) -> String {
     format!("{size} B, {directory}")
 }
 
+/// How long a measurement is.
+pub fn scale(options: &Common) -> Duration {
+    Duration::from_millis(options.pick(100, 1000))
+}
+
 /// Measures and reports.
 ///
 /// # Errors
 /// A file that cannot be made or written.
-pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let span = Duration::from_millis(options.pick(100, 1000));
-    run_at(span, options)
-}
-
-fn run_at(span: Duration, options: &Common) -> Result<Report, BenchError> {
+pub fn run(timed: &Duration, options: &Common) -> Result<Report, BenchError> {
     let places = [
         ("tmpfs", Directory::in_memory("files")?),
         ("temporary", Directory::new("files")?),
@@ -82,18 +82,11 @@ fn run_at(span: Duration, options: &Common) -> Result<Report, BenchError> {
                     case(name, size),
                     Metric::Latency,
                     move |round| {
-                        let bytes = vec![round as u8; size];
-                        let (mut at, mut count) = (0, 0_u64);
-                        let begun = Instant::now();
-                        loop {
-                            work(file, at, &bytes).map_err(failed)?;
+                        let (bytes, mut at) = (vec![round as u8; size], 0);
+                        nanoseconds(*timed, 1, || {
                             at = (at + 4096) % FILE;
-                            count += 1;
-                            let took = begun.elapsed();
-                            if took >= span {
-                                return Ok(took.as_nanos() as f64 / count as f64);
-                            }
-                        }
+                            work(file, at, &bytes).map_err(failed)
+                        })
                     },
                 ));
             }
@@ -122,13 +115,10 @@ fn run_at(span: Duration, options: &Common) -> Result<Report, BenchError> {
         };
         format!("{name}: {}, {kind}", directory.path().display())
     });
-    let notes = notes.collect();
     Ok(Report {
-        figures: Vec::new(),
-        params: serde_json::Value::Null,
-        goals: Vec::new(),
         ledger,
-        notes,
+        notes: notes.collect(),
+        ..Report::default()
     })
 }
 
@@ -138,11 +128,7 @@ mod tests {
 
     #[test]
     fn every_way_is_measured_in_both_directories() {
-        let options = Common {
-            rounds: 1,
-            ..crate::options::tests::common()
-        };
-        let report = run_at(Duration::ZERO, &options).unwrap();
+        let report = run(&Duration::ZERO, &crate::options::tests::common()).unwrap();
         for directory in ["tmpfs", "temporary"] {
             for size in SIZES {
                 for (way, _) in WAYS {

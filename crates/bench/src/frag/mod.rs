@@ -24,29 +24,21 @@ use crate::error::BenchError;
 use crate::figure::{Bars, Figure};
 use crate::goals::Goal;
 use crate::ledger::{Ledger, Metric, Summary};
-use crate::options::{self, Frag};
+use crate::options::{Common, Frag, chosen};
 use crate::progress;
 use crate::report::Report;
 use crate::systems::redis;
-use crate::table::{Table, figure};
+use crate::table::{NONE, Table, figure};
 use capacity::Found;
 use pattern::{Churn, PATTERNS, Pattern, of_name};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// Peers that can be asked for.
-pub const PEERS: [&str; 4] = [
-    "redis",
-    "dashmap-glibc",
-    "dashmap-jemalloc",
-    "dashmap-mimalloc",
-];
-
 const OURS: &str = "mneme";
 const SPACIOUS: &str = "mneme, 2x free space";
 
 /// How large a run is.
-struct Scale {
+pub struct Scale {
     /// Whether a store is so small that its reserve and its open log segments weigh.
     small: bool,
     /// Bytes of data for the search, by pattern.
@@ -59,80 +51,83 @@ struct Scale {
     budget: Duration,
     /// Whether other processes are measured.
     apart: bool,
+    peers: Vec<String>,
+    patterns: Vec<Pattern>,
 }
 
-const QUICK: Scale = Scale {
-    small: true,
-    search: |pattern| match pattern.first {
-        ..100 => 64 << 20,
-        100..2000 => 128 << 20,
-        2000..20_000 => 384 << 20,
-        _ => 1100 << 20,
-    },
-    resident: |pattern| match pattern.first {
-        ..100 => 32 << 20,
-        _ => 64 << 20,
-    },
-    limit: Duration::from_secs(4),
-    budget: Duration::from_secs(24),
-    apart: true,
-};
-
-/// As large as the time allows: records by the million take it for P1, log segments of full size
-/// need 4 GiB for P5, P6.
-const FULL: Scale = Scale {
-    small: false,
-    search: |pattern| match pattern.first {
-        ..100 => 384 << 20,
-        100..2000 => 1 << 30,
-        _ => 4 << 30,
-    },
-    resident: |pattern| match pattern.first {
-        ..100 => 256 << 20,
-        _ => 1 << 30,
-    },
-    limit: Duration::from_secs(40),
-    budget: Duration::from_secs(540),
-    apart: true,
-};
+impl Scale {
+    /// For these options. A full run is as large as the time allows: records by the million take it
+    /// for P1, log segments of full size need 4 GiB for P5, P6.
+    pub fn of(common: &Common, options: &Frag) -> Self {
+        let search: [fn(&Pattern) -> u64; 2] = [
+            |pattern| match pattern.first {
+                ..100 => 64 << 20,
+                100..2000 => 128 << 20,
+                2000..20_000 => 384 << 20,
+                _ => 1100 << 20,
+            },
+            |pattern| match pattern.first {
+                ..100 => 384 << 20,
+                100..2000 => 1 << 30,
+                _ => 4 << 30,
+            },
+        ];
+        let resident: [fn(&Pattern) -> u64; 2] = [
+            |pattern| {
+                if pattern.first < 100 {
+                    32 << 20
+                } else {
+                    64 << 20
+                }
+            },
+            |pattern| {
+                if pattern.first < 100 {
+                    256 << 20
+                } else {
+                    1 << 30
+                }
+            },
+        ];
+        Self {
+            small: common.quick,
+            search: common.pick(search[0], search[1]),
+            resident: common.pick(resident[0], resident[1]),
+            limit: Duration::from_secs(common.pick(4, 40)),
+            budget: Duration::from_secs(common.pick(24, 540)),
+            apart: true,
+            peers: chosen(&options.peers),
+            patterns: options
+                .patterns
+                .iter()
+                .flat_map(|name| of_name(name))
+                .collect(),
+        }
+    }
+}
 
 /// Measures and reports.
 ///
 /// # Errors
 /// No memory, a store that loses records, a file that cannot be written.
-pub fn run(options: &Frag) -> Result<Report, BenchError> {
-    let scale = options.common.pick(QUICK, FULL);
-    run_at(&scale, options)
-}
-
-fn run_at(scale: &Scale, options: &Frag) -> Result<Report, BenchError> {
-    let peers = options::chosen(&options.peers, &PEERS, "peer")?;
-    let names = PATTERNS.map(|pattern| pattern.name);
-    let asked: Vec<String> = options.patterns.iter().map(|p| p.to_uppercase()).collect();
-    let asked = options::chosen(&asked, &names, "pattern")?;
-    let patterns: Vec<Pattern> = asked.iter().filter_map(|name| of_name(name)).collect();
+pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
+    let patterns = &scale.patterns;
     let mut run = Run {
         scale,
-        seed: options.common.seed,
+        seed: options.seed,
         began: Instant::now(),
         ledger: Ledger::default(),
         notes: Vec::new(),
     };
-    let bar = progress::bar(patterns.len() * if scale.apart { 2 } else { 1 });
     let mut searched = Vec::new();
-    for pattern in &patterns {
-        bar.set_message(format!("{}: smallest capacity", pattern.name));
+    for pattern in patterns {
+        progress::show(format_args!("{}: smallest capacity", pattern.name));
         searched.push(run.search(pattern)?);
-        bar.inc(1);
     }
-    for (pattern, found) in patterns.iter().zip(&searched) {
-        if scale.apart {
-            bar.set_message(format!("{}: resident memory", pattern.name));
-            run.resident(pattern, found.as_ref(), &peers)?;
-            bar.inc(1);
-        }
+    for (pattern, found) in patterns.iter().zip(&searched).filter(|_| scale.apart) {
+        progress::show(format_args!("{}: resident memory", pattern.name));
+        run.resident(pattern, found.as_ref())?;
     }
-    bar.finish_and_clear();
+    progress::clear();
     let Run {
         ledger, mut notes, ..
     } = run;
@@ -142,7 +137,7 @@ fn run_at(scale: &Scale, options: &Frag) -> Result<Report, BenchError> {
                 .to_owned(),
         );
     }
-    print_tables(&patterns, &searched, &ledger);
+    print_tables(patterns, &searched, &ledger);
     let data = patterns.iter().map(|pattern| {
         json!({
             "pattern": pattern.name, "first": pattern.first, "second": pattern.second,
@@ -150,7 +145,7 @@ fn run_at(scale: &Scale, options: &Frag) -> Result<Report, BenchError> {
         })
     });
     Ok(Report {
-        figures: figures(&patterns, &ledger),
+        figures: figures(patterns, &ledger),
         params: json!({ "patterns": Value::from_iter(data), "key_bytes": pattern::KEY_BYTES }),
         goals: goals(&ledger),
         ledger,
@@ -167,32 +162,26 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn is_late(&self) -> bool {
-        self.began.elapsed() > self.scale.budget
-    }
-
     fn search(&mut self, pattern: &Pattern) -> Result<Option<Found>, BenchError> {
+        let name = pattern.name;
         if self.began.elapsed() > self.scale.budget * 2 / 3 {
-            self.notes
-                .push(format!("{}: no time left for the search", pattern.name));
+            let note = format!("{name}: no time left for the search");
+            self.notes.push(note);
             return Ok(None);
         }
         let churn = Churn::new(*pattern, (self.scale.search)(pattern), self.seed);
         let limit = self.scale.limit;
+        let seconds = limit.as_secs();
         let Some(found) = capacity::search(&churn, target(pattern), limit)? else {
-            self.notes.push(format!(
-                "{}: the machine is too busy for runs of {} s",
-                pattern.name,
-                limit.as_secs()
-            ));
+            let note = format!("{name}: the machine is too busy for runs of {seconds} s");
+            self.notes.push(note);
             return Ok(None);
         };
         if found.given_up > 0 {
             self.notes.push(format!(
-                "{}: {} capacities were counted as too small because they took more than {} s",
-                pattern.name,
-                found.given_up,
-                self.scale.limit.as_secs()
+                "{name}: {} capacities were counted as too small because they took more than \
+                 {seconds} s",
+                found.given_up
             ));
         }
         for (case, value) in [
@@ -205,12 +194,8 @@ impl Run<'_> {
         Ok(Some(found))
     }
 
-    fn resident(
-        &mut self,
-        pattern: &Pattern,
-        found: Option<&Found>,
-        peers: &[String],
-    ) -> Result<(), BenchError> {
+    fn resident(&mut self, pattern: &Pattern, found: Option<&Found>) -> Result<(), BenchError> {
+        let peers = &self.scale.peers;
         let churn = Churn::new(*pattern, (self.scale.resident)(pattern), self.seed);
         let roomy = 2 * churn.data;
         let here = resident::program("glibc");
@@ -230,7 +215,7 @@ impl Run<'_> {
             }
         }
         for (name, system, program, capacities) in systems {
-            if self.is_late() {
+            if self.began.elapsed() > self.scale.budget {
                 self.note_once("no time left for all resident memories".to_owned());
                 return Ok(());
             }
@@ -316,15 +301,14 @@ fn goals(ledger: &Ledger) -> Vec<Goal> {
 }
 
 fn systems() -> impl Iterator<Item = &'static str> {
-    [OURS, SPACIOUS].into_iter().chain(PEERS)
+    [OURS, SPACIOUS].into_iter().chain(Frag::PEERS)
 }
 
 fn print_tables(patterns: &[Pattern], searched: &[Option<Found>], ledger: &Ledger) {
     let cell = |system: &str, case: &str| {
         let summary = Summary::of(ledger.values(system, case));
-        summary.map_or("-".to_owned(), |s| format!("{:.3}", s.median))
+        summary.map_or(NONE.to_owned(), |s| format!("{:.3}", s.median))
     };
-    println!("smallest capacity in which the pattern completes, over keys and values");
     let mut table = Table::new([
         "pattern",
         "bytes",
@@ -335,12 +319,12 @@ fn print_tables(patterns: &[Pattern], searched: &[Option<Found>], ledger: &Ledge
         "live log B/record",
     ]);
     for (pattern, found) in patterns.iter().zip(searched) {
-        let live = found.as_ref().map_or("-".to_owned(), |found| {
-            figure(found.stats.live_bytes as f64 / found.stats.records.max(1) as f64)
-        });
-        let data = found
+        let [data, live] = found
             .as_ref()
-            .map_or("-".to_owned(), |found| (found.data >> 20).to_string());
+            .map_or([NONE; 2].map(str::to_owned), |found| {
+                let live = found.stats.live_bytes as f64 / found.stats.records.max(1) as f64;
+                [(found.data >> 20).to_string(), figure(live)]
+            });
         table.row([
             pattern.name.to_owned(),
             format!("{} -> {}", pattern.first, pattern.second),
@@ -351,27 +335,20 @@ fn print_tables(patterns: &[Pattern], searched: &[Option<Found>], ledger: &Ledge
             live,
         ]);
     }
-    println!("{table}");
-    println!("resident memory afterwards, over keys and values");
+    table.print("smallest capacity in which the pattern completes, over keys and values");
     let systems: Vec<_> = systems().collect();
-    let rows = patterns
-        .iter()
-        .map(|pattern| (pattern.name.to_owned(), rss(pattern)));
-    println!(
-        "{}",
-        Table::grid("pattern", &systems, rows, |system, case| cell(system, case))
-    );
+    let rows = patterns.iter();
+    let rows = rows.map(|pattern| (pattern.name.to_owned(), rss(pattern)));
+    Table::grid("pattern", &systems, rows, |system, case| cell(system, case))
+        .print("resident memory afterwards, over keys and values");
 }
 
 fn figures(patterns: &[Pattern], ledger: &Ledger) -> Vec<Figure> {
     let bars = |title: &str, file: &str, systems: &[&str], case: fn(&Pattern) -> String| {
-        let cases = patterns
-            .iter()
-            .map(|pattern| (pattern.name.to_owned(), case(pattern)));
-        Figure::new(
-            file,
-            Bars::of(ledger, title, Metric::Overhead, systems, cases),
-        )
+        let cases = patterns.iter();
+        let cases = cases.map(|pattern| (pattern.name.to_owned(), case(pattern)));
+        let bars = Bars::of(ledger, title, Metric::Overhead, systems, cases);
+        Figure::new(file, bars)
     };
     let all: Vec<&str> = systems().collect();
     let [resident, capacity] =
@@ -385,6 +362,7 @@ fn figures(patterns: &[Pattern], ledger: &Ledger) -> Vec<Figure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::tests::common;
     use crate::report::tests::assert_well_formed;
 
     #[test]
@@ -396,25 +374,11 @@ mod tests {
             limit: Duration::from_secs(100),
             budget: Duration::from_secs(1000),
             apart: false,
+            peers: Vec::new(),
+            patterns: vec![of_name("P4").unwrap()],
         };
-        let options = Frag {
-            common: crate::options::tests::common(),
-            peers: vec!["none".to_owned()],
-            patterns: vec!["p4".to_owned()],
-        };
-        let report = run_at(&scale, &options).unwrap();
+        let report = run(&scale, &common()).unwrap();
         assert_well_formed(&report, &["P4 smallest capacity", "P4 of it log"]);
         assert!(report.goals[3].measured().unwrap() > 1.0);
-    }
-
-    #[test]
-    fn patterns_and_peers_that_nobody_knows_are_refused() {
-        let options = |peers: &str, patterns: &str| Frag {
-            common: crate::options::tests::common(),
-            peers: vec![peers.to_owned()],
-            patterns: vec![patterns.to_owned()],
-        };
-        assert!(run(&options("memcached", "P1")).is_err());
-        assert!(run(&options("none", "P9")).is_err());
     }
 }

@@ -8,22 +8,22 @@ use super::store::{Ours, Refusal};
 use crate::error::{BenchError, failed};
 use crate::machine::{resident_bytes, resident_bytes_of};
 use crate::options::Resident;
+use crate::processes::Helper;
 use crate::systems::daemon::Daemon;
 use crate::systems::pipeline::Pipeline;
 use crate::systems::{Hash, hasher, redis};
-use crate::ycsb::footprint::said_by;
 use dashmap::DashMap;
 use mneme_log::LogStore;
+use serde::{Deserialize, Serialize};
 use std::convert::Infallible;
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Longer than any run takes.
 const FOREVER: Duration = Duration::from_secs(3600);
 
 /// Bytes resident and bytes of keys and values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Residence {
     /// What the process has grown by.
     pub resident: u64,
@@ -51,44 +51,40 @@ pub fn program(allocator: &str) -> Option<PathBuf> {
 /// Runs the pattern on `system` in a process of its own.
 ///
 /// # Errors
-/// [`BenchError::Footprint`].
+/// [`BenchError::Process`].
 pub fn measure_apart(
-    program: &PathBuf,
+    program: &Path,
     system: &str,
     churn: &Churn,
     capacity: u64,
 ) -> Result<Residence, BenchError> {
-    let mut child = Command::new(program);
-    child
-        .args(["resident", "--system", system])
-        .args(["--pattern", churn.pattern.name])
-        .args(["--data", &churn.data.to_string()])
-        .args(["--capacity", &capacity.to_string()])
-        .args(["--seed", &churn.seed.to_string()]);
-    said_by(&mut child, system, |last| {
-        let (resident, data) = last.split_once(' ')?;
-        Some(Residence {
-            resident: resident.parse().ok()?,
-            data: data.parse().ok()?,
-        })
-    })
+    let numbers = [churn.data, capacity, churn.seed].map(|number| number.to_string());
+    let ([data, capacity, seed], pattern) = (numbers, churn.pattern.name);
+    let words: &[&dyn AsRef<_>] = &[
+        &"resident",
+        &system,
+        &pattern,
+        &data,
+        &capacity,
+        &"--seed",
+        &seed,
+    ];
+    Helper::start_as(program, words)?.answer()
 }
 
-/// Runs the pattern in this process and prints what [`measure_apart`] reads.
+/// Runs the pattern in this process.
 ///
 /// # Errors
 /// A pattern or a system that nobody knows; a store that refuses.
-pub fn measure_here(options: &Resident) -> Result<(), BenchError> {
+pub fn measure_here(options: &Resident, seed: u64) -> Result<Residence, BenchError> {
     let pattern = of_name(&options.pattern)
         .ok_or_else(|| BenchError::Options(format!("no pattern `{}`", options.pattern)))?;
-    let churn = Churn::new(pattern, options.data, options.seed);
-    let Residence { resident, data } = match options.system.as_str() {
-        "mneme" => ours(&churn, options.capacity)?,
-        "dashmap" => dashmap(&churn),
-        other => return Err(BenchError::Options(format!("no system `{other}`"))),
-    };
-    println!("{resident} {data}");
-    Ok(())
+    let churn = Churn::new(pattern, options.data, seed);
+    match options.system.as_str() {
+        "mneme" => ours(&churn, options.capacity),
+        "dashmap" => Ok(dashmap(&churn)),
+        other => Err(BenchError::Options(format!("no system `{other}`"))),
+    }
 }
 
 fn ours(churn: &Churn, capacity: u64) -> Result<Residence, BenchError> {

@@ -44,7 +44,7 @@ pub fn fragment_here(options: &Fragmenter) -> Result<(), BenchError> {
         }
         whole.push(piece);
     }
-    say(&(whole.len() * (PIECE >> 20)).to_string())?;
+    say(Ok(whole.len() * (PIECE >> 20)))?;
     let mut rest = Vec::new();
     let _ = std::io::stdin().read_to_end(&mut rest);
     Ok(())

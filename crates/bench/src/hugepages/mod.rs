@@ -18,21 +18,19 @@ use crate::error::{BenchError, failed};
 use crate::figure::{Bars, Figure};
 use crate::generate::random::mix;
 use crate::goals::Goal;
-use crate::half_full::{HalfFull, VALUE};
 use crate::ledger::{Ledger, Metric};
 use crate::machine::available_bytes;
 use crate::options::Common;
 use crate::processes::Helper;
 use crate::progress;
+use crate::records::Records;
 use crate::report::Report;
 use crate::rounds::Span;
 use crate::table::{Table, median};
 use mneme_log::{LogStore, control_bytes};
 use mneme_sys::{PagePolicy, Region, ScriptedLiveness};
 use serde_json::json;
-use std::ffi::OsStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 const SMALL: &str = "4 KiB";
 const THP: &str = "THP";
@@ -46,25 +44,25 @@ const STATES: [&str; 2] = [FRESH, FRAGMENTED];
 const GOAL: f64 = 0.95;
 /// Memory that the fragmenter leaves alone.
 const LEFT: u64 = 1 << 30;
+/// Bytes of a value.
+const VALUE: usize = 256;
 
-struct Scale {
+/// How much is done.
+pub struct Scale {
     /// Bytes of a store, of which its records take half.
     capacity: usize,
     /// Bytes that are fragmented at most.
     fragmented: u64,
     span: Span,
-    rounds: usize,
 }
 
 impl Scale {
-    fn of(options: &Common) -> Self {
-        let quick = options.quick;
-        let timed = Duration::from_millis(if quick { 200 } else { 2000 });
+    /// For these options.
+    pub fn of(options: &Common) -> Self {
         Self {
-            capacity: if quick { 256 << 20 } else { 4 << 30 },
-            fragmented: if quick { 512 << 20 } else { u64::MAX },
-            span: Span::new(timed / 2, timed),
-            rounds: options.rounds,
+            capacity: options.pick(256 << 20, 4 << 30),
+            fragmented: options.pick(512 << 20, u64::MAX),
+            span: Span::of(options.pick(200, 2000), 2),
         }
     }
 }
@@ -73,28 +71,24 @@ impl Scale {
 ///
 /// # Errors
 /// No memory, a fragmenter that ended, a store that loses records.
-pub fn run(options: &Common) -> Result<Report, BenchError> {
-    run_at(&Scale::of(options), options)
-}
-
-fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
+pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
     let mut notes = Vec::new();
-    let bar = progress::bar(scale.rounds * SYSTEMS.len() * STATES.len());
-    for round in 0..scale.rounds {
+    for round in 0..options.rounds {
         let seed = mix(options.seed) ^ round as u64;
         let mut measure = |system: &str, state: &str, memory: Region, notes: &mut Vec<String>| {
-            let store = HalfFull::of(store_in(memory)?)?;
-            let gets = store.gets(scale.span, seed)?;
+            progress::show(format_args!("{state}, {system}"));
+            let records = Records::half_full(store_in(memory)?, VALUE)?;
+            let gets = records.rate(100, 1, scale.span, seed);
+            records.check()?;
             ledger.add(system, state, Metric::Throughput, gets / 1e6);
             if round == 0 {
-                let pages = store.store.pages();
+                let pages = records.store.pages();
                 let (huge, all) = (pages.huge_bytes >> 20, pages.resident_bytes >> 20);
                 notes.push(format!(
                     "{state}, {system}: {huge} of {all} MiB in huge pages"
                 ));
             }
-            bar.inc(1);
             Ok::<_, BenchError>(())
         };
         let memory = |system: &str| memory_for(system, scale.capacity);
@@ -104,10 +98,8 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
         let reserved = memory(RESERVED)?;
         let before = free_huge();
         let bytes = available_bytes().saturating_sub(LEFT).min(scale.fragmented);
-        let number = bytes.to_string();
-        let words = ["fragmenter", &number].map(OsStr::new);
-        let mut fragmenter = Helper::start(&words)?;
-        let taken: u64 = fragmenter.answer(|said| said.parse().ok())?;
+        let mut fragmenter = Helper::start(&[&"fragmenter", &bytes.to_string()])?;
+        let taken: u64 = fragmenter.answer()?;
         if round == 0 {
             notes.push(format!(
                 "free pieces of 2 MiB: {before} before, {} after {} MiB were fragmented; {taken} \
@@ -122,8 +114,7 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
         }
         drop(fragmenter);
     }
-    bar.finish_and_clear();
-    println!("millions of GETs a second, medians of rounds");
+    progress::clear();
     let mut table = Table::new(["pages", FRESH, FRAGMENTED, "fragmented / fresh"]);
     for system in SYSTEMS {
         let cells = STATES.map(|state| median(ledger.values(system, state), 1.0));
@@ -131,7 +122,7 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
         let cells = cells.into_iter().chain([median(&ratio, 1.0)]);
         table.row([system.to_owned()].into_iter().chain(cells));
     }
-    println!("{table}");
+    table.print("millions of GETs a second, medians of rounds");
     let title = "GETs on a machine whose memory is in shreds";
     let cases = STATES.map(|state| (state.to_owned(), state.to_owned()));
     let bars = Bars::of(&ledger, title, Metric::Throughput, &SYSTEMS, cases);
@@ -197,10 +188,9 @@ mod tests {
         let scale = Scale {
             capacity: 64 << 20,
             fragmented: 8 << 20,
-            span: Span::new(Duration::from_millis(1), Duration::from_millis(2)),
-            rounds: 1,
+            span: Span::of(2, 2),
         };
-        let report = run_at(&scale, &common()).unwrap();
+        let report = run(&scale, &common()).unwrap();
         assert_well_formed(&report, &STATES);
         assert_eq!(report.notes.len(), 7, "{:?}", report.notes);
     }

@@ -5,11 +5,11 @@ use super::gups::windows::{Words, apply_encoded};
 use super::switch::Bytes;
 use crate::error::BenchError;
 use crate::options::Reside;
-use crate::processes::Helper;
+use crate::processes::{Helper, until};
 use crate::scratch::space;
-use mneme_space::{CallError, Functions, Registry, Section, Space};
+use mneme_space::{Functions, Registry, Section, Space};
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a caller waits for an answer, and for a resident to be there.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
@@ -64,21 +64,11 @@ pub fn live_here(options: &Reside) -> Result<(), BenchError> {
 /// # Errors
 /// It cannot be started, or does not answer.
 pub fn start(lives_in: &Space) -> Result<Helper, BenchError> {
-    let root = lives_in.registry().root().as_os_str();
-    let resident = Helper::start(&["reside".as_ref(), root, lives_in.name().as_str().as_ref()])?;
-    until_answered(lives_in)?;
+    let root = lives_in.registry().root();
+    let resident = Helper::start(&[&"reside", &root, &lives_in.name().as_str()])?;
+    // Until it is there.
+    until(TIMEOUT, || {
+        lives_in.call(FIRST, b"", TIMEOUT).map_err(space)
+    })?;
     Ok(resident)
-}
-
-fn until_answered(lives_in: &Space) -> Result<(), BenchError> {
-    let began = Instant::now();
-    loop {
-        match lives_in.call(FIRST, b"", TIMEOUT) {
-            Ok(_) => return Ok(()),
-            Err(CallError::NoResident) if began.elapsed() < TIMEOUT => {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            Err(refused) => return Err(space(refused)),
-        }
-    }
 }

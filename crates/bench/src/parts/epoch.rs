@@ -12,19 +12,18 @@
 use crate::error::{BenchError, failed};
 use crate::generate::random::{Random, mix};
 use crate::ledger::Metric;
-use crate::rounds::{Job, Span, rate};
+use crate::rounds::{Job, Span, rate_of};
 use crate::systems::bare::BareRecords;
 use crate::systems::{Entry, Load, System};
 use mneme_sync::{ControlOptions, Participants};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::time::Instant;
 
 /// The names in reports, the first ours.
 pub const SYSTEMS: [&str; 3] = ["ours", "tsc", "counter"];
 
 /// Operations between two looks at the clock.
-const CHUNK: u64 = 256;
+const CHUNK: u32 = 256;
 
 /// Bytes of a value.
 const VALUE: usize = 1024;
@@ -173,7 +172,7 @@ impl<'a> Place<'a> {
     }
 
     fn rate(&self, source: &impl Source, round: u64) -> f64 {
-        rate(self.threads, self.span, |thread, until| {
+        rate_of(self.threads, self.span, CHUNK, |thread| {
             self.records.enter(Entry {
                 thread,
                 threads: self.threads,
@@ -181,28 +180,23 @@ impl<'a> Place<'a> {
             });
             let mut random = Random::new(mix(self.seed ^ round ^ u64::from(thread) << 32));
             let mut value = vec![0; VALUE];
-            let mut done = 0;
-            while Instant::now() < until {
-                for _ in 0..CHUNK {
-                    match self.work {
-                        Work::Nothing => source.within(thread as usize, || {}),
-                        Work::Get | Work::Mix => {
-                            let drawn = random.below(2 * self.load.records);
-                            let id = (drawn / 2) as u32;
-                            let write = self.work == Work::Mix && drawn.is_multiple_of(2);
-                            source.within(thread as usize, || {
-                                black_box(if write {
-                                    self.records.write(id, &value)
-                                } else {
-                                    self.records.read(id, &mut value)
-                                });
+            move || {
+                match self.work {
+                    Work::Nothing => source.within(thread as usize, || {}),
+                    Work::Get | Work::Mix => {
+                        let drawn = random.below(2 * self.load.records);
+                        let id = (drawn / 2) as u32;
+                        let write = self.work == Work::Mix && drawn.is_multiple_of(2);
+                        source.within(thread as usize, || {
+                            black_box(match write {
+                                true => self.records.write(id, &value),
+                                false => self.records.read(id, &mut value),
                             });
-                        }
+                        });
                     }
                 }
-                done += CHUNK;
+                1
             }
-            done
         })
     }
 }

@@ -7,23 +7,18 @@
 //! to.
 
 use crate::error::{BenchError, failed};
-use crate::generate::keys::{key, stamp};
-use crate::generate::random::{Random, mix};
+use crate::generate::random::mix;
 use crate::ledger::Metric;
-use crate::rounds::{Job, Span, rate};
-use crate::systems::{BATCH, take};
+use crate::records::Records;
+use crate::rounds::{Job, Span};
+use crate::systems::BATCH;
 use mneme_log::LogStore;
 use mneme_sys::{CpuId, NodeId, SysfsTopology, Topology};
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 /// The system with a head a CPU.
 pub const LOCAL: &str = "head of the CPU";
-
-/// Operations between two looks at the clock.
-const CHUNK: u64 = 128;
 
 /// The system with so many heads.
 pub fn random_of(heads: usize) -> String {
@@ -71,8 +66,7 @@ impl Topology for Scattered {
 /// A store whose records are all there.
 pub struct Store {
     name: String,
-    store: LogStore,
-    records: u64,
+    records: Records,
     value: usize,
 }
 
@@ -92,23 +86,16 @@ impl Store {
             .topology(topology)
             .open_private()
             .map_err(failed)?;
-        let records = capacity / 10 / value as u64;
-        let mut values = vec![0x5A; value * BATCH];
+        let count = capacity / 10 / value as u64;
+        let mut records = Records::new(store, value);
+        records.fill(count).map_err(failed)?;
         // Once through the whole log, so that no memory is touched for the first time later.
-        for first in (0..11 * records).step_by(BATCH) {
-            let pairs: Vec<_> = (first..first + BATCH as u64)
-                .zip(values.chunks_exact_mut(value))
-                .map(|(place, value)| {
-                    let id = (place % records) as u32;
-                    stamp(value, id);
-                    (key(id), &*value)
-                })
-                .collect();
-            store.put_many(&pairs).map_err(failed)?;
+        for first in (0..10 * count).step_by(BATCH) {
+            let batch = (first..first + BATCH as u64).map(|place| place % count);
+            records.put_batch(batch).map_err(failed)?;
         }
         Ok(Self {
             name: heads.map_or_else(|| LOCAL.to_owned(), random_of),
-            store,
             records,
             value,
         })
@@ -117,49 +104,11 @@ impl Store {
     /// A job that reads `reads` times of a hundred and else writes.
     pub fn job(&self, reads: u64, threads: u32, span: Span, seed: u64) -> Job<'_> {
         let case = case(reads, self.value, threads);
-        Job::new(
-            self.name.clone(),
-            case.clone(),
-            Metric::Throughput,
-            move |round| {
-                let refused = AtomicU64::new(0);
-                let rate = rate(threads, span, |thread, until| {
-                    let seed = mix(seed ^ round as u64 ^ u64::from(thread) << 32);
-                    let (done, bad) = self.run(reads, seed, until);
-                    refused.fetch_add(bad, Ordering::Relaxed);
-                    done
-                });
-                match refused.into_inner() {
-                    0 => Ok(rate / 1e6),
-                    refused => Err(BenchError::wrong(
-                        self.name.clone(),
-                        case.clone(),
-                        format!("{refused} operations were refused or missed"),
-                    )),
-                }
-            },
-        )
-    }
-
-    fn run(&self, reads: u64, seed: u64, until: Instant) -> (u64, u64) {
-        let mut random = Random::new(seed);
-        let mut value = vec![0x5A; self.value];
-        let (mut done, mut bad) = (0, 0);
-        while Instant::now() < until {
-            for _ in 0..CHUNK {
-                let id = random.below(self.records) as u32;
-                let good = if random.below(100) < reads {
-                    let found = self.store.get(&key(id));
-                    matches!(&found, Ok(Some(found)) if take(found, id, &mut value))
-                } else {
-                    stamp(&mut value, id);
-                    self.store.put(&key(id), &value).is_ok()
-                };
-                bad += u64::from(!good);
-            }
-            done += CHUNK;
-        }
-        (done, bad)
+        Job::new(&self.name, case, Metric::Throughput, move |round| {
+            let rate = self.records.rate(reads, threads, span, seed ^ round as u64);
+            self.records.check()?;
+            Ok(rate / 1e6)
+        })
     }
 }
 

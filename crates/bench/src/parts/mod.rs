@@ -19,7 +19,7 @@ use crate::latency::{PERCENTILES, percentile_case};
 use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
 use crate::report::Report;
-use crate::rounds::{self, Span};
+use crate::rounds::{self, Job, Span};
 use crate::systems::bare::BareRecords;
 use crate::systems::mneme::POLICIES;
 use crate::table::{Table, beside_range, median};
@@ -27,9 +27,9 @@ use epoch::Work;
 use mneme_sys::{SysfsTopology, Topology};
 use puts::Kind;
 use serde_json::json;
-use std::time::Duration;
 
-struct Scale {
+/// How much is done.
+pub struct Scale {
     /// Records behind the epochs.
     records: u64,
     /// Numbers of heads chosen at random.
@@ -45,12 +45,11 @@ struct Scale {
     span: Span,
     /// Numbers of threads.
     threads: Vec<u32>,
-    rounds: usize,
 }
 
 impl Scale {
-    fn of(options: &Common) -> Self {
-        let timed = Duration::from_millis(options.pick(30, 500));
+    /// For these options.
+    pub fn of(options: &Common) -> Self {
         Self {
             records: options.pick(200_000, 4_000_000),
             heads: options.pick(&[1, 2, 4], &[1, 2, 4, 8]),
@@ -58,9 +57,8 @@ impl Scale {
             puts: options.pick((40_000, 32 << 20), (1_000_000, 512 << 20)),
             values: &[64, 256, 1024, 4096],
             head_values: options.pick(&[1024], &[1024, 100]),
-            span: Span::new(timed / 5, timed),
+            span: Span::of(options.pick(30, 500), 5),
             threads: options.threads.clone(),
-            rounds: options.rounds,
         }
     }
 
@@ -74,18 +72,14 @@ impl Scale {
 ///
 /// # Errors
 /// No memory, a store that loses records, a file that cannot be written.
-pub fn run(options: &Common) -> Result<Report, BenchError> {
-    run_at(&Scale::of(options), options)
-}
-
-fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
+pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
-    epochs(scale, options.seed, &mut ledger)?;
+    epochs(scale, options, &mut ledger)?;
     for &value in scale.head_values {
-        head_choices(scale, value, options.seed, &mut ledger)?;
+        head_choices(scale, value, options, &mut ledger)?;
     }
     for &value in scale.values {
-        put_latencies(scale, value, &mut ledger)?;
+        put_latencies(scale, value, options.rounds, &mut ledger)?;
     }
     print_tables(scale, &ledger);
     let mut notes = Vec::new();
@@ -106,53 +100,56 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     })
 }
 
-fn epochs(scale: &Scale, seed: u64, ledger: &mut Ledger) -> Result<(), BenchError> {
+fn epochs(scale: &Scale, options: &Common, ledger: &mut Ledger) -> Result<(), BenchError> {
     let load = epoch::load(scale.records);
     let records = BareRecords::new(load)?;
-    let jobs = epoch::jobs(&records, load, &scale.threads, scale.span, seed)?;
-    rounds::run(jobs, scale.rounds, ledger)
+    let jobs = epoch::jobs(&records, load, &scale.threads, scale.span, options.seed)?;
+    rounds::run(jobs, options.rounds, ledger)
 }
 
 fn head_choices(
     scale: &Scale,
     value: usize,
-    seed: u64,
+    options: &Common,
     ledger: &mut Ledger,
 ) -> Result<(), BenchError> {
-    let choices = [None]
-        .into_iter()
-        .chain(scale.heads.iter().copied().map(Some));
-    let stores = choices
-        .map(|heads| heads::Store::new(heads, scale.capacity, value))
-        .collect::<Result<Vec<_>, _>>()?;
+    let random = scale.heads.iter().copied().map(Some);
+    let stores = [None].into_iter().chain(random);
+    let stores = stores.map(|heads| heads::Store::new(heads, scale.capacity, value));
+    let stores = stores.collect::<Result<Vec<_>, _>>()?;
     let mut jobs = Vec::new();
     for reads in [50, 0] {
         for &threads in &scale.threads {
-            jobs.extend(
-                stores
-                    .iter()
-                    .map(|store| store.job(reads, threads, scale.span, seed)),
-            );
+            let job = |store| heads::Store::job(store, reads, threads, scale.span, options.seed);
+            jobs.extend(stores.iter().map(job));
         }
     }
-    rounds::run(jobs, scale.rounds, ledger)
+    rounds::run(jobs, options.rounds, ledger)
 }
 
-fn put_latencies(scale: &Scale, value: usize, ledger: &mut Ledger) -> Result<(), BenchError> {
+fn put_latencies(
+    scale: &Scale,
+    value: usize,
+    rounds: usize,
+    ledger: &mut Ledger,
+) -> Result<(), BenchError> {
     let records = scale.puts_of(value);
-    let stores = POLICIES
-        .iter()
-        .map(|&policy| puts::Store::new(policy, records, value))
-        .collect::<Result<Vec<_>, _>>()?;
-    for _ in 0..scale.rounds {
-        if scale.values.first() == Some(&value) {
+    let stores = POLICIES.iter();
+    let stores = stores.map(|&policy| puts::Store::new(policy, records, value));
+    let stores = stores.collect::<Result<Vec<_>, _>>()?;
+    let of_store = stores.iter().map(|store| {
+        let name = format!("PUT of {value} B");
+        Job::of(name, |_, ledger| store.round(ledger))
+    });
+    let mut jobs: Vec<_> = of_store.collect();
+    if scale.values.first() == Some(&value) {
+        let clock = Job::of(puts::CLOCK, |_, ledger| {
             puts::clock(records, ledger);
-        }
-        for store in &stores {
-            store.round(ledger)?;
-        }
+            Ok(())
+        });
+        jobs.insert(0, clock);
     }
-    Ok(())
+    rounds::run(jobs, rounds, ledger)
 }
 
 fn most_threads(scale: &Scale) -> u32 {
@@ -193,10 +190,8 @@ fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
 
 fn head_systems(scale: &Scale) -> Vec<String> {
     let random = scale.heads.iter().map(|&heads| heads::random_of(heads));
-    [heads::LOCAL.to_owned()]
-        .into_iter()
-        .chain(random)
-        .collect()
+    let local = [heads::LOCAL.to_owned()].into_iter();
+    local.chain(random).collect()
 }
 
 fn epoch_systems() -> Vec<String> {
@@ -225,15 +220,12 @@ fn print_tables(scale: &Scale, ledger: &Ledger) {
         (epoch_systems(), epoch_cases(scale)),
         (head_systems(scale), head_cases(scale)),
     ] {
-        println!("millions of operations a second; in brackets the first over it, round by round");
-        let cell = |system: &str, case: &String| {
+        Table::by_case("case", &systems, cases, |system, case| {
             let over = ledger.ratios((&systems[0], case), (system, case));
             beside_range(ledger.values(system, case), &over)
-        };
-        let rows = cases.into_iter().map(|case| (case.clone(), case));
-        println!("{}", Table::grid("case", &systems, rows, cell));
+        })
+        .print("millions of operations a second; in brackets the first over it, round by round");
     }
-    println!("nanoseconds a PUT, one thread, median of the rounds");
     let names = PERCENTILES.map(|(name, _)| name);
     let mut table = Table::new(["policy", "case"].into_iter().chain(names));
     let mut row = |system: &str, case: &str| {
@@ -248,7 +240,7 @@ fn print_tables(scale: &Scale, ledger: &Ledger) {
             }
         }
     }
-    println!("{table}");
+    table.print("nanoseconds a PUT, one thread, median of the rounds");
 }
 
 fn figures(scale: &Scale, ledger: &Ledger) -> Vec<Figure> {
@@ -296,11 +288,10 @@ mod tests {
             puts: (500, 1 << 20),
             values: &[64],
             head_values: &[1024],
-            span: Span::new(Duration::ZERO, Duration::from_millis(2)),
+            span: Span::of(2, 2),
             threads: vec![1, 2],
-            rounds: 1,
         };
-        let report = run_at(&scale, &common()).unwrap();
+        let report = run(&scale, &common()).unwrap();
         let mut cases = epoch_cases(&scale);
         cases.extend(head_cases(&scale));
         cases.push(percentile_case(&puts::case(Kind::Update, 64), "p99"));

@@ -22,11 +22,10 @@ use crate::goals::Goal;
 use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
 use crate::report::Report;
-use crate::rounds::{self, Job, Span, rate};
-use crate::table::Table;
+use crate::rounds::{self, Job, Span, rate_of};
 use serde_json::json;
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
 use systems::{Ranges, SYSTEMS, make};
 
 const PAGE: u64 = 4096;
@@ -67,39 +66,33 @@ impl Mix {
     }
 }
 
+/// How long a measurement is.
+pub fn scale(options: &Common) -> Span {
+    Span::of(options.pick(60, 600), 5)
+}
+
 /// Measures and reports.
 ///
 /// # Errors
 /// A system that answers wrongly, a file that cannot be written.
-pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let timed = Duration::from_millis(options.pick(60, 600));
-    let span = Span::new(timed / 5, timed);
-    run_at(span, options)
-}
-
-fn run_at(span: Span, options: &Common) -> Result<Report, BenchError> {
+pub fn run(span: &Span, options: &Common) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
     let mut jobs = Vec::new();
     for what in Mix::ALL {
         for &threads in &options.threads {
             for (number, name) in SYSTEMS.iter().enumerate() {
                 let system = make(number)?;
-                let seed = options.seed;
                 prepare(&*system, threads);
-                jobs.push(Job::new(
-                    *name,
-                    what.case(threads),
-                    Metric::Throughput,
-                    move |round| {
-                        let work = Work {
-                            system: &*system,
-                            what,
-                            threads,
-                            seed: seed ^ round as u64,
-                        };
-                        work.rate(span, name)
-                    },
-                ));
+                let (case, seed) = (what.case(threads), options.seed);
+                jobs.push(Job::new(*name, case, Metric::Throughput, move |round| {
+                    let work = Work {
+                        system: &*system,
+                        what,
+                        threads,
+                        seed: seed ^ round as u64,
+                    };
+                    work.rate(*span, name)
+                }));
             }
         }
     }
@@ -143,40 +136,33 @@ struct Work<'a> {
 
 impl Work<'_> {
     fn rate(&self, span: Span, name: &str) -> Result<f64, BenchError> {
-        let wrong = std::sync::atomic::AtomicU64::new(0);
-        let rate = rate(self.threads, span, |thread, until| {
+        let is_good = &AtomicBool::new(true);
+        let rate = rate_of(self.threads, span, 8, |thread| {
             let thread = u64::from(thread);
             let mut random = Random::new(mix(self.seed ^ thread << 32));
-            let (mut done, mut used) = (0, 0);
-            let mut good = match self.what {
-                Mix::Metis => self.begin_anew(thread),
-                _ => true,
-            };
-            while Instant::now() < until {
-                for number in 0..8 {
-                    done += match self.what {
-                        Mix::Faults => self.faults(&mut random),
-                        Mix::Metis => self.metis(thread, &mut used, &mut random, &mut good),
-                        Mix::Ebizzy => self.ebizzy(thread, number, &mut random, &mut good),
-                    };
+            let (mut used, mut number) = (ARENA, 0);
+            move || {
+                let mut good = true;
+                let done = match self.what {
+                    Mix::Faults => self.faults(&mut random),
+                    Mix::Metis => self.metis(thread, &mut used, &mut random, &mut good),
+                    Mix::Ebizzy => self.ebizzy(thread, number % 8, &mut random, &mut good),
+                };
+                number += 1;
+                if !good {
+                    is_good.store(false, Ordering::Relaxed);
                 }
+                done
             }
-            wrong.fetch_add(u64::from(!good), std::sync::atomic::Ordering::Relaxed);
-            done
         });
-        match wrong.into_inner() {
-            0 => Ok(rate / 1e6),
-            _ => Err(BenchError::wrong(
+        match is_good.load(Ordering::Relaxed) {
+            true => Ok(rate / 1e6),
+            false => Err(BenchError::wrong(
                 name,
                 self.what.case(self.threads),
                 "answered otherwise than one thread's own addresses must",
             )),
         }
-    }
-
-    fn begin_anew(&self, thread: u64) -> bool {
-        let start = arena(thread);
-        self.system.protect(start..start + ARENA * PAGE, RESERVED)
     }
 
     fn faults(&self, random: &mut Random) -> u64 {
@@ -189,11 +175,11 @@ impl Work<'_> {
     }
 
     fn metis(&self, thread: u64, used: &mut u64, random: &mut Random, good: &mut bool) -> u64 {
+        let start = arena(thread);
         if *used == ARENA {
-            *good &= self.begin_anew(thread);
+            *good &= self.system.protect(start..start + ARENA * PAGE, RESERVED);
             *used = 0;
         }
-        let start = arena(thread);
         let more = start + *used * PAGE;
         *good &= self.system.protect(more..more + STEP * PAGE, USED);
         *used += STEP;
@@ -241,13 +227,9 @@ fn cases(options: &Common) -> impl Iterator<Item = String> {
 }
 
 fn print_table(options: &Common, ledger: &Ledger) {
-    println!("millions of operations a second; in brackets ours over it, round by round");
-    let mut table = Table::new(["case"].into_iter().chain(SYSTEMS));
-    for case in cases(options) {
-        let cells = ledger.compared(&SYSTEMS, &case, 1.0);
-        table.row([case].into_iter().chain(cells));
-    }
-    println!("{table}");
+    ledger
+        .compared("case", &SYSTEMS, cases(options), 1.0)
+        .print("millions of operations a second; in brackets ours over it, round by round");
 }
 
 fn bars(options: &Common, ledger: &Ledger) -> Figure {
@@ -265,10 +247,9 @@ mod tests {
 
     #[test]
     fn every_system_does_every_mix_right() {
-        let span = Span::new(Duration::ZERO, Duration::from_millis(1));
         let mut options = common();
         options.threads = vec![2];
-        let report = run_at(span, &options).unwrap();
+        let report = run(&Span::of(1, 1), &options).unwrap();
         assert_well_formed(&report, &["faults 2t", "metis 2t", "ebizzy 2t"]);
         assert_eq!(report.goals.len(), 6);
     }

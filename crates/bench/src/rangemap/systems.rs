@@ -114,30 +114,26 @@ macro_rules! behind_lock {
     ($lock:ident, $read:ident, $write:ident) => {
         impl Ranges for $lock<Ordered> {
             fn find(&self, address: u64) -> u32 {
-                self.$read()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .find(address)
+                unpoisoned(self.$read()).find(address)
             }
 
             fn map(&self, range: Range<u64>, value: u32) -> bool {
-                self.$write()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .map(range, value)
+                unpoisoned(self.$write()).map(range, value)
             }
 
             fn protect(&self, range: Range<u64>, value: u32) -> bool {
-                self.$write()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .protect(range, value)
+                unpoisoned(self.$write()).protect(range, value)
             }
 
             fn unmap(&self, range: Range<u64>) -> bool {
-                self.$write()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .unmap(range)
+                unpoisoned(self.$write()).unmap(range)
             }
         }
     };
+}
+
+fn unpoisoned<G>(guard: Result<G, PoisonError<G>>) -> G {
+    guard.unwrap_or_else(PoisonError::into_inner)
 }
 
 behind_lock!(Mutex, lock, lock);

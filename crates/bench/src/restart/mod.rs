@@ -29,15 +29,17 @@ use crate::generate::random::Random;
 use crate::goals::Goal;
 use crate::ledger::{Ledger, Metric};
 use crate::options::{self, Common};
-use crate::processes::say;
+use crate::processes::until;
 use crate::progress;
 use crate::report::Report;
+use crate::rounds::{self, Job};
 use crate::scratch::Directory;
 use crate::systems;
 use crate::table::{Table, range};
 use ours::Ours;
 use redis::{From, Peer};
 use serde_json::json;
+use std::cell::RefCell;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -51,6 +53,7 @@ const KILLED: &str = "mneme, after kill -9";
 const RDB: &str = "redis, RDB";
 const AOF: &str = "redis, AOF";
 const SERVERS: [&str; 4] = [SIGTERM, KILLED, RDB, AOF];
+const REDIS: &str = "redis";
 
 const ATTACH: &str = "attach";
 const PROCESS: &str = "process, attach, GET";
@@ -59,24 +62,20 @@ const MAINTAINED: &str = "kill -9 to maintained";
 const LONGEST: &str = "longest put meanwhile";
 const OTHERS: [&str; 5] = [ATTACH, PROCESS, WRITE, MAINTAINED, LONGEST];
 
-struct Scale {
+/// How much is done.
+pub struct Scale {
     /// MiB of values, beside Redis.
     beside: &'static [u64],
     /// Without it.
     alone: &'static [u64],
-    rounds: usize,
 }
 
 impl Scale {
-    fn of(options: &Common) -> Self {
-        let (beside, alone): (&[u64], &[u64]) = match options.quick {
-            true => (&[32, 128], &[512]),
-            false => (&[256, 1024, 2048], &[10 << 10]),
-        };
+    /// For these options.
+    pub fn of(options: &Common) -> Self {
         Self {
-            beside,
-            alone,
-            rounds: options.rounds,
+            beside: options.pick(&[32, 128], &[256, 1024, 2048]),
+            alone: options.pick(&[512], &[10 << 10]),
         }
     }
 
@@ -93,18 +92,13 @@ fn case(mib: u64) -> String {
 ///
 /// # Errors
 /// No memory, a server that does not come back, a file that cannot be written.
-pub fn run(options: &Common) -> Result<Report, BenchError> {
-    run_at(&Scale::of(options), options)
-}
-
-fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
+pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
     let mut notes = vec![format!(
         "values of {SIZE} B; the segment and the files of Redis are in memory"
     )];
     let there = systems::redis::is_there();
     notes.extend(systems::redis::missing());
-    let bar = progress::bar(scale.sizes().count() * scale.rounds);
     // One after the other, so that only one has its memory.
     for mib in scale.sizes() {
         let needed = ours::capacity(mib * MIB);
@@ -112,25 +106,24 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
             notes.push(format!("{mib} MiB: left out, for want of memory"));
             continue;
         }
+        progress::show(format_args!("loading {}", case(mib)));
         let peer = there && scale.beside.contains(&mib);
         let peer = peer.then(|| Peer::new(Directory::in_memory("restart-redis")?, mib * MIB));
         let peer = peer.transpose()?;
-        let mut ours = Ours::new(mib * MIB, options.seed)?;
-        let mut random = Random::new(options.seed);
-        for round in 0..scale.rounds {
-            bar.set_message(case(mib));
-            by_turns(
-                round,
-                mib,
-                &mut ours,
-                peer.as_ref(),
-                &mut random,
-                &mut ledger,
-            )?;
-            bar.inc(1);
+        let ours = RefCell::new(Ours::new(mib * MIB, options.seed)?);
+        let mut jobs = jobs(mib, &ours);
+        if let Some(peer) = &peer {
+            let mut random = Random::new(options.seed);
+            jobs.push(job(REDIS, mib, move |add| {
+                for (system, from) in [(RDB, From::Snapshot), (AOF, From::Log)] {
+                    let id = random.below(mib * MIB / SIZE as u64) as u32;
+                    add(system, peer.start(from, id)?);
+                }
+                Ok(())
+            }));
         }
+        rounds::run(jobs, options.rounds, &mut ledger)?;
     }
-    bar.finish_and_clear();
     print_tables(scale, &ledger);
     Ok(Report {
         figures: vec![curves(scale, &ledger)],
@@ -141,51 +134,41 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     })
 }
 
-/// One round: everything once, every second time backwards.
-fn by_turns(
-    round: usize,
+/// Something that is done once a round, and adds what it took.
+fn job<'a>(
+    name: &str,
     mib: u64,
-    ours: &mut Ours,
-    peer: Option<&Peer>,
-    random: &mut Random,
-    ledger: &mut Ledger,
-) -> Result<(), BenchError> {
+    mut measure: impl FnMut(&mut dyn FnMut(&str, Duration)) -> Result<(), BenchError> + 'a,
+) -> Job<'a> {
     let case = case(mib);
-    let mut add = |system: &str, took: Duration| {
-        ledger.add(system, &case, Metric::Duration, took.as_secs_f64());
+    Job::of(format!("{name}, {case}"), move |_, ledger| {
+        measure(&mut |system, took| {
+            ledger.add(system, &case, Metric::Duration, took.as_secs_f64());
+        })
+    })
+}
+
+fn jobs(mib: u64, ours: &RefCell<Ours>) -> Vec<Job<'_>> {
+    let killed = move |add: &mut dyn FnMut(&str, Duration)| {
+        let mut ours = ours.borrow_mut();
+        // Fewer than three starts in a row that end by a kill: after the third the store would be
+        // checked.
+        add(SIGTERM, ours.after_sigterm()?);
+        let (found, written) = ours.after_kill()?;
+        add(KILLED, found);
+        add(WRITE, written);
+        let bereft = ours.bereft()?;
+        add(MAINTAINED, bereft.maintained);
+        add(LONGEST, bereft.longest);
+        Ok(())
     };
-    let mut turns = [0, 1, 2];
-    if round % 2 == 1 {
-        turns.reverse();
-    }
-    for turn in turns {
-        match (turn, peer) {
-            (0, _) => {
-                // Fewer than three starts in a row that end by a kill: after the third the store
-                // would be checked.
-                add(SIGTERM, ours.after_sigterm()?);
-                let (found, written) = ours.after_kill()?;
-                add(KILLED, found);
-                add(WRITE, written);
-                let bereft = ours.bereft()?;
-                add(MAINTAINED, bereft.maintained);
-                add(LONGEST, bereft.longest);
-            }
-            (1, _) => {
-                let attached = ours.attach()?;
-                add(ATTACH, attached.attach);
-                add(PROCESS, attached.whole);
-            }
-            (_, Some(peer)) => {
-                let records = mib * MIB / SIZE as u64;
-                for (system, from) in [(RDB, From::Snapshot), (AOF, From::Log)] {
-                    add(system, peer.start(from, random.below(records) as u32)?);
-                }
-            }
-            _ => {}
-        }
-    }
-    Ok(())
+    let attached = move |add: &mut dyn FnMut(&str, Duration)| {
+        let attached = ours.borrow_mut().attach()?;
+        add(ATTACH, attached.attach);
+        add(PROCESS, attached.whole);
+        Ok(())
+    };
+    vec![job(KILLED, mib, killed), job(ATTACH, mib, attached)]
 }
 
 /// Stores every record.
@@ -206,29 +189,22 @@ pub fn load(asks: &mut impl Asks, records: u32) -> Result<(), BenchError> {
 /// It is not there, or the server does not answer for long.
 pub fn until_found(socket: &Path, id: u32) -> Result<(), BenchError> {
     const TIMEOUT: Duration = Duration::from_secs(120);
-    let begin = Instant::now();
-    loop {
-        match Socket::connect(socket, SIZE)?.get(id) {
-            Ok(true) => return Ok(()),
-            Ok(false) => {
-                return Err(BenchError::Process("the value is another's".to_owned()));
-            }
-            Err(error) if begin.elapsed() > TIMEOUT => return Err(error),
-            Err(_) => std::thread::sleep(Duration::from_millis(1)),
-        }
+    match until(TIMEOUT, || Socket::connect(socket, SIZE)?.get(id))? {
+        true => Ok(()),
+        false => Err(BenchError::Process("the value is another's".to_owned())),
     }
 }
 
-/// Attaches a store in this process, says what that took, and that a record was found.
+/// Attaches a store in this process, and finds a record; what the former took.
 ///
 /// # Errors
 /// It cannot be attached, or the record is not there.
-pub fn attach_here(options: &options::Attach) -> Result<(), BenchError> {
+pub fn attach_here(options: &options::Attach) -> Result<Duration, BenchError> {
     let begin = Instant::now();
     let mut attached = Attached::new(&options.registry, SEGMENT, false, SIZE)?;
     let took = begin.elapsed();
     match attached.get(options.record)? {
-        true => say(&took.as_nanos().to_string()),
+        true => Ok(took),
         false => Err(BenchError::Store("the record is not there".to_owned())),
     }
 }
@@ -255,17 +231,17 @@ fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
 }
 
 fn print_tables(scale: &Scale, ledger: &Ledger) {
-    let cell = |system: &str, case: &String| range(ledger.values(system, case), 1e-3);
+    let cell = |system: &str, case: &str| range(ledger.values(system, case), 1e-3);
     for (what, systems) in [
         (
             "milliseconds to the first reply of a server that is started",
             &SERVERS[..],
         ),
-        ("milliseconds, ours", &OTHERS[..]),
+        ("milliseconds, ours", &OTHERS),
     ] {
-        println!("{what}, by data; median (min-max) of the rounds");
-        let rows = scale.sizes().map(|mib| (case(mib), case(mib)));
-        println!("{}", Table::grid("values", systems, rows, cell));
+        Table::by_case("values", systems, scale.sizes().map(case), cell).print(format_args!(
+            "{what}, by data; median (min-max) of the rounds"
+        ));
     }
 }
 
@@ -277,10 +253,8 @@ fn curves(scale: &Scale, ledger: &Ledger) -> Figure {
         Axis::log("milliseconds").of(1e-3),
     );
     let title = "From a start to the first reply";
-    Figure::new(
-        "restart.svg",
-        Curves::of(ledger, title, axes, &systems, &sizes),
-    )
+    let curves = Curves::of(ledger, title, axes, &systems, &sizes);
+    Figure::new("restart.svg", curves)
 }
 
 #[cfg(test)]
@@ -294,9 +268,12 @@ mod tests {
         let scale = Scale {
             beside: &[2],
             alone: &[4],
-            rounds: 2,
         };
-        let report = run_at(&scale, &common()).unwrap();
+        let options = Common {
+            rounds: 2,
+            ..common()
+        };
+        let report = run(&scale, &options).unwrap();
         assert_well_formed(&report, &[&case(2), &case(4)]);
         assert!(report.goals.iter().all(|goal| goal.measured().is_some()));
         for system in SERVERS.into_iter().chain(OTHERS) {

@@ -195,16 +195,12 @@ impl Ours {
     /// It cannot.
     pub fn attach(&mut self) -> Result<Attaching, BenchError> {
         let id = self.id().to_string();
-        let words = [
-            "attach".as_ref(),
-            self.scratch.registry().root().as_os_str(),
-            id.as_ref(),
-        ];
+        let root = self.scratch.registry().root();
         let begin = Instant::now();
-        let mut process = Helper::start(&words)?;
-        let attach = process.answer(|said| said.parse().ok())?;
+        let mut process = Helper::start(&[&"attach", &root, &id])?;
+        let attach = process.answer()?;
         Ok(Attaching {
-            attach: Duration::from_nanos(attach),
+            attach,
             whole: begin.elapsed(),
         })
     }

@@ -33,9 +33,12 @@ impl Peer {
         until_loaded(&running.socket())?;
         let mut client = Socket::connect(&running.socket(), SIZE)?;
         load(&mut client, (bytes / SIZE as u64) as u32)?;
-        client.command(b"*1\r\n$4\r\nSAVE\r\n", b"+OK\r\n")?;
+        let mut commands = running.connect()?;
+        commands.queue(&[b"SAVE"]);
+        commands.flush(|_| {})?;
         // What is still to be written of its log it writes at the end.
-        client.command_unanswered(b"*2\r\n$8\r\nSHUTDOWN\r\n$6\r\nNOSAVE\r\n")?;
+        commands.queue(&[b"SHUTDOWN", b"NOSAVE"]);
+        commands.send()?;
         running.until_ended()?;
         Ok(peer)
     }

@@ -10,8 +10,9 @@
 //! on the way.
 
 use super::protocol::{Dialect, Request};
-use crate::error::BenchError;
+use crate::error::{BenchError, socket_failed as failed};
 use crate::latency::Latencies;
+use crate::ledger::{Ledger, Metric};
 use crate::rounds::Done;
 use crate::systems::pipeline::connected;
 use mio::net::UnixStream;
@@ -26,10 +27,6 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Bytes read at once; a reply is shorter.
 const READ: usize = 64 << 10;
-
-fn failed(what: impl ToString) -> BenchError {
-    BenchError::server("a server on a socket", what)
-}
 
 /// One connection, its requests under way and what has come of their replies.
 struct Connection {
@@ -136,6 +133,20 @@ pub struct Offered {
     pub latencies: Latencies,
     /// The longest that the generator itself was away between two looks at its sockets.
     pub away: Duration,
+}
+
+impl Offered {
+    /// Adds a round to the ledger.
+    pub fn report(&self, ledger: &mut Ledger, system: &str, case: &str) {
+        self.latencies.report(ledger, system, case);
+        let away = self.away.as_nanos() as f64;
+        ledger.add(system, &away_case(case), Metric::Latency, away);
+    }
+}
+
+/// The case of the longest that the load itself was away.
+pub fn away_case(case: &str) -> String {
+    format!("{case}, load away")
 }
 
 impl Generator {
@@ -338,44 +349,38 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_closed_loop_has_every_request_answered() {
-        let place = Directory::new("generator-closed").unwrap();
+    /// Does something with a load on an obliging server.
+    fn on_obliging<T>(first: Duration, work: impl FnOnce(&mut Generator) -> T) -> T {
+        let place = Directory::new("generator").unwrap();
         let socket = place.path().join("socket");
         let dialect = Dialect::new(Protocol::Resp, 8);
         let mut one = Vec::new();
         dialect.ask(set(0), &mut one);
-        let server = obliging(&socket, one.len(), Duration::ZERO);
+        let server = obliging(&socket, one.len(), first);
         let mut generator = Generator::connect(&socket, dialect, 1).unwrap();
-        let mut ids = 0..1001;
-        let done = generator.closed(32, || ids.next().map(set)).unwrap();
-        assert_eq!(done.operations, 1001);
+        let worked = work(&mut generator);
         drop(generator);
         server.join().unwrap();
+        worked
+    }
+
+    #[test]
+    fn a_closed_loop_has_every_request_answered() {
+        let mut ids = 0..1001;
+        let done = on_obliging(Duration::ZERO, |it| it.closed(32, || ids.next().map(set)));
+        assert_eq!(done.unwrap().operations, 1001);
     }
 
     /// What coordinated omission would hide: requests that were due during a stall are late by what
     /// was left of it.
     #[test]
     fn an_open_loop_counts_from_when_a_request_was_due() {
-        let place = Directory::new("generator-open").unwrap();
-        let socket = place.path().join("socket");
-        let dialect = Dialect::new(Protocol::Resp, 8);
-        let mut one = Vec::new();
-        dialect.ask(set(0), &mut one);
         let stall = Duration::from_millis(200);
-        let server = obliging(&socket, one.len(), stall);
-        let mut generator = Generator::connect(&socket, dialect, 1).unwrap();
-        let offered = generator.open(1000.0, stall / 2, || set(1)).unwrap();
-        assert_eq!(offered.latencies.count(), 100);
+        let offered = on_obliging(stall, |it| it.open(1000.0, stall / 2, || set(1)));
+        let latencies = offered.unwrap().latencies;
+        assert_eq!(latencies.count(), 100);
         // All 100 were due within the first half of the stall.
-        assert!(
-            offered.latencies.at(1.0) >= 90e6,
-            "{}",
-            offered.latencies.at(1.0)
-        );
-        drop(generator);
-        server.join().unwrap();
+        assert!(latencies.at(1.0) >= 90e6, "{}", latencies.at(1.0));
     }
 
     #[test]

@@ -6,14 +6,14 @@
 //! on time.
 
 use super::memory_for;
-use super::servers::{OURS, REDIS, Server, present};
+use super::servers::{Server, present, stores};
 use super::throughput::fill;
 use crate::error::{BenchError, process_failed};
 use crate::frag::pattern::{Churn, Pattern};
 use crate::frag::resident::by_wire;
 use crate::ledger::{Ledger, Metric};
+use crate::progress;
 use crate::systems::pipeline::Pipeline;
-use indicatif::ProgressBar;
 use mneme_log::MIN_CAPACITY;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -42,14 +42,10 @@ pub fn left(pattern: &Pattern) -> String {
 ///
 /// # Errors
 /// A server does not start, or refuses.
-pub fn sizes(
-    records: fn(usize) -> u32,
-    bar: &ProgressBar,
-    ledger: &mut Ledger,
-) -> Result<(), BenchError> {
+pub fn sizes(records: fn(usize) -> u32, ledger: &mut Ledger) -> Result<(), BenchError> {
     for value in VALUES {
         for system in present() {
-            bar.set_message(format!("{system}, memory, {value} B"));
+            progress::show(format_args!("{system}, memory, {value} B"));
             let records = records(value);
             let memory = memory_for(u64::from(records), value as u64);
             let server = Server::start(system, 1, memory)?;
@@ -58,7 +54,6 @@ pub fn sizes(
             let each = server.resident() as f64 / f64::from(records);
             ledger.add(system, &size(value), Metric::Footprint, each);
         }
-        bar.inc(1);
     }
     Ok(())
 }
@@ -71,17 +66,13 @@ pub fn patterns(
     patterns: &[Pattern],
     data: fn(&Pattern) -> u64,
     seed: u64,
-    bar: &ProgressBar,
     ledger: &mut Ledger,
 ) -> Result<Vec<String>, BenchError> {
     let mut notes = Vec::new();
     for pattern in patterns {
         let churn = Churn::new(*pattern, data(pattern), seed);
-        let systems = present()
-            .into_iter()
-            .filter(|system| [OURS, REDIS].contains(system));
-        for system in systems {
-            bar.set_message(format!("{system}, {}", pattern.name));
+        for system in stores() {
+            progress::show(format_args!("{system}, {}", pattern.name));
             let memory = (churn.data * MEMORY_PERCENT / 100).max(MIN_CAPACITY);
             let server = Server::start(system, 1, memory)?;
             drop(server.connect(VALUES[0], 1)?);
@@ -96,7 +87,6 @@ pub fn patterns(
                 Err(error) => notes.push(format!("{system}, {}: {error}", pattern.name)),
             }
         }
-        bar.inc(1);
     }
     Ok(notes)
 }

@@ -66,7 +66,8 @@ pub fn memory_for(records: u64, value: u64) -> u64 {
 /// last, which needs 1 GiB.
 const QUICK_PATTERNS: [Pattern; 3] = [PATTERNS[0], PATTERNS[3], PATTERNS[4]];
 
-struct Scale {
+/// How much is done.
+pub struct Scale {
     throughput: throughput::Scale,
     tails: tails::Scale,
     /// Records by size of their values.
@@ -74,59 +75,47 @@ struct Scale {
     patterns: &'static [Pattern],
     /// Bytes of keys and values of a pattern.
     data: fn(&Pattern) -> u64,
-    rounds: usize,
 }
 
 impl Scale {
-    fn of(options: &Common) -> Self {
-        let quick = options.quick;
-        let milliseconds = |quick_one, full| Duration::from_millis(options.pick(quick_one, full));
+    /// For these options.
+    pub fn of(options: &Common) -> Self {
+        let records: [fn(usize) -> u32; 2] = [
+            |value| if value == VALUE { 400_000 } else { 100_000 },
+            |value| {
+                if value == VALUE {
+                    20_000_000
+                } else {
+                    2_000_000
+                }
+            },
+        ];
+        let data: [fn(&Pattern) -> u64; 2] = [
+            |_| 64 << 20,
+            |pattern| {
+                if pattern.first < 100 {
+                    256 << 20
+                } else {
+                    1 << 30
+                }
+            },
+        ];
         Self {
             throughput: throughput::Scale {
                 records: options.pick(100_000, 1_000_000),
-                span: Span {
-                    warm_up: milliseconds(5, 100),
-                    timed: milliseconds(20, 500),
-                },
+                span: options.pick(Span::of(20, 4), Span::of(500, 5)),
                 cpus: cpus().min(2),
             },
             tails: tails::Scale {
                 // Fewer would not fill the smallest store.
                 records: options.pick(400_000, 1_000_000),
                 overwritten: options.pick(1, 2),
-                span: milliseconds(60, 4000),
+                span: Duration::from_millis(options.pick(60, 4000)),
             },
-            records: match quick {
-                true => |value| {
-                    if value == VALUE { 400_000 } else { 100_000 }
-                },
-                false => |value| {
-                    if value == VALUE {
-                        20_000_000
-                    } else {
-                        2_000_000
-                    }
-                },
-            },
+            records: options.pick(records[0], records[1]),
             patterns: options.pick(&QUICK_PATTERNS, &PATTERNS),
-            data: match quick {
-                true => |_| 64 << 20,
-                false => |pattern| {
-                    if pattern.first < 100 {
-                        256 << 20
-                    } else {
-                        1 << 30
-                    }
-                },
-            },
-            rounds: options.rounds,
+            data: options.pick(data[0], data[1]),
         }
-    }
-
-    /// What a progress bar counts.
-    fn steps(&self) -> usize {
-        let rounds = self.rounds * (1 + WEATHERS.len());
-        rounds + memory::VALUES.len() + self.patterns.len()
     }
 }
 
@@ -154,27 +143,17 @@ fn on_cpu<T: Send>(
 ///
 /// # Errors
 /// A server that does not start, refuses, or mixes up records; a file that cannot be written.
-pub fn run(options: &Common) -> Result<Report, BenchError> {
-    run_at(&Scale::of(options), options)
-}
-
-fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
+pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
-    let bar = progress::bar(scale.steps());
-    let (rounds, seed) = (scale.rounds, options.seed);
-    throughput::run(&scale.throughput, rounds, seed, &bar, &mut ledger)?;
+    let (rounds, seed) = (options.rounds, options.seed);
+    throughput::run(&scale.throughput, rounds, seed, &mut ledger)?;
     let rate = half_load(&ledger);
-    tails::run(&scale.tails, rate, rounds, seed, &bar, &mut ledger)?;
-    memory::sizes(scale.records, &bar, &mut ledger)?;
+    tails::run(&scale.tails, rate, rounds, seed, &mut ledger)?;
+    memory::sizes(scale.records, &mut ledger)?;
     let mut notes = notes();
-    notes.extend(memory::patterns(
-        scale.patterns,
-        scale.data,
-        seed,
-        &bar,
-        &mut ledger,
-    )?);
-    bar.finish_and_clear();
+    let refused = memory::patterns(scale.patterns, scale.data, seed, &mut ledger)?;
+    notes.extend(refused);
+    progress::clear();
     tables::print(scale, rate, &ledger);
     Ok(Report {
         figures: tables::figures(scale, &ledger),
@@ -310,7 +289,7 @@ mod tests {
         let scale = Scale {
             throughput: throughput::Scale {
                 records: 2000,
-                span: Span::new(Duration::ZERO, Duration::from_millis(2)),
+                span: Span::of(2, 2),
                 cpus: cpus().min(2),
             },
             tails: tails::Scale {
@@ -321,9 +300,12 @@ mod tests {
             records: |_| 2000,
             patterns: &PATTERNS[..2],
             data: |_| 4 << 20,
-            rounds: 2,
         };
-        let report = run_at(&scale, &common()).unwrap();
+        let options = Common {
+            rounds: 2,
+            ..common()
+        };
+        let report = run(&scale, &options).unwrap();
         let sizes = memory::VALUES.map(memory::size);
         let sizes: Vec<_> = sizes.iter().map(String::as_str).collect();
         assert_well_formed(&report, &sizes);

@@ -5,7 +5,7 @@ use super::generator::Generator;
 use super::protocol::{Dialect, Protocol};
 use crate::error::BenchError;
 use crate::machine::resident_bytes_of;
-use crate::processes::keep_on;
+use crate::processes::keep_on_first;
 use crate::served::Served;
 use crate::systems::daemon::Daemon;
 use crate::systems::{memcached, redis};
@@ -39,6 +39,12 @@ pub fn present() -> Vec<&'static str> {
         _ => true,
     };
     SYSTEMS.into_iter().filter(is_there).collect()
+}
+
+/// As [`present`], without memcached, whose protocol does not have all that is asked for.
+pub fn stores() -> Vec<&'static str> {
+    let systems = present().into_iter();
+    systems.filter(|system| *system != MEMCACHED).collect()
 }
 
 impl Server {
@@ -88,7 +94,7 @@ impl Server {
     /// # Errors
     /// The system refuses.
     pub fn keep_on(&self, cpus: usize) -> Result<(), BenchError> {
-        keep_on(self.id(), 0..=cpus - 1)
+        keep_on_first(cpus, self.id())
     }
 
     /// CPU time of all its threads until now.

@@ -1,6 +1,7 @@
 //! What was measured, in words and pictures for people.
 
 use super::Scale;
+use super::generator::away_case;
 use super::memory;
 use super::servers::{OURS, REDIS, SYSTEMS};
 use super::tails::{NOBODY, WEATHERS, Weather};
@@ -27,10 +28,10 @@ fn cell(ledger: &Ledger, system: &str, case: &str, unit: f64) -> String {
 
 fn print_throughput(scale: &Scale, ledger: &Ledger) {
     let print = |what: &str, unit: f64, case: &dyn Fn(Case) -> String| {
-        println!("{what}; in brackets ours over theirs");
         let rows = Case::all(scale.throughput.cpus).map(|of| (of.to_string(), case(of)));
         let cell = |system: &str, case: &String| cell(ledger, system, case, unit);
-        println!("{}", Table::grid("case", &SYSTEMS, rows, cell));
+        Table::grid("case", &SYSTEMS, rows, cell)
+            .print(format_args!("{what}; in brackets ours over theirs"));
     };
     print("thousand operations a second", 1e-3, &|case| {
         case.to_string()
@@ -40,8 +41,6 @@ fn print_throughput(scale: &Scale, ledger: &Ledger) {
 }
 
 fn print_tails(ledger: &Ledger, rate: f64) {
-    let rate = figure(rate / 1e3);
-    println!("microseconds at {rate} thousand requests a second; in brackets ours over theirs");
     let head = PERCENTILES.map(|(name, _)| name);
     let head = ["system", "while"]
         .into_iter()
@@ -54,45 +53,42 @@ fn print_tails(ledger: &Ledger, rate: f64) {
                 continue;
             }
             let cases = PERCENTILES.map(|(name, _)| percentile_case(weather.name(), name));
-            let cases = cases.into_iter().chain([weather.away()]);
+            let cases = cases.into_iter().chain([away_case(weather.name())]);
             let cells = cases.map(|case| cell(ledger, system, &case, 1e3));
             let names = [system, weather.name()].map(str::to_owned);
             table.row(names.into_iter().chain(cells));
         }
     }
-    println!("{table}");
+    let rate = figure(rate / 1e3);
+    table.print(format_args!(
+        "microseconds at {rate} thousand requests a second; in brackets ours over theirs"
+    ));
 }
 
 fn print_memory(scale: &Scale, ledger: &Ledger) {
-    println!("bytes resident a record of 16 B keys; in brackets ours over theirs");
     let cell = |system: &str, case: &String| cell(ledger, system, case, 1.0);
     let rows = memory::VALUES.map(|value| {
         let name = format!("{value} B, {} records", (scale.records)(value));
         (name, memory::size(value))
     });
-    println!("{}", Table::grid("values", &SYSTEMS, rows, cell));
-    println!(
-        "bytes resident over keys and values after each pattern; in brackets ours over theirs"
-    );
+    Table::grid("values", &SYSTEMS, rows, cell)
+        .print("bytes resident a record of 16 B keys; in brackets ours over theirs");
     let patterns = scale.patterns.iter();
     let rows = patterns.map(|pattern| (pattern.name.to_owned(), memory::left(pattern)));
-    println!("{}", Table::grid("pattern", &[OURS, REDIS], rows, cell));
+    Table::grid("pattern", &[OURS, REDIS], rows, cell).print(
+        "bytes resident over keys and values after each pattern; in brackets ours over theirs",
+    );
 }
 
 pub(super) fn figures(scale: &Scale, ledger: &Ledger) -> Vec<Figure> {
-    let bars = |file: &str, title: &str, metric: Metric, cases: Vec<(String, String)>| {
-        Figure::new(file, Bars::of(ledger, title, metric, &SYSTEMS, cases))
-    };
     let costs = Case::all(scale.throughput.cpus).map(|case| (case.to_string(), case.server()));
+    let title = "CPU time of the server an operation";
+    let costs = Bars::of(ledger, title, Metric::Cpu, &SYSTEMS, costs);
     let sizes = memory::VALUES.map(|value| (format!("{value} B"), memory::size(value)));
-    let cpu = "CPU time of the server an operation";
+    let title = "Resident bytes a record";
+    let sizes = Bars::of(ledger, title, Metric::Footprint, &SYSTEMS, sizes);
     vec![
-        bars("server-cpu.svg", cpu, Metric::Cpu, costs.collect()),
-        bars(
-            "server-memory.svg",
-            "Resident bytes a record",
-            Metric::Footprint,
-            sizes.into(),
-        ),
+        Figure::new("server-cpu.svg", costs),
+        Figure::new("server-memory.svg", sizes),
     ]
 }

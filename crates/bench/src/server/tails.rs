@@ -13,17 +13,17 @@
 //! and on the load's are away that do nothing but look at the clock, as long as an idle case takes.
 //! No server can promise less.
 
-use super::generator::Generator;
+use super::generator::{Generator, away_case};
 use super::protocol::{Kind, Request};
-use super::servers::{OURS, REDIS, Server, present};
+use super::servers::{Server, stores};
 use super::throughput::{CONNECTIONS, DEPTH, VALUE, fill};
 use super::{memory_for, on_cpu, on_load_cpu};
 use crate::error::BenchError;
 use crate::generate::random::Random;
 use crate::latency::percentile_case;
 use crate::ledger::{Ledger, Metric};
-use crate::rounds::joined;
-use indicatif::ProgressBar;
+use crate::progress;
+use crate::rounds::{self, Job, joined};
 use std::time::{Duration, Instant};
 
 /// In a server's place: a thread that looks at the clock.
@@ -59,11 +59,6 @@ impl Weather {
             Self::Compacted => "compacted",
         }
     }
-
-    /// The case of the longest that the load itself was away.
-    pub fn away(self) -> String {
-        format!("{}, load away", self.name())
-    }
 }
 
 /// How much is done.
@@ -86,7 +81,6 @@ impl Scale {
 }
 
 struct Subject {
-    system: &'static str,
     // Before the server: connections end first.
     load: Generator,
     _server: Server,
@@ -97,7 +91,7 @@ struct Subject {
 
 impl Subject {
     fn new(
-        system: &'static str,
+        system: &str,
         weather: Weather,
         scale: &Scale,
         new: u64,
@@ -119,7 +113,6 @@ impl Subject {
             load.closed(DEPTH, || ids.next().map(|id| Request { id, kind }))?;
         }
         Ok(Self {
-            system,
             load,
             _server: server,
             fresh: stay,
@@ -155,53 +148,46 @@ pub fn run(
     rate: f64,
     rounds: usize,
     seed: u64,
-    bar: &ProgressBar,
     ledger: &mut Ledger,
 ) -> Result<(), BenchError> {
-    let systems = present()
-        .into_iter()
-        .filter(|system| [OURS, REDIS].contains(system));
-    let systems: Vec<_> = systems.collect();
     // Half of the requests, and some more.
     let new = (rate * scale.span.as_secs_f64() * 0.6) as u64 * rounds as u64;
     for weather in WEATHERS {
-        let mut subjects = Vec::new();
-        for system in &systems {
-            bar.set_message(format!("loading {system}, {}", weather.name()));
-            subjects.push(Subject::new(system, weather, scale, new, seed)?);
-        }
-        for _ in 0..rounds {
-            if weather == Weather::Idle {
-                bar.set_message("the machine itself");
+        let name = weather.name();
+        let mut jobs = Vec::new();
+        if weather == Weather::Idle {
+            jobs.push(Job::of("the machine itself", |_, ledger| {
                 let away = longest_away(scale.span)?;
                 for (case, away) in [
-                    (percentile_case(weather.name(), "max"), away.server),
-                    (weather.away(), away.load),
+                    (percentile_case(name, "max"), away.server),
+                    (away_case(name), away.load),
                 ] {
                     ledger.add(NOBODY, &case, Metric::Latency, away.as_nanos() as f64);
                 }
-            }
-            for subject in &mut subjects {
-                let Subject {
-                    system,
-                    load,
-                    fresh,
-                    random,
-                    ..
-                } = subject;
-                bar.set_message(format!("{system} {}", weather.name()));
-                let offered = on_load_cpu(|| {
-                    load.open(rate, scale.span, || {
-                        Subject::request(random, fresh, weather, scale.stay(weather))
-                    })
-                })?;
-                offered.latencies.report(ledger, system, weather.name());
-                let away = offered.away.as_nanos() as f64;
-                ledger.add(system, &weather.away(), Metric::Latency, away);
-            }
-            subjects.reverse();
-            bar.inc(1);
+                Ok(())
+            }));
         }
+        for system in stores() {
+            progress::show(format_args!("loading {system}, {name}"));
+            let mut subject = Subject::new(system, weather, scale, new, seed)?;
+            jobs.push(Job::of(
+                format_args!("{system} {name}"),
+                move |_, ledger| {
+                    let Subject {
+                        load,
+                        fresh,
+                        random,
+                        ..
+                    } = &mut subject;
+                    let stay = scale.stay(weather);
+                    let request = || Subject::request(random, fresh, weather, stay);
+                    let offered = on_load_cpu(|| load.open(rate, scale.span, request))?;
+                    offered.report(ledger, system, name);
+                    Ok(())
+                },
+            ));
+        }
+        rounds::run(jobs, rounds, ledger)?;
     }
     Ok(())
 }

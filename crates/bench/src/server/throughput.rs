@@ -11,8 +11,9 @@ use super::{memory_for, on_load_cpu};
 use crate::error::BenchError;
 use crate::generate::random::Random;
 use crate::ledger::{Ledger, Metric};
-use crate::rounds::Span;
-use indicatif::ProgressBar;
+use crate::progress;
+use crate::rounds::{self, Job, Span};
+use std::cell::RefCell;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -81,27 +82,20 @@ pub struct Scale {
 
 /// A loaded server, and the load on it.
 struct Subject {
-    system: &'static str,
-    cpus: usize,
     // Before the server: connections end first.
     load: Generator,
     server: Server,
 }
 
 impl Subject {
-    fn new(system: &'static str, cpus: usize, scale: &Scale) -> Result<Self, BenchError> {
+    fn new(system: &str, cpus: usize, scale: &Scale) -> Result<Self, BenchError> {
         // As much again for what is overwritten.
         let memory = 2 * memory_for(u64::from(scale.records), VALUE as u64);
         let server = Server::start(system, cpus, memory)?;
         let mut load = server.connect(VALUE, CONNECTIONS)?;
         server.keep_on(cpus)?;
         fill(&mut load, 0..scale.records)?;
-        Ok(Self {
-            system,
-            cpus,
-            load,
-            server,
-        })
+        Ok(Self { load, server })
     }
 
     fn measure(&mut self, case: Case, scale: &Scale, seed: u64) -> Result<Measured, BenchError> {
@@ -210,40 +204,34 @@ pub fn fill(load: &mut Generator, ids: std::ops::Range<u32>) -> Result<(), Bench
 ///
 /// # Errors
 /// A server does not start, or answers wrongly.
-pub fn run(
-    scale: &Scale,
-    rounds: usize,
-    seed: u64,
-    bar: &ProgressBar,
-    ledger: &mut Ledger,
-) -> Result<(), BenchError> {
+pub fn run(scale: &Scale, rounds: usize, seed: u64, ledger: &mut Ledger) -> Result<(), BenchError> {
     let mut subjects = Vec::new();
     for cpus in 1..=scale.cpus {
         for system in present() {
-            bar.set_message(format!("loading {system}"));
-            subjects.push(Subject::new(system, cpus, scale)?);
+            progress::show(format_args!("loading {system}"));
+            let subject = RefCell::new(Subject::new(system, cpus, scale)?);
+            subjects.push((system, cpus, subject));
         }
     }
-    for round in 0..rounds {
-        for case in Case::all(scale.cpus) {
-            for subject in subjects
-                .iter_mut()
-                .filter(|subject| subject.cpus == case.cpus)
-            {
-                let system = subject.system;
-                bar.set_message(format!("{system} {case}"));
-                let seed = seed ^ (round as u64) << 32;
-                let measured = on_load_cpu(|| subject.measure(case, scale, seed))?;
-                let rate = measured.rate();
-                ledger.add(system, &case.to_string(), Metric::Throughput, rate);
-                let (server, client) = (measured.server_each(), measured.client_each());
-                ledger.add(system, &case.server(), Metric::Cpu, server);
-                ledger.add(system, &case.client(), Metric::Cpu, client);
-            }
+    let mut jobs = Vec::new();
+    for case in Case::all(scale.cpus) {
+        let of_case = subjects.iter().filter(|(_, cpus, _)| *cpus == case.cpus);
+        for (system, _, subject) in of_case {
+            jobs.push(Job::of(
+                format_args!("{system} {case}"),
+                move |round, ledger| {
+                    let seed = seed ^ (round as u64) << 32;
+                    let subject = &mut *subject.borrow_mut();
+                    let measured = on_load_cpu(|| subject.measure(case, scale, seed))?;
+                    let rate = measured.rate();
+                    ledger.add(system, &case.to_string(), Metric::Throughput, rate);
+                    let (server, client) = (measured.server_each(), measured.client_each());
+                    ledger.add(system, &case.server(), Metric::Cpu, server);
+                    ledger.add(system, &case.client(), Metric::Cpu, client);
+                    Ok(())
+                },
+            ));
         }
-        // So that nobody always follows the same one.
-        subjects.reverse();
-        bar.inc(1);
     }
-    Ok(())
+    rounds::run(jobs, rounds, ledger)
 }

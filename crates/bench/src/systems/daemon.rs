@@ -3,13 +3,12 @@
 
 use super::pipeline::Pipeline;
 use crate::error::BenchError;
-use crate::processes::until_ended;
+use crate::processes::{Words, until, until_ended};
 use crate::scratch::Directory;
-use std::ffi::OsStr;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long it may take to begin.
 const START: Duration = Duration::from_secs(10);
@@ -30,7 +29,7 @@ impl Daemon {
     pub fn spawn(
         program: &'static str,
         option: &str,
-        words: &[&OsStr],
+        words: Words<'_>,
     ) -> Result<Self, BenchError> {
         let directory = Directory::new(program)?;
         let child = Command::new(program)
@@ -53,20 +52,15 @@ impl Daemon {
     /// # Errors
     /// It has ended, or does not listen for long.
     pub fn connect(&mut self) -> Result<Pipeline, BenchError> {
-        let until = Instant::now() + START;
-        loop {
-            match UnixStream::connect(self.socket()) {
-                Ok(connection) => return Ok(Pipeline::new(connection)),
-                Err(error) if Instant::now() > until => {
-                    return Err(BenchError::server(self.program, error));
-                }
-                Err(_) => std::thread::sleep(Duration::from_millis(5)),
-            }
-            if let Ok(Some(status)) = self.child.try_wait() {
-                let what = format!("it ended with {status}");
-                return Err(BenchError::server(self.program, what));
-            }
-        }
+        let (program, socket) = (self.program, self.socket());
+        let connected = until(START, || match UnixStream::connect(&socket) {
+            Ok(connection) => Ok(Ok(Pipeline::new(connection))),
+            Err(error) => match self.child.try_wait() {
+                Ok(Some(status)) => Ok(Err(format!("it ended with {status}"))),
+                _ => Err(BenchError::server(program, error)),
+            },
+        })?;
+        connected.map_err(|what| BenchError::server(program, what))
     }
 
     /// Its process' number.

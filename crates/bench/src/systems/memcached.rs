@@ -3,7 +3,6 @@
 use super::daemon::Daemon;
 use crate::error::BenchError;
 use crate::processes::is_on_path;
-use std::ffi::OsStr;
 
 /// The program.
 const PROGRAM: &str = "memcached";
@@ -20,6 +19,14 @@ pub fn is_there() -> bool {
 /// [`BenchError::Server`].
 pub fn spawn(threads: usize, memory: u64) -> Result<Daemon, BenchError> {
     let (threads, memory) = (threads.to_string(), (memory >> 20).to_string());
-    let words = ["-u", "root", "-M", "-t", &threads, "-m", &memory];
-    Daemon::spawn(PROGRAM, "-s", &words.map(OsStr::new))
+    let words = &[
+        &"-u",
+        &"root",
+        &"-M",
+        &"-t",
+        &threads as &dyn AsRef<_>,
+        &"-m",
+        &memory,
+    ];
+    Daemon::spawn(PROGRAM, "-s", words)
 }

@@ -16,6 +16,23 @@ impl Peer {
     }
 }
 
+impl Strings for Peer {
+    #[inline]
+    fn get(&self, key: &[u8], into: &mut [u8]) -> Result<Option<usize>, String> {
+        Ok(self.0.pin().get(key).map(|value| copied(value, into)))
+    }
+
+    #[inline]
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), String> {
+        self.0.pin().insert(key.into(), value.into());
+        Ok(())
+    }
+
+    fn del(&self, key: &[u8]) -> Result<bool, String> {
+        Ok(self.0.pin().remove(key).is_some())
+    }
+}
+
 impl System for Peer {
     #[inline]
     fn read(&self, id: u32, into: &mut [u8]) -> bool {
@@ -26,8 +43,11 @@ impl System for Peer {
 
     #[inline]
     fn write(&self, id: u32, value: &[u8]) -> bool {
-        self.0.pin().insert(key(id)[..].into(), value.into());
-        true
+        self.put(&key(id), value).is_ok()
+    }
+
+    fn remove(&self, id: u32) -> bool {
+        self.0.pin().remove(&key(id)[..]).is_some()
     }
 
     #[inline]
@@ -42,16 +62,12 @@ impl System for Peer {
         changed.is_some_and(|value| take(value, id, into))
     }
 
-    fn remove(&self, id: u32) -> bool {
-        self.0.pin().remove(&key(id)[..]).is_some()
-    }
-
     #[inline]
     fn read_many(&self, ids: &[u32], into: &mut [u8]) -> usize {
         let map = self.0.pin();
         let read = |&&id: &&u32| {
-            map.get(&key(id)[..])
-                .is_some_and(|value| take(value, id, into))
+            let value = map.get(&key(id)[..]);
+            value.is_some_and(|value| take(value, id, into))
         };
         ids.iter().filter(read).count()
     }
@@ -59,27 +75,10 @@ impl System for Peer {
     #[inline]
     fn write_many(&self, ids: &[u32], values: &[u8]) -> usize {
         let map = self.0.pin();
-        for (&id, value) in ids
-            .iter()
-            .zip(values.chunks_exact(values.len() / ids.len().max(1)))
-        {
+        let values = values.chunks_exact(values.len() / ids.len().max(1));
+        for (&id, value) in ids.iter().zip(values) {
             map.insert(key(id)[..].into(), value.into());
         }
         ids.len()
-    }
-}
-
-impl Strings for Peer {
-    fn get(&self, key: &[u8], into: &mut [u8]) -> Result<Option<usize>, String> {
-        Ok(self.0.pin().get(key).map(|value| copied(value, into)))
-    }
-
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), String> {
-        self.0.pin().insert(key.into(), value.into());
-        Ok(())
-    }
-
-    fn del(&self, key: &[u8]) -> Result<bool, String> {
-        Ok(self.0.pin().remove(key).is_some())
     }
 }

@@ -1,21 +1,18 @@
 //! A connection to a server that speaks Redis' protocol: commands are queued, sent at once, and
 //! their replies read.
 
-use crate::error::BenchError;
+use crate::error::{BenchError, socket_failed as failed};
+use crate::processes::until;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A connection.
 pub struct Pipeline {
     connection: BufReader<UnixStream>,
     request: Vec<u8>,
     awaited: usize,
-}
-
-fn failed(what: impl ToString) -> BenchError {
-    BenchError::server("a server on a socket", what)
 }
 
 impl Pipeline {
@@ -65,7 +62,11 @@ impl Pipeline {
         Ok(())
     }
 
-    fn send(&mut self) -> Result<(), BenchError> {
+    /// Sends what is queued.
+    ///
+    /// # Errors
+    /// [`BenchError::Server`].
+    pub fn send(&mut self) -> Result<(), BenchError> {
         let sent = self.connection.get_mut().write_all(&self.request);
         self.request.clear();
         sent.map_err(failed)
@@ -100,14 +101,7 @@ const START: Duration = Duration::from_secs(60);
 /// # Errors
 /// [`BenchError::Server`] if it does not for long.
 pub fn connected(socket: &Path) -> Result<UnixStream, BenchError> {
-    let until = Instant::now() + START;
-    loop {
-        match UnixStream::connect(socket) {
-            Ok(stream) => return Ok(stream),
-            Err(error) if Instant::now() > until => return Err(failed(error)),
-            Err(_) => std::thread::sleep(Duration::from_micros(200)),
-        }
-    }
+    until(START, || UnixStream::connect(socket).map_err(failed))
 }
 
 /// Waits until a server listens and executes commands: Redis refuses them while it looks at its
@@ -116,19 +110,14 @@ pub fn connected(socket: &Path) -> Result<UnixStream, BenchError> {
 /// # Errors
 /// [`BenchError::Server`] if it does not for long.
 pub fn until_loaded(socket: &Path) -> Result<(), BenchError> {
-    let until = Instant::now() + START;
-    loop {
-        let loading = UnixStream::connect(socket).map_err(failed).and_then(|it| {
-            let info = Pipeline::new(it).text(&[b"INFO", b"persistence"])?;
-            Ok(field(&info, "loading"))
-        });
-        match loading {
-            Ok(Some(0)) => return Ok(()),
-            Err(error) if Instant::now() > until => return Err(error),
-            Ok(_) if Instant::now() > until => return Err(failed("it does not end loading")),
-            _ => std::thread::sleep(Duration::from_millis(1)),
+    until(START, || {
+        let connection = UnixStream::connect(socket).map_err(failed)?;
+        let info = Pipeline::new(connection).text(&[b"INFO", b"persistence"])?;
+        match field(&info, "loading") {
+            Some(0) => Ok(()),
+            _ => Err(failed("it does not end loading")),
         }
-    }
+    })
 }
 
 /// A number of a text of lines `name:number`.

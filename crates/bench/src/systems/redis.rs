@@ -3,7 +3,6 @@
 use super::daemon::Daemon;
 use crate::error::BenchError;
 use crate::processes::is_on_path;
-use std::ffi::OsStr;
 use std::path::Path;
 
 /// The program.
@@ -35,10 +34,10 @@ pub fn start() -> Result<Daemon, BenchError> {
 /// # Errors
 /// [`BenchError::Server`].
 pub fn spawn(data: Option<&Path>, settings: &[&str]) -> Result<Daemon, BenchError> {
-    let mut words = ["--port", "0", "--save", ""].map(OsStr::new).to_vec();
-    words.extend(settings.iter().map(OsStr::new));
-    if let Some(data) = data {
-        words.extend(["--dir".as_ref(), data.as_os_str()]);
+    let mut words: Vec<&dyn AsRef<_>> = vec![&"--port", &"0", &"--save", &""];
+    words.extend(settings.iter().map(|word| word as &dyn AsRef<_>));
+    if let Some(data) = &data {
+        words.extend([&"--dir" as &dyn AsRef<_>, data]);
     }
     Daemon::spawn(PROGRAM, "--unixsocket", &words)
 }

@@ -1,10 +1,12 @@
-//! Stores of byte strings under byte strings, of any length each: what `postmark` needs and the
-//! numbered records of the other workloads cannot say.
+//! Stores of byte strings under byte strings, of any length each: what `postmark` needs, and what
+//! the peers' numbered records are kept in.
 //!
-//! A call through this trait is virtual, the same for everybody and small beside what it does.
+//! `postmark` calls them through a trait object, which is the same for everybody and small beside
+//! what the call does.
 
-use super::{dashmap, moka, papaya, scc};
+use super::{System, dashmap, moka, papaya, scc};
 use crate::error::BenchError;
+use crate::generate::keys::{key, stamp_of};
 use mneme_log::{LogStore, ReadError, WriteError};
 
 /// A store, shared by threads.
@@ -26,6 +28,33 @@ pub trait Strings: Send + Sync {
     /// # Errors
     /// In words.
     fn del(&self, key: &[u8]) -> Result<bool, String>;
+}
+
+/// A peer whose strings are records, too, with keys made of their numbers.
+pub trait Map: Strings {
+    /// As [`System::modify`].
+    fn modify(&self, id: u32, into: &mut [u8]) -> bool;
+}
+
+impl<M: Map> System for M {
+    #[inline]
+    fn read(&self, id: u32, into: &mut [u8]) -> bool {
+        self.get(&key(id), into) == Ok(Some(into.len())) && stamp_of(into) == u64::from(id)
+    }
+
+    #[inline]
+    fn write(&self, id: u32, value: &[u8]) -> bool {
+        self.put(&key(id), value).is_ok()
+    }
+
+    #[inline]
+    fn modify(&self, id: u32, into: &mut [u8]) -> bool {
+        Map::modify(self, id, into)
+    }
+
+    fn remove(&self, id: u32) -> bool {
+        self.del(&key(id)).unwrap_or(false)
+    }
 }
 
 /// Copies a value that was found to the front of `into`.

@@ -17,10 +17,7 @@ const PLACES: [(&str, &str); 2] = [
 pub struct Group(PathBuf);
 
 fn failed(what: impl ToString) -> BenchError {
-    BenchError::Tool {
-        tool: TOOL,
-        what: what.to_string(),
-    }
+    BenchError::tool(TOOL, what)
 }
 
 fn limit_of(path: &Path) -> Option<PathBuf> {

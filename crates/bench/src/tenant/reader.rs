@@ -1,12 +1,11 @@
 //! One arm: a process that reads the tree with a given amount of memory.
 
-use super::{Arm, begins, group, key};
+use super::{Found, begins, group, key};
 use crate::error::{BenchError, failed, process_failed};
 use crate::generate::random::{Random, mix};
 use crate::generate::zipfian::{YCSB_THETA, Zipfian};
 use crate::memory::Bare;
-use crate::options::Reader;
-use crate::processes::say;
+use crate::options::{Arm, Reader};
 use mneme_sys::PagePolicy;
 use mneme_tree::{RecordCache, Store};
 
@@ -14,23 +13,11 @@ use mneme_tree::{RecordCache, Store};
 /// more.
 const STEP: usize = 8;
 
-/// What it says before the reason if the group does not admit it.
-pub const REFUSED: &str = "refused: ";
-
-/// Reads, and says how many gets waited for the disk, how many found a copy, bytes lent, and bytes
-/// of the file that were in memory once all of it was read.
+/// Reads the tree in this process.
 ///
 /// # Errors
-/// The tree cannot be read, or it answers wrongly.
-pub fn read_here(options: &Reader) -> Result<(), BenchError> {
-    match read(options) {
-        Ok(found) => say(&found),
-        Err(BenchError::Tool { what, .. }) => say(&format!("{REFUSED}{what}")),
-        Err(other) => Err(other),
-    }
-}
-
-fn read(options: &Reader) -> Result<String, BenchError> {
+/// The group does not admit it; the tree cannot be read, or answers wrongly.
+pub fn read(options: &Reader, seed: u64) -> Result<Found, BenchError> {
     group::join(&options.group)?;
     let (alone, _) = group::memory(&options.group)?;
     let cache = match options.arm {
@@ -63,7 +50,7 @@ fn read(options: &Reader) -> Result<String, BenchError> {
     };
     group::limit(&options.group, needed + options.memory)?;
     let ranks = Zipfian::new(options.records, YCSB_THETA);
-    let mut random = Random::new(options.seed);
+    let mut random = Random::new(seed);
     let mut get = |gets: u64| -> Result<(), BenchError> {
         for _ in 0..gets {
             let number = mix(ranks.draw(&mut random)) % options.records;
@@ -82,8 +69,12 @@ fn read(options: &Reader) -> Result<String, BenchError> {
     let used = used.unwrap_or_default();
     // Of all gets, so the share of those that count is about as large.
     let share = options.gets as f64 / (options.gets + options.warm_up) as f64;
-    let hits = (used.hits as f64 * share) as u64;
-    Ok(format!("{faults} {hits} {} {cached}", used.bytes()))
+    Ok(Found {
+        faults,
+        hits: (used.hits as f64 * share) as u64,
+        lent: used.bytes(),
+        cached,
+    })
 }
 
 fn is_right(number: u64, found: Option<&[u8]>) -> Result<(), BenchError> {

@@ -6,19 +6,16 @@ mod bdb;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
 
-use crate::error::BenchError;
+use super::names::{MAP, OURS};
+use crate::error::{BenchError, failed as ours};
 use mneme_tree::{Batch, Durability, Store};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Bytes of a key.
 pub const KEY: usize = 25;
-/// The name of ours.
-pub const OURS: &str = "mneme";
 /// The file of ours.
 pub const FILE: &str = "mneme";
-/// The name of the map in memory.
-pub const MAP: &str = "BTreeMap";
 
 /// The key of a record.
 pub fn key(id: u32) -> [u8; KEY] {
@@ -60,36 +57,6 @@ impl dyn Engine + '_ {
     }
 }
 
-/// How an engine is called in arguments.
-pub fn argument(name: &str) -> String {
-    name.replace(' ', "-")
-}
-
-/// The engines of this build beside ours, as they are called in arguments.
-pub fn peers() -> Vec<String> {
-    let names = names().into_iter().filter(|name| *name != OURS);
-    names.map(argument).collect()
-}
-
-/// All engines of this build.
-pub fn names() -> Vec<&'static str> {
-    let mut names = vec![OURS];
-    if cfg!(feature = "lmdb") {
-        names.extend(["lmdb", "lmdb writemap"]);
-    }
-    if cfg!(feature = "redb") {
-        names.push("redb");
-    }
-    if cfg!(feature = "bdb") {
-        names.push("bdb");
-    }
-    if cfg!(feature = "rocksdb") {
-        names.push("rocksdb");
-    }
-    names.push(MAP);
-    names
-}
-
 /// An empty engine with space for `records` of `value` bytes.
 pub fn open(
     name: &str,
@@ -129,10 +96,6 @@ pub fn open(
 /// An engine gave what it should not.
 pub fn wrong(case: &str, what: &str) -> BenchError {
     BenchError::wrong(OURS, case, what)
-}
-
-fn ours(error: impl std::error::Error) -> BenchError {
-    BenchError::Store(error.to_string())
 }
 
 struct Ours(Store);
@@ -229,10 +192,7 @@ mod redb {
     pub struct Redb(Database);
 
     fn failed(error: impl Into<redb::Error>) -> BenchError {
-        BenchError::Tool {
-            tool: "redb",
-            what: error.into().to_string(),
-        }
+        BenchError::tool("redb", error.into())
     }
 
     impl Redb {
@@ -305,10 +265,7 @@ mod lmdb {
     }
 
     fn failed(error: heed::Error) -> BenchError {
-        BenchError::Tool {
-            tool: "lmdb",
-            what: error.to_string(),
-        }
+        BenchError::tool("lmdb", error)
     }
 
     impl Lmdb {

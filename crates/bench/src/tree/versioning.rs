@@ -8,18 +8,19 @@
 //! of a get alone. Beside it a reader that copies values out of an array, while another thread
 //! copies values into it: what sharing the memory costs without any store.
 
-use super::engines::{KEY, OURS, key};
+use super::engines::{KEY, key};
+use super::names::OURS;
 use crate::error::{BenchError, failed};
 use crate::generate::random::{Random, mix};
 use crate::goals::Goal;
 use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
 use crate::report::Report;
-use crate::rounds::joined;
+use crate::rounds::{self, Job, joined};
 use crate::table::{Table, median};
 use mneme_sys::medium::MemoryMedium;
 use mneme_sys::{TimeOf, cpu_time};
-use mneme_tree::{Batch, Durability, Snapshot, Store};
+use mneme_tree::{Durability, Snapshot, Store, StoreError};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -29,7 +30,8 @@ const HELD: [usize; 3] = [0, 1, 16];
 /// Bytes of a value.
 const VALUE: usize = 100;
 
-struct Scale {
+/// How much is done.
+pub struct Scale {
     records: u32,
     /// Puts, and gets, of a round.
     operations: u32,
@@ -41,47 +43,40 @@ fn case(what: &str, held: usize) -> String {
     format!("{what}, {held} snapshots held")
 }
 
+impl Scale {
+    /// For these options.
+    pub fn of(options: &Common) -> Self {
+        Self {
+            records: options.pick(20_000, 1_000_000),
+            operations: options.pick(40_000, 1_000_000),
+            read: Duration::from_millis(options.pick(100, 1000)),
+        }
+    }
+}
+
 /// Measures and reports.
 ///
 /// # Errors
 /// No memory, a store that fails.
-pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let (records, operations) = options.pick((20_000, 40_000), (1_000_000, 1_000_000));
-    let scale = Scale {
-        records,
-        operations,
-        read: Duration::from_millis(options.pick(100, 1000)),
-    };
-    run_at(&scale, options)
-}
-
-fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
+pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
     let data = u64::from(scale.records) * (KEY + VALUE) as u64;
     let medium = MemoryMedium::new(data * 64 + (1 << 30)).map_err(failed)?;
     let builder = Store::builder().durability(Durability::Process);
     let db = builder.open_on(Box::new(medium)).map_err(failed)?;
-    let ids: Vec<u32> = (0..scale.records).collect();
-    for chunk in ids.chunks(1000) {
-        let mut batch = Batch::new();
-        for id in chunk {
-            batch.put(&key(*id), &[1; VALUE]);
-        }
-        db.apply(&batch).map_err(failed)?;
-    }
-    for round in 0..options.rounds {
-        let mut order = HELD;
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for held in order {
-            let seed = mix(options.seed) ^ round as u64;
-            measure(&db, scale, held, seed, data, &mut ledger)?;
-        }
-    }
-    for round in 0..options.rounds {
-        beside_a_writer(&db, scale, mix(options.seed) ^ round as u64, &mut ledger)?;
-    }
+    super::put_all(&db, scale.records, &[1; VALUE])?;
+    let seed = |round: usize| mix(options.seed) ^ round as u64;
+    let jobs = HELD.map(|held| {
+        let (db, seed) = (&db, &seed);
+        Job::of(case("puts and gets", held), move |round, ledger| {
+            measure(db, scale, held, seed(round), data, ledger)
+        })
+    });
+    rounds::run(jobs.into(), options.rounds, &mut ledger)?;
+    let beside = Job::of(BESIDE, |round, ledger| {
+        beside_a_writer(&db, scale, seed(round), ledger)
+    });
+    rounds::run(vec![beside], options.rounds, &mut ledger)?;
     let mut table = Table::new([
         "snapshots held",
         "put ns",
@@ -129,7 +124,6 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
         ),
     ];
     Ok(Report {
-        figures: Vec::new(),
         params: json!({
             "records": scale.records,
             "operations": scale.operations,
@@ -137,7 +131,7 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
         }),
         goals,
         ledger,
-        notes: Vec::new(),
+        ..Report::default()
     })
 }
 
@@ -164,20 +158,12 @@ fn measure(
         }
         took += begun.elapsed().as_nanos();
     }
-    let puts = f64::from(scale.operations / parts * parts);
-    ledger.add(
-        OURS,
-        &case("put", held),
-        Metric::Latency,
-        took as f64 / puts,
-    );
+    let each = took as f64 / f64::from(scale.operations / parts * parts);
+    ledger.add(OURS, &case("put", held), Metric::Latency, each);
     let begun = Instant::now();
     for _ in 0..scale.operations {
         let id = random.below(u64::from(scale.records)) as u32;
-        let found = db.get_with(&key(id), |value| value[0]).map_err(failed)?;
-        if found.is_none() {
-            return Err(super::engines::wrong("get", "keys are missing"));
-        }
+        found(db.get_with(&key(id), |value| value[0]))?;
     }
     let each = begun.elapsed().as_nanos() as f64 / f64::from(scale.operations);
     ledger.add(OURS, &case("get", held), Metric::Latency, each);
@@ -185,6 +171,12 @@ fn measure(
     let over = kept as f64 / data as f64;
     ledger.add(OURS, &case("space", held), Metric::Overhead, over);
     Ok(())
+}
+
+/// That there was something.
+fn found<T>(got: Result<Option<T>, StoreError>) -> Result<T, BenchError> {
+    let got = got.map_err(failed)?;
+    got.ok_or_else(|| super::engines::wrong("get", "keys are missing"))
 }
 
 /// The reader of an array.
@@ -260,11 +252,7 @@ fn beside_a_writer(
     let mut out = [0; VALUE];
     let get = || {
         let id = reads.below(below) as u32;
-        let found = db.get_with(&key(id), |value| out.copy_from_slice(value));
-        match found.map_err(failed)? {
-            Some(()) => Ok(()),
-            None => Err(super::engines::wrong("get", "keys are missing")),
-        }
+        found(db.get_with(&key(id), |value| out.copy_from_slice(value)))
     };
     let put = || {
         let id = writes.below(below) as u32;
@@ -298,16 +286,12 @@ mod tests {
 
     #[test]
     fn snapshots_keep_space() {
-        let options = Common {
-            rounds: 1,
-            ..crate::options::tests::common()
-        };
         let scale = Scale {
             records: 300,
             operations: 900,
             read: Duration::from_millis(1),
         };
-        let report = run_at(&scale, &options).unwrap();
+        let report = run(&scale, &crate::options::tests::common()).unwrap();
         let kept = |held| report.ledger.values(OURS, &case("space", held))[0];
         assert!(kept(16) > kept(1), "{} > {}", kept(16), kept(1));
         let cases = HELD.map(|held| case("get", held));

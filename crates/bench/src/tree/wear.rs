@@ -15,18 +15,22 @@
 //! `--svg` draws the writes of each page over time, as the thesis' figures 6.1 to 6.5 do: the ring
 //! of commit records at the bottom, the frames of leaves with their tables above.
 
-use super::engines::{self, KEY, MAP, OURS, key};
+use super::engines::{self, KEY, key};
+use super::names::{self, MAP, OURS};
 use crate::error::{BenchError, failed, file_failed};
+use crate::figure::Figure;
 use crate::generate::random::{Random, mix};
 use crate::goals::Goal;
 use crate::heat::HeatMap;
 use crate::ledger::{Ledger, Metric};
 use crate::options::Common;
+use crate::progress;
 use crate::report::Report;
 use crate::scratch::Directory;
-use crate::table::{Table, figure, median};
+use crate::systems::pipeline::field;
+use crate::table::{NONE, Table, figure, median};
 use mneme_sys::medium::{Medium, MediumError, MemoryMedium};
-use mneme_tree::{Batch, Durability, Store};
+use mneme_tree::{Durability, Store};
 use serde_json::json;
 use std::ops::Range;
 use std::path::Path;
@@ -134,40 +138,42 @@ const MEASURED: [(&str, Metric); 6] = [
 /// Columns and rows of a figure.
 const CELLS: usize = 96;
 
-struct Scale {
+/// How much is done.
+pub struct Scale {
     records: u32,
     turnovers: u32,
     /// Records, and puts, of each engine on a disk.
     on_disk: (u32, u32),
 }
 
+impl Scale {
+    /// For these options.
+    pub fn of(options: &Common) -> Self {
+        Self {
+            records: options.pick(10_000, 200_000),
+            turnovers: 24,
+            on_disk: options.pick((10_000, 300), (100_000, 3_000)),
+        }
+    }
+}
+
 /// Measures and reports.
 ///
 /// # Errors
 /// No memory, a store that fails.
-pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let records = options.pick(10_000, 200_000);
-    let scale = Scale {
-        records,
-        turnovers: 24,
-        on_disk: options.pick((10_000, 300), (100_000, 3_000)),
-    };
-    run_at(&scale, options)
-}
-
-fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
+pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
     let mut table = Table::new(["value", "what", "measured", "a log"]);
-    let mut goals = Vec::new();
+    let (mut goals, mut figures) = (Vec::new(), Vec::new());
     for (value, target) in [(100, 2.2), (1024, 1.5)] {
         let case = format!("{} records of {value} B", scale.records);
         for round in 0..options.rounds.min(3) {
             let seed = mix(options.seed) ^ round as u64;
+            progress::show(format_args!("{case}, round {}", round + 1));
             let over_time = measure(scale, value, seed, &case, &mut ledger)?;
-            if let Some(directory) = options.svg.as_ref().filter(|_| round == 0) {
-                let title = format!("Writes of pages, {case}");
-                let path = directory.join(format!("wear-{value}.svg"));
-                heat(title, scale, &over_time).write(&path)?;
+            if round == 0 {
+                let map = heat(format!("Writes of pages, {case}"), scale, &over_time);
+                figures.push(Figure::new(format!("wear-{value}.svg"), map));
             }
         }
         let logged = (LOG_HEADER + KEY as u64 + value as u64) as f64;
@@ -179,7 +185,7 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
                 Metric::Stored => figure(logged),
                 // The page that a record ends in is written again by the next.
                 Metric::Pages => figure(1.0 + logged / PAGE as f64),
-                _ => "-".to_owned(),
+                _ => NONE.to_owned(),
             };
             if metric == Metric::Overhead {
                 goals.push(Goal::at_most(name, target, measured));
@@ -188,10 +194,11 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
             table.row([value.to_string(), what, median, log]);
         }
     }
+    progress::clear();
     println!("{table}");
     println!("{}", engines_on_disk(scale, &mut ledger)?);
     Ok(Report {
-        figures: Vec::new(),
+        figures,
         params: json!({ "records": scale.records, "turnovers": scale.turnovers }),
         goals,
         ledger,
@@ -203,12 +210,7 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
 fn written() -> Result<(u64, u64), BenchError> {
     let path = Path::new("/proc/self/io");
     let counts = std::fs::read_to_string(path).map_err(file_failed(path))?;
-    let count = |name: &str| {
-        let lines = counts.lines();
-        let value = lines.filter_map(|line| line.strip_prefix(name)).next();
-        value.and_then(|value| value.trim().parse::<u64>().ok())
-    };
-    let all = count("write_bytes:").zip(count("wchar:"));
+    let all = field(&counts, "write_bytes").zip(field(&counts, "wchar"));
     let (pages, bytes) =
         all.ok_or_else(|| engines::wrong("/proc/self/io", "counts are missing"))?;
     Ok((pages / PAGE, bytes))
@@ -219,7 +221,7 @@ fn engines_on_disk(scale: &Scale, ledger: &mut Ledger) -> Result<Table, BenchErr
     let (records, puts) = scale.on_disk;
     let mut table = Table::new(["value", "system", "pages of a put", "bytes of system calls"]);
     for value in [100, 1024] {
-        for system in engines::names().into_iter().filter(|name| *name != MAP) {
+        for system in names::all().into_iter().filter(|name| *name != MAP) {
             let directory = Directory::new("wear")?;
             let mut engine = engines::open(system, directory.path(), records, value)?;
             super::load(&mut *engine, records, value)?;
@@ -235,12 +237,8 @@ fn engines_on_disk(scale: &Scale, ledger: &mut Ledger) -> Result<Table, BenchErr
             let (pages, called) = (each(after.0, before.0), each(after.1, before.1));
             let case = format!("on a disk, {records} records of {value} B");
             ledger.add(system, &case, Metric::Pages, pages);
-            table.row([
-                value.to_string(),
-                system.to_owned(),
-                figure(pages),
-                figure(called),
-            ]);
+            let value = value.to_string();
+            table.row([value, system.to_owned(), figure(pages), figure(called)]);
         }
     }
     Ok(table)
@@ -292,14 +290,7 @@ fn measure(
     let db = opened.map_err(failed)?;
     let mut random = Random::new(seed);
     let bytes = vec![1; value];
-    let ids: Vec<u32> = (0..scale.records).collect();
-    for chunk in ids.chunks(1000) {
-        let mut batch = Batch::new();
-        for id in chunk {
-            batch.put(&key(*id), &bytes);
-        }
-        db.apply(&batch).map_err(failed)?;
-    }
+    super::put_all(&db, scale.records, &bytes)?;
     *medium.counts() = Counts::default();
     let puts = u64::from(scale.records) * u64::from(scale.turnovers);
     let mut over_time = Vec::with_capacity(CELLS);
@@ -316,15 +307,13 @@ fn measure(
         .writes
         .split_at(((LEAVES_AT / PAGE) as usize).min(counts.writes.len()));
     let most = |pages: &[u32]| f64::from(pages.iter().copied().max().unwrap_or(0));
-    let all: u64 = counts.writes.iter().map(|writes| u64::from(*writes)).sum();
-    let of_leaves: u64 = leaves.iter().map(|writes| u64::from(*writes)).sum();
-    let mean = of_leaves as f64 / leaves.len().max(1) as f64;
+    let sum = |pages: &[u32]| pages.iter().map(|writes| f64::from(*writes)).sum::<f64>();
     let values = [
         counts.bytes as f64 / puts as f64,
-        all as f64 / puts as f64,
+        sum(&counts.writes) / puts as f64,
         most(records),
         most(leaves),
-        mean,
+        sum(leaves) / leaves.len().max(1) as f64,
         file as f64 / data as f64,
     ];
     for ((what, metric), value) in MEASURED.into_iter().zip(values) {
@@ -365,33 +354,24 @@ mod tests {
 
     #[test]
     fn a_run_counts_what_puts_store() {
-        let directory = std::env::temp_dir().join(format!("mneme-wear-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        let options = Common {
-            rounds: 1,
-            svg: Some(directory.clone()),
-            ..crate::options::tests::common()
-        };
         let scale = Scale {
             records: 300,
             turnovers: 2,
             on_disk: (300, 20),
         };
-        let report = run_at(&scale, &options).unwrap();
+        let report = run(&scale, &crate::options::tests::common()).unwrap();
         let stored = report
             .ledger
             .values(OURS, "bytes of a put, 300 records of 100 B");
         // An entry and a record at least.
         assert!(stored[0] > 512.0 + 125.0, "{stored:?}");
-        for value in [100, 1024] {
-            let drawn = std::fs::read_to_string(directory.join(format!("wear-{value}.svg")));
-            assert!(
-                drawn
-                    .unwrap()
-                    .contains(&format!("300 records of {value} B"))
-            );
+        let directory = Directory::new("wear-test").unwrap();
+        for (figure, value) in report.figures.iter().zip([100, 1024]) {
+            figure.write(directory.path()).unwrap();
+            let drawn = directory.path().join(format!("wear-{value}.svg"));
+            let drawn = std::fs::read_to_string(drawn).unwrap();
+            assert!(drawn.contains(&format!("300 records of {value} B")));
         }
-        std::fs::remove_dir_all(&directory).unwrap();
         let cases = MEASURED.map(|(what, _)| format!("{what}, 300 records of 1024 B"));
         crate::report::tests::assert_well_formed(&report, &cases.each_ref().map(String::as_str));
     }

@@ -1,7 +1,7 @@
 //! What the store should reach, each goal a ratio within this run.
 
 use super::pin;
-use super::plan::{Cell, Plan, case};
+use super::plan::{Cell, case};
 use crate::generate::operations::{Distribution, Mix};
 use crate::goals::Goal;
 use crate::ledger::Ledger;
@@ -9,7 +9,7 @@ use crate::systems::mneme::NAME as OURS;
 use crate::systems::{BATCH, bare};
 
 /// The goals, with what this run says to them.
-pub fn of(_plan: &Plan, ledger: &Ledger) -> Vec<Goal> {
+pub fn of(ledger: &Ledger) -> Vec<Goal> {
     let get = |value, batch, threads| name(100, Distribution::Uniform, value, batch, threads);
     let put = |value, batch, threads| name(0, Distribution::Uniform, value, batch, threads);
     let against = |system: &str, case: String| ledger.ratios((OURS, &case), (system, &case));
@@ -116,24 +116,13 @@ fn name(share: u8, distribution: Distribution, value: usize, batch: usize, threa
 mod tests {
     use super::*;
     use crate::ledger::Metric;
-    use crate::options::{Options, Workload};
-    use clap::Parser;
-
-    fn plan(words: &[&str]) -> Plan {
-        let words = ["mneme-bench", "ycsb"]
-            .into_iter()
-            .chain(words.iter().copied());
-        match Options::try_parse_from(words).unwrap().workload {
-            Workload::Ycsb(options) => Plan::of(&options).unwrap(),
-            _ => unreachable!("the subcommand is ycsb"),
-        }
-    }
+    use crate::ycsb::plan::tests::plan;
 
     /// Every cell a goal refers to is measured, in quick and in full runs: a goal that can never be
     /// judged is no goal.
     #[test]
     fn every_goal_is_measured_by_every_plan() {
-        for words in [&["--quick"][..], &[]] {
+        for words in ["--quick", ""] {
             let plan = plan(words);
             let mut ledger = Ledger::default();
             ledger.add(pin::SYSTEM, pin::CASE, Metric::Latency, 1.0);
@@ -144,8 +133,8 @@ mod tests {
                     }
                 }
             }
-            for goal in of(&plan, &ledger) {
-                assert!(goal.measured().is_some(), "{words:?}: {}", goal.text);
+            for goal in of(&ledger) {
+                assert!(goal.measured().is_some(), "{words}: {}", goal.text);
             }
         }
     }
@@ -166,11 +155,9 @@ mod tests {
                 rate,
             );
         }
-        let goals = of(&plan(&["--quick"]), &ledger);
-        let scaling = goals
-            .iter()
-            .find(|goal| goal.text.starts_with("GET, 2 threads"))
-            .unwrap();
+        let mut goals = of(&ledger).into_iter();
+        let scaling = goals.find(|goal| goal.text.starts_with("GET, 2 threads"));
+        let scaling = scaling.unwrap();
         assert!((scaling.measured().unwrap() - 1.5).abs() < 1e-9);
     }
 }

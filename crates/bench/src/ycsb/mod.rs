@@ -18,14 +18,14 @@ mod show;
 use crate::error::BenchError;
 use crate::generate::operations::{Kind, Mix, Operation, Source, stream};
 use crate::ledger::{Ledger, Metric};
-use crate::options::Ycsb;
+use crate::options::Common;
 use crate::progress;
 use crate::report::Report;
-use crate::rounds::{Job, interleave};
+use crate::rounds::{self, Job};
 use crate::systems::{self, Load, System, Visitor, bare};
 use drive::{Lane, Order, Subject};
-use indicatif::ProgressBar;
-use plan::{Cell, Group, Plan};
+pub use plan::Plan;
+use plan::{Cell, Group};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
@@ -33,39 +33,33 @@ use std::collections::HashMap;
 ///
 /// # Errors
 /// No memory, a system that loses records, a file that cannot be written.
-pub fn run(options: &Ycsb) -> Result<Report, BenchError> {
-    options.validate()?;
-    let plan = Plan::of(options)?;
+pub fn run(plan: &Plan, options: &Common) -> Result<Report, BenchError> {
     println!("{plan}");
     let mut ledger = Ledger::default();
-    let bar = progress::bar(plan.steps());
     let mut notes = plan.notes();
-    interleave(vec![pin::job(plan.span)?], plan.rounds, &bar, &mut ledger)?;
+    rounds::run(vec![pin::job(plan.span)?], plan.rounds, &mut ledger)?;
     for size in &plan.sizes {
         let load = Load {
             records: size.records,
             value: size.value,
         };
         for name in plan.stores() {
-            bar.set_message(format!("footprint of {name}"));
+            progress::show(format_args!("footprint of {name}"));
             let bytes = footprint::measure_apart(name, load)?;
             ledger.add(name, &size.case(), Metric::Footprint, bytes);
-            bar.inc(1);
         }
-        let subjects = load_all(&plan, load, &bar)?;
+        let subjects = load_all(plan, load)?;
         for group in &size.groups {
-            measure(&plan, group, load, &subjects, &bar, &mut ledger)?;
+            measure(plan, group, load, &subjects, &mut ledger)?;
         }
         notes.extend(subjects.iter().filter_map(|(_, subject)| subject.trouble()));
     }
-    bar.finish_and_clear();
-    show::tables(&plan, &ledger);
-    let goals = goals::of(&plan, &ledger);
+    show::tables(plan, &ledger);
     Ok(Report {
-        figures: show::figures(&plan, &ledger),
+        figures: show::figures(plan, &ledger),
         params: plan.params(options),
+        goals: goals::of(&ledger),
         ledger,
-        goals,
         notes,
     })
 }
@@ -84,10 +78,10 @@ impl Visitor for Boxed {
 /// Makes and fills every system, and writes every record a second time: a log then has used all of
 /// its memory once, and is measured at compacting, not at first touching; a map has its records
 /// where a while of updates leaves them.
-fn load_all(plan: &Plan, load: Load, bar: &ProgressBar) -> Result<Subjects, BenchError> {
+fn load_all(plan: &Plan, load: Load) -> Result<Subjects, BenchError> {
     let mut subjects = Subjects::new();
     for name in plan.systems() {
-        bar.set_message(format!("loading {name} with {} B", load.value));
+        progress::show(format_args!("loading {name} with {} B", load.value));
         let subject = systems::with(name, load, Boxed)?;
         for order in [Order::Numbered, Order::Scattered] {
             subject
@@ -95,7 +89,6 @@ fn load_all(plan: &Plan, load: Load, bar: &ProgressBar) -> Result<Subjects, Benc
                 .map_err(|what| BenchError::wrong(name, "loading", what))?;
         }
         subjects.push((name.to_owned(), subject));
-        bar.inc(1);
     }
     Ok(subjects)
 }
@@ -106,7 +99,6 @@ fn measure(
     group: &Group,
     load: Load,
     subjects: &Subjects,
-    bar: &ProgressBar,
     ledger: &mut Ledger,
 ) -> Result<(), BenchError> {
     let mut streams: HashMap<Cell, Vec<Vec<Operation>>> = HashMap::new();
@@ -130,57 +122,44 @@ fn measure(
             (0..cell.threads).map(stream).collect()
         });
     }
+    // Bare memory has none for a record that was not there.
+    let subjects = subjects
+        .iter()
+        .filter(|(name, _)| name != bare::NAME || group.mix != Mix::D);
     let mut jobs = Vec::new();
     for cell in &group.cells {
         let streams = &streams[&cell.unbatched()];
-        for (name, subject) in subjects {
-            if name == bare::NAME && group.mix == Mix::D {
-                // It has no memory for a record that was not there.
-                continue;
-            }
-            jobs.push(Job::new(
-                name.clone(),
-                group.case(cell),
-                Metric::Throughput,
-                |round| {
-                    one(plan, group, cell, load, streams, subject.as_ref(), round)
-                        .map_err(|what| BenchError::wrong(name.clone(), group.case(cell), what))
+        for (name, subject) in subjects.clone() {
+            let case = group.case(cell);
+            jobs.push(Job::new(name, &case, Metric::Throughput, move |round| {
+                let rate =
+                    |lanes: &[Lane<'_>]| subject.rate(lanes, cell.batch, load.value, plan.span);
+                let rate = on_lanes(plan, group, streams, subject.as_ref(), round, rate)
+                    .map_err(|what| BenchError::wrong(name, group.case(cell), what))?;
+                Ok(rate / 1e6)
+            }));
+        }
+    }
+    rounds::run(jobs, plan.rounds, ledger)?;
+    let mut jobs = Vec::new();
+    for cell in &group.timed {
+        let streams = &streams[&cell.unbatched()];
+        for (name, subject) in subjects.clone() {
+            let case = group.case(cell);
+            jobs.push(Job::of(
+                format!("{name} {case}, timed"),
+                move |round, ledger| {
+                    let timed =
+                        |lanes: &[Lane<'_>]| subject.latencies(lanes, load.value, plan.span);
+                    let latencies = on_lanes(plan, group, streams, subject.as_ref(), round, timed)
+                        .map_err(|what| BenchError::wrong(name, &case, what))?;
+                    latencies.report(ledger, name, &case);
+                    Ok(())
                 },
             ));
         }
     }
-    interleave(jobs, plan.rounds, bar, ledger)?;
-    for round in 0..plan.rounds {
-        for cell in &group.timed {
-            let streams = &streams[&cell.unbatched()];
-            for (name, subject) in subjects {
-                if name == bare::NAME && group.mix == Mix::D {
-                    continue;
-                }
-                let timed = |lanes: &[Lane<'_>]| subject.latencies(lanes, load.value, plan.span);
-                let latencies = on_lanes(plan, group, streams, subject.as_ref(), round, timed);
-                let latencies = latencies
-                    .map_err(|what| BenchError::wrong(name.clone(), group.case(cell), what))?;
-                latencies.report(ledger, name, &group.case(cell));
-                bar.inc(1);
-            }
-        }
-    }
-    Ok(())
-}
-
-/// One system, one cell, one round: millions of operations a second.
-fn one(
-    plan: &Plan,
-    group: &Group,
-    cell: &Cell,
-    load: Load,
-    streams: &[Vec<Operation>],
-    subject: &dyn Subject,
-    round: usize,
-) -> Result<f64, String> {
-    let rate = |lanes: &[Lane<'_>]| subject.rate(lanes, cell.batch, load.value, plan.span);
-    Ok(on_lanes(plan, group, streams, subject, round, rate)? / 1e6)
+    rounds::run(jobs, plan.rounds, ledger)
 }
 
 /// Does `work` on the round's part of the streams, and checks and clears up after it.
@@ -221,12 +200,12 @@ fn on_lanes<T>(
 }
 
 impl Plan {
-    fn params(&self, options: &Ycsb) -> Value {
+    fn params(&self, options: &Common) -> Value {
         let sizes = self.sizes.iter();
         let sizes = sizes.map(|size| json!({ "value": size.value, "records": size.records }));
         json!({
             "sizes": Value::from_iter(sizes),
-            "threads": options.common.threads,
+            "threads": options.threads,
             "batch": systems::BATCH,
             "seconds": self.span.timed.as_secs_f64(),
             "key_bytes": crate::generate::keys::KEY_BYTES,

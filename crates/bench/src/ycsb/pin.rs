@@ -2,9 +2,8 @@
 
 use crate::error::{BenchError, failed};
 use crate::ledger::Metric;
-use crate::rounds::{Job, Span, rate};
+use crate::rounds::{Job, Span, rate_of};
 use mneme_sync::{ControlOptions, Participants};
-use std::time::Instant;
 
 /// Its system in reports.
 pub const SYSTEM: &str = "mneme-sync";
@@ -12,7 +11,7 @@ pub const SYSTEM: &str = "mneme-sync";
 pub const CASE: &str = "pin and unpin";
 
 /// Pins between two looks at the clock.
-const CHUNK: u64 = 4096;
+const CHUNK: u32 = 4096;
 
 /// A job that pins and unpins on one thread: nanoseconds for both.
 ///
@@ -22,24 +21,11 @@ pub fn job(span: Span) -> Result<Job<'static>, BenchError> {
     let participants = Participants::private(ControlOptions::new([0; 16]));
     let participants = participants.map_err(failed)?;
     Ok(Job::new(SYSTEM, CASE, Metric::Latency, move |_| {
-        let pins = rate(1, span, |_, until| pin_until(&participants, until));
+        let pin = || u64::from(std::hint::black_box(participants.pin()).is_ok());
+        let pins = rate_of(1, span, CHUNK, |_| pin);
         match pins {
             pins if pins > 0.0 => Ok(1e9 / pins),
             _ => Err(BenchError::Store("no pin could be had".to_owned())),
         }
     }))
-}
-
-fn pin_until(participants: &Participants, until: Instant) -> u64 {
-    let mut pins = 0;
-    while Instant::now() < until {
-        for _ in 0..CHUNK {
-            match participants.pin() {
-                Ok(pin) => drop(std::hint::black_box(pin)),
-                Err(_) => return 0,
-            }
-        }
-        pins += CHUNK;
-    }
-    pins
 }

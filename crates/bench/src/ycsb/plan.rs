@@ -1,12 +1,10 @@
 //! What a run of `ycsb` measures, fitted to its memory and its time.
 
-use crate::error::BenchError;
-use crate::generate::operations::{Distribution, Mix, RECORDS_LIMIT};
-use crate::options::Ycsb;
+use crate::generate::operations::{Distribution, Mix};
+use crate::options::{Common, Ycsb, chosen};
 use crate::rounds::Span;
 use crate::systems::{self, BATCH, bare, mneme};
 use std::fmt;
-use std::time::Duration;
 
 /// One point of a comparison, within a mix and a size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -97,61 +95,53 @@ struct Scale {
     memory: u64,
     /// More records than this take long to load and show nothing new.
     most_records: u64,
-    timed: Duration,
+    /// Milliseconds of one measurement.
+    timed: u64,
     operations: usize,
 }
 
 const QUICK: Scale = Scale {
     memory: 1200 << 20,
     most_records: 250_000,
-    timed: Duration::from_millis(40),
+    timed: 40,
     operations: 2 << 20,
 };
 
 const FULL: Scale = Scale {
     memory: 10 << 30,
     most_records: 6_000_000,
-    timed: Duration::from_millis(120),
+    timed: 120,
     operations: 8 << 20,
 };
 
 impl Plan {
     /// The plan for these options.
-    ///
-    /// # Errors
-    /// [`BenchError::Options`].
-    pub fn of(options: &Ycsb) -> Result<Self, BenchError> {
-        let common = &options.common;
+    pub fn of(common: &Common, options: &Ycsb) -> Self {
         let scale = common.pick(QUICK, FULL);
-        let peers = options.peers()?;
         let mut plan = Self {
             sizes: Vec::new(),
             rounds: common.rounds,
-            span: Span::new(scale.timed / 10, scale.timed),
+            span: Span::of(scale.timed, 10),
             operations: scale.operations,
             seed: common.seed,
-            peers,
+            peers: chosen(&options.peers),
             quick: common.quick,
         };
         for &value in &options.value {
-            let each: u64 = plan
-                .systems()
-                .iter()
-                .map(|name| estimate(name, value))
-                .sum();
-            let records = (scale.memory / each).min(scale.most_records);
-            let records = options
-                .records
-                .unwrap_or(records)
-                .clamp(1000, RECORDS_LIMIT / 2);
-            let groups = common.pick(quick(value, &common.threads), full(value, &common.threads));
+            let records = (scale.memory / plan.estimate(value)).min(scale.most_records);
             plan.sizes.push(Size {
                 value,
-                records,
-                groups,
+                records: options.records.unwrap_or(records),
+                groups: common.pick(quick as Groups, full)(value, &common.threads),
             });
         }
-        Ok(plan)
+        plan
+    }
+
+    /// Bytes that a record costs all systems together, roughly.
+    fn estimate(&self, value: usize) -> u64 {
+        let systems = self.systems().into_iter();
+        systems.map(|name| estimate(name, value)).sum()
     }
 
     /// The stores: ours, then the peers.
@@ -165,23 +155,6 @@ impl Plan {
     /// The stores and bare memory.
     pub fn systems(&self) -> Vec<&str> {
         [bare::NAME].into_iter().chain(self.stores()).collect()
-    }
-
-    /// Steps of the progress bar.
-    pub fn steps(&self) -> usize {
-        let systems = self.systems().len();
-        let of_size = |size: &Size| {
-            let measured = size.groups.iter().map(|group| {
-                let systems = if group.mix == Mix::D {
-                    systems - 1
-                } else {
-                    systems
-                };
-                (group.cells.len() + group.timed.len()) * systems * self.rounds
-            });
-            measured.sum::<usize>() + systems + self.stores().len()
-        };
-        self.rounds + self.sizes.iter().map(of_size).sum::<usize>()
     }
 
     /// What a reader must know about the figures.
@@ -216,6 +189,9 @@ fn estimate(system: &str, value: usize) -> u64 {
         _ => record + 120,
     }
 }
+
+/// What is measured on values of a size, by so many threads.
+type Groups = fn(usize, &[u32]) -> Vec<Group>;
 
 /// Everything.
 fn full(value: usize, threads: &[u32]) -> Vec<Group> {
@@ -262,37 +238,24 @@ fn quick(value: usize, threads: &[u32]) -> Vec<Group> {
         threads,
     };
     let single_and_batched = vec![cell(uniform, 1, one), cell(uniform, BATCH, one)];
+    let group = |share, cells, timed| Group {
+        mix: Mix::Get(share),
+        value,
+        cells,
+        timed,
+    };
     if value < 1024 {
-        return vec![Group {
-            mix: Mix::Get(100),
-            value,
-            cells: single_and_batched,
-            timed: Vec::new(),
-        }];
+        return vec![group(100, single_and_batched, Vec::new())];
     }
     let more = threads.iter().filter(|&&threads| threads != one);
     let scaling = more.map(|&threads| cell(uniform, 1, threads));
     let cells: Vec<Cell> = single_and_batched.into_iter().chain(scaling).collect();
     let skew = vec![cell(uniform, 1, one), cell(Distribution::Zipfian, 1, one)];
+    let timed = vec![cell(uniform, 1, one)];
     vec![
-        Group {
-            mix: Mix::Get(100),
-            value,
-            cells: cells.clone(),
-            timed: vec![cell(uniform, 1, one)],
-        },
-        Group {
-            mix: Mix::Get(50),
-            value,
-            cells: skew,
-            timed: Vec::new(),
-        },
-        Group {
-            mix: Mix::Get(0),
-            value,
-            cells,
-            timed: vec![cell(uniform, 1, one)],
-        },
+        group(100, cells.clone(), timed.clone()),
+        group(50, skew, Vec::new()),
+        group(0, cells, timed),
     ]
 }
 
@@ -317,25 +280,26 @@ impl fmt::Display for Plan {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
-    use crate::options::{Options, Workload};
-    use clap::Parser;
+    use crate::options::Workload;
+    use crate::options::tests::parsed;
     use std::collections::HashSet;
 
-    fn plan(words: &str) -> Plan {
-        let words = ["mneme-bench", "ycsb"]
-            .into_iter()
-            .chain(words.split_whitespace());
-        match Options::try_parse_from(words).unwrap().workload {
-            Workload::Ycsb(options) => Plan::of(&options).unwrap(),
+    /// The plan of a run with these words.
+    pub fn plan(words: &str) -> Plan {
+        let options = parsed(&format!("ycsb {words}")).unwrap();
+        match &options.workload {
+            Workload::Ycsb(ycsb) => Plan::of(&options.common, ycsb),
             _ => unreachable!("the subcommand is ycsb"),
         }
     }
 
     fn timed(plan: &Plan) -> f64 {
-        let each = plan.span.warm_up + plan.span.timed;
-        plan.steps() as f64 * each.as_secs_f64()
+        let groups = plan.sizes.iter().flat_map(|size| &size.groups);
+        let cells = groups.map(|group| group.cells.len() + group.timed.len());
+        let measured = cells.sum::<usize>() * plan.systems().len() * plan.rounds;
+        measured as f64 * (plan.span.warm_up + plan.span.timed).as_secs_f64()
     }
 
     /// The promise of `--quick` and of the full run, by arithmetic: the rest is loading.
@@ -345,26 +309,13 @@ mod tests {
             let plan = plan(words);
             assert!(timed(&plan) < seconds, "{words}: {} s", timed(&plan));
             for size in &plan.sizes {
-                let each: u64 = plan
-                    .systems()
-                    .iter()
-                    .map(|name| estimate(name, size.value))
-                    .sum();
                 let most = size.groups.iter().map(|group| {
                     let streams: HashSet<Cell> = group.cells.iter().map(Cell::unbatched).collect();
-                    streams
-                        .iter()
-                        .map(|cell| u64::from(cell.threads))
-                        .sum::<u64>()
-                        * plan.operations as u64
-                        * 4
+                    let threads: u64 = streams.iter().map(|cell| u64::from(cell.threads)).sum();
+                    threads * plan.operations as u64 * 4
                 });
-                let streams = most.max().unwrap();
-                assert!(
-                    size.records * each + streams < bytes,
-                    "{words} {}",
-                    size.value
-                );
+                let all = size.records * plan.estimate(size.value) + most.max().unwrap();
+                assert!(all < bytes, "{words} {}", size.value);
             }
         }
     }
@@ -374,11 +325,8 @@ mod tests {
         let plan = plan("");
         let mut cases = HashSet::new();
         for size in &plan.sizes {
-            let mixes: Vec<String> = size
-                .groups
-                .iter()
-                .map(|group| group.mix.to_string())
-                .collect();
+            let groups = size.groups.iter();
+            let mixes: Vec<String> = groups.map(|group| group.mix.to_string()).collect();
             assert_eq!(mixes, ["get100", "get95", "get50", "get0", "d", "f"]);
             for group in &size.groups {
                 for cell in &group.cells {
@@ -395,12 +343,8 @@ mod tests {
     fn records_and_threads_can_be_given() {
         let plan = plan("--records 5000 --value 200 --threads 4 --peers none");
         assert_eq!(plan.sizes[0].records, 5000);
-        assert!(
-            plan.sizes[0].groups[0]
-                .cells
-                .iter()
-                .all(|cell| cell.threads == 4)
-        );
+        let mut cells = plan.sizes[0].groups[0].cells.iter();
+        assert!(cells.all(|cell| cell.threads == 4));
         assert!(!plan.systems().contains(&"dashmap"));
     }
 }

@@ -4,96 +4,63 @@ use super::plan::{Cell, Plan, Size};
 use crate::figure::{Bars, Figure};
 use crate::generate::operations::Distribution;
 use crate::latency::percentile_case;
-use crate::ledger::{Ledger, Metric, Summary};
+use crate::ledger::{Ledger, Metric};
 use crate::systems::{OURS, bare};
-use crate::table::{Table, figure, range};
+use crate::table::{Table, beside, median, range};
 
 /// Prints what was measured, then what it means: ours against everybody, round by round.
 pub fn tables(plan: &Plan, ledger: &Ledger) {
     let systems = plan.systems();
     for size in &plan.sizes {
-        println!(
+        throughput(size, &systems, ledger).print(format_args!(
             "\nmillions of operations a second, median (min-max), values of {} B",
             size.value
-        );
-        println!("{}", throughput(size, &systems, ledger));
+        ));
         for ours in OURS {
-            println!("{ours} against the others in the same round, median (min-max)");
-            println!("{}", ratios(ours, size, &systems, ledger));
+            ratios(ours, size, &systems, ledger).print(format_args!(
+                "{ours} against the others in the same round, median (min-max)"
+            ));
         }
     }
-    let latencies = latencies(plan, &systems, ledger);
-    println!("nanoseconds a call: p50 / p99 / p99.9 / max, each the median of the rounds");
-    println!("{latencies}");
-    println!("bytes of resident memory a record, and over its key and value");
-    println!("{}", footprints(plan, ledger));
+    latencies(plan, &systems, ledger)
+        .print("nanoseconds a call: p50 / p99 / p99.9 / max, each the median of the rounds");
+    footprints(plan, ledger).print("bytes of resident memory a record, and over its key and value");
 }
 
 fn throughput(size: &Size, systems: &[&str], ledger: &Ledger) -> Table {
-    let rows = cases(size).into_iter().map(|case| (case.clone(), case));
-    Table::grid("case", systems, rows, |system, case| {
+    Table::by_case("case", systems, cases(size), |system, case| {
         range(ledger.values(system, case), 1.0)
     })
 }
 
 fn ratios(ours: &str, size: &Size, systems: &[&str], ledger: &Ledger) -> Table {
-    let others: Vec<&str> = systems
-        .iter()
-        .copied()
-        .filter(|system| *system != ours)
-        .collect();
-    let mut table = Table::new(
-        ["case".to_owned()]
-            .into_iter()
-            .chain(others.iter().map(|other| format!("/ {other}"))),
-    );
-    for case in cases(size) {
-        let cells = others
-            .iter()
-            .map(|other| range(&ledger.ratios((ours, &case), (other, &case)), 1.0));
-        table.row([case.clone()].into_iter().chain(cells));
-    }
-    table
+    let others = systems.iter().filter(|system| **system != ours);
+    let heads: Vec<_> = others.map(|other| format!("/ {other}")).collect();
+    Table::by_case("case", &heads, cases(size), |head, case| {
+        range(&ledger.ratios((ours, case), (&head[2..], case)), 1.0)
+    })
 }
 
 fn latencies(plan: &Plan, systems: &[&str], ledger: &Ledger) -> Table {
-    let mut table = Table::new(["case"].into_iter().chain(systems.iter().copied()));
-    for group in plan.sizes.iter().flat_map(|size| &size.groups) {
-        for cell in &group.timed {
-            let case = group.case(cell);
-            let cells = systems.iter().map(|system| {
-                let shown = ["p50", "p99", "p99.9", "max"].map(|percentile| {
-                    let case = percentile_case(&case, percentile);
-                    Summary::of(ledger.values(system, &case))
-                        .map_or_else(|| "-".to_owned(), |s| format!("{:.0}", s.median))
-                });
-                shown.join(" / ")
-            });
-            table.row([case.clone()].into_iter().chain(cells));
-        }
-    }
-    table
+    let groups = plan.sizes.iter().flat_map(|size| &size.groups);
+    let cases = groups.flat_map(|group| group.timed.iter().map(|cell| group.case(cell)));
+    Table::by_case("case", systems, cases, |system, case| {
+        let shown = ["p50", "p99", "p99.9", "max"];
+        let shown = shown.map(|name| percentile_case(case, name));
+        shown
+            .map(|case| median(ledger.values(system, &case), 1.0))
+            .join(" / ")
+    })
 }
 
 fn footprints(plan: &Plan, ledger: &Ledger) -> Table {
-    let stores = plan.stores();
-    let mut table = Table::new(["values of"].into_iter().chain(stores.iter().copied()));
-    for size in &plan.sizes {
+    let rows = plan.sizes.iter().map(|size| (size.case(), size));
+    Table::grid("values of", &plan.stores(), rows, |store, size| {
         let payload = (crate::generate::keys::KEY_BYTES + size.value) as f64;
-        let cells =
-            stores.iter().map(
-                |store| match Summary::of(ledger.values(store, &size.case())) {
-                    Some(bytes) => format!(
-                        "{} ({})",
-                        figure(bytes.median),
-                        figure(bytes.median / payload)
-                    ),
-                    None => "-".to_owned(),
-                },
-            );
-        table.row([size.case()].into_iter().chain(cells));
-    }
-    table
+        let bytes = ledger.values(store, &size.case());
+        let over: Vec<_> = bytes.iter().map(|bytes| bytes / payload).collect();
+        beside(bytes, 1.0, &over)
+    })
 }
 
 fn cases(size: &Size) -> Vec<String> {

@@ -28,7 +28,7 @@ use crate::scratch::Scratch;
 use crate::table::{Table, beside};
 use serde_json::json;
 use std::cell::RefCell;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use windows::{Bare, Called, Entered, Remapped, Residents, Segments, Update, Windows};
 
 const MIB: u64 = 1 << 20;
@@ -45,29 +45,24 @@ const SYSTEMS: [&str; 5] = [MAP, MP, DISTINCT, CONFLICTING, BARE];
 const GOAL_WINDOWS: usize = 64;
 const GOALS: [(usize, f64, f64); 2] = [(64, 50.0, 10.0), (16, 50.0, 4.0)];
 
-struct Scale {
+/// How much is done.
+pub struct Scale {
     /// Bytes of a window.
     window: u64,
     windows: &'static [usize],
     sets: &'static [usize],
     span: Span,
-    rounds: usize,
 }
 
 impl Scale {
-    fn of(options: &Common) -> Self {
-        let timed = Duration::from_millis(options.pick(60, 300));
+    /// For these options.
+    pub fn of(options: &Common) -> Self {
         Self {
             window: options.pick(8, 32) * MIB,
             windows: options.pick(&[1, 8, 64], &[1, 2, 4, 8, 16, 32, 64, 128]),
             sets: &[64, 16],
-            span: Span::new(timed / 3, timed),
-            rounds: options.rounds,
+            span: Span::of(options.pick(60, 300), 3),
         }
-    }
-
-    fn most(&self) -> usize {
-        self.windows.iter().copied().max().unwrap_or(1)
     }
 }
 
@@ -79,13 +74,8 @@ fn case(windows: usize, set: usize) -> String {
 ///
 /// # Errors
 /// No memory, a window that cannot be reached, a file that cannot be written.
-pub fn run(options: &Common) -> Result<Report, BenchError> {
-    let scale = Scale::of(options);
-    run_at(&scale, options)
-}
-
-fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
-    let most = scale.most();
+pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
+    let most = scale.windows.iter().copied().max().unwrap_or(1);
     let scratch = Scratch::new("gups", 2 * most as u64 * (scale.window + 4 * MIB))?;
     let apart = Segments::new(&scratch, "distinct", most, scale.window, None)?;
     // The one address is that of the first, which nobody else wants.
@@ -104,23 +94,22 @@ fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
         for &windows in scale.windows {
             for (system, reached) in &systems {
                 let words = apart.words();
-                let seed = options.seed;
-                jobs.push(Job::new(
-                    *system,
-                    case(windows, set),
-                    Metric::Throughput,
-                    move |round| {
-                        let mut reached = reached.borrow_mut();
-                        let mut random = Random::new(seed ^ (round as u64) << 32);
-                        let mut plan = Plan::new(words, windows, set);
-                        updates(&mut **reached, &mut plan, &mut random, scale.span)
-                    },
-                ));
+                let case = case(windows, set);
+                jobs.push(Job::new(*system, case, Metric::Throughput, move |round| {
+                    let mut random = Random::new(options.seed ^ (round as u64) << 32);
+                    let mut plan = Plan::new(words, windows, set);
+                    updates(
+                        &mut **reached.borrow_mut(),
+                        &mut plan,
+                        &mut random,
+                        scale.span,
+                    )
+                }));
             }
         }
     }
     let mut ledger = Ledger::default();
-    rounds::run(jobs, scale.rounds, &mut ledger)?;
+    rounds::run(jobs, options.rounds, &mut ledger)?;
     print_tables(scale, &ledger);
     Ok(Report {
         figures: figures(scale, &ledger),
@@ -198,11 +187,8 @@ fn goals(ledger: &Ledger) -> Vec<Goal> {
         let case = case(GOAL_WINDOWS, set);
         for (system, target) in [(DISTINCT, apart), (CONFLICTING, same)] {
             let ratios = ledger.ratios((system, &case), (MAP, &case));
-            goals.push(Goal::at_least(
-                format!("{system} / MAP, {case}"),
-                target,
-                ratios,
-            ));
+            let text = format!("{system} / MAP, {case}");
+            goals.push(Goal::at_least(text, target, ratios));
         }
     }
     goals
@@ -210,14 +196,15 @@ fn goals(ledger: &Ledger) -> Vec<Goal> {
 
 fn print_tables(scale: &Scale, ledger: &Ledger) {
     for &set in scale.sets {
-        println!("million updates a second, sets of {set}; in brackets over MAP");
         let windows = scale.windows.iter();
         let rows = windows.map(|&windows| (windows.to_string(), case(windows, set)));
         let cell = |system: &str, case: &String| {
             let over = ledger.ratios((system, case), (MAP, case));
             beside(ledger.values(system, case), 1.0, &over)
         };
-        println!("{}", Table::grid("windows", &SYSTEMS, rows, cell));
+        Table::grid("windows", &SYSTEMS, rows, cell).print(format_args!(
+            "million updates a second, sets of {set}; in brackets over MAP"
+        ));
     }
 }
 
@@ -248,15 +235,12 @@ mod tests {
             window: MIB,
             windows: &[1, 3],
             sets: &[16],
-            span: Span::new(Duration::ZERO, Duration::from_millis(2)),
-            rounds: 1,
+            span: Span::of(2, 2),
         };
-        let report = run_at(&scale, &common()).unwrap();
+        let report = run(&scale, &common()).unwrap();
         for system in SYSTEMS {
-            assert!(
-                report.ledger.values(system, &case(3, 16))[0] > 0.0,
-                "{system}"
-            );
+            let rates = report.ledger.values(system, &case(3, 16));
+            assert!(rates[0] > 0.0, "{system}");
         }
         assert_well_formed(&report, &[&case(1, 16)]);
     }

@@ -19,11 +19,10 @@ use crate::figure::{Bars, Figure};
 use crate::generate::keys::{stamp, stamp_of};
 use crate::goals::Goal;
 use crate::ledger::{Ledger, Metric};
-use crate::options::{self, Postmark};
+use crate::options::{Common, Postmark, chosen};
 use crate::progress;
 use crate::report::Report;
-use crate::rounds::{Job, interleave};
-use crate::systems::PEERS;
+use crate::rounds::{self, Job, joined};
 use crate::systems::mneme::{APPEND, POLICIES};
 use crate::systems::strings::{Strings, peer};
 use crate::table::{Table, beside_range, figure, median, three};
@@ -44,7 +43,8 @@ fn ours(policy: &str) -> String {
     format!("mneme {policy}")
 }
 
-struct Scale {
+/// How much is done.
+pub struct Scale {
     /// Files of a thread at a time.
     files: u32,
     /// Transactions of a thread.
@@ -52,19 +52,18 @@ struct Scale {
     /// Live shares of the sweep, the first [`LOW`].
     shares: &'static [f64],
     threads: Vec<u32>,
-    rounds: usize,
+    peers: Vec<String>,
 }
 
 impl Scale {
-    fn of(options: &Postmark) -> Self {
+    /// For these options.
+    pub fn of(common: &Common, options: &Postmark) -> Self {
         Self {
-            files: options.common.pick(16_000, 60_000),
-            transactions: options.common.pick(30_000, 600_000),
-            shares: options
-                .common
-                .pick(&[LOW, 0.50, HIGH], &[LOW, 0.35, 0.50, 0.65, HIGH, 0.90]),
-            threads: options.common.threads.clone(),
-            rounds: options.common.rounds,
+            files: common.pick(16_000, 60_000),
+            transactions: common.pick(30_000, 600_000),
+            shares: common.pick(&[LOW, 0.50, HIGH], &[LOW, 0.35, 0.50, 0.65, HIGH, 0.90]),
+            threads: common.threads.clone(),
+            peers: chosen(&options.peers),
         }
     }
 }
@@ -73,13 +72,8 @@ impl Scale {
 ///
 /// # Errors
 /// No memory, a system that loses rows, a file that cannot be written.
-pub fn run(options: &Postmark) -> Result<Report, BenchError> {
-    run_at(&Scale::of(options), options)
-}
-
-fn run_at(scale: &Scale, options: &Postmark) -> Result<Report, BenchError> {
-    let peers = options::chosen(&options.peers, &PEERS, "peer")?;
-    let trace = Trace::new(scale.files, scale.transactions, options.common.seed);
+pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
+    let trace = Trace::new(scale.files, scale.transactions, options.seed);
     println!(
         "{} files and {} transactions a thread: {} operations, {} MiB at most\n",
         scale.files,
@@ -90,37 +84,32 @@ fn run_at(scale: &Scale, options: &Postmark) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
     for &threads in &scale.threads {
         let mut subjects = Vec::new();
+        let case = || against(threads);
         for &policy in POLICIES {
-            subjects.push(Subject::ours(
-                policy,
-                &trace,
-                threads,
-                LOW,
-                against(threads),
-            )?);
+            subjects.push(Subject::ours(policy, &trace, threads, LOW, case())?);
         }
-        for name in &peers {
+        for name in &scale.peers {
             subjects.push(Subject {
                 system: name.clone(),
-                case: against(threads),
+                case: case(),
                 threads,
                 store: peer(name)?,
             });
         }
-        measure(scale, &subjects, &trace, &mut ledger)?;
+        measure(options.rounds, &subjects, &trace, &mut ledger)?;
     }
     let threads = most_threads(scale);
     for &policy in POLICIES {
-        let subjects = scale
-            .shares
-            .iter()
-            .map(|&share| Subject::ours(policy, &trace, threads, share, sweep(share, threads)))
-            .collect::<Result<Vec<_>, _>>()?;
-        measure(scale, &subjects, &trace, &mut ledger)?;
+        let at = |&share: &f64| {
+            let case = sweep(share, threads);
+            Subject::ours(policy, &trace, threads, share, case)
+        };
+        let subjects = scale.shares.iter().map(at).collect::<Result<Vec<_>, _>>()?;
+        measure(options.rounds, &subjects, &trace, &mut ledger)?;
     }
-    print_tables(scale, &peers, &ledger);
+    print_tables(scale, &ledger);
     Ok(Report {
-        figures: figures(scale, &peers, &ledger),
+        figures: figures(scale, &ledger),
         params: json!({
             "files": scale.files,
             "transactions": scale.transactions,
@@ -179,23 +168,13 @@ impl Subject {
                 .collect();
             together.wait();
             let start = Instant::now();
-            let ends: Vec<_> = runs.into_iter().map(|run| run.join()).collect();
+            let ends: Vec<_> = runs.into_iter().map(joined).collect();
             (start.elapsed(), ends)
         });
-        for end in ends {
-            match end {
-                Ok(Ok(())) => {}
-                Ok(Err(what)) => {
-                    return Err(BenchError::wrong(
-                        self.system.clone(),
-                        self.case.clone(),
-                        what,
-                    ));
-                }
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
+        match ends.into_iter().collect() {
+            Ok(()) => Ok(taken.as_secs_f64()),
+            Err::<(), String>(what) => Err(BenchError::wrong(&self.system, &self.case, what)),
         }
-        Ok(taken.as_secs_f64())
     }
 }
 
@@ -225,31 +204,21 @@ fn run_steps(store: &dyn Strings, steps: &[Step], thread: u32) -> Result<(), Str
 
 /// One unmeasured run of each, then the rounds.
 fn measure(
-    scale: &Scale,
+    rounds: usize,
     subjects: &[Subject],
     trace: &Trace,
     ledger: &mut Ledger,
 ) -> Result<(), BenchError> {
-    let bar = progress::bar(subjects.len() * (1 + scale.rounds));
+    let mut jobs = Vec::new();
     for subject in subjects {
-        bar.set_message(format!("{}, first run", subject.system));
+        let Subject { system, case, .. } = subject;
+        progress::show(format_args!("{system}, first run"));
         subject.complete(trace)?;
-        bar.inc(1);
+        jobs.push(Job::new(system, case, Metric::Duration, |_| {
+            subject.complete(trace)
+        }));
     }
-    let jobs: Vec<Job> = subjects
-        .iter()
-        .map(|subject| {
-            Job::new(
-                subject.system.clone(),
-                subject.case.clone(),
-                Metric::Duration,
-                |_| subject.complete(trace),
-            )
-        })
-        .collect();
-    interleave(jobs, scale.rounds, &bar, ledger)?;
-    bar.finish_and_clear();
-    Ok(())
+    rounds::run(jobs, rounds, ledger)
 }
 
 fn against(threads: u32) -> String {
@@ -295,19 +264,18 @@ fn names(peers: &[String]) -> Vec<String> {
     ours.chain(peers.iter().cloned()).collect()
 }
 
-fn print_tables(scale: &Scale, peers: &[String], ledger: &Ledger) {
+fn print_tables(scale: &Scale, ledger: &Ledger) {
     let ours = &ours(APPEND);
-    println!("seconds to completion; in brackets over ours, round by round");
-    let systems = names(peers);
+    let systems = names(&scale.peers);
     let threads = scale.threads.iter();
     let rows = threads.map(|&threads| (threads.to_string(), against(threads)));
     let cell = |system: &str, case: &String| {
         let over = ledger.ratios((system, case), (ours, case));
         beside_range(ledger.values(system, case), &over)
     };
-    println!("{}", Table::grid("threads", &systems, rows, cell));
+    Table::grid("threads", &systems, rows, cell)
+        .print("seconds to completion; in brackets over ours, round by round");
     let threads = most_threads(scale);
-    println!("seconds to completion by live share, {threads} thread(s)");
     let mut table = Table::new(["system", "live", "seconds", "/ 0.17", "min", "max"]);
     for (policy, _) in POLICIES {
         let system = &self::ours(policy);
@@ -318,11 +286,13 @@ fn print_tables(scale: &Scale, peers: &[String], ledger: &Ledger) {
             table.row(head.into_iter().chain(over));
         }
     }
-    println!("{table}");
+    table.print(format_args!(
+        "seconds to completion by live share, {threads} thread(s)"
+    ));
 }
 
-fn figures(scale: &Scale, peers: &[String], ledger: &Ledger) -> Vec<Figure> {
-    let systems = names(peers);
+fn figures(scale: &Scale, ledger: &Ledger) -> Vec<Figure> {
+    let systems = names(&scale.peers);
     let cases = scale
         .threads
         .iter()
@@ -351,6 +321,7 @@ mod tests {
     use super::*;
     use crate::options::tests::common;
     use crate::report::tests::assert_well_formed;
+    use crate::systems::PEERS;
 
     #[test]
     fn a_tiny_run_completes_on_every_system() {
@@ -359,13 +330,9 @@ mod tests {
             transactions: 300,
             shares: &[LOW, HIGH],
             threads: vec![1, 2],
-            rounds: 1,
-        };
-        let options = Postmark {
-            common: common(),
             peers: PEERS.map(str::to_owned).to_vec(),
         };
-        let report = run_at(&scale, &options).unwrap();
+        let report = run(&scale, &common()).unwrap();
         assert_well_formed(&report, &[&against(1), &against(2), &sweep(HIGH, 2)]);
         assert!(report.goals.iter().all(|goal| goal.measured().is_some()));
     }
@@ -376,11 +343,8 @@ mod tests {
         for (quick, bytes) in [(true, 2u64 << 30), (false, 12 << 30)] {
             let mut common = common();
             (common.quick, common.threads) = (quick, vec![1, 2]);
-            let options = Postmark {
-                common,
-                peers: PEERS.map(str::to_owned).to_vec(),
-            };
-            let scale = Scale::of(&options);
+            let peers = PEERS.map(str::to_owned).to_vec();
+            let scale = Scale::of(&common, &Postmark { peers });
             let rows = 2 * Trace::new(scale.files, scale.transactions, 1).peak;
             let policies = POLICIES.len() as f64;
             let beside_peers = policies / LOW + 1.5 * PEERS.len() as f64;

@@ -24,15 +24,16 @@
 
 use crate::client::attached::{Attached, HUGE, SEGMENT};
 use crate::client::socket::Socket;
-use crate::client::{Asks, Crew, Task, Way};
+use crate::client::{Crew, Task};
 use crate::curves::{Axis, Curves};
 use crate::error::BenchError;
 use crate::figure::Figure;
 use crate::goals::Goal;
 use crate::ledger::{Ledger, Metric};
-use crate::options::Common;
-use crate::processes::keep_on_first_cpu;
+use crate::options::{Common, Way};
+use crate::processes::keep_on_first;
 use crate::report::Report;
+use crate::restart::load;
 use crate::rounds::{self, Job, Span};
 use crate::scratch::{Scratch, space};
 use crate::served::Served;
@@ -44,7 +45,6 @@ use mneme_shared::{MIN_CAPACITY, StoreOptions};
 use serde_json::json;
 use std::cell::RefCell;
 use std::path::Path;
-use std::time::Duration;
 
 const ATTACHED: &str = "attached";
 const IN_HUGE: &str = "attached, huge pages";
@@ -56,19 +56,19 @@ const SYSTEMS: [&str; 5] = [ATTACHED, IN_HUGE, SERVER, REDIS, ONE_CPU];
 /// The paper's values.
 const SMALL: usize = 4;
 
-struct Scale {
+/// How much is done.
+pub struct Scale {
     values: &'static [usize],
     records: u32,
     /// Requests of a hundred that store: single ones, and those in batches.
     sets: &'static [u64],
     clients: Vec<u32>,
     span: Span,
-    rounds: usize,
 }
 
 impl Scale {
-    fn of(options: &Common) -> Self {
-        let timed = Duration::from_millis(options.pick(15, 200));
+    /// For these options.
+    pub fn of(options: &Common) -> Self {
         let mut clients = options.threads.clone();
         clients.sort_unstable();
         clients.dedup();
@@ -77,8 +77,7 @@ impl Scale {
             records: options.pick(1 << 18, 1 << 20),
             sets: &[0, 10, 50, 100],
             clients,
-            span: Span::new(timed / 3, timed),
-            rounds: options.rounds,
+            span: Span::of(options.pick(15, 200), 3),
         }
     }
 
@@ -141,16 +140,12 @@ impl std::fmt::Display for Request {
 /// # Errors
 /// No memory, a server that fails, a client that gets a wrong answer, a file that cannot be
 /// written.
-pub fn run(options: &Common) -> Result<Report, BenchError> {
-    run_at(&Scale::of(options), options)
-}
-
-fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
+pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
     let mut notes = Vec::from_iter(redis::missing());
     // One after the other, so that only one has its memory.
     for &bytes in scale.values {
-        let pages = by_value(scale, options.seed, bytes, &mut ledger)?;
+        let pages = by_value(scale, options, bytes, &mut ledger)?;
         notes.push(format!("{bytes} B, by segment: {pages}"));
     }
     print_tables(scale, &ledger);
@@ -174,20 +169,20 @@ struct Measured {
 /// Measures everything with values of so many bytes; the pages that the store attached with.
 fn by_value(
     scale: &Scale,
-    seed: u64,
+    options: &Common,
     bytes: usize,
     ledger: &mut Ledger,
 ) -> Result<String, BenchError> {
     let capacity = (u64::from(scale.records) * bytes_a_record(bytes)).max(MIN_CAPACITY);
     let scratch = Scratch::new("redisjmp", 2 * capacity)?;
     let registry = scratch.registry().root();
-    let options = StoreOptions::new()
+    let store = StoreOptions::new()
         .capacity(capacity)
         .max_capacity(capacity);
     let mut pages = Vec::new();
     let mut served = Vec::new();
     for segment in [SEGMENT, HUGE] {
-        options.make(scratch.registry(), segment).map_err(space)?;
+        store.make(scratch.registry(), segment).map_err(space)?;
         let mut loader = Attached::new(registry, segment, true, bytes)?;
         load(&mut loader, scale.records)?;
         if segment == HUGE {
@@ -226,7 +221,7 @@ fn by_value(
             load(&mut Socket::connect(&peer.socket(), bytes)?, scale.records)?;
             let asking = by_socket(system, &peer.socket())?;
             if system == ONE_CPU {
-                keep_on_first_cpu(peer.id())?;
+                keep_on_first(1, peer.id())?;
                 for crew in &asking.crews {
                     crew.borrow().keep_on_first_cpu()?;
                 }
@@ -240,43 +235,31 @@ fn by_value(
         for &clients in &scale.clients {
             for Measured { system, crews } in &measured {
                 let crew = &crews[usize::from(request.sets > 0)];
-                jobs.push(Job::new(
-                    *system,
-                    request.case(clients),
-                    Metric::Throughput,
-                    move |round| {
-                        let task = Task {
-                            sets: request.sets,
-                            batch: request.batch,
-                            keys: if request.one { 1 } else { scale.records },
-                            span: scale.span,
-                            seed: seed ^ (round as u64) << 32,
-                        };
-                        Ok(crew.borrow_mut().run(clients, task)? / 1e6)
-                    },
-                ));
+                let case = request.case(clients);
+                jobs.push(Job::new(*system, case, Metric::Throughput, move |round| {
+                    let task = Task {
+                        sets: request.sets,
+                        batch: request.batch,
+                        keys: if request.one { 1 } else { scale.records },
+                        span: scale.span,
+                        seed: options.seed ^ (round as u64) << 32,
+                    };
+                    Ok(crew.borrow_mut().run(clients, task)? / 1e6)
+                }));
             }
         }
     }
-    rounds::run(jobs, scale.rounds, ledger)?;
+    rounds::run(jobs, options.rounds, ledger)?;
     Ok(pages.join("; "))
 }
 
-/// Stores every record.
-fn load(asks: &mut impl Asks, records: u32) -> Result<(), BenchError> {
-    let ids: Vec<u32> = (0..records).collect();
-    for ids in ids.chunks(BATCH) {
-        asks.batch(&[], ids)?;
-    }
-    Ok(())
-}
-
-/// Round by round, a system's rate over that of Redis, as it is faster in that round.
+/// Round by round, a system's rate over that of Redis, as it is faster in that round, at the same
+/// case.
 fn over_best(ledger: &Ledger, system: &str, case: &str) -> Vec<f64> {
     over_best_at(ledger, system, case, case)
 }
 
-/// A figure over that of Redis at another case.
+/// As [`over_best`], at another case.
 fn over_best_at(ledger: &Ledger, system: &str, case: &str, at: &str) -> Vec<f64> {
     let [apart, together] = [REDIS, ONE_CPU].map(|redis| ledger.values(redis, at));
     let best = apart.iter().zip(together).map(|(a, b)| a.max(*b));
@@ -284,58 +267,50 @@ fn over_best_at(ledger: &Ledger, system: &str, case: &str, at: &str) -> Vec<f64>
     rates.zip(best).map(|(rate, best)| rate / best).collect()
 }
 
-fn goals(ledger: &Ledger) -> Vec<Goal> {
-    let request = |sets| Request {
+/// Single requests of small values.
+fn small(sets: u64) -> Request {
+    Request {
         bytes: SMALL,
         sets,
         batch: 1,
         one: false,
+    }
+}
+
+fn goals(ledger: &Ledger) -> Vec<Goal> {
+    let over_redis = |text: &str, target, sets, one| {
+        let case = Request { one, ..small(sets) }.case(1);
+        Goal::at_least(text, target, over_best(ledger, ATTACHED, &case))
     };
-    let over_redis = |sets, one| {
-        let case = Request {
-            one,
-            ..request(sets)
-        };
-        over_best(ledger, ATTACHED, &case.case(1))
-    };
-    let scaling = |sets| {
-        let [two, one] = [2, 1].map(|clients| request(sets).case(clients));
-        ledger.ratios((ATTACHED, &two), (ATTACHED, &one))
+    let scaling = |text: &str, target, sets| {
+        let [two, one] = [2, 1].map(|clients| small(sets).case(clients));
+        Goal::at_least(
+            text,
+            target,
+            ledger.ratios((ATTACHED, &two), (ATTACHED, &one)),
+        )
     };
     vec![
-        Goal::at_least(
-            "attached GET / Redis, 4 B, 1 client",
-            50.0,
-            over_redis(0, false),
-        ),
-        Goal::at_least(
-            "attached SET / Redis, 4 B, 1 client",
-            40.0,
-            over_redis(100, false),
-        ),
-        Goal::at_least("the same of one key, GET", 50.0, over_redis(0, true)),
-        Goal::at_least("the same of one key, SET", 40.0, over_redis(100, true)),
-        Goal::at_least("attached GET 4 B, 2 clients / 1", 1.8, scaling(0)),
-        Goal::at_least("attached 90/10 4 B, 2 clients / 1", 1.6, scaling(10)),
+        over_redis("attached GET / Redis, 4 B, 1 client", 50.0, 0, false),
+        over_redis("attached SET / Redis, 4 B, 1 client", 40.0, 100, false),
+        over_redis("the same of one key, GET", 50.0, 0, true),
+        over_redis("the same of one key, SET", 40.0, 100, true),
+        scaling("attached GET 4 B, 2 clients / 1", 1.8, 0),
+        scaling("attached 90/10 4 B, 2 clients / 1", 1.6, 10),
     ]
 }
 
 fn print_tables(scale: &Scale, ledger: &Ledger) {
     for &bytes in scale.values {
-        println!(
-            "thousand requests a second, values of {bytes} B; in brackets over the faster Redis"
-        );
         let requests = scale.requests(bytes).into_iter();
         let cases = requests.flat_map(|of| scale.clients.iter().map(move |&n| of.case(n)));
-        let rows = cases.map(|case| (case.clone(), case));
-        let cell = |system: &str, case: &String| {
-            beside(
-                ledger.values(system, case),
-                1e-3,
-                &over_best(ledger, system, case),
-            )
-        };
-        println!("{}", Table::grid("requests", &SYSTEMS, rows, cell));
+        Table::by_case("requests", &SYSTEMS, cases, |system, case| {
+            let over = over_best(ledger, system, case);
+            beside(ledger.values(system, case), 1e-3, &over)
+        })
+        .print(format_args!(
+            "thousand requests a second, values of {bytes} B; in brackets over the faster Redis"
+        ));
         print_batches(scale, ledger, bytes);
     }
 }
@@ -343,13 +318,10 @@ fn print_tables(scale: &Scale, ledger: &Ledger) {
 /// Batches of the attached client beside what Redis does with the same batch, and with single
 /// requests.
 fn print_batches(scale: &Scale, ledger: &Ledger, bytes: usize) {
-    println!("batches of {BATCH}, values of {bytes} B: `{ATTACHED}` over the faster Redis");
     let pipelined = format!("redis, pipelined by {BATCH}");
     let mut table = Table::new(["requests", &pipelined, "redis, one by one"]);
-    for request in scale.requests(bytes) {
-        if request.batch == 1 {
-            continue;
-        }
+    let requests = scale.requests(bytes).into_iter();
+    for request in requests.filter(|request| request.batch > 1) {
         for &clients in &scale.clients {
             let case = request.case(clients);
             let single = Request {
@@ -361,19 +333,13 @@ fn print_batches(scale: &Scale, ledger: &Ledger, bytes: usize) {
             table.row([case, same, single]);
         }
     }
-    println!("{table}");
+    table.print(format_args!(
+        "batches of {BATCH}, values of {bytes} B: `{ATTACHED}` over the faster Redis"
+    ));
 }
 
 fn figures(scale: &Scale, ledger: &Ledger) -> Vec<Figure> {
-    let case = |sets, clients| {
-        let of = Request {
-            bytes: SMALL,
-            sets,
-            batch: 1,
-            one: false,
-        };
-        of.case(clients)
-    };
+    let case = |sets, clients| small(sets).case(clients);
     let figure = |file: &str, title: String, across: &str, cases: Vec<(f64, String)>| {
         let up = Axis::log("thousand requests a second").of(1e-3);
         let curves = Curves::of(ledger, title, (Axis::linear(across), up), &SYSTEMS, &cases);
@@ -385,17 +351,11 @@ fn figures(scale: &Scale, ledger: &Ledger) -> Vec<Figure> {
         figure(file, title, "clients", clients.collect())
     };
     let most = scale.most();
-    let shares = scale
-        .sets
-        .iter()
-        .map(|&sets| (sets as f64, case(sets, most)));
+    let shares = scale.sets.iter();
+    let shares = shares.map(|&sets| (sets as f64, case(sets, most)));
     let title = format!("GET and SET, values of {SMALL} B, {most} client(s)");
-    let mix = figure(
-        "redisjmp-mix.svg",
-        title,
-        "SETs of a hundred requests",
-        shares.collect(),
-    );
+    let across = "SETs of a hundred requests";
+    let mix = figure("redisjmp-mix.svg", title, across, shares.collect());
     vec![
         by_clients(0, "GET", "redisjmp-get.svg"),
         by_clients(100, "SET", "redisjmp-set.svg"),
@@ -416,10 +376,9 @@ mod tests {
             records: 1000,
             sets: &[0, 10, 100],
             clients: vec![1, 2],
-            span: Span::new(Duration::ZERO, Duration::from_millis(1)),
-            rounds: 1,
+            span: Span::of(1, 1),
         };
-        let report = run_at(&scale, &common()).unwrap();
+        let report = run(&scale, &common()).unwrap();
         let request = scale.requests(SMALL)[0];
         assert_well_formed(&report, &[&request.case(1), &request.case(2)]);
         for system in SYSTEMS {

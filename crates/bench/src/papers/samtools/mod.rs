@@ -27,7 +27,6 @@ use crate::rounds::{self, Job};
 use crate::table::{Table, figure, median, three};
 use scene::Scene;
 use serde_json::json;
-use std::cell::RefCell;
 use std::time::Duration;
 use tools::{Run, Tools};
 
@@ -126,22 +125,21 @@ impl Operation {
     }
 }
 
+/// How many pairs of reads there are.
+pub fn pairs(common: &Common, options: &Samtools) -> u64 {
+    let usual = common.pick(40_000, 500_000);
+    options.pairs.unwrap_or(usual)
+}
+
 /// Measures and reports.
 ///
 /// # Errors
 /// A program of ours that is missing or fails, outputs that differ, a file that cannot be written.
-pub fn run(options: &Samtools) -> Result<Report, BenchError> {
-    options.validate()?;
-    let common = &options.common;
-    let pairs = match options.pairs {
-        Some(pairs) => pairs,
-        None if common.quick => 40_000,
-        None => 500_000,
-    };
-    run_at(pairs, common, &Tools::find()?)
+pub fn run(pairs: &u64, options: &Common) -> Result<Report, BenchError> {
+    run_with(*pairs, options, &Tools::find()?)
 }
 
-fn run_at(pairs: u64, options: &Common, tools: &Tools) -> Result<Report, BenchError> {
+fn run_with(pairs: u64, options: &Common, tools: &Tools) -> Result<Report, BenchError> {
     let scene = Scene::new(tools, pairs)?;
     let mut notes = vec![
         "synthetic reads of wgsim: their qualities are all alike, so that BAM is smaller and read faster than a \
@@ -159,19 +157,14 @@ fn run_at(pairs: u64, options: &Common, tools: &Tools) -> Result<Report, BenchEr
     } else {
         notes.push("samtools is missing: no samtools on the PATH".to_owned());
     }
-    let alone = RefCell::new(Vec::new());
     let mut jobs = Vec::new();
     for operation in Operation::ALL {
         for system in SYSTEMS {
-            jobs.extend(job(operation, system, &scene, tools, &alone));
+            jobs.extend(job(operation, system, &scene, tools));
         }
     }
     let mut ledger = Ledger::default();
     rounds::run(jobs, options.rounds, &mut ledger)?;
-    for (system, operation, seconds) in alone.into_inner() {
-        let case = Operation::alone(operation);
-        ledger.add(system, &case, Metric::Duration, seconds);
-    }
     print_tables(&ledger);
     println!(
         "{} alignments; SAM {} MB, BAM {} MB, segment {} MB; {}\n",
@@ -197,43 +190,35 @@ fn run_at(pairs: u64, options: &Common, tools: &Tools) -> Result<Report, BenchEr
     })
 }
 
-type Alone = RefCell<Vec<(&'static str, Operation, f64)>>;
-
 /// One system's operation; none if the system does not do it or is not there.
 fn job<'a>(
     operation: Operation,
     system: &'static str,
     scene: &'a Scene,
     tools: &'a Tools,
-    alone: &'a Alone,
 ) -> Option<Job<'a>> {
-    let measure: Box<dyn FnMut(usize) -> Result<f64, BenchError> + 'a> = match system {
-        FILE | SEGMENT => {
-            let segment = match system {
-                FILE => scene::FILE,
-                _ => scene::SEGMENT,
-            };
-            Box::new(move |_| {
-                let (whole, work) = ours(operation, segment, scene)?;
-                let mut alone = alone.borrow_mut();
-                alone.push((system, operation, work.as_secs_f64()));
-                Ok(whole.as_secs_f64())
-            })
-        }
+    let case = operation.case();
+    let segment = match system {
+        FILE => scene::FILE,
+        SEGMENT => scene::SEGMENT,
         _ => {
             tools.samtools.as_ref()?;
             let words = operation.samtools(system, scene)?;
-            Box::new(move |_| {
+            return Some(Job::new(system, case, Metric::Duration, move |_| {
                 let run = tools.samtools(words.iter().map(String::as_str));
                 Ok(run.time()?.whole.as_secs_f64())
-            })
+            }));
         }
     };
-    Some(Job::new(
-        system,
-        operation.case(),
-        Metric::Duration,
-        measure,
+    Some(Job::of(
+        format_args!("{system}, {case}"),
+        move |_, ledger| {
+            let (whole, work) = ours(operation, segment, scene)?;
+            for (case, took) in [(case, whole), (&operation.alone(), work)] {
+                ledger.add(system, case, Metric::Duration, took.as_secs_f64());
+            }
+            Ok(())
+        },
     ))
 }
 
@@ -366,7 +351,7 @@ mod tests {
         let Ok(tools) = Tools::find() else {
             return eprintln!("skipped: genomics is not built");
         };
-        let report = match run_at(500, &common(), &tools) {
+        let report = match run_with(500, &common(), &tools) {
             Err(BenchError::Tool { what, .. }) if what.contains("wgsim") => {
                 return eprintln!("skipped: {what}");
             }

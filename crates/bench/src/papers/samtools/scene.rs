@@ -166,10 +166,7 @@ fn open(path: &Path) -> Result<BufReader<File>, BenchError> {
 
 /// Whether two files hold the same bytes.
 fn equal(one: &Path, other: &Path) -> Result<bool, BenchError> {
-    let failed = |source| BenchError::File {
-        path: one.to_owned(),
-        source,
-    };
+    let failed = file_failed(one);
     let (mut a, mut b) = (open(one)?, open(other)?);
     let mut rest = vec![0; 1 << 20];
     loop {

@@ -24,10 +24,9 @@ impl Tools {
     /// [`BenchError::Tool`] if ours has not been built, with what builds it.
     pub fn find() -> Result<Self, BenchError> {
         let here = std::env::current_exe().ok();
-        let genomics = here.as_deref().and_then(beside).ok_or(BenchError::Tool {
-            tool: GENOMICS,
-            what: "it is missing: cargo build --release -p mneme-genomics".to_owned(),
-        })?;
+        let missing = "it is missing: cargo build --release -p mneme-genomics";
+        let genomics = here.as_deref().and_then(beside);
+        let genomics = genomics.ok_or_else(|| BenchError::tool(GENOMICS, missing))?;
         let version = Command::new(SAMTOOLS).arg("--version").output().ok();
         let samtools = version.and_then(|output| {
             // The names of its authors are not UTF-8.
@@ -111,10 +110,8 @@ impl Run {
         &self,
         output: std::io::Result<std::process::Output>,
     ) -> Result<(Vec<u8>, String), BenchError> {
-        let failed = |what: String| BenchError::Tool {
-            tool: self.tool,
-            what: format!("{:?}: {what}", self.command),
-        };
+        let failed =
+            |what: String| BenchError::tool(self.tool, format!("{:?}: {what}", self.command));
         let output = output.map_err(|error| failed(error.to_string()))?;
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         if !output.status.success() {

@@ -55,7 +55,8 @@ const KERNEL: &str = "getppid";
 /// Segments that are attached at once.
 const MANY: usize = 10;
 
-struct Scale {
+/// How much is done.
+pub struct Scale {
     /// Sizes by which mapping, attaching and switching are compared, in MiB.
     sizes: &'static [u64],
     /// MiB of each of the segments that are attached at once.
@@ -66,13 +67,13 @@ struct Scale {
 }
 
 impl Scale {
-    fn of(options: &Common) -> Self {
-        let timed = Duration::from_millis(options.pick(40, 300));
+    /// For these options.
+    pub fn of(options: &Common) -> Self {
         Self {
             sizes: options.pick(&[2, 16, 128], &[2, 16, 128, 1024]),
             many: options.pick(64, 1024),
             payloads: &[8, 64, 512, 4 << 10, 32 << 10, 256 << 10],
-            span: Span::new(timed / 3, timed),
+            span: Span::of(options.pick(40, 300), 3),
             rounds: options.rounds,
         }
     }
@@ -109,11 +110,7 @@ fn many_case(mib: u64) -> String {
 ///
 /// # Errors
 /// No memory, a segment that cannot be entered, a file that cannot be written.
-pub fn run(options: &Common) -> Result<Report, BenchError> {
-    run_at(&Scale::of(options))
-}
-
-fn run_at(scale: &Scale) -> Result<Report, BenchError> {
+pub fn run(scale: &Scale, _: &Common) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
     enter(scale, &mut ledger)?;
     // One part after the other, so that only one has its memory.
@@ -137,26 +134,10 @@ fn nanoseconds(
     span: Span,
     mut work: impl FnMut() -> Result<(), BenchError>,
 ) -> Result<f64, BenchError> {
-    let mut until = |end: Instant, times: u64| {
-        let mut done = 0;
-        loop {
-            for _ in 0..times {
-                work()?;
-            }
-            done += times;
-            if Instant::now() >= end {
-                return Ok::<_, BenchError>(done);
-            }
-        }
-    };
-    let start = Instant::now();
-    let done = until(start + span.warm_up, 1)?;
+    let each = rounds::nanoseconds(span.warm_up, 1, &mut work)?;
     // As many between two looks at the clock as make the look cheap.
-    let each = start.elapsed().as_nanos() as u64 / done;
-    let times = (20_000 / each.max(1)).clamp(1, 1000);
-    let start = Instant::now();
-    let done = until(start + span.timed, times)?;
-    Ok(start.elapsed().as_nanos() as f64 / done as f64)
+    let chunk = (20_000.0 / each).clamp(1.0, 1000.0);
+    rounds::nanoseconds(span.timed, chunk as u32, work)
 }
 
 fn job<'a>(
@@ -353,38 +334,23 @@ fn by_payload(scale: &Scale, ledger: &mut Ledger) -> Result<(), BenchError> {
 }
 
 fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
-    let us = |system: &str, case: &str| {
+    let goal = |text: String, target, system: &str, case: &str, unit: f64| {
         let values = ledger.values(system, case).iter();
-        values.map(|ns| ns / 1e3).collect::<Vec<_>>()
+        Goal::at_most(text, target, values.map(|ns| ns / unit).collect())
     };
     let (many, largest) = (many_case(scale.many), size_case(scale.largest()));
+    let switch = format!("switch to a segment of the same addresses, {largest}, us");
+    let payload = payload_case(8);
     vec![
-        Goal::at_most(format!("{many}, us"), 200.0, us(PLAIN, &many)),
-        Goal::at_most(
-            format!("{READ_CASE}, ns"),
-            60.0,
-            ledger.values(PLAIN, READ_CASE).to_vec(),
-        ),
-        Goal::at_most(
-            format!("{WRITE_CASE}, ns"),
-            100.0,
-            ledger.values(PLAIN, WRITE_CASE).to_vec(),
-        ),
-        Goal::at_most(
-            format!("switch to a segment of the same addresses, {largest}, us"),
-            20.0,
-            us(SWITCH, &largest),
-        ),
-        Goal::at_most(
-            format!("{CALL}, {}, us", payload_case(8)),
-            4.0,
-            us(CALL, &payload_case(8)),
-        ),
+        goal(format!("{many}, us"), 200.0, PLAIN, &many, 1e3),
+        goal(format!("{READ_CASE}, ns"), 60.0, PLAIN, READ_CASE, 1.0),
+        goal(format!("{WRITE_CASE}, ns"), 100.0, PLAIN, WRITE_CASE, 1.0),
+        goal(switch, 20.0, SWITCH, &largest, 1e3),
+        goal(format!("{CALL}, {payload}, us"), 4.0, CALL, &payload, 1e3),
     ]
 }
 
 fn print_tables(scale: &Scale, ledger: &Ledger) {
-    println!("nanoseconds, nobody in the way");
     let mut table = Table::new(["", "ns", "min", "max"]);
     let many = many_case(scale.many);
     let rows = [
@@ -398,19 +364,18 @@ fn print_tables(scale: &Scale, ledger: &Ledger) {
         let cells = three(ledger.values(system, case));
         table.row([case.to_owned()].into_iter().chain(cells));
     }
-    println!("{table}");
+    table.print("nanoseconds, nobody in the way");
     let (sizes, payloads) = scale.cases();
     for (head, systems, cases) in [
         ("size", &BY_SIZE[..], sizes),
         ("payload", &BY_PAYLOAD, payloads),
     ] {
-        println!("nanoseconds by {head}; in brackets, the first over it");
-        let mut table = Table::new([head].into_iter().chain(systems.iter().copied()));
-        for (_, case) in cases {
-            let cells = ledger.compared(systems, &case, 1.0);
-            table.row([case].into_iter().chain(cells));
-        }
-        println!("{table}");
+        let cases = cases.into_iter().map(|(_, case)| case);
+        ledger
+            .compared(head, systems, cases, 1.0)
+            .print(format_args!(
+                "nanoseconds by {head}; in brackets, the first over it"
+            ));
     }
 }
 
@@ -430,6 +395,7 @@ fn figures(scale: &Scale, ledger: &Ledger) -> Vec<Figure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::tests::common;
     use crate::report::tests::assert_well_formed;
 
     #[test]
@@ -438,10 +404,10 @@ mod tests {
             sizes: &[2],
             many: 2,
             payloads: &[8, 5000],
-            span: Span::new(Duration::ZERO, Duration::from_millis(1)),
+            span: Span::of(1, 1),
             rounds: 1,
         };
-        let report = run_at(&scale).unwrap();
+        let report = run(&scale, &common()).unwrap();
         let (size, payload) = (size_case(2), payload_case(5000));
         assert_well_formed(&report, &[READ_CASE, &size, &payload, &many_case(2)]);
         for system in BY_SIZE {

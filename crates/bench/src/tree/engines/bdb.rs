@@ -44,11 +44,8 @@ unsafe extern "C" {
 /// An open environment with its database, of one thread. Valid until it is dropped.
 pub struct BerkeleyDb(NonNull<Store>);
 
-fn failed(what: impl std::fmt::Display) -> BenchError {
-    BenchError::Tool {
-        tool: "berkeley db",
-        what: what.to_string(),
-    }
+fn failed(what: impl ToString) -> BenchError {
+    BenchError::tool("berkeley db", what)
 }
 
 fn checked(code: c_int) -> Result<(), BenchError> {

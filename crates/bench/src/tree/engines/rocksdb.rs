@@ -75,11 +75,8 @@ pub struct RocksDb {
     read: *mut ReadOptions,
 }
 
-fn failed(what: impl Into<String>) -> BenchError {
-    BenchError::Tool {
-        tool: "rocksdb",
-        what: what.into(),
-    }
+fn failed(what: impl ToString) -> BenchError {
+    BenchError::tool("rocksdb", what)
 }
 
 /// Makes a call that reports errors, and takes its report.
