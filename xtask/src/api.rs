@@ -11,6 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::files;
 use crate::steps::{Outcome, failed, run};
 use crate::workspace::{Package, Workspace};
 
@@ -20,30 +21,15 @@ const RUSTDOC: &str = "#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec rustdoc \"$@\"\n";
 /// Lines of a difference that are shown.
 const SHOWN: usize = 20;
 
-/// `cargo xtask api [--write]`.
+/// Compares every interface with its listing, and every listing with the crates.
 ///
 /// # Errors
-/// In words, for other flags, or what could not be described or written.
-pub fn run_all(workspace: &Workspace, arguments: &[String]) -> Result<bool, String> {
-    match arguments {
-        [] => check(workspace).answer(),
-        [flag] if flag == "--write" => write(workspace).map(|()| true),
-        _ => Err(format!("`api` has no flags `{}`", arguments.join(" "))),
-    }
-}
-
-/// Compares every interface with its listing, and every listing with the crates.
+/// They differ, or an interface could not be described.
 pub fn check(workspace: &Workspace) -> Outcome {
-    let described = match document(workspace) {
-        Ok(described) => described,
-        Err(why) => return Outcome::Failed(why),
-    };
+    let described = document(workspace)?;
     let mut differing = Vec::new();
     for package in workspace.published() {
-        let found = match interface(&described, package) {
-            Ok(found) => found,
-            Err(why) => return Outcome::Failed(why),
-        };
+        let found = interface(&described, package)?;
         let listed = fs::read_to_string(listing(workspace, &package.name)).unwrap_or_default();
         let difference = difference(&listed, &found);
         if !difference.is_empty() {
@@ -56,16 +42,21 @@ pub fn check(workspace: &Workspace) -> Outcome {
     }
     differing.extend(left_over(workspace));
     if differing.is_empty() {
-        return Outcome::Passed;
+        return Ok(());
     }
     let names = differing.join(", ");
-    Outcome::Failed(format!(
+    let why = format!(
         "the public interface is not the listed one: {names}; is that meant? Then \
          `cargo xtask api --write`, and commit the listings"
-    ))
+    );
+    Err(why.into())
 }
 
-fn write(workspace: &Workspace) -> Result<(), String> {
+/// Lists every interface anew.
+///
+/// # Errors
+/// In words, what could not be described or written.
+pub fn write(workspace: &Workspace) -> Outcome {
     for name in left_over(workspace) {
         let file = listing(workspace, &name);
         fs::remove_file(&file).map_err(failed("remove", &file))?;
@@ -88,10 +79,11 @@ fn listing(workspace: &Workspace, name: &str) -> PathBuf {
 
 /// Listings of packages that are published no more.
 fn left_over(workspace: &Workspace) -> Vec<String> {
-    let files = fs::read_dir(directory(workspace)).into_iter().flatten();
-    let names = files.filter_map(|file| Some(file.ok()?.path().file_stem()?.to_str()?.to_owned()));
-    let is_published = |name: &String| workspace.published().any(|package| package.name == *name);
-    names.filter(|name| !is_published(name)).collect()
+    let files = files::below(&directory(workspace), &["txt"]);
+    let names = files.iter().filter_map(|file| file.file_stem()?.to_str());
+    let is_published = |name: &str| workspace.published().any(|package| package.name == name);
+    let names = names.filter(|name| !is_published(name));
+    names.map(str::to_owned).collect()
 }
 
 /// The public interface of a crate with its default features, one item a line, from the folder of
@@ -109,7 +101,7 @@ fn interface(described: &Path, package: &Package) -> Result<String, String> {
 
 /// Has rustdoc describe the published crates as JSON, and returns the folder of the files. All at
 /// once: one by one, their dependencies would have other features, and be compiled anew.
-fn document(workspace: &Workspace) -> Result<PathBuf, String> {
+fn document(workspace: &Workspace) -> Outcome<PathBuf> {
     let target = workspace.root.join("target");
     let rustdoc = target.join("rustdoc-json");
     fs::write(&rustdoc, RUSTDOC).map_err(failed("write", &rustdoc))?;
@@ -124,7 +116,7 @@ fn document(workspace: &Workspace) -> Result<PathBuf, String> {
     cargo.arg("--target-dir").arg(&target);
     cargo.current_dir(&workspace.root).env("RUSTDOC", rustdoc);
     cargo.env("RUSTDOCFLAGS", "-Z unstable-options --output-format json");
-    run(&mut cargo).answer().map(|_| target.join("doc"))
+    run(&mut cargo).map(|()| target.join("doc"))
 }
 
 /// The lines of one text that the other has not, with `-` and `+`.

@@ -11,8 +11,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::files::{self, copy, write};
 use crate::links;
-use crate::steps::{Outcome, failed, run, succeeds};
+use crate::steps::{Outcome, failed, run, skipped, succeeds};
 use crate::workspace::Workspace;
 
 const INSTALL: &str =
@@ -28,97 +29,42 @@ const FIRST: &[&str] = &[
     "Cargo.toml",
 ];
 
-/// Directories without documents of ours.
-const NO_DOCUMENTS: &[&str] = &["target", "corpus", "artifacts"];
-
-/// `cargo xtask book [--check]`.
+/// Checks pages and links.
 ///
 /// # Errors
-/// In words, for other flags, what is wrong with the pages, or that mdbook is absent.
-pub fn run_all(workspace: &Workspace, arguments: &[String]) -> Result<bool, String> {
-    let outcome = match arguments {
-        [] => build(workspace),
-        [flag] if flag == "--check" => check(workspace),
-        _ => return Err(format!("`book` has no flags `{}`", arguments.join(" "))),
-    };
-    outcome.answer()
-}
-
-/// Checks pages and links.
+/// Some are wrong.
 pub fn check(workspace: &Workspace) -> Outcome {
     let docs = workspace.root.join("docs");
-    let mut wrong: Vec<_> = match summary(&docs) {
-        Ok(summary) => without_chapter(&docs, &summary),
-        Err(why) => return Outcome::Failed(why),
-    };
-    let documents = documents(&workspace.root);
-    wrong.extend(
-        documents
-            .iter()
-            .flat_map(|file| links::broken(&workspace.root, file)),
-    );
+    let mut wrong = without_chapter(&docs, &summary(&docs)?);
+    let documents = files::below(&workspace.root, &["md"]);
+    let broken = documents.iter();
+    wrong.extend(broken.flat_map(|file| links::broken(&workspace.root, file)));
     for line in &wrong {
         println!("{line}");
     }
     match wrong.len() {
-        0 => Outcome::Passed,
-        count => Outcome::Failed(format!("{count} page(s) or link(s)")),
+        0 => Ok(()),
+        count => Err(format!("{count} page(s) or link(s)").into()),
     }
 }
 
 /// Checks pages and links and builds the book.
+///
+/// # Errors
+/// Some are wrong, or mdbook is absent or fails.
 pub fn build(workspace: &Workspace) -> Outcome {
-    match check(workspace) {
-        Outcome::Passed => {}
-        other => return other,
-    }
+    check(workspace)?;
     if !succeeds(Command::new("mdbook").arg("--version")) {
-        return Outcome::Skipped(INSTALL.to_owned());
+        return skipped(INSTALL);
     }
     let source = workspace.root.join("target/book-source");
-    if let Err(why) = assemble(&workspace.root, &source) {
-        return Outcome::Failed(why);
-    }
+    assemble(&workspace.root, &source)?;
     let book = workspace.root.join("target/book");
     let mut mdbook = Command::new("mdbook");
-    let outcome = run(mdbook
-        .arg("build")
-        .arg(&source)
-        .arg("--dest-dir")
-        .arg(&book));
-    if outcome == Outcome::Passed {
-        println!("{}", book.join("index.html").display());
-    }
-    outcome
-}
-
-/// The documents of the repository.
-fn documents(root: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    walk(root, &mut found);
-    found.retain(|file| is_document(file));
-    found
-}
-
-fn is_document(file: &Path) -> bool {
-    file.extension().is_some_and(|extension| extension == "md")
-}
-
-/// All files below, but for hidden ones and those that are built.
-fn walk(directory: &Path, files: &mut Vec<PathBuf>) {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut entries: Vec<_> = entries.map(|entry| entry.path()).collect();
-    entries.sort();
-    for path in entries {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if name.starts_with('.') || NO_DOCUMENTS.contains(&&*name) {
-            continue;
-        }
-        match path.is_dir() {
-            true => walk(&path, files),
-            false => files.push(path),
-        }
-    }
+    mdbook.arg("build").arg(&source);
+    run(mdbook.arg("--dest-dir").arg(&book))?;
+    println!("{}", book.join("index.html").display());
+    Ok(())
 }
 
 /// The summary, with the pages that follow by themselves.
@@ -162,9 +108,8 @@ fn chapters(docs: &Path, summary: &str) -> Vec<PathBuf> {
 
 /// The pages below a folder, but for the summary.
 fn pages(folder: &Path) -> Vec<PathBuf> {
-    let mut pages = Vec::new();
-    walk(folder, &mut pages);
-    pages.retain(|page| is_document(page) && !page.ends_with("SUMMARY.md"));
+    let mut pages = files::below(folder, &["md"]);
+    pages.retain(|page| !page.ends_with("SUMMARY.md"));
     pages
 }
 
@@ -183,11 +128,9 @@ fn assemble(root: &Path, source: &Path) -> Result<(), String> {
     let _ = fs::remove_dir_all(source);
     copy(&root.join("book.toml"), &source.join("book.toml"))?;
     let (docs, to) = (root.join("docs"), source.join("docs"));
-    let mut files = Vec::new();
-    walk(&docs, &mut files);
-    for file in files {
+    for file in files::below(&docs, &[]) {
         let target = to.join(file.strip_prefix(&docs).unwrap_or(&file));
-        if !is_document(&file) {
+        if file.extension().is_none_or(|ending| ending != "md") {
             copy(&file, &target)?;
             continue;
         }
@@ -237,18 +180,6 @@ fn copied(root: &Path, file: &Path) -> PathBuf {
     Path::new("files").join(format!("{below}.txt"))
 }
 
-fn copy(from: &Path, to: &Path) -> Result<(), String> {
-    let text = fs::read(from).map_err(failed("read", from))?;
-    write(to, text)
-}
-
-fn write(file: &Path, text: impl AsRef<[u8]>) -> Result<(), String> {
-    if let Some(directory) = file.parent() {
-        fs::create_dir_all(directory).map_err(failed("create", directory))?;
-    }
-    fs::write(file, text).map_err(failed("write", file))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,7 +187,7 @@ mod tests {
     #[test]
     fn every_page_has_a_chapter_and_every_link_leads_somewhere() {
         let workspace = Workspace::load().unwrap();
-        assert_eq!(check(&workspace), Outcome::Passed);
+        assert_eq!(check(&workspace), Ok(()));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::steps::printed;
 use crate::workspace::{Package, Workspace};
 
 /// A target that has been built.
@@ -64,17 +65,16 @@ pub fn test_of<'a>(built: &'a [Artifact], package: &Package, name: &str) -> Opti
     built.iter().find(is_it)?.executable.as_deref()
 }
 
-fn build(workspace: &Workspace, arguments: &[&str]) -> Result<Vec<Artifact>, String> {
+/// Has cargo build something, by that command of its.
+///
+/// # Errors
+/// In words, when cargo cannot be run or the build fails.
+pub fn build(workspace: &Workspace, arguments: &[&str]) -> Result<Vec<Artifact>, String> {
     let mut cargo = Command::new("cargo");
     cargo.args(arguments).current_dir(&workspace.root);
     cargo.args(["--message-format", "json-render-diagnostics"]);
     println!("$ cargo {}", arguments.join(" "));
-    let output = cargo.stderr(Stdio::inherit()).output();
-    let output = output.map_err(|error| format!("cargo could not be run: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("cargo {} ({})", arguments.join(" "), output.status));
-    }
-    Ok(artifacts(&String::from_utf8_lossy(&output.stdout)))
+    printed(cargo.stderr(Stdio::inherit())).map(|messages| artifacts(&messages))
 }
 
 /// What cargo's messages, a line each, say was built.

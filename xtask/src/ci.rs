@@ -2,15 +2,16 @@
 
 use crate::api;
 use crate::built;
+use crate::files;
 use crate::layering;
-use crate::layering::sources::rust_files;
 use crate::package;
 use crate::proof::{Item, Proof};
 use crate::prose;
 use crate::python;
 use crate::redis_suite;
-use crate::steps::{Outcome, Steps, run, run_side_by_side, run_together, succeeds};
+use crate::steps::{Outcome, Steps, all, run, run_side_by_side, run_together, skipped, succeeds};
 use crate::workspace::Workspace;
+use clap::builder::PossibleValuesParser;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
@@ -31,8 +32,8 @@ pub type Step = (&'static str, fn(&Workspace) -> Outcome);
 
 const STEPS: &[Step] = &[
     ("fmt", fmt),
-    ("layering", layers),
-    ("prose", prose),
+    ("layering", |workspace| layering::run(workspace, false)),
+    ("prose", |workspace| prose::run(workspace, None)),
     ("clippy", clippy),
     ("features", features),
     ("test", test),
@@ -51,64 +52,39 @@ const STEPS: &[Step] = &[
 ];
 
 /// Which steps to run.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, clap::Args)]
 pub struct Options {
+    /// Steps to run, separated by commas; all unless given
+    #[arg(long, value_delimiter = ',', value_parser = steps())]
     only: Vec<String>,
+    /// Steps to leave out, separated by commas
+    #[arg(long, value_delimiter = ',', value_parser = steps())]
     skip: Vec<String>,
+    /// Print the steps instead
+    #[arg(long)]
     list: bool,
 }
 
-impl Options {
-    /// Reads the command's arguments.
-    ///
-    /// # Errors
-    /// In words, for an unknown flag or step.
-    pub fn parse(arguments: &[String]) -> Result<Self, String> {
-        let mut options = Self::default();
-        let mut rest = arguments.iter();
-        while let Some(flag) = rest.next() {
-            let target = match flag.as_str() {
-                "--list" => {
-                    options.list = true;
-                    continue;
-                }
-                "--only" => &mut options.only,
-                "--skip" => &mut options.skip,
-                other => return Err(format!("`ci` has no flag `{other}`")),
-            };
-            let names = rest
-                .next()
-                .ok_or_else(|| format!("{flag} wants step names"))?;
-            target.extend(names.split(',').map(str::to_owned));
-        }
-        let known = |name: &&String| STEPS.iter().any(|(step, _)| step == name);
-        match options
-            .only
-            .iter()
-            .chain(&options.skip)
-            .find(|name| !known(name))
-        {
-            Some(unknown) => Err(format!("`ci` has no step `{unknown}`; see --list")),
-            None => Ok(options),
-        }
-    }
+/// Names of steps: a misspelt one is an error and not an empty success.
+fn steps() -> PossibleValuesParser {
+    PossibleValuesParser::new(STEPS.iter().map(|(name, _)| *name))
+}
 
+impl Options {
     fn wants(&self, step: &str) -> bool {
         let named = |names: &[String]| names.iter().any(|name| name == step);
         (self.only.is_empty() || named(&self.only)) && !named(&self.skip)
     }
 }
 
-/// Runs the steps; true when none failed.
+/// Runs the steps.
 ///
 /// # Errors
-/// None today: a step that cannot run is a failed or skipped step.
-pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String> {
+/// Some failed.
+pub fn run_all(workspace: &Workspace, options: &Options) -> Outcome {
     if options.list {
-        for (name, _) in STEPS {
-            println!("{name}");
-        }
-        return Ok(true);
+        STEPS.iter().for_each(|(name, _)| println!("{name}"));
+        return Ok(());
     }
     let mut steps = Steps::default();
     for (name, step) in STEPS {
@@ -116,7 +92,7 @@ pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String>
             steps.run(name, || step(workspace));
         }
     }
-    Ok(steps.summary())
+    steps.summary()
 }
 
 /// A cargo command in the workspace's root.
@@ -139,10 +115,9 @@ fn nightly(workspace: &Workspace, arguments: &[&str]) -> Command {
 
 /// A missing tool fails where nobody reads the words, and is skipped on a developer's machine.
 fn missing(what: &str) -> Outcome {
-    if std::env::var_os("CI").is_some() {
-        Outcome::Failed(what.to_owned())
-    } else {
-        Outcome::Skipped(what.to_owned())
+    match std::env::var_os("CI") {
+        Some(_) => Err(what.into()),
+        None => skipped(what),
     }
 }
 
@@ -150,39 +125,11 @@ fn fmt(workspace: &Workspace) -> Outcome {
     run(&mut cargo(workspace, &["fmt", "--all", "--check"]))
 }
 
-fn layers(workspace: &Workspace) -> Outcome {
-    let violations = layering::check(workspace);
-    for violation in &violations {
-        println!("{violation}");
-    }
-    match violations.len() {
-        0 => Outcome::Passed,
-        count => Outcome::Failed(format!("{count} violation(s)")),
-    }
-}
-
-fn prose(workspace: &Workspace) -> Outcome {
-    match prose::run(workspace, &[]) {
-        Ok(true) => Outcome::Passed,
-        Ok(false) => Outcome::Failed("see CONTRIBUTING.md, \"Prose\"".to_owned()),
-        Err(message) => Outcome::Failed(message),
-    }
-}
-
 /// With the fault points, and so with all code: what is left out then is in the libraries that
 /// `features` looks at.
 fn clippy(workspace: &Workspace) -> Outcome {
-    let arguments = [
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--features",
-        "fault",
-        "--",
-        "-D",
-        "warnings",
-    ];
-    run(&mut cargo(workspace, &arguments))
+    let mut command = cargo(workspace, &["clippy", "--workspace", "--all-targets"]);
+    run(command.args(["--features", "fault", "--", "-D", "warnings"]))
 }
 
 /// Redis' own tests against our server.
@@ -192,34 +139,24 @@ fn redis(workspace: &Workspace) -> Outcome {
 
 /// The store alone, for programs that embed it and serve nothing.
 fn features(workspace: &Workspace) -> Outcome {
-    let arguments = [
-        "clippy",
-        "-p",
-        "mneme",
-        "--lib",
-        "--no-default-features",
-        "--",
-        "-D",
-        "warnings",
-    ];
-    run(&mut cargo(workspace, &arguments))
+    let mut command = cargo(workspace, &["clippy", "-p", "mneme", "--lib"]);
+    run(command.args(["--no-default-features", "--", "-D", "warnings"]))
+}
+
+/// All tests, to the end.
+fn tests(workspace: &Workspace) -> Command {
+    cargo(workspace, &["test", "--workspace", "--no-fail-fast"])
 }
 
 fn test(workspace: &Workspace) -> Outcome {
-    run(&mut cargo(
-        workspace,
-        &["test", "--workspace", "--no-fail-fast"],
-    ))
+    run(&mut tests(workspace))
 }
 
 /// The tests that arm points: all others are the same without. Of the storm that arms points only
 /// that part runs, as a step of its own: `test` has run the others.
 fn test_fault(workspace: &Workspace) -> Outcome {
-    let proof = match Proof::read(&workspace.root) {
-        Ok(proof) => proof,
-        Err(message) => return Outcome::Failed(message),
-    };
-    let mut command = cargo(workspace, &["test", "--workspace", "--no-fail-fast"]);
+    let proof = Proof::read(&workspace.root)?;
+    let mut command = tests(workspace);
     command.args(["--features", "fault"]);
     let is_storm = |name: &String| proof.storms.iter().any(|item| arms_in(item, name));
     for name in arming(workspace).iter().filter(|name| !is_storm(name)) {
@@ -253,11 +190,10 @@ fn arming(workspace: &Workspace) -> BTreeSet<String> {
     };
     let mention = |file: &PathBuf| fs::read_to_string(file).is_ok_and(|text| arms(&text));
     let named = tests.filter(|(_, main)| {
-        let mut files = Vec::new();
-        match main.parent().filter(|_| main.ends_with("main.rs")) {
-            Some(folder) => rust_files(folder, &mut files),
-            None => files.push(main.clone()),
-        }
+        let files = match main.parent().filter(|_| main.ends_with("main.rs")) {
+            Some(folder) => files::below(folder, &["rs"]),
+            None => vec![main.clone()],
+        };
         files.iter().any(mention)
     });
     named.map(|(name, _)| name.clone()).collect()
@@ -284,21 +220,12 @@ fn other_target(workspace: &Workspace) -> Outcome {
 fn deny(workspace: &Workspace) -> Outcome {
     if !succeeds(&mut cargo(workspace, &["deny", "--version"])) {
         let install = ["install", "--locked", "--debug", "cargo-deny"];
-        if run(&mut cargo(workspace, &install)) != Outcome::Passed {
+        if run(&mut cargo(workspace, &install)).is_err() {
             return missing("cargo-deny is absent and could not be installed");
         }
     }
-    run(&mut cargo(
-        workspace,
-        &[
-            "deny",
-            "--all-features",
-            "check",
-            "bans",
-            "licenses",
-            "sources",
-        ],
-    ))
+    let mut command = cargo(workspace, &["deny", "--all-features", "check"]);
+    run(command.args(["bans", "licenses", "sources"]))
 }
 
 /// The items of one list of `docs/proof.md`, each made a command, and run.
@@ -308,15 +235,15 @@ fn listed(
     command: impl Fn(&Item) -> Command,
     run_all: fn(Vec<Command>) -> Outcome,
 ) -> Outcome {
-    match Proof::read(&workspace.root).map(list) {
-        Err(message) => Outcome::Failed(message),
-        Ok(items) if items.is_empty() => Outcome::Skipped("docs/proof.md lists none".to_owned()),
-        Ok(items) => run_all(items.iter().map(command).collect()),
+    let items = list(Proof::read(&workspace.root)?);
+    match items.is_empty() {
+        true => skipped("docs/proof.md lists none"),
+        false => run_all(items.iter().map(command).collect()),
     }
 }
 
 fn one_by_one(commands: Vec<Command>) -> Outcome {
-    Outcome::all(commands.into_iter().map(|mut command| run(&mut command)))
+    all(commands.into_iter().map(|mut command| run(&mut command)))
 }
 
 fn interleavings(workspace: &Workspace) -> Outcome {
@@ -330,27 +257,21 @@ fn interleavings(workspace: &Workspace) -> Outcome {
 
 /// The storms that arm points. The others are among the tests, as short as here.
 fn storms(workspace: &Workspace) -> Outcome {
-    let proof = match Proof::read(&workspace.root) {
-        Ok(proof) => proof,
-        Err(message) => return Outcome::Failed(message),
-    };
-    let storm = |item: &Item| {
-        storm(workspace, item).map_or_else(Outcome::Failed, |mut command| run(&mut command))
-    };
-    Outcome::all(proof.storms.iter().filter(|item| arms(item)).map(storm))
+    let proof = Proof::read(&workspace.root)?;
+    let storm = |item: &Item| run(&mut storm(workspace, item)?);
+    all(proof.storms.iter().filter(|item| arms(item)).map(storm))
 }
 
 /// The test of a storm's item, built and to be run in its short form.
 fn storm(workspace: &Workspace, item: &Item) -> Result<Command, String> {
     let (building, running) = parts_of(&item.arguments[1]);
     let built = built::tests(workspace, &building)?;
-    let mut packages = workspace.packages.iter();
-    let package = packages.find(|package| package.name == item.package);
-    let test = package.zip(building.last()).and_then(|(package, name)| {
-        let program = built::test_of(&built, package, name)?;
-        Some((program, &package.directory))
-    });
-    let (program, directory) = test.ok_or(format!("there is no such test: {item:?}"))?;
+    let package = workspace.package(&item.package)?;
+    let test = building
+        .last()
+        .and_then(|name| built::test_of(&built, package, name));
+    let program = test.ok_or_else(|| format!("there is no such test: {item:?}"))?;
+    let directory = &package.directory;
     let mut command = Command::new(program);
     command
         .args(running)
@@ -415,52 +336,41 @@ fn fuzz(workspace: &Workspace) -> Outcome {
 pub fn fuzz_for(workspace: &Workspace, seconds: u64) -> Outcome {
     let targets = fuzz_targets(workspace);
     if targets.is_empty() {
-        return Outcome::Skipped("there are no fuzz targets".to_owned());
+        return skipped("there are no fuzz targets");
     }
     if !succeeds(&mut nightly(workspace, &["fuzz", "--version"])) {
         return missing("needs nightly and `cargo install cargo-fuzz`");
     }
-    if let failed @ Outcome::Failed(_) = run(&mut nightly(workspace, &["fuzz", "build"])) {
-        return failed;
-    }
+    run(&mut nightly(workspace, &["fuzz", "build"]))?;
     let limit = format!("-max_total_time={seconds}");
     let run_one = |target: &String| {
-        let arguments = [
-            "fuzz",
-            "run",
-            target,
-            "--",
-            &limit,
-            "-print_final_stats=1",
-            "-verbosity=0",
-        ];
-        nightly(workspace, &arguments)
+        let mut command = nightly(workspace, &["fuzz", "run", target, "--", &limit]);
+        command.args(["-print_final_stats=1", "-verbosity=0"]);
+        command
     };
     run_side_by_side(targets.iter().map(run_one).collect())
 }
 
 /// Names of the fuzz targets: the files of `fuzz/fuzz_targets`.
 fn fuzz_targets(workspace: &Workspace) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(workspace.root.join("fuzz/fuzz_targets")) else {
-        return Vec::new();
-    };
-    let mut targets: Vec<String> = entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
-        .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
-        .collect();
-    targets.sort();
-    targets
+    let files = files::below(&workspace.root.join("fuzz/fuzz_targets"), &["rs"]);
+    let names = files.iter().filter_map(|path| path.file_stem()?.to_str());
+    names.map(str::to_owned).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parse(words: &str) -> Result<Options, String> {
-        let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
-        Options::parse(&words)
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn parse(words: &str) -> Result<Options, clap::Error> {
+        let words = ["ci"].into_iter().chain(words.split_whitespace());
+        Ok(<Line as clap::Parser>::try_parse_from(words)?.options)
     }
 
     #[test]
@@ -470,13 +380,7 @@ mod tests {
         assert!(!options.wants("deny"));
         assert!(!options.wants("clippy"));
         assert!(parse("").unwrap().wants("clippy"));
-    }
-
-    #[test]
-    fn a_misspelt_step_is_an_error_and_not_an_empty_success() {
-        assert!(parse("--only clipy").unwrap_err().contains("clipy"));
-        assert!(parse("--only").is_err());
-        assert!(parse("--fast").is_err());
+        assert!(parse("--only clipy").is_err());
     }
 
     #[test]
@@ -504,13 +408,13 @@ mod tests {
             .filter(|name| storms.iter().any(|item| arms_in(item, name)));
         assert!(left.eq(["storm"]));
     }
+
     /// The step `test-fault` runs no tests of libraries.
     #[test]
     fn no_test_within_a_library_arms_points() {
         let workspace = Workspace::load().unwrap();
         for package in &workspace.packages {
-            let mut files = Vec::new();
-            rust_files(&package.directory.join("src"), &mut files);
+            let files = files::below(&package.directory.join("src"), &["rs"]);
             let arms = |file: &&PathBuf| {
                 let text = fs::read_to_string(file).unwrap_or_default();
                 // Spelt so that this file is not found.

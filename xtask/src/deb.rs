@@ -9,8 +9,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::files::write;
 use crate::install_c;
-use crate::steps::{Outcome, run, succeeds};
+use crate::steps::{Outcome, failed, printed, run, skipped, succeeds};
 use crate::workspace::Workspace;
 
 /// Where the files are that no build leaves: pages, completions, libraries.
@@ -22,85 +23,59 @@ const SHELLS: &[(&str, &str)] = &[("bash", "mneme"), ("zsh", "_mneme"), ("fish",
 /// The library's packages, whose files lie in the directory of the architecture.
 const LIBRARY: &[&str] = &["--package", "mneme-c", "--multiarch", "same"];
 
-/// `cargo xtask deb [--try]`.
-///
-/// # Errors
-/// In words, for other flags, or what failed or is absent.
-pub fn run_all(workspace: &Workspace, arguments: &[String]) -> Result<bool, String> {
-    let outcome = match arguments {
-        [] => build(workspace).map_or_else(|outcome| outcome, |_| Outcome::Passed),
-        [flag] if flag == "--try" => try_packages(workspace),
-        _ => return Err(format!("`deb` has no flags `{}`", arguments.join(" "))),
-    };
-    outcome.answer()
-}
-
 /// The packages, built.
-struct Packages {
+pub struct Packages {
     command: PathBuf,
     library: PathBuf,
     development: PathBuf,
 }
 
-fn build(workspace: &Workspace) -> Result<Packages, Outcome> {
+/// Builds the packages.
+///
+/// # Errors
+/// In words, what failed or is absent.
+pub fn build(workspace: &Workspace) -> Outcome<Packages> {
     if !succeeds(Command::new("cargo").args(["deb", "--version"])) {
-        let why = "there is no cargo-deb; `cargo install --locked cargo-deb`";
-        return Err(Outcome::Skipped(why.to_owned()));
+        return skipped("there is no cargo-deb; `cargo install --locked cargo-deb`");
     }
     prepare(workspace)?;
     let to = workspace.root.join("target/packages");
+    let development = [LIBRARY, &["--variant", "dev"]].concat();
     Ok(Packages {
         command: pack(workspace, &["--package", "mneme"], 1, &to)?,
         library: pack(workspace, LIBRARY, 1, &to)?,
-        development: pack(
-            workspace,
-            &[LIBRARY, &["--variant", "dev"]].concat(),
-            1,
-            &to,
-        )?,
+        development: pack(workspace, &development, 1, &to)?,
     })
 }
 
 /// Builds the command and the library, and lays out what cargo-deb packs besides.
-fn prepare(workspace: &Workspace) -> Result<(), Outcome> {
+fn prepare(workspace: &Workspace) -> Outcome {
     let files = workspace.root.join(FILES);
     let _ = fs::remove_dir_all(&files);
-    let destdir = files.join("c").display().to_string();
-    let arguments = ["--prefix", "/usr", "--destdir", &destdir].map(str::to_owned);
-    let options = install_c::Options::parse(&arguments).map_err(Outcome::Failed)?;
-    install_c::run_beside(workspace, &options, &["mneme"]).map_err(Outcome::Failed)?;
+    let options = install_c::Options {
+        prefix: "/usr".into(),
+        destdir: Some(files.join("c")),
+    };
+    install_c::run(workspace, &options, &["mneme"])?;
     let mneme = || Command::new(workspace.root.join("target/release/mneme"));
-    run(mneme().args(["man", "--to"]).arg(files.join("man"))).passed()?;
+    run(mneme().args(["man", "--to"]).arg(files.join("man")))?;
     for (shell, name) in SHELLS {
-        let output = mneme().args(["completions", shell]).output();
-        let output = output.map_err(|error| Outcome::Failed(format!("mneme: {error}")))?;
-        let to = files.join("completions").join(name);
-        write(&to, &output.stdout).map_err(Outcome::Failed)?;
+        let completions = printed(mneme().args(["completions", shell]))?;
+        write(&files.join("completions").join(name), completions)?;
     }
     let lib = files.join("c/usr/lib");
     let pc = lib.join("pkgconfig/mneme.pc");
-    let text = fs::read_to_string(&pc).map_err(|error| Outcome::Failed(error.to_string()))?;
-    let libdir = format!(
-        "libdir=${{prefix}}/lib/{}-linux-gnu",
-        std::env::consts::ARCH
-    );
-    let text = text.replace("libdir=${prefix}/lib", &libdir);
-    write(&pc, text.as_bytes()).map_err(Outcome::Failed)?;
+    let text = fs::read_to_string(&pc).map_err(failed("read", &pc))?;
+    let arch = std::env::consts::ARCH;
+    let libdir = format!("libdir=${{prefix}}/lib/{arch}-linux-gnu");
+    write(&pc, text.replace("libdir=${prefix}/lib", &libdir))?;
     // cargo-deb strips what cargo has built alone.
     let library = lib.join("libmneme.so.0");
-    run(Command::new("strip").arg("--strip-unneeded").arg(library)).passed()
-}
-
-fn write(file: &Path, bytes: &[u8]) -> Result<(), String> {
-    let failed = |error| format!("cannot write {}: {error}", file.display());
-    if let Some(directory) = file.parent() {
-        fs::create_dir_all(directory).map_err(failed)?;
-    }
-    fs::write(file, bytes).map_err(failed)
+    run(Command::new("strip").arg("--strip-unneeded").arg(library))
 }
 
 /// Packs what has been built into a directory; the package.
-fn pack(workspace: &Workspace, of: &[&str], revision: u32, to: &Path) -> Result<PathBuf, Outcome> {
+fn pack(workspace: &Workspace, of: &[&str], revision: u32, to: &Path) -> Outcome<PathBuf> {
     let mut cargo = Command::new("cargo");
     cargo
         .args(["deb", "--no-build", "--strip", "--quiet"])
@@ -108,50 +83,39 @@ fn pack(workspace: &Workspace, of: &[&str], revision: u32, to: &Path) -> Result<
     cargo.args(["--deb-revision", &revision.to_string()]);
     // Not target/debian, in which it removes other revisions. A slash: a directory.
     cargo.arg("--output").arg(to.join(""));
-    let output = cargo.current_dir(&workspace.root).output();
-    let output = output.map_err(|error| Outcome::Failed(format!("cargo-deb: {error}")))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(Outcome::Failed(said));
-    }
+    let said = printed(cargo.current_dir(&workspace.root))?;
     // Its last line is the path.
-    let said = String::from_utf8_lossy(&output.stdout);
     let package = PathBuf::from(said.lines().last().unwrap_or_default());
     let bytes = fs::metadata(&package).map_or(0, |found| found.len());
     println!("{}: {bytes} bytes", package.display());
     Ok(package)
 }
 
-/// Builds the packages and tries them in a chroot; skipped without root or mmdebstrap.
+/// Builds the packages and tries them in a chroot.
+///
+/// # Errors
+/// In words, what failed; it is skipped without root or mmdebstrap.
 pub fn try_packages(workspace: &Workspace) -> Outcome {
-    if !is_root() {
-        return Outcome::Skipped("only root makes a chroot".to_owned());
+    if printed(Command::new("id").arg("-u")) != Ok("0\n".to_owned()) {
+        return skipped("only root makes a chroot");
     }
     if !succeeds(Command::new("mmdebstrap").arg("--version")) {
-        return Outcome::Skipped("there is no mmdebstrap; `apt install mmdebstrap`".to_owned());
+        return skipped("there is no mmdebstrap; `apt install mmdebstrap`");
     }
     let place = std::env::temp_dir().join(format!("mneme-deb-{}", std::process::id()));
     let outcome = build(workspace).and_then(|packages| try_in(workspace, &packages, &place));
     let _ = fs::remove_dir_all(&place);
-    outcome.map_or_else(|outcome| outcome, |()| Outcome::Passed)
+    outcome
 }
 
-fn is_root() -> bool {
-    let id = Command::new("id").arg("-u").output();
-    id.is_ok_and(|output| output.stdout.starts_with(b"0\n"))
-}
-
-fn try_in(workspace: &Workspace, packages: &Packages, place: &Path) -> Result<(), Outcome> {
+fn try_in(workspace: &Workspace, packages: &Packages, place: &Path) -> Outcome {
     // mmdebstrap makes the last directory alone.
-    fs::create_dir_all(place).map_err(|error| Outcome::Failed(error.to_string()))?;
+    fs::create_dir_all(place).map_err(failed("make", place))?;
     let root = place.join("root");
     let mut bootstrap = Command::new("mmdebstrap");
-    bootstrap.args([
-        "--quiet",
-        "--variant=minbase",
-        "--include=systemd-standalone-sysusers",
-    ]);
-    run(bootstrap.arg(release()).arg(&root)).passed()?;
+    bootstrap.args(["--quiet", "--variant=minbase"]);
+    bootstrap.arg("--include=systemd-standalone-sysusers");
+    run(bootstrap.arg(release()).arg(&root))?;
     let second = pack(workspace, &["--package", "mneme"], 2, place)?;
     inspect(packages)?;
 
@@ -160,7 +124,7 @@ fn try_in(workspace: &Workspace, packages: &Packages, place: &Path) -> Result<()
     command.arg(workspace.root.join("packaging/debian/try.sh"));
     command.args([&root, &packages.command, &second]);
     command.args([&packages.library, &packages.development]);
-    run(&mut command).passed()
+    run(&mut command)
 }
 
 /// What lintian shall not complain of: the workspace names no address; changelogs are the
@@ -171,7 +135,7 @@ const SUPPRESSED: &str = "malformed-contact,no-changelog,syntax-error-in-debian-
     package-has-unnecessary-activation-of-ldconfig-trigger";
 
 /// What Debian's own inspector says of the packages: neither errors nor warnings.
-fn inspect(packages: &Packages) -> Result<(), Outcome> {
+fn inspect(packages: &Packages) -> Outcome {
     if !succeeds(Command::new("lintian").arg("--version")) {
         println!("there is no lintian: the packages are not inspected");
         return Ok(());
@@ -180,7 +144,7 @@ fn inspect(packages: &Packages) -> Result<(), Outcome> {
     lintian.args(["--allow-root", "--fail-on", "error,warning"]);
     lintian.args(["--suppress-tags", SUPPRESSED]);
     lintian.args([&packages.command, &packages.library, &packages.development]);
-    run(&mut lintian).passed()
+    run(&mut lintian)
 }
 
 /// The release of Debian that this machine has, or else the one that is stable.

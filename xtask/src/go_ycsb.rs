@@ -6,13 +6,13 @@
 //! is printed as it says it; the numbers mean something on a quiet machine alone.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::steps::succeed;
+use crate::server::Server;
+use crate::steps::{Outcome, failed, printed, succeed};
 use crate::workspace::Workspace;
 
 const MODULE: &str = "github.com/pingcap/go-ycsb";
@@ -22,51 +22,27 @@ const VERSION: &str = "v1.0.1";
 const WORKLOADS: [&str; 5] = ["a", "b", "c", "d", "f"];
 
 /// What is run.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, clap::Args)]
 pub struct Options {
-    /// `mneme`, already built; otherwise it is built for release.
+    /// `mneme`, already built; it is built for release unless given
+    #[arg(long)]
     server: Option<PathBuf>,
+    /// Records that there are
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     records: u64,
+    /// Operations of a workload
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     operations: u64,
+    /// Clients
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..))]
     threads: u64,
 }
 
-impl Options {
-    /// Reads the command's arguments.
-    ///
-    /// # Errors
-    /// In words, for an unknown flag or a number that is none.
-    pub fn parse(arguments: &[String]) -> Result<Self, String> {
-        let mut options = Self {
-            server: None,
-            records: 100_000,
-            operations: 1_000_000,
-            threads: 32,
-        };
-        let mut rest = arguments.iter();
-        while let Some(flag) = rest.next() {
-            let value = rest.next().ok_or_else(|| format!("{flag} wants a value"))?;
-            let number = || {
-                let number = value.parse::<u64>().ok().filter(|number| *number > 0);
-                number.ok_or_else(|| format!("{flag} {value}: not a number from 1 on"))
-            };
-            match flag.as_str() {
-                "--server" => options.server = Some(value.into()),
-                "--records" => options.records = number()?,
-                "--operations" => options.operations = number()?,
-                "--threads" => options.threads = number()?,
-                other => return Err(format!("`go-ycsb` has no flag `{other}`")),
-            }
-        }
-        Ok(options)
-    }
-}
-
-/// Runs all workloads on both servers; true when none had an error.
+/// Runs all workloads on both servers.
 ///
 /// # Errors
-/// In words, what could not be built or started.
-pub fn run(workspace: &Workspace, options: &Options) -> Result<bool, String> {
+/// One had an error; what could not be built or started.
+pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| workspace.root.join("target"), PathBuf::from);
     let server = match &options.server {
@@ -81,15 +57,19 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<bool, String> {
     let load = Load::build(&target.join("go-ycsb"))?;
     let mut well = true;
     for workload in WORKLOADS {
-        let (ours, redis) = (Server::mneme(&server)?, Server::redis());
-        for server in std::iter::once(ours).chain(redis?) {
+        let ours = Server::start(&server, &["--memory", "2gb"])?;
+        let ours = std::iter::once(("mneme", ours));
+        for (name, server) in ours.chain(redis()?.map(|redis| ("redis", redis))) {
             for phase in ["load", "run"] {
-                println!("== {}: {phase} {workload}", server.name);
-                well &= load.go(phase, workload, &server, options)?;
+                println!("== {name}: {phase} {workload}");
+                well &= load.go(phase, workload, server.port, options)?;
             }
         }
     }
-    Ok(well)
+    match well {
+        true => Ok(()),
+        false => Err("operations failed".into()),
+    }
 }
 
 /// The built program, and its workloads.
@@ -100,12 +80,12 @@ struct Load {
 
 impl Load {
     fn build(directory: &Path) -> Result<Self, String> {
-        let failed = |error| format!("cannot write {}: {error}", directory.display());
-        fs::create_dir_all(directory).map_err(failed)?;
+        let failed = failed("write", directory);
+        fs::create_dir_all(directory).map_err(&failed)?;
         // A module that requires this version asks the proxy for nothing but that.
         let module = format!("module load\n\ngo 1.21\n\nrequire {MODULE} {VERSION}\n");
         if !directory.join("go.mod").exists() {
-            fs::write(directory.join("go.mod"), module).map_err(failed)?;
+            fs::write(directory.join("go.mod"), module).map_err(&failed)?;
         }
         let go = |arguments: &[&str]| {
             let local = Path::new("/usr/local/go/bin/go");
@@ -122,9 +102,8 @@ impl Load {
             go
         };
         succeed(&mut go(&["mod", "download", MODULE]))?;
-        let listed = go(&["list", "-m", "-f", "{{.Dir}}", MODULE]).output();
-        let listed = listed.map_err(|error| format!("go list: {error}"))?;
-        let module = PathBuf::from(String::from_utf8_lossy(&listed.stdout).trim());
+        let listed = printed(&mut go(&["list", "-m", "-f", "{{.Dir}}", MODULE]))?;
+        let module = PathBuf::from(listed.trim());
         let program = directory.join("go-ycsb");
         if !program.exists() {
             copy_command(&module.join("cmd/go-ycsb"), directory).map_err(failed)?;
@@ -141,7 +120,7 @@ impl Load {
         &self,
         phase: &str,
         workload: &str,
-        server: &Server,
+        port: u16,
         options: &Options,
     ) -> Result<bool, String> {
         let file = self.workloads.join(format!("workload{workload}"));
@@ -149,7 +128,7 @@ impl Load {
         command.args([phase, "redis", "-P"]).arg(file);
         for property in [
             "redis.datatype=string".to_owned(),
-            format!("redis.addr=127.0.0.1:{}", server.port),
+            format!("redis.addr=127.0.0.1:{port}"),
             format!("recordcount={}", options.records),
             format!("operationcount={}", options.operations),
             format!("threadcount={}", options.threads),
@@ -202,81 +181,25 @@ fn has_errors(said: &str) -> bool {
         .any(|line| line.contains("_ERROR") || line.contains("not supported"))
 }
 
-/// A server that ends with this value.
-struct Server {
-    name: &'static str,
-    port: u16,
-    process: Child,
-}
-
-impl Server {
-    fn mneme(program: &Path) -> Result<Self, String> {
-        let mut command = Command::new(program);
-        command.args(["serve", "--private", "--port", "0", "--memory", "2gb"]);
-        let failed = |error| format!("{}: {error}", program.display());
-        let started = command.stdout(Stdio::piped()).spawn();
-        let mut server = Self {
-            name: "mneme",
-            port: 0,
-            process: started.map_err(failed)?,
-        };
-        let mut port = None;
-        if let Some(banner) = server.process.stdout.take() {
-            for line in BufReader::new(banner).lines().map_while(Result::ok) {
-                let is_address = line.contains("listening on");
-                port = port.or(line
-                    .rsplit(':')
-                    .next()
-                    .filter(|_| is_address)
-                    .map(str::to_owned));
-                if line.contains("Stop it:") {
-                    break;
-                }
-            }
+/// Redis; `None` where there is no such program.
+fn redis() -> Result<Option<Server>, String> {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+    let port = free.map_err(|error| format!("no port: {error}"))?.port();
+    let mut command = Command::new("redis-server");
+    command.args(["--port", &port.to_string(), "--save", ""]);
+    command.args(["--appendonly", "no"]);
+    let Ok(process) = command.stdout(Stdio::null()).spawn() else {
+        println!("there is no redis-server to compare with");
+        return Ok(None);
+    };
+    let mut server = Server { port, process };
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        if let Ok(Some(status)) = server.process.try_wait() {
+            return Err(format!("redis-server: {status}"));
         }
-        let port = port.and_then(|port| port.trim().parse().ok());
-        server.port = port.ok_or_else(|| "mneme says no port".to_owned())?;
-        Ok(server)
+        std::thread::sleep(Duration::from_millis(10));
     }
-
-    /// `None` where there is no such program.
-    fn redis() -> Result<Option<Self>, String> {
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
-        let port = free.map_err(|error| format!("no port: {error}"))?.port();
-        let mut command = Command::new("redis-server");
-        command.args([
-            "--port",
-            &port.to_string(),
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-        ]);
-        let Ok(process) = command.stdout(Stdio::null()).spawn() else {
-            println!("there is no redis-server to compare with");
-            return Ok(None);
-        };
-        let mut server = Self {
-            name: "redis",
-            port,
-            process,
-        };
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            if let Ok(Some(status)) = server.process.try_wait() {
-                return Err(format!("redis-server: {status}"));
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(Some(server))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+    Ok(Some(server))
 }
 
 #[cfg(test)]
@@ -300,16 +223,5 @@ mod tests {
             without_bindings(source),
             "import (\n\t_ \"x/go-ycsb/db/redis\"\n)\n"
         );
-    }
-
-    #[test]
-    fn flags_have_values_in_range() {
-        let parse = |line: &str| {
-            let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-            Options::parse(&words)
-        };
-        assert_eq!(parse("--records 7").unwrap().records, 7);
-        assert!(parse("--records 0").is_err() && parse("--records").is_err());
-        assert!(parse("--speed 1").is_err());
     }
 }

@@ -10,7 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::steps::{failed, succeeds};
+use crate::files;
+use crate::steps::{failed, printed, succeed, succeeds};
 use crate::workspace::Workspace;
 
 /// The emulator.
@@ -48,11 +49,7 @@ impl Kit {
         if !cfg!(target_arch = "x86_64") || !succeeds(Command::new(QEMU).arg("--version")) {
             return Err(format!("needs {QEMU} on an x86-64 machine"));
         }
-        let named = Command::new("apt-cache")
-            .args(["depends", KERNEL])
-            .output()
-            .map_err(|error| format!("the kernel's package cannot be had: apt-cache: {error}"))?;
-        let depends = String::from_utf8_lossy(&named.stdout);
+        let depends = printed(Command::new("apt-cache").args(["depends", KERNEL]))?;
         let image = depends
             .lines()
             .find_map(|line| line.trim().strip_prefix("Depends: "))
@@ -88,8 +85,7 @@ impl Kit {
     /// # Errors
     /// In words, when a module cannot be read.
     pub fn add_modules(&self, archive: &mut cpio::Archive) -> Result<(), String> {
-        let mut found = Vec::new();
-        files_below(&self.modules, &mut found)?;
+        let found = files::below(&self.modules, &["ko"]);
         for (number, name) in MODULES.iter().enumerate() {
             let file = format!("{name}.ko");
             let is_it = |path: &&PathBuf| path.file_name().is_some_and(|n| *n == *file);
@@ -129,9 +125,10 @@ pub fn add_programs(
     let mut libraries = BTreeSet::new();
     for (within, program) in programs {
         archive.program(within, &read(program)?);
+        // It fails for a program without any.
         let output = Command::new("ldd").arg(program).output();
         let output = output.map_err(|error| format!("ldd: {error}"))?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let said = String::from_utf8_lossy(&output.stdout);
         let paths = said.split_whitespace().filter(|word| word.starts_with('/'));
         libraries.extend(paths.map(PathBuf::from));
     }
@@ -145,45 +142,24 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     fs::read(path).map_err(failed("read", path))
 }
 
-fn files_below(directory: &Path, found: &mut Vec<PathBuf>) -> Result<(), String> {
-    for entry in fs::read_dir(directory).map_err(failed("read", directory))? {
-        let path = entry.map_err(failed("read", directory))?.path();
-        match path.is_dir() {
-            true => files_below(&path, found)?,
-            false => found.push(path),
-        }
-    }
-    Ok(())
-}
-
 /// Fetches a package of the machine's own distribution and unpacks it into a directory of its name.
 fn unpack(directory: &Path, package: &str) -> Result<(), String> {
     let to = directory.join(package);
     if to.exists() {
         return Ok(());
     }
-    let failed = |what: &str| format!("the package {package} cannot be had: {what}");
     let partial = directory.join(format!("{package}.partial"));
     let _ = fs::remove_dir_all(&partial);
-    fs::create_dir_all(&partial).map_err(|error| failed(&error.to_string()))?;
+    fs::create_dir_all(&partial).map_err(failed("make", &partial))?;
     let mut fetch = Command::new("apt-get");
     fetch.args(["-qq", "-o", "APT::Sandbox::User=root", "download", package]);
-    if !fetch
-        .current_dir(&partial)
-        .status()
-        .is_ok_and(|s| s.success())
-    {
-        return Err(failed("apt-get download"));
-    }
-    let fetched = fs::read_dir(&partial).into_iter().flatten().flatten();
-    let fetched = fetched.map(|entry| entry.path()).next();
-    let archive = fetched.ok_or_else(|| failed("nothing was fetched"))?;
+    succeed(fetch.current_dir(&partial))?;
+    let fetched = files::below(&partial, &["deb"]);
+    let archive = fetched.first();
+    let archive = archive.ok_or_else(|| format!("no package {package} was fetched"))?;
     let mut open = Command::new("dpkg-deb");
-    open.arg("-x").arg(&archive).arg(partial.join("files"));
-    if !open.status().is_ok_and(|status| status.success()) {
-        return Err(failed("dpkg-deb -x"));
-    }
+    succeed(open.arg("-x").arg(archive).arg(partial.join("files")))?;
     let moved = fs::rename(partial.join("files"), &to);
     let _ = fs::remove_dir_all(&partial);
-    moved.map_err(|error| failed(&error.to_string()))
+    moved.map_err(failed("make", &to))
 }

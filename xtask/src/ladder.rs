@@ -15,7 +15,7 @@ use crate::package;
 use crate::power_cut;
 use crate::proof::{Item, Proof};
 use crate::python;
-use crate::steps::{Outcome, Steps, run};
+use crate::steps::{Outcome, Steps, Trouble, run, skipped};
 use crate::workspace::Workspace;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -30,58 +30,33 @@ const ONCE: &[ci::Step] = &[
 ];
 
 /// How long and from which seed.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, clap::Args)]
 pub struct Options {
-    seconds: u64,
+    /// Seconds that each goes on
+    #[arg(long, default_value_t = 600)]
+    secs: u64,
+    /// Where choices begin; another each time unless given
+    #[arg(long, default_value_t = drawn_seed(), hide_default_value = true)]
     seed: u64,
+    /// Those alone whose names have this in them
+    #[arg(long)]
     only: Option<String>,
+    /// Print them instead
+    #[arg(long)]
     list: bool,
 }
 
-impl Options {
-    /// Reads the command's arguments.
-    ///
-    /// # Errors
-    /// In words, for an unknown flag or a number that is none.
-    pub fn parse(arguments: &[String]) -> Result<Self, String> {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let mut options = Self {
-            seconds: 600,
-            // Any seed is as good as another; it only has to differ from run to run.
-            seed: now.as_nanos() as u64 ^ u64::from(std::process::id()) << 32,
-            only: None,
-            list: false,
-        };
-        let mut rest = arguments.iter();
-        while let Some(flag) = rest.next() {
-            if flag == "--list" {
-                options.list = true;
-                continue;
-            }
-            let value = rest.next().ok_or_else(|| format!("{flag} wants a value"))?;
-            let number = || {
-                value
-                    .parse()
-                    .map_err(|_| format!("{flag} {value}: not a number"))
-            };
-            match flag.as_str() {
-                "--secs" => options.seconds = number()?,
-                "--seed" => options.seed = number()?,
-                "--only" => options.only = Some(value.clone()),
-                other => return Err(format!("`ladder` has no flag `{other}`")),
-            }
-        }
-        Ok(options)
-    }
+/// Any seed is as good as another; it only has to differ from run to run.
+pub fn drawn_seed() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_nanos() as u64 ^ u64::from(std::process::id()) << 32
 }
 
-/// Runs the long forms; true when none failed.
+/// Runs the long forms.
 ///
 /// # Errors
-/// In words, when `docs/proof.md` cannot be read or nothing in it matches.
-pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String> {
+/// Some failed; `docs/proof.md` cannot be read, or nothing in it matches.
+pub fn run_all(workspace: &Workspace, options: &Options) -> Outcome {
     let Proof {
         storms: mut items,
         ladder,
@@ -97,7 +72,7 @@ pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String>
     let once: Vec<_> = ONCE.iter().filter(|(name, _)| wanted(name)).collect();
     let any_else = fuzz || guests || cuts;
     if items.is_empty() && addresses.is_empty() && !any_else && once.is_empty() {
-        return Err("there is no such long run; see --list".to_owned());
+        return Err("there is no such long run; see --list".into());
     }
     if options.list {
         for name in items
@@ -111,9 +86,9 @@ pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String>
         {
             println!("{name}");
         }
-        return Ok(true);
+        return Ok(());
     }
-    println!("{} s each, seed {}", options.seconds, options.seed);
+    println!("{} s each, seed {}", options.secs, options.seed);
     let mut steps = Steps::default();
     for item in &items {
         steps.run(&name_of(item), || {
@@ -123,7 +98,7 @@ pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String>
     for item in &addresses {
         steps.run(&sanitized(item), || {
             if !ci::has_sanitizer(workspace) {
-                return Outcome::Skipped("`rustup toolchain install nightly` first".to_owned());
+                return skipped("`rustup toolchain install nightly` first");
             }
             let arguments = &item.arguments[0];
             let command = ci::sanitized(workspace, &item.package, arguments);
@@ -131,7 +106,7 @@ pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String>
         });
     }
     if fuzz {
-        steps.run("fuzz", || ci::fuzz_for(workspace, options.seconds));
+        steps.run("fuzz", || ci::fuzz_for(workspace, options.secs));
     }
     for (name, step) in once {
         steps.run(name, || step(workspace));
@@ -140,10 +115,10 @@ pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String>
         numa::check(workspace, &numa::GUESTS, &mut steps)?;
     }
     if cuts {
-        let cuts = power_cut::CUTS;
-        power_cut::check(workspace, None, cuts, options.seed, &mut steps);
+        let cuts = power_cut::Options::of_seed(options.seed);
+        power_cut::check(workspace, &cuts, &mut steps);
     }
-    Ok(steps.summary())
+    steps.summary()
 }
 
 /// Runs a command of `cargo test` in its long form.
@@ -152,10 +127,10 @@ fn long(mut command: Command, arguments: &str, options: &Options) -> Outcome {
         command.arg("--");
     }
     command.args(["--include-ignored", "--nocapture"]);
-    command.env("MNEME_LADDER_SECS", options.seconds.to_string());
+    command.env("MNEME_LADDER_SECS", options.secs.to_string());
     command.env("MNEME_LADDER_SEED", options.seed.to_string());
     match run(&mut command) {
-        Outcome::Failed(why) => Outcome::Failed(format!("{why}; seed {}", options.seed)),
+        Err(Trouble::Failed(why)) => Err(format!("{why}; seed {}", options.seed).into()),
         other => other,
     }
 }
@@ -165,19 +140,5 @@ fn name_of(item: &Item) -> String {
     match item.arguments[0].as_str() {
         "-" => format!("{} {}", item.package, item.arguments[1]),
         cfg => format!("{} {} (cfg {cfg})", item.package, item.arguments[1]),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn seed_and_time_can_be_given_again() {
-        let words = ["--secs", "5", "--seed", "42", "--only", "epoch"].map(str::to_owned);
-        let options = Options::parse(&words).unwrap();
-        assert_eq!((options.seconds, options.seed), (5, 42));
-        assert!(Options::parse(&["--secs".to_owned(), "x".to_owned()]).is_err());
-        assert!(Options::parse(&["--seed".to_owned()]).is_err());
     }
 }

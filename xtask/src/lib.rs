@@ -5,12 +5,13 @@
 //!   run them.
 //! - [`steps`]: running named steps with their times and a summary.
 //! - [`prose`]: forms that comments, docs and names do not have.
-//! - [`built`]: what cargo has built, to be run or copied.
+//! - [`files`], [`built`]: the workspace's files, and what cargo has built, to be run or copied.
 //! - [`ci`], [`ladder`]: the two commands.
 //! - [`api`]: the public interface of each published crate, compared with the listing of it.
 //! - [`book`], [`links`]: the documents as a book, and what they link to.
 //! - [`package`]: the published crates, packed and built from what was packed.
 //! - [`go_ycsb`]: another's load on our server and on Redis.
+//! - [`server`]: a server of ours, for as long as an errand needs it.
 //! - [`guest`]: what guests in QEMU are made of.
 //! - [`numa`]: a guest with several NUMA nodes, and the tests that need one.
 //! - [`power_cut`]: a durable server in a guest, whose power is cut.
@@ -24,6 +25,7 @@ pub mod built;
 pub mod ci;
 pub mod container;
 pub mod deb;
+pub mod files;
 pub mod go_ycsb;
 pub mod guest;
 pub mod install_c;
@@ -38,5 +40,6 @@ pub mod proof;
 pub mod prose;
 pub mod python;
 pub mod redis_suite;
+pub mod server;
 pub mod steps;
 pub mod workspace;

@@ -6,36 +6,29 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use crate::steps::{Outcome, printed};
 use crate::workspace::Workspace;
 
 /// Prints the lines of each crate, and beside them those at the revision named, if one is.
 ///
 /// # Errors
-/// In words: unknown arguments, an unknown revision, a file that cannot be read.
-pub fn run(workspace: &Workspace, arguments: &[String]) -> Result<bool, String> {
+/// In words: an unknown revision, a file that cannot be read.
+pub fn run(workspace: &Workspace, revision: Option<&str>) -> Outcome {
     let root = &workspace.root;
     let now = by_crate(&git(root, &["ls-files", "crates"])?, |file| {
         fs::read_to_string(root.join(file)).map_err(|error| format!("{file}: {error}"))
     })?;
-    let then = match arguments {
-        [] => None,
-        [revision] => {
-            let files = git(root, &["ls-tree", "-r", "--name-only", revision, "crates"])?;
-            let text = |file: &str| git(root, &["show", &format!("{revision}:{file}")]);
-            Some((revision, by_crate(&files, text)?))
-        }
-        _ => {
-            return Err(format!(
-                "`lines` takes one revision, not `{}`",
-                arguments.join(" ")
-            ));
-        }
-    };
+    let then = revision.map(|revision| {
+        let files = git(root, &["ls-tree", "-r", "--name-only", revision, "crates"])?;
+        let text = |file: &str| git(root, &["show", &format!("{revision}:{file}")]);
+        Ok::<_, String>((revision, by_crate(&files, text)?))
+    });
+    let then = then.transpose()?;
     print(
         &now,
-        then.as_ref().map(|(revision, lines)| (&***revision, lines)),
+        then.as_ref().map(|(revision, lines)| (*revision, lines)),
     );
-    Ok(true)
+    Ok(())
 }
 
 fn print(now: &BTreeMap<String, usize>, then: Option<(&str, &BTreeMap<String, usize>)>) {
@@ -78,15 +71,7 @@ fn code_lines(text: &str) -> usize {
 }
 
 fn git(root: &Path, arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new("git")
-        .args(arguments)
-        .current_dir(root)
-        .output();
-    let output = output.map_err(|error| format!("git could not be run: {error}"))?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
-    }
+    printed(Command::new("git").args(arguments).current_dir(root))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use crate::built;
 use crate::guest::{self, Kit, QEMU};
 use crate::proof::{Item, Proof};
-use crate::steps::{Outcome, Steps, failed};
+use crate::steps::{Outcome, Steps, failed, skipped};
 use crate::workspace::Workspace;
 
 /// What the guest runs.
@@ -38,22 +38,15 @@ const AT_A_TIME: usize = 2;
 /// and a half at a load of 20.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Runs all guests; true when none failed.
+/// Runs all guests, or the one with so many nodes.
 ///
 /// # Errors
-/// In words, for an unknown flag, or when `docs/proof.md` cannot be read.
-pub fn run_all(workspace: &Workspace, arguments: &[String]) -> Result<bool, String> {
-    let chosen = match arguments {
-        [] => GUESTS.to_vec(),
-        [flag, nodes] if flag == "--nodes" => {
-            let nodes = nodes.parse().ok().filter(|nodes| (1..=8).contains(nodes));
-            vec![nodes.ok_or("--nodes wants a number from 1 to 8")?]
-        }
-        _ => return Err(format!("`numa` has no flags `{}`", arguments.join(" "))),
-    };
+/// One failed, or `docs/proof.md` cannot be read.
+pub fn run_all(workspace: &Workspace, nodes: Option<u64>) -> Outcome {
+    let chosen = nodes.map_or(GUESTS.to_vec(), |nodes| vec![nodes]);
     let mut steps = Steps::default();
     check(workspace, &chosen, &mut steps)?;
-    Ok(steps.summary())
+    steps.summary()
 }
 
 /// A step for each guest.
@@ -64,17 +57,12 @@ pub fn check(workspace: &Workspace, guests: &[u64], steps: &mut Steps) -> Result
     let items = Proof::read(&workspace.root)?.numa;
     let directory = workspace.root.join("target/numa");
     fs::create_dir_all(&directory).map_err(failed("make", &directory))?;
-    let kit = match Kit::fetch(workspace) {
-        Ok(kit) => kit,
-        Err(why) => {
-            steps.run("NUMA guests", || Outcome::Skipped(why));
-            return Ok(());
-        }
-    };
-    let programs = match programs(workspace, &items) {
-        Ok(programs) => programs,
-        Err(why) => {
-            steps.run("NUMA guests", || Outcome::Failed(why));
+    let made = Kit::fetch(workspace).or_else(skipped);
+    let made = made.and_then(|kit| Ok((kit, programs(workspace, &items)?)));
+    let (kit, programs) = match made {
+        Ok(made) => made,
+        Err(trouble) => {
+            steps.run("NUMA guests", || Err(trouble));
             return Ok(());
         }
     };
@@ -112,13 +100,10 @@ pub fn check(workspace: &Workspace, guests: &[u64], steps: &mut Steps) -> Result
                 {
                     consoles.insert(ended, console);
                 }
-                let console = consoles.remove(&nodes);
-                let console = console.unwrap_or_else(|| Err("the guest was not run".to_owned()));
-                let judged = console.and_then(|(console, took)| {
-                    println!("  ran for {:.1} s", took.as_secs_f64());
-                    judge(&console, items.len())
-                });
-                judged.map_or_else(Outcome::Failed, |()| Outcome::Passed)
+                let console = consoles.remove(&nodes).ok_or("the guest was not run")?;
+                let (console, took) = console?;
+                println!("  ran for {:.1} s", took.as_secs_f64());
+                Ok(judge(&console, items.len())?)
             });
         }
     });
@@ -130,15 +115,11 @@ fn programs(workspace: &Workspace, items: &[Item]) -> Result<Vec<PathBuf>, Strin
     let targets: BTreeSet<_> = items.iter().map(|item| &*item.arguments[0]).collect();
     let targets: Vec<_> = targets.iter().flat_map(|t| t.split_whitespace()).collect();
     let built = built::tests(workspace, &targets)?;
-    let of = |item: &Item| {
-        let mut packages = workspace.packages.iter();
-        let package = packages.find(|package| package.name == item.package)?;
-        let name = item.arguments[0].trim_start_matches("--test ");
-        built::test_of(&built, package, name).map(Path::to_path_buf)
-    };
     let each = items.iter().map(|item| {
-        let none = || format!("cargo built no {} of {}", item.arguments[0], item.package);
-        of(item).ok_or_else(none)
+        let package = workspace.package(&item.package)?;
+        let name = item.arguments[0].trim_start_matches("--test ");
+        let found = built::test_of(&built, package, name).map(Path::to_path_buf);
+        found.ok_or_else(|| format!("cargo built no {} of {}", item.arguments[0], item.package))
     });
     each.collect()
 }

@@ -24,37 +24,28 @@ const KEYS: &[&str] = &[
     "rust-version",
 ];
 
-/// `cargo xtask package [--verify]`.
+/// Packs the crates.
 ///
 /// # Errors
-/// In words, for other flags, or why a crate cannot be published.
-pub fn run_all(workspace: &Workspace, arguments: &[String]) -> Result<bool, String> {
-    let outcome = match arguments {
-        [] => check(workspace),
-        [flag] if flag == "--verify" => verify(workspace),
-        _ => return Err(format!("`package` has no flags `{}`", arguments.join(" "))),
-    };
-    outcome.answer()
-}
-
-/// Packs the crates.
+/// One cannot be published.
 pub fn check(workspace: &Workspace) -> Outcome {
     let missing: Vec<_> = workspace.published().flat_map(missing).collect();
     for what in &missing {
         println!("{what}");
     }
     if !missing.is_empty() {
-        return Outcome::Failed(format!("{} thing(s) missing", missing.len()));
+        return Err(format!("{} thing(s) missing", missing.len()).into());
     }
     run(pack(workspace).arg("--no-verify"))
 }
 
 /// Packs the crates and builds each from what was packed.
+///
+/// # Errors
+/// One cannot be published, or built.
 pub fn verify(workspace: &Workspace) -> Outcome {
-    match check(workspace) {
-        Outcome::Passed => run(&mut pack(workspace)),
-        other => other,
-    }
+    check(workspace)?;
+    run(&mut pack(workspace))
 }
 
 fn pack(workspace: &Workspace) -> Command {
@@ -111,10 +102,7 @@ mod tests {
     #[test]
     fn a_crate_that_says_nothing_lacks_everything() {
         let mut workspace = Workspace::load().unwrap();
-        let of = |workspace: &Workspace| {
-            let found = workspace.packages.iter().find(|p| p.name == "mneme-log");
-            missing(found.unwrap())
-        };
+        let of = |workspace: &Workspace| missing(workspace.package("mneme-log").unwrap());
         assert_eq!(of(&workspace), [""; 0]);
         for package in &mut workspace.packages {
             package.directory = package.directory.join("src");

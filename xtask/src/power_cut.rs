@@ -21,11 +21,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use crate::built;
 use crate::guest::{self, Kit};
-use crate::steps::{Outcome, Steps, failed, succeed};
+use crate::ladder::drawn_seed;
+use crate::steps::{Outcome, Steps, failed, skipped, succeed};
 use crate::workspace::Workspace;
 use disk::Disk;
 use emulator::{Guest, free_ports};
@@ -39,7 +40,7 @@ const INIT: &[u8] = include_bytes!("power_cut/init");
 const UNSYNCED: &str = "int fsync(int f) { return 0; } int fdatasync(int f) { return 0; }\n";
 
 /// Power cuts of a run, unless another number is asked for.
-pub const CUTS: u64 = 6;
+const CUTS: u64 = 6;
 
 /// Bytes of a disk; its image takes those that were written. Each run of a server begins a file of
 /// the journal of 64 MiB.
@@ -96,52 +97,49 @@ const ROLES: [Role; 6] = [
     },
 ];
 
-/// Cuts the power as often as asked; true when nothing promised was lost.
-///
-/// # Errors
-/// In words, for an unknown flag.
-pub fn run_all(workspace: &Workspace, arguments: &[String]) -> Result<bool, String> {
-    let (mut cuts, mut seed, mut server) = (CUTS, drawn_seed(), None);
-    for flag in arguments.chunks(2) {
-        let value = flag.get(1);
-        let value = value.ok_or_else(|| format!("{} wants a value", flag[0]))?;
-        let number = || {
-            let number = value.parse();
-            number.map_err(|_| format!("{} {value}: not a number", flag[0]))
-        };
-        match flag[0].as_str() {
-            "--cuts" => cuts = number()?,
-            "--seed" => seed = number()?,
-            "--server" => server = Some(PathBuf::from(value)),
-            other => return Err(format!("`power-cut` has no flag `{other}`")),
+/// What is cut, and how often.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Power cuts
+    #[arg(long, default_value_t = CUTS)]
+    cuts: u64,
+    /// Where choices begin; another each time unless given
+    #[arg(long, default_value_t = drawn_seed(), hide_default_value = true)]
+    seed: u64,
+    /// `mneme`, already built; it is built unless given
+    #[arg(long)]
+    server: Option<PathBuf>,
+}
+
+impl Options {
+    /// Of a usual run.
+    pub fn of_seed(seed: u64) -> Self {
+        Self {
+            cuts: CUTS,
+            seed,
+            server: None,
         }
     }
+}
+
+/// Cuts the power as often as asked.
+///
+/// # Errors
+/// Something promised was lost.
+pub fn run_all(workspace: &Workspace, options: &Options) -> Outcome {
     let mut steps = Steps::default();
-    check(workspace, server, cuts, seed, &mut steps);
-    Ok(steps.summary())
+    check(workspace, options, &mut steps);
+    steps.summary()
 }
 
-/// Any seed is as good as another; it only has to differ from run to run.
-fn drawn_seed() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.unwrap_or_default().as_nanos() as u64
-}
-
-/// One step for all cuts, of that server or of one that is built.
-pub fn check(
-    workspace: &Workspace,
-    server: Option<PathBuf>,
-    cuts: u64,
-    seed: u64,
-    steps: &mut Steps,
-) {
+/// One step for all cuts.
+pub fn check(workspace: &Workspace, options: &Options, steps: &mut Steps) {
+    let (cuts, seed) = (options.cuts, options.seed);
     steps.run("power cuts", || {
-        let kit = match Kit::fetch(workspace) {
-            Ok(kit) => kit,
-            Err(why) => return Outcome::Skipped(why),
-        };
+        let kit = Kit::fetch(workspace).or_else(skipped)?;
         println!("{cuts} cuts, seed {seed}");
-        let server = server.map_or_else(|| built::command(workspace), Ok);
+        let given = options.server.clone();
+        let server = given.map_or_else(|| built::command(workspace), Ok);
         let machine = server.and_then(|server| Machine::new(workspace, &kit, server, seed));
         let done = machine.and_then(|mut machine| {
             for cut in 0..=cuts {
@@ -149,10 +147,7 @@ pub fn check(
             }
             machine.judge()
         });
-        done.map_or_else(
-            |why| Outcome::Failed(format!("{why}; seed {seed}")),
-            |()| Outcome::Passed,
-        )
+        done.map_err(|why| format!("{why}; seed {seed}").into())
     });
 }
 

@@ -106,7 +106,7 @@ impl Item {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layering::sources::rust_files;
+    use crate::files;
     use crate::workspace::Workspace;
 
     #[test]
@@ -154,9 +154,8 @@ mod tests {
         let proof = Proof::read(&workspace.root).unwrap();
         let mut models = 0;
         for package in workspace.packages.iter().filter(|p| p.name != "xtask") {
-            let mut files = Vec::new();
-            rust_files(&package.directory.join("src"), &mut files);
-            rust_files(&package.directory.join("tests"), &mut files);
+            let files = ["src", "tests"].map(|name| package.directory.join(name));
+            let files = files.map(|folder| files::below(&folder, &["rs"])).concat();
             let model = files.iter().find(|file| {
                 let text = std::fs::read_to_string(file).unwrap_or_default();
                 ["loom::model", "shuttle::check"]

@@ -2,6 +2,8 @@
 //!
 //! What is looked for is listed in [`Rule`] and `WORDS`.
 
+use crate::files;
+use crate::steps::Outcome;
 use crate::workspace::Workspace;
 use std::fmt;
 use std::fs;
@@ -69,28 +71,25 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Checks the workspace, or what is below a path, prints what is wrong, and says whether nothing is.
+/// Checks the workspace, or what is below a path, and prints what is wrong.
 ///
 /// # Errors
-/// In words: unknown arguments, a file that cannot be read.
-pub fn run(workspace: &Workspace, arguments: &[String]) -> Result<bool, String> {
+/// Something is wrong, or a file cannot be read.
+pub fn run(workspace: &Workspace, below: Option<&Path>) -> Outcome {
     let mut findings = find(&workspace.root)?;
-    match arguments {
-        [] => {}
-        [flag, path] if flag == "--below" => findings.retain(|found| found.file.starts_with(path)),
-        _ => return Err(format!("`prose` has no flags `{}`", arguments.join(" "))),
-    }
+    findings.retain(|found| below.is_none_or(|below| found.file.starts_with(below)));
     findings.iter().for_each(|found| println!("{found}"));
     println!("prose: {} place(s)", findings.len());
-    Ok(findings.is_empty())
+    match findings.is_empty() {
+        true => Ok(()),
+        false => Err("see CONTRIBUTING.md, \"Prose\"".into()),
+    }
 }
 
 /// All findings below `root`.
 fn find(root: &Path) -> Result<Vec<Finding>, String> {
-    let mut files = Vec::new();
-    collect(root, &mut files);
     let mut findings = Vec::new();
-    for file in files {
+    for file in files::below(root, &["rs", "md"]) {
         let shown = file.strip_prefix(root).unwrap_or(&file);
         if EXEMPT.iter().any(|exempt| shown == Path::new(exempt)) {
             continue;
@@ -100,29 +99,6 @@ fn find(root: &Path) -> Result<Vec<Finding>, String> {
         findings.extend(check(shown, &text));
     }
     Ok(findings)
-}
-
-/// Rust sources and Markdown, without what is built or hidden.
-fn collect(directory: &Path, files: &mut Vec<PathBuf>) {
-    let Ok(entries) = fs::read_dir(directory) else {
-        return;
-    };
-    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    paths.sort();
-    for path in paths {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if path.is_dir() {
-            if !name.starts_with('.') && !["target", "corpus", "artifacts"].contains(&name.as_ref())
-            {
-                collect(&path, files);
-            }
-        } else if path
-            .extension()
-            .is_some_and(|kind| kind == "rs" || kind == "md")
-        {
-            files.push(path);
-        }
-    }
 }
 
 /// A line of prose: a comment's content, or a line of a document.

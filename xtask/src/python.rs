@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::built;
-use crate::steps::{Outcome, failed, run, succeeds};
+use crate::files::{self, copy};
+use crate::steps::{Outcome, failed, run, skipped, succeeds};
 use crate::workspace::Workspace;
 
 /// Bytes that a wheel may have.
@@ -20,23 +21,16 @@ const LARGEST_WHEEL: u64 = 5 << 20;
 /// The oldest Python that the wheel is for.
 const CHECK_VERSION: &str = "import sys; sys.exit(sys.version_info < (3, 9))";
 
-/// `cargo xtask python`.
+/// Builds the module and runs its tests.
 ///
 /// # Errors
-/// In words, why it could not be tried.
-pub fn run_check(workspace: &Workspace) -> Result<bool, String> {
-    check(workspace).answer()
-}
-
-/// Builds the module and runs its tests.
+/// In words, what failed or is absent.
 pub fn check(workspace: &Workspace) -> Outcome {
     let Some(python) = interpreter() else {
-        return Outcome::Skipped("there is no python3, of 3.9 or later".to_owned());
+        return skipped("there is no python3, of 3.9 or later");
     };
-    match build(workspace).and_then(|built| stage(workspace, &built)) {
-        Ok(staged) => run(tests(workspace, python).env("PYTHONPATH", staged)),
-        Err(why) => Outcome::Failed(why),
-    }
+    let staged = stage(workspace, &build(workspace)?)?;
+    run(tests(workspace, python).env("PYTHONPATH", staged))
 }
 
 /// The interpreter that runs the tests: one that has numpy if there is one, because the tests of
@@ -79,7 +73,6 @@ fn directory(workspace: &Workspace) -> PathBuf {
 fn stage(workspace: &Workspace, built: &Path) -> Result<PathBuf, String> {
     let staged = built.with_file_name("python");
     let package = staged.join("mneme");
-    fs::create_dir_all(&package).map_err(failed("create", &package))?;
     let sources = directory(workspace).join("python/mneme");
     for entry in fs::read_dir(&sources).map_err(failed("read", &sources))? {
         let path = entry.map_err(failed("read", &sources))?.path();
@@ -91,25 +84,10 @@ fn stage(workspace: &Workspace, built: &Path) -> Result<PathBuf, String> {
     Ok(staged)
 }
 
-fn copy(from: &Path, to: &Path) -> Result<(), String> {
-    // A running program keeps the file that it has mapped.
-    let _ = fs::remove_file(to);
-    fs::copy(from, to).map_err(failed("write", to))?;
-    Ok(())
-}
-
 /// Builds the wheel, says how large it is, installs it elsewhere and runs the tests with it.
 ///
 /// # Errors
-/// In words, for arguments that it has not.
-pub fn wheel(workspace: &Workspace, arguments: &[String]) -> Result<bool, String> {
-    if !arguments.is_empty() {
-        return Err(format!("`wheel` has no flags `{}`", arguments.join(" ")));
-    }
-    check_wheel(workspace).answer()
-}
-
-/// The wheel, built and tried; skipped where there is no virtual environment or no maturin.
+/// In words, what failed; it is skipped where there is no virtual environment or no maturin.
 pub fn check_wheel(workspace: &Workspace) -> Outcome {
     let place = std::env::temp_dir().join(format!("mneme-wheel-{}", std::process::id()));
     let outcome = build_and_try(workspace, &place);
@@ -118,66 +96,51 @@ pub fn check_wheel(workspace: &Workspace) -> Outcome {
 }
 
 fn build_and_try(workspace: &Workspace, place: &Path) -> Outcome {
-    let wheel = match build_wheel(workspace, place) {
-        Ok(wheel) => wheel,
-        Err(outcome) => return outcome,
-    };
+    let wheel = build_wheel(workspace, place)?;
     let bytes = fs::metadata(&wheel).map_or(u64::MAX, |found| found.len());
     println!("{}: {bytes} bytes", wheel.display());
     if bytes > LARGEST_WHEEL {
-        return Outcome::Failed(format!(
-            "the wheel has {bytes} bytes, above {LARGEST_WHEEL}"
-        ));
+        return Err(format!("the wheel has {bytes} bytes, above {LARGEST_WHEEL}").into());
     }
-    let python = match install(&wheel, &place.join("try"), &["numpy", "pyarrow", "mypy"]) {
-        Ok(python) => python,
-        Err(outcome) => return outcome,
-    };
-    match run(&mut tests(workspace, &python)) {
-        Outcome::Passed => check_stubs(&python),
-        other => other,
+    let python = install(&wheel, &place.join("try"), &["numpy", "pyarrow", "mypy"])?;
+    run(&mut tests(workspace, &python))?;
+    // What mypy says of the type stubs beside the module that they describe.
+    match succeeds(Command::new(&python).args(["-c", "import mypy"])) {
+        true => run(Command::new(&python).args(["-m", "mypy.stubtest", "mneme"])),
+        false => Ok(()),
     }
-}
-
-/// What mypy says of the type stubs beside the module that they describe.
-fn check_stubs(python: &Path) -> Outcome {
-    if !succeeds(Command::new(python).args(["-c", "import mypy"])) {
-        return Outcome::Passed;
-    }
-    run(Command::new(python).args(["-m", "mypy.stubtest", "mneme"]))
 }
 
 /// A virtual environment.
-fn environment(place: &Path) -> Result<(), Outcome> {
+fn environment(place: &Path) -> Outcome {
     let mut venv = Command::new("python3");
-    if succeeds(venv.args(["-m", "venv"]).arg(place)) {
-        return Ok(());
+    match succeeds(venv.args(["-m", "venv"]).arg(place)) {
+        true => Ok(()),
+        false => skipped("`python3 -m venv` does not work here"),
     }
-    Err(Outcome::Skipped(
-        "`python3 -m venv` does not work here".to_owned(),
-    ))
 }
 
 /// Builds the wheel, with maturin in an environment of its own.
-fn build_wheel(workspace: &Workspace, place: &Path) -> Result<PathBuf, Outcome> {
+fn build_wheel(workspace: &Workspace, place: &Path) -> Outcome<PathBuf> {
     let building = place.join("build");
     environment(&building)?;
     let mut install = Command::new(building.join("bin/pip"));
     if !succeeds(install.args(["install", "--quiet", "maturin>=1.9,<2"])) {
-        return Err(Outcome::Skipped("pip cannot have maturin here".to_owned()));
+        return skipped("pip cannot have maturin here");
     }
     let wheels = workspace.root.join("target/wheels");
     let _ = fs::remove_dir_all(&wheels);
     let mut build = Command::new(building.join("bin/maturin"));
     build.args(["build", "--release", "--out"]).arg(&wheels);
-    match run(build.current_dir(directory(workspace))) {
-        Outcome::Passed => one_of(&wheels).map_err(Outcome::Failed),
-        other => Err(other),
+    run(build.current_dir(directory(workspace)))?;
+    match &files::below(&wheels, &["whl"])[..] {
+        [one] => Ok(one.clone()),
+        built => Err(format!("maturin built {} wheels", built.len()).into()),
     }
 }
 
 /// Installs the wheel into an environment, beside what of `others` pip can have; its interpreter.
-fn install(wheel: &Path, place: &Path, others: &[&str]) -> Result<PathBuf, Outcome> {
+fn install(wheel: &Path, place: &Path, others: &[&str]) -> Outcome<PathBuf> {
     environment(place)?;
     let pip = place.join("bin/pip");
     for other in others {
@@ -186,39 +149,23 @@ fn install(wheel: &Path, place: &Path, others: &[&str]) -> Result<PathBuf, Outco
         }
     }
     let mut install = Command::new(&pip);
-    match run(install.args(["install", "--quiet", "--no-deps"]).arg(wheel)) {
-        Outcome::Passed => Ok(place.join("bin/python")),
-        other => Err(other),
-    }
+    run(install.args(["install", "--quiet", "--no-deps"]).arg(wheel))?;
+    Ok(place.join("bin/python"))
 }
 
 /// `cargo xtask python-bench`: the wheel beside its peers.
 ///
 /// # Errors
 /// In words, why it could not be tried.
-pub fn bench(workspace: &Workspace, arguments: &[String]) -> Result<bool, String> {
+pub fn bench(workspace: &Workspace, arguments: &[String]) -> Outcome {
     let place = std::env::temp_dir().join(format!("mneme-python-bench-{}", std::process::id()));
     let peers = ["numpy", "redis", "hiredis", "lmdb"];
     let built = build_wheel(workspace, &place);
     let installed = built.and_then(|wheel| install(&wheel, &place.join("try"), &peers));
-    let outcome = installed.map_or_else(
-        |outcome| outcome,
-        |python| {
-            let script = directory(workspace).join("bench/bench.py");
-            run(Command::new(python).arg(script).args(arguments))
-        },
-    );
+    let outcome = installed.and_then(|python| {
+        let script = directory(workspace).join("bench/bench.py");
+        run(Command::new(python).arg(script).args(arguments))
+    });
     let _ = fs::remove_dir_all(&place);
-    outcome.answer()
-}
-
-/// The only file of a directory.
-fn one_of(directory: &Path) -> Result<PathBuf, String> {
-    let files = fs::read_dir(directory).map_err(failed("read", directory))?;
-    let mut files = files.filter_map(|entry| Some(entry.ok()?.path()));
-    let one = files.next().ok_or("maturin built no wheel")?;
-    match files.next() {
-        None => Ok(one),
-        Some(_) => Err("maturin built more than one wheel".to_owned()),
-    }
+    outcome
 }

@@ -7,12 +7,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use crate::built;
-use crate::steps::Outcome;
+use crate::server::Server;
+use crate::steps::{Outcome, failed, succeed};
 use crate::workspace::Workspace;
 
 /// The version of Redis whose behaviour is Mneme's.
@@ -40,13 +40,9 @@ const PASSING: &str = "# passing: ";
 /// Runs the suite; `missing` says what becomes of the step where it cannot be had.
 pub fn check(workspace: &Workspace, missing: fn(&str) -> Outcome) -> Outcome {
     let directory = workspace.root.join("target/redis-suite");
-    let source = match source(&directory) {
-        Ok(source) => source,
-        Err(why) => return missing(&why),
-    };
-    match built::command(workspace).and_then(|server| suite(&server, &source)) {
-        Ok(outcome) => outcome,
-        Err(why) => Outcome::Failed(why),
+    match source(&directory) {
+        Ok(source) => suite(&built::command(workspace)?, &source),
+        Err(why) => missing(&why),
     }
 }
 
@@ -66,55 +62,34 @@ fn source(directory: &Path) -> Result<PathBuf, String> {
         fs::create_dir_all(directory.join(part)).map_err(io)?;
     }
     fs::write(directory.join("sources.list"), source_lists()).map_err(io)?;
+    let at = |option: &str, name: &str| format!("{option}={}", directory.join(name).display());
+    let options = [
+        "APT::Sandbox::User=".to_owned(),
+        "Dir::Etc::sourceparts=-".to_owned(),
+        at("Dir::Etc::sourcelist", "sources.list"),
+        at("Dir::State::lists", "lists"),
+        at("Dir::Cache", "cache"),
+    ];
     let apt = |arguments: &[&str]| {
-        let at = |name: &str| directory.join(name).display().to_string();
-        let status = Command::new("apt-get")
-            .args([
-                "-qq",
-                "-o",
-                "APT::Sandbox::User=",
-                "-o",
-                "Dir::Etc::sourceparts=-",
-            ])
-            .arg("-o")
-            .arg(format!("Dir::Etc::sourcelist={}", at("sources.list")))
-            .arg("-o")
-            .arg(format!("Dir::State::lists={}", at("lists")))
-            .arg("-o")
-            .arg(format!("Dir::Cache={}", at("cache")))
-            .args(arguments)
-            .current_dir(directory)
-            .status();
-        match status {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(failed(&format!(
-                "apt-get {}: {status}",
-                arguments.join(" ")
-            ))),
-            Err(error) => Err(failed(&format!("apt-get: {error}"))),
-        }
+        let mut apt = Command::new("apt-get");
+        apt.arg("-qq");
+        apt.args(options.iter().flat_map(|option| ["-o", option]));
+        succeed(apt.args(arguments).current_dir(directory)).map_err(|why| failed(&why))
     };
     apt(&["update"])?;
     apt(&["source", "--download-only", "redis"])?;
     let archive = format!("redis_{VERSION}.orig.tar.gz");
-    let unpacked = Command::new("tar")
-        .args(["xzf", &archive])
-        .current_dir(directory)
-        .status();
-    match unpacked {
-        Ok(status) if status.success() => Ok(source),
-        _ => Err(failed(&format!("the packages' version is not {VERSION}"))),
+    let mut tar = Command::new("tar");
+    match succeed(tar.args(["xzf", &archive]).current_dir(directory)) {
+        Ok(()) => Ok(source),
+        Err(_) => Err(failed(&format!("the packages' version is not {VERSION}"))),
     }
 }
 
 /// The machine's package sources, but for source packages.
 fn source_lists() -> String {
-    let parts = fs::read_dir("/etc/apt/sources.list.d");
-    let parts = parts
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path());
+    let parts = fs::read_dir("/etc/apt/sources.list.d").into_iter();
+    let parts = parts.flatten().flatten().map(|entry| entry.path());
     let lists = std::iter::once(PathBuf::from("/etc/apt/sources.list")).chain(parts);
     lists
         .filter_map(|path| fs::read_to_string(path).ok())
@@ -150,57 +125,23 @@ fn source_lines(list: &str) -> String {
     lines
 }
 
-/// A server that ends when it is dropped.
-struct Server {
-    process: Child,
-    port: String,
-}
-
-impl Server {
-    fn start(program: &Path) -> Result<Self, String> {
-        let mut command = Command::new(program);
-        command
-            .args(["serve", "--private", "--port", "0"])
-            .args(["--memory", "1gb", "--log", "error"])
-            .args(["--enable-debug-command", "yes"]);
-        let mut process = command
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| format!("mneme serve: {error}"))?;
-        let output = process.stdout.take().ok_or("mneme serve has no output")?;
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if let Some((_, port)) = line
-                .split_once("listening on")
-                .and_then(|(_, at)| at.rsplit_once(':'))
-            {
-                return Ok(Self {
-                    process,
-                    port: port.trim().to_owned(),
-                });
-            }
-        }
-        let _ = process.wait();
-        Err("mneme serve has ended before it listened".to_owned())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Politely first, for the process that cargo has become is the server itself.
-        let _ = Command::new("kill")
-            .arg(self.process.id().to_string())
-            .status();
-        let _ = self.process.wait();
-    }
-}
-
-fn suite(program: &Path, source: &Path) -> Result<Outcome, String> {
-    let server = Server::start(program)?;
+fn suite(program: &Path, source: &Path) -> Outcome {
+    let settings = [
+        "--memory",
+        "1gb",
+        "--log",
+        "error",
+        "--enable-debug-command",
+        "yes",
+    ];
+    let server = Server::start(program, &settings)?;
     let mut command = Command::new("./runtest");
-    command.args(["--host", "127.0.0.1", "--port", &server.port, "--durable"]);
-    command.args(["--ignore-encoding", "--ignore-digest", "--tags", "-slow"]);
+    command.args(["--host", "127.0.0.1", "--port", &server.port.to_string()]);
+    command
+        .args(["--durable"])
+        .args(["--ignore-encoding", "--ignore-digest", "--tags", "-slow"]);
     let skipped = source.join("skipped.txt");
-    fs::write(&skipped, SKIPPED).map_err(|error| format!("{}: {error}", skipped.display()))?;
+    fs::write(&skipped, SKIPPED).map_err(failed("write", &skipped))?;
     command.arg("--skipfile").arg(&skipped);
     for unit in UNITS {
         command.args(["--single", unit]);
@@ -212,7 +153,7 @@ fn suite(program: &Path, source: &Path) -> Result<Outcome, String> {
         .map_err(|error| format!("runtest: {error}"))?;
     drop(server);
     let found = Results::parse(&String::from_utf8_lossy(&output.stdout));
-    Ok(found.judge(expected(SKIPPED)))
+    found.judge(expected(SKIPPED))
 }
 
 /// How the suite's tests ended.
@@ -253,11 +194,9 @@ impl Results {
         let passed = self.passed.len();
         println!("{passed} tests of Redis {VERSION} have passed");
         match self.failed.len() {
-            0 if passed < expected => Outcome::Failed(format!(
-                "{passed} tests have passed, and {expected} are expected to"
-            )),
-            0 => Outcome::Passed,
-            count => Outcome::Failed(format!("{count} test(s) have failed")),
+            0 if passed >= expected => Ok(()),
+            0 => Err(format!("{passed} tests have passed, and {expected} are expected to").into()),
+            count => Err(format!("{count} test(s) have failed").into()),
         }
     }
 }
@@ -303,9 +242,9 @@ mod tests {
             failed: BTreeMap::new(),
             ..Results::parse(OUTPUT)
         };
-        assert!(matches!(failed.judge(1), Outcome::Failed(_)));
-        assert!(matches!(passed.judge(2), Outcome::Failed(_)));
-        assert_eq!(passed.judge(1), Outcome::Passed);
+        assert!(failed.judge(1).is_err());
+        assert!(passed.judge(2).is_err());
+        assert_eq!(passed.judge(1), Ok(()));
     }
 
     #[test]

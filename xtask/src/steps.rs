@@ -9,14 +9,44 @@ use std::time::{Duration, Instant};
 use std::{fmt, fs, io};
 
 /// How a step ended.
+pub type Outcome<T = ()> = Result<T, Trouble>;
+
+/// Why a step did not pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// It holds.
-    Passed,
+pub enum Trouble {
     /// It does not hold; why, in words.
     Failed(String),
     /// It could not be run here; why, in words.
     Skipped(String),
+}
+
+impl From<String> for Trouble {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
+impl From<&str> for Trouble {
+    fn from(why: &str) -> Self {
+        Self::Failed(why.to_owned())
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(why) => write!(f, "FAILED: {why}"),
+            Self::Skipped(why) => write!(f, "skipped: {why}"),
+        }
+    }
+}
+
+/// A step that could not be run here.
+///
+/// # Errors
+/// Always.
+pub fn skipped<T>(why: impl Into<String>) -> Outcome<T> {
+    Err(Trouble::Skipped(why.into()))
 }
 
 /// The words of an error of the file system: what could not be done to which path.
@@ -64,70 +94,50 @@ impl Steps {
             elapsed: start.elapsed(),
             cpu: cpu_of_children().saturating_sub(cpu),
         };
-        println!("== {name}: {} ({took})", outcome.words());
+        println!("== {name}: {} ({took})", words(&outcome));
         self.done.push((name.to_owned(), took, outcome));
     }
 
-    /// Prints the summary; true when nothing failed.
-    pub fn summary(&self) -> bool {
+    /// Prints the summary.
+    ///
+    /// # Errors
+    /// Some failed.
+    pub fn summary(&self) -> Outcome {
         println!("\nsummary");
         for (name, took, outcome) in &self.done {
-            println!("  {took}  {name}: {}", outcome.words());
+            println!("  {took}  {name}: {}", words(outcome));
         }
         let total: Took = self.done.iter().map(|(_, took, _)| *took).sum();
         let failed = self.done.iter();
-        let failed = failed.filter(|(_, _, outcome)| matches!(outcome, Outcome::Failed(_)));
+        let failed = failed.filter(|(_, _, outcome)| matches!(outcome, Err(Trouble::Failed(_))));
         let failed = failed.count();
         println!("  {total}  {} step(s), {failed} failed", self.done.len());
-        failed == 0
+        match failed {
+            0 => Ok(()),
+            _ => Err(format!("{failed} step(s)").into()),
+        }
     }
 }
 
-impl Outcome {
-    fn words(&self) -> String {
-        match self {
-            Outcome::Passed => "ok".to_owned(),
-            Outcome::Failed(why) => format!("FAILED: {why}"),
-            Outcome::Skipped(why) => format!("skipped: {why}"),
-        }
-    }
+fn words(outcome: &Outcome) -> String {
+    let outcome = outcome.as_ref();
+    outcome.map_or_else(Trouble::to_string, |()| "ok".to_owned())
+}
 
-    /// What an errand answers: a step that could not be run is an error, in words.
-    ///
-    /// # Errors
-    /// Why it did not pass.
-    pub fn answer(self) -> Result<bool, String> {
-        match self {
-            Outcome::Passed => Ok(true),
-            Outcome::Skipped(why) => Err(format!("skipped: {why}")),
-            Outcome::Failed(why) => Err(why),
+/// Several parts of one step: the first failure stands for all.
+///
+/// # Errors
+/// That failure, or else the first part that was skipped.
+pub fn all(parts: impl IntoIterator<Item = Outcome>) -> Outcome {
+    let mut whole = Ok(());
+    for part in parts {
+        match (&whole, &part) {
+            (Err(Trouble::Failed(_)), _) => {}
+            (_, Err(Trouble::Failed(_))) | (Ok(()), _) => whole = part,
+            _ => {}
         }
     }
-
-    /// For what goes on only if this passed.
-    ///
-    /// # Errors
-    /// The outcome that ends it.
-    pub fn passed(self) -> Result<(), Outcome> {
-        match self {
-            Outcome::Passed => Ok(()),
-            other => Err(other),
-        }
-    }
-
-    /// Several parts of one step: the first failure stands for all.
-    pub fn all(parts: impl IntoIterator<Item = Outcome>) -> Outcome {
-        let mut whole = Outcome::Passed;
-        for part in parts {
-            match (&whole, part) {
-                (Outcome::Failed(_), _) => {}
-                (_, failed @ Outcome::Failed(_)) => whole = failed,
-                (Outcome::Passed, skipped @ Outcome::Skipped(_)) => whole = skipped,
-                _ => {}
-            }
-        }
-        whole
-    }
+    whole
 }
 
 /// The CPU time of all commands that this process has waited for, as far as the kernel says.
@@ -150,9 +160,9 @@ pub fn run(command: &mut Command) -> Outcome {
 
 fn ended(command: &Command, status: io::Result<ExitStatus>) -> Outcome {
     match status {
-        Ok(status) if status.success() => Outcome::Passed,
-        Ok(status) => Outcome::Failed(format!("{} ({status})", shown(command))),
-        Err(error) => Outcome::Failed(format!("{}: {error}", shown(command))),
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{} ({status})", shown(command)).into()),
+        Err(error) => Err(format!("{}: {error}", shown(command)).into()),
     }
 }
 
@@ -162,7 +172,7 @@ pub fn run_together(commands: Vec<Command>) -> Outcome {
     let mut commands = commands.into_iter();
     let first = commands.next().map(|mut command| run(&mut command));
     let others = run_side_by_side(commands.collect());
-    Outcome::all(first.into_iter().chain([others]))
+    all(first.into_iter().chain([others]))
 }
 
 /// Runs several commands, one on each processor at a time, and shows the output of each in one
@@ -170,13 +180,12 @@ pub fn run_together(commands: Vec<Command>) -> Outcome {
 pub fn run_side_by_side(commands: Vec<Command>) -> Outcome {
     let rest = Mutex::new(commands.into_iter());
     let next = || rest.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let work =
-        || Outcome::all(std::iter::from_fn(next).map(|mut command| run_silently(&mut command)));
+    let work = || all(std::iter::from_fn(next).map(|mut command| run_silently(&mut command)));
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     thread::scope(|scope| {
         let workers: Vec<_> = (0..processors).map(|_| scope.spawn(work)).collect();
         let ends = workers.into_iter().map(|worker| worker.join());
-        Outcome::all(ends.map(|end| end.unwrap_or(Outcome::Failed("it panicked".to_owned()))))
+        all(ends.map(|end| end.unwrap_or(Err("it panicked".into()))))
     })
 }
 
@@ -203,6 +212,23 @@ pub fn succeed(command: &mut Command) -> Result<(), String> {
     }
 }
 
+/// Runs a command that must succeed; what it printed.
+///
+/// # Errors
+/// In words, when it cannot be run; what it said when it fails.
+pub fn printed(command: &mut Command) -> Result<String, String> {
+    let output = command.output();
+    let output = output.map_err(|error| format!("{}: {error}", shown(command)))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let status = output.status;
+            Err(format!("{} ({status}) {}", shown(command), said.trim()))
+        }
+    }
+}
+
 /// Whether a command runs and succeeds, silently.
 pub fn succeeds(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
@@ -224,36 +250,30 @@ mod tests {
     #[test]
     fn one_failure_fails_the_whole() {
         let mut steps = Steps::default();
-        steps.run("good", || Outcome::Passed);
-        steps.run("absent", || Outcome::Skipped("no tool".to_owned()));
-        assert!(steps.summary());
+        steps.run("good", || Ok(()));
+        steps.run("absent", || skipped("no tool"));
+        assert_eq!(steps.summary(), Ok(()));
         steps.run("bad", || run(&mut Command::new("false")));
-        assert!(!steps.summary());
+        assert!(steps.summary().is_err());
     }
 
     #[test]
     fn one_of_several_that_fails_fails_them() {
         let all = |names: &[&str]| run_together(names.iter().map(Command::new).collect());
-        assert_eq!(all(&[]), Outcome::Passed);
-        assert_eq!(all(&["true"; 5]), Outcome::Passed);
+        assert_eq!(all(&[]), Ok(()));
+        assert_eq!(all(&["true"; 5]), Ok(()));
         for bad in [["false", "true", "true"], ["true", "true", "false"]] {
-            assert!(matches!(all(&bad), Outcome::Failed(why) if why.contains("false")));
+            assert!(all(&bad).unwrap_err().to_string().contains("false"));
         }
-        assert!(matches!(
-            all(&["true", "/there/is/none"]),
-            Outcome::Failed(_)
-        ));
+        assert!(all(&["true", "/there/is/none"]).is_err());
     }
 
     #[test]
     fn a_failed_part_outweighs_skipped_and_passed_ones() {
-        let skipped = || Outcome::Skipped("s".to_owned());
-        let failed = || Outcome::Failed("f".to_owned());
-        assert_eq!(
-            Outcome::all([Outcome::Passed, skipped(), failed(), skipped()]),
-            failed()
-        );
-        assert_eq!(Outcome::all([Outcome::Passed, skipped()]), skipped());
-        assert_eq!(Outcome::all([]), Outcome::Passed);
+        let failed = || Outcome::Err("f".into());
+        let skipped = || skipped("s");
+        assert_eq!(all([Ok(()), skipped(), failed(), skipped()]), failed());
+        assert_eq!(all([Ok(()), skipped()]), skipped());
+        assert_eq!(all([]), Ok(()));
     }
 }

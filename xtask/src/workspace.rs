@@ -1,5 +1,6 @@
 //! What the workspace consists of, as `cargo metadata` tells it.
 
+use crate::steps::printed;
 use serde_json::Value;
 use std::env;
 use std::path::{Path, PathBuf};
@@ -49,18 +50,9 @@ impl Workspace {
             .parent()
             .ok_or("xtask has no parent directory")?
             .to_path_buf();
-        let output = Command::new("cargo")
-            .args(["metadata", "--no-deps", "--format-version", "1"])
-            .current_dir(&root)
-            .output()
-            .map_err(|error| format!("cargo metadata could not be run: {error}"))?;
-        if !output.status.success() {
-            return Err(format!(
-                "cargo metadata failed: {}",
-                String::from_utf8_lossy(&output.stderr)
-            ));
-        }
-        let metadata: Value = serde_json::from_slice(&output.stdout)
+        let mut cargo = Command::new("cargo");
+        cargo.args(["metadata", "--no-deps", "--format-version", "1"]);
+        let metadata: Value = serde_json::from_str(&printed(cargo.current_dir(&root))?)
             .map_err(|error| format!("cargo metadata is not JSON: {error}"))?;
         let packages = metadata["packages"]
             .as_array()
@@ -85,14 +77,17 @@ impl Workspace {
     /// Whether the workspace's toolchain can build for that target.
     pub fn has_target(&self, target: &str) -> bool {
         let mut rustup = Command::new("rustup");
-        rustup
-            .args(["target", "list", "--installed"])
-            .current_dir(&self.root);
-        let installed = rustup
-            .output()
-            .map(|output| output.stdout)
-            .unwrap_or_default();
-        String::from_utf8_lossy(&installed).contains(target)
+        rustup.args(["target", "list", "--installed"]);
+        printed(rustup.current_dir(&self.root)).is_ok_and(|installed| installed.contains(target))
+    }
+
+    /// The package of that name.
+    ///
+    /// # Errors
+    /// In words, when there is none.
+    pub fn package(&self, name: &str) -> Result<&Package, String> {
+        let found = self.packages.iter().find(|package| package.name == name);
+        found.ok_or_else(|| format!("there is no package {name}"))
     }
 }
 

@@ -13,6 +13,7 @@ pub mod paths;
 pub mod rules;
 pub mod sources;
 
+use crate::steps::Outcome;
 use crate::workspace::Workspace;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -34,22 +35,49 @@ impl fmt::Display for Violation {
     }
 }
 
+impl Violation {
+    /// One that a whole file is.
+    fn of_file(file: PathBuf, message: String) -> Self {
+        Self {
+            file,
+            line: 0,
+            message,
+        }
+    }
+}
+
+/// Checks the whole workspace and prints what is wrong, and, if that is asked for, the largest
+/// circle of files of each crate.
+///
+/// # Errors
+/// Something is wrong.
+pub fn run(workspace: &Workspace, circles: bool) -> Outcome {
+    for (package, circle) in modules::circles(workspace).iter().filter(|_| circles) {
+        println!("{package}: {} files in the largest circle", circle.len());
+        for member in circle {
+            let names = member.names.iter().map(|to| to.display().to_string());
+            let names: Vec<_> = names.collect();
+            println!("    {} -> {}", member.file.display(), names.join(" "));
+        }
+    }
+    let violations = check(workspace);
+    violations.iter().for_each(|found| println!("{found}"));
+    println!("layering: {} violation(s)", violations.len());
+    match violations.len() {
+        0 => Ok(()),
+        count => Err(format!("{count} violation(s)").into()),
+    }
+}
+
 /// Checks the whole workspace.
 pub fn check(workspace: &Workspace) -> Vec<Violation> {
     let mut violations = Vec::new();
     for package in &workspace.packages {
         let manifest = package.directory.join("Cargo.toml");
         let manifest = relative(&manifest, &workspace.root);
-        let arrows = arrows::check(&package.name, &package.dependencies)
-            .into_iter()
-            .chain(arrows::check_testkit(package));
-        for message in arrows {
-            violations.push(Violation {
-                file: manifest.clone(),
-                line: 0,
-                message,
-            });
-        }
+        let arrows = arrows::check(&package.name, &package.dependencies).into_iter();
+        let arrows = arrows.chain(arrows::check_testkit(package));
+        violations.extend(arrows.map(|message| Violation::of_file(manifest.clone(), message)));
         violations.extend(sources::check_package(package, &workspace.root));
     }
     violations.extend(modules::check(workspace));

@@ -44,11 +44,8 @@ pub fn check(workspace: &Workspace) -> Vec<Violation> {
         let message = judge(&name, &circle)?;
         let package = workspace.packages.iter().find(|p| p.name == name)?;
         let source = package.directory.join("src");
-        Some(Violation {
-            file: super::relative(&source, &workspace.root),
-            line: 0,
-            message,
-        })
+        let source = super::relative(&source, &workspace.root);
+        Some(Violation::of_file(source, message))
     };
     found.into_iter().filter_map(check).collect()
 }

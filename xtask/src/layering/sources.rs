@@ -4,6 +4,7 @@ use super::arrows;
 use super::paths::Named;
 use super::rules::{self, Reach};
 use super::{Violation, relative};
+use crate::files;
 use crate::workspace::Package;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -28,32 +29,21 @@ pub fn check_package(package: &Package, root: &Path) -> Vec<Violation> {
 
 /// All files below a package's `src`, without those for tests only; and which cannot be read.
 pub fn read_package(package: &Package, root: &Path) -> (Vec<Source>, Vec<Violation>) {
-    let mut files = Vec::new();
-    rust_files(&package.directory.join("src"), &mut files);
     let mut read = Vec::new();
     let mut violations = Vec::new();
-    for file in files {
+    for file in files::below(&package.directory.join("src"), &["rs"]) {
         let text = std::fs::read_to_string(&file).map_err(|error| error.to_string());
         match text.and_then(|text| Named::read(&text)) {
             Ok(named) => read.push(Source { file, named }),
-            Err(message) => violations.push(Violation {
-                file: relative(&file, root),
-                line: 0,
-                message,
-            }),
+            Err(message) => violations.push(Violation::of_file(relative(&file, root), message)),
         }
     }
-    let for_tests: Vec<PathBuf> = read
-        .iter()
-        .flat_map(|source| {
-            let home = home_of_modules(&source.file);
-            source
-                .named
-                .test_modules
-                .iter()
-                .map(move |module| home.join(module))
-        })
-        .collect();
+    let for_tests = read.iter().flat_map(|source| {
+        let home = home_of_modules(&source.file);
+        let modules = source.named.test_modules.iter();
+        modules.map(move |module| home.join(module))
+    });
+    let for_tests: Vec<PathBuf> = for_tests.collect();
     read.retain(|source| {
         let module = source.file.with_extension("");
         !for_tests.iter().any(|test| module.starts_with(test))
@@ -65,11 +55,7 @@ pub fn read_package(package: &Package, root: &Path) -> (Vec<Source>, Vec<Violati
 pub fn check_text(package: &str, file: &str, text: &str) -> Vec<Violation> {
     match Named::read(text) {
         Ok(named) => check_file(package, Path::new(file), &named),
-        Err(message) => vec![Violation {
-            file: file.into(),
-            line: 0,
-            message,
-        }],
+        Err(message) => vec![Violation::of_file(file.into(), message)],
     }
 }
 
@@ -142,21 +128,5 @@ fn home_of_modules(file: &Path) -> PathBuf {
         file.parent().unwrap_or(Path::new("")).to_path_buf()
     } else {
         file.with_extension("")
-    }
-}
-
-/// Collects the Rust files below a directory, in the order of their names.
-pub fn rust_files(directory: &Path, files: &mut Vec<PathBuf>) {
-    let Ok(entries) = std::fs::read_dir(directory) else {
-        return;
-    };
-    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    paths.sort();
-    for path in paths {
-        if path.is_dir() {
-            rust_files(&path, files);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
     }
 }
