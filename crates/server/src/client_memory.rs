@@ -7,7 +7,8 @@
 //! Each connection adds its memory to its thread's sum at the end of a turn: buffers, the queue of
 //! a transaction, watched keys. A turn in which a connection has grown compares the sums with the
 //! limit. The limit is thus exceeded only briefly, by what one connection of each thread takes in
-//! one turn.
+//! one turn. That is bounded too: a command whose keys would take more is refused, and those of a
+//! transaction count while it waits.
 
 use crate::settings::Key;
 use crate::shared::Shared;
@@ -23,6 +24,11 @@ pub(crate) fn limit(server: &Shared) -> Option<usize> {
         }
         bytes => usize::try_from(bytes).ok(),
     }
+}
+
+/// Whether a command may take so many bytes while it is executed.
+pub(crate) fn admits(server: &Shared, bytes: usize) -> bool {
+    limit(server).is_none_or(|limit| bytes <= limit)
 }
 
 /// Bytes that all clients take.

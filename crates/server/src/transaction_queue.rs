@@ -8,7 +8,7 @@ use mneme_log::DATABASES;
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     commands: Vec<Queued>,
-    /// Bytes of their arguments.
+    /// Bytes of their arguments, and those that their keys take when they are carried out.
     bytes: usize,
     /// Whether one of them was refused, so that none is to be executed.
     pub refused: bool,
@@ -30,6 +30,7 @@ impl Queue {
         if self.refused {
             return;
         }
+        self.bytes += command.bytes_for_keys(&args);
         let args = args.keep();
         self.bytes += args.bytes() + size_of::<Queued>() + ALLOCATIONS;
         self.commands.push(Queued { command, args });
@@ -45,7 +46,7 @@ impl Queue {
         self.commands.len()
     }
 
-    /// Memory that it takes.
+    /// Memory that it takes, or will when it is carried out.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -53,6 +53,10 @@ pub(crate) enum Failure {
     NotInTransaction,
     #[error("ERR the key has {0} bytes; at most {MAX_KEY} are allowed")]
     KeyTooLong(usize),
+    #[error(
+        "ERR too many keys: all of them at one instant take more memory than maxmemory-clients"
+    )]
+    TooManyKeys,
     /// An error of the store itself: damage, or a stalled process. Within a transaction it ends the
     /// whole transaction.
     #[error("ERR {0}")]

@@ -1,5 +1,8 @@
 //! Which arguments of a command are keys, in the terms of Redis 7's key specifications.
 
+use std::iter::StepBy;
+use std::ops::Range;
+
 use crate::resp::Arguments;
 
 use super::vocabulary::named;
@@ -156,7 +159,7 @@ impl KeySpec {
     }
 
     /// The positions of the keys in `args`. `None`: the arguments contradict the rule.
-    pub fn positions(&self, args: &Arguments<'_>) -> Option<Vec<usize>> {
+    pub fn positions(&self, args: &Arguments<'_>) -> Option<StepBy<Range<usize>>> {
         let begin = match self.begin {
             Begin::Index(index) => index,
             Begin::Keyword(word, from) => {
@@ -164,7 +167,7 @@ impl KeySpec {
                     .find(|&at| args.at(at).eq_ignore_ascii_case(word.as_bytes()))
                 {
                     Some(at) => at + 1,
-                    None => return Some(Vec::new()),
+                    None => return Some((0..0).step_by(1)),
                 }
             }
         };
@@ -188,7 +191,7 @@ impl KeySpec {
                 (first, first.checked_add(keys.checked_mul(step)?)?, step)
             }
         };
-        (end <= args.len()).then(|| (first..end).step_by(step.max(1)).collect())
+        (end <= args.len()).then(|| (first..end).step_by(step.max(1)))
     }
 }
 
@@ -201,7 +204,8 @@ mod tests {
         let mut input = format!("{line}\n").into_bytes();
         let mut batch = Batch::new();
         Parser::new(Limits::default()).parse(&mut input, &mut batch);
-        spec.positions(&batch.command(0, &input))
+        let found = spec.positions(&batch.command(0, &input))?;
+        Some(found.collect())
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod batched;
 mod unknown;
 
 use crate::client::{Client, Replies};
+use crate::client_memory;
 use crate::command::{Batching, Call, Command, FEED_IS_FULL, Failure, Flag, Reach};
 use crate::commands::TABLE;
 use crate::counters::Counters;
@@ -27,6 +28,9 @@ const RETRIES_MS: u64 = 500;
 /// For how long if it waits for space in a change feed that this server itself makes durable: a
 /// sync may be slow.
 const SYNC_RETRIES_MS: u64 = 10_000;
+
+/// Arguments whose number is not worth a look.
+const FEW: usize = 64;
 
 /// How long the replies of a client may become.
 #[derive(Debug, Clone, Copy)]
@@ -347,6 +351,12 @@ impl<'a> Executor<'a> {
             }
             if self.client.queue.is_some() && command.has(Flag::NoMulti) {
                 return Err(Failure::NotInTransaction);
+            }
+            // A few never take too much.
+            if args.len() > FEW
+                && !client_memory::admits(self.server, command.bytes_for_keys(&args))
+            {
+                return Err(Failure::TooManyKeys);
             }
             if let Some(refusal) = self.refusal
                 && let Some(failure) = refusal.failure(command, self.client.queue.as_ref())

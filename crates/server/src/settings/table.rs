@@ -167,7 +167,8 @@ settings! {
     /// Memory that all clients may take together, for incomplete commands, transactions that wait
     /// for EXEC, watched keys and unsent replies. Beyond it the clients that take most are
     /// disconnected; those that have asked for CLIENT NO-EVICT are neither disconnected nor
-    /// counted; a single reply that exceeds it ends its connection.
+    /// counted; a single reply that exceeds it ends its connection, and a command is refused whose
+    /// keys exceed it at 256 bytes each.
     MaxMemoryClients: "maxmemory-clients", Kind::SizeOrPercent, "100%", Live;
     /// Which records are evicted when the memory is full.
     MaxMemoryPolicy: "maxmemory-policy", Kind::Word(POLICIES), "noeviction", Live;

@@ -110,6 +110,29 @@ fn a_client_that_has_not_authenticated_takes_little_memory() {
     }
 }
 
+/// Nothing is kept of what a stranger calls itself: with all else that is let in it was more than
+/// 64 KiB.
+#[test]
+fn a_client_has_a_name_once_it_has_authenticated() {
+    let (_running, address) = start(server().threads(1).password("secret"));
+    let mut watcher = Client::connect(address);
+    assert_eq!(watcher.line("AUTH secret"), Reply::ok());
+    let mut stranger = Client::connect(address);
+    let own = stranger.stream.get_ref().local_addr().unwrap().to_string();
+    let mut shown = || {
+        let list = watcher.line("CLIENT LIST").text();
+        let line = list.lines().find(|line| line.contains(&own));
+        line.expect(&own).to_owned()
+    };
+    let refused = stranger.command(&["HELLO", "3", "SETNAME", &"x".repeat(16_384)]);
+    assert!(refused.text().starts_with("NOAUTH"), "{refused:?}");
+    let line = shown();
+    assert!(line.contains(" name= "), "{line}");
+    assert!(number(&line, "tot-mem") < 4 << 10, "{line}");
+    stranger.line("HELLO 2 SETNAME me AUTH default secret");
+    assert!(shown().contains(" name=me "));
+}
+
 #[test]
 fn a_client_that_waits_keeps_no_buffers() {
     const MOST: usize = 2 << 10;
@@ -267,6 +290,45 @@ fn a_transaction_reads_no_more_than_its_reply_may_have() {
     let hits = info(&mut watcher, "keyspace_hits");
     assert!((1..10).contains(&hits), "{hits}");
     assert_eq!(watcher.line("GET changed"), Reply::bulk("1"));
+}
+
+/// Each key takes hundreds of bytes while a command has all of them at one instant, and six bytes
+/// on the wire are a key.
+#[test]
+fn keys_that_would_take_more_memory_than_all_clients_may_are_refused() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    let limit = "CONFIG SET maxmemory-clients 4mb";
+    assert_eq!(client.line(limit), Reply::ok());
+    let words = |command: &str, keys| {
+        let command = command.split(' ').map(str::to_owned);
+        command
+            .chain((0..keys).map(|key| format!("{key}")))
+            .collect::<Vec<_>>()
+    };
+    for command in [
+        "DEL", "EXISTS", "MGET", "TOUCH", "UNLINK", "WATCH", "BITOP OR", "MSET", "MSETNX",
+    ] {
+        // Every second argument of the last two is a key.
+        let keys = if command.starts_with("MSET") { 2 } else { 1 };
+        let refused = client.command(&words(command, 20_000 * keys));
+        let is_refused =
+            matches!(&refused, Reply::Error(text) if text.starts_with("ERR too many keys"));
+        assert!(is_refused, "{command}: {refused:?}");
+        let done = client.command(&words(command, 10_000 * keys));
+        assert!(!matches!(done, Reply::Error(_)), "{command}: {done:?}");
+    }
+    // What a transaction will take counts while it waits.
+    let mut queueing = Client::connect(address);
+    assert_eq!(queueing.line("MULTI"), Reply::ok());
+    let request = encode(&words("EXISTS", 1_000));
+    // It is disconnected in the middle of this.
+    let _ = queueing.stream.get_mut().write_all(&request.repeat(20));
+    queueing.rest();
+    assert_eq!(info(&mut client, "evicted_clients"), 1);
+    assert_eq!(client.line("CONFIG SET maxmemory-clients 0"), Reply::ok());
+    let all = client.command(&words("EXISTS", 20_000));
+    assert_eq!(all, Reply::Integer(10_000));
 }
 
 #[test]

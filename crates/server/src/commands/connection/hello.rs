@@ -48,7 +48,9 @@ fn run(call: &mut Call<'_>) -> Outcome {
             }
         },
     };
-    // One after the other, as Redis does: what comes before a mistake stands.
+    // One after the other, as Redis does: what comes before a mistake stands. A name that comes
+    // before the password counts once that is right: a stranger's would take memory.
+    let mut name = None;
     let mut index = 2;
     while index < call.args.len() {
         let left = call.args.len() - index - 1;
@@ -57,9 +59,8 @@ fn run(call: &mut Call<'_>) -> Outcome {
             auth::authenticate(call, user, password)?;
             index += 3;
         } else if call.is(index, "SETNAME") && left >= 1 {
-            let name = call.args.at(index + 1);
-            client::check_name(name)?;
-            call.client.entry.state().name = name.to_vec();
+            client::check_name(call.args.at(index + 1))?;
+            name = Some(call.args.at(index + 1));
             index += 2;
         } else {
             let option = call.args.at(index);
@@ -68,6 +69,11 @@ fn run(call: &mut Call<'_>) -> Outcome {
                 option,
                 "'",
             ));
+        }
+        if call.client.authenticated
+            && let Some(name) = name.take()
+        {
+            call.client.entry.state().name = name.to_vec();
         }
     }
     if !call.client.authenticated {

@@ -231,7 +231,7 @@ fn getkeys(call: &mut Call<'_>, with_flags: bool) -> Outcome {
             Some(flags) if spec.flags.contains(&KeyFlag::VariableFlags) => flags(&args),
             _ => spec.flags,
         };
-        keys.extend(positions.into_iter().map(|position| (position, flags)));
+        keys.extend(positions.map(|position| (position, flags)));
     }
     if keys.is_empty() && !command.has(Flag::NoMandatoryKeys) {
         return Err(Failure::other(
