@@ -165,10 +165,10 @@ impl Checkpoint {
         self.writer.len()
     }
 
-    /// Whether a group of changes that has not ended is all that it waits for.
-    pub fn awaits_group(&self) -> bool {
+    /// Why it waits for a thread, if it does not wait for the disk.
+    pub fn awaited_thread(&self) -> Option<&'static str> {
         self.read
-            .is_some_and(|read| self.source.shared.awaits_group(read))
+            .and_then(|read| self.source.shared.awaited_thread(read))
     }
 
     /// Scans and writes about a MiB.

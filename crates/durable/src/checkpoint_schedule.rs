@@ -10,7 +10,7 @@ use mneme_journal::BaseName;
 use crate::DurableError;
 use crate::checkpoint::{Checkpoint, CheckpointReport, Source, Stage};
 use crate::compare::compare_files;
-use crate::gate::{GROUP_SECONDS, GateState, lock};
+use crate::gate::{GateState, THREAD_SECONDS, lock};
 use crate::options::{Bounds, DurabilityMode};
 
 /// How often the keeper looks whether a base file is due.
@@ -22,8 +22,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// How long a finished base file waits between two looks at the journal.
 const WAIT: Duration = Duration::from_millis(1);
 
-/// How long it waits at most for the end of changes that belong together, in nanoseconds.
-const GROUP_NS: u64 = GROUP_SECONDS as u64 * 1_000_000_000;
+/// How long it waits at most for a thread's change, or the end of several, in nanoseconds.
+const THREAD_NS: u64 = THREAD_SECONDS as u64 * 1_000_000_000;
 
 /// How the checkpoints of a store do.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -196,6 +196,10 @@ impl Keeper {
             return false;
         }
         let shared = &self.source.shared;
+        // One that begins where the last one did lets nothing go. A change in pieces may be why.
+        if shared.clean().is_some_and(|clean| clean <= shared.base()) {
+            return false;
+        }
         // Openings and small groups take files that hold little of the stream. Two are there
         // always.
         let files = shared.files().saturating_sub(2) * self.source.options.file_bytes;
@@ -252,6 +256,8 @@ impl Keeper {
         if self.source.tree.is_some() && *name == BaseName::Checkpoint {
             return self.await_commit();
         }
+        // A backup reads the journal beside its thread, and would miss files that go.
+        self.source.shared.await_removed();
         let begin = self.await_clean()?;
         let mut checkpoint = Checkpoint::begin(self.source.clone(), name, begin)?;
         if let Err(error) = self.fill(&mut checkpoint) {
@@ -328,12 +334,15 @@ impl Keeper {
                 }
                 Stage::Waits => {
                     let (durable, now) = (shared.durable(), clock.now_ns());
+                    let awaited = checkpoint.awaited_thread();
                     let since = match still {
-                        Some((at, since)) if at == durable && checkpoint.awaits_group() => since,
+                        Some((at, since)) if at == durable && awaited.is_some() => since,
                         _ => now,
                     };
-                    if now.saturating_sub(since) >= GROUP_NS {
-                        return Err(shared.endless_group());
+                    if let Some(why) = awaited
+                        && now.saturating_sub(since) >= THREAD_NS
+                    {
+                        return Err(shared.stands_still(why));
                     }
                     still = Some((durable, since));
                     self.pause(WAIT);

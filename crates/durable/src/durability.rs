@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
 use mneme_journal::{BaseName, JournalStats};
-use mneme_log::ChangeFeed;
+use mneme_log::{ChangeFeed, FeedError, SlotError};
 use mneme_sys::Clock;
 
 use crate::DurableError;
@@ -227,7 +227,9 @@ impl Durability {
     ///
     /// # Errors
     /// [`DurableError::NotDurable`]: the disk fails, or it is full, or bracketed changes have not
-    /// ended for ten seconds. [`DurableError::Together`]: they are this thread's own.
+    /// ended for ten seconds, or a program stands still within a change.
+    /// [`DurableError::Together`]: the bracketed changes are this thread's own.
+    /// [`DurableError::Feed`]: this is a forked child.
     pub fn sync(&self) -> Result<(), DurableError> {
         self.may_wait()?;
         let tail = self.shared.tail();
@@ -243,11 +245,14 @@ impl Durability {
         self.stepping.try_lead(&self.shared, self.shared.tail());
     }
 
-    /// A thread that has changes bracketed would wait for itself.
+    /// A thread that has changes bracketed would wait for itself, and one of a forked child for a
+    /// thread that is not there.
     fn may_wait(&self) -> Result<(), DurableError> {
-        match self.shared.home.is_feeding_together() {
-            true => Err(DurableError::Together),
-            false => Ok(()),
+        let home = &self.shared.home;
+        match home.may_take_part() {
+            Err(forked @ SlotError::Forked) => Err(FeedError::Write(forked.into()).into()),
+            _ if home.is_feeding_together() => Err(DurableError::Together),
+            _ => Ok(()),
         }
     }
 
@@ -421,7 +426,7 @@ impl Stepping {
         let Ok(mut pump) = self.pump.try_lock() else {
             return;
         };
-        if shared.want(position) {
+        if pump.as_ref().is_some_and(Pump::may_be_led) && shared.want(position) {
             self.step(&mut pump);
             drop(pump);
             hand_back(shared, position);
@@ -439,6 +444,7 @@ impl Stepping {
             if let Some(open) = &mut *pump
                 && shared.durable() < position
                 && open.synced().last_ns < SHORT
+                && open.may_be_led()
                 // Its thread makes writers wait.
                 && !shared.is_slowed()
             {

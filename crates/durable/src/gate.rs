@@ -173,8 +173,8 @@ pub(crate) struct Shared {
     why: Mutex<String>,
 }
 
-/// How long a wait for what is in the files lasts because a group of changes has not ended.
-pub(crate) const GROUP_SECONDS: u32 = 10;
+/// How long a wait lasts because a thread has not made its change, or not ended a group of them.
+pub(crate) const THREAD_SECONDS: u32 = 10;
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Whatever a panicking thread left is as good: each change is one step.
@@ -439,19 +439,26 @@ impl Shared {
         self.closing.load(Acquire)
     }
 
-    /// Whether everything before `position` is in the files, and a group of changes has not ended.
-    pub fn awaits_group(&self, position: u64) -> bool {
-        self.durable() < position && self.home.feed_durable() >= Some(position)
+    /// Why everything before `position` waits for a thread, if it does not wait for the disk.
+    pub fn awaited_thread(&self, position: u64) -> Option<&'static str> {
+        let in_files = self.home.feed_durable();
+        if self.durable() >= position {
+            None
+        } else if in_files >= Some(position) {
+            Some("changes that belong together (`feed_together`) have not ended")
+        } else if in_files >= Some(self.drained()) {
+            Some("a program stands still that has entered a change and not made it")
+        } else {
+            None
+        }
     }
 
-    /// A group of changes has not ended for longer than anything waits for it.
-    pub fn endless_group(&self) -> DurableError {
+    /// A thread has kept what follows its change from becoming durable for longer than anything
+    /// waits for it.
+    pub fn stands_still(&self, why: &str) -> DurableError {
         DurableError::NotDurable {
             durable: self.durable(),
-            why: format!(
-                "changes that belong together (`feed_together`) have not ended for \
-                 {GROUP_SECONDS} seconds"
-            ),
+            why: format!("{why}, for {THREAD_SECONDS} seconds"),
         }
     }
 
@@ -459,10 +466,13 @@ impl Shared {
     pub fn await_durable(&self, position: u64) -> Result<(), DurableError> {
         self.ask(position);
         let refused = self.refused.load(Relaxed);
-        let mut held = 0;
+        let (mut held, mut durable) = (0, self.durable());
         let mut waiting = lock(&self.waiting);
         loop {
-            if self.durable() >= position {
+            if self.durable() != durable {
+                (held, durable) = (0, self.durable());
+            }
+            if durable >= position {
                 return Ok(());
             }
             // The second try has begun after this call.
@@ -473,13 +483,15 @@ impl Shared {
                     why: self.why(),
                 });
             }
-            if self.awaits_group(position) && held >= GROUP_SECONDS {
-                return Err(self.endless_group());
+            if held >= THREAD_SECONDS
+                && let Some(why) = self.awaited_thread(position)
+            {
+                return Err(self.stands_still(why));
             }
             let woken = self.moved.wait_timeout(waiting, Duration::from_secs(1));
             let (woken, timeout) = woken.unwrap_or_else(PoisonError::into_inner);
             waiting = woken;
-            held = if timeout.timed_out() { held + 1 } else { 0 };
+            held += u32::from(timeout.timed_out());
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mneme_log::ChangeFeed;
+use mneme_log::{ChangeFeed, FeedError, WriteError};
 use mneme_sys::Clock;
 use mneme_sys::fault::without;
 
@@ -39,6 +39,15 @@ const CLEAN: u64 = 64 << 10;
 const SLOWED: u64 = 50 << 20;
 /// The shortest and the longest sleep between two looks at the feed.
 const SLEEPS: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis(20)];
+
+/// Whether the feed may be drained later on: a thread that stands still is in the way of the repair
+/// of what a dead one has left. Nothing was drained.
+fn is_for_now(error: &FeedError) -> bool {
+    matches!(
+        error,
+        FeedError::Write(WriteError::Stalled(_) | WriteError::Reap(_))
+    )
+}
 
 /// When the next step is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +84,8 @@ pub(crate) struct Pump {
     is_stuck: bool,
     /// The last sync was asked for.
     is_awaited: bool,
+    /// What a dead thread has left could not be repaired.
+    awaits_repair: bool,
 }
 
 /// What syncs cost.
@@ -113,6 +124,7 @@ impl Pump {
             clean: None,
             is_stuck: false,
             is_awaited: false,
+            awaits_repair: false,
         }
     }
 
@@ -122,6 +134,12 @@ impl Pump {
 
     pub fn synced(&self) -> Synced {
         self.synced
+    }
+
+    /// Whether a thread may step it that is not its own. One that can take no part in the store
+    /// would fail it, and a repair that must wait would hold the thread up.
+    pub fn may_be_led(&self) -> bool {
+        !self.awaits_repair && self.shared.home.may_take_part().is_ok()
     }
 
     /// Makes the spares that the journal must have, unless the disk is full.
@@ -278,7 +296,12 @@ impl Pump {
                 break;
             }
             self.group.clear();
-            let drained = self.feed.drain(group, &mut self.group)?;
+            let drained = self.feed.drain(group, &mut self.group);
+            self.awaits_repair = drained.as_ref().is_err_and(is_for_now);
+            if self.awaits_repair {
+                break;
+            }
+            let drained = drained?;
             if self.group.is_empty() {
                 break;
             }

@@ -95,6 +95,26 @@ fn checkpoints_begin_by_themselves_beside_writers() {
     assert_eq!(contents(&open(&dir)), before);
 }
 
+/// Files that a checkpoint stands for go while a backup reads the journal.
+#[test]
+fn a_backup_behind_a_checkpoint_misses_no_file() {
+    let dir = TestDir::new("durable-behind");
+    let options = options(&dir).file_bytes(256 << 10).recycled(0);
+    let store = options.open_private(builder()).unwrap();
+    for round in 0..20 {
+        for i in 0..60_u32 {
+            store.put(&i.to_le_bytes(), &[7; 100_000]).unwrap();
+        }
+        for i in 0..60_u32 {
+            store.remove(&i.to_le_bytes()).unwrap();
+        }
+        store.sync().unwrap();
+        store.durability().checkpoint_and_wait().unwrap();
+        let kept = store.backup("kept");
+        assert!(kept.is_ok(), "round {round}: {kept:?}");
+    }
+}
+
 /// What follows the clearing of a large database waits for no more than what follows that of a
 /// small one.
 #[test]
@@ -128,6 +148,52 @@ fn a_tree_that_goes_keeps_nothing_waiting() {
     assert!(made <= 10, "{made} syncs");
     drop(store);
     assert_eq!(open().records(), 1);
+}
+
+/// While a change is entered in pieces a base file would begin where the last one did, and nothing
+/// of the journal could go for it: none is begun by the journal's length.
+#[cfg(feature = "fault")]
+#[test]
+fn no_checkpoint_is_begun_again_where_the_last_one_began() {
+    use mneme_sys::fault::{Action, arm};
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+    let dir = TestDir::new("durable-again");
+    let options = options(&dir).checkpoint_after(1 << 20).recycled(0);
+    let store = options.open_private(builder()).unwrap();
+    store.put(b"before", b"1").unwrap();
+    let durability = store.durability();
+    durability.checkpoint_and_wait().unwrap();
+    let published = || durability.stats().checkpoints.published;
+    let (sends, goes_on) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (sends, goes_on) = (Arc::new(sends), Arc::new(goes_on));
+    std::thread::scope(|scope| {
+        let (tells, waits) = (Arc::clone(&sends), Arc::clone(&goes_on));
+        let long = &store;
+        scope.spawn(move || {
+            let hold = move || {
+                tells.store(true, SeqCst);
+                wait_until("it goes on", || waits.load(SeqCst));
+            };
+            arm("log.feed.piece", Action::Call(Arc::new(hold)), 1);
+            long.put(b"long", &[3; 200_000]).unwrap();
+        });
+        wait_until("a piece is sent", || sends.load(SeqCst));
+        for i in 0..3000_u32 {
+            store.put(&(i % 300).to_le_bytes(), &[7; 1000]).unwrap();
+        }
+        store.sync().unwrap();
+        // By itself it would write as many in between.
+        for number in 2..=20 {
+            durability.checkpoint_and_wait().unwrap();
+            assert_eq!(published(), number);
+        }
+        goes_on.store(true, SeqCst);
+        wait_until("one begins behind that", || published() > 20);
+    });
+    let before = contents(&store);
+    store.close().unwrap();
+    assert_eq!(contents(&open(&dir)), before);
 }
 
 /// A thread that stops in the middle of changes that belong together keeps no other from going on

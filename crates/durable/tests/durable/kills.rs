@@ -261,6 +261,77 @@ fn storm(mode: DurabilityMode) {
     }
 }
 
+/// A local program is killed within a change while another one stands still that is attaching.
+#[cfg(feature = "fault")]
+mod repairs {
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+    use mneme_shared::Access;
+    use mneme_sys::fault::{Action, arm};
+
+    use super::*;
+
+    const TEST: &str = "kills::repairs::a_repair_that_must_wait_does_not_fail_the_store";
+    const LOCAL: &str = "MNEME_DURABLE_LOCAL";
+
+    fn attach(path: &Path, access: Access) -> Option<mneme_shared::SharedStore> {
+        let registry = Registry::open(path.join("registry")).unwrap();
+        let options = StoreOptions::new().maintainer(false);
+        options.attach(&registry, "s", access).ok()
+    }
+
+    /// Dies within a put, once it may.
+    fn put_and_die(path: &Path) -> ! {
+        let local = attach(path, Access::ReadWrite).unwrap();
+        local.put(b"counted", b"value").unwrap();
+        println!("\nready");
+        wait_until("it may die", || path.join("dies").exists());
+        arm("log.feed.filled", Action::Kill, 1);
+        let put = local.put(b"dying", b"value");
+        panic!("it lives: {put:?}");
+    }
+
+    #[test]
+    fn a_repair_that_must_wait_does_not_fail_the_store() {
+        if let Ok(path) = std::env::var(LOCAL) {
+            put_and_die(path.as_ref());
+        }
+        let place = Place::new("durable-repair-waits");
+        let path = place.dir.path();
+        let options = StoreOptions::new().maintainer(false);
+        let (served, durability) = serve_with(path, DurabilityMode::Journal, options);
+        served.put(b"before", b"value").unwrap();
+        durability.sync().unwrap();
+        let mut child = Process::start_ready(TEST, [(LOCAL, path.to_str().unwrap())]);
+        let (stands, goes_on) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (stands, goes_on) = (Arc::new(stands), Arc::new(goes_on));
+        std::thread::scope(|scope| {
+            let (tells, waits) = (Arc::clone(&stands), Arc::clone(&goes_on));
+            scope.spawn(move || {
+                let hold = move || {
+                    tells.store(true, SeqCst);
+                    wait_until("it goes on", || waits.load(SeqCst));
+                };
+                arm("sync.attach.claimed", Action::Call(Arc::new(hold)), 1);
+                drop(attach(path, Access::ReadOnly));
+            });
+            wait_until("a program stands still", || stands.load(SeqCst));
+            std::fs::write(path.join("dies"), "").unwrap();
+            wait_until("the other one is dead", || !child.is_running());
+            // They wait as long as the repair: by the second time it has been tried in vain.
+            for _ in 0..2 {
+                assert!(attach(path, Access::ReadOnly).is_none());
+            }
+            let stats = durability.stats();
+            goes_on.store(true, SeqCst);
+            assert_eq!(stats.state, GateState::Open, "{}", stats.why);
+        });
+        served.put(b"behind", b"value").unwrap();
+        durability.sync().unwrap();
+        assert!(served.contains(b"before").unwrap() && !served.contains(b"dying").unwrap());
+    }
+}
+
 /// Deaths at the fault points of opening, recovering and checkpoints.
 #[cfg(feature = "fault")]
 mod points {

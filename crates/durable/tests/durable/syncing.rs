@@ -1,9 +1,12 @@
 //! What is called durable: gates, steps, and changes that belong together.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use mneme_durable::{DurabilityMode, DurableError, DurableOptions, SyncPolicy};
+use mneme_durable::{
+    DurabilityMode, DurableError, DurableOptions, DurableStore, GateState, SyncPolicy,
+};
 use mneme_sys::Clock;
 use mneme_sys::medium::RecordingDirectory;
 use mneme_testkit::{TestDir, wait_until};
@@ -115,6 +118,41 @@ fn a_thread_that_waits_makes_a_short_sync_itself_and_no_long_one() {
     }
 }
 
+/// Syncs a store when its thread ends.
+struct SyncsAtTheEnd(Arc<DurableStore>);
+
+impl Drop for SyncsAtTheEnd {
+    fn drop(&mut self) {
+        let _ = self.0.sync();
+    }
+}
+
+thread_local! {
+    static AT_THE_END: RefCell<Option<SyncsAtTheEnd>> = const { RefCell::new(None) };
+}
+
+/// A thread that can take no part in the store any more, or none yet, may ask for a sync all the
+/// same. It is no fault of the store.
+#[test]
+fn a_sync_by_a_thread_that_is_ending_does_not_fail_the_store() {
+    let dir = TestDir::new("durable-ending");
+    let store = Arc::new(options(&dir).open_private(builder()).unwrap());
+    store.put(b"key", b"value").unwrap();
+    let of_thread = Arc::clone(&store);
+    std::thread::spawn(move || {
+        // Before the store's own is made, so that it ends behind that.
+        AT_THE_END.with(|kept| *kept.borrow_mut() = Some(SyncsAtTheEnd(Arc::clone(&of_thread))));
+        of_thread.get(b"key").unwrap();
+        of_thread.put(b"other", b"value").unwrap();
+    })
+    .join()
+    .unwrap();
+    let stats = store.durability().stats();
+    assert_eq!(stats.state, GateState::Open, "{}", stats.why);
+    store.put(b"last", b"value").unwrap();
+    store.sync().unwrap();
+}
+
 /// What a thread writes beside changes of another that belong together is durable with them, and
 /// no sync says so before.
 #[test]
@@ -159,4 +197,44 @@ fn waits_for_groups(mode: DurabilityMode) {
     drop(store);
     let again = options(&dir).mode(mode).open_private(builder()).unwrap();
     assert_eq!(again.records(), 3);
+}
+
+/// A program that stands still within a change keeps what follows it from becoming durable, and
+/// nobody waits for it for ever.
+#[cfg(feature = "fault")]
+#[test]
+fn nothing_waits_for_ever_for_a_thread_that_stands_still_within_a_change() {
+    use mneme_sys::fault::{Action, arm};
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+    let dir = TestDir::new("durable-still");
+    let store = options(&dir).open_private(builder()).unwrap();
+    store.put(b"before", b"1").unwrap();
+    let durability = store.durability();
+    // From here on it is known where a base file may begin.
+    durability.checkpoint_and_wait().unwrap();
+    let (stands, goes_on) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (stands, goes_on) = (Arc::new(stands), Arc::new(goes_on));
+    std::thread::scope(|scope| {
+        let (tells, waits) = (Arc::clone(&stands), Arc::clone(&goes_on));
+        let within = &store;
+        scope.spawn(move || {
+            let hold = move || {
+                tells.store(true, SeqCst);
+                wait_until("it goes on", || waits.load(SeqCst));
+            };
+            arm("log.feed.filled", Action::Call(Arc::new(hold)), 1);
+            within.put(b"within", b"2").unwrap();
+        });
+        wait_until("it stands still", || stands.load(SeqCst));
+        let base = scope.spawn(|| durability.checkpoint_and_wait().map(drop));
+        let refused = [store.sync(), base.join().unwrap()];
+        goes_on.store(true, SeqCst);
+        for refused in refused {
+            let refused = refused.unwrap_err().to_string();
+            assert!(refused.contains("stands still"), "{refused}");
+        }
+    });
+    store.sync().unwrap();
+    durability.checkpoint_and_wait().unwrap();
 }

@@ -26,6 +26,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use mneme_arena::{Discardable, LendingOptions};
+use mneme_sync::SlotError;
 use mneme_sys::PageReport;
 
 use crate::error::{GrowError, ReadError, WriteError};
@@ -305,6 +306,14 @@ impl LogStore {
     #[must_use]
     pub fn wall_ms(&self) -> u64 {
         self.store.clock.wall_ms()
+    }
+
+    /// Whether this thread can take part in the store.
+    ///
+    /// # Errors
+    /// Too many threads do; this is a forked child; the thread runs its last destructors.
+    pub fn may_take_part(&self) -> Result<(), SlotError> {
+        self.store.participants.slot().map(drop)
     }
 
     /// Whether this thread has changes [bracketed](Self::feed_together), which are not durable
