@@ -82,9 +82,12 @@ fn a_store_that_has_failed_stays_so() {
     let oldest = files.filter(is_journal).min().unwrap();
     std::fs::remove_file(&oldest).unwrap();
     std::fs::create_dir(&oldest).unwrap();
-    store.durability().checkpoint_and_wait().unwrap();
     let state = || store.durability().stats().state;
-    wait_until("it has failed", || state() == GateState::Failed);
+    wait_until("it has failed", || {
+        // The first one may begin in the oldest file still, which stays then.
+        let _ = store.durability().checkpoint_and_wait();
+        state() == GateState::Failed
+    });
     for i in 0..3_u8 {
         store.put(&[i], b"lost").unwrap();
         store.sync().unwrap_err();
