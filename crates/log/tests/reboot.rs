@@ -161,6 +161,31 @@ mod deaths {
         }
     }
 
+    /// Also of segments whose grace period only the dead thread held up: nobody knows after the
+    /// reboot that it was pinned.
+    #[test]
+    fn what_was_not_published_before_a_reboot_is_space_again() {
+        let (memory, store) = Memory::new();
+        drop(store);
+        let value = vec![7; 400 << 10];
+        for round in 0..6 {
+            let (dying, other) = (memory.open(10 + round), memory.open(20 + round));
+            let written = value.clone();
+            memory.abandon(10 + round, "txn.intent", move || {
+                dying.transaction(|t| (0..40).try_for_each(|i| t.put(&key(i), &written)))
+            });
+            // It gives the segments of the transaction their grace period, and repairs nothing.
+            other.compact().unwrap();
+            drop(other);
+            memory.reboot();
+        }
+        let store = memory.open(2);
+        for i in 0..100 {
+            store.put(&key(i), &value).unwrap();
+        }
+        sound(&store, "after the reboots");
+    }
+
     /// Whom somebody repaired after in the same boot has left nothing.
     #[test]
     fn a_process_reaped_before_the_last_one_left_leaves_nothing() {

@@ -417,9 +417,19 @@ impl Log {
     /// Suspects the segments in which a dead thread may have left records that it had not
     /// published. It was pinned since it reserved them, and still counts as pinned.
     pub(crate) fn suspect_unpublished(&self) {
+        self.suspect(|info| !self.grace_over(info));
+    }
+
+    /// Suspects all segments: who was pinned in an earlier boot is not known any more.
+    pub(crate) fn suspect_all(&self) {
+        self.suspect(|_| true);
+    }
+
+    /// Suspects all open segments, and those of the closed ones that may have such records.
+    fn suspect(&self, may_have: impl Fn(&SegmentInfo) -> bool) {
         for (_, info, _, state) in self.segments() {
             let is_open = matches!(state, State::Opening | State::Head);
-            if is_open || (state == State::Closed && !self.grace_over(info)) {
+            if is_open || (state == State::Closed && may_have(info)) {
                 info.dead.fetch_or(SUSPECT, Relaxed);
             }
         }

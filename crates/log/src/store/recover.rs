@@ -8,7 +8,7 @@
 //! be repaired by an intent, so the store is refused. All other state shows how it is to be
 //! finished: the locks of heads, shards, the sweep and the swap become those of dead owners and are
 //! taken over, each with its repair; segments that were being freed are condemned again; lost large
-//! records and expiring records are searched for.
+//! records, unpublished ones and expiring ones are searched for.
 //!
 //! The arena, whose owners were slots too, is recovered around this. Its last step records this
 //! incarnation of the control region, so that after a death in the middle the next opening starts
@@ -89,7 +89,7 @@ impl Store {
         self.settle_segments();
         mneme_sys::fault!("log.recover.segments");
         self.suspect_lost();
-        self.suspect_unpublished();
+        self.suspect_all();
         self.expect_expiries();
         mneme_sys::fault!("log.recover.end");
         Ok(())
