@@ -34,7 +34,7 @@ enum Kept {
     /// replaced.
     Participant(Participants),
     /// Of a process that may not write: it only looks.
-    Onlooker(Region),
+    Onlooker(Box<Region>),
 }
 
 impl VersionWord {
@@ -56,7 +56,7 @@ impl VersionWord {
         let region = Region::map(file.into(), Access::ReadOnly, 1, PagePolicy::Small)?;
         // That it is there: each load would fail otherwise.
         RegionHeader::client_word(&region, VERSION)?;
-        Ok(Self(Kept::Onlooker(region)))
+        Ok(Self(Kept::Onlooker(Box::new(region))))
     }
 
     /// The space's participants; `None` for an onlooker.
