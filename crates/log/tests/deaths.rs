@@ -432,6 +432,59 @@ fn what_the_dead_have_not_published_is_space_again() {
     }
 }
 
+/// Also what lies behind large records of others that live on.
+#[test]
+fn what_the_dead_have_not_published_behind_large_records_is_space_again() {
+    let (memory, store) = Memory::new();
+    let (dying, beside) = (memory.open(2), memory.open(3));
+    let (small, large) = (vec![7; 400 << 10], vec![9; 600 << 10]);
+    let work = move || {
+        dying.transaction(|t| {
+            for i in 0..15 {
+                beside.put(&key(1000 + i), &large).unwrap();
+                for j in 0..3 {
+                    t.put(&key(3 * i + j), &small)?;
+                }
+            }
+            Ok::<_, mneme_log::WriteError>(())
+        })
+    };
+    let outcome = fault::run("txn.intent", Action::Abandon, 1, work);
+    assert!(matches!(outcome, Outcome::Abandoned));
+    memory.script.kill(2);
+    store.reap().unwrap();
+    let value = vec![1; 400 << 10];
+    for i in 0..100 {
+        store.put(&key(i % 70), &value).unwrap();
+    }
+    sound(&store, "behind large records");
+}
+
+/// A large record is removed while the repair of a dead compactor looks at its segment.
+#[test]
+fn no_segment_stays_with_the_dead_whose_large_record_dies_during_the_repair() {
+    let builder = LogStore::builder().evict(mneme_log::Evict::Lru);
+    let (memory, store) = Memory::built(memory::CAPACITY, memory::CAPACITY, builder);
+    let value = vec![7; 700 << 10];
+    let dying = memory.open(2);
+    let written = value.clone();
+    memory.abandon(2, "evict.claimed", move || {
+        (0..).try_for_each(|i| dying.put(&key(i), &written))
+    });
+    let beside = memory.open(3);
+    let remove_all = move || {
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..200).try_for_each(|i| beside.remove(&key(i)).map(|_| ())));
+        });
+    };
+    fault::arm("log.repair.seen", Action::Call(Arc::new(remove_all)), 1);
+    store.reap().unwrap();
+    drop(store);
+    memory.script.kill(3);
+    memory.reboot();
+    sound(&memory.open(4), "the repair has ended");
+}
+
 /// A clock by which waits end sooner than they would.
 struct Hasty;
 

@@ -437,8 +437,8 @@ impl Log {
 
     /// Whether compaction may gain more than is known, once it has looked at suspected segments.
     pub(crate) fn has_suspects(&self) -> bool {
-        self.segments().any(|(_, info, word, state)| {
-            matches!(state, State::Closed | State::Compacting) && !word.large() && info.is_suspect()
+        self.segments().any(|(_, info, _, state)| {
+            matches!(state, State::Closed | State::Compacting) && info.is_suspect()
         })
     }
 
@@ -609,58 +609,72 @@ impl Log {
     /// Runs before the arena's own repair, which gives back what was claimed and never adopted.
     pub(crate) fn repair_segments(&self, slot: &Slot<'_>, dead: SlotId) -> Result<(), WriteError> {
         for i in self.frames() {
-            let frame = Frame(i);
-            let info = self.tables.info(frame);
-            let word = info.state();
-            if word.owner() != dead || dead.0 == 0 {
-                continue;
-            }
-            // Read before the state is read again: an extent that is adopted while its state still
-            // names the dead thread was not released since.
-            let arena = self.arena.extent_of(frame);
-            let adopted = arena.as_ref().is_some_and(|a| {
-                a.tag == TAG_LOG && a.extent.start == frame && a.state == ExtentState::Held
-            });
-            if info.state() != word {
-                continue;
-            }
-            match word.state() {
-                Some(State::Opening) if !adopted => {
-                    info.change(word, word.to(State::Free, None));
-                }
-                Some(State::Opening) => {
-                    let linked = (0..self.tables.geometry.heads + self.tables.geometry.survivors)
-                        .any(|h| self.tables.head(h).segment.load(Acquire) == u64::from(i) + 1);
-                    let to = if linked { State::Head } else { State::Closed };
-                    // Its large record was never written.
-                    let empty = info.used() == 0;
-                    let kind = if empty { word.ordinary() } else { word };
-                    info.change(word, kind.to(to, None));
-                }
-                Some(State::Compacting) => {
-                    // It may have moved records, and not counted them.
-                    info.dead.fetch_or(SUSPECT, Relaxed);
-                    info.change(word, word.to(State::Closed, None));
-                }
-                Some(State::Freeing) if adopted => {
-                    if let Some(arena) = arena {
-                        self.release(slot, arena.extent)?;
-                    }
-                }
-                _ => {}
-            }
+            while !self.repair_segment(slot, dead, Frame(i))? {}
         }
         self.close_abandoned();
         Ok(())
     }
 
+    /// False: its state changed meanwhile. Another thread may have marked the large record in front
+    /// dead, and left the rest to be done.
+    fn repair_segment(
+        &self,
+        slot: &Slot<'_>,
+        dead: SlotId,
+        frame: Frame,
+    ) -> Result<bool, WriteError> {
+        let info = self.tables.info(frame);
+        let word = info.state();
+        if word.owner() != dead || dead.0 == 0 {
+            return Ok(true);
+        }
+        // Read before the state is read again: an extent that is adopted while its state still
+        // names the dead thread was not released since.
+        let arena = self.arena.extent_of(frame);
+        let adopted = arena.as_ref().is_some_and(|a| {
+            a.tag == TAG_LOG && a.extent.start == frame && a.state == ExtentState::Held
+        });
+        mneme_sys::fault!("log.repair.seen");
+        if info.state() != word {
+            return Ok(false);
+        }
+        Ok(match word.state() {
+            Some(State::Opening) if !adopted => info.change(word, word.to(State::Free, None)),
+            Some(State::Opening) => {
+                let to = match self.is_some_heads(frame) {
+                    true => State::Head,
+                    false => State::Closed,
+                };
+                // Its large record was never written.
+                let empty = info.used() == 0;
+                let kind = if empty { word.ordinary() } else { word };
+                info.change(word, kind.to(to, None))
+            }
+            Some(State::Compacting) => {
+                // It may have moved records, and not counted them.
+                info.dead.fetch_or(SUSPECT, Relaxed);
+                info.change(word, word.to(State::Closed, None))
+            }
+            Some(State::Freeing) if adopted => {
+                if let Some(arena) = arena {
+                    self.release(slot, arena.extent)?;
+                }
+                true
+            }
+            _ => true,
+        })
+    }
+
     /// Closes segments whose head moved on and whose writer died before it closed them.
     pub(crate) fn close_abandoned(&self) {
-        for (frame, info, word, state) in self.segments() {
+        for (frame, info, mut word, state) in self.segments() {
             if state == State::Head && !self.is_some_heads(frame) && info.state() == word {
                 info.close(self.clock.now_ns());
-                // The exchange succeeds only in the life in which the segment was seen.
-                info.change(word, word.to(State::Closed, None));
+                // The exchange succeeds only in the life in which the segment was seen. The large
+                // record in front may be marked dead meanwhile.
+                while !info.change(word, word.to(State::Closed, None)) && word.large() {
+                    word = word.ordinary();
+                }
             }
         }
     }

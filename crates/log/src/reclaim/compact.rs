@@ -60,12 +60,14 @@ impl Reclaim {
     /// Moves one victim's records, on the calling thread's node if there is one, or finds lost
     /// large records. False: no victim is worth it, or none is available now.
     pub(crate) fn compact(&self, slot: &Slot<'_>) -> Result<bool, WriteError> {
+        // First: a segment whose large record is lost need not be counted again.
+        let found = self.condemn_lost(slot) > 0;
         for &node in self.arena.nodes_from(self.topology.current_node()) {
             if self.compact_node(slot, NodeId(node))? {
                 return Ok(true);
             }
         }
-        Ok(self.condemn_lost(slot) > 0)
+        Ok(found)
     }
 
     /// Moves the records of up to a batch of `node`'s victims. Returns how many victims.
@@ -92,7 +94,8 @@ impl Reclaim {
             return Ok(false);
         };
         mneme_sys::fault!("compact.claimed");
-        if node == to && gain(self.tables.info(frame), self.segment_bytes()).is_none() {
+        let gains = || gain(self.tables.info(frame), self.segment_bytes()).is_some();
+        if word.large() || (node == to && !gains()) {
             return self.count_again(slot, frame).map(|()| true);
         }
         let lane = self.lane(first + u64::from(old) % self.tables.geometry.ages(), to);
@@ -242,7 +245,8 @@ impl Reclaim {
             };
             let (frame, word) = next;
             let info = self.tables.info(frame);
-            let is_worth = || node != to || gain(info, self.segment_bytes()).is_some();
+            let is_worth =
+                || !word.large() && (node != to || gain(info, self.segment_bytes()).is_some());
             // The segment is in another life by now, or is no longer worth a copy.
             if info.state() != word || !(is_worth() || info.is_suspect()) {
                 continue;
@@ -262,13 +266,17 @@ impl Reclaim {
         let mut all: Vec<(f64, Frame, StateWord)> = Vec::new();
         let (mut closed, mut born) = (0u64, 0u128);
         for (frame, info, word, state) in self.segments() {
-            if state != State::Closed || word.large() || self.arena.node_of(frame) != node {
+            if state != State::Closed || self.arena.node_of(frame) != node {
                 continue;
             }
-            closed += 1;
-            born += u128::from(info.born());
-            let benefit = benefit(info, self.segment_bytes(), now, leave);
-            // The last ones: nothing is known to be gained.
+            let benefit = if word.large() {
+                None
+            } else {
+                closed += 1;
+                born += u128::from(info.born());
+                benefit(info, self.segment_bytes(), now, leave)
+            };
+            // The last ones: nothing is known to be gained. Large ones are counted alone.
             let benefit = benefit.or(info.is_suspect().then_some(0.0));
             if let Some(benefit) = benefit
                 && self.grace_over(info)

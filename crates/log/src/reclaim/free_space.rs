@@ -446,8 +446,8 @@ impl Reclaim {
         self.tables.header().sweeps_due()
             || self.segments().any(|(_, info, word, state)| match state {
                 State::Condemned | State::Compacting => true,
-                State::Closed if !word.large() => {
-                    gain(info, segment).is_some() || info.is_suspect()
+                State::Closed => {
+                    info.is_suspect() || (!word.large() && gain(info, segment).is_some())
                 }
                 _ => false,
             })
