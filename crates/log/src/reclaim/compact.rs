@@ -94,12 +94,17 @@ impl Reclaim {
             return Ok(false);
         };
         mneme_sys::fault!("compact.claimed");
-        let gains = || gain(self.tables.info(frame), self.segment_bytes()).is_some();
-        if word.large() || (node == to && !gains()) {
+        if !self.is_worth_moving(self.tables.info(frame), word, node != to) {
             return self.count_again(slot, frame).map(|()| true);
         }
         let lane = self.lane(first + u64::from(old) % self.tables.geometry.ages(), to);
         self.compact_victim(slot, &lane, frame, word, None)
+    }
+
+    /// Whether the records of a victim are moved, to another node if `leave`. One that is suspected
+    /// alone, or begins with a large record, is counted anew.
+    fn is_worth_moving(&self, info: &SegmentInfo, word: StateWord, leave: bool) -> bool {
+        !word.large() && (leave || gain(info, self.segment_bytes()).is_some())
     }
 
     /// Moves a large record with much dead or unused space behind it, and the live records there.
@@ -245,8 +250,7 @@ impl Reclaim {
             };
             let (frame, word) = next;
             let info = self.tables.info(frame);
-            let is_worth =
-                || !word.large() && (node != to || gain(info, self.segment_bytes()).is_some());
+            let is_worth = || self.is_worth_moving(info, word, node != to);
             // The segment is in another life by now, or is no longer worth a copy.
             if info.state() != word || !(is_worth() || info.is_suspect()) {
                 continue;
