@@ -265,17 +265,24 @@ impl Server {
         Ok(Pipeline::new(connection.map_err(failed)?))
     }
 
-    /// Bytes that it has written to its journal, or its log of writes.
+    /// Bytes that it has written to its journal, or its log of writes, once nothing waits to be
+    /// written: Redis may hold back for two seconds what its log is to get.
     ///
     /// # Errors
-    /// It does not answer.
+    /// It does not answer, or does not write what waits.
     pub fn logged(&self) -> Result<u64, BenchError> {
         let name = match self.arm.is_redis {
             true => "aof_current_size",
             false => "mneme_journal_written_bytes",
         };
-        let info = self.commands()?.text(&[b"INFO", b"persistence"])?;
-        field(&info, name).ok_or_else(|| failed(format!("it does not say `{name}`")))
+        let mut commands = self.commands()?;
+        until(TIMEOUT, || {
+            let info = commands.text(&[b"INFO", b"persistence"])?;
+            match field(&info, "aof_buffer_length") {
+                Some(0) => field(&info, name).ok_or_else(|| failed(format!("it has no `{name}`"))),
+                _ => Err(failed("it does not write what waits for its log")),
+            }
+        })
     }
 
     /// Writes a checkpoint, and waits for it.
