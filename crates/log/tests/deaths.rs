@@ -7,6 +7,7 @@ mod memory;
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use memory::stopped::Stopped;
 use memory::{Memory, sound};
@@ -173,6 +174,34 @@ fn large_records_of_the_dead_are_given_back_though_a_head_goes_on_behind_them() 
         assert_eq!(free(&store), before, "{name}");
         sound(&store, name);
     }
+}
+
+/// A writer that needs their space waits for what is pinned before them.
+#[test]
+fn what_only_the_large_record_of_the_dead_takes_is_not_refused() {
+    let (memory, store) = Memory::new();
+    store.put(b"read", &vec![1; 1 << 20]).unwrap();
+    let theirs = memory.open_to_read(3);
+    let reader = Stopped::at("log.copy.during", 1, move || {
+        theirs.get_into(b"read", &mut Vec::new()).map(drop)
+    });
+    memory.abandon(1, "log.large.closed", move || {
+        store.put(b"large", &vec![1; 40 << 20]).unwrap()
+    });
+    let store = memory.open(2);
+    store.reap().unwrap();
+    for _ in 0..4 {
+        store.compact().unwrap();
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Longer than a search that finds nothing to wait for.
+            std::thread::sleep(Duration::from_millis(100));
+            reader.finish().unwrap();
+        });
+        store.put(b"large", &vec![2; 40 << 20]).unwrap();
+    });
+    sound(&store, "in its place");
 }
 
 /// A frame on its way out of the index' pool when somebody dies comes back, and once.

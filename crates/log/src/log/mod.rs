@@ -68,12 +68,18 @@ impl Log {
         class: Class,
         tag: u16,
     ) -> Result<Option<Extent>, WriteError> {
-        let align = if frames <= self.tables.geometry.segment_frames as u32 {
-            frames.next_power_of_two()
-        } else {
-            1
+        // Segments of one length, each at a multiple of it, leave no gaps between them that are too
+        // short for another. Where there is no such place, any other serves.
+        let align = match frames <= self.tables.geometry.segment_frames as u32 {
+            true => frames.next_power_of_two(),
+            false => 1,
         };
-        match self.arena.claim(slot, frames, align, node, class, tag) {
+        let claim = |align| self.arena.claim(slot, frames, align, node, class, tag);
+        let claimed = match claim(align) {
+            Err(ClaimError::NoContiguousRun { .. }) if align > 1 => claim(1),
+            claimed => claimed,
+        };
+        match claimed {
             Ok(extent) => {
                 let node = self.arena.node_of(extent.start);
                 self.claimed.note(node, extent);
@@ -111,5 +117,37 @@ impl Log {
             )
             .into(),
         })
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use mneme_arena::{Class, Extent};
+    use mneme_sys::NodeId;
+
+    use crate::log::segment::TAG_LOG;
+    use crate::store::LogStore;
+
+    /// Free frames that begin anywhere serve a segment, or a large record.
+    #[test]
+    fn a_run_of_frames_need_not_be_aligned() {
+        let builder = LogStore::builder().capacity(1 << 30).maintainer(false);
+        let store = builder.open_private().unwrap();
+        let log = store.inner();
+        let slot = log.writer().unwrap();
+        let claim = |frames| {
+            let claimed = log.claim(&slot, frames, NodeId(0), Class::Reserved, TAG_LOG);
+            claimed.unwrap()
+        };
+        assert_eq!(log.tables.geometry.segment_frames, 2);
+        let singles: Vec<Extent> = std::iter::from_fn(|| claim(1)).collect();
+        for single in &singles {
+            // Two of every four frames, the first of them odd.
+            if matches!(single.start.0 % 4, 1 | 2) {
+                log.release(&slot, *single).unwrap();
+            }
+        }
+        let claimed = claim(2).unwrap();
+        assert_eq!((claimed.frames, claimed.start.0 % 4), (2, 1));
     }
 }
