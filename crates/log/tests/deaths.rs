@@ -97,6 +97,42 @@ fn what_a_cleared_database_names_stays_until_it_is_swept() {
     sound(&store, "cleared");
 }
 
+/// Nor does the end of a sweep free what an index names that was dropped meanwhile.
+#[test]
+fn what_a_database_names_that_is_cleared_during_a_sweep_stays() {
+    let (memory, store) = Memory::new();
+    for i in (0..20_000).chain((0..20_000).step_by(2)) {
+        store.put(&key(i), &[1; 1000]).unwrap();
+    }
+    let other = store.database(1).unwrap();
+    other.put(b"k", b"v").unwrap();
+    other.clear().unwrap();
+    let by_others = |work: fn(&LogStore)| {
+        let theirs = memory.open(2);
+        Action::Call(Arc::new(move || {
+            std::thread::scope(|scope| scope.spawn(|| work(&theirs)).join().unwrap());
+        }))
+    };
+    let clear = by_others(|theirs| {
+        theirs.clear().unwrap();
+        theirs.compact().unwrap();
+    });
+    fault::arm("index.sweep.partition", clear, 64);
+    let fill = by_others(|theirs| {
+        for i in 0..10_000 {
+            let two = theirs.database(2).unwrap();
+            two.put(&key(i), &[2; 1200]).unwrap();
+        }
+    });
+    fault::arm("log.free.released", fill, 8);
+    let before = fault::reached();
+    store.compact().unwrap();
+    assert_eq!(fault::reached(), before + 2);
+    let live = store.stats().live_bytes;
+    assert!(live >= 10_000 * 1_200, "{live}");
+    sound(&store, "cleared");
+}
+
 /// A writer that needs a change of shape finds a dead one's bucket in the way and repairs it.
 #[test]
 fn a_bucket_of_the_dead_does_not_stop_the_growth_of_its_segment() {

@@ -237,3 +237,39 @@ fn an_update_that_stores_nothing_makes_no_index() {
         assert_eq!(store.stats().index_used_bytes, before);
     }
 }
+
+/// Space comes back in one database while another is cleared again and again, faster than what that
+/// leaves can be swept.
+#[cfg(feature = "fault")]
+#[test]
+fn a_database_that_is_always_being_cleared_holds_up_no_other() {
+    use mneme_sys::fault::{Action, arm, disarm};
+
+    /// Makes the other database's index, and drops it.
+    fn make_and_clear(store: &LogStore, id: u64) {
+        // A record would need space itself.
+        store.restore_root(1, id).unwrap();
+        store.database(1).unwrap().clear().unwrap();
+    }
+
+    /// Clears the other database once more at the end of every sweep.
+    fn clear_in_sweeps(store: &Arc<LogStore>, id: u64) {
+        let again = Arc::clone(store);
+        let clear = move || {
+            make_and_clear(&again, id);
+            clear_in_sweeps(&again, id + 1);
+        };
+        // An index has 64 partitions here, which are swept one by one.
+        arm("index.sweep.partition", Action::Call(Arc::new(clear)), 64);
+    }
+
+    let store = Arc::new(open(64 << 20));
+    make_and_clear(&store, 100);
+    clear_in_sweeps(&store, 101);
+    for i in 0..200_000u64 {
+        let put = store.put(&(i % 20_000).to_le_bytes(), &[7; 1000]);
+        put.unwrap_or_else(|error| panic!("{i}: {error}"));
+    }
+    disarm();
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}

@@ -4,12 +4,13 @@
 //! One word of the store's header names a space's index. Clearing a database moves its space's root
 //! to the list of dropped ones and stores zero there: it is empty from that store on. A sweep frees
 //! the blocks and the records' bytes, piece by piece, once no thread can still be writing to the
-//! old index. Until the sweep is over no condemned log segment is freed, so that every location in
-//! the dropped index still leads to the record it named.
+//! old index. Until the sweep is over no log segment is freed that was condemned since the drop, so
+//! that every location in the dropped index still leads to the record it named.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Duration;
 
 use mneme_sync::{Epoch, Slot};
 
@@ -32,6 +33,8 @@ use crate::region::space::Space;
 const ROOT_WORDS: u64 = 8;
 /// How often a root is looked at before damage is reported.
 const RETRY_LIMIT: u32 = 3;
+/// How long a sweep waits for those who may still be writing to what it is to sweep.
+const MOMENT: Duration = Duration::from_millis(1);
 /// The shard whose lock guards the roots.
 pub(crate) const ROOT_SHARD: u64 = 0;
 
@@ -307,20 +310,28 @@ impl Index {
         }
     }
 
-    /// Sweeps what can be swept now, unless another thread does. The caller is not pinned.
-    pub(crate) fn sweep(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
+    /// Sweeps what can be swept now, unless another thread does. Returns whether all that was due
+    /// when it began is swept. The caller is not pinned.
+    pub(crate) fn sweep(&self, slot: &Slot<'_>) -> Result<bool, WriteError> {
         // One sweeper at a time: a second would follow words of a root that the first has freed.
         let Some(sweeping) = self.tables.header().sweep.try_lock(slot) else {
-            return Ok(());
+            return Ok(false);
         };
         // The next holder of the shard's lock finished a dead sweeper's last step. The later steps
         // are still due.
         let _sweeping = sweeping.into_inner();
-        for i in 0..DATABASES {
-            if self.tables.header().dropped[2 * i].load(Acquire) == 0 {
-                continue;
-            }
+        let is_due = |i: usize| self.tables.header().dropped[2 * i].load(Acquire) != 0;
+        // What is dropped from here on is left to the next sweep, or this one might never end.
+        let due: Vec<usize> = (0..DATABASES).filter(|i| is_due(*i)).collect();
+        if let Some(epoch) = self.with_shard(slot, ROOT_SHARD, |_| self.begin_graces())? {
+            // Most operations are over in a moment. What stays pinned is not waited for.
+            let _ = self.participants.wait_quiescent(epoch, MOMENT);
+        }
+        let mut is_all = true;
+        for i in due {
             let Some(root) = self.with_shard(slot, ROOT_SHARD, |_| self.due_sweep(i))? else {
+                // Only the holder of the lock, this thread, strikes a root from the list.
+                is_all &= !is_due(i);
                 continue;
             };
             let mut pace = Pace::new(&*self.clock);
@@ -341,7 +352,25 @@ impl Index {
                 self.with_shard(slot, shard, |held| held.trim(slot))?;
             }
         }
-        Ok(())
+        Ok(is_all)
+    }
+
+    /// Begins the grace periods that the sweeps of dropped roots wait for. `None`: all have begun.
+    /// The caller holds the root shard.
+    fn begin_graces(&self) -> Result<Option<Epoch>, WriteError> {
+        let header = self.tables.header();
+        let pairs = (0..DATABASES).map(|i| (&header.dropped[2 * i], &header.dropped[2 * i + 1]));
+        let waiting =
+            pairs.filter(|(place, stamp)| place.load(Relaxed) != 0 && stamp.load(Relaxed) == 0);
+        let waiting: Vec<_> = waiting.collect();
+        if waiting.is_empty() {
+            return Ok(None);
+        }
+        let epoch = self.participants.advance()?;
+        for (_, stamp) in waiting {
+            stamp.store(epoch.to_u64(), Relaxed);
+        }
+        Ok(Some(epoch))
     }
 
     /// The root in dropped place `i`, once no writer can reach it any more. The caller holds the
@@ -358,13 +387,8 @@ impl Index {
             place.store(0, Release);
             return Ok(None);
         }
-        if stamp.load(Relaxed) == 0 {
-            stamp.store(self.participants.advance()?.to_u64(), Relaxed);
-        }
-        if !self
-            .participants
-            .quiescent(Epoch::from_u64(stamp.load(Relaxed)))
-        {
+        let epoch = stamp.load(Relaxed);
+        if epoch == 0 || !self.participants.quiescent(Epoch::from_u64(epoch)) {
             self.revoke_stalled_pins();
             return Ok(None);
         }

@@ -557,12 +557,28 @@ impl Log {
         }
     }
 
+    /// The condemned segments, in ascending order.
+    pub(crate) fn condemned(&self) -> Vec<(Frame, StateWord)> {
+        let condemned = self.segments().filter(|(.., s)| *s == State::Condemned);
+        condemned.map(|(frame, _, word, _)| (frame, word)).collect()
+    }
+
     /// Frees every condemned segment whose readers have unpinned. Returns how many.
     ///
-    /// While a dropped index waits for its sweep nothing is freed: the walk that emptied a segment
-    /// treated the records of the dropped index as stale, and the sweep still follows their
-    /// locations.
-    pub(crate) fn free_condemned(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
+    /// While a dropped index waits for its sweep only those are freed that are `unnamed`: the walk
+    /// that emptied a segment treated the records of the dropped index as stale, and the sweep
+    /// still follows their locations. What was condemned before an index was dropped is not named
+    /// by it. So the `unnamed` are those that were condemned before the indexes were listed that a
+    /// sweep has ended since.
+    pub(crate) fn free_condemned(
+        &self,
+        slot: &Slot<'_>,
+        unnamed: &[(Frame, StateWord)],
+    ) -> Result<usize, WriteError> {
+        let is_unnamed = |frame: Frame, word: StateWord| {
+            let at = unnamed.binary_search_by_key(&frame.0, |(frame, _)| frame.0);
+            at.is_ok_and(|at| unnamed[at].1 == word)
+        };
         let mut freed = 0;
         for (frame, info, word, state) in self.segments() {
             if state != State::Condemned || !self.grace_over(info) {
@@ -575,8 +591,8 @@ impl Log {
             // Checked after the state was seen: the thread that emptied the segment of a dropped
             // index' records had seen the index dropped. So this load sees the index listed, or its
             // sweep is over.
-            if self.tables.header().sweeps_due() {
-                break;
+            if !is_unnamed(frame, word) && self.tables.header().sweeps_due() {
+                continue;
             }
             if !info.change(word, word.to(State::Freeing, Some(slot.id()))) {
                 continue;

@@ -506,18 +506,24 @@ impl Reclaim {
     /// Frees what can be freed and starts the grace periods that are due. Returns the number of
     /// segments freed.
     pub(crate) fn maintain(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
+        let mut unnamed = Vec::new();
         if self.tables.header().sweeps_due() {
-            self.sweep(slot)?;
+            // Before the sweep begins, for no index that it leaves was dropped by then.
+            let condemned = self.condemned();
+            if self.sweep(slot)? {
+                unnamed = condemned;
+            }
         }
         self.leave_segments(slot, Leave::BehindTheGone);
-        self.free_emptied(slot)
+        self.stamp_segments();
+        self.free_condemned(slot, &unnamed)
     }
 
     /// Starts the grace periods that are due and frees the segments whose own is over. Returns how
     /// many.
     pub(crate) fn free_emptied(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
         self.stamp_segments();
-        self.free_condemned(slot)
+        self.free_condemned(slot, &[])
     }
 }
 
