@@ -1,6 +1,6 @@
 //! The directory of a durable store: opened, locked, and who has it.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,18 +50,10 @@ impl Opened {
             Place::Path(path) => path,
         };
         let handed = lock(&options.lock).take();
-        let opened = match handed.map(|lock| FileDirectory::open_with(path, lock)) {
-            // It may be another directory's.
-            None | Some(Err(DirectoryError::Os { .. })) => open_within(path, &*options.clock),
-            Some(opened) => opened,
-        };
-        let files = match opened {
+        let files = match open_within(path, handed, &*options.clock) {
             Ok(files) => Arc::new(files),
             Err(DirectoryError::Locked { path }) => {
-                let pid = FileDirectory::open_unlocked(&path)
-                    .ok()
-                    .and_then(|directory| holder(&directory))
-                    .unwrap_or(0);
+                let pid = holder(&path);
                 return Err(DurableError::InUse { path, pid });
             }
             Err(error) => return Err(DurableError::Directory(error)),
@@ -84,19 +76,31 @@ impl Opened {
     }
 }
 
-/// Opens and locks a directory. A process that has just ended, or a child that it has just begun,
-/// may have the lock for a moment.
-fn open_within(path: &Path, clock: &dyn Clock) -> Result<FileDirectory, DirectoryError> {
+/// Opens and locks a directory, by the lock that was handed over if it is this directory's. A
+/// process that has just ended or handed over, or a child that it has just begun, may have the
+/// directory for a moment.
+fn open_within(
+    path: &Path,
+    handed: Option<OwnedFd>,
+    clock: &dyn Clock,
+) -> Result<FileDirectory, DirectoryError> {
+    let open = || {
+        let lock = handed.as_ref().and_then(|lock| lock.try_clone().ok());
+        match lock.map(|lock| FileDirectory::open_with(path, lock)) {
+            None | Some(Err(DirectoryError::Os { .. })) => FileDirectory::open(path),
+            Some(opened) => opened,
+        }
+    };
     let begun = clock.now_ns();
     for _ in 0..TRIES {
-        match FileDirectory::open(path) {
+        match open() {
             Err(DirectoryError::Locked { .. }) if clock.now_ns() - begun < WAIT_NS => {
                 std::thread::sleep(Duration::from_millis(10));
             }
             opened => return opened,
         }
     }
-    FileDirectory::open(path)
+    open()
 }
 
 /// The error of a call on a file of the directory.
@@ -115,9 +119,28 @@ fn name(pid: u32) -> Vec<u8> {
     format!("{pid:010}").into_bytes()
 }
 
-fn holder(directory: &FileDirectory) -> Option<u32> {
+/// The process that says it has the directory; 0 if none does.
+fn holder(path: &Path) -> u32 {
     let mut digits = [0; 10];
     let read = |file: Box<dyn Storage>| -> Result<(), MediumError> { file.read(0, &mut digits) };
-    directory.open(LOCK).and_then(read).ok()?;
-    std::str::from_utf8(&digits).ok()?.parse().ok()
+    let found = FileDirectory::open_unlocked(path)
+        .ok()
+        .and_then(|directory| directory.open(LOCK).and_then(read).ok())
+        .and_then(|()| std::str::from_utf8(&digits).ok()?.parse().ok());
+    found.unwrap_or(0)
+}
+
+impl DurableOptions {
+    /// The process that has the directory, to write; 0 if it is not known which. `None`: no process
+    /// has it. One that is about to end is waited for.
+    #[must_use]
+    pub fn holder(&self) -> Option<u32> {
+        match &self.place {
+            Place::Path(path) if path.is_dir() => match open_within(path, None, &*self.clock) {
+                Err(DirectoryError::Locked { .. }) => Some(holder(path)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
 }

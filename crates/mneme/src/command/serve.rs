@@ -57,6 +57,12 @@ pub enum Error {
     #[error("{0}")]
     Handover(#[from] HandoverError),
     #[error(
+        "process {pid} (0: not known) has {}, and cannot be taken over: it is still loading, or about to end. \
+         `INFO persistence` of it says how far it is; try again once it serves",
+        directory.display()
+    )]
+    StillLoading { directory: PathBuf, pid: u32 },
+    #[error(
         "there is nobody to take over memory of a process from: --take-over and private exclude each other"
     )]
     TakeOverPrivate,

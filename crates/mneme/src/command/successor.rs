@@ -7,6 +7,7 @@ use mneme::server::{
     Ended, Handover, HandoverError, HandoverSocket, Listeners, Request, Running, Server, Stopper,
     Taken,
 };
+use mneme_durable::DurableOptions;
 use mneme_space::{Registry, Segment};
 
 use super::banner;
@@ -130,12 +131,14 @@ pub fn take_over(
     settings: &Settings,
 ) -> Result<Option<Inheritance>, Error> {
     let Ok(segment) = Segment::open(registry, name) else {
+        refuse_if_loading(settings)?;
         tracing::info!("there is no segment of that name yet, and nobody to take over from");
         return Ok(None);
     };
     let asked = match Handover::ask(&segment.directory()) {
         Ok(asked) => asked,
         Err(error @ HandoverError::NoServer { .. }) => {
+            refuse_if_loading(settings)?;
             tracing::info!(%error, "nobody to take over from");
             return Ok(None);
         }
@@ -150,6 +153,18 @@ pub fn take_over(
     }
     // One that had ended before it was asked has none.
     Ok((!listeners.is_empty()).then_some((listeners, old)))
+}
+
+/// Refuses where no server can be asked for the segment, and yet a process has the directory that
+/// it is kept in.
+fn refuse_if_loading(settings: &Settings) -> Result<(), Error> {
+    let Some(directory) = settings.data() else {
+        return Ok(());
+    };
+    match DurableOptions::new(&directory).holder() {
+        Some(pid) => Err(Error::StillLoading { directory, pid }),
+        None => Ok(()),
+    }
 }
 
 /// Where a successor can ask for the segment; without it the server serves all the same.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use mneme_sys::medium::FileDirectory;
 use mneme_testkit::{Mount, TestDir, in_threads, wait_until};
 
 use crate::common::Registry;
@@ -218,6 +219,26 @@ fn taken_over(durability: &str) {
         place.serve(&kept).said("GET a\r\nGET b\r\n"),
         "$1\r\n1\r\n$1\r\n2\r\n+OK\r\n"
     );
+}
+
+/// Its segment has no name yet. What holds the directory here stands for such a server.
+#[test]
+fn a_server_that_still_loads_is_not_taken_over() {
+    let place = Place::new("loading");
+    let server = place.serve(&[]);
+    assert_eq!(server.said("SET a 1\r\n"), "+OK\r\n+OK\r\n");
+    server.signal("-KILL");
+    server.end();
+    place.lose_memory();
+    let loading = FileDirectory::open(&place.data).unwrap();
+    let refused = place.refused(&["--data", place.data(), "--take-over"]);
+    assert!(
+        refused.contains(place.data()) && refused.contains("is still loading"),
+        "{refused}"
+    );
+    drop(loading);
+    let server = place.serve(&["--take-over"]);
+    assert_eq!(server.said("GET a\r\n"), "$1\r\n1\r\n+OK\r\n");
 }
 
 #[test]
