@@ -346,10 +346,24 @@ fn a_directory_of_files_conforms_and_is_opened_once() {
         matches!(second, Err(DirectoryError::Locked { .. })),
         "{second:?}"
     );
+    // A lock file that is gone, or another one of that name, lets nobody in.
+    let aside = path.join("aside");
+    std::fs::rename(path.join("lock"), &aside).unwrap();
+    let second = FileDirectory::open(&path);
+    assert!(
+        matches!(second, Err(DirectoryError::Locked { .. })),
+        "{second:?}"
+    );
+    std::fs::rename(&aside, path.join("lock")).unwrap();
     // A descriptor that was handed over holds the lock when the first owner has gone.
     let handed = directory.lock().unwrap().try_clone_to_owned().unwrap();
-    let taken = FileDirectory::open_with(&path, handed).unwrap();
     drop(directory);
+    let second = FileDirectory::open(&path);
+    assert!(
+        matches!(second, Err(DirectoryError::Locked { .. })),
+        "{second:?}"
+    );
+    let taken = FileDirectory::open_with(&path, handed).unwrap();
     let second = FileDirectory::open(&path);
     assert!(
         matches!(second, Err(DirectoryError::Locked { .. })),

@@ -1,6 +1,6 @@
 //! A directory of a file system, held by one opening at a time.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -53,10 +53,12 @@ pub enum DirectoryError {
 /// Names are those of the directory that was opened, wherever it is moved to and whatever gets its
 /// path. A sync of a file that was removed meanwhile fails ([`MediumError::Removed`]).
 ///
-/// The opening holds a lock on its file `lock`: an OFD lock, which belongs to the open file and not
-/// to the process. A process that receives the descriptor ([`lock`](FileDirectory::lock),
-/// [`crate::descriptors`]) holds the lock too, and it is held until the last of them is closed. A
-/// child made by `fork` inherits it until it calls `exec`.
+/// The opening holds two locks, which belong to open files and not to the process: an OFD lock on
+/// the file `lock`, and `flock` on the directory itself, for the file may be removed. A process
+/// that receives the descriptor of the first ([`lock`](FileDirectory::lock),
+/// [`crate::descriptors`]) holds it too, until the last of them is closed, and takes the second
+/// when its predecessor has closed the directory. A child made by `fork` inherits both until it
+/// calls `exec`.
 #[derive(Debug)]
 pub struct FileDirectory {
     path: PathBuf,
@@ -72,6 +74,7 @@ impl FileDirectory {
     pub fn open(path: &Path) -> Result<Self, DirectoryError> {
         fs::create_dir_all(path).map_err(failed("make the directory", path))?;
         let mut opened = Self::open_unlocked(path)?;
+        opened.lock_itself()?;
         let lock = path.join(LOCK);
         let file = open_plain(
             &lock,
@@ -86,7 +89,7 @@ impl FileDirectory {
         Ok(opened)
     }
 
-    /// Opens a directory whose lock another process holds and has handed over.
+    /// Opens a directory whose lock another process has held and handed over.
     ///
     /// # Errors
     /// [`DirectoryError`].
@@ -104,7 +107,18 @@ impl FileDirectory {
         }
         // Does nothing if this open file holds the lock, as it should.
         opened.lock = Some(take_lock(file, path)?);
+        opened.lock_itself()?;
         Ok(opened)
+    }
+
+    /// Locks the directory, as long as it is open.
+    fn lock_itself(&self) -> Result<(), DirectoryError> {
+        self.directory.try_lock().map_err(|refused| match refused {
+            TryLockError::WouldBlock => DirectoryError::Locked {
+                path: self.path.clone(),
+            },
+            TryLockError::Error(source) => failed("lock", &self.path)(source),
+        })
     }
 
     /// Opens a directory without its lock, to look at what a living process writes.
