@@ -6,15 +6,19 @@ use mneme_sys::medium::Directory;
 
 use crate::chain::{Link, in_order, journal_names, read_link};
 use crate::error::{Damage, Flaw, on};
-use crate::frame_reader::FrameReader;
+use crate::frame_reader::{self, FrameReader};
+use crate::header::Header;
 use crate::journal::fit;
 use crate::reader::settle;
-use crate::{BaseReader, Identity, Journal, JournalError, Options, Position, Reader, bases, names};
+use crate::{
+    BaseReader, Identity, Journal, JournalError, Options, Position, Reader, Runs, bases, names,
+};
 
 /// What a journal holds, and what a repair would lose.
 #[derive(Debug)]
 pub struct Report {
-    /// The store that it belongs to; `None` if no file tells.
+    /// The store that it belongs to, as its files tell, or a checkpoint that stands without them.
+    /// `None`: nothing tells, and there is nothing that a repair could begin from.
     pub identity: Option<Identity>,
     /// Files of the journal.
     pub files: usize,
@@ -35,6 +39,9 @@ struct Survey {
     links: Vec<Link>,
     /// Files that cannot be used, with the positions that their names tell.
     bad: Vec<(String, Position, Damage)>,
+    /// The store and the runs of the newest checkpoint that counts, if it has read nothing of the
+    /// journal behind the place where that goes on.
+    base: Option<(Identity, Runs)>,
 }
 
 impl Survey {
@@ -44,6 +51,7 @@ impl Survey {
         let mut survey = Self {
             links: Vec::new(),
             bad: Vec::new(),
+            base: None,
         };
         let mut usable = journal_names(directory)?;
         loop {
@@ -75,6 +83,13 @@ impl Survey {
         self.bad.push((damage.file.clone(), named, damage));
     }
 
+    /// The latest runs that anything tells of.
+    fn runs(&self) -> Option<&Runs> {
+        let journal = self.links.last().map(|link| &link.header.runs);
+        let base = self.base.as_ref().map(|(_, runs)| runs);
+        journal.into_iter().chain(base).max_by_key(|r| r.number())
+    }
+
     /// Reads from `from`, and says what is there.
     fn report(
         &mut self,
@@ -82,7 +97,10 @@ impl Survey {
         from: Position,
     ) -> Result<Report, JournalError> {
         let mut report = Report {
-            identity: self.links.last().map(|link| link.header.identity),
+            identity: match self.links.last() {
+                Some(newest) => Some(newest.header.identity),
+                None => self.base.as_ref().map(|(identity, _)| *identity),
+            },
             files: self.links.len() + self.bad.len(),
             from,
             end: from,
@@ -142,10 +160,12 @@ impl Survey {
             for link in &self.links {
                 known = known.max(known_end(directory, link).unwrap_or_default());
             }
-            let runs = self.links.last().map(|link| link.header.runs.clone());
             for (name, at, _) in &self.bad {
-                let runs = runs.iter().flat_map(|runs| runs.latest());
-                let each = runs.filter_map(|run| known_end_of(directory, name, *at, run.id));
+                let runs = self.runs().into_iter().flat_map(|runs| runs.latest());
+                // A wrong number makes no frame a whole one.
+                let named = frame_reader::first_block(directory, name).unwrap_or_default();
+                let runs = runs.map(|run| run.id).chain(Header::runs_named_by(&named));
+                let each = runs.filter_map(|run| known_end_of(directory, name, *at, run));
                 known = known.max(each.max().unwrap_or_default());
             }
             report.lost = known.since(report.end);
@@ -194,40 +214,45 @@ fn known_end_of(
 /// for a file of another version, which another program can read. Other damage is no error here.
 pub fn check(directory: &dyn Directory, from: Option<Position>) -> Result<Report, JournalError> {
     let mut survey = Survey::of(directory)?;
-    let from = start_of(directory, &survey, from)?;
+    let from = start_of(directory, &mut survey, from)?;
     survey.report(directory, from)
 }
 
 fn start_of(
     directory: &dyn Directory,
-    survey: &Survey,
+    survey: &mut Survey,
     from: Option<Position>,
 ) -> Result<Position, JournalError> {
-    let newest = match from {
-        None => end_of_newest_base(directory, survey)?,
-        from => from,
-    };
-    if let Some(from) = newest {
+    if let Some(from) = from {
         return Ok(from);
+    }
+    if let Some(newest) = newest_base(directory, survey)? {
+        survey.base = newest.stands_alone;
+        return Ok(newest.end);
     }
     let good = survey.links.iter().map(|link| link.header.first);
     let bad = survey.bad.iter().map(|(_, at, _)| *at);
     Ok(good.chain(bad).min().unwrap_or_default())
 }
 
-/// Where the stream goes on from the newest base file that counts. One does not if a later run
-/// begins before what it has read, or if it belongs to a restore that died before its run began.
-fn end_of_newest_base(
-    directory: &dyn Directory,
-    survey: &Survey,
-) -> Result<Option<Position>, JournalError> {
+/// What the newest base file that counts tells.
+struct Newest {
+    /// Where the stream goes on from it.
+    end: Position,
+    /// The store and its runs, if it has read nothing of the stream behind that.
+    stands_alone: Option<(Identity, Runs)>,
+}
+
+/// The newest base file that counts. One does not if a later run begins before what it has read, or
+/// if it belongs to a restore that died before its run began.
+fn newest_base(directory: &dyn Directory, survey: &Survey) -> Result<Option<Newest>, JournalError> {
     let ours = survey.links.last().map(|link| &link.header.runs);
-    let mut newest = None;
+    let mut newest: Option<((u64, Option<Position>), Newest)> = None;
     for base in bases(directory)?.iter().filter(|base| base.kept.is_none()) {
         let begin = names::base_position(&base.file);
         let opened = BaseReader::open(directory, &base.file)
             .and_then(|reader| Ok((reader.read_ahead()?, reader)));
-        let age_and_end = match &opened {
+        let (age, found) = match &opened {
             Ok(((read, end), reader)) => {
                 let theirs = reader.runs();
                 let run = theirs.last().map_or(0, |run| run.id);
@@ -237,14 +262,31 @@ fn end_of_newest_base(
                     let cut = ours.cut_behind(theirs.number());
                     !has_begun || cut.is_some_and(|cut| *read > cut)
                 });
-                (!is_cut).then_some((theirs.number(), *end))
+                if is_cut {
+                    continue;
+                }
+                let store = (reader.identity(), theirs.clone());
+                let found = Newest {
+                    end: *end,
+                    stands_alone: (*read <= *end).then_some(store),
+                };
+                (theirs.number(), found)
             }
             // Nothing tells that it does not count.
-            Err(_) => Some((u64::MAX, begin.unwrap_or_default())),
+            Err(_) => {
+                let found = Newest {
+                    end: begin.unwrap_or_default(),
+                    stands_alone: None,
+                };
+                (u64::MAX, found)
+            }
         };
-        newest = newest.max(age_and_end.map(|(age, end)| (age, begin, end)));
+        let age = (age, begin);
+        if newest.as_ref().is_none_or(|(newest, _)| age > *newest) {
+            newest = Some((age, found));
+        }
     }
-    Ok(newest.map(|(_, _, end)| end))
+    Ok(newest.map(|(_, found)| found))
 }
 
 /// Cuts a damaged journal where it stops being whole: begins a run there. Files that cannot be used
@@ -261,7 +303,7 @@ pub fn repair(
     from: Option<Position>,
 ) -> Result<Report, JournalError> {
     let mut survey = Survey::of(&**directory)?;
-    let from = start_of(&**directory, &survey, from)?;
+    let from = start_of(&**directory, &mut survey, from)?;
     let report = survey.report(&**directory, from)?;
     if report.damage.is_none() {
         return Ok(report);
@@ -277,7 +319,7 @@ pub fn repair(
         directory.rename(name, &lost).map_err(on("rename", name))
     };
     // A crash between these leaves a journal that is damaged at the same place, or ends there.
-    let runs = survey.links.last().map(|link| link.header.runs.clone());
+    let runs = survey.runs().cloned();
     for (name, ..) in &survey.bad {
         set_aside(name)?;
     }

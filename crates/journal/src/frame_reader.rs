@@ -46,6 +46,14 @@ pub(crate) fn open(
     Ok((storage, header))
 }
 
+/// What a file has in place of a header.
+pub(crate) fn first_block(directory: &dyn Directory, name: &str) -> Result<Vec<u8>, MediumError> {
+    let storage = directory.open(name)?;
+    let mut block = vec![0; BLOCK.min(storage.len()? as usize)];
+    storage.read(0, &mut block)?;
+    Ok(block)
+}
+
 /// Reads frames from a file, by pieces of the largest frame's size.
 #[derive(Debug)]
 pub(crate) struct FrameReader {

@@ -200,6 +200,16 @@ impl Header {
         raw.as_bytes().to_vec()
     }
 
+    /// Runs that a block names which may be no header any more: its own, and the last listed one.
+    pub(crate) fn runs_named_by(block: &[u8]) -> Vec<u64> {
+        let Ok((raw, _)) = Raw::ref_from_prefix(block) else {
+            return Vec::new();
+        };
+        let listed = (raw.listed.get() as usize).min(MOST_RUNS);
+        let last = raw.runs[..listed].last().map(|run| run.id.get());
+        [raw.run.get()].into_iter().chain(last).collect()
+    }
+
     /// Reads a block as a header.
     pub(crate) fn decode(block: &[u8], kind: FileKind) -> Result<Self, Flaw> {
         let Ok((raw, _)) = Raw::ref_from_prefix(block) else {

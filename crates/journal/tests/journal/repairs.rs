@@ -1,7 +1,10 @@
 //! What a check says and a repair does.
 
-use mneme_journal::{BaseName, BaseWriter, Flaw, JournalError, Position, check, repair};
+use mneme_journal::{
+    BaseName, BaseReader, BaseWriter, Flaw, JournalError, Position, Reader, bases, check, repair,
+};
 use mneme_sys::crc32c;
+use mneme_sys::medium::RecordingDirectory;
 
 use crate::common::{open, options, read_from, shared};
 use crate::{Files, closed, directory_of};
@@ -121,6 +124,58 @@ fn a_hole_before_the_checkpoint_is_no_damage() {
     assert_eq!((report.from, report.end), (begin, begin));
     repair(&shared(&directory), options(), None).unwrap();
     assert_eq!(directory.files(), files);
+}
+
+/// The journal's only file has no header left. A checkpoint tells which store and which runs there
+/// are, if it shows nothing that the file alone would make whole.
+#[test]
+fn a_journal_without_a_header_goes_on_from_its_checkpoint() {
+    for reads_ahead in [false, true] {
+        let directory = RecordingDirectory::new();
+        let mut journal = open(&directory, 0);
+        journal.append(Position::new(0), &[1; 5000]).unwrap();
+        let begin = journal.sync().unwrap();
+        let name = BaseName::Checkpoint;
+        let base = BaseWriter::begin(&journal, shared(&directory), &name, begin).unwrap();
+        journal.append(begin, b"more").unwrap();
+        let end = journal.close().unwrap();
+        let read = if reads_ahead { end } else { begin };
+        base.publish(read, end).unwrap();
+        let mut files = directory.files();
+        files.get_mut("00000000000000000000.journal").unwrap()[20] ^= 1;
+        let directory = directory_of(&files);
+
+        let report = check(&directory, None).unwrap();
+        assert!(report.damage.is_some());
+        assert_eq!((report.end, report.lost), (begin, end.since(begin)));
+        assert_eq!(report.identity.is_none(), reads_ahead, "{report:?}");
+        if reads_ahead {
+            continue;
+        }
+        repair(&shared(&directory), options(), None).unwrap();
+        let after = check(&directory, None).unwrap();
+        assert!(after.damage.is_none() && after.from == begin, "{after:?}");
+        let base = bases(&directory).unwrap().remove(0).file;
+        let base = BaseReader::open(&directory, &base).unwrap();
+        let journal = Reader::open(&directory, begin).unwrap();
+        let run = base.runs().last().unwrap();
+        assert!(journal.runs().may_contain(base.runs().number(), run.id));
+        assert_eq!(journal.runs().number(), base.runs().number() + 1);
+    }
+}
+
+/// The damaged file is of a run that no other file knows.
+#[test]
+fn what_a_file_without_a_header_held_is_counted() {
+    let (files, _) = closed();
+    let directory = directory_of(&files);
+    let mut journal = open(&directory, 27_500);
+    journal.append(Position::new(27_500), b"more").unwrap();
+    journal.close().unwrap();
+    let mut files = directory.files();
+    files.get_mut("00000000000000027500.journal").unwrap()[20] ^= 1;
+    let report = check(&directory_of(&files), None).unwrap();
+    assert_eq!((report.end.get(), report.lost), (27_500, 4));
 }
 
 /// What another program wrote is not broken: a repair leaves it alone.

@@ -109,6 +109,15 @@ fn mend(place: &Place, lose: bool) -> Result<(), Box<dyn Error>> {
         found.print(place, Some(false))?;
         return found.verdict();
     }
+    let Some(identity) = report.identity else {
+        return Err(format!(
+            "no header of the journal can be read, and no checkpoint stands without it: nothing of {} can be loaded. If its \
+             segment is still there, that holds everything: serve it with an empty directory (`mneme serve --data`); else \
+             restore a backup (`mneme restore`)",
+            place.directory.display()
+        )
+        .into());
+    };
     if report.lost > 0 && !lose {
         let lost = report.lost;
         return Err(format!(
@@ -118,9 +127,6 @@ fn mend(place: &Place, lose: bool) -> Result<(), Box<dyn Error>> {
         )
         .into());
     }
-    let Some(identity) = report.identity else {
-        return Err("no file of the journal can be read: restore a backup".into());
-    };
     repair(&directory, Options::new(identity), None)?;
     found.print(place, Some(true))
 }
@@ -148,12 +154,12 @@ impl Found {
 
     fn text(&self, repaired: Option<bool>) -> String {
         let Report {
+            identity,
             files,
             from,
             end,
             damage,
             lost,
-            ..
         } = &self.report;
         let bytes = size::show(bytes(*from, *end));
         // Writing to a `String` does not fail.
@@ -162,9 +168,13 @@ impl Found {
             let damage = output::with_causes(damage);
             let _ = writeln!(text, "damage     {damage}");
             let lost = size::show(*lost);
-            let _ = match repaired {
-                Some(_) => writeln!(text, "repaired   it ends at {end}; lost were {lost}"),
-                None => writeln!(text, "a repair   ends it at {end} and loses {lost}"),
+            let _ = match (repaired, identity) {
+                (Some(_), _) => writeln!(text, "repaired   it ends at {end}; lost were {lost}"),
+                (None, Some(_)) => writeln!(text, "a repair   ends it at {end} and loses {lost}"),
+                (None, None) => writeln!(
+                    text,
+                    "a repair   is not possible: no header can be read that says whose journal it is; lost are {lost}"
+                ),
             };
         } else if repaired.is_some() {
             text.push_str("repaired   nothing: it is not damaged\n");

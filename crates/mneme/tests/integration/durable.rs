@@ -293,6 +293,29 @@ fn a_journal_is_checked_and_repaired() {
         assert_eq!(server.said(&exists), ":1\r\n+OK\r\n");
     }
     assert_eq!(server.said("DBSIZE\r\n"), ":4\r\n+OK\r\n");
+
+    // No header is left, and no checkpoint: the segment alone has the data.
+    server.signal("-KILL");
+    server.end();
+    for entry in std::fs::read_dir(&place.data).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|end| end == "journal") {
+            let mut bytes = std::fs::read(&path).unwrap();
+            bytes[20] ^= 1;
+            std::fs::write(&path, &bytes).unwrap();
+        }
+    }
+    let (code, said, _) = place.registry.run(&["check", place.data()]);
+    let is_clear = said.contains("a repair   is not possible");
+    assert!(code == Some(1) && is_clear, "{said}");
+    let refused = place.registry.refused(&["repair", place.data(), "--lose"]);
+    assert!(
+        refused.contains("serve it with an empty directory"),
+        "{refused}"
+    );
+    std::fs::rename(&place.data, place.data.with_extension("aside")).unwrap();
+    let server = place.serve(&[]);
+    assert_eq!(server.said("DBSIZE\r\n"), ":4\r\n+OK\r\n");
 }
 
 /// `mneme` with these arguments must fail; what it says.
