@@ -87,15 +87,20 @@ pub(crate) fn begin_file(
         true => spares
             .make_sparse(directory)
             .and_then(|spare| {
-                let named = name_file(directory, &spare, &name, &block);
+                let named = write_header(directory, &spare, &block)
+                    .and_then(|storage| name_file(directory, &spare, &name, storage));
                 named.inspect_err(|_| drop(directory.remove(&spare)))
             })
             .map_err(|_| JournalError::NoSpace {
                 bytes: options.file_bytes,
             })?,
         false => {
-            let spare = spares.take(directory)?;
-            let named = name_file(directory, &spare, &name, &block);
+            let (spare, storage) = match take_spare(directory, spares, &block) {
+                // Nothing was lost with it.
+                Err(JournalError::Medium { .. }) => take_spare(directory, spares, &block)?,
+                taken => taken?,
+            };
+            let named = name_file(directory, &spare, &name, storage);
             if let Err(JournalError::NoSpace { .. }) = named {
                 // Nothing has happened to it. Trying again must not use up what there is.
                 spares.add(vec![spare]);
@@ -118,11 +123,30 @@ pub(crate) fn begin_file(
     })
 }
 
-/// Writes the header of a spare, and gives it its name when that is durable.
-fn name_file(
+/// Takes a spare and writes the header into it. One that fails to be synced goes: it holds nothing
+/// yet, and is not trusted again.
+fn take_spare(
+    directory: &dyn Directory,
+    spares: &mut Spares,
+    block: &[u8],
+) -> Result<(String, Box<dyn Storage>), JournalError> {
+    let spare = spares.take(directory)?;
+    match write_header(directory, &spare, block) {
+        Ok(storage) => Ok((spare, storage)),
+        Err(error) => {
+            match error {
+                JournalError::NoSpace { .. } => spares.add(vec![spare]),
+                _ => drop(directory.remove(&spare)),
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Writes the header of a spare, and waits until it is durable.
+fn write_header(
     directory: &dyn Directory,
     spare: &str,
-    name: &str,
     block: &[u8],
 ) -> Result<Box<dyn Storage>, JournalError> {
     let storage = directory.open(spare).map_err(on("open", spare))?;
@@ -130,6 +154,16 @@ fn name_file(
     if !without("file.header") {
         storage.sync().map_err(on("sync", spare))?;
     }
+    Ok(storage)
+}
+
+/// Gives a spare with a header its name.
+fn name_file(
+    directory: &dyn Directory,
+    spare: &str,
+    name: &str,
+    storage: Box<dyn Storage>,
+) -> Result<Box<dyn Storage>, JournalError> {
     directory.rename(spare, name).map_err(on("rename", spare))?;
     Ok(storage)
 }

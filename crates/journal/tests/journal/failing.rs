@@ -80,6 +80,33 @@ fn a_sparse_file_whose_begin_cannot_be_synced_is_followed_by_a_spare() {
     assert_eq!(read_from(&directory, 0).unwrap(), stream);
 }
 
+/// A file that holds nothing yet is given up: nothing is lost with it. A second one is not.
+#[test]
+fn a_new_file_that_cannot_be_synced_is_followed_by_one_other() {
+    for (prepares, fails_more) in [(true, 0), (false, 0), (true, 1), (false, 1)] {
+        let directory = RecordingDirectory::new();
+        let mut journal = open(&directory, 0);
+        let stream = content(1, 0, 2000);
+        journal.append(Position::new(0), &stream[..1000]).unwrap();
+        journal.sync().unwrap();
+        while prepares && !journal.prepare(u64::MAX).unwrap() {}
+        directory.fail_sync(1, 0, fails_more);
+        let rotated = journal.rotate();
+        if fails_more > 0 {
+            assert!(
+                matches!(rotated, Err(JournalError::Failed { .. })),
+                "{rotated:?}"
+            );
+            assert_eq!(read_from(&directory, 0).unwrap(), stream[..1000]);
+            continue;
+        }
+        rotated.unwrap();
+        journal.append(journal.position(), &stream[1000..]).unwrap();
+        journal.close().unwrap();
+        assert_eq!(read_from(&directory, 0).unwrap(), stream);
+    }
+}
+
 #[test]
 fn a_directory_that_fails_to_sync_is_final() {
     let directory = RecordingDirectory::new();
