@@ -144,6 +144,9 @@ settings! {
     /// after another, and there are no checkpoints; right where a sync costs little. A directory
     /// keeps the form that it was begun with.
     Durability: "durability", Kind::Word(&["journal", "tree"]), "journal", AtStart;
+    /// Which connections may have MNEME BACKUP write a backup, which takes space of the disk: none,
+    /// all, or those from this machine.
+    EnableBackup: "enable-backup-command", Kind::Word(&["no", "yes", "local"]), "local", AtStart;
     /// Which connections may use DEBUG, which is for tests: none, all, or those from this machine.
     EnableDebug: "enable-debug-command", Kind::Word(&["no", "yes", "local"]), "no", AtStart;
     /// I/O threads, each of which serves its own connections; 0 is one for each CPU.

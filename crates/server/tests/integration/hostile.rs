@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::common::{Client, Reply, encode, info, server, start};
 use mneme_server::settings::Key;
+use mneme_testkit::TestDir;
 
 #[test]
 fn broken_requests_get_redis_errors_and_are_disconnected() {
@@ -250,6 +251,46 @@ fn outsiders_are_denied_without_a_password() {
     let (_guarded, address) = start(bound().password("secret"));
     let mut outsider = Client::connect((outside, address.port()).into());
     assert_eq!(outsider.line("AUTH secret"), Reply::ok());
+}
+
+/// Each backup takes as much of the disk as the data, and the client chooses the names.
+#[test]
+fn backups_are_for_connections_of_this_machine_unless_said_otherwise() {
+    let directory = TestDir::new("backups");
+    let allowed = |enabled: Option<&str>, ip: IpAddr| {
+        let kept = server().data(directory.join("data"));
+        let kept = match enabled {
+            Some(word) => kept.set(Key::EnableBackup, word).unwrap(),
+            None => kept,
+        };
+        let bound = kept.bind(["0.0.0.0".parse().unwrap()]);
+        let (running, address) = start(bound.protected_mode(false));
+        let mut client = Client::connect((ip, address.port()).into());
+        let reply = client.line("MNEME BACKUP one");
+        // What tells of the last one takes no space.
+        assert!(matches!(client.line("MNEME BACKUP"), Reply::Array(_)));
+        running.shutdown();
+        running.join().unwrap();
+        match reply {
+            Reply::Integer(_) => true,
+            refused => {
+                let refused = refused.text();
+                let says = "MNEME BACKUP command not allowed. If the enable-backup-command option";
+                assert!(refused.contains(says), "{refused}");
+                false
+            }
+        }
+    };
+    let loopback = IpAddr::from([127, 0, 0, 1]);
+    assert!(allowed(None, loopback));
+    assert!(!allowed(Some("no"), loopback));
+    match outside_address() {
+        Some(outside) => {
+            assert!(!allowed(None, outside));
+            assert!(allowed(Some("yes"), outside));
+        }
+        None => eprintln!("the rest is skipped: this machine has no address but loopback"),
+    }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! `DEBUG`: what test suites of clients and of Redis need. Nothing in it is meant for service.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::enabled;
 use crate::command::*;
 use crate::resp::{Arguments, Protocol};
 use crate::settings::Key;
@@ -22,12 +22,7 @@ pub(super) static DEBUG: Command = Command {
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {
-    if !is_allowed(call) {
-        return Err(Failure::other(
-            "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a \
-             local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
-        ));
-    }
+    enabled::check(call, Key::EnableDebug, "DEBUG")?;
     let len = call.args.len();
     if call.is(1, "SLEEP") && len == 3 {
         sleep(call)
@@ -90,20 +85,6 @@ fn reload(call: &mut Call<'_>) -> Outcome {
             Ok(())
         }
         Err(error) => Err(Failure::other(format!("ERR {error}"))),
-    }
-}
-
-/// Whether the server was started to be debugged, by this client.
-fn is_allowed(call: &Call<'_>) -> bool {
-    let from = &call.client.entry.peer;
-    let is_local = from.starts_with('/')
-        || from
-            .parse::<SocketAddr>()
-            .is_ok_and(|peer| peer.ip().to_canonical().is_loopback());
-    match call.server.settings.number(Key::EnableDebug) {
-        0 => false,
-        1 => true,
-        _ => is_local,
     }
 }
 

@@ -1,8 +1,10 @@
 //! `MNEME`: what only this server has.
 
+use super::enabled;
 use crate::background::TaskState;
 use crate::command::*;
 use crate::commands::help;
+use crate::settings::Key;
 
 pub(super) static MNEME: Command = Command {
     name: "mneme",
@@ -95,6 +97,7 @@ fn backup(call: &mut Call<'_>) -> Outcome {
     match call.args.len() {
         2 => tell_of_backup(call),
         3 => {
+            enabled::check(call, Key::EnableBackup, "MNEME BACKUP")?;
             let name = String::from_utf8_lossy(call.args.at(2)).into_owned();
             let Some(number) = call.server.saver.back_up(&name) else {
                 return Err(Failure::other("ERR a backup is being written already"));

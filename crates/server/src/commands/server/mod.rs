@@ -4,6 +4,7 @@ mod command;
 mod config;
 mod dbsize;
 mod debug;
+mod enabled;
 mod flush;
 mod info;
 mod latency;
