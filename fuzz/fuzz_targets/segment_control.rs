@@ -5,13 +5,12 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use mneme_space::{Attachment, EnterError, Registry, RegistryOptions, Schema, SegVec, Segment};
+use mneme_fuzz::registry;
+use mneme_space::{Attachment, EnterError, Schema, SegVec, Segment};
 use mneme_sys::{Access, FRAME};
 
 struct Numbers;
@@ -131,19 +130,6 @@ struct Case {
     len: Option<u32>,
     before: Vec<Word>,
     steps: Vec<Step>,
-}
-
-fn registry() -> &'static Registry {
-    static REGISTRY: OnceLock<Registry> = OnceLock::new();
-    REGISTRY.get_or_init(|| {
-        let root = PathBuf::from(format!("/dev/shm/mneme-fuzz-{}", std::process::id()));
-        std::fs::create_dir_all(root.join("memory")).unwrap();
-        let options = RegistryOptions {
-            shared_directory: Some(root.join("memory")),
-            ..RegistryOptions::default()
-        };
-        Registry::open_with(root.join("registry"), &options).unwrap()
-    })
 }
 
 fn attach(segment: &Segment, write: bool) -> Option<Attachment> {

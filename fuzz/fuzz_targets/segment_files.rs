@@ -5,11 +5,11 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use mneme_space::{Registry, RegistryOptions, Segment};
+use mneme_fuzz::registry;
+use mneme_space::Segment;
 use mneme_sys::Access;
 
 #[derive(Debug, Arbitrary)]
@@ -20,19 +20,6 @@ struct Case {
     data_len: Option<u32>,
     control: Vec<(u16, u64)>,
     control_len: Option<u32>,
-}
-
-fn registry() -> &'static Registry {
-    static REGISTRY: OnceLock<Registry> = OnceLock::new();
-    REGISTRY.get_or_init(|| {
-        let root = PathBuf::from(format!("/dev/shm/mneme-fuzz-{}", std::process::id()));
-        fs::create_dir_all(root.join("memory")).unwrap();
-        let options = RegistryOptions {
-            shared_directory: Some(root.join("memory")),
-            ..RegistryOptions::default()
-        };
-        Registry::open_with(root.join("registry"), &options).unwrap()
-    })
 }
 
 /// Overwrites words and cuts the file off.
