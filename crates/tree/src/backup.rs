@@ -4,14 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::attach::Attachment;
+use crate::catalogue_entry::is_dropped_key;
 use crate::check::{self, Counts};
 use crate::commit::Also;
 use crate::layout::CATALOGUE;
 use crate::open::{Builder, make};
 use crate::open_store::Core;
 use crate::plan::Change;
+use crate::roots::leaves_of;
 use crate::snapshot::Snapshot;
-use crate::trees::{is_dropped_key, leaves_of};
 use crate::{StoreError, Version, recovery};
 
 /// Keys that a backup commits at a time.

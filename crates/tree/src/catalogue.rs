@@ -1,157 +1,90 @@
-//! What the writer does to the catalogue of trees: new ones, and the end of those that are dropped.
+//! The catalogue of trees, read: which trees there are in one version, and which were dropped.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use mneme_sys::fault::without;
+use crate::StoreError;
+use crate::catalogue_entry::{TreeKind, name_key, number_key, read_place};
+use crate::committed::Committed;
+use crate::index::Node;
+use crate::pages::Pages;
+use crate::roots::leaves_of;
 
-use crate::commit::{Also, Writer};
-use crate::layout::{CATALOGUE, MAX_NAME};
-use crate::open_store::Core;
-use crate::plan::Change;
-use crate::trees::{TreeKind, dropped_key, name_key, number_key, place_value};
-use crate::{StoreError, Version};
-
-/// So many leaves of a dropped tree die with a commit: few enough that no commit waits for long.
-const BURIED: usize = 16;
-
-/// The number of the tree of this name, which is made if there is none and it `may_create`.
-pub(crate) fn open(
-    core: &Core,
-    name: &str,
-    kind: TreeKind,
-    may_create: bool,
-) -> Result<u32, StoreError> {
-    let of_kind = |(tree, found)| match found == kind {
-        true => Ok(tree),
-        false => Err(StoreError::OtherKind {
-            name: name.to_owned(),
-        }),
-    };
-    let found = core.read(|roots, version| core.catalogue(roots, version).find(name))??;
-    if let Some(found) = found {
-        return of_kind(found);
-    }
-    if !may_create || core.follower.is_some() {
-        return Err(none(name));
-    }
-    if name.len() > MAX_NAME {
-        return Err(StoreError::KeyTooLong {
-            len: name.len(),
-            max: MAX_NAME,
-        });
-    }
-    let mut writer = core.writer();
-    let (roots, version) = (&core.published(&writer).roots, writer.record.version);
-    if let Some(found) = core.catalogue(roots, version).find(name)? {
-        return of_kind(found);
-    }
-    let Ok(tree) = u32::try_from(writer.record.next_tree) else {
-        return Err(StoreError::Unsupported {
-            what: "more than four billion trees in the life of a store",
-        });
-    };
-    let (by_name, by_number) = (name_key(name), number_key(tree));
-    let place = place_value(tree, kind);
-    let changes = [
-        change(&by_name, Some(&place)),
-        change(&by_number, Some(name.as_bytes())),
-    ];
-    let also = Also {
-        creates: true,
-        ..Also::default()
-    };
-    writer.commit_with(core, &changes, None, also)?;
-    Ok(tree)
+/// A version of the catalogue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Catalogue<'c> {
+    pub(crate) pages: &'c Pages,
+    pub(crate) committed: &'c Committed,
+    pub(crate) root: Option<&'c Arc<Node>>,
+    pub(crate) version: u64,
 }
 
-fn change<'b>(key: &'b [u8], value: Option<&'b [u8]>) -> Change<'b> {
-    Change {
-        tree: CATALOGUE,
-        key,
-        value,
-    }
+/// All that a catalogue has.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    /// Trees that have names, by number.
+    pub(crate) live: BTreeMap<u32, (String, TreeKind)>,
+    /// Trees that were dropped and have leaves.
+    pub(crate) dropped: BTreeSet<u32>,
 }
 
-/// There is no tree of this name.
-pub(crate) fn none(name: &str) -> StoreError {
-    StoreError::NoSuchTree {
-        name: name.to_owned(),
-    }
-}
-
-/// Drops the tree of this name. Its leaves die a few at a time, with later commits.
-pub(crate) fn drop_tree(core: &Core, name: &str) -> Result<Version, StoreError> {
-    core.may_write()?;
-    let mut writer = core.writer();
-    let (roots, version) = (&core.published(&writer).roots, writer.record.version);
-    let found = core.catalogue(roots, version).find(name)?;
-    let (tree, _) = found.ok_or_else(|| none(name))?;
-    let has_leaves = roots.of(tree).is_some();
-    let keys = [dropped_key(tree), name_key(name), number_key(tree)];
-    let mut changes = keys.each_ref().map(|key| change(key, None));
-    if has_leaves && !without("tree.dropped") {
-        changes[0].value = Some(name.as_bytes());
-    }
-    let also = Also {
-        drops: &[tree],
-        ..Also::default()
-    };
-    writer.commit_with(core, &changes, None, also)
-}
-
-impl Writer {
-    /// Lets some leaves of dropped trees die, if there are any. Says whether that went well.
-    pub(crate) fn bury(&mut self, core: &Core) -> Result<bool, StoreError> {
-        let left = |writer: &Self| -> usize {
-            let dropping = writer.dropping.iter();
-            dropping.map(|dropping| 1 + dropping.leaves.len()).sum()
+impl<'c> Catalogue<'c> {
+    fn get(&self, key: &[u8]) -> Result<Option<&'c [u8]>, StoreError> {
+        let Some(root) = self.root else {
+            return Ok(None);
         };
-        let before = left(self);
-        if before > 0 {
-            self.commit_and_bury(core, &[], None)?;
+        let leaf = root.find(key);
+        leaf.load(self.pages, self.committed)?;
+        let entry = leaf.find(self.pages, key, self.version);
+        Ok(entry.and_then(|entry| entry.value(self.pages)))
+    }
+
+    /// The tree of this name.
+    pub(crate) fn find(&self, name: &str) -> Result<Option<(u32, TreeKind)>, StoreError> {
+        Ok(self.get(&name_key(name))?.and_then(read_place))
+    }
+
+    /// Whether a tree of this number has a name.
+    pub(crate) fn has(&self, tree: u32) -> Result<bool, StoreError> {
+        Ok(self.get(&number_key(tree))?.is_some())
+    }
+
+    pub(crate) fn list(&self) -> Result<Listing, StoreError> {
+        let mut listing = Listing::default();
+        for leaf in self.root.map_or_else(Vec::new, |root| leaves_of(root)) {
+            leaf.load(self.pages, self.committed)?;
+            for offset in &leaf.order_at(self.pages, self.version).offsets {
+                let entry = leaf.entry(self.pages, *offset);
+                let value = entry.value(self.pages).unwrap_or_default();
+                let known = listing.add(entry.key(self.pages), value);
+                known.ok_or(StoreError::Damaged {
+                    at: self.pages.place(entry.bytes),
+                    what: "an entry of the catalogue of trees",
+                })?;
+            }
         }
-        Ok(left(self) < before)
+        Ok(listing)
     }
+}
 
-    /// As [`commit`](Self::commit), given that leaves of dropped trees are to die.
-    pub(crate) fn commit_and_bury(
-        &mut self,
-        core: &Core,
-        changes: &[Change<'_>],
-        caller: Option<[u8; 32]>,
-    ) -> Result<Version, StoreError> {
-        let Some(dropping) = self.dropping.last() else {
-            return self.commit_with(core, changes, caller, Also::default());
-        };
-        let rest = dropping.leaves.len().saturating_sub(BURIED);
-        let dead: Vec<Arc<_>> = dropping.leaves[rest..].to_vec();
-        let key = dropped_key(dropping.tree);
-        // The catalogue's come before those of all other trees.
-        let is_over = (rest == 0).then(|| change(&key, None));
-        let all: Vec<_> = is_over.into_iter().chain(changes.iter().copied()).collect();
-        let also = Also {
-            dead: &dead,
-            ..Also::default()
-        };
-        match self.commit_with(core, &all, caller, also) {
-            Ok(version) => {
-                match self.dropping.last_mut() {
-                    Some(dropping) if rest > 0 => dropping.leaves.truncate(rest),
-                    _ => drop(self.dropping.pop()),
-                }
-                Ok(version)
+impl Listing {
+    /// Adds an entry of the catalogue, if it is one.
+    fn add(&mut self, key: &[u8], value: &[u8]) -> Option<()> {
+        let (kind, rest) = key.split_first()?;
+        match kind {
+            b'n' => {
+                let (tree, kind) = read_place(value)?;
+                let name = str::from_utf8(rest).ok()?.to_owned();
+                self.live.insert(tree, (name, kind));
             }
-            // Of the dropped tree, if the changes alone succeed: what is left of it stays until the
-            // next opening. Otherwise of a leaf that the changes are for, and named by this error.
-            Err(StoreError::Damaged { .. }) => {
-                let version = self.commit_with(core, changes, caller, Also::default())?;
-                self.dropping.pop();
-                Ok(version)
-            }
-            Err(StoreError::NoSpace { .. }) => {
-                self.commit_with(core, changes, caller, Also::default())
-            }
-            Err(error) => Err(error),
+            b'd' => drop(
+                self.dropped
+                    .insert(u32::from_be_bytes(rest.try_into().ok()?)),
+            ),
+            // By these trees are only looked for.
+            b't' => {}
+            _ => return None,
         }
+        Some(())
     }
 }

@@ -6,8 +6,8 @@ use crate::layout::{EntryHeader, LEAF, Record, UNIT};
 use crate::leaf::Leaf;
 use crate::leaf_entry::verify_extent;
 use crate::open_store::Core;
+use crate::roots::{leaves_of, tile};
 use crate::snapshot::Snapshot;
-use crate::trees::{leaves_of, tile};
 use crate::{StoreError, recovery};
 
 /// What leaves hold in a version.

@@ -19,8 +19,8 @@ use crate::names::{self, Naming};
 use crate::open_store::{Core, Published};
 use crate::plan::{Append, Change, Plan, Rewrite, Source, plan};
 use crate::reserve::{Dead, Place, Reclaimer};
+use crate::roots::{Dropping, leaves_of};
 use crate::space::Space;
-use crate::trees::{Dropping, leaves_of};
 use crate::{StoreError, Version};
 
 /// Appends whose places are asked of the memory before they are stored to.

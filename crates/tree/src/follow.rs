@@ -24,7 +24,7 @@ use crate::layout::Record;
 use crate::leaf::Leaf;
 use crate::open_store::{Core, Published};
 use crate::recovery;
-use crate::trees::{self, Roots};
+use crate::roots::{self, Roots};
 use crate::{StoreError, Version};
 
 /// What a process that reads knows of the writer's doings.
@@ -149,7 +149,7 @@ impl Core {
                     });
                     root.replace(&edits.collect::<Vec<_>>())
                 }
-                None => trees::build(of)?,
+                None => roots::build(of)?,
             };
             changed.push((tree, Some(root)));
         }
@@ -215,7 +215,7 @@ impl Core {
 pub(crate) fn index_of(core: &Core, version: u64) -> Result<Roots, StoreError> {
     let committed = Committed::new(version, core.shared.dead());
     let leaves = recovery::leaves_at(&core.pages, core.seed, &committed)?;
-    let (roots, _) = trees::assemble(&core.pages, &core.committed, version, leaves)?;
+    let (roots, _) = roots::assemble(&core.pages, &core.committed, version, leaves)?;
     Ok(roots)
 }
 

@@ -2,9 +2,9 @@
 
 use std::ops::RangeFull;
 
+use crate::catalogue_entry::TreeKind;
 use crate::layout::MAX_KEY;
 use crate::range::Range;
-use crate::trees::TreeKind;
 use crate::{Snapshot, Store, StoreError, Tree, Version};
 
 /// Bytes of the hash before a key.

@@ -479,7 +479,7 @@ mod tests {
                 fences.splice(from..to, new.iter().copied());
             }
             let now = leaves(&root);
-            crate::trees::tile(&now).unwrap();
+            crate::roots::tile(&now).unwrap();
             let lows = fences.iter().copied().map(u32::to_be_bytes);
             let expected = lows.map(|low| if low == [0; 4] { &[][..] } else { &low }.to_vec());
             assert!(now.iter().map(|leaf| leaf.low.to_vec()).eq(expected));

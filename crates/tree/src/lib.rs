@@ -72,6 +72,8 @@ mod batch;
 #[cfg(feature = "fault")]
 pub mod breakage;
 mod catalogue;
+mod catalogue_changes;
+mod catalogue_entry;
 mod check;
 mod checksum;
 mod commit;
@@ -100,13 +102,13 @@ mod recovery;
 mod registered;
 mod reserve;
 mod rollback;
+mod roots;
 mod snapshot;
 mod space;
 mod stats;
 mod store;
 mod transaction;
 mod tree;
-mod trees;
 
 pub use attach::JoinError;
 pub use batch::Batch;

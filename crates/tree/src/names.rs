@@ -13,7 +13,7 @@ use crate::committed::Committed;
 use crate::layout::{MAX_NAME, NAME_SLOTS, NameSlot};
 use crate::open_store::Core;
 use crate::pages::Pages;
-use crate::trees::Roots;
+use crate::roots::Roots;
 use crate::{StoreError, Version};
 
 /// A version that has a name.

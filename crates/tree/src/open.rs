@@ -33,7 +33,7 @@ use crate::record_cache::{Copies, RecordCache};
 use crate::recovery::Kept;
 use crate::registered::Registered;
 use crate::space::Space;
-use crate::{Durability, Store, StoreError, recovery, trees};
+use crate::{Durability, Store, StoreError, recovery, roots};
 
 /// How a store is opened.
 ///
@@ -326,7 +326,7 @@ impl Builder {
         let found = recovery::tables(&pages, seed, &committed, kept)?;
         let version = record.version;
         let (roots, dropping) =
-            trees::assemble(&pages, &committed, version, found.leaves_of(None))?;
+            roots::assemble(&pages, &committed, version, found.leaves_of(None))?;
         let registered = Registered::default();
         let named = named_versions(&pages, &committed, &found, names, &registered)?;
         are_counted(&record, &found)?;
@@ -426,7 +426,7 @@ fn named_versions(
     let mut named = BTreeMap::new();
     for (name, slot, version) in names {
         let leaves = found.leaves_of(Some(version));
-        let (roots, _) = trees::assemble(pages, committed, version, leaves)?;
+        let (roots, _) = roots::assemble(pages, committed, version, leaves)?;
         registered.add_name(version, &name);
         let it = Named {
             slot,
@@ -476,7 +476,7 @@ fn reading(pages: Pages, seed: u32, shared: Shared, alone: bool) -> Result<Core,
     }
     let committed = Committed::following(durable, shared.dead());
     let leaves = recovery::leaves_at(&pages, seed, &committed)?;
-    let (roots, _) = trees::assemble(&pages, &committed, durable, leaves)?;
+    let (roots, _) = roots::assemble(&pages, &committed, durable, leaves)?;
     let follower = Follower::at(&shared, durable);
     drop(pin);
     Ok(Core {

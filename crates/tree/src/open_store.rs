@@ -9,6 +9,7 @@ use mneme_sys::medium::MediumError;
 
 use crate::attach::Attachment;
 use crate::batch::Batch;
+use crate::catalogue::Catalogue;
 use crate::commit::Writer;
 use crate::committed::Committed;
 use crate::control_region::Shared;
@@ -19,7 +20,7 @@ use crate::names::Names;
 use crate::pages::Pages;
 use crate::record_cache::Copies;
 use crate::registered::Registered;
-use crate::trees::{Catalogue, Roots};
+use crate::roots::Roots;
 use crate::{Durability, StoreError, Version};
 
 /// What readers find: a version, and the leaves that hold it.

@@ -17,7 +17,7 @@ use crate::leaf::{Fill, Leaf};
 use crate::leaf_entry::Entry;
 use crate::order::{gallop, search};
 use crate::pages::Pages;
-use crate::trees::Roots;
+use crate::roots::Roots;
 
 /// One change of a key.
 #[derive(Debug, Clone, Copy)]

@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::catalogue::Listing;
+use crate::catalogue_entry::{dropped_key, name_key, number_key, place_value};
 use crate::commit::Also;
 use crate::layout::CATALOGUE;
 use crate::leaf::Leaf;
 use crate::leaf_entry::Entry;
 use crate::open_store::Core;
 use crate::plan::Change;
-use crate::trees::{Listing, Roots, dropped_key, leaves_of, name_key, number_key, place_value};
+use crate::roots::{Roots, leaves_of};
 use crate::{StoreError, Version};
 
 /// Commits what makes the newest version hold what the named one does.

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use mneme_sync::MAX_HELD;
 
+use crate::catalogue_entry::TreeKind;
 use crate::follow::index_of;
 use crate::index::Node;
 use crate::layout::{MAIN, Record};
 use crate::open_store::Core;
 use crate::range::Range;
-use crate::trees::{Roots, TreeKind};
+use crate::roots::Roots;
 use crate::{StoreError, Version};
 
 /// One version of a store, for as long as it lives. What it reads does not change.
@@ -138,7 +139,7 @@ impl Snapshot {
 
     pub(crate) fn tree_of(&self, name: &str, kind: TreeKind) -> Result<View<'_>, StoreError> {
         let found = self.core.catalogue(&self.roots, self.version).find(name)?;
-        let (tree, found) = found.ok_or_else(|| crate::catalogue::none(name))?;
+        let (tree, found) = found.ok_or_else(|| crate::catalogue_changes::none(name))?;
         if found != kind {
             let name = name.to_owned();
             return Err(StoreError::OtherKind { name });

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use crate::catalogue_entry::TreeKind;
 use crate::check::{self, Counts};
 use crate::layout::UNIT;
 use crate::open_store::Core;
 use crate::plan::Change;
+use crate::roots::{Roots, leaves_of};
 use crate::snapshot::View;
-use crate::trees::{Roots, TreeKind, leaves_of};
-use crate::{Batch, Snapshot, Store, StoreError, Version, catalogue};
+use crate::{Batch, Snapshot, Store, StoreError, Version, catalogue_changes};
 
 /// A tree of its own in a store, under a name: an ordered map as the store itself is, with keys of
 /// its own.
@@ -87,7 +88,7 @@ impl Store {
         may_create: bool,
     ) -> Result<Tree, StoreError> {
         Ok(Tree {
-            number: catalogue::open(&self.core, name, kind, may_create)?,
+            number: catalogue_changes::open(&self.core, name, kind, may_create)?,
             core: self.core.clone(),
             name: name.into(),
         })
@@ -124,7 +125,7 @@ impl Store {
     /// # Errors
     /// As [`drop_tree`](Self::drop_tree).
     pub fn begin_to_drop_tree(&self, name: &str) -> Result<Version, StoreError> {
-        catalogue::drop_tree(&self.core, name)
+        catalogue_changes::drop_tree(&self.core, name)
     }
 
     /// Commits the death of a few leaves of dropped trees, if there are any. Whether there were.

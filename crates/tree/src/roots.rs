@@ -1,13 +1,14 @@
-//! Named trees: which there are, and the roots of all in one version.
+//! Named trees: the roots of all of them in one version, and how they are assembled of leaves.
 //!
 //! A store is a row of trees, each with a number that no other tree ever gets, and with leaves of
 //! its own that tile the key space. Tree [`CATALOGUE`] says which trees have names, and which were
 //! dropped and still have leaves. A tree without a leaf is empty.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::StoreError;
+use crate::catalogue::Catalogue;
 use crate::committed::Committed;
 use crate::index::Node;
 use crate::layout::{CATALOGUE, FRAME, MAIN};
@@ -61,129 +62,6 @@ pub(crate) fn leaves_of(root: &Node) -> Vec<Arc<Leaf>> {
     let mut leaves = Vec::new();
     root.each_leaf(&mut |leaf| leaves.push(leaf.clone()));
     leaves
-}
-
-/// What keys of a tree are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TreeKind {
-    /// What the caller gave.
-    Ordered,
-    /// A hash and what the caller gave.
-    Hashed,
-}
-
-/// The key that has the number and the kind of a tree of this name.
-pub(crate) fn name_key(name: &str) -> Vec<u8> {
-    [b"n", name.as_bytes()].concat()
-}
-
-/// The key that has the name of the tree of this number.
-pub(crate) fn number_key(tree: u32) -> Vec<u8> {
-    [&b"t"[..], &tree.to_be_bytes()].concat()
-}
-
-/// The key of a tree that was dropped and has leaves.
-pub(crate) fn dropped_key(tree: u32) -> Vec<u8> {
-    [&b"d"[..], &tree.to_be_bytes()].concat()
-}
-
-/// Whether the key is that of a dropped tree.
-pub(crate) fn is_dropped_key(key: &[u8]) -> bool {
-    key.starts_with(b"d")
-}
-
-/// The value of [`name_key`].
-pub(crate) fn place_value(tree: u32, kind: TreeKind) -> Vec<u8> {
-    [&tree.to_le_bytes()[..], &[kind as u8]].concat()
-}
-
-fn read_place(value: &[u8]) -> Option<(u32, TreeKind)> {
-    let (number, kind) = value.split_first_chunk()?;
-    let kind = match kind {
-        [0] => TreeKind::Ordered,
-        [1] => TreeKind::Hashed,
-        _ => return None,
-    };
-    Some((u32::from_le_bytes(*number), kind))
-}
-
-/// A version of the catalogue.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Catalogue<'c> {
-    pub(crate) pages: &'c Pages,
-    pub(crate) committed: &'c Committed,
-    pub(crate) root: Option<&'c Arc<Node>>,
-    pub(crate) version: u64,
-}
-
-/// All that a catalogue has.
-#[derive(Debug, Default)]
-pub(crate) struct Listing {
-    /// Trees that have names, by number.
-    pub(crate) live: BTreeMap<u32, (String, TreeKind)>,
-    /// Trees that were dropped and have leaves.
-    pub(crate) dropped: BTreeSet<u32>,
-}
-
-impl<'c> Catalogue<'c> {
-    fn get(&self, key: &[u8]) -> Result<Option<&'c [u8]>, StoreError> {
-        let Some(root) = self.root else {
-            return Ok(None);
-        };
-        let leaf = root.find(key);
-        leaf.load(self.pages, self.committed)?;
-        let entry = leaf.find(self.pages, key, self.version);
-        Ok(entry.and_then(|entry| entry.value(self.pages)))
-    }
-
-    /// The tree of this name.
-    pub(crate) fn find(&self, name: &str) -> Result<Option<(u32, TreeKind)>, StoreError> {
-        Ok(self.get(&name_key(name))?.and_then(read_place))
-    }
-
-    /// Whether a tree of this number has a name.
-    pub(crate) fn has(&self, tree: u32) -> Result<bool, StoreError> {
-        Ok(self.get(&number_key(tree))?.is_some())
-    }
-
-    pub(crate) fn list(&self) -> Result<Listing, StoreError> {
-        let mut listing = Listing::default();
-        for leaf in self.root.map_or_else(Vec::new, |root| leaves_of(root)) {
-            leaf.load(self.pages, self.committed)?;
-            for offset in &leaf.order_at(self.pages, self.version).offsets {
-                let entry = leaf.entry(self.pages, *offset);
-                let value = entry.value(self.pages).unwrap_or_default();
-                let known = listing.add(entry.key(self.pages), value);
-                known.ok_or(StoreError::Damaged {
-                    at: self.pages.place(entry.bytes),
-                    what: "an entry of the catalogue of trees",
-                })?;
-            }
-        }
-        Ok(listing)
-    }
-}
-
-impl Listing {
-    /// Adds an entry of the catalogue, if it is one.
-    fn add(&mut self, key: &[u8], value: &[u8]) -> Option<()> {
-        let (kind, rest) = key.split_first()?;
-        match kind {
-            b'n' => {
-                let (tree, kind) = read_place(value)?;
-                let name = str::from_utf8(rest).ok()?.to_owned();
-                self.live.insert(tree, (name, kind));
-            }
-            b'd' => drop(
-                self.dropped
-                    .insert(u32::from_be_bytes(rest.try_into().ok()?)),
-            ),
-            // By these trees are only looked for.
-            b't' => {}
-            _ => return None,
-        }
-        Some(())
-    }
 }
 
 /// The leaves of a tree that was dropped, which die a few at a time.
