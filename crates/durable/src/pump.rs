@@ -142,9 +142,10 @@ impl Pump {
         !self.awaits_repair && self.shared.home.may_take_part().is_ok()
     }
 
-    /// Makes the spares that the journal must have, unless the disk is full.
+    /// Makes the spares that the journal must have, unless the disk is full. Nothing waits for a
+    /// sync yet, so that a whole file is synced at once.
     pub fn prepare_all(&mut self) {
-        while self.sink.is_nearly_full() && self.prepare() {}
+        while self.sink.is_nearly_full() && self.prepare(u64::MAX) {}
     }
 
     /// Appends what the feed holds, syncs if that is due, and does what there is time for.
@@ -198,7 +199,7 @@ impl Pump {
         if appended >= BATCH || is_synced {
             return Ok(Pace::Now);
         }
-        if self.is_short_of_space() && now >= self.full_until && self.prepare() {
+        if self.is_short_of_space() && now >= self.full_until && self.prepare(PREPARED) {
             return Ok(Pace::Now);
         }
         if self.unsynced_since.is_none() && now.saturating_sub(self.busy) >= PAUSE {
@@ -287,7 +288,7 @@ impl Pump {
             // What is in the ring must always fit, whatever becomes of the disk.
             let tries = self.sink.is_nearly_full() && now >= self.full_until;
             if tries {
-                self.prepare();
+                self.prepare(PREPARED);
             }
             if !self.sink.has_begun() {
                 if tries {
@@ -422,9 +423,9 @@ impl Pump {
         self.sink.is_nearly_full() || self.shared.state() != GateState::Open
     }
 
-    /// Writes a piece of a spare file. Whether there is more to do.
-    fn prepare(&mut self) -> bool {
-        match self.sink.prepare(PREPARED) {
+    /// Writes at most so many bytes of a spare file. Whether there is more to do.
+    fn prepare(&mut self, bytes: u64) -> bool {
+        match self.sink.prepare(bytes) {
             Ok(enough) => {
                 if !self.sink.is_nearly_full() {
                     self.shared.set_state(GateState::Open, String::new);

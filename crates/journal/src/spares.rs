@@ -108,23 +108,20 @@ impl Spares {
     }
 
     /// Writes zeros, of which `bytes` are left, and waits until they are on the medium: the sync of
-    /// a frame never has more of them to wait for than one piece.
+    /// a frame never has more of them to wait for than these. Whether the spare is whole.
     fn fill(&self, making: &mut Making, bytes: &mut u64) -> Result<bool, MediumError> {
-        while making.bytes < self.file_bytes {
+        while making.bytes < self.file_bytes && *bytes > 0 {
             let piece = (self.file_bytes - making.bytes)
                 .min(PIECE as u64)
                 .min(*bytes);
-            if piece == 0 {
-                return Ok(false);
-            }
             making
                 .storage
                 .write(making.bytes, &self.zeros[..piece as usize])?;
-            making.storage.sync()?;
             making.bytes += piece;
             *bytes -= piece;
         }
-        Ok(true)
+        making.storage.sync()?;
+        Ok(making.bytes == self.file_bytes)
     }
 
     /// Takes one; makes it if none is ready.

@@ -201,6 +201,13 @@ impl<'r, W: Word> Ring<'r, W> {
         self.freed.store(first, Release);
     }
 
+    /// Whether the ring is as [`clear`](Self::clear) has left it: nothing was entered since. For a
+    /// ring that no other thread uses.
+    pub fn is_clear(&self, first: u64) -> bool {
+        let words = [self.tail, self.durable, self.freed];
+        words.iter().all(|word| word.load(Acquire) == first) && self.header(first).is_none()
+    }
+
     /// The header at `at`, if an entry was reserved there in this lap.
     fn header(&self, at: u64) -> Option<Header> {
         // SYNC: pairs with the Release stores and exchanges of headers.

@@ -282,7 +282,11 @@ impl ChangeFeed {
             "no entry of a feed begins at {position}"
         );
         self.store.writer()?;
-        self.feed()?.ring().clear(position);
+        let ring = self.feed()?.ring();
+        // That of a new store is clear, and up to 64 MiB long.
+        if !ring.is_clear(position) {
+            ring.clear(position);
+        }
         self.at = position;
         Ok(())
     }
