@@ -122,6 +122,8 @@ impl Log {
 
 #[cfg(all(test, not(miri)))]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
     use mneme_arena::{Class, Extent};
     use mneme_sys::NodeId;
 

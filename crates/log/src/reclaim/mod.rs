@@ -10,6 +10,7 @@ pub(crate) mod expiry_sweep;
 pub(crate) mod free_space;
 pub(crate) mod lost_records;
 pub(crate) mod read_samples;
+pub(crate) mod sparse;
 pub(crate) mod survivors;
 pub(crate) mod vacate;
 

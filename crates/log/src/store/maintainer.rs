@@ -21,6 +21,7 @@ use crate::error::WriteError;
 use crate::log::prefault::{Gathered, Populated};
 use crate::reclaim::evict::Evicted;
 use crate::reclaim::expiry_sweep::ExpirySweep;
+use crate::reclaim::sparse::Sparse;
 use crate::session::MAINTAINER_LEASE;
 use crate::store::components::Store;
 
@@ -149,6 +150,7 @@ fn run(store: &Store, node: NodeId, office: &Office) {
     let mut looks = 0;
     let mut sweep = ExpirySweep::default();
     let (mut populated, mut gathered) = (Populated::new(node), Gathered::new(node));
+    let mut sparse = Sparse::new(node);
     let stopped = || office.is_stopped();
     while !stopped() {
         looks += 1;
@@ -159,6 +161,7 @@ fn run(store: &Store, node: NodeId, office: &Office) {
                 look_round(store, &slot, &mut sweep, looks % REAP_EVERY == 0);
             }
             let _ = keep_space(store, &slot, node, &stopped);
+            let _ = store.compact_sparse(&slot, &mut sparse, &stopped);
         }
         store.populate(&mut populated, &stopped);
         store.gather(&mut gathered, &stopped);

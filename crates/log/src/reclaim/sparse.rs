@@ -1,0 +1,152 @@
+//! Emptying segments that are nearly dead before writers come to fresh frames.
+//!
+//! Compaction waits until free frames run short, since what dies meanwhile needs no copy. A store
+//! that has much more space than it needs would come to all of its frames that way, and be as large
+//! in memory as it may be. A segment in which little lives is worth its copy long before: a fresh
+//! frame is in no cache, and the kernel clears it. So whenever a node has a good deal more frames
+//! in use than when this last looked, its nearly dead segments are emptied.
+
+use mneme_sync::Slot;
+use mneme_sys::NodeId;
+
+use crate::error::WriteError;
+use crate::log::segment::State;
+use crate::reclaim::Reclaim;
+use crate::region::layout::SegmentInfo;
+
+/// A segment is sparse if at most one in so many of its bytes lives.
+const SPARSE: u64 = 8;
+/// It looks again when the frames in use have grown by this share, and by at least so many: a look
+/// examines every segment.
+const SHARE: u32 = 8;
+const FEW: u32 = 8;
+/// Segments that a look empties at most. The maintainer has other work.
+const MOST: usize = 64;
+/// Segments that are emptied before their frames are given back: a grace period costs a barrier.
+const BATCH: usize = 4;
+
+/// When the sparse segments of a node are looked for.
+#[derive(Debug)]
+pub(crate) struct Sparse {
+    node: NodeId,
+    /// How many frames of it are in use then.
+    due: u32,
+}
+
+impl Sparse {
+    pub fn new(node: NodeId) -> Sparse {
+        Sparse { node, due: FEW }
+    }
+}
+
+impl Reclaim {
+    /// Empties the sparse segments of a node if many more of its frames are in use than after the
+    /// last look, until `stopped`. Returns how many segments.
+    pub(crate) fn compact_sparse(
+        &self,
+        slot: &Slot<'_>,
+        sparse: &mut Sparse,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<usize, WriteError> {
+        if self.in_use(sparse.node) < sparse.due {
+            return Ok(0);
+        }
+        let mut emptied = 0;
+        for (frame, info, word, state) in self.segments() {
+            if emptied == MOST || stopped() {
+                // The next round goes on.
+                return Ok(emptied);
+            }
+            let is_here = state == State::Closed && self.arena.node_of(frame) == sparse.node;
+            if !is_here || word.large() || !is_sparse(info) || !self.grace_over(info) {
+                continue;
+            }
+            match self.compact_this(slot, frame, word) {
+                Ok(true) => emptied += 1,
+                // The check reports a damaged one.
+                Ok(false) | Err(WriteError::Corrupt(_)) => continue,
+                Err(other) => return Err(other),
+            }
+            if emptied % BATCH == 0 {
+                self.free_emptied(slot)?;
+            }
+        }
+        self.free_emptied(slot)?;
+        let in_use = self.in_use(sparse.node);
+        sparse.due = in_use.saturating_add((in_use / SHARE).max(FEW));
+        Ok(emptied)
+    }
+
+    /// Frames of a node that an extent has.
+    fn in_use(&self, node: NodeId) -> u32 {
+        let stats = self.arena.stats();
+        let on = stats.nodes.get(usize::from(node.0));
+        on.map_or(0, |on| on.frames.saturating_sub(on.free))
+    }
+}
+
+fn is_sparse(info: &SegmentInfo) -> bool {
+    // A segment whose lengths are damaged is left alone.
+    info.written().is_some() && info.live().saturating_mul(SPARSE) <= info.capacity()
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+    use crate::store::LogStore;
+
+    /// Frames in use after a hundred turnovers of 2 MB in a store of 512 MiB.
+    fn frames_in_use(looks: bool) -> u32 {
+        let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
+        let store = builder.open_private().unwrap();
+        let inner = store.inner();
+        let slot = inner.writer().unwrap();
+        let mut sparse = Sparse::new(NodeId(0));
+        for round in 0..100u8 {
+            for i in 0..2000u32 {
+                store.put(&i.to_le_bytes(), &[round; 1000]).unwrap();
+            }
+            if looks {
+                inner.compact_sparse(&slot, &mut sparse, &|| false).unwrap();
+            }
+        }
+        for i in 0..2000u32 {
+            let value = store.get(&i.to_le_bytes()).unwrap();
+            assert_eq!(value.as_deref(), Some(&[99; 1000][..]));
+        }
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+        inner.in_use(NodeId(0))
+    }
+
+    #[test]
+    fn a_store_with_space_to_spare_does_not_come_to_all_of_it() {
+        assert!(frames_in_use(false) > 90);
+        assert!(frames_in_use(true) <= 2 * FEW);
+    }
+
+    #[test]
+    fn what_lives_in_an_eighth_or_more_stays_where_it_is() {
+        let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
+        let store = builder.open_private().unwrap();
+        let inner = store.inner();
+        let slot = inner.writer().unwrap();
+        for i in 0..20_000u32 {
+            store.put(&i.to_le_bytes(), &[7; 1000]).unwrap();
+        }
+        for i in (0..20_000u32).filter(|i| i % 7 > 0) {
+            store.remove(&i.to_le_bytes()).unwrap();
+        }
+        let mut look = || {
+            let mut sparse = Sparse::new(NodeId(0));
+            inner.compact_sparse(&slot, &mut sparse, &|| false).unwrap()
+        };
+        assert_eq!(look(), 0);
+        for i in (0..20_000u32).filter(|i| i % 14 == 0) {
+            store.remove(&i.to_le_bytes()).unwrap();
+        }
+        assert!(look() > 5);
+        assert_eq!(look(), 0);
+    }
+}
