@@ -138,7 +138,7 @@ mod tests {
         for i in (0..20_000u32).filter(|i| i % 7 > 0) {
             store.remove(&i.to_le_bytes()).unwrap();
         }
-        let mut look = || {
+        let look = || {
             let mut sparse = Sparse::new(NodeId(0));
             inner.compact_sparse(&slot, &mut sparse, &|| false).unwrap()
         };
