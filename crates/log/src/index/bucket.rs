@@ -193,6 +193,17 @@ impl<W: Tagged> BucketOf<W> {
         None
     }
 
+    /// Where the record of a key with this tag probably lies: to be prefetched.
+    #[inline(always)]
+    pub fn probable(&self, tag: u32) -> Option<Loc> {
+        let matches = self.matches(tag);
+        if matches == 0 {
+            return None;
+        }
+        let entry = self.entry(matches.trailing_zeros() as usize);
+        (!entry.is_empty()).then_some(entry.loc())
+    }
+
     /// The first entry that carries `tag`.
     #[inline(always)]
     pub fn first_of(&self, tag: u32) -> Option<Entry> {
@@ -225,11 +236,24 @@ impl<W: Word> BucketOf<W> {
         Entry(self.0[i + 1].load(Acquire))
     }
 
+    /// The word of slot `i`.
+    pub fn slot(&self, i: usize) -> &W {
+        &self.0[i + 1]
+    }
+
     /// Entries in use.
     pub fn used(&self) -> usize {
         (0..SLOTS)
             .filter(|&i| self.0[i + 1].load(Relaxed) != 0)
             .count()
+    }
+
+    /// Asks the processor to fetch both lines.
+    #[inline(always)]
+    pub fn prefetch(&self) {
+        for line in self.0.chunks_exact(BUCKET_WORDS as usize / 2) {
+            mneme_sys::prefetch(line.as_ptr().cast());
+        }
     }
 
     /// One attempt to lock; on success the caller's intent names this bucket already.
@@ -317,7 +341,12 @@ pub(crate) struct Held<'b, W = AtomicU64> {
     word: LockWord,
 }
 
-impl<W: Word> Held<'_, W> {
+impl<'b, W: Word> Held<'b, W> {
+    #[inline]
+    pub fn bucket(&self) -> &'b BucketOf<W> {
+        self.bucket
+    }
+
     pub fn word(&self) -> LockWord {
         self.word
     }

@@ -86,13 +86,13 @@ pub(crate) struct CountsAfter {
 impl CountsAfter {
     /// What the calling thread's counts for the index `root` of `space` are after a change by
     /// `delta`; `None`: they do not change.
-    #[inline]
+    #[inline(always)]
     pub fn of(slot: &Slot<'_>, space: Space, root: u64, delta: Counts) -> Option<CountsAfter> {
-        (!delta.is_zero()).then(|| CountsAfter {
-            space,
-            root,
-            word: counted(slot, space, root).plus(delta).word(),
-        })
+        if delta.is_zero() {
+            return None;
+        }
+        let word = counted(slot, space, root).plus(delta).word();
+        Some(CountsAfter { space, root, word })
     }
 
     /// Sets the counts of a thread that died in the operation.

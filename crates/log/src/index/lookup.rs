@@ -1,11 +1,12 @@
 //! Lookup: from a key and its place to its record, by one validated look at a bucket.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use mneme_sync::Word;
 
 use super::Index;
-use super::bucket::{BUCKET_WORDS, BucketOf, Entry, Held, HomeWord, LockWord, SLOTS, TAG_BITS};
+use super::bucket::{BUCKET_WORDS, BucketOf, Entry, Held, HomeWord, LockWord, TAG_BITS};
 use super::root::Root;
 use super::shape::{DEPTH_SHIFT, DIRECTORY, Partition, Place, SegmentRef, not_sealed, sealed};
 use super::tags::Tagged;
@@ -15,15 +16,18 @@ use crate::region::record::Record;
 use crate::session::Wait;
 
 /// An entry that was found, where, and what was made of it.
-pub(crate) struct FoundIn<R> {
-    pub bucket: u64,
+pub(crate) struct FoundIn<'m, R, W = AtomicU64> {
+    pub bucket: &'m BucketOf<W>,
     pub slot: usize,
     pub entry: Entry,
     pub record: R,
 }
 
 /// An entry that was found in a region.
-pub(crate) type Found<'m> = FoundIn<Record<'m>>;
+pub(crate) type Found<'m> = FoundIn<'m, Record<'m>>;
+
+/// An entry that was found in memory of this kind.
+type FoundOf<'m, M> = FoundIn<'m, <M as Memory>::Record<'m>, <M as Memory>::Word>;
 
 /// What one look saw, and the home bucket's word at that time. `None`: there is no bucket.
 pub(crate) type Seen<T> = Option<(T, HomeWord)>;
@@ -116,15 +120,25 @@ pub(crate) trait Lookup: Memory<Word: Tagged> {
         segment: SegmentRef,
         tag: u32,
         key: &[u8],
-    ) -> Result<Option<FoundIn<Self::Record<'_>>>, Corrupt> {
-        let home = segment.home(tag);
-        let bucket = self.bucket(segment, home)?;
-        if let Some(found) = in_bucket(self, bucket, home, tag, key)? {
+    ) -> Result<Option<FoundOf<'_, Self>>, Corrupt> {
+        self.find_from(self.bucket(segment, segment.home(tag))?, segment, tag, key)
+    }
+
+    /// As [`find_in`](Self::find_in), by a caller that knows the `home` bucket.
+    #[inline(always)]
+    fn find_from<'m>(
+        &'m self,
+        home: &'m BucketOf<Self::Word>,
+        segment: SegmentRef,
+        tag: u32,
+        key: &[u8],
+    ) -> Result<Option<FoundOf<'m, Self>>, Corrupt> {
+        if let Some(found) = in_bucket(self, home, tag, key)? {
             return Ok(Some(found));
         }
         // Loaded after the slots: an entry published behind this bucket later than that was not
         // there when this search began, or is an answer no reader was promised.
-        match bucket.word().reach() {
+        match home.word().reach() {
             0 => Ok(None),
             reach => behind_home(self, segment, tag, key, reach),
         }
@@ -135,17 +149,17 @@ pub(crate) trait Lookup: Memory<Word: Tagged> {
         &self,
         segment: SegmentRef,
         entry: Entry,
-    ) -> Result<Option<FoundIn<()>>, Corrupt> {
+    ) -> Result<Option<FoundIn<'_, (), Self::Word>>, Corrupt> {
         let home = segment.home(entry.tag());
         // Loaded first: an entry that is published here later is not the one that the caller has
         // seen.
         let reach = self.bucket(segment, home)?.word().reach();
         for distance in 0..=reach.min(segment.max_reach()) {
-            let number = segment.behind(home, distance);
-            let bucket = self.bucket(segment, number)?;
-            if let Some(slot) = (0..SLOTS).find(|&slot| bucket.entry(slot) == entry) {
+            let bucket = self.bucket(segment, segment.behind(home, distance))?;
+            let mut same_tag = bucket.entries_of(entry.tag());
+            if let Some((slot, _)) = same_tag.find(|(_, found)| *found == entry) {
                 return Ok(Some(FoundIn {
-                    bucket: number,
+                    bucket,
                     slot,
                     entry,
                     record: (),
@@ -219,21 +233,20 @@ pub(crate) trait Lookup: Memory<Word: Tagged> {
 
 impl<M: Memory<Word: Tagged>> Lookup for M {}
 
-/// The part of [`Lookup::find_in`] for `bucket`, which is number `number` of its segment.
+/// The part of [`Lookup::find_in`] for one bucket.
 #[inline(always)]
 fn in_bucket<'m, M: Lookup + ?Sized>(
     mem: &'m M,
-    bucket: &BucketOf<M::Word>,
-    number: u64,
+    bucket: &'m BucketOf<M::Word>,
     tag: u32,
     key: &[u8],
-) -> Result<Option<FoundIn<M::Record<'m>>>, Corrupt> {
+) -> Result<Option<FoundOf<'m, M>>, Corrupt> {
     let mut matches = bucket.matches(tag);
     while let Some((slot, entry)) = bucket.next_of(tag, &mut matches) {
         let record = mem.record(entry.loc())?;
         if record.has_key(key) {
             return Ok(Some(FoundIn {
-                bucket: number,
+                bucket,
                 slot,
                 entry,
                 record,
@@ -251,10 +264,10 @@ fn behind_home<'m, M: Lookup + ?Sized>(
     tag: u32,
     key: &[u8],
     reach: u64,
-) -> Result<Option<FoundIn<M::Record<'m>>>, Corrupt> {
+) -> Result<Option<FoundOf<'m, M>>, Corrupt> {
     for distance in 1..=reach.min(segment.max_reach()) {
         let i = segment.behind(segment.home(tag), distance);
-        let found = in_bucket(mem, mem.bucket(segment, i)?, i, tag, key)?;
+        let found = in_bucket(mem, mem.bucket(segment, i)?, tag, key)?;
         if found.is_some() {
             return Ok(found);
         }

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Index;
+use super::bucket::Bucket;
 use super::lookup::Lookup;
 use super::root::Root;
 use super::shape::{Place, SegmentRef};
@@ -17,15 +18,35 @@ pub(crate) const WIDTH: usize = 32;
 /// Lines of a record that are prefetched at most before its header is loaded. The rest follow by
 /// the length in the header.
 pub(crate) const AHEAD_LINES: u64 = 3;
+/// How many buckets are prefetched before the first is looked at.
+const BEHIND: usize = 12;
 /// How many records ahead the rest of a record is prefetched.
 pub(crate) const DISTANCE: usize = 4;
 
+/// What is fetched of the records of a batch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fetch {
+    /// The first lines, with values that are read.
+    Values,
+    /// Headers and keys alone: an old value is not read.
+    Keys,
+}
+
 /// A batch whose buckets and records are being prefetched: the places of its keys.
-pub(crate) struct PrefetchBatch {
+pub(crate) struct PrefetchBatch<'m> {
     pub places: [Place; WIDTH],
-    pub segments: [Option<SegmentRef>; WIDTH],
+    /// Their home buckets, each with its index segment.
+    homes: [Option<(SegmentRef, &'m Bucket)>; WIDTH],
     /// Where their records probably lie.
     pub locs: [Option<Loc>; WIDTH],
+}
+
+impl PrefetchBatch<'_> {
+    /// The index segment that key number `i` falls into.
+    #[inline]
+    pub fn segment(&self, i: usize) -> Option<SegmentRef> {
+        self.homes[i].map(|(segment, _)| segment)
+    }
 }
 
 /// The keys of a batch, with or without values.
@@ -46,40 +67,19 @@ impl<K: AsRef<[u8]>> Keys for &[K] {
 }
 
 impl Index {
-    /// Prefetches the lines of `place`'s home bucket.
+    /// Prefetches the lines of `place`'s home bucket. Returns the bucket and its index segment.
     #[inline(always)]
     pub(crate) fn prefetch_bucket(
         &self,
         root: Root,
         place: Place,
-    ) -> Result<Option<SegmentRef>, Corrupt> {
-        let segment = self.mem.index_segment(root, place)?;
-        if let Some(segment) = segment {
-            self.mem.prefetch_lines(segment.home_at(place.tag), 0..2);
-        }
-        Ok(segment)
-    }
-
-    /// Prefetches the first lines of the record that `place`'s home bucket probably names. Returns
-    /// its location.
-    #[inline(always)]
-    pub(crate) fn prefetch_record(
-        &self,
-        segment: SegmentRef,
-        tag: u32,
-        lines: u64,
-    ) -> Result<Option<Loc>, Corrupt> {
-        let bucket = self.mem.bucket(segment, segment.home(tag))?;
-        let matches = bucket.matches(tag);
-        if matches == 0 {
+    ) -> Result<Option<(SegmentRef, &Bucket)>, Corrupt> {
+        let Some(segment) = self.mem.index_segment(root, place)? else {
             return Ok(None);
-        }
-        let entry = bucket.entry(matches.trailing_zeros() as usize);
-        if entry.is_empty() {
-            return Ok(None);
-        }
-        self.mem.prefetch_lines(entry.loc(), 0..lines);
-        Ok(Some(entry.loc()))
+        };
+        let bucket = self.mem.bucket(segment, segment.home(place.tag))?;
+        bucket.prefetch();
+        Ok(Some((segment, bucket)))
     }
 
     /// Prefetches the rest, behind the first `lines` lines, of the record at `loc`, whose header is
@@ -99,23 +99,31 @@ impl Index {
         &self,
         root: Root,
         keys: &impl Keys,
-        lines: u64,
-    ) -> Result<PrefetchBatch, ReadError> {
+        fetch: Fetch,
+    ) -> Result<PrefetchBatch<'_>, ReadError> {
         let mut ahead = PrefetchBatch {
             places: [Place {
                 partition: 0,
                 tag: 0,
             }; WIDTH],
-            segments: [None; WIDTH],
+            homes: [None; WIDTH],
             locs: [None; WIDTH],
         };
-        for i in 0..keys.count() {
-            ahead.places[i] = self.place(keys.key(i));
-            ahead.segments[i] = self.prefetch_bucket(root, ahead.places[i])?;
-        }
-        for i in 0..keys.count() {
-            if let Some(segment) = ahead.segments[i] {
-                ahead.locs[i] = self.prefetch_record(segment, ahead.places[i].tag, lines)?;
+        let count = keys.count();
+        for i in 0..count + BEHIND {
+            if i < count {
+                ahead.places[i] = self.place(keys.key(i));
+                ahead.homes[i] = self.prefetch_bucket(root, ahead.places[i])?;
+            }
+            if let Some(i) = i.checked_sub(BEHIND)
+                && let Some((_, home)) = ahead.homes[i]
+                && let Some(loc) = home.probable(ahead.places[i].tag)
+            {
+                match fetch {
+                    Fetch::Values => self.mem.prefetch_lines(loc, 0..AHEAD_LINES),
+                    Fetch::Keys => self.mem.prefetch_key(loc, keys.key(i).len()),
+                }
+                ahead.locs[i] = Some(loc);
             }
         }
         Ok(ahead)

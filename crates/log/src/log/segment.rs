@@ -405,13 +405,24 @@ impl Log {
     /// Counts the record of `bytes` bytes at `loc` as stale.
     #[inline(always)]
     pub(crate) fn mark_dead(&self, loc: Loc, bytes: u64) -> Result<(), Corrupt> {
-        let frame = self.segment_of(loc)?;
-        let info = self.tables.info(frame);
+        match self.try_mark_dead(loc, bytes) {
+            true => Ok(()),
+            false => Err(no_segment(loc)),
+        }
+    }
+
+    /// As [`mark_dead`](Self::mark_dead), after a change that is made already. False: the segment
+    /// that the record is counted in is damaged, which the check reports.
+    #[inline(always)]
+    pub(crate) fn try_mark_dead(&self, loc: Loc, bytes: u64) -> bool {
+        let Some((frame, info)) = self.find_segment(loc) else {
+            return false;
+        };
         info.dead.fetch_add(bytes, Relaxed);
         if info.state().large() && loc.byte() == frame_byte(frame) {
             self.mark_large_dead(frame, bytes);
         }
-        Ok(())
+        true
     }
 
     /// Suspects the segments in which a dead thread may have left records that it had not
@@ -471,20 +482,19 @@ impl Log {
     /// The first frame of the log segment that `loc` lies in.
     #[inline(always)]
     pub(crate) fn segment_of(&self, loc: Loc) -> Result<Frame, Corrupt> {
+        let found = self.find_segment(loc);
+        found.map(|(start, _)| start).ok_or_else(|| no_segment(loc))
+    }
+
+    /// The log segment that `loc` lies in, if its words are whole.
+    #[inline(always)]
+    fn find_segment(&self, loc: Loc) -> Option<(Frame, &SegmentInfo)> {
         let frame = loc.byte() / FRAME_BYTES;
-        if frame < self.tables.geometry.max_frames {
-            // Relaxed: written before the segment's first record, whose location the caller has.
-            let first = self.tables.info(Frame(frame as u32)).first.load(Relaxed);
-            if let Some((start, info)) = self.tables.named(first)
-                && let Some(frames) = info.frames()
-                && frame
-                    .checked_sub(u64::from(start.0))
-                    .is_some_and(|behind| behind < u64::from(frames))
-            {
-                return Ok(start);
-            }
-        }
-        Err(no_segment(loc))
+        let (_, info) = self.tables.named(frame + 1)?;
+        // Relaxed: written before the segment's first record, whose location the caller has.
+        let (start, info) = self.tables.named(info.first.load(Relaxed))?;
+        let behind = frame.checked_sub(u64::from(start.0))?;
+        (behind < u64::from(info.frames()?)).then_some((start, info))
     }
 
     /// Marks an empty segment for freeing once its readers have left.

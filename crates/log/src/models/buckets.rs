@@ -147,10 +147,7 @@ fn change<O: Orders>(space: &Space<O>, me: u16, place: Place, key: u8, entry: En
             }
         };
         match space.find_in(segment, place.tag, &[key]).unwrap() {
-            Some(found) => space
-                .bucket(segment, found.bucket)
-                .unwrap()
-                .replace(found.slot, entry),
+            Some(found) => found.bucket.replace(found.slot, entry),
             None => {
                 let placed = space.insert_entry(segment, &mut held, entry).unwrap();
                 assert!(placed.is_some(), "a slot is free");
@@ -503,10 +500,7 @@ fn without_the_homes_lock_they_leave_two() {
     let twin = |space: &Space<Sound>, me, loc| {
         let entry = Entry::new(TAG, loc);
         match space.find_in(OLD, TAG, &[KEY]).unwrap() {
-            Some(found) => space
-                .bucket(OLD, found.bucket)
-                .unwrap()
-                .replace(found.slot, entry),
+            Some(found) => found.bucket.replace(found.slot, entry),
             None => put(space, me, PLACE, b'-', loc),
         }
     };
@@ -554,8 +548,7 @@ fn relocate(space: &Space<Sound>, old: Loc, new: Loc) {
         };
         let found = space.find_entry(segment, Entry::new(TAG, old)).unwrap();
         if let Some(found) = found {
-            let bucket = space.bucket(segment, found.bucket).unwrap();
-            bucket.replace(found.slot, Entry::new(TAG, new));
+            found.bucket.replace(found.slot, Entry::new(TAG, new));
         }
         held.unlock();
         return;
@@ -579,8 +572,7 @@ fn a_move_that_compares_before_it_locks_brings_back_the_old_version() {
             }
         };
         if let Some(found) = found {
-            let bucket = space.bucket(OLD, found.bucket).unwrap();
-            bucket.replace(found.slot, Entry::new(TAG, new));
+            found.bucket.replace(found.slot, Entry::new(TAG, new));
         }
         held.unlock();
     };

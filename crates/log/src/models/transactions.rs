@@ -152,16 +152,13 @@ fn transact<O: Orders>(space: &Space<O>, locks: Locks, end: End) -> Result<(), C
         home.become_transaction();
         far_home.become_transaction();
     }
-    let bucket = space.bucket(segment, found.bucket)?;
     match end {
         TakeBack => {
             let found = space.find_entry(segment, entry)?.expect("just published");
-            space
-                .bucket(segment, found.bucket)?
-                .replace(found.slot, Entry(0));
+            found.bucket.replace(found.slot, Entry(0));
         }
-        Replace => bucket.replace(found.slot, Entry::new(PLACE.tag, new)),
-        Remove => bucket.replace(found.slot, Entry(0)),
+        Replace => found.bucket.replace(found.slot, Entry::new(PLACE.tag, new)),
+        Remove => found.bucket.replace(found.slot, Entry(0)),
     }
     home.unlock();
     far_home.unlock();

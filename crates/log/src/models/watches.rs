@@ -63,8 +63,7 @@ impl<O: Orders> Scene<O> {
         let segment = self.space.index_segment(root(), PLACE).unwrap().unwrap();
         let found = self.space.find_in(segment, PLACE.tag, &[KEY]).unwrap();
         let found = found.expect("a key that is there");
-        let bucket = self.space.bucket(segment, found.bucket).unwrap();
-        bucket.replace(found.slot, Entry::new(PLACE.tag, loc));
+        found.bucket.replace(found.slot, Entry::new(PLACE.tag, loc));
     }
 
     /// As `Records::begin_watching`; what was noted.

@@ -7,8 +7,7 @@ use mneme_sync::{Slot, UndoArea};
 use super::Reclaim;
 use super::evict::Evict;
 use crate::error::ReadError;
-use crate::index::lookup::Lookup;
-use crate::index::shape::SegmentRef;
+use crate::index::bucket::Bucket;
 use crate::records::access::{of_place_word, take};
 use crate::region::mem::Loc;
 use crate::region::record::Header;
@@ -46,22 +45,23 @@ impl Reclaim {
 
     /// The caller is pinned.
     fn mark_all(&self, words: &[u64], policy: Evict) -> Result<(), ReadError> {
-        let mut found: Vec<(SegmentRef, u32)> = Vec::with_capacity(words.len());
+        let mut found: Vec<(&Bucket, u32)> = Vec::with_capacity(words.len());
         for &word in words {
             let (space, place) = of_place_word(word);
             if u64::from(place.partition) < self.partitions()
                 && let Some(root) = self.root(space)?
-                && let Some(segment) = self.prefetch_bucket(root, place)?
+                && let Some((_, home)) = self.prefetch_bucket(root, place)?
             {
-                found.push((segment, place.tag));
+                found.push((home, place.tag));
             }
         }
-        for &(segment, tag) in &found {
-            self.prefetch_record(segment, tag, 1)?;
+        for &(home, tag) in &found {
+            if let Some(loc) = home.probable(tag) {
+                self.mem.prefetch(loc);
+            }
         }
-        for (segment, tag) in found {
-            let bucket = self.mem.bucket(segment, segment.home(tag))?;
-            for (_, entry) in bucket.entries_of(tag) {
+        for (home, tag) in found {
+            for (_, entry) in home.entries_of(tag) {
                 self.mark(entry.loc(), policy)?;
             }
         }

@@ -6,11 +6,11 @@
 //! copies that the index does not name, or an index that names some copies and some originals.
 //!
 //! The steps of a chunk, each a fault point: the headers are stepped through and the keys hashed,
-//! while the processor fetches the words that lead to their buckets; then the buckets are fetched
-//! and searched for exactly these places. Live records are copied, neighbours together, behind the
-//! `used` mark of the survivors' head, where no walk looks. One store moves the mark past all of
-//! them. Then bucket after bucket is locked, compared once more and changed. What died in the
-//! victim is counted once for the whole chunk.
+//! while the processor fetches the words that lead to the buckets of the last few, and the buckets
+//! of those before; then the buckets are searched for exactly these places. Live records are
+//! copied, neighbours together, behind the `used` mark of the survivors' head, where no walk looks.
+//! One store moves the mark past all of them. Then bucket after bucket is locked, compared once
+//! more and changed. What died in the victim is counted once for the whole chunk.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -33,8 +33,11 @@ use crate::region::record::Record;
 
 /// Records moved under one pin. Enough to keep every miss buffer of a core busy.
 const CHUNK: usize = 32;
-/// How many records ahead headers are prefetched, if all were as long as the present one.
-const AHEAD: u64 = 8;
+/// How many records ahead headers and keys are prefetched, if all were as long as the present one.
+const AHEAD: u64 = 16;
+/// How many records behind the last that was stepped over buckets are prefetched: the words that
+/// lead to them have come by then.
+const BEHIND: usize = 8;
 
 /// Spins that a compactor waits for a thread that is patching a record to be moved.
 const SPINS: u32 = 1000;
@@ -277,8 +280,8 @@ impl Reclaim {
             let loc = Loc::of_byte(frame_byte(frame) + *at);
             let record = self.mem.record(loc)?;
             let (header, size) = (record.header(), record.header().size());
-            self.mem
-                .prefetch(Loc::of_byte(loc.byte() + size.min(1 << 20) * AHEAD));
+            let later = Loc::of_byte(loc.byte() + size.min(1 << 20) * AHEAD);
+            self.mem.prefetch_lines(later, 0..2);
             *at += size;
             if *at > end {
                 return Err(
@@ -303,10 +306,14 @@ impl Reclaim {
                     place,
                     segment: None,
                 });
+                if let Some(i) = (chunk.len() - 1).checked_sub(BEHIND) {
+                    self.prefetch_home(&mut chunk[i])?;
+                }
             }
         }
-        for survivor in &mut chunk {
-            survivor.segment = self.prefetch_bucket(survivor.root, survivor.place)?;
+        let fetched = chunk.len().saturating_sub(BEHIND);
+        for survivor in &mut chunk[fetched..] {
+            self.prefetch_home(survivor)?;
         }
         mneme_sys::fault!("compact.walked");
         let mut error = None;
@@ -335,6 +342,14 @@ impl Reclaim {
             }
         }
         Ok(chunk)
+    }
+
+    /// Prefetches the bucket that names a record, if there is one.
+    #[inline(always)]
+    fn prefetch_home(&self, survivor: &mut Survivor<'_>) -> Result<(), Corrupt> {
+        let home = self.prefetch_bucket(survivor.root, survivor.place)?;
+        survivor.segment = home.map(|(segment, _)| segment);
+        Ok(())
     }
 
     /// Appends copies of as many of `survivors`, in order, as the head's present log segment holds,

@@ -172,10 +172,13 @@ impl Records {
             };
             // The old value's cache lines are fetched while the new one is written down.
             let lines = (change.key.len() + value.len()).div_ceil(64) as u64 + 1;
-            self.prefetch_record(segment, place.tag, lines.min(MAX_REST))?;
+            let home = self.mem.bucket(segment, segment.home(place.tag))?;
+            if let Some(old) = home.probable(place.tag) {
+                self.mem.prefetch_lines(old, 0..lines.min(MAX_REST));
+            }
             // Without the lock first: a value that does not fit is not written down, and the lock
             // is held for less.
-            let found = self.mem.find_in(segment, place.tag, change.key)?;
+            let found = self.mem.find_from(home, segment, place.tag, change.key)?;
             let Some(Found { entry, record, .. }) =
                 found.filter(|found| holds(found.record.header(), value, expiry))
             else {

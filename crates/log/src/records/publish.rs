@@ -156,8 +156,7 @@ impl Records {
     #[cold]
     fn give_up(&self, change: &Change<'_>, error: WriteError) -> WriteError {
         if let Some((loc, size)) = change.new {
-            // If the segment that it is counted in is damaged, the check reports that.
-            let _ = self.mark_dead(loc, size);
+            self.try_mark_dead(loc, size);
         }
         error
     }
@@ -245,24 +244,21 @@ impl Records {
         slot: &Slot<'_>,
         segment: SegmentRef,
         change: &Change<'_>,
-        outcome: Outcome,
+        outcome: Option<Done>,
     ) -> Result<Option<Published>, WriteError> {
-        let (published, died, look) = match outcome {
-            Outcome::Full => return Ok(None),
-            Outcome::Done {
-                published: Published::Conflict,
-                ..
-            } => return self.conflict(&{ *change }).map(Some),
-            Outcome::Done {
-                published,
-                died,
-                look,
-            } => (published, died, look),
+        let Some(Done {
+            published,
+            died,
+            look,
+        }) = outcome
+        else {
+            return Ok(None);
         };
+        if published == Published::Conflict {
+            return self.conflict(&{ *change }).map(Some);
+        }
         if let Some((loc, size)) = died {
-            // The change is made already. If the segment that the old record is counted in is
-            // damaged, the check reports that.
-            let _ = self.mark_dead(loc, size);
+            self.try_mark_dead(loc, size);
         }
         if change.expiring {
             self.expect_expiries();
@@ -375,14 +371,13 @@ impl Records {
             return Ok(false);
         };
         self.complete_copy(old.loc(), new.loc())?;
-        self.mem
-            .bucket(segment, found.bucket)?
-            .replace(found.slot, new);
+        found.bucket.replace(found.slot, new);
         mneme_sys::fault!("log.published");
         Ok(true)
     }
 
-    /// The part of [`Records::publish`] that holds the home bucket. It unlocks the bucket.
+    /// The part of [`Records::publish`] that holds the home bucket. It unlocks the bucket. `None`:
+    /// no slot is free within reach of the home.
     #[inline(always)]
     fn publish_held(
         &self,
@@ -391,9 +386,10 @@ impl Records {
         change: &Change<'_>,
         id: u64,
         mut held: Held<'_>,
-    ) -> Result<Outcome, WriteError> {
+    ) -> Result<Option<Done>, WriteError> {
         let (root, place) = (change.root, change.place);
-        let found = match self.mem.find_in(segment, place.tag, change.key) {
+        let home = held.bucket();
+        let found = match self.mem.find_from(home, segment, place.tag, change.key) {
             Ok(found) => found,
             Err(corrupt) => {
                 held.unlock();
@@ -408,7 +404,7 @@ impl Records {
                 true => Published::Absent,
                 false => Published::Conflict,
             };
-            return Ok(Outcome::unchanged(published));
+            return Ok(Some(Done::unchanged(published)));
         }
         mneme_sys::fault!("log.expected");
         let fed = match self.enter_change(slot, || self.item_of(id, &{ *change })) {
@@ -436,14 +432,16 @@ impl Records {
             counts: CountsAfter::of(slot, root.space(), id, delta),
         };
         publish.announce(slot);
-        let exchanged = self.exchange(segment, change, &mut held, found, entry, was_there);
-        let outcome = match exchanged {
-            Ok(outcome @ Outcome::Done { .. }) => outcome,
-            not_done => {
-                self.void_change(fed);
-                held.unlock();
-                return not_done.map_err(Into::into);
-            }
+        let done = match found {
+            Some(found) => exchange(change, &found, entry, was_there),
+            None => match self.insert(segment, place, &mut held, entry) {
+                Ok(Some(done)) => done,
+                full => {
+                    self.void_change(fed);
+                    held.unlock();
+                    return full.map_err(Into::into);
+                }
+            },
         };
         mneme_sys::fault!("log.published");
         counts::count(slot, root.space(), id, delta);
@@ -458,46 +456,27 @@ impl Records {
         self.notify(slot, root.space(), kind, change.key);
         held.unlock();
         mneme_sys::fault!("log.bucket.unlocked");
-        Ok(outcome)
+        Ok(Some(done))
     }
 
-    /// Puts `entry` in the place of what was found, or removes that, or inserts it. The home is
-    /// held.
+    /// Inserts `entry`. `None`: no slot is free within reach of the home, which is held.
     #[inline(always)]
-    fn exchange(
+    fn insert(
         &self,
         segment: SegmentRef,
-        change: &Change<'_>,
+        place: Place,
         held: &mut Held<'_>,
-        found: Option<Found<'_>>,
         entry: Entry,
-        was_there: bool,
-    ) -> Result<Outcome, Corrupt> {
-        let Some(found) = found else {
-            let Some(distance) = self.mem.insert_entry(segment, held, entry)? else {
-                return Ok(Outcome::Full);
-            };
-            let crowded = distance > 0 && (distance > 2 || worth_a_look(change.place));
-            return Ok(Outcome::Done {
-                published: Published::Inserted,
-                died: None,
-                look: crowded.then_some(Why::Crowded),
-            });
+    ) -> Result<Option<Done>, Corrupt> {
+        let Some(distance) = self.mem.insert_entry(segment, held, entry)? else {
+            return Ok(None);
         };
-        let bucket = self.mem.bucket(segment, found.bucket)?;
-        bucket.replace(found.slot, entry);
-        let removed = change.new.is_none();
-        let sparse = removed && worth_a_look(change.place) && bucket.used() <= 2;
-        Ok(Outcome::Done {
-            published: match (removed, was_there) {
-                (true, true) => Published::Removed,
-                (true, false) => Published::Absent,
-                (false, true) => Published::Replaced,
-                (false, false) => Published::Inserted,
-            },
-            died: Some((found.entry.loc(), found.record.header().size())),
-            look: sparse.then_some(Why::Sparse),
-        })
+        let crowded = distance > 0 && (distance > 2 || worth_a_look(place));
+        Ok(Some(Done {
+            published: Published::Inserted,
+            died: None,
+            look: crowded.then_some(Why::Crowded),
+        }))
     }
 
     /// Settles an operation whose thread died: it took place exactly if its entry is published.
@@ -589,22 +568,37 @@ fn worth_a_look(place: Place) -> bool {
     place.tag & 3 == 0
 }
 
-/// What happened under the bucket's lock, and what is to be done after the unlocking.
-enum Outcome {
+/// Puts `entry` in the place of what was found, or removes that. The home is held.
+#[inline(always)]
+fn exchange(change: &Change<'_>, found: &Found<'_>, entry: Entry, was_there: bool) -> Done {
+    found.bucket.replace(found.slot, entry);
+    let removed = change.new.is_none();
+    let sparse = removed && worth_a_look(change.place) && found.bucket.used() <= 2;
     Done {
-        published: Published,
-        /// The record that was replaced or removed, and its size.
-        died: Option<(Loc, u64)>,
-        /// The segment may be full enough to grow, or empty enough to shrink.
-        look: Option<Why>,
-    },
-    /// No slot within reach of the home bucket.
-    Full,
+        published: match (removed, was_there) {
+            (true, true) => Published::Removed,
+            (true, false) => Published::Absent,
+            (false, true) => Published::Replaced,
+            (false, false) => Published::Inserted,
+        },
+        died: Some((found.entry.loc(), found.record.header().size())),
+        look: sparse.then_some(Why::Sparse),
+    }
 }
 
-impl Outcome {
-    fn unchanged(published: Published) -> Outcome {
-        Outcome::Done {
+/// What happened under the bucket's lock, and what is to be done after the unlocking.
+#[derive(Clone, Copy)]
+struct Done {
+    published: Published,
+    /// The record that was replaced or removed, and its size.
+    died: Option<(Loc, u64)>,
+    /// The segment may be full enough to grow, or empty enough to shrink.
+    look: Option<Why>,
+}
+
+impl Done {
+    fn unchanged(published: Published) -> Done {
+        Done {
             published,
             died: None,
             look: None,

@@ -269,6 +269,18 @@ impl Mem {
         self.prefetch_lines(loc, 0..1);
     }
 
+    /// Prefetches the header and the key, of `key_len` bytes, of a record that may lie at `loc`, for
+    /// a comparison: the lines in which they begin and end.
+    #[inline(always)]
+    pub fn prefetch_key(&self, loc: Loc, key_len: usize) {
+        let start = loc.byte();
+        if start + (8 + key_len) as u64 <= self.region.len() as u64 {
+            let base = self.base.wrapping_add(start as usize);
+            mneme_sys::prefetch(base);
+            mneme_sys::prefetch(base.wrapping_add(7 + key_len));
+        }
+    }
+
     /// Prefetches some of the lines from `loc` on. Ignored altogether if they leave the region.
     #[inline(always)]
     pub fn prefetch_lines(&self, loc: Loc, lines: Range<u64>) {

@@ -4,7 +4,7 @@
 //! machines measured a batch of 32 has three to six times the throughput of single calls.
 
 use crate::error::{BatchError, ReadError, WriteError};
-use crate::index::prefetch::{AHEAD_LINES, DISTANCE, Keys, WIDTH};
+use crate::index::prefetch::{AHEAD_LINES, DISTANCE, Fetch, Keys, WIDTH};
 use crate::reclaim::free_space::SpaceSearch;
 use crate::records::expiry::Expiry;
 use crate::records::publish::{Change, Expect, Published};
@@ -48,12 +48,12 @@ impl Store {
                 (first..first + some.len()).for_each(|i| visit(i, None));
                 continue;
             };
-            let ahead = self.prefetch_batch(root, &some, AHEAD_LINES)?;
+            let ahead = self.prefetch_batch(root, &some, Fetch::Values)?;
             for (i, key) in some.iter().enumerate() {
                 if let Some(&Some(loc)) = ahead.locs.get(i + DISTANCE) {
                     self.prefetch_rest(loc, AHEAD_LINES);
                 }
-                let (place, segment, key) = (ahead.places[i], ahead.segments[i], key.as_ref());
+                let (place, segment, key) = (ahead.places[i], ahead.segment(i), key.as_ref());
                 let fast = match segment {
                     Some(segment) => self.try_fast_lend_in(&pin, root, place, segment, key),
                     None => None,
@@ -132,7 +132,7 @@ impl Store {
         };
         if self.overwrites() {
             // This only prefetches: each store looks its place up again.
-            self.prefetch_batch(root, &KeysOf(pairs), AHEAD_LINES)
+            self.prefetch_batch(root, &KeysOf(pairs), Fetch::Values)
                 .map_err(|e| first(e.into()))?;
             drop(pin);
             return self.overwrite_chunk(database, pairs);
@@ -159,9 +159,8 @@ impl Store {
                 .map(|()| 1)
                 .map_err(first);
         }
-        // Only the line with the key: an old value is not read.
         let ahead = self
-            .prefetch_batch(root, &KeysOf(&pairs[..small]), 1)
+            .prefetch_batch(root, &KeysOf(&pairs[..small]), Fetch::Keys)
             .map_err(|e| first(e.into()))?;
         let mut locs = [Loc::of_byte(0); WIDTH];
         let reserved = self
@@ -177,7 +176,7 @@ impl Store {
             let change = Change {
                 root,
                 place: ahead.places[i],
-                segment: ahead.segments[i],
+                segment: ahead.segment(i),
                 key: pairs[i].0,
                 new: Some((locs[i], headers[i].size())),
                 expiring: false,
@@ -249,14 +248,14 @@ impl Store {
             let Some(root) = self.root(space)? else {
                 return Ok(());
             };
-            let ahead = self.prefetch_batch(root, &some, 1)?;
+            let ahead = self.prefetch_batch(root, &some, Fetch::Keys)?;
             for (i, key) in some.iter().enumerate() {
                 let key = key.as_ref();
                 if key.len() <= MAX_KEY {
                     let change = Change {
                         root,
                         place: ahead.places[i],
-                        segment: ahead.segments[i],
+                        segment: ahead.segment(i),
                         key,
                         ..Change::removal(root, ahead.places[i], key)
                     };

@@ -107,25 +107,24 @@ impl Store {
         if self.overwrites() && self.put_in_place(&slot, put)? {
             return Ok(());
         }
-        let mut search = None;
-        while !self.try_put(&slot, put)? {
-            self.make_space_for_put(&slot, &mut search, put)?;
+        match self.try_put(&slot, put)? {
+            true => Ok(()),
+            false => self.put_in_space(&slot, put),
         }
-        Ok(())
     }
 
-    /// Finds free space for a [`put`](Store::put) that found none.
+    /// The rest of a [`put`](Store::put) that found no free space.
     #[cold]
     #[inline(never)]
-    fn make_space_for_put(
-        &self,
-        slot: &Slot<'_>,
-        search: &mut Option<SpaceSearch>,
-        put: Put<'_>,
-    ) -> Result<(), WriteError> {
+    fn put_in_space(&self, slot: &Slot<'_>, put: Put<'_>) -> Result<(), WriteError> {
         let header = self.header_for(put.key, put.value, put.expiry, Space::new(0));
-        let search = search.get_or_insert_with(|| SpaceSearch::new(header.size()));
-        self.make_space(slot, search)
+        let mut search = SpaceSearch::new(header.size());
+        loop {
+            self.make_space(slot, &mut search)?;
+            if self.try_put(slot, put)? {
+                return Ok(());
+            }
+        }
     }
 
     /// Writes `value` over the old one where that lies. False: it does not fit there, or there is
@@ -155,21 +154,23 @@ impl Store {
         let Some(root) = self.root_or_create(slot, space)? else {
             return Ok(false);
         };
-        let segment = self.prefetch_bucket(root, place)?;
+        let home = self.prefetch_bucket(root, place)?;
         let header = self.header_for(key, value, expiry, space);
         let size = header.size();
         let Some(loc) = self.reserve_one(slot, header, size)? else {
             return Ok(false);
         };
         // The old record's key is prefetched, for comparison, while the new record is copied.
-        if let Some(segment) = segment {
-            self.prefetch_record(segment, place.tag, 2)?;
+        if let Some((_, bucket)) = home
+            && let Some(old) = bucket.probable(place.tag)
+        {
+            self.mem.prefetch_key(old, key.len());
         }
         self.copy_body(loc, header, size, expiry, key, value)?;
         let change = Change {
             root,
             place,
-            segment,
+            segment: home.map(|(segment, _)| segment),
             key,
             new: Some((loc, size)),
             expiring: expiry != Expiry::Never,
@@ -406,13 +407,22 @@ impl Store {
         expiry: Expiry,
         space: Space,
     ) -> Header {
-        let header = match self.overwrites() && value.len() <= MAX_IN_PLACE {
+        let header = match self.overwrites() {
             false => Header::record(key.len(), value.len(), space),
-            true => Header::with_slack(key.len(), value.len(), value.len(), space),
+            true => Self::header_to_overwrite(key, value, space),
         };
         match expiry {
             Expiry::Never => header,
             Expiry::At(_) => header.with_expiry(),
+        }
+    }
+
+    /// As [`header_for`](Self::header_for), in a store that overwrites.
+    #[inline(never)]
+    fn header_to_overwrite(key: &[u8], value: &[u8], space: Space) -> Header {
+        match value.len() <= MAX_IN_PLACE {
+            false => Header::record(key.len(), value.len(), space),
+            true => Header::with_slack(key.len(), value.len(), value.len(), space),
         }
     }
 

@@ -25,7 +25,7 @@ use mneme_sync::RevocablePin;
 use crate::error::{ReadError, WriteError};
 use crate::index::bucket::LockWord;
 use crate::index::lookup::{BucketRead, Lookup};
-use crate::index::prefetch::{AHEAD_LINES, DISTANCE, WIDTH};
+use crate::index::prefetch::{AHEAD_LINES, DISTANCE, Fetch, WIDTH};
 use crate::index::root::Root;
 use crate::index::shape::{Place, SegmentRef};
 use crate::records::Records;
@@ -480,12 +480,12 @@ impl Records {
             values[..keys.len()].fill(None);
             return Ok(Look::Seen(keys.len()));
         };
-        let ahead = self.prefetch_batch(root, &keys, AHEAD_LINES)?;
+        let ahead = self.prefetch_batch(root, &keys, Fetch::Values)?;
         for (i, key) in keys.iter().enumerate() {
             if let Some(&Some(loc)) = ahead.locs.get(i + DISTANCE) {
                 self.prefetch_rest(loc, AHEAD_LINES);
             }
-            let (place, segment, key) = (ahead.places[i], ahead.segments[i], key.as_ref());
+            let (place, segment, key) = (ahead.places[i], ahead.segment(i), key.as_ref());
             // What is under way at another key's home may be another thread's.
             let own = hold.own && i == 0;
             let hold = &Hold { own, ..*hold };

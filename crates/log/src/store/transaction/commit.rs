@@ -453,9 +453,7 @@ impl<'a> Transaction<'a> {
                 old: found.as_ref().map_or(Entry(0), |f| f.entry),
                 new,
                 at: found.as_ref().map_or(Loc::of_word(0), |f| {
-                    home.segment
-                        .bucket_at(f.bucket)
-                        .add_words(f.slot as u64 + 1)
+                    self.store.loc_of(f.bucket.slot(f.slot))
                 }),
             };
             notes.set_write(i, note);

@@ -337,9 +337,7 @@ impl Store {
 
     fn clear_entry(&self, segment: SegmentRef, entry: Entry) -> Result<(), Corrupt> {
         if let Some(found) = self.mem.find_entry(segment, entry)? {
-            self.mem
-                .bucket(segment, found.bucket)?
-                .replace(found.slot, Entry(0));
+            found.bucket.replace(found.slot, Entry(0));
         }
         Ok(())
     }
