@@ -110,11 +110,13 @@ pub fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
 }
 
 /// Runs `work(thread, until)` on `threads` threads at once and adds up their rates, in operations a
-/// second. `work` goes on until the instant it is given and says how many operations it did; it is
-/// called for the warm-up, then again.
+/// second. `work` goes on until the instant it is given, does one operation at least, and says how
+/// many it did; it is called for the warm-up, if there is one, then again.
 pub fn rate(threads: u32, span: Span, work: impl Fn(u32, Instant) -> u64 + Sync) -> f64 {
     let one = |thread: u32| {
-        work(thread, Instant::now() + span.warm_up);
+        if !span.warm_up.is_zero() {
+            work(thread, Instant::now() + span.warm_up);
+        }
         let start = Instant::now();
         let operations = work(thread, start + span.timed);
         Done {
@@ -152,12 +154,14 @@ pub fn rate_of<W: FnMut() -> u64>(
     rate(threads, span, |thread, until| {
         let mut work = worker(thread);
         let mut operations = 0;
-        while Instant::now() < until {
+        loop {
             for _ in 0..chunk {
                 operations += work();
             }
+            if Instant::now() >= until {
+                return operations;
+            }
         }
-        operations
     })
 }
 
@@ -209,7 +213,7 @@ mod tests {
     #[test]
     fn every_thread_works_in_both_phases_and_only_the_second_counts() {
         let calls = AtomicU64::new(0);
-        let span = Span::new(Duration::ZERO, Duration::ZERO);
+        let span = Span::new(Duration::from_nanos(1), Duration::ZERO);
         let rate = rate(3, span, |thread, _| {
             calls.fetch_add(1 << (8 * thread), Ordering::Relaxed);
             0

@@ -84,7 +84,7 @@ impl Task {
         };
         let (mut gets, mut sets) = (Vec::new(), Vec::new());
         let mut done = 0;
-        while Instant::now() < end {
+        loop {
             for _ in 0..REQUESTS / self.batch {
                 if self.batch == 1 {
                     let right = match drawn() {
@@ -109,8 +109,10 @@ impl Task {
                 }
             }
             done += (REQUESTS / self.batch * self.batch) as u64;
+            if Instant::now() >= end {
+                return Ok(done);
+            }
         }
-        Ok(done)
     }
 
     fn run<A: Asks>(&self, asks: &mut A) -> Result<Done, BenchError> {

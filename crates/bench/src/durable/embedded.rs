@@ -153,12 +153,15 @@ fn shared(scale: &Scale, store: &DurableStore, seed: u64) -> f64 {
         let mut random = Random::new(mix(seed ^ u64::from(thread) << 32));
         let mut puts = 0;
         // A store that fails does no more, which the next measurement reports.
-        while Instant::now() < until {
+        loop {
             let key = key(random.below(u64::from(scale.records)) as u32);
             if store.put(&key, &[7; VALUE]).is_err() || store.sync().is_err() {
                 break;
             }
             puts += 1;
+            if Instant::now() >= until {
+                break;
+            }
         }
         puts
     };

@@ -223,13 +223,13 @@ impl Buffers {
 fn go_on(lane: &Lane<'_>, until: Instant, mut work: impl FnMut(&[Operation]) -> usize) -> u64 {
     let mut at = lane.next.load(Ordering::Relaxed);
     let (mut done, mut refused) = (0, 0);
-    while Instant::now() < until {
+    loop {
         let chunk = lane.chunk(&mut at);
-        if chunk.is_empty() {
-            break;
-        }
         refused += work(chunk);
         done += chunk.len() as u64;
+        if chunk.is_empty() || Instant::now() >= until {
+            break;
+        }
     }
     lane.next.store(at, Ordering::Relaxed);
     lane.refused.fetch_add(refused as u64, Ordering::Relaxed);

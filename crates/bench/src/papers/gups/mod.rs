@@ -166,14 +166,16 @@ fn updates(
     const SETS: usize = 16;
     let mut until = |end: Instant| {
         let mut done = 0;
-        while Instant::now() < end {
+        loop {
             for _ in 0..SETS {
                 let window = plan.next(random);
                 reached.update(window, &plan.set)?;
                 done += plan.set.len() as u64;
             }
+            if Instant::now() >= end {
+                return Ok::<_, BenchError>(done);
+            }
         }
-        Ok::<_, BenchError>(done)
     };
     until(Instant::now() + span.warm_up)?;
     let start = Instant::now();
