@@ -269,8 +269,8 @@ impl Mem {
         self.prefetch_lines(loc, 0..1);
     }
 
-    /// Prefetches the header and the key, of `key_len` bytes, of a record that may lie at `loc`, for
-    /// a comparison: the lines in which they begin and end.
+    /// Prefetches the header and the key, of `key_len` bytes, of a record that may lie at `loc`:
+    /// the lines in which they begin and end.
     #[inline(always)]
     pub fn prefetch_key(&self, loc: Loc, key_len: usize) {
         let start = loc.byte();
