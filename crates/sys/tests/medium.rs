@@ -387,6 +387,38 @@ fn a_directory_of_files_conforms_and_is_opened_once() {
     std::fs::remove_dir_all(&path).unwrap();
 }
 
+/// A user who may read a directory, and not write it, cannot keep its owner out: `flock` needs no
+/// more than reading.
+#[cfg(not(miri))]
+#[test]
+fn a_reader_of_a_directory_does_not_hold_it() {
+    use mneme_sys::medium::{DirectoryError, FileDirectory};
+    use std::fs::{File, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+    let root = std::env::temp_dir().join(format!("mneme-readers-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&root);
+    let path = root.join("data");
+    drop(FileDirectory::open(&path).unwrap());
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode();
+    assert_eq!(mode(&path) & 0o077, 0, "one that is made is its owner's");
+    assert_eq!(mode(&root) & 0o700, 0o700);
+    for mode in [0o755, 0o750, 0o704] {
+        std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        let reader = File::open(&path).unwrap();
+        reader.try_lock().unwrap();
+        let directory = FileDirectory::open(&path).unwrap();
+        let handed = directory.lock().unwrap().try_clone_to_owned().unwrap();
+        let second = FileDirectory::open(&path);
+        assert!(
+            matches!(second, Err(DirectoryError::Locked { .. })),
+            "{second:?}"
+        );
+        drop(directory);
+        drop(FileDirectory::open_with(&path, handed).unwrap());
+    }
+    std::fs::remove_dir_all(&root).unwrap();
+}
+
 #[cfg(not(miri))]
 #[test]
 fn a_directory_that_cannot_be_written_is_named() {

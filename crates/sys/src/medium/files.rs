@@ -1,9 +1,9 @@
 //! A directory of a file system, held by one opening at a time.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::file::{full_or, sync};
@@ -15,6 +15,9 @@ use crate::syncs::Syncs;
 
 /// The file whose first byte is locked.
 const LOCK: &str = "lock";
+
+/// Mode bits by which other users may read a directory.
+const READERS: u32 = 0o044;
 
 /// Why a directory cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -54,8 +57,9 @@ pub enum DirectoryError {
 /// path. A sync of a file that was removed meanwhile fails ([`MediumError::Removed`]).
 ///
 /// The opening holds two locks, which belong to open files and not to the process: an OFD lock on
-/// the file `lock`, and `flock` on the directory itself, for the file may be removed. A process
-/// that receives the descriptor of the first ([`lock`](FileDirectory::lock),
+/// the file `lock`, and `flock` on the directory itself, for the file may be removed. The second is
+/// left out where other users may read the directory, for a reader could hold it for ever. A
+/// process that receives the descriptor of the first ([`lock`](FileDirectory::lock),
 /// [`crate::descriptors`]) holds it too, until the last of them is closed, and takes the second
 /// when its predecessor has closed the directory. A child made by `fork` inherits both until it
 /// calls `exec`.
@@ -67,12 +71,15 @@ pub struct FileDirectory {
 }
 
 impl FileDirectory {
-    /// Opens a directory and locks it; makes it if there is none.
+    /// Opens a directory and locks it; makes it for its owner alone if there is none.
     ///
     /// # Errors
     /// [`DirectoryError`].
     pub fn open(path: &Path) -> Result<Self, DirectoryError> {
-        fs::create_dir_all(path).map_err(failed("make the directory", path))?;
+        let parents = path.parent().map_or(Ok(()), fs::create_dir_all);
+        parents
+            .and_then(|()| DirBuilder::new().recursive(true).mode(0o700).create(path))
+            .map_err(failed("make the directory", path))?;
         let mut opened = Self::open_unlocked(path)?;
         opened.lock_itself()?;
         let lock = path.join(LOCK);
@@ -111,8 +118,13 @@ impl FileDirectory {
         Ok(opened)
     }
 
-    /// Locks the directory, as long as it is open.
+    /// Locks the directory, as long as it is open, unless other users could do so as well.
     fn lock_itself(&self) -> Result<(), DirectoryError> {
+        let found = self.directory.metadata();
+        let mode = found.map_err(failed("look at", &self.path))?.mode();
+        if mode & READERS != 0 {
+            return Ok(());
+        }
         self.directory.try_lock().map_err(|refused| match refused {
             TryLockError::WouldBlock => DirectoryError::Locked {
                 path: self.path.clone(),
