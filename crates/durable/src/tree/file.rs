@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mneme_sys::medium::{MediumError, Storage};
+use mneme_sys::medium::{Directory, MediumError, Storage};
 use mneme_tree::{Builder, Store, StoreError};
 
 use crate::DurableError;
@@ -12,6 +12,8 @@ use super::layout::FILE;
 
 /// How long another process is waited for that is just ending.
 const WAIT: Duration = Duration::from_secs(1);
+/// `ELOOP` of Linux: a link, which a directory does not follow.
+const LINK: i32 = 40;
 /// The most bytes of a file that is recorded.
 const RECORDED: u64 = 256 << 20;
 
@@ -58,11 +60,21 @@ pub(super) fn create(opened: &Opened, file: &str) -> Result<Store, DurableError>
     open(opened, file)
 }
 
+/// The tree's file, to look whether it keeps its name. `None`: it lies elsewhere, behind a link.
+pub(super) fn to_watch(
+    directory: &dyn Directory,
+) -> Result<Option<Box<dyn Storage>>, DurableError> {
+    match directory.open(FILE) {
+        Err(MediumError::Os { source, .. }) if source.raw_os_error() == Some(LINK) => Ok(None),
+        opened => Ok(Some(opened.map_err(failed("open", FILE))?)),
+    }
+}
+
 /// Fails if the tree's file was removed, or another one has its name. Commits go on to succeed
 /// then, in a file that goes with its last opening.
-pub(super) fn look_named(tree: &dyn Storage) -> Result<(), DurableError> {
-    match tree.is_named() {
-        Ok(false) => Err(failed("sync", FILE)(MediumError::Removed)),
+pub(super) fn look_named(tree: Option<&dyn Storage>) -> Result<(), DurableError> {
+    match tree.map(Storage::is_named) {
+        Some(Ok(false)) => Err(failed("sync", FILE)(MediumError::Removed)),
         // It has its name, or the system does not say.
         _ => Ok(()),
     }

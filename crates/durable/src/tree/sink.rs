@@ -7,11 +7,10 @@ use mneme_sys::Clock;
 use mneme_sys::medium::{Directory, Storage};
 use mneme_tree::{Store, StoreError};
 
-use super::file::look_named;
-use super::layout::{FILE, Stamp};
+use super::file::{look_named, to_watch};
+use super::layout::Stamp;
 use super::replica::Replica;
 use crate::DurableError;
-use crate::directory::failed;
 use crate::sink::{ENTRY, Refused, Sink};
 
 /// Bytes that are drained at once.
@@ -19,8 +18,8 @@ const GROUP: usize = (1 << 20) - ENTRY;
 
 pub(crate) struct TreeSink {
     replica: Replica,
-    /// The file that the tree lies in, as the directory names it.
-    file: Box<dyn Storage>,
+    /// The file that the tree lies in, as the directory names it, unless that has a link.
+    file: Option<Box<dyn Storage>>,
     run: u64,
     position: u64,
     clock: Arc<dyn Clock>,
@@ -50,7 +49,7 @@ impl TreeSink {
         let mut sink = Self {
             replica,
             position,
-            file: directory.open(FILE).map_err(failed("open", FILE))?,
+            file: to_watch(directory)?,
             run,
             clock,
             // One that was just made says so already.
@@ -81,7 +80,7 @@ impl TreeSink {
             wall_ms: self.clock.wall_ms(),
         };
         let committed = self.replica.commit(stamp).map_err(DurableError::from);
-        if let Err(error) = committed.and_then(|()| look_named(&*self.file)) {
+        if let Err(error) = committed.and_then(|()| look_named(self.file.as_deref())) {
             return Err(self.refused(error));
         }
         (self.begins, self.is_full) = (false, false);

@@ -66,6 +66,25 @@ fn a_file_that_is_replaced_is_noticed() {
     }
 }
 
+/// An owner may keep the tree on another disk, by a link in its place.
+#[test]
+fn a_tree_behind_a_link_is_served() {
+    let dir = TestDir::new("durable-link");
+    let data = dir.path().join("data");
+    let options = DurableOptions::new(&data).mode(DurabilityMode::Tree);
+    let open = || options.open_private(builder());
+    let store = open().unwrap();
+    store.put(b"key", b"value").unwrap();
+    store.close().unwrap();
+    let (file, moved) = (data.join("store.tree"), dir.path().join("moved"));
+    std::fs::rename(&file, &moved).unwrap();
+    std::os::unix::fs::symlink(&moved, &file).unwrap();
+    let store = open().unwrap();
+    store.put(b"other", b"value").unwrap();
+    store.close().unwrap();
+    assert_eq!(open().unwrap().records(), 2);
+}
+
 /// Nothing becomes durable once a store has failed, however often a sync is asked for.
 #[test]
 fn a_store_that_has_failed_stays_so() {
