@@ -211,6 +211,8 @@ impl Keeper {
     /// Compares the files with the store, while no base file is written and none goes.
     pub fn compare_files(&self) -> Result<u64, DurableError> {
         let _busy = lock(&self.busy);
+        // As for a backup.
+        self.source.shared.await_removed();
         compare_files(&self.source, &|| match self.is_closing() {
             true => Err(DurableError::Closing),
             false => Ok(()),

@@ -357,7 +357,8 @@ impl Durability {
     /// Makes durable what was written, and closes the journal.
     ///
     /// # Errors
-    /// [`DurableError::NotDurable`] and what the journal says.
+    /// [`DurableError::NotDurable`], also for what follows a change that another thread or program
+    /// has not ended for a second; and what the journal says.
     pub fn close(mut self) -> Result<(), DurableError> {
         self.end()
     }

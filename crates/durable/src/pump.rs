@@ -40,6 +40,9 @@ const SLOWED: u64 = 50 << 20;
 /// The shortest and the longest sleep between two looks at the feed.
 const SLEEPS: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis(20)];
 
+/// How often the end looks again for a thread that is within a change.
+const TRIES: u32 = 50;
+
 /// Whether the feed may be drained later on: a thread that stands still is in the way of the repair
 /// of what a dead one has left. Nothing was drained.
 fn is_for_now(error: &FeedError) -> bool {
@@ -467,8 +470,11 @@ impl Pump {
         }
     }
 
-    /// Makes durable what the feed holds, and closes the journal.
+    /// Makes durable what the feed holds, and closes the journal. A thread that is within a change
+    /// is waited for, a second at most: what stands behind that is in no file.
     pub fn close(mut self) -> Result<(), DurableError> {
+        let (tail, begun) = (self.feed.tail(), self.clock.now_ns());
+        let mut tries = 0..TRIES;
         // A journal that fails twice is not usable any more, which ends this.
         while self.shared.state() != GateState::Failed {
             let now = self.clock.now_ns();
@@ -478,12 +484,20 @@ impl Pump {
             });
             match outcome {
                 Ok(true) => {
-                    let is_full = self.shared.state() != GateState::Open;
-                    self.sink.close()?;
-                    if is_full && self.feed.tail() > self.shared.durable() {
-                        break;
+                    let is_open = self.shared.state() == GateState::Open;
+                    let awaited = self.shared.awaited_thread(tail).filter(|_| is_open);
+                    let is_early = now.saturating_sub(begun) < SECOND;
+                    if awaited.is_some() && is_early && tries.next().is_some() {
+                        std::thread::sleep(SLEEPS[1]);
+                        continue;
                     }
-                    return Ok(());
+                    self.sink.close()?;
+                    let durable = self.shared.durable();
+                    if durable >= tail {
+                        return Ok(());
+                    }
+                    let why = awaited.map_or_else(|| self.shared.why(), str::to_owned);
+                    return Err(DurableError::NotDurable { durable, why });
                 }
                 Ok(false) => {}
                 Err(error) => {

@@ -332,6 +332,42 @@ mod repairs {
     }
 }
 
+/// What stands behind a change that another program does not make is in no file, and an end does
+/// not say that it is.
+#[cfg(feature = "fault")]
+#[test]
+fn an_end_beside_a_program_that_stands_still_says_what_is_not_durable() {
+    use mneme_sys::fault::{Action, arm};
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+    for mode in BOTH {
+        let place = Place::new("durable-end-still");
+        let path = place.dir.path();
+        let (served, durability) = serve(path, mode);
+        served.put(b"before", b"0").unwrap();
+        let (stands, goes_on) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (stands, goes_on) = (Arc::new(stands), Arc::new(goes_on));
+        std::thread::scope(|scope| {
+            let (tells, waits) = (Arc::clone(&stands), Arc::clone(&goes_on));
+            let within = &served;
+            scope.spawn(move || {
+                let hold = move || {
+                    tells.store(true, SeqCst);
+                    wait_until("it goes on", || waits.load(SeqCst));
+                };
+                arm("log.feed.filled", Action::Call(Arc::new(hold)), 1);
+                within.put(b"within", b"1").unwrap();
+            });
+            wait_until("it stands still", || stands.load(SeqCst));
+            served.put(b"behind", b"2").unwrap();
+            let closed = durability.close();
+            goes_on.store(true, SeqCst);
+            let refused = closed.unwrap_err().to_string();
+            assert!(refused.contains("stands still"), "{mode}: {refused}");
+        });
+    }
+}
+
 /// Deaths at the fault points of opening, recovering and checkpoints.
 #[cfg(feature = "fault")]
 mod points {

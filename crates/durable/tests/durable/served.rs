@@ -596,7 +596,7 @@ fn cut_stays_away(mode: DurabilityMode) {
     // A group that is never closed: the machine stops in the middle of it.
     std::mem::forget(served.feed_together().unwrap());
     served.put(b"within", b"value").unwrap();
-    durability.close().unwrap();
+    durability.close().unwrap_err();
     drop(served);
     place.registry.remove_segment("s").unwrap();
     arm(
@@ -629,7 +629,7 @@ fn a_group_that_outlives_a_server_is_waited_for() {
     let local = local.unwrap();
     let together = local.feed_together().unwrap();
     local.put(b"within", b"1").unwrap();
-    durability.close().unwrap();
+    durability.close().unwrap_err();
     drop(served);
     let (served, durability) = place.open("s", "data").unwrap();
     served.put(b"beside", b"2").unwrap();
