@@ -273,3 +273,77 @@ fn a_database_that_is_always_being_cleared_holds_up_no_other() {
     disarm();
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
+
+/// Nor while at every sweep somebody is still reading since before the last clearing.
+#[cfg(feature = "fault")]
+#[test]
+fn a_database_that_is_cleared_beside_readers_holds_up_no_other() {
+    use std::sync::Mutex;
+    use std::sync::mpsc::{Sender, channel};
+    use std::thread::JoinHandle;
+
+    use mneme_sys::fault::{Action, arm, disarm};
+
+    /// A thread that has a value.
+    struct Reader(Sender<()>, JoinHandle<()>);
+
+    impl Reader {
+        fn begin(store: &Arc<LogStore>) -> Reader {
+            let store = Arc::clone(store);
+            let ((release, released), (tell, reads)) = (channel(), channel());
+            let thread = std::thread::spawn(move || {
+                let _value = store.get(b"read").unwrap().unwrap();
+                tell.send(()).unwrap();
+                let _ = released.recv();
+            });
+            reads.recv().unwrap();
+            Reader(release, thread)
+        }
+
+        fn end(self) {
+            drop(self.0);
+            self.1.join().unwrap();
+        }
+    }
+
+    fn make_and_clear(store: &LogStore, id: u64) {
+        store.restore_root(1, id).unwrap();
+        store.database(1).unwrap().clear().unwrap();
+    }
+
+    /// Calls `work` when the calling thread comes to `place` for the `nth` time.
+    fn at(place: &str, nth: u64, work: impl FnOnce() + Send + 'static) {
+        let work = Mutex::new(Some(work));
+        let call = move || work.lock().unwrap().take().unwrap()();
+        arm(place, Action::Call(Arc::new(call)), nth);
+    }
+
+    /// Clears the other database once more at the end of every sweep of one index, beside another
+    /// reader. The one before ends after this look at what can be swept.
+    fn clear_in_sweeps(store: &Arc<LogStore>, id: u64, last: Reader) {
+        let again = Arc::clone(store);
+        at("index.sweep.partition", 64, move || {
+            let next = Reader::begin(&again);
+            at("index.shard.intent", 40, || last.end());
+            make_and_clear(&again, id);
+            clear_in_sweeps(&again, id + 1, next);
+        });
+    }
+
+    let store = Arc::new(open(64 << 20));
+    store.put(b"read", b"value").unwrap();
+    let first = Reader::begin(&store);
+    make_and_clear(&store, 100);
+    // Its grace period begins.
+    store.compact().unwrap();
+    let second = Reader::begin(&store);
+    first.end();
+    make_and_clear(&store, 101);
+    clear_in_sweeps(&store, 102, second);
+    for i in 0..200_000u64 {
+        let put = store.put(&(i % 20_000).to_le_bytes(), &[7; 1000]);
+        put.unwrap_or_else(|error| panic!("{i}: {error}"));
+    }
+    disarm();
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}

@@ -310,12 +310,26 @@ impl Index {
         }
     }
 
-    /// Sweeps what can be swept now, unless another thread does. Returns whether all that was due
-    /// when it began is swept. The caller is not pinned.
-    pub(crate) fn sweep(&self, slot: &Slot<'_>) -> Result<bool, WriteError> {
+    /// The ids of the dropped roots whose sweep is not over.
+    pub(crate) fn dropped_ids(&self, slot: &Slot<'_>) -> Result<Vec<u64>, WriteError> {
+        // While the lock is held none is struck from the list.
+        self.with_shard(slot, ROOT_SHARD, |_| {
+            let header = self.tables.header();
+            let places = (0..DATABASES).map(|i| header.dropped[2 * i].load(Acquire));
+            let id = |word| self.root_id(self.root_at(Loc::of_word(word))?);
+            // A damaged one has none, and stays on the list.
+            Ok(places
+                .filter(|word| *word != 0)
+                .map(|word| id(word).unwrap_or(0))
+                .collect())
+        })
+    }
+
+    /// Sweeps what can be swept now, unless another thread does. The caller is not pinned.
+    pub(crate) fn sweep(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
         // One sweeper at a time: a second would follow words of a root that the first has freed.
         let Some(sweeping) = self.tables.header().sweep.try_lock(slot) else {
-            return Ok(false);
+            return Ok(());
         };
         // The next holder of the shard's lock finished a dead sweeper's last step. The later steps
         // are still due.
@@ -327,11 +341,8 @@ impl Index {
             // Most operations are over in a moment. What stays pinned is not waited for.
             let _ = self.participants.wait_quiescent(epoch, MOMENT);
         }
-        let mut is_all = true;
         for i in due {
             let Some(root) = self.with_shard(slot, ROOT_SHARD, |_| self.due_sweep(i))? else {
-                // Only the holder of the lock, this thread, strikes a root from the list.
-                is_all &= !is_due(i);
                 continue;
             };
             let mut pace = Pace::new(&*self.clock);
@@ -352,7 +363,7 @@ impl Index {
                 self.with_shard(slot, shard, |held| held.trim(slot))?;
             }
         }
-        Ok(is_all)
+        Ok(())
     }
 
     /// Begins the grace periods that the sweeps of dropped roots wait for. `None`: all have begun.

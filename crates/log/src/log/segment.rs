@@ -577,9 +577,7 @@ impl Log {
     ///
     /// While a dropped index waits for its sweep only those are freed that are `unnamed`: the walk
     /// that emptied a segment treated the records of the dropped index as stale, and the sweep
-    /// still follows their locations. What was condemned before an index was dropped is not named
-    /// by it. So the `unnamed` are those that were condemned before the indexes were listed that a
-    /// sweep has ended since.
+    /// still follows their locations.
     pub(crate) fn free_condemned(
         &self,
         slot: &Slot<'_>,

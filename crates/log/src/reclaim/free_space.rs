@@ -6,15 +6,16 @@
 //! and after removals writes succeed again. Nibble has a reserve for compaction too (§3.2). That
 //! any writer may compact is new here.
 
+use std::sync::TryLockError;
 use std::time::Duration;
 
-use mneme_arena::FRAME_BYTES;
+use mneme_arena::{FRAME_BYTES, Frame};
 use mneme_sync::{Epoch, Holding, Progress, Slot, SlotId, Stalled};
 use mneme_sys::NodeId;
 
 use crate::error::{Corrupt, WriteError};
 use crate::log::head::{Leave, SPACE_TIMEOUT};
-use crate::log::segment::State;
+use crate::log::segment::{State, StateWord};
 use crate::reclaim::Reclaim;
 use crate::reclaim::compact::{gain, large_gain};
 use crate::reclaim::evict::Evicted;
@@ -59,6 +60,14 @@ impl<T: Clone + PartialEq> Suspect<T> {
             }
         }
     }
+}
+
+/// Condemned segments, in ascending order, and the ids of the dropped indexes that may name records
+/// there.
+#[derive(Debug)]
+pub(crate) struct Named {
+    condemned: Vec<(Frame, StateWord)>,
+    roots: Vec<u64>,
 }
 
 /// What a way to find space has gained.
@@ -506,17 +515,41 @@ impl Reclaim {
     /// Frees what can be freed and starts the grace periods that are due. Returns the number of
     /// segments freed.
     pub(crate) fn maintain(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
-        let mut unnamed = Vec::new();
-        if self.tables.header().sweeps_due() {
-            // Before the sweep begins, for no index that it leaves was dropped by then.
-            let condemned = self.condemned();
-            if self.sweep(slot)? {
-                unnamed = condemned;
-            }
-        }
+        let unnamed = match self.tables.header().sweeps_due() {
+            true => self.sweep_for_condemned(slot)?,
+            false => Vec::new(),
+        };
         self.leave_segments(slot, Leave::BehindTheGone);
         self.stamp_segments();
         self.free_condemned(slot, &unnamed)
+    }
+
+    /// Sweeps what can be swept now. Returns condemned segments in which no dropped index names
+    /// anything any more.
+    ///
+    /// What was condemned before an index was dropped is not named by it. So condemned segments are
+    /// noted with the indexes that wait for their sweep then. Once these are swept, however many
+    /// sweeps that takes, nothing names the segments, though other indexes were dropped meanwhile.
+    fn sweep_for_condemned(&self, slot: &Slot<'_>) -> Result<Vec<(Frame, StateWord)>, WriteError> {
+        let mut named = match self.named.try_lock() {
+            Ok(named) => Some(named),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            // Another thread frees what it has noted.
+            Err(TryLockError::WouldBlock) => None,
+        };
+        if let Some(named) = named.as_mut().filter(|named| named.is_none()) {
+            let condemned = self.condemned();
+            // After the segments were seen: the list has all that were dropped before.
+            let roots = self.dropped_ids(slot)?;
+            **named = Some(Named { condemned, roots });
+        }
+        self.sweep(slot)?;
+        let Some(mut named) = named else {
+            return Ok(Vec::new());
+        };
+        let left = self.dropped_ids(slot)?;
+        let swept = named.take_if(|named| !named.roots.iter().any(|root| left.contains(root)));
+        Ok(swept.map_or(Vec::new(), |swept| swept.condemned))
     }
 
     /// Starts the grace periods that are due and frees the segments whose own is over. Returns how

@@ -20,6 +20,7 @@ use std::sync::Mutex;
 use crate::records::Records;
 use compact::Candidates;
 use evict::ExpiringWalk;
+use free_space::Named;
 
 /// What frees an open store's space.
 pub(crate) struct Reclaim {
@@ -28,6 +29,8 @@ pub(crate) struct Reclaim {
     candidates: Vec<Mutex<Candidates>>,
     /// Where the search for records with an expiry to evict stands.
     expiring_walk: Mutex<ExpiringWalk>,
+    /// Condemned segments that wait for sweeps.
+    named: Mutex<Option<Named>>,
 }
 
 impl Deref for Reclaim {
@@ -46,6 +49,7 @@ impl Reclaim {
                 .map(|_| Mutex::default())
                 .collect(),
             expiring_walk: Mutex::default(),
+            named: Mutex::default(),
             records,
         }
     }
