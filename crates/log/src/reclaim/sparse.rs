@@ -48,7 +48,8 @@ impl Reclaim {
         sparse: &mut Sparse,
         stopped: &dyn Fn() -> bool,
     ) -> Result<usize, WriteError> {
-        if self.in_use(sparse.node) < sparse.due {
+        // What has expired goes when its segment is emptied.
+        if self.in_use(sparse.node) < sparse.due || self.expiry_rests() {
             return Ok(0);
         }
         let mut emptied = 0;
@@ -94,7 +95,12 @@ fn is_sparse(info: &SegmentInfo) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+    use std::sync::Arc;
+
+    use mneme_sys::ManualClock;
+
     use super::*;
+    use crate::records::expiry::Expiry;
     use crate::store::LogStore;
 
     /// Frames in use after a hundred turnovers of 2 MB in a store of 512 MiB.
@@ -148,5 +154,38 @@ mod tests {
         }
         assert!(look() > 5);
         assert_eq!(look(), 0);
+    }
+
+    /// What has expired stays where it is while expiry rests, and enters nothing.
+    #[test]
+    fn nothing_is_emptied_while_expiry_rests() {
+        let clock = Arc::new(ManualClock::new(1, 1_000));
+        let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
+        let builder = builder.clock(clock.clone()).change_feed(true);
+        // Nobody keeps what is entered: nothing is, at first.
+        let store = builder.loading(true).open_private().unwrap();
+        let inner = store.inner();
+        let slot = inner.writer().unwrap();
+        for i in 0..20_000u32 {
+            let (key, value) = (i.to_le_bytes(), [7; 1000]);
+            store.put_until(&key, &value, Expiry::At(2_000)).unwrap();
+            if i % 14 > 0 {
+                store.remove(&key).unwrap();
+            }
+        }
+        store.end_loading();
+        let look = || {
+            let mut sparse = Sparse::new(NodeId(0));
+            inner.compact_sparse(&slot, &mut sparse, &|| false).unwrap()
+        };
+        // Their grace periods begin.
+        assert_eq!(look(), 0);
+        clock.set_wall_ms(3_000);
+        let (held, tail) = (store.len(), store.feed_tail());
+        store.rest_expiry(true);
+        assert_eq!(look(), 0);
+        assert_eq!((store.len(), store.feed_tail()), (held, tail));
+        store.rest_expiry(false);
+        assert!(look() > 5);
     }
 }

@@ -19,6 +19,12 @@ use crate::region::expiry::Expiry;
 use crate::region::mem::Loc;
 
 impl Records {
+    /// Whether the maintainer removes nothing, see
+    /// [`LogStore::rest_expiry`](crate::LogStore::rest_expiry).
+    pub(crate) fn expiry_rests(&self) -> bool {
+        self.feed.as_ref().is_some_and(Feed::rests)
+    }
+
     /// Enters what `item` says, if there is a feed.
     ///
     /// # Errors

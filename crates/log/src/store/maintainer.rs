@@ -177,7 +177,7 @@ fn look_round(store: &Store, slot: &Slot<'_>, sweep: &mut ExpirySweep, reap: boo
     if reap {
         let _ = store.reap(slot);
     }
-    if !rests(store) {
+    if !store.expiry_rests() {
         let _ = store.sweep_expired(slot, sweep);
     }
     let _ = store.fold_accesses(slot);
@@ -190,11 +190,6 @@ fn look_round(store: &Store, slot: &Slot<'_>, sweep: &mut ExpirySweep, reap: boo
     }
 }
 
-/// Whether the maintainer removes nothing: [`LogStore::rest_expiry`](crate::LogStore::rest_expiry).
-fn rests(store: &Store) -> bool {
-    store.feed.as_ref().is_some_and(|feed| feed.rests())
-}
-
 /// Compacts until the node has frames in stock.
 fn keep_space(
     store: &Store,
@@ -205,7 +200,7 @@ fn keep_space(
     while store.node_wants_compaction(node) && !stopped() {
         // A sweep or a freeing that is held up, or damaged, keeps no victim from being moved.
         let _ = store.maintain(slot);
-        let evicted = !rests(store) && matches!(store.evict(slot), Ok(Evicted::Some));
+        let evicted = !store.expiry_rests() && matches!(store.evict(slot), Ok(Evicted::Some));
         if !evicted && store.compact_batch(slot, node)? == 0 {
             store.revoke_stalled_pins();
             break;
