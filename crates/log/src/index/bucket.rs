@@ -196,23 +196,24 @@ impl<W: Tagged> BucketOf<W> {
     /// Where the record of a key with this tag probably lies: to be prefetched.
     #[inline(always)]
     pub fn probable(&self, tag: u32) -> Option<Loc> {
+        self.first_match(tag).map(Entry::loc)
+    }
+
+    /// What is in the first slot whose word seemed to carry `tag`.
+    #[inline(always)]
+    fn first_match(&self, tag: u32) -> Option<Entry> {
         let matches = self.matches(tag);
         if matches == 0 {
             return None;
         }
         let entry = self.entry(matches.trailing_zeros() as usize);
-        (!entry.is_empty()).then_some(entry.loc())
+        (!entry.is_empty()).then_some(entry)
     }
 
     /// The first entry that carries `tag`.
     #[inline(always)]
     pub fn first_of(&self, tag: u32) -> Option<Entry> {
-        let matches = self.matches(tag);
-        if matches == 0 {
-            return None;
-        }
-        let entry = self.entry(matches.trailing_zeros() as usize);
-        (!entry.is_empty() && entry.tag() == tag).then_some(entry)
+        self.first_match(tag).filter(|entry| entry.tag() == tag)
     }
 }
 
