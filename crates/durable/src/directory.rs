@@ -16,7 +16,7 @@ use crate::gate::lock;
 use crate::options::{DurableOptions, Place};
 
 /// The file that is locked, which names the process that has it.
-pub(crate) const LOCK: &str = "lock";
+const LOCK: &str = "lock";
 
 /// How long a directory that is in use is tried again, and how often at most.
 const WAIT_NS: u64 = 1_000_000_000;
@@ -66,6 +66,14 @@ impl Opened {
             directory: Arc::clone(&files) as Arc<dyn Directory>,
             medium: Medium::Files(files),
         })
+    }
+
+    /// Where it is, for messages.
+    pub fn path(&self) -> &Path {
+        match &self.medium {
+            Medium::Files(files) => files.path(),
+            Medium::Recorded(_) => Path::new("the directory"),
+        }
     }
 
     pub fn lock(&self) -> Option<BorrowedFd<'_>> {

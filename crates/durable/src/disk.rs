@@ -54,6 +54,13 @@ pub(crate) fn mode_of(directory: &dyn Directory) -> Result<Option<DurabilityMode
     Ok(is_kept.then_some(DurabilityMode::Journal))
 }
 
+/// Whether a file of that name belongs to a store: to one that is there, or to a backup or a repair
+/// of one. What an unfinished start or restore has left does not.
+pub(crate) fn is_of_store(name: &str) -> bool {
+    let ends = [".journal", ".base", ".backup", ".lost"];
+    name == tree::FILE || ends.iter().any(|end| name.ends_with(end))
+}
+
 impl DurabilityMode {
     /// The form of the store that a directory holds, which another process may have open. `None`:
     /// it holds none, or cannot be read.

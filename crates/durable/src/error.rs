@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use mneme_journal::JournalError;
 use mneme_log::feed::FeedDamage;
 use mneme_log::{FeedError, OpenError, ReadError, WriteError};
-use mneme_shared::{CreateError, ServeError, UpgradeError};
+use mneme_shared::{AttachError, CreateError, ServeError, UpgradeError};
 use mneme_space::{NoteError, RegistryError, RemoveError, RenameError};
 use mneme_sys::medium::DirectoryError;
 
@@ -65,19 +65,81 @@ pub enum DurableError {
         /// Where it ended at least.
         read: u64,
     },
-    /// A backup from elsewhere is restored to a directory that holds nothing.
+    /// A backup from elsewhere is restored to a directory that holds no store.
     #[error(
-        "{} is not empty: restore to an empty directory; to go back to a backup, give the directory \
-         that holds it", path.display()
+        "{} is not empty, it holds `{file}`: restore to a directory without a store; to go back to a \
+         backup, give the directory that holds it", path.display()
     )]
     NotEmpty {
         /// The directory.
         path: PathBuf,
+        /// A file of a store that it holds.
+        file: String,
+    },
+    /// The directory holds backups and no store. One that begins empty there would replace them by
+    /// its own.
+    #[error(
+        "{path} holds the backup `{backup}` and no store: `mneme restore {path}/{backup}.backup {path}` \
+         goes back to it, with --durability tree as a tree; to begin with an empty store, which may \
+         replace it with the next backup of that name, move all backups elsewhere first",
+        path = path.display()
+    )]
+    BackupsAlone {
+        /// The directory.
+        path: PathBuf,
+        /// The newest of the backups.
+        backup: String,
+    },
+    /// A segment is to be set aside for a backup that is restored, and belongs to something else.
+    #[error(
+        "segment `{name}` is not this directory's, and all is as it was: {whose}. Restore without \
+         --segment, and serve the directory as another segment; or remove this one (`mneme segment rm \
+         {name}`), if what it holds may go"
+    )]
+    OtherSegment {
+        /// The segment's name.
+        name: String,
+        /// What it belongs to.
+        whose: Unpaired,
+    },
+    /// A segment is to be set aside for a backup that is restored, and cannot be looked at.
+    #[error(
+        "it is not known whose segment `{name}` is, and all is as it was: {source}. Restore without \
+         --segment: a server sets a damaged segment aside itself"
+    )]
+    UnknownSegment {
+        /// The segment's name.
+        name: String,
+        /// Why not.
+        #[source]
+        source: Box<AttachError>,
+    },
+    /// The segment that a restored directory was served with is still there.
+    #[error(
+        "the directory has gone back to the backup, and segment `{name}`, which holds what was there \
+         before, cannot be set aside: {source}. Remove it (`mneme segment rm {name}`) before the \
+         directory is served"
+    )]
+    SetAside {
+        /// The segment's name.
+        name: String,
+        /// Why not.
+        #[source]
+        source: RenameError,
     },
     /// There is no such backup.
     #[error("there is no backup `{name}` in the directory")]
     NoBackup {
         /// The name that was given.
+        name: String,
+    },
+    /// A directory is to go back to a backup of another store than it holds.
+    #[error(
+        "backup `{name}` is of another store than the one that its directory holds, which is as it was: \
+         restore it to a directory of its own"
+    )]
+    OtherBackup {
+        /// The backup's name.
         name: String,
     },
     /// What the journal holds contradicts itself.
@@ -95,7 +157,7 @@ pub enum DurableError {
     /// The segment cannot be made.
     #[error(transparent)]
     Create(#[from] CreateError),
-    /// An unfinished or empty segment cannot be removed.
+    /// A segment cannot be removed, or is in use and must not be.
     #[error(transparent)]
     Remove(#[from] RemoveError),
     /// The segment that was rebuilt cannot get its name.

@@ -7,54 +7,88 @@ use std::path::Path;
 use std::sync::Arc;
 
 use mneme_journal::{
-    BaseName, BasePart, BaseReader, BaseWriter, Journal, Options, Position, Reader, Run, bases,
+    BaseName, BasePart, BaseReader, BaseWriter, Identity, Journal, Options, Position, Reader, Run,
+    bases,
 };
-use mneme_shared::Registry;
-use mneme_space::RemoveError;
+use mneme_log::{Life, Process};
+use mneme_shared::{AttachError, Registry, SharedStore};
+use mneme_space::{OpenError, RemoveError};
 use mneme_sys::medium::{Directory, FileDirectory};
 
 use crate::DurableError;
-use crate::directory::{LOCK, Opened, failed};
-use crate::disk::mode_of;
+use crate::directory::{Opened, failed};
+use crate::disk::{Disk, is_of_store, mode_of};
 use crate::options::{DurabilityMode, DurableOptions, Place, RecoveryProgress};
+use crate::pairing::{Note, Unpaired};
 use crate::store::draw_run;
 use crate::tree::Build;
+
+/// What the name says of a segment that was set aside for a restore.
+const REPLACED: &str = "replaced";
 
 impl DurableOptions {
     /// Goes back to the backup that is kept by this name: what was written since is given up. For
     /// a store that nobody has open.
     ///
     /// # Errors
-    /// [`DurableError::InUse`]; there is no such backup, or it is damaged; the disk is full or
-    /// fails. The store is then as it was.
+    /// [`DurableError::InUse`]; there is no such backup, or it is damaged, or of another store; the
+    /// disk is full or fails. The store is then as it was.
     pub fn restore(&self, backup: &str) -> Result<(), DurableError> {
         let opened = Opened::of(self)?;
+        self.identity(&opened, backup)?;
         self.restore_in(&opened, &*opened.directory, backup)
     }
 
-    /// As [`restore`](Self::restore), for a server's store: its segment is removed, so that the
-    /// next [`serve`](Self::serve) rebuilds it.
+    /// As [`restore`](Self::restore), for a server's store: its segment is set aside, so that the
+    /// next [`serve`](Self::serve) rebuilds it. Returns the name that the segment has now; `None`:
+    /// there was none.
     ///
     /// # Errors
-    /// Also [`DurableError::Remove`], while a process has the segment attached.
+    /// Also [`DurableError::OtherSegment`] and [`DurableError::UnknownSegment`], if the segment is
+    /// not this directory's, and [`DurableError::Remove`], while a process has it attached: all is
+    /// as it was. [`DurableError::SetAside`]: the directory has gone back, and the segment could
+    /// not be set aside.
     pub fn restore_segment(
         &self,
         registry: &Registry,
         name: &str,
         backup: &str,
-    ) -> Result<(), DurableError> {
+    ) -> Result<Option<String>, DurableError> {
         let opened = Opened::of(self)?;
-        self.check(&*opened.directory, backup)?;
-        match registry.remove_segment(name) {
-            Ok(()) | Err(RemoveError::NotFound { .. }) => {}
-            Err(refused) => return Err(refused.into()),
+        let own = self.identity(&opened, backup)?;
+        let is_there = is_replaced(registry, name, own)?;
+        // Before the segment is touched: if this fails or dies, the two still belong together. If
+        // it dies afterwards, the next `serve` says that they do not.
+        self.restore_in(&opened, &*opened.directory, backup)?;
+        mneme_sys::fault!("durable.restore.done");
+        if !is_there {
+            return Ok(None);
         }
-        mneme_sys::fault!("durable.restore.removed");
-        self.restore_in(&opened, &*opened.directory, backup)
+        let aside = registry.set_segment_aside(name, REPLACED);
+        aside.map(Some).map_err(|source| DurableError::SetAside {
+            name: name.to_owned(),
+            source,
+        })
+    }
+
+    /// The store that the directory goes back to by that backup, which may not be another one than
+    /// it holds, if that can be read.
+    fn identity(&self, opened: &Opened, backup: &str) -> Result<Identity, DurableError> {
+        let directory = &*opened.directory;
+        let kept = BaseReader::open(directory, &existing(directory, backup)?)?.identity();
+        let mode = mode_of(directory)?.unwrap_or(self.mode);
+        let present = Disk::open(opened, mode).and_then(|disk| disk.journaled(directory));
+        match present {
+            Ok(Some(found)) if found.identity != kept => Err(DurableError::OtherBackup {
+                name: backup.to_owned(),
+            }),
+            _ => Ok(kept),
+        }
     }
 
     /// Makes a store of a backup that lies in another directory. No segment is paired with it: the
-    /// next [`serve`](Self::serve) needs a name that no segment has.
+    /// next [`serve`](Self::serve) needs a name that no segment has. Files that belong to no store
+    /// may lie in the directory.
     ///
     /// # Errors
     /// [`DurableError::NotEmpty`]; otherwise as [`restore`](Self::restore).
@@ -65,9 +99,12 @@ impl DurableOptions {
         let opened = Opened::of(self)?;
         let names = opened.directory.names();
         let names = names.map_err(failed("list", "the directory"))?;
-        if let (true, Place::Path(path)) = (names.iter().any(|name| name != LOCK), &self.place) {
+        if let (Some(file), Place::Path(path)) = (
+            names.into_iter().find(|name| is_of_store(name)),
+            &self.place,
+        ) {
             let path = path.clone();
-            return Err(DurableError::NotEmpty { path });
+            return Err(DurableError::NotEmpty { path, file });
         }
         self.restore_in(&opened, &from, backup)
     }
@@ -146,15 +183,7 @@ impl DurableOptions {
 
     /// Reads a backup from end to end; it, from its begin.
     fn check(&self, directory: &dyn Directory, backup: &str) -> Result<BaseReader, DurableError> {
-        let known = bases(directory)?;
-        if !known
-            .iter()
-            .any(|base| base.kept.as_deref() == Some(backup))
-        {
-            let name = backup.to_owned();
-            return Err(DurableError::NoBackup { name });
-        }
-        let file = file(backup);
+        let file = existing(directory, backup)?;
         let len = directory.open(&file).and_then(|file| file.len());
         let mut progress = RecoveryProgress {
             total: len.map_err(failed("look at", &file))?,
@@ -177,7 +206,66 @@ impl DurableOptions {
     }
 }
 
+/// Whether there is a segment of that name, which has this directory's store and is unused.
+fn is_replaced(registry: &Registry, name: &str, own: Identity) -> Result<bool, DurableError> {
+    let store = match SharedStore::attach(registry, name) {
+        Ok(store) => store,
+        Err(AttachError::Segment(OpenError::NotFound { .. } | OpenError::DataGone { .. })) => {
+            return Ok(false);
+        }
+        Err(source) => {
+            let (name, source) = (name.to_owned(), Box::new(source));
+            return Err(DurableError::UnknownSegment { name, source });
+        }
+    };
+    let is_other = |process: &Process| !process.is_asker && process.life == Life::Alive;
+    if store.processes().iter().any(is_other) {
+        let name = name.to_owned();
+        return Err(RemoveError::InUse { name }.into());
+    }
+    let note = store.salvage_feed().map(|feed| Note::of_words(feed.note));
+    let whose = match note.filter(|note| !note.is_blank()) {
+        Some(note) if note.identity() == own => return Ok(true),
+        Some(_) => Unpaired::Stores,
+        None => Unpaired::Stranger,
+    };
+    let name = name.to_owned();
+    Err(DurableError::OtherSegment { name, whose })
+}
+
+/// The file of a backup, which is there.
+fn existing(directory: &dyn Directory, backup: &str) -> Result<String, DurableError> {
+    let known = bases(directory)?;
+    if !known
+        .iter()
+        .any(|base| base.kept.as_deref() == Some(backup))
+    {
+        let name = backup.to_owned();
+        return Err(DurableError::NoBackup { name });
+    }
+    Ok(file(backup))
+}
+
 /// The file of a backup.
 fn file(backup: &str) -> String {
     format!("{backup}.backup")
+}
+
+/// Refuses to begin an empty store in a directory that holds backups: the next backup of the same
+/// name would replace what may be the last copy of a store.
+pub(crate) fn refuse_beside_backups(opened: &Opened) -> Result<(), DurableError> {
+    let directory = &*opened.directory;
+    let kept = bases(directory)?.into_iter().filter_map(|base| base.kept);
+    let newest = kept.max_by_key(|name| {
+        // One that cannot be read is no better than none.
+        let read = BaseReader::open(directory, &file(name));
+        read.map_or(0, |backup| backup.wall_ms())
+    });
+    match newest {
+        None => Ok(()),
+        Some(backup) => Err(DurableError::BackupsAlone {
+            path: opened.path().to_owned(),
+            backup,
+        }),
+    }
 }

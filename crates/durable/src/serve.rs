@@ -18,6 +18,7 @@ use crate::home::Home;
 use crate::options::DurableOptions;
 use crate::pairing::{Note, Unpaired, Verdict, judge};
 use crate::recover::RecoveryClock;
+use crate::restore::refuse_beside_backups;
 use crate::store::{draw_identity, draw_run, pause_eviction};
 
 /// What the name of a segment ends with that is being rebuilt.
@@ -118,6 +119,9 @@ impl DurableOptions {
         let note = Note::of(feed)?;
         let directory = &*opened.directory;
         let verdict = judge(note, holds_nothing(served), disk.journaled(directory)?)?;
+        if verdict == Verdict::Adopt && holds_nothing(served) {
+            refuse_beside_backups(opened)?;
+        }
         if verdict == Verdict::Paired {
             let last = disk.holds_stream(directory, feed.durable())?;
             clock.release(last.ok_or(Unpaired::Behind)?);
@@ -220,6 +224,9 @@ impl DurableOptions {
         let last = disk.journaled(directory)?.and_then(|found| found.last);
         let contents = disk.look(directory)?;
         let identity = contents.identity();
+        if identity.is_none() {
+            refuse_beside_backups(opened)?;
+        }
         let clock = Arc::new(RecoveryClock::new(Arc::clone(&self.clock)));
         let options = options.clone().maintainer(false).clock(clock);
         let store = options.create_loading(registry, loading)?;

@@ -15,6 +15,7 @@ use crate::gate::Shared;
 use crate::home::Home;
 use crate::options::DurableOptions;
 use crate::recover::RecoveryClock;
+use crate::restore::refuse_beside_backups;
 
 /// A store in the process' own memory that survives power loss. It dereferences to the
 /// [`LogStore`](mneme_log::LogStore), by whose operations it is used. See [the crate](crate).
@@ -84,6 +85,9 @@ impl DurableOptions {
         let directory = Arc::clone(&opened.directory);
         let mut disk = Disk::open(&opened, self.mode)?;
         let contents = disk.look(&*directory)?;
+        if contents.identity().is_none() {
+            refuse_beside_backups(&opened)?;
+        }
         let clock = Arc::new(RecoveryClock::new(Arc::clone(&self.clock)));
         let builder = builder.change_feed(true).loading(true).clock(clock.clone());
         let store = builder.open_private()?;

@@ -336,27 +336,26 @@ const LEAVING_NS: u64 = 1_000_000_000;
 
 /// Gives the segment another name, under which it can be looked at.
 fn set_aside(registry: &Registry, name: &str) -> Result<Attached, ServeError> {
-    let mut number = 1;
-    loop {
-        let aside = format!("{name}.quarantine-{number}");
-        match registry.rename_segment(name, &aside) {
-            Ok(()) => {
-                mneme_sys::fault!("shared.serve.aside");
-                Starts::forget(registry, &aside)?;
-                return Ok(Attached::SetAside(aside));
-            }
-            Err(taken) if taken.is_taken() => number += 1,
-            Err(RenameError::Name(NameError::TooLong { max, .. })) => {
-                let name = name.to_owned();
-                return Err(ServeError::QuarantineName { name, aside, max });
-            }
-            Err(source) => {
-                let name = name.to_owned();
-                return Err(ServeError::Quarantine { name, source });
-            }
+    match registry.set_segment_aside(name, QUARANTINE) {
+        Ok(aside) => {
+            mneme_sys::fault!("shared.serve.aside");
+            Starts::forget(registry, &aside)?;
+            Ok(Attached::SetAside(aside))
+        }
+        Err(RenameError::Name(NameError::TooLong { max, .. })) => {
+            let aside = format!("{name}.{QUARANTINE}-1");
+            let name = name.to_owned();
+            Err(ServeError::QuarantineName { name, aside, max })
+        }
+        Err(source) => {
+            let name = name.to_owned();
+            Err(ServeError::Quarantine { name, source })
         }
     }
 }
+
+/// What the name says of a segment that was set aside because it is damaged.
+const QUARANTINE: &str = "quarantine";
 
 const FRAME: u64 = mneme_sys::FRAME as u64;
 

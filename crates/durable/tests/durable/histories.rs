@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mneme_durable::{DurabilityMode, DurableError, LogStore, SyncPolicy, Unpaired};
 use mneme_journal::{Identity, Journal, Options, Position};
 use mneme_log::feed::{Item, append_entry, binding};
-use mneme_shared::{Access, StoreOptions};
+use mneme_shared::{Access, SharedStore, StoreOptions};
 use mneme_sys::medium::FileDirectory;
 use mneme_testkit::TestDir;
 
@@ -273,4 +273,202 @@ fn restored_again(mode: DurabilityMode) {
         store.put(b"other", b"value").unwrap();
         store.close().unwrap();
     }
+}
+
+/// A segment that is not the restored directory's is left alone, whether a server without a
+/// directory keeps its only records there, or that of another directory.
+#[test]
+fn a_restore_leaves_segments_of_others_alone() {
+    BOTH.into_iter().for_each(others_left_alone);
+}
+
+fn others_left_alone(mode: DurabilityMode) {
+    let place = Place::of("durable-restore-others", mode);
+    let (served, durability) = place.open("own", "data").unwrap();
+    served.put(b"key", b"kept").unwrap();
+    durability.backup("kept").unwrap();
+    served.put(b"key", b"later").unwrap();
+    durability.close().unwrap();
+    drop(served);
+    let memory = StoreOptions::new().capacity(64 << 20).maintainer(false);
+    let memory = memory.create(&place.registry, "memory").unwrap();
+    memory.put(b"only", b"copy").unwrap();
+    drop(memory);
+    let (other, durability) = place.open("other", "data-2").unwrap();
+    other.put(b"only", b"copy").unwrap();
+    drop((other, durability));
+    let heap = place.registry.segment("heap").size(1 << 20);
+    heap.create().unwrap();
+    let restore = |name| {
+        let options = place.options("data");
+        options.restore_segment(&place.registry, name, "kept")
+    };
+    for (name, whose) in [("memory", Unpaired::Stranger), ("other", Unpaired::Stores)] {
+        let refused = restore(name).unwrap_err();
+        assert!(
+            matches!(&refused, DurableError::OtherSegment { name: named, whose: found }
+                if named == name && *found == whose),
+            "{refused:?}"
+        );
+        let store = SharedStore::attach(&place.registry, name).unwrap();
+        assert_eq!(store.get(b"only").unwrap().as_deref(), Some(&b"copy"[..]));
+    }
+    let refused = restore("heap").unwrap_err();
+    assert!(
+        matches!(refused, DurableError::UnknownSegment { .. }),
+        "{refused:?}"
+    );
+    let mut names = place.registry.segments().unwrap();
+    names.retain(|name| name.as_str().starts_with("heap"));
+    assert_eq!(names.len(), 1);
+    // Nor has the directory gone back.
+    let (served, durability) = place.open("own", "data").unwrap();
+    assert_eq!(served.get(b"key").unwrap().as_deref(), Some(&b"later"[..]));
+    durability.close().unwrap();
+}
+
+/// What was written since the backup is still in the segment, which has another name; an empty
+/// directory takes it.
+#[test]
+fn a_restore_sets_the_segment_aside() {
+    BOTH.into_iter().for_each(set_aside);
+}
+
+fn set_aside(mode: DurabilityMode) {
+    let place = Place::of("durable-restore-aside", mode);
+    let (served, durability) = place.open("s", "data").unwrap();
+    served.put(b"key", b"kept").unwrap();
+    durability.backup("kept").unwrap();
+    drop((served, durability));
+    for round in 1..3u8 {
+        let (served, durability) = place.open("s", "data").unwrap();
+        assert_eq!(served.get(b"key").unwrap().as_deref(), Some(&b"kept"[..]));
+        served.put(b"key", &[round]).unwrap();
+        durability.close().unwrap();
+        drop(served);
+        let options = place.options("data");
+        let aside = options.restore_segment(&place.registry, "s", "kept");
+        let expected = format!("s.replaced-{round}");
+        assert_eq!(aside.unwrap().as_ref(), Some(&expected));
+        let missing = options.restore_segment(&place.registry, "s", "kept");
+        assert_eq!(missing.unwrap(), None);
+    }
+    let (served, _durability) = place.open("s.replaced-2", "empty").unwrap();
+    assert_eq!(served.get(b"key").unwrap().as_deref(), Some(&[2][..]));
+}
+
+/// A file system's root has a directory `lost+found` from its first day, and nothing else there is
+/// in the way of a store.
+#[test]
+fn a_restore_goes_beside_files_that_belong_to_no_store() {
+    BOTH.into_iter().for_each(beside_strange_files);
+}
+
+fn beside_strange_files(mode: DurabilityMode) {
+    let dir = TestDir::new("durable-restore-from");
+    let store = open(&dir);
+    store.put(b"key", b"kept").unwrap();
+    store.backup("kept").unwrap();
+    drop(store);
+    let mount = TestDir::new("durable-restore-mount");
+    fs::create_dir(mount.path().join("lost+found")).unwrap();
+    fs::write(mount.path().join("readme"), "a disk for data").unwrap();
+    fs::write(
+        mount.path().join("spare-000000"),
+        "of a start that found no space",
+    )
+    .unwrap();
+    let to = options(&mount).mode(mode);
+    to.restore_from(dir.path(), "kept").unwrap();
+    let store = to.open_private(builder()).unwrap();
+    assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"kept"[..]));
+    store.close().unwrap();
+    assert!(mount.path().join("lost+found").is_dir());
+    // Each kind of file that a store has is in the way.
+    let files = [
+        "kept.backup",
+        "1.lost",
+        "store.tree",
+        "00000000000000000000.base",
+    ];
+    for file in files.into_iter().chain(["00000000000000000000.journal"]) {
+        let there = TestDir::new("durable-restore-there");
+        fs::write(there.path().join(file), "").unwrap();
+        let refused = options(&there).mode(mode).restore_from(dir.path(), "kept");
+        assert!(
+            matches!(&refused, Err(DurableError::NotEmpty { file: named, .. }) if named == file),
+            "{refused:?}"
+        );
+    }
+}
+
+/// The next backup would replace what may be the last copy of a store by an empty one.
+#[test]
+fn no_store_begins_empty_beside_backups() {
+    BOTH.into_iter().for_each(not_beside_backups);
+}
+
+fn not_beside_backups(mode: DurabilityMode) {
+    let dir = TestDir::new("durable-beside-backups");
+    let store = open(&dir);
+    store.put(b"key", b"older").unwrap();
+    store.backup("z-older").unwrap();
+    store.put(b"key", b"kept").unwrap();
+    store.backup("kept").unwrap();
+    drop(store);
+    let place = Place::of("durable-backups-alone", mode);
+    let data = place.dir.path().join("data");
+    fs::create_dir(&data).unwrap();
+    for name in ["kept.backup", "z-older.backup"] {
+        fs::copy(dir.path().join(name), data.join(name)).unwrap();
+    }
+    let is_refused = |refused: Result<(), DurableError>| {
+        let refused = refused.unwrap_err();
+        assert!(
+            matches!(&refused, DurableError::BackupsAlone { backup, .. } if backup == "kept"),
+            "{refused:?}"
+        );
+        let says = format!("mneme restore {0}/kept.backup {0}", data.display());
+        assert!(refused.to_string().contains(&says), "{refused}");
+        let names = fs::read_dir(&data).unwrap().count();
+        assert_eq!(names, 3, "two backups and the lock");
+    };
+    is_refused(place.open("s", "data").map(drop));
+    assert!(place.registry.segments().unwrap().is_empty());
+    is_refused(place.options("data").open_private(builder()).map(drop));
+    // A segment that holds nothing is an empty store, too.
+    let empty = StoreOptions::new().capacity(64 << 20).change_feed(true);
+    drop(
+        empty
+            .maintainer(false)
+            .create(&place.registry, "s")
+            .unwrap(),
+    );
+    is_refused(place.open("s", "data").map(drop));
+    // One that holds something begins the directory, as ever.
+    let store = SharedStore::attach_writable(&place.registry, "s").unwrap();
+    store.put(b"key", b"lives").unwrap();
+    drop(store);
+    let (served, durability) = place.open("s", "data").unwrap();
+    assert_eq!(served.get(b"key").unwrap().as_deref(), Some(&b"lives"[..]));
+    durability.close().unwrap();
+    drop(served);
+    // Which is another store than the backup's.
+    let other = place.options("data").restore("kept");
+    assert!(
+        matches!(other, Err(DurableError::OtherBackup { .. })),
+        "{other:?}"
+    );
+    let (served, durability) = place.open("s", "data").unwrap();
+    assert_eq!(served.get(b"key").unwrap().as_deref(), Some(&b"lives"[..]));
+    durability.close().unwrap();
+    // A restore goes back to what the message names.
+    for entry in fs::read_dir(&data).unwrap().map(Result::unwrap) {
+        if !entry.file_name().to_string_lossy().ends_with(".backup") {
+            fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    place.options("data").restore("kept").unwrap();
+    let store = place.options("data").open_private(builder()).unwrap();
+    assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"kept"[..]));
 }

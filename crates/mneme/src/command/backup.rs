@@ -45,12 +45,12 @@ pub struct Restore {
     /// The backup: a file NAME.backup, as `mneme backup` has written it.
     file: PathBuf,
 
-    /// An empty directory, or one to be made; or the one that holds the file, which goes back to
-    /// it: changes since then are given up.
+    /// A directory without a store, or one to be made; or the one that holds the file, which goes
+    /// back to it: changes since then are given up.
     directory: PathBuf,
 
-    /// The segment that the directory was served with, which is removed. Refused while a process
-    /// has it attached.
+    /// The segment that the directory was served with, which is set aside under another name.
+    /// Refused while a process has it attached, and if it is not this directory's.
     #[arg(long, value_name = "NAME")]
     segment: Option<String>,
 
@@ -156,12 +156,12 @@ pub fn restore(arguments: Restore) -> Result<(), Box<dyn Error>> {
         let from = from.canonicalize();
         from.is_ok_and(|from| from == to)
     });
-    match (&arguments.segment, goes_back) {
-        (None, true) => options.restore(name)?,
+    let aside = match (&arguments.segment, goes_back) {
+        (None, true) => options.restore(name).map(|()| None)?,
         (Some(segment), true) => {
-            options.restore_segment(&arguments.registry.open()?, segment, name)?;
+            options.restore_segment(&arguments.registry.open()?, segment, name)?
         }
-        (None, false) => options.restore_from(from, name)?,
+        (None, false) => options.restore_from(from, name).map(|()| None)?,
         (Some(_), false) => {
             return Err(
                 "--segment goes with the directory that holds the backup: another one has no \
@@ -169,12 +169,13 @@ pub fn restore(arguments: Restore) -> Result<(), Box<dyn Error>> {
                     .into(),
             );
         }
-    }
+    };
     let bytes = file.metadata()?.len();
     let mode = DurabilityMode::found_in(to).unwrap_or_default();
     match arguments.json {
         true => output::line(json!({
             "directory": to, "backup": name, "bytes": bytes, "durability": mode.to_string(),
+            "segment_set_aside": aside,
         })),
         false => {
             let (to, size) = (to.display(), size::show(bytes));
@@ -184,7 +185,13 @@ pub fn restore(arguments: Restore) -> Result<(), Box<dyn Error>> {
             };
             output::line(format_args!(
                 "{to} holds {name}, {size}: mneme serve --data {to}{durability}"
-            ))
+            ))?;
+            match aside {
+                None => Ok(()),
+                Some(aside) => output::line(format_args!(
+                    "its segment is set aside as {aside}: mneme segment rm {aside} frees that memory"
+                )),
+            }
         }
     }
 }

@@ -400,7 +400,11 @@ fn a_backup_is_written_beside_clients_and_restored() {
     let refused = fails(&place, "restore", &own);
     assert!(refused.contains("default"), "{refused}");
     drop(reader);
-    does(&place, "restore", &own);
+    let said = does(&place, "restore", &own);
+    assert!(
+        said.contains("mneme segment rm default.replaced-1"),
+        "{said}"
+    );
     let server = place.serve(&[]);
     assert_eq!(server.said("GET a\r\n"), "$1\r\n1\r\n+OK\r\n");
     drop(server);

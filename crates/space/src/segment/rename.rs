@@ -9,6 +9,22 @@ use crate::segment::meta::data_files_of;
 use crate::{FileError, Name, Registry, RenameError};
 
 impl Registry {
+    /// Gives a segment that nobody uses the first free name of the form `NAME.WHY-NUMBER`, so that
+    /// it is out of the way and can be looked at. Returns that name.
+    ///
+    /// # Errors
+    /// As [`rename_segment`](Self::rename_segment), but for [`RenameError::Exists`].
+    pub fn set_segment_aside(&self, name: &str, why: &str) -> Result<String, RenameError> {
+        let mut number = 1;
+        loop {
+            let aside = format!("{name}.{why}-{number}");
+            match self.rename_segment(name, &aside) {
+                Err(taken) if taken.is_taken() => number += 1,
+                renamed => return renamed.map(|()| aside),
+            }
+        }
+    }
+
     /// Gives a segment that nobody uses another name; whole or damaged, it stays as it is. Handles
     /// that were opened by the old name are not found any more. Spaces keep their members by
     /// identity *and* name: one that has it loses it.
