@@ -258,3 +258,67 @@ fn what_is_taken_out_of_service_changes_no_more() {
     });
     sound(store);
 }
+
+/// A prefetch is a hint: it neither waits nor keeps anything, whatever becomes of the database, its
+/// index pages and its records meanwhile.
+#[test]
+fn prefetching_goes_on_beside_swaps_clearings_and_growth() {
+    for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
+        let store = &open(policy);
+        let all: Vec<_> = (0..2000).map(u64::to_le_bytes).collect();
+        let done = &AtomicBool::new(false);
+        std::thread::scope(|s| {
+            for from in 0..2 {
+                let all = &all;
+                s.spawn(move || {
+                    let mut databases = (from..3).cycle();
+                    while !done.load(Relaxed) {
+                        let database = databases.next().unwrap();
+                        store.database(database).unwrap().prefetch_many(all);
+                    }
+                });
+            }
+            for round in 0..60 {
+                let db = store.database(round % 2).unwrap();
+                all.iter().for_each(|key| db.put(key, &[7; 300]).unwrap());
+                store.swap_databases(0, 1).unwrap();
+                for key in &all[..all.len() / 2] {
+                    store.remove(key).unwrap();
+                }
+                store.database(1).unwrap().clear().unwrap();
+            }
+            done.store(true, Relaxed);
+        });
+        sound(store);
+    }
+}
+
+/// What is looked up after a prefetch is looked up anew: a page that was replaced, a record that
+/// was replaced or removed since, and another index altogether make no difference.
+#[test]
+fn what_changes_after_a_prefetch_is_seen() {
+    let store = &open(UpdatePolicy::Append);
+    let all: Vec<_> = (0..4000).map(u64::to_le_bytes).collect();
+    let (old, new) = all.split_at(all.len() / 2);
+    store.prefetch_many(&all);
+    for round in 0..3u8 {
+        old.iter().for_each(|key| store.put(key, &[round]).unwrap());
+        store.prefetch_many(&all);
+        // The index grows, and every page with it.
+        new.iter().for_each(|key| store.put(key, &[round]).unwrap());
+        old[..32].iter().for_each(|key| {
+            store.put(key, b"newer").unwrap();
+        });
+        assert!(store.remove(&old[32]).unwrap());
+        let seen = |key: &[u8]| store.get(key).unwrap().map(|value| value.to_vec());
+        assert_eq!(seen(&old[0]), Some(b"newer".to_vec()));
+        assert_eq!(seen(&old[32]), None);
+        assert_eq!(seen(&old[33]), Some(vec![round]));
+        assert_eq!(seen(&new[0]), Some(vec![round]));
+        store.prefetch_many(&all);
+        store.swap_databases(0, 9).unwrap();
+        assert_eq!(seen(&old[0]), None);
+        store.database(9).unwrap().clear().unwrap();
+    }
+    sound(store);
+}

@@ -70,6 +70,22 @@ impl Store {
         Ok(())
     }
 
+    /// Starts fetching what operations on `keys` will touch. Nothing of what is seen here outlives
+    /// the call: the operations look everything up again.
+    pub(crate) fn prefetch_many<K: AsRef<[u8]>>(&self, database: u8, keys: &[K]) {
+        let Ok(_pin) = self.participants.pin() else {
+            return;
+        };
+        if let Some(space) = self.space(database)
+            && let Ok(Some(root)) = self.root(space)
+        {
+            for some in keys.chunks(WIDTH) {
+                // Damage is reported to the operation that meets it.
+                let _ = self.prefetch_batch(root, &some, Fetch::Values);
+            }
+        }
+    }
+
     /// Stores each pair, in order.
     pub(crate) fn put_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,

@@ -46,6 +46,18 @@ macro_rules! operations {
                 db.store.get_many(db.number, keys, visit)
             }
 
+            /// Starts fetching into the processor's cache what an operation on each of `keys` will
+            /// touch: its place in the index, and the beginning of its record. The operations that
+            /// follow soon, whatever they are, then overlap their cache misses as those of
+            /// [`get_many`](Self::get_many) do. 32 keys at once are best; more evict each other.
+            ///
+            /// A hint, and no more: nothing is looked up for the caller, nothing is waited for, and
+            /// what cannot be fetched is left out.
+            pub fn prefetch_many<K: AsRef<[u8]>>(&$self, keys: &[K]) {
+                let db = $db;
+                db.store.prefetch_many(db.number, keys);
+            }
+
             /// Replaces the content of `value` by a copy of the value of `key`. Returns whether
             /// `key` is there. If it is not, `value` is empty afterwards.
             ///

@@ -3,9 +3,10 @@
 //! Neighbours that read keys, and neighbours that store plain values, go to the store together
 //! ([`batched`]): it hashes and prefetches all of them before it touches the first, which is
 //! several times faster than one by one. The order of replies and the effect of the commands are
-//! those of one by one.
+//! those of one by one. What the other commands will touch is fetched ahead, too ([`fetching`]).
 
 mod batched;
+mod fetching;
 mod unknown;
 
 use crate::client::{Client, Replies};
@@ -148,25 +149,29 @@ impl<'a> Executor<'a> {
     /// in a slice.
     pub fn run(&mut self, batch: &Batch, input: &[u8], slice_end_ns: u64) -> usize {
         self.slice_end_ns = slice_end_ns;
-        let mut done = 0;
+        // The first command whose keys have not been fetched.
+        let (mut done, mut fetched) = (0, 0);
         while done < batch.len() && !self.client.closing {
             let args = batch.command(done, input);
             let (silent, position) = (self.client.replies.is_silent(), self.out.len());
-            // A lone command with one key has no neighbours to go with.
-            let alone = done + 1 == batch.len() && args.len() <= 3;
             let executed = match TABLE.find(args.at(0)) {
-                Some(command) => match command.batching.filter(|_| !alone) {
-                    Some(kind) if kind.is_read() && self.may_batch(command, args) => {
-                        self.reads(batch, input, done)
-                    }
+                Some(command) => match self.batching_of(command, args) {
+                    // A command without such a neighbour has none to go with.
                     Some(kind)
-                        if kind.is_write()
-                            && self.may_batch(command, args)
-                            && self.server.store.has_feed_space() =>
+                        if self.is_of_kind(batch, input, done + 1, kind)
+                            && (kind.is_read() || self.server.store.has_feed_space()) =>
                     {
-                        self.writes(batch, input, done)
+                        match kind.is_read() {
+                            true => self.reads(batch, input, done),
+                            false => self.writes(batch, input, done),
+                        }
                     }
-                    _ => self.one(command, args),
+                    _ => {
+                        if done >= fetched {
+                            fetched = self.fetch_ahead(batch, input, done);
+                        }
+                        self.one(command, args)
+                    }
                 },
                 None => self.unknown(args),
             };

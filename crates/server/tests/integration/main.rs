@@ -21,6 +21,7 @@ mod locals;
 mod metrics;
 mod observing;
 mod parser;
+mod pipelines;
 mod serving;
 mod tools;
 mod transactions;
