@@ -8,6 +8,10 @@
 //! being made or removed. A process that finds
 //! no other one attached makes the region anew.
 //!
+//! A user who may read the file knows that name, and may take it in `/dev/shm` by something that
+//! only that user can remove. The region then gets a longer name that nobody can know before, and
+//! is found by its beginning.
+//!
 //! The drop unlocks the file rather than closing it. A child process that another thread is just
 //! starting has a copy of every descriptor until it executes its program; closing ours would leave
 //! the file locked until then.
@@ -160,14 +164,19 @@ impl Attachment {
         let mut header = FileHeader::new_zeroed();
         self.file.read_exact_at(header.as_mut_bytes(), 0).ok()?;
         header.check().ok()?;
-        let control = self.control_path(header.instance).ok()?;
-        let control = files::open_plain(&control, OpenOptions::new().read(true)).ok()?;
-        let mut pid = [0; 8];
         let own = control_options(header.uuid).region_len() as u64;
-        control.read_exact_at(&mut pid, own + WRITER_PID).ok()?;
-        u32::try_from(u64::from_le_bytes(pid)).ok()
+        let pid_in = |control: &PathBuf| {
+            let control = open_region(control, &self.file).ok()?;
+            let mut pid = [0; 8];
+            control.read_exact_at(&mut pid, own + WRITER_PID).ok()?;
+            u32::try_from(u64::from_le_bytes(pid)).ok()
+        };
+        places(&self.control_path(header.instance).ok()?)
+            .iter()
+            .find_map(pid_in)
     }
 
+    /// Where the control region lies, unless another user has taken that name.
     fn control_path(&self, instance: [u8; 16]) -> Result<PathBuf, StoreError> {
         let found = self.file.metadata();
         let found = found.map_err(os("examine the store's file"))?;
@@ -189,18 +198,19 @@ impl Attachment {
     ) -> Result<Option<Shared>, StoreError> {
         mneme_sys::fault!("tree.share.found");
         let path = self.control_path(instance)?;
-        let shared = if self.has_others {
-            match join(&path, uuid, &self.file) {
-                Err(JoinError::Empty) if !self.others_remain() => return Ok(None),
-                joined => joined.map_err(|source| StoreError::Elsewhere {
+        let (control, shared) = if self.has_others {
+            match join_any(&path, uuid, &self.file) {
+                Err((_, JoinError::Empty)) if !self.others_remain() => return Ok(None),
+                joined => joined.map_err(|(region, source)| StoreError::Elsewhere {
                     path: self.path.clone(),
+                    region,
                     source,
                 })?,
             }
         } else {
             make(&path, uuid, &self.file)?
         };
-        self.control = Some(path);
+        self.control = Some(control);
         Ok(Some(shared))
     }
 
@@ -241,39 +251,99 @@ impl Drop for Attachment {
     }
 }
 
-fn make(path: &Path, uuid: [u8; 16], data: &File) -> Result<Shared, StoreError> {
-    let like = data.metadata().map_err(os("examine the store's file"))?;
-    // What processes have left that were killed.
-    let (file, is_new) = match std::fs::remove_file(path) {
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            // Another user's, who alone may remove it.
-            let left = open_region(path, data);
-            let remove = os("remove a control region that nobody uses");
-            (left.map_err(|_| remove(error))?, false)
-        }
+/// Where the control region may lie that would be called `path`: there, and under each longer name.
+fn places(path: &Path) -> Vec<PathBuf> {
+    let mut places = vec![path.to_owned()];
+    let begin = path.file_name().and_then(|name| name.to_str());
+    if let (Some(begin), Some(listed)) = (begin, path.parent().and_then(|at| at.read_dir().ok())) {
+        let entries = listed.filter_map(Result::ok);
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let is_longer = |name: &String| {
+            let rest = name.strip_prefix(begin);
+            rest.is_some_and(|rest| rest.starts_with('-'))
+        };
+        places.extend(
+            names
+                .filter(is_longer)
+                .map(|name| path.with_file_name(name)),
+        );
+    }
+    places
+}
+
+/// A longer name, which no other user can know before.
+fn longer(path: &Path) -> Result<PathBuf, StoreError> {
+    let mut number = [0; 8];
+    mneme_sys::random_bytes(&mut number).map_err(os("find a random number"))?;
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!("-{:016x}", u64::from_le_bytes(number)));
+    Ok(name.into())
+}
+
+/// Makes a control region that is called `path` or has a longer name, and says which.
+fn make(path: &Path, uuid: [u8; 16], data: &File) -> Result<(PathBuf, Shared), StoreError> {
+    // What processes have left that were killed. Another user's stays: it is in nobody's way.
+    for left in &places(path)[1..] {
+        let _ = std::fs::remove_file(left);
+    }
+    match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(os("remove a control region that nobody uses")(error));
+            // Another user's, who alone may remove it.
+            let left = open_region(path, data).map_err(|_| ());
+            if let Ok(shared) = left.and_then(|left| fill(&left, uuid, false).map_err(|_| ())) {
+                return Ok((path.to_owned(), shared));
+            }
         }
         _ => {
-            let made = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(path);
-            (made.map_err(os("make a control region in /dev/shm"))?, true)
+            if let Some(shared) = make_at(path, uuid, data)? {
+                return Ok((path.to_owned(), shared));
+            }
         }
+    }
+    let path = longer(path)?;
+    match make_at(&path, uuid, data)? {
+        Some(shared) => Ok((path, shared)),
+        None => Err(not_made(&path)(ErrorKind::AlreadyExists.into())),
+    }
+}
+
+/// Makes a control region of that name. `None`: the name is taken.
+fn make_at(path: &Path, uuid: [u8; 16], data: &File) -> Result<Option<Shared>, StoreError> {
+    let like = data.metadata().map_err(os("examine the store's file"))?;
+    let made = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    let file = match made {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(None),
+        made => made.map_err(not_made(path))?,
     };
-    let made = fill(&file, uuid, is_new).and_then(|shared| {
-        if is_new {
-            admit(&file, &like).map_err(os("set the mode of a control region"))?;
-        }
-        Ok(shared)
+    let made = fill(&file, uuid, true).and_then(|shared| {
+        admit(&file, &like).map_err(os("set the mode of a control region"))?;
+        Ok(Some(shared))
     });
-    if made.is_err() && is_new {
+    if made.is_err() {
         let _ = std::fs::remove_file(path);
     }
-    made
+    made.map_err(|error| match error {
+        StoreError::Medium(source) => not_made_for(path)(source),
+        other => other,
+    })
+}
+
+/// The error of a control region that cannot be made, for want of space in memory for instance.
+fn not_made_for(path: &Path) -> impl FnOnce(MediumError) -> StoreError {
+    let path = path.to_owned();
+    move |source| StoreError::ControlRegion { path, source }
+}
+
+/// As [`not_made_for`], by the kernel's answer.
+fn not_made(path: &Path) -> impl FnOnce(std::io::Error) -> StoreError {
+    let what = "make the file";
+    let failed = not_made_for(path);
+    move |source| failed(MediumError::Os { what, source })
 }
 
 /// Makes a control region in a file, which is new or left by processes that are dead.
@@ -301,9 +371,11 @@ fn fill(file: &File, uuid: [u8; 16], is_new: bool) -> Result<Shared, StoreError>
     Ok(Shared::of(participants).map_err(MediumError::Region)?)
 }
 
-/// A user that may write the data may take part.
+/// A user that may write the data may take part. One that may only read them gets no access, and
+/// with it no lock that would keep others out.
 fn admit(file: &File, like: &Metadata) -> std::io::Result<()> {
-    let mode = like.mode() & 0o666;
+    let writers = like.mode() & 0o222;
+    let mode = writers | writers << 1;
     let mode = match fchown(file, None, Some(like.gid())) {
         Ok(()) => mode,
         // The group is not this user's to give: its own may what anybody may.
@@ -324,6 +396,30 @@ fn open_region(path: &Path, data: &File) -> Result<File, JoinError> {
         true => Ok(file),
         false => Err(JoinError::Owner(found.uid())),
     }
+}
+
+/// The control region that is called `path` or has a longer name, and which it is. What another user
+/// has put under such a name is passed over; the error is of the region that is nearest to it.
+fn join_any(
+    path: &Path,
+    uuid: [u8; 16],
+    data: &File,
+) -> Result<(PathBuf, Shared), (PathBuf, JoinError)> {
+    let mut nearest: Option<(PathBuf, JoinError)> = None;
+    for place in places(path) {
+        match join(&place, uuid, data) {
+            Ok(shared) => return Ok((place, shared)),
+            Err(error) => {
+                let is_nearer =
+                    |(_, nearest): &(_, JoinError)| error.nearness() > nearest.nearness();
+                if nearest.as_ref().is_none_or(is_nearer) {
+                    nearest = Some((place, error));
+                }
+            }
+        }
+    }
+    // One place there is always.
+    Err(nearest.unwrap_or_else(|| (path.to_owned(), JoinError::Empty)))
 }
 
 /// The control region that lies there, which is to be of this identity.
@@ -360,6 +456,17 @@ pub enum JoinError {
     /// Its locks cannot be taken.
     #[error(transparent)]
     Liveness(#[from] LivenessError),
+}
+
+impl JoinError {
+    /// How much speaks for what lies there being the region that was looked for.
+    fn nearness(&self) -> u32 {
+        match self {
+            Self::Missing(_) => 0,
+            Self::Owner(_) => 1,
+            _ => 2,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -108,13 +108,26 @@ pub enum StoreError {
     },
     /// Other processes have the store open, but this one cannot take part in what they share: they
     /// run in a container with another `/dev/shm`, or as another user, or are as many as can be.
-    #[error("{} is open in processes that cannot be joined", path.display())]
+    #[error(
+        "{} is open in processes that cannot be joined by {}", path.display(), region.display()
+    )]
     Elsewhere {
         /// The store's file.
         path: PathBuf,
+        /// What they would share with this one.
+        region: PathBuf,
         /// Why not.
         #[source]
         source: JoinError,
+    },
+    /// What processes that have the store open share cannot be made.
+    #[error("the control region {} cannot be made", path.display())]
+    ControlRegion {
+        /// The region.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: MediumError,
     },
     /// The store is open to read only. Nothing was stored.
     #[error("the store is open to read only")]

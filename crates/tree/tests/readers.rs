@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::beside::builder;
 use common::{Model, contents, trees};
-use mneme_testkit::{Process, Random, TestDir, wait_until};
+use mneme_testkit::{NOBODY, Process, Random, TestDir, runs_as_nobody, wait_until};
 use mneme_tree::{Batch, Holder, Snapshot, Store, StoreError};
 
 fn write(path: &Path) -> Store {
@@ -557,4 +557,74 @@ fn writers_and_readers_are_killed() {
     };
     let size = churn();
     assert!(churn() <= size + (2 << 20));
+}
+
+/// The directory of a tree whose name in memory other users have taken, and what has taken it.
+const TAKEN: &str = "MNEME_TREE_TAKEN";
+
+/// A user who may read a tree's file knows what its region in memory is called, and can take that
+/// name by what nobody else may remove. The owner and others that may write the file open it all
+/// the same, and find each other.
+#[test]
+fn a_name_that_another_user_has_taken_keeps_nobody_out() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    const OTHER: u32 = 1;
+    let open = |directory: &Path| {
+        let path = directory.join("db");
+        let db = write(&path);
+        db.put(b"a", b"1").unwrap();
+        let reader = read(&path);
+        assert_eq!(reader.get(b"a").unwrap(), Some(b"1".to_vec()));
+        let pid = std::process::id();
+        let second = builder().open(&path);
+        assert!(
+            matches!(second, Err(StoreError::Locked { pid: Some(of), .. }) if of == pid),
+            "{second:?}"
+        );
+        path
+    };
+    if let Some(directory) = std::env::var_os(TAKEN) {
+        let path = open(directory.as_ref());
+        assert_eq!(files_of(&path).len(), 1, "what was made is gone");
+        return;
+    }
+    if mneme_sys::files::user() != 0 {
+        eprintln!("skipped: only root can become another user");
+        return;
+    }
+    for what in ["directory", "file", "link", "pipe"] {
+        let here = TestDir::new("tree-readers-taken");
+        let path = here.path().join("db");
+        let db = builder().mode(0o644).open(&path).unwrap();
+        let region = files_of(&path)[0].clone();
+        let mode = region.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "who reads the file has no access");
+        db.close().unwrap();
+        match what {
+            "directory" => std::fs::create_dir(&region).unwrap(),
+            "file" => std::fs::write(&region, "").unwrap(),
+            "link" => std::os::unix::fs::symlink(&path, &region).unwrap(),
+            _ => {
+                let made = std::process::Command::new("mkfifo").arg(&region).status();
+                assert!(made.unwrap().success());
+            }
+        }
+        std::os::unix::fs::lchown(&region, Some(OTHER), Some(OTHER)).unwrap();
+        for file in [here.path(), &path] {
+            chown(file, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let test = "a_name_that_another_user_has_taken_keeps_nobody_out";
+        let has_run = runs_as_nobody(test, [(TAKEN, here.path())]);
+        assert!(region.symlink_metadata().is_ok(), "{what}");
+        let removed = std::fs::remove_dir(&region).or_else(|_| std::fs::remove_file(&region));
+        removed.unwrap();
+        if !has_run {
+            return;
+        }
+        // One that was killed there leaves a longer name, which goes with the next opening.
+        let left = region.with_file_name(format!("{}-1", region.file_name().unwrap().display()));
+        std::fs::write(&left, "").unwrap();
+        open(here.path());
+        assert_eq!(files_of(&path), Vec::<PathBuf>::new());
+    }
 }
