@@ -113,7 +113,7 @@ pub(crate) enum Stage {
 impl Checkpoint {
     /// Begins one at `begin`, where a copy of the store [may begin](Source::clean).
     pub fn begin(source: Source, name: &BaseName, begin: u64) -> Result<Self, DurableError> {
-        let records = source.tree.as_ref().map(Records::of).transpose()?;
+        let records = source.tree.as_ref().map(Records::to_copy).transpose()?;
         let begin = records.as_ref().map_or(begin, Records::position);
         let writer = BaseWriter::begin_beside(
             &source.options,

@@ -6,6 +6,7 @@ use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use mneme_journal::BaseName;
+use mneme_tree::Scrub;
 
 use crate::DurableError;
 use crate::checkpoint::{Checkpoint, CheckpointReport, Source, Stage};
@@ -15,6 +16,9 @@ use crate::options::{Bounds, DurabilityMode};
 
 /// How often the keeper looks whether a base file is due.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// Bytes of a tree that are verified at each such look, in the background.
+const SCRUBBED: u64 = 256 << 10;
 
 /// How long it waits at most after one that could not be written.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -49,6 +53,19 @@ pub struct CheckpointStats {
     pub journal_bytes: u64,
 }
 
+/// What a walk in the background through a tree has found, which compares checksums.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ScrubStats {
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// How often everything was.
+    pub rounds: u64,
+    /// Places that were found damaged since the store was opened, each in each round.
+    pub damaged: u64,
+    /// The last of them, in words; empty if there was none.
+    pub why: String,
+}
+
 /// One for each open store.
 pub(crate) struct Keeper {
     source: Source,
@@ -64,6 +81,7 @@ pub(crate) struct Keeper {
     closing: AtomicBool,
     /// Read when one begins.
     mark: OnceLock<Mark>,
+    scrub: Mutex<(Scrub, ScrubStats)>,
 }
 
 /// A number of the caller's.
@@ -83,6 +101,7 @@ impl Keeper {
             waiting: Mutex::new(()),
             closing: AtomicBool::new(false),
             mark: OnceLock::new(),
+            scrub: Mutex::default(),
         }
     }
 
@@ -161,6 +180,7 @@ impl Keeper {
         let mut wait = LOOK;
         while !self.is_closing() {
             self.pay_capacity();
+            self.scrub();
             // SYNC: pairs with the Release in `ask`.
             if self.asked.load(Acquire) || self.is_due() {
                 // Its statistics say how it ended.
@@ -183,6 +203,29 @@ impl Keeper {
             let woken = self.wake.wait_timeout(waiting, time);
             drop(woken.unwrap_or_else(PoisonError::into_inner));
         }
+    }
+
+    /// Goes on with verifying the tree: damage is to be found while memory has the records.
+    fn scrub(&self) {
+        let Some(tree) = &self.source.tree else {
+            return;
+        };
+        let (walk, stats) = &mut *lock(&self.scrub);
+        match tree.scrub(walk, SCRUBBED) {
+            Ok(read) => stats.bytes += read,
+            Err(error) if error.is_damage() => {
+                stats.damaged += 1;
+                stats.why = mneme_sys::with_causes(&error);
+            }
+            // It was not read, for want of a slot for instance.
+            Err(_) => {}
+        }
+        stats.rounds = walk.rounds();
+    }
+
+    /// What that has found.
+    pub fn scrubbed(&self) -> ScrubStats {
+        lock(&self.scrub).1.clone()
     }
 
     /// The bytes of the journal that a checkpoint may stand before the next.

@@ -11,7 +11,7 @@ use mneme_sys::Clock;
 
 use crate::DurableError;
 use crate::checkpoint::{CheckpointReport, Source};
-use crate::checkpoint_schedule::{CheckpointStats, Keeper};
+use crate::checkpoint_schedule::{CheckpointStats, Keeper, ScrubStats};
 use crate::directory::Opened;
 use crate::disk::Begun;
 use crate::gate::{Gate, GateState, Shared, lock};
@@ -136,6 +136,8 @@ pub struct DurabilityStats {
     pub last_sync_ns: u64,
     /// Checkpoints and backups.
     pub checkpoints: CheckpointStats,
+    /// What is verified in the background, of a tree.
+    pub scrub: ScrubStats,
 }
 
 impl std::fmt::Debug for Durability {
@@ -343,6 +345,7 @@ impl Durability {
             sync_ns: seen.synced.total_ns,
             last_sync_ns: seen.synced.last_ns,
             checkpoints: self.keeper.stats(),
+            scrub: self.keeper.scrubbed(),
         }
     }
 

@@ -38,6 +38,20 @@ pub enum DurableError {
     /// The tree in the directory cannot be read or written.
     #[error("the tree in the directory: {0}")]
     Tree(#[from] StoreError),
+    /// A value of the tree in the directory is damaged. The others can be read.
+    #[error(
+        "in database {database} {source}; a SET of that key by a server that still has it mends this, and \
+         `mneme tree remove --tree '{tree}' DIRECTORY/store.tree KEY` gives it up"
+    )]
+    DamagedValue {
+        /// The database.
+        database: usize,
+        /// The tree that has its records.
+        tree: String,
+        /// The key, and where in the file.
+        #[source]
+        source: Box<StoreError>,
+    },
     /// The file is a tree, but of no store.
     #[error(
         "`store.tree` in the directory holds no store that this program knows: another program made \
@@ -244,7 +258,8 @@ pub enum DurableError {
 }
 
 impl DurableError {
-    /// Whether files of the directory are damaged or missing. A check of the journal explains it.
+    /// Whether files of the directory are damaged or missing. A check of the journal, or of the
+    /// tree, explains it.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         match self {
@@ -255,6 +270,8 @@ impl DurableError {
                     | JournalError::Missing { .. }
                     | JournalError::Ended { .. }
             ),
+            Self::Tree(error) => error.is_damage(),
+            Self::DamagedValue { .. } => true,
             _ => false,
         }
     }

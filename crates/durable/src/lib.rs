@@ -54,7 +54,7 @@ mod store;
 mod tree;
 
 pub use checkpoint::CheckpointReport;
-pub use checkpoint_schedule::CheckpointStats;
+pub use checkpoint_schedule::{CheckpointStats, ScrubStats};
 pub use durability::{Durability, DurabilityStats, Origin};
 pub use error::DurableError;
 pub use gate::{Gate, GateState, Refusal, Subscription};

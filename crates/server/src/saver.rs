@@ -32,6 +32,8 @@ struct State {
     seen: (u64, u64),
     /// How the store was then.
     store: Option<GateState>,
+    /// Damaged places of a tree that were found by then.
+    damaged: u64,
     /// When one was last begun: seconds since the start.
     tried_s: u64,
     ends: bool,
@@ -161,6 +163,13 @@ impl State {
             tracing::warn!(
                 reason = checkpoints.why,
                 "a checkpoint could not be written"
+            );
+        }
+        let damaged = stats.scrub.damaged;
+        if std::mem::replace(&mut self.damaged, damaged) < damaged {
+            tracing::error!(
+                reason = stats.scrub.why,
+                "the tree on disk is damaged: a SET of the key writes it anew, from memory that is not"
             );
         }
         let was = self.store.replace(stats.state);

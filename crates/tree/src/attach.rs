@@ -398,8 +398,8 @@ fn open_region(path: &Path, data: &File) -> Result<File, JoinError> {
     }
 }
 
-/// The control region that is called `path` or has a longer name, and which it is. What another user
-/// has put under such a name is passed over; the error is of the region that is nearest to it.
+/// The control region that is called `path` or has a longer name, and which it is. What another
+/// user has put under such a name is passed over; the error is of the region that is nearest to it.
 fn join_any(
     path: &Path,
     uuid: [u8; 16],

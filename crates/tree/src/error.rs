@@ -187,6 +187,15 @@ pub enum StoreError {
         /// What is wrong.
         what: &'static str,
     },
+    /// The bytes of a value that lies outside of its leaf, or of a long key, contradict their
+    /// checksum. Removing the key, or setting it again, is possible.
+    #[error("the value of key \"{}\" is damaged, at offset {at}", shown(key))]
+    DamagedValue {
+        /// The key; of one above 1,024 bytes the first 64 bytes.
+        key: Vec<u8>,
+        /// Where, in bytes from the file's beginning.
+        at: u64,
+    },
     /// This machine cannot give what was asked for.
     #[error("not supported: {what}")]
     Unsupported {
@@ -216,6 +225,17 @@ pub enum StoreError {
     },
 }
 
+impl StoreError {
+    /// Whether bytes of the file are damaged or missing.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        matches!(
+            self,
+            Self::Damaged { .. } | Self::DamagedValue { .. } | Self::Truncated { .. }
+        )
+    }
+}
+
 impl From<MediumError> for StoreError {
     fn from(error: MediumError) -> Self {
         match error {
@@ -228,6 +248,16 @@ impl From<MediumError> for StoreError {
 /// What makes the kernel's answer to `what` an error of the store.
 pub(crate) fn os(what: &'static str) -> impl Fn(io::Error) -> StoreError {
     move |source| StoreError::Os { what, source }
+}
+
+/// Bytes of a key that a message shows at most.
+const SHOWN: usize = 128;
+
+/// A key, for a message.
+fn shown(key: &[u8]) -> String {
+    let begin = key[..key.len().min(SHOWN)].escape_ascii().to_string();
+    let rest = if key.len() > SHOWN { "..." } else { "" };
+    begin + rest
 }
 
 /// The process that a message names.

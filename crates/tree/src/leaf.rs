@@ -7,7 +7,7 @@
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::StoreError;
@@ -69,8 +69,8 @@ pub(crate) struct Leaf {
 /// writer, the one that holds [`Committed::extending`].
 #[derive(Debug)]
 struct Body {
-    /// The fingerprints, a byte each, and behind them the offsets: one allocation, so that a get
-    /// waits for both at once.
+    /// The fingerprints, a byte each, behind them the offsets, and behind these a bit for each
+    /// entry of which the extent was verified: one allocation, so that a get waits for all at once.
     cells: Box<[UnsafeCell<u16>]>,
     capacity: usize,
     /// So many entries, from the first, are in the order of their keys, each key once.
@@ -87,7 +87,7 @@ struct Body {
 }
 
 // SAFETY: a cell below `count` is never stored to again; one at or above it is touched by one
-// thread at a time, as said above.
+// thread at a time, as said above. The cells of bits are used as atomics alone.
 unsafe impl Sync for Body {}
 
 /// Bytes of an entry that are asked of the memory before its header is there.
@@ -394,6 +394,37 @@ impl Leaf {
         Some(place)
     }
 
+    /// The value of an entry of this leaf, as for [`Entry::value`]. The first read of one that lies
+    /// in an extent, and of a long key, compares checksums, as the first read of the leaf does for
+    /// all other entries. Load first.
+    #[inline]
+    pub(crate) fn value_of<'p>(
+        &self,
+        pages: &'p Pages,
+        entry: &Entry<'p>,
+    ) -> Result<Option<&'p [u8]>, StoreError> {
+        if entry.is_outside() {
+            self.verify_once(pages, entry)?;
+        }
+        Ok(entry.value(pages))
+    }
+
+    /// Verifies the extent of an entry, unless that was done.
+    pub(crate) fn verify_once(&self, pages: &Pages, entry: &Entry<'_>) -> Result<(), StoreError> {
+        let offset = (pages.place(entry.bytes) - self.id.at()) as u16;
+        let body = self.body();
+        let place = body
+            .offsets(body.count())
+            .partition_point(|at| *at < offset);
+        let (verified, bit) = body.verified(place);
+        // Relaxed: extents do not change, so that it does not matter who sees the bit when.
+        if verified.load(Ordering::Relaxed) & bit == 0 {
+            entry.verify_extent(pages)?;
+            verified.fetch_or(bit, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     /// The entries that are live in `version`, in order of their keys. Load first.
     pub(crate) fn order_at(&self, pages: &Pages, version: u64) -> Arc<Order> {
         self.body().order_at(self.sorter(pages), version)
@@ -460,7 +491,7 @@ const MOST_ENTRIES: usize = LEAF / ENTRY_HEADER + 1;
 impl Body {
     fn new(capacity: usize) -> Self {
         let capacity = capacity.next_multiple_of(2);
-        let cells = capacity / 2 * 3;
+        let cells = capacity / 2 * 3 + capacity / 16 + 1;
         Self {
             cells: (0..cells).map(|_| UnsafeCell::new(0)).collect(),
             capacity,
@@ -544,6 +575,16 @@ impl Body {
         let cells = &self.cells[self.capacity / 2..][..count];
         // SAFETY: cells below the count are never stored to again, and a cell is a number.
         unsafe { std::slice::from_raw_parts(cells.as_ptr().cast(), count) }
+    }
+
+    /// The word with the bit of the entry `i` which says that its extent was verified, and the bit.
+    #[inline]
+    fn verified(&self, i: usize) -> (&AtomicU16, u16) {
+        let cell = &self.cells[self.capacity / 2 * 3 + i.min(self.capacity) / 16];
+        // SAFETY: the cells behind those of the offsets are used as atomics alone; they live as
+        // long as `self`.
+        let word = unsafe { AtomicU16::from_ptr(cell.get()) };
+        (word, 1 << (i % 16))
     }
 
     /// Begins to load the offsets.

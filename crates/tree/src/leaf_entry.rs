@@ -120,13 +120,25 @@ impl<'p> Entry<'p> {
         }
     }
 
-    /// Whether `version`, which the caller reads, has the entry, and it is of this key.
+    /// Whether `version`, which the caller reads, has the entry, and it is of this key. So is one
+    /// whose long key is damaged, and had the same checksum.
     #[inline]
     pub(crate) fn is_of(&self, pages: &'p Pages, key: &[u8], version: u64) -> bool {
         if self.has_long_key() {
-            return self.start() <= version && self.compare(pages, key).is_eq();
+            return self.start() <= version && self.is_of_long(pages, key);
         }
         self.inline_key() == key && self.start() <= version
+    }
+
+    #[cold]
+    fn is_of_long(&self, pages: &'p Pages, key: &[u8]) -> bool {
+        let body = &self.bytes[ENTRY_HEADER..];
+        let is_like = EntryHeader::long_key_len(body) as usize == key.len()
+            && self.inline_key() == &key[..key.len().min(KEY_PREFIX)];
+        is_like
+            && (self.long_key(pages) == key
+                || EntryHeader::long_key_sum(body) == long_key_sum(key)
+                    && self.verify_extent(pages).is_err())
     }
 
     /// Compares the key with another, as for [`key`](Self::key). The extent of a long one is read
@@ -180,16 +192,16 @@ impl<'p> Entry<'p> {
         }
     }
 
-    /// The key and the value, as for [`value`](Self::value); no bytes stand for no value.
+    /// Whether the key or the value lies in an extent.
     #[inline]
-    pub(crate) fn pair(&self, pages: &'p Pages) -> (&'p [u8], &'p [u8]) {
-        (self.key(pages), self.value(pages).unwrap_or_default())
+    pub(crate) fn is_outside(&self) -> bool {
+        self.has_long_key() || self.header.kind() == Kind::Extent
     }
 
     /// Where the key or the value lies, if not in the leaf.
     #[inline]
     pub(crate) fn extent(&self) -> Option<Extent> {
-        if !self.has_long_key() && self.header.kind() != Kind::Extent {
+        if !self.is_outside() {
             return None;
         }
         self.header.extent(&self.bytes[ENTRY_HEADER..])
@@ -208,10 +220,18 @@ impl<'p> Entry<'p> {
         self.verify_extent(pages)
     }
 
-    /// Compares the checksums of what lies in its extent, if it has one.
+    /// Compares the checksums of what lies in its extent, if it has one. The error names the key.
     pub(crate) fn verify_extent(&self, pages: &Pages) -> Result<(), StoreError> {
-        let extent = self.extent();
-        extent.map_or(Ok(()), |extent| verify_extent(pages, extent, self.start()))
+        let Some(extent) = self.extent() else {
+            return Ok(());
+        };
+        verify_extent(pages, extent, self.start()).map_err(|error| match error {
+            StoreError::Damaged { at, .. } => StoreError::DamagedValue {
+                key: self.inline_key().to_vec(),
+                at,
+            },
+            other => other,
+        })
     }
 }
 

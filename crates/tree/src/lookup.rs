@@ -42,7 +42,10 @@ pub(crate) fn many<'r, K: AsRef<[u8]>>(
         for ((key, wanted), value) in group.iter().zip(&wanted).zip(&mut values) {
             if let Some((leaf, Some(place))) = wanted {
                 let entry = leaf.find_at(pages, key.as_ref(), version, *place);
-                *value = entry.and_then(|entry| entry.value(pages));
+                *value = match entry {
+                    Some(entry) => leaf.value_of(pages, &entry)?,
+                    None => None,
+                };
                 // The entry's first lines are there.
                 let rest = value.unwrap_or_default().chunks(64).skip(1).take(16);
                 rest.for_each(|line| mneme_sys::prefetch(line.as_ptr()));

@@ -1,6 +1,7 @@
 //! What a commit will store, decided before its first store: which leaves take new entries where
 //! they are, and which are rewritten into how many fresh ones.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -476,7 +477,7 @@ impl<'b> Planner<'b> {
     ) -> Result<(), StoreError> {
         let leaf = at.leaf();
         leaf.prefetch_entries(self.pages);
-        let mut items = self.merge(leaf, changes);
+        let mut items = self.merge(leaf, changes)?;
         let bytes: usize = items.iter().map(Item::size).sum();
         self.plan.live_bytes += bytes as i64 - live as i64;
         let neighbour = if bytes < FEW_BYTES {
@@ -487,11 +488,11 @@ impl<'b> Planner<'b> {
         let mut old = vec![leaf];
         match neighbour {
             Some(Neighbour::Right(right)) => {
-                items.extend(self.merge(right, &[]));
+                items.extend(self.merge(right, &[])?);
                 old.push(right);
             }
             Some(Neighbour::Left(left)) => {
-                let mut joined = self.merge(left, &[]);
+                let mut joined = self.merge(left, &[])?;
                 joined.append(&mut items);
                 items = joined;
                 old.insert(0, left);
@@ -536,10 +537,19 @@ impl<'b> Planner<'b> {
     }
 
     /// The live entries of a leaf with `changes` made, in order.
-    fn merge(&mut self, leaf: &'b Arc<Leaf>, changes: &[Change<'b>]) -> Vec<Item<'b>> {
+    fn merge(
+        &mut self,
+        leaf: &'b Arc<Leaf>,
+        changes: &[Change<'b>],
+    ) -> Result<Vec<Item<'b>>, StoreError> {
         let order = leaf.order_at(self.pages, self.version);
         let mut items = Vec::with_capacity(order.offsets.len() + changes.len());
-        let mut old = &order.offsets[..];
+        let has_long = |at: &u16| leaf.entry(self.pages, *at).has_long_key();
+        let sound = match order.offsets.iter().any(has_long) {
+            true => Cow::Owned(self.sound(leaf, &order.offsets, changes)?),
+            false => Cow::Borrowed(&order.offsets[..]),
+        };
+        let mut old = &sound[..];
         let moved = |offset: &u16| {
             let entry = leaf.entry(self.pages, *offset);
             Item {
@@ -568,7 +578,33 @@ impl<'b> Planner<'b> {
         }
         items.extend(old.iter().map(moved));
         self.plan.entries += items.len() as i64 - order.offsets.len() as i64;
-        items
+        Ok(items)
+    }
+
+    /// Those of a leaf's entries whose long keys are not damaged. One that is damaged is lost if
+    /// it is the key of one of the `changes`; otherwise this fails: it might become a fence, with a
+    /// checksum of its own.
+    fn sound(
+        &mut self,
+        leaf: &Leaf,
+        offsets: &[u16],
+        changes: &[Change<'b>],
+    ) -> Result<Vec<u16>, StoreError> {
+        let mut sound = Vec::with_capacity(offsets.len());
+        for offset in offsets {
+            let entry = leaf.entry(self.pages, *offset);
+            let is_key_of = |change: &Change<'_>| entry.is_of(self.pages, change.key, self.version);
+            let verified = match entry.has_long_key() {
+                true => leaf.verify_once(self.pages, &entry),
+                false => Ok(()),
+            };
+            match verified {
+                Ok(()) => sound.push(*offset),
+                Err(_) if changes.iter().any(is_key_of) => self.plan.lose(&entry),
+                Err(damage) => return Err(damage),
+            }
+        }
+        Ok(sound)
     }
 }
 

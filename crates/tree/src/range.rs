@@ -14,6 +14,7 @@ use crate::snapshot::View;
 #[derive(Debug)]
 pub struct Range<'s> {
     view: View<'s>,
+    reads: Reads,
     low: Bound<Vec<u8>>,
     high: Bound<Vec<u8>>,
     front: Option<Side<'s>>,
@@ -24,10 +25,22 @@ pub struct Range<'s> {
     is_over: bool,
 }
 
+/// What a range reads of its entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reads {
+    /// Keys and values.
+    Pairs,
+    /// As `Pairs`, and compares all checksums again.
+    Verified,
+    /// Keys; no bytes stand for a value.
+    Keys,
+}
+
 /// One end: a leaf, and what of its live entries is still to be given.
 #[derive(Debug)]
 struct Side<'s> {
     leaf: &'s Arc<Leaf>,
+    reads: Reads,
     order: Arc<Order>,
     /// The entries `from..to` of `order` are to be given.
     from: usize,
@@ -36,6 +49,24 @@ struct Side<'s> {
 
 /// A key and its value, where they lie.
 type Pair<'s> = (&'s [u8], &'s [u8]);
+
+/// The keys of a range of one tree of a snapshot. No value is read.
+#[derive(Debug)]
+pub struct Keys<'s>(pub(crate) Range<'s>);
+
+impl<'s> Iterator for Keys<'s> {
+    type Item = Result<&'s [u8], StoreError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.0.next()?.map(|(key, _)| key))
+    }
+}
+
+impl DoubleEndedIterator for Keys<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        Some(self.0.next_back()?.map(|(key, _)| key))
+    }
+}
 
 /// Entries whose first lines are asked of the memory before they are given.
 const AHEAD: usize = 4;
@@ -90,6 +121,7 @@ impl<'s> Side<'s> {
         };
         Ok(Self {
             leaf,
+            reads: range.reads,
             from,
             to: to.max(from),
             order,
@@ -112,7 +144,7 @@ impl<'s> Side<'s> {
 
     /// Gives the first pair.
     #[inline]
-    fn next(&mut self, pages: &'s Pages) -> Option<Pair<'s>> {
+    fn next(&mut self, pages: &'s Pages) -> Option<Result<Pair<'s>, StoreError>> {
         if self.from >= self.to {
             return None;
         }
@@ -126,17 +158,31 @@ impl<'s> Side<'s> {
             let rest = next.bytes.chunks(64).skip(2);
             rest.for_each(|line| mneme_sys::prefetch(line.as_ptr()));
         }
-        Some(given.pair(pages))
+        Some(self.give(given, pages))
+    }
+
+    #[inline]
+    fn give(&self, entry: Entry<'s>, pages: &'s Pages) -> Result<Pair<'s>, StoreError> {
+        let value = match self.reads {
+            Reads::Keys if !entry.has_long_key() => None,
+            Reads::Verified => {
+                entry.verify(pages)?;
+                entry.value(pages)
+            }
+            Reads::Keys | Reads::Pairs => self.leaf.value_of(pages, &entry)?,
+        };
+        Ok((entry.key(pages), value.unwrap_or_default()))
     }
 
     /// Gives the last pair.
-    fn next_back(&mut self, pages: &'s Pages) -> Option<Pair<'s>> {
+    fn next_back(&mut self, pages: &'s Pages) -> Option<Result<Pair<'s>, StoreError>> {
         if self.from >= self.to {
             return None;
         }
         self.to -= 1;
         self.prefetch(pages, self.to.wrapping_sub(AHEAD));
-        Some(self.entry(pages, self.to)?.pair(pages))
+        let given = self.entry(pages, self.to)?;
+        Some(self.give(given, pages))
     }
 }
 
@@ -144,6 +190,7 @@ impl<'s> Range<'s> {
     pub(crate) fn new(view: View<'s>, low: Bound<Vec<u8>>, high: Bound<Vec<u8>>) -> Self {
         Self {
             view,
+            reads: Reads::Pairs,
             low,
             high,
             front: None,
@@ -152,6 +199,20 @@ impl<'s> Range<'s> {
             back_key: None,
             is_over: false,
         }
+    }
+
+    /// Compares the checksum of each entry and each value again, whatever was verified before: for
+    /// what is copied, and would get a checksum of its own.
+    #[must_use]
+    pub fn verified(mut self) -> Self {
+        self.reads = Reads::Verified;
+        self
+    }
+
+    /// The keys alone.
+    pub(crate) fn keys(mut self) -> Keys<'s> {
+        self.reads = Reads::Keys;
+        Keys(self)
     }
 
     /// The leaf to go on with at the front.
@@ -186,6 +247,7 @@ impl<'s> Range<'s> {
         let pages = &self.view.core.pages;
         loop {
             if let Some(pair) = self.front.as_mut().and_then(|side| side.next(pages)) {
+                let pair = pair?;
                 // The other end may have given it.
                 if self.back_key.is_some_and(|given| pair.0 >= given) {
                     return Ok(None);
@@ -206,6 +268,7 @@ impl<'s> Range<'s> {
         let pages = &self.view.core.pages;
         loop {
             if let Some(pair) = self.back.as_mut().and_then(|side| side.next_back(pages)) {
+                let pair = pair?;
                 // The other end may have given it.
                 if self.front_key.is_some_and(|given| pair.0 <= given) {
                     return Ok(None);
@@ -244,8 +307,11 @@ impl<'s> Iterator for Range<'s> {
             && let Some(side) = &mut self.front
             && let Some(pair) = side.next(&self.view.core.pages)
         {
-            self.front_key = Some(pair.0);
-            return Some(Ok(pair));
+            match &pair {
+                Ok((key, _)) => self.front_key = Some(key),
+                Err(_) => self.is_over = true,
+            }
+            return Some(pair);
         }
         self.give(Self::forward)
     }

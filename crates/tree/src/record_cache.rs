@@ -209,8 +209,10 @@ impl Copies {
         key: &[u8],
         version: u64,
         f: impl FnOnce(&[u8]) -> R,
-    ) -> Option<R> {
-        let (newest, _) = leaf.candidates(key).next()?;
+    ) -> Result<Option<R>, StoreError> {
+        let Some((newest, _)) = leaf.candidates(key).next() else {
+            return Ok(None);
+        };
         let mut buffers = BUFFERS.take().unwrap_or_default();
         let Buffers { key: name, value } = &mut *buffers;
         name.clear();
@@ -223,7 +225,7 @@ impl Copies {
                 Some((value, origin)) if origin.is_current(leaf, newest, version) => {
                     let result = f(value);
                     BUFFERS.set(Some(buffers));
-                    return Some(result);
+                    return Ok(Some(result));
                 }
                 _ => {
                     self.outdated.fetch_add(1, Ordering::Relaxed);
@@ -234,7 +236,7 @@ impl Copies {
         let copy = is_wanted.then_some((&*name, value));
         let found = self.read(pages, leaf, key, version, copy);
         BUFFERS.set(Some(buffers));
-        found.map(f)
+        Ok(found?.map(f))
     }
 
     /// Calls `f` with the place of each key in `keys` and its value in `version`, in order.
@@ -249,7 +251,7 @@ impl Copies {
         for (i, key) in keys.iter().map(AsRef::as_ref).enumerate() {
             let leaf = root.find(key);
             leaf.load(pages, committed)?;
-            let found = self.get_with(pages, leaf, key, version, |value| f(i, Some(value)));
+            let found = self.get_with(pages, leaf, key, version, |value| f(i, Some(value)))?;
             if found.is_none() {
                 f(i, None);
             }
@@ -265,7 +267,7 @@ impl Copies {
         key: &[u8],
         version: u64,
         copy: Option<(&Vec<u8>, &mut Vec<u8>)>,
-    ) -> Option<&'p [u8]> {
+    ) -> Result<Option<&'p [u8]>, StoreError> {
         let mut examined = None;
         for (at, end) in leaf.candidates(key) {
             let examined = examined.get_or_insert(end);
@@ -277,7 +279,9 @@ impl Copies {
                 }
                 continue;
             }
-            let value = entry.value(pages)?;
+            let Some(value) = leaf.value_of(pages, &entry)? else {
+                return Ok(None);
+            };
             if let Some((name, copy)) = copy
                 && value.len() <= MAX_COPIED
                 && entry.extent().is_none()
@@ -293,9 +297,9 @@ impl Copies {
                 copy.extend_from_slice(&origin.to_bytes());
                 self.offer(name, copy);
             }
-            return Some(value);
+            return Ok(Some(value));
         }
-        None
+        Ok(None)
     }
 
     fn offer(&self, name: &[u8], copy: &[u8]) {

@@ -10,7 +10,7 @@ use crate::follow::index_of;
 use crate::index::Node;
 use crate::layout::{MAIN, Record};
 use crate::open_store::Core;
-use crate::range::Range;
+use crate::range::{Keys, Range};
 use crate::roots::Roots;
 use crate::{StoreError, Version};
 
@@ -121,6 +121,12 @@ impl Snapshot {
         self.main().range(keys)
     }
 
+    /// The keys of a range in order, from both ends. Looks at no value. Ends at the first error.
+    #[must_use]
+    pub fn keys<'k>(&self, keys: impl RangeBounds<&'k [u8]>) -> Keys<'_> {
+        self.main().keys(keys)
+    }
+
     fn main(&self) -> View<'_> {
         View {
             core: &self.core,
@@ -201,8 +207,10 @@ impl<'s> View<'s> {
         };
         let (pages, leaf) = (&self.core.pages, root.find(key));
         leaf.load(pages, &self.core.committed)?;
-        let entry = leaf.find(pages, key, self.version);
-        Ok(entry.and_then(|entry| entry.value(pages)))
+        match leaf.find(pages, key, self.version) {
+            Some(entry) => leaf.value_of(pages, &entry),
+            None => Ok(None),
+        }
     }
 
     /// As [`Snapshot::get_many`].
@@ -226,6 +234,12 @@ impl<'s> View<'s> {
     pub fn range<'k>(&self, keys: impl RangeBounds<&'k [u8]>) -> Range<'s> {
         let owned = |bound: Bound<&&[u8]>| bound.map(|key| key.to_vec());
         Range::new(*self, owned(keys.start_bound()), owned(keys.end_bound()))
+    }
+
+    /// As [`Snapshot::keys`].
+    #[must_use]
+    pub fn keys<'k>(&self, keys: impl RangeBounds<&'k [u8]>) -> Keys<'s> {
+        self.range(keys).keys()
     }
 }
 

@@ -8,6 +8,7 @@ use crate::layout::MAIN;
 use crate::open::Builder;
 use crate::open_store::Core;
 use crate::plan::Change;
+use crate::scrub::Scrub;
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
 use crate::transaction::Transaction;
@@ -141,10 +142,13 @@ impl Store {
             let leaf = roots.main.find(key);
             leaf.load(&self.core.pages, &self.core.committed)?;
             if let Some(copies) = &self.core.copies {
-                return Ok(copies.get_with(&self.core.pages, leaf, key, version, f));
+                return copies.get_with(&self.core.pages, leaf, key, version, f);
             }
-            let entry = leaf.find(&self.core.pages, key, version);
-            Ok(entry.and_then(|entry| entry.value(&self.core.pages)).map(f))
+            let pages = &self.core.pages;
+            match leaf.find(pages, key, version) {
+                Some(entry) => Ok(leaf.value_of(pages, &entry)?.map(f)),
+                None => Ok(None),
+            }
         })?
     }
 
@@ -214,6 +218,16 @@ impl Store {
         while self.bury_some()? {}
         self.core.writer().reclaim(&self.core, true);
         Ok(())
+    }
+
+    /// Goes on with a walk through the newest version that compares the checksums of everything, by
+    /// about `bytes` bytes. Returns how many were read. It is for idle moments, so that damage is
+    /// found while there is a copy elsewhere.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check). The next call goes on behind what is damaged.
+    pub fn scrub(&self, walk: &mut Scrub, bytes: u64) -> Result<u64, StoreError> {
+        walk.go_on(&self.core, bytes)
     }
 
     /// Writes the newest version into a new file, which appears under its name when it is whole and

@@ -221,6 +221,20 @@ impl Tree {
         self.get_with(key, <[u8]>::to_vec)
     }
 
+    /// As [`get`](Self::get), and compares all checksums again, whatever was verified before: for a
+    /// value that is changed and stored again, with a checksum of its own.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_verified(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.core.read(|roots, version| {
+            let view = self.view(roots, version)?;
+            let mut range = view.range(key..=key).verified();
+            let found = range.next().transpose()?;
+            Ok(found.map(|(_, value)| value.to_vec()))
+        })?
+    }
+
     /// As [`Store::get_with`].
     ///
     /// # Errors
@@ -236,7 +250,7 @@ impl Tree {
                 (Some(copies), Some(root)) => {
                     let (pages, leaf) = (&self.core.pages, root.find(key));
                     leaf.load(pages, &self.core.committed)?;
-                    Ok(copies.get_with(pages, leaf, key, version, f))
+                    copies.get_with(pages, leaf, key, version, f)
                 }
                 _ => Ok(view.get(key)?.map(f)),
             }

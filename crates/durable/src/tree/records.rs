@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use mneme_log::Expiry;
 use mneme_log::feed::Item;
-use mneme_tree::{Snapshot, Store};
+use mneme_tree::{Snapshot, Store, StoreError};
 
 use super::layout::{self, BINDINGS, Bindings, Stamp};
 use crate::DurableError;
@@ -18,6 +18,8 @@ pub(crate) struct Records {
     roots: Vec<u64>,
     /// The last key of the present one that was visited.
     after: Option<Vec<u8>>,
+    /// All checksums are compared, whatever was verified before.
+    is_copied: bool,
 }
 
 /// A record and where it belongs.
@@ -56,6 +58,16 @@ impl Records {
             roots: bindings.bound().collect(),
             bindings,
             after: None,
+            is_copied: false,
+        })
+    }
+
+    /// As [`of`](Self::of), for a file that gets checksums of its own, which would sign damage.
+    pub fn to_copy(store: &Store) -> Result<Self, DurableError> {
+        let is_copied = true;
+        Ok(Self {
+            is_copied,
+            ..Self::of(store)?
         })
     }
 
@@ -74,6 +86,19 @@ impl Records {
         self.bindings.highest
     }
 
+    /// Says in which database a damaged value lies.
+    fn damaged(&self, root: u64, error: StoreError) -> DurableError {
+        let mut databases = self.bindings.roots.iter();
+        match (&error, databases.position(|bound| *bound == root)) {
+            (StoreError::DamagedValue { .. }, Some(database)) => DurableError::DamagedValue {
+                database,
+                tree: layout::name(root),
+                source: Box::new(error),
+            },
+            _ => error.into(),
+        }
+    }
+
     /// Visits about so many bytes of records from where the last call ended. False: that was all.
     pub fn visit<'s>(
         &'s mut self,
@@ -88,8 +113,12 @@ impl Records {
                 Some(key) => Bound::Excluded(&key[..]),
                 None => Bound::Unbounded,
             };
-            for pair in tree.range((from, Bound::Unbounded)) {
-                let (key, record) = pair?;
+            let mut range = tree.range((from, Bound::Unbounded));
+            if self.is_copied {
+                range = range.verified();
+            }
+            for pair in range {
+                let (key, record) = pair.map_err(|error| self.damaged(root, error))?;
                 let (kind, expiry, value) =
                     layout::decode(record).ok_or(DurableError::ForeignTree)?;
                 each(Record {

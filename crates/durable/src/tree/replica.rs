@@ -266,7 +266,8 @@ impl Replica {
         };
         match root.changes.get(key) {
             Some(record) => Ok(record.clone()),
-            None => Ok(root.tree.get(key)?),
+            // What is stored again gets a checksum of its own, which would sign damage.
+            None => Ok(root.tree.get_verified(key)?),
         }
     }
 
@@ -291,8 +292,8 @@ impl Replica {
             *record = None;
         }
         let snapshot = store.snapshot()?;
-        for pair in snapshot.tree(root.tree.name())?.range(prefix..) {
-            let (key, _) = pair?;
+        for key in snapshot.tree(root.tree.name())?.keys(prefix..) {
+            let key = key?;
             if !key.starts_with(prefix) {
                 break;
             }

@@ -3,6 +3,7 @@
 
 mod checkpoints;
 mod comparing;
+mod damage;
 mod disks;
 mod histories;
 mod kills;

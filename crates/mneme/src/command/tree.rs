@@ -277,10 +277,14 @@ impl Key {
         let mut tx = db.write();
         let wanted = self.bytes.read(&self.key)?;
         let found = match &tree {
-            Some(tree) => tx.get_in(tree, &wanted)?,
-            None => tx.get(&wanted)?,
+            Some(tree) => tx.get_in(tree, &wanted),
+            None => tx.get(&wanted),
         };
-        found.ok_or_else(|| absent(&self.key))?;
+        match found {
+            // It is there, and to go.
+            Err(StoreError::DamagedValue { .. }) => {}
+            found => drop(found?.ok_or_else(|| absent(&self.key))?),
+        }
         match &tree {
             Some(tree) => tx.remove_in(tree, &wanted)?,
             None => tx.remove(&wanted)?,

@@ -68,6 +68,11 @@ fn durability(page: &mut Exposition, server: &Shared) {
         "Checkpoints and backups that could not be written.",
     )
     .is(stats.checkpoints.failed);
+    page.counter(
+        "mneme_scrub_damaged_total",
+        "Damaged places that were found in the tree on disk.",
+    )
+    .is(stats.scrub.damaged);
     page.gauge(
         "mneme_journal_bytes",
         "Changes that the journal's files hold.",

@@ -97,12 +97,17 @@ pub enum StartError {
 
 /// What to do about a directory that is damaged.
 fn advice(directory: &Path, error: &DurableError) -> String {
-    match error.is_damage() {
-        true => format!(
+    match error {
+        DurableError::DamagedValue { .. } => String::new(),
+        DurableError::Tree(error) if error.is_damage() => format!(
+            "; `mneme tree check {}` reads all of it",
+            directory.join("store.tree").display()
+        ),
+        error if error.is_damage() => format!(
             "; `mneme journal check {}` says what a repair would lose",
             directory.display()
         ),
-        false => String::new(),
+        _ => String::new(),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::file;
 use crate::image;
 use crate::with_long_keys;
 use mneme_sys::medium::{Medium, RecordingMedium};
-use mneme_tree::{Batch, Durability, StoreError};
+use mneme_tree::{Batch, Durability, Scrub, StoreError};
 
 #[test]
 fn damage_of_long_keys_and_of_fences_is_named() {
@@ -40,7 +40,7 @@ fn damage_of_long_keys_and_of_fences_is_named() {
             db.check()
         });
         assert!(
-            matches!(named, Err(StoreError::Damaged { .. })),
+            named.as_ref().is_err_and(StoreError::is_damage),
             "{named:?}"
         );
     }
@@ -145,7 +145,11 @@ fn long_values_take_bounded_space_and_damage_of_them_is_named() {
         .position(|window| window == &long[..4096])
         .unwrap();
     medium.store(at as u64 + 12_345, &[255]);
-    assert!(matches!(db.check(), Err(StoreError::Damaged { .. })));
+    let named = db.check();
+    assert!(
+        matches!(&named, Err(StoreError::DamagedValue { key, .. }) if key == b"long"),
+        "{named:?}"
+    );
 }
 
 /// What is copied into a new entry gets a new checksum: damage is found before that.
@@ -160,14 +164,14 @@ fn damage_is_not_signed_by_a_rollback_or_a_backup() {
         let path = file(&format!("damaged-{}", value.len()));
         let copied = db.backup(&path.0);
         assert!(
-            matches!(copied, Err(StoreError::Damaged { .. })),
+            copied.as_ref().is_err_and(StoreError::is_damage),
             "{copied:?}"
         );
         assert!(!path.0.exists());
         db.put(b"k", b"new").unwrap();
         let rolled = db.rollback("before");
         assert!(
-            matches!(rolled, Err(StoreError::Damaged { .. })),
+            rolled.as_ref().is_err_and(StoreError::is_damage),
             "{rolled:?}"
         );
         assert_eq!(db.get(b"k").unwrap().as_deref(), Some(&b"new"[..]));
@@ -216,4 +220,102 @@ fn damage_elsewhere_keeps_no_dropped_tree() {
     db.check().unwrap();
     let after = db.stats().unwrap().free_leaves;
     assert!(after > before + 20, "{after} after {before}");
+}
+
+/// The first read of a value that lies outside of its leaf compares its checksum, by each way to
+/// read it. What is copied compares it each time. The error names the key; the
+/// others are read, and the key is removed and set again as ever.
+#[test]
+fn damage_of_a_long_value_is_named_by_its_key_and_never_served() {
+    let long_key = [b"long key ".to_vec(), vec![b'x'; 1500]].concat();
+    let keys: [&[u8]; 5] = [b"a", b"c", b"e", b"f", &long_key];
+    let value_of = |n: usize| -> Vec<u8> {
+        let len = [2_000, 16_000, 5_000_000, 1_921, 3_000][n];
+        (0..len).map(|i| (i % 241 + 3 * n) as u8).collect()
+    };
+    let (db, medium) = open();
+    for (n, key) in keys.iter().enumerate() {
+        db.put(key, &value_of(n)).unwrap();
+    }
+    db.put(b"d", b"short").unwrap();
+    db.close().unwrap();
+    let whole = Arc::new(RecordingMedium::with_image(MAX, Arc::new(medium.bytes())).unwrap());
+    let bytes = whole.bytes();
+    let find = |what: &[u8]| {
+        bytes
+            .windows(what.len())
+            .position(|found| found == what)
+            .unwrap()
+    };
+    for (n, key) in keys.into_iter().enumerate() {
+        let value = value_of(n);
+        let begin = find(&value[..value.len().min(1000)]);
+        let mut places = vec![begin, begin + value.len() / 2, begin + value.len() - 1];
+        if key.len() > 1000 {
+            places.push(find(key) + 1000);
+        }
+        for place in places {
+            let what = format!("{} at {place}", key.escape_ascii());
+            let flip = |at: &RecordingMedium| at.store(place as u64, &[bytes[place] ^ 8]);
+            let is_named = |error: &StoreError| {
+                let begin = &key[..key.len().min(64)];
+                matches!(error, StoreError::DamagedValue { key, .. } if key.starts_with(begin))
+            };
+            let damaged = copy_of(&whole);
+            flip(&damaged);
+            let db = open_on(&damaged, Durability::File).unwrap();
+            let snapshot = db.snapshot().unwrap();
+            let path = file("named");
+            let refused = [
+                db.get(key).map(drop),
+                snapshot.get(key).map(drop),
+                db.get_many(&[&b"d"[..], key], |_, _| ()),
+                snapshot.range(..).try_for_each(|pair| pair.map(drop)),
+                snapshot.range(..).rev().try_for_each(|pair| pair.map(drop)),
+                db.check(),
+                db.backup(&path.0).map(drop),
+                db.write().get(key).map(drop),
+                db.scrub(&mut Scrub::default(), u64::MAX).map(drop),
+            ];
+            for (way, refused) in refused.into_iter().enumerate() {
+                let is_named = refused.as_ref().is_err_and(is_named);
+                assert!(is_named, "{what}, way {way}: {refused:?}");
+            }
+            // A walk that goes on comes to the end, and has met it once.
+            let (mut walk, mut met) = (Scrub::default(), 0);
+            while walk.rounds() == 0 {
+                met += usize::from(db.scrub(&mut walk, 30_000).is_err());
+            }
+            assert_eq!(met, 1, "{what}");
+            for (other, key_of) in keys.into_iter().enumerate().filter(|(m, _)| *m != n) {
+                assert_eq!(db.get(key_of).unwrap(), Some(value_of(other)));
+            }
+            let short = keys.iter().filter(|key| key.len() < 100).count() + 1;
+            let keys_alone = snapshot.keys(..&b"g"[..]).map(|key| key.unwrap().len());
+            assert_eq!(keys_alone.count(), short);
+            drop(snapshot);
+            db.remove(key).unwrap();
+            assert_eq!(db.get(key).unwrap(), None, "{what}");
+            db.check().unwrap();
+            db.put(key, b"again").unwrap();
+            assert_eq!(db.get(key).unwrap().as_deref(), Some(&b"again"[..]));
+            db.check().unwrap();
+            drop(db);
+            // What becomes damaged behind the first read is not copied.
+            let damaged = copy_of(&whole);
+            let db = open_on(&damaged, Durability::File).unwrap();
+            let tree = db.tree("other").unwrap();
+            tree.put(b"k", b"v").unwrap();
+            assert_eq!(db.get(key).unwrap(), Some(value_of(n)));
+            flip(&damaged);
+            let snapshot = db.snapshot().unwrap();
+            let copied = snapshot
+                .range(..)
+                .verified()
+                .try_for_each(|pair| pair.map(drop));
+            assert!(copied.as_ref().is_err_and(is_named), "{what}: {copied:?}");
+            let met = db.scrub(&mut Scrub::default(), u64::MAX);
+            assert!(met.as_ref().is_err_and(is_named), "{what}: {met:?}");
+        }
+    }
 }

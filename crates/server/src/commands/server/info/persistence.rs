@@ -1,6 +1,6 @@
 //! `INFO persistence`: what is kept on disk, and how that goes.
 
-use mneme_durable::{DurabilityStats, GateState};
+use mneme_durable::{DurabilityMode, DurabilityStats, GateState};
 
 use super::Fields;
 use super::sections::add_zeros;
@@ -113,6 +113,12 @@ fn kept(server: &Shared, stats: &DurabilityStats, fields: &mut Fields) {
     fields.add("mneme_journal_groups", stats.groups);
     fields.add("mneme_journal_sync_usec", stats.sync_ns / 1000);
     fields.add("mneme_journal_last_sync_usec", stats.last_sync_ns / 1000);
+    if stats.mode == DurabilityMode::Tree {
+        fields.add("mneme_scrub_bytes", stats.scrub.bytes);
+        fields.add("mneme_scrub_rounds", stats.scrub.rounds);
+        fields.add("mneme_scrub_damaged", stats.scrub.damaged);
+        fields.add("mneme_scrub_reason", &stats.scrub.why);
+    }
 }
 
 /// When the last checkpoint was on disk, or the server started: seconds since 1970.
