@@ -38,6 +38,32 @@ fn an_upward_dependency_is_seen() {
 }
 
 #[test]
+fn a_product_crate_that_depends_on_the_papers_is_seen() {
+    let package = |directory: &str, dependencies: &[&str]| Package {
+        name: format!("mneme-{}", directory.rsplit('/').next().unwrap()),
+        directory: PathBuf::from("/root").join(directory),
+        dependencies: dependencies.iter().map(|&name| name.to_owned()).collect(),
+        ..Package::default()
+    };
+    let workspace = Workspace {
+        root: PathBuf::from("/root"),
+        packages: vec![
+            package("papers/rcx", &["mneme-sync"]),
+            package("papers/rcu-peers", &["mneme-rcx"]),
+            package("crates/bench", &["mneme-rcx"]),
+            package("crates/log", &["mneme-sync", "mneme-rcx"]),
+            package("bindings/c", &["mneme-rcu-peers"]),
+        ],
+    };
+    let wrong = workspace.packages.iter();
+    let wrong: Vec<_> = wrong
+        .flat_map(|package| arrows::check_papers(package, &workspace))
+        .collect();
+    assert_eq!(wrong.len(), 2, "{wrong:?}");
+    assert!(wrong[0].starts_with("`mneme-log`") && wrong[1].starts_with("`mneme-c`"));
+}
+
+#[test]
 fn a_crate_without_a_place_is_seen() {
     assert_eq!(arrows::check("mneme-extra", &[]).len(), 1);
 }

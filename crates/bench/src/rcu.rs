@@ -2,7 +2,7 @@
 //! apart (Park's dissertation, §3.4.2, figures 3.2 to 3.9).
 //!
 //! The mechanisms are those of `mneme-rcu-peers`:
-//! - *rcx*: [`mneme_sync::Rcx`] on the nodes that change.
+//! - *rcx*: [`mneme_rcx::Rcx`] on the nodes that change.
 //! - *rcu*: a lock a list, which is what most users of read-copy-update do.
 //! - *cohort*: a lock a list that is handed over within a NUMA node first.
 //! - *rlu*: read-log-update.

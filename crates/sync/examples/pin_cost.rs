@@ -1,4 +1,4 @@
-//! What pins, locks and updates cost here: `cargo run --release -p mneme-sync --example pin_cost`.
+//! What pins and locks cost here: `cargo run --release -p mneme-sync --example pin_cost`.
 //!
 //! Each figure is the best of many short runs (shorter than a time slice, so that a busy machine
 //! disturbs some and not all), in ns for one pin and unpin, or what is named.
@@ -6,10 +6,8 @@
 //! `-- NAME RUNS` makes so many runs of 300,000 each of what has that in its name. Two counts of
 //! instructions with 1 and 2 runs, by `valgrind --tool=callgrind`, differ by those of one.
 
-use mneme_sync::{ControlOptions, Item, Lane, Participants, Rcx, RobustLock, TakeLanes};
-use mneme_sys::SyntheticTopology;
+use mneme_sync::{ControlOptions, Lane, Participants, RobustLock};
 use std::hint::black_box;
-use std::sync::Arc;
 use std::time::Instant;
 
 const ROUNDS: u32 = 300_000;
@@ -85,41 +83,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     time("RobustLock::lock, unlock", || {
         let _ = black_box(lock.lock(&slot));
     });
-    updates(&participants)?;
     reads(&participants)?;
     lookups(&participants);
-    Ok(())
-}
-
-/// What an update that meets nobody costs by [`Rcx`], against the lock alone.
-fn updates(participants: &Participants) -> Result<(), Box<dyn std::error::Error>> {
-    let locks = [RobustLock::new(), RobustLock::new()];
-    let alone = |id: usize| -> Result<(), Box<dyn std::error::Error>> {
-        let slot = participants.slot()?;
-        let _pin = slot.pin();
-        black_box(&locks[id].lock(&slot)?);
-        Ok(())
-    };
-    time("slot, pin, RobustLock", || {
-        let _ = alone(black_box(0));
-    });
-    for (nodes, when) in [
-        (1, TakeLanes::WhenBusy),
-        (2, TakeLanes::WhenBusy),
-        (2, TakeLanes::Always),
-    ] {
-        let topology = Arc::new(SyntheticTopology::new(nodes, 1));
-        let rcx = Rcx::new(participants, topology).take_lanes(when);
-        for items in 1..=2 {
-            let name = format!("Rcx, {nodes} node(s), {when:?}, {items} item(s)");
-            time(&name, || {
-                let mut both = [Item::new(1, &locks[0]), Item::new(2, &locks[1])];
-                if let Ok(guard) = rcx.lock(&mut both[..items]) {
-                    black_box(&guard);
-                }
-            });
-        }
-    }
     Ok(())
 }
 

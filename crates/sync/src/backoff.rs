@@ -18,7 +18,7 @@ const LOOKS: u32 = 32;
 const LOOK: Duration = Duration::from_millis(10);
 
 /// One wait for one thing.
-pub(crate) struct Backoff {
+pub struct Backoff {
     /// What counts of the time until the last look.
     waited: Duration,
     looked: Duration,
@@ -30,7 +30,9 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    pub(crate) fn new(now: Duration, limit: Duration) -> Backoff {
+    /// A wait that begins `now`, by any clock that does not go back, and ends after `limit`.
+    #[must_use]
+    pub fn new(now: Duration, limit: Duration) -> Backoff {
         Backoff {
             waited: Duration::ZERO,
             looked: now,
@@ -42,7 +44,7 @@ impl Backoff {
     }
 
     /// Waits a little; `false` if the limit is reached.
-    pub(crate) fn wait(&mut self, now: impl Fn() -> Duration) -> bool {
+    pub fn wait(&mut self, now: impl Fn() -> Duration) -> bool {
         self.rounds += 1;
         if self.rounds <= SPINS {
             std::hint::spin_loop();
@@ -66,7 +68,7 @@ impl Backoff {
     /// As [`wait`](Self::wait), for a word that is changed whenever what the caller waits for gets
     /// another holder: the limit counts from when the *present* value was first seen. A waiter that
     /// loses to a series of holders never reaches it.
-    pub(crate) fn wait_for(&mut self, word: u64, now: impl Fn() -> Duration) -> bool {
+    pub fn wait_for(&mut self, word: u64, now: impl Fn() -> Duration) -> bool {
         if word != self.seen {
             self.seen = word;
             (self.waited, self.looked) = (Duration::ZERO, now());
@@ -75,11 +77,14 @@ impl Backoff {
     }
 
     /// Whether spinning is over: time to ask dearer questions.
-    pub(crate) fn has_spun(&self) -> bool {
+    #[must_use]
+    pub fn has_spun(&self) -> bool {
         self.rounds > SPINS
     }
 
-    pub(crate) fn elapsed(&self, now: Duration) -> Duration {
+    /// How long the wait has gone on, `now`.
+    #[must_use]
+    pub fn elapsed(&self, now: Duration) -> Duration {
         let most = (self.limit / LOOKS).max(LOOK);
         self.waited + now.saturating_sub(self.looked).min(most)
     }

@@ -59,12 +59,10 @@
 //! owner calls `repaired()`. No wait is endless: a holder that lives and does not let go is named
 //! by [`Stalled`] after a second.
 //!
-//! # Values and items that are read without locks
+//! # Values that are read without locks
 //!
-//! [`Rcu`] is a value that readers see through a pin and writers replace. [`Rcx`] locks several
-//! items of a linked structure for an update, in order, with leaders elected on each NUMA node so
-//! that a contended item does not wander between them; [`rcx`] says when that pays. [`RangeMap`] is
-//! a map of address ranges made of both.
+//! [`Rcu`] is a value that readers see through a pin and writers replace. [`Retired`] frees the
+//! items of linked structures when no pin can see them.
 //!
 //! # Leases
 //!
@@ -144,8 +142,7 @@
 //! at every named point.
 //!
 //! After the Nibble paper (a concurrent log-structured in-memory key-value store), §3.3, for
-//! epochs and thread slots; [`rcx`] and [`range_map`] after Park's dissertation, §3.3.2 and
-//! §3.3.3; the rest is our own.
+//! epochs and thread slots; the rest is our own.
 
 #![deny(
     unsafe_op_in_unsafe_fn,
@@ -173,7 +170,7 @@ mod layout;
 mod lease;
 #[cfg(all(test, not(miri)))]
 mod litmus;
-mod lock_word;
+pub mod lock_word;
 #[cfg(test)]
 mod models;
 mod op_pin;
@@ -181,9 +178,7 @@ mod opening;
 mod participants;
 mod pin;
 mod process;
-pub mod range_map;
 mod rcu;
-pub mod rcx;
 mod reap;
 mod reclaim;
 mod ring_feed;
@@ -201,6 +196,7 @@ mod watch;
 pub use announced::Announced;
 pub use atomics::Word;
 pub use attached::{Attached, AttachedThread, Life, ThreadPin};
+pub use backoff::Backoff;
 pub use epoch::Epoch;
 pub use error::{
     AttachError, CreateError, GateError, Holding, LeaseError, OpenError, ReapError, Revoked,
@@ -215,12 +211,7 @@ pub use lock_word::RobustLock;
 pub use op_pin::OpPin;
 pub use participants::{ControlOptions, Participants};
 pub use pin::{FastPin, Pin, RevocablePin};
-pub use range_map::{FoundRange, RangeError, RangeMap, RangeReader, RangeValue};
 pub use rcu::{Rcu, RcuReader, Retired};
-pub use rcx::{
-    Abort, Item, ItemLock, ItemSet, LANE_ITEMS, LANE_TIMEOUT, LaneSet, NodeLane, Rcx, RcxError,
-    RcxGuard, RcxStats, Script, Strategy, TakeLanes,
-};
 pub use reap::{DeadSlot, Reaped};
 pub use reclaim::REVOKE_AFTER;
 pub use ring_feed::{Behind, FEED_ENTRIES, Feed};
@@ -231,13 +222,3 @@ pub use stalled::Progress;
 pub use stats::{OldestPin, Stats};
 pub use undo::UndoArea;
 pub use watch::WatchRegistration;
-
-/// The guides' examples are compiled and run with this crate's.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/guides/range-map.md")]
-struct RangeMapGuide;
-
-/// As above.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/guides/rcu.md")]
-struct RcuGuide;

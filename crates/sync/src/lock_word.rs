@@ -1,5 +1,6 @@
 //! **One owner at a time, and the death of an owner is reported to the next**: the word of a robust
-//! lock.
+//! lock, over words of any kind. [`RobustLock`] is what a program locks. These functions are for
+//! other locks of the same word, and for the protocol in a model checker or a simulator.
 //!
 //! The word names its owner by slot and generation, so that a waiter knows which process to ask the
 //! kernel about, and does not take a slot's later owner for the one that locked. A sequence number
@@ -27,13 +28,15 @@ unsafe impl mneme_sys::Shared for RobustLock {}
 
 /// The word, decoded: slot (16 bits, 0: free), generation (16), owner died (1), sequence (31).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LockState(pub(crate) u64);
+pub struct LockState(pub u64);
 
 /// An owner: slot and generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
-    pub(crate) slot: SlotId,
-    pub(crate) generation: u16,
+pub struct Owner {
+    /// The thread's slot.
+    pub slot: SlotId,
+    /// Which owner of the slot, see [`Slot::generation`](crate::Slot::generation).
+    pub generation: u16,
 }
 
 const OWNER: u64 = u32::MAX as u64;
@@ -41,7 +44,9 @@ const OWNER_DIED: u64 = 1 << 32;
 const SEQUENCE: u32 = 33;
 
 impl LockState {
-    pub(crate) const fn owner(self) -> Option<Owner> {
+    /// The present owner; `None` for a free lock.
+    #[must_use]
+    pub const fn owner(self) -> Option<Owner> {
         match self.0 as u16 {
             0 => None,
             slot => Some(Owner {
@@ -52,7 +57,8 @@ impl LockState {
     }
 
     /// What the lock guards may be half changed.
-    pub(crate) const fn owner_died(self) -> bool {
+    #[must_use]
+    pub const fn owner_died(self) -> bool {
         self.0 & OWNER_DIED != 0
     }
 
@@ -65,9 +71,10 @@ impl LockState {
     }
 }
 
-/// What an attempt came to.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Attempt {
+pub enum Attempt {
+    /// Ours, and what it guards is whole.
     Clean,
     /// Ours; an owner died, and nobody has repaired since.
     OwnerDied,
@@ -77,7 +84,7 @@ pub(crate) enum Attempt {
 
 /// Takes the lock if it is free.
 #[inline(always)]
-pub(crate) fn acquire<W: Word>(word: &W, me: Owner) -> Attempt {
+pub fn acquire<W: Word>(word: &W, me: Owner) -> Attempt {
     let mut seen = LockState(word.load(Relaxed));
     while seen.owner().is_none() {
         let mine = seen.held_by(me, false);
@@ -93,7 +100,7 @@ pub(crate) fn acquire<W: Word>(word: &W, me: Owner) -> Attempt {
 
 /// Takes the lock if it is free and no owner has died: one attempt.
 #[inline(always)]
-pub(crate) fn acquire_clean<W: Word>(word: &W, me: Owner) -> bool {
+pub fn acquire_clean<W: Word>(word: &W, me: Owner) -> bool {
     let seen = LockState(word.load(Relaxed));
     if seen.owner().is_some() || seen.owner_died() {
         return false;
@@ -105,7 +112,7 @@ pub(crate) fn acquire_clean<W: Word>(word: &W, me: Owner) -> bool {
 }
 
 /// Takes the lock from an owner that was found dead *after* `judged` was read.
-pub(crate) fn take_over<W: Word>(word: &W, judged: LockState, me: Owner) -> Attempt {
+pub fn take_over<W: Word>(word: &W, judged: LockState, me: Owner) -> Attempt {
     let mine = judged.held_by(me, true);
     // SYNC: what the dead did is visible through the finding that it is dead (the kernel let go
     // of its liveness lock after its last store); Acquire for the case of a take-over before.
@@ -118,28 +125,28 @@ pub(crate) fn take_over<W: Word>(word: &W, judged: LockState, me: Owner) -> Atte
 /// Lets go. Only the owner calls this. A plain store, for nobody else changes the word while the
 /// owner lives.
 #[inline(always)]
-pub(crate) fn release<W: Word>(word: &W) {
+pub fn release<W: Word>(word: &W) {
     let held = word.load(Relaxed);
     // SYNC: pairs with the exchanges in `acquire` and `take_over`.
     word.store(held & !OWNER, Release);
 }
 
 /// Clears the owner-died bit: the owner has repaired what the lock guards.
-pub(crate) fn repaired<W: Word>(word: &W) {
+pub fn repaired<W: Word>(word: &W) {
     let held = word.load(Relaxed);
     // SYNC: pairs with the exchange in `take_over`: if we die after this, the repair is visible.
     word.store(held & !OWNER_DIED, Release);
 }
 
 /// Sets the owner-died bit: the owner has left what the lock guards half changed.
-pub(crate) fn needs_repair<W: Word>(word: &W) {
+pub fn needs_repair<W: Word>(word: &W) {
     // SYNC: as in `repaired`.
     word.store(word.load(Relaxed) | OWNER_DIED, Release);
 }
 
 /// No attached process can hold the lock: its owner is gone, and the next owner is informed. A free
 /// lock stays as it is. Generations may begin anew afterwards, and then name other owners.
-pub(crate) fn orphan<W: Word>(word: &W) {
+pub fn orphan<W: Word>(word: &W) {
     let held = LockState(word.load(Relaxed));
     if held.owner().is_some() {
         // SYNC: pairs with the exchange in `acquire`.
@@ -148,7 +155,7 @@ pub(crate) fn orphan<W: Word>(word: &W) {
 }
 
 /// The word now, for a look alone.
-pub(crate) fn look<W: Word>(word: &W) -> LockState {
+pub fn look<W: Word>(word: &W) -> LockState {
     // SYNC: pairs with the Release store in `release`.
     LockState(word.load(Acquire))
 }

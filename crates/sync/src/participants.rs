@@ -2,6 +2,7 @@
 
 use crate::atomics::Barrier;
 use crate::layout::{COUNTERS, Geometry};
+use crate::lock_word::Owner;
 use crate::opening::Inner;
 use crate::thread_slots::{self, Local};
 use crate::undo::UndoArea;
@@ -11,6 +12,7 @@ use mneme_sys::barrier::BarrierRefused;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
+use std::time::Duration;
 
 /// Sizes of a control region, fixed when it is created.
 #[derive(Clone, Debug)]
@@ -206,6 +208,20 @@ impl Participants {
     #[must_use]
     pub fn is_dead(&self, slot: SlotId) -> bool {
         !self.inner.is_forked() && self.inner.is_dead(slot)
+    }
+
+    /// Whether the thread that a lock word names is gone: its process is dead, or the slot has
+    /// another owner. A system call, unless the slot is this process'; see
+    /// [`is_dead`](Self::is_dead).
+    #[must_use]
+    pub fn is_owner_dead(&self, owner: Owner) -> bool {
+        !self.inner.is_forked() && self.inner.is_owner_dead(owner.slot, owner.generation)
+    }
+
+    /// The time by the clock that waits are measured by, which does not go back.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        self.inner.now()
     }
 
     /// The process that the slot belongs to; 0 if nobody has it.

@@ -6,7 +6,7 @@
 //! time to time asks the kernel whether the owner lives; a dead one's lock it takes over.
 
 use crate::backoff::Backoff;
-use crate::lock_word::{self, Attempt, LockState, Owner, RobustLock};
+use crate::lock_word::{self, Attempt, LockState, RobustLock};
 use crate::{Holding, Slot, Stalled};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -116,7 +116,7 @@ impl RobustLock {
                 // Free again, between two looks.
                 continue;
             };
-            if owner == me(slot) {
+            if owner == slot.owner() {
                 return Err(inner.stalled(owner.slot, Duration::ZERO, Holding::OwnLock));
             }
             let lock = Some((std::ptr::from_ref(&self.word) as usize, busy.0));
@@ -164,7 +164,7 @@ impl RobustLock {
     /// instructions that nearly every operation executes.
     #[inline(always)]
     pub fn try_lock_clean<'a>(&'a self, slot: &'a Slot<'_>) -> Option<BriefGuard<'a>> {
-        if slot.local().is_forked() || !lock_word::acquire_clean(&self.word, me(slot)) {
+        if slot.local().is_forked() || !lock_word::acquire_clean(&self.word, slot.owner()) {
             return None;
         }
         let word = &self.word;
@@ -189,13 +189,65 @@ impl RobustLock {
         &self.word
     }
 
+    /// Whether an owner has died and nobody has declared the repair done since.
+    #[must_use]
+    pub fn owner_died(&self) -> bool {
+        lock_word::look(&self.word).owner_died()
+    }
+
+    /// As [`try_lock_free`](Self::try_lock_free), without a guard: says whether an owner had died.
+    /// [`unlock`](Self::unlock) ends it.
+    #[inline]
+    pub fn try_lock_unguarded(&self, slot: &Slot<'_>) -> Option<bool> {
+        if slot.is_forked() {
+            return None;
+        }
+        match lock_word::acquire(&self.word, slot.owner()) {
+            Attempt::Clean => Some(false),
+            Attempt::OwnerDied => Some(true),
+            Attempt::Busy(_) => None,
+        }
+    }
+
+    /// Releases a lock that was taken without a guard, or whose guard was [kept](Guard::keep). In
+    /// a forked child nothing happens.
+    ///
+    /// # Safety
+    /// The calling thread holds the lock, and no guard of it exists.
+    #[inline]
+    pub unsafe fn unlock(&self, slot: &Slot<'_>) {
+        if !slot.is_forked() {
+            lock_word::release(&self.word);
+        }
+    }
+
+    /// As [`Guard::repaired`], for a lock without a guard.
+    ///
+    /// # Safety
+    /// The calling thread holds the lock.
+    pub unsafe fn repaired(&self, slot: &Slot<'_>) {
+        if !slot.is_forked() {
+            lock_word::repaired(&self.word);
+        }
+    }
+
+    /// As [`Guard::needs_repair`], for a lock without a guard.
+    ///
+    /// # Safety
+    /// The calling thread holds the lock.
+    pub unsafe fn needs_repair(&self, slot: &Slot<'_>) {
+        if !slot.is_forked() {
+            lock_word::needs_repair(&self.word);
+        }
+    }
+
     #[inline]
     fn attempt<'a>(&'a self, slot: &Slot<'a>) -> Result<Acquired<Guard<'a>>, LockState> {
         let guard = || Guard {
             word: &self.word,
             slot: slot.clone(),
         };
-        match lock_word::acquire(&self.word, me(slot)) {
+        match lock_word::acquire(&self.word, slot.owner()) {
             Attempt::Clean => Ok(Acquired::Clean(guard())),
             Attempt::OwnerDied => Ok(Acquired::OwnerDied(guard())),
             Attempt::Busy(seen) => Err(seen),
@@ -214,11 +266,14 @@ impl RobustLock {
         let Some(owner) = busy.owner() else {
             return Err(busy);
         };
-        if !ask || owner == me(slot) || !slot.inner().is_owner_dead(owner.slot, owner.generation) {
+        if !ask
+            || owner == slot.owner()
+            || !slot.inner().is_owner_dead(owner.slot, owner.generation)
+        {
             return Err(busy);
         }
         mneme_sys::fault!("sync.lock.judged");
-        match lock_word::take_over(&self.word, busy, me(slot)) {
+        match lock_word::take_over(&self.word, busy, slot.owner()) {
             Attempt::Busy(now) => Err(now),
             _ => {
                 mneme_sys::fault!("sync.lock.taken_over");
@@ -228,15 +283,6 @@ impl RobustLock {
                 }))
             }
         }
-    }
-}
-
-/// The calling thread, as a lock word names it.
-#[inline(always)]
-pub(crate) fn me(slot: &Slot<'_>) -> Owner {
-    Owner {
-        slot: slot.id(),
-        generation: slot.generation(),
     }
 }
 
@@ -266,9 +312,10 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Keeps the lock for a holder that knows it by other means and releases its word.
+    /// Keeps the lock locked without a guard, for a holder that ends it by
+    /// [`RobustLock::unlock`].
     #[inline]
-    pub(crate) fn keep(self) {
+    pub fn keep(self) {
         let mut kept = std::mem::ManuallyDrop::new(self);
         // SAFETY: dropped once, for the guard around it never is.
         unsafe { std::ptr::drop_in_place(&raw mut kept.slot) };

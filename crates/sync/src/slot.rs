@@ -1,12 +1,12 @@
 //! [`Slot`]: the calling thread's place in the control region.
 
 use crate::layout::SlotLines;
+use crate::lock_word::Owner;
 use crate::opening::Inner;
 use crate::thread_slots::Local;
 use crate::undo::UndoArea;
 use crate::{IntentLine, Lane, Pin, RevocablePin, SlotId, counter_fold};
 use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 /// The calling thread's slot: its intents, counters and undo area, of which it is the only writer.
@@ -44,26 +44,10 @@ impl<'p> Slot<'p> {
         slot
     }
 
-    /// A handle that is not counted: a pin of the thread's keeps its slot.
-    ///
-    /// # Safety
-    /// As [`new`](Self::new), and the thread is pinned as long as the result is used.
-    #[inline(always)]
-    pub(crate) unsafe fn kept_by_pin(
-        inner: &'p Inner,
-        local: NonNull<Local>,
-    ) -> ManuallyDrop<Slot<'p>> {
-        ManuallyDrop::new(Slot {
-            inner,
-            local,
-            unwinding: usize::from(std::thread::panicking()),
-            _thread: PhantomData,
-        })
-    }
-
     /// Whether a panic has begun since this handle was made.
     #[inline(always)]
-    pub(crate) fn is_unwinding(&self) -> bool {
+    #[must_use]
+    pub fn is_unwinding(&self) -> bool {
         std::thread::panicking() && self.unwinding == 0
     }
 
@@ -101,6 +85,23 @@ impl<'p> Slot<'p> {
     #[must_use]
     pub fn generation(&self) -> u16 {
         self.local().generation
+    }
+
+    /// This thread, as lock words name it.
+    #[inline(always)]
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        Owner {
+            slot: self.id(),
+            generation: self.generation(),
+        }
+    }
+
+    /// Whether this is a child that was forked while the handle existed: it owns nothing.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_forked(&self) -> bool {
+        self.local().is_forked()
     }
 
     /// Pins firmly; see [`Participants::pin`](crate::Participants::pin).

@@ -9,11 +9,10 @@ mod common;
 
 use common::{UUID, map, options};
 use mneme_sync::{
-    Acquired, ControlOptions, DeadSlot, HeldVersions, Item, Lane, LaneSet, NodeLane, Participants,
-    Rcx, ReapError, RobustLock, TakeLanes,
+    Acquired, ControlOptions, DeadSlot, HeldVersions, Lane, Participants, ReapError, RobustLock,
 };
 use mneme_sys::fault::{self, Action, Outcome};
-use mneme_sys::{NodeId, PagePolicy, Region, ScriptedLiveness, SyntheticTopology};
+use mneme_sys::{PagePolicy, Region, ScriptedLiveness};
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::os::fd::OwnedFd;
@@ -22,7 +21,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 /// Where a participant comes by in its life; a test insists that one dies at each.
-const LIVING: [&str; 30] = [
+const LIVING: [&str; 26] = [
     "sync.advance.barrier",
     "sync.attach.claimed",
     "sync.fenced.empty",
@@ -41,10 +40,6 @@ const LIVING: [&str; 30] = [
     "sync.lease.taken",
     "sync.lock.judged",
     "sync.lock.taken_over",
-    "sync.rcx.item",
-    "sync.rcx.items_released",
-    "sync.rcx.lane",
-    "sync.rcx.locked",
     "sync.revoke.begun",
     "sync.slot.claimed",
     "sync.slot.mark",
@@ -91,9 +86,6 @@ struct World {
     counted: AtomicI64,
     /// Held by a thread of a process that is dead.
     orphan: RobustLock,
-    /// Two items that are updated together, and their lanes.
-    items: [RobustLock; 2],
-    lanes: Arc<[NodeLane]>,
     /// Slots that were repaired, each by its number and generation.
     repaired: Mutex<BTreeSet<(u16, u16)>>,
     /// Slots of processes that died with everything in their hands.
@@ -120,8 +112,6 @@ impl World {
             one,
             counted: AtomicI64::new(0),
             orphan: RobustLock::new(),
-            items: Default::default(),
-            lanes: (0..4).map(|_| NodeLane::default()).collect(),
             repaired: Mutex::default(),
             corpses: Mutex::default(),
             next: AtomicU64::new(2),
@@ -191,17 +181,6 @@ impl World {
         HeldVersions::at(p, at as u64).unwrap()
     }
 
-    fn rcx(&self, p: &Participants) -> Rcx<Arc<[NodeLane]>> {
-        let lanes = LaneSet::over(self.lanes.clone(), 2).unwrap();
-        Rcx::with_lanes(p, Arc::new(SyntheticTopology::new(2, 1)), lanes)
-            .take_lanes(TakeLanes::Always)
-            .lane_timeout(Duration::from_secs(60))
-    }
-
-    fn both(&self) -> [Item<'_>; 2] {
-        [Item::new(1, &self.items[0]), Item::new(2, &self.items[1])]
-    }
-
     fn repair(&self, dead: &DeadSlot<'_>) -> Result<(), Infallible> {
         if let Some(intent) = dead.intent(Lane::Txn) {
             assert_eq!((intent.kind, intent.words[0]), (9, u64::from(dead.id().0)));
@@ -235,16 +214,6 @@ impl World {
         let fenced = p.fenced_gate(6).unwrap();
         fenced.sole(&slot).expect(story).into_inner().repaired();
         drop(fenced.shared(&slot).expect(story));
-        let rcx = self.rcx(p);
-        let both = rcx.lock(self.both()).expect(story).into_inner();
-        assert_eq!(
-            both.led_on(),
-            Some(NodeId(0)),
-            "{story}: a lane of the dead"
-        );
-        both.repaired();
-        drop(both);
-        assert!(!rcx.lock(self.both()).expect(story).owner_died());
         let held = self.held(p);
         held.reap();
         assert_eq!(held.versions(), [], "{story}");
@@ -287,8 +256,6 @@ impl World {
         drop(fenced.shared(&slot).unwrap());
         drop(p.try_lease(1).unwrap().unwrap());
         drop(p.register_watch().unwrap());
-        let rcx = self.rcx(&p);
-        drop(rcx.lock(self.both()).unwrap());
         line.clear();
         self.count(&p, -2);
     }
@@ -506,15 +473,9 @@ fn a_lock_that_came_free_between_two_looks_is_got() {
     assert!(matches!(got, Acquired::Clean(_)));
 }
 
-/// Every name in the source is one at which a test here kills, or one of range maps. No range map
-/// outlives its process: threads stop and panic at those, in `range_map`.
+/// Every name in the source is one at which a test here kills.
 #[test]
 fn somebody_dies_at_every_name() {
     let named = fault::named_in(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap();
-    let is_of_maps = |name: &String| name.starts_with("sync.range.");
-    let (of_maps, named): (BTreeSet<_>, _) = named.into_iter().partition(is_of_maps);
     assert_eq!(named, points().map(str::to_owned).collect());
-    let tests = include_str!("range_map.rs");
-    let absent = |name: &&String| !tests.contains(&format!("\"{name}\""));
-    assert_eq!(of_maps.iter().find(absent), None);
 }

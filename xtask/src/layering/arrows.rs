@@ -1,6 +1,6 @@
 //! Which crate may know which: the picture of `docs/architecture.md` as a table.
 
-use crate::workspace::Package;
+use crate::workspace::{Package, Workspace};
 
 /// A layer and the crates right below it. It may use these and all that they may use; a derive
 /// macro is used by its own layer only.
@@ -24,10 +24,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("mneme-server", &["mneme-durable"]),
     ("mneme", &["mneme-server"]),
-    // Beside the product: what its locks are measured with.
-    ("mneme-rcu-peers", &["mneme-sync"]),
+    // The papers' laboratory, beside the product: what its locks are measured with.
+    ("mneme-rcx", &["mneme-sync"]),
+    ("mneme-rcu-peers", &["mneme-rcx"]),
     ("mneme-bench", &["mneme-rcu-peers", "mneme"]),
-    // An example: it may use segments, as any embedder may, and nothing knows it.
+    // It may use segments, as any embedder may, and nothing knows it.
     ("mneme-genomics", &["mneme-space"]),
     // The same for programs in C: a shell around segments and stores, which nothing in Rust knows.
     // It has a code for every error, the arena's too.
@@ -92,6 +93,33 @@ pub fn check(name: &str, dependencies: &[String]) -> Vec<String> {
         }
     }
     messages
+}
+
+/// The folder of what reproduces or compares papers.
+const PAPERS: &str = "papers";
+/// Folders of the product: what an operator or an embedder runs.
+const PRODUCT: [&str; 2] = ["crates", "bindings"];
+
+/// The dependencies of a product crate on the papers' laboratory. The bench, which runs both, is
+/// not part of the product.
+pub fn check_papers(package: &Package, workspace: &Workspace) -> Vec<String> {
+    let lies_in = |package: &Package, folder: &str| {
+        let inside = package.directory.strip_prefix(&workspace.root);
+        inside.is_ok_and(|inside| inside.starts_with(folder))
+    };
+    let is_product = PRODUCT.iter().any(|folder| lies_in(package, folder));
+    if !is_product || BENCH.contains(&package.name.as_str()) {
+        return Vec::new();
+    }
+    let of_papers = workspace
+        .packages
+        .iter()
+        .filter(|other| lies_in(other, PAPERS) && package.dependencies.contains(&other.name));
+    let message = |other: &Package| {
+        let (name, other) = (&package.name, &other.name);
+        format!("`{name}` may not depend on `{other}`: the product knows nothing of {PAPERS}/")
+    };
+    of_papers.map(message).collect()
 }
 
 /// What is wrong with how a crate depends on the tests' kit: otherwise than for its tests.

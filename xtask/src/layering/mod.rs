@@ -77,6 +77,7 @@ pub fn check(workspace: &Workspace) -> Vec<Violation> {
         let manifest = relative(&manifest, &workspace.root);
         let arrows = arrows::check(&package.name, &package.dependencies).into_iter();
         let arrows = arrows.chain(arrows::check_testkit(package));
+        let arrows = arrows.chain(arrows::check_papers(package, workspace));
         violations.extend(arrows.map(|message| Violation::of_file(manifest.clone(), message)));
         violations.extend(sources::check_package(package, &workspace.root));
     }

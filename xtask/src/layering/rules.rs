@@ -148,17 +148,17 @@ const ALLOWANCES: &[Allowance] = &[
         why: "a stopwatch that reports the machine; its memory still comes from `sys`",
     },
     Allowance {
-        under: "examples/genomics/src/load.rs",
+        under: "papers/genomics/src/load.rs",
         reaches: &[Reach::Files],
         why: "it loads the files that its user names",
     },
     Allowance {
-        under: "examples/genomics/src/synthetic.rs",
+        under: "papers/genomics/src/synthetic.rs",
         reaches: &[Reach::Files],
         why: "it has another program make files, and reads them",
     },
     Allowance {
-        under: "examples/genomics/src/command",
+        under: "papers/genomics/src/command",
         reaches: &[Reach::Files, Reach::Terminal],
         why: "the command talks to its user",
     },

@@ -1,7 +1,8 @@
 //! What keeps the ranges: ours, and an ordered map behind one lock of either kind.
 
 use crate::error::{BenchError, failed};
-use mneme_sync::{ControlOptions, Participants, RangeMap};
+use mneme_rcx::RangeMap;
+use mneme_sync::{ControlOptions, Participants};
 use mneme_sys::{SysfsTopology, Topology};
 use std::collections::BTreeMap;
 use std::ops::Range;

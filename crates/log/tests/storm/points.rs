@@ -27,7 +27,7 @@ use super::rounds::Part;
 
 /// Points that need not be reached, for work that can be compared leads there seldom or never; each
 /// with the reason, or where it is died at.
-const SPARED: [(&str, &str); 25] = [
+const SPARED: [(&str, &str); 23] = [
     (
         "log.notify.",
         "nobody listens here; `notifications::deaths`",
@@ -82,11 +82,6 @@ const SPARED: [(&str, &str); 25] = [
     ("sync.watch.", "nobody watches the store here"),
     ("sync.fenced.", "the log uses no fenced gate"),
     ("sync.hold.", "the log holds no versions; `sync::death`"),
-    ("sync.rcx.", "the log has no lanes; `sync::death`"),
-    (
-        "sync.range.",
-        "the log has no range maps; `sync::range_map`",
-    ),
     (
         "sync.create.",
         "nobody knows of a store before it is created",
