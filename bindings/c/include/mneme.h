@@ -94,7 +94,8 @@ typedef vhandle_t vh_t;
 #define MNEME_OK 0
 #define MNEME_EINVAL 1      /* an argument is impossible: NULL, no mode, no command, no block */
 #define MNEME_EHANDLE 2     /* no such id or handle: stale, of another kind, or made up */
-#define MNEME_ENAME 3       /* no name: 1 to 200 bytes of UTF-8, no '/', no control character, no '.' at the front */
+#define MNEME_ENAME 3       /* no name: 1 to 200 bytes of UTF-8, no '/', no control character, no '.' at the front;
+                             * of a new segment also no letter behind a '~', as the server names what it keeps */
 #define MNEME_ENOTFOUND 4   /* nothing has that name; a member or an attached segment is not there */
 #define MNEME_EEXIST 5      /* something has that name; it is a member already */
 #define MNEME_EADDRESS 6    /* the address cannot be had: see seg_alloc() */

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use mneme_journal::Options;
 use mneme_log::feed::{Assembly, FeedDamage, Item, bound, entries};
 use mneme_log::{MAX_VALUE, SalvagedFeed};
-use mneme_shared::{AttachError, Registry, ServeError, SharedStore};
+use mneme_shared::{AttachError, QUARANTINE, Registry, ServeError, SharedStore};
 use mneme_space::{MapError, OpenError};
 use mneme_sys::files::HeldDirectory;
 
@@ -43,7 +43,7 @@ impl DurableOptions {
         name: &str,
         (opened, disk): (&Opened, &mut Disk),
     ) -> Result<(), DurableError> {
-        let aside = format!("{name}.quarantine-");
+        let aside = format!("{name}~{QUARANTINE}-");
         for segment in registry.segments()? {
             let segment = segment.as_str();
             if !segment.starts_with(&aside) || !is_own(registry, segment) {

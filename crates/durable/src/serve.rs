@@ -6,7 +6,7 @@ use std::time::Duration;
 use mneme_journal::Options;
 use mneme_log::ChangeFeed;
 use mneme_shared::{Opening, Registry, Segment, ServeError, Served, SharedStore, StoreOptions};
-use mneme_space::{OpenError, RemoveError, RenameError};
+use mneme_space::{Name, OpenError, RemoveError, RenameError};
 use mneme_sys::Clock;
 
 use crate::DurableError;
@@ -21,8 +21,8 @@ use crate::recover::RecoveryClock;
 use crate::restore::refuse_beside_backups;
 use crate::store::{draw_identity, draw_run, pause_eviction};
 
-/// What the name of a segment ends with that is being rebuilt.
-const LOADING: &str = ".loading";
+/// What a segment is called, beside the one that it will be, while it is rebuilt.
+const LOADING: &str = "loading";
 /// How often a segment that was rebuilt is given its name while somebody looks at it, and how long
 /// it is left alone in between.
 const TRIES: u32 = 100;
@@ -35,7 +35,7 @@ impl DurableOptions {
     ///
     /// A segment that is there, and belongs to the directory, is attached with all that it holds:
     /// the journal goes on where the segment's change feed is durable. If there is none, it is
-    /// rebuilt from the directory as `NAME.loading`, and renamed when it is whole. A segment and a
+    /// rebuilt from the directory as `NAME~loading`, and renamed when it is whole. A segment and a
     /// directory of two histories are refused.
     ///
     /// The options of `opening` get a change feed and the clock of these options. Nothing else may
@@ -198,17 +198,19 @@ impl DurableOptions {
         options: &StoreOptions,
         (opened, disk): (&Opened, &mut Disk),
     ) -> Result<(Origin, u64), DurableError> {
-        let loading = format!("{name}{LOADING}");
+        let named = |refused| DurableError::Rename(RenameError::Name(refused));
+        let loading = Name::of_new(name).and_then(|name| name.beside(LOADING));
+        let loading = loading.map_err(named)?;
         discard(registry, &loading)?;
         self.salvage(registry, name, (opened, disk))?;
-        let built = self.load(registry, &loading, options, (opened, disk));
+        let built = self.load(registry, loading.as_str(), options, (opened, disk));
         if built.is_err() {
             // It would be discarded by the next try; until then it takes memory.
-            let _ = registry.remove_segment(&loading);
+            let _ = registry.remove_leftover(&loading);
         }
         let built = built?;
         mneme_sys::fault!("durable.serve.loaded");
-        rename(registry, &loading, name)?;
+        rename(registry, loading.as_str(), name)?;
         mneme_sys::fault!("durable.serve.named");
         Ok(built)
     }
@@ -251,7 +253,7 @@ impl DurableOptions {
 /// boot.
 fn is_missing(registry: &Registry, name: &str) -> Result<bool, DurableError> {
     // The second is there while it is given a feed.
-    for name in [name, &format!("{name}.old")] {
+    for name in [name, &format!("{name}~old")] {
         if matches!(
             Segment::open(registry, name),
             Err(OpenError::DataGone { .. })
@@ -266,8 +268,8 @@ fn is_missing(registry: &Registry, name: &str) -> Result<bool, DurableError> {
 }
 
 /// Removes what an earlier try has left.
-fn discard(registry: &Registry, loading: &str) -> Result<(), DurableError> {
-    match registry.remove_segment(loading) {
+fn discard(registry: &Registry, loading: &Name) -> Result<(), DurableError> {
+    match registry.remove_leftover(loading) {
         Ok(()) | Err(RemoveError::NotFound { .. }) => Ok(()),
         Err(refused) => Err(refused.into()),
     }

@@ -62,7 +62,7 @@ pub enum CreateError {
     /// A store of that name is being laid out anew, or its upgrade has been broken off, between two
     /// names.
     #[error(
-        "the store `{name}` has two other names at the moment, `{name}.old` and, laid out anew, `{name}.upgrade`; if its upgrade \
+        "the store `{name}` has two other names at the moment, `{name}~old` and, laid out anew, `{name}~upgrade`; if its upgrade \
          was broken off, `mneme segment upgrade {name}` completes it"
     )]
     Halfway {

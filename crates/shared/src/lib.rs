@@ -84,7 +84,7 @@ mod upgrade;
 
 pub use error::{AttachError, CreateError, ServeError};
 pub use options::StoreOptions;
-pub use serve::{Found, Opening, Served};
+pub use serve::{Found, Opening, QUARANTINE, Served};
 pub use starts::Withdrawal;
 pub use store::{CONTENTS, CONTENTS_LENDING, SharedStore};
 pub use upgrade::{UpgradeError, Upgraded};

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use mneme_log::lent::LendingOptions;
 use mneme_log::{Builder, Evict, LogStore, UpdatePolicy, control_bytes};
-use mneme_space::{Access, Backing, ContentsInfo, MapError, PagePolicy, Parts, Registry, Segment};
+use mneme_space::{
+    Access, Backing, ContentsInfo, MapError, PagePolicy, Parts, Registry, Segment, SegmentBuilder,
+};
 use mneme_sys::{Clock, Topology};
 
 use crate::error::{AttachError, CreateError};
@@ -156,7 +158,8 @@ impl StoreOptions {
     }
 
     /// As [`create`](Self::create), for a store that is filled from elsewhere while nobody else has
-    /// it: its changes stay out of its change feed until [`LogStore::end_loading`].
+    /// it, and may have a [name that openings give](mneme_space::Name::beside). Its changes stay
+    /// out of its change feed until [`LogStore::end_loading`].
     ///
     /// # Errors
     /// As [`create`](Self::create).
@@ -165,7 +168,7 @@ impl StoreOptions {
         registry: &Registry,
         name: &str,
     ) -> Result<SharedStore, CreateError> {
-        let segment = self.make(registry, name)?;
+        let segment = self.make_as(registry, name, SegmentBuilder::beside)?;
         let builder = self.builder().loading(true);
         Ok(self.attach_with(builder, segment, Access::ReadWrite)?)
     }
@@ -175,6 +178,15 @@ impl StoreOptions {
     /// # Errors
     /// As [`create`](Self::create).
     pub fn make(&self, registry: &Registry, name: &str) -> Result<Segment, CreateError> {
+        self.make_as(registry, name, |segment| segment)
+    }
+
+    fn make_as<'a>(
+        &self,
+        registry: &'a Registry,
+        name: &str,
+        kind: impl FnOnce(SegmentBuilder<'a>) -> SegmentBuilder<'a>,
+    ) -> Result<Segment, CreateError> {
         if is_halfway(registry, name) {
             return Err(CreateError::Halfway {
                 name: name.to_owned(),
@@ -197,8 +209,7 @@ impl StoreOptions {
                 max,
             }));
         }
-        let segment = registry
-            .segment(name)
+        let segment = kind(registry.segment(name))
             .size(size)
             .max_size(max)
             .mode(self.mode);

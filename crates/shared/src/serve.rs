@@ -342,20 +342,20 @@ fn set_aside(registry: &Registry, name: &str) -> Result<Attached, ServeError> {
             Starts::forget(registry, &aside)?;
             Ok(Attached::SetAside(aside))
         }
-        Err(RenameError::Name(NameError::TooLong { max, .. })) => {
-            let aside = format!("{name}.{QUARANTINE}-1");
-            let name = name.to_owned();
-            Err(ServeError::QuarantineName { name, aside, max })
-        }
-        Err(source) => {
-            let name = name.to_owned();
-            Err(ServeError::Quarantine { name, source })
-        }
+        Err(RenameError::Name(NameError::TooLong { max, .. })) => Err(ServeError::QuarantineName {
+            name: name.to_owned(),
+            aside: format!("{name}~{QUARANTINE}-1"),
+            max,
+        }),
+        Err(source) => Err(ServeError::Quarantine {
+            name: name.to_owned(),
+            source,
+        }),
     }
 }
 
-/// What the name says of a segment that was set aside because it is damaged.
-const QUARANTINE: &str = "quarantine";
+/// What a damaged segment is called beside the one that takes its place: `NAME~quarantine-1`.
+pub const QUARANTINE: &str = "quarantine";
 
 const FRAME: u64 = mneme_sys::FRAME as u64;
 

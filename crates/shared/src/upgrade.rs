@@ -1,13 +1,16 @@
 //! A store is laid out anew: larger than it could grow, or with another policy.
 //!
 //! **The old segment keeps its name until the new one is whole, and its content until the caller
-//! removes it.** The new one is made beside it as `NAME.upgrade`, all records of all databases are
-//! copied with their expiries, and two renames follow: the old one's to `NAME.old`, the new one's
+//! removes it.** The new one is made beside it as `NAME~upgrade`, all records of all databases are
+//! copied with their expiries, and two renames follow: the old one's to `NAME~old`, the new one's
 //! to `NAME`. A process that attaches the old one meanwhile may write what the copy does not have:
 //! then the names stay. A death before the first rename leaves a copy, with which the next upgrade
-//! begins anew; one between the two leaves no `NAME`, which the next upgrade completes. Until a
-//! look at the renamed store has shown that nobody came, a note beside the copy says so: the next
-//! upgrade then looks itself, and gives the old store its name back if somebody came.
+//! begins anew; one between the two leaves no `NAME`, which the next upgrade completes.
+//!
+//! A note beside the copy has the identity of the store that it is a copy of: no other store of
+//! the name `NAME~old` is taken for that. Until a look at the renamed store has shown that nobody
+//! came, the note also says how often processes had come: the next upgrade then looks itself, and
+//! gives the old store its name back if somebody came.
 //!
 //! The new store has a change feed if the options say so, or say nothing and the old one has one.
 //! That feed is empty: none of the copied records is in it, and what the old one's feed holds stays
@@ -16,6 +19,7 @@
 use mneme_log::{Cursor, DATABASES, Evict, ReadError, RoleError, WriteError};
 use mneme_space::{
     Access, Name, NameError, NoteError, OpenError, Registry, RemoveError, RenameError, Segment,
+    Uuid,
 };
 
 use crate::StoreOptions;
@@ -25,9 +29,35 @@ use crate::store::SharedStore;
 /// Keys that are looked up at once.
 const AT_ONCE: usize = 256;
 
-/// The note beside a copy: the arrivals at the old store when it was copied, until it is known that
-/// there were no others.
+/// The note of a copy, which stays with it.
 const NOTE: &str = "copied";
+
+/// What the note says.
+struct Copied {
+    /// The identity of the old store.
+    of: Uuid,
+    /// The arrivals at it when it was copied, until it is known that there were no others.
+    arrivals: Option<u64>,
+}
+
+impl Copied {
+    fn read(registry: &Registry, new: &str) -> Result<Option<Self>, NoteError> {
+        let text = registry.note(new, NOTE)?.unwrap_or_default();
+        let mut words = text.split_whitespace();
+        Ok(words.next().and_then(Uuid::parse).map(|of| Self {
+            of,
+            arrivals: words.next().and_then(|word| word.parse().ok()),
+        }))
+    }
+
+    fn write(&self, registry: &Registry, new: &str) -> Result<(), NoteError> {
+        let text = match self.arrivals {
+            Some(arrivals) => format!("{} {arrivals}\n", self.of),
+            None => format!("{}\n", self.of),
+        };
+        registry.set_note(new, NOTE, Some(&text))
+    }
+}
 
 /// Why a store was not laid out anew. It is as it was.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +98,7 @@ pub enum UpgradeError {
     Write(#[from] WriteError),
     /// Its name is too long for those of the copy and of the old store.
     #[error(
-        "the name `{name}` is too long: the copy is made as `NAME.upgrade` and the old store kept as `NAME.old`, so that \
+        "the name `{name}` is too long: the copy is made as `NAME~upgrade` and the old store kept as `NAME~old`, so that \
          NAME may have {most} bytes"
     )]
     NameTooLong {
@@ -95,29 +125,33 @@ pub struct Upgraded {
 }
 
 impl StoreOptions {
-    /// Lays the store of that name out anew by these options; the old one is kept as `NAME.old`.
+    /// Lays the store of that name out anew by these options; the old one is kept as `NAME~old`.
     /// Takes memory for both. The new one has an empty [change feed](Self::change_feed) if that is
     /// asked for, or if nothing is and the old one has a feed.
     ///
     /// # Errors
     /// One variant of [`UpgradeError`] each. The store is as it was; a copy may be left as
-    /// `NAME.upgrade`.
+    /// `NAME~upgrade`.
     pub fn upgrade(&self, registry: &Registry, name: &str) -> Result<Upgraded, UpgradeError> {
-        let (new, old) = (new_of(name), old_of(name));
-        // The longer of the two. One that is too long by itself is refused below.
-        if let (Ok(_), Err(NameError::TooLong { len, max })) = (Name::new(name), Name::new(&new)) {
-            return Err(UpgradeError::NameTooLong {
-                name: name.to_owned(),
-                most: max - (len - name.len()),
-            });
-        }
+        let known = Name::of_new(name).map_err(RenameError::from)?;
+        // The longer of the two.
+        let new = match known.beside(NEW) {
+            Err(NameError::TooLong { len, max }) => {
+                return Err(UpgradeError::NameTooLong {
+                    name: name.to_owned(),
+                    most: max - (len - name.len()),
+                });
+            }
+            new => new.map_err(RenameError::from)?,
+        };
+        let old = known.beside(OLD).map_err(RenameError::from)?;
         if let Some(done) = self.complete_upgrade(registry, name)? {
             return Ok(done);
         }
-        if Segment::open(registry, &old).is_ok() {
-            return Err(UpgradeError::OldIsThere(old));
+        if Segment::open(registry, old.as_str()).is_ok() {
+            return Err(UpgradeError::OldIsThere(old.to_string()));
         }
-        match registry.remove_segment(&new) {
+        match registry.remove_leftover(&new) {
             Ok(()) | Err(RemoveError::NotFound { .. }) => {}
             Err(refused) => return Err(refused.into()),
         }
@@ -132,26 +166,31 @@ impl StoreOptions {
         let arrivals = from.arrivals();
         // What does not fit is an error. Its policy would drop it in silence.
         let to = self.with_parts_of(&from).evict(Evict::None);
-        let to = to.create_loading(registry, &new)?;
+        let to = to.create_loading(registry, new.as_str())?;
         mneme_sys::fault!("shared.upgrade.made");
         copy(&from, &to)?;
         to.set_eviction(self.evict)?;
         let records = count(&to)?;
         mneme_sys::fault!("shared.upgrade.copied");
         let is_visited = from.arrivals() != arrivals;
+        let copied = Copied {
+            of: from.segment().uuid(),
+            arrivals: Some(arrivals),
+        };
         drop((role, from, to));
         if is_visited {
             return Err(UpgradeError::Visited);
         }
         mneme_sys::fault!("shared.upgrade.looked");
-        registry.set_note(&new, NOTE, Some(&arrivals.to_string()))?;
-        registry.rename_segment(name, &old)?;
+        copied.write(registry, new.as_str())?;
+        registry.keep_beside(name, OLD)?;
         mneme_sys::fault!("shared.upgrade.renamed");
         if !self.is_unvisited(registry, name)? {
             return Err(UpgradeError::Visited);
         }
         mneme_sys::fault!("shared.upgrade.between");
-        registry.rename_segment(&new, name)?;
+        registry.rename_segment(new.as_str(), name)?;
+        let old = old.to_string();
         Ok(Upgraded { records, old })
     }
 
@@ -160,16 +199,20 @@ impl StoreOptions {
     /// cannot be found out, the old store gets its name back.
     fn is_unvisited(&self, registry: &Registry, name: &str) -> Result<bool, UpgradeError> {
         let (new, old) = (new_of(name), old_of(name));
+        let Some(Copied { of, arrivals }) = Copied::read(registry, &new)? else {
+            return Ok(false);
+        };
         // None: an upgrade before this one has looked.
-        let Some(note) = registry.note(&new, NOTE)? else {
+        let Some(noted) = arrivals else {
             return Ok(true);
         };
         let options = self.clone().maintainer(false);
         let again = options.attach(registry, &old, Access::ReadWrite);
         let arrivals = again.map(|again| again.arrivals());
-        match (&arrivals, note.parse::<u64>()) {
-            (Ok(now), Ok(noted)) if *now == noted.wrapping_add(1) => {
-                registry.set_note(&new, NOTE, None)?;
+        match &arrivals {
+            Ok(now) if *now == noted.wrapping_add(1) => {
+                let arrivals = None;
+                Copied { of, arrivals }.write(registry, &new)?;
                 Ok(true)
             }
             _ => {
@@ -203,20 +246,29 @@ impl StoreOptions {
 /// Whether a store has lost its name to an upgrade, which has not given it to the new one yet.
 /// Nobody else must take it.
 pub(crate) fn is_halfway(registry: &Registry, name: &str) -> bool {
-    let is_there = |name: &str| {
-        let opened = Segment::open(registry, name);
-        !matches!(opened, Err(OpenError::NotFound { .. }))
+    let there = |name: &str| match Segment::described(registry, name) {
+        Err(OpenError::NotFound { .. }) => None,
+        found => Some(found.ok().map(|found| found.uuid())),
     };
     // In the order in which names come and go, or one that is changed meanwhile might be missed.
-    !is_there(name) && is_there(&new_of(name)) && is_there(&old_of(name))
+    if there(name).is_some() || there(&new_of(name)).is_none() {
+        return false;
+    }
+    let copied = Copied::read(registry, &new_of(name));
+    let of = copied.ok().flatten().map(|copied| copied.of);
+    // What cannot be described may be the one.
+    there(&old_of(name)).is_some_and(|old| of.is_some() && (old.is_none() || old == of))
 }
 
+const NEW: &str = "upgrade";
+const OLD: &str = "old";
+
 fn new_of(name: &str) -> String {
-    format!("{name}.upgrade")
+    format!("{name}~{NEW}")
 }
 
 fn old_of(name: &str) -> String {
-    format!("{name}.old")
+    format!("{name}~{OLD}")
 }
 
 /// Records in all databases.

@@ -99,10 +99,8 @@ fn a_start_beside_another_names_its_process() {
 fn nobody_takes_the_name_of_a_store_whose_upgrade_was_broken_off() {
     let place = Place::new("halfway");
     let registry = place.registry();
-    drop(options().create(&registry, &format!("{NAME}.upgrade")));
-    registry
-        .rename_segment(NAME, &format!("{NAME}.old"))
-        .unwrap();
+    options().upgrade(&registry, NAME).unwrap();
+    registry.keep_beside(NAME, "upgrade").unwrap();
     let refused = opening().open(&registry, NAME).map(drop);
     assert!(
         matches!(
@@ -119,6 +117,28 @@ fn nobody_takes_the_name_of_a_store_whose_upgrade_was_broken_off() {
     options().upgrade(&registry, NAME).unwrap();
     let served = opening().open(&registry, NAME).unwrap();
     assert_eq!(served.found(), &Found::Attached);
+}
+
+/// An upgrade is completed with the store that it has copied, and with no other of that name.
+#[test]
+fn segments_with_the_names_of_an_upgrade_are_none_by_that() {
+    let place = Place::new("alike");
+    let registry = place.registry();
+    let (old, new) = (format!("{NAME}.old"), format!("{NAME}.upgrade"));
+    for name in [&old, &new] {
+        drop(options().create(&registry, name).unwrap());
+    }
+    // Neither is removed by an upgrade of the store beside them.
+    assert_eq!(options().upgrade(&registry, NAME).unwrap().records, 100);
+    registry.remove_segment(&format!("{NAME}~old")).unwrap();
+    registry.keep_beside(NAME, "upgrade").unwrap();
+    // A copy, and a store that is not the one it was copied from.
+    registry.rename_segment(&old, NAME).unwrap();
+    registry.keep_beside(NAME, "old").unwrap();
+    drop(options().create(&registry, NAME).unwrap());
+    let records = |name| SharedStore::attach(&registry, name).unwrap().records();
+    assert_eq!(records(NAME), 0);
+    assert_eq!(records(&new), 0);
 }
 
 /// A store of another version is refused by every opening, with both numbers, and never set aside,
@@ -222,7 +242,7 @@ fn a_store_that_has_lost_its_index_is_refused_and_then_set_aside() {
         );
     }
     let served = opening().open(&registry, NAME).unwrap();
-    let aside = format!("{NAME}.quarantine-1");
+    let aside = format!("{NAME}~quarantine-1");
     assert_eq!(served.found(), &Found::Replaced(aside));
     served.put(b"k", b"v").unwrap();
     drop(served);

@@ -108,7 +108,7 @@ impl Operation {
     fn afterwards(self, registry: &Registry, context: &str) {
         if self == Self::Replace {
             let served = opening().open(registry, "s").unwrap();
-            let expected = [Found::Created, Found::Replaced("s.quarantine-1".to_owned())];
+            let expected = [Found::Created, Found::Replaced("s~quarantine-1".to_owned())];
             assert!(
                 expected.contains(served.found()),
                 "{context}: {:?}",
@@ -120,13 +120,13 @@ impl Operation {
                 .iter()
                 .map(ToString::to_string)
                 .collect();
-            assert_eq!(names, ["s", "s.quarantine-1"], "{context}");
+            assert_eq!(names, ["s", "s~quarantine-1"], "{context}");
             return;
         }
         if let Self::Upgrade { fed, asked } = self {
             // The names were changed before the death, or are to be changed.
             let are_changed =
-                ["s.old", "s"].map(|name| SharedStore::attach(registry, name).is_ok());
+                ["s~old", "s"].map(|name| SharedStore::attach(registry, name).is_ok());
             if are_changed != [true; 2] {
                 self.perform(registry);
             }

@@ -38,6 +38,14 @@ pub enum NameError {
         /// The first such character.
         found: char,
     },
+    /// It is of the form of names that openings give.
+    #[error(
+        "{name:?} is not a name to choose: what has a letter behind a '~' is kept beside a segment by a server or an upgrade"
+    )]
+    Reserved {
+        /// The name.
+        name: String,
+    },
 }
 
 /// The file system refused something.
@@ -587,6 +595,16 @@ pub enum RemoveError {
     InUse {
         /// The name.
         name: String,
+    },
+    /// An opening would remove it, and no opening has made it.
+    #[error(
+        "segment {name:?} was made as {made_as:?}, by no server and no upgrade: give it another name, or remove it"
+    )]
+    NotALeftover {
+        /// The name.
+        name: String,
+        /// The name that it was made under.
+        made_as: String,
     },
     /// The registry cannot be worked on.
     #[error(transparent)]

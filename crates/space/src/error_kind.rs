@@ -77,6 +77,7 @@ mneme_sys::kinds! {
     RemoveError as (Name, Registry, File) {
         NotFound => NotFound,
         InUse => Busy,
+        NotALeftover => Exists,
     }
     AttachError as (Space, Map) {
         Twice => Exists,

@@ -10,6 +10,11 @@ use crate::NameError;
 ///
 /// It is a directory's name too, and nothing else: whatever it says, it cannot lead out of its
 /// registry. The 55 bytes that file systems allow beyond 200 are for suffixes.
+///
+/// **A program's own segment never has a name that an opening makes.** Servers and upgrades keep
+/// segments beside one as [`NAME~WHAT`](Name::beside), and remove or replace what has such a name.
+/// So no segment is made, renamed, cloned or imported under one ([`Name::of_new`]); one that is
+/// there can be opened, renamed and removed like any other.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 
@@ -49,6 +54,41 @@ impl Name {
         Ok(Self(name))
     }
 
+    /// Checks a name that a program chooses for a segment.
+    ///
+    /// # Errors
+    /// [`NameError::Reserved`], and as [`new`](Self::new).
+    ///
+    /// ```
+    /// use mneme_space::{Name, NameError};
+    /// assert!(matches!(Name::of_new("genome~old"), Err(NameError::Reserved { .. })));
+    /// assert!(Name::of_new("genome~1").is_ok());
+    /// # Ok::<(), NameError>(())
+    /// ```
+    pub fn of_new(name: &str) -> Result<Self, NameError> {
+        let name = Self::new(name)?;
+        match name.is_reserved() {
+            true => Err(NameError::Reserved { name: name.0 }),
+            false => Ok(name),
+        }
+    }
+
+    /// The name `NAME~WHAT`, under which an opening keeps something beside this segment; `what`
+    /// begins with a letter.
+    ///
+    /// # Errors
+    /// [`NameError::TooLong`], and as [`new`](Self::new).
+    pub fn beside(&self, what: &str) -> Result<Self, NameError> {
+        Self::new(&format!("{self}~{what}"))
+    }
+
+    /// Whether openings alone give such names: a letter follows a `~`.
+    #[must_use]
+    pub fn is_reserved(&self) -> bool {
+        let mut parts = self.0.split('~').skip(1);
+        parts.any(|part| part.starts_with(|first: char| first.is_ascii_alphabetic()))
+    }
+
     /// The name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -71,6 +111,26 @@ impl AsRef<Path> for Name {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_program_can_choose_a_name_that_an_opening_gives() {
+        let name = Name::new("genome").unwrap();
+        for what in ["old", "loading", "quarantine-3"] {
+            let beside = name.beside(what).unwrap();
+            assert_eq!(beside.as_str(), format!("genome~{what}"));
+            // Also of one that has such a name itself.
+            for reserved in [&beside, &beside.beside("old").unwrap()] {
+                assert!(reserved.is_reserved());
+                let refused = Name::of_new(reserved.as_str());
+                assert!(matches!(refused, Err(NameError::Reserved { .. })));
+            }
+        }
+        for free in ["genome", "genome.old", "genome~1", "~", "a~", "~/x"] {
+            assert!(Name::new(free).map_or(true, |name| !name.is_reserved()));
+        }
+        let long = Name::new(&"x".repeat(198)).unwrap().beside("old");
+        assert!(matches!(long, Err(NameError::TooLong { len: 202, .. })));
+    }
 
     #[test]
     fn whatever_a_name_says_it_is_one_component_of_a_path() {

@@ -348,12 +348,12 @@ fn set_aside(mode: DurabilityMode) {
         drop(served);
         let options = place.options("data");
         let aside = options.restore_segment(&place.registry, "s", "kept");
-        let expected = format!("s.replaced-{round}");
+        let expected = format!("s~replaced-{round}");
         assert_eq!(aside.unwrap().as_ref(), Some(&expected));
         let missing = options.restore_segment(&place.registry, "s", "kept");
         assert_eq!(missing.unwrap(), None);
     }
-    let (served, _durability) = place.open("s.replaced-2", "empty").unwrap();
+    let (served, _durability) = place.open("s~replaced-2", "empty").unwrap();
     assert_eq!(served.get(b"key").unwrap().as_deref(), Some(&[2][..]));
 }
 

@@ -7,7 +7,7 @@ use mneme_durable::{
     Unpaired,
 };
 use mneme_log::{Expiry, WriteError};
-use mneme_shared::{Access, StoreOptions};
+use mneme_shared::{Access, SharedStore, StoreOptions};
 use mneme_space::RemoveError;
 use mneme_sys::ManualClock;
 use mneme_testkit::{Random, TestDir, runs_as_nobody, wait_until};
@@ -192,6 +192,56 @@ fn a_death_while_a_ring_is_made_durable_loses_nothing() {
     }
 }
 
+/// A server's own work has names that no program's segment can have.
+#[test]
+fn a_segment_with_a_name_like_a_load_s_is_left_alone() {
+    let place = Place::new("durable-alike");
+    let options = StoreOptions::new().capacity(64 << 20).maintainer(false);
+    let names = ["s.loading", "s.old", "s.upgrade", "s.quarantine-1"];
+    for name in names {
+        let store = options.create(&place.registry, name).unwrap();
+        store.put(b"mine", name.as_bytes()).unwrap();
+    }
+    // The first opening loads; the second gives a feed to a segment that has none.
+    let (served, durability) = place.open("s", "data").unwrap();
+    durability.close().unwrap();
+    drop(served);
+    place.registry.remove_segment("s").unwrap();
+    drop(options.create(&place.registry, "s").unwrap());
+    drop(place.open("s", "other").unwrap());
+    for name in names {
+        let store = SharedStore::attach(&place.registry, name).unwrap();
+        let value = store.get(b"mine").unwrap().map(|value| value.to_vec());
+        assert_eq!(value.as_deref(), Some(name.as_bytes()));
+    }
+}
+
+/// An earlier build let a program give a segment any name.
+#[test]
+fn a_load_refuses_to_remove_what_no_load_has_made() {
+    let place = Place::new("durable-taken");
+    let options = StoreOptions::new().capacity(64 << 20).maintainer(false);
+    let store = options.create(&place.registry, "mine").unwrap();
+    store.put(b"mine", b"1").unwrap();
+    let directory = store.segment().directory();
+    drop(store);
+    std::fs::rename(&directory, directory.with_file_name("s~loading")).unwrap();
+    let refused = place.open("s", "data").map(drop).unwrap_err();
+    let DurableError::Remove(refused) = &refused else {
+        panic!("{refused}");
+    };
+    assert!(
+        matches!(refused, RemoveError::NotALeftover { .. }),
+        "{refused}"
+    );
+    place.registry.rename_segment("s~loading", "mine").unwrap();
+    let (served, durability) = place.open("s", "data").unwrap();
+    let store = SharedStore::attach(&place.registry, "mine").unwrap();
+    assert!(store.contains(b"mine").unwrap());
+    durability.close().unwrap();
+    drop(served);
+}
+
 /// A program that looks at every segment for a moment, this one too, costs no load.
 #[cfg(feature = "fault")]
 #[test]
@@ -206,7 +256,7 @@ fn a_visitor_of_what_is_being_loaded_is_waited_for() {
     place.registry.remove_segment("s").unwrap();
     let registry = place.registry.clone();
     let visit = move || {
-        let visitor = mneme_shared::SharedStore::attach(&registry, "s.loading").unwrap();
+        let visitor = mneme_shared::SharedStore::attach(&registry, "s~loading").unwrap();
         std::thread::spawn(move || {
             std::thread::sleep(std::time::Duration::from_millis(50));
             drop(visitor);
@@ -227,7 +277,7 @@ fn a_ring_that_cannot_be_had_for_now_is_not_given_up() {
         let registry = place.dir.path().join("registry");
         let control = move || {
             let registry = Registry::open(&registry).unwrap();
-            let aside = mneme_space::Segment::open(&registry, "s.quarantine-1").unwrap();
+            let aside = mneme_space::Segment::open(&registry, "s~quarantine-1").unwrap();
             aside.directory().join("control")
         };
         let found = Arc::new(std::sync::Mutex::new(std::path::PathBuf::new()));
@@ -311,9 +361,9 @@ fn what_another_user_has_set_aside_is_left_alone() {
     }
     let place = Place::new("durable-other-user");
     let aside = StoreOptions::new().capacity(64 << 20).maintainer(false);
-    let aside = aside.create(&place.registry, "s.quarantine-1").unwrap();
-    let own = aside.segment().directory();
-    drop(aside);
+    drop(aside.create(&place.registry, "s").unwrap());
+    let aside = place.registry.set_segment_aside("s", "quarantine").unwrap();
+    let own = place.registry.root().join("segments").join(aside);
     let owner = |path: &std::path::Path, user: &str| {
         let mut command = std::process::Command::new("chown");
         assert!(
@@ -329,7 +379,7 @@ fn what_another_user_has_set_aside_is_left_alone() {
     owner(place.dir.path(), "65534:65534");
     owner(&own, "0:0");
     // Into this one everybody may write.
-    let planted = own.with_file_name("s.quarantine-2");
+    let planted = own.with_file_name("s~quarantine-2");
     std::fs::create_dir(&planted).unwrap();
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(&planted, open).unwrap();
@@ -428,7 +478,7 @@ fn a_full_segment_is_adopted_by_an_empty_directory() {
         let (served, durability) = place.open("s", "data").unwrap();
         assert_eq!(durability.origin(), Origin::Adopted);
         assert_eq!(contents(&served), before);
-        let old = place.registry.remove_segment("s.old");
+        let old = place.registry.remove_segment("s~old");
         assert!(matches!(old, Err(RemoveError::NotFound { .. })), "{old:?}");
         served.put(b"new", b"value").unwrap();
         let before = contents(&served);
@@ -493,7 +543,7 @@ fn halfway_adopted(mode: DurabilityMode) {
     drop(store);
     let options = options.change_feed(true);
     options.upgrade(&place.registry, "s").unwrap();
-    place.registry.rename_segment("s", "s.upgrade").unwrap();
+    place.registry.keep_beside("s", "upgrade").unwrap();
     let (served, durability) = place.open("s", "data").unwrap();
     assert_eq!(durability.origin(), Origin::Adopted);
     assert_eq!(served.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));

@@ -72,7 +72,7 @@ enum Action {
         #[arg(required = true)]
         names: Vec<String>,
     },
-    /// Lay a store out anew, larger or with another policy; the old one is kept as NAME.old. Nobody
+    /// Lay a store out anew, larger or with another policy; the old one is kept as NAME~old. Nobody
     /// may have it meanwhile, and there must be memory for both.
     Upgrade(segment_store::Upgrade),
     /// Say which process keeps others from entering a segment, and recover one that is poisoned.
@@ -92,7 +92,7 @@ enum Action {
 
 #[derive(Debug, clap::Args)]
 struct Create {
-    /// Its name: 1 to 200 bytes, no slashes, no dot at the beginning.
+    /// Its name: 1 to 200 bytes, no slashes, no dot at the beginning, no letter behind a `~`.
     name: String,
 
     /// Bytes to begin with, in frames of 2 MiB, as in 64mb.

@@ -402,7 +402,7 @@ fn a_backup_is_written_beside_clients_and_restored() {
     drop(reader);
     let said = does(&place, "restore", &own);
     assert!(
-        said.contains("mneme segment rm default.replaced-1"),
+        said.contains("mneme segment rm default~replaced-1"),
         "{said}"
     );
     let server = place.serve(&[]);

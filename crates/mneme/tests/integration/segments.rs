@@ -283,7 +283,7 @@ fn a_damaged_segment_is_set_aside_after_three_starts_and_never_deleted() {
         assert!(error.contains("cannot be opened"), "{error}");
     }
     let fresh = Serving::start(serve(&registry, &[]));
-    let aside = "the one before was damaged and is set aside as `default.quarantine-1`";
+    let aside = "the one before was damaged and is set aside as `default~quarantine-1`";
     assert!(fresh.banner.contains(aside), "{}", fresh.banner);
     assert_eq!(asked(&fresh, "GET a\r\n", 5), "$-1\r\n");
     drop(fresh);
@@ -350,7 +350,7 @@ fn a_sound_segment_is_not_given_up_because_a_check_was_broken_off() {
         assert!(serving.banner.contains(found), "{}", serving.banner);
     }
     // What was set aside begins anew there.
-    let aside = registry.root.join("segments/default.quarantine-1");
+    let aside = registry.root.join("segments/default~quarantine-1");
     assert!(aside.join("meta").exists() && !aside.join("starts.note").exists());
 }
 
@@ -375,7 +375,7 @@ fn a_segment_without_its_control_file_is_set_aside_too() {
         }
         let fresh = Serving::start(serve(&registry, &[]));
         assert!(
-            fresh.banner.contains("default.quarantine-1"),
+            fresh.banner.contains("default~quarantine-1"),
             "{harm}: {}",
             fresh.banner
         );
@@ -705,12 +705,12 @@ fn a_store_is_laid_out_anew_with_all_it_holds() {
         "in-place",
     ]);
     assert!(
-        said.contains("default: 2 records; the old store is `default.old`"),
+        said.contains("default: 2 records; the old store is `default~old`"),
         "{said}"
     );
     let again = registry.refused(&["upgrade", "default"]);
     assert!(
-        again.contains("`default.old` from an earlier upgrade"),
+        again.contains("`default~old` from an earlier upgrade"),
         "{again}"
     );
     let mut command = serving::command(&["--port", "0", "--update-policy", "in-place"]);
@@ -720,11 +720,11 @@ fn a_store_is_laid_out_anew_with_all_it_holds() {
     let all = asked(&next, "GET a\r\nSELECT 7\r\nGET b\r\n", 19);
     assert_eq!(all, "$1\r\n1\r\n+OK\r\n$1\r\n2\r\n");
     drop(next);
-    registry.done(&["rm", "default.old"]);
+    registry.done(&["rm", "default~old"]);
     // One that was broken off between the two names is completed.
     let place = mneme_space::Registry::open(&registry.root).unwrap();
     registry.done(&["upgrade", "default"]);
-    place.rename_segment("default", "default.upgrade").unwrap();
+    place.keep_beside("default", "upgrade").unwrap();
     let said = registry.done(&["upgrade", "default"]);
     assert!(said.contains("default: 2 records"), "{said}");
     assert_eq!(

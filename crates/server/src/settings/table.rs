@@ -197,8 +197,8 @@ settings! {
     /// so many changes, as in `900 1 300 10`. If empty, only when the journal has become long.
     Save: "save", Kind::SavePoints, "", Live;
     /// The segment to serve: it keeps the records when the server ends, and local programs attach
-    /// it. It is created if it does not exist. Its name has 1 to 200 bytes, no slashes, and does
-    /// not begin with a dot.
+    /// it. It is created if it does not exist. Its name has 1 to 200 bytes, no slashes, does not
+    /// begin with a dot, and has no letter behind a `~`.
     Segment: "segment", Kind::Text, "default", AtStart;
     /// Microseconds from which on a command is kept in the SLOWLOG; -1 is never.
     SlowerThan: "slowlog-log-slower-than", Kind::Number { least: -1, most: i64::MAX }, "10000", Live;

@@ -28,6 +28,7 @@ pub struct SegmentBuilder<'a> {
     backing: Backing,
     pages: PagePolicy,
     place: Placement,
+    beside: bool,
 }
 
 /// Where a new segment is to lie.
@@ -62,6 +63,7 @@ impl Registry {
             backing: Backing::default(),
             pages: PagePolicy::default(),
             place: Placement::Slot,
+            beside: false,
         }
     }
 }
@@ -111,6 +113,13 @@ impl SegmentBuilder<'_> {
     /// No address of its own: for contents that do not point to themselves.
     pub fn floating(mut self) -> Self {
         self.place = Placement::Floating;
+        self
+    }
+
+    /// Also a [name that openings give](Name::beside): for those that make a segment beside
+    /// another.
+    pub fn beside(mut self) -> Self {
+        self.beside = true;
         self
     }
 
@@ -201,11 +210,15 @@ impl<'a> SegmentBuilder<'a> {
             (_, Some(_)) => Placement::Floating,
             (place, None) => place,
         };
+        let name = match self.beside {
+            true => Name::new(&self.name)?,
+            false => Name::of_new(&self.name)?,
+        };
         let backing = self.backing.absolute()?;
         let directory = backing.directory(self.registry, size)?;
         let plan = Plan {
             registry: self.registry,
-            name: Name::new(&self.name)?,
+            name,
             max_size,
             mode: self.mode & 0o777,
             backing,

@@ -38,7 +38,7 @@ impl Segment {
     /// it; as creation does.
     pub fn clone_as(&self, name: &str) -> Result<Segment, CloneError> {
         self.without_contents()?;
-        let name = Name::new(name).map_err(CreateError::from)?;
+        let name = Name::of_new(name).map_err(CreateError::from)?;
         let part = Participation::begin(self)?;
         while_nobody_writes(self, part.participants(), || {
             let info = self.info().map_err(MapError::from)?;

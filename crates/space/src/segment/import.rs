@@ -106,7 +106,7 @@ impl Registry {
         name: &str,
         base: Option<usize>,
     ) -> Result<Segment, ImportError> {
-        let name = Name::new(name).map_err(CreateError::from)?;
+        let name = Name::of_new(name).map_err(CreateError::from)?;
         let data = fs::canonicalize(data).map_err(|e| created(FileError::at("find", data)(e)))?;
         let header = examine(&data)?;
         let base = base_of(&data, &header, base)?;

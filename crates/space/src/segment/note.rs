@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use mneme_sys::files;
 
 use crate::registry::files::gone;
+use crate::registry::json;
 use crate::registry::lock::Lock;
 use crate::{FileError, Name, NameError, Registry, RegistryError};
 
@@ -118,7 +119,7 @@ impl Registry {
                 _ => Ok(()),
             };
         };
-        let aside = path.with_extension("new");
+        let aside = json::beside(&path);
         let mut file = made_anew(&aside).map_err(|refused| not_owned(&path, refused))?;
         file.write_all(text.as_bytes())
             .map_err(FileError::at("write", &aside))?;

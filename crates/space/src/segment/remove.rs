@@ -39,6 +39,27 @@ impl Registry {
     }
 }
 
+impl Registry {
+    /// Removes what an opening made under a [name that openings give](Name::beside) and did not
+    /// live to finish. A segment of that name that was made as another one stays.
+    ///
+    /// # Errors
+    /// [`RemoveError::NotALeftover`], and as [`remove_segment`](Self::remove_segment).
+    pub fn remove_leftover(&self, beside: &Name) -> Result<(), RemoveError> {
+        let found = Segment::described(self, beside.as_str());
+        // One whose description cannot be read has nothing that says otherwise.
+        if let Ok(found) = found
+            && found.meta().made_as != beside.as_str()
+        {
+            return Err(RemoveError::NotALeftover {
+                name: beside.to_string(),
+                made_as: found.meta().made_as.clone(),
+            });
+        }
+        self.remove_segment(beside.as_str())
+    }
+}
+
 impl Segment {
     /// Removes the segment that has this one's name now: [`Registry::remove_segment`].
     ///

@@ -9,32 +9,46 @@ use crate::segment::meta::data_files_of;
 use crate::{FileError, Name, Registry, RenameError};
 
 impl Registry {
-    /// Gives a segment that nobody uses the first free name of the form `NAME.WHY-NUMBER`, so that
-    /// it is out of the way and can be looked at. Returns that name.
-    ///
-    /// # Errors
-    /// As [`rename_segment`](Self::rename_segment), but for [`RenameError::Exists`].
-    pub fn set_segment_aside(&self, name: &str, why: &str) -> Result<String, RenameError> {
-        let mut number = 1;
-        loop {
-            let aside = format!("{name}.{why}-{number}");
-            match self.rename_segment(name, &aside) {
-                Err(taken) if taken.is_taken() => number += 1,
-                renamed => return renamed.map(|()| aside),
-            }
-        }
-    }
-
     /// Gives a segment that nobody uses another name; whole or damaged, it stays as it is. Handles
     /// that were opened by the old name are not found any more. Spaces keep their members by
     /// identity *and* name: one that has it loses it.
     ///
     /// # Errors
     /// [`RenameError::InUse`] while a living process has it mapped; [`RenameError::Exists`] if the
-    /// new name is taken.
+    /// new name is taken; [`NameError::Reserved`](crate::NameError::Reserved) if openings alone
+    /// give such names.
     pub fn rename_segment(&self, from: &str, to: &str) -> Result<(), RenameError> {
-        let (from, to) = (Name::new(from)?, Name::new(to)?);
-        let (old, new) = (self.segment_directory(&from), self.segment_directory(&to));
+        self.rename(&Name::new(from)?, &Name::of_new(to)?)
+    }
+
+    /// Gives a segment that nobody uses the name [`NAME~WHAT`](Name::beside), which it returns.
+    ///
+    /// # Errors
+    /// As [`rename_segment`](Self::rename_segment).
+    pub fn keep_beside(&self, segment: &str, what: &str) -> Result<Name, RenameError> {
+        let name = Name::new(segment)?;
+        let beside = name.beside(what)?;
+        self.rename(&name, &beside)?;
+        Ok(beside)
+    }
+
+    /// Gives a segment that nobody uses the first free name of `NAME~WHY-1`, `NAME~WHY-2` and so
+    /// on, so that it is out of the way and can be looked at. Returns that name.
+    ///
+    /// # Errors
+    /// As [`rename_segment`](Self::rename_segment), but for [`RenameError::Exists`].
+    pub fn set_segment_aside(&self, name: &str, why: &str) -> Result<String, RenameError> {
+        let mut number = 1;
+        loop {
+            match self.keep_beside(name, &format!("{why}-{number}")) {
+                Err(taken) if taken.is_taken() => number += 1,
+                kept => return kept.map(|kept| kept.to_string()),
+            }
+        }
+    }
+
+    fn rename(&self, from: &Name, to: &Name) -> Result<(), RenameError> {
+        let (old, new) = (self.segment_directory(from), self.segment_directory(to));
         let _lock = self.lock()?;
         let control = old.join("control");
         let data = data_files_of(&old).into_iter().next();

@@ -1,7 +1,9 @@
 //! A segment gets another name: whole, by a user with the permission, while no process uses it.
 
 use crate::common::Scene;
-use mneme_space::{Access, OpenError, RenameError, Segment};
+use mneme_space::{
+    Access, CloneError, CreateError, NameError, OpenError, RemoveError, RenameError, Segment,
+};
 
 #[test]
 fn a_renamed_segment_is_found_by_its_new_name_alone() {
@@ -24,6 +26,54 @@ fn a_renamed_segment_is_found_by_its_new_name_alone() {
     let gone = registry.rename_segment("old", "new").unwrap_err();
     assert!(matches!(gone, RenameError::NotFound { .. }), "{gone}");
     assert!(registry.rename_segment("new", "../new").is_err());
+    assert!(scene.findings().is_empty());
+}
+
+/// Servers and upgrades remove what has such a name.
+#[test]
+fn no_program_gives_a_segment_a_name_that_an_opening_makes() {
+    let scene = Scene::new();
+    let registry = &scene.registry;
+    let made = registry.segment("mine").create().unwrap();
+    let is_reserved = |refused: &NameError| matches!(refused, NameError::Reserved { .. });
+    for name in ["mine~loading", "mine~old", "other~quarantine-1"] {
+        match registry.segment(name).create() {
+            Err(CreateError::Name(refused)) if is_reserved(&refused) => {}
+            other => panic!("{other:?}"),
+        }
+        match registry.rename_segment("mine", name) {
+            Err(RenameError::Name(refused)) if is_reserved(&refused) => {}
+            other => panic!("{other:?}"),
+        }
+        match made.clone_as(name) {
+            Err(CloneError::Create(CreateError::Name(refused))) if is_reserved(&refused) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    // The openings do, and what they leave can be looked at, renamed and removed.
+    assert_eq!(
+        registry.set_segment_aside("mine", "old").unwrap(),
+        "mine~old-1"
+    );
+    registry.segment("mine").create().unwrap();
+    let second = registry.set_segment_aside("mine", "old").unwrap();
+    assert_eq!(second, "mine~old-2");
+    assert_eq!(
+        Segment::open(registry, "mine~old-1").unwrap().uuid(),
+        made.uuid()
+    );
+    registry.rename_segment("mine~old-1", "mine").unwrap();
+    registry.remove_segment("mine~old-2").unwrap();
+    // What was made as something else is no leftover, whatever it is called now.
+    let kept = registry.keep_beside("mine", "loading").unwrap();
+    let refused = registry.remove_leftover(&kept).unwrap_err();
+    assert!(
+        matches!(refused, RemoveError::NotALeftover { .. }),
+        "{refused}"
+    );
+    registry.rename_segment(kept.as_str(), "mine").unwrap();
+    registry.segment(kept.as_str()).beside().create().unwrap();
+    registry.remove_leftover(&kept).unwrap();
     assert!(scene.findings().is_empty());
 }
 
