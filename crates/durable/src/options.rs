@@ -79,6 +79,19 @@ pub(crate) enum Place {
     Recorded(RecordingDirectory),
 }
 
+/// Bytes of a file of the journal, of spares that are kept, and of the journal after which a
+/// checkpoint is begun: on large disks.
+const FILE: u64 = 64 << 20;
+const SPARES: u64 = 1 << 30;
+const CHECKPOINT: u64 = 1 << 30;
+/// What parts of a small disk these are at most. Writers are slowed when the journal is four times
+/// as long as it should be: a quarter of the disk then, which leaves space for two checkpoints.
+const FILE_PART: u64 = 32;
+const SPARES_PART: u64 = 16;
+const CHECKPOINT_PART: u64 = 16;
+/// The least of them.
+const LEAST: u64 = 1 << 20;
+
 /// When base files are written, and how fast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
@@ -97,9 +110,10 @@ pub struct DurableOptions {
     pub(crate) lock: Arc<Mutex<Option<OwnedFd>>>,
     pub(crate) policy: SyncPolicy,
     pub(crate) mode: DurabilityMode,
-    pub(crate) file_bytes: u64,
-    pub(crate) recycled: u64,
-    pub(crate) bounds: Bounds,
+    file_bytes: Option<u64>,
+    recycled: Option<u64>,
+    checkpoint_after: Option<u64>,
+    checkpoint_rate: u64,
     /// Bytes that are kept free for the journal; twice the ring unless set.
     pub(crate) reserve: Option<u64>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -125,13 +139,11 @@ impl DurableOptions {
             lock: Arc::default(),
             policy: SyncPolicy::default(),
             mode: DurabilityMode::default(),
-            file_bytes: 64 << 20,
-            recycled: 1 << 30,
+            file_bytes: None,
+            recycled: None,
             reserve: None,
-            bounds: Bounds {
-                journal: 1 << 30,
-                rate: 256 << 20,
-            },
+            checkpoint_after: None,
+            checkpoint_rate: 256 << 20,
             clock: Arc::new(SystemClock),
             progress: None,
         }
@@ -151,29 +163,59 @@ impl DurableOptions {
         self
     }
 
-    /// Bytes of a file of the journal: a multiple of 4 KiB, of 256 KiB at least; 64 MiB unless set.
+    /// Bytes of a file of the journal: a multiple of 4 KiB, of 256 KiB at least. Unless set 64 MiB,
+    /// or a 32nd of a smaller disk.
     pub fn file_bytes(mut self, bytes: u64) -> Self {
-        self.file_bytes = bytes.next_multiple_of(4096).max(256 << 10);
+        self.file_bytes = Some(bytes.next_multiple_of(4096).max(256 << 10));
         self
     }
 
-    /// Bytes of removed files that are kept as spares; 1 GiB unless set.
+    /// Bytes of removed files that are kept as spares. Unless set 1 GiB, or a 16th of a smaller
+    /// disk.
     pub fn recycled(mut self, bytes: u64) -> Self {
-        self.recycled = bytes;
+        self.recycled = Some(bytes);
         self
     }
 
     /// Bytes of the journal after which a checkpoint is begun, if they are more than twice those of
-    /// the records; 1 GiB unless set.
+    /// the records. Unless set 1 GiB, or a 16th of a smaller disk.
     pub fn checkpoint_after(mut self, bytes: u64) -> Self {
-        self.bounds.journal = bytes.max(1 << 20);
+        self.checkpoint_after = Some(bytes.max(1 << 20));
         self
+    }
+
+    /// What was set, else as much as on a large disk, but this part of a smaller one at most.
+    fn sized(&self, set: Option<u64>, most: u64, part: u64) -> u64 {
+        let disk = match &self.place {
+            Place::Path(path) => mneme_sys::files::whole_space(path).unwrap_or(u64::MAX),
+            Place::Recorded(_) => u64::MAX,
+        };
+        let fits = || (disk / part).max(LEAST).min(most) & !4095;
+        set.unwrap_or_else(fits)
+    }
+
+    /// Bytes of a file of the journal in the directory, which is there.
+    pub(crate) fn bytes_of_file(&self) -> u64 {
+        self.sized(self.file_bytes, FILE, FILE_PART)
+    }
+
+    /// Bytes of spares that are kept there.
+    pub(crate) fn bytes_of_spares(&self) -> u64 {
+        self.sized(self.recycled, SPARES, SPARES_PART)
+    }
+
+    /// When base files are written there, and how fast.
+    pub(crate) fn bounds(&self) -> Bounds {
+        Bounds {
+            journal: self.sized(self.checkpoint_after, CHECKPOINT, CHECKPOINT_PART),
+            rate: self.checkpoint_rate,
+        }
     }
 
     /// Bytes a second that a checkpoint writes, so that it leaves the disk to the journal; 256 MiB
     /// unless set. It is not kept to once the journal is twice as long as it should be.
     pub fn checkpoint_rate(mut self, bytes: u64) -> Self {
-        self.bounds.rate = bytes.max(1 << 20);
+        self.checkpoint_rate = bytes.max(1 << 20);
         self
     }
 

@@ -449,8 +449,8 @@ impl Pump {
     fn refuse(&mut self, now: u64) {
         self.full_until = now + RETRY;
         let why = || {
-            "the disk is full: what was written is kept, and writes are refused until there is space \
-             for the journal; free some, or move the directory to a larger disk"
+            "the disk is full: what was written is kept, and writes are refused until there is space; \
+             free some, or move the directory to a larger disk"
                 .to_owned()
         };
         let state = GateState::RefusesWrites(Refusal::DiskFull);

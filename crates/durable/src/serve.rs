@@ -180,7 +180,7 @@ impl DurableOptions {
             false => origin,
         };
         let parts = Parts::new(shared, feed, begun, opened, origin);
-        let durability = Durability::start(parts, Arc::clone(&self.clock), self.bounds)?;
+        let durability = Durability::start(parts, Arc::clone(&self.clock), self.bounds())?;
         durability.return_to_capacity()?;
         if needs_base {
             // Until it is there the directory holds no store.

@@ -75,7 +75,7 @@ impl DurableOptions {
     pub fn open_private(&self, builder: Builder) -> Result<DurableStore, DurableError> {
         let parts = self.recover_private(builder)?;
         let clock = Arc::clone(&self.clock);
-        let durability = Durability::start(parts, clock, self.bounds)?;
+        let durability = Durability::start(parts, clock, self.bounds())?;
         durability.return_to_capacity()?;
         Ok(DurableStore { durability })
     }
@@ -119,10 +119,10 @@ impl DurableOptions {
 
     pub(crate) fn journal_options(&self, identity: Identity, ring: u64) -> Options {
         Options {
-            file_bytes: self.file_bytes,
+            file_bytes: self.bytes_of_file(),
             // What is in the ring fits twice: once more may come in before writers are refused.
             reserve: self.reserve.unwrap_or(2 * ring),
-            recycled: self.recycled,
+            recycled: self.bytes_of_spares(),
             clock: Arc::clone(&self.clock),
             ..Options::new(identity)
         }

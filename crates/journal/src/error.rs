@@ -22,9 +22,9 @@ pub enum JournalError {
     #[error(transparent)]
     Damaged(#[from] Damage),
     /// The disk is full. Nothing changed; it may be tried again.
-    #[error("the disk is full: no space for {bytes} more bytes of the journal")]
+    #[error("the disk is full: no space for {}", wanted(*bytes))]
     NoSpace {
-        /// The bytes that a new file needs.
+        /// The bytes that are needed; 0: another file is, which takes an inode.
         bytes: u64,
     },
     /// Bytes were appended that do not continue the journal.
@@ -174,6 +174,14 @@ pub enum Flaw {
     /// The medium cannot be read there.
     #[error("it cannot be read")]
     Read(#[source] MediumError),
+}
+
+/// What there is no space for.
+fn wanted(bytes: u64) -> String {
+    match bytes {
+        0 => "another file, or no inode".to_owned(),
+        bytes => format!("{bytes} more bytes"),
+    }
 }
 
 /// Names what was tried, for errors of the medium.

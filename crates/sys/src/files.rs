@@ -220,6 +220,28 @@ fn through(file: &File) -> PathBuf {
 /// # Errors
 /// The path is not there, or the kernel refuses to say.
 pub fn free_space(path: &Path) -> io::Result<u64> {
+    let found = statvfs(path)?;
+    if found.f_blocks == 0 {
+        // A tmpfs without a size.
+        return Ok(u64::MAX);
+    }
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// Bytes of the file system that holds `path`, used or not; `u64::MAX` where that has no limit of
+/// its own.
+///
+/// # Errors
+/// As [`free_space`].
+pub fn whole_space(path: &Path) -> io::Result<u64> {
+    let found = statvfs(path)?;
+    Ok(match found.f_blocks {
+        0 => u64::MAX,
+        blocks => blocks.saturating_mul(found.f_frsize),
+    })
+}
+
+fn statvfs(path: &Path) -> io::Result<libc::statvfs> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: `statvfs` consists of integers, for which zeros are valid.
     let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
@@ -227,11 +249,7 @@ pub fn free_space(path: &Path) -> io::Result<u64> {
     if unsafe { libc::statvfs(path.as_ptr(), &mut found) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    if found.f_blocks == 0 {
-        // A tmpfs without a size.
-        return Ok(u64::MAX);
-    }
-    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    Ok(found)
 }
 
 /// The user that files made by this process belong to.

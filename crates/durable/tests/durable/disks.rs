@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mneme_durable::{DurabilityMode, DurableError, DurableOptions, GateState, Refusal, SyncPolicy};
 use mneme_sys::ManualClock;
 use mneme_sys::medium::RecordingDirectory;
-use mneme_testkit::{TestDir, wait_until};
+use mneme_testkit::{Mount, TestDir, wait_until};
 
 use crate::{BOTH, builder, options};
 
@@ -250,5 +250,35 @@ fn files_have_their_blocks_before_syncs_that_are_waited_for() {
             }
         }
         assert_eq!(without_blocks(&dir) == 0, is_awaited);
+    }
+}
+
+/// A disk that is much smaller than what the journal takes on a large one holds a small store for
+/// ever: files and spares are small there, and checkpoints come early.
+#[test]
+fn a_small_disk_holds_a_small_store_that_changes_for_ever() {
+    let dir = TestDir::new("durable-small-disk");
+    let Some(mount) = Mount::tmpfs(dir.path(), "96m") else {
+        return;
+    };
+    let options = DurableOptions::new(mount.path()).sync(SyncPolicy::No);
+    let open = || options.open_private(builder()).unwrap();
+    let store = open();
+    let value = |n: u64| vec![n as u8; 100_000];
+    for n in 0..1600u64 {
+        store.put(&(n % 40).to_le_bytes(), &value(n)).unwrap();
+        if n % 10 == 9 {
+            // Writers may be faster for a while than a checkpoint on a busy machine.
+            wait_until("there is space", || store.sync().is_ok());
+        }
+    }
+    store.backup("kept").unwrap();
+    assert!(store.durability().stats().checkpoints.published > 3);
+    store.close().unwrap();
+    let store = open();
+    assert_eq!(store.records(), 40);
+    for n in 1560..1600u64 {
+        let found = store.get(&(n % 40).to_le_bytes()).unwrap();
+        assert_eq!(found.as_deref(), Some(&value(n)[..]));
     }
 }
