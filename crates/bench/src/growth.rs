@@ -27,7 +27,7 @@ use crate::ledger::{Ledger, Metric};
 use crate::options::{Common, Growth, chosen};
 use crate::progress;
 use crate::report::Report;
-use crate::systems::redis;
+use crate::systems::redis::Peer;
 use crate::systems::{Hash, hasher};
 use crate::table::{Table, range};
 use dashmap::DashMap;
@@ -109,8 +109,8 @@ pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
             match peer.as_str() {
                 "dashmap" => add(&mut ledger, peer, &of_dashmap(scale.records)),
                 "papaya" => add(&mut ledger, peer, &of_papaya(scale.records)),
-                _ if redis::is_there() => add(&mut ledger, peer, &of_redis(scale.redis)?),
-                _ if round == 0 => notes.extend(redis::missing()),
+                _ if Peer::Redis.is_there() => add(&mut ledger, peer, &of_redis(scale.redis)?),
+                _ if round == 0 => notes.extend(Peer::Redis.missing()),
                 _ => {}
             }
         }
@@ -270,7 +270,7 @@ fn sure(taken: Result<Taken, std::convert::Infallible>) -> Taken {
 }
 
 fn of_redis(records: u64) -> Result<Taken, BenchError> {
-    let mut server = redis::start()?;
+    let mut server = Peer::Redis.start()?;
     let mut connection = server.connect()?;
     timed(records, |key, value| {
         connection.queue(&[b"SET", &key, &value]);

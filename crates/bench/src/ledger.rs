@@ -70,6 +70,8 @@ pub enum Metric {
     Duration,
     /// Bytes copied for a byte won.
     Moved,
+    /// Bytes moved for a byte written.
+    Rewritten,
     /// Bytes stored an operation.
     Stored,
     /// Pages that a sync writes, an operation.
@@ -98,6 +100,7 @@ impl Metric {
             Metric::Fill => ("fill", "B/B of log"),
             Metric::Duration => ("duration", "s"),
             Metric::Moved => ("bytes moved", "B/B won"),
+            Metric::Rewritten => ("bytes moved", "B/B written"),
             Metric::Stored => ("bytes stored", "B/operation"),
             Metric::Pages => ("pages written", "pages/operation"),
             Metric::Wear => ("writes of a page", "writes"),

@@ -43,6 +43,7 @@ mod rounds;
 mod scratch;
 mod served;
 mod server;
+mod steady;
 mod systems;
 mod table;
 mod tenant;
@@ -116,6 +117,7 @@ fn run(Options { common, workload }: &Options) -> Result<(), BenchError> {
         Workload::Flush => measure("flush", common, flush::Scale::of, flush::run),
         Workload::FileOverhead => measure("file-overhead", common, files::scale, files::run),
         Workload::Server => measure("server", common, server::Scale::of, server::run),
+        Workload::Steady => measure("steady", common, steady::Scale::of, steady::run),
         Workload::Compaction => {
             measure("compaction", common, compaction::Scale::of, compaction::run)
         }

@@ -28,7 +28,8 @@ pub enum Workload {
     Limits,
     /// YCSB's A, B, C, D, F and the papers' mixes, single and batched, against concurrent maps.
     Ycsb(Ycsb),
-    /// Fragmentation: the papers' patterns P1 to P6, beside Redis and DashMap on three allocators.
+    /// Fragmentation: the papers' patterns P1 to P6, beside Redis, Valkey and DashMap on three
+    /// allocators.
     Frag(Frag),
     /// Throughput as the log fills with live records, by update policy.
     Fill,
@@ -67,9 +68,12 @@ pub enum Workload {
     /// Clients that attach a store, against clients of Redis and of our server on unix sockets:
     /// GET, SET and mixes.
     Redisjmp,
-    /// Our server beside Redis and memcached: throughput, CPU time, latencies under load, memory,
+    /// Our server beside Redis, Valkey and memcached: throughput, CPU time, latencies under load, memory,
     /// fragmentation.
     Server,
+    /// Memory and CPU time of data that is overwritten, thinned out and left alone: our server
+    /// beside Redis and Valkey, and a store in private memory.
+    Steady,
     /// From a server's start to its first reply, by the data there is, against Redis; what a crash
     /// costs, and attaching.
     Restart,
@@ -317,8 +321,8 @@ pub struct Served {
 /// What `frag` understands besides.
 #[derive(Debug, Clone, Args)]
 pub struct Frag {
-    /// Peers, separated by commas, of redis, dashmap-glibc, dashmap-jemalloc, dashmap-mimalloc;
-    /// `none` for none.
+    /// Peers, separated by commas, of redis, valkey, dashmap-glibc, dashmap-jemalloc,
+    /// dashmap-mimalloc; `none` for none.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values = Frag::PEERS, value_parser = peers(&Frag::PEERS))]
     pub peers: Vec<String>,
     /// Patterns, separated by commas.
@@ -328,8 +332,9 @@ pub struct Frag {
 
 impl Frag {
     /// Peers that can be asked for.
-    pub const PEERS: [&str; 4] = [
+    pub const PEERS: [&str; 5] = [
         "redis",
+        "valkey",
         "dashmap-glibc",
         "dashmap-jemalloc",
         "dashmap-mimalloc",

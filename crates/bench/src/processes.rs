@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Lines, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -128,10 +128,16 @@ impl Helper {
     }
 }
 
+/// Where a program is on the PATH.
+pub fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::env::split_paths(&path).map(|directory| directory.join(program));
+    places.find(|place| place.is_file())
+}
+
 /// Whether a program is on the PATH.
 pub fn is_on_path(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+    on_path(program).is_some()
 }
 
 /// Keeps a process and its threads on the first CPUs, so many.

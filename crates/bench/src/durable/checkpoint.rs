@@ -34,7 +34,7 @@ use crate::server::protocol::{Kind, Request};
 use crate::server::servers::cpu_of;
 use crate::server::throughput::{Asks, Measured, VALUE, fill, measure};
 use crate::server::{memory_for, on_load_cpu};
-use crate::systems;
+use crate::systems::redis::Peer::Redis;
 use crate::table::{Table, beside, figure};
 use serde_json::json;
 use std::cell::RefCell;
@@ -150,7 +150,7 @@ pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     drop(subjects);
     print_tables(rate, &ledger);
     notes.push(format!("the data is kept below {}", scale.dir.display()));
-    notes.extend(systems::redis::missing());
+    notes.extend(Redis.missing());
     Ok(Report {
         figures: vec![bars(&ledger)],
         params: json!({

@@ -1,4 +1,5 @@
-//! `durable`: what it costs to keep what is acknowledged, beside Redis' log of writes (AOF).
+//! `durable`: what it costs to keep what is acknowledged, beside Redis' log of writes (AOF) and
+//! Valkey's.
 //!
 //! Keys have 16 bytes and values 100. Servers have their files in directories below `--dir`, on the
 //! same disk, and speak over unix sockets; the load is one thread of this program on the last CPU,
@@ -47,11 +48,12 @@ use crate::server::protocol::{KEY_BYTES, Kind};
 use crate::server::servers::cpu_of;
 use crate::server::throughput::{Asks, Measured, VALUE, fill, measure};
 use crate::server::{memory_for, on_load_cpu};
-use crate::systems;
+use crate::systems::redis::{PEERS, introduce};
 use crate::table::{Table, beside};
 use serde_json::json;
 use servers::{
-    ALWAYS, Arm, EVERYSEC, NO, REDIS_ALWAYS, REDIS_EVERYSEC, Server, TREE_ALWAYS, VOLATILE, present,
+    ALWAYS, Arm, EVERYSEC, NO, REDIS_ALWAYS, REDIS_EVERYSEC, Server, TREE_ALWAYS, VALKEY_ALWAYS,
+    VALKEY_EVERYSEC, VOLATILE, present,
 };
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -60,7 +62,7 @@ use std::time::Duration;
 const CONNECTIONS: usize = 50;
 
 /// The arms that are measured beside each other.
-const ARMS: [Arm; 7] = [
+const ARMS: [Arm; 9] = [
     VOLATILE,
     ALWAYS,
     TREE_ALWAYS,
@@ -68,6 +70,8 @@ const ARMS: [Arm; 7] = [
     NO,
     REDIS_ALWAYS,
     REDIS_EVERYSEC,
+    VALKEY_ALWAYS,
+    VALKEY_EVERYSEC,
 ];
 
 /// Where servers run, and how they are asked.
@@ -125,7 +129,7 @@ impl Case {
         match self.place {
             Place::Free => &ARMS,
             Place::OneCpu => &[VOLATILE, EVERYSEC],
-            Place::Memory => &[ALWAYS, TREE_ALWAYS, REDIS_ALWAYS],
+            Place::Memory => &[ALWAYS, TREE_ALWAYS, REDIS_ALWAYS, VALKEY_ALWAYS],
         }
     }
 }
@@ -172,6 +176,7 @@ impl Scale {
 /// A server that does not start, refuses, or mixes up records; a disk without space.
 pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let place = Directory::below(&scale.dir, "durable")?;
+    let notes = notes(&scale.dir);
     let mut ledger = Ledger::default();
     let (rounds, seed) = (options.rounds, options.seed);
     device::run(scale.embedded.timed, rounds, place.path(), &mut ledger)?;
@@ -193,14 +198,14 @@ pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
         }),
         goals: goals(&ledger),
         ledger,
-        notes: notes(&scale.dir),
+        notes,
     })
 }
 
 /// What a reader must know of a directory for data.
 fn notes(directory: &Path) -> Vec<String> {
     let mut notes = vec![format!("the data is kept below {}", directory.display())];
-    notes.extend(systems::redis::missing());
+    notes.extend(introduce(&PEERS));
     if !cfg!(feature = "lmdb") {
         notes.push("lmdb is left out: build with --features lmdb".to_owned());
     }
@@ -312,6 +317,11 @@ fn goals(ledger: &Ledger) -> Vec<Goal> {
             ratios(ALWAYS, REDIS_ALWAYS, PLAIN.name),
         ),
         Goal::at_least(
+            "50 clients, always / valkey always",
+            1.5,
+            ratios(ALWAYS, VALKEY_ALWAYS, PLAIN.name),
+        ),
+        Goal::at_least(
             "50 clients, always, pipelined by 32 / redis always",
             2.0,
             ratios(ALWAYS, REDIS_ALWAYS, PIPELINED.name),
@@ -404,7 +414,7 @@ mod tests {
             let rates = ledger.values(arm.name, &case);
             assert!(rates.len() == 1 && rates[0] > 0.0, "{} {case}", arm.name);
         }
-        if systems::redis::is_there() {
+        if PEERS.into_iter().all(|peer| peer.is_there()) {
             let unmeasured = report.goals.iter().filter(|goal| goal.met().is_none());
             let unmeasured: Vec<_> = unmeasured.map(|goal| &goal.text).collect();
             assert!(unmeasured.is_empty(), "{unmeasured:?}");

@@ -30,7 +30,7 @@ use crate::restart::redis::{From, Peer};
 use crate::restart::{SIZE, load, until_found};
 use crate::scratch::Directory;
 use crate::server::memory_for;
-use crate::systems;
+use crate::systems::redis::Peer::Redis;
 use crate::table::{Table, beside};
 use serde_json::json;
 use std::fs::{self, File};
@@ -84,8 +84,8 @@ pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
         "values of {SIZE} B; the files are below {}, the segment is in memory",
         scale.dir.display()
     )];
-    let there = systems::redis::is_there();
-    notes.extend(systems::redis::missing());
+    let there = Redis.is_there();
+    notes.extend(Redis.missing());
     for &mib in scale.sizes {
         let records = mib * MIB / SIZE as u64;
         let memory = memory_for(records, SIZE as u64) + (96 << 20);
@@ -299,7 +299,7 @@ mod tests {
         assert_well_formed(&report, &[&case(1)]);
         assert!(report.goals.iter().all(|goal| goal.measured().is_some()));
         for system in SYSTEMS {
-            let is_there = ![RDB, AOF].contains(&system) || systems::redis::is_there();
+            let is_there = ![RDB, AOF].contains(&system) || Redis.is_there();
             let rounds = report.ledger.values(system, &case(1));
             assert_eq!(rounds.len(), usize::from(is_there), "{system}");
         }

@@ -10,7 +10,7 @@ use crate::server::generator::Generator;
 use crate::server::protocol::{Dialect, Protocol};
 use crate::server::servers::Server as Process;
 use crate::systems::pipeline::{Pipeline, field, until_loaded};
-use crate::systems::redis;
+use crate::systems::redis::Peer;
 use mneme_sys::medium::FileMedium;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -26,7 +26,8 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 pub struct Arm {
     /// In tables.
     pub name: &'static str,
-    is_redis: bool,
+    /// Whose it is, unless ours.
+    peer: Option<Peer>,
     /// `appendfsync`; nothing is kept if none.
     sync: Option<&'static str>,
     /// Ours, kept as a tree in place of a journal.
@@ -36,16 +37,16 @@ pub struct Arm {
 const fn ours(name: &'static str, sync: Option<&'static str>) -> Arm {
     Arm {
         name,
-        is_redis: false,
+        peer: None,
         sync,
         is_tree: false,
     }
 }
 
-const fn theirs(name: &'static str, sync: &'static str) -> Arm {
+const fn theirs(peer: Peer, name: &'static str, sync: &'static str) -> Arm {
     Arm {
         name,
-        is_redis: true,
+        peer: Some(peer),
         sync: Some(sync),
         is_tree: false,
     }
@@ -70,14 +71,19 @@ pub const EVERYSEC: Arm = ours("mneme everysec", Some("everysec"));
 /// Ours, synced when the system pleases.
 pub const NO: Arm = ours("mneme no", Some("no"));
 /// Redis, durable before it answers.
-pub const REDIS_ALWAYS: Arm = theirs("redis always", "always");
+pub const REDIS_ALWAYS: Arm = theirs(Peer::Redis, "redis always", "always");
 /// Redis, synced every second.
-pub const REDIS_EVERYSEC: Arm = theirs("redis everysec", "everysec");
+pub const REDIS_EVERYSEC: Arm = theirs(Peer::Redis, "redis everysec", "everysec");
+/// Valkey, durable before it answers.
+pub const VALKEY_ALWAYS: Arm = theirs(Peer::Valkey, "valkey always", "always");
+/// Valkey, synced every second.
+pub const VALKEY_EVERYSEC: Arm = theirs(Peer::Valkey, "valkey everysec", "everysec");
 
 /// Those of `arms` that are on this machine.
 pub fn present(arms: &[Arm]) -> Vec<Arm> {
-    let there = redis::is_there();
-    let arms = arms.iter().filter(|arm| there || !arm.is_redis);
+    let arms = arms
+        .iter()
+        .filter(|arm| arm.peer.is_none_or(Peer::is_there));
     arms.copied().collect()
 }
 
@@ -132,9 +138,9 @@ impl Server {
     /// It does not start.
     pub fn start(arm: Arm, place: &Path, threads: usize, memory: u64) -> Result<Self, BenchError> {
         let data = Directory::below(place, "durable")?;
-        let scratch = match arm.is_redis {
-            true => None,
-            false => Some(Scratch::new(&unique("durable"), 1 << 20)?),
+        let scratch = match arm.peer {
+            Some(_) => None,
+            None => Some(Scratch::new(&unique("durable"), 1 << 20)?),
         };
         let mut server = Self {
             arm,
@@ -182,9 +188,10 @@ impl Server {
                     "--appendfsync",
                     sync.unwrap_or("no"),
                 ];
-                let mut redis = redis::spawn(Some(data), &settings)?;
-                redis.connect()?;
-                Process::Redis(redis)
+                let peer = self.arm.peer.unwrap_or(Peer::Redis);
+                let mut server = peer.spawn(Some(data), &settings)?;
+                server.connect()?;
+                Process::Redis(server)
             }
         };
         self.process = Some(process);
@@ -271,9 +278,9 @@ impl Server {
     /// # Errors
     /// It does not answer, or does not write what waits.
     pub fn logged(&self) -> Result<u64, BenchError> {
-        let name = match self.arm.is_redis {
-            true => "aof_current_size",
-            false => "mneme_journal_written_bytes",
+        let name = match self.arm.peer {
+            Some(_) => "aof_current_size",
+            None => "mneme_journal_written_bytes",
         };
         let mut commands = self.commands()?;
         until(TIMEOUT, || {

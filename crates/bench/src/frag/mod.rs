@@ -6,16 +6,20 @@
 //!   tables included. It is our store's own question, for only a store that has a bound and moves
 //!   its records can answer it. `log` is the same without the index's frames, the counterpart of
 //!   the paper's figure for P1.
-//! - *resident memory in the end*, over keys and values, beside Redis and DashMap on three
-//!   allocators, each in a process of its own. Ours is shown a few percent above the smallest
+//! - *resident memory in the end*, over keys and values, beside Redis, Valkey and DashMap
+//!   on three allocators, each in a process of its own. Ours is shown a few percent above the smallest
 //!   capacity, and in twice the data, where it has no reason to be thrifty: frames are touched as
 //!   they are first used, so a store that is roomy spreads.
+//!
+//! Then, of *large values*, how much of a store's capacity those of mixed sizes fill before it
+//! refuses the next one.
 //!
 //! How to read it: 1.00 would be keys and values alone. One round: nothing here depends on time.
 //! The scale is smaller than the paper's 8 GiB; a log segment is a larger share of a smaller store,
 //! so small scales flatter nobody, least of all P5 and P6.
 
 pub mod capacity;
+mod large;
 pub mod pattern;
 pub mod resident;
 pub mod store;
@@ -27,9 +31,10 @@ use crate::ledger::{Ledger, Metric, Summary};
 use crate::options::{Common, Frag, chosen};
 use crate::progress;
 use crate::report::Report;
-use crate::systems::redis;
+use crate::systems::redis::{Peer, introduce};
 use crate::table::{NONE, Table, figure};
 use capacity::Found;
+use large::{MIXTURES, Mixture};
 use pattern::{Churn, PATTERNS, Pattern, of_name};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -45,6 +50,8 @@ pub struct Scale {
     search: fn(&Pattern) -> u64,
     /// Bytes of data for resident memory, by pattern.
     resident: fn(&Pattern) -> u64,
+    /// Capacity of a store for large values.
+    large: u64,
     /// A probe that takes longer counts as too small.
     limit: Duration,
     /// After two thirds of this no search is begun, after all of it nothing.
@@ -92,6 +99,7 @@ impl Scale {
             small: common.quick,
             search: common.pick(search[0], search[1]),
             resident: common.pick(resident[0], resident[1]),
+            large: common.pick(256 << 20, 1 << 30),
             limit: Duration::from_secs(common.pick(4, 40)),
             budget: Duration::from_secs(common.pick(24, 540)),
             apart: true,
@@ -102,6 +110,14 @@ impl Scale {
                 .flat_map(|name| of_name(name))
                 .collect(),
         }
+    }
+}
+
+impl Scale {
+    /// Peers that are servers.
+    fn servers(&self) -> Vec<Peer> {
+        let names = self.peers.iter();
+        names.filter_map(|name| Peer::named(name)).collect()
     }
 }
 
@@ -116,8 +132,13 @@ pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
         seed: options.seed,
         began: Instant::now(),
         ledger: Ledger::default(),
-        notes: Vec::new(),
+        notes: introduce(&scale.servers()),
     };
+    for mixture in MIXTURES {
+        progress::show(format_args!("large values, {}", mixture.name));
+        let share = mixture.full_at(scale.large, options.seed)?;
+        run.ledger.add(OURS, &full_at(mixture), Metric::Fill, share);
+    }
     let mut searched = Vec::new();
     for pattern in patterns {
         progress::show(format_args!("{}: smallest capacity", pattern.name));
@@ -238,10 +259,9 @@ impl Run<'_> {
                 }
             }
         }
-        if peers.iter().any(|peer| peer == "redis") {
-            match redis::missing() {
-                None => self.add("redis", pattern, resident::redis(&churn)?),
-                Some(note) => self.note_once(note),
+        for peer in self.scale.servers() {
+            if peer.is_there() {
+                self.add(peer.name(), pattern, resident::server(peer, &churn)?);
             }
         }
         Ok(())
@@ -275,6 +295,10 @@ fn rss(pattern: &Pattern) -> String {
     format!("{} resident", pattern.name)
 }
 
+fn full_at(mixture: Mixture) -> String {
+    format!("large values of {}, full at", mixture.name)
+}
+
 /// The goal for everything.
 fn target(pattern: &Pattern) -> f64 {
     if pattern.name == "P1" { 1.35 } else { 1.10 }
@@ -297,6 +321,11 @@ fn goals(ledger: &Ledger) -> Vec<Goal> {
         1.21,
         measured(log_alone(&PATTERNS[0])),
     ));
+    for mixture in MIXTURES {
+        let case = full_at(mixture);
+        let text = format!("{case}, over the capacity");
+        goals.push(Goal::at_least(text, 0.85, measured(case)));
+    }
     goals
 }
 
@@ -341,6 +370,12 @@ fn print_tables(patterns: &[Pattern], searched: &[Option<Found>], ledger: &Ledge
     let rows = rows.map(|pattern| (pattern.name.to_owned(), rss(pattern)));
     Table::grid("pattern", &systems, rows, |system, case| cell(system, case))
         .print("resident memory afterwards, over keys and values");
+    let mixtures = MIXTURES.iter();
+    let rows = mixtures.map(|mixture| (mixture.name.to_owned(), full_at(*mixture)));
+    Table::grid("large values", &[OURS], rows, |system, case| {
+        cell(system, case)
+    })
+    .print("keys and values in a full store, over its capacity");
 }
 
 fn figures(patterns: &[Pattern], ledger: &Ledger) -> Vec<Figure> {
@@ -371,6 +406,7 @@ mod tests {
             small: true,
             search: |_| 64 << 20,
             resident: |_| 0,
+            large: 64 << 20,
             limit: Duration::from_secs(100),
             budget: Duration::from_secs(1000),
             apart: false,
@@ -378,7 +414,14 @@ mod tests {
             patterns: vec![of_name("P4").unwrap()],
         };
         let report = run(&scale, &common()).unwrap();
-        assert_well_formed(&report, &["P4 smallest capacity", "P4 of it log"]);
+        assert_well_formed(
+            &report,
+            &[
+                "P4 smallest capacity",
+                "P4 of it log",
+                &full_at(MIXTURES[0]),
+            ],
+        );
         assert!(report.goals[3].measured().unwrap() > 1.0);
     }
 }

@@ -1,7 +1,7 @@
 //! Resident memory after a pattern, in a process that has done nothing else.
 //!
 //! An allocator is a binary's: DashMap is measured in this program and in two others that differ
-//! only in that. Redis is a process anyway.
+//! only in that. A server is a process anyway.
 
 use super::pattern::{Churn, KEY_BYTES, Target, key, of_name};
 use super::store::{Ours, Refusal};
@@ -11,7 +11,8 @@ use crate::options::Resident;
 use crate::processes::Helper;
 use crate::systems::daemon::Daemon;
 use crate::systems::pipeline::Pipeline;
-use crate::systems::{Hash, hasher, redis};
+use crate::systems::redis::Peer;
+use crate::systems::{Hash, hasher};
 use dashmap::DashMap;
 use mneme_log::LogStore;
 use serde::{Deserialize, Serialize};
@@ -138,17 +139,17 @@ impl Target for Map {
     }
 }
 
-/// Runs the pattern on a Redis of its own.
+/// Runs the pattern on a server of its own.
 ///
 /// # Errors
 /// [`BenchError::Server`].
-pub fn redis(churn: &Churn) -> Result<Residence, BenchError> {
-    let mut redis = redis::start()?;
-    let resident = |redis: &Daemon| resident_bytes_of(&redis.id().to_string());
-    let before = resident(&redis);
-    let data = by_wire(churn, &mut redis.connect()?)?;
+pub fn server(peer: Peer, churn: &Churn) -> Result<Residence, BenchError> {
+    let mut server = peer.start()?;
+    let resident = |server: &Daemon| resident_bytes_of(&server.id().to_string());
+    let before = resident(&server);
+    let data = by_wire(churn, &mut server.connect()?)?;
     Ok(Residence {
-        resident: resident(&redis).saturating_sub(before),
+        resident: resident(&server).saturating_sub(before),
         data,
     })
 }
@@ -209,6 +210,7 @@ impl Target for Wire<'_> {
 mod tests {
     use super::*;
     use crate::frag::pattern::PATTERNS;
+    use crate::systems::redis::PEERS;
 
     #[test]
     fn every_system_runs_a_pattern_and_holds_at_least_its_data() {
@@ -216,8 +218,8 @@ mod tests {
         let capacity = 64 << 20;
         assert!(ours(&churn, capacity).unwrap().data > churn.data - 4096);
         assert!(dashmap(&churn).data > churn.data - 4096);
-        if crate::systems::redis::is_there() {
-            assert!(redis(&churn).unwrap().overhead() > 1.0);
+        for peer in PEERS.into_iter().filter(|peer| peer.is_there()) {
+            assert!(server(peer, &churn).unwrap().overhead() > 1.0);
         }
     }
 

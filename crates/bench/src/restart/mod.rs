@@ -35,6 +35,7 @@ use crate::report::Report;
 use crate::rounds::{self, Job};
 use crate::scratch::Directory;
 use crate::systems;
+use crate::systems::redis::Peer::Redis;
 use crate::table::{Table, range};
 use ours::Ours;
 use redis::{From, Peer};
@@ -97,8 +98,8 @@ pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let mut notes = vec![format!(
         "values of {SIZE} B; the segment and the files of Redis are in memory"
     )];
-    let there = systems::redis::is_there();
-    notes.extend(systems::redis::missing());
+    let there = Redis.is_there();
+    notes.extend(Redis.missing());
     // One after the other, so that only one has its memory.
     for mib in scale.sizes() {
         let needed = ours::capacity(mib * MIB);
@@ -277,7 +278,7 @@ mod tests {
         assert_well_formed(&report, &[&case(2), &case(4)]);
         assert!(report.goals.iter().all(|goal| goal.measured().is_some()));
         for system in SERVERS.into_iter().chain(OTHERS) {
-            if [RDB, AOF].contains(&system) && !systems::redis::is_there() {
+            if [RDB, AOF].contains(&system) && !Redis.is_there() {
                 continue;
             }
             let rounds = report.ledger.values(system, &case(2));

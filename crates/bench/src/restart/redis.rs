@@ -6,7 +6,7 @@ use crate::restart::{SIZE, load, until_found};
 use crate::scratch::Directory;
 use crate::systems::daemon::Daemon;
 use crate::systems::pipeline::until_loaded;
-use crate::systems::redis;
+use crate::systems::redis::Peer as Program;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,7 @@ impl Peer {
         let appends = if from == From::Log { "yes" } else { "no" };
         let settings = ["--appendonly", appends, "--appendfsync", "no"];
         let settings = [&settings[..], &["--auto-aof-rewrite-percentage", "0"]].concat();
-        redis::spawn(Some(self.data.path()), &settings)
+        Program::Redis.spawn(Some(self.data.path()), &settings)
     }
 
     /// Starts it; from before its process is made until the record was found.

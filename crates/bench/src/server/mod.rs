@@ -1,4 +1,4 @@
-//! `server`: ours beside Redis and memcached, over unix sockets: throughput and what it costs in
+//! `server`: ours beside Redis, Valkey and memcached, over unix sockets: throughput and what it costs in
 //! CPU time, latencies while something goes on, memory, and what fragmentation leaves.
 //!
 //! All servers keep their data in memory of their own and write nothing to disk; ours serves as
@@ -13,6 +13,7 @@
 //!   beside it: where that is the larger one, the rates say how fast the load is. With two CPUs of
 //!   a machine that has two, server and load share them; the goal for two CPUs is therefore judged
 //!   by CPU time, as what the server would do with both.
+//! - *commands* (see `commands.rs`): what other commands cost the server, pipelined.
 //! - *latencies* (see `tails.rs`): nanoseconds from when a request was due until its reply was
 //!   read, at half of what the slower server does at most, while the data set rests, is filled,
 //!   expires, is overwritten in a full store. *Load away* is the longest that the load itself did
@@ -27,6 +28,7 @@
 //! `go-ycsb` is another's load with the same peers; this program says whether it is there and
 //! leaves it to you.
 
+mod commands;
 pub mod generator;
 mod memory;
 pub mod protocol;
@@ -46,9 +48,11 @@ use crate::processes::{is_on_path, keep_this_thread_on};
 use crate::progress;
 use crate::report::Report;
 use crate::rounds::{Span, joined};
+use crate::systems::redis::{PEERS, introduce};
 use mneme_log::MIN_CAPACITY;
+use protocol::VERBS;
 use serde_json::json;
-use servers::{MEMCACHED, OURS, REDIS, present};
+use servers::{MEMCACHED, OURS, REDIS, VALKEY, present};
 use std::time::Duration;
 use tails::{WEATHERS, Weather};
 use throughput::{CONNECTIONS, Case, DEPTH, VALUE};
@@ -69,6 +73,7 @@ const QUICK_PATTERNS: [Pattern; 3] = [PATTERNS[0], PATTERNS[3], PATTERNS[4]];
 /// How much is done.
 pub struct Scale {
     throughput: throughput::Scale,
+    commands: commands::Scale,
     tails: tails::Scale,
     /// Records by size of their values.
     records: fn(usize) -> u32,
@@ -105,6 +110,10 @@ impl Scale {
                 records: options.pick(100_000, 1_000_000),
                 span: options.pick(Span::of(20, 4), Span::of(500, 5)),
                 cpus: cpus().min(2),
+            },
+            commands: commands::Scale {
+                records: options.pick(50_000, 1_000_000),
+                span: options.pick(Span::of(10, 4), Span::of(400, 4)),
             },
             tails: tails::Scale {
                 // Fewer would not fill the smallest store.
@@ -145,12 +154,13 @@ fn on_cpu<T: Send>(
 /// A server that does not start, refuses, or mixes up records; a file that cannot be written.
 pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
+    let mut notes = notes();
     let (rounds, seed) = (options.rounds, options.seed);
     throughput::run(&scale.throughput, rounds, seed, &mut ledger)?;
+    commands::run(&scale.commands, rounds, seed, &mut ledger)?;
     let rate = half_load(&ledger);
     tails::run(&scale.tails, rate, rounds, seed, &mut ledger)?;
     memory::sizes(scale.records, &mut ledger)?;
-    let mut notes = notes();
     let refused = memory::patterns(scale.patterns, scale.data, seed, &mut ledger)?;
     notes.extend(refused);
     progress::clear();
@@ -174,13 +184,10 @@ pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
 
 fn notes() -> Vec<String> {
     let here = present();
-    let missing = [(REDIS, "redis-server"), (MEMCACHED, "memcached")];
-    let missing = missing
-        .into_iter()
-        .filter(|(system, _)| !here.contains(system));
-    let mut notes: Vec<_> = missing
-        .map(|(system, program)| format!("{system} is missing: no {program} on the PATH"))
-        .collect();
+    let mut notes = introduce(&PEERS);
+    if !here.contains(&MEMCACHED) {
+        notes.push("memcached is missing: no memcached on the PATH".to_owned());
+    }
     if cpus() < 3 {
         notes.push(
             "with so few CPUs the load takes part of the server's where that has two".to_owned(),
@@ -215,6 +222,13 @@ fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
             let ratios = ledger.ratios((OURS, &cpu), (REDIS, &cpu));
             let text = format!("{case}: server CPU an operation / redis");
             goals.push(Goal::at_most(text, 1.0, ratios));
+            let ratios = ledger.ratios((OURS, &cpu), (VALKEY, &cpu));
+            let text = format!("{case}: server CPU an operation / valkey");
+            goals.push(Goal::at_most(text, 0.85, ratios));
+            let name = case.to_string();
+            let ratios = ledger.ratios((OURS, &name), (VALKEY, &name));
+            let text = format!("{case}: throughput / valkey");
+            goals.push(Goal::at_least(text, 1.0, ratios));
             continue;
         }
         for peer in [REDIS, MEMCACHED] {
@@ -237,6 +251,17 @@ fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
         let ratios = ratios.into_iter().map(|ratio| 2.0 * ratio).collect();
         goals.push(Goal::at_least(text, 1.7, ratios));
     }
+    for verb in VERBS {
+        let case = commands::case(verb);
+        for (peer, target) in [(REDIS, 1.8), (VALKEY, 1.5)] {
+            let ratios = ledger.ratios((peer, &case), (OURS, &case));
+            let text = format!(
+                "{} pipelined: operations a CPU second / {peer}",
+                verb.name()
+            );
+            goals.push(Goal::at_least(text, target, ratios));
+        }
+    }
     let idle = percentile_case(Weather::Idle.name(), "p99.9");
     for weather in WEATHERS {
         let case = percentile_case(weather.name(), "p99.9");
@@ -244,6 +269,12 @@ fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
         let text = format!("{case} at half load / idle redis'");
         goals.push(Goal::at_most(text, 1.5, ratios));
     }
+    let case = percentile_case(Weather::Compacted.name(), "p99.9");
+    goals.push(Goal::at_most(
+        format!("{case} at half load / its own idle"),
+        1.5,
+        ledger.ratios((OURS, &case), (OURS, &idle)),
+    ));
     for weather in WEATHERS {
         let case = percentile_case(weather.name(), "max");
         let longest = ledger.values(OURS, &case).iter().map(|max| max / 1e6);
@@ -291,6 +322,10 @@ mod tests {
                 records: 2000,
                 span: Span::of(2, 2),
                 cpus: cpus().min(2),
+            },
+            commands: commands::Scale {
+                records: 1000,
+                span: Span::of(1, 1),
             },
             tails: tails::Scale {
                 records: 2000,

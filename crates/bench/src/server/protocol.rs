@@ -39,6 +39,103 @@ pub enum Kind {
     Set,
     /// It is stored for so many milliseconds.
     SetFor(u32),
+    /// Another of Redis' commands.
+    Other(Verb),
+}
+
+/// Commands that only Redis' protocol has, with the arguments that we give them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    Incr,
+    IncrBy,
+    Append,
+    GetSet,
+    GetRange,
+    Expire,
+    Ttl,
+    Exists,
+    Del,
+    SetNx,
+    GetEx,
+}
+
+/// All but those that leave other records than they found, which come last.
+pub const VERBS: [Verb; 11] = [
+    Verb::Incr,
+    Verb::IncrBy,
+    Verb::Append,
+    Verb::GetSet,
+    Verb::GetRange,
+    Verb::Expire,
+    Verb::Ttl,
+    Verb::Exists,
+    Verb::GetEx,
+    Verb::Del,
+    Verb::SetNx,
+];
+
+/// What stands behind a key.
+#[derive(Clone, Copy)]
+enum Behind {
+    Words(&'static [&'static str]),
+    /// The record's value.
+    Value,
+}
+
+/// What a reply must be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// That it was done.
+    One,
+    /// A number that is not below zero, or -1: there is no time to live.
+    Number,
+    /// The beginning of the record's value, at least.
+    Text,
+}
+
+impl Verb {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        self.form().0
+    }
+
+    fn form(self) -> (&'static str, Behind, Answer) {
+        use Behind::{Value, Words};
+        match self {
+            Self::Incr => ("INCR", Words(&[]), Answer::Number),
+            Self::IncrBy => ("INCRBY", Words(&["7"]), Answer::Number),
+            Self::Append => ("APPEND", Words(&["eight by"]), Answer::Number),
+            Self::GetSet => ("GETSET", Value, Answer::Text),
+            Self::GetRange => ("GETRANGE", Words(&["0", "9"]), Answer::Text),
+            Self::Expire => ("EXPIRE", Words(&["100000"]), Answer::One),
+            Self::Ttl => ("TTL", Words(&[]), Answer::Number),
+            Self::Exists => ("EXISTS", Words(&[]), Answer::One),
+            Self::Del => ("DEL", Words(&[]), Answer::One),
+            Self::SetNx => ("SETNX", Value, Answer::One),
+            Self::GetEx => ("GETEX", Words(&["EX", "100000"]), Answer::Text),
+        }
+    }
+
+    /// Whether it is asked of counters, which are other records.
+    fn counts(self) -> bool {
+        matches!(self, Self::Incr | Self::IncrBy)
+    }
+
+    /// What stands before its key, and behind it unless that is a value.
+    fn frame(self) -> [Vec<u8>; 2] {
+        let (name, behind, _) = self.form();
+        let (words, tail) = match behind {
+            Behind::Value => (1, String::new()),
+            Behind::Words(words) => {
+                let each = words.iter();
+                let each = each.map(|word| format!("${}\r\n{word}\r\n", word.len()));
+                (words.len(), each.collect())
+            }
+        };
+        let bytes = name.len();
+        let head = format!("*{}\r\n${bytes}\r\n{name}\r\n${KEY_BYTES}\r\n", words + 2);
+        [head, tail].map(String::into_bytes)
+    }
 }
 
 /// A request.
@@ -59,6 +156,8 @@ pub struct Dialect {
     value_of: fn(u32, usize, &mut Vec<u8>),
     /// What a command has before its key: GET, SET, SET for a time.
     heads: [Vec<u8>; 3],
+    /// What other commands have before their keys and behind, by their numbers.
+    frames: Vec<[Vec<u8>; 2]>,
     /// What stands between key and value of a SET.
     between: Vec<u8>,
 }
@@ -85,6 +184,7 @@ impl Dialect {
             value,
             value_of,
             heads: heads.map(String::into_bytes),
+            frames: frames(),
             between: between.into_bytes(),
         }
     }
@@ -104,6 +204,7 @@ impl Dialect {
             Kind::Get => 0,
             Kind::Set => 1,
             Kind::SetFor(_) => 2,
+            Kind::Other(verb) => return self.ask_other(verb, id, to),
         };
         to.extend_from_slice(&self.heads[head]);
         to.extend_from_slice(&key(id));
@@ -117,6 +218,42 @@ impl Dialect {
             // Writing to a vector does not fail.
             let _ = write!(to, "$2\r\nPX\r\n${}\r\n", digits(milliseconds));
             let _ = write!(to, "{milliseconds}\r\n");
+        }
+    }
+
+    #[inline]
+    fn ask_other(&self, verb: Verb, id: u32, to: &mut Vec<u8>) {
+        debug_assert_eq!(self.protocol, Protocol::Resp, "memcached has other words");
+        let [head, tail] = &self.frames[verb as usize];
+        to.extend_from_slice(head);
+        // Counters are numbered from the far end.
+        to.extend_from_slice(&key(if verb.counts() { !id } else { id }));
+        if matches!(verb.form().1, Behind::Value) {
+            to.extend_from_slice(&self.between);
+            (self.value_of)(id, self.value, to);
+        }
+        to.extend_from_slice(b"\r\n");
+        to.extend_from_slice(tail);
+    }
+
+    /// As [`reply`](Self::reply), to another command.
+    #[inline]
+    fn reply_to(&self, verb: Verb, id: u32, bytes: &[u8], line: usize) -> Option<Taken> {
+        let text = std::str::from_utf8(bytes.get(1..line.checked_sub(2)?)?).ok()?;
+        let number: i64 = text.parse().ok()?;
+        match (bytes[0], verb.form().2) {
+            (b':', Answer::One) => (number == 1).then_some(Taken::Whole(line)),
+            (b':', Answer::Number) => (number >= -1).then_some(Taken::Whole(line)),
+            (b'$', Answer::Text) => {
+                let end = line + usize::try_from(number).ok()?;
+                let Some(tail) = bytes.get(end..end + 2) else {
+                    return Some(Taken::Part);
+                };
+                let value = &bytes[line..end];
+                let is_right = tail == b"\r\n" && value.starts_with(&id.to_le_bytes());
+                is_right.then_some(Taken::Whole(end + 2))
+            }
+            _ => None,
         }
     }
 
@@ -138,6 +275,13 @@ impl Dialect {
             let said = String::from_utf8_lossy(&bytes[..bytes.len().min(80)]);
             Err(wrong(asked, said.trim_end()))
         };
+        if let Kind::Other(verb) = asked.kind {
+            return match self.reply_to(verb, asked.id, bytes, line.len()) {
+                Some(Taken::Whole(bytes)) => Ok(Some(bytes)),
+                Some(Taken::Part) => Ok(None),
+                None => wrong(),
+            };
+        }
         if asked.kind != Kind::Get {
             return match line == stored {
                 true => Ok(Some(line.len())),
@@ -157,6 +301,23 @@ impl Dialect {
             false => wrong(),
         }
     }
+}
+
+/// What is there of a reply.
+enum Taken {
+    /// So many bytes, all of it.
+    Whole(usize),
+    /// Not all of it yet.
+    Part,
+}
+
+fn frames() -> Vec<[Vec<u8>; 2]> {
+    // By the numbers that the compiler gave them.
+    let mut frames = vec![[const { Vec::new() }; 2]; VERBS.len()];
+    for verb in VERBS {
+        frames[verb as usize] = verb.frame();
+    }
+    frames
 }
 
 fn digits(number: u32) -> usize {
@@ -241,6 +402,51 @@ mod tests {
                 kind: Kind::Set,
             };
             assert!(dialect.reply(set, &bytes).is_err(), "a value for a SET");
+        }
+    }
+
+    #[test]
+    fn other_commands_are_whole_and_their_replies_are_looked_at() {
+        let resp = Dialect::new(Protocol::Resp, 5);
+        let ask = |verb| {
+            let kind = Kind::Other(verb);
+            asked(&resp, Request { id: 7, kind })
+        };
+        let [key, counter] = [7, !7].map(|id| String::from_utf8(key(id).to_vec()).unwrap());
+        assert_eq!(
+            ask(Verb::IncrBy),
+            format!(r"*3\r\n$6\r\nINCRBY\r\n$16\r\n{counter}\r\n$1\r\n7\r\n")
+        );
+        assert_eq!(
+            ask(Verb::Del),
+            format!(r"*2\r\n$3\r\nDEL\r\n$16\r\n{key}\r\n")
+        );
+        let value = r"\x07\x00\x00\x00Z";
+        assert_eq!(
+            ask(Verb::SetNx),
+            format!(r"*3\r\n$5\r\nSETNX\r\n$16\r\n{key}\r\n$5\r\n{value}\r\n")
+        );
+        let reply = |verb, bytes: &[u8]| {
+            let kind = Kind::Other(verb);
+            resp.reply(Request { id: 7, kind }, bytes)
+        };
+        assert_eq!(reply(Verb::Incr, b":12\r\n:1").unwrap(), Some(5));
+        assert_eq!(reply(Verb::Ttl, b":-1\r\n").unwrap(), Some(5));
+        assert_eq!(
+            reply(Verb::GetSet, b"$5\r\n\x07\0\0\0Z\r\n").unwrap(),
+            Some(11)
+        );
+        assert_eq!(reply(Verb::GetSet, b"$5\r\n\x07\0\0\0Z\r").unwrap(), None);
+        assert_eq!(reply(Verb::GetSet, b"$5").unwrap(), None);
+        for (verb, wrong) in [
+            (Verb::Del, &b":0\r\n"[..]),
+            (Verb::Exists, b"+OK\r\n"),
+            (Verb::Ttl, b":-2\r\n"),
+            (Verb::Incr, b"-ERR value is not an integer\r\n"),
+            (Verb::GetRange, b"$-1\r\n"),
+            (Verb::GetEx, b"$4\r\n\x08\0\0\0\r\n"),
+        ] {
+            assert!(reply(verb, wrong).is_err(), "{verb:?}");
         }
     }
 

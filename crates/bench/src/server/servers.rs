@@ -8,24 +8,27 @@ use crate::machine::resident_bytes_of;
 use crate::processes::keep_on_first;
 use crate::served::Served;
 use crate::systems::daemon::Daemon;
-use crate::systems::{memcached, redis};
+use crate::systems::memcached;
+use crate::systems::redis::Peer;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Ours, in tables.
 pub const OURS: &str = "mneme";
 /// Redis, in tables.
-pub const REDIS: &str = "redis";
+pub const REDIS: &str = Peer::Redis.name();
+/// Valkey, in tables.
+pub const VALKEY: &str = Peer::Valkey.name();
 /// memcached, in tables.
 pub const MEMCACHED: &str = "memcached";
 /// All, ours first.
-pub const SYSTEMS: [&str; 3] = [OURS, REDIS, MEMCACHED];
+pub const SYSTEMS: [&str; 4] = [OURS, REDIS, VALKEY, MEMCACHED];
 
 /// A running server; ended when this is dropped.
 pub enum Server {
     /// Ours, on memory of its process.
     Ours(Served),
-    /// Redis.
+    /// Redis, or another of its protocol.
     Redis(Daemon),
     /// memcached.
     Memcached(Daemon),
@@ -34,9 +37,8 @@ pub enum Server {
 /// Those of all that are on this machine.
 pub fn present() -> Vec<&'static str> {
     let is_there = |system: &&str| match *system {
-        REDIS => redis::is_there(),
         MEMCACHED => memcached::is_there(),
-        _ => true,
+        system => Peer::named(system).is_none_or(Peer::is_there),
     };
     SYSTEMS.into_iter().filter(is_there).collect()
 }
@@ -48,16 +50,16 @@ pub fn stores() -> Vec<&'static str> {
 }
 
 impl Server {
-    /// Starts one. `threads` are those of ours and memcached; Redis has one for commands. `memory`
+    /// Starts one. `threads` are those of ours and memcached; Redis and Valkey have one for commands. `memory`
     /// is what ours may take; the others are not bounded by it.
     ///
     /// # Errors
     /// It does not start.
     pub fn start(system: &str, threads: usize, memory: u64) -> Result<Self, BenchError> {
-        Ok(match system {
-            REDIS => Self::Redis(redis::start()?),
-            MEMCACHED => Self::Memcached(memcached::spawn(threads, 2 * memory)?),
-            _ => Self::Ours(Served::of_memory(threads, memory)?),
+        Ok(match Peer::named(system) {
+            Some(peer) => Self::Redis(peer.start()?),
+            None if system == MEMCACHED => Self::Memcached(memcached::spawn(threads, 2 * memory)?),
+            None => Self::Ours(Served::of_memory(threads, memory)?),
         })
     }
 

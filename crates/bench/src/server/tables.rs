@@ -1,9 +1,11 @@
 //! What was measured, in words and pictures for people.
 
 use super::Scale;
+use super::commands;
 use super::generator::away_case;
 use super::memory;
-use super::servers::{OURS, REDIS, SYSTEMS};
+use super::protocol::VERBS;
+use super::servers::{OURS, REDIS, SYSTEMS, VALKEY};
 use super::tails::{NOBODY, WEATHERS, Weather};
 use super::throughput::Case;
 use crate::figure::{Bars, Figure};
@@ -38,6 +40,10 @@ fn print_throughput(scale: &Scale, ledger: &Ledger) {
     });
     print("server CPU, ns an operation", 1.0, &Case::server);
     print("client CPU, ns an operation", 1.0, &Case::client);
+    let rows = VERBS.map(|verb| (verb.name().to_owned(), commands::case(verb)));
+    let cell = |system: &str, case: &String| cell(ledger, system, case, 1.0);
+    Table::grid("command", &[OURS, REDIS, VALKEY], rows, cell)
+        .print("server CPU of pipelined commands, ns an operation; in brackets ours over theirs");
 }
 
 fn print_tails(ledger: &Ledger, rate: f64) {
@@ -48,7 +54,7 @@ fn print_tails(ledger: &Ledger, rate: f64) {
         .chain(["load away"]);
     let mut table = Table::new(head);
     for weather in WEATHERS {
-        for system in [NOBODY, OURS, REDIS] {
+        for system in [NOBODY, OURS, REDIS, VALKEY] {
             if system == NOBODY && weather != Weather::Idle {
                 continue;
             }
@@ -75,7 +81,7 @@ fn print_memory(scale: &Scale, ledger: &Ledger) {
         .print("bytes resident a record of 16 B keys; in brackets ours over theirs");
     let patterns = scale.patterns.iter();
     let rows = patterns.map(|pattern| (pattern.name.to_owned(), memory::left(pattern)));
-    Table::grid("pattern", &[OURS, REDIS], rows, cell).print(
+    Table::grid("pattern", &[OURS, REDIS, VALKEY], rows, cell).print(
         "bytes resident over keys and values after each pattern; in brackets ours over theirs",
     );
 }

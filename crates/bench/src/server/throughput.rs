@@ -112,7 +112,7 @@ impl Subject {
 /// What a load asks for: records chosen evenly.
 #[derive(Debug, Clone, Copy)]
 pub struct Asks {
-    /// GET or SET.
+    /// What.
     pub kind: Kind,
     /// Requests at once on a connection.
     pub depth: usize,

@@ -3,7 +3,7 @@
 
 use super::pipeline::Pipeline;
 use crate::error::BenchError;
-use crate::processes::{Words, until, until_ended};
+use crate::processes::{until, until_ended};
 use crate::scratch::Directory;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -15,33 +15,32 @@ const START: Duration = Duration::from_secs(10);
 
 /// A running server.
 pub struct Daemon {
-    program: &'static str,
+    name: &'static str,
     child: Child,
     directory: Directory,
 }
 
 impl Daemon {
-    /// Starts this program with these words, and `option` before its socket. It may not listen yet
-    /// when this returns.
+    /// Starts this program, and `option` before its socket. It may not listen yet when this
+    /// returns.
     ///
     /// # Errors
     /// [`BenchError::Server`].
     pub fn spawn(
-        program: &'static str,
+        name: &'static str,
         option: &str,
-        words: Words<'_>,
+        mut command: Command,
     ) -> Result<Self, BenchError> {
-        let directory = Directory::new(program)?;
-        let child = Command::new(program)
-            .args(words)
+        let directory = Directory::new(name)?;
+        let child = command
             .arg(option)
             .arg(directory.path().join("socket"))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
-        let child = child.map_err(|error| BenchError::server(program, error))?;
+        let child = child.map_err(|error| BenchError::server(name, error))?;
         Ok(Self {
-            program,
+            name,
             child,
             directory,
         })
@@ -52,15 +51,15 @@ impl Daemon {
     /// # Errors
     /// It has ended, or does not listen for long.
     pub fn connect(&mut self) -> Result<Pipeline, BenchError> {
-        let (program, socket) = (self.program, self.socket());
+        let (name, socket) = (self.name, self.socket());
         let connected = until(START, || match UnixStream::connect(&socket) {
             Ok(connection) => Ok(Ok(Pipeline::new(connection))),
             Err(error) => match self.child.try_wait() {
                 Ok(Some(status)) => Ok(Err(format!("it ended with {status}"))),
-                _ => Err(BenchError::server(program, error)),
+                _ => Err(BenchError::server(name, error)),
             },
         })?;
-        connected.map_err(|what| BenchError::server(program, what))
+        connected.map_err(|what| BenchError::server(name, what))
     }
 
     /// Its process' number.

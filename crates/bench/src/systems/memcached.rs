@@ -3,6 +3,7 @@
 use super::daemon::Daemon;
 use crate::error::BenchError;
 use crate::processes::is_on_path;
+use std::process::Command;
 
 /// The program.
 const PROGRAM: &str = "memcached";
@@ -19,14 +20,7 @@ pub fn is_there() -> bool {
 /// [`BenchError::Server`].
 pub fn spawn(threads: usize, memory: u64) -> Result<Daemon, BenchError> {
     let (threads, memory) = (threads.to_string(), (memory >> 20).to_string());
-    let words = &[
-        &"-u",
-        &"root",
-        &"-M",
-        &"-t",
-        &threads as &dyn AsRef<_>,
-        &"-m",
-        &memory,
-    ];
-    Daemon::spawn(PROGRAM, "-s", words)
+    let mut command = Command::new(PROGRAM);
+    command.args(["-u", "root", "-M", "-t", &threads, "-m", &memory]);
+    Daemon::spawn(PROGRAM, "-s", command)
 }

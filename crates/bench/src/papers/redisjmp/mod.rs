@@ -13,6 +13,7 @@
 //!   two changes of process rather than two wake-ups of an idle CPU, which in a virtual machine can
 //!   take eight times as long; left alone, the kernel now does the one and now the other. Whatever
 //!   is compared with Redis is compared with the faster of both.
+//! - *valkey, socket* and *valkey, one CPU*: Valkey in the same two ways.
 //!
 //! How to read it: thousands of requests a second of all clients together. The paper's clients were
 //! `redis-benchmark`, whose keys are all the same by default, and the paper says nothing of that:
@@ -39,7 +40,7 @@ use crate::scratch::{Scratch, space};
 use crate::served::Served;
 use crate::systems::BATCH;
 use crate::systems::mneme::bytes_a_record;
-use crate::systems::redis;
+use crate::systems::redis::{PEERS, Peer, introduce};
 use crate::table::{Table, beside, median};
 use mneme_shared::{MIN_CAPACITY, StoreOptions};
 use serde_json::json;
@@ -51,7 +52,25 @@ const IN_HUGE: &str = "attached, huge pages";
 const SERVER: &str = "mneme, socket";
 const REDIS: &str = "redis, socket";
 const ONE_CPU: &str = "redis, one CPU";
-const SYSTEMS: [&str; 5] = [ATTACHED, IN_HUGE, SERVER, REDIS, ONE_CPU];
+const VALKEY: &str = "valkey, socket";
+const VALKEY_ONE_CPU: &str = "valkey, one CPU";
+const SYSTEMS: [&str; 7] = [
+    ATTACHED,
+    IN_HUGE,
+    SERVER,
+    REDIS,
+    ONE_CPU,
+    VALKEY,
+    VALKEY_ONE_CPU,
+];
+
+/// How the clients of a peer are named: wherever they run, and on its CPU.
+fn names(peer: Peer) -> [&'static str; 2] {
+    match peer {
+        Peer::Redis => [REDIS, ONE_CPU],
+        Peer::Valkey => [VALKEY, VALKEY_ONE_CPU],
+    }
+}
 
 /// The paper's values.
 const SMALL: usize = 4;
@@ -142,7 +161,7 @@ impl std::fmt::Display for Request {
 /// written.
 pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
-    let mut notes = Vec::from_iter(redis::missing());
+    let mut notes = introduce(&PEERS);
     // One after the other, so that only one has its memory.
     for &bytes in scale.values {
         let pages = by_value(scale, options, bytes, &mut ledger)?;
@@ -215,12 +234,12 @@ fn by_value(
     ];
     // Ended before what they serve.
     let mut peers = Vec::new();
-    if redis::is_there() {
-        for system in [REDIS, ONE_CPU] {
-            let peer = redis::start()?;
+    for program in PEERS.into_iter().filter(|peer| peer.is_there()) {
+        for system in names(program) {
+            let peer = program.start()?;
             load(&mut Socket::connect(&peer.socket(), bytes)?, scale.records)?;
             let asking = by_socket(system, &peer.socket())?;
-            if system == ONE_CPU {
+            if system == names(program)[1] {
                 keep_on_first(1, peer.id())?;
                 for crew in &asking.crews {
                     crew.borrow().keep_on_first_cpu()?;
@@ -382,7 +401,10 @@ mod tests {
         let request = scale.requests(SMALL)[0];
         assert_well_formed(&report, &[&request.case(1), &request.case(2)]);
         for system in SYSTEMS {
-            if [REDIS, ONE_CPU].contains(&system) && !redis::is_there() {
+            let of_peer = PEERS
+                .into_iter()
+                .find(|peer| names(*peer).contains(&system));
+            if of_peer.is_some_and(|peer| !peer.is_there()) {
                 continue;
             }
             for request in scale.requests(SMALL) {
@@ -391,7 +413,7 @@ mod tests {
             }
         }
         let measured = report.goals.iter().filter(|goal| goal.met().is_some());
-        assert_eq!(measured.count(), if redis::is_there() { 6 } else { 2 });
+        assert_eq!(measured.count(), if Peer::Redis.is_there() { 6 } else { 2 });
         let ours = format!("mneme-bench-redisjmp-{}", std::process::id());
         let left = std::fs::read_dir("/dev/shm").unwrap();
         assert!(left.flatten().all(|entry| entry.file_name() != *ours));
