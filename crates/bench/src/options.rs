@@ -68,8 +68,8 @@ pub enum Workload {
     /// Clients that attach a store, against clients of Redis and of our server on unix sockets:
     /// GET, SET and mixes.
     Redisjmp,
-    /// Our server beside Redis, Valkey and memcached: throughput, CPU time, latencies under load, memory,
-    /// fragmentation.
+    /// Our server beside Redis, Valkey and memcached: throughput, CPU time, latencies under load,
+    /// memory, fragmentation.
     Server,
     /// Memory and CPU time of data that is overwritten, thinned out and left alone: our server
     /// beside Redis and Valkey, and a store in private memory.

@@ -6,8 +6,8 @@
 //!   tables included. It is our store's own question, for only a store that has a bound and moves
 //!   its records can answer it. `log` is the same without the index's frames, the counterpart of
 //!   the paper's figure for P1.
-//! - *resident memory in the end*, over keys and values, beside Redis, Valkey and DashMap
-//!   on three allocators, each in a process of its own. Ours is shown a few percent above the smallest
+//! - *resident memory in the end*, over keys and values, beside Redis, Valkey and DashMap on three
+//!   allocators, each in a process of its own. Ours is shown a few percent above the smallest
 //!   capacity, and in twice the data, where it has no reason to be thrifty: frames are touched as
 //!   they are first used, so a store that is roomy spreads.
 //!

@@ -1,5 +1,5 @@
-//! `server`: ours beside Redis, Valkey and memcached, over unix sockets: throughput and what it costs in
-//! CPU time, latencies while something goes on, memory, and what fragmentation leaves.
+//! `server`: ours beside Redis, Valkey and memcached, over unix sockets: throughput and what it
+//! costs in CPU time, latencies while something goes on, memory, and what fragmentation leaves.
 //!
 //! All servers keep their data in memory of their own and write nothing to disk; ours serves as
 //! `mneme serve --private` does. Keys have 16 bytes. The load is one thread of this program, kept

@@ -50,8 +50,8 @@ pub fn stores() -> Vec<&'static str> {
 }
 
 impl Server {
-    /// Starts one. `threads` are those of ours and memcached; Redis and Valkey have one for commands. `memory`
-    /// is what ours may take; the others are not bounded by it.
+    /// Starts one. `threads` are those of ours and memcached; Redis and Valkey have one for
+    /// commands. `memory` is what ours may take; the others are not bounded by it.
     ///
     /// # Errors
     /// It does not start.

@@ -9,7 +9,7 @@ use crate::server::servers::cpu_of;
 use mneme_log::{Builder, LogStore, MIN_CAPACITY};
 use std::time::Duration;
 
-/// Who empties log segments, and when.
+/// Which thread empties log segments, and when.
 pub struct Arm {
     /// In tables.
     pub name: &'static str,
