@@ -94,7 +94,8 @@ pub enum WriteError {
         /// Bytes of the store's capacity.
         capacity: u64,
     },
-    /// The key is longer than [`MAX_KEY`](crate::MAX_KEY).
+    /// The key is longer than [`MAX_KEY`](crate::MAX_KEY), so that nothing can be stored under it.
+    /// What only looks it up or removes it finds it absent.
     #[error("the key has {0} bytes; at most {MAX_KEY} are allowed")]
     KeyTooLong(usize),
     /// The value is longer than [`MAX_VALUE`](crate::MAX_VALUE).

@@ -627,6 +627,37 @@ fn limits_are_typed_errors() {
     assert!(matches!(store.put(&long, b""), Err(WriteError::KeyTooLong(n)) if n == long.len()));
     assert!(store.get(&long).unwrap().is_none());
     assert!(!store.remove(&long).unwrap());
+    // Absent, too, for a change that stores nothing.
+    let absent = [
+        store.update(&long, |old| match old {
+            None => Decision::Keep,
+            Some(_) => Decision::Remove,
+        }),
+        store.update(&long, |_| Decision::Remove),
+        store.update_expiry(&long, |_| Some(Expiry::Never)),
+        store.update_part(&long, |_| 0..1, |_| Patch::Keep),
+        store.transaction(|t| {
+            assert!(!t.remove(&long)?);
+            Ok(Updated::Absent)
+        }),
+    ];
+    for updated in absent {
+        assert_eq!(updated.unwrap(), Updated::Absent);
+    }
+    let refused = [
+        store.update(&long, |_| Decision::Replace(vec![])),
+        store.update_part(
+            &long,
+            |_| 0..1,
+            |_| Patch::Write {
+                at: 0,
+                bytes: Cow::Borrowed(b"x"),
+            },
+        ),
+    ];
+    for updated in refused {
+        assert!(matches!(updated, Err(WriteError::KeyTooLong(n)) if n == long.len()));
+    }
     store.put(&long[1..], b"v").unwrap();
     assert_eq!(store.get(&long[1..]).unwrap().unwrap(), b"v");
     store.put(b"", b"").unwrap();

@@ -1,5 +1,8 @@
 //! Redis' glob patterns: `*`, `?`, `[a-z]`, `[^a]` and `\` before any of them, over bytes.
 //!
+//! As in Redis, only an empty pattern matches an empty text: `*` of KEYS, SCAN and the like, which
+//! stands for all, does not come here.
+//!
 //! Linear in the text for each `*` of the pattern: only the last `*` is ever retried, which is
 //! enough, because whatever an earlier one could still give up, the later one can skip. A client
 //! chooses both, each long, so that the steps are counted: **no pattern holds up other clients**.
@@ -50,6 +53,10 @@ impl Steps {
 
 /// Adds the steps that it takes to `steps`, and gives up when there are too many.
 fn matches(pattern: &[u8], text: &[u8], fold: impl Fn(u8) -> u8, steps: &mut u64) -> bool {
+    // As in Redis, whose loop begins with a byte of the text.
+    if text.is_empty() {
+        return pattern.is_empty();
+    }
     let (mut p, mut t) = (0, 0);
     // The pattern behind the last `*`, and the text it has been tried against last.
     let mut retry: Option<(usize, usize)> = None;
@@ -134,7 +141,8 @@ mod tests {
     fn patterns_match_as_in_redis() {
         let cases = [
             ("", "", true),
-            ("*", "", true),
+            ("*", "", false),
+            ("**", "", false),
             ("*", "abc", true),
             ("a*c", "abbbc", true),
             ("a*c", "abbbd", false),
@@ -197,13 +205,22 @@ mod tests {
 
     /// The definition of `*`, taken literally.
     fn naive(pattern: &[u8], text: &[u8]) -> bool {
+        let is_either_empty = pattern.is_empty() || text.is_empty();
+        if is_either_empty {
+            text == pattern
+        } else {
+            naive_rest(pattern, text)
+        }
+    }
+
+    fn naive_rest(pattern: &[u8], text: &[u8]) -> bool {
         match pattern {
             [] => text.is_empty(),
-            [b'*', rest @ ..] => (0..=text.len()).any(|skip| naive(rest, &text[skip..])),
+            [b'*', rest @ ..] => (0..=text.len()).any(|skip| naive_rest(rest, &text[skip..])),
             _ => {
                 !text.is_empty()
                     && one(pattern, text[0], &|b| b, &mut 0)
-                        .is_some_and(|n| naive(&pattern[n..], &text[1..]))
+                        .is_some_and(|n| naive_rest(&pattern[n..], &text[1..]))
             }
         }
     }

@@ -57,6 +57,8 @@ pub(crate) struct Shared {
     pub accept_failures: LogLimiter,
     /// Connections that were closed because they speak HTTP.
     pub attacks: LogLimiter,
+    /// Connections that were closed because their clients speak another protocol.
+    pub foreign: LogLimiter,
     /// The pages behind the store.
     pub pages: Pages,
     /// The I/O threads, as the others see them.
@@ -202,6 +204,7 @@ impl Shared {
             saver: Saver::default(),
             accept_failures: LogLimiter::default(),
             attacks: LogLimiter::default(),
+            foreign: LogLimiter::default(),
             sections: Sections::new(wakers.len()),
             threads: wakers.into_iter().map(thread).collect(),
             commands,

@@ -11,17 +11,29 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-use common::{Client, encode, server, start};
+use common::{Client, Reply, encode, server, start};
 
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
+/// Those of a mebibyte or more.
+static LARGE: AtomicU64 = AtomicU64::new(0);
+
+/// One test at a time counts.
+static COUNTED: Mutex<()> = Mutex::new(());
+
+fn count(size: usize) {
+    ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+    LARGE.fetch_add(u64::from(size >= 1 << 20), Ordering::Relaxed);
+}
+
 // SAFETY: everything is left to the system's allocator; counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        count(layout.size());
         // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
     }
@@ -32,7 +44,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        count(size);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.realloc(pointer, layout, size) }
     }
@@ -43,6 +55,7 @@ static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn commands_do_not_allocate() {
+    let _alone = COUNTED.lock().unwrap_or_else(PoisonError::into_inner);
     let (_running, address) = start(server().threads(1));
     let mut client = Client::connect(address);
     let mut pipeline = Vec::new();
@@ -74,4 +87,25 @@ fn commands_do_not_allocate() {
     let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
     // 144,000 commands. The store's maintainer may allocate now and then.
     assert!(allocations < 2_000, "{allocations} allocations");
+}
+
+/// `KEYS` walks many keys in many time slices: each copied the command, which was as long as a
+/// client liked.
+#[test]
+fn a_command_that_goes_on_later_is_not_copied() {
+    let _alone = COUNTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let (_running, address) = start(server().threads(1).memory(256 << 20));
+    let mut client = Client::connect(address);
+    for from in (0..200_000).step_by(10_000) {
+        let mut pairs = vec!["MSET".to_owned()];
+        (from..from + 10_000).for_each(|key| pairs.extend([format!("key:{key}"), "x".into()]));
+        assert_eq!(client.command(&pairs), Reply::ok());
+    }
+    let command = encode(&["KEYS".to_owned(), "x".repeat(8 << 20)]);
+    let before = LARGE.load(Ordering::Relaxed);
+    client.send(&command);
+    assert_eq!(client.reply(), Reply::Array(vec![]));
+    // The input buffer grows to the length of the command.
+    let large = LARGE.load(Ordering::Relaxed) - before;
+    assert!(large < 16, "{large} large allocations");
 }

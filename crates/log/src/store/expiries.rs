@@ -16,7 +16,7 @@ use crate::records::expiry::{Before, Expiry, Life, Stored};
 use crate::records::notify::Kind;
 use crate::records::publish::Expect;
 use crate::region::mem::Loc;
-use crate::region::record::EXPIRY_AT;
+use crate::region::record::{EXPIRY_AT, MAX_KEY};
 use crate::session::Wait;
 
 impl Store {
@@ -36,7 +36,9 @@ impl Store {
         decide: &mut impl FnMut(Stored<'_>) -> Option<Expiry>,
     ) -> Result<Updated, WriteError> {
         self.may_write()?;
-        Self::check_lengths(key, &[])?;
+        if key.len() > MAX_KEY {
+            return Ok(Updated::Absent);
+        }
         // A value that may be overwritten is read in a copy, which the general way makes.
         if !(reads && self.overwrites())
             && let Some(updated) = self.update_expiry_word(database, key, reads, decide)?

@@ -227,7 +227,13 @@ impl Store {
         mut decide: impl FnMut(Option<Stored<'_>>) -> Decision,
     ) -> Result<Updated, WriteError> {
         let slot = self.writer()?;
-        Self::check_lengths(key, &[])?;
+        if let Err(too_long) = Self::check_lengths(key, &[]) {
+            // Such a key is absent, which only a decision to store something changes.
+            return match decide(None) {
+                Decision::Keep | Decision::Remove => Ok(Updated::Absent),
+                _ => Err(too_long),
+            };
+        }
         let place = self.place(key);
         let mut search = SpaceSearch::new(0);
         let (mut conflicts, before) = (0, Before::default());

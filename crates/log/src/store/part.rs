@@ -159,7 +159,13 @@ impl Store {
         mut decide: impl FnMut(Option<Part<'_>>) -> Patch<'b>,
     ) -> Result<Updated, WriteError> {
         let slot = self.writer()?;
-        Self::check_lengths(key, &[])?;
+        if let Err(too_long) = Self::check_lengths(key, &[]) {
+            // As for `update`.
+            return match decide(None) {
+                Patch::Keep => Ok(Updated::Absent),
+                _ => Err(too_long),
+            };
+        }
         let mut long = Long {
             store: self,
             slot: &slot,

@@ -31,7 +31,11 @@ pub(super) fn info(reply: &mut Reply<'_>, command: &Command) {
     for spec in command.keys {
         key_spec(reply, spec);
     }
-    reply.array(command.subcommands.len());
+    // As Redis: an empty set, but an array.
+    match command.subcommands.len() {
+        0 => reply.set(0),
+        count => reply.array(count),
+    }
     for subcommand in command.subcommands {
         info(reply, subcommand);
     }

@@ -23,6 +23,9 @@ Names, arguments, replies and errors are those of Redis 7.0, but for the
 [differences](coming-from-redis.md). Any other command gets Redis' error for an unknown one.
 `COMMAND DOCS` returns the content of this page, which is generated from the source:
 `MNEME_WRITE_DOCS=1 cargo test -p mneme-server --lib listing`.
+
+A key has at most 65,535 bytes. A longer one is absent, and a command that would store something
+under it gets an error.
 ";
 
 fn page() -> String {

@@ -21,7 +21,7 @@ use crate::execute::{Executor, OutputBounds};
 use crate::gate::Gate;
 use crate::listen::Stream;
 use crate::pause::Pause;
-use crate::resp::{Batch, Parser, Reply, Stop};
+use crate::resp::{Batch, Parser, ProtocolError, Reply, Stop};
 use crate::settings::Key;
 use crate::shared::Shared;
 
@@ -55,6 +55,14 @@ mod stranger {
 /// How long a client that still sends may fail to read before it is listened to nevertheless.
 const STALL_MS: u64 = 1_000;
 
+/// How long the next command of a peer that has closed its side may wait, for the end of a pause
+/// say: milliseconds. Nearly every such client has left, and does not expect that its command is
+/// executed later.
+const HALF_CLOSED_MS: u64 = 1_000;
+
+/// How long a command of such a peer may go on that has begun, and changes nothing.
+const HALF_CLOSED_UNFINISHED_MS: u64 = 10_000;
+
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -71,6 +79,11 @@ pub(crate) struct Connection {
     pub readable: bool,
     /// Whether the peer has closed its side: the end of the stream is not reported again.
     pub ended: bool,
+    /// Whether the peer has closed both sides, or reset the connection.
+    pub gone: bool,
+    /// When it is closed if its command still waits, because its peer has closed its side:
+    /// milliseconds.
+    pub leaves_ms: Option<u64>,
     /// Whether the socket may take bytes.
     pub writable: bool,
     /// Whether writability is reported.
@@ -101,14 +114,11 @@ pub(crate) struct Connection {
     slice_is_over: bool,
 }
 
-/// Re-encodes the commands of `batch` from `from` on, and appends what follows `consumed` in their
-/// `input`, to be parsed again. Inline commands have been unescaped in place, and must not be
-/// unescaped twice.
-fn unexecuted(batch: &Batch, from: usize, input: &[u8], consumed: usize) -> Vec<u8> {
+/// Re-encodes the inline command of `batch`, and appends what follows `consumed` in their `input`,
+/// to be parsed again. It has been unescaped in place, and must not be unescaped twice.
+fn unexecuted(batch: &Batch, input: &[u8], consumed: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(input.len());
-    for index in from..batch.len() {
-        batch.command(index, input).encode(&mut bytes);
-    }
+    batch.command(0, input).encode(&mut bytes);
     bytes.extend_from_slice(input.get(consumed..).unwrap_or_default());
     bytes
 }
@@ -158,6 +168,8 @@ impl Connection {
             parked_at: None,
             readable: true,
             ended: false,
+            gone: false,
+            leaves_ms: None,
             writable: true,
             reports_writable: false,
             backlog: false,
@@ -231,6 +243,10 @@ impl Connection {
                 } else {
                     After::Wait
                 });
+            }
+            // Its client cannot tell any more what has become of a command.
+            if self.gone && self.waits() {
+                return Ok(After::Close);
             }
             if self.awaits_space {
                 return Ok(After::Wait);
@@ -400,8 +416,9 @@ impl Connection {
                 break;
             }
             if executed < batch.len() {
-                if self.client.held.is_some() || self.client.yields {
-                    let rest = unexecuted(batch, executed, input, parsed.consumed);
+                // Other commands are not copied, however long they are.
+                if batch.is_inline() {
+                    let rest = unexecuted(batch, input, parsed.consumed);
                     self.input.filled = rest.len();
                     self.input.bytes = rest;
                     at = 0;
@@ -427,19 +444,49 @@ impl Connection {
                         Reply::new(&mut self.output.bytes, self.client.protocol)
                             .error(failure.as_bytes());
                     }
-                    tracing::debug!(
-                        client = self.client.entry.id,
-                        "closing a connection: {error}"
-                    );
+                    let peer = &self.client.entry.peer;
+                    if error == ProtocolError::ForeignProtocol
+                        && let Some(connections) = shared.foreign.count(shared.now_ms())
+                    {
+                        tracing::warn!(
+                            %peer,
+                            connections,
+                            "a client speaks another protocol, such as TLS or HTTP/2; its \
+                             connection is closed"
+                        );
+                    }
+                    tracing::debug!(%peer, "closing a connection: {error}");
                     self.client.closing = true;
                     at = self.input.filled;
                     break;
                 }
             }
         }
-        self.input.bytes.copy_within(at..self.input.filled, 0);
-        self.input.filled -= at;
+        if at > 0 {
+            self.input.bytes.copy_within(at..self.input.filled, 0);
+            self.input.filled -= at;
+        }
         self.client.entry.buffers.query.set(self.input.filled);
+    }
+
+    /// How long its next command may wait, or go on, once its peer has closed its side:
+    /// milliseconds. `None`: it does not wait.
+    pub fn half_closed_ms(&self) -> Option<u64> {
+        let bound_ms = match self.client.unfinished {
+            Some(_) => HALF_CLOSED_UNFINISHED_MS,
+            None => HALF_CLOSED_MS,
+        };
+        (self.ended && self.waits()).then_some(bound_ms)
+    }
+
+    /// Whether its next command waits for others, or is not finished.
+    fn waits(&self) -> bool {
+        let client = &self.client;
+        client.held.is_some()
+            || self.awaits_space
+            || client.awaits_space
+            || client.retries_ms.is_some()
+            || client.unfinished.is_some()
     }
 
     /// Whether its next command waits for the end of a pause.

@@ -77,6 +77,9 @@ pub(crate) struct EventLoop {
     /// Connections whose replies wait at the gate, by the position that the first of them waits
     /// for.
     parked: BTreeSet<(u64, usize)>,
+    /// Connections whose peers have closed their side and whose next command waits, by the time at
+    /// which they are closed.
+    leaving: BTreeSet<(u64, usize)>,
     /// Connections whose next command waits until the change feed has space.
     starved: Vec<Turn>,
     /// Since when the first of them waits.
@@ -112,6 +115,7 @@ impl EventLoop {
             paused: BTreeSet::new(),
             held: Held::default(),
             parked: BTreeSet::new(),
+            leaving: BTreeSet::new(),
             starved: Vec::new(),
             starved_ms: 0,
             idle_checked_ms: 0,
@@ -129,6 +133,7 @@ impl EventLoop {
             self.take_mail();
             self.serve_ready();
             self.resume_stalled();
+            self.close_leaving();
             self.release_held();
             self.release_parked();
             self.release_starved();
@@ -163,6 +168,8 @@ impl EventLoop {
                         continue;
                     };
                     connection.ended |= event.is_read_closed() || event.is_error();
+                    connection.gone |=
+                        event.is_error() || event.is_read_closed() && event.is_write_closed();
                     connection.readable |= event.is_readable() || connection.ended;
                     connection.writable |=
                         event.is_writable() || event.is_write_closed() || event.is_error();
@@ -369,6 +376,7 @@ impl EventLoop {
             After::Close => return self.close(key),
         }
         self.park(key);
+        self.note_leaving(key);
         self.update_interest(key);
     }
 
@@ -405,6 +413,9 @@ impl EventLoop {
         }
         if let Some(position) = connection.parked_at {
             self.parked.remove(&(position, key));
+        }
+        if let Some(leaves_ms) = connection.leaves_ms {
+            self.leaving.remove(&(leaves_ms, key));
         }
         // SYNC: as in `admit`.
         self.side().load.fetch_sub(1, Ordering::Relaxed);

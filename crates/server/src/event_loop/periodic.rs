@@ -30,8 +30,12 @@ impl EventLoop {
                 None => Duration::ZERO,
             }),
         };
+        let leaving = self.leaving.first().map(|(leaves_ms, _)| {
+            Duration::from_millis(leaves_ms.saturating_sub(self.shared.now_ms())).min(RETRY)
+        });
         let idle = self.shared.settings.is(Key::Timeout) && !self.connections.is_empty();
-        [retry.then_some(RETRY), pause, idle.then_some(IDLE_INTERVAL)]
+        let idle = idle.then_some(IDLE_INTERVAL);
+        [retry.then_some(RETRY), pause, leaving, idle]
             .into_iter()
             .flatten()
             .min()
@@ -60,6 +64,38 @@ impl EventLoop {
             !resumed && self.connections.get(key).is_some_and(Connection::is_paused)
         });
         self.paused = paused;
+    }
+
+    /// Notes when a connection is to be closed whose peer has closed its side, if its next command
+    /// waits.
+    pub(super) fn note_leaving(&mut self, key: usize) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        match (connection.half_closed_ms(), connection.leaves_ms) {
+            (Some(bound_ms), None) => {
+                let leaves_ms = self.shared.now_ms() + bound_ms;
+                connection.leaves_ms = Some(leaves_ms);
+                self.leaving.insert((leaves_ms, key));
+            }
+            (None, Some(leaves_ms)) => {
+                connection.leaves_ms = None;
+                self.leaving.remove(&(leaves_ms, key));
+            }
+            _ => {}
+        }
+    }
+
+    /// Closes the connections whose peers have closed their side and whose next command has waited
+    /// since for too long.
+    pub(super) fn close_leaving(&mut self) {
+        while let Some(&(leaves_ms, key)) = self.leaving.first()
+            && leaves_ms <= self.shared.now_ms()
+        {
+            tracing::debug!("closing a connection: its client has left before its command began");
+            self.leaving.pop_first();
+            self.close(key);
+        }
     }
 
     /// Notes that a connection's next command waits for the end of a pause.

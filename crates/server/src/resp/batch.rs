@@ -22,6 +22,8 @@ struct End {
 pub struct Batch {
     pub(super) spans: Vec<Span>,
     ends: Vec<End>,
+    /// Whether its only command is an inline one.
+    pub(super) is_inline: bool,
 }
 
 /// Spans that an idle batch keeps memory for: the memory of one command with a million arguments is
@@ -42,6 +44,11 @@ impl Batch {
     /// Whether it holds no command.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
+    }
+
+    /// Whether its only command is an inline one, which has been unescaped in its input.
+    pub fn is_inline(&self) -> bool {
+        self.is_inline
     }
 
     /// The arguments of command `index`, its name first. `input` is what the batch was parsed from.
@@ -71,6 +78,7 @@ impl Batch {
         self.spans.clear();
         self.spans.shrink_to(KEPT_SPANS);
         self.ends.clear();
+        self.is_inline = false;
     }
 
     pub(super) fn finish_command(&mut self, byte: usize) {

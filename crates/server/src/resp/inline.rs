@@ -18,15 +18,22 @@ pub(super) fn split(line: &mut [u8], from: usize, to: usize, words: &mut Vec<Spa
         }
         let start = read;
         let mut write = read;
-        while read < to && !is_space(line[read]) {
-            read = match line[read] {
-                b'"' => double_quoted(line, read + 1, to, &mut write)?,
-                b'\'' => single_quoted(line, read + 1, to, &mut write)?,
+        while read < to && !ends_word(line[read]) {
+            // A closing quote ends the word, whichever space follows.
+            match line[read] {
+                b'"' => {
+                    read = double_quoted(line, read + 1, to, &mut write)?;
+                    break;
+                }
+                b'\'' => {
+                    read = single_quoted(line, read + 1, to, &mut write)?;
+                    break;
+                }
                 byte => {
                     put(line, &mut write, byte);
-                    read + 1
+                    read += 1;
                 }
-            };
+            }
         }
         words.push(Span {
             start: start as u32,
@@ -98,6 +105,11 @@ fn hex(digit: u8) -> u8 {
     }
 }
 
+/// As in Redis, a word goes on behind a vertical tab or a form feed, which else is a space.
+fn ends_word(byte: u8) -> bool {
+    is_space(byte) && !matches!(byte, 0x0b | 0x0c)
+}
+
 /// C's `isspace`.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r')
@@ -121,7 +133,7 @@ mod tests {
 
     #[test]
     fn words_are_quoted_as_in_redis() {
-        let cases: [(&str, Option<&[&[u8]]>); 14] = [
+        let cases: [(&str, Option<&[&[u8]]>); 17] = [
             ("", Some(&[])),
             ("   ", Some(&[])),
             ("a b", Some(&[b"a", b"b"])),
@@ -139,6 +151,9 @@ mod tests {
             (r#""abc\""#, None),
             (r#""a"b"#, None),
             ("'a'b", None),
+            ("a\x0bb\x0c c", Some(&[b"a\x0bb\x0c", b"c"])),
+            ("\x0b\x0ca", Some(&[b"a"])),
+            ("'a'\x0bb", Some(&[b"a", b"b"])),
         ];
         for (line, expected) in cases {
             let expected =

@@ -45,6 +45,9 @@ const BATCH: usize = 1024;
 /// client that sends millions of them in many reads has them copied once, not at each read.
 const MOVED: usize = 1024;
 
+/// How the first record of TLS begins, and the preface of HTTP/2: no command does.
+const FOREIGN: [&[u8]; 2] = [b"\x16\x03", b"PRI "];
+
 /// Why a request cannot be understood. The text is Redis', to be sent behind `-ERR `; the
 /// connection is then closed, because where the next command begins is anybody's guess.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -76,6 +79,9 @@ pub enum ProtocolError {
     /// An inline command with a quote that does not close.
     #[error("Protocol error: unbalanced quotes in request")]
     UnbalancedQuotes,
+    /// What should be an inline command has a NUL, or begins as TLS or HTTP/2 do.
+    #[error("Protocol error: another protocol than that of Redis")]
+    ForeignProtocol,
 }
 
 /// An error is one line.
@@ -237,6 +243,7 @@ impl Parser {
                         *at = next;
                         *consumed = next;
                         if !batch.spans.is_empty() {
+                            batch.is_inline = true;
                             batch.finish_command(next);
                             return Ok(Stop::Full);
                         }
@@ -333,14 +340,23 @@ impl Parser {
     }
 
     /// Splits the inline command at `at` into the batch's spans; returns where the next line
-    /// begins.
+    /// begins. A client of another protocol may be made to connect here by someone who chooses a
+    /// part of what it sends. The binary fields before that part have a NUL: nothing behind a NUL
+    /// is a command.
     fn inline(
         &self,
         input: &mut [u8],
         at: usize,
         batch: &mut Batch,
     ) -> Result<Option<usize>, ProtocolError> {
-        let Some(end) = memchr::memchr(b'\n', &input[at..]).map(|len| at + len) else {
+        let rest = &input[at..];
+        let found = memchr::memchr2(b'\n', 0, rest);
+        if FOREIGN.iter().any(|begin| rest.starts_with(begin))
+            || found.is_some_and(|at| rest[at] == 0)
+        {
+            return Err(ProtocolError::ForeignProtocol);
+        }
+        let Some(end) = found.map(|len| at + len) else {
             return too_long(input, at, self.limits.line, ProtocolError::TooBigInline);
         };
         let stripped = if end > at && input[end - 1] == b'\r' {

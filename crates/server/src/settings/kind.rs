@@ -327,18 +327,23 @@ fn quoted(word: &str) -> String {
 /// The hard limit of normal clients, as Redis writes limits. There are no clients of other classes.
 fn output_limit(text: &str) -> Result<i64, Refused> {
     let words: Vec<_> = text.split_whitespace().collect();
-    let [class, hard, soft, seconds] = words[..] else {
+    let (classes, []) = words.as_chunks::<4>() else {
         return Err(Refused::NotFour);
     };
-    if !class.eq_ignore_ascii_case("normal") {
-        return Err(Refused::NoSuchClass);
-    }
     let number = |word| i64::try_from(parse_size(word).ok()?).ok();
-    match (number(hard), number(soft), number(seconds)) {
-        (Some(hard), Some(0), Some(0)) => Ok(hard),
-        (Some(_), Some(_), Some(_)) => Err(Refused::NoSoftLimits),
-        _ => Err(Refused::NotALimit),
+    let mut limit = Err(Refused::NotFour);
+    // As in Redis, of a class that is given several times the last counts.
+    for [class, hard, soft, seconds] in classes {
+        if !class.eq_ignore_ascii_case("normal") {
+            return Err(Refused::NoSuchClass);
+        }
+        limit = match (number(hard), number(soft), number(seconds)) {
+            (Some(hard), Some(0), Some(0)) => Ok(hard),
+            (Some(_), Some(_), Some(_)) => return Err(Refused::NoSoftLimits),
+            _ => return Err(Refused::NotALimit),
+        };
     }
+    limit
 }
 
 #[cfg(test)]
@@ -361,7 +366,15 @@ mod tests {
     fn a_limit_that_would_not_be_kept_is_refused() {
         let parse = |text| Kind::OutputLimit.parse(text).map(|value| value.number);
         assert_eq!(parse("normal 1mb 0 0"), Ok(1 << 20));
-        assert_eq!(parse("normal 1mb 0"), Err(Refused::NotFour));
+        assert_eq!(parse("normal 1mb 0 0 NORMAL 2mb 0 0"), Ok(2 << 20));
+        assert_eq!(
+            parse("normal 1mb 1 1 normal 2mb 0 0"),
+            Err(Refused::NoSoftLimits)
+        );
+        assert_eq!(parse("normal 1mb 0 0 x 1 0 0"), Err(Refused::NoSuchClass));
+        for text in ["", "normal 1mb 0", "normal 1mb 0 0 normal"] {
+            assert_eq!(parse(text), Err(Refused::NotFour));
+        }
         assert_eq!(parse("normal 1mb 1 1"), Err(Refused::NoSoftLimits));
         assert_eq!(parse("x 1 0 0"), Err(Refused::NoSuchClass));
         assert_eq!(parse("normal x 0 0"), Err(Refused::NotALimit));

@@ -1,5 +1,6 @@
 //! Keys, whatever their values are.
 
+use crate::common::{Client, Redis, Reply, server, start};
 use crate::generate::{Command, key, line, name, of_a_key, of_keys, words};
 use proptest::prelude::*;
 
@@ -70,3 +71,112 @@ fn copy() -> impl Strategy<Value = Command> {
         [vec![b"COPY".to_vec(), from, to], rest].concat()
     })
 }
+
+/// Redis stores such a key, but there is none here.
+#[test]
+fn a_key_that_is_too_long_to_be_stored_is_absent() {
+    let Some(redis) = Redis::start() else { return };
+    let (_running, address) = start(server());
+    let mut clients = [address, redis.address].map(Client::connect);
+    let long = "k".repeat(65_536);
+    let mut lines: Vec<&str> = ABSENT.to_vec();
+    lines.push("MULTI");
+    lines.extend(ABSENT.iter().filter(|line| !line.contains("WATCH")));
+    lines.push("EXEC");
+    for line in lines {
+        let [ours, theirs] = clients.each_mut().map(|client| {
+            let words = line.split(' ');
+            let words: Vec<&str> = words
+                .map(|word| match word {
+                    "LONG" => &long,
+                    "EMPTY" => "",
+                    word => word,
+                })
+                .collect();
+            client.command(&words)
+        });
+        assert_eq!(ours, theirs, "{line}");
+    }
+    let mut client = Client::connect(address);
+    for line in [
+        "SET LONG v",
+        "SET LONG v NX",
+        "SETNX LONG v",
+        "SETEX LONG 10 v",
+        "GETSET LONG v",
+        "APPEND LONG v",
+        "INCR LONG",
+        "INCRBYFLOAT LONG 1",
+        "SETRANGE LONG 0 v",
+        "SETBIT LONG 0 1",
+        "BITFIELD LONG SET u8 0 1",
+        "BITOP NOT LONG a",
+        "MSET a 1 LONG 2",
+        "MSETNX b 1 LONG 2",
+        "COPY a LONG",
+        "RENAME a LONG",
+        "RENAMENX a LONG",
+    ] {
+        client.line("SET a x");
+        let refused = client.command(&words(&line.replace("LONG", &long)));
+        let expected = "ERR the key has 65536 bytes; at most 65535 are allowed";
+        assert_eq!(refused, Reply::Error(expected.into()), "{line}");
+        assert_eq!(
+            client.line("MGET a b").items()[0],
+            Reply::bulk("x"),
+            "{line}"
+        );
+    }
+}
+
+/// Commands that find no key LONG, and store nothing.
+const ABSENT: &[&str] = &[
+    "SET a x",
+    "GET LONG",
+    "MGET a LONG LONG",
+    "EXISTS LONG a LONG",
+    "TTL LONG",
+    "PTTL LONG",
+    "EXPIRETIME LONG",
+    "PEXPIRETIME LONG",
+    "TYPE LONG",
+    "STRLEN LONG",
+    "GETRANGE LONG 0 -1",
+    "GETBIT LONG 7",
+    "BITCOUNT LONG",
+    "BITPOS LONG 1",
+    "BITFIELD LONG GET u8 0",
+    "BITFIELD_RO LONG GET u8 0",
+    "LCS LONG a",
+    "LCS a LONG LEN",
+    "OBJECT ENCODING LONG",
+    "OBJECT IDLETIME LONG",
+    "MEMORY USAGE LONG",
+    "TOUCH LONG a",
+    "DEL LONG",
+    "UNLINK LONG LONG",
+    "GETDEL LONG",
+    "GETEX LONG",
+    "GETEX LONG EX 100",
+    "GETEX LONG PERSIST",
+    "EXPIRE LONG 100",
+    "EXPIRE LONG -1",
+    "PEXPIRE LONG 100 NX",
+    "EXPIREAT LONG 99999999999 GT",
+    "PEXPIREAT LONG 1 LT",
+    "PERSIST LONG",
+    "SET LONG v XX",
+    "SET LONG v XX GET",
+    "SET LONG v XX KEEPTTL",
+    "SETRANGE LONG 5 EMPTY",
+    "BITOP AND LONG LONG none",
+    "COPY LONG b",
+    "COPY LONG b REPLACE",
+    "RENAME LONG b",
+    "RENAME LONG LONG",
+    "RENAMENX LONG b",
+    "MOVE LONG 1",
+    "WATCH LONG",
+    "UNWATCH",
+    "EXISTS a b",
+];

@@ -186,7 +186,9 @@ fn commands_are_described_as_redis_describes_them() {
                 panic!("{name}: {info:?}")
             };
             // Mneme's containers hold fewer subcommands.
-            fields.truncate(9);
+            if !fields[9].items().is_empty() {
+                fields.truncate(9);
+            }
             ordered(Reply::Array(fields), &[])
         };
         assert_eq!(describe(&mut ours), describe(&mut theirs), "{name}");
@@ -267,6 +269,15 @@ fn broken_requests_have_the_same_answers() {
         "  PING  \r\n",
         "PING \"a\\x41b\\n\"\r\n",
         "PING 'a\\'b'\r\n",
+        "PING a\x0bb\r\n",
+        "PING \x0c\r\n",
+        "PING a\x0c b\x0b\r\n",
+        "\x0bPING 'a'\x0b\r\n",
+        "CLIENT REPLY OFF\r\nMULTI\r\nPING\r\nCLIENT REPLY ON\r\nPING\r\nEXEC\r\n",
+        "CLIENT REPLY SKIP\r\nMULTI\r\nCLIENT REPLY SKIP\r\nPING\r\nEXEC\r\nPING\r\nPING a\r\n",
+        "MULTI\r\nCLIENT REPLY OFF\r\nPING\r\nCLIENT REPLY ON\r\nPING\r\nEXEC\r\n",
+        "SET \"\" 1\r\nKEYS **\r\nSCAN 0 MATCH **\r\nKEYS *\r\nSCAN 0 MATCH *\r\n",
+        "KEYS \"\"\r\nKEYS ?*\r\nDEL \"\"\r\n",
         "*1\r\n$4\r\nPINGxxPING\r\n",
         "*1\r\n$0\r\n\r\n",
         "foo a b c\r\n",

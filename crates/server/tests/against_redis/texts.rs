@@ -21,6 +21,8 @@ const REFUSED: &[&str] = &[
     "FUNCTION FLUSH SYNC x",
     "FUNCTION flush x y z",
     "FUNCTION FLUSH x",
+    "DEBUG SET-ACTIVE-EXPIRE x",
+    "DEBUG SET-ACTIVE-EXPIRE",
     "DEBUG POPULATE a",
     "DEBUG POPULATE -1",
     "DEBUG POPULATE 1 k x",

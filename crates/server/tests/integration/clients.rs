@@ -1,12 +1,14 @@
 //! What clients may do about each other, and what the server does about clients that say nothing.
 
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{Client, Reply, encode, info, server, start};
 use mneme_sys::ManualClock;
+use mneme_testkit::TestDir;
 
 /// Commands as clients send them, each given as a line.
 pub fn pipeline(commands: &[&str]) -> Vec<u8> {
@@ -172,6 +174,71 @@ fn a_pause_of_everything_ends_by_time() {
     assert_eq!(master.reply(), Reply::Simple("PONG".into()));
     assert_eq!(master.reply(), Reply::ok());
     assert!(matches!(other.reply(), Reply::Null | Reply::Bulk(_)));
+}
+
+/// Has the connection reset, as that of a process that is killed with replies unread.
+fn reset(client: Client) {
+    let stream = client.stream.get_ref();
+    let linger = socket2::SockRef::from(stream).set_linger(Some(std::time::Duration::ZERO));
+    linger.unwrap();
+}
+
+#[test]
+fn a_held_client_that_has_left_is_disconnected_and_its_command_never_executed() {
+    let directory = TestDir::new("held");
+    let socket = directory.path().join("socket");
+    let (_running, address) = start(server().unix_socket(&socket));
+    let mut master = Client::connect(address);
+    assert_eq!(master.line("CLIENT PAUSE 100000000 WRITE"), Reply::ok());
+    let mut held = Vec::new();
+    for _ in 0..20 {
+        let mut client = Client::connect(address);
+        client.send(&pipeline(&["INCR ghost", "INCR ghost"]));
+        held.push(client);
+    }
+    let mut by_socket = Vec::new();
+    for _ in 0..20 {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        stream.write_all(&encode(&["INCR", "ghost"])).unwrap();
+        by_socket.push(stream);
+    }
+    await_held(&mut master, 40);
+    held.into_iter().for_each(reset);
+    drop(by_socket);
+    await_connected(&mut master, 1);
+    await_held(&mut master, 0);
+    assert_eq!(master.line("CLIENT UNPAUSE"), Reply::ok());
+    assert_eq!(master.line("EXISTS ghost"), Reply::Integer(0));
+}
+
+#[test]
+fn a_held_client_that_has_closed_its_side_waits_for_a_bounded_time() {
+    let clock = Arc::new(ManualClock::new(0, 1_700_000_000_000));
+    let shared: Arc<dyn mneme_sys::Clock> = clock.clone();
+    let (_running, address) = start(server().clock(shared));
+    let mut master = Client::connect(address);
+    assert_eq!(master.line("CLIENT PAUSE 100000000 WRITE"), Reply::ok());
+    let held = || {
+        let mut client = Client::connect(address);
+        client.send(&encode(&["INCR", "count"]));
+        client.stream.get_ref().shutdown(Shutdown::Write).unwrap();
+        client
+    };
+    // Time stands still.
+    let mut first = held();
+    await_held(&mut master, 1);
+    assert_eq!(master.line("CLIENT UNPAUSE"), Reply::ok());
+    assert_eq!(first.reply(), Reply::Integer(1));
+    assert_eq!(master.line("CLIENT PAUSE 100000000 WRITE"), Reply::ok());
+    let mut second = held();
+    await_held(&mut master, 1);
+    while info(&mut master, "blocked_clients") > 0 {
+        clock.advance_ms(1_000);
+        std::thread::yield_now();
+    }
+    assert_eq!(second.try_reply(), None);
+    assert_eq!(master.line("CLIENT UNPAUSE"), Reply::ok());
+    assert_eq!(master.line("GET count"), Reply::bulk("1"));
 }
 
 #[test]

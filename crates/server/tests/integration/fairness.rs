@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::net::SocketAddr;
 
-use crate::common::{Client, Reply, encode, server, start};
+use crate::common::{Client, Reply, encode, info, server, start};
 
 /// Slow commands in a pipeline; fewer than the server parses at once.
 const SLOW: usize = 1_000;
@@ -263,6 +263,27 @@ fn a_client_that_is_killed_while_it_walks_leaves_nothing() {
     assert_eq!(count, Reply::Integer(WALKED as i64));
     let list = watcher.line("CLIENT LIST").text();
     assert!(!list.contains(&format!("id={id} ")), "{list}");
+}
+
+#[test]
+fn a_walk_ends_with_its_clients_connection() {
+    let (_running, address, mut watcher) = filled();
+    let has_ended = (0..20).any(|_| {
+        assert_eq!(watcher.line("CONFIG RESETSTAT"), Reply::ok());
+        let mut walker = Client::connect(address);
+        walker.send(&encode(&["KEYS", "*"]));
+        while !watcher.line("CLIENT LIST").text().contains(" cmd=keys ") {
+            if finished(&mut watcher) > 0 {
+                break;
+            }
+        }
+        let stream = socket2::SockRef::from(walker.stream.get_ref());
+        stream.set_linger(Some(std::time::Duration::ZERO)).unwrap();
+        drop(walker);
+        while info(&mut watcher, "connected_clients") > 1 {}
+        finished(&mut watcher) == 0
+    });
+    assert!(has_ended, "every walk went on without its client");
 }
 
 /// Patterns for which each byte of each key is compared with very many: hours, were all of them.

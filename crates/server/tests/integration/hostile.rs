@@ -22,6 +22,11 @@ fn broken_requests_get_redis_errors_and_are_disconnected() {
         (b"*2\r\n$3\r\nGET\r\n:1\r\n", "expected '$', got ':'"),
         (b"\"GET\r\n", "unbalanced quotes in request"),
         (&long, "too big inline request"),
+        (b"GET \x00\r\n", "another protocol than that of Redis"),
+        (
+            b"GET '\x00' and no end",
+            "another protocol than that of Redis",
+        ),
     ] {
         let mut client = Client::connect(address);
         // What came before the mistake counts.
@@ -57,6 +62,110 @@ fn a_web_page_cannot_send_commands_through_a_browser() {
         let answer = String::from_utf8_lossy(&page.rest()).into_owned();
         assert!(!answer.contains("OK"), "{answer}");
     }
+}
+
+/// The first record of a TLS client, with `chosen` where an attacker can have it: as the session's
+/// name, and as the server's.
+fn client_hello(record: [u8; 2], hello: [u8; 2], random: u8, chosen: &[u8]) -> Vec<u8> {
+    let short = |bytes: &[u8]| [&[bytes.len() as u8], bytes].concat();
+    let long = |bytes: &[u8]| [&(bytes.len() as u16).to_be_bytes(), bytes].concat();
+    let name = long(&[&[0], &long(chosen)[..]].concat());
+    let extensions = long(&[&[0, 0], &long(&name)[..]].concat());
+    let body = [
+        &hello,
+        &[random; 32][..],
+        &short(chosen),
+        &long(&[0x13, 0x01, 0xc0, 0x2f]),
+        &short(&[0]),
+        &extensions,
+    ]
+    .concat();
+    let message = [&[1, 0], &long(&body)[..]].concat();
+    [&[0x16], &record[..], &long(&message)].concat()
+}
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let len = (payload.len() as u32).to_be_bytes();
+    [&len[1..], &[kind, 0, 0, 0, 0, stream], payload].concat()
+}
+
+#[test]
+fn a_client_of_another_protocol_has_no_command_executed() {
+    let (_running, address) = start(server());
+    let mut bystander = Client::connect(address);
+    bystander.command(&["SET", "key", "value"]);
+    let chosen = &b"\r\nFLUSHALL\r\nINCR ghost\r\n"[..];
+    let mut greetings = Vec::new();
+    for record in [[3, 0], [3, 1], [3, 2], [3, 3]] {
+        for (hello, random) in [([3, 1], b'\n'), ([3, 3], b'x'), ([3, 4], 0)] {
+            greetings.push(client_hello(record, hello, random, chosen));
+        }
+    }
+    // What SSL 2 would say, an alert, and data without a handshake.
+    greetings.push([&b"\x80\x2e\x01\x03\x01\x00\x15"[..], chosen].concat());
+    greetings.push([&b"\x15\x03\x01\x00\x02"[..], chosen].concat());
+    greetings.push([&b"\x17\x03\x03\x00\x20"[..], chosen].concat());
+    let frames = [frame(4, 0, &[0, 3, 0, 0, 0, 100]), frame(1, 1, chosen)].concat();
+    greetings.push([b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &frames[..]].concat());
+    greetings.push([b"PRI * HTTP/2.0\r\nFLUSHALL\r\n", &frames[..]].concat());
+    greetings.push(frames);
+    greetings.push(frame(0, 1, &chosen.repeat(400)));
+    for method in ["GET", "POST", "PUT", "OPTIONS"] {
+        let head = format!("{method} / HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\n\r\n");
+        greetings.push([head.as_bytes(), chosen].concat());
+    }
+    // The banner of SSH, and its first packet.
+    let packet = [
+        &b"SSH-2.0-OpenSSH_9.6\r\n\x00\x00\x01\x14\x06\x14"[..],
+        chosen,
+    ]
+    .concat();
+    greetings.push(packet);
+    // A memcached client that speaks the binary protocol.
+    greetings.push([&b"\x80\x01\x00\x03\x08\x00\x00\x00"[..], chosen].concat());
+    // One of PostgreSQL, of MySQL behind its server's greeting, and of a name server by TCP.
+    greetings.push([&b"\x00\x00\x00\x08\x04\xd2\x16\x2f"[..], chosen].concat());
+    greetings.push([&b"\x55\x00\x00\x01\x85\xa6\x3f\x20"[..], chosen].concat());
+    greetings.push([&b"\x00\x2a\xbe\xef\x01\x00\x00\x01"[..], chosen].concat());
+    let before = info(&mut bystander, "total_commands_processed");
+    for (done, greeting) in greetings.iter().enumerate() {
+        for cut in [greeting.len(), 1, 2, 7] {
+            let mut client = Client::connect(address);
+            let (first, rest) = greeting.split_at(cut);
+            client.send(first);
+            // Once the server has closed the connection, it takes nothing.
+            let _ = client.stream.get_mut().write_all(rest);
+            let answer = String::from_utf8_lossy(&client.rest()).into_owned();
+            assert!(!answer.contains("OK"), "{done}: {answer}");
+        }
+    }
+    // The one that asks.
+    let after = info(&mut bystander, "total_commands_processed");
+    assert_eq!(after, before + 1);
+    assert_eq!(bystander.line("EXISTS key ghost"), Reply::Integer(1));
+}
+
+/// A mail cannot be distinguished from inline commands by its bytes: its words are no commands.
+#[test]
+fn the_words_of_a_mail_client_are_no_commands() {
+    let (_running, address) = start(server());
+    let mut bystander = Client::connect(address);
+    let before = info(&mut bystander, "total_commands_processed");
+    let mut client = Client::connect(address);
+    for line in [
+        "EHLO x",
+        "MAIL FROM:<a@x>",
+        "RCPT TO:<b@x>",
+        "DATA",
+        "RSET",
+        "STARTTLS",
+    ] {
+        client.send(format!("{line}\r\n").as_bytes());
+        assert!(matches!(client.reply(), Reply::Error(_)), "{line}");
+    }
+    let after = info(&mut bystander, "total_commands_processed");
+    assert_eq!(after, before + 1);
 }
 
 #[test]

@@ -132,7 +132,12 @@ mod model {
     }
 
     fn inline(rest: &mut &[u8]) -> Result<Option<Command>, ProtocolError> {
-        let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
+        let end = rest.iter().position(|byte| *byte == b'\n');
+        let is_foreign = rest.starts_with(b"\x16\x03") || rest.starts_with(b"PRI ");
+        if is_foreign || rest[..end.unwrap_or(rest.len())].contains(&0) {
+            return Err(ProtocolError::ForeignProtocol);
+        }
+        let Some(end) = end else {
             return if rest.len() > 64 << 10 {
                 Err(ProtocolError::TooBigInline)
             } else {
@@ -158,7 +163,7 @@ mod model {
                 return Some(words);
             }
             let mut word = Vec::new();
-            while let Some(byte) = bytes.next_if(|byte| !is_space(*byte)) {
+            while let Some(byte) = bytes.next_if(|byte| !b" \t\n\r".contains(byte)) {
                 if byte != b'"' && byte != b'\'' {
                     word.push(byte);
                     continue;
@@ -200,6 +205,7 @@ mod model {
                 if bytes.peek().is_some_and(|next| !is_space(*next)) {
                     return None;
                 }
+                break;
             }
             words.push(word);
         }
@@ -234,7 +240,7 @@ fn multibulk(arguments: &[Vec<u8>]) -> Vec<u8> {
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     let well_formed =
         || vec(vec(any::<u8>(), 0..20), 0..6).prop_map(|arguments| multibulk(&arguments));
-    let inline = "[ -~\\t]{0,30}(\r)?\n";
+    let inline = "[ -~\\t\x0b\x0c]{0,30}(\r)?\n";
     let length = prop_oneof![
         any::<i64>().prop_map(|n| n.to_string()),
         (-2i64..3).prop_map(|n| n.to_string()),

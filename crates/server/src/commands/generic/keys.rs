@@ -32,11 +32,12 @@ fn run(call: &mut Call<'_>) -> Outcome {
     let (database, pattern) = (call.keyspace.whole()?, call.args.at(1));
     let mut unfinished = call.client.unfinished.take().unwrap_or_default();
     let (mut matching, most) = (0, call.reply.left());
+    let are_all_wanted = pattern == b"*";
     loop {
         let mut reply = Reply::new(&mut unfinished.reply, call.client.protocol).up_to(most);
         let steps = Steps::default();
         unfinished.cursor = database.scan_keys(unfinished.cursor, STEP, |key| {
-            if steps.matches(pattern, key) {
+            if are_all_wanted || steps.matches(pattern, key) {
                 matching += 1;
                 reply.bulk(key);
             }

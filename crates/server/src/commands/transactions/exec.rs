@@ -125,7 +125,11 @@ fn carry_out(
     taken: &mut Vec<Taken>,
     mut transaction: Option<&mut dyn Records>,
 ) -> Outcome {
-    call.reply.array(queue.commands().len());
+    // As in Redis, a client that wants no replies and asks for them again within the transaction
+    // gets those that follow, without the array's head.
+    if !call.client.replies.is_silent() {
+        call.reply.array(queue.commands().len());
+    }
     let mut marked_ns = call.server.now_ns();
     let mut refused = None;
     for queued in queue.commands() {
