@@ -343,16 +343,27 @@ impl Attachment {
         Ok(())
     }
 
-    /// Declares a poisoned segment whole, as it is.
+    /// Declares what lies in a poisoned segment whole, as it is, and makes its heap whole: a block
+    /// that the dead process was allocating or giving back is handed out or free afterwards, and no
+    /// other is touched.
     ///
     /// # Errors
-    /// [`EnterError::NotAttached`]: it is not attached for writing. As [`enter`](Self::enter).
+    /// [`EnterError::NotAttached`]: it is not attached for writing. [`EnterError::Heap`] if its
+    /// heap has damage that no death leaves, and where: it is poisoned still. As
+    /// [`enter`](Self::enter).
     ///
     /// # Safety
-    /// Its heap, and all that its root leads to, must be whole: a process that died or panicked may
-    /// have left a vector between its length and its elements.
+    /// All that its root leads to must be whole: a process that died or panicked may have left a
+    /// vector between its length and its elements.
     pub unsafe fn accept(&self, segment: &str) -> Result<(), EnterError> {
-        self.recover(segment, || Ok(()), |_| Ok(()))
+        self.recover(
+            segment,
+            || Ok(()),
+            |region| {
+                // SAFETY: mapped for writing, at an address of 1 GiB's alignment; the lock is held.
+                Ok(unsafe { heap::mend(region.first_byte(), region.len()) }?)
+            },
+        )
     }
 
     /// Makes a segment empty, with a new heap and without a root; poisoned or not.

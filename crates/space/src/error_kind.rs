@@ -33,7 +33,7 @@ mneme_sys::kinds! {
         Outside | NoSegment => Outside,
         AnotherSegment | Taken | NoHome => Internal,
         Refused | Full | Growth => NoMemory,
-        NoHeap | Damaged => Damaged,
+        NoHeap | Damaged | NotMended => Damaged,
         Size => Invalid,
         Seed => Io,
     }

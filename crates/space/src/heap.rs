@@ -15,6 +15,7 @@ mod check;
 mod classes;
 mod error;
 mod layout;
+mod mend;
 mod pages;
 mod raw;
 mod slabs;
@@ -40,7 +41,7 @@ pub use untyped::UntypedHeap;
 use crate::process_mapping::{self, ProcessMapping};
 use layout::{FORMAT, Kind, MAGIC, MOST_PAGES, PAGE, PAGE_SHIFT, State};
 use pages::{Extend, Runs};
-use raw::{Damaged, Raw, add, sub};
+use raw::{Damaged, Raw, Word, add, sub};
 
 /// Blocks that were given back where that was not possible, by this process.
 static LOST: AtomicU64 = AtomicU64::new(0);
@@ -92,16 +93,7 @@ impl ProcessMapping {
 
     /// Whether there is a heap that this version knows.
     pub(crate) fn has_heap(&self) -> Result<(), HeapError> {
-        let found = match self.raw() {
-            Some(raw) if raw.header().magic.load(Relaxed) != MAGIC => "no heap's magic",
-            Some(raw) if raw.header().format.load(Relaxed) != FORMAT => "another format",
-            Some(_) => return Ok(()),
-            None => "the segment is too short",
-        };
-        Err(HeapError::NoHeap {
-            expected: FORMAT,
-            found,
-        })
+        has_heap(self.raw())
     }
 
     /// The offset, layout hash and size that the root's record has.
@@ -118,11 +110,14 @@ impl ProcessMapping {
     pub(crate) fn set_root_record(&self, record: RootRecord) {
         if let Some(raw) = self.raw() {
             let header = raw.header();
-            // The offset last: a root that is named has its layout.
-            header.root_at.store(0, Relaxed);
-            header.root_layout.store(record.layout, Relaxed);
-            header.root_size.store(record.size, Relaxed);
-            header.root_at.store(record.at, Relaxed);
+            // A root that is named has its layout, whoever dies between two stores. One without a
+            // type takes the place of another at one instant; `mend` knows its size.
+            if header.root_layout.load(Relaxed) != record.layout || record.at == 0 {
+                header.root_at.put(0);
+            }
+            header.root_layout.put(record.layout);
+            header.root_size.put(record.size);
+            header.root_at.put(record.at);
         }
     }
 }
@@ -164,6 +159,39 @@ pub(crate) unsafe fn format(
         Ok(false) => Err(HeapError::Size { len, max }),
         Err(Damaged) => Err(HeapError::Damaged),
     }
+}
+
+/// Makes the heap whole of a segment of `len` mapped bytes at `base`, after the death of a process
+/// in the middle of an operation.
+///
+/// # Errors
+/// [`HeapError::NoHeap`]; [`HeapError::NotMended`], and nothing was changed.
+///
+/// # Safety
+/// The bytes must be mapped for reading and writing, `base` be a multiple of 2 MiB, and nobody else
+/// use the segment.
+pub(crate) unsafe fn mend(base: NonNull<u8>, len: usize) -> Result<(), HeapError> {
+    // SAFETY: the caller's promise.
+    let raw = unsafe { Raw::new(base, len) };
+    has_heap(raw)?;
+    match raw.map(mend::mend) {
+        Some(Err(problem)) => Err(HeapError::NotMended { problem }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether there is a heap that this version knows.
+fn has_heap(raw: Option<Raw>) -> Result<(), HeapError> {
+    let found = match raw {
+        Some(raw) if raw.header().magic.load(Relaxed) != MAGIC => "no heap's magic",
+        Some(raw) if raw.header().format.load(Relaxed) != FORMAT => "another format",
+        Some(_) => return Ok(()),
+        None => "the segment is too short",
+    };
+    Err(HeapError::NoHeap {
+        expected: FORMAT,
+        found,
+    })
 }
 
 /// Bytes that a segment of `len` mapped bytes at `base` should have before a section that may
@@ -319,9 +347,11 @@ impl<'s> Heap<'s> {
                 return Ok(None);
             }
             if pages < state.pages {
+                let (rest, behind) = (page + pages, state.pages - pages);
+                runs.raw().mark(rest, behind, Kind::Free, Kind::FreeEnd)?;
                 runs.raw().mark(page, pages, Kind::Large, Kind::LargeEnd)?;
-                runs.give(page + pages, state.pages - pages)?;
-                let less = u64::from(state.pages - pages);
+                runs.give(rest, behind)?;
+                let less = u64::from(behind);
                 sub(&runs.raw().header().large_pages, less);
             }
             Ok(Some(pages as usize * PAGE))

@@ -258,6 +258,9 @@ fn walk_pages(raw: Raw, walk: &mut Walk) -> bool {
             walk.tell(HeapProblem::NotMerged { page });
         }
         after_free = state.kind == Kind::Free;
+        if matches!(state.kind, Kind::Free | Kind::Large) && has_blocks_within(raw, page, last) {
+            walk.tell(wrong("blocks begin within it"));
+        }
         match state.kind {
             Kind::Free => {
                 walk.free_runs += 1;
@@ -276,6 +279,14 @@ fn walk_pages(raw: Raw, walk: &mut Walk) -> bool {
         page = last + 1;
     }
     true
+}
+
+/// Whether a block begins behind the first page of a run that is free or one block.
+pub(super) fn has_blocks_within(raw: Raw, first: u32, last: u32) -> bool {
+    let kinds = (first + 1..=last).map(|page| raw.state(page).map(|state| state.kind));
+    kinds
+        .flatten()
+        .any(|kind| matches!(kind, Kind::Large | Kind::Slab))
 }
 
 /// Whether the run is the headers or a leaf that the directory names.

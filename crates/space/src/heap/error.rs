@@ -69,6 +69,14 @@ pub enum HeapError {
     /// The heap's words contradict each other where they were needed.
     #[error("the heap is damaged")]
     Damaged,
+    /// What a death inside of an operation leaves can be made whole, and this was something else.
+    #[error(
+        "the heap cannot be made whole: {problem}; restore the segment from a clone, or rebuild it empty"
+    )]
+    NotMended {
+        /// The first contradiction.
+        problem: super::HeapProblem,
+    },
     /// The kernel has no randomness for the seed of maps.
     #[error("no random seed for the heap's maps")]
     Seed(#[source] std::io::Error),

@@ -8,8 +8,10 @@
 //! behind a free run at its end, and a little more. Generous growth, by an eighth, happens before a
 //! section can change anything ([`growth_ahead`]): taking memory can kill the process.
 //!
-//! Death: the segment's lock is held, and its holder's death poisons the segment; nothing is
-//! repaired here.
+//! Death: the segment's lock is held, and its holder's death poisons the segment. Whatever is left
+//! then, **the first entries of runs lead from page 0 to the end without gap**, and no entry within
+//! a run says that a block begins there. So a run is divided by marking its rest first, and joined
+//! by one store to its first entry. Links, bins and counts follow from that (`mend`).
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,7 +20,7 @@ use super::layout::{
     BINS, Entry, FORMAT, HEAP_AT, HeapHeader, Kind, LEAF_ENTRIES, LEAF_PAGES, LEAF_SHIFT, MAGIC,
     MOST_PAGES, PAGE, PAGE_SHIFT, State, front_pages,
 };
-use super::raw::{Damaged, Raw, add, sub};
+use super::raw::{Damaged, Raw, Word, add, step, sub};
 
 /// How many runs of a bin are looked at for the best fit.
 const LOOKED_AT: usize = 8;
@@ -85,9 +87,9 @@ pub(super) fn link_before(raw: Raw, page: u32, next: u32) -> Result<(), Damaged>
     if next != 0 {
         let links = &raw.entry(next)?.links;
         let (_, further) = split(links.load(Relaxed));
-        links.store(join(page, further), Relaxed);
+        links.put(join(page, further));
     }
-    raw.entry(page)?.links.store(join(0, next), Relaxed);
+    raw.entry(page)?.links.put(join(0, next));
     Ok(())
 }
 
@@ -98,12 +100,12 @@ pub(super) fn link_behind(
     (before, links): (u32, &Entry),
 ) -> Result<(), Damaged> {
     let (previous, next) = split(links.links.load(Relaxed));
-    entry.links.store(join(before, next), Relaxed);
-    links.links.store(join(previous, page), Relaxed);
+    entry.links.put(join(before, next));
+    links.links.put(join(previous, page));
     if next != 0 {
         let links = &raw.entry(next)?.links;
         let (_, further) = split(links.load(Relaxed));
-        links.store(join(page, further), Relaxed);
+        links.put(join(page, further));
     }
     Ok(())
 }
@@ -118,7 +120,7 @@ pub(super) fn unlink(raw: Raw, page: u32, entry: &Entry) -> Result<Option<u32>, 
         if back != page {
             return Err(Damaged);
         }
-        links.store(join(previous, further), Relaxed);
+        links.put(join(previous, further));
     }
     if previous == 0 {
         return Ok(Some(next));
@@ -128,7 +130,7 @@ pub(super) fn unlink(raw: Raw, page: u32, entry: &Entry) -> Result<Option<u32>, 
     if ahead != page {
         return Err(Damaged);
     }
-    links.store(join(further, next), Relaxed);
+    links.put(join(further, next));
     Ok(None)
 }
 
@@ -190,12 +192,18 @@ impl<'a> Runs<'a> {
         let base = self.raw().base().addr().get() >> PAGE_SHIFT;
         let aligned = ((base + first as usize).next_multiple_of(align as usize) - base) as u32;
         let behind = first + longer - (aligned + pages);
-        // Marked before its neighbours are given back, which look at it.
-        self.raw()
-            .mark(aligned, pages, Kind::Large, Kind::LargeEnd)?;
-        if aligned > first {
-            self.give(first, aligned - first)?;
+        // Three free runs, from the last to the first, whose entry leads to them.
+        let raw = self.raw();
+        if behind > 0 {
+            raw.mark(aligned + pages, behind, Kind::Free, Kind::FreeEnd)?;
         }
+        if aligned > first {
+            raw.mark(aligned, pages, Kind::Free, Kind::FreeEnd)?;
+            // None that is free lies before it: it is the beginning of one that was.
+            self.bin(first, aligned - first)?;
+        }
+        // Before what lies behind it is given back, which looks at it.
+        raw.mark(aligned, pages, Kind::Large, Kind::LargeEnd)?;
         if behind > 0 {
             self.give(aligned + pages, behind)?;
         }
@@ -269,23 +277,24 @@ impl<'a> Runs<'a> {
 
     /// Gives a run back and merges it with what is free beside it.
     pub(super) fn give(&self, first: u32, pages: u32) -> Result<(), Damaged> {
-        let (mut first, mut pages) = (first, pages);
-        if let Some((begin, before)) = self.free_before(first)? {
-            self.unbin(begin, before)?;
-            // The page becomes an inner one, whose entry nobody marks. If it kept its state, a
-            // second `free` of the same block would find a block there.
-            let inner = State::new(Kind::Unknown, 0, 0);
-            self.raw().entry(first)?.state.store(inner.word(), Relaxed);
-            first = begin;
-            pages += before;
+        let (mut begin, mut total) = (first, pages);
+        if let Some((before, has)) = self.free_before(first)? {
+            self.unbin(before, has)?;
+            begin = before;
+            total += has;
         }
         let behind = first + pages;
         if (behind as usize) < self.raw().pages() && self.raw().state(behind)?.kind == Kind::Free {
             let more = self.free_at(behind)?;
             self.unbin(behind, more)?;
-            pages += more;
+            total += more;
         }
-        self.bin(first, pages)
+        if begin < first {
+            // The page becomes an inner one. If it kept its state, a second `free` of the same
+            // block would find a block there.
+            self.raw().mark(first, pages, Kind::Free, Kind::FreeEnd)?;
+        }
+        self.bin(begin, total)
     }
 
     /// Makes the run at `first` as long as `pages`, if what follows is free or can be had by
@@ -319,20 +328,20 @@ impl<'a> Runs<'a> {
     fn handed_out(&self, first: u32, pages: u32) -> bool {
         let fresh = &self.raw().header().fresh;
         let was = fresh.load(Relaxed);
-        fresh.store(was.max(u64::from(first + pages)), Relaxed);
+        fresh.put(was.max(u64::from(first + pages)));
         u64::from(first) >= was
     }
 
     /// Enters a free run into its bin.
-    fn bin(&self, first: u32, pages: u32) -> Result<(), Damaged> {
+    pub(super) fn bin(&self, first: u32, pages: u32) -> Result<(), Damaged> {
         let header = self.raw().header();
         self.raw().mark(first, pages, Kind::Free, Kind::FreeEnd)?;
         let bin = bin(pages);
         let head = &header.bins[bin];
         link_before(self.raw(), first, head.load(Relaxed))?;
-        head.store(first, Relaxed);
+        head.put(first);
         let map = &header.bin_map[bin / 64];
-        map.store(map.load(Relaxed) | 1 << (bin % 64), Relaxed);
+        map.put(map.load(Relaxed) | 1 << (bin % 64));
         add(&header.free_pages, u64::from(pages));
         Ok(())
     }
@@ -345,10 +354,10 @@ impl<'a> Runs<'a> {
             if header.bins[bin].load(Relaxed) != first {
                 return Err(Damaged);
             }
-            header.bins[bin].store(head, Relaxed);
+            header.bins[bin].put(head);
             if head == 0 {
                 let map = &header.bin_map[bin / 64];
-                map.store(map.load(Relaxed) & !(1 << (bin % 64)), Relaxed);
+                map.put(map.load(Relaxed) & !(1 << (bin % 64)));
             }
         }
         sub(&header.free_pages, u64::from(pages));
@@ -419,10 +428,8 @@ impl<'a> Runs<'a> {
                 }
                 None if cursor + LEAF_PAGES <= to => {
                     cursor += LEAF_PAGES;
-                    (
-                        cursor - LEAF_PAGES,
-                        u64::from(from) >= header.fresh.load(Relaxed),
-                    )
+                    let place = cursor - LEAF_PAGES;
+                    (place, self.handed_out(place, LEAF_PAGES))
                 }
                 None => {
                     to = (leaf << LEAF_SHIFT) as u32;
@@ -432,7 +439,7 @@ impl<'a> Runs<'a> {
             if !zero {
                 self.clear(place, LEAF_PAGES)?;
             }
-            self.raw().leaf(leaf).ok_or(Damaged)?.store(place, Relaxed);
+            self.raw().leaf(leaf).ok_or(Damaged)?.put(place);
         }
         if let Some((first, pages)) = tail {
             self.bin(first, pages)?;
@@ -440,16 +447,17 @@ impl<'a> Runs<'a> {
         if to <= from {
             return Ok(());
         }
-        header.pages.store(u64::from(to), Relaxed);
+        let raw = self.raw();
         let mut place = from;
         while place < cursor.min(to) {
-            self.raw()
-                .mark(place, LEAF_PAGES, Kind::Own, Kind::OwnEnd)?;
+            raw.mark(place, LEAF_PAGES, Kind::Own, Kind::OwnEnd)?;
             place += LEAF_PAGES;
         }
-        if cursor > from {
-            self.handed_out(from, cursor - from);
+        if cursor < to {
+            raw.mark(cursor, to - cursor, Kind::Free, Kind::FreeEnd)?;
         }
+        // Runs lead from the old end to the new one: they belong to the heap from here on.
+        header.pages.put(u64::from(to));
         if cursor < to {
             self.give(cursor, to - cursor)?;
         }
@@ -460,6 +468,7 @@ impl<'a> Runs<'a> {
     pub(super) fn clear(&self, first: u32, pages: u32) -> Result<(), Damaged> {
         let bytes = pages as usize * PAGE;
         let at = self.raw().block(first, 0, bytes)?;
+        step();
         // SAFETY: mapped, as `block` found, and in nobody's use: the run was just taken.
         unsafe { at.write_bytes(0, bytes) };
         Ok(())
@@ -488,7 +497,7 @@ pub(super) fn format(raw: Raw, max_pages: usize, seed: u64, zero: bool) -> Resul
         return Ok(false);
     }
     let header = raw.header();
-    header.magic.store(0, Relaxed);
+    header.magic.put(0);
     let runs = Runs::new(raw, &Nowhere);
     // The headers' words and the directory, but not the region's header.
     let at = raw.block(0, HEAP_AT, front as usize * PAGE - HEAP_AT)?;
@@ -498,20 +507,20 @@ pub(super) fn format(raw: Raw, max_pages: usize, seed: u64, zero: bool) -> Resul
     if !zero {
         runs.clear(front, LEAF_PAGES)?;
     }
-    header.format.store(FORMAT, Relaxed);
-    header.max_pages.store(max_pages as u64, Relaxed);
-    header.seed.store(seed, Relaxed);
+    header.format.put(FORMAT);
+    header.max_pages.put(max_pages as u64);
+    header.seed.put(seed);
     // Nothing is known to be zero otherwise.
     let fresh = if zero {
         front + LEAF_PAGES
     } else {
         pages as u32
     };
-    header.fresh.store(u64::from(fresh), Relaxed);
+    header.fresh.put(u64::from(fresh));
     // The first leaf's pages first; then all that it knows; then the rest as by growth.
     let first = pages.min(LEAF_ENTRIES);
-    raw.leaf(0).ok_or(Damaged)?.store(front, Relaxed);
-    header.pages.store(first as u64, Relaxed);
+    raw.leaf(0).ok_or(Damaged)?.put(front);
+    header.pages.put(first as u64);
     raw.mark(0, front, Kind::Own, Kind::OwnEnd)?;
     raw.mark(front, LEAF_PAGES, Kind::Own, Kind::OwnEnd)?;
     let begin = front + LEAF_PAGES;
@@ -519,7 +528,7 @@ pub(super) fn format(raw: Raw, max_pages: usize, seed: u64, zero: bool) -> Resul
     if pages > first {
         runs.adopt(first as u32, pages as u32)?;
     }
-    header.magic.store(MAGIC, Relaxed);
+    header.magic.put(MAGIC);
     Ok(true)
 }
 
@@ -532,13 +541,13 @@ impl Extend for Nowhere {
     }
 }
 
-/// Marks every page of a slab.
+/// Marks every page of a slab. Its bits must be there: its first entry says what it is.
 pub(super) fn mark_slab(raw: Raw, first: u32, pages: u32, class: u8) -> Result<(), Damaged> {
     for back in 1..pages {
         let state = State::new(Kind::SlabRest, class, back);
-        raw.entry(first + back)?.state.store(state.word(), Relaxed);
+        raw.entry(first + back)?.state.put(state.word());
     }
     let state = State::new(Kind::Slab, class, pages);
-    raw.entry(first)?.state.store(state.word(), Relaxed);
+    raw.entry(first)?.state.put(state.word());
     Ok(())
 }

@@ -2,13 +2,53 @@
 //! becomes an address, so that **no content of the segment leads outside of it**.
 
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::layout::{
     DIRECTORY_AT, Entry, HEAP_AT, HeapHeader, Kind, LEAF_ENTRIES, LEAF_PAGES, LEAF_SHIFT, PAGE,
     PAGE_SHIFT, State,
 };
+
+/// A word of the heap's own.
+///
+/// **Words are stored in the order in which the program does so**: a death leaves the first so many
+/// stores and none of the others, from which `mend` makes the heap whole.
+pub(super) trait Word {
+    type Value;
+
+    fn put(&self, value: Self::Value);
+}
+
+impl Word for AtomicU64 {
+    type Value = u64;
+
+    #[inline]
+    fn put(&self, value: u64) {
+        step();
+        // SYNC: pairs with no load of this process. Whichever has the lock next sees what the
+        // processor has done of it; Release keeps the compiler from another order.
+        self.store(value, Release);
+    }
+}
+
+impl Word for AtomicU32 {
+    type Value = u32;
+
+    #[inline]
+    fn put(&self, value: u32) {
+        step();
+        // SYNC: as above.
+        self.store(value, Release);
+    }
+}
+
+/// Before each store: here a test has the process die.
+#[inline]
+pub(super) fn step() {
+    #[cfg(test)]
+    super::tests::deaths::step();
+}
 
 /// Something stood where it cannot stand. The operation that met it did nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,15 +138,17 @@ impl Raw {
         Ok(self.entry(page)?.state())
     }
 
-    /// Marks the ends of a run.
+    /// Marks the ends of a run. Its first entry says what it is from the first store on; what
+    /// follows the run must be marked before.
     pub(super) fn mark(self, first: u32, pages: u32, kind: Kind, end: Kind) -> Result<(), Damaged> {
+        let begins = &self.entry(first)?.state;
         if pages > 1 {
             let last = self.entry(first + pages - 1)?;
-            last.state.store(State::new(end, 0, pages).word(), Relaxed);
+            begins.put(State::new(kind, 0, pages).word());
+            last.state.put(State::new(end, 0, pages).word());
+        } else {
+            begins.put(State::new(kind, 0, pages).word());
         }
-        self.entry(first)?
-            .state
-            .store(State::new(kind, 0, pages).word(), Relaxed);
         Ok(())
     }
 
@@ -150,7 +192,7 @@ impl Raw {
     #[cold]
     pub(super) fn note(self) {
         let damage = &self.header().damage;
-        damage.store(damage.load(Relaxed).saturating_add(1), Relaxed);
+        damage.put(damage.load(Relaxed).saturating_add(1));
     }
 }
 
@@ -158,11 +200,11 @@ impl Raw {
 /// lies.
 #[inline]
 pub(super) fn add(counter: &AtomicU64, by: u64) {
-    counter.store(counter.load(Relaxed).wrapping_add(by), Relaxed);
+    counter.put(counter.load(Relaxed).wrapping_add(by));
 }
 
 /// Takes from such a counter.
 #[inline]
 pub(super) fn sub(counter: &AtomicU64, by: u64) {
-    counter.store(counter.load(Relaxed).wrapping_sub(by), Relaxed);
+    counter.put(counter.load(Relaxed).wrapping_sub(by));
 }

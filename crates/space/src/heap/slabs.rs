@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::classes::{Class, TABLE};
 use super::layout::{ClassState, Entry, Kind, PAGE};
 use super::pages::{Runs, link_before, link_behind, mark_slab, next, previous, unlink};
-use super::raw::{Damaged, Raw, add, sub};
+use super::raw::{Damaged, Raw, Word, add, sub};
 use std::ptr::NonNull;
 
 /// A block found by its address.
@@ -56,7 +56,7 @@ pub(super) fn take(runs: &Runs<'_>, class: u8) -> Result<Option<NonNull<u8>>, Da
             return Err(Damaged);
         }
         let rest = bits & (bits - 1);
-        word.store(rest, Relaxed);
+        word.put(rest);
         if rest != 0 {
             left = map;
         }
@@ -67,12 +67,12 @@ pub(super) fn take(runs: &Runs<'_>, class: u8) -> Result<Option<NonNull<u8>>, Da
     if block >= shape.blocks {
         return Err(Damaged);
     }
-    entry.map.store(left, Relaxed);
+    entry.map.put(left);
     add(&entry.used, 1);
     add(&state.live, 1);
     if left == 0 {
         let head = unlink(raw, page, entry)?.ok_or(Damaged)?;
-        state.head.store(head, Relaxed);
+        state.head.put(head);
     }
     let offset = shape.first + block * shape.size;
     raw.block(page, offset as usize, shape.size as usize)
@@ -87,20 +87,20 @@ fn new_slab(runs: &Runs<'_>, class: u8) -> Result<Option<u32>, Damaged> {
         return Ok(None);
     };
     let raw = runs.raw();
-    mark_slab(raw, page, shape.pages, class)?;
     if shape.has_bitmap() {
         for word in 0..shape.words() {
-            raw.bitmap(page, word)?.store(shape.mask(word), Relaxed);
+            raw.bitmap(page, word)?.put(shape.mask(word));
         }
     }
     let entry = raw.entry(page)?;
-    entry.used.store(0, Relaxed);
-    entry.map.store(shape.full_map(), Relaxed);
+    entry.used.put(0);
+    entry.map.put(shape.full_map());
+    mark_slab(raw, page, shape.pages, class)?;
     let state = &raw.header().classes[class as usize];
     link_before(raw, page, 0)?;
-    state.head.store(page, Relaxed);
+    state.head.put(page);
     let slabs = state.slabs.load(Relaxed);
-    state.slabs.store(slabs.wrapping_add(1), Relaxed);
+    state.slabs.put(slabs.wrapping_add(1));
     Ok(Some(page))
 }
 
@@ -151,12 +151,12 @@ pub(super) fn give(runs: &Runs<'_>, found: &Found<'_>) -> Result<(), Damaged> {
     }
     if shape.has_bitmap() {
         let bits = raw.bitmap(found.page, word)?;
-        bits.store(bits.load(Relaxed) | bit, Relaxed);
-        entry.map.store(map | 1 << word, Relaxed);
+        bits.put(bits.load(Relaxed) | bit);
+        entry.map.put(map | 1 << word);
     } else {
-        entry.map.store(map | bit, Relaxed);
+        entry.map.put(map | bit);
     }
-    entry.used.store(used - 1, Relaxed);
+    entry.used.put(used - 1);
     sub(&state.live, 1);
     if map == 0 {
         let head = state.head.load(Relaxed);
@@ -168,7 +168,7 @@ pub(super) fn give(runs: &Runs<'_>, found: &Found<'_>) -> Result<(), Damaged> {
             }
         }
         link_before(raw, found.page, head)?;
-        state.head.store(found.page, Relaxed);
+        state.head.put(found.page);
         // The one that was kept for the want of another.
         if head != 0 {
             release(runs, state, head, shape.pages)?;
@@ -197,15 +197,65 @@ fn is_free(raw: Raw, shape: &Class, found: &Found<'_>, map: u64) -> Result<bool,
     Ok(bits & 1 << (found.block % 64) != 0)
 }
 
+/// Free blocks by the bits of the slab at `page`; `None` if there are bits of blocks that it does
+/// not have.
+pub(super) fn count_free(raw: Raw, page: u32, shape: &Class) -> Result<Option<u32>, Damaged> {
+    let mut free = 0;
+    for index in 0..shape.words() {
+        let bits = if shape.has_bitmap() {
+            raw.bitmap(page, index)?.load(Relaxed)
+        } else {
+            raw.entry(page)?.map.load(Relaxed)
+        };
+        if bits & !shape.mask(index) != 0 {
+            return Ok(None);
+        }
+        free += bits.count_ones();
+    }
+    Ok(Some(free))
+}
+
+/// Whether all blocks of the slab at `page` are free.
+pub(super) fn is_empty(raw: Raw, page: u32, class: u8) -> Result<bool, Damaged> {
+    let shape = TABLE.get(class as usize).ok_or(Damaged)?;
+    Ok(count_free(raw, page, shape)? == Some(shape.blocks))
+}
+
+/// Writes what follows from the bits of a slab, and links it if it has free blocks: into a class
+/// whose list and counts were emptied.
+pub(super) fn recount(raw: Raw, page: u32, class: u8) -> Result<(), Damaged> {
+    let shape = TABLE.get(class as usize).ok_or(Damaged)?;
+    let entry = raw.entry(page)?;
+    let state = &raw.header().classes[class as usize];
+    let free = count_free(raw, page, shape)?.ok_or(Damaged)?;
+    if shape.has_bitmap() {
+        let mut map = 0;
+        for index in 0..shape.words() {
+            let any = raw.bitmap(page, index)?.load(Relaxed) != 0;
+            map |= u64::from(any) << index;
+        }
+        entry.map.put(map);
+    }
+    let used = u64::from(shape.blocks - free);
+    entry.used.put(used);
+    add(&state.live, used);
+    state.slabs.put(state.slabs.load(Relaxed).wrapping_add(1));
+    if free > 0 {
+        link_before(raw, page, state.head.load(Relaxed))?;
+        state.head.put(page);
+    }
+    Ok(())
+}
+
 /// Takes an empty slab out of its class' list and gives its pages back.
 #[cold]
 fn release(runs: &Runs<'_>, state: &ClassState, page: u32, pages: u32) -> Result<(), Damaged> {
     let raw = runs.raw();
     if let Some(head) = unlink(raw, page, raw.entry(page)?)? {
-        state.head.store(head, Relaxed);
+        state.head.put(head);
     }
     let slabs = state.slabs.load(Relaxed);
-    state.slabs.store(slabs.wrapping_sub(1), Relaxed);
+    state.slabs.put(slabs.wrapping_sub(1));
     runs.give(page, pages)
 }
 

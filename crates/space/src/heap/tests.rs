@@ -541,3 +541,214 @@ fn damaged_words_lead_to_errors_and_nowhere_else() {
     // Most words matter; some of the damaged ones are of pages not in use.
     assert!(cfg!(miri) || found > rounds as usize / 4, "{found}");
 }
+
+/// Deaths at a store.
+pub(super) mod deaths {
+    use std::cell::Cell;
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+    thread_local! {
+        /// Stores until the thread dies.
+        static LEFT: Cell<Option<u32>> = const { Cell::new(None) };
+    }
+
+    struct Died;
+
+    pub(in super::super) fn step() {
+        match LEFT.get() {
+            Some(0) => {
+                LEFT.set(None);
+                resume_unwind(Box::new(Died));
+            }
+            left => LEFT.set(left.map(|left| left - 1)),
+        }
+    }
+
+    /// Runs `f`, which dies before the store after that many; `None` if it did.
+    pub(super) fn after<R>(stores: u32, f: impl FnOnce() -> R) -> Option<R> {
+        LEFT.set(Some(stores));
+        let ended = catch_unwind(AssertUnwindSafe(f));
+        LEFT.set(None);
+        match ended {
+            Ok(done) => Some(done),
+            Err(died) if died.is::<Died>() => None,
+            Err(panicked) => resume_unwind(panicked),
+        }
+    }
+}
+
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % most
+    }
+}
+
+/// Makes the heap whole, dying some times; then nothing is wrong with it, and every block is there.
+fn mend_by_dying(rig: &Rig, heap: &Heap<'_>, model: &Model, dice: &mut Dice) {
+    let base = rig.present[0].base;
+    // SAFETY: mapped, and this thread alone has it.
+    let mend = || unsafe { mend(base, rig.region.len()) };
+    while dice.below(4) == 0 {
+        if let Some(mended) = deaths::after(dice.below(300) as u32, mend) {
+            mended.unwrap();
+        }
+    }
+    mend().unwrap();
+    assert_eq!(heap.check().unwrap().problems, []);
+    let untyped = UntypedHeap::new(base);
+    for block in model.live.values() {
+        assert!(untyped.usable(block.at) >= Some(block.layout.size()));
+    }
+}
+
+/// Blocks so long that growth puts tables between them.
+fn long(dice: &mut Dice) -> usize {
+    let most = [100, 5_000, 40_000, 3 * MIB, 40 * MIB][dice.below(5)];
+    1 + dice.below(most)
+}
+
+fn short(dice: &mut Dice) -> usize {
+    let most = [64, 300, 5_000, 40_000, 400_000][dice.below(5)];
+    1 + dice.below(most)
+}
+
+/// A process is killed before any store of any operation. The heap that is made whole has every
+/// block that was handed out and not given back, with what was written to it, gives none of them
+/// out again, and nothing is wrong with it.
+fn deaths_against_model(seed: u64, max: usize, size: fn(&mut Dice) -> usize, steps: u32) -> u32 {
+    let rig = Rig::new(2 * MIB, max);
+    let mut dice = Dice(seed);
+    let mut died = 0;
+    rig.with(|heap| {
+        let mut model = Model::default();
+        for step in 0..steps {
+            let most = [3, 8, 30, 100][dice.below(4)];
+            let stores = dice.below(most) as u32;
+            let size = size(&mut dice);
+            let which = dice.below(1 << 20);
+            let fill = step as u8;
+            let ended = match dice.below(5) {
+                0 | 1 => {
+                    let align = 1 << [0, 3, 3, 4, 12, 15, 17][dice.below(7)];
+                    let layout = layout(size, align);
+                    let zeroed = dice.below(3) == 0 && size < MIB;
+                    let allocate = || match zeroed {
+                        true => heap.allocate_zeroed(layout),
+                        false => heap.allocate(layout),
+                    };
+                    deaths::after(stores, allocate).map(|got| {
+                        let Ok(got) = got else { return };
+                        let at = got.cast();
+                        let zeros = Block {
+                            at,
+                            layout,
+                            fill: 0,
+                        };
+                        if zeroed {
+                            zeros.verify_all();
+                        }
+                        model.enter(Block { fill, ..zeros });
+                    })
+                }
+                2 | 3 => model.take(which).and_then(|block| {
+                    block.verify_all();
+                    // SAFETY: allocated with this layout.
+                    let free = || unsafe { heap.deallocate(block.at, block.layout) };
+                    deaths::after(stores, free)
+                }),
+                _ => model.take(which).and_then(|block| {
+                    let new = layout(size, block.layout.align());
+                    // SAFETY: allocated with this layout.
+                    let resize = || unsafe {
+                        match new.size() >= block.layout.size() {
+                            true => heap.grow(block.at, block.layout, new),
+                            false => heap.shrink(block.at, block.layout, new),
+                        }
+                    };
+                    deaths::after(stores, resize).map(|got| match got {
+                        Err(_) => model.enter(block),
+                        Ok(got) => model.enter(Block {
+                            at: got.cast(),
+                            layout: new,
+                            fill,
+                        }),
+                    })
+                }),
+            };
+            if ended.is_none() {
+                died += 1;
+                mend_by_dying(&rig, &heap, &model, &mut dice);
+            }
+        }
+        for block in std::mem::take(&mut model.live).into_values() {
+            model.free(&heap, &block);
+        }
+    });
+    died
+}
+
+#[test]
+fn a_heap_is_made_whole_after_a_death_at_any_store() {
+    let (seeds, steps) = if cfg!(miri) { (1, 20) } else { (40, 400) };
+    let mut died = 0;
+    for seed in 1..=seeds {
+        died += deaths_against_model(seed * 0x9e37_79b9, 16 * MIB, short, steps);
+    }
+    assert!(cfg!(miri) || died > 2_000, "{died}");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "hundreds of MiB")]
+fn a_heap_is_made_whole_after_a_death_while_it_grows() {
+    for seed in 1..=5 {
+        deaths_against_model(seed * 0x9e37_79b9, 512 * MIB, long, 150);
+    }
+}
+
+/// What no death leaves is refused with its place, and the heap stays as it was.
+#[test]
+fn damage_that_no_death_leaves_is_refused() {
+    let rig = Rig::new(4 * MIB, 4 * MIB);
+    // SAFETY: mapped, and this thread alone has it.
+    let _marked = unsafe { process_mapping::mark(&rig.present) }.unwrap();
+    let (heap, base) = (Heap::new(rig.present[0].base), rig.present[0].base);
+    let small = heap.allocate(layout(100, 8)).unwrap().cast::<u8>();
+    let large = heap.allocate(layout(100_000, 8)).unwrap().cast::<u8>();
+    let raw = rig.present[0].raw().unwrap();
+    let page = |block: NonNull<u8>| raw.place(block).unwrap().0;
+    let word = |block: NonNull<u8>| &raw.entry(page(block)).unwrap().state;
+    // SAFETY: as above.
+    let mend = || unsafe { mend(base, rig.region.len()) };
+    for (at, damaged, expected) in [
+        (large, u64::MAX, "its length is impossible"),
+        (large, State::new(Kind::LargeEnd, 0, 7).word(), "no kind"),
+        (
+            large,
+            State::new(Kind::Large, 0, 8).word(),
+            "its length is impossible",
+        ),
+        (small, State::new(Kind::Slab, 200, 1).word(), "size class"),
+        (small, State::new(Kind::Free, 0, 8).word(), "within it"),
+    ] {
+        let was = word(at).load(Relaxed);
+        word(at).put(damaged);
+        let image = || {
+            // SAFETY: as above.
+            unsafe { std::slice::from_raw_parts(base.as_ptr(), 256 << 10) }.to_vec()
+        };
+        let before = image();
+        let refused = mend().unwrap_err();
+        assert!(matches!(refused, HeapError::NotMended { .. }), "{refused}");
+        let said = refused.to_string();
+        assert!(said.contains(expected), "{said}, not {expected}");
+        assert!(image() == before);
+        word(at).put(was);
+    }
+    mend().unwrap();
+    assert_eq!(heap.check().unwrap().problems, []);
+}

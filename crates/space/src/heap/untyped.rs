@@ -14,10 +14,11 @@ use super::check::in_block;
 use super::{Heap, HeapError, PAGE, RootRecord, classes, slabs};
 use crate::RootError;
 use crate::heap::layout::Kind;
+use crate::heap::raw::Raw;
 use crate::process_mapping::{self, ProcessMapping};
 
 /// What stands for the layout of a root without a type.
-const UNTYPED: u64 = u64::from_le_bytes(*b"untyped\0");
+pub(super) const UNTYPED: u64 = u64::from_le_bytes(*b"untyped\0");
 
 /// The heap of a segment that the calling thread is inside of, for blocks without types. Made by
 /// [`SectionGuard::heap`](crate::SectionGuard::heap).
@@ -50,19 +51,8 @@ impl UntypedHeap {
     #[must_use]
     pub fn usable(self, block: NonNull<u8>) -> Option<usize> {
         self.present(|present| {
-            let raw = present.raw()?;
             let at = block.addr().get().checked_sub(present.base.addr().get())?;
-            if !in_block(raw, at as u64) {
-                return None;
-            }
-            let (page, offset) = raw.place(block)?;
-            let entry = raw.entry(page).ok()?;
-            let state = entry.state();
-            if state.kind == Kind::Large {
-                return Some(state.pages as usize * PAGE);
-            }
-            let found = slabs::find(raw, page, entry, offset).ok()?;
-            Some(classes::TABLE[found.class as usize].size as usize)
+            usable(present.raw()?, at as u64)
         })?
     }
 
@@ -189,4 +179,21 @@ impl UntypedHeap {
 /// For one byte at least: a block has an address of its own.
 fn not_empty(layout: Layout) -> Option<Layout> {
     Layout::from_size_align(layout.size().max(1), layout.align()).ok()
+}
+
+/// Bytes of the block that begins `at` bytes into the segment; `None` if none that is handed out
+/// does.
+pub(super) fn usable(raw: Raw, at: u64) -> Option<usize> {
+    if !in_block(raw, at) {
+        return None;
+    }
+    // As `in_block` found.
+    let (page, offset) = ((at / PAGE as u64) as u32, (at % PAGE as u64) as u32);
+    let entry = raw.entry(page).ok()?;
+    let state = entry.state();
+    if state.kind == Kind::Large {
+        return Some(state.pages as usize * PAGE);
+    }
+    let found = slabs::find(raw, page, entry, offset).ok()?;
+    Some(classes::TABLE[found.class as usize].size as usize)
 }

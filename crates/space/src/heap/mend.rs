@@ -1,0 +1,196 @@
+//! Makes a heap whole whose holder died in the middle of an operation.
+//!
+//! **Which blocks are handed out is said by the states of the pages and the bits of the slabs
+//! alone**, and these are true whenever a process can die (`pages`). Counts, links, bins, summaries
+//! and the ends of runs follow from them. A block that was being given out or back counts as handed
+//! out or as free; nobody may know its address. What no death leaves is damage: it is refused, with
+//! its place, and then nothing is changed. A death while a heap is made whole leaves one that can
+//! be made whole.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::check::{HeapProblem, has_blocks_within, in_block};
+use super::classes::TABLE;
+use super::layout::{Kind, LEAF_ENTRIES, LEAF_PAGES, MOST_PAGES, State, front_pages};
+use super::pages::{Nowhere, Runs};
+use super::raw::{Damaged, Raw, Word, add};
+use super::slabs;
+use super::untyped::{UNTYPED, usable};
+
+/// Makes the heap whole. Nobody else uses the segment.
+pub(super) fn mend(raw: Raw) -> Result<(), HeapProblem> {
+    let leaves = examine(raw)?;
+    derive(raw, &leaves)
+}
+
+/// Calls `f` with each run, by its first entry.
+fn each_run(
+    raw: Raw,
+    mut f: impl FnMut(u32, State) -> Result<(), HeapProblem>,
+) -> Result<(), HeapProblem> {
+    let end = raw.pages() as u32;
+    let mut page = 0;
+    while page < end {
+        let state = raw.state(page).map_err(no_entry(page))?;
+        let next = match page.checked_add(state.pages) {
+            Some(next) if state.pages > 0 && next <= end => next,
+            _ => {
+                let what = "its length is impossible";
+                return Err(HeapProblem::Run { page, what });
+            }
+        };
+        f(page, state)?;
+        page = next;
+    }
+    Ok(())
+}
+
+fn no_entry(page: u32) -> impl FnOnce(Damaged) -> HeapProblem {
+    move |Damaged| HeapProblem::NoEntry { page }
+}
+
+/// Refuses what no death leaves; the leaves that the directory names. Changes nothing.
+fn examine(raw: Raw) -> Result<BTreeSet<u32>, HeapProblem> {
+    let header = raw.header();
+    let (pages, max) = (header.pages.load(Relaxed), header.max_pages.load(Relaxed));
+    if pages > max || max > MOST_PAGES as u64 || pages as usize > raw.mapped() {
+        return Err(HeapProblem::Sizes {
+            pages,
+            max,
+            mapped: raw.mapped() as u64,
+        });
+    }
+    let mut leaves = BTreeSet::new();
+    for leaf in 0..raw.pages().div_ceil(LEAF_ENTRIES) {
+        let page = raw.leaf(leaf).map_or(0, |word| word.load(Relaxed));
+        if page == 0 || !leaves.insert(page) {
+            let page = (leaf * LEAF_ENTRIES) as u32;
+            return Err(HeapProblem::NoEntry { page });
+        }
+    }
+    let mut met = 0;
+    each_run(raw, |page, state| {
+        let wrong = |what| Err(HeapProblem::Run { page, what });
+        match state.kind {
+            Kind::Own if page == 0 => match state.pages == front_pages(max as usize) {
+                true => Ok(()),
+                false => wrong("the headers have another length"),
+            },
+            _ if page == 0 => wrong("the headers are not marked as such"),
+            // One that the directory does not name was about to be named, or no more.
+            Kind::Own if state.pages == LEAF_PAGES => {
+                met += usize::from(leaves.contains(&page));
+                Ok(())
+            }
+            Kind::Own => wrong("it claims to be a table, but none lies there"),
+            Kind::Free | Kind::Large => {
+                match has_blocks_within(raw, page, page + state.pages - 1) {
+                    true => wrong("blocks begin within it"),
+                    false => Ok(()),
+                }
+            }
+            Kind::Slab => slab(raw, page, state),
+            _ => wrong("it is of no kind that begins one"),
+        }
+    })?;
+    if met != leaves.len() {
+        let page = leaves.first().copied().unwrap_or(0);
+        let what = "the directory names a table that lies elsewhere";
+        return Err(HeapProblem::Run { page, what });
+    }
+    let root = header.root_at.load(Relaxed);
+    if root != 0 && !in_block(raw, root) {
+        return Err(HeapProblem::Root { at: root });
+    }
+    Ok(leaves)
+}
+
+/// Refuses a slab whose pages or bits cannot be.
+fn slab(raw: Raw, page: u32, state: State) -> Result<(), HeapProblem> {
+    let wrong = |what| Err(HeapProblem::Slab { page, what });
+    let Some(shape) = TABLE.get(state.class as usize) else {
+        return wrong("its size class does not exist");
+    };
+    if state.pages != shape.pages {
+        return wrong("it is too short or too long for its class");
+    }
+    for back in 1..state.pages {
+        let rest = raw.state(page + back).map_err(no_entry(page + back))?;
+        if rest != State::new(Kind::SlabRest, state.class, back) {
+            return wrong("a further page of it says otherwise");
+        }
+    }
+    match slabs::count_free(raw, page, shape) {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => wrong("blocks are free that it does not have"),
+        Err(Damaged) => Err(HeapProblem::NoEntry { page }),
+    }
+}
+
+/// Writes what follows from the pages' states and the slabs' bits.
+fn derive(raw: Raw, leaves: &BTreeSet<u32>) -> Result<(), HeapProblem> {
+    let header = raw.header();
+    header.bins.iter().for_each(|bin| bin.put(0));
+    header.bin_map.iter().for_each(|map| map.put(0));
+    for class in &header.classes {
+        class.head.put(0);
+        class.slabs.put(0);
+        class.live.put(0);
+    }
+    for count in [
+        &header.free_pages,
+        &header.large_runs,
+        &header.large_pages,
+        &header.damage,
+    ] {
+        count.put(0);
+    }
+    // Of a growth that was broken off: the next one makes them anew.
+    let known = raw.pages().div_ceil(LEAF_ENTRIES);
+    let unknown = (known..raw.mapped().div_ceil(LEAF_ENTRIES)).map_while(|leaf| raw.leaf(leaf));
+    unknown.for_each(|word| word.put(0));
+    let runs = Runs::new(raw, &Nowhere);
+    let mut free: Option<(u32, u32)> = None;
+    each_run(raw, |page, state| {
+        let pages = state.pages;
+        let is_free = match state.kind {
+            Kind::Free => true,
+            Kind::Own => page != 0 && !leaves.contains(&page),
+            Kind::Slab => slabs::is_empty(raw, page, state.class).map_err(no_entry(page))?,
+            _ => false,
+        };
+        if is_free {
+            if state.kind != Kind::Free {
+                let marked = raw.mark(page, pages, Kind::Free, Kind::FreeEnd);
+                marked.map_err(no_entry(page))?;
+            }
+            free = Some(free.map_or((page, pages), |(first, has)| (first, has + pages)));
+            return Ok(());
+        }
+        if let Some((first, has)) = free.take() {
+            runs.bin(first, has).map_err(no_entry(first))?;
+        }
+        let derived = match state.kind {
+            Kind::Slab => slabs::recount(raw, page, state.class),
+            Kind::Large => {
+                add(&header.large_runs, 1);
+                add(&header.large_pages, u64::from(pages));
+                raw.mark(page, pages, Kind::Large, Kind::LargeEnd)
+            }
+            _ => raw.mark(page, pages, Kind::Own, Kind::OwnEnd),
+        };
+        derived.map_err(no_entry(page))
+    })?;
+    if let Some((first, has)) = free {
+        runs.bin(first, has).map_err(no_entry(first))?;
+    }
+    let root = header.root_at.load(Relaxed);
+    if root != 0
+        && header.root_layout.load(Relaxed) == UNTYPED
+        && let Some(size) = usable(raw, root)
+    {
+        header.root_size.put(size as u64);
+    }
+    Ok(())
+}
