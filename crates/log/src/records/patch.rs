@@ -367,6 +367,14 @@ impl<'m> Record<'m> {
         self.store(self.header().value_offset() + at, bytes);
     }
 
+    /// Writes a part of a value of `len` bytes, and what comes behind its end. No other thread has
+    /// the record.
+    pub fn write_over(&self, len: usize, write: Write<'_>) {
+        let (inside, behind) = write.parts(len);
+        self.write_part(write.at, inside);
+        self.write_behind(len, write.at + inside.len(), behind);
+    }
+
     /// Writes `bytes` at `at`, behind the value's end at `len`, and zeros between. The bucket is
     /// held.
     pub fn write_behind(&self, len: usize, at: usize, bytes: &[u8]) {

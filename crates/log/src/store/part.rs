@@ -26,10 +26,15 @@ use crate::store::components::Store;
 use crate::store::ops::{Decision, Tried, Updated};
 
 /// Values longer than this are patched. Shorter ones are stored anew as quickly.
-const LONG: usize = 4096;
+pub(crate) const LONG: usize = 4096;
 /// A value of at most this length gets as much slack as it is long. A longer one gets an eighth of
 /// its length, or this much.
 const MOST_DOUBLED: usize = 1 << 20;
+
+/// How much slack a value of `len` bytes gets that has become longer, for it is likely to grow on.
+pub(crate) fn slack(len: usize) -> usize {
+    len.min(MOST_DOUBLED).max(len / 8)
+}
 
 /// A part of what is stored under a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,7 +87,7 @@ impl Patch<'_> {
     }
 
     /// What is to be written, and where.
-    fn written(&self) -> Option<Write<'_>> {
+    pub(crate) fn written(&self) -> Option<Write<'_>> {
         match self {
             Patch::Keep => None,
             Patch::Write { at, bytes } => Some(Write { at: *at, bytes }),
@@ -338,9 +343,8 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
         let store = self.store;
         let value = old.value();
         let after = write.len_after(value.len());
-        // A value that has become longer is likely to grow on.
         let growth = match self.grows && after > value.len() {
-            true => after.min(MOST_DOUBLED).max(after / 8),
+            true => slack(after),
             false => 0,
         };
         let capacity = (after + growth).min(MAX_VALUE);

@@ -7,7 +7,7 @@ use super::{Call, Category, Failure, Flag, Group, KeyFlag, KeySpec, Kind, Outcom
 use crate::resp::Arguments;
 
 /// What it costs to change a part of a value.
-pub(crate) const PART: &str = "O(N) where N is the length of the part; of the whole value where that is short, where the part is longer than 4 KiB within the value or 1 MiB behind its end, within a transaction, when the value has outgrown its slack, and for the first change since it was read as a whole";
+pub(crate) const PART: &str = "O(N) where N is the length of the part; of the whole value where that is short, where the part is longer than 4 KiB within the value or 1 MiB behind its end, for the first change within a transaction, when the value has outgrown its slack, and for the first change since it was read as a whole";
 
 /// Bytes that a key takes beside itself while a command reads or changes several at one instant: a
 /// little more than was measured, which is 110 to 165 of a key that is read and up to 245 of one

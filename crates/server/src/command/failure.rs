@@ -9,6 +9,16 @@ use mneme_log::{BatchError, MAX_KEY, ReadError, WriteError};
 pub(crate) const FEED_IS_FULL: &str =
     "the change feed is full, and what it holds does not become durable";
 
+/// How much a change lacks that found no space: bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shortage {
+    /// What it needs, at once.
+    wanted: u64,
+    /// What the records that there are take.
+    live: u64,
+    capacity: u64,
+}
+
 /// Why a command was not executed. The texts, codes included, are Redis'.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -29,7 +39,7 @@ pub(crate) enum Failure {
     #[error("ERR string exceeds maximum allowed size (proto-max-bulk-len)")]
     TooLong,
     #[error("OOM command not allowed when used memory > 'maxmemory'.")]
-    OutOfMemory,
+    OutOfMemory(Shortage),
     #[error("LOADING Redis is loading the dataset in memory")]
     Loading,
     /// What was written cannot become durable, for this reason.
@@ -100,14 +110,30 @@ impl Failure {
     /// What `EXEC` says that fails as a whole for this reason.
     pub fn aborted_because(failure: &Failure) -> Self {
         let reason = failure.to_string();
-        Failure::AbortedBecause(reason.strip_prefix("ERR ").unwrap_or(&reason).into())
+        let mut reason = reason.strip_prefix("ERR ").unwrap_or(&reason).to_owned();
+        if let Failure::OutOfMemory(shortage) = failure {
+            // A client that reads it decides whether to remove something or to send less at once.
+            let Shortage {
+                wanted,
+                live,
+                capacity,
+            } = shortage;
+            let state = match live + wanted > *capacity {
+                true => "has no space for that",
+                false => "is not full, but has no space for that now",
+            };
+            reason += &format!(
+                " The transaction takes {wanted} bytes at once; the store {state}: {live} of {capacity} bytes are in use."
+            );
+        }
+        Failure::AbortedBecause(reason)
     }
 
     /// Whether it is not the command's doing, so that a transaction cannot go on with the next one.
     pub fn is_of_the_store(&self) -> bool {
         matches!(
             self,
-            Failure::OutOfMemory | Failure::NotDurable(_) | Failure::Store(_)
+            Failure::OutOfMemory(_) | Failure::NotDurable(_) | Failure::Store(_)
         )
     }
 }
@@ -124,7 +150,15 @@ impl From<ReadError> for Failure {
 impl From<WriteError> for Failure {
     fn from(error: WriteError) -> Self {
         match error {
-            WriteError::OutOfMemory { .. } => Failure::OutOfMemory,
+            WriteError::OutOfMemory {
+                wanted,
+                live,
+                capacity,
+            } => Failure::OutOfMemory(Shortage {
+                wanted,
+                live,
+                capacity,
+            }),
             WriteError::ValueTooLong(_) => Failure::TooLong,
             WriteError::KeyTooLong(len) => Failure::KeyTooLong(len),
             WriteError::NoSuchDatabase(_) => Failure::NoSuchDatabase,

@@ -227,30 +227,16 @@ impl<'a> Keyspace<'a> {
 
     /// Changes a part of the value of `key` by the part that `range` makes of its length; its
     /// expiry stays. `decide` may be called again, as in [`update`](Self::update). The rest of a
-    /// long value costs nothing, but within a transaction.
+    /// long value costs nothing, but for the first change within a transaction.
     pub fn update_part<'b>(
         &mut self,
         key: &[u8],
         range: impl Fn(usize) -> Range<usize>,
         mut decide: impl FnMut(Option<Part<'_>>) -> Patch<'b>,
     ) -> Result<Updated, Failure> {
-        if self.transaction.is_some() {
-            let mut refused = None;
-            let updated = self.update(key, |stored| {
-                let value = stored.map(|stored| stored.value);
-                let patch = decide(value.map(|value| Part::of(value, &range)));
-                match patch.apply(value.unwrap_or_default()) {
-                    Ok(value) => value.map_or(Decision::Keep, Decision::Replace),
-                    Err(error) => {
-                        refused = Some(error);
-                        Decision::Keep
-                    }
-                }
-            })?;
-            return match refused {
-                None => Ok(updated),
-                Some(error) => Err(error.into()),
-            };
+        if let Some(transaction) = &mut self.transaction {
+            let updated = transaction.update_part(self.database, key, &range, &mut decide)?;
+            return Ok(self.changed(updated));
         }
         let database = self.store.database(self.database)?;
         Ok(self.changed(database.update_part(key, range, decide)?))
@@ -262,50 +248,37 @@ impl<'a> Keyspace<'a> {
         key: &[u8],
         mut decide: impl FnMut(Expiry) -> Option<Expiry>,
     ) -> Result<Updated, Failure> {
-        match &self.transaction {
-            None => {
-                let database = self.store.database(self.database)?;
-                Ok(self.changed(database.update_expiry(key, decide)?))
+        let updated = match &mut self.transaction {
+            None => (self.store.database(self.database)?).update_expiry(key, decide)?,
+            Some(transaction) => {
+                let mut decide = |stored: Stored<'_>| decide(stored.expiry);
+                transaction.update_expiry(self.database, key, &mut decide)?
             }
-            Some(_) => self.update(key, |stored| {
-                let decided = stored.and_then(|s| Some((s.value, decide(s.expiry)?)));
-                decided.map_or(Decision::Keep, |(value, expiry)| {
-                    Decision::ReplaceUntil(value.to_vec(), expiry)
-                })
-            }),
-        }
+        };
+        Ok(self.changed(updated))
     }
 
     /// Sets when `key` expires and calls `visit` with its value at that instant; whether it is
     /// there. `visit` may be called again, as `decide` of [`update`](Self::update). A value that
-    /// has a word for its expiry is not copied, but within a transaction and in a store that
-    /// overwrites.
+    /// has a word for its expiry is not copied, but by the first change within a transaction and in
+    /// a store that overwrites.
     pub fn read_and_expire(
         &mut self,
         key: &[u8],
         expiry: Expiry,
         mut visit: impl FnMut(Option<&[u8]>),
     ) -> Result<bool, Failure> {
-        let updated = match self.transaction {
-            Some(_) => self.update(key, |old| {
-                visit(old.map(|old| old.value));
-                match old.filter(|old| old.expiry != expiry) {
-                    Some(old) => Decision::ReplaceUntil(old.value.to_vec(), expiry),
-                    None => Decision::Keep,
-                }
-            })?,
-            None => {
-                let database = self.store.database(self.database)?;
-                let updated = database.read_and_update_expiry(key, |stored| {
-                    visit(Some(stored.value));
-                    Some(expiry)
-                })?;
-                if updated == Updated::Absent {
-                    visit(None);
-                }
-                self.changed(updated)
-            }
+        let mut decide = |stored: Stored<'_>| {
+            visit(Some(stored.value));
+            Some(expiry)
         };
+        let updated = match &mut self.transaction {
+            Some(transaction) => transaction.update_expiry(self.database, key, &mut decide)?,
+            None => (self.store.database(self.database)?).read_and_update_expiry(key, decide)?,
+        };
+        if self.changed(updated) == Updated::Absent {
+            visit(None);
+        }
         Ok(updated != Updated::Absent)
     }
 

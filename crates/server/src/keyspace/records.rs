@@ -1,6 +1,8 @@
 //! What commands do within a transaction of the store.
 
-use mneme_log::{Expiry, Stored, Transaction};
+use std::ops::Range;
+
+use mneme_log::{Expiry, Part, Patch, Stored, Transaction, Updated};
 
 use crate::command::Failure;
 
@@ -27,6 +29,21 @@ pub(crate) trait Records {
         value: &[u8],
         expiry: Expiry,
     ) -> Result<(), Failure>;
+    /// Changes the part of the value of `key` that `range` makes of its length as `decide` says.
+    fn update_part<'b>(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        range: &dyn Fn(usize) -> Range<usize>,
+        decide: &mut dyn FnMut(Option<Part<'_>>) -> Patch<'b>,
+    ) -> Result<Updated, Failure>;
+    /// Sets when `key` expires as `decide` says, if it says something.
+    fn update_expiry(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        decide: &mut dyn FnMut(Stored<'_>) -> Option<Expiry>,
+    ) -> Result<Updated, Failure>;
     /// Removes `key`; whether it was there.
     fn remove(&mut self, database: usize, key: &[u8]) -> Result<bool, Failure>;
 }
@@ -61,6 +78,25 @@ impl Records for Transaction<'_> {
         expiry: Expiry,
     ) -> Result<(), Failure> {
         Ok(self.database(database)?.put_until(key, value, expiry)?)
+    }
+
+    fn update_part<'b>(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        range: &dyn Fn(usize) -> Range<usize>,
+        decide: &mut dyn FnMut(Option<Part<'_>>) -> Patch<'b>,
+    ) -> Result<Updated, Failure> {
+        Ok(self.database(database)?.update_part(key, range, decide)?)
+    }
+
+    fn update_expiry(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        decide: &mut dyn FnMut(Stored<'_>) -> Option<Expiry>,
+    ) -> Result<Updated, Failure> {
+        Ok(self.database(database)?.update_expiry(key, decide)?)
     }
 
     fn remove(&mut self, database: usize, key: &[u8]) -> Result<bool, Failure> {

@@ -293,3 +293,86 @@ fn an_mset_that_cannot_be_stored_stores_nothing_within_a_transaction_either() {
     assert!(matches!(&reply.items()[0], Reply::Error(_)), "{reply:?}");
     assert_eq!(client.line("EXISTS a b"), Reply::Integer(1));
 }
+
+/// Executes `commands` in one transaction, of which none fails.
+fn exec(client: &mut Client, commands: impl Iterator<Item = String>) {
+    let mut pipeline = b"MULTI\r\n".to_vec();
+    let mut count = 0;
+    for command in commands {
+        pipeline.extend(format!("{command}\r\n").into_bytes());
+        count += 1;
+    }
+    client.send(&[&pipeline[..], b"EXEC\r\n"].concat());
+    for _ in 0..=count {
+        client.reply();
+    }
+    let reply = client.reply();
+    assert!(
+        matches!(&reply, Reply::Array(replies) if replies.len() == count
+            && !replies.iter().any(|reply| matches!(reply, Reply::Error(_)))),
+        "{reply:?}"
+    );
+}
+
+/// Each of these needed memory for a copy of the value by command: hundreds of them in a store for
+/// some sixty.
+#[test]
+fn a_transaction_may_change_a_long_value_often() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    const MIB: usize = 1 << 20;
+    client.line(&format!("SETBIT long {} 0", 8 * MIB - 1));
+    exec(
+        &mut client,
+        (0..2_000).map(|i| format!("SETBIT long {} 1", 37 * i)),
+    );
+    assert_eq!(client.line("BITCOUNT long"), Reply::Integer(2_000));
+    exec(&mut client, (0..200).map(|_| "APPEND long x".to_owned()));
+    exec(
+        &mut client,
+        (0..200).map(|i| format!("SETRANGE long {} text", 5_000 * i)),
+    );
+    let expire = |i| match i % 3 {
+        0 => format!("EXPIREAT long {}", 4_000_000_000u64 + i),
+        1 => "PERSIST long".to_owned(),
+        _ => format!("EXPIREAT long {} GT", 4_000_000_000u64 + i),
+    };
+    exec(&mut client, (0..80).map(expire));
+    let rename = |i| match i % 2 {
+        0 => "RENAME long other",
+        _ => "RENAME other long",
+    };
+    exec(&mut client, (0..200).map(|i| rename(i).to_owned()));
+    let copy = |i: u32| match i % 4 {
+        0 => "COPY long copy REPLACE",
+        1 => "BITOP NOT copy long",
+        2 => "DEL copy",
+        _ => "BITOP AND copy long long",
+    };
+    exec(&mut client, (0..200).map(|i| copy(i).to_owned()));
+    let len = Reply::Integer(MIB as i64 + 200);
+    assert_eq!(
+        [client.line("STRLEN long"), client.line("STRLEN copy")],
+        [len.clone(), len]
+    );
+    assert_eq!(client.line("EXPIRETIME long"), Reply::Integer(-1));
+}
+
+#[test]
+fn a_transaction_that_finds_no_space_says_how_full_the_store_is() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    client.line("MULTI");
+    for i in 0..8 {
+        client.line(&format!("SETRANGE k{i} 10000000 x"));
+    }
+    let Reply::Error(text) = client.line("EXEC") else {
+        panic!("it does not fit")
+    };
+    assert!(
+        text.starts_with("EXECABORT Transaction discarded because of: OOM command not allowed"),
+        "{text}"
+    );
+    assert!(text.contains(" of 67108864 bytes are in use."), "{text}");
+    assert_eq!(client.line("DBSIZE"), Reply::Integer(0));
+}

@@ -123,6 +123,7 @@ impl<'a> Transaction<'a> {
                 other => other,
             });
         }
+        self.settle()?;
         self.send_ahead()?;
         let outcome = self.commit_writes();
         if self.sent_ahead

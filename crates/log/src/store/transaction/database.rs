@@ -1,5 +1,7 @@
 //! One database within a transaction: what its operations read and write.
 
+use std::ops::Range;
+
 use hashbrown::hash_table;
 
 use crate::error::WriteError;
@@ -10,8 +12,10 @@ use crate::index::shape::SegmentRef;
 use crate::records::expiry::{Expiry, Stored};
 use crate::records::in_place::CopyOut;
 use crate::region::mem::Loc;
-use crate::region::record::{MAX_KEY, Record};
+use crate::region::record::{Header, MAX_KEY, MAX_VALUE, Record};
 use crate::store::components::Store;
+use crate::store::ops::Updated;
+use crate::store::part::{Part, Patch};
 
 use super::home_buckets::Home;
 use super::{Read, Transaction, Write};
@@ -207,16 +211,86 @@ impl<'a> TransactionOn<'_, 'a> {
         t.may_go_on()?;
         t.store.may_write()?;
         Store::check_lengths(key, value)?;
-        let space = t.store.entered_space(self.database);
-        let header = t.store.header_for(key, value, expiry, space);
-        t.before_copying(header.size())?;
-        let Some(root) = t.root_or_create(self.database)? else {
-            return Err(t.no_space(header.size()));
+        t.store_own(self.database, key, value, expiry, false)
+    }
+
+    /// Changes a part of the value of `key` depending on a part of it, as
+    /// [`LogStore::update_part`](crate::LogStore::update_part) does; `decide` is called once. Only
+    /// the first change within the transaction copies a value.
+    ///
+    /// # Errors
+    /// As for [`Transaction::put`].
+    pub fn update_part<'b>(
+        &mut self,
+        key: &[u8],
+        range: impl Fn(usize) -> Range<usize>,
+        decide: impl FnOnce(Option<Part<'_>>) -> Patch<'b>,
+    ) -> Result<Updated, WriteError> {
+        let (t, database) = (&mut *self.transaction, self.database);
+        t.may_go_on()?;
+        t.store.may_write()?;
+        Store::check_lengths(key, &[])?;
+        if let Some((at, record)) = t.own_record(database, key)? {
+            let value = record.value();
+            let patch = decide(Some(Part::of(value, range)));
+            let Some(part) = patch.written() else {
+                return Ok(Updated::Kept);
+            };
+            let after = part.len_after(value.len());
+            if after > MAX_VALUE {
+                return Err(WriteError::ValueTooLong(after));
+            }
+            t.patch_own(at, part)?;
+            return Ok(Updated::Replaced);
+        }
+        let (patched, old) = self.read(key, |stored| {
+            let (value, old) = stored.map_or((&[][..], None), |s| (s.value, Some(s)));
+            let patch = decide(old.map(|old| Part::of(old.value, range)));
+            let old = old.map(|old| (old.value.len(), old.expiry));
+            patch.apply(value).map(|patched| (patched, old))
+        })??;
+        let Some(patched) = patched else {
+            return Ok(old.map_or(Updated::Absent, |_| Updated::Kept));
         };
-        let Some(loc) = t.store.write_record(t.slot, header, expiry, key, value)? else {
-            return Err(t.no_space(header.size()));
-        };
-        t.set(self.database, root, key, Some((loc, header.size())), expiry)
+        let (len, expiry) = old.unwrap_or_default();
+        let grows = patched.len() > len;
+        (self.transaction).store_own(database, key, &patched, expiry, grows)?;
+        Ok(old.map_or(Updated::Inserted, |_| Updated::Replaced))
+    }
+
+    /// Sets when `key` expires, depending on what is stored; `None` leaves it unchanged. Only the
+    /// first change within the transaction copies a value.
+    ///
+    /// # Errors
+    /// As for [`Transaction::put`].
+    pub fn update_expiry(
+        &mut self,
+        key: &[u8],
+        decide: impl FnOnce(Stored<'_>) -> Option<Expiry>,
+    ) -> Result<Updated, WriteError> {
+        let (t, database) = (&mut *self.transaction, self.database);
+        t.may_go_on()?;
+        t.store.may_write()?;
+        Store::check_lengths(key, &[])?;
+        let changed = |stored: Stored<'_>| decide(stored).filter(|to| *to != stored.expiry);
+        if let Some((at, record)) = t.own_record(database, key)? {
+            let Some(expiry) = changed(Stored::of(&record)) else {
+                return Ok(Updated::Kept);
+            };
+            t.retime_own(at, expiry)?;
+            return Ok(Updated::Replaced);
+        }
+        let copied = self.read(key, |stored| {
+            stored.map(|old| changed(old).map(|expiry| (old.value.to_vec(), expiry)))
+        })?;
+        match copied {
+            None => Ok(Updated::Absent),
+            Some(None) => Ok(Updated::Kept),
+            Some(Some((value, expiry))) => {
+                (self.transaction).store_own(database, key, &value, expiry, false)?;
+                Ok(Updated::Replaced)
+            }
+        }
     }
 
     /// Removes `key`. Returns whether it was there.
@@ -228,7 +302,7 @@ impl<'a> TransactionOn<'_, 'a> {
         let there = self.expiry(key)?.is_some();
         let t = &mut *self.transaction;
         if there && let Some(root) = t.root(self.database)? {
-            t.set(self.database, root, key, None, Expiry::Never)?;
+            t.set(self.database, root, key, None, Expiry::Never);
         }
         Ok(there)
     }
@@ -236,35 +310,41 @@ impl<'a> TransactionOn<'_, 'a> {
 
 impl Transaction<'_> {
     #[cold]
-    fn no_space(&mut self, wanted: u64) -> WriteError {
+    pub(super) fn no_space(&mut self, wanted: u64) -> WriteError {
         self.wanting = Some(wanted.max(self.wanting.unwrap_or(0)));
         self.store.out_of_memory(wanted)
     }
 
     /// The transaction's own write of a key so far, if there is one.
     fn written(&self, database: u8, key: &[u8]) -> Option<&Write> {
-        let hash = self.store.hash(key);
-        let same = |&at: &usize| self.writes[at].is_of(database, key);
-        let at = self.written.find(hash, same)?;
-        Some(&self.writes[*at])
+        Some(&self.writes[self.number_of_write(database, key)?])
     }
 
-    fn set(
+    /// Its number in `writes`.
+    pub(super) fn number_of_write(&self, database: u8, key: &[u8]) -> Option<usize> {
+        let hash = self.store.hash(key);
+        let same = |&at: &usize| self.writes[at].is_of(database, key);
+        self.written.find(hash, same).copied()
+    }
+
+    /// Notes what a key is to hold. A record that it was to hold is spare, unless it is the same.
+    pub(super) fn set(
         &mut self,
         database: u8,
         root: Root,
         key: &[u8],
-        new: Option<(Loc, u64)>,
+        new: Option<(Loc, Header)>,
         expiry: Expiry,
-    ) -> Result<(), WriteError> {
+    ) {
         let (store, writes) = (self.store, &mut self.writes);
         let write = Write {
             database,
             root,
             place: store.place(key),
             key: key.into(),
-            new,
+            new: new.map(|(loc, header)| (loc, header.size())),
             expiry,
+            has_slack: new.is_some_and(|(_, header)| header.is_patchable()),
         };
         let entry = self.written.entry(
             store.hash(key),
@@ -276,13 +356,12 @@ impl Transaction<'_> {
             hash_table::Entry::Vacant(free) => {
                 free.insert(writes.len());
                 writes.push(write);
-                return Ok(());
+                return;
             }
         };
         let old = std::mem::replace(&mut writes[at], write);
-        if let Some((loc, size)) = old.new {
-            self.store.mark_dead(loc, size)?;
+        if old.new != writes[at].new {
+            self.spare.extend(old.new);
         }
-        Ok(())
     }
 }

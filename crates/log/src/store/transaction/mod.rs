@@ -15,6 +15,7 @@ mod database;
 mod home_buckets;
 mod index_growth;
 mod known_keys;
+mod own_records;
 mod reads;
 mod undo;
 
@@ -35,6 +36,7 @@ use crate::store::watch::Watch;
 pub use database::TransactionOn;
 use index_growth::Growth;
 use known_keys::Ahead;
+use own_records::Own;
 
 /// A key as a transaction has read it.
 struct Read {
@@ -62,6 +64,8 @@ struct Write {
     /// The record, and its size; `None`: the key is to be absent.
     new: Option<(Loc, u64)>,
     expiry: Expiry,
+    /// Whether the record has more space than its value needs.
+    has_slack: bool,
 }
 
 impl Write {
@@ -87,6 +91,8 @@ pub struct Transaction<'a> {
     writes: Vec<Write>,
     /// The numbers in `writes`, by the hashes of the keys.
     written: HashTable<usize>,
+    /// Records of its own that it does not need any more.
+    spare: Vec<Own>,
     /// The attempt failed because it lacked so many bytes.
     wanting: Option<u64>,
     /// Whether the body could not go on because the change feed was full.
@@ -117,6 +123,7 @@ impl<'a> Transaction<'a> {
             reads: Vec::new(),
             writes: Vec::new(),
             written: HashTable::new(),
+            spare: Vec::new(),
             wanting: None,
             awaits_feed: false,
             sent_ahead: false,
@@ -270,10 +277,15 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Bytes that were appended and not abandoned.
+    /// Its own records, those among them that it does not need any more.
+    fn own_records(&self) -> impl Iterator<Item = Own> {
+        let written = self.writes.iter().filter_map(|w| w.new);
+        written.chain(self.spare.iter().copied())
+    }
+
+    /// Bytes that were appended.
     fn bytes(&self) -> u64 {
-        let appended = self.writes.iter().filter_map(|w| w.new);
-        appended.map(|new| new.1).sum()
+        self.own_records().map(|(_, size)| size).sum()
     }
 }
 
@@ -290,11 +302,9 @@ impl Drop for Transaction<'_> {
             self.store.suspect_lost();
             return;
         }
-        for write in &self.writes {
-            if let Some((loc, size)) = write.new {
-                // This fails only for damage, which the check reports.
-                let _ = self.store.mark_dead(loc, size);
-            }
+        for (loc, size) in self.own_records() {
+            // This fails only for damage, which the check reports.
+            let _ = self.store.mark_dead(loc, size);
         }
     }
 }

@@ -8,7 +8,7 @@ pub(super) static GETEX: Command = Command {
     name: "getex",
     summary: "Returns the value of a key and sets when it expires",
     since: "6.2.0",
-    complexity: "O(1); O(N) where N is the length of the value, which is stored anew, where that is at most 64 KiB and never had an expiry, within a transaction, and in a store that overwrites",
+    complexity: "O(1); O(N) where N is the length of the value, which is stored anew, where that is at most 64 KiB and never had an expiry, for the first change within a transaction, and in a store that overwrites",
     arity: -2,
     flags: &[Flag::Write, Flag::Fast],
     keys: &[
