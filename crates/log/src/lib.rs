@@ -90,6 +90,7 @@ pub use error::{BatchError, Corrupt, GrowError, OpenError, ReadError, WriteError
 pub use reclaim::evict::Evict;
 pub use records::expiry::{Expiry, Stored};
 pub use records::keyspace::Keyspace;
+pub use records::random::{Draw, Drawn};
 pub use records::scan::Cursor;
 pub use records::value::Value;
 pub use region::layout::FORMAT;

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use mneme_log::{Expiry, LogStore};
+use mneme_log::{Draw, Drawn, Expiry, LogStore};
 
 fn store() -> LogStore {
     LogStore::builder()
@@ -86,4 +86,59 @@ fn what_is_left_of_many_is_found() {
         store.remove(&key(i)).unwrap();
     }
     assert_fair(&store, 0, 7);
+}
+
+/// A draw from an index that was made for many more keys takes many steps, none of which is long,
+/// and its result is as fair.
+#[test]
+fn a_draw_of_few_among_many_empty_buckets_takes_short_steps() {
+    let builder = LogStore::builder().capacity(128 << 20).maintainer(false);
+    let store = builder.open_private().unwrap();
+    let key = |i: u32| format!("key {i}").into_bytes();
+    for i in 0..200_000 {
+        store.put(&key(i), b"").unwrap();
+    }
+    for i in 3..200_000 {
+        store.remove(&key(i)).unwrap();
+    }
+    let (mut draw, mut steps) = (Draw::default(), 1);
+    let drawn = loop {
+        match store.draw(&mut draw).unwrap() {
+            Drawn::Unfinished => steps += 1,
+            drawn => break drawn,
+        }
+    };
+    assert!((0..3).any(|i| drawn == Drawn::Key(key(i))), "{drawn:?}");
+    // By what is left of the index, and not of what is in it.
+    let buckets = store.stats().index_used_bytes / 128;
+    assert!(
+        steps > buckets / 4_096 && steps < 16 + buckets / 256,
+        "{steps} steps, {buckets} buckets"
+    );
+    assert_fair(&store, 0, 3);
+    for i in 0..3 {
+        store.remove(&key(i)).unwrap();
+    }
+    assert_eq!(store.random_key().unwrap(), None);
+}
+
+/// What is added while a draw is under way neither holds it up nor fills its memory.
+#[test]
+fn a_draw_ends_beside_what_is_added_meanwhile() {
+    let store = store();
+    store.put(b"first", b"").unwrap();
+    let mut draw = Draw::default();
+    for i in 0u32.. {
+        match store.draw(&mut draw).unwrap() {
+            Drawn::Unfinished => assert!(i < 100_000),
+            Drawn::Nothing => panic!("the first is there"),
+            Drawn::Key(key) => {
+                assert!(store.contains(&key).unwrap());
+                break;
+            }
+        }
+        for j in 0..if i < 5_000 { 4 } else { 0 } {
+            store.put(&(4 * i + j).to_le_bytes(), b"").unwrap();
+        }
+    }
 }

@@ -53,10 +53,11 @@
 
 pub use mneme_log::{
     BatchError, Builder, Change, ChangeKind, ChangeListener, ChangedKey, Corrupt, Cursor,
-    DATABASES, Database, Decision, Evict, Expiry, GrowError, Life, LogStore, MAX_KEY, MAX_VALUE,
-    MIN_CAPACITY, Notification, OpenError, PageKind, PagePolicy, PageReport, Part, Patch, Process,
-    ProcessPin, ProcessState, ReadError, Report, RoleError, ServerRole, SlotError, Stalled, Stats,
-    Stored, Transaction, TransactionOn, UpdatePolicy, Updated, Value, Watch, Work, WriteError,
+    DATABASES, Database, Decision, Draw, Drawn, Evict, Expiry, GrowError, Life, LogStore, MAX_KEY,
+    MAX_VALUE, MIN_CAPACITY, Notification, OpenError, PageKind, PagePolicy, PageReport, Part,
+    Patch, Process, ProcessPin, ProcessState, ReadError, Report, RoleError, ServerRole, SlotError,
+    Stalled, Stats, Stored, Transaction, TransactionOn, UpdatePolicy, Updated, Value, Watch, Work,
+    WriteError,
 };
 
 pub use mneme_log::lent;

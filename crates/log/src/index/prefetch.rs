@@ -30,6 +30,8 @@ pub(crate) enum Fetch {
     Values,
     /// Headers and keys alone: an old value is not read.
     Keys,
+    /// The first lines, as few as hold most short records: what will be read is not known.
+    Beginnings,
 }
 
 /// A batch whose buckets and records are being prefetched: the places of its keys.
@@ -121,6 +123,7 @@ impl Index {
             {
                 match fetch {
                     Fetch::Values => self.mem.prefetch_lines(loc, 0..AHEAD_LINES),
+                    Fetch::Beginnings => self.mem.prefetch_lines(loc, 0..2),
                     Fetch::Keys => self.mem.prefetch_key(loc, keys.key(i).len()),
                 }
                 ahead.locs[i] = Some(loc);

@@ -7,8 +7,13 @@
 //! any other, with an equal chance in each. Four draws are to be expected. After many blanks in a
 //! row, because most counted records have expired, the window grows, in the end to the whole
 //! database.
+//!
+//! A database of few records may have an index for many, from which others were removed. A draw
+//! there takes many steps, each of which looks at about a thousand buckets at most, so that a
+//! caller may do something else in between.
 
 use std::cell::Cell;
+use std::ops::Range;
 
 use crate::error::ReadError;
 use crate::index::bucket::TAG_BITS;
@@ -21,71 +26,100 @@ const RECORDS: u64 = 4;
 const PLACES: u64 = 16;
 /// Blanks in a row after which the window is made twice as long.
 const BLANKS: u32 = 16;
+/// More keys than a window has unless many are added meanwhile: the draw begins anew.
+const CROWD: usize = 1024;
+
+/// A draw of a random key, as far as it has come; see [`Database::draw`](crate::Database::draw).
+#[derive(Debug, Default)]
+pub struct Draw {
+    /// The length of the window in hash order; 0 before the first.
+    window: u64,
+    /// What is left to be looked at of the window, which may wrap around.
+    rest: [Range<u64>; 2],
+    /// The keys in what has been looked at.
+    keys: Vec<Vec<u8>>,
+    /// Blanks in a row.
+    blanks: u32,
+    /// Whether all places of the window are taken, so that there are no blanks.
+    is_whole: bool,
+}
+
+/// What a step of a draw comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Drawn {
+    /// This key.
+    Key(Vec<u8>),
+    /// There is none.
+    Nothing,
+    /// Another step is needed.
+    Unfinished,
+}
+
+impl Draw {
+    /// Begins a window somewhere in a hash order of length `all`.
+    fn begin(&mut self, all: u64) {
+        self.is_whole = self.window == all;
+        let begin = dice() % all;
+        let end = begin + self.window;
+        self.rest = [begin..end.min(all), 0..end.saturating_sub(all)];
+        self.keys.clear();
+    }
+}
 
 impl Records {
     /// A random key of the database. `None` if there is none.
     pub(crate) fn random_key(&self, database: u8) -> Result<Option<Vec<u8>>, ReadError> {
-        let all = self.partitions() << TAG_BITS;
-        let counted = self.len(database)?.max(1);
-        let mut window = (all / counted).saturating_mul(RECORDS).clamp(1, all);
-        let mut keys = Vec::new();
-        for blanks in 1.. {
-            if counted <= PLACES {
-                window = all;
-            }
-            self.keys_of_window(database, dice() % all, window, &mut keys)?;
-            // All records have been found: there is no need for blanks.
-            let places = match window == all {
-                true if keys.is_empty() => return Ok(None),
-                true => keys.len() as u64,
-                false => PLACES,
-            };
-            let place = (dice() % places) as usize;
-            if place < keys.len() {
-                return Ok(Some(keys.swap_remove(place)));
-            }
-            if blanks % BLANKS == 0 {
-                window = window.saturating_mul(2).min(all);
+        let mut draw = Draw::default();
+        loop {
+            match self.draw(database, &mut draw)? {
+                Drawn::Key(key) => return Ok(Some(key)),
+                Drawn::Nothing => return Ok(None),
+                Drawn::Unfinished => {}
             }
         }
-        Ok(None)
     }
 
-    /// The keys of the window of length `window` that begins at `begin` in hash order.
-    fn keys_of_window(
-        &self,
-        database: u8,
-        begin: u64,
-        window: u64,
-        keys: &mut Vec<Vec<u8>>,
-    ) -> Result<(), ReadError> {
+    /// One step of a draw.
+    pub(crate) fn draw(&self, database: u8, draw: &mut Draw) -> Result<Drawn, ReadError> {
         let all = self.partitions() << TAG_BITS;
-        keys.clear();
-        let end = begin + window;
-        self.keys_between(database, begin, end.min(all), keys)?;
-        self.keys_between(database, 0, end.saturating_sub(all), keys)
-    }
-
-    /// Adds the keys from `begin` up to `end` in hash order.
-    fn keys_between(
-        &self,
-        database: u8,
-        begin: u64,
-        end: u64,
-        keys: &mut Vec<Vec<u8>>,
-    ) -> Result<(), ReadError> {
-        let mut at = Cursor::from_u64(begin);
-        // Behind the last record is behind every end.
-        while at.to_u64() < end {
-            at = self.scan(database, at, 1, |key, _| {
+        if draw.window == 0 || draw.keys.len() > CROWD {
+            let counted = self.len(database)?.max(1);
+            let window = (all / counted).saturating_mul(RECORDS).clamp(1, all);
+            draw.window = if counted <= PLACES { all } else { window };
+            draw.begin(all);
+        }
+        let Draw { rest, keys, .. } = draw;
+        if let Some(range) = rest.iter_mut().find(|range| !range.is_empty()) {
+            let (begin, end) = (Cursor::from_u64(range.start), range.end);
+            let next = self.scan_keys(database, begin, 1, |key| {
                 let place = self.place(key);
                 let position = u64::from(place.partition) << TAG_BITS | u64::from(place.tag);
                 if position < end {
                     keys.push(key.to_vec());
                 }
             })?;
+            // Behind the last record is behind every end.
+            range.start = next.to_u64().min(end);
         }
-        Ok(())
+        if rest.iter().any(|range| !range.is_empty()) {
+            return Ok(Drawn::Unfinished);
+        }
+        // All records have been found: there is no need for blanks.
+        let places = match draw.is_whole {
+            true if draw.keys.is_empty() => return Ok(Drawn::Nothing),
+            true => draw.keys.len() as u64,
+            false => PLACES,
+        };
+        let place = (dice() % places) as usize;
+        if place < draw.keys.len() {
+            return Ok(Drawn::Key(draw.keys.swap_remove(place)));
+        }
+        draw.blanks += 1;
+        if draw.blanks.is_multiple_of(BLANKS) {
+            draw.window = draw.window.saturating_mul(2).min(all);
+        }
+        draw.begin(all);
+        Ok(Drawn::Unfinished)
     }
 }
 

@@ -25,6 +25,9 @@ use crate::region::racing::{PIECE, Racing};
 use crate::region::record::Record;
 use crate::region::space::{DATABASES, Space};
 
+/// Empty buckets that are passed under one pin.
+const PASSED: usize = 64;
+
 /// A place in hash order where a scan goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Cursor(u64);
@@ -130,7 +133,18 @@ impl Records {
                 return Ok(Cursor::END);
             };
             entries.clear();
-            self.entries_here(root, &mut at, |entry| entries.push(entry))?;
+            for passed in 0..PASSED {
+                if passed > 0 {
+                    if budget == 0 || at.is_over(self.partitions()) {
+                        break;
+                    }
+                    budget -= 1;
+                }
+                self.entries_here(root, &mut at, |entry| entries.push(entry))?;
+                if !entries.is_empty() {
+                    break;
+                }
+            }
             for entry in &entries {
                 let mut record = self.mem.record(entry.loc())?;
                 if self.is_expired(&record) {

@@ -81,7 +81,7 @@ impl Store {
         {
             for some in keys.chunks(WIDTH) {
                 // Damage is reported to the operation that meets it.
-                let _ = self.prefetch_batch(root, &some, Fetch::Values);
+                let _ = self.prefetch_batch(root, &some, Fetch::Beginnings);
             }
         }
     }

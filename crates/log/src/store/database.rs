@@ -7,6 +7,7 @@ use super::LogStore;
 use crate::error::{BatchError, ReadError, WriteError};
 use crate::records::expiry::{Expiry, Stored};
 use crate::records::keyspace::Keyspace;
+use crate::records::random::{Draw, Drawn};
 use crate::records::read::copying::all;
 use crate::records::scan::Cursor;
 use crate::records::value::Value;
@@ -331,6 +332,18 @@ macro_rules! operations {
             pub fn random_key(&$self) -> Result<Option<Vec<u8>>, ReadError> {
                 let db = $db;
                 db.store.random_key(db.number)
+            }
+
+            /// One step of the drawing of a random key, each as likely as any other: looks at about
+            /// a thousand buckets of the index at most. A draw begins with `Draw::default()` and
+            /// goes on until it comes to a key, or to nothing. Over a database that is not changed
+            /// meanwhile it is [`random_key`](Self::random_key), and gives others a turn.
+            ///
+            /// # Errors
+            /// As for `get`.
+            pub fn draw(&$self, draw: &mut Draw) -> Result<Drawn, ReadError> {
+                let db = $db;
+                db.store.draw(db.number, draw)
             }
 
             /// Records in the database, including those that have expired and are not yet removed.

@@ -9,7 +9,7 @@ pub(crate) use entry::{Arrival, Entry, Gauge};
 
 use std::sync::Arc;
 
-use mneme_log::{Cursor, Watch};
+use mneme_log::{Cursor, Draw, Watch};
 
 use crate::pause::Pause;
 use crate::resp::Protocol;
@@ -69,6 +69,8 @@ pub(crate) struct Unfinished {
     pub reply: Vec<u8>,
     /// How many those are.
     pub elements: usize,
+    /// The key that it draws.
+    pub draw: Draw,
 }
 
 impl Default for Unfinished {
@@ -78,6 +80,7 @@ impl Default for Unfinished {
             cursor: Cursor::START,
             reply: Vec::new(),
             elements: 0,
+            draw: Draw::default(),
         }
     }
 }

@@ -158,6 +158,15 @@ impl KeySpec {
         }
     }
 
+    /// The position of the key, if there is exactly one and every call has it there.
+    #[inline]
+    pub const fn only(&self) -> Option<usize> {
+        match (self.begin, self.find) {
+            (Begin::Index(index), Find::Range { last: 0, .. }) => Some(index),
+            _ => None,
+        }
+    }
+
     /// The positions of the keys in `args`. `None`: the arguments contradict the rule.
     pub fn positions(&self, args: &Arguments<'_>) -> Option<StepBy<Range<usize>>> {
         let begin = match self.begin {
@@ -221,6 +230,9 @@ mod tests {
             Some(vec![1, 3])
         );
         assert_eq!(positions(KeySpec::first(ro), "get"), None);
+        assert_eq!(KeySpec::first(ro).only(), Some(1));
+        assert_eq!(KeySpec::second(ro).only(), Some(2));
+        assert_eq!(KeySpec::all(ro).only(), None);
 
         let counted = Find::Count {
             count: 0,

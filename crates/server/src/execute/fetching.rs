@@ -104,6 +104,12 @@ fn add_keys<'a>(
     mut filled: usize,
 ) -> usize {
     for spec in command.keys {
+        // Most commands have one key, at one place.
+        if let (Some(position), Some(place)) = (spec.only(), keys.get_mut(filled)) {
+            *place = args.at(position);
+            filled += 1;
+            continue;
+        }
         let positions = spec.positions(&args).into_iter().flatten();
         for (place, position) in keys[filled..].iter_mut().zip(positions) {
             *place = args.at(position);

@@ -1,6 +1,11 @@
 //! `RANDOMKEY`: a key drawn by lot.
+//!
+//! Where many keys were removed, few are far between. The draw goes on in time slices, between which
+//! other clients are served. Within `EXEC` it runs at once.
 
+use crate::client::Unfinished;
 use crate::command::*;
+use mneme_log::{Draw, Drawn};
 
 pub(super) static RANDOMKEY: Command = Command {
     name: "randomkey",
@@ -15,7 +20,25 @@ pub(super) static RANDOMKEY: Command = Command {
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {
-    let key = call.keyspace.whole()?.random_key()?;
-    call.reply.value(key.as_deref());
-    Ok(())
+    let database = call.keyspace.whole()?;
+    let unfinished = call.client.unfinished.take();
+    let mut draw = unfinished.map_or_else(Draw::default, |unfinished| unfinished.draw);
+    loop {
+        match database.draw(&mut draw)? {
+            Drawn::Key(key) => call.reply.value(Some(&key)),
+            Drawn::Nothing => call.reply.value(None),
+            Drawn::Unfinished => {
+                if call.is_slice_over() {
+                    let unfinished = Unfinished {
+                        draw,
+                        ..Unfinished::default()
+                    };
+                    call.client.unfinished = Some(Box::new(unfinished));
+                    return Err(Failure::Unfinished);
+                }
+                continue;
+            }
+        }
+        return Ok(());
+    }
 }
