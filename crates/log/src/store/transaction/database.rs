@@ -229,7 +229,13 @@ impl<'a> TransactionOn<'_, 'a> {
         let (t, database) = (&mut *self.transaction, self.database);
         t.may_go_on()?;
         t.store.may_write()?;
-        Store::check_lengths(key, &[])?;
+        if let Err(too_long) = Store::check_lengths(key, &[]) {
+            // Such a key is absent, which only a decision to store something changes.
+            return match decide(None) {
+                Patch::Keep => Ok(Updated::Absent),
+                _ => Err(too_long),
+            };
+        }
         if let Some((at, record)) = t.own_record(database, key)? {
             let value = record.value();
             let patch = decide(Some(Part::of(value, range)));
@@ -271,7 +277,9 @@ impl<'a> TransactionOn<'_, 'a> {
         let (t, database) = (&mut *self.transaction, self.database);
         t.may_go_on()?;
         t.store.may_write()?;
-        Store::check_lengths(key, &[])?;
+        if key.len() > MAX_KEY {
+            return Ok(Updated::Absent);
+        }
         let changed = |stored: Stored<'_>| decide(stored).filter(|to| *to != stored.expiry);
         if let Some((at, record)) = t.own_record(database, key)? {
             let Some(expiry) = changed(Stored::of(&record)) else {
