@@ -1,7 +1,7 @@
 //! `RANDOMKEY`: a key drawn by lot.
 //!
-//! Where many keys were removed, few are far between. The draw goes on in time slices, between which
-//! other clients are served. Within `EXEC` it runs at once.
+//! Where many keys were removed, few are far between. The draw goes on in time slices, between
+//! which other clients are served. Within `EXEC` it runs at once.
 
 use crate::client::Unfinished;
 use crate::command::*;
