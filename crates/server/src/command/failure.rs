@@ -37,6 +37,11 @@ pub(crate) enum Failure {
     NotDurable(&'static str),
     #[error("NOAUTH Authentication required.")]
     NotAuthenticated,
+    /// A command that the user may not call.
+    #[error("NOPERM this user has no permissions to run the '{0}' command")]
+    DeniedCommand(&'static str),
+    #[error("NOPERM this user has no permissions to access one of the keys used as arguments")]
+    DeniedKey,
     #[error("WRONGPASS invalid username-password pair or user is disabled.")]
     WrongPassword,
     #[error("ERR source and destination objects are the same")]

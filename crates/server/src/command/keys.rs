@@ -121,6 +121,15 @@ impl KeySpec {
         }
     }
 
+    /// The position of the key, where it finds one alone and by no other argument.
+    #[inline]
+    pub fn only(&self) -> Option<usize> {
+        match (self.begin, self.find) {
+            (Begin::Index(index), Find::Range { last: 0, .. }) => Some(index),
+            _ => None,
+        }
+    }
+
     /// With a remark.
     pub const fn with_notes(self, notes: &'static str) -> Self {
         Self {

@@ -9,11 +9,13 @@ mod batched;
 mod fetching;
 mod unknown;
 
+use crate::acl::Context;
 use crate::client::{Client, Replies};
 use crate::client_memory;
 use crate::command::{Batching, Call, Command, FEED_IS_FULL, Failure, Flag, Reach};
 use crate::commands::TABLE;
 use crate::counters::Counters;
+use crate::denial;
 use crate::exclusive::SharedSection;
 use crate::pause::Pause;
 use crate::resp::{Arguments, Batch, Reply};
@@ -139,6 +141,9 @@ impl<'a> Executor<'a> {
         self.section = Some(server.sections.shared(self.client.thread));
         self.pause = server.pauses.now(|| server.now_ms());
         self.refusal = Refusal::of(server);
+        if self.client.has_old_rules(&server.users) {
+            self.client.renew_rules(&server.users);
+        }
         self.client.closing |= self.client.entry.is_killed();
     }
 
@@ -208,7 +213,7 @@ impl<'a> Executor<'a> {
 
     /// Whether this call is of the plain form that can be executed with its neighbours.
     #[inline]
-    fn may_batch(&self, command: &Command, args: Arguments<'_>) -> bool {
+    fn may_batch(&self, command: &'static Command, args: Arguments<'_>) -> bool {
         self.client.authenticated
             && self.client.queue.is_none()
             && self.pause.is_none()
@@ -221,6 +226,8 @@ impl<'a> Executor<'a> {
                 Some(Batching::Pair) => args.len() == 3,
                 None => false,
             }
+            && (self.client.user.is_unrestricted()
+                || denial::check(self.server, &self.client.user, command, args).is_ok())
     }
 
     /// Executes one call by itself. Returns how many that are: none if it has to wait.
@@ -357,6 +364,7 @@ impl<'a> Executor<'a> {
             if self.client.queue.is_some() && command.has(Flag::NoMulti) {
                 return Err(Failure::NotInTransaction);
             }
+            self.judge(command, args)?;
             // A few never take too much.
             if args.len() > FEW
                 && !client_memory::admits(self.server, command.bytes_for_keys(&args))
@@ -377,6 +385,23 @@ impl<'a> Executor<'a> {
                 self.refuse_queue();
                 failure
             }
+        })
+    }
+
+    /// Refuses what the client's user may not do.
+    #[inline]
+    fn judge(&mut self, command: &'static Command, args: Arguments<'_>) -> Result<(), Failure> {
+        if self.client.user.is_unrestricted() {
+            return Ok(());
+        }
+        let verdict = denial::check(self.server, &self.client.user, command, args);
+        verdict.map_err(|denied| {
+            let context = match self.client.queue {
+                Some(_) => Context::Multi,
+                None => Context::TopLevel,
+            };
+            denial::log(self.server, self.client, denied, context, command, args);
+            denial::refusal(denied, command)
         })
     }
 

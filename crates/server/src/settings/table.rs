@@ -114,6 +114,14 @@ const SECONDS: Kind = Kind::Number {
 };
 
 settings! {
+    /// Whether a new user may use all channels unless its rules say otherwise.
+    AclPubSub: "acl-pubsub-default", Kind::Word(&["allchannels", "resetchannels"]), "resetchannels", Live;
+    /// The file of users, in the form of Redis' own: read at the start and by ACL LOAD, written by
+    /// ACL SAVE. A default user that it does not name has the password of `requirepass`. No file if
+    /// empty.
+    AclFile: "aclfile", Kind::Text, "", AtStart;
+    /// Denied commands, and failed attempts to authenticate, that ACL LOG keeps.
+    AclLogLength: "acllog-max-len", Kind::Number { least: 0, most: i64::MAX }, "128", Live;
     /// When what was written becomes durable, with `data`. always: before the reply is sent, also
     /// to a read. everysec: within a second; a power cut loses two seconds at most. no: when the
     /// system pleases.
@@ -190,7 +198,7 @@ settings! {
     BulkLength: "proto-max-bulk-len", Kind::Size { least: 1 << 20, most: MAX_VALUE as i64 }, "536870912", Live;
     /// The registry's directory. If empty `$MNEME_DIR`, else /dev/shm/mneme-UID-registry.
     Registry: "registry", Kind::Text, "", AtStart;
-    /// The password that clients must give; none if empty. Set it in the environment or in a
+    /// The password of the default user; none if empty. Set it in the environment or in a
     /// file rather than by a flag: other users can see a process' arguments.
     Password: "requirepass", Kind::Secret, "", Live;
     /// When checkpoints are written, for a server with `data`: after so many seconds, if there were
