@@ -389,7 +389,8 @@ mneme_store_t mneme_database(mneme_store_t store, unsigned number);
 int mneme_detach(mneme_store_t store);
 
 /* Copies the value to the buffer and stores its length. If it is longer than the buffer: MNEME_ESHORT, the length is stored,
- * and nothing copied. Buffer NULL and capacity 0: the length alone. */
+ * and nothing copied. Buffer NULL and capacity 0: the length alone. The key may not lie in the buffer or
+ * in the place for the length: MNEME_EINVAL, here and in every function of one key. */
 int mneme_get(mneme_store_t store, const void *key, size_t key_length, void *buffer, size_t capacity, size_t *length);
 
 /* Copies the value to memory of its own, with a NUL behind it that does not count. Give that back with mneme_free().

@@ -84,6 +84,24 @@ pub(crate) unsafe fn slice<'a>(
     unsafe { items(at.cast::<u8>(), length, what) }
 }
 
+/// Refuses places for an answer that the key lies in: it is read while they are written.
+pub(crate) fn apart(
+    (key, key_length): (*const c_void, usize),
+    buffer: (*mut c_void, usize),
+    length: *mut usize,
+) -> Result<(), Failure> {
+    let key = key.addr()..key.addr().saturating_add(key_length);
+    let length = (length.cast::<c_void>(), size_of::<usize>());
+    for (what, (at, bytes)) in [("buffer", buffer), ("place for the length", length)] {
+        let end = at.addr().saturating_add(bytes);
+        if !at.is_null() && key.start < end && at.addr() < key.end {
+            let text = format!("the key lies in the {what}: it has to stay as it is meanwhile");
+            return Err(Failure::new(Code::Invalid, text));
+        }
+    }
+    Ok(())
+}
+
 /// So many things side by side.
 ///
 /// # Safety

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use mneme_arena::{Class, Discardable, Extent, FRAME_BYTES, LendingError, Lookup, Stored};
 use mneme_sys::NodeId;
 
-use crate::boundary::{answer, done, slice};
+use crate::boundary::{answer, apart, done, slice};
 use crate::code::{Code, Failure};
 use crate::process::StoreId;
 use crate::records::{copied, give};
@@ -137,7 +137,8 @@ pub unsafe extern "C" fn mneme_cache_get(
 ) -> c_int {
     answer(-1, || {
         let cache = opened(cache)?;
-        // SAFETY: the caller's promise.
+        apart((key, key_length), (buffer, capacity), length)?;
+        // SAFETY: the caller's promise; nothing is written there meanwhile.
         let key = unsafe { slice(key, key_length, "key") }?;
         if buffer.is_null() && (capacity != 0 || length.is_null()) {
             return Err(null("the buffer"));

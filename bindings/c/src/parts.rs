@@ -5,7 +5,7 @@ use std::ptr;
 
 use mneme_log::Patch;
 
-use crate::boundary::{answer, slice, write_to};
+use crate::boundary::{answer, apart, slice, write_to};
 use crate::process::StoreId;
 use crate::store::opened;
 use crate::vas::null;
@@ -29,7 +29,8 @@ pub unsafe extern "C" fn mneme_read_part(
 ) -> c_int {
     answer(-1, || {
         let store = opened(store)?;
-        // SAFETY: the caller's promise.
+        apart((key, key_length), (buffer, capacity), length)?;
+        // SAFETY: the caller's promise; nothing is written there meanwhile.
         let key = unsafe { slice(key, key_length, "key") }?;
         if buffer.is_null() && capacity != 0 {
             return Err(null("the buffer"));
@@ -68,7 +69,10 @@ pub unsafe extern "C" fn mneme_write_part(
 ) -> c_int {
     answer(-1, || {
         let store = opened(store)?;
-        // SAFETY: the caller's promise.
+        let nothing = (std::ptr::null_mut(), 0);
+        apart((key, key_length), nothing, length)?;
+        apart((part, part_length), nothing, length)?;
+        // SAFETY: the caller's promise; nothing is written there meanwhile.
         let (key, bytes) = unsafe {
             (
                 slice(key, key_length, "key")?,

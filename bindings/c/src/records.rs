@@ -7,7 +7,7 @@ use std::ptr;
 
 use mneme_log::{Expiry, MAX_VALUE};
 
-use crate::boundary::{answer, done, slice, write_to};
+use crate::boundary::{answer, apart, done, slice, write_to};
 use crate::code::{Code, Failure};
 use crate::process::StoreId;
 use crate::store::opened;
@@ -64,7 +64,8 @@ pub unsafe extern "C" fn mneme_get(
 ) -> c_int {
     answer(-1, || {
         let store = opened(store)?;
-        // SAFETY: the caller's promise.
+        apart((key, key_length), (buffer, capacity), length)?;
+        // SAFETY: the caller's promise; nothing is written there meanwhile.
         let key = unsafe { slice(key, key_length, "key") }?;
         if buffer.is_null() && (capacity != 0 || length.is_null()) {
             return Err(null("the buffer"));
@@ -124,7 +125,9 @@ pub unsafe extern "C" fn mneme_get_alloc(
 ) -> c_int {
     answer(-1, || {
         let store = opened(store)?;
-        // SAFETY: the caller's promise.
+        let place = (value.cast::<c_void>(), size_of::<*mut c_void>());
+        apart((key, key_length), place, length)?;
+        // SAFETY: the caller's promise; nothing is written there meanwhile.
         let key = unsafe { slice(key, key_length, "key") }?;
         if value.is_null() {
             return Err(null("the place for the value's address"));
@@ -266,7 +269,9 @@ pub unsafe extern "C" fn mneme_expiry(
 ) -> c_int {
     answer(-1, || {
         let store = opened(store)?;
-        // SAFETY: the caller's promise.
+        let place = (expires.cast::<c_void>(), size_of::<u64>());
+        apart((key, key_length), place, ptr::null_mut())?;
+        // SAFETY: the caller's promise; nothing is written there meanwhile.
         let key = unsafe { slice(key, key_length, "key") }?;
         if expires.is_null() {
             return Err(null("the place for the time"));

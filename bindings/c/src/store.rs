@@ -137,19 +137,19 @@ pub unsafe extern "C" fn mneme_open(of: *const c_char, options: *const Options) 
 #[unsafe(no_mangle)]
 pub extern "C" fn mneme_database(of: StoreId, number: c_uint) -> StoreId {
     answer(ptr::null_mut(), || {
-        let mut opened = opened(of)?;
-        opened.number = number as usize;
-        opened.database()?;
-        handle(opened)
+        let database = |of: &Opened| {
+            let mut opened = of.clone();
+            opened.number = number as usize;
+            opened.database()?;
+            Ok(opened)
+        };
+        let number = STORES.enter_beside(of.addr(), database, Opened::is)?;
+        Ok(ptr::without_provenance_mut(number))
     })
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub extern "C" fn mneme_detach(store: StoreId) -> c_int {
-    done(|| {
-        let gone = STORES.remove(store.addr())?;
-        STORES.remove_all(|known| known.is_of(&gone));
-        Ok(())
-    })
+    done(|| STORES.remove_with(store.addr(), Opened::is_of))
 }

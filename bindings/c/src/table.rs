@@ -83,7 +83,38 @@ impl<T: Clone> Table<T> {
 
     /// Gives a number to a thing, or says which one `same` finds that has one.
     pub(crate) fn enter(&self, thing: T, same: impl Fn(&T) -> bool) -> Result<usize, Failure> {
+        self.enter_in(&mut self.write(), thing, same)
+    }
+
+    /// As [`enter`](Self::enter), for what `of` makes of the thing that has the number `beside`. If
+    /// that is taken back meanwhile, so is what it leads to, or it is refused.
+    pub(crate) fn enter_beside(
+        &self,
+        beside: usize,
+        of: impl FnOnce(&T) -> Result<T, Failure>,
+        same: impl Fn(&T, &T) -> bool,
+    ) -> Result<usize, Failure> {
+        let thing = of(&self.get(beside)?)?;
+        #[cfg(test)]
+        tests::before_entering();
         let mut places = self.write();
+        let is_there = self.place(beside).is_some_and(|(place, uses)| {
+            let place = places.get(place).filter(|place| place.uses == uses);
+            place.is_some_and(|place| place.thing.is_some())
+        });
+        if !is_there {
+            return Err(self.unknown(beside));
+        }
+        let again = thing.clone();
+        self.enter_in(&mut places, thing, |known| same(known, &again))
+    }
+
+    fn enter_in(
+        &self,
+        places: &mut Vec<Place<T>>,
+        thing: T,
+        same: impl Fn(&T) -> bool,
+    ) -> Result<usize, Failure> {
         let is_same = |place: &Place<T>| place.thing.as_ref().is_some_and(&same);
         if let Some(at) = places.iter().position(is_same) {
             return Ok(self.number(at, places[at].uses));
@@ -117,24 +148,67 @@ impl<T: Clone> Table<T> {
         removed.ok_or_else(|| self.unknown(number))
     }
 
-    /// Takes the numbers of all such things back.
-    pub(crate) fn remove_all(&self, such: impl Fn(&T) -> bool) {
+    /// Takes a number back, and those of all things that are beside what had it, at one instant.
+    pub(crate) fn remove_with(
+        &self,
+        number: usize,
+        is_beside: impl Fn(&T, &T) -> bool,
+    ) -> Result<(), Failure> {
         let mut removed = Vec::new();
-        for place in self.write().iter_mut() {
-            if place.thing.as_ref().is_some_and(&such) {
+        let mut places = self.write();
+        let found = self.place(number).and_then(|(place, uses)| {
+            let found = places.get(place).filter(|place| place.uses == uses)?;
+            found.thing.clone()
+        });
+        let gone = found.ok_or_else(|| self.unknown(number))?;
+        for place in places.iter_mut() {
+            let such = |thing: &T| is_beside(thing, &gone);
+            if place.thing.as_ref().is_some_and(such) {
                 removed.extend(place.thing.take());
                 place.uses += 1;
             }
         }
         // Things are dropped without the table's lock: that may take a while.
-        drop(removed);
+        drop(places);
+        Ok(())
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    thread_local! {
+        /// What happens once between the making of a thing and its entry.
+        static MEANWHILE: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
+    }
+
+    pub(super) fn before_entering() {
+        if let Some(meanwhile) = MEANWHILE.take() {
+            meanwhile();
+        }
+    }
+
+    /// A handle that is asked for beside another one that is given up keeps nothing.
+    #[test]
+    fn nothing_is_entered_beside_what_is_removed_meanwhile() {
+        static STORES: Table<(char, u8)> = Table::new(1, "store");
+        let same = |a: &(char, u8), b: &(char, u8)| a == b;
+        let beside = |a: &(char, u8), b: &(char, u8)| a.0 == b.0;
+        let first = STORES.enter(('a', 0), |_| false).unwrap();
+        let second = STORES.enter_beside(first, |one| Ok((one.0, 1)), same);
+        let second = second.unwrap();
+        MEANWHILE.set(Some(Box::new(move || {
+            STORES.remove_with(second, beside).unwrap();
+        })));
+        let third = STORES.enter_beside(first, |one| Ok((one.0, 2)), same);
+        assert_eq!(third.unwrap_err().code, Code::Handle);
+        assert!(STORES.read().iter().all(|place| place.thing.is_none()));
+        assert!(STORES.remove_with(first, beside).is_err());
+    }
 
     #[test]
     fn a_number_means_one_thing_for_ever() {

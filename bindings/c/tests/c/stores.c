@@ -149,6 +149,25 @@ static void parts(mneme_store_t store)
     MUST(mneme_read_part(store, TEXT("part"), MNEME_AT_END, NULL, 0, &length) == 1 && length == LONG + 1000);
     REFUSED(MNEME_EINVAL, mneme_write_part(store, TEXT("part"), (size_t)1 << 40, "y", 1, NULL) == -1);
     REFUSED(MNEME_EINVAL, mneme_read_part(store, TEXT("part"), 0, NULL, 1, NULL) == -1);
+
+    /* A key that the answer would be written over. */
+    union {
+        char bytes[16];
+        size_t length;
+        void *value;
+        uint64_t expires;
+    } both;
+    memcpy(both.bytes, "part", 4);
+    REFUSED(MNEME_EINVAL, mneme_read_part(store, both.bytes, 4, 0, both.bytes + 3, 4, NULL) == -1);
+    REFUSED(MNEME_EINVAL, mneme_read_part(store, both.bytes, 4, 0, bytes, 4, &both.length) == -1);
+    REFUSED(MNEME_EINVAL, mneme_write_part(store, both.bytes, 4, 0, "x", 1, &both.length) == -1);
+    REFUSED(MNEME_EINVAL, mneme_write_part(store, TEXT("part"), 0, both.bytes, 4, &both.length) == -1);
+    REFUSED(MNEME_EINVAL, mneme_get(store, both.bytes, 4, both.bytes, sizeof both, &length) == -1);
+    REFUSED(MNEME_EINVAL, mneme_get(store, both.bytes, 4, NULL, 0, &both.length) == -1);
+    REFUSED(MNEME_EINVAL, mneme_get_alloc(store, both.bytes, 4, &both.value, NULL) == -1);
+    REFUSED(MNEME_EINVAL, mneme_expiry(store, both.bytes, 4, &both.expires) == -1);
+    MUST(memcmp(both.bytes, "part", 4) == 0);
+    MUST(mneme_read_part(store, both.bytes, 4, 0, both.bytes + 4, 2, NULL) == 1);
     REFUSED(MNEME_EINVAL, mneme_write_part(store, TEXT("part"), 0, NULL, 1, NULL) == -1);
     MUST(mneme_remove(store, TEXT("part")) == 1);
 }
