@@ -4,6 +4,7 @@ import gc
 import os
 import shutil
 import subprocess
+import sys
 import unittest
 import warnings
 
@@ -174,6 +175,32 @@ class Arrays(WithRegistry):
         del array
         gc.collect()
         self.assertRaises(mneme.InUse, self.seg.close)
+
+    def test_python_that_runs_inside_of_a_put_keeps_what_it_sees(self):
+        """A trace function, or a signal handler, looks at an array while it is replaced."""
+        self.seg.put_array("x", numpy.zeros(10_000, "u1"))
+        seen = []
+
+        def trace(frame, event, argument):
+            if frame.f_code.co_filename.endswith("_arrays.py") and len(seen) < 5:
+                sys.settrace(None)
+                seen.append(self.seg.array("x"))
+                sys.settrace(trace)
+            return trace
+
+        refused = False
+        sys.settrace(trace)
+        try:
+            self.seg.put_array("x", numpy.ones(20_000, "u1"), replace=True)
+        except mneme.InUse:
+            refused = True
+        finally:
+            sys.settrace(None)
+        self.assertTrue(seen and refused)
+        # What is put now may get no memory that is seen.
+        for number in range(5):
+            self.seg.put_array(f"y{number}", numpy.full(10_000, 7, "u1"))
+        self.assertEqual([int(array.sum()) for array in seen], [0] * len(seen))
 
     def put_some(self):
         self.seg.put_array("x", numpy.arange(12.0).reshape(3, 4))
