@@ -1,10 +1,10 @@
 //! **An extent that is handed out has its space**, also in a file that gets it only as it is used:
 //! a lack of it is an error of the claim, and never a signal in the middle of a store.
 //!
-//! Space is never given back while the region lives, so a frame that anybody ever had has it: its
-//! generation says so, and only frames that nobody had are asked for. Asking takes the file system
-//! as long as clearing the memory does (0.2 ms a frame of small pages on tmpfs), once for each;
-//! whoever would not wait for it asks ahead, by [`Arena::back`].
+//! A frame that anybody ever had has its space: its generation says so. Only frames that nobody
+//! had, and those whose space was given back (see `spare`), are asked for. Asking takes the file
+//! system as long as clearing the memory does (0.2 ms a frame of small pages on tmpfs), once for
+//! each; whoever would not wait for it asks ahead, by [`Arena::back`].
 //!
 //! A frame that has no space and can get none is no free frame. So what is left of the space is
 //! handed out as the last free frames are: an ordinary claim leaves the reserve alone, as far as
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::arena::Arena;
 use crate::claim::Class;
-use crate::descriptor::Table;
+use crate::descriptor::{State, Status, Table};
 use crate::error::ClaimError;
 use crate::frame::{FRAME_BYTES, Frame};
 use crate::zone::Zone;
@@ -26,7 +26,7 @@ use mneme_sys::{Clock, Region, RegionError, SystemClock};
 
 /// Frames of the reserve that have their space before they are claimed, at most: what compaction
 /// begins with. A caller that asks for space ahead of the claims asks for as many behind theirs.
-pub const SPACE_AHEAD: u32 = 16;
+pub const SPACE_AHEAD: u32 = 4;
 
 /// How long claims wait before they ask again for space that there was none of: to be refused it
 /// takes a millisecond.
@@ -97,12 +97,25 @@ impl Arena {
     /// [`RegionError::NoSpace`]: there is none; [`RegionError::OutOfBounds`] beyond the region's
     /// end.
     pub fn back(&self, frame: Frame) -> Result<(), RegionError> {
-        if self.backed.has(frame.0) {
+        let table = self.table()?;
+        let descriptor = table.get(frame.0);
+        let bare = descriptor.and_then(|descriptor| {
+            let status = descriptor.status().filter(|status| status.is_bare())?;
+            Some((descriptor, status))
+        });
+        if bare.is_none() && self.backed.has(frame.0) {
             return Ok(());
         }
         let start = frame.offset() as usize;
         self.region.reserve(start..start + FRAME_BYTES as usize)?;
-        self.backed.frames[frame.0 as usize / 64].fetch_or(1 << (frame.0 % 64), Relaxed);
+        match bare {
+            Some((descriptor, seen)) => descriptor.regain(seen),
+            // Of a frame that somebody had since this says nothing: see `lacks_space`.
+            None => {
+                let word = &self.backed.frames[frame.0 as usize / 64];
+                word.fetch_or(1 << (frame.0 % 64), Relaxed);
+            }
+        }
         // There is space again: the next claim finds out how much.
         for number in self.backed.first.iter().chain(&self.backed.withheld) {
             number.store(0, Relaxed);
@@ -166,11 +179,12 @@ impl Arena {
         extent: Range<u32>,
         class: Class,
     ) -> Result<(), ClaimError> {
-        let mut fresh = table.never_claimed(extent.clone()).peekable();
+        let fresh = |(_, status): &(u32, Status)| status.generation == 0 || status.is_bare();
+        let mut fresh = table.statuses(extent.clone()).filter(fresh).peekable();
         if self.backed.frames.is_empty() || fresh.peek().is_none() {
             return Ok(());
         }
-        let mut backed = fresh.try_for_each(|frame| self.back(Frame(frame)));
+        let mut backed = fresh.try_for_each(|(frame, _)| self.back(Frame(frame)));
         if backed.is_ok() && class == Class::Ordinary {
             backed = self.back_ahead(table, extent);
         }
@@ -190,11 +204,40 @@ impl Arena {
         let mapped = (self.region.len() as u64 / FRAME_BYTES) as u32;
         let ahead = SPACE_AHEAD.min(self.reserve_now()?);
         table
-            .never_claimed(extent.end..self.end_frame().min(mapped).max(extent.end))
+            .statuses(extent.end..self.end_frame().min(mapped).max(extent.end))
+            .filter(|(_, status)| status.state == State::Free)
             .take(ahead as usize)
-            .filter(|frame| !self.backed.has(*frame))
+            .filter(|(frame, status)| self.lacks_space(*frame, *status))
             .take(extent.len().max(2))
-            .try_for_each(|frame| self.back(Frame(frame)))
+            .try_for_each(|(frame, _)| self.back(Frame(frame)))
+    }
+
+    /// Whether a free frame has no space, as far as this opening knows.
+    pub(crate) fn lacks_space(&self, frame: u32, status: Status) -> bool {
+        status.is_bare()
+            || (status.state == State::Free && status.generation == 0 && !self.backed.has(frame))
+    }
+
+    /// The lowest run of claimable frames in `range` that all have their space. It looks at each:
+    /// for when some are withheld, and what the tree finds before the first of them is not enough.
+    pub(crate) fn find_backed(
+        &self,
+        range: Range<u32>,
+        frames: u32,
+        align: u32,
+    ) -> Result<Option<u32>, RegionError> {
+        let summary = self.summary()?;
+        let mut start = range.start;
+        for (frame, status) in self.table()?.statuses(range) {
+            if !summary.is_free(frame) || self.lacks_space(frame, status) {
+                start = frame + 1;
+            }
+            let aligned = start.next_multiple_of(align);
+            if frame + 1 >= aligned.saturating_add(frames) {
+                return Ok(Some(aligned));
+            }
+        }
+        Ok(None)
     }
 
     /// Counts anew which free frames have no space. The caller has the lock, and has just been
@@ -203,11 +246,11 @@ impl Arena {
         let mut withheld = vec![(0, 0); self.backed.withheld.len()];
         for zone in self.zones()? {
             let mut bare = table
-                .never_claimed(zone.range())
-                .filter(|frame| !self.backed.has(*frame))
+                .statuses(zone.range())
+                .filter(|(frame, status)| self.lacks_space(*frame, *status))
                 .peekable();
             if let Some((first, frames)) = withheld.get_mut(usize::from(zone.node)) {
-                if let (0, Some(frame)) = (*first, bare.peek()) {
+                if let (0, Some((frame, _))) = (*first, bare.peek()) {
                     *first = frame + 1;
                 }
                 *frames += bare.count() as u32;

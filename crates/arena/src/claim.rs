@@ -260,6 +260,13 @@ impl Arena {
                 {
                     return Ok(start..start + frames);
                 }
+                // Behind the first that is withheld others may have their space: those of which
+                // it was not given back.
+                if self.withheld() > 0
+                    && let Some(start) = self.find_backed(zone.range(), frames, align)?
+                {
+                    return Ok(start..start + frames);
+                }
             }
         }
         let mut longest = 0;

@@ -73,6 +73,12 @@ pub(crate) fn following(generation: u32) -> u32 {
     generation.wrapping_add(1).max(1)
 }
 
+/// The tag of a frame whose memory is being given back, and of a free one that has none: a claim
+/// takes its space first (see `spare`).
+pub(crate) const TAG_BARE: u16 = TAG_MASK;
+const TAG_MASK: u16 = (1 << 12) - 1;
+const _: () = assert!(crate::MAX_TAG < TAG_BARE);
+
 /// Word 0, taken apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Status {
@@ -93,9 +99,28 @@ impl Status {
         }
     }
 
+    /// What a frame of a run becomes that is freed: bare, if its memory was being given back.
+    fn freed(self) -> Status {
+        let bare = self.tag == TAG_BARE;
+        Status {
+            tag: if bare { TAG_BARE } else { 0 },
+            ..Status::free(self.generation)
+        }
+    }
+
+    /// Whether it is a free frame that somebody had, and that has its memory.
+    pub fn is_spare(self) -> bool {
+        self.state == State::Free && self.generation > 0 && self.tag != TAG_BARE
+    }
+
+    /// Whether it is a free frame whose memory was given back.
+    pub fn is_bare(self) -> bool {
+        self.state == State::Free && self.tag == TAG_BARE
+    }
+
     pub fn pack(self) -> u64 {
         self.state as u64
-            | u64::from(self.tag & crate::MAX_TAG) << 4
+            | u64::from(self.tag & TAG_MASK) << 4
             | u64::from(self.owner) << 16
             | u64::from(self.generation) << 32
     }
@@ -116,7 +141,7 @@ impl Status {
         };
         Some(Status {
             state,
-            tag: (word >> 4) as u16 & crate::MAX_TAG,
+            tag: (word >> 4) as u16 & TAG_MASK,
             owner: (word >> 16) as u16,
             generation: (word >> 32) as u32,
         })
@@ -160,6 +185,18 @@ impl<W: Word> DescriptorOf<W> {
 
     pub fn status(&self) -> Option<Status> {
         Status::unpack(self.raw())
+    }
+
+    /// Notes that a free frame has its memory again, if it is as `seen` was: a claim, and with it a
+    /// later giving back, has changed the generation. Without the lock.
+    pub fn regain(&self, seen: Status) {
+        if seen.is_bare() {
+            let new = Status::free(seen.generation).pack();
+            // SYNC: pairs with `raw`.
+            let _ = self
+                .status
+                .compare_exchange(seen.pack(), new, AcqRel, Acquire);
+        }
     }
 
     /// Sets the state of a frame that is in no run. Lock holder only.
@@ -271,12 +308,9 @@ impl<'a, W: Word> Table<'a, W> {
         }
     }
 
-    /// Those of these free frames that nobody has had since the arena was made.
-    pub fn never_claimed(&self, frames: Range<u32>) -> impl Iterator<Item = u32> {
-        frames.filter(|frame| {
-            let status = self.get(*frame).and_then(DescriptorOf::status);
-            status.is_some_and(|status| status.generation == 0)
-        })
+    /// What is known of these frames.
+    pub fn statuses(&self, frames: Range<u32>) -> impl Iterator<Item = (u32, Status)> {
+        frames.filter_map(|frame| Some((frame, self.get(frame)?.status()?)))
     }
 
     /// Makes claimable frames a run in state `Claimed`; `step` is called after each, with the state
@@ -388,7 +422,7 @@ impl<'a, W: Word> Table<'a, W> {
                 if spare_held && status.state == State::Held {
                     return false;
                 }
-                let new = Status::free(generation).pack();
+                let new = status.freed().pack();
                 // SYNC: pairs with `raw`. The loop is for an adoption that comes between.
                 match descriptor
                     .status

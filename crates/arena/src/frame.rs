@@ -19,7 +19,7 @@ pub const MAX_ALIGN_FRAMES: u32 = 1 << (crate::runs::ALIGNMENTS - 1);
 pub const MAX_FRAMES: u32 = 1 << 24;
 
 /// The largest tag a claim may carry (12 bits of the frame descriptor).
-pub const MAX_TAG: u16 = (1 << 12) - 1;
+pub const MAX_TAG: u16 = (1 << 12) - 2;
 
 /// A frame by its number: the 2 MiB that begin at byte `number * FRAME_BYTES` of the region.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -14,6 +14,7 @@
 //!   [`Arena::repair`].
 //! * [`Arena::extent_of`] tells the extent of any frame, without a lock, in a few loads.
 //!
+//! * Frames that nobody has may be [given back](Arena::give_back_spare) to the machine, one by one.
 //! * In a file that gets its space as it is used ([`Reserve::Lazy`](mneme_sys::Reserve)), an extent
 //!   that is handed out has it: touching it is safe on a full file system.
 //!
@@ -98,6 +99,7 @@ mod open;
 mod release;
 mod repair;
 mod runs;
+mod spare;
 mod stats;
 mod zone;
 
@@ -118,6 +120,7 @@ pub use layout::{FORMAT, FORMAT_LENDING, LAYOUT_HASH, LAYOUT_HASH_LENDING, MAGIC
 pub use lending::LendingOptions;
 pub use open::ArenaOptions;
 pub use repair::Repaired;
+pub use spare::{GiveBackError, Spare};
 pub use stats::{ArenaStats, NodeStats};
 
 /// The guide's examples are compiled and run with this crate's.

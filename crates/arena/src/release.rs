@@ -7,7 +7,7 @@
 
 use crate::ReleaseError;
 use crate::arena::Arena;
-use crate::descriptor::State;
+use crate::descriptor::{State, TAG_BARE};
 use crate::frame::{Extent, Frame};
 use crate::repair::Kind;
 use mneme_sync::{Lane, Slot};
@@ -72,7 +72,9 @@ impl Arena {
             mneme_sys::fault!("arena.release.descriptor")
         });
         summary.mark(range.clone(), true);
-        if let Some(lending) = self.lending()? {
+        if let Some(lending) = self.lending()?
+            && run.status.tag != TAG_BARE
+        {
             lending.mark_idle(&range, true);
         }
         mneme_sys::fault!("arena.release.summary");

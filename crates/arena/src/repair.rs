@@ -233,8 +233,7 @@ impl Arena {
                     (state, _) => state.is_claimable(),
                 };
                 bits |= u64::from(in_tree) << bit;
-                let free = status.state == State::Free && status.generation > 0;
-                idle |= u64::from(free) << bit;
+                idle |= u64::from(status.is_spare()) << bit;
             }
             summary.set_word(index as usize, bits);
             if let Some(word) = lending.and_then(|lending| lending.idle().get(index as usize)) {

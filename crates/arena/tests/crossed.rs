@@ -36,6 +36,8 @@ enum Op {
     ClaimAll,
     Release,
     Adopt,
+    /// Gives the memory of free frames back, until there is none.
+    GiveBack,
     Grow,
     /// Finds a dead process, which had claimed a frame.
     Reap,
@@ -56,7 +58,9 @@ use Op::*;
 /// Operations that run one after the other.
 type Ops = &'static [Op];
 
-const FIRST: [Op; 7] = [Claim, ClaimRun, ClaimAll, Release, Adopt, Grow, Reap];
+const FIRST: [Op; 8] = [
+    Claim, ClaimRun, ClaimAll, Release, Adopt, GiveBack, Grow, Reap,
+];
 const SECOND: [Op; 8] = [Put, PutLarge, Fill, Get, Remove, RemoveOther, Clear, Sweep];
 
 /// One of two processes, with what its operations need.
@@ -156,6 +160,10 @@ impl Side {
                 let extent = self.process.claim(1).unwrap();
                 self.process.arena.adopt(extent).unwrap();
                 self.stamp(extent);
+            }
+            GiveBack => {
+                let arena = &self.process.arena;
+                while arena.give_back_spare(&slot, NODE).unwrap().is_some() {}
             }
             Grow => self.process.grow(SHAPE.max_frames).unwrap(),
             Reap => {

@@ -48,6 +48,14 @@ const RELEASE: [&str; 6] = [
     "arena.release.unlocked",
     "arena.release.cleared",
 ];
+/// Where a giving back can die; a test insists that it does, at each.
+const GIVE: [&str; 5] = [
+    "arena.give.intent",
+    "arena.give.descriptor",
+    "arena.give.taken",
+    "arena.give.emptied",
+    "arena.give.freed",
+];
 /// Where an adoption can die; a test insists that it does, at each.
 const ADOPT: [&str; 2] = ["arena.adopt.begin", "arena.adopt.done"];
 /// Where a growth can die; a test insists that it does, at each.
@@ -238,6 +246,36 @@ fn a_release_that_had_begun_is_finished() {
             let _ = victim.release(held.unwrap());
         },
         |scene, _, held| assert!(!extents(&scene.survivor).contains(&pair(held.unwrap()))),
+    );
+}
+
+/// Frames that can be claimed, all of which are then free again.
+fn claimable(process: &Process) -> u32 {
+    let claim = || process.claim_as(1, 1, NODE, Class::Reserved, 0).ok();
+    let claimed: Vec<Extent> = std::iter::from_fn(claim).collect();
+    for extent in &claimed {
+        process.release(*extent).unwrap();
+    }
+    claimed.len() as u32
+}
+
+#[test]
+fn a_frame_whose_giver_died_is_free_and_nobody_elses() {
+    at_every_point(
+        &GIVE,
+        |scene| {
+            scene.victim.warm(5);
+            None
+        },
+        |victim, _| {
+            let slot = victim.arena.participants().slot().unwrap();
+            let _ = victim.arena.give_back_spare(&slot, NODE);
+        },
+        |scene, _, _| {
+            let stats = scene.survivor.arena.stats();
+            assert_eq!(claimable(&scene.survivor), stats.free);
+            scene.survivor.assert_whole();
+        },
     );
 }
 
@@ -554,7 +592,17 @@ fn a_claim_that_ends_while_a_tenant_counts_leaves_the_reserve_whole() {
 /// Every name in the source is one at which a test here kills.
 #[test]
 fn somebody_dies_at_every_name() {
-    let killed = [&CLAIM[..], &RELEASE, &ADOPT, &GROW, &REPAIR, &RECOVER, &PUT].concat();
+    let killed = [
+        &CLAIM[..],
+        &RELEASE,
+        &GIVE,
+        &ADOPT,
+        &GROW,
+        &REPAIR,
+        &RECOVER,
+        &PUT,
+    ]
+    .concat();
     let killed: BTreeSet<_> = killed.into_iter().map(str::to_owned).collect();
     let named = fault::named_in(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap();
     assert_eq!(named, killed);

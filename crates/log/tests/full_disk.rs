@@ -172,3 +172,47 @@ fn nothing_is_forgotten_for_what_the_file_system_cannot_hold() {
     assert!(store.len() > before / 2, "{} of {before}", store.len());
     assert!(store.check().unwrap().is_sound());
 }
+
+/// A full store refuses nothing because memory was given back; and where another has taken the
+/// space meanwhile, it says so, and uses the rest.
+#[test]
+fn what_was_given_back_is_had_again_as_far_as_there_is_space() {
+    let Some(place) = Place::new("64m") else {
+        return;
+    };
+    let store = place.open(256 << 20);
+    let value = [7; 10_000];
+    let fill = || {
+        (0u32..)
+            .take_while(|i| store.put(&i.to_le_bytes(), &value).is_ok())
+            .count() as u32
+    };
+    let empty = |stored: u32| {
+        for i in 0..stored {
+            assert!(store.remove(&i.to_le_bytes()).unwrap());
+        }
+        store.compact().unwrap();
+        let given = store.give_back_memory().unwrap();
+        assert!(given > 30 << 20, "{given}");
+        assert_eq!(store.stats().spare_bytes, 0);
+    };
+    let stored = fill();
+    empty(stored);
+    let again = fill();
+    assert!(again >= stored, "{again} of {stored}");
+    empty(again);
+    let ballast = place.mount.path().join("ballast");
+    std::fs::write(&ballast, vec![0; 16 << 20]).unwrap();
+    let fewer = fill();
+    let taken = stored - (20 << 20) / 10_000;
+    assert!(fewer >= taken && fewer < stored, "{fewer} of {stored}");
+    // What is free and has its space lies before and behind what has none.
+    for i in (0..fewer).filter(|i| i % 4 > 0) {
+        assert!(store.remove(&i.to_le_bytes()).unwrap());
+    }
+    store.compact().unwrap();
+    let last = fill();
+    assert!(last >= fewer * 3 / 4, "{last} of {fewer}");
+    let report = store.check().unwrap();
+    assert!(report.is_sound(), "{report:?}");
+}

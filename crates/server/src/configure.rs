@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::client_memory;
 use crate::eviction_policy;
+use crate::fill_policy;
 use crate::max_clients;
 use crate::settings::{
     Changes, Key, Kind, Refused, RewriteError, Setting, Settings, Value, sync_policy,
@@ -172,6 +173,12 @@ pub(crate) fn change(server: &Shared, changes: &[Change]) -> Result<(), ChangeEr
     }
     for change in changes {
         server.settings.put(change.key, change.value.clone());
+    }
+    if changes
+        .iter()
+        .any(|change| fill_policy::is_meant(change.key))
+    {
+        server.keep_filled();
     }
     if let (Some(change), Some(durability)) =
         (is_asked(Key::AppendFsync), server.store.durability())

@@ -36,6 +36,7 @@ mod event_loop;
 mod eviction_policy;
 mod exclusive;
 mod execute;
+mod fill_policy;
 mod gate;
 mod glob;
 mod handover;

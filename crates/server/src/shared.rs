@@ -18,6 +18,7 @@ use crate::command::Table;
 use crate::counters::{Counters, Totals};
 use crate::eviction_policy;
 use crate::exclusive::Sections;
+use crate::fill_policy;
 use crate::gate::{AwaitsGate, Gate};
 use crate::listen::{Accepted, Bound, Listener, Listeners};
 use crate::loading::Loading;
@@ -186,6 +187,7 @@ impl Shared {
         let settled = store.segment().is_none();
         let loading = Loading::new(clock.wall_ms(), clock.now_ns());
         let before = Dropped::of(&store);
+        store.set_fill_policy(fill_policy::policy(&settings));
         Self {
             pages: Pages::of(&store, || clock.now_ns()),
             metrics: OnceLock::new(),
@@ -229,6 +231,13 @@ impl Shared {
             .store(store.segment().is_none(), Ordering::Relaxed);
         self.pages.refresh(&store, 0, || self.clock.now_ns());
         self.store.open(store);
+        self.keep_filled();
+    }
+
+    /// Has the store keep its log segments as full as the settings say.
+    pub fn keep_filled(&self) {
+        let policy = fill_policy::policy(&self.settings);
+        self.store.set_fill_policy(policy);
     }
 
     /// A setting as `CONFIG GET` shows it. What is the store's own is asked of the store.

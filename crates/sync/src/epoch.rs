@@ -210,6 +210,11 @@ where
     oldest > g
 }
 
+/// Whether the pin that stands there was revoked, or is being revoked.
+pub(crate) fn is_revoked(word: u64) -> bool {
+    matches!(kind_of(word), Kind::Revoking | Kind::Revoked)
+}
+
 /// First step of a revocation: succeeds if the pin is revocable (or abandoned half-way by another
 /// revoker) and not younger than `limit`. `number` comes from the region's counter of revocations
 /// and is used once. The heavy barrier must follow, then [`finish_revoking`].

@@ -99,6 +99,15 @@ impl Participants {
         }
     }
 
+    /// Whether a reader whose pin was taken away, or is being taken away, has not left it yet: it
+    /// may be in the middle of a copy of what was freed since.
+    #[must_use]
+    pub fn has_revoked(&self) -> bool {
+        let mut slots = self.inner().control().slots();
+        // SYNC: pairs with the exchange in `finish_revoking`: whoever was freed by it is seen.
+        slots.any(|(_, lines)| epoch::is_revoked(lines.pin.load(Acquire)))
+    }
+
     /// Takes away all revocable pins that are in the way of `g`, at once, and returns how many.
     /// Their readers find out on leaving, and read again. Without the barrier (see
     /// [`advance`](Self::advance)) none is taken away: the pins count until their readers leave.

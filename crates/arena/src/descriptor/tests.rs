@@ -91,3 +91,46 @@ proptest::proptest! {
         }
     }
 }
+
+/// What is left of a one-frame run of generation 2 with this tag once somebody has freed it.
+fn freed(tag: u16) -> Status {
+    let owned = table(1);
+    let table = Table(&owned);
+    table.write_run(0..1, 1, 5, 1, |_| ()).unwrap();
+    assert!(table.free_run(0..1, 1, false, || ()));
+    table.write_run(0..1, tag, 5, 2, |_| ()).unwrap();
+    assert!(table.free_run(0..1, 2, true, || ()));
+    owned[0].status().unwrap()
+}
+
+#[test]
+fn a_frame_that_was_being_given_back_is_bare_whoever_frees_it() {
+    let bare = freed(TAG_BARE);
+    assert!(bare.is_bare() && !bare.is_spare() && bare.generation == 2);
+}
+
+/// The twin of the one above: a giver whose claim says nothing, and dies once the memory is gone.
+#[test]
+fn a_giver_with_an_ordinary_tag_leaves_a_frame_that_counts_as_backed() {
+    let free = freed(1);
+    assert!(free.is_spare() && !free.is_bare());
+}
+
+#[test]
+fn only_the_bare_frame_that_was_seen_counts_as_backed_again() {
+    let owned = table(1);
+    let table = Table(&owned);
+    let give_back = |generation| {
+        table
+            .write_run(0..1, TAG_BARE, 5, generation, |_| ())
+            .unwrap();
+        table.free_run(0..1, generation, false, || ());
+        owned[0].status().unwrap()
+    };
+    let seen = give_back(1);
+    let later = give_back(2);
+    owned[0].regain(seen);
+    assert!(owned[0].status().unwrap().is_bare());
+    owned[0].regain(later);
+    assert!(owned[0].status().unwrap().is_spare());
+}

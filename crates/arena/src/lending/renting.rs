@@ -95,7 +95,7 @@ impl Arena {
             let Some((frame, seen)) = candidate else {
                 return Ok(None);
             };
-            if idle.is_some() && (seen.state != State::Free || seen.generation == 0) {
+            if idle.is_some() && (!seen.is_spare()) {
                 continue;
             }
             let Some(descriptor) = table.get(frame) else {
@@ -164,7 +164,7 @@ impl Arena {
         for frame in self.geometry.first_frame..self.end_frame() {
             match table.get(frame).and_then(|descriptor| descriptor.status()) {
                 Some(status) if status.state.is_lent() => lent += 1,
-                Some(status) if status.state == State::Free && status.generation > 0 => {
+                Some(status) if status.is_spare() => {
                     lending.mark_idle(&(frame..frame + 1), true);
                 }
                 _ => {}

@@ -21,6 +21,11 @@ use crate::region::layout::{Head, SegmentInfo, SegmentInfoOf};
 use crate::region::mem::{Loc, Memory};
 use crate::region::record::Header;
 
+/// Log segments have the ordinary length in a store that uses so many times as much.
+const MANY: u64 = 64;
+/// A log segment has space for so many records such as its first.
+const SEVERAL: u64 = 16;
+
 /// Records above this share of a log segment get an extent of their own.
 pub(crate) const LARGE_SHARE: u64 = 4;
 
@@ -234,7 +239,7 @@ impl Log {
         {
             return Ok(old);
         }
-        if !self.open_segment(slot, head, old, claim())? {
+        if !self.open_segment(slot, head, old, bytes, claim())? {
             return Ok(None);
         }
         Ok(self.head_segment(head)?)
@@ -246,9 +251,10 @@ impl Log {
         slot: &Slot<'_>,
         head: &Head,
         old: Option<(Frame, &SegmentInfo)>,
+        bytes: u64,
         claim: Claim,
     ) -> Result<bool, WriteError> {
-        let Some(extent) = self.ordinary_extent(slot, claim)? else {
+        let Some(extent) = self.ordinary_extent(slot, bytes, claim)? else {
             return Ok(false);
         };
         self.link_segment(head, extent.start, old);
@@ -269,11 +275,31 @@ impl Log {
         }
     }
 
-    /// An extent for a log segment. It has the ordinary length. If large records have left free
-    /// frames but no run of that length, it is shorter, but long enough for any ordinary record.
-    fn ordinary_extent(&self, slot: &Slot<'_>, claim: Claim) -> Result<Option<Extent>, WriteError> {
+    /// The length, in frames, of the next log segment, which begins with a record of `bytes`
+    /// bytes. In a store that uses little so far it is shorter than the ordinary one: what heads
+    /// have not written yet would be a good part of the store otherwise. It is long enough for
+    /// any ordinary record, and for several such as this one.
+    fn next_length(&self, bytes: u64) -> u64 {
         let ordinary = self.tables.geometry.segment_frames;
-        let mut frames = ordinary;
+        let stats = self.arena.stats();
+        let in_use = u64::from(stats.frames.saturating_sub(stats.free));
+        let least = ordinary.div_ceil(LARGE_SHARE);
+        let several = (bytes * SEVERAL).div_ceil(FRAME_BYTES);
+        let frames = (in_use / MANY).max(least).max(several);
+        frames.next_power_of_two().min(ordinary)
+    }
+
+    /// An extent for a log segment that begins with a record of `bytes` bytes. If large records
+    /// have left free frames but no run of its length, it is shorter, but long enough for any
+    /// ordinary record.
+    fn ordinary_extent(
+        &self,
+        slot: &Slot<'_>,
+        bytes: u64,
+        claim: Claim,
+    ) -> Result<Option<Extent>, WriteError> {
+        let ordinary = self.tables.geometry.segment_frames;
+        let mut frames = self.next_length(bytes);
         loop {
             let extent = self.open_extent(slot, frames as u32, claim, false)?;
             if extent.is_some() || frames.div_ceil(2) * LARGE_SHARE < ordinary || frames == 1 {

@@ -8,6 +8,7 @@ pub(crate) mod growth;
 pub(crate) mod head;
 pub(crate) mod prefault;
 pub(crate) mod segment;
+pub(crate) mod spare;
 
 use std::ops::Deref;
 use std::sync::Arc;

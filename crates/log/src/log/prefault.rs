@@ -134,7 +134,15 @@ impl Log {
             true => stats.reserved.min(SPACE_AHEAD),
             false => 0,
         };
-        let ahead = AHEAD.min(stats.frames / SHARE).max(1) + further;
+        // A store that uses little has little ahead. Frames that were in use and are free again
+        // are claimed first.
+        let in_use = stats.frames.saturating_sub(stats.free);
+        let ahead = AHEAD
+            .min(stats.frames / SHARE)
+            .min((in_use / 16).max(2))
+            .max(1);
+        let spare = self.arena.spare(populated.node).resident;
+        let ahead = ahead.saturating_sub(spare) + further.saturating_sub(spare);
         let start = *populated.start.get_or_insert_with(|| {
             let on_node = |frame: &u32| self.arena.node_of(Frame(*frame)) == populated.node;
             (first..behind).find(on_node).unwrap_or(behind)
@@ -210,7 +218,7 @@ mod tests {
         let store = builder.open_private().unwrap();
         let inner = store.inner();
         let resident = || inner.mem.region().pages().resident_bytes as u64;
-        let ahead = u64::from(inner.arena.stats().frames / SHARE) * FRAME_BYTES;
+        let ahead = 2 * FRAME_BYTES;
         let mut populated = Populated::new(NodeId(0));
         let before = resident();
         inner.populate(&mut populated, &|| false);
@@ -237,7 +245,7 @@ mod tests {
         let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
         let store = builder.open_private().unwrap();
         let region = store.inner().mem.region();
-        let ahead = u64::from(store.inner().arena.stats().frames / SHARE) * FRAME_BYTES;
+        let ahead = 2 * FRAME_BYTES;
         let before = region.pages().resident_bytes as u64;
         let looks = std::cell::Cell::new(0);
         let is_there = || region.pages().resident_bytes as u64 >= before + ahead;

@@ -50,6 +50,29 @@ pub(crate) struct Candidates {
     born: u64,
 }
 
+/// A victim whose records the thread that claimed it moves bit by bit. While it does nothing for
+/// it, no worker is held.
+#[derive(Debug)]
+pub(crate) struct Victim {
+    frame: Frame,
+    claimed: StateWord,
+    old: bool,
+    to: NodeId,
+    /// How far its records have been moved.
+    at: u64,
+}
+
+/// How far a victim was moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Moved {
+    /// All of it: it is condemned.
+    All,
+    /// A part: the caller's time was over, or no worker was idle.
+    Part,
+    /// There was no space for the rest: it is closed again.
+    NoSpace,
+}
+
 /// Where survivors go: a head that the caller holds, and where its segments are claimed.
 pub(crate) struct Lane<'h> {
     pub head: &'h Head,
@@ -99,6 +122,59 @@ impl Reclaim {
         }
         let lane = self.lane(first + u64::from(old) % self.tables.geometry.ages(), to);
         self.compact_victim(slot, &lane, frame, word, None)
+    }
+
+    /// Claims the best victim on `node`, to be moved by [`move_part`](Self::move_part).
+    pub(crate) fn take_victim(
+        &self,
+        slot: &Slot<'_>,
+        node: NodeId,
+    ) -> Result<Option<Victim>, WriteError> {
+        while let Some((frame, claimed, old)) = self.claim_victim(slot, node, node) {
+            mneme_sys::fault!("compact.claimed");
+            if self.is_worth_moving(self.tables.info(frame), claimed, false) {
+                return Ok(Some(Victim {
+                    frame,
+                    claimed,
+                    old,
+                    to: node,
+                    at: 0,
+                }));
+            }
+            self.count_again(slot, frame)?;
+        }
+        Ok(None)
+    }
+
+    /// Goes on moving a victim's records while `goes_on`. After anything but [`Moved::Part`], and
+    /// after an error, the victim is no longer the caller's.
+    pub(crate) fn move_part(
+        &self,
+        slot: &Slot<'_>,
+        victim: &mut Victim,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Moved, WriteError> {
+        let Some((first, _worker)) = self.hold_worker(slot, victim.to) else {
+            return Ok(Moved::Part);
+        };
+        let head = first + u64::from(victim.old) % self.tables.geometry.ages();
+        let (lane, frame) = (self.lane(head, victim.to), victim.frame);
+        let at = &mut victim.at;
+        let walk = self.move_records_from(slot, &lane, frame, at, None, goes_on);
+        if let Ok(Walk::Paused) = walk {
+            return Ok(Moved::Part);
+        }
+        self.end_walk(frame, victim.claimed, walk)
+            .map(|all| match all {
+                true => Moved::All,
+                false => Moved::NoSpace,
+            })
+    }
+
+    /// Gives a victim up: it is closed, as before it was claimed.
+    pub(crate) fn leave_victim(&self, victim: &Victim) {
+        let info = self.tables.info(victim.frame);
+        info.step(|state| (state == State::Compacting).then_some(State::Closed));
     }
 
     /// Whether the records of a victim are moved, to another node if `leave`. One that is suspected
@@ -311,6 +387,15 @@ impl Reclaim {
         evict: Option<&mut Cull>,
     ) -> Result<bool, WriteError> {
         let walk = self.move_records(slot, to, frame, evict);
+        self.end_walk(frame, claimed, walk)
+    }
+
+    fn end_walk(
+        &self,
+        frame: Frame,
+        claimed: StateWord,
+        walk: Result<Walk, WriteError>,
+    ) -> Result<bool, WriteError> {
         let info = self.tables.info(frame);
         // A large record in front may have died meanwhile, which changes the state word.
         if let Ok(Walk::Empty) = walk {

@@ -20,7 +20,7 @@ const STEP: usize = 32;
 /// Steps of a round in which little has expired.
 const STEPS: u32 = 4;
 /// How long a round lasts while it finds much.
-const LIMIT_NS: u64 = 2_500_000;
+const LIMIT_NS: u64 = 500_000;
 
 /// The position of a walk over all records of all databases that looks for records with an expiry.
 #[derive(Debug)]

@@ -7,6 +7,7 @@
 pub(crate) mod compact;
 pub(crate) mod evict;
 pub(crate) mod expiry_sweep;
+pub(crate) mod fill;
 pub(crate) mod free_space;
 pub(crate) mod lost_records;
 pub(crate) mod read_samples;
@@ -20,6 +21,7 @@ use std::sync::Mutex;
 use crate::records::Records;
 use compact::Candidates;
 use evict::ExpiringWalk;
+use fill::FillPolicy;
 use free_space::Named;
 
 /// What frees an open store's space.
@@ -31,6 +33,8 @@ pub(crate) struct Reclaim {
     expiring_walk: Mutex<ExpiringWalk>,
     /// Condemned segments that wait for sweeps.
     named: Mutex<Option<Named>>,
+    /// How full this opening keeps the log segments, if it maintains.
+    fill_policy: Mutex<FillPolicy>,
 }
 
 impl Deref for Reclaim {
@@ -50,6 +54,7 @@ impl Reclaim {
                 .collect(),
             expiring_walk: Mutex::default(),
             named: Mutex::default(),
+            fill_policy: Mutex::default(),
             records,
         }
     }

@@ -76,6 +76,8 @@ pub(crate) enum Walk {
     Empty,
     /// There is no free space for the survivors.
     NoSpace,
+    /// The caller's time is over; the walk can go on.
+    Paused,
 }
 
 impl<W: Word> SegmentInfoOf<W> {
@@ -99,16 +101,32 @@ impl Reclaim {
         slot: &Slot<'_>,
         to: &Lane<'_>,
         frame: Frame,
+        evict: Option<&mut Cull>,
+    ) -> Result<Walk, WriteError> {
+        self.move_records_from(slot, to, frame, &mut 0, evict, &|| true)
+    }
+
+    /// As [`move_records`](Self::move_records), from offset `at` on and for as long as `goes_on`,
+    /// which is called before each chunk. Moves `at` past what was moved.
+    pub(crate) fn move_records_from(
+        &self,
+        slot: &Slot<'_>,
+        to: &Lane<'_>,
+        frame: Frame,
+        at: &mut u64,
         mut evict: Option<&mut Cull>,
+        goes_on: &dyn Fn() -> bool,
     ) -> Result<Walk, WriteError> {
         let info = self.tables.info(frame);
         let born = info.born();
         let end = info.written_at(frame)?;
-        let mut at = 0;
-        while at < end {
+        while *at < end {
+            if !goes_on() {
+                return Ok(Walk::Paused);
+            }
             // One pin a chunk, so that a long walk delays no grace period.
             let _pin = slot.pin();
-            let mut chunk = self.survivors(slot, frame, &mut at, end)?;
+            let mut chunk = self.survivors(slot, frame, at, end)?;
             if let Some(cull) = &mut evict {
                 self.let_go(slot, &mut chunk, cull)?;
             }

@@ -16,6 +16,7 @@ use crate::index::Index;
 use crate::log::Log;
 use crate::reclaim::Reclaim;
 use crate::reclaim::evict::Evict;
+use crate::reclaim::fill::{FillPolicy, MAX_FILL};
 use crate::records::Records;
 use crate::records::notify::{self, Area};
 use crate::region::layout::{Geometry, Tables, ring_bytes};
@@ -42,6 +43,7 @@ pub struct Builder {
     entropy: Option<[u8; 24]>,
     feed: bool,
     loading: bool,
+    fill: FillPolicy,
 }
 
 impl Default for Builder {
@@ -61,6 +63,7 @@ impl Default for Builder {
             entropy: None,
             feed: false,
             loading: false,
+            fill: FillPolicy::default(),
         }
     }
 }
@@ -145,6 +148,23 @@ impl Builder {
     /// is filled from elsewhere.
     pub fn loading(mut self, loading: bool) -> Builder {
         self.loading = loading;
+        self
+    }
+
+    /// The share of the log segments' bytes that the maintainer keeps alive, from 0 to 0.95; 0.8 by
+    /// default. Below it segments are emptied whatever is free, within the processor time that
+    /// [`FillPolicy`] allows, so that the memory in use follows what lives; 0 leaves compaction to
+    /// when free frames run short. See [`LogStore::set_fill_policy`].
+    pub fn target_fill(mut self, fill: f64) -> Builder {
+        self.fill.active = fill > 0.0;
+        self.fill.target_fill = fill.clamp(0.0, MAX_FILL);
+        self
+    }
+
+    /// Whether a store to which nothing was written for a second is made as compact as can be; true
+    /// by default. See [`Builder::target_fill`].
+    pub fn compact_when_idle(mut self, compact: bool) -> Builder {
+        self.fill.when_idle = compact;
         self
     }
 
@@ -363,6 +383,7 @@ impl Builder {
     ) -> Result<LogStore, OpenError> {
         let store = self.open_store(mem, tables, arena, participants, topology)?;
         store.look_at_roots()?;
+        store.set_fill_policy(self.fill);
         let maintainer = match self.maintainer && !store.read_only {
             true => Some(Maintainer::start(Arc::clone(&store)).map_err(OpenError::Maintainer)?),
             false => None,

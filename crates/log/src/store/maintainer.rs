@@ -15,12 +15,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mneme_sync::{Lease, Slot};
-use mneme_sys::NodeId;
+use mneme_sys::{Clock, NodeId, SystemClock};
 
 use crate::error::WriteError;
 use crate::log::prefault::{Gathered, Populated};
+use crate::log::spare::SpareFrames;
 use crate::reclaim::evict::Evicted;
 use crate::reclaim::expiry_sweep::ExpirySweep;
+use crate::reclaim::fill::FillKeeper;
 use crate::reclaim::sparse::Sparse;
 use crate::session::MAINTAINER_LEASE;
 use crate::store::components::Store;
@@ -28,6 +30,8 @@ use crate::store::components::Store;
 /// The time between two rounds. It is short enough that the stock of free frames (a 32nd of the
 /// store) does not run out in between, and long enough to cost nothing when idle.
 const PERIOD: Duration = Duration::from_millis(10);
+/// The shortest pause between two slices of compaction.
+const LEAST_WAIT: Duration = Duration::from_micros(50);
 /// How often it asks for the lease that another opening holds.
 const STANDBY: Duration = Duration::from_millis(100);
 /// Rounds between two reapings of dead participants.
@@ -151,8 +155,25 @@ fn run(store: &Store, node: NodeId, office: &Office) {
     let mut sweep = ExpirySweep::default();
     let (mut populated, mut gathered) = (Populated::new(node), Gathered::new(node));
     let mut sparse = Sparse::new(node);
+    let (mut fill, mut spare) = (FillKeeper::new(node), SpareFrames::new(node));
     let stopped = || office.is_stopped();
+    // By the system's clock: the store's may stand still in a test.
+    let mut round = SystemClock.now_ns();
     while !stopped() {
+        let mut wait = PERIOD;
+        let now = SystemClock.now_ns();
+        if now < round {
+            // Between two rounds there is time for slices of compaction.
+            if let Ok(slot) = store.participants.slot() {
+                let rest = store.keep_filled(&slot, &mut fill, &stopped);
+                wait = rest.unwrap_or(PERIOD);
+            }
+            if !office.wait(wait.min(Duration::from_nanos(round - now)).max(LEAST_WAIT)) {
+                break;
+            }
+            continue;
+        }
+        round = now + PERIOD.as_nanos() as u64;
         looks += 1;
         if let Ok(slot) = store.participants.slot() {
             // What fails here (a stalled lock, a damaged segment) fails again, with its error, for
@@ -162,13 +183,18 @@ fn run(store: &Store, node: NodeId, office: &Office) {
             }
             let _ = keep_space(store, &slot, node, &stopped);
             let _ = store.compact_sparse(&slot, &mut sparse, &stopped);
+            let rest = store.keep_filled(&slot, &mut fill, &stopped);
+            wait = wait.min(rest.unwrap_or(PERIOD));
+            let idle = fill.is_idle(store.clock.now_ns());
+            store.give_back(&slot, &mut spare, idle && store.fill_policy().when_idle);
         }
         store.populate(&mut populated, &stopped);
         store.gather(&mut gathered, &stopped);
-        if !office.wait(PERIOD) {
+        if !office.wait(wait.max(LEAST_WAIT)) {
             break;
         }
     }
+    store.leave_fill(&mut fill);
     store.leave_sweep(&sweep);
 }
 

@@ -32,6 +32,7 @@ use mneme_sys::PageReport;
 use crate::error::{GrowError, ReadError, WriteError};
 use crate::feed::area::Feed;
 use crate::reclaim::evict::Evict;
+use crate::reclaim::fill::FillPolicy;
 use crate::region::layout::LogHeader;
 use crate::region::policy::UpdatePolicy;
 use crate::region::space::DATABASES;
@@ -143,13 +144,25 @@ impl LogStore {
     /// Where the memory is. Costs a look at every log segment's line and every index frame's
     /// bitmap, takes no locks. Zeros in a forked child.
     pub fn stats(&self) -> Stats {
-        Stats::of(&self.store, || self.store.mem.region().pages())
+        self.with_target(Stats::of(&self.store, || self.store.mem.region().pages()))
     }
 
     /// As [`stats`](Self::stats), but with this earlier report of the [pages](Self::pages) instead
     /// of one that the system makes now.
     pub fn stats_with(&self, pages: PageReport) -> Stats {
-        Stats::of(&self.store, || pages)
+        self.with_target(Stats::of(&self.store, || pages))
+    }
+
+    fn with_target(&self, stats: Stats) -> Stats {
+        let policy = self.fill_policy();
+        Stats {
+            target_fill: if policy.active {
+                policy.target_fill
+            } else {
+                0.0
+            },
+            ..stats
+        }
     }
 
     /// The cache in the frames that the store does not use, if it was
@@ -606,6 +619,43 @@ impl LogStore {
     /// As for [`LogStore::put`].
     pub fn compact(&self) -> Result<usize, WriteError> {
         self.compact_while(|| true)
+    }
+
+    /// How full this opening keeps the log segments while it [maintains](Self::maintains).
+    #[must_use]
+    pub fn fill_policy(&self) -> FillPolicy {
+        self.store.fill_policy()
+    }
+
+    /// Sets how full this opening keeps the log segments while it [maintains](Self::maintains), and
+    /// what that may cost; for this opening alone, from now on. Fills are cut down to 0.95.
+    pub fn set_fill_policy(&self, policy: FillPolicy) {
+        self.store.set_fill_policy(policy);
+    }
+
+    /// Compacts for at most `budget` of this thread's time, until the log segments are as full as
+    /// the [policy](Self::fill_policy) wants them, for stores without a maintainer. Returns whether
+    /// they are.
+    ///
+    /// # Errors
+    /// As for [`LogStore::put`].
+    pub fn compact_for(&self, budget: Duration) -> Result<bool, WriteError> {
+        let slot = self.store.writer()?;
+        self.store.fill_for(&slot, budget)
+    }
+
+    /// Gives the memory of all free frames that were in use back to the machine, and returns how
+    /// many bytes that were. The store can use the frames as before; the kernel clears them anew.
+    /// The maintainer does this by itself with what is not needed for a while. Nothing is given
+    /// back of memory from the pool of huge pages, of a file whose space was taken at once, or of
+    /// one on a disk; nor what may be [lent](Builder::lend_idle) to others; nor while a reader
+    /// whose pin was revoked has not gone on.
+    ///
+    /// # Errors
+    /// [`WriteError::Stalled`]: a thread that stands still holds the arena's lock.
+    pub fn give_back_memory(&self) -> Result<u64, WriteError> {
+        let slot = self.store.writer()?;
+        self.store.give_all_back(&slot)
     }
 
     /// [`compact`](Self::compact) that ends once `goes_on`, called before each segment, returns

@@ -65,6 +65,11 @@ pub struct Stats {
     /// Bytes of live records that compaction has moved since the store was created: the write
     /// amplification, compared with what was written.
     pub moved_bytes: u64,
+    /// Of `free_bytes`, those that were in use and have their memory still.
+    pub spare_bytes: u64,
+    /// The share of the log segments' bytes that lives below which this opening compacts while it
+    /// maintains; 0: only when free frames run short. See [`FillPolicy`](crate::FillPolicy).
+    pub target_fill: f64,
     /// Log segments.
     pub segments: u64,
     /// Log segments that wait for readers to unpin.
@@ -101,6 +106,8 @@ impl Stats {
             reserve_bytes: 0,
             nodes: Vec::new(),
             moved_bytes: 0,
+            spare_bytes: 0,
+            target_fill: 0.0,
             segments: 0,
             condemned: 0,
             evicted: 0,
@@ -173,6 +180,9 @@ impl Stats {
         let free_bytes = sum(|n| n.free_bytes).saturating_sub(extra);
         let withheld = arena.nodes.iter().map(|on| u64::from(on.withheld));
         let unbacked_bytes = withheld.sum::<u64>() * FRAME_BYTES;
+        let all = (0..index.arena.nodes()).map(mneme_sys::NodeId);
+        let spare = all.map(|node| u64::from(index.arena.spare(node).resident));
+        let spare = spare.sum::<u64>();
         let capacity = index.capacity();
         let taken = live_bytes + stale_bytes + index_bytes + head_bytes + free_bytes;
         Stats {
@@ -191,6 +201,8 @@ impl Stats {
             max_capacity: index.max_capacity(),
             nodes,
             moved_bytes: index.tables.header().moved.load(Relaxed),
+            spare_bytes: spare * FRAME_BYTES,
+            target_fill: 0.0,
             segments,
             condemned,
             evicted: index.tables.header().evicted.load(Relaxed),

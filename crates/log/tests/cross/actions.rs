@@ -214,7 +214,13 @@ impl Action {
             Action::Clear => vec![Step::Clear(0), Step::Compact],
             Action::ClearOther => vec![Step::Clear(OTHER), Step::Compact],
             Action::Swap => vec![Step::Swap(0, OTHER)],
-            Action::Compact => vec![Step::Compact; 3],
+            Action::Compact => vec![
+                Step::Compact,
+                Step::GiveBack,
+                Step::Compact,
+                Step::Compact,
+                Step::GiveBack,
+            ],
             Action::Evict => vec![Step::Evict(&[Evict::Lru])],
             Action::EvictExpiring => vec![Step::Evict(&[
                 Evict::ExpiringLru,
@@ -435,6 +441,9 @@ impl Step {
             Step::Swap(a, b) => store.swap_databases(*a, *b)?,
             Step::Compact => {
                 store.compact()?;
+            }
+            Step::GiveBack => {
+                store.give_back_memory()?;
             }
             Step::Evict(policies) => evict(store, policies)?,
             Step::Fill => fill(store)?,

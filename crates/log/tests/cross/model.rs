@@ -51,6 +51,8 @@ pub enum Step {
     Clear(usize),
     Swap(usize, usize),
     Compact,
+    /// What is free is given back to the machine.
+    GiveBack,
     /// More than the store holds is written to it, while it may forget by these policies in turn.
     Evict(&'static [Evict]),
     /// Until the store is full.
@@ -158,7 +160,12 @@ impl Model {
                 self.records = swapped.collect();
             }
             Step::Pass(ms) => self.now += ms,
-            Step::Look(_) | Step::Read | Step::Compact | Step::Evict(_) | Step::Fill => {}
+            Step::Look(_)
+            | Step::Read
+            | Step::Compact
+            | Step::GiveBack
+            | Step::Evict(_)
+            | Step::Fill => {}
             Step::Sweep | Step::Grow | Step::Check | Step::Reap | Step::ReapTo(_) => {}
             Step::Follow | Step::Lend => {}
         }

@@ -282,6 +282,11 @@ fn memory(page: &mut Exposition, stats: &Stats) {
     ] {
         uses.add(&[("use", name)], bytes);
     }
+    page.gauge(
+        "mneme_memory_target_fill_ratio",
+        "The share of the log that is to live; 0: activedefrag is no.",
+    )
+    .is(stats.target_fill);
     for (name, help, bytes) in [
         (
             "mneme_memory_capacity_bytes",
@@ -297,6 +302,11 @@ fn memory(page: &mut Exposition, stats: &Stats) {
             "mneme_memory_reserve_bytes",
             "Free memory that only compaction may take.",
             stats.reserve_bytes,
+        ),
+        (
+            "mneme_memory_spare_bytes",
+            "Free memory that was in use and is resident still.",
+            stats.spare_bytes,
         ),
         (
             "mneme_memory_resident_bytes",

@@ -119,7 +119,8 @@ impl Running {
         }
         self.spawn("mneme-purge", |shared| {
             shared.purge.serve(|| {
-                if let Err(error) = shared.store.compact_while(|| !shared.stopping()) {
+                let compacted = shared.store.compact_while(|| !shared.stopping());
+                if let Err(error) = compacted.and_then(|_| shared.store.give_back_memory()) {
                     tracing::warn!(%error, "a compaction that a client asked for has ended early");
                 }
             });

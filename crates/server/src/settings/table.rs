@@ -113,7 +113,31 @@ const SECONDS: Kind = Kind::Number {
     most: i32::MAX as i64,
 };
 
+const PERCENT_OF_A_CPU: Kind = Kind::Number { least: 1, most: 99 };
+const FRAGMENTATION: Kind = Kind::Number {
+    least: 0,
+    most: 1000,
+};
+
 settings! {
+    /// The most that compaction takes of one CPU for the sake of memory, in percent: from
+    /// `active-defrag-threshold-upper` on.
+    DefragMost: "active-defrag-cycle-max", PERCENT_OF_A_CPU, "25", Live;
+    /// The least that it takes of one CPU, in percent: at `active-defrag-threshold-lower`.
+    DefragLeast: "active-defrag-cycle-min", PERCENT_OF_A_CPU, "1", Live;
+    /// Stale bytes of which no more are worth a compaction for the sake of memory.
+    DefragIgnored: "active-defrag-ignore-bytes", Kind::Size { least: 1, most: i64::MAX }, "2097152", Live;
+    /// Stale bytes of the log, in percent of those that live, beyond which it is compacted. Less
+    /// than 6 counts as 6.
+    DefragLower: "active-defrag-threshold-lower", FRAGMENTATION, "25", Live;
+    /// Stale bytes of the log, in percent of those that live, from which on compaction takes the
+    /// most of a CPU that it may.
+    DefragUpper: "active-defrag-threshold-upper", FRAGMENTATION, "100", Live;
+    /// Whether the log is compacted for the sake of memory, so that what is resident follows what
+    /// lives, and is made as compact as can be while nothing is written. If not, compaction waits
+    /// until free memory runs short, but for parts of the log in which little lives. It is done by
+    /// the process that maintains the store.
+    ActiveDefrag: "activedefrag", Kind::Flag, "yes", Live;
     /// When what was written becomes durable, with `data`. always: before the reply is sent, also
     /// to a read. everysec: within a second; a power cut loses two seconds at most. no: when the
     /// system pleases.

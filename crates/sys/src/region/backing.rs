@@ -184,6 +184,42 @@ impl Backing {
         )
     }
 
+    /// Whether it is memory alone that comes as it is touched or reserved. Pages of the pool are
+    /// for the region to know, where it is anonymous.
+    pub(super) fn gives_back(&self) -> bool {
+        matches!(
+            &self.source,
+            Source::Anonymous
+                | Source::File {
+                    reserve: Reserve::Lazy,
+                    kind: FsKind::Memory,
+                    ..
+                }
+        )
+    }
+
+    /// Gives back the memory of `range`, which begins and ends with pages.
+    pub(super) fn give_back(
+        &self,
+        place: &Reservation,
+        range: Range<usize>,
+    ) -> Result<(), RegionError> {
+        match &self.source {
+            _ if range.is_empty() => Ok(()),
+            Source::File { file, .. } => file::punch(file, range),
+            Source::Anonymous if mapping::discard(place, &range) => Ok(()),
+            Source::Anonymous => {
+                let source = io::Error::last_os_error();
+                Err(match source.raw_os_error() {
+                    Some(libc::EINVAL) => RegionError::Unsupported {
+                        what: "giving back memory that is locked",
+                    },
+                    _ => RegionError::from_os("give memory back", range.len(), source),
+                })
+            }
+        }
+    }
+
     /// Takes the space of `range`.
     pub(super) fn reserve(&self, range: Range<usize>) -> Result<(), RegionError> {
         match &self.source {

@@ -133,6 +133,21 @@ impl Backing {
         Ok(())
     }
 
+    /// The heap has it all until the region ends.
+    pub(super) fn gives_back(&self) -> bool {
+        false
+    }
+
+    pub(super) fn give_back(
+        &self,
+        _place: &Reservation,
+        _range: Range<usize>,
+    ) -> Result<(), RegionError> {
+        Err(RegionError::Unsupported {
+            what: "giving back memory under Miri",
+        })
+    }
+
     pub(super) fn memfd(
         _name: &str,
         _max: usize,

@@ -123,6 +123,11 @@ pub(super) fn used(stats: &Stats) -> u64 {
     stats.capacity.saturating_sub(stats.free_bytes)
 }
 
+/// The share of the log segments' bytes that lives.
+pub(super) fn fill(stats: &Stats) -> f64 {
+    ratio(stats.live_bytes, stats.live_bytes + stats.stale_bytes)
+}
+
 fn ratio(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64
 }
@@ -153,10 +158,13 @@ fn stats(call: &mut Call<'_>) -> Outcome {
         ("mneme.heads", stats.head_bytes),
         ("mneme.tables", stats.overhead_bytes),
         ("mneme.free", stats.free_bytes),
+        ("mneme.spare", stats.spare_bytes),
     ];
     let shares = [
         ("dataset.percentage", 100.0 * ratio(stats.live_bytes, used)),
         ("fragmentation", ratio(used, stats.live_bytes)),
+        ("mneme.fill", fill(&stats)),
+        ("mneme.target-fill", stats.target_fill),
     ];
     call.reply.map(counts.len() + shares.len());
     for (name, count) in counts {
@@ -173,7 +181,7 @@ fn stats(call: &mut Call<'_>) -> Outcome {
 fn accounts(stats: &Stats) -> String {
     let mut text = format!(
         "capacity {}\nmax capacity {}\nrecords {}\nlive {}\nstale {}\nindex {}\nheads {}\ntables {}\nfree {}\n\
-         of these reserved {}\nresident {}\nhuge pages {}\nmoved by compaction {}\nevicted {}\nlog segments {}\n",
+         of these reserved {}\nof these spare {}\nfill {:.3}\ntarget fill {:.3}\nresident {}\nhuge pages {}\nmoved by compaction {}\nevicted {}\nlog segments {}\n",
         stats.capacity,
         stats.max_capacity,
         stats.records,
@@ -184,6 +192,9 @@ fn accounts(stats: &Stats) -> String {
         stats.overhead_bytes,
         stats.free_bytes,
         stats.reserve_bytes,
+        stats.spare_bytes,
+        fill(stats),
+        stats.target_fill,
         stats.pages.resident_bytes,
         stats.pages.huge_bytes,
         stats.moved_bytes,
@@ -213,6 +224,21 @@ fn doctor(call: &mut Call<'_>) -> Outcome {
         percent(stats.index_bytes),
         percent(stats.free_bytes),
     );
+    // Writing to a `String` does not fail.
+    let _ = match stats.target_fill {
+        0.0 => writeln!(
+            text,
+            "Of the log {:.0}% lives. Memory does not follow it: activedefrag is no.",
+            100.0 * fill(&stats)
+        ),
+        target => writeln!(
+            text,
+            "Of the log {:.0}% lives, and {:.0}% is wanted; {} free bytes are resident.",
+            100.0 * fill(&stats),
+            100.0 * target,
+            stats.spare_bytes
+        ),
+    };
     // Reserved frames are for compaction, and what is stale comes back by it.
     let kept = stats.reserve_bytes + stats.unbacked_bytes;
     let available = (stats.free_bytes + stats.stale_bytes).saturating_sub(kept);

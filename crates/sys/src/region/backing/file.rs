@@ -23,6 +23,34 @@ pub(super) fn fs_kind(file: &File) -> Result<FsKind, RegionError> {
     }
 }
 
+/// Gives back the space of `range`, whose bytes are zeros afterwards. The file stays as long.
+pub(super) fn punch(file: &File, range: Range<usize>) -> Result<(), RegionError> {
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    loop {
+        let (at, n) = (offset(range.start), offset(range.len()));
+        // SAFETY: a valid descriptor; offsets and lengths fit.
+        if unsafe { libc::fallocate(file.as_raw_fd(), mode, at, n) } == 0 {
+            return Ok(());
+        }
+        let source = io::Error::last_os_error();
+        match source.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::EOPNOTSUPP | libc::EPERM) => {
+                return Err(RegionError::Unsupported {
+                    what: "giving back the space of this file",
+                });
+            }
+            _ => {
+                return Err(RegionError::from_os(
+                    "give memory back",
+                    range.len(),
+                    source,
+                ));
+            }
+        }
+    }
+}
+
 /// Allocates the file's space in `range`, lengthening it if need be; content is kept.
 pub(super) fn allocate(file: &File, range: Range<usize>) -> Result<(), RegionError> {
     // An interrupted call starts from scratch on tmpfs. Under a steady fire of signals (a

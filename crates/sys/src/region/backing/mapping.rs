@@ -109,6 +109,12 @@ pub(super) fn advise(place: &Reservation, range: &Range<usize>, advice: libc::c_
     unsafe { libc::madvise(place.at(range.start), range.len(), advice) == 0 }
 }
 
+/// Takes the pages of private memory away; whether the kernel did. It reads as zeros afterwards.
+pub(super) fn discard(place: &Reservation, range: &Range<usize>) -> bool {
+    // SAFETY: the range is ours, and the caller has it to itself: the bytes become zeros.
+    unsafe { libc::madvise(place.at(range.start), range.len(), libc::MADV_DONTNEED) == 0 }
+}
+
 const MADV_COLLAPSE: libc::c_int = 25;
 
 /// Makes a frame a huge page by `MADV_COLLAPSE`; whether it is one now. A frame that is huge

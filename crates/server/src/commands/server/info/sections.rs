@@ -5,7 +5,7 @@ use mneme_sys::{TimeOf, cpu_time, resident_memory};
 use super::Fields;
 use crate::client_memory;
 use crate::command::*;
-use crate::commands::server::memory::{page_warning, used};
+use crate::commands::server::memory::{fill, page_warning, used};
 use crate::settings::Key;
 use crate::shared::Shared;
 use crate::statistics::Statistics;
@@ -94,10 +94,11 @@ pub(super) fn memory(server: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("mem_clients_normal", client_memory::used(server));
     fields.add("mem_clients_slaves", 0);
     fields.add("mem_allocator", "mneme");
+    let below = fill(&stats) < stats.target_fill;
+    fields.add("active_defrag_running", u8::from(below));
     add_zeros(
         fields,
         &[
-            "active_defrag_running",
             "lazyfree_pending_objects",
             "mem_aof_buffer",
             "mem_cluster_links",
@@ -116,6 +117,12 @@ pub(super) fn memory(server: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("mneme_head_bytes", stats.head_bytes);
     fields.add("mneme_table_bytes", stats.overhead_bytes);
     fields.add("mneme_free_bytes", stats.free_bytes);
+    fields.add("mneme_spare_bytes", stats.spare_bytes);
+    fields.add("mneme_fill", format_args!("{:.3}", fill(&stats)));
+    fields.add(
+        "mneme_target_fill",
+        format_args!("{:.3}", stats.target_fill),
+    );
     fields.add("mneme_reserve_bytes", stats.reserve_bytes);
     fields.add("mneme_unbacked_bytes", stats.unbacked_bytes);
     fields.add("mneme_resident_bytes", stats.pages.resident_bytes);

@@ -1,0 +1,133 @@
+//! Spare frames: free ones whose memory is still there. What a store does not need of them for a
+//! while goes back to the machine.
+//!
+//! Some are kept for what is written next: a share of what is in use, and at least as many as are
+//! populated ahead. Of what lies beyond, only what was spare during the whole of the last
+//! [seconds](UNUSED_NS) is given back, a frame at a time, from the highest address down: claims
+//! take the lowest. How a frame is given back, and why nobody misses it, `mneme_arena::spare` says.
+
+use mneme_arena::{FRAME_BYTES, GiveBackError};
+use mneme_sync::Slot;
+use mneme_sys::NodeId;
+
+use crate::error::{Corrupt, WriteError};
+use crate::log::Log;
+
+/// How long frames must have been spare, in nanoseconds.
+const UNUSED_NS: u64 = 2_000_000_000;
+/// The time between two counts, at least, and as a multiple of what a count takes.
+const COUNT_NS: u64 = 50_000_000;
+const COUNTS: u64 = 200;
+/// One in so many of the frames in use is kept.
+const SHARE: u32 = 20;
+/// As many are kept at least: 8 MiB.
+const FEW: u32 = 4;
+/// As many are kept by a store to which nothing is written.
+const IDLE: u32 = 1;
+/// Frames that are given back between two looks at anything else.
+const AT_ONCE: u32 = 4;
+/// The pause after the system has refused, in nanoseconds.
+const REFUSED_NS: u64 = 1_000_000_000;
+
+/// What a maintainer knows of its node's spare frames.
+#[derive(Debug)]
+pub(crate) struct SpareFrames {
+    node: NodeId,
+    /// When to count again, in nanoseconds.
+    count_ns: u64,
+    /// Frames that were spare beyond what is kept at every count since.
+    surplus: u32,
+    since_ns: u64,
+    /// How many of them are still to be given back.
+    due: u32,
+}
+
+impl SpareFrames {
+    pub fn new(node: NodeId) -> SpareFrames {
+        SpareFrames {
+            node,
+            count_ns: 0,
+            surplus: 0,
+            since_ns: 0,
+            due: 0,
+        }
+    }
+}
+
+impl Log {
+    /// Gives back all spare frames that tenants may not want. Returns how many bytes.
+    pub(crate) fn give_all_back(&self, slot: &Slot<'_>) -> Result<u64, WriteError> {
+        let mut given = 0;
+        for node in (0..self.arena.nodes()).map(NodeId) {
+            for _ in self.wanted_by_tenants()..self.arena.spare(node).resident {
+                match self.arena.give_back_spare(slot, node) {
+                    Ok(Some(_)) => given += FRAME_BYTES,
+                    Ok(None) | Err(GiveBackError::Region(_) | GiveBackError::Reader) => break,
+                    Err(GiveBackError::Stalled(stalled)) => return Err(stalled.into()),
+                    Err(other) => return Err(Corrupt::at(0, other.to_string()).into()),
+                }
+            }
+        }
+        Ok(given)
+    }
+
+    /// Frames that the second class may still rent.
+    fn wanted_by_tenants(&self) -> u32 {
+        let lent = self.lent.as_ref().and_then(|lent| lent.options().ok());
+        lent.map_or(0, |options| {
+            options.max_frames.saturating_sub(self.arena.stats().lent)
+        })
+    }
+
+    /// Gives back some of the node's spare frames, if they were not needed for a while.
+    pub(crate) fn give_back(&self, slot: &Slot<'_>, spare: &mut SpareFrames, idle: bool) {
+        let now = self.clock.now_ns();
+        if spare.due == 0 && now < spare.count_ns || !self.mem.region().gives_back() {
+            return;
+        }
+        let stats = self.arena.stats();
+        let lent = self.wanted_by_tenants();
+        let in_use = stats.frames.saturating_sub(stats.free);
+        let kept = match idle {
+            true => IDLE,
+            false => (in_use / SHARE).max(FEW),
+        };
+        let count = self.arena.spare(spare.node).resident;
+        let surplus = count.saturating_sub(kept.saturating_add(lent));
+        let took = self.clock.now_ns().saturating_sub(now);
+        spare.count_ns = now.saturating_add((took * COUNTS).max(COUNT_NS));
+        if spare.due > 0 {
+            for _ in 0..spare.due.min(AT_ONCE).min(surplus) {
+                match self.arena.give_back_spare(slot, spare.node) {
+                    Ok(Some(_)) => spare.due -= 1,
+                    Ok(None) => spare.due = 0,
+                    Err(error) => {
+                        spare.due = 0;
+                        if let GiveBackError::Region(_) | GiveBackError::Reader = error {
+                            spare.count_ns = now.saturating_add(REFUSED_NS);
+                        }
+                    }
+                }
+                if spare.due == 0 {
+                    break;
+                }
+            }
+            if surplus <= AT_ONCE {
+                spare.due = 0;
+            }
+            if spare.due == 0 {
+                (spare.surplus, spare.since_ns) = (u32::MAX, now);
+            }
+            return;
+        }
+        if surplus == 0 || spare.since_ns == 0 {
+            (spare.surplus, spare.since_ns) = (surplus, now);
+            return;
+        }
+        spare.surplus = spare.surplus.min(surplus);
+        if now.saturating_sub(spare.since_ns) >= UNUSED_NS {
+            spare.due = spare.surplus;
+            (spare.surplus, spare.since_ns) = (u32::MAX, now);
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! Keeping log segments filled: resident memory follows what lives, at a bounded cost.
+//!
+//! The *fill* of a node is the share of its closed and open log segments' bytes that live. While it
+//! is below a target, the maintainer empties the best victims, however much is free. **The cost is
+//! bounded by processor time**: of one processor it takes a share, which grows from the least at
+//! the target to the most at a threshold below it. It works in [slices](SLICE_NS) and leaves the
+//! processor in between. A victim is moved in as many slices as it takes, and between two of them
+//! no lock and no pin is held.
+//!
+//! Once nothing was written for [a second](IDLE_NS) the target rises, and the share too: until
+//! something is written again, which is looked for before each chunk of records.
+//!
+//! It gives way: in a store that is short of free frames, where compaction is due anyway and takes
+//! what it needs; while what has expired must not be dropped; and while a pin holds up the memory
+//! of more segments than [that](HELD_UP), since emptying further ones would take memory and free
+//! none.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use mneme_sync::Slot;
+use mneme_sys::{NodeId, TimeOf, cpu_time};
+
+use crate::error::WriteError;
+use crate::log::segment::State;
+use crate::reclaim::Reclaim;
+use crate::reclaim::compact::{Moved, Victim};
+
+/// How long it works before it leaves the processor to others, in nanoseconds.
+const SLICE_NS: u64 = 250_000;
+/// How long nothing must have been written for a store to count as idle, in nanoseconds.
+const IDLE_NS: u64 = 1_000_000_000;
+/// The target of an idle store, unless its own is higher.
+pub(crate) const IDLE_FILL: f64 = 0.97;
+/// The highest target: above it every record is moved many times.
+pub(crate) const MAX_FILL: f64 = 0.95;
+/// The share of a processor that an idle store is compacted with.
+const IDLE_SHARE: f64 = 0.5;
+/// The time between two looks at all segments, at least, and as a multiple of what a look takes.
+const LOOK_NS: u64 = 10_000_000;
+const LOOKS: u64 = 100;
+/// Victims that are emptied before their frames are freed: a grace period costs a barrier.
+const BATCH: u32 = 4;
+/// It gives way while emptied segments that wait for readers take more than one part in so many of
+/// what lives, and more than so many bytes.
+const HELD_UP: u64 = 8;
+const HELD_UP_BYTES: u64 = 32 << 20;
+
+/// How full a maintained store keeps its log segments, and what that may cost. Shares of a
+/// processor and fills are between 0 and 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct FillPolicy {
+    /// Whether segments are emptied for the sake of memory at all. If not, compaction waits until
+    /// free frames run short, but for segments of which little lives.
+    pub active: bool,
+    /// Compaction goes on below this fill.
+    pub target_fill: f64,
+    /// At this fill and below compaction takes its greatest share.
+    pub least_fill: f64,
+    /// Fewer stale bytes than this are left alone.
+    pub ignored_bytes: u64,
+    /// The share of a processor that it takes at the target.
+    pub least_share: f64,
+    /// The share that it takes at the least fill.
+    pub greatest_share: f64,
+    /// Whether a store to which nothing is written is made as compact as can be.
+    pub when_idle: bool,
+}
+
+impl Default for FillPolicy {
+    fn default() -> FillPolicy {
+        FillPolicy {
+            active: true,
+            target_fill: 0.8,
+            least_fill: 0.5,
+            ignored_bytes: 2 << 20,
+            least_share: 0.01,
+            greatest_share: 0.25,
+            when_idle: true,
+        }
+    }
+}
+
+impl FillPolicy {
+    /// The target, and the share of a processor that is taken at this `fill`. `None`: nothing.
+    fn share(&self, fill: &Fill, idle: bool) -> Option<f64> {
+        if !self.active || fill.stale < self.ignored_bytes {
+            return None;
+        }
+        if idle && self.when_idle {
+            return (fill.share() < self.target_fill.max(IDLE_FILL)).then_some(IDLE_SHARE);
+        }
+        let missing = self.target_fill - fill.share();
+        if missing <= 0.0 {
+            return None;
+        }
+        let span = (self.target_fill - self.least_fill).max(0.01);
+        let more = (self.greatest_share - self.least_share).max(0.0) * (missing / span).min(1.0);
+        Some((self.least_share + more).clamp(0.001, 0.9))
+    }
+}
+
+/// What lives in the log segments of a node, and what does not, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fill {
+    pub live: u64,
+    /// Dead records, and unused ends of closed segments.
+    pub stale: u64,
+    /// Emptied segments that wait for readers.
+    pub condemned: u64,
+}
+
+impl Fill {
+    fn share(&self) -> f64 {
+        self.live as f64 / (self.live + self.stale).max(1) as f64
+    }
+
+    fn is_held_up(&self) -> bool {
+        self.condemned > HELD_UP_BYTES.max(self.live / HELD_UP)
+    }
+}
+
+/// What a maintainer does for the fill of its node.
+#[derive(Debug)]
+pub(crate) struct FillKeeper {
+    node: NodeId,
+    victim: Option<Victim>,
+    /// Victims that were emptied since their frames were last freed.
+    emptied: u32,
+    /// What the last look has seen, and when the next is due, in nanoseconds.
+    seen: Fill,
+    look_ns: u64,
+    /// When the next slice is due.
+    due_ns: u64,
+    /// What writers had written when that last changed, and when it was.
+    written: u64,
+    written_ns: u64,
+}
+
+impl FillKeeper {
+    pub fn new(node: NodeId) -> FillKeeper {
+        FillKeeper {
+            node,
+            victim: None,
+            emptied: 0,
+            seen: Fill::default(),
+            look_ns: 0,
+            due_ns: 0,
+            written: 0,
+            written_ns: 0,
+        }
+    }
+
+    /// Whether nothing was written for a while.
+    pub fn is_idle(&self, now: u64) -> bool {
+        now.saturating_sub(self.written_ns) >= IDLE_NS
+    }
+}
+
+/// Processor time of this thread so far.
+fn spent_ns() -> u64 {
+    let time = cpu_time(TimeOf::Thread);
+    (time.user + time.system).as_nanos() as u64
+}
+
+impl Reclaim {
+    /// How full this opening keeps the log segments while it maintains.
+    pub(crate) fn fill_policy(&self) -> FillPolicy {
+        let policy = self.fill_policy.lock();
+        *policy.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets that.
+    pub(crate) fn set_fill_policy(&self, policy: FillPolicy) {
+        let policy = FillPolicy {
+            target_fill: policy.target_fill.clamp(0.0, MAX_FILL),
+            ..policy
+        };
+        let place = self.fill_policy.lock();
+        *place.unwrap_or_else(PoisonError::into_inner) = policy;
+    }
+
+    /// The fill of a node: a look at each of its log segments.
+    pub(crate) fn fill(&self, node: NodeId) -> Fill {
+        let mut fill = Fill::default();
+        for (frame, info, _, state) in self.segments() {
+            if self.arena.node_of(frame) != node {
+                continue;
+            }
+            let capacity = info.capacity();
+            let used = info.used().min(capacity);
+            let dead = info.dead().min(used);
+            match state {
+                State::Condemned => fill.condemned += capacity,
+                State::Closed | State::Compacting => {
+                    fill.live += used - dead;
+                    fill.stale += capacity - used + dead;
+                }
+                _ => {
+                    fill.live += used - dead;
+                    fill.stale += dead;
+                }
+            }
+        }
+        fill
+    }
+
+    /// A number that changes when a writer appends a record.
+    fn appended(&self) -> u64 {
+        use std::sync::atomic::Ordering::Relaxed;
+        (0..self.tables.geometry.heads).fold(0, |sum, head| {
+            let word = self.tables.head(head).segment.load(Relaxed);
+            let used = self.tables.named(word).map_or(0, |(_, info)| info.used());
+            sum.wrapping_mul(31).wrapping_add(word << 32 | used)
+        })
+    }
+
+    /// A slice of work for the fill of the keeper's node, if one is due. Returns how long nothing
+    /// is to be done.
+    pub(crate) fn keep_filled(
+        &self,
+        slot: &Slot<'_>,
+        keeper: &mut FillKeeper,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<Duration, WriteError> {
+        let now = self.clock.now_ns();
+        if now < keeper.due_ns {
+            return Ok(Duration::from_nanos(keeper.due_ns - now));
+        }
+        let appended = self.appended();
+        if now >= keeper.look_ns {
+            let seen = self.fill(keeper.node);
+            // Compaction changes neither.
+            if (appended, seen.live) != (keeper.written, keeper.seen.live) {
+                (keeper.written, keeper.written_ns) = (appended, now);
+            }
+            keeper.seen = seen;
+            let took = self.clock.now_ns().saturating_sub(now);
+            keeper.look_ns = now.saturating_add((took * LOOKS).max(LOOK_NS));
+        }
+        let idle = keeper.is_idle(now) && appended == keeper.written;
+        let share = self.fill_policy().share(&keeper.seen, idle);
+        let gives_way =
+            || self.wants_compaction() || self.expiry_rests() || keeper.seen.is_held_up();
+        let Some(share) = share.filter(|_| !gives_way()) else {
+            if let Some(victim) = keeper.victim.take() {
+                self.leave_victim(&victim);
+            }
+            if keeper.emptied > 0 || keeper.seen.condemned > 0 {
+                keeper.emptied = 0;
+                self.free_emptied(slot)?;
+            }
+            keeper.due_ns = now + LOOK_NS;
+            return Ok(Duration::from_nanos(LOOK_NS));
+        };
+        let before = spent_ns();
+        let end = now.saturating_add(SLICE_NS);
+        let goes_on = || {
+            let in_time = self.clock.now_ns() < end && !stopped();
+            in_time && (!idle || self.appended() == appended)
+        };
+        let done = self.fill_slice(slot, keeper, &goes_on);
+        let spent = spent_ns().saturating_sub(before).max(1_000);
+        let mut rest = (spent as f64 * (1.0 - share) / share) as u64;
+        if !matches!(done, Ok(true)) {
+            // Nothing can be moved now: what closes next can.
+            rest = rest.max(LOOK_NS);
+        }
+        keeper.due_ns = self.clock.now_ns().saturating_add(rest.min(1_000_000_000));
+        done.map(|_| Duration::from_nanos(rest))
+    }
+
+    /// Moves victims while `goes_on`. False: there is none.
+    fn fill_slice(
+        &self,
+        slot: &Slot<'_>,
+        keeper: &mut FillKeeper,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<bool, WriteError> {
+        while goes_on() {
+            let mut victim = match keeper.victim.take() {
+                Some(victim) => victim,
+                None => {
+                    if keeper.emptied >= BATCH {
+                        keeper.emptied = 0;
+                        self.free_emptied(slot)?;
+                    }
+                    match self.take_victim(slot, keeper.node)? {
+                        Some(victim) => victim,
+                        None => {
+                            keeper.emptied = 0;
+                            // Most grace periods that begin now are over at once.
+                            self.free_emptied(slot)?;
+                            return Ok(false);
+                        }
+                    }
+                }
+            };
+            match self.move_part(slot, &mut victim, goes_on) {
+                Ok(Moved::All) => {
+                    keeper.emptied += 1;
+                }
+                Ok(Moved::Part) => {
+                    keeper.victim = Some(victim);
+                    return Ok(true);
+                }
+                Ok(Moved::NoSpace) => return Ok(false),
+                // The check reports a damaged one.
+                Err(WriteError::Corrupt(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Moves victims on all nodes until these are filled as wanted, or `budget` is over. Returns
+    /// whether they are.
+    pub(crate) fn fill_for(&self, slot: &Slot<'_>, budget: Duration) -> Result<bool, WriteError> {
+        let begin = self.clock.now_ns();
+        let in_time = || u128::from(self.clock.now_ns() - begin) < budget.as_nanos();
+        let policy = self.fill_policy();
+        let mut filled = true;
+        for node in (0..self.arena.nodes()).map(NodeId) {
+            let wants = || policy.share(&self.fill(node), false).is_some();
+            self.free_emptied(slot)?;
+            // While writers go on without pause, some segment is always worth it.
+            let most = self.segments().count();
+            for _ in 0..most {
+                if !wants() || !in_time() {
+                    break;
+                }
+                let Some(mut victim) = self.take_victim(slot, node)? else {
+                    break;
+                };
+                if self.move_part(slot, &mut victim, &in_time)? == Moved::Part {
+                    self.leave_victim(&victim);
+                    break;
+                }
+                self.free_emptied(slot)?;
+            }
+            filled &= !wants();
+        }
+        Ok(filled)
+    }
+
+    /// Gives up what the keeper has begun.
+    pub(crate) fn leave_fill(&self, keeper: &mut FillKeeper) {
+        if let Some(victim) = keeper.victim.take() {
+            self.leave_victim(&victim);
+        }
+    }
+}
