@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use mneme_journal::BaseName;
-use mneme_log::{Builder, LogStore};
+use mneme_log::{Builder, LogStore, WriteError};
 
 use crate::DurableError;
 use crate::checkpoint::{Checkpoint, CheckpointReport, Source, Stage};
@@ -64,16 +64,16 @@ impl Stepped {
     }
 
     /// Makes changes that belong together. They get the store, and what syncs it meanwhile.
-    /// `ends`: they end behind that; otherwise their thread dies before.
-    pub fn together(&mut self, ends: bool, changes: impl FnOnce(&LogStore, &mut dyn FnMut())) {
+    ///
+    /// # Errors
+    /// As for [`LogStore::feed_together`].
+    pub fn together<R>(
+        &mut self,
+        changes: impl FnOnce(&LogStore, &mut dyn FnMut()) -> R,
+    ) -> Result<R, WriteError> {
         let Self { shared, pump, .. } = self;
-        let Ok(together) = shared.home.feed_together() else {
-            return;
-        };
-        changes(&shared.home, &mut || sync(shared, pump));
-        if !ends {
-            std::mem::forget(together);
-        }
+        let store = &shared.home;
+        store.feed_together(|| changes(store, &mut || sync(shared, pump)))
     }
 
     /// The gate.

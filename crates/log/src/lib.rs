@@ -99,7 +99,7 @@ pub use region::policy::UpdatePolicy;
 pub use region::record::{MAX_KEY, MAX_VALUE};
 pub use region::space::DATABASES;
 pub use store::check::Report;
-pub use store::feed::{ChangeFeed, FedTogether, FeedError, SalvagedFeed};
+pub use store::feed::{ChangeFeed, FeedError, SalvagedFeed};
 pub use store::listener::{Change, ChangeKind, ChangeListener, ChangedKey, Notification};
 pub use store::ops::{Decision, Updated};
 pub use store::part::{Part, Patch};

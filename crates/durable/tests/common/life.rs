@@ -190,14 +190,14 @@ impl Life {
     }
 
     /// Changes that belong together, within which what is durable is acknowledged, as to another
-    /// thread. The process may die before they end, with some of them in the files.
+    /// thread. The process may die with some of them in the files and their end in its memory.
     pub fn change_together(&mut self) {
         let dies = self.random.below(3) == 0;
         let Self { store, random, .. } = self;
         let stepped = store.as_mut().unwrap();
         let (gate, directory) = (stepped.gate(), &self.directory);
         let (acknowledged, states) = (&mut self.acknowledged, &mut self.states);
-        stepped.together(!dies, |store, sync| {
+        let made = stepped.together(|store, sync| {
             for _ in 0..1 + random.below(5) {
                 let number = random.below(DATABASES as u64) as usize;
                 let key = format!("key-{}", random.below(12)).into_bytes();
@@ -219,13 +219,12 @@ impl Life {
                     }
                 }
             }
-        });
-        if dies {
-            match self.random.below(3) {
-                0 => self.step(),
-                1 => self.stepped().sync(),
-                _ => {}
+            if dies && random.below(2) == 0 {
+                sync();
             }
+        });
+        made.unwrap();
+        if dies {
             self.reopen();
         } else {
             self.note();

@@ -211,11 +211,13 @@ fn a_base_file_does_not_wait_for_ever_for_changes_that_belong_together() {
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let (store, gate) = (&store, durability.gate());
         scope.spawn(move || {
-            let _together = store.feed_together().unwrap();
-            store.put(b"within", b"2").unwrap();
-            begin.send(()).unwrap();
-            // Until the other end is dropped.
-            let _ = ended.recv();
+            let made = store.feed_together(|| {
+                store.put(b"within", b"2").unwrap();
+                begin.send(()).unwrap();
+                // Until the other end is dropped.
+                let _ = ended.recv();
+            });
+            made.unwrap();
         });
         begun.recv().unwrap();
         let refused = durability.checkpoint_and_wait().unwrap_err();
@@ -237,10 +239,12 @@ fn a_base_file_is_published_beside_groups_without_end() {
         let mut written = 0u64;
         let mut group = |store: &Stepped| {
             written += 1;
-            let _together = store.feed_together().unwrap();
-            for key in [b"one", b"two"] {
-                store.put(key, &written.to_le_bytes()).unwrap();
-            }
+            let both = store.feed_together(|| {
+                for key in [b"one", b"two"] {
+                    store.put(key, &written.to_le_bytes()).unwrap();
+                }
+            });
+            both.unwrap();
         };
         group(&store);
         store.sync();

@@ -2,6 +2,7 @@
 //! the segment has outlived it, and if the store is rebuilt from the files. The process is this
 //! test, started again.
 
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -131,17 +132,19 @@ const GROUP: &str = "MNEME_DURABLE_GROUP";
 /// Leaves a group open that the files have by then.
 fn leave_group(path: &Path) -> ! {
     let (store, durability) = serve(path, mode_of_child());
-    let _together = store.feed_together().unwrap();
-    store.put(b"within", b"1").unwrap();
-    let gate = durability.gate();
-    wait_until("the files have it", || {
-        gate.ask();
-        store.feed_durable() == store.feed_tail()
+    let endless: Result<Infallible, _> = store.feed_together(|| {
+        store.put(b"within", b"1").unwrap();
+        let gate = durability.gate();
+        wait_until("the files have it", || {
+            gate.ask();
+            store.feed_durable() == store.feed_tail()
+        });
+        println!("\nready");
+        loop {
+            std::thread::park();
+        }
     });
-    println!("\nready");
-    loop {
-        std::thread::park();
-    }
+    match endless.unwrap() {}
 }
 
 /// What its successor acknowledges stands behind the end of the group, and not within it.

@@ -643,10 +643,13 @@ fn cut_stays_away(mode: DurabilityMode) {
     let place = Place::of("durable-cut", mode);
     let (served, durability) = place.open("s", "data").unwrap();
     served.put(b"before", b"value").unwrap();
-    // A group that is never closed: the machine stops in the middle of it.
-    std::mem::forget(served.feed_together().unwrap());
-    served.put(b"within", b"value").unwrap();
-    durability.close().unwrap_err();
+    // The machine stops in the middle of a group: its end is not in the files.
+    let made = served.feed_together(|| {
+        served.put(b"within", b"value").unwrap();
+        let closing = std::thread::spawn(|| durability.close());
+        closing.join().unwrap().unwrap_err();
+    });
+    made.unwrap();
     drop(served);
     place.registry.remove_segment("s").unwrap();
     arm(
@@ -677,20 +680,21 @@ fn a_group_that_outlives_a_server_is_waited_for() {
     let writes = StoreOptions::new().maintainer(false);
     let local = writes.attach(&place.registry, "s", Access::ReadWrite);
     let local = local.unwrap();
-    let together = local.feed_together().unwrap();
-    local.put(b"within", b"1").unwrap();
-    durability.close().unwrap_err();
-    drop(served);
-    let (served, durability) = place.open("s", "data").unwrap();
-    served.put(b"beside", b"2").unwrap();
-    let gate = durability.gate();
-    let in_files = || {
-        gate.ask();
-        served.feed_durable() == served.feed_tail()
-    };
-    wait_until("the files have it", in_files);
-    assert!(gate.durable() < gate.tail());
-    drop(together);
+    let made = local.feed_together(|| {
+        local.put(b"within", b"1").unwrap();
+        durability.close().unwrap_err();
+        drop(served);
+        let (served, durability) = place.open("s", "data").unwrap();
+        served.put(b"beside", b"2").unwrap();
+        let gate = durability.gate();
+        wait_until("the files have it", || {
+            gate.ask();
+            served.feed_durable() == served.feed_tail()
+        });
+        assert!(gate.durable() < gate.tail());
+        (served, durability, gate)
+    });
+    let (_served, durability, gate) = made.unwrap();
     durability.sync().unwrap();
     assert_eq!(gate.durable(), gate.tail());
 }

@@ -1,6 +1,7 @@
 //! What is called durable: gates, steps, and changes that belong together.
 
 use std::cell::RefCell;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -169,31 +170,41 @@ fn waits_for_groups(mode: DurabilityMode) {
         store.durability().gate(),
         store.durability().gate().durable(),
     );
-    let together = store.feed_together().unwrap();
-    store.put(b"within", b"2").unwrap();
-    let durability = store.durability();
-    for own in [
-        store.sync(),
-        durability.checkpoint_and_wait().map(drop),
-        durability.backup("own").map(drop),
-        durability.compare_files().map(drop),
-    ] {
-        assert!(matches!(own, Err(DurableError::Together)), "{own:?}");
-    }
+    let within = || {
+        store.put(b"within", b"2").unwrap();
+        let durability = store.durability();
+        for own in [
+            store.sync(),
+            durability.checkpoint_and_wait().map(drop),
+            durability.backup("own").map(drop),
+            durability.compare_files().map(drop),
+        ] {
+            assert!(matches!(own, Err(DurableError::Together)), "{own:?}");
+        }
+        // What a thread makes together within such changes does not end them.
+        store.feed_together(|| ()).unwrap();
+    };
     std::thread::scope(|scope| {
-        let other = scope.spawn(|| {
-            store.put(b"beside", b"3").unwrap();
-            store.sync().unwrap();
-            gate.durable()
+        let made = store.feed_together(|| {
+            within();
+            let other = scope.spawn(|| {
+                store.put(b"beside", b"3").unwrap();
+                store.sync().unwrap();
+                gate.durable()
+            });
+            wait_until("the files have it", || {
+                gate.ask();
+                store.records() == 3 && store.feed_durable() == store.feed_tail()
+            });
+            assert_eq!(gate.durable(), durable);
+            other
         });
-        wait_until("the files have it", || {
-            gate.ask();
-            store.records() == 3 && store.feed_durable() == store.feed_tail()
-        });
-        assert_eq!(gate.durable(), durable);
-        drop(together);
-        assert_eq!(other.join().unwrap(), gate.tail());
+        assert_eq!(made.unwrap().join().unwrap(), gate.tail());
     });
+    // Nor does a panic leave them without an end.
+    let panics = AssertUnwindSafe(|| store.feed_together(|| -> () { panic!("within") }));
+    std::panic::catch_unwind(panics).unwrap_err();
+    store.sync().unwrap();
     drop(store);
     let again = options(&dir).mode(mode).open_private(builder()).unwrap();
     assert_eq!(again.records(), 3);

@@ -64,38 +64,43 @@ impl std::fmt::Debug for ChangeFeed {
     }
 }
 
-/// Changes that belong together for what reads the change feed, though other threads may see them
-/// one by one: see [`LogStore::feed_together`](crate::LogStore::feed_together). Dropping it ends
-/// them.
-#[must_use = "it ends at once"]
-pub struct FedTogether<'s> {
+/// Runs `changes` between an `Open` and a `Close`: see
+/// [`LogStore::feed_together`](crate::LogStore::feed_together).
+pub(crate) fn feed_together<R>(
+    store: &Store,
+    changes: impl FnOnce() -> R,
+) -> Result<R, WriteError> {
+    let Some(feed) = &store.feed else {
+        return Ok(changes());
+    };
+    let opened = store.with_feed(|| {
+        let slot = store.writer()?;
+        let by = slot.id();
+        // Within changes of this thread that belong together already, these belong to them.
+        if feed.has_opened(by) {
+            return Ok(None);
+        }
+        feed.open(&slot)?;
+        Ok(Some(by))
+    })?;
+    let _closing = opened.map(|by| Closing { store, feed, by });
+    Ok(changes())
+}
+
+/// Enters the `Close`, after a panic too. It never leaves [`feed_together`], so nobody can forget
+/// it.
+struct Closing<'s> {
     store: &'s Store,
-    /// The thread that has begun it. Another one may end it, and after a panic the same one may
-    /// have another slot.
+    feed: &'s Feed,
+    /// The thread that has entered the `Open`: after a panic it may have another slot.
     by: SlotId,
 }
 
-impl<'s> FedTogether<'s> {
-    pub(crate) fn begin(store: &'s Store) -> Result<Self, WriteError> {
-        let mut by = SlotId::NONE;
-        if let Some(feed) = &store.feed {
-            store.with_feed(|| {
-                let slot = store.writer()?;
-                by = slot.id();
-                feed.open(&slot)
-            })?;
-        }
-        Ok(FedTogether { store, by })
-    }
-}
-
-impl Drop for FedTogether<'_> {
+impl Drop for Closing<'_> {
     fn drop(&mut self) {
-        if let Some(feed) = &self.store.feed
-            && let Ok(slot) = self.store.writer()
-        {
+        if let Ok(slot) = self.store.writer() {
             // Space is kept for it; it fails only for damage, which the check reports.
-            let _ = feed.close(&slot, self.by);
+            let _ = self.feed.close(&slot, self.by);
         }
     }
 }

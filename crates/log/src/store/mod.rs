@@ -38,7 +38,7 @@ use crate::region::policy::UpdatePolicy;
 use crate::region::space::DATABASES;
 use crate::store::check::Report;
 use crate::store::components::Store;
-use crate::store::feed::{ChangeFeed, FedTogether, FeedError};
+use crate::store::feed::{ChangeFeed, FeedError};
 use crate::store::maintainer::Maintainer;
 use crate::store::processes::Process;
 use crate::store::role::{RoleError, ServerRole};
@@ -301,18 +301,19 @@ impl LogStore {
         }
     }
 
-    /// Brackets the changes until the result is dropped, for what reads the change feed: if the
-    /// machine stops between them, a recovery has none of them. Other threads are not kept from
-    /// seeing them one by one, nor from changing something, which then belongs to them: none of it
-    /// is durable before they end. So they are to end soon. If the process dies between them, its
-    /// reaper ends them, and what was changed stays.
+    /// Brackets the changes that `changes` makes, for what reads the change feed: if the machine
+    /// stops between them, a recovery has none of them. Other threads are not kept from seeing
+    /// them one by one, nor from changing something, which then belongs to them: none of it is
+    /// durable before `changes` returns or panics. So it is to return soon. If the process dies
+    /// between them, its reaper ends them, and what was changed stays.
     ///
-    /// One thread at a time does this, of all processes. Without a feed it does nothing.
+    /// One thread at a time does this, of all processes. Within another call of the same thread,
+    /// the changes belong to the outer one. Without a feed, `changes` just runs.
     ///
     /// # Errors
-    /// As for [`put`](Self::put).
-    pub fn feed_together(&self) -> Result<FedTogether<'_>, WriteError> {
-        FedTogether::begin(&self.store)
+    /// As for [`put`](Self::put); `changes` has not run then.
+    pub fn feed_together<R>(&self, changes: impl FnOnce() -> R) -> Result<R, WriteError> {
+        feed::feed_together(&self.store, changes)
     }
 
     /// The time by which records expire, in milliseconds since 1970: that of the store's clock.

@@ -370,21 +370,21 @@ fn what_is_longer_than_the_ring_passes_through_it() {
 fn a_full_feed_has_space_for_what_ends_something() {
     let (_memory, ours, theirs, clock) = two(UpdatePolicy::Append);
     let mut reader = Reader::of(&ours);
-    let together = ours.feed_together().unwrap();
-    ours.put(b"first", b"v").unwrap();
-    reader.drain();
-    assert!(reader.replayed.open);
-    hurried(&clock, || while theirs.put(b"k", &[7; 60_000]).is_ok() {});
-    assert!(!ours.has_feed_space());
-    // What finds no space for its first piece takes none for the end of its pieces.
-    let tails = [(); 2].map(|()| {
-        let refused = hurried(&clock, || theirs.put(b"long", &vec![8; 5 << 20]));
-        assert!(matches!(refused, Err(WriteError::FeedFull)), "{refused:?}");
-        ours.feed_tail()
+    let made = ours.feed_together(|| {
+        ours.put(b"first", b"v").unwrap();
+        reader.drain();
+        assert!(reader.replayed.open);
+        hurried(&clock, || while theirs.put(b"k", &[7; 60_000]).is_ok() {});
+        assert!(!ours.has_feed_space());
+        // What finds no space for its first piece takes none for the end of its pieces.
+        let tails = [(); 2].map(|()| {
+            let refused = hurried(&clock, || theirs.put(b"long", &vec![8; 5 << 20]));
+            assert!(matches!(refused, Err(WriteError::FeedFull)), "{refused:?}");
+            ours.feed_tail()
+        });
+        assert_eq!(tails[0], tails[1]);
     });
-    assert_eq!(tails[0], tails[1]);
-    // The thread that ends it need not be the one that began it.
-    std::thread::scope(|scope| scope.spawn(|| drop(together)).join().unwrap());
+    made.unwrap();
     reader.drain();
     assert!(!reader.replayed.open);
     reader.replayed.shows(&ours, "full");

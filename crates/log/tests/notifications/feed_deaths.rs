@@ -51,9 +51,9 @@ const WORKS: [Work; 15] = [
         .unwrap();
     }),
     ("changes that belong together", |s| {
-        let together = s.feed_together().unwrap();
-        s.put(b"new", b"value").unwrap();
-        drop(together);
+        s.feed_together(|| s.put(b"new", b"value"))
+            .unwrap()
+            .unwrap();
     }),
     ("clear", |s| s.clear().unwrap()),
     ("swap", |s| s.swap_databases(0, 5).unwrap()),

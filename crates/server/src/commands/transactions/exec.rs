@@ -70,9 +70,11 @@ fn run(call: &mut Call<'_>) -> Outcome {
             _ => {
                 // Not one transaction of the store, but one change to what reads its feed. What
                 // only reads must not wait for space there.
-                let together = queue.may_write().then(|| store.feed_together());
-                let _together = together.transpose()?;
-                attempt(None).map(Some)
+                let done = match queue.may_write() {
+                    true => store.feed_together(|| attempt(None))?,
+                    false => attempt(None),
+                };
+                done.map(Some)
             }
         }
     } else {
