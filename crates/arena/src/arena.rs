@@ -228,8 +228,9 @@ impl Arena {
         Ok(Summary::new(shape, words, nodes))
     }
 
-    /// The frame behind the last one, whatever the header says.
-    pub(crate) fn end_frame(&self) -> u32 {
+    /// The number of the frame behind the last one: of all frames of the region, those of the
+    /// arena's own tables included. One load.
+    pub fn end_frame(&self) -> u32 {
         // SYNC: pairs with the Release store at the end of a growth: the new descriptors are there.
         let end = self
             .header()

@@ -20,8 +20,7 @@ impl Log {
     }
 
     fn region_frames(&self) -> u64 {
-        let stats = self.arena.stats();
-        u64::from(stats.own) + u64::from(stats.frames)
+        u64::from(self.arena.end_frame())
     }
 
     /// Frames of the region that are no part of the capacity.
