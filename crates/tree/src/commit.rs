@@ -19,7 +19,7 @@ use crate::names::{self, Naming};
 use crate::open_store::{Core, Published};
 use crate::plan::{Append, Change, Plan, Rewrite, Source, plan};
 use crate::reserve::{Dead, Place, Reclaimer};
-use crate::roots::{Dropping, leaves_of};
+use crate::roots::{Dropping, Roots, leaves_of};
 use crate::space::Space;
 use crate::{StoreError, Version};
 
@@ -122,22 +122,20 @@ impl Writer {
         }
         let current = core.published(self);
         let (roots, durable) = (current.roots.clone(), self.record.version);
-        let mut plan = plan(&core.pages, &core.committed, &roots, durable, changes)?;
-        for leaf in also.dead {
-            plan.bury((&core.pages, &core.committed), leaf, durable)?;
-        }
+        let planned = self.plan(core, (&roots, durable), changes, &also, true);
+        let planned = match planned {
+            // A removal, which makes space, shall not fail for want of it.
+            Err(StoreError::NoSpace { .. }) => {
+                self.plan(core, (&roots, durable), changes, &also, false)
+            }
+            planned => planned,
+        };
+        let (plan, extents) = planned?;
         let is_empty = plan.appends.is_empty() && plan.rewrites.is_empty();
         if is_empty && caller.is_none() && also.naming.is_none() && plan.dead.is_empty() {
             return Ok(Version(durable));
         }
-        let pieces = plan.rewrites.iter().map(|rewrite| rewrite.pieces.len());
-        let fresh: usize = pieces.sum();
-        // Extents first: to find their places, frames of free leaves may become frames of extents.
-        let extents = self.reserve_extents(core, plan.outside().map(|[a, b]| a.len() + b.len()))?;
-        if let Err(error) = self.reserve_leaves(core, fresh) {
-            self.release_extents(&extents);
-            return Err(error);
-        }
+        let fresh = plan.fresh_leaves();
 
         let version = self.record.last + 1;
         self.storing = true;
@@ -195,6 +193,36 @@ impl Writer {
         Ok(Version(version))
     }
 
+    /// Plans changes of a version and finds the places of what they store.
+    fn plan<'b>(
+        &mut self,
+        core: &'b Core,
+        (roots, version): (&'b Roots, u64),
+        changes: &[Change<'b>],
+        also: &Also<'b>,
+        joins: bool,
+    ) -> Result<(Plan<'b>, Vec<Extent>), StoreError> {
+        let mut plan = plan(
+            (&core.pages, &core.committed),
+            roots,
+            version,
+            changes,
+            joins,
+        )?;
+        for leaf in also.dead {
+            plan.bury((&core.pages, &core.committed), leaf, version)?;
+        }
+        // Extents first: to find their places, frames of free leaves may become frames of extents.
+        let extents = self.reserve_extents(core, plan.outside().map(|[a, b]| a.len() + b.len()))?;
+        match self.reserve_leaves(core, plan.fresh_leaves()) {
+            Ok(()) => Ok((plan, extents)),
+            Err(error) => {
+                self.release_extents(&extents);
+                Err(error)
+            }
+        }
+    }
+
     /// Writes a record and waits until it is durable.
     pub(crate) fn write_record(
         &mut self,
@@ -203,7 +231,7 @@ impl Writer {
     ) -> Result<(), StoreError> {
         record.seal(core.seed);
         core.pages
-            .store(Record::place(record.sequence), record.as_bytes());
+            .store(Record::place(record.sequence), record.stored());
         core.barrier()?;
         self.record = *record;
         Ok(())

@@ -217,16 +217,6 @@ impl<'n> Located<'n> {
         &self.fan.children[self.at]
     }
 
-    /// The leaf to its right, if the node has it.
-    pub(crate) fn right(self) -> Option<&'n Arc<Leaf>> {
-        self.fan.children.get(self.at + 1)
-    }
-
-    /// The leaf to its left, if the node has it.
-    pub(crate) fn left(self) -> Option<&'n Arc<Leaf>> {
-        self.at.checked_sub(1).map(|left| &self.fan.children[left])
-    }
-
     /// Whether the node alone tells that `key` belongs into this leaf. It is not below a key that
     /// does.
     #[inline]

@@ -69,6 +69,8 @@ pub(crate) struct Append<'b> {
     pub(crate) live: usize,
     /// By how much the number of live entries changes.
     entries: i64,
+    /// Which of [`Plan::gone`] it replaces or removes.
+    gone: Range<usize>,
 }
 
 impl Append<'_> {
@@ -132,8 +134,7 @@ impl<'b> Piece<'b> {
     }
 }
 
-/// One or two leaves, side by side, that are replaced by fresh ones; or none, of a tree that has no
-/// leaf.
+/// Leaves, side by side, that are replaced by fresh ones; or none, of a tree that has no leaf.
 #[derive(Debug)]
 pub(crate) struct Rewrite<'b> {
     pub(crate) tree: u32,
@@ -185,6 +186,12 @@ impl<'b> Plan<'b> {
         all.filter(|parts| parts.iter().any(|part| !part.is_empty()))
     }
 
+    /// How many leaves it needs.
+    pub(crate) fn fresh_leaves(&self) -> usize {
+        let pieces = self.rewrites.iter().map(|rewrite| rewrite.pieces.len());
+        pieces.sum()
+    }
+
     /// Leaves of a tree that has had none.
     fn found(&mut self, tree: u32, changes: &[Change<'b>]) {
         let items = changes.iter().filter_map(|change| {
@@ -233,23 +240,26 @@ impl<'b> Plan<'b> {
     }
 }
 
-/// A leaf below this many live bytes is joined with a neighbour if both fit into one.
-const FEW_BYTES: usize = LEAF / 5;
+/// A commit that takes bytes from a leaf and leaves it with fewer than this joins it with a
+/// neighbour, or lets it take entries from one. See "Space" in `docs/design/tree.md`.
+const FEW_BYTES: usize = LEAF / 3;
 /// Live entries up to this size stay in one leaf. The rest of it takes appends until the next
 /// rewrite: a higher bound saves space and rewrites more often.
 const ONE_LEAF: usize = LEAF / 4 * 3;
-/// More than that is cut into leaves of about this size.
-const CUT: usize = LEAF / 5 * 3;
+/// More than that is cut into leaves of about this size. Of 10/16, a file of records of 1 KiB that
+/// were put in order takes a tenth more, and a put stores a sixth less.
+const CUT: usize = LEAF / 16 * 11;
 /// Changes whose leaves are asked of the memory at a time.
 const AHEAD: usize = 16;
-/// Two neighbours are joined if their live bytes do not exceed this.
-const JOINED: usize = LEAF / 2;
+/// The longest entry.
+const MAX_ENTRY: usize = entry_size(MAX_INLINE_KEY, MAX_INLINE);
 
 // What `cut` makes fits into a leaf beside the longest fences.
-const _: () = assert!(
-    ONE_LEAF + 2 * MAX_INLINE_KEY <= LEAF
-        && CUT + entry_size(MAX_INLINE_KEY, MAX_INLINE) + 2 * MAX_INLINE_KEY <= LEAF
-);
+const _: () =
+    assert!(ONE_LEAF + 2 * MAX_INLINE_KEY <= LEAF && CUT + MAX_ENTRY + 2 * MAX_INLINE_KEY <= LEAF);
+// What `cut` makes of more than one leaf has as much as a leaf that nothing was taken from, but for
+// the longest entry: two halves at least of `ONE_LEAF`, or two thirds of `CUT`.
+const _: () = assert!(ONE_LEAF / 2 > FEW_BYTES && CUT / 3 * 2 > FEW_BYTES);
 
 struct Planner<'b> {
     pages: &'b Pages,
@@ -260,16 +270,39 @@ struct Planner<'b> {
     /// The last leaf that the plan changes: changes are in order, so a left neighbour that is
     /// changed too is this one.
     last: Option<LeafId>,
+    /// Leaves that are to be rewritten together with the next one, which has changes of its own.
+    few: Merged<'b>,
+    /// Whether leaves with little are joined with neighbours where an append would do.
+    joins: bool,
+}
+
+/// Leaves side by side, and what they will hold.
+#[derive(Debug, Default)]
+struct Merged<'b> {
+    old: Vec<&'b Arc<Leaf>>,
+    items: Vec<Item<'b>>,
+}
+
+impl<'b> Merged<'b> {
+    fn bytes(&self) -> usize {
+        self.items.iter().map(Item::size).sum()
+    }
+
+    /// Adds what lies to the right.
+    fn add(&mut self, mut right: Self) {
+        self.old.append(&mut right.old);
+        self.items.append(&mut right.items);
+    }
 }
 
 /// Plans the `changes`, sorted by tree and key and each key once, of the version that `roots` are
-/// of.
+/// of. Unless it `joins`, no leaf is rewritten only because it has little.
 pub(crate) fn plan<'b>(
-    pages: &'b Pages,
-    committed: &'b Committed,
+    (pages, committed): (&'b Pages, &'b Committed),
     roots: &'b Roots,
     version: u64,
     changes: &[Change<'b>],
+    joins: bool,
 ) -> Result<Plan<'b>, StoreError> {
     let mut plan = Plan::default();
     for changes in changes.chunk_by(|a, b| a.tree == b.tree) {
@@ -285,6 +318,8 @@ pub(crate) fn plan<'b>(
             version,
             plan,
             last: None,
+            few: Merged::default(),
+            joins,
         };
         plan = planner.run(changes)?;
     }
@@ -382,6 +417,9 @@ impl<'b> Planner<'b> {
     ) -> Result<(), StoreError> {
         let leaf = at.leaf();
         leaf.load(self.pages, self.committed)?;
+        if !self.few.old.is_empty() {
+            return self.rewrite(leaf, changes, beyond);
+        }
         if !matches!(known.first(), Some(Some(_))) {
             leaf.prefetch_marks();
         }
@@ -394,21 +432,20 @@ impl<'b> Planner<'b> {
             self.pages.prefetch_all(leaf.id, end..end + new);
         }
         let (from, gone) = (self.plan.changes.len(), self.plan.gone.len());
-        let Some(append) = self.append((leaf, known), changes, &filled) else {
+        let append = self.append((leaf, known), changes, &filled);
+        let append = append.filter(|append| {
+            let is_few = append.live < FEW_BYTES && append.live < filled.live;
+            !is_few
+                || !self.joins
+                || matches!(self.neighbour((leaf, leaf), beyond), Neighbour::None)
+        });
+        let Some(append) = append else {
             self.plan.changes.truncate(from);
             self.plan.gone.truncate(gone);
-            return self.rewrite(at, changes, filled.live, beyond);
+            return self.rewrite(leaf, changes, beyond);
         };
         if append.changes.is_empty() {
             return Ok(());
-        }
-        if append.live < FEW_BYTES
-            && append.live < filled.live
-            && self.neighbour(at, append.live, beyond)?.is_some()
-        {
-            self.plan.changes.truncate(from);
-            self.plan.gone.truncate(gone);
-            return self.rewrite(at, changes, filled.live, beyond);
         }
         self.last = Some(leaf.id);
         self.plan.live_bytes += append.live as i64 - filled.live as i64;
@@ -428,7 +465,7 @@ impl<'b> Planner<'b> {
         if put_bytes(changes) > filled.free_bytes {
             return None;
         }
-        let from = self.plan.changes.len();
+        let (from, gone) = (self.plan.changes.len(), self.plan.gone.len());
         let (mut needed, mut live, mut entries) = (0, filled.live, 0);
         let known = known.iter().map(|found| found.map(|(_, place)| place));
         let known = known.chain(std::iter::repeat(None));
@@ -463,47 +500,48 @@ impl<'b> Planner<'b> {
             changes,
             live,
             entries,
+            gone: gone..self.plan.gone.len(),
         })
     }
 
-    /// Plans fresh leaves in the place of the one `at`, of which `live` bytes are live now. What is
-    /// left with little is joined with a neighbour.
+    /// Plans fresh leaves in the place of this one. What is left with little is joined with a
+    /// neighbour, or takes entries from it; with one that has changes of its own when these are
+    /// planned.
     fn rewrite(
         &mut self,
-        at: Located<'b>,
+        leaf: &'b Arc<Leaf>,
         changes: &[Change<'b>],
-        live: usize,
         beyond: &[Change<'b>],
     ) -> Result<(), StoreError> {
-        let leaf = at.leaf();
-        leaf.prefetch_entries(self.pages);
-        let mut items = self.merge(leaf, changes)?;
-        let bytes: usize = items.iter().map(Item::size).sum();
-        self.plan.live_bytes += bytes as i64 - live as i64;
-        let neighbour = if bytes < FEW_BYTES {
-            self.neighbour(at, bytes, beyond)?
-        } else {
-            None
-        };
-        let mut old = vec![leaf];
-        match neighbour {
-            Some(Neighbour::Right(right)) => {
-                items.extend(self.merge(right, &[])?);
-                old.push(right);
+        let mut merged = std::mem::take(&mut self.few);
+        merged.add(self.merged(leaf, changes)?);
+        if merged.bytes() < FEW_BYTES && self.joins {
+            match self.neighbour((merged.old[0], leaf), beyond) {
+                Neighbour::Next => {
+                    self.few = merged;
+                    return Ok(());
+                }
+                Neighbour::Two(left, right) => {
+                    left.load(self.pages, self.committed)?;
+                    right.load(self.pages, self.committed)?;
+                    // The emptier one: more often one leaf has space for both.
+                    match left.filled().live < right.filled().live {
+                        true => merged = self.joined(left, merged)?,
+                        false => merged.add(self.merged(right, &[])?),
+                    }
+                }
+                Neighbour::Right(right) => merged.add(self.merged(right, &[])?),
+                Neighbour::Left(left) => merged = self.joined(left, merged)?,
+                Neighbour::Changed => {
+                    let mut joined = self.take_last()?;
+                    joined.add(merged);
+                    merged = joined;
+                }
+                Neighbour::None => {}
             }
-            Some(Neighbour::Left(left)) => {
-                let mut joined = self.merge(left, &[])?;
-                joined.append(&mut items);
-                items = joined;
-                old.insert(0, left);
-            }
-            None => {}
         }
+        let Merged { old, items } = merged;
         self.last = old.last().map(|leaf| leaf.id);
-        let fences = old
-            .iter()
-            .filter_map(|leaf| Some((leaf.outside()?, leaf.birth)));
-        self.plan.gone.extend(fences);
         let (low, high) = (&*old[0].low, old[old.len() - 1].high.as_deref());
         self.plan.rewrites.push(Rewrite {
             tree: leaf.tree,
@@ -513,27 +551,76 @@ impl<'b> Planner<'b> {
         Ok(())
     }
 
-    /// A neighbour without changes of its own with which `live` bytes fit into one leaf.
-    fn neighbour(
-        &self,
-        at: Located<'b>,
-        live: usize,
-        beyond: &[Change<'b>],
-    ) -> Result<Option<Neighbour<'b>>, StoreError> {
-        let right = at.right();
-        if let Some(right) = right.filter(|r| beyond.first().is_none_or(|c| !r.ends_after(c.key))) {
-            right.load(self.pages, self.committed)?;
-            if live + right.filled().live <= JOINED {
-                return Ok(Some(Neighbour::Right(right)));
-            }
+    /// What has changes of its own, with the unchanged leaf to its left.
+    fn joined(
+        &mut self,
+        left: &'b Arc<Leaf>,
+        merged: Merged<'b>,
+    ) -> Result<Merged<'b>, StoreError> {
+        let mut joined = self.merged(left, &[])?;
+        joined.add(merged);
+        Ok(joined)
+    }
+
+    /// A leaf that is replaced, with `changes` made.
+    fn merged(
+        &mut self,
+        leaf: &'b Arc<Leaf>,
+        changes: &[Change<'b>],
+    ) -> Result<Merged<'b>, StoreError> {
+        leaf.load(self.pages, self.committed)?;
+        leaf.prefetch_entries(self.pages);
+        let merged = Merged {
+            old: vec![leaf],
+            items: self.merge(leaf, changes)?,
+        };
+        self.plan.live_bytes += merged.bytes() as i64 - leaf.filled().live as i64;
+        let fences = leaf.outside().map(|fences| (fences, leaf.birth));
+        self.plan.gone.extend(fences);
+        Ok(merged)
+    }
+
+    /// Takes what was planned for the last leaf that the plan changes out of the plan.
+    fn take_last(&mut self) -> Result<Merged<'b>, StoreError> {
+        let of_last =
+            |rewrite: &mut Rewrite<'b>| rewrite.old.last().map(|leaf| leaf.id) == self.last;
+        if let Some(rewrite) = self.plan.rewrites.pop_if(of_last) {
+            let items = rewrite.pieces.into_iter().flat_map(|piece| piece.items);
+            return Ok(Merged {
+                old: rewrite.old,
+                items: items.collect(),
+            });
         }
-        if let Some(left) = at.left().filter(|left| self.last != Some(left.id)) {
-            left.load(self.pages, self.committed)?;
-            if live + left.filled().live <= JOINED {
-                return Ok(Some(Neighbour::Left(left)));
-            }
+        let of_last = |append: &mut Append<'b>| Some(append.leaf.id) == self.last;
+        let Some(append) = self.plan.appends.pop_if(of_last) else {
+            return Ok(Merged::default());
+        };
+        let changes = self.plan.changes.split_off(append.changes.start);
+        self.plan.gone.drain(append.gone);
+        self.plan.entries -= append.entries;
+        self.plan.live_bytes -= append.live as i64 - append.leaf.filled().live as i64;
+        self.merged(append.leaf, &changes)
+    }
+
+    /// What lies beside leaves of which the first and the last are these; `beyond` are the changes
+    /// of the leaves after them. A neighbour may hang under another inner node.
+    fn neighbour(&self, (first, last): (&Leaf, &Leaf), beyond: &[Change<'b>]) -> Neighbour<'b> {
+        let root = self.root;
+        let right = last.high.as_deref().map(|high| root.find(high));
+        let next = beyond.first();
+        if right.is_some_and(|right| next.is_some_and(|change| right.ends_after(change.key))) {
+            return Neighbour::Next;
         }
-        Ok(None)
+        let low = Some(&*first.low).filter(|low| !low.is_empty());
+        let left = low.map(|low| root.find_before(Some(low)));
+        let is_changed = left.is_some_and(|left| self.last == Some(left.id));
+        match (left.filter(|_| !is_changed), right) {
+            (Some(left), Some(right)) => Neighbour::Two(left, right),
+            (None, Some(right)) => Neighbour::Right(right),
+            (Some(left), None) => Neighbour::Left(left),
+            (None, None) if is_changed => Neighbour::Changed,
+            (None, None) => Neighbour::None,
+        }
     }
 
     /// The live entries of a leaf with `changes` made, in order.
@@ -608,23 +695,34 @@ impl<'b> Planner<'b> {
     }
 }
 
-/// A leaf that another one is joined with.
+/// The leaves beside some, of the same tree.
 enum Neighbour<'b> {
+    /// The tree has no other leaf.
+    None,
+    /// The right one has changes of its own in this commit, which are planned next.
+    Next,
+    /// Without changes; so are the others.
     Left(&'b Arc<Leaf>),
     Right(&'b Arc<Leaf>),
+    Two(&'b Arc<Leaf>, &'b Arc<Leaf>),
+    /// There is the left one alone, and its changes are planned.
+    Changed,
 }
 
-/// Cuts the items between two fences into leaves.
+/// Cuts the items between two fences into leaves: one, or as many as even shares of about [`CUT`]
+/// bytes need. Each cut is as near to its share as the entries allow.
 fn cut<'b>(items: Vec<Item<'b>>, low: &'b [u8], high: Option<&'b [u8]>) -> Vec<Piece<'b>> {
     let total: usize = items.iter().map(Item::size).sum();
     if total <= ONE_LEAF {
         return vec![Piece { low, high, items }];
     }
-    let target = total / total.div_ceil(CUT);
-    let mut pieces = Vec::new();
+    let count = total.div_ceil(CUT);
+    let mut pieces = Vec::with_capacity(count);
     let (mut piece, mut bytes, mut low) = (Vec::<Item<'b>>::new(), 0, low);
     for item in items {
-        if bytes >= target
+        let share = total * (pieces.len() + 1) / count;
+        if pieces.len() + 1 < count
+            && bytes + item.size() / 2 >= share
             && let Some(below) = piece.last()
         {
             let fence = separator(below.key, item.key);
@@ -633,7 +731,7 @@ fn cut<'b>(items: Vec<Item<'b>>, low: &'b [u8], high: Option<&'b [u8]>) -> Vec<P
                 high: Some(fence),
                 items: std::mem::take(&mut piece),
             });
-            (bytes, low) = (0, fence);
+            low = fence;
         }
         bytes += item.size();
         piece.push(item);

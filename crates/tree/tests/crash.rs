@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use common::crashes::{self, BOTH, Choice, Recorder, crash, expect_none, one_extent, one_leaf};
 use common::{MAX, Model, copy_of, open_on, trees};
-use mneme_sys::medium::{FailureModel, Operation, RecordingMedium, SECTOR};
+use mneme_sys::medium::{FailureModel, Operation, RecordingMedium};
 use mneme_tree::{Durability, StoreError};
 
 #[test]
@@ -134,8 +134,7 @@ fn every_barrier_is_needed() {
 fn a_record_before_what_it_does_not_list_is_caught() {
     for mode in BOTH {
         let (mut trace, history) = one_extent(mode.1);
-        let ring = |op: &Operation| matches!(op, Operation::Store { at, bytes } if *at < 1 << 20 && bytes.len() as u64 == SECTOR);
-        let record = trace.positions(ring)[1];
+        let record = trace.positions(crashes::is_record)[1];
         let barrier = trace.operations[..record]
             .iter()
             .rposition(|op| matches!(op, Operation::Sync | Operation::Fence))

@@ -3,9 +3,10 @@
 //! The store lies on a medium in memory that counts. A page of 4 KiB counts as written at a sync if
 //! something was stored into it since the sync before: that is what a device gets to see.
 //!
-//! How to read it: bytes stored and pages written a put; how often the most written page of the
-//! commit records and of the leaves was written, and the mean of the leaves' pages; the file's
-//! bytes over those of the keys and values after 24 turnovers of the data. Beside it a log: the
+//! How to read it: bytes stored and pages written a put; for the commit records, the tables of the
+//! leaves' headers and the leaves, how often the most written page of that kind was written, and
+//! the mean of those that were written at all; the file's bytes over those of the keys and values
+//! after 24 turnovers of the data. Beside it a log: the
 //! bytes of an entry and its header, in sequence, each record synced.
 //!
 //! Then, by engine, what single puts make the kernel write, in the system's directory for temporary
@@ -39,8 +40,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a device writes at once.
 const PAGE: u64 = 4096;
-/// The commit records lie before this.
-const LEAVES_AT: u64 = 2 << 20;
+/// Pages of a frame, and those of its table. The first frame has the commit records alone.
+const FRAME: usize = 512;
+const TABLE: usize = 4;
 /// Bytes of the header of a log's record.
 const LOG_HEADER: u64 = 24;
 
@@ -126,10 +128,13 @@ impl Medium for Counting {
     }
 }
 
-const MEASURED: [(&str, Metric); 6] = [
+const MEASURED: [(&str, Metric); 9] = [
     ("bytes of a put", Metric::Stored),
     ("pages of a put", Metric::Pages),
     ("most written page of the records", Metric::Wear),
+    ("mean page of the records", Metric::Wear),
+    ("most written page of the tables", Metric::Wear),
+    ("mean page of the tables", Metric::Wear),
     ("most written page of the leaves", Metric::Wear),
     ("mean page of the leaves", Metric::Wear),
     ("file after the turnovers", Metric::Overhead),
@@ -303,17 +308,26 @@ fn measure(
     }
     let file = db.stats().map_err(failed)?.file_bytes;
     let counts = medium.counts();
-    let (records, leaves) = counts
-        .writes
-        .split_at(((LEAVES_AT / PAGE) as usize).min(counts.writes.len()));
-    let most = |pages: &[u32]| f64::from(pages.iter().copied().max().unwrap_or(0));
     let sum = |pages: &[u32]| pages.iter().map(|writes| f64::from(*writes)).sum::<f64>();
+    let most_and_mean = |is_of: fn(usize) -> bool| {
+        let pages = counts.writes.iter().enumerate();
+        let of = pages.filter(|(page, writes)| is_of(*page) && **writes > 0);
+        let of: Vec<u32> = of.map(|(_, writes)| *writes).collect();
+        let most = of.iter().copied().max().unwrap_or(0);
+        [f64::from(most), sum(&of) / of.len().max(1) as f64]
+    };
+    let records = most_and_mean(|page| page < FRAME);
+    let tables = most_and_mean(|page| page >= FRAME && page % FRAME < TABLE);
+    let leaves = most_and_mean(|page| page >= FRAME && page % FRAME >= TABLE);
     let values = [
         counts.bytes as f64 / puts as f64,
         sum(&counts.writes) / puts as f64,
-        most(records),
-        most(leaves),
-        sum(leaves) / leaves.len().max(1) as f64,
+        records[0],
+        records[1],
+        tables[0],
+        tables[1],
+        leaves[0],
+        leaves[1],
         file as f64 / data as f64,
     ];
     for ((what, metric), value) in MEASURED.into_iter().zip(values) {
@@ -364,7 +378,7 @@ mod tests {
             .ledger
             .values(OURS, "bytes of a put, 300 records of 100 B");
         // An entry and a record at least.
-        assert!(stored[0] > 512.0 + 125.0, "{stored:?}");
+        assert!(stored[0] > 184.0 + 125.0, "{stored:?}");
         let directory = Directory::new("wear-test").unwrap();
         for (figure, value) in report.figures.iter().zip([100, 1024]) {
             figure.write(directory.path()).unwrap();

@@ -111,9 +111,15 @@ impl Record {
         self.sequence != 0 && self.dead_count <= MAX_DEAD as u64 && self.crc == self.sum(seed)
     }
 
-    fn sum(&self, seed: u32) -> u32 {
+    /// What is stored of it: all that its checksum covers. What lies behind that in its slot means
+    /// nothing.
+    pub(crate) fn stored(&self) -> &[u8] {
         let end = std::mem::offset_of!(Self, dead) + size_of_val(self.dead());
-        crc32c(seed, &self.as_bytes()[4..end])
+        &self.as_bytes()[..end]
+    }
+
+    fn sum(&self, seed: u32) -> u32 {
+        crc32c(seed, &self.stored()[4..])
     }
 
     /// Where the record with this sequence lies.

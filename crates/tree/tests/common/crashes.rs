@@ -18,6 +18,12 @@ const FRAME: u64 = 2 << 20;
 /// Bytes of a frame's table.
 const TABLE: usize = 16 << 10;
 
+/// Whether a commit record is stored.
+pub fn is_record(operation: &Operation) -> bool {
+    let ring = 4096..4096 + 256 * SECTOR;
+    matches!(operation, Operation::Store { at, .. } if ring.contains(at))
+}
+
 /// What a store held after each of its commits, the first being what it began with.
 pub type History = Vec<Model>;
 
@@ -710,8 +716,7 @@ pub fn sweeps_survive() {
             for header in trace.positions(frame) {
                 trace = trace.without(header);
             }
-            let ring = |op: &Operation| matches!(op, Operation::Store { bytes, .. } if bytes.len() as u64 == SECTOR);
-            let record = trace.positions(ring).pop().unwrap();
+            let record = trace.positions(is_record).pop().unwrap();
             trace.operations.truncate(record);
             trace.operations.push(Operation::Sync);
             let mut states = CrashStates::new(&trace, mode.0);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::common::{MAX, contents, open, open_on, reopen};
 use crate::with_long_keys;
 use mneme_sys::medium::{Medium, MemoryMedium, RecordingMedium};
+use mneme_testkit::Random;
 use mneme_tree::{Batch, Durability, Holder, MAX_KEY, MAX_NAME, Store, StoreError};
 
 #[test]
@@ -84,6 +85,129 @@ fn churn_takes_bounded_space() {
     assert!(stats.leaves as u64 * 16384 < live * 5 / 2, "{stats:?}");
     assert!(stats.file_bytes < live * 5 / 2 + (8 << 20), "{stats:?}");
     assert!(stats.retained_leaves < 200, "{stats:?}");
+}
+
+/// No leaf of a tree of several has less than a third of its 16 KiB in live entries, but for the
+/// longest of these. `docs/design/tree.md` argues so.
+fn assert_bounded(db: &Store, longest: u64, case: &str) {
+    let stats = db.stats().unwrap();
+    let least = (16 << 10) / 3 - longest;
+    let most = stats.live_bytes / least + 1;
+    let leaves = stats.leaves as u64;
+    assert!(leaves <= most, "{case}: above {most}, {stats:?}");
+}
+
+/// What leaves most of each leaf unused: all keys are removed but a few, which are as far from each
+/// other as one likes, in one commit, in many, or by values that become short.
+#[test]
+fn few_live_entries_take_few_leaves() {
+    for (value, together) in [(100, 10_000), (100, 7), (100, 1), (1900, 10_000), (1900, 1)] {
+        for kept in [2, 10, 200] {
+            for shortened in [false, true] {
+                let medium = MemoryMedium::new(MAX).unwrap();
+                let builder = Store::builder().durability(Durability::Process);
+                let db = builder.open_on(Box::new(medium)).unwrap();
+                let count = 200_000 / value;
+                let keys: Vec<_> = (0..count).map(|n: u32| n.to_be_bytes()).collect();
+                let mut batch = Batch::new();
+                for key in &keys {
+                    batch.put(key, &vec![1; value as usize]);
+                }
+                db.apply(&batch).unwrap();
+                let case = format!("{value} B, one of {kept} stays, {together}, {shortened}");
+                let gone = keys.iter().enumerate().filter(|(n, _)| n % kept != 0);
+                let gone: Vec<_> = gone.map(|(_, key)| key).collect();
+                for keys in gone.chunks(together) {
+                    let mut batch = Batch::new();
+                    for key in keys {
+                        match shortened {
+                            true => batch.put(*key, b""),
+                            false => batch.remove(*key),
+                        };
+                    }
+                    db.apply(&batch).unwrap();
+                }
+                db.check().unwrap();
+                assert_bounded(&db, 32 + u64::from(value), &case);
+                let left = if shortened {
+                    keys.len()
+                } else {
+                    keys.len().div_ceil(kept)
+                };
+                assert_eq!(db.snapshot().unwrap().range(..).count(), left, "{case}");
+                // Nothing is left of what is empty.
+                let mut batch = Batch::new();
+                for key in &keys {
+                    batch.remove(key);
+                }
+                db.apply(&batch).unwrap();
+                assert_eq!(db.stats().unwrap().leaves, 1, "{case}");
+            }
+        }
+    }
+}
+
+/// Changes that come together on leaves beside each other, some with little and some with much left.
+#[test]
+fn the_bound_holds_whatever_a_commit_changes() {
+    let medium = MemoryMedium::new(MAX).unwrap();
+    let builder = Store::builder().durability(Durability::Process);
+    let db = builder.open_on(Box::new(medium)).unwrap();
+    let mut random = Random::new(5);
+    let mut model = BTreeMap::new();
+    for commit in 0..600 {
+        let mut batch = Batch::new();
+        let from = random.next() % 3000;
+        // Of one kind over wide ranges: leaves become empty, or full, side by side.
+        let (count, puts) = (1 + random.next() % 900, random.next() % 5);
+        for n in 0..count {
+            let key = (from + n).to_be_bytes().to_vec();
+            if random.next() % 5 < puts {
+                let value = vec![commit as u8; (random.next() % 500) as usize];
+                batch.put(&key, &value);
+                model.insert(key, value);
+            } else {
+                batch.remove(&key);
+                model.remove(&key);
+            }
+        }
+        db.apply(&batch).unwrap();
+        assert_bounded(&db, 540, &format!("commit {commit}"));
+        if commit % 50 == 0 {
+            db.check().unwrap();
+            assert_eq!(contents(&db.snapshot().unwrap()), model);
+        }
+    }
+}
+
+/// A leaf that is to take entries from its neighbour needs two fresh leaves. Without space for them
+/// the removal happens where the leaf is.
+#[test]
+fn a_removal_needs_no_space() {
+    let (db, medium) = open();
+    let tree = db.tree("filler").unwrap();
+    let mut model = BTreeMap::new();
+    let mut batch = Batch::new();
+    for n in 0..1000u32 {
+        batch.put(&n.to_be_bytes(), &[n as u8; 100]);
+        model.insert(n.to_be_bytes().to_vec(), vec![n as u8; 100]);
+    }
+    db.apply(&batch).unwrap();
+    medium.limit(Some(medium.len()));
+    // A snapshot keeps what is replaced from being used again.
+    let snapshot = db.snapshot().unwrap();
+    let full = (0..u32::MAX).find_map(|n| tree.put(&n.to_be_bytes(), &[7; 1900]).err());
+    assert!(matches!(full, Some(StoreError::NoSpace { .. })), "{full:?}");
+    for n in (0..1000u32).filter(|n| n % 3 != 0) {
+        db.remove(&n.to_be_bytes()).unwrap();
+        model.remove(&n.to_be_bytes()[..]);
+    }
+    db.check().unwrap();
+    assert_eq!(contents(&db.snapshot().unwrap()), model);
+    assert_eq!(snapshot.range(..).count(), 1000);
+    let (again, _) = reopen(&medium);
+    again.check().unwrap();
+    assert_eq!(contents(&again.snapshot().unwrap()), model);
 }
 
 #[test]
