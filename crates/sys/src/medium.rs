@@ -85,10 +85,14 @@ pub trait Medium: Send + Sync + fmt::Debug {
     /// As [`store`](Medium::store), or if `at` is no multiple of 8.
     fn store_word(&self, at: u64, word: u64);
 
-    /// Starts writing the lines of `range` back to persistent memory. Does nothing on a file.
+    /// Starts writing the lines of `range` back to persistent memory. Does nothing on a file, but
+    /// for one that was [opened for that](FileMedium::open_direct).
+    ///
+    /// # Panics
+    /// There, as [`store`](Medium::store).
     fn flush(&self, range: Range<u64>);
 
-    /// Waits for the flushes before it. Does nothing on a file.
+    /// Waits for the flushes before it. Does nothing where these do nothing.
     fn fence(&self);
 
     /// Begins to bring a range in, for a reader that needs all of it soon: page by page it would

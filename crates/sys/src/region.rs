@@ -191,7 +191,32 @@ impl Region {
         policy: PagePolicy,
         reserve: Reserve,
     ) -> Result<Self, RegionError> {
-        let (backing, len) = backing::Backing::file(file, access, reserve)?;
+        Self::of_file(
+            backing::Backing::file(file, access, reserve)?,
+            access,
+            max,
+            policy,
+        )
+    }
+
+    /// [`map`](Self::map), for writing, of a file on whose medium stores are as soon as the CPU's
+    /// cache is written back: one in memory, or on persistent memory that is mounted with `dax`,
+    /// which is mapped with `MAP_SYNC`.
+    ///
+    /// # Errors
+    /// As [`map`](Self::map); `Unsupported` for a file on another medium.
+    pub fn map_direct(file: OwnedFd, max: usize, policy: PagePolicy) -> Result<Self, RegionError> {
+        let access = Access::ReadWrite;
+        let (backing, len) = backing::Backing::file(file, access, Reserve::AtGrowth)?;
+        Self::of_file((backing.direct()?, len), access, max, policy)
+    }
+
+    fn of_file(
+        (backing, len): (backing::Backing, usize),
+        access: Access,
+        max: usize,
+        policy: PagePolicy,
+    ) -> Result<Self, RegionError> {
         let (_, max) = sizes(1, max.max(len))?;
         let place = backing::Reservation::new(max)?;
         let region = Self::build(place, backing, access, max, policy);

@@ -43,12 +43,21 @@ impl WriteBack {
     /// Begins to write the lines of `bytes` back. It must be one of
     /// [`available`](Self::available); it does nothing on a machine that has none.
     pub fn write_back(self, bytes: &[u8]) {
+        // SAFETY: the bytes are mapped.
+        unsafe { self.write_back_at(bytes.as_ptr(), bytes.len()) }
+    }
+
+    /// As [`write_back`](Self::write_back), of memory that other threads may store to.
+    ///
+    /// # Safety
+    /// From `first` on `len` bytes are mapped.
+    pub(crate) unsafe fn write_back_at(self, first: *const u8, len: usize) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if !bytes.is_empty() {
-            let first = bytes.as_ptr() as usize & !63;
-            for line in (first..bytes.as_ptr() as usize + bytes.len()).step_by(64) {
-                // SAFETY: the line holds a byte of `bytes`; the instruction changes no memory. One
-                // that the CPU lacks is a trap, not undefined behaviour.
+        if len > 0 {
+            for line in (first as usize & !63..first as usize + len).step_by(64) {
+                // SAFETY: the line holds a byte that is mapped, by the caller's promise; the
+                // instruction changes no memory. One that the CPU lacks is a trap, not undefined
+                // behaviour.
                 unsafe {
                     match self {
                         Self::Clflush => {
@@ -65,7 +74,7 @@ impl WriteBack {
             }
         }
         #[cfg(any(not(target_arch = "x86_64"), miri))]
-        let _ = bytes;
+        let _ = (first, len);
     }
 
     /// Waits for what was begun.

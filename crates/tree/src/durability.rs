@@ -8,10 +8,13 @@ pub enum Durability {
     Process,
     /// Power loss too, on an ordinary file: one `fdatasync` a commit, or two.
     File,
-    /// Power loss on persistent memory: cache lines are flushed. Proved against recorded crashes;
-    /// [`Builder::open`](crate::Builder::open) refuses it until a mapping of that kind has been
-    /// tried on hardware.
-    Dax,
+    /// Power loss on persistent memory, on a file system mounted with `dax`: cache lines are
+    /// written back by the CPU's best instruction, and fenced once or twice a commit. No system
+    /// call. On tmpfs, which is a stand-in for such memory, it costs what it costs there and
+    /// survives what [`Process`](Self::Process) does. A file on another medium is refused
+    /// ([`StoreError::Unsupported`](crate::StoreError::Unsupported)): a flushed line does not reach
+    /// a disk.
+    Flush,
 }
 
 impl Durability {
@@ -20,7 +23,7 @@ impl Durability {
         match self {
             Self::Process => 1 << 8,
             Self::File => 2 << 8,
-            Self::Dax => 3 << 8,
+            Self::Flush => 3 << 8,
         }
     }
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use mneme_sync::CreateError;
 use mneme_sys::fault::without;
-use mneme_sys::medium::{FileMedium, Medium, MemoryMedium};
-use mneme_sys::{Access, Caution, files};
+use mneme_sys::medium::{FileMedium, Medium, MediumError, MemoryMedium};
+use mneme_sys::{Access, Caution, RegionError, files};
 use zerocopy::IntoBytes;
 
 use crate::attach::{Attachment, JoinError, now};
@@ -163,11 +163,6 @@ impl Builder {
 
     /// As [`open`](Self::open), on a file system of which this is to be said.
     fn open_with(&self, path: &Path, caution: Option<Caution>) -> Result<Store, StoreError> {
-        if self.durability == Durability::Dax {
-            return Err(StoreError::Unsupported {
-                what: "durability on persistent memory, outside of the crash tests",
-            });
-        }
         if caution == Some(Caution::Network) && !self.network {
             return Err(StoreError::Network {
                 path: path.to_owned(),
@@ -251,6 +246,16 @@ impl Builder {
         let file = file
             .try_clone()
             .map_err(os("duplicate the file's descriptor"))?;
+        if self.durability == Durability::Flush && !self.reads {
+            return FileMedium::open_direct(file, self.max).map_err(|error| match error {
+                MediumError::Region(RegionError::Unsupported { .. }) => StoreError::Unsupported {
+                    what: "Durability::Flush for a file that is on neither tmpfs nor a file system \
+                           mounted with dax, or on a CPU that writes no cache line back: choose \
+                           Durability::File",
+                },
+                other => other.into(),
+            });
+        }
         Ok(FileMedium::open(file, access, self.max)?)
     }
 
@@ -392,8 +397,8 @@ fn newest_version(
     if !alone && shared.is_poisoned() {
         return Err(StoreError::Poisoned);
     }
-    // What an interrupted process left in the page cache becomes durable before it is believed.
-    pages.barrier().inspect_err(|_| shared.poison())?;
+    // What an interrupted process left becomes durable before it is believed.
+    pages.adopt().inspect_err(|_| shared.poison())?;
     let published = if alone { 0 } else { shared.durable() };
     let mut record = recovery::newest_record(pages, seed, published)?;
     let was_closed = record.state & STATE_CLEAN != 0;
@@ -582,7 +587,7 @@ fn create_on(pages: &Pages, uuid: Option<[u8; 16]>) -> Result<(), StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mneme_sys::medium::{MediumError, RecordingMedium};
+    use mneme_sys::medium::RecordingMedium;
 
     /// A file of which this test keeps the bytes.
     fn image(

@@ -158,7 +158,7 @@ impl Core {
         match self.pages.durability() {
             Durability::Process => self.known(self.pages.sync()),
             // Each barrier has done so.
-            Durability::File | Durability::Dax => Ok(()),
+            Durability::File | Durability::Flush => Ok(()),
         }
     }
 

@@ -3,8 +3,9 @@
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use mneme_sys::medium::{Medium, MediumError};
+use mneme_sys::medium::{LINE, Medium, MediumError};
 use mneme_sys::racy;
 
 use crate::Durability;
@@ -16,6 +17,8 @@ pub(crate) struct Pages {
     medium: Box<dyn Medium>,
     base: NonNull<u8>,
     durability: Durability,
+    /// With [`Durability::Flush`], the lines that were stored to since the last barrier.
+    stored: Mutex<Vec<Range<u64>>>,
 }
 
 // SAFETY: `base` points into the medium, which is `Send` and `Sync` and which `Pages` owns.
@@ -29,6 +32,7 @@ impl Pages {
             base: medium.base(),
             medium,
             durability,
+            stored: Mutex::default(),
         }
     }
 
@@ -119,17 +123,44 @@ impl Pages {
     /// Stores bytes; they are durable after the next [`barrier`](Self::barrier).
     pub(crate) fn store(&self, at: u64, bytes: &[u8]) {
         self.medium.store(at, bytes);
-        if self.durability == Durability::Dax {
-            self.medium.flush(at..at + bytes.len() as u64);
-        }
+        self.note(at, bytes.len() as u64);
     }
 
     /// Stores a word; it is durable after the next [`barrier`](Self::barrier), and never torn.
     pub(crate) fn store_word(&self, at: u64, word: u64) {
         self.medium.store_word(at, word);
-        if self.durability == Durability::Dax {
-            self.medium.flush(at..at + 8);
+        self.note(at, 8);
+    }
+
+    /// Remembers lines for the next barrier: each is flushed once, however often it was stored to.
+    #[inline]
+    fn note(&self, at: u64, bytes: u64) {
+        if self.durability == Durability::Flush {
+            let lines = at / LINE * LINE..(at + bytes).next_multiple_of(LINE);
+            self.stored().push(lines);
         }
+    }
+
+    fn stored(&self) -> MutexGuard<'_, Vec<Range<u64>>> {
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Flushes what was stored since the last time, in rows of lines.
+    fn flush(&self) {
+        let mut stored = self.stored();
+        stored.sort_unstable_by_key(|lines| lines.start);
+        let mut lines = stored.drain(..);
+        let Some(mut row) = lines.next() else {
+            return;
+        };
+        for next in lines {
+            if next.start <= row.end {
+                row.end = row.end.max(next.end);
+            } else {
+                self.medium.flush(std::mem::replace(&mut row, next));
+            }
+        }
+        self.medium.flush(row);
     }
 
     /// What was stored before is durable, for the failures that the store is to survive.
@@ -140,7 +171,8 @@ impl Pages {
                 std::sync::atomic::fence(Ordering::Release);
                 Ok(())
             }
-            Durability::Dax => {
+            Durability::Flush => {
+                self.flush();
                 self.medium.fence();
                 Ok(())
             }
@@ -151,6 +183,16 @@ impl Pages {
     /// What was stored before survives the loss of power.
     pub(crate) fn sync(&self) -> Result<(), MediumError> {
         self.medium.sync()
+    }
+
+    /// What an interrupted process left in the page cache, or in lines that it has not flushed, is
+    /// durable, for the failures that the store is to survive.
+    pub(crate) fn adopt(&self) -> Result<(), MediumError> {
+        match self.durability {
+            Durability::Process => self.barrier(),
+            // Nobody knows which lines to flush: the kernel finds all pages that were stored to.
+            Durability::Flush | Durability::File => self.sync(),
+        }
     }
 
     /// Follows growth by another process.
@@ -169,7 +211,7 @@ impl Pages {
         self.medium.grow(to)?;
         // Flushes make stores durable, not the length.
         match self.durability {
-            Durability::Dax => self.medium.sync(),
+            Durability::Flush => self.medium.sync(),
             _ => Ok(()),
         }
     }

@@ -246,8 +246,9 @@ const FEW_BYTES: usize = LEAF / 3;
 /// Live entries up to this size stay in one leaf. The rest of it takes appends until the next
 /// rewrite: a higher bound saves space and rewrites more often.
 const ONE_LEAF: usize = LEAF / 4 * 3;
-/// More than that is cut into leaves of about this size. Of 10/16, a file of records of 1 KiB that
-/// were put in order takes a tenth more, and a put stores a sixth less.
+/// More than that is cut into leaves of about this size. With 3/5, files of records that were put
+/// in order take a sixteenth (1 KiB) or an eighth (100 B) more, and a put stores a twelfth (1 KiB)
+/// or a seventh (100 B) less: `mneme-bench wear`.
 const CUT: usize = LEAF / 16 * 11;
 /// Changes whose leaves are asked of the memory at a time.
 const AHEAD: usize = 16;

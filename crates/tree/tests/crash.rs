@@ -10,8 +10,8 @@ mod common;
 use std::sync::Arc;
 
 use common::crashes::{self, BOTH, Choice, Recorder, crash, expect_none, one_extent, one_leaf};
-use common::{MAX, Model, copy_of, open_on, trees};
-use mneme_sys::medium::{FailureModel, Operation, RecordingMedium};
+use common::{MAX, Model, contents, copy_of, open_on, trees};
+use mneme_sys::medium::{FailureModel, Medium, Operation, RecordingMedium};
 use mneme_tree::{Durability, StoreError};
 
 #[test]
@@ -126,6 +126,69 @@ fn every_barrier_is_needed() {
                 caught += 1;
             }
             assert_eq!(caught, count);
+        }
+    }
+}
+
+#[test]
+fn every_flush_is_needed() {
+    let mode = (FailureModel::Dax, Durability::Flush);
+    for ((trace, history), least) in [(one_leaf(mode.1), 10), (one_extent(mode.1), 8)] {
+        let marks = trace.positions(|op| matches!(op, Operation::Mark(_)));
+        let stores = trace.positions(|op| matches!(op, Operation::Store { .. }));
+        let commits = stores[1]..marks[marks.len() - 1];
+        let flushes = trace.positions(|op| matches!(op, Operation::Flush(_)));
+        let mut caught = 0;
+        for flush in flushes.into_iter().filter(|flush| commits.contains(flush)) {
+            let twin = trace.without(flush);
+            let outcome = crash(&twin, mode, &history, &Choice::All(20_000), true);
+            let what = &trace.operations[flush];
+            assert!(
+                !outcome.wrong.is_empty(),
+                "nothing needs {what:?} at {flush}"
+            );
+            caught += 1;
+        }
+        assert!(caught >= least, "only {caught}");
+    }
+}
+
+/// A writer is killed after any of its stores. What the next one finds and believes in must be
+/// durable then, though the killed one has flushed or synced nothing of it: power is lost later.
+#[test]
+fn what_a_killed_writer_left_is_durable_before_it_is_believed() {
+    for mode in BOTH {
+        let (trace, history) = one_leaf(mode.1);
+        let stores = trace.positions(|op| matches!(op, Operation::Store { .. }));
+        for killed in &stores[stores.len() - 6..] {
+            let medium = RecordingMedium::with_image(MAX, trace.image.clone()).unwrap();
+            for operation in &trace.operations[..=*killed] {
+                match operation {
+                    Operation::Store { at, bytes } => medium.store(*at, bytes),
+                    Operation::Flush(range) => medium.flush(range.clone()),
+                    Operation::Fence => medium.fence(),
+                    Operation::Sync => medium.sync().unwrap(),
+                    Operation::Grow(to) => medium.grow(*to).unwrap(),
+                    _ => {}
+                }
+            }
+            let medium = Arc::new(medium);
+            let db = open_on(&medium, mode.1).unwrap();
+            let mut found = vec![contents(&db.snapshot().unwrap())];
+            assert!(history.contains(&found[0]));
+            medium.mark(1);
+            db.put(b"z", b"later").unwrap();
+            found.push(found[0].clone());
+            found[1].insert(b"z".to_vec(), b"later".to_vec());
+            medium.mark(2);
+            let trace = medium.trace();
+            let verify = |medium: &Arc<RecordingMedium>, mark: u64| match mark.checked_sub(1) {
+                Some(mark) => crashes::verify(medium, mode.1, &found, mark),
+                None => Ok(()),
+            };
+            let outcome = crashes::crash_with(&trace, mode.0, &Choice::Some(30, 1), true, verify);
+            expect_none(&outcome, 100);
+            drop(db);
         }
     }
 }

@@ -77,7 +77,11 @@ fn verify(db: &Store, acknowledged: u64) {
 }
 
 fn storm(durability: Durability, name: &str, kills: u64) {
-    let here = TestDir::on_disk("tree-kills");
+    let here = match durability {
+        // Lines that are flushed do not reach a disk.
+        Durability::Flush => TestDir::new("tree-kills"),
+        _ => TestDir::on_disk("tree-kills"),
+    };
     let path = here.path().join(name);
     let mut commits = 0;
     for round in 0..kills {
@@ -96,13 +100,16 @@ fn storm(durability: Durability, name: &str, kills: u64) {
 fn the_writer_is_killed_again_and_again() {
     if let Ok(given) = std::env::var(CHILD) {
         let (name, path) = given.split_once(':').unwrap();
-        let durability = if name == "file" {
-            Durability::File
-        } else {
-            Durability::Process
+        let durability = match name {
+            "file" => Durability::File,
+            "flush" => Durability::Flush,
+            _ => Durability::Process,
         };
         live(Path::new(path), durability);
     }
     storm(Durability::Process, "process", 12);
     storm(Durability::File, "file", 6);
+    if !mneme_sys::WriteBack::available().is_empty() {
+        storm(Durability::Flush, "flush", 6);
+    }
 }

@@ -108,7 +108,8 @@ enum Action {
 struct Place {
     /// The store's file.
     path: PathBuf,
-    /// What a commit survives: `file` power loss, `process` the death of the process alone.
+    /// What a commit survives: `file` power loss, `flush` that too on persistent memory, `process`
+    /// the death of the process alone.
     #[arg(long, default_value = "file", value_parser = durability)]
     durability: Durability,
     /// Print JSON.
@@ -178,7 +179,8 @@ fn durability(text: &str) -> Result<Durability, String> {
     match text {
         "file" => Ok(Durability::File),
         "process" => Ok(Durability::Process),
-        _ => Err("file or process".to_owned()),
+        "flush" => Ok(Durability::Flush),
+        _ => Err("file, process or flush".to_owned()),
     }
 }
 

@@ -8,11 +8,11 @@ use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Medium, MediumError, inside, store, store_word};
+use super::{Medium, MediumError, assert_inside, inside, store, store_word};
 use crate::files::{FsKind, fs_kind_of};
 use crate::region::{RegionError, collapses_shared_memory};
 use crate::syncs::Syncs;
-use crate::{Access, PagePolicy, Region};
+use crate::{Access, PagePolicy, Region, WriteBack};
 
 /// A file, mapped. One sync is one `fdatasync`, on tmpfs too.
 ///
@@ -28,6 +28,8 @@ pub struct FileMedium {
     syncs: Syncs,
     /// Bytes of the mapping that have been advised.
     advised: AtomicU64,
+    /// What writes cache lines back, if that is how stores become durable.
+    write_back: Option<WriteBack>,
 }
 
 /// One `fdatasync` of a file. **A failure is sticky**, see [`Medium`].
@@ -48,15 +50,19 @@ pub(super) fn full_or(what: &'static str, wanted: u64) -> impl FnOnce(io::Error)
 /// from the size on that one request to the disk may have (`max_sectors_kb`) or its readahead.
 const AHEAD: u64 = 128 << 10;
 
+fn size(max: u64) -> Result<usize, RegionError> {
+    usize::try_from(max).map_err(|_| RegionError::Unsupported {
+        what: "a file beyond the address space",
+    })
+}
+
 impl FileMedium {
     /// Maps `file`, which may be empty and may grow to `max` bytes.
     ///
     /// # Errors
     /// [`MediumError::Region`], [`MediumError::Os`].
     pub fn open(file: File, access: Access, max: u64) -> Result<Self, MediumError> {
-        let max = usize::try_from(max).map_err(|_| RegionError::Unsupported {
-            what: "a file beyond the address space",
-        })?;
+        let max = size(max)?;
         let duplicate = file.try_clone().map_err(|source| MediumError::Os {
             what: "duplicate the file's descriptor",
             source,
@@ -66,11 +72,39 @@ impl FileMedium {
             _ => PagePolicy::Small,
         };
         let region = Region::map(OwnedFd::from(duplicate), access, max, policy)?;
+        Self::of(region, file, None)
+    }
+
+    /// Maps `file` for writing, so that [`flush`](Medium::flush) and [`fence`](Medium::fence) write
+    /// the CPU's cache back by the best instruction it has ([`WriteBack`]). In memory (tmpfs) that
+    /// is a survival of nothing but the process, at the cost of persistent memory; there, on a file
+    /// system mounted with `dax`, the mapping is `MAP_SYNC`, and what was fenced survives power
+    /// loss.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); `Unsupported` for a file on another medium, which a cache line does
+    /// not reach without a sync, and on a CPU without such instructions.
+    pub fn open_direct(file: File, max: u64) -> Result<Self, MediumError> {
+        let best = WriteBack::available().pop();
+        let write_back = best.ok_or(RegionError::Unsupported {
+            what: "writing cache lines back on this CPU",
+        })?;
+        let max = size(max)?;
+        let duplicate = file.try_clone().map_err(|source| MediumError::Os {
+            what: "duplicate the file's descriptor",
+            source,
+        })?;
+        let region = Region::map_direct(OwnedFd::from(duplicate), max, PagePolicy::Thp)?;
+        Self::of(region, file, Some(write_back))
+    }
+
+    fn of(region: Region, file: File, write_back: Option<WriteBack>) -> Result<Self, MediumError> {
         let medium = Self {
             region,
             file,
             syncs: Syncs::default(),
             advised: AtomicU64::new(0),
+            write_back,
         };
         medium.advise()?;
         Ok(medium)
@@ -149,9 +183,23 @@ impl Medium for FileMedium {
         unsafe { store_word(self.base(), self.len(), at, word) }
     }
 
-    fn flush(&self, _: Range<u64>) {}
+    fn flush(&self, range: Range<u64>) {
+        if let Some(write_back) = self.write_back {
+            let len = (range.end - range.start) as usize;
+            assert_inside(range.start, len, self.len());
+            // SAFETY: inside of what is mapped, by the assertion.
+            unsafe {
+                let first = self.base().as_ptr().add(range.start as usize);
+                write_back.write_back_at(first, len);
+            }
+        }
+    }
 
-    fn fence(&self) {}
+    fn fence(&self) {
+        if self.write_back.is_some() {
+            WriteBack::fence();
+        }
+    }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), MediumError> {
         inside(at, bytes.len(), self.len())?;
@@ -230,6 +278,39 @@ mod tests {
         // SAFETY: inside the medium; nobody else stores there.
         assert_eq!(unsafe { reader.base().add(8).cast::<u64>().read() }, 7);
         [&medium, &reader].map(|medium| medium.region.pages().huge_bytes)
+    }
+
+    #[test]
+    fn lines_are_flushed_where_they_reach_the_medium_and_refused_elsewhere() {
+        let open = |directory: &str| {
+            let path = format!("{directory}/mneme-medium-direct-{}", std::process::id());
+            let mut options = File::options();
+            options.read(true).write(true).create(true).truncate(true);
+            let file = options.open(&path).unwrap();
+            std::fs::remove_file(&path).unwrap();
+            FileMedium::open_direct(file, FRAMES)
+        };
+        if WriteBack::available().is_empty() {
+            return;
+        }
+        let medium = open(SHARED_MEMORY).unwrap();
+        medium.grow(FRAMES).unwrap();
+        medium.store(100, &[7; 300]);
+        medium.flush(100..400);
+        medium.flush(FRAMES - 1..FRAMES);
+        medium.fence();
+        // SAFETY: inside the medium; nobody else stores there.
+        let byte = unsafe { medium.base().add(399).read() };
+        assert_eq!(byte, 7);
+        let disk = env!("CARGO_MANIFEST_DIR");
+        if crate::files::fs_kind(std::path::Path::new(disk)).unwrap() == FsKind::Other {
+            let refused = open(disk);
+            let unsupported = matches!(
+                refused,
+                Err(MediumError::Region(RegionError::Unsupported { .. }))
+            );
+            assert!(unsupported || refused.is_ok(), "{refused:?}");
+        }
     }
 
     #[test]

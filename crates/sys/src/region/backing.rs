@@ -21,7 +21,7 @@ use std::{fs, io};
 
 use super::{Access, FRAME, PageKind, PagePolicy, PageReport, RegionError, Reserve, pages};
 use crate::NodeId;
-use crate::files::FsKind;
+use crate::files::{self, FsKind};
 use crate::syncs::Syncs;
 
 pub(crate) use settings::collapses_shared_memory;
@@ -44,6 +44,8 @@ pub(super) struct Backing {
     /// Set once: children of `fork` do not get the region.
     private_to_process: AtomicBool,
     syncs: Syncs,
+    /// How a file is mapped: `MAP_SHARED`, or what adds `MAP_SYNC` to that.
+    flags: libc::c_int,
 }
 
 enum Source {
@@ -63,7 +65,28 @@ impl Backing {
             source,
             private_to_process: AtomicBool::new(false),
             syncs: Syncs::default(),
+            flags: libc::MAP_SHARED,
         }
+    }
+
+    /// A file on whose medium stores are as soon as the CPU's cache is written back.
+    pub(super) fn direct(mut self) -> Result<Self, RegionError> {
+        let Source::File { file, kind, .. } = &self.source else {
+            return Ok(self);
+        };
+        if *kind == FsKind::Other {
+            let is_direct = files::is_direct(file);
+            let is_direct =
+                is_direct.map_err(|source| RegionError::from_os("map the file", 0, source))?;
+            if !is_direct {
+                return Err(RegionError::Unsupported {
+                    what: "a mapping that flushed cache lines leave, of a file on neither memory nor \
+                           a file system mounted with dax",
+                });
+            }
+            self.flags = libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC;
+        }
+        Ok(self)
     }
 
     pub(super) fn anonymous() -> Self {
@@ -245,7 +268,7 @@ impl Backing {
                         place,
                         &mapped,
                         access,
-                        libc::MAP_SHARED,
+                        self.flags,
                         file.as_raw_fd(),
                         "map the file",
                     )?;

@@ -166,6 +166,10 @@ impl Backing {
         })
     }
 
+    pub(super) fn direct(self) -> Result<Self, RegionError> {
+        Ok(self)
+    }
+
     pub(super) fn duplicate_fd(&self) -> Option<io::Result<OwnedFd>> {
         self.shareable
             .then(|| Err(io::ErrorKind::Unsupported.into()))

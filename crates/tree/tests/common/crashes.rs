@@ -29,7 +29,7 @@ pub type History = Vec<Model>;
 
 pub const BOTH: [(FailureModel, Durability); 2] = [
     (FailureModel::File, Durability::File),
-    (FailureModel::Dax, Durability::Dax),
+    (FailureModel::Dax, Durability::Flush),
 ];
 
 /// Random numbers that a failure can be reproduced with.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{contents, open};
 use crate::{Path, file};
+use mneme_sys::files::FsKind;
 use mneme_tree::{Durability, MAX_KEY, MAX_VALUE, Store, StoreError};
 
 #[test]
@@ -101,6 +102,48 @@ fn a_closed_store_opens_again_while_other_threads_start_processes() {
     });
 }
 
+/// Lines that are written back reach memory, and no disk.
+#[test]
+fn a_store_that_flushes_lines_opens_in_memory_and_is_refused_on_a_disk() {
+    if mneme_sys::WriteBack::available().is_empty() {
+        return;
+    }
+    let builder = Store::builder().durability(Durability::Flush);
+    let memory = mneme_testkit::TestDir::new("tree-flush");
+    let path = memory.path().join("store");
+    let db = builder.open(&path).unwrap();
+    for n in 0..2000u32 {
+        db.put(&n.to_be_bytes(), &[n as u8; 900]).unwrap();
+    }
+    db.put(b"long", &[3; 100_000]).unwrap();
+    db.close().unwrap();
+    // Of any durability, once it was closed.
+    for other in [Durability::File, Durability::Process, Durability::Flush] {
+        let db = Store::builder().durability(other).open(&path).unwrap();
+        db.check().unwrap();
+        assert_eq!(db.stats().unwrap().entries, 2001);
+        db.close().unwrap();
+    }
+    let disk = mneme_testkit::TestDir::on_disk("tree-flush");
+    let path = disk.path().join("store");
+    let refused = builder.open(&path).map(drop);
+    let is_memory = mneme_sys::files::fs_kind(disk.path()).unwrap() == FsKind::Memory;
+    assert!(
+        is_memory || matches!(refused, Err(StoreError::Unsupported { .. })),
+        "{refused:?}"
+    );
+    // A store that is there is not harmed.
+    Store::builder()
+        .open(&path)
+        .unwrap()
+        .put(b"a", b"1")
+        .unwrap();
+    let refused = builder.open(&path).map(drop);
+    assert!(is_memory || matches!(refused, Err(StoreError::Unsupported { .. })));
+    let db = Store::builder().open(&path).unwrap();
+    assert_eq!(db.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
+}
+
 #[test]
 fn what_is_no_store_is_refused() {
     let path = file("foreign");
@@ -109,8 +152,6 @@ fn what_is_no_store_is_refused() {
         Store::builder().open(&path.0),
         Err(StoreError::Foreign)
     ));
-    let dax = Store::builder().durability(Durability::Dax).open(&path.0);
-    assert!(matches!(dax, Err(StoreError::Unsupported { .. })));
     drop(path);
     let path = file("short");
     drop(Store::builder().open(&path.0).unwrap());
