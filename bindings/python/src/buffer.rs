@@ -17,6 +17,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
+use mneme_sys::racy;
+
 use crate::process::Origin;
 
 /// `Py_bf_getbuffer`.
@@ -141,6 +143,95 @@ unsafe extern "C" fn deallocate(object: *mut ffi::PyObject) {
             free(object.cast());
         }
         ffi::Py_DECREF(of.cast());
+    }
+}
+
+// In the stable ABI from Python 3.11 on, and in every library of Python before.
+unsafe extern "C" {
+    fn PyObject_GetBuffer(object: *mut ffi::PyObject, view: *mut View, flags: c_int) -> c_int;
+    fn PyBuffer_Release(view: *mut View);
+}
+
+/// The bytes of another object, which stay where they are while this lives. The program may change
+/// them meanwhile.
+pub(crate) struct Source<'py> {
+    view: Box<View>,
+    bytes: SourceBytes,
+    _py: Python<'py>,
+}
+
+/// What a [`Source`] keeps, for code that runs without Python.
+pub(crate) struct SourceBytes {
+    at: *const u8,
+    len: usize,
+}
+
+// SAFETY: the address of bytes that are only copied, by `racy`, whatever others do with them.
+unsafe impl Sync for SourceBytes {}
+
+impl<'py> Source<'py> {
+    /// Takes the bytes of an object that lie side by side. May run Python.
+    pub(crate) fn of(object: &Bound<'py, PyAny>) -> PyResult<Self> {
+        let mut view = Box::new(View {
+            at: ptr::null_mut(),
+            object: ptr::null_mut(),
+            len: 0,
+            itemsize: 0,
+            readonly: 0,
+            ndim: 0,
+            format: ptr::null_mut(),
+            shape: ptr::null_mut(),
+            strides: ptr::null_mut(),
+            suboffsets: ptr::null_mut(),
+            internal: ptr::null_mut(),
+        });
+        // SAFETY: an object, held; a view to fill in, which does not move until it is released.
+        match unsafe { PyObject_GetBuffer(object.as_ptr(), &raw mut *view, 0) } {
+            0 => Ok(Self {
+                bytes: SourceBytes {
+                    at: view.at.cast::<u8>().cast_const(),
+                    // No buffer has a negative length.
+                    len: usize::try_from(view.len).unwrap_or(0),
+                },
+                view,
+                _py: object.py(),
+            }),
+            _ => Err(PyErr::fetch(object.py())),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> &SourceBytes {
+        &self.bytes
+    }
+}
+
+impl SourceBytes {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Copies them, without Python.
+    ///
+    /// # Safety
+    /// `to` leads to as many bytes, to which no Rust reference leads.
+    pub(crate) unsafe fn copy_to(&self, to: NonNull<u8>) {
+        let mut piece = [0; 4096];
+        let mut done = 0;
+        while done < self.len {
+            let piece = &mut piece[..(self.len - done).min(4096)];
+            // SAFETY: within the buffer, whose exporter keeps it; others may write it meanwhile.
+            unsafe { racy::load(self.at.add(done), piece) };
+            // SAFETY: within what the caller promises; views may read it meanwhile.
+            unsafe { racy::store(piece, to.as_ptr().add(done)) };
+            done += piece.len();
+        }
+    }
+}
+
+impl Drop for Source<'_> {
+    fn drop(&mut self) {
+        // SAFETY: filled in by `of`; the interpreter is attached.
+        unsafe { PyBuffer_Release(&raw mut *self.view) }
     }
 }
 

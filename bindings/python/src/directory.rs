@@ -206,6 +206,12 @@ impl<'a> Directory<'a> {
         })
     }
 
+    /// Where an array's bytes are, while the thread is inside.
+    pub(crate) fn bytes_of(&self, array: &Array) -> Result<NonNull<u8>, Failure> {
+        let at = self.base.addr().get().saturating_add(array.offset);
+        self.place(at as u64, array.bytes)
+    }
+
     /// All arrays.
     pub(crate) fn all(&self) -> Result<Vec<Array>, Failure> {
         let entries = self.entries()?;

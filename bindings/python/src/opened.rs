@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::arguments;
-use crate::buffer::{Memory, view_of};
+use crate::buffer::{Memory, Source, SourceBytes, view_of};
 use crate::current::{self, Views};
 use crate::directory::Array;
 use crate::errors::{Failure, Reason, failure, invalid};
@@ -217,63 +217,90 @@ pub(crate) fn as_array<'py>(
     helper(view.py(), "as_array")?.call1((view, &array.descr, shape))
 }
 
+/// What is to become an array. Made before the segment is asked for anything, because it runs
+/// Python.
+pub(crate) struct Described<'py> {
+    source: Source<'py>,
+    descr: String,
+    shape: Vec<u64>,
+}
+
+impl<'py> Described<'py> {
+    pub(crate) fn array(array: &Bound<'py, PyAny>) -> PyResult<Self> {
+        let described = helper(array.py(), "describe")?.call1((array,))?;
+        let (flat, descr, shape): (Bound<'_, PyAny>, _, _) = described.extract()?;
+        Ok(Self {
+            source: Source::of(&flat)?,
+            descr,
+            shape,
+        })
+    }
+
+    pub(crate) fn bytes(data: &Bound<'py, PyAny>) -> PyResult<Self> {
+        let source = Source::of(arguments::value(data)?.as_any())?;
+        Ok(Self {
+            shape: vec![source.bytes().len() as u64],
+            descr: "'|u1'".to_owned(),
+            source,
+        })
+    }
+}
+
 /// Puts an array into the segment that the thread is inside of. The name leads to it when all of
 /// its bytes are there: whatever fails before that leaves the array that it was to replace.
-pub(crate) fn put<'py>(
-    open: &Arc<Open>,
+///
+/// **Python does not run between the look at what is there and the end.** A signal handler or a
+/// trace function could take a view of what is about to be given back.
+pub(crate) fn put(
+    py: Python<'_>,
+    open: &Open,
     id: u64,
     name: &str,
-    array: &Bound<'py, PyAny>,
+    described: &Described<'_>,
     replace: bool,
-) -> PyResult<()> {
-    let py = array.py();
-    let described = helper(py, "describe")?.call1((array,))?;
-    let (source, descr, shape, bytes): (Bound<'_, PyAny>, String, Vec<u64>, usize) =
-        described.extract()?;
-    let (place, made, lease, is_seen) = current::within(id, |arrays, views| {
-        // What is put may be a view of the array itself.
-        let is_seen = open.views.names().iter().any(|seen| seen == name);
-        let lease = || Lease::new(open, name, Some(Arc::clone(views)));
-        let there = arrays.find(name)?;
-        match there {
-            Some(_) if !replace => return Err(arrays.exists(name)),
-            Some(there) if (&there.descr, &there.shape) == (&descr, &shape) => {
-                return Ok((there, None, lease(), is_seen));
+) -> Result<(), Failure> {
+    let (descr, shape) = (&*described.descr, &*described.shape);
+    let bytes = described.source.bytes();
+    py.detach(|| place(open, id, name, (descr, shape), bytes, replace))
+}
+
+fn place(
+    open: &Open,
+    id: u64,
+    name: &str,
+    (descr, shape): (&str, &[u64]),
+    source: &SourceBytes,
+    replace: bool,
+) -> Result<(), Failure> {
+    current::within(id, |arrays, _| {
+        let fill = |array: &Array| {
+            if array.bytes != source.len() {
+                let (given, wanted) = (source.len(), array.bytes);
+                let text = format!("{given} bytes are no array of {wanted} bytes");
+                return Err(invalid(text));
             }
+            let to = arrays.bytes_of(array)?;
+            // SAFETY: so many bytes, inside of the segment; no Rust reference leads to an array's.
+            unsafe { source.copy_to(to) };
+            Ok(())
+        };
+        match arrays.find(name)? {
+            Some(_) if !replace => return Err(arrays.exists(name)),
+            Some(there) if (&*there.descr, &*there.shape) == (descr, shape) => return fill(&there),
             Some(_) => open.check_sole("replacing an array by one of another shape", Some(name))?,
             None => {}
         }
-        let made = arrays.make(name, &descr, &shape, bytes)?;
-        Ok((made.array.clone(), Some(made), lease(), false))
-    })?;
-    let filled = lease.view(py, &place).and_then(|view| {
-        let shape = PyTuple::new(py, shape)?;
-        helper(py, "fill")?.call1((&view, &descr, shape, source, is_seen))
-    });
-    if let Some(made) = made {
-        current::within(id, |arrays, _| match &filled {
-            Ok(_) => arrays.enter(&made),
-            Err(_) => arrays.discard(&made),
-        })?;
-    }
-    filled.map(|_| ())
+        let made = arrays.make(name, descr, shape, source.len())?;
+        fill(&made.array)
+            .and_then(|()| arrays.enter(&made))
+            .inspect_err(|_| {
+                // No name leads to it.
+                let _ = arrays.discard(&made);
+            })
+    })
 }
 
-pub(crate) fn put_bytes<'py>(
-    open: &Arc<Open>,
-    id: u64,
-    name: &str,
-    data: &Bound<'py, PyAny>,
-    replace: bool,
-) -> PyResult<()> {
-    let py = data.py();
-    let data = arguments::value(data)?;
-    let bytes = data.as_bytes();
-    let array = helper(py, "Raw")?.call1((bytes.len(), &data))?;
-    put(open, id, name, &array, replace)
-}
-
-pub(crate) fn remove(open: &Arc<Open>, id: u64, name: &str) -> Result<(), Failure> {
+pub(crate) fn remove(open: &Open, id: u64, name: &str) -> Result<(), Failure> {
     current::within(id, |arrays, _| {
         if arrays.find(name)?.is_none() {
             return Err(missing(open.segment.name().as_str(), name));

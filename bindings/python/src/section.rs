@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use crate::current;
 use crate::directory::Array;
 use crate::errors::{Failure, Reason, failure};
-use crate::opened::{Handle, Lease, Open, as_array, missing, put, put_bytes, remove};
+use crate::opened::{Described, Handle, Lease, Open, as_array, missing, put, remove};
 
 /// A stretch in which a thread has a segment's lock: for use in a `with` block.
 #[pyclass(module = "mneme", frozen)]
@@ -61,6 +61,12 @@ impl Section {
         }
         let id = self.id()?;
         Ok((id, current::open_of(id)?))
+    }
+
+    fn put(&self, py: Python<'_>, name: &str, what: &Described<'_>, replace: bool) -> PyResult<()> {
+        // Asked here: the program ran meanwhile, and may have left the section.
+        let (id, open) = self.writing()?;
+        Ok(put(py, &open, id, name, what, replace).map(|done| self.touched(done))?)
     }
 
     /// What was done stands, and an exception would leave it without the rest.
@@ -161,15 +167,15 @@ impl Section {
     /// As `Segment.put_array`.
     #[pyo3(signature = (name, array, *, replace=false))]
     fn put_array(&self, name: &str, array: &Bound<'_, PyAny>, replace: bool) -> PyResult<()> {
-        let (id, open) = self.writing()?;
-        put(&open, id, name, array, replace).map(|done| self.touched(done))
+        self.writing()?;
+        self.put(array.py(), name, &Described::array(array)?, replace)
     }
 
     /// As `Segment.put_bytes`.
     #[pyo3(signature = (name, data, *, replace=false))]
     fn put_bytes(&self, name: &str, data: &Bound<'_, PyAny>, replace: bool) -> PyResult<()> {
-        let (id, open) = self.writing()?;
-        put_bytes(&open, id, name, data, replace).map(|done| self.touched(done))
+        self.writing()?;
+        self.put(data.py(), name, &Described::bytes(data)?, replace)
     }
 
     /// As `Segment.remove_array`.

@@ -13,7 +13,7 @@ use crate::current;
 use crate::directory::{Array, Directory};
 use crate::errors::{Failure, Reason, failure, invalid};
 use crate::opened::{
-    Handle, Lease, Open, as_array, check_writable, in_use, missing, put, put_bytes, remove,
+    Described, Handle, Lease, Open, as_array, check_writable, in_use, missing, put, remove,
 };
 use crate::section::Section;
 
@@ -56,12 +56,13 @@ impl Segment {
         found.ok_or_else(|| missing(&self.handle.name, name))
     }
 
-    /// Runs `f` in a section for writing, which other Python threads do not wait for.
+    /// Runs `f`, which calls no Python, in a section for writing. Other Python threads do not wait
+    /// for it.
     fn change<R>(
         &self,
         py: Python<'_>,
-        f: impl FnOnce(&Arc<Open>, u64) -> PyResult<R>,
-    ) -> PyResult<R> {
+        f: impl FnOnce(&Open, u64) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
         let open = self.handle.open()?;
         check_writable(&open)?;
         if let Some(id) = current::current(&open) {
@@ -172,7 +173,8 @@ impl Segment {
         array: &Bound<'_, PyAny>,
         replace: bool,
     ) -> PyResult<()> {
-        self.change(py, |open, id| put(open, id, name, array, replace))
+        let array = Described::array(array)?;
+        Ok(self.change(py, |open, id| put(py, open, id, name, &array, replace))?)
     }
 
     /// Copy a bytes-like object into the segment, as an array of bytes; needs no numpy.
@@ -184,13 +186,14 @@ impl Segment {
         data: &Bound<'_, PyAny>,
         replace: bool,
     ) -> PyResult<()> {
-        self.change(py, |open, id| put_bytes(open, id, name, data, replace))
+        let data = Described::bytes(data)?;
+        Ok(self.change(py, |open, id| put(py, open, id, name, &data, replace))?)
     }
 
     /// Remove an array. Raises `InUse` while another process has the segment open or views of the
     /// array are used here, because its memory will be others'.
     fn remove_array(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        self.change(py, |open, id| Ok(remove(open, id, name)?))
+        Ok(self.change(py, |open, id| remove(open, id, name))?)
     }
 
     /// The arrays: a dictionary from names to pairs of descr (as in `.npy` files) and shape.

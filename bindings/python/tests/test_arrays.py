@@ -4,6 +4,7 @@ import gc
 import os
 import shutil
 import subprocess
+import sys
 import unittest
 import warnings
 
@@ -174,6 +175,62 @@ class Arrays(WithRegistry):
         del array
         gc.collect()
         self.assertRaises(mneme.InUse, self.seg.close)
+
+    def test_python_that_runs_inside_of_a_put_keeps_what_it_sees(self):
+        """A trace function, or a signal handler, looks at an array while it is replaced."""
+        self.seg.put_array("x", numpy.zeros(10_000, "u1"))
+        seen = []
+
+        def trace(frame, event, argument):
+            if frame.f_code.co_filename.endswith("_arrays.py") and len(seen) < 5:
+                sys.settrace(None)
+                seen.append(self.seg.array("x"))
+                sys.settrace(trace)
+            return trace
+
+        refused = False
+        sys.settrace(trace)
+        try:
+            self.seg.put_array("x", numpy.ones(20_000, "u1"), replace=True)
+        except mneme.InUse:
+            refused = True
+        finally:
+            sys.settrace(None)
+        self.assertTrue(seen and refused)
+        # What is put now may get no memory that is seen.
+        for number in range(5):
+            self.seg.put_array(f"y{number}", numpy.full(10_000, 7, "u1"))
+        self.assertEqual([int(array.sum()) for array in seen], [0] * len(seen))
+
+    def test_an_interruption_anywhere_in_a_put_leaves_the_array(self):
+        """As if a key were pressed at each step that Python takes."""
+        first = numpy.arange(1000)
+        self.seg.put_array("x", first)
+        steps = 0
+        for wanted in range(1, 1000):
+            left = wanted
+
+            def trace(frame, event, argument):
+                nonlocal left
+                if frame.f_code.co_filename.endswith("_arrays.py"):
+                    left -= 1
+                    if left == 0:
+                        raise KeyboardInterrupt
+                return trace
+
+            sys.settrace(trace)
+            try:
+                self.seg.put_array("x", numpy.zeros(10), replace=True)
+            except KeyboardInterrupt:
+                steps += 1
+            finally:
+                sys.settrace(None)
+            if left > 0:
+                break
+            self.assertEqual(self.seg.array("x").tolist(), first.tolist())
+        self.assertGreater(steps, 3)
+        self.assertEqual(self.seg.array("x").tolist(), [0] * 10)
+        self.seg.put_array("x", first, replace=True)
 
     def put_some(self):
         self.seg.put_array("x", numpy.arange(12.0).reshape(3, 4))
