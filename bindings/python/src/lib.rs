@@ -20,6 +20,7 @@ mod buffer;
 mod current;
 mod directory;
 mod errors;
+mod forks;
 mod iterate;
 mod lender;
 mod mapped;

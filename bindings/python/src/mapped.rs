@@ -4,6 +4,7 @@
 //! forked child.** Sections need a segment at its own address, where a clone of it may take its
 //! place in between, and where forked children have nothing. Views need any address, but always.
 //! The bytes are those of the same file; those for reading are mapped so that nothing can write.
+//! What a forked child keeps of them says [`forks`](crate::forks).
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -15,13 +16,21 @@ use mneme_sys::{Access, Region, files};
 
 use crate::current::Views;
 use crate::errors::{Failure, Reason, failure};
+use crate::forks::{self, Inherited};
 
 /// The mappings of a segment, each made for the first view that needs it.
 pub(crate) struct Mapped {
     segment: Segment,
     access: Access,
+    regions: Arc<Regions>,
+}
+
+/// The mappings for reading and for writing, and what forked children get with them.
+#[derive(Default)]
+pub(crate) struct Regions {
     read: OnceLock<Region>,
-    write: OnceLock<Region>,
+    pub(crate) write: OnceLock<Region>,
+    inherited: OnceLock<Inherited>,
 }
 
 fn map(segment: &Segment, access: Access) -> Result<Region, Failure> {
@@ -48,18 +57,24 @@ impl Mapped {
         Self {
             segment,
             access,
-            read: OnceLock::new(),
-            write: OnceLock::new(),
+            regions: Arc::default(),
         }
     }
 
     fn region(&self, access: Access) -> Result<&Region, Failure> {
         let place = match access {
-            Access::ReadOnly => &self.read,
-            Access::ReadWrite => &self.write,
+            Access::ReadOnly => &self.regions.read,
+            Access::ReadWrite => &self.regions.write,
         };
         if let Some(region) = place.get() {
             return Ok(region);
+        }
+        if self.regions.inherited.get().is_none() {
+            let views = views_of(self.segment.uuid());
+            let inherited = Inherited::new(self.segment.info()?.data, views)?;
+            // Of two threads that make it at once, one drops its own.
+            self.regions.inherited.get_or_init(|| inherited);
+            forks::note(&self.regions);
         }
         // Of two threads that map it at once, one drops its own.
         let region = map(&self.segment, access)?;
@@ -89,6 +104,12 @@ impl Mapped {
         }
         // SAFETY: inside of the mapping.
         Ok(unsafe { region.first_byte().add(offset) })
+    }
+}
+
+impl Regions {
+    pub(crate) fn inherited(&self) -> Option<&Inherited> {
+        self.inherited.get()
     }
 }
 

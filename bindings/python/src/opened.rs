@@ -2,7 +2,7 @@
 //!
 //! **Memory that a view may see is not given to anything else**: a segment cannot be closed, and an
 //! array cannot be removed, while there are views of it here; nor while another process has the
-//! segment open, for its views are not known here.
+//! segment open, or a forked child has its parent's views, for they are not known here.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use crate::buffer::{Memory, Source, SourceBytes, view_of};
 use crate::current::{self, Views};
 use crate::directory::Array;
 use crate::errors::{Failure, Reason, failure, invalid};
+use crate::forks;
 use crate::mapped::{Mapped, views_of};
 use crate::process::{Close, Origin, UntilClosed, note_open};
 
@@ -147,8 +148,9 @@ impl Open {
         })
     }
 
-    /// Refuses while other processes have it open, or views are alive here: for what makes the
-    /// memory of arrays others' memory. Asked with the segment locked: nobody makes views then.
+    /// Refuses while other processes have it open, or views are alive here or in forked children:
+    /// for what makes the memory of arrays others' memory. Asked with the segment locked: nobody
+    /// makes views then.
     pub(crate) fn check_sole(&self, what: &str, of: Option<&str>) -> Result<(), Failure> {
         let mut names = self.views.names();
         names.retain(|name| of.is_none_or(|of| of == name));
@@ -163,7 +165,7 @@ impl Open {
             .filter(|one| !one.is_asker && one.life == Life::Alive);
         let pids: Vec<_> = others.map(|one| one.pid.to_string()).collect();
         if pids.is_empty() {
-            return Ok(());
+            return forks::check(&self.segment.info()?.data, what);
         }
         let text = format!(
             "{what} waits until no other process has the segment open, because they may have views \

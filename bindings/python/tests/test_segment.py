@@ -3,6 +3,7 @@
 import gc
 import os
 import pickle
+import signal
 import threading
 import time
 
@@ -461,6 +462,82 @@ class Segments(WithRegistry):
             "print(seg.poisoned)\n"
         )
         self.assertEqual(said.split(), ["6", "b'abc'", "5", "False"])
+
+    def test_no_array_moves_while_a_forked_child_may_see_it(self):
+        self.seg.close()
+        said = python(
+            "import mneme, os, sys\n"
+            "seg = mneme.Segment.open('frames')\n"
+            "seg.put_bytes('x', b'first' * 1000)\n"
+            "ends, go = os.pipe()\n"
+            "said, says = os.pipe()\n"
+            "view = seg.view('x')\n"
+            "if os.fork() == 0:\n"
+            "    os.close(go)\n"
+            "    os.read(ends, 1)\n"
+            "    os.write(says, b'whole' if bytes(view) == b'first' * 1000 else b'other')\n"
+            "    os._exit(0)\n"
+            "del view\n"
+            "def refused():\n"
+            "    for call in (lambda: seg.remove_array('x'), seg.clear,\n"
+            "                 lambda: seg.put_bytes('x', bytes(9), replace=True)):\n"
+            "        try: call()\n"
+            "        except mneme.InUse as why: assert 'forked child' in str(why), why\n"
+            "        else: return False\n"
+            "    return True\n"
+            "print(refused())\n"
+            "seg.close()\n"
+            "seg = mneme.Segment.open('frames')\n"
+            "print(refused())\n"
+            "os.write(go, b'.')\n"
+            "print(os.read(said, 5).decode())\n"
+            "os.wait()\n"
+            "print(refused(), seg.arrays())\n"
+        )
+        self.assertEqual(said.split(), ["True", "True", "whole", "False", "{}"])
+
+    def test_children_without_views_keep_nothing(self):
+        self.seg.close()
+        said = python(
+            "import mneme, os, subprocess\n"
+            "seg = mneme.Segment.open('frames')\n"
+            "seg.put_bytes('x', b'x')\n"
+            "view = seg.view('x')\n"
+            # Another program has no views of this one.
+            "child = subprocess.Popen(['cat'], stdin=subprocess.PIPE, close_fds=False)\n"
+            "del view\n"
+            "ends, go = os.pipe()\n"
+            "if os.fork() == 0:\n"
+            "    os.close(go)\n"
+            "    os.read(ends, 1)\n"
+            "    os._exit(0)\n"
+            "seg.remove_array('x')\n"
+            "print(seg.arrays())\n"
+            "os.close(go)\n"
+            "os.wait()\n"
+            "child.communicate()\n"
+        )
+        self.assertEqual(said.strip(), "{}")
+
+    def test_a_forked_child_writes_to_no_array_of_its_parent(self):
+        said = python(
+            "import mneme, os\n"
+            "seg = mneme.Segment.open('frames')\n"
+            "seg.put_bytes('x', b'first')\n"
+            "with seg.write() as w:\n"
+            "    view = w.view('x')\n"
+            "    view[0] = ord('F')\n"
+            "    child = os.fork()\n"
+            "    if child == 0:\n"
+            "        ok = bytes(view) == b'First'\n"
+            "        view[:] = b'other' if ok else b'wrong'\n"
+            "        os._exit(0)\n"
+            "    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+            "    view[1] = ord('I')\n"
+            "    del view\n"
+            "print(bytes(seg.view('x')))\n",
+        )
+        self.assertEqual(said.split(), [str(-signal.SIGSEGV), "b'FIrst'"])
 
     def test_pickled_by_name(self):
         self.seg.put_bytes("x", b"abc")

@@ -47,6 +47,23 @@ pub fn in_children(also: extern "C" fn()) {
     let _ = also;
 }
 
+/// Has these called around each fork from now on, in the thread that forks: `before` it, and
+/// behind it `in_parent`, also if it has failed, and `in_child`.
+///
+/// `before` and `in_parent` do only what is allowed while any other thread holds any lock: they
+/// wait for none under which a thread may fork. `in_child` does only what is allowed in the child
+/// of a threaded process.
+pub fn around(before: extern "C" fn(), in_parent: extern "C" fn(), in_child: extern "C" fn()) {
+    watch();
+    #[cfg(not(miri))]
+    // SAFETY: functions of this program, which live as long as it and do as is said above.
+    unsafe {
+        libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child));
+    }
+    #[cfg(miri)]
+    let _ = (before, in_parent, in_child);
+}
+
 /// How many forks lie between this process and the one that first called [`watch`].
 #[inline]
 pub fn generation() -> u32 {

@@ -50,7 +50,8 @@ pub use entropy::{boot_id, random_bytes};
 pub use error_kind::{Classified, ErrorKind, with_causes};
 pub use file_system::Caution;
 pub use liveness::{
-    Liveness, LivenessError, OfdLiveness, ScriptedLiveness, ScriptedProcess, SharedByte, Taken,
+    ChildrensByte, Liveness, LivenessError, OfdLiveness, ScriptedLiveness, ScriptedProcess,
+    SharedByte, Taken,
 };
 pub use memory::{MemoryLimit, huge_page_setting, memory_info, memory_limit, total_memory};
 pub use open_files::allow_open_files;

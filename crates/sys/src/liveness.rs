@@ -10,7 +10,7 @@ mod scripted;
 use std::io;
 use std::ops::RangeInclusive;
 
-pub use ofd::{OfdLiveness, SharedByte};
+pub use ofd::{ChildrensByte, OfdLiveness, SharedByte};
 #[cfg(not(miri))]
 pub(crate) use ofd::{after_fork_in_child, after_fork_in_parent, before_fork, lock_bytes};
 pub use scripted::{ScriptedLiveness, ScriptedProcess};

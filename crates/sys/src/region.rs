@@ -323,6 +323,16 @@ impl Region {
         Ok(())
     }
 
+    /// Forbids stores, in a forked child: what it has inherited of the region is for loads from
+    /// then on, and a store ends it. Takes no lock, because a thread of the parent may have held
+    /// any.
+    ///
+    /// # Errors
+    /// [`RegionError::Os`]: the kernel refuses; stores are allowed as before.
+    pub fn forbid_writes_in_child(&self) -> Result<(), RegionError> {
+        self.backing.forbid_writes(&self.place, self.len())
+    }
+
     /// Whether it is memory of this process alone, which no other can map.
     #[must_use]
     pub fn is_private(&self) -> bool {

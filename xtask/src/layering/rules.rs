@@ -163,6 +163,11 @@ const ALLOWANCES: &[Allowance] = &[
         why: "the command talks to its user",
     },
     Allowance {
+        under: "bindings/python/src/buffer.rs",
+        reaches: &[Reach::System],
+        why: "two functions of Python that PyO3 declares for 3.11 and later alone: nothing of the operating system",
+    },
+    Allowance {
         under: "bindings/python/src/mapped.rs",
         reaches: &[Reach::Files],
         why: "views map a segment's file once more, at an address of their own; the mapping comes from `sys`",

@@ -29,7 +29,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use shared::SharedByte;
+pub use shared::{ChildrensByte, SharedByte};
 
 use super::{Liveness, LivenessError, Taken};
 use crate::{files, fork};

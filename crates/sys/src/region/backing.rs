@@ -339,6 +339,17 @@ impl Backing {
         Ok(())
     }
 
+    /// Makes the committed `len` bytes readable only. Nobody stores there by Rust references.
+    pub(super) fn forbid_writes(&self, place: &Reservation, len: usize) -> Result<(), RegionError> {
+        let mapped = self.mapped(place, len);
+        // SAFETY: the range is mapped and ours. Less is allowed than before: a store ends the
+        // process, which is what is asked for.
+        if len > 0 && unsafe { libc::mprotect(place.at(0), mapped, libc::PROT_READ) } != 0 {
+            return Err(os("make the region readable only", len));
+        }
+        Ok(())
+    }
+
     pub(super) fn sync(&self, place: &Reservation, range: Range<usize>) -> Result<(), RegionError> {
         let Source::File { file, kind, .. } = &self.source else {
             return Ok(());

@@ -215,6 +215,14 @@ impl Backing {
         Ok(())
     }
 
+    pub(super) fn forbid_writes(
+        &self,
+        _place: &Reservation,
+        _len: usize,
+    ) -> Result<(), RegionError> {
+        Ok(())
+    }
+
     pub(super) fn sync(
         &self,
         _place: &Reservation,

@@ -4,9 +4,9 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Descriptor, LivenessError, Registry, fork, lock_bytes, pid};
 use crate::files;
@@ -40,13 +40,7 @@ impl SharedByte {
         };
         // Its drop locks the list, too.
         drop(registry);
-        match lock_bytes(taken.fd(), libc::F_OFD_SETLK, libc::F_RDLCK, byte, 1) {
-            Ok(_) => Ok(taken),
-            Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
-                Err(LivenessError::Held { index: 0 })
-            }
-            Err(source) => Err(failed("take")(source)),
-        }
+        take_shared(taken.fd(), byte).map(|()| taken)
     }
 
     /// Whether anybody else holds one of these bytes, in this process or another.
@@ -81,6 +75,67 @@ impl Drop for SharedByte {
             let _ = lock_bytes(self.fd(), libc::F_OFD_SETLK, libc::F_UNLCK, self.byte, 1);
             Registry::lock().remove(&self.fd);
         }
+    }
+}
+
+/// A byte of a file that forked children of this process hold, and this process does not.
+///
+/// Around a fork, [`before_fork`](Self::before_fork) takes it by an open file that the child
+/// inherits, and [`in_parent`](Self::in_parent) closes that. The kernel lets go of the byte when
+/// the child and its own children have ended or executed other programs.
+#[derive(Debug)]
+pub struct ChildrensByte {
+    path: PathBuf,
+    byte: u64,
+    /// For the next child.
+    file: Mutex<File>,
+}
+
+impl ChildrensByte {
+    /// Prepares a byte of the file at `path`, which no link leads to.
+    ///
+    /// # Errors
+    /// The kernel's; it is no plain file.
+    pub fn of(path: PathBuf, byte: u64) -> Result<Self, LivenessError> {
+        let file = Mutex::new(open(&path)?);
+        Ok(Self { path, byte, file })
+    }
+
+    /// Takes the byte for the child that the calling thread is about to make.
+    ///
+    /// # Errors
+    /// The kernel's: it has no memory for a lock, and as little for a child.
+    pub fn before_fork(&self) -> Result<(), LivenessError> {
+        take_shared(self.file().as_raw_fd(), self.byte)
+    }
+
+    /// Leaves the byte to the child.
+    ///
+    /// # Errors
+    /// The file cannot be opened for the next child. This process keeps the byte with its children
+    /// then, until this is called again or `self` is dropped.
+    pub fn in_parent(&self) -> Result<(), LivenessError> {
+        let fresh = open(&self.path)?;
+        *self.file() = fresh;
+        Ok(())
+    }
+
+    fn file(&self) -> MutexGuard<'_, File> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn open(path: &Path) -> Result<File, LivenessError> {
+    files::open_plain(path, OpenOptions::new().read(true)).map_err(failed("open the file of"))
+}
+
+fn take_shared(fd: RawFd, byte: u64) -> Result<(), LivenessError> {
+    match lock_bytes(fd, libc::F_OFD_SETLK, libc::F_RDLCK, byte, 1) {
+        Ok(_) => Ok(()),
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
+            Err(LivenessError::Held { index: 0 })
+        }
+        Err(source) => Err(failed("take")(source)),
     }
 }
 
