@@ -1,12 +1,13 @@
 //! What Python passes: bytes, sizes, times, ways to keep data.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use mneme_log::Expiry;
 use mneme_shared::{Evict, Registry, UpdatePolicy};
 use mneme_space::Backing;
 use mneme_sys::{Clock, SystemClock};
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
@@ -15,20 +16,34 @@ use crate::errors::{Failure, invalid};
 
 /// The bytes of a bytes-like object: its own where it is `bytes`, else a copy, for the program may
 /// change the others meanwhile.
-fn bytes_like<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyBytes>> {
+///
+/// `None`: it is not bytes-like. What else its bytes cannot be had for is an error: it was
+/// released, or a key was pressed.
+fn bytes_like<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
     if let Ok(bytes) = object.cast::<PyBytes>() {
-        return Some(bytes.clone());
+        return Ok(Some(bytes.clone()));
     }
     let py = object.py();
     // SAFETY: an object, held; what is returned is a new reference, or none and an exception.
     let view = unsafe { ffi::PyMemoryView_FromObject(object.as_ptr()) };
     // SAFETY: as above.
-    let view = unsafe { Bound::from_owned_ptr_or_err(py, view) }.ok()?;
+    let view = unsafe { Bound::from_owned_ptr_or_err(py, view) };
+    let Some(view) = unless_wrong_type(py, view)? else {
+        return Ok(None);
+    };
     // SAFETY: as above.
     let copy = unsafe { ffi::PyBytes_FromObject(view.as_ptr()) };
     // SAFETY: as above.
-    let copy = unsafe { Bound::from_owned_ptr_or_err(py, copy) }.ok()?;
-    copy.cast_into().ok()
+    let copy = unsafe { Bound::from_owned_ptr_or_err(py, copy) }?;
+    Ok(Some(copy.cast_into()?))
+}
+
+/// `None` for a `TypeError`; other errors stay.
+fn unless_wrong_type<T>(py: Python<'_>, result: PyResult<T>) -> PyResult<Option<T>> {
+    match result {
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => Ok(None),
+        other => other.map(Some),
+    }
 }
 
 /// A key: a bytes-like object, or a string, whose UTF-8 is the key.
@@ -37,14 +52,14 @@ pub(crate) fn key<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyByte
     if let Ok(text) = object.cast::<PyString>() {
         return text.encode_utf8();
     }
-    bytes_like(object)
+    bytes_like(object)?
         .ok_or_else(|| wrong_type("a key is bytes, another bytes-like object, or str", object))
 }
 
 /// A value: a bytes-like object. A string is refused, because it would come back as bytes.
 #[inline]
 pub(crate) fn value<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
-    bytes_like(object).ok_or_else(|| {
+    bytes_like(object)?.ok_or_else(|| {
         let text = "a value is bytes or another bytes-like object (encode a str: it would come \
                     back as bytes)";
         wrong_type(text, object)
@@ -59,8 +74,13 @@ fn wrong_type(text: &str, object: &Bound<'_, PyAny>) -> PyErr {
 
 /// Bytes: a number, or text like "64MiB" (binary units; "64MB" is decimal).
 pub(crate) fn size(object: &Bound<'_, PyAny>) -> PyResult<u64> {
-    if let Ok(number) = object.extract::<u64>() {
-        return Ok(number);
+    match object.extract::<u64>() {
+        Ok(number) => return Ok(number),
+        // Text, or a number that is no size: said below.
+        Err(error)
+            if error.is_instance_of::<PyTypeError>(object.py())
+                || error.is_instance_of::<PyOverflowError>(object.py()) => {}
+        Err(error) => return Err(error),
     }
     let wrong = || {
         let text = format!("a size is a number of bytes or text like \"64MiB\", not {object}");
@@ -93,13 +113,17 @@ pub(crate) fn expiry(object: Option<&Bound<'_, PyAny>>) -> PyResult<Expiry> {
     let Some(object) = object else {
         return Ok(Expiry::Never);
     };
-    let call = |name: &str| -> Option<f64> { object.call_method0(name).ok()?.extract().ok() };
+    let py = object.py();
+    let call = |name: &str| match object.hasattr(name)? {
+        true => object.call_method0(name)?.extract::<f64>().map(Some),
+        false => Ok(None),
+    };
     let now = || SystemClock.wall_ms() as f64;
-    let ms = if let Ok(seconds) = object.extract::<f64>() {
+    let ms = if let Some(seconds) = unless_wrong_type(py, object.extract::<f64>())? {
         now() + seconds * 1000.0
-    } else if let Some(seconds) = call("total_seconds") {
+    } else if let Some(seconds) = call("total_seconds")? {
         now() + seconds * 1000.0
-    } else if let Some(seconds) = call("timestamp") {
+    } else if let Some(seconds) = call("timestamp")? {
         seconds * 1000.0
     } else {
         let text = "an expiry is seconds, a timedelta, a datetime or None";
@@ -120,6 +144,12 @@ pub(crate) fn seconds_left(expiry: Expiry) -> Option<f64> {
         Expiry::Never => None,
         Expiry::At(ms) => Some(ms.saturating_sub(SystemClock.wall_ms()) as f64 / 1000.0),
     }
+}
+
+/// Seconds that a section waits.
+pub(crate) fn timeout(seconds: f64) -> Result<Duration, Failure> {
+    let timeout = Duration::try_from_secs_f64(seconds);
+    timeout.map_err(|_| invalid("a timeout is a number of seconds"))
 }
 
 /// The registry in a directory, or the process' own.

@@ -44,10 +44,8 @@ impl Handle {
     pub(crate) fn new(
         segment: Named,
         writable: Option<bool>,
-        timeout: f64,
+        timeout: Duration,
     ) -> Result<Arc<Self>, Failure> {
-        let timeout = Duration::try_from_secs_f64(timeout);
-        let timeout = timeout.map_err(|_| invalid("a timeout is a number of seconds"))?;
         let (name, registry) = (
             segment.name().to_string(),
             segment.registry().root().to_owned(),

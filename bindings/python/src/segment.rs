@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mneme_space::{Attachment, Segment as Named};
 use mneme_sys::Access;
@@ -29,7 +30,7 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    fn new(segment: Named, writable: Option<bool>, timeout: f64) -> Result<Self, Failure> {
+    fn new(segment: Named, writable: Option<bool>, timeout: Duration) -> Result<Self, Failure> {
         let handle = Handle::new(segment, writable, timeout)?;
         Ok(Self { handle })
     }
@@ -105,7 +106,8 @@ impl Segment {
             let text = format!("a segment of {size} bytes is too small: 2 MiB at least");
             return Err(invalid(text).into());
         }
-        let mode = arguments::mode(mode)?;
+        // All that can be said of the arguments is said before anything is made.
+        let (mode, timeout) = (arguments::mode(mode)?, arguments::timeout(timeout)?);
         let backing = arguments::backing(backing, directory)?;
         Ok(py.detach(|| {
             let registry = self::registry(registry)?;
@@ -127,6 +129,7 @@ impl Segment {
         registry: Option<PathBuf>,
         timeout: f64,
     ) -> PyResult<Self> {
+        let timeout = arguments::timeout(timeout)?;
         Ok(py.detach(|| {
             let segment = Named::open(&self::registry(registry)?, name)?;
             Self::new(segment, writable, timeout)
@@ -269,7 +272,7 @@ impl Segment {
     /// Copy the segment under another name, as of one moment.
     fn snapshot(&self, py: Python<'_>, name: &str) -> PyResult<Self> {
         let open = self.handle.open()?;
-        let timeout = self.handle.timeout.as_secs_f64();
+        let timeout = self.handle.timeout;
         Ok(py.detach(|| Self::new(open.segment.clone_as(name)?, None, timeout))?)
     }
 

@@ -48,6 +48,31 @@ class BadInput(WithRegistry):
             "mneme.Full", "remove arrays", "larger",
         )
 
+    def test_a_timeout_that_is_none_makes_no_segment(self):
+        for timeout in ("float('nan')", "-1"):
+            self.ends(
+                f"mneme.Segment.create('late', '4MiB', timeout={timeout})",
+                "mneme.InvalidArgument", "timeout",
+            )
+        self.assertNotIn("late", Segment.list())
+
+    def test_a_value_that_was_released(self):
+        self.ends(
+            "view = memoryview(bytearray(9))\nview.release()\nmneme.Store('64MiB')['k'] = view",
+            "ValueError", "released",
+        )
+
+    def test_an_exception_in_an_argument(self):
+        """As if a key were pressed while a size or an expiry is asked for its number."""
+        for call in ("store.put('k', b'v', expires=Slow())", "mneme.Store(Slow())"):
+            self.ends(
+                "class Slow:\n"
+                "    def __float__(self): raise SystemError('in the middle')\n"
+                "    __index__ = __float__\n"
+                f"store = mneme.Store('64MiB')\n{call}",
+                "SystemError", "in the middle",
+            )
+
     def test_a_store_that_is_full(self):
         self.ends(
             "store = mneme.attach('records', writable=True)\n"
