@@ -56,8 +56,10 @@ enum Work {
     Patch,
     /// Large values.
     Large,
-    /// Small values that find no space unless large ones move.
+    /// A large value that finds no space unless others move.
     Crowd,
+    /// Bulk values that take the places of others, which move to make way.
+    Gaps,
     /// Growth of the region.
     Grow,
     /// Clearing, and the sweep that follows.
@@ -104,6 +106,7 @@ impl Work {
             Work::Evict => evict(s),
             Work::Expire => expire(s),
             Work::Crowd => crowd(s),
+            Work::Gaps => fill_gaps(s),
             Work::Grow => grow(s),
             Work::Swap => swap(s),
             Work::Clear => clear(s),
@@ -168,14 +171,15 @@ fn patch(s: &Recorded) {
 
 fn change_large_values(s: &Recorded) {
     for round in 0..3 {
-        s.put(b"large-1", &value(1, round, 3 << 20));
+        s.put(b"large-1", &value(1, round, 5 << 20));
         s.put(b"large-2", &value(2, round, 1 << 20));
         // Behind large records too, where their extents have free space.
-        (0..17).for_each(|i| s.put(&key(40_000 + i), &value(i, round, 90_000)));
+        (0..17).for_each(|i| s.put(&key(40_000 + i), &value(i, round, 60_000)));
+        (0..5).for_each(|i| s.put(&key(41_000 + i), &value(i, round, 90_000)));
     }
     s.remove(b"large-1");
     // The head goes on behind it when it is gone.
-    s.put(b"large-3", &value(3, 1, (2 << 20) + 50_000));
+    s.put(b"large-3", &value(3, 1, (4 << 20) + 50_000));
     s.remove(b"large-3");
     s.store.compact().unwrap();
 }
@@ -224,16 +228,31 @@ fn expire(s: &Recorded) {
 }
 
 fn crowd(s: &Recorded) {
-    for round in 0..24 {
-        s.put(&key(50_000 + round), &value(round, 1, 1_100_000));
-        (0..9).for_each(|i| s.put(&key(60_000 + round * 9 + i), &value(i, 1, 90_000)));
+    // Three frames each.
+    for i in 0..8 {
+        s.put(&key(50_000 + i), &value(i, 1, (4 << 20) + 300_000));
+        (0..20).for_each(|j| s.put(&key(60_000 + i * 20 + j), &value(j, 1, 60_000)));
     }
-    (0..24 * 9).for_each(|i| s.remove(&key(60_000 + i)));
-    (0..110).for_each(|i| s.put(&key(70_000 + i), &value(i, 2, 90_000)));
-    // And a larger one, for which there is space only in pieces.
-    (0..110).for_each(|i| s.remove(&key(70_000 + i)));
-    (0..24).step_by(2).for_each(|i| s.remove(&key(50_000 + i)));
+    (0..8 * 20).for_each(|i| s.remove(&key(60_000 + i)));
+    (0..8).step_by(2).for_each(|i| s.remove(&key(50_000 + i)));
+    // And larger ones, for which there is space only in pieces.
     s.put(b"larger", &value(0, 3, 7 << 20));
+    s.put(b"largest", &value(0, 3, 11 << 20));
+}
+
+fn fill_gaps(s: &Recorded) {
+    let put =
+        |i: u32, round, kib: u32| s.put(&key(50_000 + i), &value(i, round, (kib << 10) as usize));
+    (0..45).for_each(|i| put(i, 1, 1000));
+    // Places for others as long.
+    (0..45).step_by(3).for_each(|i| s.remove(&key(50_000 + i)));
+    (0..45).step_by(3).for_each(|i| put(i, 2, 900));
+    // And for longer ones, once their neighbours have moved.
+    (0..45).step_by(2).for_each(|i| s.remove(&key(50_000 + i)));
+    (0..6).for_each(|i| put(100 + i, 3, 2500));
+    // And what the last values of segments leave, together with the unused ends.
+    (0..45).for_each(|i| s.remove(&key(50_000 + i)));
+    (0..16).for_each(|i| put(200 + i, 4, 1300));
 }
 
 fn grow(s: &Recorded) {
@@ -467,6 +486,7 @@ gates! {
     fn updates(): Append ALL_NAMES => Update;
     fn large_values(): Append ALL_NAMES => Large;
     fn moving_large_values(): Append &["compact.large.", "log.large.tail"] => Crowd;
+    fn reusing_gaps(): Append &["log.gap.", "log.window.", "compact.bulk."] => Gaps;
     fn growing(): Append &["log.grow.", "arena.grow."] => Grow;
     fn clearing_and_sweeping(): Append ALL_NAMES => Clear;
     fn transactions(): Append ALL_NAMES => Transact;

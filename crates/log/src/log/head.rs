@@ -16,8 +16,8 @@ use mneme_sys::NodeId;
 
 use crate::error::{Corrupt, WriteError};
 use crate::log::Log;
-use crate::log::segment::{State, frame_byte};
-use crate::region::layout::{Head, SegmentInfo, SegmentInfoOf};
+use crate::log::segment::{Kind, State, StateWord, frame_byte};
+use crate::region::layout::{GapOf, Head, SegmentInfo, SegmentInfoOf};
 use crate::region::mem::{Loc, Memory};
 use crate::region::record::Header;
 
@@ -26,8 +26,14 @@ const MANY: u64 = 64;
 /// A log segment has space for so many records such as its first.
 const SEVERAL: u64 = 16;
 
-/// Records above this share of a log segment get an extent of their own.
-pub(crate) const LARGE_SHARE: u64 = 4;
+/// Records above this share of an ordinary log segment are *bulk* records, which have heads and log
+/// segments of their own: what the next one does not fit is a small part of a segment.
+const BULK_SHARE: u64 = 32;
+/// An unused end of a log segment counts as a gain only above this share of an ordinary one.
+pub(crate) const END_SHARE: u64 = 4;
+/// A log segment of bulk records is begun with so many frames that records like its first one leave
+/// at most this share of it unused, where its greatest length allows that.
+const WASTE_SHARE: u64 = 16;
 
 /// A shorter rest of a large record's extent is left unused: it would be one more log segment to
 /// manage, for a few records.
@@ -86,6 +92,78 @@ impl<W: Word> SegmentInfoOf<W> {
     }
 }
 
+impl<W: Word> GapOf<W> {
+    /// Where it begins and ends. `None`: there is none.
+    fn range(&self) -> Option<Range<u64>> {
+        // Relaxed, here and below: changed and read under the head's lock alone.
+        let (at, end) = (self.at.load(Relaxed), self.end.load(Relaxed));
+        (end != 0).then_some(at..end)
+    }
+
+    fn clear(&self) {
+        self.end.store(0, Relaxed);
+    }
+
+    /// Names the bytes of `range`, in the log segment that the head names.
+    fn set(&self, range: Range<u64>) {
+        self.at.store(range.start, Relaxed);
+        self.end.store(range.end, Relaxed);
+    }
+
+    /// Reserves space for the record of `header` in the gap, and writes the header there; before
+    /// it, behind the record's end, that of a filler for what is left. So the segment can be walked
+    /// at any time. `None`: it does not fit.
+    ///
+    /// The caller holds the head. `within` is what its log segment has written.
+    pub(crate) fn append<M: Memory<Word = W>>(
+        &self,
+        mem: &M,
+        within: Range<u64>,
+        header: Header,
+    ) -> Result<Option<Loc>, Corrupt> {
+        let Some(Range { mut start, end }) = self.range() else {
+            return Ok(None);
+        };
+        if start < within.start || end > within.end || start >= end || (start | end) % 8 != 0 {
+            return Err(misplaced(start));
+        }
+        // A holder that died may have written a header, and not moved on. Its record is dead.
+        loop {
+            let there = mem.header(Loc::of_byte(start))?.size();
+            if start + there >= end {
+                if start + there > end {
+                    return Err(misplaced(start));
+                }
+                break;
+            }
+            start += there;
+        }
+        let behind = start + header.size();
+        if behind > end {
+            self.set(start..end);
+            return Ok(None);
+        }
+        if behind < end {
+            let filler = Header::filler(end - behind);
+            mem.word(Loc::of_byte(behind))?.store(filler.0, Relaxed);
+        }
+        let loc = Loc::of_byte(start);
+        // SYNC: pairs with the Acquire loads of those that walk: the filler behind is written.
+        mem.word(loc)?.store(header.0, Release);
+        mneme_sys::fault!("log.gap.header");
+        match behind == end {
+            true => self.clear(),
+            false => self.at.store(behind, Relaxed),
+        }
+        Ok(Some(loc))
+    }
+}
+
+#[cold]
+fn misplaced(at: u64) -> Corrupt {
+    Corrupt::at(at, "a head's gap that is none of its log segment")
+}
+
 /// The lock of a head, or of all heads of a worker. A thread that unwinds out of it leaves a repair
 /// to the next owner: a head may name a log segment whose state does not say so yet.
 pub(crate) struct HeldHeads<'h>(Guard<'h>);
@@ -115,10 +193,16 @@ impl Log {
         }
     }
 
+    /// Whether a record of `bytes` bytes is none for an ordinary log segment.
+    #[inline]
+    pub(crate) fn is_bulk(&self, bytes: u64) -> bool {
+        bytes > self.segment_bytes() / BULK_SHARE
+    }
+
     /// Whether a record of `bytes` bytes gets an extent of its own.
     #[inline]
     pub(crate) fn is_large(&self, bytes: u64) -> bool {
-        bytes > self.segment_bytes() / LARGE_SHARE
+        bytes > self.tables.geometry.bulk_frames * FRAME_BYTES / 2
     }
 
     /// Bytes of an ordinary log segment.
@@ -139,7 +223,7 @@ impl Log {
     ) -> Option<Loc> {
         let head = self.tables.head(self.number_of_head());
         // Relaxed: loaded again under the lock.
-        if self.is_large(size) || head.segment.load(Relaxed) == 0 {
+        if self.is_bulk(size) || head.segment.load(Relaxed) == 0 {
             return None;
         }
         let held = head.lock.try_lock_clean(slot)?;
@@ -194,6 +278,10 @@ impl Log {
     ) -> Result<usize, WriteError> {
         mneme_sys::fault!("log.head.locked");
         let _guard = self.inherit_head(head, held);
+        if let Some(loc) = self.append_in_gap(head, headers[0])? {
+            locs[0] = loc;
+            return Ok(1);
+        }
         let claim = || self.ordinary_claim();
         let Some((frame, info)) = self.segment_for(slot, head, headers[0].size(), claim)? else {
             return Ok(0);
@@ -203,6 +291,90 @@ impl Log {
         })?;
         mneme_sys::fault!("log.reserve.bump");
         Ok(done)
+    }
+
+    /// Reserves space for a bulk record and writes its header. `None`: no free space. It opens a
+    /// log segment in frames of `class` only.
+    ///
+    /// The caller is pinned, and stays so until the record is published or abandoned.
+    pub(crate) fn reserve_bulk(
+        &self,
+        slot: &Slot<'_>,
+        header: Header,
+        class: Class,
+    ) -> Result<Option<Loc>, WriteError> {
+        let node = self.topology.current_node();
+        let head = self.bulk_head(node);
+        let held = head.lock.lock(slot)?;
+        mneme_sys::fault!("log.bulk.locked");
+        let _guard = self.inherit_head(head, held);
+        if let Some(loc) = self.append_in_gap(head, header)? {
+            return Ok(Some(loc));
+        }
+        let claim = || Claim { class, node };
+        let Some((frame, info)) = self.segment_for(slot, head, header.size(), claim)? else {
+            return Ok(None);
+        };
+        let mut loc = Loc::of_byte(0);
+        let locs = std::slice::from_mut(&mut loc);
+        info.append(&self.mem, frame, &[header], locs, || {
+            mneme_sys::fault!("log.bulk.header")
+        })?;
+        mneme_sys::fault!("log.bulk.bump");
+        Ok(Some(loc))
+    }
+
+    /// The head to which threads on `node` append bulk records.
+    pub(crate) fn bulk_head(&self, node: NodeId) -> &Head {
+        let geometry = &self.tables.geometry;
+        let number = u64::from(node.0) % geometry.bulk_heads;
+        self.tables
+            .head(geometry.heads + geometry.survivors + number)
+    }
+
+    /// Reserves space for a record in the gap of the held `head`, if it has one that the record
+    /// fits.
+    fn append_in_gap(&self, head: &Head, header: Header) -> Result<Option<Loc>, Corrupt> {
+        if head.gap.range().is_none() {
+            return Ok(None);
+        }
+        let Some((frame, info)) = self.head_segment(head)? else {
+            return Ok(None);
+        };
+        let first = frame_byte(frame);
+        let within = first..first + info.written_at(frame)?;
+        let loc = head.gap.append(&self.mem, within, header)?;
+        if loc.is_some() {
+            // What lies in a gap counts as dead.
+            info.revive(header.size());
+            mneme_sys::fault!("log.gap.counted");
+        }
+        Ok(loc)
+    }
+
+    /// Has `head` append to `gap`, a filler in the closed segment at `frame`, which the caller has
+    /// claimed as a victim in state `claimed`. False: the head is busy, or the segment is the
+    /// caller's no more.
+    pub(crate) fn adopt_gap(
+        &self,
+        slot: &Slot<'_>,
+        head: &Head,
+        (frame, claimed): (Frame, StateWord),
+        gap: Range<u64>,
+    ) -> Result<bool, WriteError> {
+        let Some(held) = head.lock.try_lock_free(slot) else {
+            return Ok(false);
+        };
+        let _guard = self.inherit_head(head, held);
+        let old = self.head_segment(head)?;
+        if !self.tables.info(frame).reopen(claimed, slot.id()) {
+            return Ok(false);
+        }
+        mneme_sys::fault!("log.gap.reopened");
+        self.link_segment(head, frame, old);
+        head.gap.set(gap);
+        mneme_sys::fault!("log.gap.set");
+        Ok(true)
     }
 
     /// The log segment that the locked `head` appends to; `None`: it has none yet.
@@ -245,7 +417,8 @@ impl Log {
         Ok(self.head_segment(head)?)
     }
 
-    /// Gives the locked `head` a fresh segment and closes the `old` one. False: no free space.
+    /// Gives the locked `head` a fresh segment, for a record of `bytes` bytes, and closes the `old`
+    /// one. False: no free space.
     fn open_segment(
         &self,
         slot: &Slot<'_>,
@@ -254,7 +427,11 @@ impl Log {
         bytes: u64,
         claim: Claim,
     ) -> Result<bool, WriteError> {
-        let Some(extent) = self.ordinary_extent(slot, bytes, claim)? else {
+        let extent = match self.is_bulk(bytes) {
+            true => self.bulk_extent(slot, bytes, claim)?,
+            false => self.ordinary_extent(slot, bytes, claim)?,
+        };
+        let Some(extent) = extent else {
             return Ok(false);
         };
         self.link_segment(head, extent.start, old);
@@ -263,6 +440,8 @@ impl Log {
 
     /// Makes the opened segment at `frame` the locked head's, and closes the `old` one.
     fn link_segment(&self, head: &Head, frame: Frame, old: Option<(Frame, &SegmentInfo)>) {
+        // First: a gap lies in the segment that the head names.
+        head.gap.clear();
         // SYNC: pairs with the Acquire loads in `repair_segments` and `repair_head`.
         head.segment.store(u64::from(frame.0) + 1, Release);
         mneme_sys::fault!("log.open.linked");
@@ -283,7 +462,7 @@ impl Log {
         let ordinary = self.tables.geometry.segment_frames;
         let stats = self.arena.stats();
         let in_use = u64::from(stats.frames.saturating_sub(stats.free));
-        let least = ordinary.div_ceil(LARGE_SHARE);
+        let least = ordinary.div_ceil(END_SHARE);
         let several = (bytes * SEVERAL).div_ceil(FRAME_BYTES);
         let frames = (in_use / MANY).max(least).max(several);
         frames.next_power_of_two().min(ordinary)
@@ -301,8 +480,8 @@ impl Log {
         let ordinary = self.tables.geometry.segment_frames;
         let mut frames = self.next_length(bytes);
         loop {
-            let extent = self.open_extent(slot, frames as u32, claim, false)?;
-            if extent.is_some() || frames.div_ceil(2) * LARGE_SHARE < ordinary || frames == 1 {
+            let extent = self.open_extent(slot, frames as u32, claim, Kind::Ordinary)?;
+            if extent.is_some() || frames.div_ceil(2) * END_SHARE < ordinary || frames == 1 {
                 return Ok(extent);
             }
             let stats = self.arena.stats();
@@ -315,6 +494,44 @@ impl Log {
             }
             frames = frames.div_ceil(2);
         }
+    }
+
+    /// An extent for a log segment of bulk records, the first of `bytes` bytes: as long as
+    /// [`bulk_length`](Self::bulk_length) says, or as is free in one piece.
+    fn bulk_extent(
+        &self,
+        slot: &Slot<'_>,
+        bytes: u64,
+        claim: Claim,
+    ) -> Result<Option<Extent>, WriteError> {
+        let least = bytes.div_ceil(FRAME_BYTES);
+        let stats = self.arena.stats();
+        let kept = match claim.class {
+            Class::Ordinary => stats.reserved,
+            Class::Reserved => 0,
+        };
+        let free = stats.free.saturating_sub(kept).min(stats.longest_run);
+        let most = self.bulk_length(bytes).min(free.into());
+        for frames in [most, least] {
+            if frames >= least
+                && let Some(extent) = self.open_extent(slot, frames as u32, claim, Kind::Bulk)?
+            {
+                return Ok(Some(extent));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Frames of a log segment of bulk records like one of `bytes` bytes: the fewest of which they
+    /// leave little.
+    fn bulk_length(&self, bytes: u64) -> u64 {
+        let most = self.tables.geometry.bulk_frames;
+        let least = bytes.div_ceil(FRAME_BYTES).max(most / 4);
+        let left = |frames: &u64| frames * FRAME_BYTES % bytes * (1 << 20) / frames;
+        let enough = |frames: &u64| left(frames) <= (FRAME_BYTES << 20) / WASTE_SHARE;
+        let fewest = (least..=most).find(enough);
+        let best = fewest.or_else(|| (least..=most).min_by_key(left));
+        best.unwrap_or(least)
     }
 
     /// Finishes what a head's dead owner may have left: the state of the segment it points to.
@@ -358,7 +575,7 @@ impl Log {
     ) -> Result<Option<Loc>, WriteError> {
         let frames = header.size().div_ceil(FRAME_BYTES) as u32;
         let claim = self.ordinary_claim();
-        let Some(extent) = self.open_extent(slot, frames, claim, true)? else {
+        let Some(extent) = self.open_extent(slot, frames, claim, Kind::Large)? else {
             return Ok(None);
         };
         let loc = Loc::of_byte(frame_byte(extent.start));
@@ -392,7 +609,7 @@ impl Log {
         self.heads.of(self.topology.current_cpu())
     }
 
-    fn head_of_cpu(&self) -> &Head {
+    pub(crate) fn head_of_cpu(&self) -> &Head {
         self.tables.head(self.number_of_head())
     }
 
@@ -434,20 +651,23 @@ impl Log {
     /// Closes the segments that `which` selects of heads that no thread holds. Returns how many.
     /// The next append to such a head opens another.
     pub(crate) fn leave_segments(&self, slot: &Slot<'_>, which: Leave) -> u64 {
-        let writers = self.tables.geometry.heads;
+        let geometry = &self.tables.geometry;
+        let workers = geometry.heads..geometry.heads + geometry.survivors;
         self.head_groups()
-            .filter(|heads| heads.start < writers || which == Leave::Every)
+            .filter(|heads| !workers.contains(&heads.start) || which == Leave::Every)
             .map(|heads| self.leave_segments_of(slot, heads, which))
             .sum()
     }
 
     /// The numbers of the heads that share one lock, which is that of the first: each writers' head
-    /// alone, a worker's heads together.
+    /// alone, also each for bulk records, a worker's heads together.
     pub(crate) fn head_groups(&self) -> impl Iterator<Item = Range<u64>> {
         let geometry = &self.tables.geometry;
         let writers = (0..geometry.heads).map(|head| head..head + 1);
         let workers = (0..geometry.workers()).map(|worker| self.heads_of_worker(worker));
-        writers.chain(workers)
+        let bulk = geometry.heads + geometry.survivors..geometry.all_heads();
+        let bulk = bulk.map(|head| head..head + 1);
+        writers.chain(workers).chain(bulk)
     }
 
     /// As [`Log::leave_segments`], of heads that share the lock of the first.
@@ -455,8 +675,14 @@ impl Log {
         let heads = || heads.clone().map(|head| self.tables.head(head));
         let is_longer = |info: &SegmentInfo| info.capacity() > self.segment_bytes();
         let is_meant = |info: &SegmentInfo| match which {
-            Leave::BehindTheGone => is_longer(info) && !info.state().large(),
-            Leave::BehindLarge => is_longer(info),
+            Leave::BehindTheGone => {
+                let word = info.state();
+                match word.bulk() {
+                    true => info.used() > 0 && info.live() == 0,
+                    false => is_longer(info) && !word.large(),
+                }
+            }
+            Leave::BehindLarge => is_longer(info) || info.state().bulk(),
             Leave::Every => true,
         };
         // The first check takes no lock, and as a rule it is the only one.
@@ -497,9 +723,9 @@ impl Log {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leave {
     /// Those that lie behind a large record, in a segment longer than others, and the large record
-    /// is dead.
+    /// is dead. Of bulk records, those in which nothing lives.
     BehindTheGone,
-    /// All that lie behind large records.
+    /// All that lie behind large records, and those of bulk records.
     BehindLarge,
     /// All, compaction's too.
     Every,

@@ -94,28 +94,46 @@ pub(crate) enum State {
     Freeing = 6,
 }
 
-/// The state word: state 8 bits, owner 16, large flag 1, life 39.
+/// The state word: state 8 bits, owner 16, large flag 1, bulk flag 1, life 38.
 ///
-/// The *life* is the number of the extent that begins at this frame, counted from the region's
-/// creation. So a state that was seen in one life is never mistaken for an equal state of a later
-/// life, however long its observer was stopped in between.
+/// The *life* is a number that goes up with every extent that begins at this frame, and whenever a
+/// closed segment is opened again. So a state that was seen in one life is never mistaken for an
+/// equal state of a later life, however long its observer was stopped in between.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct StateWord(pub u64);
 
 const LARGE: u64 = 1 << 24;
-const LIFE_SHIFT: u32 = 25;
+const BULK: u64 = 1 << 25;
+const LIFE_SHIFT: u32 = 26;
+const LIFE: u64 = u64::MAX << LIFE_SHIFT;
+
+/// What a log segment is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// Records up to a 32nd of an ordinary log segment.
+    Ordinary,
+    /// Longer ones: those that die in it are replaced where they lie (see `crate::reclaim::gaps`).
+    Bulk,
+    /// It begins with a record that has an extent of its own.
+    Large,
+}
 
 impl StateWord {
     /// This segment in another state, owned by `owner` or by no thread.
     pub fn to(self, state: State, owner: Option<SlotId>) -> StateWord {
-        let kept = self.0 & (LARGE | u64::MAX << LIFE_SHIFT);
+        let kept = self.0 & (LARGE | BULK | LIFE);
         StateWord(kept | state as u64 | u64::from(owner.map_or(0, |s| s.0)) << 8)
     }
 
     /// The first state of the next life.
-    fn reborn(self, owner: SlotId, large: bool) -> StateWord {
-        let life = (self.0 >> LIFE_SHIFT).wrapping_add(1) << LIFE_SHIFT;
-        StateWord(life | u64::from(large) << 24).to(State::Opening, Some(owner))
+    fn reborn(self, owner: SlotId, kind: Kind) -> StateWord {
+        let kind = match kind {
+            Kind::Ordinary => 0,
+            Kind::Bulk => BULK,
+            Kind::Large => LARGE,
+        };
+        let life = (self.0 & LIFE).wrapping_add(1 << LIFE_SHIFT);
+        StateWord(life | kind).to(State::Opening, Some(owner))
     }
 
     /// The state, unless the byte holds none.
@@ -139,6 +157,11 @@ impl StateWord {
 
     pub fn owner(self) -> SlotId {
         SlotId((self.0 >> 8) as u16)
+    }
+
+    /// Whether the segment is for bulk records.
+    pub fn bulk(self) -> bool {
+        self.0 & BULK != 0
     }
 
     /// Whether the segment begins with a large record that lives; it is no victim while it does.
@@ -174,7 +197,7 @@ impl<W: Word> SegmentInfoOf<W> {
     }
 
     /// Starts a new life for an extent that was just claimed.
-    pub fn begin(&self, owner: SlotId, frames: u32, large: bool) {
+    pub fn begin(&self, owner: SlotId, frames: u32, kind: Kind) {
         self.used.store(length_word(0), Relaxed);
         self.dead.store(0, Relaxed);
         self.unstamp();
@@ -183,7 +206,17 @@ impl<W: Word> SegmentInfoOf<W> {
         // Relaxed: no other thread changes the state of an extent that this thread has claimed.
         let last = StateWord(self.state.load(Relaxed));
         // SYNC: pairs with the Acquire load in `state`.
-        self.state.store(last.reborn(owner, large).0, Release);
+        self.state.store(last.reborn(owner, kind).0, Release);
+    }
+
+    /// Opens the segment again, which `owner` has claimed as a victim in state `from`: another life
+    /// of the same records. False: another thread has taken it over.
+    pub fn reopen(&self, from: StateWord, owner: SlotId) -> bool {
+        // First, so that a thread that sees it closed again also sees that the grace period of its
+        // earlier closing does not count any more.
+        self.unstamp();
+        self.age.store(0, Relaxed);
+        self.change(from, from.reborn(owner, Kind::Bulk))
     }
 
     /// Bytes between the segment's start and the end of its last record; `None` if one of the
@@ -352,6 +385,13 @@ impl<W: Word> SegmentInfoOf<W> {
 }
 
 impl SegmentInfo {
+    /// Counts `bytes` bytes as live that counted as stale.
+    pub fn revive(&self, bytes: u64) {
+        let fewer = |dead: u64| Some(dead - (dead & !SUSPECT).min(bytes));
+        // No less than none: the word is an estimate, and may be damaged.
+        let _ = self.dead.fetch_update(Relaxed, Relaxed, fewer);
+    }
+
     /// States that what is known to be stale is all there was when its records were looked up.
     pub fn trust(&self) {
         self.dead.fetch_and(!SUSPECT, Relaxed);
@@ -370,7 +410,7 @@ impl Log {
         slot: &Slot<'_>,
         frames: u32,
         claim: Claim,
-        large: bool,
+        kind: Kind,
     ) -> Result<Option<Extent>, WriteError> {
         if let Some(above) = self.above() {
             above.opens_segment(slot);
@@ -385,7 +425,7 @@ impl Log {
         }
         self.tables
             .info(extent.start)
-            .begin(slot.id(), extent.frames, large);
+            .begin(slot.id(), extent.frames, kind);
         mneme_sys::fault!("log.open.begun");
         self.adopt(extent)?;
         mneme_sys::fault!("log.open.adopted");
@@ -705,7 +745,7 @@ impl Log {
 
     fn is_some_heads(&self, frame: Frame) -> bool {
         let g = &self.tables.geometry;
-        (0..g.heads + g.survivors)
+        (0..g.all_heads())
             .any(|h| self.tables.head(h).segment.load(Acquire) == u64::from(frame.0) + 1)
     }
 }
@@ -740,8 +780,8 @@ mod tests {
     #[test]
     fn a_state_of_an_earlier_life_is_taken_for_no_later_one() {
         let info = SegmentInfo::default();
-        let live = |large| {
-            info.begin(SlotId(7), 1, large);
+        let live = || {
+            info.begin(SlotId(7), 1, Kind::Ordinary);
             let step = |to, owner| {
                 let word = info.state();
                 assert!(info.change(word, word.to(to, owner)));
@@ -754,12 +794,12 @@ mod tests {
             step(State::Freeing, Some(SlotId(9)));
             [head, closed, condemned]
         };
-        let (first, second) = (live(false), live(false));
+        let (first, second) = (live(), live());
         for (earlier, later) in first.into_iter().zip(second) {
             assert_eq!(earlier.state(), later.state());
             assert_ne!(earlier, later);
         }
-        info.begin(SlotId(7), 1, true);
+        info.begin(SlotId(7), 1, Kind::Large);
         let opening = info.state();
         assert_eq!(
             (opening.state(), opening.owner(), opening.large()),

@@ -1,7 +1,7 @@
-//! Writers that append to a log segment, one after the other under the head's lock, against a
-//! thread that walks it from header to header.
+//! Writers that append to a log segment, or to a gap within one, one after the other under the
+//! head's lock, against a thread that walks it from header to header.
 
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use loom::sync::{Arc, Mutex};
 use loom::thread;
@@ -10,7 +10,7 @@ use mneme_sync::Word;
 
 use super::{LooseLoads, LooseStores, Model, Orders, Sound, Space, fails, holds};
 use crate::log::segment::length_word;
-use crate::region::layout::SegmentInfoOf;
+use crate::region::layout::{GapOf, SegmentInfoOf};
 use crate::region::mem::{Loc, Memory};
 use crate::region::record::Header;
 
@@ -138,4 +138,82 @@ fn without_the_heads_lock_a_record_is_lost() {
             .unwrap()
     };
     fails("a record is lost", writers(twin));
+}
+
+/// Bytes of the gap that [`fillers`] fill.
+const GAP: u64 = 40;
+
+/// A segment of one dead record, which is a gap.
+struct Gap<O> {
+    lock: Mutex<()>,
+    gap: GapOf<Model<O>>,
+    space: Space<O>,
+}
+
+impl<O: Orders> Gap<O> {
+    fn new() -> Arc<Gap<O>> {
+        let mut words: Vec<_> = (0..WORDS).map(|_| Model::new(GARBAGE)).collect();
+        words[0] = Model::new(Header::filler(GAP).0);
+        let gap = Gap {
+            lock: Mutex::new(()),
+            gap: GapOf::default(),
+            space: Space::new(words, 0),
+        };
+        gap.gap.at.store(0, Relaxed);
+        gap.gap.end.store(GAP, Relaxed);
+        Arc::new(gap)
+    }
+
+    fn append(&self, header: Header) -> Option<Loc> {
+        let _held = self.lock.lock().unwrap();
+        self.gap.append(&self.space, 0..GAP, header).unwrap()
+    }
+
+    /// As `Store::walk` does.
+    fn walk(&self) -> Vec<Header> {
+        let (mut at, mut headers) = (0, Vec::new());
+        while at < GAP {
+            let header = self.space.header(Loc::of_byte(at));
+            let header = header.expect("a header where the last record ends");
+            <Model<O> as Word>::fence(Acquire);
+            at += header.size();
+            headers.push(header);
+        }
+        assert_eq!(at, GAP, "the last record ends where the gap does");
+        headers
+    }
+}
+
+/// Two writers, one of which dies with its header written, and a walk meanwhile.
+fn fillers<O: Orders>() {
+    let gap = Gap::<O>::new();
+    let (short, long) = (Header::record(0, 0, OURS), Header::record(8, 0, OURS));
+    let other = {
+        let gap = gap.clone();
+        thread::spawn(move || {
+            gap.append(long).unwrap();
+            // The dead one did not move the gap's beginning.
+            let _held = gap.lock.lock().unwrap();
+            let at = gap.gap.at.load(Relaxed);
+            gap.gap.append(&gap.space, 0..GAP, short).unwrap();
+            gap.gap.at.store(at, Relaxed);
+        })
+    };
+    gap.walk();
+    gap.append(long).unwrap();
+    other.join().unwrap();
+    let all = gap.walk();
+    let count = |of| all.iter().filter(|header| **header == of).count();
+    assert_eq!((count(long), count(short)), (2, 1), "a record is lost");
+}
+
+#[test]
+fn a_gap_can_be_walked_while_it_is_filled() {
+    holds(fillers::<Sound>);
+}
+
+#[test]
+fn without_ordered_stores_a_walk_of_a_gap_meets_no_header() {
+    let lost = "a header where the last record ends";
+    fails(lost, fillers::<LooseStores>);
 }

@@ -26,10 +26,11 @@ use mneme_sync::Slot;
 use mneme_sys::NodeId;
 
 use crate::error::WriteError;
-use crate::log::head::{Claim, HeldHeads, LARGE_SHARE};
+use crate::log::head::{Claim, END_SHARE, HeldHeads};
 use crate::log::segment::{State, StateWord, frame_byte};
 use crate::reclaim::Reclaim;
 use crate::reclaim::evict::Cull;
+use crate::reclaim::gaps::free_within;
 use crate::reclaim::survivors::Walk;
 use crate::region::layout::{Head, SegmentInfo};
 use crate::region::mem::Loc;
@@ -39,6 +40,9 @@ use crate::region::mem::Loc;
 const CANDIDATE_SHARE: usize = 16;
 /// Victims that are moved between two checks for what can be freed: a grace period costs a barrier.
 const BATCH: usize = 4;
+/// Bulk records are moved before a writer finds no other space if they take at most one in so many
+/// bytes of their log segment.
+const BULK_LIVE: u64 = 2;
 /// Another node is much emptier if this much more of it is free.
 const MUCH: f64 = 0.25;
 
@@ -159,8 +163,9 @@ impl Reclaim {
         };
         let head = first + u64::from(victim.old) % self.tables.geometry.ages();
         let (lane, frame) = (self.lane(head, victim.to), victim.frame);
-        let at = &mut victim.at;
-        let walk = self.move_records_from(slot, &lane, frame, at, None, goes_on);
+        let mut rest = victim.at..u64::MAX;
+        let walk = self.move_records_from(slot, &lane, frame, &mut rest, None, goes_on);
+        victim.at = rest.start;
         if let Ok(Walk::Paused) = walk {
             return Ok(Moved::Part);
         }
@@ -178,9 +183,46 @@ impl Reclaim {
     }
 
     /// Whether the records of a victim are moved, to another node if `leave`. One that is suspected
-    /// alone, or begins with a large record, is counted anew.
+    /// alone, or begins with a large record, is counted anew. Of bulk records what is free between
+    /// them can be reused, so they are moved only where they are few.
     fn is_worth_moving(&self, info: &SegmentInfo, word: StateWord, leave: bool) -> bool {
-        !word.large() && (leave || gain(info, self.segment_bytes()).is_some())
+        let stays = info.live() > info.capacity() / BULK_LIVE || info.is_deprioritised();
+        if word.large() || (word.bulk() && stays) {
+            return false;
+        }
+        leave || gain(info, self.segment_bytes()).is_some()
+    }
+
+    /// Moves the bulk records of the log segment whose emptying costs the fewest bytes, if there is
+    /// space for them in gaps of others, and so frees frames: for a record of `wanted` bytes, as a
+    /// rule one that fits no gap. False: no segment yields any.
+    pub(crate) fn compact_bulk(&self, slot: &Slot<'_>, wanted: u64) -> Result<bool, WriteError> {
+        let needed = match self.is_bulk(wanted) {
+            true => wanted,
+            false => 0,
+        };
+        let (mut all, mut free) = (Vec::new(), 0);
+        for (frame, info, word, state) in self.segments() {
+            if state != State::Closed || !word.bulk() || info.is_deprioritised() {
+                continue;
+            }
+            free += free_within(info);
+            if info.capacity() >= needed
+                && gain(info, self.segment_bytes()).is_some()
+                && self.grace_over(info)
+            {
+                all.push((info.live(), info.capacity(), frame, word));
+            }
+        }
+        // What is moved must find its place in the others.
+        let fits = all
+            .into_iter()
+            .filter(|(_, capacity, ..)| *capacity <= free);
+        let cheapest = fits.min_by_key(|(live, capacity, ..)| live * 1000 / capacity.max(&1));
+        let Some((.., frame, word)) = cheapest else {
+            return Ok(false);
+        };
+        self.compact_this(slot, frame, word)
     }
 
     /// Moves a large record with much dead or unused space behind it, and the live records there.
@@ -354,7 +396,10 @@ impl Reclaim {
             } else {
                 closed += 1;
                 born += u128::from(info.born());
-                benefit(info, self.segment_bytes(), now, leave)
+                let is_worth = self.is_worth_moving(info, word, leave);
+                is_worth
+                    .then(|| benefit(info, self.segment_bytes(), now, leave))
+                    .flatten()
             };
             // The last ones: nothing is known to be gained. Large ones are counted alone.
             let benefit = benefit.or(info.is_suspect().then_some(0.0));
@@ -386,7 +431,7 @@ impl Reclaim {
         claimed: StateWord,
         evict: Option<&mut Cull>,
     ) -> Result<bool, WriteError> {
-        let walk = self.move_records(slot, to, frame, evict);
+        let walk = self.move_records(slot, to, frame, 0..u64::MAX, evict);
         self.end_walk(frame, claimed, walk)
     }
 
@@ -469,7 +514,7 @@ pub(crate) fn gain(info: &SegmentInfo, segment_bytes: u64) -> Option<u64> {
     let capacity = info.capacity().max(used);
     let tail = capacity - used;
     let gain = used - info.live().min(used)
-        + if tail > segment_bytes / LARGE_SHARE {
+        + if tail > segment_bytes / END_SHARE {
             tail
         } else {
             0
@@ -481,5 +526,5 @@ pub(crate) fn gain(info: &SegmentInfo, segment_bytes: u64) -> Option<u64> {
 /// segment of small records.
 pub(crate) fn large_gain(info: &SegmentInfo, segment_bytes: u64) -> Option<u64> {
     let gain = info.capacity().saturating_sub(info.live());
-    (gain > segment_bytes / LARGE_SHARE && gain > info.capacity() / 8).then_some(gain)
+    (gain > segment_bytes / END_SHARE && gain > info.capacity() / 8).then_some(gain)
 }

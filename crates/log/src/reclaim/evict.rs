@@ -189,6 +189,8 @@ pub(crate) enum Evicted {
 /// The policy of an eviction walk, and what the walk has removed.
 pub(crate) struct Cull {
     pub policy: Evict,
+    /// Of bulk records, no more are removed once they have so many bytes.
+    pub enough: u64,
     /// Bytes of the records that were removed.
     pub bytes: u64,
 }
@@ -211,8 +213,17 @@ impl Reclaim {
 
     /// Frees space by eviction, if that is due. The caller is not pinned.
     pub(crate) fn evict(&self, slot: &Slot<'_>) -> Result<Evicted, WriteError> {
+        if !self.is_worn_out() {
+            return Ok(Evicted::Nothing);
+        }
+        self.evict_for(slot, 0)
+    }
+
+    /// Frees space by eviction, if anything may be evicted, for a record of `wanted` bytes. The
+    /// caller is not pinned.
+    pub(crate) fn evict_for(&self, slot: &Slot<'_>, wanted: u64) -> Result<Evicted, WriteError> {
         let policy = self.eviction();
-        if policy == Evict::None || !self.is_worn_out() {
+        if policy == Evict::None {
             return Ok(Evicted::Nothing);
         }
         self.fold_accesses(slot)?;
@@ -221,7 +232,7 @@ impl Reclaim {
         }
         // One walk over each segment takes a mark off each record.
         for _ in 0..2 * self.segments().count() {
-            let evicted = self.evict_oldest(slot, policy)?;
+            let evicted = self.evict_oldest(slot, policy, wanted)?;
             if evicted != Evicted::Nothing {
                 return Ok(evicted);
             }
@@ -274,7 +285,12 @@ impl Reclaim {
     }
 
     /// Walks one log segment, of the nearest node that has one.
-    fn evict_oldest(&self, slot: &Slot<'_>, policy: Evict) -> Result<Evicted, WriteError> {
+    fn evict_oldest(
+        &self,
+        slot: &Slot<'_>,
+        policy: Evict,
+        wanted: u64,
+    ) -> Result<Evicted, WriteError> {
         let mut busy = false;
         for &node in self.arena.nodes_from(self.topology.current_node()) {
             let Some((first, _worker)) = self.hold_worker(slot, NodeId(node)) else {
@@ -291,7 +307,11 @@ impl Reclaim {
                 let claimed = word.to(State::Compacting, Some(slot.id()));
                 if info.change(word, claimed) {
                     mneme_sys::fault!("evict.claimed");
-                    let mut walk = Cull { policy, bytes: 0 };
+                    let mut walk = Cull {
+                        policy,
+                        enough: wanted.max(self.segment_bytes()),
+                        bytes: 0,
+                    };
                     self.compact_victim(slot, &lane, frame, claimed, Some(&mut walk))?;
                     return Ok(if walk.bytes > 0 {
                         Evicted::Some

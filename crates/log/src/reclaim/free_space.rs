@@ -14,11 +14,12 @@ use mneme_sync::{Epoch, Holding, Progress, Slot, SlotId, Stalled};
 use mneme_sys::NodeId;
 
 use crate::error::{Corrupt, WriteError};
-use crate::log::head::{Leave, SPACE_TIMEOUT};
+use crate::log::head::{END_SHARE, Leave, SPACE_TIMEOUT};
 use crate::log::segment::{State, StateWord};
 use crate::reclaim::Reclaim;
 use crate::reclaim::compact::{gain, large_gain};
 use crate::reclaim::evict::Evicted;
+use crate::reclaim::gaps::Reuse;
 
 /// One writer's search for free space.
 #[derive(Debug)]
@@ -33,6 +34,14 @@ pub(crate) struct SpaceSearch {
     vain: u32,
     /// Windows of frames emptied for this search.
     vacated: u32,
+    /// Only free frames count: it is for more than one record.
+    frames_only: bool,
+    /// A gap is there, and somebody was in the way when that was last tried.
+    held_up: bool,
+    /// Windows between bulk records that it has tried to clear.
+    cleared: u32,
+    /// Segments of bulk records that it has tried to empty.
+    emptied: u32,
     /// The pin that blocked the search when that was last checked.
     pin: Suspect<(SlotId, Epoch)>,
     /// The thread that swept then, and what it was doing.
@@ -95,15 +104,19 @@ type Way = fn(&Reclaim, &Slot<'_>, &mut SpaceSearch) -> Result<Gain, WriteError>
 
 /// The ways to find space, in the order in which each round of a search tries them: what costs
 /// least comes first, and a round ends with the first that gains something.
-const WAYS: [Way; 10] = [
+const WAYS: [Way; 14] = [
     Reclaim::repair_dead,
     Reclaim::free_due,
     Reclaim::mind_pins,
     Reclaim::clear_way_for_index,
+    Reclaim::reuse_gap_for_bulk,
     Reclaim::empty_window,
     Reclaim::evict_some,
     Reclaim::compact_victim_of_any_node,
     Reclaim::shrink_index,
+    Reclaim::move_bulk_records,
+    Reclaim::evict_for_bulk,
+    Reclaim::reuse_gap_for_short,
     Reclaim::move_large_record,
     Reclaim::leave_large,
 ];
@@ -113,6 +126,10 @@ const WAYS: [Way; 10] = [
 pub(crate) const VAIN: u32 = 16;
 /// Windows that are emptied for one large record: other threads may take the freed frames first.
 const VACATED: u32 = 8;
+/// Windows between bulk records that one search tries to clear.
+const CLEARED: u32 = 3;
+/// Segments of bulk records that one search tries to empty: each may be a copy of 32 MiB.
+const EMPTIED: u32 = 8;
 /// The deadline of a search: how long a writer goes on freeing space that other threads take, or
 /// that is not in one piece, before it fails.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
@@ -135,6 +152,10 @@ impl SpaceSearch {
             rounds: 0,
             vain: 0,
             vacated: 0,
+            frames_only: false,
+            held_up: false,
+            cleared: 0,
+            emptied: 0,
             pin: Suspect(None),
             sweeper: Suspect(None),
             compactors: Suspect(None),
@@ -239,10 +260,76 @@ impl Reclaim {
         })
     }
 
-    /// Makes a run of free frames for a large record, if only a run is lacking.
+    /// Has a bulk record take the place of dead ones, if need be once a few others have moved.
+    fn reuse_gap_for_bulk(
+        &self,
+        slot: &Slot<'_>,
+        search: &mut SpaceSearch,
+    ) -> Result<Gain, WriteError> {
+        let is_meant = self.is_bulk(search.wanted) && !self.is_large(search.wanted);
+        if search.frames_only || !is_meant {
+            return Ok(Gain::None);
+        }
+        let head = self.bulk_head(self.topology.current_node());
+        let mut reused = self.reuse_gap(slot, head, search.wanted)?;
+        if reused == Reuse::NoGap && search.cleared < CLEARED {
+            reused = self.clear_window(slot, head, search.wanted)?;
+            search.cleared += u32::from(reused != Reuse::NotNow);
+        }
+        search.held_up = reused == Reuse::NotNow;
+        Ok(Gain::of(reused == Reuse::Done))
+    }
+
+    /// Has short records fill what dead bulk records have left.
+    fn reuse_gap_for_short(
+        &self,
+        slot: &Slot<'_>,
+        search: &mut SpaceSearch,
+    ) -> Result<Gain, WriteError> {
+        if search.frames_only || self.is_bulk(search.wanted) {
+            return Ok(Gain::None);
+        }
+        let head = self.head_of_cpu();
+        let reused = self.reuse_gap(slot, head, search.wanted)?;
+        search.held_up = reused == Reuse::NotNow;
+        Ok(Gain::of(reused == Reuse::Done))
+    }
+
+    /// Empties a segment of bulk records, whose frames serve a record of any kind.
+    fn move_bulk_records(
+        &self,
+        slot: &Slot<'_>,
+        search: &mut SpaceSearch,
+    ) -> Result<Gain, WriteError> {
+        if search.emptied == EMPTIED || self.is_large(search.wanted) {
+            return Ok(Gain::None);
+        }
+        search.emptied += 1;
+        let emptied = self.compact_bulk(slot, search.wanted)?;
+        if emptied {
+            self.free_emptied(slot)?;
+        }
+        Ok(Gain::of(emptied))
+    }
+
+    /// Evicts though much is free, for that is in no piece that is long enough.
+    fn evict_for_bulk(
+        &self,
+        slot: &Slot<'_>,
+        search: &mut SpaceSearch,
+    ) -> Result<Gain, WriteError> {
+        if !self.is_bulk(search.wanted) || self.is_large(search.wanted) {
+            return Ok(Gain::None);
+        }
+        let evicted = self.evict_for(slot, search.wanted)?;
+        self.free_emptied(slot)?;
+        Ok(Gain::of(evicted == Evicted::Some))
+    }
+
+    /// Makes a run of free frames for a bulk or large record, if only a run is lacking.
     fn empty_window(&self, slot: &Slot<'_>, search: &mut SpaceSearch) -> Result<Gain, WriteError> {
         let frames = search.frames();
-        if !self.is_large(search.wanted) || search.vacated == VACATED || !self.lacks_run(frames) {
+        if !self.is_bulk(search.wanted) || search.vacated == VACATED || !self.lacks_run(frames) {
             return Ok(Gain::None);
         }
         search.vacated += 1;
@@ -259,7 +346,7 @@ impl Reclaim {
     fn evict_some(&self, slot: &Slot<'_>, search: &mut SpaceSearch) -> Result<Gain, WriteError> {
         // Eviction gains nothing for a large record if no run of frames between those of the index
         // is long enough.
-        if self.is_large(search.wanted) && !self.could_lie(search.frames()) {
+        if self.is_bulk(search.wanted) && !self.could_lie(search.frames()) {
             return Ok(Gain::None);
         }
         Ok(match self.evict(slot)? {
@@ -301,9 +388,11 @@ impl Reclaim {
         Ok(Gain::of(self.compact_large(slot, search.wanted)?))
     }
 
-    /// Leaves the segments behind large records, which then may be evicted.
-    fn leave_large(&self, slot: &Slot<'_>, _: &mut SpaceSearch) -> Result<Gain, WriteError> {
-        let left = self.may_forget_any(slot)? && self.leave_segments(slot, Leave::BehindLarge) > 0;
+    /// Leaves the segments behind large records and those of bulk records, which then may be
+    /// evicted, or emptied for short ones.
+    fn leave_large(&self, slot: &Slot<'_>, search: &mut SpaceSearch) -> Result<Gain, WriteError> {
+        let gains = !self.is_bulk(search.wanted) || self.may_forget_any(slot)?;
+        let left = gains && self.leave_segments(slot, Leave::BehindLarge) > 0;
         Ok(Gain::of(left))
     }
 
@@ -316,7 +405,7 @@ impl Reclaim {
         }
         // A store that may evict counts as full only after several rounds: what others fill
         // meanwhile, and what was read often, can be evicted in the next round.
-        let awaited = later || (!full && self.awaits_space());
+        let awaited = later || (!full && (search.held_up || self.awaits_space()));
         search.vain = if awaited { 0 } else { search.vain + 1 };
         if search.vain > VAIN {
             return Err(self.out_of_memory(search.wanted));
@@ -337,11 +426,14 @@ impl Reclaim {
         search: &mut SpaceSearch,
         bytes: u64,
     ) -> Result<(), WriteError> {
-        if !self.is_large(bytes) {
+        if bytes <= self.segment_bytes() / END_SHARE {
             return Ok(());
         }
         let wanted = bytes + FRAME_BYTES + self.segment_bytes();
-        let mut more = SpaceSearch::new(search.wanted);
+        let mut more = SpaceSearch {
+            frames_only: true,
+            ..SpaceSearch::new(search.wanted)
+        };
         // Other threads may take what becomes free.
         let mut rounds = 2 * wanted.div_ceil(self.segment_bytes()) + u64::from(VAIN);
         while self.free_bytes() < wanted && rounds > 0 {
@@ -455,6 +547,7 @@ impl Reclaim {
         self.tables.header().sweeps_due()
             || self.segments().any(|(_, info, word, state)| match state {
                 State::Condemned | State::Compacting => true,
+                State::Closed if word.bulk() => info.is_suspect() || !self.grace_over(info),
                 State::Closed => {
                     info.is_suspect() || (!word.large() && gain(info, segment).is_some())
                 }
@@ -468,7 +561,7 @@ impl Reclaim {
     /// full, and the caller retries.
     pub(crate) fn is_full(&self, wanted: u64) -> bool {
         let free = self.free_bytes();
-        let gains: u64 = self.gains(!self.is_large(wanted)).sum();
+        let gains: u64 = self.gains(!self.is_bulk(wanted)).sum();
         let is_known = !self.tables.header().sweeps_due() && !self.has_suspects();
         is_known && free + gains < wanted.max(self.segment_bytes())
     }

@@ -9,6 +9,7 @@ pub(crate) mod evict;
 pub(crate) mod expiry_sweep;
 pub(crate) mod fill;
 pub(crate) mod free_space;
+pub(crate) mod gaps;
 pub(crate) mod lost_records;
 pub(crate) mod read_samples;
 pub(crate) mod sparse;

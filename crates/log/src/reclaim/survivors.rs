@@ -12,9 +12,10 @@
 //! One store moves the mark past all of them. Then bucket after bucket is locked, compared once
 //! more and changed. What died in the victim is counted once for the whole chunk.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
-use mneme_arena::{FRAME_BYTES, Frame};
+use mneme_arena::{Class, FRAME_BYTES, Frame};
 use mneme_sync::{Slot, Word};
 
 use crate::error::{Corrupt, WriteError};
@@ -22,7 +23,7 @@ use crate::index::bucket::Entry;
 use crate::index::lookup::Lookup;
 use crate::index::root::Root;
 use crate::index::shape::{Place, SegmentRef};
-use crate::log::segment::{State, frame_byte};
+use crate::log::segment::{Kind, State, frame_byte};
 use crate::reclaim::Reclaim;
 use crate::reclaim::compact::Lane;
 use crate::reclaim::evict::Cull;
@@ -38,6 +39,9 @@ const AHEAD: u64 = 16;
 /// How many records behind the last that was stepped over buckets are prefetched: the words that
 /// lead to them have come by then.
 const BEHIND: usize = 8;
+
+/// Gaps that are looked for while one victim's records are moved.
+const GAPS: u32 = 64;
 
 /// Spins that a compactor waits for a thread that is patching a record to be moved.
 const SPINS: u32 = 1000;
@@ -74,8 +78,10 @@ impl Survivor<'_> {
 pub(crate) enum Walk {
     /// All its live records were moved.
     Empty,
-    /// There is no free space for the survivors.
-    NoSpace,
+    /// There is no free space for the survivors, the first of so many bytes.
+    NoSpace(u64),
+    /// Some live ones stay where they are.
+    Stays,
     /// The caller's time is over; the walk can go on.
     Paused,
 }
@@ -94,41 +100,53 @@ impl<W: Word> SegmentInfoOf<W> {
 }
 
 impl Reclaim {
-    /// Moves the live records of the claimed victim at `frame` to a head that the caller holds,
-    /// except those that `evict` evicts.
+    /// Moves the live records among those in the bytes `within` of the claimed victim at `frame` to
+    /// a head that the caller holds, except those that `evict` evicts.
     pub(crate) fn move_records(
         &self,
         slot: &Slot<'_>,
         to: &Lane<'_>,
         frame: Frame,
+        mut within: Range<u64>,
         evict: Option<&mut Cull>,
     ) -> Result<Walk, WriteError> {
-        self.move_records_from(slot, to, frame, &mut 0, evict, &|| true)
+        self.move_records_from(slot, to, frame, &mut within, evict, &|| true)
     }
 
-    /// As [`move_records`](Self::move_records), from offset `at` on and for as long as `goes_on`,
-    /// which is called before each chunk. Moves `at` past what was moved.
+    /// As [`move_records`](Self::move_records), for as long as `goes_on`, which is called before
+    /// each chunk. The beginning of `within` moves past what was moved.
     pub(crate) fn move_records_from(
         &self,
         slot: &Slot<'_>,
         to: &Lane<'_>,
         frame: Frame,
-        at: &mut u64,
+        within: &mut Range<u64>,
         mut evict: Option<&mut Cull>,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<Walk, WriteError> {
         let info = self.tables.info(frame);
+        // Of bulk records, those that are not evicted stay: their neighbours' space is reused.
+        let stay = evict.is_some() && info.state().bulk();
         let born = info.born();
-        let end = info.written_at(frame)?;
-        while *at < end {
+        let end = info.written_at(frame)?.min(within.end);
+        let (mut stays, mut gaps) = (false, 0);
+        while within.start < end {
             if !goes_on() {
                 return Ok(Walk::Paused);
             }
+            let from = within.start;
             // One pin a chunk, so that a long walk delays no grace period.
-            let _pin = slot.pin();
-            let mut chunk = self.survivors(slot, frame, at, end)?;
+            let pin = slot.pin();
+            let mut chunk = self.survivors(slot, frame, &mut within.start, end)?;
             if let Some(cull) = &mut evict {
                 self.let_go(slot, &mut chunk, cull)?;
+                if stay {
+                    stays |= !chunk.is_empty();
+                    if cull.bytes >= cull.enough {
+                        return Ok(Walk::Stays);
+                    }
+                    continue;
+                }
             }
             let mut left = 0;
             let walk = self.move_chunk(slot, to, &chunk, born, &mut left);
@@ -137,9 +155,19 @@ impl Reclaim {
                 self.tables.header().moved.fetch_add(left, Relaxed);
                 mneme_sys::fault!("compact.counted");
             }
-            if let Walk::NoSpace = walk? {
-                return Ok(Walk::NoSpace);
+            if let Walk::NoSpace(bytes) = walk? {
+                drop(pin);
+                gaps += 1;
+                if gaps > GAPS || !self.make_way_for_copy(slot, bytes)? {
+                    return Ok(Walk::NoSpace(bytes));
+                }
+                // Of the records that were moved the index leads to the copies.
+                within.start = from;
             }
+        }
+        if stays {
+            info.rejuvenate(self.clock.now_ns());
+            return Ok(Walk::Stays);
         }
         Ok(Walk::Empty)
     }
@@ -148,25 +176,40 @@ impl Reclaim {
     /// it again.
     pub(crate) fn count_again(&self, slot: &Slot<'_>, frame: Frame) -> Result<(), WriteError> {
         let info = self.tables.info(frame);
-        let count = || -> Result<(), WriteError> {
-            let (known, end) = (info.dead(), info.written_at(frame)?);
-            let (mut at, mut live) = (0, 0);
-            while at < end {
-                let _pin = slot.pin();
-                let chunk = self.survivors(slot, frame, &mut at, end)?;
-                live += chunk.iter().map(Survivor::size).sum::<u64>();
-            }
-            // What dies meanwhile is counted by its writer, too.
-            info.dead
-                .fetch_add((end - live).saturating_sub(known), Relaxed);
-            Ok(())
-        };
-        let counted = count();
-        if matches!(counted, Ok(()) | Err(WriteError::Corrupt(_))) {
+        let counted = self.visit_live(slot, frame, |_| ());
+        if matches!(counted, Err(WriteError::Corrupt(_))) {
             info.trust();
         }
         info.step(|state| (state == State::Compacting).then_some(State::Closed));
         counted
+    }
+
+    /// Calls `live` with where each live record lies in the claimed victim at `frame`, in order.
+    /// What is stale there is counted anew, if the victim is suspected.
+    pub(crate) fn visit_live(
+        &self,
+        slot: &Slot<'_>,
+        frame: Frame,
+        mut live: impl FnMut(Range<u64>),
+    ) -> Result<(), WriteError> {
+        let info = self.tables.info(frame);
+        let (known, end) = (info.dead(), info.written_at(frame)?);
+        let (mut at, mut sum) = (0, 0);
+        while at < end {
+            let _pin = slot.pin();
+            for survivor in self.survivors(slot, frame, &mut at, end)? {
+                let start = survivor.loc.byte() - frame_byte(frame);
+                live(start..start + survivor.size());
+                sum += survivor.size();
+            }
+        }
+        if info.is_suspect() {
+            // What dies meanwhile is counted by its writer, too.
+            info.dead
+                .fetch_add((end - sum).saturating_sub(known), Relaxed);
+            info.trust();
+        }
+        Ok(())
     }
 
     /// Moves `chunk`. `left` counts the bytes of records that the index no longer names here.
@@ -182,7 +225,14 @@ impl Reclaim {
         while let Some(next) = rest.first() {
             if self.is_large(next.size()) {
                 if !self.move_large(slot, to, next, left)? {
-                    return Ok(Walk::NoSpace);
+                    return Ok(Walk::NoSpace(next.size()));
+                }
+                rest = &rest[1..];
+                continue;
+            }
+            if self.is_bulk(next.size()) {
+                if !self.move_bulk(slot, next, left)? {
+                    return Ok(Walk::NoSpace(next.size()));
                 }
                 rest = &rest[1..];
                 continue;
@@ -190,7 +240,7 @@ impl Reclaim {
             let mut copies = [Loc::of_byte(0); CHUNK];
             let n = self.append_copies(slot, to, rest, born, &mut copies)?;
             if n == 0 {
-                return Ok(Walk::NoSpace);
+                return Ok(Walk::NoSpace(next.size()));
             }
             mneme_sys::fault!("compact.copied");
             let target = self.tables.info(self.segment_of(copies[0])?);
@@ -224,6 +274,35 @@ impl Reclaim {
         self.relocate(slot, root, place, segment, loc, copy)
     }
 
+    /// Moves a bulk record to where a writer would append it: the reserve is for short ones, which
+    /// it suffices for. False: there is no free space.
+    fn move_bulk(
+        &self,
+        slot: &Slot<'_>,
+        survivor: &Survivor<'_>,
+        left: &mut u64,
+    ) -> Result<bool, WriteError> {
+        let (header, bytes) = (survivor.record.header(), survivor.size());
+        let Some(copy) = self.reserve_bulk(slot, header, Class::Ordinary)? else {
+            return Ok(false);
+        };
+        // Dead until the index leads to it, as all copies.
+        let target = self.tables.info(self.segment_of(copy)?);
+        target.dead.fetch_add(bytes, Relaxed);
+        let sealed = survivor.seal();
+        self.copy_run(survivor.loc, copy, bytes)?;
+        if !sealed {
+            self.mem.record(copy)?.unseal();
+        }
+        mneme_sys::fault!("compact.bulk.copied");
+        if self.lead_to(slot, survivor, copy)? {
+            target.revive(bytes);
+            *left += bytes;
+        }
+        mneme_sys::fault!("compact.bulk.swapped");
+        Ok(true)
+    }
+
     /// Moves a large record to an extent of its own, whose rest is used for small records. False:
     /// there is no such extent.
     fn move_large(
@@ -235,7 +314,7 @@ impl Reclaim {
     ) -> Result<bool, WriteError> {
         let bytes = survivor.size();
         let frames = bytes.div_ceil(FRAME_BYTES) as u32;
-        let Some(extent) = self.open_extent(slot, frames, to.claim, true)? else {
+        let Some(extent) = self.open_extent(slot, frames, to.claim, Kind::Large)? else {
             return Ok(false);
         };
         let copy = Loc::of_byte(frame_byte(extent.start));
@@ -390,7 +469,7 @@ impl Reclaim {
         let (mut used, capacity) = (info.written_at(frame)?, info.capacity());
         let (mut n, mut unsealed) = (0, Vec::new());
         for (survivor, copy) in survivors.iter().zip(&mut *copies) {
-            if used + survivor.size() > capacity || self.is_large(survivor.size()) {
+            if used + survivor.size() > capacity || self.is_bulk(survivor.size()) {
                 break;
             }
             *copy = Loc::of_byte(frame_byte(frame) + used);
@@ -435,8 +514,9 @@ impl Reclaim {
         }
         // SAFETY: both ranges are mapped, do not overlap, and consist of whole records, which are
         // whole words. The target lies behind the `used` mark of a segment whose head this thread
-        // holds, so that only readers that have lost their pins read it, by racing copies. What
-        // others change in the source meanwhile are words of records, by atomic stores.
+        // holds, or was reserved by it, so that only readers that have lost their pins read it, by
+        // racing copies. What others change in the source meanwhile are words of records, by atomic
+        // stores.
         unsafe { mneme_sys::racy::transfer(source.cast(), target.cast(), bytes as usize / 8) };
         Ok(())
     }

@@ -6,7 +6,7 @@
 //! | table | one entry | entries |
 //! |---|---|---|
 //! | [`LogHeader`] | 2 KiB | 1 |
-//! | [`Head`] | 64 B | one a CPU, then the compactors' |
+//! | [`Head`] | 64 B | one a CPU, then the compactors', then those for bulk records |
 //! | [`SegmentInfo`] | 64 B | one a frame of the arena's maximum, used by an extent's first frame |
 //! | [`Shard`] | 6,336 B | see [`crate::index`] |
 //! | pool table | 8 B | shards x frames that a shard may own |
@@ -29,7 +29,7 @@ use crate::region::policy::UpdatePolicy;
 use crate::region::space::DATABASES;
 
 /// Raised whenever a byte of any structure in the region changes its meaning.
-pub const FORMAT: u64 = 14;
+pub const FORMAT: u64 = 15;
 const MAGIC: u64 = u64::from_le_bytes(*b"MNEMELOG");
 
 const MIB: u64 = 1 << 20;
@@ -77,7 +77,8 @@ pub(crate) struct LogHeader {
     geometry: [AtomicU64; 8],
     /// Over geometry, seed, policy and feed, see [`Geometry::checksum`].
     checksum: AtomicU64,
-    reserved: AtomicU64,
+    /// The geometry's last word.
+    bulk: AtomicU64,
     /// Seed of the keyed hash.
     seed: AtomicU64,
     /// The last index root id given out; ids are never reused.
@@ -145,11 +146,22 @@ pub(crate) struct Head {
     pub lock: RobustLock,
     /// First frame of the open log segment, plus one; 0: none.
     pub segment: AtomicU64,
-    spare: [AtomicU64; 6],
+    /// Where in that log segment it appends, if not at the end.
+    pub gap: GapOf<AtomicU64>,
+    spare: [AtomicU64; 4],
 }
 const _: () = assert!(size_of::<Head>() == 64);
 // SAFETY: repr(C), atomics alone (a RobustLock is one).
 unsafe impl Layout for Head {}
+
+/// What a head has left of a gap in its log segment, as bytes of the region: a filler lies there.
+/// Nothing: `end` is 0.
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct GapOf<W> {
+    pub at: W,
+    pub end: W,
+}
 
 /// What is known of one log segment; see [`crate::log::segment`] for the states.
 #[repr(C)]
@@ -209,6 +221,10 @@ const AGES: u64 = 2;
 
 /// Frames of the longest log segment that a geometry may ask for.
 pub(crate) const MAX_ORDINARY_FRAMES: u64 = 512;
+/// Frames of the longest log segment of bulk records, in a store of 256 MiB and more.
+const MAX_BULK_FRAMES: u64 = 16;
+/// The most heads for bulk records.
+const MAX_BULK_HEADS: u64 = 16;
 
 /// How large everything is; fixed when the store is created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -230,6 +246,10 @@ pub(crate) struct Geometry {
     pub partition_bits: u64,
     /// Frames that only compaction may claim.
     pub reserve_frames: u64,
+    /// Frames of the longest log segment of bulk records.
+    pub bulk_frames: u64,
+    /// Heads for bulk records, behind all others.
+    pub bulk_heads: u64,
 }
 
 impl Geometry {
@@ -260,6 +280,10 @@ impl Geometry {
         let few = (capacity / FRAME_BYTES / 64).max(1);
         let shards = (max_frames / 1024).next_power_of_two();
         let shards = shards.min(1 << few.ilog2()).clamp(1, 64);
+        // A head a node. What a record leaves of the end of a segment is a small part of it, and an
+        // open segment is at most an eighth of the store.
+        let bulk_heads = (nodes as u64).clamp(1, MAX_BULK_HEADS);
+        let bulk_frames = capacity / FRAME_BYTES / 8 / bulk_heads;
         Geometry {
             max_frames,
             segment_frames,
@@ -279,6 +303,8 @@ impl Geometry {
                     .trailing_zeros(),
             ),
             reserve_frames: (capacity / 50 / FRAME_BYTES).max(2 * workers * segment_frames),
+            bulk_frames: bulk_frames.clamp(segment_frames, MAX_BULK_FRAMES),
+            bulk_heads,
         }
     }
 
@@ -303,7 +329,12 @@ impl Geometry {
         self.survivors / self.ages()
     }
 
-    fn words(&self) -> [u64; 8] {
+    /// All heads: the CPUs', the compaction workers', and those for bulk records.
+    pub fn all_heads(&self) -> u64 {
+        self.heads + self.survivors + self.bulk_heads
+    }
+
+    fn words(&self) -> [u64; 9] {
         [
             self.max_frames,
             self.segment_frames,
@@ -313,10 +344,11 @@ impl Geometry {
             self.shard_frames,
             self.partition_bits,
             self.reserve_frames,
+            self.bulk_frames | self.bulk_heads << 32,
         ]
     }
 
-    fn of_words(w: [u64; 8]) -> Geometry {
+    fn of_words(w: [u64; 9]) -> Geometry {
         Geometry {
             max_frames: w[0],
             segment_frames: w[1],
@@ -326,6 +358,8 @@ impl Geometry {
             shard_frames: w[5],
             partition_bits: w[6],
             reserve_frames: w[7],
+            bulk_frames: w[8] & u64::from(u32::MAX),
+            bulk_heads: w[8] >> 32,
         }
     }
 
@@ -339,12 +373,14 @@ impl Geometry {
             && self.shard_frames <= 1 << 25
             && (4..=16).contains(&self.partition_bits)
             && self.reserve_frames <= self.max_frames
+            && (1..=MAX_ORDINARY_FRAMES).contains(&self.bulk_frames)
+            && (1..=MAX_BULK_HEADS).contains(&self.bulk_heads)
     }
 
     const HEADS_AT: u64 = size_of::<LogHeader>() as u64;
 
     fn infos_at(&self) -> u64 {
-        Self::HEADS_AT + (self.heads + self.survivors) * size_of::<Head>() as u64
+        Self::HEADS_AT + self.all_heads() * size_of::<Head>() as u64
     }
 
     fn shards_at(&self) -> u64 {
@@ -417,7 +453,8 @@ impl Tables {
         header.policy.store(policy as u64, Relaxed);
         header.magic.store(MAGIC, Relaxed);
         header.format.store(FORMAT, Relaxed);
-        for (word, value) in header.geometry.iter().zip(geometry.words()) {
+        let words = header.geometry.iter().chain([&header.bulk]);
+        for (word, value) in words.zip(geometry.words()) {
             word.store(value, Relaxed);
         }
         header
@@ -438,7 +475,7 @@ impl Tables {
         let mut tables = Tables {
             mem: mem.clone(),
             at: client.start,
-            geometry: Geometry::of_words([0; 8]),
+            geometry: Geometry::of_words([0; 9]),
             seed: 0,
             policy: UpdatePolicy::Append,
             feed: 0,
@@ -459,8 +496,9 @@ impl Tables {
         if header.complete.load(Acquire) != 1 {
             return Err(corrupt("its creation was never completed").into());
         }
-        let geometry =
-            Geometry::of_words(std::array::from_fn(|i| header.geometry[i].load(Relaxed)));
+        let geometry = Geometry::of_words(std::array::from_fn(|i| {
+            header.geometry.get(i).unwrap_or(&header.bulk).load(Relaxed)
+        }));
         let feed = header.feed.load(Relaxed);
         let fed = feed == 0 || (feed.is_power_of_two() && (MIB..=MAX_RING).contains(&feed));
         let is_plausible = geometry.plausible() && fed;
@@ -512,10 +550,11 @@ impl Tables {
         self.get(0)
     }
 
-    /// A head; those from `geometry.heads` on are the compactors'.
+    /// A head; those from `geometry.heads` on are the compactors', the last ones those for bulk
+    /// records.
     #[inline]
     pub fn head(&self, i: u64) -> &Head {
-        assert!(i < self.geometry.heads + self.geometry.survivors);
+        assert!(i < self.geometry.all_heads());
         self.get(Geometry::HEADS_AT + i * size_of::<Head>() as u64)
     }
 

@@ -78,6 +78,12 @@ impl Header {
         )
     }
 
+    /// The header of a record that no key leads to, and that occupies `bytes` bytes: a multiple of
+    /// 8, and at most what the longest log segment holds.
+    pub fn filler(bytes: u64) -> Header {
+        Header((bytes.saturating_sub(8)) << VALUE_SHIFT | PLAIN)
+    }
+
     /// The header of a record whose value may be overwritten by one of up to `capacity` bytes, at
     /// most [`MAX_IN_PLACE`], or to the end of the record's last word.
     pub fn with_slack(key_len: usize, value_len: usize, capacity: usize, space: Space) -> Header {

@@ -162,7 +162,7 @@ impl Store {
                 Err(_) => break,
             }
             headers[small] = Header::record(key.len(), value.len(), space);
-            if self.is_large(headers[small].size()) {
+            if self.is_bulk(headers[small].size()) {
                 break;
             }
             small += 1;

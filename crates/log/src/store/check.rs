@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::fence;
 
 use mneme_arena::Frame;
 use mneme_sync::{Announced, Holding, Slot};
@@ -396,7 +397,7 @@ impl Store {
         // The pin keeps segments from being freed and opened again meanwhile.
         let _pin = slot.pin();
         let mut seen = Vec::new();
-        for i in 0..self.tables.geometry.heads + self.tables.geometry.survivors {
+        for i in 0..self.tables.geometry.all_heads() {
             let head = self.tables.head(i);
             let word = head.segment.load(Acquire);
             if word == 0 {
@@ -422,6 +423,9 @@ impl Store {
         while at < end {
             let loc = Loc::of_byte(frame_byte(frame) + at);
             at += self.mem.record(loc)?.header().size();
+            // SYNC: pairs with the Release stores of headers in gaps: a header behind this one was
+            // written before it.
+            fence(Acquire);
             if at > end {
                 return Err(Corrupt::at(
                     loc.byte(),

@@ -4,6 +4,7 @@
 //! A write reserves space, copies, and publishes (see [`crate::records::publish`]). A write that
 //! finds no free space releases its pin, frees space, and starts again.
 
+use mneme_arena::Class;
 use mneme_sync::{Holding, Pin, Slot};
 
 use crate::error::{Corrupt, WriteError};
@@ -464,7 +465,7 @@ impl Store {
         }
     }
 
-    /// What [`Store::reserve_one`] does if its head is busy or full, or the record is large.
+    /// What [`Store::reserve_one`] does if its head is busy or full, or the record is a bulk one.
     #[inline(never)]
     fn reserve_one_slowly(
         &self,
@@ -473,6 +474,9 @@ impl Store {
     ) -> Result<Option<Loc>, WriteError> {
         if self.is_large(header.size()) {
             return self.reserve_large(slot, header);
+        }
+        if self.is_bulk(header.size()) {
+            return self.reserve_bulk(slot, header, Class::Ordinary);
         }
         let mut loc = Loc::of_byte(0);
         let reserved = self.reserve(slot, &[header], std::slice::from_mut(&mut loc))?;

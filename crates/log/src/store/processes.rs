@@ -126,13 +126,19 @@ fn held_locks(tables: &Tables) -> Vec<(SlotId, Work)> {
         let lock = &tables.head(geometry.heads + i).lock;
         (lock.owner(), Work::HoldsCompactor(i / geometry.ages()))
     });
+    let bulk = (geometry.heads + geometry.survivors..geometry.all_heads())
+        .map(|i| (tables.head(i).lock.owner(), Work::HoldsHead(i)));
     let shards = (0..geometry.shards).map(|i| (tables.shard(i).lock.owner(), Work::HoldsShard(i)));
     let header = tables.header();
     let rest = [
         (header.sweep.owner(), Work::Sweeps),
         (header.swap.owner(), Work::Swaps),
     ];
-    let all = heads.chain(compactors).chain(shards).chain(rest);
+    let all = heads
+        .chain(compactors)
+        .chain(bulk)
+        .chain(shards)
+        .chain(rest);
     all.filter_map(|(owner, work)| Some((owner?, work)))
         .collect()
 }

@@ -98,14 +98,14 @@ impl Store {
     /// The locks in the data that are not the arena's.
     fn locks(&self) -> impl Iterator<Item = &RobustLock> {
         let (geometry, header) = (&self.tables.geometry, self.tables.header());
-        let heads = 0..geometry.heads + geometry.survivors;
+        let heads = 0..geometry.all_heads();
         let heads = heads.map(move |i| &self.tables.head(i).lock);
         let shards = (0..geometry.shards).map(move |i| &self.tables.shard(i).lock);
         heads.chain(shards).chain([&header.sweep, &header.swap])
     }
 
     fn settle_heads(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
-        for i in 0..self.tables.geometry.heads + self.tables.geometry.survivors {
+        for i in 0..self.tables.geometry.all_heads() {
             let head = self.tables.head(i);
             let held = head.lock.lock(slot)?;
             drop(self.inherit_head(head, held));

@@ -11,7 +11,6 @@
 )]
 
 use std::collections::HashSet;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -170,11 +169,16 @@ fn make(memory: &Memory) {
             store.get(key).unwrap();
         }
     }
-    // Enough that some segments are closed, and one of them is a victim.
-    for i in 0..10 {
-        store.put(b"long", &vec![i; 400_000]).unwrap();
-    }
+    // Enough that some segments are closed, one of them is a victim, and others are closed later.
+    let replace = |times, length| {
+        for i in 0..times {
+            store.put(b"long", &vec![i; length]).unwrap();
+        }
+    };
+    replace(70, 60_000);
     store.compact().unwrap();
+    replace(70, 60_000);
+    replace(10, 400_000);
     store.database(7).unwrap().put(b"a", b"b").unwrap();
     store.database(7).unwrap().clear().unwrap();
 }
@@ -282,8 +286,8 @@ pub struct Places {
 
 impl Places {
     /// The geometry's words.
-    pub fn geometry(&self) -> Range<usize> {
-        self.header + 2..self.header + 10
+    pub fn geometry(&self) -> impl Iterator<Item = usize> {
+        (self.header + 2..self.header + 10).chain([self.header + 11])
     }
 
     pub fn checksum(&self) -> usize {
@@ -376,7 +380,7 @@ impl Places {
         let mut places = Places {
             header,
             frames,
-            heads: heads + survivors,
+            heads: heads + survivors + (word(header + 11) >> 32) as usize,
             shards,
             shard_frames,
             idle: Vec::new(),

@@ -32,7 +32,7 @@ fn a_split_that_finds_the_arena_held_up_gives_its_buckets_back() {
         let theirs = memory.open(2 + round);
         // Holds the arena's lock.
         let stopped = Stopped::at("arena.claim.refreshed", 1, move || {
-            theirs.put(b"large", &[1; 1 << 20])
+            theirs.put(b"large", &vec![1; 5 << 20])
         });
         // The index grows until it needs a frame.
         let refused = loop {
@@ -69,7 +69,7 @@ fn what_could_not_be_freed_is_freed_later() {
     store.compact().unwrap();
     drop(pinned);
     let stopped = Stopped::at("arena.claim.refreshed", 1, move || {
-        holder.put(b"other", &[1; 1 << 20])
+        holder.put(b"other", &vec![1; 5 << 20])
     });
     let refused = store.compact().unwrap_err();
     assert!(matches!(refused, WriteError::Stalled(_)), "{refused}");
@@ -308,7 +308,7 @@ fn what_is_committed_stays_though_the_arena_is_held_up() {
         })
     });
     let stopped = Stopped::at("arena.claim.refreshed", 1, move || {
-        holder.put(b"other", &[1; 1 << 20])
+        holder.put(b"other", &vec![1; 5 << 20])
     });
     committed.finish().unwrap();
     stopped.finish().unwrap();

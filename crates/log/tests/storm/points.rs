@@ -27,7 +27,7 @@ use super::rounds::Part;
 
 /// Points that need not be reached, for work that can be compared leads there seldom or never; each
 /// with the reason, or where it is died at.
-const SPARED: [(&str, &str); 24] = [
+const SPARED: [(&str, &str); 27] = [
     (
         "log.notify.",
         "nobody listens here; `notifications::deaths`",
@@ -55,8 +55,14 @@ const SPARED: [(&str, &str); 24] = [
         "only in a full store; `gate::moving_large_values`",
     ),
     (
-        "log.large.left",
-        "only where a value longer than a log segment is gone; `gate::large_values`",
+        "compact.bulk.",
+        "only where few bulk records of a segment live; `gate::reusing_gaps`",
+    ),
+    ("log.gap.", "only in a full store; `gate::reusing_gaps`"),
+    ("log.window.", "only in a full store; `gate::reusing_gaps`"),
+    (
+        "log.large.",
+        "only values above 4 MiB, which are seldom here; `gate::large_values`",
     ),
     (
         "evict.",
