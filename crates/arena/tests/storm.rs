@@ -17,11 +17,11 @@ mod support;
 use mneme_arena::{
     Arena, ClaimError, Class, Discardable, Extent, ExtentState, Frame, Lookup, RepairError, Stored,
 };
-use mneme_sync::{ControlOptions, DeadSlot, Lane, Participants, SlotId};
+use mneme_sync::{ControlOptions, DeadSlot, Lane, Participants, Slot, SlotId};
 use mneme_sys::{
     Access, Liveness, NodeId, OfdLiveness, PagePolicy, Region, Reserve, SyntheticTopology,
 };
-use mneme_testkit::{Process, Random, TestDir};
+use mneme_testkit::{Process, Random, TestDir, retry_within};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -29,6 +29,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::time::Duration;
 use support::{FRAME, Shape, UUID};
+
+/// A process that has a lock may be off its CPU for as long, on a machine under any load.
+const OFF_CPU: Duration = Duration::from_secs(60);
 
 const FRAMES: usize = 129;
 const LINKS: usize = 24;
@@ -117,8 +120,11 @@ impl Tenant {
     }
 
     fn open(directory: &Path) -> Tenant {
-        let control = Self::region(&directory.join("control"));
-        let participants = Participants::open(control, UUID, Self::liveness(directory)).unwrap();
+        // Whoever has the lock of openings may be off its CPU for longer than others wait for it.
+        let participants = retry_within(OFF_CPU, || {
+            let control = Self::region(&directory.join("control"));
+            Participants::open(control, UUID, Self::liveness(directory))
+        });
         let data = Arc::new(Self::region(&directory.join("data")));
         let topology = Arc::new(SyntheticTopology::new(1, 1));
         Tenant::of(Arena::open(data, participants, topology).unwrap())
@@ -142,7 +148,7 @@ impl Tenant {
         let key = random as usize % KEYS;
         let name = [key as u8];
         let truth = &self.truths()[key];
-        let slot = self.arena.participants().slot().unwrap();
+        let slot = self.slot();
         let value = |version: u64| {
             let words = [key as u64, version].map(u64::to_le_bytes).concat();
             words.repeat(1 + (version as usize * 31 + key) % 20_000)
@@ -204,11 +210,13 @@ impl Tenant {
         })
     }
 
+    fn slot(&self) -> Slot<'_> {
+        retry_within(OFF_CPU, || self.arena.participants().slot())
+    }
+
     fn reap(&self) {
-        self.arena
-            .participants()
-            .reap(|dead| self.repair(dead))
-            .unwrap();
+        let participants = self.arena.participants();
+        retry_within(OFF_CPU, || participants.reap(|dead| self.repair(dead)));
     }
 
     fn repair(&self, dead: &DeadSlot<'_>) -> Result<(), RepairError> {
@@ -231,7 +239,7 @@ impl Tenant {
     }
 
     fn step(&self, random: u64) {
-        let slot = self.arena.participants().slot().unwrap();
+        let slot = self.slot();
         let intent = slot.intent(Lane::Log);
         let (index, frames) = (random as usize % LINKS, 1 + (random >> 8) as u32 % 20);
         let place = &self.links()[index];

@@ -110,14 +110,16 @@ fn mortal() {
     let (Ok(control), Ok(data)) = (std::env::var(CONTROL), std::env::var(DATA)) else {
         return;
     };
-    let p = Participants::open(open(&control), UUID, liveness(&control)).unwrap();
+    let p = retry_within(OFF_CPU, || {
+        Participants::open(open(&control), UUID, liveness(&control))
+    });
     let data = Data(open(&data));
     let second = p.clone();
     std::thread::scope(|scope| {
         let data = &data;
         scope.spawn(move || {
             loop {
-                let slot = second.slot().unwrap();
+                let slot = retry_within(OFF_CPU, || second.slot());
                 let gate = second.fenced_gate(GATE).unwrap();
                 if let Ok(alone) = gate.sole(&slot) {
                     alone.into_inner().repaired();
