@@ -12,6 +12,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("mneme-space", &["mneme-sync", "mneme-space-derive"]),
     ("mneme-arena", &["mneme-sync"]),
     ("mneme-log", &["mneme-arena"]),
+    // Types of values, over records.
+    ("mneme-collections", &["mneme-log"]),
     ("mneme-tree", &["mneme-arena"]),
     // It sees bytes and positions, never what they mean.
     ("mneme-journal", &["mneme-sys"]),

@@ -1,0 +1,32 @@
+//! Types of values: **pure functions from images to images**, and what puts them into a store.
+//!
+//! An image is the value of one record. [`listpack`] is Redis' form of a list of short values in
+//! one piece of memory. [`PackedHash`] reads a hash that is such a list, [`HashEdit`] changes one.
+//!
+//! Every function takes time in proportion to the image: a hash of a few hundred fields is read and
+//! changed faster than one with an index of its own, and one of a million fields is not.
+//!
+//! ```
+//! use mneme_collections::{HashEdit, PackedHash};
+//!
+//! let mut edit = HashEdit::new();
+//! edit.set(b"name", b"Ada")?;
+//! edit.set(b"born", b"1815")?;
+//! edit.increment(b"born", 37)?;
+//! let image = edit.into_image();
+//!
+//! let hash = PackedHash::read(&image)?;
+//! assert_eq!(hash.len()?, 2);
+//! assert_eq!(hash.get(b"born")?.unwrap().to_vec(), b"1852");
+//! # Ok::<(), mneme_collections::EditError>(())
+//! ```
+#![deny(unsafe_code)]
+
+mod error;
+mod hash_edit;
+pub mod listpack;
+mod packed_hash;
+
+pub use error::{Damage, EditError};
+pub use hash_edit::{HashEdit, Limits};
+pub use packed_hash::{PackedHash, Pair, Step};

@@ -1,0 +1,540 @@
+//! Redis' listpack: values in one piece of memory, each behind its length.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0..4 | length of the whole, little-endian |
+//! | 4..6 | number of entries; 65535: it has to be counted |
+//! | then | the entries, and `ff` |
+//!
+//! An entry is a head, the bytes of a string, and the length of both (7 bits a byte, the highest
+//! first; all but the first byte have bit 7). The head says what the entry is:
+//!
+//! | head | what |
+//! |---|---|
+//! | `0vvvvvvv` | an integer, 0 to 127 |
+//! | `10llllll` | a string of up to 63 bytes |
+//! | `110vvvvv v` | an integer of 13 bits |
+//! | `1110llll l` | a string of up to 4095 bytes |
+//! | `f0`, 4 bytes | a longer string |
+//! | `f1`, 2; `f2`, 3; `f3`, 4; `f4`, 8 bytes | an integer of as many bytes |
+//!
+//! What is written here is always the shortest form, so that two equal values have equal bytes. A
+//! string that is the decimal form of an integer of 64 bits is stored as that integer.
+
+use crate::error::Damage;
+
+/// Bytes before the first entry.
+pub const HEAD: usize = 6;
+/// The byte behind the last entry.
+const END: u8 = 0xff;
+/// As the number of entries: there are at least this many.
+const MANY: u16 = u16::MAX;
+/// Digits and a sign of the longest integer.
+const LONGEST_INTEGER: usize = 20;
+
+/// A listpack without entries.
+pub const EMPTY: [u8; HEAD + 1] = [7, 0, 0, 0, 0, 0, END];
+
+/// A value of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Element<'b> {
+    /// A string that is no integer.
+    Bytes(&'b [u8]),
+    /// An integer, which stands for its decimal form.
+    Integer(i64),
+}
+
+impl Element<'_> {
+    /// Appends the value as a string. O(its length).
+    pub fn append_to(&self, to: &mut Vec<u8>) {
+        match self {
+            Element::Bytes(bytes) => to.extend_from_slice(bytes),
+            Element::Integer(number) => to.extend_from_slice(Digits::of(*number).bytes()),
+        }
+    }
+
+    /// Calls `visit` with the value as a string. O(1) and the visit.
+    pub fn with_bytes<R>(&self, visit: impl FnOnce(&[u8]) -> R) -> R {
+        match self {
+            Element::Bytes(bytes) => visit(bytes),
+            Element::Integer(number) => visit(Digits::of(*number).bytes()),
+        }
+    }
+
+    /// The value as a string of its own. O(its length).
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.with_bytes(<[u8]>::to_vec)
+    }
+
+    /// Length of the value as a string, in bytes. O(1).
+    #[must_use]
+    pub fn string_len(&self) -> usize {
+        self.with_bytes(<[u8]>::len)
+    }
+}
+
+/// An integer's decimal form.
+struct Digits {
+    bytes: [u8; LONGEST_INTEGER],
+    begin: usize,
+}
+
+impl Digits {
+    fn of(number: i64) -> Digits {
+        let (mut bytes, mut begin) = ([0; LONGEST_INTEGER], LONGEST_INTEGER);
+        let mut rest = number.unsigned_abs();
+        loop {
+            begin -= 1;
+            bytes[begin] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        if number < 0 {
+            begin -= 1;
+            bytes[begin] = b'-';
+        }
+        Digits { bytes, begin }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[self.begin..]
+    }
+}
+
+/// The integer whose decimal form `bytes` is: no sign but `-`, no zeros in front.
+#[must_use]
+pub fn integer(bytes: &[u8]) -> Option<i64> {
+    let (negative, digits) = match bytes {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    match digits {
+        [b'0'] if !negative => return Some(0),
+        [b'1'..=b'9', ..] if bytes.len() <= LONGEST_INTEGER => {}
+        _ => return None,
+    }
+    let mut number = 0i64;
+    for digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        let digit = i64::from(digit - b'0');
+        let next = number.checked_mul(10)?;
+        number = match negative {
+            true => next.checked_sub(digit)?,
+            false => next.checked_add(digit)?,
+        };
+    }
+    Some(number)
+}
+
+/// A value as an entry has it: what is written, and what is looked for.
+#[derive(Clone, Copy)]
+pub struct Encoded<'v> {
+    head: [u8; 9],
+    head_len: usize,
+    string: &'v [u8],
+}
+
+impl<'v> Encoded<'v> {
+    /// The shortest form of a string of less than 4 GiB. O(1).
+    #[must_use]
+    pub fn of(value: &'v [u8]) -> Encoded<'v> {
+        match integer(value) {
+            Some(number) => Encoded::of_integer(number),
+            None => Encoded::of_string(value),
+        }
+    }
+
+    fn of_string(string: &'v [u8]) -> Encoded<'v> {
+        let len = string.len() as u32;
+        let [low, high, ..] = len.to_le_bytes();
+        let (head, head_len): ([u8; 5], _) = match len {
+            0..64 => ([0x80 | low, 0, 0, 0, 0], 1),
+            64..4096 => ([0xe0 | high, low, 0, 0, 0], 2),
+            _ => {
+                let [a, b, c, d] = len.to_le_bytes();
+                ([0xf0, a, b, c, d], 5)
+            }
+        };
+        Encoded::with_head(&head[..head_len], string)
+    }
+
+    fn of_integer(number: i64) -> Encoded<'v> {
+        let bytes = number.to_le_bytes();
+        let with_code = |code: u8, len: usize| {
+            let mut head = [code, 0, 0, 0, 0, 0, 0, 0, 0];
+            head[1..=len].copy_from_slice(&bytes[..len]);
+            Encoded::with_head(&head[..=len], &[])
+        };
+        match number {
+            0..128 => Encoded::with_head(&[bytes[0]], &[]),
+            -4096..4096 => Encoded::with_head(&[0xc0 | bytes[1] & 0x1f, bytes[0]], &[]),
+            -0x8000..0x8000 => with_code(0xf1, 2),
+            -0x80_0000..0x80_0000 => with_code(0xf2, 3),
+            -0x8000_0000..0x8000_0000 => with_code(0xf3, 4),
+            _ => with_code(0xf4, 8),
+        }
+    }
+
+    fn with_head(bytes: &[u8], string: &'v [u8]) -> Encoded<'v> {
+        let mut head = [0; 9];
+        head[..bytes.len()].copy_from_slice(bytes);
+        Encoded {
+            head,
+            head_len: bytes.len(),
+            string,
+        }
+    }
+
+    fn body_len(&self) -> usize {
+        self.head_len + self.string.len()
+    }
+
+    /// Bytes of the entry. O(1).
+    #[must_use]
+    pub fn entry_len(&self) -> usize {
+        self.body_len() + back_len(self.body_len())
+    }
+
+    /// Appends the entry. O(its length).
+    pub fn append_to(&self, to: &mut Vec<u8>) {
+        to.extend_from_slice(&self.head[..self.head_len]);
+        to.extend_from_slice(self.string);
+        let body = self.body_len();
+        let bytes = back_len(body);
+        for i in (0..bytes).rev() {
+            let first = if i + 1 == bytes { 0 } else { 0x80 };
+            to.push((body >> (7 * i)) as u8 & 0x7f | first);
+        }
+    }
+
+    /// Whether an entry has this value, if both are in the shortest form.
+    #[inline]
+    fn is(&self, body: &[u8]) -> bool {
+        body.len() == self.body_len()
+            && body[..self.head_len] == self.head[..self.head_len]
+            && body[self.head_len..] == *self.string
+    }
+}
+
+/// How many bytes say the length of head and string.
+#[inline]
+const fn back_len(body: usize) -> usize {
+    match body {
+        0..=127 => 1,
+        128..=16_382 => 2,
+        16_383..=2_097_150 => 3,
+        2_097_151..=268_435_454 => 4,
+        _ => 5,
+    }
+}
+
+/// An entry where it lies.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'b> {
+    body: &'b [u8],
+    head_len: usize,
+    /// Where it begins in the listpack.
+    pub begin: usize,
+    /// Where the next one does.
+    pub end: usize,
+}
+
+impl<'b> Entry<'b> {
+    /// Its value. O(1).
+    #[must_use]
+    pub fn value(&self) -> Element<'b> {
+        let (head, string) = self.body.split_at(self.head_len);
+        let signed = |bytes: &[u8]| {
+            let negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
+            let mut word = [if negative { 0xff } else { 0 }; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            i64::from_le_bytes(word)
+        };
+        match head {
+            [small @ 0..0x80] => Element::Integer(i64::from(*small)),
+            // The sign is bit 4 of the first byte.
+            [high @ 0xc0..0xe0, low] => {
+                let high = (*high << 3) as i8 >> 3;
+                Element::Integer(i64::from(high) << 8 | i64::from(*low))
+            }
+            [0xf1..=0xf4, bytes @ ..] => Element::Integer(signed(bytes)),
+            _ => Element::Bytes(string),
+        }
+    }
+
+    /// Whether it has this value. O(length).
+    #[inline]
+    #[must_use]
+    pub fn is(&self, value: &Encoded<'_>) -> bool {
+        value.is(self.body)
+    }
+}
+
+/// A listpack that is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Listpack<'b> {
+    bytes: &'b [u8],
+}
+
+impl<'b> Listpack<'b> {
+    /// Looks at its head and its end. O(1).
+    ///
+    /// # Errors
+    /// They are not those of a listpack of this length.
+    pub fn read(bytes: &'b [u8]) -> Result<Listpack<'b>, Damage> {
+        let damage = |at, what| Err(Damage { at, what });
+        if bytes.len() < EMPTY.len() {
+            return damage(0, "a listpack that is shorter than an empty one");
+        }
+        let length = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        if length as usize != bytes.len() {
+            return damage(0, "a listpack that says another length");
+        }
+        match bytes.last() {
+            Some(&END) => Ok(Listpack { bytes }),
+            _ => damage(bytes.len() - 1, "a listpack without its end"),
+        }
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &'b [u8] {
+        self.bytes
+    }
+
+    /// How many entries its head says; `None`: they have to be counted. O(1).
+    #[must_use]
+    pub fn said_len(&self) -> Option<usize> {
+        let said = u16::from_le_bytes([self.bytes[4], self.bytes[5]]);
+        (said != MANY).then_some(usize::from(said))
+    }
+
+    /// Its entries, in order. Damage ends them. O(1) for each.
+    #[inline]
+    #[must_use]
+    pub fn entries(&self) -> Entries<'b> {
+        Entries {
+            bytes: self.bytes,
+            at: HEAD,
+        }
+    }
+
+    /// Reads everything, and compares what the head and the entries say twice. O(entries).
+    ///
+    /// # Errors
+    /// Something contradicts something.
+    pub fn check(&self) -> Result<(), Damage> {
+        let (mut count, mut expected) = (0, Vec::new());
+        for entry in self.entries() {
+            let entry = entry?;
+            count += 1;
+            expected.clear();
+            entry.value().with_bytes(|bytes| {
+                match entry.value() {
+                    Element::Integer(number) => Encoded::of_integer(number),
+                    Element::Bytes(_) => Encoded::of_string(bytes),
+                }
+                .append_to(&mut expected);
+            });
+            if self.bytes[entry.begin..entry.end] != expected {
+                return Err(Damage {
+                    at: entry.begin,
+                    what: "an entry that is not in its shortest form, or says another length",
+                });
+            }
+        }
+        match self.said_len() {
+            Some(said) if said != count => Err(Damage {
+                at: 4,
+                what: "a listpack that says another number of entries",
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The entries of a listpack.
+#[derive(Clone, Debug)]
+pub struct Entries<'b> {
+    bytes: &'b [u8],
+    at: usize,
+}
+
+impl<'b> Entries<'b> {
+    /// The entry at `at`, if it lies before the end of the listpack.
+    #[inline]
+    fn entry(&self, at: usize) -> Result<Entry<'b>, Damage> {
+        // Without the last byte, which is the end.
+        let bytes = &self.bytes[at..self.bytes.len() - 1];
+        let lengths = match bytes {
+            [0..0x80, ..] => Some((1, 0)),
+            [head @ 0x80..0xc0, ..] => Some((1, usize::from(head & 0x3f))),
+            [0xc0..0xe0, ..] => Some((2, 0)),
+            [high @ 0xe0..=0xef, low, ..] => {
+                Some((2, usize::from(high & 0x0f) << 8 | usize::from(*low)))
+            }
+            [0xf0, a, b, c, d, ..] => Some((5, u32::from_le_bytes([*a, *b, *c, *d]) as usize)),
+            [0xf1, ..] => Some((3, 0)),
+            [0xf2, ..] => Some((4, 0)),
+            [0xf3, ..] => Some((5, 0)),
+            [0xf4, ..] => Some((9, 0)),
+            _ => None,
+        };
+        let Some((head_len, string)) = lengths else {
+            return Err(Damage {
+                at,
+                what: "an entry of an unknown form",
+            });
+        };
+        let body = head_len + string;
+        let len = body + back_len(body);
+        if len > bytes.len() {
+            return Err(Damage {
+                at,
+                what: "an entry that goes beyond its listpack",
+            });
+        }
+        Ok(Entry {
+            body: &bytes[..body],
+            head_len,
+            begin: at,
+            end: at + len,
+        })
+    }
+}
+
+impl<'b> Iterator for Entries<'b> {
+    type Item = Result<Entry<'b>, Damage>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        // The last byte is the end, which `Listpack::read` has seen.
+        if self.at + 1 >= self.bytes.len() {
+            return None;
+        }
+        let entry = self.entry(self.at);
+        self.at = match &entry {
+            Ok(entry) => entry.end,
+            Err(_) => self.bytes.len(),
+        };
+        Some(entry)
+    }
+}
+
+/// Writes length and number of entries into the head of a listpack whose entries are complete.
+/// `count`: how many there are, if that is known.
+pub(crate) fn finish(listpack: &mut [u8], count: Option<usize>) {
+    let len = (listpack.len() as u32).to_le_bytes();
+    let count = count.map_or(MANY, |count| u16::try_from(count).unwrap_or(MANY));
+    listpack[..4].copy_from_slice(&len);
+    listpack[4..HEAD].copy_from_slice(&count.to_le_bytes());
+}
+
+/// A listpack of these values, in order. O(their bytes).
+#[must_use]
+pub fn of<'v>(values: impl IntoIterator<Item = &'v [u8]>) -> Vec<u8> {
+    let (mut bytes, mut count) = (EMPTY[..HEAD].to_vec(), 0);
+    for value in values {
+        Encoded::of(value).append_to(&mut bytes);
+        count += 1;
+    }
+    bytes.push(END);
+    finish(&mut bytes, Some(count));
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(bytes: &[u8]) -> Vec<Vec<u8>> {
+        let entries = Listpack::read(bytes).unwrap().entries();
+        entries
+            .map(|entry| entry.unwrap().value().to_vec())
+            .collect()
+    }
+
+    #[test]
+    fn a_listpack_has_the_bytes_that_redis_writes() {
+        // As `DEBUG LISTPACK` and a DUMP of Redis 7.0 show them.
+        let bytes = of([&b"a"[..], b"1", b"-1", b"4095", b"hello"]);
+        let expected = [
+            &[28, 0, 0, 0, 5, 0][..],
+            &[0x81, b'a', 2],
+            &[1, 1],
+            &[0xdf, 0xff, 2],
+            &[0xcf, 0xff, 2],
+            &[0x85, b'h', b'e', b'l', b'l', b'o', 6],
+            &[0xff],
+        ];
+        let expected = expected.concat();
+        assert_eq!(bytes[HEAD..], expected[HEAD..]);
+        assert_eq!(values(&bytes).len(), 5);
+        assert_eq!(of([]), EMPTY);
+    }
+
+    #[test]
+    fn values_of_each_class_of_lengths_come_back() {
+        let lengths = [
+            0, 1, 2, 62, 63, 64, 65, 126, 127, 128, 4094, 4095, 4096, 16_377, 16_378, 16_379,
+            16_380, 16_384, 2_097_145, 2_097_146, 2_097_147, 2_097_152,
+        ];
+        for len in lengths {
+            let value = vec![b'x'; len];
+            let bytes = of([&b"before"[..], &value, b"behind"]);
+            assert_eq!(values(&bytes), [&b"before"[..], &value, b"behind"]);
+            assert_eq!(Listpack::read(&bytes).unwrap().check(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn integers_of_each_class_come_back_as_integers() {
+        let mut edges = vec![0];
+        for bits in [7, 12, 15, 23, 31, 62] {
+            let edge = 1i64 << bits;
+            edges.extend([edge - 1, edge, edge + 1, -edge - 1, -edge, 1 - edge]);
+        }
+        edges.extend([i64::MAX, i64::MIN]);
+        for number in edges {
+            let text = number.to_string();
+            assert_eq!(integer(text.as_bytes()), Some(number));
+            let bytes = of([text.as_bytes()]);
+            let entry = Listpack::read(&bytes).unwrap().entries().next();
+            assert_eq!(entry.unwrap().unwrap().value(), Element::Integer(number));
+            assert_eq!(Listpack::read(&bytes).unwrap().check(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn what_is_not_the_decimal_form_of_an_integer_stays_a_string() {
+        for text in [
+            "",
+            "-",
+            "-0",
+            "+1",
+            "01",
+            " 1",
+            "1 ",
+            "1.0",
+            "9223372036854775808",
+            "-9223372036854775809",
+            "123456789012345678901",
+        ] {
+            assert_eq!(integer(text.as_bytes()), None, "{text:?}");
+            assert_eq!(values(&of([text.as_bytes()])), [text.as_bytes()]);
+        }
+    }
+
+    #[test]
+    fn many_entries_are_counted_by_readers() {
+        let bytes = of(std::iter::repeat_n(&b"v"[..], 70_000));
+        let read = Listpack::read(&bytes).unwrap();
+        assert_eq!((read.said_len(), read.entries().count()), (None, 70_000));
+        assert_eq!(read.check(), Ok(()));
+    }
+}

@@ -1,0 +1,64 @@
+//! An image of a hash, made by changes and then damaged, or of any bytes: reading and changing it
+//! end in an error or in an answer, and a change that fails changes nothing.
+#![no_main]
+
+use arbitrary::Arbitrary;
+use libfuzzer_sys::fuzz_target;
+use mneme_collections::{HashEdit, Limits, PackedHash};
+
+#[derive(Debug, Arbitrary)]
+struct Input {
+    set: Vec<(Vec<u8>, Vec<u8>)>,
+    damage: Vec<(u16, u8)>,
+    cut: Option<u16>,
+    anything: Vec<u8>,
+    sought: Vec<u8>,
+}
+
+fuzz_target!(|input: Input| {
+    let mut edit = HashEdit::new();
+    for (field, value) in &input.set {
+        edit.set(field, value).unwrap();
+        assert!(edit.read().unwrap().get(field).unwrap().unwrap().to_vec() == *value);
+    }
+    edit.read().unwrap().check().unwrap();
+    let mut image = edit.into_image();
+    for (at, byte) in &input.damage {
+        let at = usize::from(*at) % image.len();
+        image[at] = *byte;
+    }
+    if let Some(cut) = input.cut {
+        image.truncate(usize::from(cut));
+    }
+    use_all(&image, &input.sought);
+    use_all(&input.anything, &input.sought);
+});
+
+fn use_all(image: &[u8], field: &[u8]) {
+    let Ok(hash) = PackedHash::read(image) else {
+        return;
+    };
+    let _ = (
+        hash.len(),
+        hash.check(),
+        hash.get(field),
+        hash.scan(0, 2),
+        hash.nth(1),
+    );
+    let _ = hash.get_many(&[field; 9]);
+    let of = || HashEdit::of(image).unwrap();
+    let before = of();
+    let pairs = vec![(field, field); 9];
+    let mut edits = [of(), of(), of(), of(), of()];
+    let failed = [
+        edits[0].set(field, b"value").is_err(),
+        edits[1].remove(field).is_err(),
+        edits[2].increment(field, 1).is_err(),
+        edits[3].set_many(&pairs).is_err(),
+        edits[4].remove_many(&[field; 9]).is_err(),
+    ];
+    for (edit, failed) in edits.iter().zip(failed) {
+        assert!(!failed || *edit == before);
+    }
+    let _ = of().convert(Limits::default(), [field]);
+}
