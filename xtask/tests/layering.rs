@@ -185,6 +185,8 @@ fn printing_and_exiting_in_a_library_is_seen() {
 #[test]
 fn tests_comments_and_words_are_left_alone() {
     for text in [
+        "#[deprecated = \"std::process::exit\"] fn f() {}",
+        "#[cfg(test)]\n#[error(\"{}\", mneme_server::LIMIT)]\nstruct Small;",
         "// use mneme_server::Server;\n/// println!(\"x\") of `std::time::Instant`\nfn f() {}",
         "const S: &str = \"std::time::Instant::now()\";",
         "#[cfg(test)]\nmod tests { use std::time::Instant; fn f() { println!(\"\"); } }",
@@ -230,6 +232,7 @@ fn files_that_need_one_another_are_a_circle_however_they_say_it() {
         "use super::*; fn f() { crate::a::f() }",
         "fn f(a: super::a::A) {}",
         "macro_rules! m { () => { $crate::a::f() } }",
+        "#[error(\"at least {}\", crate::a::LEAST)] struct Small;",
     ] {
         let files = [
             ("lib.rs", "mod a; mod b; mod c;"),

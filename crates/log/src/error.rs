@@ -216,7 +216,7 @@ pub enum GrowError {
 #[derive(Debug, Error)]
 pub enum OpenError {
     /// The capacity is below the minimum.
-    #[error("a capacity of {0} bytes is too small; the minimum is {min} (64 MiB)", min = crate::MIN_CAPACITY)]
+    #[error("a capacity of {0} bytes is too small; the minimum is {min} (64 MiB)", min = crate::region::layout::MIN_CAPACITY)]
     CapacityTooSmall(u64),
     /// The capacity is more than the machine has.
     #[error("a capacity of {asked} bytes is more than this machine's {machine} bytes of memory")]

@@ -56,11 +56,13 @@ impl Reader {
         let mut skip = false;
         while at < tokens.len() {
             if let Some((content, inner, next)) = attribute(&tokens, at) {
-                if for_tests_only(content) {
+                if for_tests_only(&content) {
                     if inner {
                         return false;
                     }
                     skip = true;
+                } else if !skip {
+                    self.attribute_names(content);
                 }
                 at = next;
                 continue;
@@ -73,6 +75,14 @@ impl Reader {
             at = self.step(&tokens, at);
         }
         true
+    }
+
+    /// Reads the paths in an attribute: `#[error("{}", crate::LIMIT)]` needs what it names. Its
+    /// strings are prose.
+    fn attribute_names(&mut self, content: TokenStream) {
+        let strings = self.named.strings.len();
+        self.walk(content);
+        self.named.strings.truncate(strings);
     }
 
     /// Reads the token at `at` and whatever belongs to it; returns where to go on.
@@ -232,8 +242,8 @@ fn attribute(tokens: &[TokenTree], at: usize) -> Option<(TokenStream, bool, usiz
 }
 
 /// Whether an attribute's content is `test`, `cfg(test)` or `cfg(all(.., test, ..))`.
-fn for_tests_only(content: TokenStream) -> bool {
-    let tokens: Vec<TokenTree> = content.into_iter().collect();
+fn for_tests_only(content: &TokenStream) -> bool {
+    let tokens: Vec<TokenTree> = content.clone().into_iter().collect();
     match (tokens.first(), tokens.get(1)) {
         (Some(TokenTree::Ident(name)), None) => name == "test",
         (Some(TokenTree::Ident(name)), Some(TokenTree::Group(condition))) if name == "cfg" => {

@@ -32,6 +32,9 @@ use crate::region::space::DATABASES;
 pub const FORMAT: u64 = 15;
 const MAGIC: u64 = u64::from_le_bytes(*b"MNEMELOG");
 
+/// The least capacity of a store, in bytes.
+pub const MIN_CAPACITY: u64 = 64 << 20;
+
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 

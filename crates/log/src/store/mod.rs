@@ -46,11 +46,9 @@ use crate::store::stats::Stats;
 use crate::store::transaction::Transaction;
 use crate::store::watch::Watch;
 
+pub use crate::region::layout::MIN_CAPACITY;
 pub use builder::{Builder, control_bytes};
 pub use database::Database;
-
-/// The least capacity of a store, in bytes.
-pub const MIN_CAPACITY: u64 = 64 << 20;
 
 /// A concurrent log-structured key-value store.
 ///
