@@ -91,6 +91,7 @@ mod tests {
         for name in [
             "mneme-bench",
             "mneme-c",
+            "mneme-paper-bench",
             "mneme-python",
             "mneme-testkit",
             "xtask",

@@ -1,5 +1,5 @@
 //! Sets that are read without locks, by how their updates are kept apart: what [`mneme_rcx::Rcx`]
-//! is measured beside. Peers are measured, not used: only `mneme-bench` depends on this.
+//! is measured beside. Peers are measured, not used: only `mneme-paper-bench` depends on this.
 //!
 //! - *rcx*: `Rcx` on the nodes that change (listings 3.3 to 3.7 of Park's dissertation).
 //! - *rcu*: a lock a list, which is what most users of read-copy-update do.

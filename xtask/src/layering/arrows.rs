@@ -29,7 +29,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     // The papers' laboratory, beside the product: what its locks are measured with.
     ("mneme-rcx", &["mneme-sync"]),
     ("mneme-rcu-peers", &["mneme-rcx"]),
-    ("mneme-bench", &["mneme-rcu-peers", "mneme"]),
+    ("mneme-bench", &["mneme"]),
+    ("mneme-paper-bench", &["mneme-rcu-peers", "mneme-bench"]),
     // It may use segments, as any embedder may, and nothing knows it.
     ("mneme-genomics", &["mneme-space"]),
     // The same for programs in C: a shell around segments and stores, which nothing in Rust knows.
@@ -46,7 +47,7 @@ const TESTKIT: &str = "mneme-testkit";
 
 const SYS: &[&str] = &["mneme-sys"];
 const BENCH: &[&str] = &["mneme-bench"];
-const PROGRAMS: &[&str] = &["mneme", "mneme-bench", "xtask"];
+const PROGRAMS: &[&str] = &["mneme", "mneme-bench", "mneme-paper-bench", "xtask"];
 
 /// Crates of others that some layers alone may depend on: they, those layers, and why.
 const CONFINED: &[(&[&str], &[&str], &str)] = &[
@@ -99,18 +100,17 @@ pub fn check(name: &str, dependencies: &[String]) -> Vec<String> {
 
 /// The folder of what reproduces or compares papers.
 const PAPERS: &str = "papers";
-/// Folders of the product: what an operator or an embedder runs.
-const PRODUCT: [&str; 2] = ["crates", "bindings"];
+/// Folders of the product: what an operator or an embedder runs, and what measures it.
+const PRODUCT: [&str; 3] = ["bench", "bindings", "crates"];
 
-/// The dependencies of a product crate on the papers' laboratory. The bench, which runs both, is
-/// not part of the product.
+/// The dependencies of a product crate on the papers' laboratory.
 pub fn check_papers(package: &Package, workspace: &Workspace) -> Vec<String> {
     let lies_in = |package: &Package, folder: &str| {
         let inside = package.directory.strip_prefix(&workspace.root);
         inside.is_ok_and(|inside| inside.starts_with(folder))
     };
     let is_product = PRODUCT.iter().any(|folder| lies_in(package, folder));
-    if !is_product || BENCH.contains(&package.name.as_str()) {
+    if !is_product {
         return Vec::new();
     }
     let of_papers = workspace
