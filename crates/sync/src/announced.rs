@@ -10,6 +10,7 @@
 use crate::atomics::Barrier;
 use crate::participants::Participants;
 use crate::{Lane, SlotError, SlotId, intent};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Intents that stood somewhere at one time, and that are not known to be over.
 #[derive(Clone, Debug, Default)]
@@ -54,6 +55,23 @@ impl Participants {
         Ok(Announced {
             intents: lines.collect(),
         })
+    }
+
+    /// A number that changes whenever a thread announces an intent in one of those lanes, but for
+    /// the thread with slot `but`: a look at each slot in use. It says nothing of an order.
+    #[must_use]
+    pub fn announcements(&self, lanes: &[Lane], but: SlotId) -> u64 {
+        let inner = self.inner();
+        if inner.is_forked() {
+            return 0;
+        }
+        let others = inner.control().slots().filter(|(slot, _)| *slot != but);
+        let each = others.flat_map(|(_, lines)| {
+            // Relaxed: only whether it changes.
+            let head = |lane: &Lane| lines.intents[*lane as usize].head.load(Relaxed);
+            lanes.iter().map(move |lane| intent::sequence(head(lane)))
+        });
+        each.fold(0, u64::wrapping_add)
     }
 
     /// Takes out those that are over; how many. What they announced is visible to the caller.

@@ -111,7 +111,8 @@ pub(crate) fn clear_line(line: &IntentWords) {
     clear::<AtomicU64>(&line.head);
 }
 
-const fn sequence(head: u64) -> u64 {
+/// Which intent of its line stands there, or stood there last.
+pub(crate) const fn sequence(head: u64) -> u64 {
     head & ((1 << SEQUENCE_BITS) - 1)
 }
 

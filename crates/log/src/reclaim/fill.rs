@@ -7,8 +7,9 @@
 //! processor in between. A victim is moved in as many slices as it takes, and between two of them
 //! no lock and no pin is held.
 //!
-//! Once nothing was written for [a second](IDLE_NS) the target rises, and the share too: until
-//! something is written again, which is looked for before each chunk of records.
+//! Once no other thread has changed anything for [a second](IDLE_NS) the target rises, and the
+//! share too: until something changes again, which is looked for before each chunk of records. What
+//! is changed where it lies counts, as does an expiry.
 //!
 //! It gives way: in a store that is short of free frames, where compaction is due anyway and takes
 //! what it needs; while what has expired must not be dropped; and while a pin holds up the memory
@@ -22,13 +23,14 @@ use mneme_sync::Slot;
 use mneme_sys::{NodeId, TimeOf, cpu_time};
 
 use crate::error::WriteError;
+use crate::index::intent::{OPERATION_LANE, TRANSACTION_LANE};
 use crate::log::segment::State;
 use crate::reclaim::Reclaim;
 use crate::reclaim::compact::{Moved, Victim};
 
 /// How long it works before it leaves the processor to others, in nanoseconds.
 const SLICE_NS: u64 = 250_000;
-/// How long nothing must have been written for a store to count as idle, in nanoseconds.
+/// How long nothing must have been changed for a store to count as idle, in nanoseconds.
 const IDLE_NS: u64 = 1_000_000_000;
 /// The target of an idle store, unless its own is higher.
 pub(crate) const IDLE_FILL: f64 = 0.97;
@@ -133,9 +135,9 @@ pub(crate) struct FillKeeper {
     look_ns: u64,
     /// When the next slice is due.
     due_ns: u64,
-    /// What writers had written when that last changed, and when it was.
-    written: u64,
-    written_ns: u64,
+    /// The number that stands for all changes when it last differed, and when that was.
+    changes: u64,
+    changed_ns: u64,
 }
 
 impl FillKeeper {
@@ -147,14 +149,14 @@ impl FillKeeper {
             seen: Fill::default(),
             look_ns: 0,
             due_ns: 0,
-            written: 0,
-            written_ns: 0,
+            changes: 0,
+            changed_ns: 0,
         }
     }
 
-    /// Whether nothing was written for a while.
+    /// Whether nothing was changed for a while.
     pub fn is_idle(&self, now: u64) -> bool {
-        now.saturating_sub(self.written_ns) >= IDLE_NS
+        now.saturating_sub(self.changed_ns) >= IDLE_NS
     }
 }
 
@@ -206,14 +208,11 @@ impl Reclaim {
         fill
     }
 
-    /// A number that changes when a writer appends a record.
-    fn appended(&self) -> u64 {
-        use std::sync::atomic::Ordering::Relaxed;
-        (0..self.tables.geometry.heads).fold(0, |sum, head| {
-            let word = self.tables.head(head).segment.load(Relaxed);
-            let used = self.tables.named(word).map_or(0, |(_, info)| info.used());
-            sum.wrapping_mul(31).wrapping_add(word << 32 | used)
-        })
+    /// A number that differs after any other thread has changed a record, wherever that lies: each
+    /// change is announced. Compaction by others counts, which is over soon.
+    fn changes(&self, slot: &Slot<'_>) -> u64 {
+        let lanes = [OPERATION_LANE, TRANSACTION_LANE];
+        self.participants.announcements(&lanes, slot.id())
     }
 
     /// A slice of work for the fill of the keeper's node, if one is due. Returns how long nothing
@@ -228,18 +227,17 @@ impl Reclaim {
         if now < keeper.due_ns {
             return Ok(Duration::from_nanos(keeper.due_ns - now));
         }
-        let appended = self.appended();
         if now >= keeper.look_ns {
-            let seen = self.fill(keeper.node);
-            // Compaction changes neither.
-            if (appended, seen.live) != (keeper.written, keeper.seen.live) {
-                (keeper.written, keeper.written_ns) = (appended, now);
+            let (seen, changes) = (self.fill(keeper.node), self.changes(slot));
+            // This thread's compaction changes neither. What is removed here changes what lives.
+            if (changes, seen.live) != (keeper.changes, keeper.seen.live) {
+                (keeper.changes, keeper.changed_ns) = (changes, now);
             }
             keeper.seen = seen;
             let took = self.clock.now_ns().saturating_sub(now);
             keeper.look_ns = now.saturating_add((took * LOOKS).max(LOOK_NS));
         }
-        let idle = keeper.is_idle(now) && appended == keeper.written;
+        let idle = keeper.is_idle(now) && self.changes(slot) == keeper.changes;
         let share = self.fill_policy().share(&keeper.seen, idle);
         let gives_way =
             || self.wants_compaction() || self.expiry_rests() || keeper.seen.is_held_up();
@@ -254,11 +252,12 @@ impl Reclaim {
             keeper.due_ns = now + LOOK_NS;
             return Ok(Duration::from_nanos(LOOK_NS));
         };
+        let changes = keeper.changes;
         let before = spent_ns();
         let end = now.saturating_add(SLICE_NS);
         let goes_on = || {
             let in_time = self.clock.now_ns() < end && !stopped();
-            in_time && (!idle || self.appended() == appended)
+            in_time && (!idle || self.changes(slot) == changes)
         };
         let done = self.fill_slice(slot, keeper, &goes_on);
         let spent = spent_ns().saturating_sub(before).max(1_000);
@@ -349,5 +348,175 @@ impl Reclaim {
         if let Some(victim) = keeper.victim.take() {
             self.leave_victim(&victim);
         }
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::cell::Cell;
+    use std::sync::{Arc, Barrier};
+
+    use mneme_sys::ManualClock;
+
+    use super::*;
+    use crate::region::policy::UpdatePolicy;
+    use crate::{Expiry, LogStore};
+
+    const RECORDS: u32 = 100_000;
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A store of `RECORDS` values, of which one in `kept` lives, and its clock.
+    fn store(kept: u32, policy: UpdatePolicy) -> (LogStore, Arc<ManualClock>) {
+        let clock = Arc::new(ManualClock::new(1, 1_000));
+        let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
+        let builder = builder.update_policy(policy);
+        let store = builder.clock(clock.clone()).open_private().unwrap();
+        for i in 0..RECORDS {
+            store.put(&i.to_le_bytes(), &[7; 1000]).unwrap();
+        }
+        for i in (0..RECORDS).filter(|i| i % kept > 0) {
+            store.remove(&i.to_le_bytes()).unwrap();
+        }
+        (store, clock)
+    }
+
+    /// Slices of some chunks each, a second after one another.
+    fn keep(store: &LogStore, keeper: &mut FillKeeper, clock: &ManualClock, slices: u32) {
+        let inner = store.inner();
+        let slot = inner.writer().unwrap();
+        for _ in 0..slices {
+            clock.advance_ns(SECOND);
+            let chunks = Cell::new(0);
+            let stopped = || chunks.replace(chunks.get() + 1) > 100;
+            inner.keep_filled(&slot, keeper, &stopped).unwrap();
+        }
+    }
+
+    fn holds(store: &LogStore, kept: u32) {
+        for i in 0..RECORDS {
+            let value = store.get(&i.to_le_bytes()).unwrap();
+            let expected = (i % kept == 0).then_some(&[7; 1000][..]);
+            assert_eq!(value.as_deref(), expected, "{i}");
+        }
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_store_becomes_as_full_as_its_policy_says_and_stays_as_it_is_without_one() {
+        let (store, clock) = store(3, UpdatePolicy::Append);
+        let mut keeper = FillKeeper::new(NodeId(0));
+        let fill = || store.inner().fill(NodeId(0)).share();
+        assert!(fill() < 0.5);
+        let mut policy = FillPolicy {
+            active: false,
+            ..FillPolicy::default()
+        };
+        store.set_fill_policy(policy);
+        keep(&store, &mut keeper, &clock, 50);
+        assert_eq!(store.stats().moved_bytes, 0);
+        (policy.active, policy.when_idle) = (true, false);
+        store.set_fill_policy(policy);
+        keep(&store, &mut keeper, &clock, 200);
+        let filled = fill();
+        assert!((0.8..0.97).contains(&filled), "{filled}");
+        policy.when_idle = true;
+        store.set_fill_policy(policy);
+        keep(&store, &mut keeper, &clock, 200);
+        assert!(fill() > filled);
+        holds(&store, 3);
+    }
+
+    #[test]
+    fn a_change_of_any_kind_ends_idleness() {
+        let (store, clock) = store(3, UpdatePolicy::InPlace);
+        let mut keeper = FillKeeper::new(NodeId(0));
+        let (inner, key) = (store.inner(), 0u32.to_le_bytes());
+        // Of the same length, so that the value is overwritten where it lies.
+        let overwrite = || store.put(&key, &[7; 1000]).unwrap();
+        let expire = || {
+            let until = Expiry::At(u64::MAX >> 1);
+            assert!(store.set_expiry(&key, until).unwrap());
+        };
+        let transact = || {
+            let set =
+                store.transaction(|keys| -> Result<(), WriteError> { keys.put(&key, &[7; 1000]) });
+            set.unwrap();
+        };
+        let bulk = || store.put(b"bulk", &[7; 200 << 10]).unwrap();
+        let remove = || assert!(store.remove(b"bulk").unwrap());
+        // The first ones of each kind change more than this.
+        for change in [&overwrite, &expire] as [&(dyn Fn() + Sync); 2] {
+            std::thread::scope(|scope| scope.spawn(change).join().unwrap());
+        }
+        let changes: [&(dyn Fn() + Sync); 5] = [&overwrite, &expire, &transact, &bulk, &remove];
+        for (i, change) in changes.into_iter().enumerate() {
+            keep(&store, &mut keeper, &clock, 3);
+            assert!(keeper.is_idle(inner.clock.now_ns()), "{i}");
+            std::thread::scope(|scope| scope.spawn(change).join().unwrap());
+            keep(&store, &mut keeper, &clock, 1);
+            assert!(!keeper.is_idle(inner.clock.now_ns()), "{i}");
+        }
+        // What is only read does not.
+        keep(&store, &mut keeper, &clock, 3);
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(store.get(&key).unwrap().map(|v| v.len()), Some(1000)));
+        });
+        keep(&store, &mut keeper, &clock, 1);
+        assert!(keeper.is_idle(inner.clock.now_ns()));
+    }
+
+    /// Emptying further segments would take memory and free none.
+    #[test]
+    fn compaction_for_memory_waits_for_a_reader_that_stays() {
+        let (store, clock) = store(3, UpdatePolicy::Append);
+        let mut keeper = FillKeeper::new(NodeId(0));
+        let condemned = || store.inner().fill(NodeId(0)).condemned;
+        // What is closed by now may be emptied although the reader stays.
+        store.inner().stamp_segments();
+        let (pinned, done) = (Barrier::new(2), Barrier::new(2));
+        let (held_up, moved, later) = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let value = store.get(&0u32.to_le_bytes()).unwrap();
+                pinned.wait();
+                done.wait();
+                drop(value);
+            });
+            pinned.wait();
+            keep(&store, &mut keeper, &clock, 200);
+            let (held_up, moved) = (condemned(), store.stats().moved_bytes);
+            keep(&store, &mut keeper, &clock, 50);
+            let later = store.stats().moved_bytes;
+            done.wait();
+            (held_up, moved, later)
+        });
+        let most = HELD_UP_BYTES + u64::from(BATCH + 4) * (2 << 20);
+        assert!((HELD_UP_BYTES..most).contains(&held_up), "{held_up}");
+        assert_eq!(later, moved);
+        keep(&store, &mut keeper, &clock, 300);
+        assert_eq!(condemned(), 0);
+        assert!(store.inner().fill(NodeId(0)).share() > 0.8);
+        holds(&store, 3);
+    }
+
+    #[test]
+    fn compaction_for_memory_gives_way_to_that_for_want_of_free_frames() {
+        let (store, clock) = store(2, UpdatePolicy::Append);
+        let fresh = |i: u32| (RECORDS + i).to_le_bytes();
+        let (mut i, inner) = (0, store.inner());
+        while !inner.wants_compaction() {
+            store.put(&fresh(i), &[7; 1000]).unwrap();
+            i += 1;
+        }
+        let mut keeper = FillKeeper::new(NodeId(0));
+        let moved = store.stats().moved_bytes;
+        keep(&store, &mut keeper, &clock, 20);
+        assert_eq!(store.stats().moved_bytes, moved);
+        for i in 0..i {
+            assert!(store.remove(&fresh(i)).unwrap());
+        }
+        store.compact().unwrap();
+        holds(&store, 2);
     }
 }
