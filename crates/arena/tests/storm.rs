@@ -120,7 +120,7 @@ impl Tenant {
     }
 
     fn open(directory: &Path) -> Tenant {
-        // Whoever has the lock of openings may be off its CPU for longer than others wait for it.
+        // The holder of the lock of openings may be off its CPU for longer than others wait.
         let participants = retry_within(OFF_CPU, || {
             let control = Self::region(&directory.join("control"));
             Participants::open(control, UUID, Self::liveness(directory))
