@@ -17,12 +17,6 @@ impl Count {
         );
     }
 
-    /// Begins anew. A count of this very moment may undo it.
-    pub fn reset(&self) {
-        // SYNC: as above.
-        self.0.store(0, Ordering::Relaxed);
-    }
-
     /// The count, or one of a moment ago.
     pub fn get(&self) -> u64 {
         // SYNC: as above.

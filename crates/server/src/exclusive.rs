@@ -8,144 +8,40 @@
 //! asked for. A thread that has waited for one exclusive section enters its shared section before
 //! the next exclusive one begins, so that it waits for one of them at most. A thread in a shared
 //! section asks [`is_wanted`](Sections::is_wanted) between commands, and leaves if so.
+//!
+//! A command that takes long delays nobody but those who need its end. While an exclusive section
+//! is asked for, nobody enters a shared one; so the *attempt* to enter it is short, and if another
+//! thread is still in its shared section then, it is given up. The caller learns which section was
+//! in the way, and tries again when that is [over](Sections::are_over).
+//!
+//! A command whose effect is a flag that each thread looks at in its section needs no exclusive
+//! one. It sets the flag, *announces* that to the sections that begin later
+//! ([`earlier`](Sections::earlier)), and is acknowledged once the earlier ones are over. The models
+//! in `models` run this code under a model checker.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+mod sections;
 
-/// The sections of a server's threads.
-#[derive(Debug)]
-pub(crate) struct Sections {
-    threads: Box<[Lane]>,
-    /// Exclusive sections that are asked for or entered.
-    wanted: AtomicU64,
-    queue: Mutex<Queue>,
-    /// Notified when `queue` changes.
-    changed: Condvar,
-}
+#[cfg(test)]
+mod models;
 
-/// One thread's lock, on cache lines of its own.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Lane(Mutex<()>);
+pub(crate) use sections::{Earlier, ExclusiveSection, Sections, SharedSection};
 
-/// The order of exclusive sections, and of the shared ones between them.
-#[derive(Debug, Default)]
-struct Queue {
-    /// The number of the next exclusive section that is asked for.
-    next: u64,
-    /// The number of the exclusive section that may begin, or has begun.
-    serving: u64,
-    /// Threads that wait for the end of that section.
-    waiting: usize,
-    /// Threads that have waited for the section before, and are not in their shared sections yet.
-    admitted: usize,
-}
-
-/// A thread's shared section: no [`ExclusiveSection`] exists while it lives.
-#[derive(Debug)]
-pub(crate) struct SharedSection<'a>(
-    #[expect(dead_code, reason = "held, not read")] MutexGuard<'a, ()>,
-);
-
-/// An exclusive section: no [`SharedSection`] exists while it lives.
-#[derive(Debug)]
-pub(crate) struct ExclusiveSection<'a> {
-    sections: &'a Sections,
-    #[expect(dead_code, reason = "held, not read")]
-    lanes: Vec<MutexGuard<'a, ()>>,
-}
-
-impl Sections {
-    /// The sections of `threads` threads.
-    pub fn new(threads: usize) -> Self {
-        Self {
-            threads: (0..threads).map(|_| Lane::default()).collect(),
-            wanted: AtomicU64::new(0),
-            queue: Mutex::default(),
-            changed: Condvar::new(),
-        }
-    }
-
-    /// Enters the shared section of thread `thread`. Waits for one exclusive section at most.
-    #[inline]
-    pub fn shared(&self, thread: usize) -> SharedSection<'_> {
-        if self.is_wanted() {
-            return self.shared_behind_exclusive(thread);
-        }
-        SharedSection(lock(&self.threads[thread].0))
-    }
-
-    #[cold]
-    fn shared_behind_exclusive(&self, thread: usize) -> SharedSection<'_> {
-        let mut queue = lock(&self.queue);
-        if queue.serving == queue.next {
-            drop(queue);
-            return SharedSection(lock(&self.threads[thread].0));
-        }
-        let section = queue.serving;
-        queue.waiting += 1;
-        while queue.serving == section {
-            queue = self.wait(queue);
-        }
-        drop(queue);
-        let lane = lock(&self.threads[thread].0);
-        lock(&self.queue).admitted -= 1;
-        self.changed.notify_all();
-        SharedSection(lane)
-    }
-
-    /// Whether a thread waits for an exclusive section, or is in one.
-    #[inline]
-    pub fn is_wanted(&self) -> bool {
-        // SYNC: pairs with nothing: the lanes' locks keep the sections apart; this only decides the
-        // order.
-        self.wanted.load(Ordering::Relaxed) != 0
-    }
-
-    /// Enters an exclusive section: waits until every thread has left its shared section, and keeps
-    /// them from entering another. The calling thread must not be in one.
-    pub fn exclusive(&self) -> ExclusiveSection<'_> {
-        let mut queue = lock(&self.queue);
-        let number = queue.next;
-        queue.next += 1;
-        // SYNC: as in `is_wanted`.
-        self.wanted.fetch_add(1, Ordering::Relaxed);
-        while queue.serving != number || queue.admitted > 0 {
-            queue = self.wait(queue);
-        }
-        drop(queue);
-        ExclusiveSection {
-            lanes: self.threads.iter().map(|lane| lock(&lane.0)).collect(),
-            sections: self,
-        }
-    }
-
-    fn wait<'a>(&self, queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
-        let waited = self.changed.wait(queue);
-        waited.unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for ExclusiveSection<'_> {
-    fn drop(&mut self) {
-        let mut queue = lock(&self.sections.queue);
-        queue.serving += 1;
-        queue.admitted += std::mem::take(&mut queue.waiting);
-        // SYNC: as in `Sections::is_wanted`.
-        self.sections.wanted.fetch_sub(1, Ordering::Relaxed);
-        self.sections.changed.notify_all();
-    }
-}
-
-/// A panic leaves nothing half done that these locks guard.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// The locks and words of the product; a model checker has others.
+mod primitives {
+    pub use std::sync::atomic::AtomicU64;
+    pub use std::sync::{Condvar, Mutex, MutexGuard};
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    /// Waits as long as it takes.
+    fn waits() -> bool {
+        std::thread::yield_now();
+        true
+    }
 
     #[test]
     fn an_exclusive_section_sees_no_shared_one_half_done() {
@@ -165,7 +61,7 @@ mod tests {
             for _ in 0..2 {
                 scope.spawn(|| {
                     for _ in 0..200 {
-                        let _exclusive = sections.exclusive();
+                        let _exclusive = sections.exclusive(waits).unwrap();
                         for [first, second] in &halves {
                             assert_eq!(
                                 first.load(Ordering::Relaxed),
@@ -185,19 +81,36 @@ mod tests {
             let sections = Sections::new(1);
             let has_entered = AtomicBool::new(false);
             std::thread::scope(|scope| {
-                let first = sections.exclusive();
+                let first = sections.exclusive(waits).unwrap();
                 scope.spawn(|| {
                     let _shared = sections.shared(0);
                     has_entered.store(true, Ordering::Relaxed);
                 });
-                while lock(&sections.queue).waiting == 0 {
+                while sections.waiting() == 0 {
                     std::thread::yield_now();
                 }
                 drop(first);
                 // Asked for at once, long before the other thread is awake.
-                let _second = sections.exclusive();
+                let _second = sections.exclusive(waits).unwrap();
                 assert!(has_entered.load(Ordering::Relaxed));
             });
         }
+    }
+
+    #[test]
+    fn an_attempt_that_is_given_up_keeps_no_other_thread_out() {
+        let sections = Sections::new(2);
+        let section = sections.shared(0);
+        let mut earlier = sections.exclusive(|| false).unwrap_err();
+        assert!(!sections.is_wanted());
+        drop(sections.shared(1));
+        assert!(!sections.are_over(&mut earlier));
+        drop(section);
+        assert!(sections.are_over(&mut earlier), "the thread is in none");
+        drop(sections.exclusive(|| false).unwrap());
+        // It is in one again, but not in the same.
+        let mut earlier = sections.earlier([0, 1]);
+        let _section = sections.shared(0);
+        assert!(sections.are_over(&mut earlier));
     }
 }

@@ -1,10 +1,10 @@
 //! `CLIENT PAUSE`: commands that wait.
 //!
-//! A pause begins in an exclusive section, and every thread checks for it after it has entered its
-//! section: **once the pause has been acknowledged, no command that it affects is executed until it
-//! is over.** No thread sleeps for it: a client whose next command must wait is not served further,
-//! so that its commands stay in order. Its thread continues it at the end of the pause, or when
-//! `CLIENT UNPAUSE` wakes it.
+//! Every thread checks for a pause after it has entered its section, and `CLIENT PAUSE` is not
+//! acknowledged before the sections are over that were entered earlier: **once the pause has been
+//! acknowledged, no command that it affects is executed until it is over.** No thread sleeps for
+//! it: a client whose next command must wait is not served further, so that its commands stay in
+//! order. Its thread continues it at the end of the pause, or when `CLIENT UNPAUSE` wakes it.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -29,8 +29,7 @@ pub(crate) struct Pauses {
 }
 
 impl Pauses {
-    /// Begins a pause until `end_ms`, or makes the current one as strict and as long. The caller is
-    /// in an exclusive section.
+    /// Begins a pause until `end_ms`, or makes the current one as strict and as long.
     pub fn begin(&self, kind: Pause, end_ms: u64, now_ms: u64) {
         let mut current = self.current();
         let (kind, end_ms) = match *current {
@@ -40,8 +39,8 @@ impl Pauses {
             _ => (kind, end_ms),
         };
         *current = Some((kind, end_ms));
-        // SYNC: pairs with nothing: the next section of another thread comes after this by the
-        // section's own lock.
+        // SYNC: pairs with nothing: what is announced to the sections that begin later is seen by
+        // them.
         self.kind.store(kind as u8, Ordering::Relaxed);
     }
 

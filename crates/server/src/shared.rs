@@ -1,6 +1,7 @@
 //! What all threads of a server share. Everything in it is safe to use from any of them at any
 //! time.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,7 +15,7 @@ use mneme_sys::Clock;
 use crate::background::Background;
 use crate::backing::{Backing, LateStore};
 use crate::client::{Clients, Entry, Evictions, Gauge};
-use crate::command::Table;
+use crate::command::{Command, Table};
 use crate::counters::{Counters, Totals};
 use crate::eviction_policy;
 use crate::exclusive::Sections;
@@ -28,7 +29,7 @@ use crate::pause::Pauses;
 use crate::purge::Purge;
 use crate::saver::Saver;
 use crate::settings::{Key, Settings};
-use crate::statistics::{Latency, Pages, Rate, Slowlog, Statistics};
+use crate::statistics::{self, Latency, Pages, Rate, Slowlog, Statistics};
 
 /// How long a server runs before its start counts as one that has not failed: what is wrong with a
 /// store shows when the maintainer first looks round, and when the clients come back.
@@ -82,7 +83,7 @@ pub(crate) struct Shared {
     /// Whether the start counts as one that has not failed.
     settled: AtomicBool,
     /// What `CONFIG RESETSTAT` has set to zero.
-    reset: Mutex<(Totals, Dropped)>,
+    reset: Mutex<Baseline>,
     /// What takes too long for the I/O threads.
     pub background: Background,
     /// What local programs have done.
@@ -93,6 +94,16 @@ pub(crate) struct Shared {
     pub loading: Loading,
     /// What replies wait for, of a durable store.
     gate: OnceLock<Box<dyn Gate>>,
+}
+
+/// What had been done by the last `CONFIG RESETSTAT`. Threads go on counting meanwhile, so their
+/// counts are never set back.
+#[derive(Debug, Default)]
+struct Baseline {
+    totals: Totals,
+    dropped: Dropped,
+    /// By the command's name.
+    commands: BTreeMap<&'static str, statistics::Totals>,
 }
 
 /// Records that the store has dropped by itself, whichever process did it.
@@ -219,14 +230,20 @@ impl Shared {
             retired: AtomicBool::new(false),
             may_lose_changes: AtomicBool::new(false),
             settled: AtomicBool::new(settled),
-            reset: Mutex::new((Totals::default(), before)),
+            reset: Mutex::new(Baseline {
+                dropped: before,
+                ..Baseline::default()
+            }),
             local_changes: LocalListener::default(),
         }
     }
 
     /// Serves `store`, which has been loaded while clients waited.
     pub fn open(&self, store: Backing) {
-        *self.lock_reset() = (Totals::default(), Dropped::of(&store));
+        *self.lock_reset() = Baseline {
+            dropped: Dropped::of(&store),
+            ..Baseline::default()
+        };
         self.settled
             .store(store.segment().is_none(), Ordering::Relaxed);
         self.pages.refresh(&store, 0, || self.clock.now_ns());
@@ -333,8 +350,8 @@ impl Shared {
         let _ = self.gate.set(gate);
     }
 
-    /// Ends a client's connection. If the caller is in an exclusive section, no command that the
-    /// client has sent and that is not done yet will be.
+    /// Ends a client's connection. Its commands begin in no section that has seen this announced,
+    /// and in none after the caller's exclusive section.
     pub fn kill(&self, entry: &Arc<Entry>) {
         self.clients.kill(entry);
         if let Some(thread) = self.threads.get(entry.thread) {
@@ -345,24 +362,36 @@ impl Shared {
 
     /// What all threads have done since the start or the last `CONFIG RESETSTAT`.
     pub fn totals(&self) -> Totals {
-        self.all_time().since(&self.lock_reset().0)
+        // First, for it is not to be later than what it is taken from.
+        let before = self.lock_reset();
+        self.all_time().since(&before.totals)
     }
 
     /// What the store has dropped since then.
     pub fn dropped(&self) -> Dropped {
-        let (now, before) = (Dropped::of(&self.store), self.lock_reset().1);
+        let (now, before) = (Dropped::of(&self.store), self.lock_reset().dropped);
         Dropped {
             evicted: now.evicted.saturating_sub(before.evicted),
             expired: now.expired.saturating_sub(before.expired),
         }
     }
 
-    /// Begins the statistics anew. The caller has the server to itself.
+    /// Begins the statistics anew.
     pub fn reset_totals(&self) {
-        *self.lock_reset() = (self.all_time(), Dropped::of(&self.store));
+        let mut before = self.lock_reset();
+        let commands = self.commands.executable();
+        *before = Baseline {
+            totals: self.all_time(),
+            dropped: Dropped::of(&self.store),
+            commands: commands
+                .map(|command| (command.name, self.all_calls(command)))
+                .filter(|(_, totals)| totals.calls + totals.rejected > 0)
+                .collect(),
+        };
+        drop(before);
         self.local_changes.reset(&self.store);
         self.evictions.reset();
-        self.statistics().for_each(Statistics::reset);
+        self.statistics().for_each(Statistics::forget_errors);
     }
 
     /// The store's accounts, with a count of the pages that may be [older](Shared::pages_age_ms).
@@ -378,6 +407,22 @@ impl Shared {
         self.pages.last(self.now_ns()).1 / 1_000_000
     }
 
+    /// What all threads have counted of a command since the last `CONFIG RESETSTAT`.
+    pub fn calls(&self, command: &'static Command) -> statistics::Totals {
+        // First, as in `totals`.
+        let before = self.lock_reset();
+        let totals = self.all_calls(command);
+        match before.commands.get(command.name) {
+            Some(before) => totals.since(before),
+            None => totals,
+        }
+    }
+
+    /// What they have counted since the start.
+    fn all_calls(&self, command: &'static Command) -> statistics::Totals {
+        statistics::Totals::of(self.statistics(), command)
+    }
+
     /// All threads' statistics by command.
     pub fn statistics(&self) -> impl Iterator<Item = &Statistics> {
         self.threads.iter().map(|thread| &thread.statistics)
@@ -390,7 +435,7 @@ impl Shared {
         thread.statistics.error(&error.to_string());
     }
 
-    fn lock_reset(&self) -> MutexGuard<'_, (Totals, Dropped)> {
+    fn lock_reset(&self) -> MutexGuard<'_, Baseline> {
         self.reset.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -28,9 +28,9 @@ impl Clients {
         self.entries().remove(&id);
     }
 
-    /// Removes a client from the list for good. If the caller is in an exclusive section, none of
-    /// the client's commands is executed afterwards. Its own thread has still to close the
-    /// connection.
+    /// Removes a client from the list for good. None of its commands is executed in a section that
+    /// this is announced to, or that begins after the caller's exclusive one. Its own thread has
+    /// still to close the connection.
     pub fn kill(&self, entry: &Entry) {
         entry.kill();
         self.leave(entry.id);

@@ -172,8 +172,8 @@ impl Entry {
     /// Marks it as killed: no further command of it is begun, once its thread enters the next
     /// shared section. For [`Clients::kill`](super::Clients::kill).
     pub(super) fn kill(&self) {
-        // SYNC: pairs with nothing: a killer in an exclusive section is seen by the next shared
-        // section, by the lock of that; others do not mind if a few more commands are executed.
+        // SYNC: pairs with nothing: what is announced to the sections that begin later is seen by
+        // them; others do not mind if a few more commands are executed.
         self.is_killed.store(true, Ordering::Relaxed);
     }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use mneme_log::{Cursor, Draw, Watch};
 
+use crate::exclusive::Earlier;
 use crate::pause::Pause;
 use crate::resp::Protocol;
 use crate::transaction_queue::Queue;
@@ -48,6 +49,8 @@ pub(crate) struct Client {
     pub unfinished: Option<Box<Unfinished>>,
     /// The time that its command has taken in earlier slices: nanoseconds.
     pub unfinished_ns: u64,
+    /// The sections of other threads that its command waits for. It is looked at again soon.
+    pub awaits: Option<Awaits>,
     /// Bytes of the arguments of the command that is being executed.
     pub arguments: usize,
     /// Which I/O thread serves it.
@@ -71,6 +74,23 @@ pub(crate) struct Unfinished {
     pub elements: usize,
     /// The key that it draws.
     pub draw: Draw,
+}
+
+/// Sections of other threads that a command waits for.
+#[derive(Debug)]
+pub(crate) struct Awaits {
+    pub earlier: Earlier,
+    pub purpose: Purpose,
+}
+
+/// Why a command waits for sections of other threads.
+#[derive(Debug)]
+pub(crate) enum Purpose {
+    /// It wants the server to itself, and has tried so often.
+    Alone(usize),
+    /// It is done but for its reply, which says that all of them have taken notice: the reply, and
+    /// whether the client is to be closed.
+    Reply(Vec<u8>, bool),
 }
 
 impl Default for Unfinished {
@@ -137,6 +157,7 @@ impl Client {
             awaits_space: false,
             unfinished: None,
             unfinished_ns: 0,
+            awaits: None,
             arguments: 0,
             thread,
             queue: None,

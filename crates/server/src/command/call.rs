@@ -2,7 +2,7 @@
 //! on.
 
 use super::Failure;
-use crate::client::Client;
+use crate::client::{Awaits, Client, Purpose};
 use crate::counters::Counters;
 use crate::keyspace::{Keyspace, Records};
 use crate::resp::{Arguments, Reply, parse_i64};
@@ -73,6 +73,17 @@ impl<'a> Call<'a> {
         self.slice_end_ns.is_some_and(|end_ns| {
             self.server.sections.is_wanted() || self.server.now_ns() >= end_ns
         })
+    }
+
+    /// Holds the reply back until every shared section of `threads` has ended that may have begun
+    /// too early to see what this command has done. Within `EXEC` there are no such sections.
+    pub fn await_sections(&mut self, threads: impl IntoIterator<Item = usize>) {
+        if self.slice_end_ns.is_some() {
+            self.client.awaits = Some(Awaits {
+                earlier: self.server.sections.earlier(threads),
+                purpose: Purpose::Reply(Vec::new(), false),
+            });
+        }
     }
 
     /// Milliseconds since the Unix epoch, by which keys expire: for all commands of an `EXEC` that

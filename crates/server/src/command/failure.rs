@@ -79,6 +79,10 @@ pub(crate) enum Failure {
     /// served, and goes on with the client's [`Unfinished`](crate::client::Unfinished).
     #[error("ERR the command is not finished")]
     Unfinished,
+    /// It wants the server to itself, and a command of another thread takes long. It is called
+    /// again soon.
+    #[error("ERR another command is in the way")]
+    NotAlone,
     /// One that quotes what a client has sent, which may not be text.
     #[error("{}", String::from_utf8_lossy(.0))]
     Bytes(Vec<u8>),

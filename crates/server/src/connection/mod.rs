@@ -100,6 +100,8 @@ pub(crate) struct Connection {
     pub queued: bool,
     /// Whether its next command waits until the change feed has space.
     pub awaits_space: bool,
+    /// Whether its next command waits for other threads' sections.
+    pub awaits_sections: bool,
     /// Its entry in its thread's queue of held connections, while it is there.
     pub held_at: Option<(Pause, u64)>,
     /// What it has added to its thread's sum of client memory.
@@ -136,6 +138,8 @@ pub(crate) enum After {
     Held,
     /// As `Wait`, and the client's next command waits until the change feed has space.
     NoSpace,
+    /// As `Wait`, and the client's next command waits for other threads' sections.
+    Soon,
     /// It is over.
     Close,
 }
@@ -178,6 +182,7 @@ impl Connection {
             stuck: (0, 0),
             queued: false,
             awaits_space: false,
+            awaits_sections: false,
             held_at: None,
             counted_bytes: 0,
             now_ms: 0,
@@ -248,13 +253,17 @@ impl Connection {
             if self.gone && self.waits() {
                 return Ok(After::Close);
             }
-            if self.awaits_space {
+            if self.awaits_space || self.awaits_sections {
                 return Ok(After::Wait);
             }
             let yields = std::mem::take(&mut self.client.yields);
             self.awaits_space = std::mem::take(&mut self.client.awaits_space);
             if self.awaits_space {
                 return Ok(After::NoSpace);
+            }
+            self.awaits_sections = yields && self.client.awaits.is_some();
+            if self.awaits_sections {
+                return Ok(After::Soon);
             }
             if yields || self.slice_is_over {
                 return Ok(After::Again);
@@ -485,6 +494,7 @@ impl Connection {
         client.held.is_some()
             || self.awaits_space
             || client.awaits_space
+            || client.awaits.is_some()
             || client.retries_ms.is_some()
             || client.unfinished.is_some()
     }

@@ -84,6 +84,10 @@ pub(crate) struct EventLoop {
     starved: Vec<Turn>,
     /// Since when the first of them waits.
     starved_ms: u64,
+    /// Connections whose next command waits for other threads' sections.
+    delayed: Vec<Turn>,
+    /// When they are looked at again.
+    delayed_ns: u64,
     /// When idle clients were last looked for.
     idle_checked_ms: u64,
     /// When paused clients were last looked at.
@@ -118,6 +122,8 @@ impl EventLoop {
             leaving: BTreeSet::new(),
             starved: Vec::new(),
             starved_ms: 0,
+            delayed: Vec::new(),
+            delayed_ns: 0,
             idle_checked_ms: 0,
             stalled_checked_ms: 0,
             accepting: Accepting::default(),
@@ -137,6 +143,7 @@ impl EventLoop {
             self.release_held();
             self.release_parked();
             self.release_starved();
+            self.release_delayed();
             self.close_idle();
             self.shared.settle();
         }
@@ -369,6 +376,7 @@ impl EventLoop {
             After::Wait => {}
             After::Held => self.hold(key),
             After::NoSpace => self.starve(key),
+            After::Soon => self.delay(key),
             After::Again => self.resume_later(key),
             After::Paused => {
                 self.paused.insert(key);

@@ -7,10 +7,13 @@ use std::time::Duration;
 use crate::connection::Connection;
 use crate::settings::Key;
 
-use super::{EventLoop, RETRY};
+use super::{EventLoop, RETRY, Turn};
 
 /// How often idle clients are looked for.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How soon a command is looked at again that waits for other threads' sections.
+const DELAY: Duration = Duration::from_millis(1);
 
 impl EventLoop {
     /// How long to wait for events at most.
@@ -33,9 +36,10 @@ impl EventLoop {
         let leaving = self.leaving.first().map(|(leaves_ms, _)| {
             Duration::from_millis(leaves_ms.saturating_sub(self.shared.now_ms())).min(RETRY)
         });
+        let delayed = (!self.delayed.is_empty()).then_some(DELAY);
         let idle = self.shared.settings.is(Key::Timeout) && !self.connections.is_empty();
         let idle = idle.then_some(IDLE_INTERVAL);
-        [retry.then_some(RETRY), pause, leaving, idle]
+        [retry.then_some(RETRY), pause, leaving, delayed, idle]
             .into_iter()
             .flatten()
             .min()
@@ -135,6 +139,36 @@ impl EventLoop {
         self.show_held();
     }
 
+    /// Notes that a connection's next command waits for other threads' sections.
+    pub(super) fn delay(&mut self, key: usize) {
+        if let Some(connection) = self.connections.get(key) {
+            if self.delayed.is_empty() {
+                self.delayed_ns = self.shared.now_ns();
+            }
+            let client = connection.client.entry.id;
+            self.delayed.push(Turn { key, client });
+        }
+    }
+
+    /// Has the connections served whose next commands have waited for a moment.
+    pub(super) fn release_delayed(&mut self) {
+        if self.delayed.is_empty() {
+            return;
+        }
+        let waited_ns = self.shared.now_ns().saturating_sub(self.delayed_ns);
+        if u128::from(waited_ns) < DELAY.as_nanos() {
+            return;
+        }
+        for Turn { key, client } in std::mem::take(&mut self.delayed) {
+            if let Some(connection) = self.connections.get_mut(key)
+                && connection.client.entry.id == client
+            {
+                connection.awaits_sections = false;
+                self.enqueue(key);
+            }
+        }
+    }
+
     pub(super) fn show_held(&self) {
         // SYNC: pairs with nothing; a statistic.
         self.side().held.store(self.held.len(), Ordering::Relaxed);
@@ -157,6 +191,7 @@ impl EventLoop {
             client.held.is_none()
                 && connection.parked_at.is_none()
                 && !connection.awaits_space
+                && !connection.awaits_sections
                 && now_ms.saturating_sub(client.active_ms) > timeout_ms
         };
         let idle: Vec<usize> = self

@@ -9,12 +9,12 @@ mod batched;
 mod fetching;
 mod unknown;
 
-use crate::client::{Client, Replies};
+use crate::client::{Awaits, Client, Purpose, Replies};
 use crate::client_memory;
 use crate::command::{Batching, Call, Command, FEED_IS_FULL, Failure, Flag, Reach};
 use crate::commands::TABLE;
 use crate::counters::Counters;
-use crate::exclusive::SharedSection;
+use crate::exclusive::{ExclusiveSection, SharedSection};
 use crate::pause::Pause;
 use crate::resp::{Arguments, Batch, Reply};
 use crate::settings::Key;
@@ -22,6 +22,7 @@ use crate::shared::{Shared, ThreadSide};
 use crate::statistics::Finished;
 use crate::transaction_queue::Queue;
 use mneme_log::WriteError;
+use std::time::Duration;
 
 /// How long a command is retried that another process is in the way of.
 const RETRIES_MS: u64 = 500;
@@ -29,6 +30,16 @@ const RETRIES_MS: u64 = 500;
 /// For how long if it waits for space in a change feed that this server itself makes durable: a
 /// sync may be slow.
 const SYNC_RETRIES_MS: u64 = 10_000;
+
+/// For how long an attempt to have the server alone keeps others from executing commands: short at
+/// first, so that a long command of another thread delays hardly anybody, and never longer than a
+/// client may be kept waiting. Each attempt that fails waits with the door open until the section
+/// in its way is over. After the last of them the command waits with the door closed: there seems
+/// to be a long command at any time, and its turn has to come.
+const ATTEMPTS_MS: [u64; 8] = [1, 2, 4, 8, 16, 32, 32, 32];
+
+/// How long such an attempt waits before it looks again.
+const LOOK_AGAIN: Duration = Duration::from_micros(20);
 
 /// Arguments whose number is not worth a look.
 const FEW: usize = 64;
@@ -226,10 +237,22 @@ impl<'a> Executor<'a> {
     /// Executes one call by itself. Returns how many that are: none if it has to wait.
     fn one(&mut self, command: &'static Command, args: Arguments<'_>) -> usize {
         let position = self.out.len();
+        if let Some(Awaits {
+            purpose: Purpose::Reply(..),
+            ..
+        }) = self.client.awaits
+        {
+            // It was admitted when it began, and a pause that it has begun does not hold it.
+            return self.acknowledge(self.resolve(command, args).unwrap_or(command), args);
+        }
         let failure = match self.admit(command, args) {
             Ok(command) if self.must_wait(command) => return 0,
             Ok(command) => match self.call(command, args) {
                 Ok(Made::Queued) => None,
+                Ok(Made::Done) if self.client.awaits.is_some() => {
+                    self.withhold(position);
+                    return self.acknowledge(command, args);
+                }
                 Ok(Made::Done) => {
                     self.client.retries_ms = None;
                     self.note(command, args, 1, 0);
@@ -239,7 +262,7 @@ impl<'a> Executor<'a> {
                     self.out.truncate(position);
                     return 0;
                 }
-                Err(Failure::Unfinished) => {
+                Err(Failure::Unfinished | Failure::NotAlone) => {
                     self.out.truncate(position);
                     self.interrupt();
                     return 0;
@@ -271,6 +294,7 @@ impl<'a> Executor<'a> {
         };
         if let Some(failure) = failure {
             (self.client.unfinished, self.client.unfinished_ns) = (None, 0);
+            self.client.awaits = None;
             self.out.truncate(position);
             self.fail(&failure);
         }
@@ -284,6 +308,69 @@ impl<'a> Executor<'a> {
         self.marked_ns = now_ns;
         self.client.retries_ms = None;
         self.client.yields = true;
+    }
+
+    /// Has the reply from `position` on wait until others have taken notice of what it tells.
+    fn withhold(&mut self, position: usize) {
+        if let Some(Awaits {
+            purpose: Purpose::Reply(reply, closing),
+            ..
+        }) = &mut self.client.awaits
+        {
+            *reply = self.out.split_off(position);
+            *closing = std::mem::take(&mut self.client.closing);
+        }
+    }
+
+    /// Replies to a command that has been done, if others have taken notice. Returns the number of
+    /// commands done: none if it has to wait.
+    fn acknowledge(&mut self, command: &'static Command, args: Arguments<'_>) -> usize {
+        let Some(mut awaits) = self.client.awaits.take() else {
+            return 0;
+        };
+        if !self.server.sections.are_over(&mut awaits.earlier) {
+            self.client.awaits = Some(awaits);
+            self.interrupt();
+            return 0;
+        }
+        if let Purpose::Reply(reply, closing) = awaits.purpose {
+            self.out.extend_from_slice(&reply);
+            self.client.closing |= closing;
+        }
+        self.note(command, args, 1, 0);
+        1
+    }
+
+    /// Begins an exclusive section, if no other thread's section is in the way for long.
+    fn have_server_alone(&mut self) -> Result<ExclusiveSection<'a>, Failure> {
+        let server = self.server;
+        let mut tried = 0;
+        if let Some(awaits) = &mut self.client.awaits {
+            if !server.sections.are_over(&mut awaits.earlier) {
+                return Err(Failure::NotAlone);
+            }
+            if let Purpose::Alone(attempts) = awaits.purpose {
+                tried = attempts;
+            }
+        }
+        self.client.awaits = None;
+        self.section = None;
+        let mut end_ns = None;
+        let goes_on = || {
+            std::thread::sleep(LOOK_AGAIN);
+            ATTEMPTS_MS.get(tried).is_none_or(|ms| {
+                let now_ns = server.now_ns();
+                now_ns < *end_ns.get_or_insert(now_ns + ms * 1_000_000)
+            })
+        };
+        server.sections.exclusive(goes_on).map_err(|earlier| {
+            self.client.awaits = Some(Awaits {
+                earlier,
+                purpose: Purpose::Alone(tried + 1),
+            });
+            self.enter_section();
+            Failure::NotAlone
+        })
     }
 
     /// Whether the command waits for the end of a pause; the client is held then.
@@ -422,10 +509,13 @@ impl<'a> Executor<'a> {
                 .is_some_and(|queue| !queue.may_run_again()),
         };
         let server = self.server;
-        if is_exclusive || command.reach == Reach::Nothing {
+        let guard = match is_exclusive {
+            true => Some(self.have_server_alone()?),
+            false => None,
+        };
+        if command.reach == Reach::Nothing {
             self.section = None;
         }
-        let guard = is_exclusive.then(|| server.sections.exclusive());
         let reply = Reply::new(self.out, self.client.protocol).up_to(self.bounds.most);
         let outcome = (command.run)(&mut Call::new(
             args,

@@ -211,12 +211,7 @@ fn commands(page: &mut Exposition, server: &Shared) {
     let called: Vec<_> = server
         .commands
         .executable()
-        .map(|command| {
-            (
-                command.name,
-                Statistics::totals(server.statistics(), command),
-            )
-        })
+        .map(|command| (command.name, server.calls(command)))
         .filter(|(_, totals)| totals.calls + totals.rejected > 0)
         .collect();
     let mut calls = page.counter(

@@ -51,11 +51,6 @@ impl Distribution {
             count.add(calls);
         }
     }
-
-    /// Begins anew.
-    pub fn reset(&self) {
-        self.0.iter().for_each(Count::reset);
-    }
 }
 
 impl Counts {
@@ -65,6 +60,14 @@ impl Counts {
         for (sum, count) in self.0.iter_mut().zip(&thread.0) {
             *sum += count.get();
         }
+    }
+
+    /// How much each has grown since `earlier`.
+    pub fn since(mut self, earlier: &Counts) -> Self {
+        for (count, before) in self.0.iter_mut().zip(&earlier.0) {
+            *count = count.wrapping_sub(*before);
+        }
+        self
     }
 
     /// How many there are.

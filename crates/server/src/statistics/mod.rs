@@ -22,8 +22,7 @@ pub(crate) use slowlog::Slowlog;
 use crate::command::{Command, Table};
 use crate::counters::Count;
 
-/// What one thread has done. `CONFIG RESETSTAT` sets all of it to zero; a count of that very moment
-/// may be lost.
+/// What one thread has done since the start.
 pub(crate) struct Statistics {
     table: &'static Table,
     /// By the command's place in the table.
@@ -62,6 +61,41 @@ pub(crate) struct Totals {
     pub distribution: Counts,
     /// The time of the calls in the distribution.
     pub spread_nanoseconds: u64,
+}
+
+impl Totals {
+    /// What all `threads` have counted of `command`.
+    pub fn of<'a>(
+        threads: impl Iterator<Item = &'a Statistics>,
+        command: &'static Command,
+    ) -> Self {
+        let mut totals = Self::default();
+        for counts in threads.filter_map(|thread| thread.of(command)) {
+            totals.calls += counts.calls.get();
+            totals.nanoseconds += counts.nanoseconds.get();
+            totals.rejected += counts.rejected.get();
+            totals.failed += counts.failed.get();
+            if let Some(distribution) = counts.distribution.get() {
+                totals.distribution.take(distribution);
+                totals.spread_nanoseconds += counts.spread_nanoseconds.get();
+            }
+        }
+        totals
+    }
+
+    /// How much each has grown since `earlier`.
+    pub fn since(self, earlier: &Self) -> Self {
+        Self {
+            calls: self.calls.wrapping_sub(earlier.calls),
+            nanoseconds: self.nanoseconds.wrapping_sub(earlier.nanoseconds),
+            rejected: self.rejected.wrapping_sub(earlier.rejected),
+            failed: self.failed.wrapping_sub(earlier.failed),
+            distribution: self.distribution.since(&earlier.distribution),
+            spread_nanoseconds: self
+                .spread_nanoseconds
+                .wrapping_sub(earlier.spread_nanoseconds),
+        }
+    }
 }
 
 impl Statistics {
@@ -125,42 +159,9 @@ impl Statistics {
         self.errors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins anew. Of any thread: a count of this very moment may be lost.
-    pub fn reset(&self) {
-        for counts in &self.commands {
-            for count in [
-                &counts.calls,
-                &counts.nanoseconds,
-                &counts.rejected,
-                &counts.failed,
-                &counts.spread_nanoseconds,
-            ] {
-                count.reset();
-            }
-            if let Some(distribution) = counts.distribution.get() {
-                distribution.reset();
-            }
-        }
+    /// Forgets the error replies so far. Of any thread.
+    pub fn forget_errors(&self) {
         self.errors().clear();
-    }
-
-    /// What all `threads` have counted of `command`.
-    pub fn totals<'a>(
-        threads: impl Iterator<Item = &'a Statistics>,
-        command: &'static Command,
-    ) -> Totals {
-        let mut totals = Totals::default();
-        for counts in threads.filter_map(|thread| thread.of(command)) {
-            totals.calls += counts.calls.get();
-            totals.nanoseconds += counts.nanoseconds.get();
-            totals.rejected += counts.rejected.get();
-            totals.failed += counts.failed.get();
-            if let Some(distribution) = counts.distribution.get() {
-                totals.distribution.take(distribution);
-                totals.spread_nanoseconds += counts.spread_nanoseconds.get();
-            }
-        }
-        totals
     }
 
     /// Error replies of all `threads`, by their first word.
@@ -181,7 +182,7 @@ mod tests {
     use crate::commands::TABLE;
 
     #[test]
-    fn totals_are_sums_over_threads_until_a_reset() {
+    fn totals_are_sums_over_threads_since_a_reset() {
         let threads = [Statistics::new(&TABLE), Statistics::new(&TABLE)];
         let get = TABLE.find(b"get").unwrap();
         threads[0].called(get, 2, 3_000, true);
@@ -189,16 +190,22 @@ mod tests {
         threads[1].failed(get, 1);
         threads[0].error("ERR something");
         threads[1].error("ERR else");
-        let totals = Statistics::totals(threads.iter(), get);
+        let totals = Totals::of(threads.iter(), get);
         assert_eq!(
             (totals.calls, totals.nanoseconds, totals.failed),
             (3, 4_000, 1)
         );
         assert_eq!(totals.distribution.calls(), 3);
         assert_eq!(Statistics::all_errors(threads.iter())["ERR"], 2);
-        threads.iter().for_each(Statistics::reset);
-        let totals = Statistics::totals(threads.iter(), get);
-        assert_eq!((totals.calls, totals.distribution.calls()), (0, 0));
+        let before = totals;
+        threads[1].called(get, 1, 500, true);
+        threads.iter().for_each(Statistics::forget_errors);
+        let totals = Totals::of(threads.iter(), get).since(&before);
+        assert_eq!(
+            (totals.calls, totals.nanoseconds, totals.failed),
+            (1, 500, 0)
+        );
+        assert_eq!(totals.distribution.calls(), 1);
         assert!(Statistics::all_errors(threads.iter()).is_empty());
     }
 }

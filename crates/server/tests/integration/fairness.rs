@@ -66,6 +66,99 @@ fn an_exclusive_command_waits_for_no_pipeline_of_another_thread() {
     }
 }
 
+/// Slow commands in a transaction.
+const LONG: usize = 400;
+
+/// Whether a client's command is executed, or waits for others: its bytes have not been taken.
+fn is_under_way(watcher: &mut Client, id: i64) -> bool {
+    let list = watcher.line("CLIENT LIST").text();
+    let line = (list.lines()).find(|line| line.starts_with(&format!("id={id} ")));
+    line.is_some_and(|line| !line.contains(" qbuf=0 "))
+}
+
+fn id(client: &mut Client) -> i64 {
+    match client.line("CLIENT ID") {
+        Reply::Integer(id) => id,
+        other => panic!("{other:?} is no number"),
+    }
+}
+
+/// A server of three threads, each with a client: one that carries out a long transaction, one that
+/// sends `command` meanwhile, and one that is to be answered before the transaction is done.
+/// `waits` is whether the command is to be answered when the transaction is done, not before.
+fn passes_by(command: &str, waits: bool) {
+    let (_running, address) = start(server().threads(3));
+    let [mut long, mut other, mut third] = [(); 3].map(|()| Client::connect(address));
+    let mut ids = [&mut long, &mut other, &mut third].map(id);
+    // As above: a busy machine is no fault of the server's.
+    let is_passed_by = (0..20).any(|_| {
+        long.command(&[&b"SET"[..], b"large", &vec![b'x'; 8 << 20]]);
+        assert_eq!(long.line("MULTI"), Reply::ok());
+        long.send(&encode(&["BITCOUNT", "large"]).repeat(LONG));
+        (0..LONG).for_each(|_| assert_eq!(long.reply(), Reply::Simple("QUEUED".into())));
+        long.send(&encode(&["EXEC"]));
+        // It may be over already, if this thread was off its CPU.
+        while !is_under_way(&mut third, ids[0]) && executed(&mut third) == 0 {}
+        let is_killed = command.contains("LONG");
+        let command = command.replace("LONG", &ids[0].to_string());
+        other.send(&encode(&command.split(' ').collect::<Vec<_>>()));
+        // It has been received, and waits or is done.
+        match waits {
+            true => {
+                // At the latest until there is nothing to wait for.
+                while !is_under_way(&mut third, ids[1]) && is_under_way(&mut third, ids[0]) {}
+            }
+            false => drop(other.reply()),
+        }
+        for _ in 0..10 {
+            third.line("GET key");
+        }
+        let goes_on = executed(&mut third) == 0 && (is_killed || is_under_way(&mut third, ids[0]));
+        if waits {
+            other.reply();
+        }
+        match long.try_reply() {
+            Some(replies) => assert_eq!(replies.items().len(), LONG),
+            None => assert!(is_killed),
+        }
+        if is_killed {
+            long = Client::connect(address);
+            ids[0] = id(&mut long);
+        }
+        assert_eq!(third.line("CONFIG RESETSTAT"), Reply::ok());
+        goes_on
+    });
+    assert!(
+        is_passed_by,
+        "all waited for the transaction with {command}"
+    );
+}
+
+#[test]
+fn a_command_that_wants_the_server_alone_keeps_nobody_waiting_for_a_transaction() {
+    passes_by("FLUSHALL", true);
+}
+
+#[test]
+fn a_pause_keeps_nobody_waiting_for_a_transaction() {
+    passes_by("CLIENT PAUSE 0", true);
+}
+
+#[test]
+fn a_kill_waits_for_the_transaction_of_its_victim_and_keeps_nobody_waiting() {
+    passes_by("CLIENT KILL ID LONG", true);
+}
+
+#[test]
+fn a_kill_of_another_client_waits_for_no_transaction() {
+    passes_by("CLIENT KILL ID 1000000", false);
+}
+
+#[test]
+fn a_reset_of_statistics_waits_for_no_transaction() {
+    passes_by("CONFIG RESETSTAT", false);
+}
+
 #[test]
 fn a_client_waits_for_no_pipeline_of_its_own_thread() {
     let (_running, address) = start(server().threads(1));

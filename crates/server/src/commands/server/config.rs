@@ -38,8 +38,6 @@ static RESETSTAT: Command = Command {
     name: "config|resetstat",
     summary: "Resets the statistics of INFO",
     arity: 2,
-    // No thread counts meanwhile.
-    reach: Reach::Exclusive,
     run: resetstat,
     ..PLAIN
 };

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use crate::command::*;
 use crate::commands::help;
 use crate::settings::Key;
-use crate::statistics::{Series, Statistics};
+use crate::statistics::Series;
 
 pub(super) static LATENCY: Command = Command {
     name: "latency",
@@ -145,7 +145,7 @@ fn histogram(call: &mut Call<'_>) -> Outcome {
         .executable()
         .filter(|command| is_asked(command))
         .map(|command| {
-            let totals = Statistics::totals(call.server.statistics(), command);
+            let totals = call.server.calls(command);
             (command, totals.distribution)
         })
         .filter(|(_, distribution)| distribution.calls() > 0)

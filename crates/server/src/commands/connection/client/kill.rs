@@ -1,7 +1,10 @@
 //! `CLIENT KILL`: ends connections.
 //!
 //! Each connection is closed by the thread that serves it. No command of a killed client is
-//! executed after the reply has been sent, because this command runs in an exclusive section.
+//! executed after the reply has been sent: the reply waits until the threads of the killed clients
+//! have noticed, so until a command that one of them executes is done. Nobody else waits.
+
+use std::collections::BTreeSet;
 
 use super::ADMIN;
 use super::kind::{self, Kind as ClientKind};
@@ -57,7 +60,7 @@ pub(super) static KILL: Command = Command {
             .multiple(),
         ],
     )],
-    reach: Reach::Exclusive,
+    reach: Reach::Nothing,
     run,
     ..ADMIN
 };
@@ -96,6 +99,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
         parse(call)?
     };
     let mut killed = 0;
+    let mut threads = BTreeSet::new();
     for entry in call.server.clients.list() {
         let is_self = entry.id == call.client.entry.id;
         if !filter.fits(&entry) || is_self && filter.spares_self {
@@ -106,6 +110,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
             call.client.closing = true;
         } else {
             call.server.kill(&entry);
+            threads.insert(entry.thread);
         }
         killed += 1;
     }
@@ -114,6 +119,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
         (true, _) => call.reply.ok(),
         (false, _) => call.reply.integer(killed),
     }
+    call.await_sections(threads);
     Ok(())
 }
 

@@ -25,8 +25,7 @@ pub(super) static PAUSE: Command = Command {
         .since("6.2.0")
         .optional(),
     ],
-    // So that no other thread is in the middle of what the pause affects.
-    reach: Reach::Exclusive,
+    reach: Reach::Nothing,
     run: pause,
     ..ADMIN
 };
@@ -70,5 +69,7 @@ fn pause(call: &mut Call<'_>) -> Outcome {
     let end_ms = now_ms.saturating_add(timeout_ms);
     call.server.pauses.begin(kind, end_ms, now_ms);
     call.reply.ok();
+    // No thread is to be in the middle of what the pause affects.
+    call.await_sections(0..call.server.threads.len());
     Ok(())
 }

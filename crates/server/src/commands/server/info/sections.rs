@@ -255,7 +255,7 @@ pub(super) fn cpu(_: &Shared, fields: &mut Fields) -> Outcome {
 /// What each command has cost.
 pub(super) fn commandstats(server: &Shared, fields: &mut Fields) -> Outcome {
     for command in server.commands.executable() {
-        let totals = Statistics::totals(server.statistics(), command);
+        let totals = server.calls(command);
         if totals.calls + totals.rejected == 0 {
             continue;
         }
@@ -283,7 +283,7 @@ pub(super) fn errorstats(server: &Shared, fields: &mut Fields) -> Outcome {
 /// How the time of each command spreads.
 pub(super) fn latencystats(server: &Shared, fields: &mut Fields) -> Outcome {
     for command in server.commands.executable() {
-        let times = Statistics::totals(server.statistics(), command).distribution;
+        let times = server.calls(command).distribution;
         if times.calls() > 0 {
             let at = |part| times.quantile(part) as f64 / 1000.0;
             fields.add(
