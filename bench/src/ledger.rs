@@ -80,6 +80,8 @@ pub enum Metric {
     Wear,
     /// Waits for the disk, an operation.
     Misses,
+    /// How often something happened in a hundred operations.
+    InHundred,
     /// How often something happened.
     Times,
     /// MiB.
@@ -105,6 +107,7 @@ impl Metric {
             Metric::Pages => ("pages written", "pages/operation"),
             Metric::Wear => ("writes of a page", "writes"),
             Metric::Misses => ("misses", "misses/operation"),
+            Metric::InHundred => ("share", "in 100"),
             Metric::Times => ("times", "times"),
             Metric::Memory => ("memory", "MiB"),
         }

@@ -24,7 +24,7 @@ pub struct Options {
 
 /// The workloads that answer a paper's figure. They are the program `mneme-paper-bench`, which this
 /// one runs.
-pub const PAPERS: [&str; 16] = [
+pub const PAPERS: [&str; 17] = [
     "compaction",
     "contig",
     "file-overhead",
@@ -37,6 +37,7 @@ pub const PAPERS: [&str; 16] = [
     "rcu",
     "redisjmp",
     "samtools",
+    "simulate",
     "switch",
     "tenant",
     "versioning",

@@ -6,6 +6,8 @@
 
 mod compaction;
 mod contig;
+#[cfg(test)]
+mod figures;
 mod flush;
 mod gups;
 mod heat;
@@ -18,6 +20,7 @@ mod rcu;
 mod redisjmp;
 mod reside;
 mod samtools;
+mod simulate;
 mod switch;
 mod tenant;
 mod versioning;
@@ -50,6 +53,7 @@ fn run(Options { common, workload }: &Options) -> Result<(), BenchError> {
         Workload::Hugepages => measure("hugepages", common, hugepages::Scale::of, hugepages::run),
         Workload::Tenant(o) => measure("tenant", common, |c| tenant::Scale::of(c, o), tenant::run),
         Workload::Rcu => measure("rcu", common, rcu::scale, rcu::run),
+        Workload::Simulate => measure("simulate", common, simulate::Scale::of, simulate::run),
         Workload::Rangemap => measure("rangemap", common, rangemap::scale, rangemap::run),
         Workload::Parts => measure("parts", common, parts::Scale::of, parts::run),
         Workload::Postmark(o) => measure(

@@ -38,6 +38,9 @@ pub enum Workload {
     /// Sorted lists and hash tables that are read without locks, by how updates are kept apart:
     /// Rcx, a lock, a cohort lock, read-log-update.
     Rcu,
+    /// Updates of such lists on machines of several NUMA nodes, simulated, and by transactions:
+    /// rates, aborts, elections.
+    Simulate,
     /// An address space's ranges under faults, protection and mapping by several threads, against
     /// one lock and a reader-writer lock.
     Rangemap,

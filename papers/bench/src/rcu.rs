@@ -31,13 +31,17 @@ use std::sync::Arc;
 
 /// A structure of the paper's.
 #[derive(Debug, Clone, Copy)]
-struct Shape {
-    name: &'static str,
-    buckets: usize,
-    keys: u64,
+pub struct Shape {
+    /// Its name.
+    pub name: &'static str,
+    /// Lists.
+    pub buckets: usize,
+    /// Keys to begin with, in all lists together.
+    pub keys: u64,
 }
 
-const SHAPES: [Shape; 3] = [
+/// Those of the figures.
+pub const SHAPES: [Shape; 3] = [
     Shape {
         name: "list 256",
         buckets: 1,
@@ -113,7 +117,7 @@ pub fn run(span: &Span, options: &Common) -> Result<Report, BenchError> {
 }
 
 /// As many different keys as the shape has, of twice as many.
-fn fill(set: &dyn Set, shape: Shape, seed: u64) {
+pub fn fill(set: &dyn Set, shape: Shape, seed: u64) {
     let mut random = Random::new(seed);
     let mut left = shape.keys;
     while left > 0 {
@@ -121,7 +125,15 @@ fn fill(set: &dyn Set, shape: Shape, seed: u64) {
     }
 }
 
-fn measure(set: &dyn Set, shape: Shape, updates: u64, threads: u32, span: Span, seed: u64) -> f64 {
+/// Operations a second of so many threads, of which so many in 100 are updates.
+pub fn measure(
+    set: &dyn Set,
+    shape: Shape,
+    updates: u64,
+    threads: u32,
+    span: Span,
+    seed: u64,
+) -> f64 {
     rate_of(threads, span, 64, |thread| {
         let mut random = Random::new(mix(seed ^ u64::from(thread) << 32));
         let number = thread as usize;

@@ -6,6 +6,7 @@
 //! of its clock, up to the slack.
 
 use mneme_sync::Word;
+use mneme_sys::TransactionAborted;
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -68,18 +69,28 @@ struct Line {
 struct Transaction {
     lines: Vec<usize>,
     written: Vec<usize>,
-    doomed: Option<Aborted>,
+    doomed: Option<TransactionAborted>,
+    /// What the words that it has stored to held before, in the order of the stores.
+    before: Vec<(Value, u64)>,
 }
 
-/// Why a transaction came to nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Aborted {
-    /// Another thread used one of its lines.
-    Conflict,
-    /// It had too many.
-    Capacity,
-    /// It gave up itself.
-    Itself,
+impl Transaction {
+    /// Aborts it, once: what it has stored is gone before anyone else reads it.
+    fn doom(&mut self, why: TransactionAborted) {
+        if self.doomed.is_none() {
+            self.doomed = Some(why);
+            for (value, before) in self.before.drain(..).rev() {
+                *locked(&value) = before;
+            }
+        }
+    }
+}
+
+/// A word's value, which a transaction may have to put back.
+type Value = Arc<Mutex<u64>>;
+
+fn locked(value: &Mutex<u64>) -> MutexGuard<'_, u64> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct State {
@@ -112,6 +123,15 @@ fn here<T>(then: impl FnOnce(&Machine, usize) -> T) -> Option<T> {
 /// What a transaction of the calling thread's costs that aborts at once.
 pub fn abort_here() {
     here(|machine, me| machine.pass(me, machine.costs.transaction + machine.costs.abort));
+}
+
+/// Runs `body` as a transaction of the calling thread's, which a simulated machine runs.
+///
+/// # Errors
+/// Why it came to nothing.
+pub fn transact_here(body: &mut dyn FnMut() -> bool) -> Result<(), TransactionAborted> {
+    // A thread that no machine runs has no transactions.
+    here(|machine, me| machine.transact(me, body)).unwrap_or(Err(TransactionAborted::Capacity))
 }
 
 impl Machine {
@@ -230,7 +250,7 @@ impl Machine {
                     &transaction.written
                 };
                 if met.contains(&line) {
-                    transaction.doomed = Some(Aborted::Conflict);
+                    transaction.doom(TransactionAborted::Conflict);
                 }
             }
         }
@@ -244,7 +264,7 @@ impl Machine {
                 }
             }
             if transaction.lines.len() > self.costs.capacity {
-                transaction.doomed = Some(Aborted::Capacity);
+                transaction.doom(TransactionAborted::Capacity);
             }
         }
         let now = state.clocks[me];
@@ -279,44 +299,49 @@ impl Machine {
         state.clocks[me] = now + cost + if atomic { self.costs.atomic } else { 0 };
     }
 
-    /// Runs `body` as a transaction: the stores it returns are made at once, or none.
+    /// Runs `body` as a transaction: all of its stores take place, or none. It gives up where
+    /// `body` returns false.
     ///
     /// # Errors
     /// Why it came to nothing.
-    pub fn transact<'a>(
+    pub fn transact(
         &self,
         me: usize,
-        body: impl FnOnce() -> Option<Vec<(&'a CostedWord, u64)>>,
-    ) -> Result<(), Aborted> {
+        body: impl FnOnce() -> bool,
+    ) -> Result<(), TransactionAborted> {
         self.state().transactions[me] = Some(Transaction::default());
         self.pass(me, self.costs.transaction);
-        let stores = body();
-        for (word, _) in stores.iter().flatten() {
-            self.touch(me, word.line, true, false);
-        }
+        let goes_on = body();
         self.pass(me, self.costs.transaction);
         let mut state = self.state();
-        let ended = state.transactions[me].take();
-        let doomed = ended.and_then(|ended| ended.doomed);
-        match (doomed, stores) {
-            (None, Some(stores)) => {
-                // Nobody else runs.
-                for (word, value) in stores {
-                    *word.value() = value;
-                }
-                Ok(())
+        let mut ended = state.transactions[me].take().unwrap_or_default();
+        if !goes_on {
+            ended.doom(TransactionAborted::ByBody);
+        }
+        let Some(why) = ended.doomed else {
+            return Ok(());
+        };
+        // Threads that abort each other do not fall into step for ever.
+        state.jitter = state
+            .jitter
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let jitter = (state.jitter >> 33) % (4 * self.costs.abort + 1);
+        state.clocks[me] += self.costs.abort + jitter;
+        Err(why)
+    }
+
+    /// Whether a store to a word takes place, which held `before`: not behind an abort.
+    fn stores(&self, me: usize, value: &Value, before: u64) -> bool {
+        match &mut self.state().transactions[me] {
+            Some(Transaction {
+                doomed: Some(_), ..
+            }) => false,
+            Some(open) => {
+                open.before.push((Arc::clone(value), before));
+                true
             }
-            (doomed, _) => {
-                // Threads that abort each other do not fall into step for ever.
-                state.jitter = state
-                    .jitter
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1);
-                let jitter = (state.jitter >> 33) % (4 * self.costs.abort + 1);
-                state.clocks[me] += self.costs.abort + jitter;
-                drop(state);
-                Err(doomed.unwrap_or(Aborted::Itself))
-            }
+            None => true,
         }
     }
 }
@@ -324,57 +349,49 @@ impl Machine {
 /// A word that costs what its line costs.
 pub struct CostedWord {
     line: usize,
-    value: Mutex<u64>,
+    value: Value,
 }
 
 impl CostedWord {
     /// A word in a line, which others may lie in too.
     pub fn new(line: usize, value: u64) -> CostedWord {
-        let value = Mutex::new(value);
+        let value = Arc::new(Mutex::new(value));
         CostedWord { line, value }
     }
 
-    fn value(&self) -> MutexGuard<'_, u64> {
-        self.value.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The change and its cost. The thread runs alone until the next use.
-    fn change(&self, change: impl FnOnce(u64) -> Option<u64>) -> Result<u64, u64> {
-        here(|machine, me| machine.touch(me, self.line, true, true));
-        let mut value = self.value();
-        let old = *value;
-        match change(old) {
-            Some(new) => {
-                *value = new;
-                Ok(old)
-            }
-            None => Err(old),
+    fn change(&self, atomic: bool, change: impl FnOnce(u64) -> Option<u64>) -> Result<u64, u64> {
+        here(|machine, me| machine.touch(me, self.line, true, atomic));
+        let old = *locked(&self.value);
+        let new = change(old).ok_or(old)?;
+        if here(|machine, me| machine.stores(me, &self.value, old)).unwrap_or(true) {
+            *locked(&self.value) = new;
         }
+        Ok(old)
     }
 }
 
 impl Word for CostedWord {
     fn load(&self, _: Ordering) -> u64 {
         here(|machine, me| machine.touch(me, self.line, false, false));
-        *self.value()
+        *locked(&self.value)
     }
 
     fn store(&self, value: u64, _: Ordering) {
-        here(|machine, me| machine.touch(me, self.line, true, false));
-        *self.value() = value;
+        let _ = self.change(false, |_| Some(value));
     }
 
     fn compare_exchange(&self, old: u64, new: u64, _: Ordering, _: Ordering) -> Result<u64, u64> {
-        self.change(|now| (now == old).then_some(new))
+        self.change(true, |now| (now == old).then_some(new))
     }
 
     fn fetch_add(&self, add: u64, _: Ordering) -> u64 {
-        let add = self.change(|now| Some(now.wrapping_add(add)));
+        let add = self.change(true, |now| Some(now.wrapping_add(add)));
         add.unwrap_or_else(|old| old)
     }
 
     fn fetch_max(&self, other: u64, _: Ordering) -> u64 {
-        let max = self.change(|now| Some(now.max(other)));
+        let max = self.change(true, |now| Some(now.max(other)));
         max.unwrap_or_else(|old| old)
     }
 

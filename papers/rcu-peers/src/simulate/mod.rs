@@ -8,11 +8,11 @@ pub(crate) mod machine;
 pub use machine::{Costs, Shape};
 
 use crate::cohort::{Cohort, IN_A_ROW, Spin};
-use machine::{Aborted, CostedWord, Machine};
+use machine::{CostedWord, Machine};
 use mneme_rcx::rcx::{Waiter, WordLocks};
 use mneme_rcx::{Abort, Strategy, TakeLanes};
 use mneme_sync::Word;
-use mneme_sys::NodeId;
+use mneme_sys::{NodeId, TransactionAborted};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -35,7 +35,9 @@ pub enum Fallback {
 pub enum Mechanism {
     /// `Rcx`.
     Rcx(TakeLanes),
-    /// As `Rcx`, lanes first and by transactions, each of which aborts.
+    /// As `Rcx`, lanes first, all of a node by one transaction, as in the paper.
+    Transactions,
+    /// As `Transactions`, each of which aborts.
     Aborting,
     /// As `Rcx`, with items handed over within a node.
     HandOver,
@@ -79,6 +81,8 @@ pub struct Outcome {
     pub rate: f64,
     /// Aborted transactions in 100 updates.
     pub aborts: f64,
+    /// Those of them that did not fit.
+    pub too_large: f64,
     /// Elections in 100 updates.
     pub elections: f64,
 }
@@ -107,6 +111,23 @@ struct Node {
     mark: CostedWord,
 }
 
+/// Transactions that came to nothing, but for those that gave up themselves: what they had found
+/// had changed, or a lane was busy.
+#[derive(Default)]
+struct Aborts {
+    all: AtomicU64,
+    too_large: AtomicU64,
+}
+
+impl Aborts {
+    fn count(&self, why: TransactionAborted) {
+        self.all
+            .fetch_add(u64::from(why != TransactionAborted::ByBody), Relaxed);
+        self.too_large
+            .fetch_add(u64::from(why == TransactionAborted::Capacity), Relaxed);
+    }
+}
+
 /// Lists: a node for each key there may be, then the buckets' heads, then the end of all.
 struct Lists {
     setting: Setting,
@@ -116,7 +137,7 @@ struct Lists {
     items: WordLocks<CostedWord>,
     locks: Vec<Spin<CostedWord>>,
     cohorts: Vec<Cohort<CostedWord>>,
-    aborts: AtomicU64,
+    aborts: Arc<Aborts>,
     elections: AtomicU64,
     updates: AtomicU64,
     changes: AtomicU64,
@@ -142,7 +163,8 @@ pub fn simulate(mechanism: Mechanism, setting: Setting) -> Outcome {
     };
     Outcome {
         rate: operations as f64 * 1e3 / time as f64,
-        aborts: in_100(&lists.aborts),
+        aborts: in_100(&lists.aborts.all),
+        too_large: in_100(&lists.aborts.too_large),
         elections: in_100(&lists.elections),
     }
 }
@@ -166,17 +188,28 @@ impl Lists {
         let lanes = (0..lanes).map(lane).collect();
         let when = match mechanism {
             Mechanism::Rcx(when) => when,
-            Mechanism::Aborting => TakeLanes::Always,
+            Mechanism::Transactions | Mechanism::Aborting => TakeLanes::Always,
             _ => TakeLanes::WhenBusy,
         };
         let items = lines.iter().map(|line| word(*line, 0)).collect();
         let nodes = setting.shape.nodes;
+        let aborts = Arc::new(Aborts::default());
         let strategy = match mechanism {
             Mechanism::Items => Strategy::Scripted(Arc::new(|_| Some(Abort::Capacity))),
-            Mechanism::Aborting => Strategy::Scripted(Arc::new(|_| {
-                machine::abort_here();
-                Some(Abort::Conflict)
-            })),
+            Mechanism::Aborting => {
+                let aborts = Arc::clone(&aborts);
+                Strategy::Scripted(Arc::new(move |_| {
+                    machine::abort_here();
+                    aborts.count(TransactionAborted::Conflict);
+                    Some(Abort::Conflict)
+                }))
+            }
+            Mechanism::Transactions => {
+                let aborts = Arc::clone(&aborts);
+                Strategy::Simulated(Arc::new(move |body| {
+                    machine::transact_here(body).inspect_err(|why| aborts.count(*why))
+                }))
+            }
             _ => Strategy::OrderedCas,
         };
         let handed_over = match mechanism {
@@ -205,7 +238,7 @@ impl Lists {
             machine,
             mechanism,
             setting,
-            aborts: AtomicU64::new(0),
+            aborts,
             elections: AtomicU64::new(0),
             updates: AtomicU64::new(0),
             changes: AtomicU64::new(0),
@@ -294,9 +327,11 @@ impl Lists {
         let wait = || self.machine.pass(me, PAUSE);
         let bucket = self.bucket(key);
         match self.mechanism {
-            Mechanism::Rcx(_) | Mechanism::Aborting | Mechanism::HandOver | Mechanism::Items => {
-                self.update_by_leaders(me, key, inserts)
-            }
+            Mechanism::Rcx(_)
+            | Mechanism::Transactions
+            | Mechanism::Aborting
+            | Mechanism::HandOver
+            | Mechanism::Items => self.update_by_leaders(me, key, inserts),
             Mechanism::Htm(fallback) => self.update_by_transactions(me, key, inserts, fallback),
             Mechanism::Lock => {
                 self.locks[bucket].lock(wait);
@@ -385,33 +420,25 @@ impl Lists {
             if (next == key) == inserts {
                 return false;
             }
-            let mut was_so = true;
             let done = self.machine.transact(me, || {
-                was_so = lock.0.load(Relaxed) == 0 && self.is_so(before, next);
-                was_so.then(|| {
-                    let (node, before) = (&self.nodes[key], &self.nodes[before].next);
-                    match inserts {
-                        true => vec![
-                            (&node.next, next as u64),
-                            (&node.mark, 0),
-                            (before, key as u64),
-                        ],
-                        false => vec![(before, node.next.load(Relaxed)), (&node.mark, 1)],
-                    }
-                })
+                let is_so = lock.0.load(Relaxed) == 0 && self.is_so(before, next);
+                if is_so {
+                    self.change(before, next, key, inserts);
+                }
+                is_so
             });
             let Err(aborted) = done else {
                 return true;
             };
-            if aborted == Aborted::Itself {
+            self.aborts.count(aborted);
+            if aborted == TransactionAborted::ByBody {
                 // What was found has changed: no fault of the transaction's.
                 continue;
             }
-            self.aborts.fetch_add(1, Relaxed);
             match fallback {
                 Fallback::Forgive => return false,
                 Fallback::Ten if attempt >= 10 => break,
-                Fallback::Advised if aborted == Aborted::Capacity => break,
+                Fallback::Advised if aborted == TransactionAborted::Capacity => break,
                 // It may go on for ever; a run has to end.
                 Fallback::Retry if attempt >= TRIES => return false,
                 _ => {}
@@ -428,7 +455,8 @@ impl Lists {
 mod tests {
     use super::*;
 
-    const ALL: [Mechanism; 11] = [
+    const ALL: [Mechanism; 12] = [
+        Mechanism::Transactions,
         Mechanism::Aborting,
         Mechanism::Items,
         Mechanism::HandOver,
@@ -477,6 +505,29 @@ mod tests {
         }
     }
 
+    /// One item a lane, and several threads that want it: some transactions meet, most commit.
+    #[test]
+    fn leaders_are_elected_by_transactions_that_commit_and_that_meet() {
+        let mut setting = setting();
+        setting.operations = 200;
+        let outcome = simulate(Mechanism::Transactions, setting);
+        assert!(outcome.aborts > 0.0, "{outcome:?}");
+        assert!(outcome.elections > outcome.aborts, "{outcome:?}");
+        assert_eq!(outcome.too_large, 0.0);
+    }
+
+    #[test]
+    fn a_leader_whose_transaction_does_not_fit_is_not_elected_and_its_update_ends() {
+        let mut tight = setting();
+        tight.costs.capacity = 1;
+        let outcome = simulate(Mechanism::Transactions, tight);
+        // A removal has two lanes, an insertion one.
+        assert!(outcome.too_large > 0.0, "{outcome:?}");
+        assert!(outcome.elections > 0.0, "{outcome:?}");
+        let roomy = simulate(Mechanism::Transactions, setting());
+        assert!(outcome.elections < roomy.elections, "{outcome:?} {roomy:?}");
+    }
+
     #[test]
     fn transactions_that_do_not_fit_end_by_the_lock() {
         let mut tight = setting();
@@ -492,7 +543,7 @@ mod tests {
         let mut dear = setting();
         dear.costs.remote_percent = 900;
         // Transactions that meet at such a distance abort each other for ever.
-        for mechanism in &ALL[..7] {
+        for mechanism in &ALL[..8] {
             let mechanism = *mechanism;
             let (near, far) = (simulate(mechanism, setting()), simulate(mechanism, dear));
             assert!(far.rate < near.rate, "{mechanism:?}");

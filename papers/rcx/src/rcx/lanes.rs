@@ -222,7 +222,15 @@ pub enum Strategy {
     /// All of them as one hardware transaction. Where no transaction commits there is no [`Rtm`] to
     /// make it of. Written after the manual and never run, see there.
     Rtm(Rtm),
+    /// As [`Rtm`](Self::Rtm), in transactions of a simulated machine.
+    #[cfg(feature = "simulate")]
+    Simulated(Transactions),
 }
+
+/// What runs a body as a transaction: all of its stores take place, or none.
+#[cfg(feature = "simulate")]
+pub type Transactions =
+    Arc<dyn Fn(&mut dyn FnMut() -> bool) -> Result<(), TransactionAborted> + Send + Sync>;
 
 /// What [`Strategy::Scripted`] asks before each attempt.
 pub type Script = Arc<dyn Fn(u64) -> Option<Abort> + Send + Sync>;
@@ -241,7 +249,9 @@ impl Strategy {
                 Some(Abort::Capacity) => return Err(Refused::Capacity),
                 None => {}
             },
-            Strategy::Rtm(rtm) => return transact(*rtm, lanes, me),
+            Strategy::Rtm(rtm) => return transact(|body| rtm.run(body), lanes, me),
+            #[cfg(feature = "simulate")]
+            Strategy::Simulated(run) => return transact(|body| run(body), lanes, me),
         }
         for stripe in lanes.stripes() {
             if let Attempt::Busy(seen) = lock_word::acquire(lanes.word(stripe), me) {
@@ -257,9 +267,13 @@ impl Strategy {
 }
 
 /// All lanes in one transaction.
-fn transact<W: Word>(rtm: Rtm, lanes: &Chosen<'_, W>, me: Owner) -> Result<(), Refused> {
+fn transact<W: Word>(
+    run: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<(), TransactionAborted>,
+    lanes: &Chosen<'_, W>,
+    me: Owner,
+) -> Result<(), Refused> {
     let take = |lane: &W| !matches!(lock_word::acquire(lane, me), Attempt::Busy(_));
-    match rtm.run(|| lanes.words().all(take)) {
+    match run(&mut || lanes.words().all(take)) {
         Ok(()) => Ok(()),
         Err(TransactionAborted::Capacity) => Err(Refused::Capacity),
         Err(TransactionAborted::Conflict) => Err(Refused::Conflict),
@@ -281,6 +295,8 @@ impl std::fmt::Debug for Strategy {
             Strategy::OrderedCas => "OrderedCas",
             Strategy::Scripted(_) => "Scripted",
             Strategy::Rtm(_) => "Rtm",
+            #[cfg(feature = "simulate")]
+            Strategy::Simulated(_) => "Simulated",
         })
     }
 }
