@@ -2,6 +2,7 @@
 
 use crate::api;
 use crate::built;
+use crate::check_c;
 use crate::files;
 use crate::layering;
 use crate::package;
@@ -38,6 +39,7 @@ const STEPS: &[Step] = &[
     ("features", features),
     ("test", test),
     ("python", python::check),
+    ("check-c", check_c::check),
     ("test-fault", test_fault),
     ("redis-suite", redis),
     ("deny", deny),

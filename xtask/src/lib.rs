@@ -16,12 +16,14 @@
 //! - [`numa`]: a guest with several NUMA nodes, and the tests that need one.
 //! - [`power_cut`]: a durable server in a guest, whose power is cut.
 //! - [`deb`], [`container`]: the server as packages for Debian and as a container image.
+//! - [`check_c`]: the checks of pointers for C programs, built and tested.
 //! - [`install_c`]: the libraries for C programs, copied to where they look.
 //! - [`python`]: the module for Python programs, tested and packed.
 
 pub mod api;
 pub mod book;
 pub mod built;
+pub mod check_c;
 pub mod ci;
 pub mod container;
 pub mod deb;

@@ -4,8 +4,8 @@ use clap::Parser;
 use std::process::ExitCode;
 use xtask::workspace::Workspace;
 use xtask::{
-    api, book, ci, container, deb, go_ycsb, install_c, ladder, layering, lines, numa, package,
-    power_cut, prose, python,
+    api, book, check_c, ci, container, deb, go_ycsb, install_c, ladder, layering, lines, numa,
+    package, power_cut, prose, python,
 };
 
 /// The developer's errands.
@@ -45,6 +45,8 @@ enum Errand {
     PowerCut(power_cut::Options),
     /// libmneme, mneme.h and mneme.pc below a prefix
     InstallC(install_c::Options),
+    /// Checks of pointers in C programs, in target/check, and their tests (needs clang-19)
+    CheckC(check_c::Options),
     /// The public interface of each published crate, as listed
     Api {
         /// List it anew
@@ -101,6 +103,7 @@ fn main() -> ExitCode {
             Errand::Numa { nodes } => numa::run_all(workspace, *nodes),
             Errand::PowerCut(options) => power_cut::run_all(workspace, options),
             Errand::InstallC(options) => install_c::run(workspace, options, &[]),
+            Errand::CheckC(options) => check_c::run_all(workspace, options),
             Errand::Api { write: false } => api::check(workspace),
             Errand::Api { write: true } => api::write(workspace),
             Errand::Package { verify: false } => package::check(workspace),

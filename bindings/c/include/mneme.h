@@ -317,6 +317,44 @@ void *seg_root(segid_t sid);
  * program with types made the one that is there, MNEME_EINVAL if it is no block. */
 int seg_set_root(segid_t sid, void *block);
 
+/* ---- Which segment a pointer belongs to -------------------------------------------------------------------------- */
+
+/* The pointer, for use in that attached space: a clone's pointers lead to the original's addresses, and the other way
+ * round, so that a program which means the other one says so. Checks of pointers (docs/guides/c-checks.md) take its word
+ * for it. NULL gives NULL. MNEME_EOUTSIDE if the address belongs to no segment of the space; with PRIMARY, neither to the
+ * process itself nor to a segment that the thread attached there. */
+void *vas_cast(void *pointer, vhandle_t vh);
+
+/* What mneme_place() says of an address. */
+#define MNEME_COMMON 0    /* no segment can be there: stack, globals, malloc's heap, code */
+#define MNEME_INSIDE 1    /* it lies in a segment that the calling thread is inside of */
+#define MNEME_OUTSIDE 2 /* segments lie there, but the thread is not inside of one that does */
+
+/* A segment that the calling thread is inside of. */
+typedef struct mneme_place {
+    void *base;       /* its first byte */
+    size_t bytes;     /* that are mapped now */
+    uint64_t segment; /* its identity in this process: not 0, and another than that of its clones */
+    int32_t access;   /* MNEME_READ, or MNEME_READ|MNEME_WRITE */
+    int32_t reserved;
+} mneme_place_t;
+
+/* Where an address lies. After MNEME_INSIDE, `*place` says in what, unless `place` is NULL. Changes neither mneme_code()
+ * nor mneme_error(). */
+int mneme_place(const void *address, mneme_place_t *place);
+
+/* The identity, as in mneme_place_t, of the segment that an attached space has at an address: 0 if it has none there, or if
+ * the handle is none. Changes neither mneme_code() nor mneme_error(). */
+uint64_t mneme_segment_at(vhandle_t vh, const void *address);
+
+/* A count that changes whenever what the calling thread is inside of does: answers of mneme_place() hold until then. It
+ * may be read at any time until the thread ends. */
+const uint64_t *mneme_sections(void);
+
+/* Two numbers: segments of this process lie from the first address on, and before the second. Both are 0 until a
+ * registry is opened; they may change whenever another one is. */
+const uint64_t *mneme_bounds(void);
+
 /* ---- Stores ----------------------------------------------------------------------------------------------------- */
 
 /* Keys are up to 65,535 bytes of any kind, values up to 1 GiB; an address may be NULL where the length is 0. Values are copied,

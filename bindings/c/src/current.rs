@@ -13,6 +13,7 @@ use mneme_space::{SectionGuard, Segment, Uuid};
 use mneme_sys::Access;
 
 use crate::attached::Attached;
+use crate::check_state;
 use crate::code::{Code, Failure};
 use crate::process::{ATTACHED, PRIMARY};
 
@@ -70,6 +71,7 @@ impl Drop for Ending {
         let _ = CURRENT.try_with(|current| {
             if let Ok(mut current) = current.try_borrow_mut() {
                 current.ended = true;
+                check_state::note_section();
                 if let Some(inside) = current.inside.take() {
                     inside.abandon();
                 }
@@ -111,6 +113,7 @@ impl Current {
 
     /// Leaves whatever it is inside of.
     fn leave(&mut self) {
+        check_state::note_section();
         self.inside = None;
         self.of = None;
         self.handle = PRIMARY;
@@ -214,6 +217,11 @@ impl Current {
             self.primary = None;
         }
         self.switch_to_primary()
+    }
+
+    /// Of what the thread attached to its primary space, the segment to which an address belongs.
+    pub(crate) fn primary_segment_at(&self, address: usize) -> Option<Uuid> {
+        self.primary.as_ref()?.attachment.segment_at(address)
     }
 
     /// What it is inside of.

@@ -13,6 +13,8 @@ mod attached;
 mod batches;
 mod boundary;
 mod cache;
+mod check_state;
+mod checks;
 mod code;
 mod current;
 mod memory;

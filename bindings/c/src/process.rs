@@ -9,6 +9,7 @@ use mneme_space::{Registry, Segment, Space};
 use mneme_sys::fork;
 
 use crate::attached::Attached;
+use crate::check_state;
 use crate::code::{Code, Failure};
 use crate::store::Opened;
 use crate::table::Table;
@@ -80,11 +81,14 @@ pub(crate) fn registry() -> Result<Registry, Failure> {
     if let Some(chosen) = &*registry {
         return Ok(chosen.clone());
     }
-    Ok(registry.insert(Registry::open_default()?).clone())
+    let opened = Registry::open_default()?;
+    check_state::note_window(opened.window());
+    Ok(registry.insert(opened).clone())
 }
 
 pub(crate) fn choose_registry(directory: &Path) -> Result<(), Failure> {
     let chosen = Registry::open(directory)?;
+    check_state::note_window(chosen.window());
     *REGISTRY.write().unwrap_or_else(PoisonError::into_inner) = Some(chosen);
     Ok(())
 }

@@ -38,6 +38,8 @@ fn in_c(rust: &str) -> &str {
         "SegId" => "segid_t",
         "VasHandle" => "vhandle_t",
         "CacheId" => "mneme_cache_t",
+        "*const u64" => "const uint64_t *",
+        "*mut Place" => "mneme_place_t *",
         "*mut CacheStat" => "mneme_cache_stat_t *",
         "Fetch" => "fetch_t",
         "StoreId" => "mneme_store_t",
@@ -175,6 +177,7 @@ fn every_number_and_layout_is_the_same() {
         ("Pair", "mneme_pair_t"),
         ("Stat", "mneme_stat_t"),
         ("CacheStat", "mneme_cache_stat_t"),
+        ("Place", "mneme_place_t"),
     ] {
         let (_, fields) = sources
             .split_once(&format!("pub struct {rust} {{"))

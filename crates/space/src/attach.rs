@@ -189,6 +189,21 @@ impl Attachment {
             .collect())
     }
 
+    /// The identity of the attached segment to which an address belongs, whether or not the segment
+    /// is present there at this moment. Members are those of the last section.
+    #[must_use]
+    pub fn segment_at(&self, address: usize) -> Option<crate::Uuid> {
+        let _unchanged = self.changes();
+        // SAFETY: replaced under this lock alone.
+        let members = unsafe { &*self.members.load(Acquire) };
+        let mut segments = members.places.iter().map(Place::segment);
+        let found = segments.find(|segment| {
+            let offset = segment.base().and_then(|base| address.checked_sub(base));
+            offset.is_some_and(|offset| offset < segment.max_size())
+        });
+        found.map(Segment::uuid)
+    }
+
     /// Runs `f` in a section: alone with what is attached for writing, beside other readers with
     /// the rest. The locks are given back when it returns or panics.
     ///

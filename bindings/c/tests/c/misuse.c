@@ -200,6 +200,43 @@ static void clones(vasid_t vid, segid_t sid, vhandle_t vh)
     REFUSED(MNEME_EHANDLE, vas_attach(vid2) == NULL);
 }
 
+/* What a pointer may be cast to, and where it lies. */
+static void casts(segid_t sid, vhandle_t vh)
+{
+    int local;
+    mneme_place_t place;
+    segid_t other = seg_alloc("other", NULL, 1 << 24, 0600);
+    vasid_t vid2 = vas_create("v2", 0600);
+    MUST(other && vid2 && seg_attach(vid2, other) == 0);
+    vhandle_t vh2 = vas_attach(vid2);
+    const uint64_t *bounds = mneme_bounds(), *sections = mneme_sections();
+    MUST(vh2 && vas_switch(vh) == 0);
+    char *block = seg_malloc(sid, 8);
+    MUST(block && bounds[0] <= (uintptr_t)block && (uintptr_t)block < bounds[1]);
+    MUST((uintptr_t)&local < bounds[0] || bounds[1] <= (uintptr_t)&local);
+    MUST(vas_cast(block, vh) == block && vas_cast(NULL, vh) == NULL);
+    REFUSED(MNEME_EOUTSIDE, vas_cast(block, vh2) == NULL);
+    REFUSED(MNEME_EOUTSIDE, vas_cast(block, PRIMARY) == NULL);
+    REFUSED(MNEME_EOUTSIDE, vas_cast(&local, vh) == NULL);
+    REFUSED(MNEME_EHANDLE, vas_cast(block, NULL) == NULL);
+    MUST(vas_cast(&local, PRIMARY) == &local);
+
+    uint64_t section = *sections;
+    MUST(mneme_place(block, &place) == MNEME_INSIDE && mneme_place(block, NULL) == MNEME_INSIDE);
+    MUST((char *)place.base <= block && (size_t)(block - (char *)place.base) < place.bytes);
+    MUST(place.segment != 0 && place.access == (READ | WRITE));
+    MUST(mneme_place(&local, &place) == MNEME_COMMON && mneme_place(NULL, NULL) == MNEME_COMMON);
+    MUST(*sections == section);
+    MUST(vas_switch_as(vh, READ) == 0 && *sections != section);
+    MUST(mneme_place(block, &place) == MNEME_INSIDE && place.access == READ);
+    MUST(vas_switch(vh2) == 0 && mneme_place(block, &place) == MNEME_OUTSIDE);
+    MUST(vas_switch(PRIMARY) == 0 && mneme_place(block, &place) == MNEME_OUTSIDE);
+    MUST(seg_attach(CURRENT, sid) == 0 && mneme_place(block, NULL) == MNEME_INSIDE);
+    MUST(vas_cast(block, PRIMARY) == block && vas_free(block) == 0);
+    MUST(seg_detach(CURRENT, sid) == 0);
+    MUST(vas_detach(vh2) == 0 && vas_delete(vid2) == 0 && seg_delete(other) == 0);
+}
+
 /* A number that another process made stale, by removing the segment and making one anew under its name and at its
  * address, is no number of the new one. */
 static void stale(vasid_t vid, vhandle_t vh)
@@ -248,6 +285,7 @@ int main(void)
     blocks(vid, sid, vh);
     members(vid, sid, vh);
     clones(vid, sid, vh);
+    casts(sid, vh);
     stale(vid, vh);
 
     MUST(seg_ctl(sid, SEG_CHMOD, READ | WRITE) == 0 && vas_ctl(VAS_CHMOD, vid, 600) == 0);

@@ -38,6 +38,12 @@ pub fn compiler(plus: &str) -> Option<String> {
     None
 }
 
+/// Where the checks of pointers are, if programs are compiled with them: `cargo xtask check-c` says
+/// so, and which compilers have them.
+pub fn checks() -> Option<PathBuf> {
+    std::env::var_os("MNEME_C_CHECK").map(Into::into)
+}
+
 /// The libraries and the `mneme` command of this tree, built now: cargo builds none for tests of
 /// what Rust cannot link. Both at once, for what they share is built once then.
 fn built() -> &'static [PathBuf] {
@@ -108,32 +114,48 @@ impl Scene {
         self.root.join(name)
     }
 
-    /// Compiles a source, strictly, and links it.
+    /// Compiles a source, strictly, and links it. No compiler may warn of it.
     pub fn build(&self, compiler: &str, source: &Path, link: Link) -> Program<'_> {
+        let (program, said) = self.build_with(compiler, &[source], link, &["-O1", "-Werror"]);
+        assert_eq!(said, "", "{}", source.display());
+        program
+    }
+
+    /// Compiles sources with some more arguments, and links them; what the compiler said.
+    pub fn build_with(
+        &self,
+        compiler: &str,
+        sources: &[&Path],
+        link: Link,
+        arguments: &[&str],
+    ) -> (Program<'_>, String) {
         let libraries = libraries();
+        let [source, ..] = sources else {
+            panic!("no sources")
+        };
         // Under the name by which programs look for it.
         let shared = self.root.join("libmneme.so.0");
         if !shared.exists() {
             std::os::unix::fs::symlink(libraries.join("libmneme.so"), &shared).unwrap();
         }
-        let name = format!("{}-{link:?}", source.file_stem().unwrap().display());
+        let stem = source.file_stem().unwrap().display();
+        let name = format!("{stem}-{link:?}{}", arguments.concat().replace('/', "-"));
         let program = self.root.join(name);
         let standard = match source.extension().unwrap().to_str().unwrap() {
             "cpp" => "-std=c++11",
             _ => "-std=c11",
         };
         let mut build = Command::new(compiler);
-        build.args([
-            standard,
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-pedantic",
-            "-O1",
-            "-g",
-        ]);
+        build.args([standard, "-Wall", "-Wextra", "-pedantic", "-g"]);
+        build.args(arguments);
         build.arg("-I").arg(home().join("include"));
-        build.arg(source).arg("-o").arg(&program);
+        build.args(sources).args(["-x", "none", "-o"]).arg(&program);
+        if let Some(checks) = checks() {
+            let plugin = checks.join("mneme-check.so");
+            build.arg(format!("-fpass-plugin={}", plugin.display()));
+            build.arg("-I").arg(home().join("check"));
+            build.arg(checks.join("libmneme-check.a"));
+        }
         match link {
             Link::Shared => {
                 build.arg(&shared).arg("-lpthread");
@@ -144,12 +166,13 @@ impl Scene {
             }
         }
         let built = build.output().unwrap();
-        let said = String::from_utf8_lossy(&built.stderr);
+        let said = String::from_utf8_lossy(&built.stderr).into_owned();
         assert!(built.status.success(), "{}: {said}", source.display());
-        Program {
+        let built = Program {
             scene: self,
             path: program,
-        }
+        };
+        (built, said)
     }
 }
 
