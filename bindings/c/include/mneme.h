@@ -22,10 +22,16 @@
  * THREADS. Any function may be called by any thread at any time. What a thread is switched into concerns that thread
  * alone. A thread that ends while it is inside, or calls exit() there, leaves the segments it could change POISONED,
  * for they may be half changed; so does a process that is killed. After longjmp the thread is still inside. Nothing
- * here is for signal handlers, and a thread must not be cancelled asynchronously within a call.
+ * here is for signal handlers. A thread must not be cancelled within a call, not even at a cancellation point, which
+ * would end the process: keep it from that with pthread_setcancelstate(). A call needs up to 64 KiB of stack.
+ *
+ * A thread that has used the library and is ending has no part in it any more: in destructors of thread-specific data
+ * and, of the thread that calls exit() or returns from main(), in functions of atexit() and destructors of static
+ * objects, calls that enter something, read or write are MNEME_EINVAL.
  *
  * PROCESSES. Names are global; ids and handles are this process' own. A child made by fork() without exec() can use
- * neither what its parent attached nor attach anything itself (MNEME_EFORKED).
+ * neither what its parent attached nor attach anything itself (MNEME_EFORKED). One made by _Fork() or a bare clone(),
+ * which no library hears of, must exec() at once: until it has, others take a parent that was killed for alive.
  */
 #ifndef MNEME_H
 #define MNEME_H
@@ -143,8 +149,8 @@ typedef vhandle_t vh_t;
  * seg_root(), whose NULL may be an answer. */
 int mneme_code(void);
 
-/* The text that belongs to it: English, without a line's end, of arbitrary length. Valid until the thread's next call
- * that fails. Never NULL. */
+/* The text that belongs to it: English, one line, of arbitrary length; with MNEME_OK an empty one. Valid until the
+ * thread's next call that fails. Never NULL. */
 const char *mneme_error(void);
 
 /* The version of the library. */
@@ -314,7 +320,8 @@ void *seg_aligned_alloc(segid_t sid, size_t align, size_t bytes);
 void *seg_root(segid_t sid);
 
 /* Makes a block of the segment's heap its root, or with NULL none; what was the root is not freed. MNEME_EROOT if a
- * program with types made the one that is there, MNEME_EINVAL if it is no block. */
+ * program with types made the one that is there, MNEME_EINVAL if it is no block. Free a root when another one, or none,
+ * has taken its place: until then the segment would be damaged (MNEME_EDAMAGED). */
 int seg_set_root(segid_t sid, void *block);
 
 /* ---- Which segment a pointer belongs to -------------------------------------------------------------------------- */
@@ -361,10 +368,12 @@ const uint64_t *mneme_bounds(void);
  * in and out. A call on one key is atomic, for all processes; a batch is not as a whole. Functions that look for a key
  * return 1 if it is there (was there), 0 if not, -1 on failure. Reads wait for nobody, but for a change of several keys at
  * one instant; writes wait a bounded time, MNEME_ESTALLED. All of this can be MNEME_ENOMEM where more than 1,020 threads
- * use a store; writes are MNEME_EREADONLY where it was attached for reading.
+ * use a store, or where this process has no memory for a copy of a value, of which nothing has taken place then; writes are
+ * MNEME_EREADONLY where it was attached for reading.
  *
  * The programs' functions run on copies and with nothing held: they may take their time and call anything here. They must
- * not throw; after longjmp the memory of the call is lost, no more.
+ * not throw; after longjmp the memory of the call is lost, no more. A call whose function runs while the store is detached
+ * is MNEME_EHANDLE, if it needs the store once more.
  *
  * A process that is killed leaves the store whole: each call took place or did not. A forked child must not use the store,
  * which may give back what mneme_get_alloc() gave, and exec. */
@@ -392,8 +401,8 @@ const uint64_t *mneme_bounds(void);
 
 /* Attaches the store of that name: MNEME_READ, or MNEME_READ|MNEME_WRITE. `default` is what `mneme serve` serves unless told
  * otherwise. Takes 50 us, whatever the store holds. With MNEME_READ the data is mapped read-only. Each call makes another
- * handle, of database 0. MNEME_ENOTFOUND, _ENAME, _EPERM, _EINVAL (the segment holds no store), _EBUSY (64 processes have
- * it), _EPOISONED. */
+ * handle, of database 0. MNEME_ENOTFOUND, _ENAME, _EPERM, _EINVAL (the segment holds no store), _EBUSY (it is attached 64
+ * times, by all processes together), _EPOISONED. */
 mneme_store_t mneme_attach(const char *name, int flags);
 
 /* Attaches in the registry of this directory; NULL is that of mneme_registry(). */
@@ -427,8 +436,8 @@ mneme_store_t mneme_database(mneme_store_t store, unsigned number);
 int mneme_detach(mneme_store_t store);
 
 /* Copies the value to the buffer and stores its length. If it is longer than the buffer: MNEME_ESHORT, the length is stored,
- * and nothing copied. Buffer NULL and capacity 0: the length alone. The key may not lie in the buffer or
- * in the place for the length: MNEME_EINVAL, here and in every function of one key. */
+ * and nothing copied. Buffer NULL and capacity 0: the length alone, which costs the same for values of any length. The key may
+ * not lie in the buffer or in the place for the length: MNEME_EINVAL, here and in every function of one key. */
 int mneme_get(mneme_store_t store, const void *key, size_t key_length, void *buffer, size_t capacity, size_t *length);
 
 /* Copies the value to memory of its own, with a NUL behind it that does not count. Give that back with mneme_free().

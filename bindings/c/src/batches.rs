@@ -1,5 +1,6 @@
 //! Several records a call. **The program's functions run with nothing held**, on copies: they may
-//! take their time, and nobody waits for them.
+//! take their time, and nobody waits for them. Nor is the store kept attached meanwhile, for they
+//! may jump away.
 
 use std::ffi::{c_int, c_void};
 
@@ -88,7 +89,7 @@ pub unsafe extern "C" fn mneme_get_many(
     data: *mut c_void,
 ) -> c_int {
     done(|| {
-        let store = opened(store)?;
+        opened(store)?;
         let each = each.ok_or_else(|| null("the function"))?;
         // SAFETY: the caller's promise.
         let keys = unsafe { keys(all, count) }?;
@@ -97,7 +98,7 @@ pub unsafe extern "C" fn mneme_get_many(
             let mut lengths = [None; STEP];
             let mut copied = Ok(());
             bytes.clear();
-            store.database()?.get_many(some, |i, value| {
+            opened(store)?.database()?.get_many(some, |i, value| {
                 if let (Some(value), Ok(())) = (value, &copied) {
                     copied = append(&mut bytes, value);
                     lengths[i] = Some(value.len());
@@ -215,6 +216,7 @@ pub unsafe extern "C" fn mneme_scan(
                 lengths.push((key.len(), value.len()));
             }
         })?;
+        drop(store);
         copied?;
         let mut rest = bytes.as_slice();
         for (key, value) in lengths {

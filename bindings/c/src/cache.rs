@@ -126,7 +126,7 @@ pub extern "C" fn mneme_cache_destroy(cache: CacheId) -> c_int {
 /// that does what the header says or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_cache_get(
-    cache: CacheId,
+    of: CacheId,
     key: *const c_void,
     key_length: usize,
     buffer: *mut c_void,
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn mneme_cache_get(
     data: *mut c_void,
 ) -> c_int {
     answer(-1, || {
-        let cache = opened(cache)?;
+        let cache = opened(of)?;
         apart((key, key_length), (buffer, capacity), length)?;
         // SAFETY: the caller's promise; nothing is written there meanwhile.
         let key = unsafe { slice(key, key_length, "key") }?;
@@ -147,6 +147,8 @@ pub unsafe extern "C" fn mneme_cache_get(
         if let Lookup::Miss(ticket) = cache.cache.get(key, &mut value) {
             let Some(fetch) = fetch else { return Ok(0) };
             let (mut at, mut bytes) = (ptr::null(), 0);
+            // Nothing here keeps the cache meanwhile: the function may jump away.
+            drop(cache);
             // SAFETY: the caller's promise.
             let found = unsafe { fetch(&raw mut at, &raw mut bytes, data) };
             match found {
@@ -159,9 +161,11 @@ pub unsafe extern "C" fn mneme_cache_get(
             }
             // SAFETY: the caller's promise.
             value = copied(unsafe { slice(at, bytes, "value") }?)?;
-            // The value is the truth whether the cache takes it or not; one that is too long for
-            // it is read again each time.
-            if let Ok(slot) = cache.cache.arena().participants().slot() {
+            // The value is the truth whether the cache takes it or not, or is gone; one that is too
+            // long for it is read again each time.
+            if let Ok(cache) = opened(of)
+                && let Ok(slot) = cache.cache.arena().participants().slot()
+            {
                 let _ = cache.cache.fill(&slot, NODE, ticket, key, &value);
             }
         }

@@ -89,7 +89,15 @@ impl Failure {
     }
 
     /// Makes it the calling thread's last failure.
-    pub(crate) fn record(self) {
+    pub(crate) fn record(mut self) {
+        // A file's name may have line ends.
+        if self.text.contains(char::is_control) {
+            let escaped = |at: char| match at.is_control() && at != '\0' {
+                true => at.escape_default().to_string(),
+                false => at.to_string(),
+            };
+            self.text = self.text.chars().map(escaped).collect();
+        }
         // A text with a NUL in it ends there.
         let text = CString::new(self.text).unwrap_or_else(|cut| {
             let (at, mut bytes) = (cut.nul_position(), cut.into_vec());
@@ -122,8 +130,12 @@ pub extern "C" fn mneme_code() -> c_int {
 /// See the header.
 #[unsafe(no_mangle)]
 pub extern "C" fn mneme_error() -> *const c_char {
-    LAST.try_with(|last| last.borrow().1.as_ptr())
-        .unwrap_or(ENDING.as_ptr())
+    let text = |last: &RefCell<(Code, CString)>| match &*last.borrow() {
+        // What was read of the text before stays where it is.
+        (Code::Ok, _) => c"".as_ptr(),
+        (_, text) => text.as_ptr(),
+    };
+    LAST.try_with(text).unwrap_or(ENDING.as_ptr())
 }
 
 /// See the header.

@@ -70,7 +70,15 @@ pub unsafe extern "C" fn mneme_get(
         if buffer.is_null() && (capacity != 0 || length.is_null()) {
             return Err(null("the buffer"));
         }
-        let Some(value) = store.database()?.get(key)? else {
+        let database = store.database()?;
+        if buffer.is_null() {
+            let found = database.read_part(key, |_| 0..0, |part| part.map(|part| part.len))?;
+            let Some(whole) = found else { return Ok(0) };
+            // SAFETY: the caller's promise.
+            unsafe { write_to(length, whole) };
+            return Ok(1);
+        }
+        let Some(value) = database.get(key)? else {
             return Ok(0);
         };
         // SAFETY: the caller's promise.

@@ -2,7 +2,8 @@
 //!
 //! **The program's function runs with nothing held**: it is given a copy of what is there, and what
 //! it decides takes place if the same is still there, value and expiry; else it is asked again. It
-//! may take its time, call anything and be killed, and nobody waits for it.
+//! may take its time, call anything and be killed, and nobody waits for it. It may also jump away:
+//! its store is looked up again afterwards, so that meanwhile nothing here keeps it attached.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -112,13 +113,12 @@ pub unsafe extern "C" fn mneme_update(
     data: *mut c_void,
 ) -> c_int {
     answer(-1, || {
-        let store = opened(store)?;
+        opened(store)?;
         // SAFETY: the caller's promise.
         let key = unsafe { slice(key, key_length, "key") }?;
         let decide = decide.ok_or_else(|| null("the function"))?;
-        let database = store.database()?;
         loop {
-            let (seen, kept) = look(database, key)?;
+            let (seen, kept) = look(opened(store)?.database()?, key)?;
             let (old, length, expires) = match &seen {
                 Some((value, expires)) => {
                     (value.as_ptr().cast(), value.len(), expiry_number(*expires))
@@ -137,9 +137,10 @@ pub unsafe extern "C" fn mneme_update(
                 REPLACE => {
                     // SAFETY: the caller's promise.
                     let value = unsafe { slice(wanted.value, wanted.length, "new value") }?;
-                    change(database, key, &seen, Some((value, expiry(wanted.expires))))?
+                    let wanted = Some((value, expiry(wanted.expires)));
+                    change(opened(store)?.database()?, key, &seen, wanted)?
                 }
-                REMOVE => change(database, key, &seen, None)?,
+                REMOVE => change(opened(store)?.database()?, key, &seen, None)?,
                 other => {
                     let text =
                         format!("{other} is none of MNEME_KEEP, MNEME_REPLACE, MNEME_REMOVE");

@@ -106,6 +106,34 @@ fn the_guides_blocks_are_a_program() {
     assert_eq!(store.database(3).unwrap().len(), 2);
 }
 
+/// Without memory, out of callbacks, in threads that end: each is an error and no more than that.
+fn edge(which: &str) {
+    let Some(cc) = compiler("") else { return };
+    let scene = Scene::new();
+    let program = scene.build(&cc, &home().join("tests/c/edges.c"), Link::Shared);
+    program.says(&[which]);
+}
+
+#[test]
+fn a_process_without_memory_for_a_long_value_gets_an_error() {
+    edge("memory");
+}
+
+#[test]
+fn a_callback_that_jumps_away_or_detaches_keeps_nothing_attached() {
+    edge("jump");
+}
+
+#[test]
+fn an_ending_thread_is_refused_and_does_no_harm() {
+    edge("ending");
+}
+
+#[test]
+fn the_text_of_a_failure_is_one_line() {
+    edge("texts");
+}
+
 /// `mneme serve` on the scene's registry, stopped with the test.
 struct Serving {
     process: Child,

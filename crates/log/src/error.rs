@@ -71,6 +71,9 @@ pub enum ReadError {
         "the value changed whenever it was read, for {0:?}; read it in parts, or attach the store for writing"
     )]
     Overtaken(Duration),
+    /// This process gets no memory for a copy of the value: for so many bytes more.
+    #[error("this process has no memory for {0} bytes more")]
+    NoMemory(usize),
     /// The database number is beyond the store's.
     #[error("database {0} is out of range: a store has databases 0 to 63")]
     NoSuchDatabase(usize),
@@ -127,6 +130,9 @@ pub enum WriteError {
     /// copied, for a second.
     #[error("the value changed whenever it was read, for {0:?}; attach the store for writing")]
     Overtaken(Duration),
+    /// This process, not the store, gets no memory for a copy of the value: for so many bytes more.
+    #[error("this process has no memory for {0} bytes more")]
+    NoMemory(usize),
     /// This opening of the store may only read, see [`Builder::open_in`](crate::Builder::open_in).
     #[error(
         "this opening of the store may only read; open it with a data region that may be written"
@@ -143,6 +149,7 @@ impl WriteError {
             WriteError::Corrupt(e) => ReadError::Corrupt(e),
             WriteError::NoSuchDatabase(i) => ReadError::NoSuchDatabase(i),
             WriteError::Overtaken(since) => ReadError::Overtaken(since),
+            WriteError::NoMemory(bytes) => ReadError::NoMemory(bytes),
             other => ReadError::Reap(other.to_string()),
         }
     }
@@ -156,6 +163,7 @@ impl From<ReadError> for WriteError {
             ReadError::Corrupt(e) => WriteError::Corrupt(e),
             ReadError::NoSuchDatabase(i) => WriteError::NoSuchDatabase(i),
             ReadError::Overtaken(since) => WriteError::Overtaken(since),
+            ReadError::NoMemory(bytes) => WriteError::NoMemory(bytes),
             ReadError::Reap(what) => WriteError::Reap(what),
         }
     }

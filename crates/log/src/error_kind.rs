@@ -13,10 +13,11 @@ impl Classified for Corrupt {
 mneme_sys::kinds! {
     ReadError as (Slot, Corrupt) {
         Stalled | Reap | Overtaken => Stalled,
+        NoMemory => NoMemory,
         NoSuchDatabase => Invalid,
     }
     WriteError as (Slot, Corrupt) {
-        OutOfMemory => NoMemory,
+        OutOfMemory | NoMemory => NoMemory,
         KeyTooLong | ValueTooLong | NoSuchDatabase => Invalid,
         Stalled | Reap | Overtaken | FeedFull => Stalled,
         ReadOnly => ReadOnly,

@@ -61,6 +61,7 @@
 
 #![deny(clippy::undocumented_unsafe_blocks)]
 
+mod buffer;
 mod error;
 mod error_kind;
 pub mod feed;

@@ -78,7 +78,7 @@ impl Records {
             };
             // Once it is sealed the value never changes. Otherwise a copy of a GiB, valid only if
             // no thread writes to its bucket meanwhile, might be retried for ever.
-            if self.copy_whole(record, value) {
+            if self.copy_whole(record, value)? {
                 break seen;
             }
             overtaken.again(self)?;

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use mneme_sync::Slot;
 
+use crate::buffer::{NoMemory, reserve};
 use crate::error::{Corrupt, ReadError, WriteError};
 use crate::feed::item::Item;
 use crate::index::intent::{Guard, OPERATION_LANE};
@@ -144,9 +145,12 @@ impl Records {
         let mut overtaken = Overtaken::default();
         loop {
             let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
-            let whole = found.is_none_or(|found| {
-                found.record.seals(self.read_only) || self.copy_whole(&found.record, copy)
-            });
+            let whole = match found {
+                Some(found) if !found.record.seals(self.read_only) => {
+                    self.copy_whole(&found.record, copy)?
+                }
+                _ => true,
+            };
             if whole {
                 return Ok(seen);
             }
@@ -159,16 +163,24 @@ impl Records {
 
     /// Copies a value that does not lie in a record with slack. False: it was patched meanwhile, or
     /// is being patched.
-    pub(crate) fn copy_whole(&self, record: &Record<'_>, copy: &mut Vec<u8>) -> bool {
+    pub(crate) fn copy_whole(
+        &self,
+        record: &Record<'_>,
+        copy: &mut Vec<u8>,
+    ) -> Result<bool, NoMemory> {
+        copy.clear();
         if record.seals(self.read_only) {
+            reserve(copy, record.value_len())?;
             record.copy_value(copy);
-            return true;
+            return Ok(true);
         }
         let Some((_, word)) = record.patch().filter(|_| self.read_only) else {
-            return false;
+            return Ok(false);
         };
-        copy.resize(word.len().min(record.header().patch_capacity()), 0);
-        !word.is_odd() && record.copy_part(word, 0, copy)
+        let len = word.len().min(record.header().patch_capacity());
+        reserve(copy, len)?;
+        copy.resize(len, 0);
+        Ok(!word.is_odd() && record.copy_part(word, 0, copy))
     }
 
     /// Patches the value of `key`, if it is as it was when the patch was decided on. The caller is

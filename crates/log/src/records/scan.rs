@@ -338,7 +338,7 @@ impl Records {
         let expired = self.has_passed(expires) && !hold.sees_expired(self, expires);
         let Copies { bytes, records } = copies;
         let begin = bytes.len();
-        record.append_key(bytes);
+        record.append_key(bytes)?;
         let value = bytes.len();
         let there = if expired || self.overwrites() || record.header().is_patchable() {
             let key = bytes[begin..].to_vec();
@@ -348,7 +348,7 @@ impl Records {
                 .map(|there| there.is_some())
         } else if record.append_range(within(range, record.header().value_len()), bytes, || {
             hold.is_valid()
-        }) {
+        })? {
             Look::Seen(true)
         } else {
             Look::Lost

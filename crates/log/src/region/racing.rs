@@ -16,6 +16,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
+use crate::buffer::{NoMemory, reserve};
 use crate::error::Corrupt;
 use crate::region::mem::{Keyed, Loc, Mem, Memory};
 use crate::region::patch_word::PatchWord;
@@ -118,10 +119,10 @@ impl<'m> RacingRecord<'m> {
     }
 
     /// Appends the key.
-    pub fn append_key(&self, to: &mut Vec<u8>) {
+    pub fn append_key(&self, to: &mut Vec<u8>) -> Result<(), NoMemory> {
         let key = self.address.wrapping_add(self.header.key_offset());
         // SAFETY: the key is a part of the record.
-        unsafe { append(key, self.header.key_len(), to) };
+        unsafe { append(key, self.header.key_len(), to) }
     }
 
     /// The word of a patchable record, and its present value.
@@ -138,11 +139,11 @@ impl<'m> RacingRecord<'m> {
 
     /// Appends at most [`PIECE`] bytes of the value.
     #[inline(always)]
-    pub fn append_part(&self, part: Range<usize>, to: &mut Vec<u8>) {
+    pub fn append_part(&self, part: Range<usize>, to: &mut Vec<u8>) -> Result<(), NoMemory> {
         debug_assert!(part.len() <= PIECE);
         let value = self.address.wrapping_add(self.header.value_offset());
         // SAFETY: the value is a part of the record.
-        unsafe { append(value.wrapping_add(part.start), part.len(), to) };
+        unsafe { append(value.wrapping_add(part.start), part.len(), to) }
     }
 
     /// The value of a record without slack, where it lies.
@@ -167,10 +168,10 @@ impl<'m> RacingRecord<'m> {
 
     /// Appends the value of a record without slack, of at most [`PIECE`] bytes.
     #[inline(always)]
-    pub fn append_plain_value(&self, to: &mut Vec<u8>) {
+    pub fn append_plain_value(&self, to: &mut Vec<u8>) -> Result<(), NoMemory> {
         debug_assert!(self.header.capacity().is_none() && self.header.plain_len() <= PIECE);
         // SAFETY: the value is a part of the record.
-        unsafe { append(self.plain_value(), self.header.plain_len(), to) };
+        unsafe { append(self.plain_value(), self.header.plain_len(), to) }
     }
 
     /// Appends a part of the value, while `holds` returns true. False: `holds` returned false.
@@ -182,24 +183,24 @@ impl<'m> RacingRecord<'m> {
         range: Range<usize>,
         to: &mut Vec<u8>,
         holds: impl Fn() -> bool,
-    ) -> bool {
+    ) -> Result<bool, NoMemory> {
         if range.len() <= PIECE {
-            self.append_part(range, to);
-            return true;
+            self.append_part(range, to)?;
+            return Ok(true);
         }
         if !holds() {
-            return false;
+            return Ok(false);
         }
         let begin = to.len();
-        to.reserve(range.len());
+        reserve(to, range.len())?;
         for at in range.clone().step_by(PIECE) {
-            self.append_part(at..range.end.min(at + PIECE), to);
+            self.append_part(at..range.end.min(at + PIECE), to)?;
             if !holds() {
                 to.truncate(begin);
-                return false;
+                return Ok(false);
             }
         }
-        true
+        Ok(true)
     }
 }
 
@@ -208,8 +209,8 @@ impl<'m> RacingRecord<'m> {
 /// # Safety
 /// The words that they lie in are mapped, and written to by atomics or [`mneme_sys::racy`] alone.
 #[inline(always)]
-unsafe fn append(from: *const u8, len: usize, to: &mut Vec<u8>) {
-    to.reserve(len);
+unsafe fn append(from: *const u8, len: usize, to: &mut Vec<u8>) -> Result<(), NoMemory> {
+    reserve(to, len)?;
     let end = to.as_mut_ptr().wrapping_add(to.len());
     // SAFETY: reserved just now, and no other thread has it.
     let space = unsafe { std::slice::from_raw_parts_mut(end.cast::<MaybeUninit<u8>>(), len) };
@@ -227,6 +228,7 @@ unsafe fn append(from: *const u8, len: usize, to: &mut Vec<u8>) {
     }
     // SAFETY: reserved, and written just now.
     unsafe { to.set_len(to.len() + len) };
+    Ok(())
 }
 
 #[cfg(test)]
@@ -261,10 +263,10 @@ mod tests {
             }
             assert!(!record.has_key(&[&key[..], b"x"].concat()));
             let mut value = b"before".to_vec();
-            record.append_part(0..3, &mut value);
+            record.append_part(0..3, &mut value).unwrap();
             assert_eq!(value, b"before\xff\xff\xff");
             value.clear();
-            record.append_key(&mut value);
+            record.append_key(&mut value).unwrap();
             assert_eq!(value, key);
         }
     }

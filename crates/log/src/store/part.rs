@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use mneme_sync::{Pin, Slot};
 
+use crate::buffer::{NoMemory, copied, reserve, zeros};
 use crate::error::{ReadError, WriteError};
 use crate::index::lookup::{Found, Lookup};
 use crate::index::root::Root;
@@ -82,7 +83,7 @@ impl Patch<'_> {
         };
         match write.len_after(value.len()) {
             len if len > MAX_VALUE => Err(WriteError::ValueTooLong(len)),
-            _ => Ok(Some(patched(value, write))),
+            _ => Ok(Some(patched(value, write)?)),
         }
     }
 
@@ -97,17 +98,17 @@ impl Patch<'_> {
 
 /// `value` with `bytes` written at `at`. Memory for a long tail of zeros is allocated only when it
 /// is read.
-fn patched(value: &[u8], Write { at, bytes }: Write<'_>) -> Vec<u8> {
+fn patched(value: &[u8], Write { at, bytes }: Write<'_>) -> Result<Vec<u8>, NoMemory> {
     let end = at + bytes.len();
     let mut new = if end > value.len() {
-        let mut longer = vec![0; end];
+        let mut longer = zeros(end)?;
         longer[..value.len()].copy_from_slice(value);
         longer
     } else {
-        value.to_vec()
+        copied(value)?
     };
     new[at..end].copy_from_slice(bytes);
-    new
+    Ok(new)
 }
 
 impl Store {
@@ -277,6 +278,7 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
         let mut copy = Vec::new();
         let bytes = match patch {
             Some((_, word)) => {
+                reserve(&mut copy, asked.len())?;
                 copy.resize(asked.len(), 0);
                 if word.is_odd() {
                     self.overtaken.again(store)?;
@@ -399,7 +401,7 @@ mod tests {
 
     #[test]
     fn bytes_are_written_within_at_the_end_and_beyond() {
-        let patched = |value, at, bytes| patched(value, Write { at, bytes });
+        let patched = |value, at, bytes| patched(value, Write { at, bytes }).unwrap();
         assert_eq!(patched(b"abcdef", 2, b"xy"), b"abxyef");
         assert_eq!(patched(b"abcdef", 5, b"xyz"), b"abcdexyz");
         assert_eq!(patched(b"ab", 4, b"x"), b"ab\0\0x");

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU64, fence};
 
 use mneme_sync::RevocablePin;
 
+use crate::buffer::NoMemory;
 use crate::error::{ReadError, WriteError};
 use crate::index::bucket::LockWord;
 use crate::index::lookup::{BucketRead, Lookup};
@@ -124,25 +125,25 @@ fn copy_unless_patched(
     (word, seen): (&AtomicU64, PatchWord),
     part: &Range<usize>,
     to: &mut Vec<u8>,
-) -> Look<()> {
+) -> Result<Look<()>, NoMemory> {
     if seen.is_odd() {
-        return Look::Overtaken;
+        return Ok(Look::Overtaken);
     }
     let begin = to.len();
     // A long copy that will be rejected is abandoned early.
     let same = || PatchWord::load(word).same_bytes(seen);
-    let copied = record.append_range(part.clone(), to, || hold.is_valid() && same());
+    let copied = record.append_range(part.clone(), to, || hold.is_valid() && same())?;
     // SYNC: pairs with the release fence in `patch_word::begin`: a reader that has read a new byte
     // sees the odd word.
     fence(Acquire);
     if copied && same() {
-        return Look::Seen(());
+        return Ok(Look::Seen(()));
     }
     to.truncate(begin);
-    match hold.is_valid() {
+    Ok(match hold.is_valid() {
         true => Look::Overtaken,
         false => Look::Lost,
-    }
+    })
 }
 
 impl Records {
@@ -321,17 +322,13 @@ impl Records {
     }
 
     /// Appends the value of what an optimistic read found. False: it found nothing, or the value is
-    /// not short.
+    /// not short, or there is no memory for it.
     #[inline(always)]
     fn try_fast_copy(&self, found: Option<RacingRecord<'_>>, to: &mut Vec<u8>) -> bool {
         let Some(record) = found.filter(|_| !self.overwrites()) else {
             return false;
         };
-        let short = record.header().plain_len() <= PIECE;
-        if short {
-            record.append_plain_value(to);
-        }
-        short
+        record.header().plain_len() <= PIECE && record.append_plain_value(to).is_ok()
     }
 
     /// Appends the part of the value of `key`, which belongs at `place`, that lies in `range`.
@@ -355,13 +352,14 @@ impl Records {
             return Ok(Look::Seen(None));
         };
         let (racing, begin) = (Racing(&self.mem), to.len());
+        let mut copied_in_bucket = Ok(());
         let seen = racing.read_bucket(root, place, segment, hold.own, |_| {
             let found = racing.find_in(segment, place.tag, key)?;
             if let Some(found) = &found
                 && found.record.header().capacity().is_some()
             {
                 let part = within(range, found.record.header().value_len());
-                found.record.append_part(part, to);
+                copied_in_bucket = found.record.append_part(part, to);
             }
             let seen = found.map(|found| {
                 let record = found.record;
@@ -387,14 +385,15 @@ impl Records {
                 (record, patch)
             }
         };
+        copied_in_bucket?;
         // Only a value with slack is copied already. Changes in the bucket do not matter to the
         // copy of any other, however long it takes.
         let copied = match patch {
-            Some((word, seen)) => self.copy_patchable(hold, &record, (word, seen), range, to),
+            Some((word, seen)) => self.copy_patchable(hold, &record, (word, seen), range, to)?,
             None if record.header().capacity().is_some() => Look::Seen(record.header().value_len()),
             None => {
                 let len = record.header().plain_len();
-                match record.append_range(within(range, len), to, || hold.is_valid()) {
+                match record.append_range(within(range, len), to, || hold.is_valid())? {
                     true => Look::Seen(len),
                     false => Look::Lost,
                 }
@@ -414,30 +413,31 @@ impl Records {
         (word, mut seen): (&AtomicU64, PatchWord),
         range: &impl Fn(usize) -> Range<usize>,
         to: &mut Vec<u8>,
-    ) -> Look<usize> {
+    ) -> Result<Look<usize>, NoMemory> {
         let len = |seen: PatchWord| seen.len().min(record.header().patch_capacity());
         let part = within(range, len(seen));
         if part.is_empty() {
             // The length alone is valid in any state of the word.
-            return Look::Seen(len(seen));
+            return Ok(Look::Seen(len(seen)));
         }
         // A short part is soon copied beside any patches. Sealing the value for it would make the
         // next patch copy all of it.
         for _ in 0..if part.len() <= SHORT { SHORT_TRIES } else { 0 } {
-            match copy_unless_patched(hold, record, (word, seen), &within(range, len(seen)), to) {
+            match copy_unless_patched(hold, record, (word, seen), &within(range, len(seen)), to)? {
                 Look::Overtaken => std::hint::spin_loop(),
-                copied => return copied.map(|()| len(seen)),
+                copied => return Ok(copied.map(|()| len(seen))),
             }
             seen = PatchWord::load(word);
         }
         if hold.is_firm() && !self.read_only {
             if seal(word) == Seal::Odd {
-                return Look::Overtaken;
+                return Ok(Look::Overtaken);
             }
             seen = PatchWord::load(word);
         }
-        copy_unless_patched(hold, record, (word, seen), &within(range, len(seen)), to)
-            .map(|()| len(seen))
+        let part = within(range, len(seen));
+        let copied = copy_unless_patched(hold, record, (word, seen), &part, to)?;
+        Ok(copied.map(|()| len(seen)))
     }
 
     /// Calls `visit` with each key's number and a copy of its value, in order.

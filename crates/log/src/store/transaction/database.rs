@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use hashbrown::hash_table;
 
+use crate::buffer::copied;
 use crate::error::WriteError;
 use crate::index::bucket::Entry;
 use crate::index::lookup::Lookup;
@@ -40,7 +41,8 @@ impl<'a> TransactionOn<'_, 'a> {
     /// # Errors
     /// As for [`Transaction::read`].
     pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, WriteError> {
-        self.read(key, |stored| stored.map(|s| s.value.to_vec()))
+        let copy = self.read(key, |stored| stored.map(|s| copied(s.value)))?;
+        Ok(copy.transpose()?)
     }
 
     /// Calls `visit` with what is stored under `key`, where it lies.
@@ -288,13 +290,14 @@ impl<'a> TransactionOn<'_, 'a> {
             t.retime_own(at, expiry)?;
             return Ok(Updated::Replaced);
         }
-        let copied = self.read(key, |stored| {
-            stored.map(|old| changed(old).map(|expiry| (old.value.to_vec(), expiry)))
+        let copy = self.read(key, |stored| {
+            stored.map(|old| changed(old).map(|expiry| (copied(old.value), expiry)))
         })?;
-        match copied {
+        match copy {
             None => Ok(Updated::Absent),
             Some(None) => Ok(Updated::Kept),
             Some(Some((value, expiry))) => {
+                let value = value?;
                 (self.transaction).store_own(database, key, &value, expiry, false)?;
                 Ok(Updated::Replaced)
             }
