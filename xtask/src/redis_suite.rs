@@ -1,5 +1,6 @@
-//! Redis' own test suite against `mneme serve`, from outside, as Redis' authors run it against a
-//! server they did not start.
+//! Redis' own test suite against `mneme serve`: most units from outside, as Redis' authors run them
+//! against a server they did not start; units that need servers of their own with a script that
+//! stands in for `redis-server`.
 //!
 //! The suite is Debian's source package of the Redis that Mneme speaks like, fetched once into the
 //! target directory. **A test must pass unless `skipped.txt` names it and says why**, and no fewer
@@ -7,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -30,6 +32,12 @@ const UNITS: &[&str] = &[
     "unit/bitfield",
     "unit/protocol",
 ];
+
+/// Units that start servers of their own.
+const WITH_SERVERS: &[&str] = &["unit/acl", "unit/acl-v2", "unit/auth"];
+
+/// Starts `mneme serve` as those units start `redis-server`.
+const STAND_IN: &str = include_str!("redis_suite/redis-server.sh");
 
 /// What is not run, and how many tests are expected to pass.
 const SKIPPED: &str = include_str!("redis_suite/skipped.txt");
@@ -126,6 +134,15 @@ fn source_lines(list: &str) -> String {
 }
 
 fn suite(program: &Path, source: &Path) -> Outcome {
+    let skipped = source.join("skipped.txt");
+    fs::write(&skipped, SKIPPED).map_err(failed("write", &skipped))?;
+    let mut found = from_outside(program, source, &skipped)?;
+    found.add(with_servers(program, source, &skipped)?);
+    found.judge(expected(SKIPPED))
+}
+
+/// Runs the units that do with a server that they have not started.
+fn from_outside(program: &Path, source: &Path, skipped: &Path) -> Result<Results, String> {
     let settings = [
         "--memory",
         "1gb",
@@ -137,13 +154,30 @@ fn suite(program: &Path, source: &Path) -> Outcome {
     let server = Server::start(program, &settings)?;
     let mut command = Command::new("./runtest");
     command.args(["--host", "127.0.0.1", "--port", &server.port.to_string()]);
-    command
-        .args(["--durable"])
-        .args(["--ignore-encoding", "--ignore-digest", "--tags", "-slow"]);
-    let skipped = source.join("skipped.txt");
-    fs::write(&skipped, SKIPPED).map_err(failed("write", &skipped))?;
-    command.arg("--skipfile").arg(&skipped);
-    for unit in UNITS {
+    command.args(["--ignore-encoding", "--ignore-digest"]);
+    run(&mut command, UNITS, source, skipped)
+}
+
+/// Runs the units that start servers, which are the stand-in.
+fn with_servers(program: &Path, source: &Path, skipped: &Path) -> Result<Results, String> {
+    let stand_in = source.join("src/redis-server");
+    let written = fs::write(&stand_in, STAND_IN)
+        .and_then(|()| fs::set_permissions(&stand_in, fs::Permissions::from_mode(0o755)));
+    written.map_err(|error| format!("{}: {error}", stand_in.display()))?;
+    let mut command = Command::new("./runtest");
+    command.args(["--clients", "1"]).env("MNEME", program);
+    run(&mut command, WITH_SERVERS, source, skipped)
+}
+
+fn run(
+    command: &mut Command,
+    units: &[&str],
+    source: &Path,
+    skipped: &Path,
+) -> Result<Results, String> {
+    command.args(["--durable", "--tags", "-slow"]);
+    command.arg("--skipfile").arg(skipped);
+    for unit in units {
         command.args(["--single", unit]);
     }
     let output = command
@@ -151,9 +185,7 @@ fn suite(program: &Path, source: &Path) -> Outcome {
         .stderr(Stdio::inherit())
         .output()
         .map_err(|error| format!("runtest: {error}"))?;
-    drop(server);
-    let found = Results::parse(&String::from_utf8_lossy(&output.stdout));
-    found.judge(expected(SKIPPED))
+    Ok(Results::parse(&String::from_utf8_lossy(&output.stdout)))
 }
 
 /// How the suite's tests ended.
@@ -185,6 +217,11 @@ impl Results {
             }
         }
         results
+    }
+
+    fn add(&mut self, others: Self) {
+        self.passed.extend(others.passed);
+        self.failed.extend(others.failed);
     }
 
     fn judge(&self, expected: usize) -> Outcome {

@@ -180,6 +180,13 @@ pub(crate) fn change(server: &Shared, changes: &[Change]) -> Result<(), ChangeEr
     {
         server.keep_filled();
     }
+    if let Some(change) = is_asked(Key::Password) {
+        server.users.set_default_password(&change.value.text);
+    }
+    server
+        .users
+        .log
+        .trim(server.settings.count(Key::AclLogLength));
     if let (Some(change), Some(durability)) =
         (is_asked(Key::AppendFsync), server.store.durability())
     {

@@ -9,7 +9,7 @@
 
 use std::cell::Cell;
 
-use crate::command::{Failure, Outcome};
+use crate::command::Failure;
 
 /// Steps of some nanoseconds that other clients may have to wait for: of keys and patterns that
 /// are in use, thousands take fewer together.
@@ -43,7 +43,7 @@ impl Steps {
     }
 
     /// Refuses what has taken too long, of which no answer was right any more.
-    pub fn check(&self) -> Outcome {
+    pub fn check(&self) -> Result<(), Failure> {
         match self.0.get() > MOST {
             true => Err(Failure::other("ERR the pattern takes too long to match")),
             false => Ok(()),

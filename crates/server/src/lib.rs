@@ -22,6 +22,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod acl;
 mod background;
 mod backing;
 mod client;
@@ -31,6 +32,7 @@ mod commands;
 mod configure;
 mod connection;
 mod counters;
+mod denial;
 mod durable;
 mod event_loop;
 mod eviction_policy;

@@ -11,15 +11,17 @@ above things in order for the server to start accepting connections from the out
 
 const TOO_MANY: &str = "-ERR max number of clients reached\r\n";
 
-/// The error with which to refuse a connection, if it is not to be served.
+/// The error with which to refuse a connection, if it is not to be served. `has_password`: the
+/// default user's rules ask for one.
 pub(crate) fn refusal(
     settings: &Settings,
     is_local: bool,
+    has_password: bool,
     connected: usize,
 ) -> Option<&'static str> {
     if connected >= settings.count(Key::MaxClients) {
         Some(TOO_MANY)
-    } else if settings.is(Key::ProtectedMode) && !settings.is(Key::Password) && !is_local {
+    } else if settings.is(Key::ProtectedMode) && !has_password && !is_local {
         Some(OUTSIDER)
     } else {
         None
@@ -34,20 +36,14 @@ mod tests {
     #[test]
     fn outsiders_need_a_password_or_an_unprotected_server() {
         let protected = Settings::default();
-        let with = |key: Key, text| {
-            let settings = Settings::default();
-            settings.say(key, text, Source::Said).unwrap();
-            settings
-        };
-        let open = with(Key::ProtectedMode, "no");
-        let with_password = with(Key::Password, "secret");
-        assert!(refusal(&protected, false, 0).is_some_and(|text| text.starts_with("-DENIED ")));
-        assert_eq!(refusal(&protected, true, 0), None);
-        assert_eq!(refusal(&open, false, 0), None);
-        assert_eq!(refusal(&with_password, false, 0), None);
-        assert_eq!(
-            refusal(&open, true, open.count(Key::MaxClients)),
-            Some(TOO_MANY)
-        );
+        let open = Settings::default();
+        open.say(Key::ProtectedMode, "no", Source::Said).unwrap();
+        let most = open.count(Key::MaxClients);
+        let refused = refusal(&protected, false, false, 0);
+        assert!(refused.is_some_and(|text| text.starts_with("-DENIED ")));
+        assert_eq!(refusal(&protected, true, false, 0), None);
+        assert_eq!(refusal(&open, false, false, 0), None);
+        assert_eq!(refusal(&protected, false, true, 0), None);
+        assert_eq!(refusal(&open, true, false, most), Some(TOO_MANY));
     }
 }

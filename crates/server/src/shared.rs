@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -12,9 +13,10 @@ use mio::Waker;
 use mneme_log::{LogStore, Stats};
 use mneme_sys::Clock;
 
+use crate::acl::{FileError, Users};
 use crate::background::Background;
 use crate::backing::{Backing, LateStore};
-use crate::client::{Clients, Entry, Evictions, Gauge};
+use crate::client::{Client, Clients, Entry, Evictions, Gauge};
 use crate::command::{Command, Table};
 use crate::counters::{Counters, Totals};
 use crate::eviction_policy;
@@ -39,6 +41,8 @@ const SETTLED_AFTER: Duration = Duration::from_secs(1);
 pub(crate) struct Shared {
     pub store: LateStore,
     pub settings: Arc<Settings>,
+    /// Users, and what they may do.
+    pub users: Users,
     pub clients: Clients,
     /// Clients disconnected for their memory.
     pub evictions: Evictions,
@@ -206,6 +210,7 @@ impl Shared {
             loading,
             background: Background::default(),
             store,
+            users: Users::new(commands.vocabulary(), &settings.text(Key::Password)),
             settings: Arc::new(settings),
             clients: Clients::default(),
             evictions: Evictions::default(),
@@ -348,6 +353,39 @@ impl Shared {
     pub fn set_gate(&self, gate: Box<dyn Gate>) {
         // No other code sets it.
         let _ = self.gate.set(gate);
+    }
+
+    /// Takes the users of the file `aclfile` in place of those there are, or none of them. The
+    /// caller is in an exclusive section, or there are no clients yet.
+    pub fn load_users(&self) -> Result<(), FileError> {
+        let (path, password) = (
+            self.settings.text(Key::AclFile),
+            self.settings.text(Key::Password),
+        );
+        self.users
+            .load(Path::new(&*path), self.gives_all_channels(), &password)
+    }
+
+    /// Whether a new user has all channels.
+    pub fn gives_all_channels(&self) -> bool {
+        self.settings.number(Key::AclPubSub) == 0
+    }
+
+    /// Ends the connections of a user that is gone, or of all but the default user. The caller is
+    /// in an exclusive section. The client itself, `this`, gets its reply first.
+    pub fn close_user(&self, name: Option<&[u8]>, this: &mut Client) {
+        for entry in self.clients.list() {
+            let user = Arc::clone(&entry.state().user);
+            let is_meant = match name {
+                Some(name) => *user == *name,
+                None => *user != *b"default",
+            };
+            match is_meant {
+                true if entry.id == this.entry.id => this.closing = true,
+                true => self.kill(&entry),
+                false => {}
+            }
+        }
     }
 
     /// Ends a client's connection. Its commands begin in no section that has seen this announced,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::resp::Protocol;
 use mneme_log::Watch;
@@ -55,6 +55,8 @@ pub(crate) struct State {
     pub name: Vec<u8>,
     /// Its library's name and version, as it says.
     pub library: (Vec<u8>, Vec<u8>),
+    /// The name of its user.
+    pub user: Arc<[u8]>,
     /// The selected database.
     pub database: usize,
     /// The protocol it speaks.
@@ -125,6 +127,7 @@ impl State {
         Self {
             name: Vec::new(),
             library: Default::default(),
+            user: Arc::default(),
             database: 0,
             protocol: Protocol::Resp2,
             last_command: "NULL",
@@ -289,8 +292,9 @@ impl fmt::Display for Line<'_> {
         )?;
         write!(
             f,
-            " cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+            " cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}",
             state.last_command,
+            String::from_utf8_lossy(&state.user),
             state.protocol.number(),
             String::from_utf8_lossy(&state.library.0),
             String::from_utf8_lossy(&state.library.1),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use mneme_log::{Cursor, Draw, Watch};
 
+use crate::acl::{User, Users};
 use crate::exclusive::Earlier;
 use crate::pause::Pause;
 use crate::resp::Protocol;
@@ -23,8 +24,14 @@ pub(crate) struct Client {
     pub database: usize,
     /// The protocol it speaks.
     pub protocol: Protocol,
-    /// Whether it has given the password, or none is asked.
+    /// Whether it may send commands: it has authenticated, or need not.
     pub authenticated: bool,
+    /// Whether it has authenticated, or did not need to when it came.
+    pub is_known: bool,
+    /// The user whose rules its commands are judged by.
+    pub user: Arc<User>,
+    /// The changes to users that `user` is as new as.
+    epoch: u64,
     /// Whether to close the connection once its replies are sent.
     pub closing: bool,
     /// Which replies it wants.
@@ -139,12 +146,22 @@ impl Replies {
 
 impl Client {
     /// A client that has just connected.
-    pub fn new(entry: Arc<Entry>, thread: usize, authenticated: bool) -> Self {
-        entry.state().authenticated = authenticated;
+    pub fn new(entry: Arc<Entry>, thread: usize, users: &Users) -> Self {
+        // Before the user, which is then newer at worst.
+        let epoch = users.epoch();
+        let (user, is_open) = (users.default(), users.is_open());
+        {
+            let mut state = entry.state();
+            state.authenticated = is_open;
+            state.user = Arc::clone(user.name());
+        }
         Self {
             database: 0,
             protocol: Protocol::Resp2,
-            authenticated,
+            authenticated: is_open,
+            is_known: is_open,
+            user,
+            epoch,
             closing: false,
             replies: Replies::On,
             no_evict_on: false,
@@ -193,6 +210,42 @@ impl Client {
         buffers
             .names
             .set(state.name.len() + library.len() + version.len());
+    }
+
+    /// Whether users have changed since its own was looked up.
+    #[inline]
+    pub fn has_old_rules(&self, users: &Users) -> bool {
+        self.epoch != users.epoch()
+    }
+
+    /// Looks its user up again. It is closed if there is none any more.
+    #[cold]
+    pub fn renew_rules(&mut self, users: &Users) {
+        self.epoch = users.epoch();
+        match users.find(self.user.name()) {
+            Some(user) => self.user = user,
+            None => {
+                self.become_default(users);
+                self.is_known = false;
+                self.closing = true;
+            }
+        }
+        self.authenticated = self.is_known || users.is_open();
+    }
+
+    /// Has its commands judged by the rules of `user`, as which it has authenticated.
+    pub fn become_user(&mut self, user: Arc<User>) {
+        self.entry.state().user = Arc::clone(user.name());
+        self.user = user;
+        self.is_known = true;
+        self.authenticated = true;
+    }
+
+    /// Makes it a client that has not authenticated.
+    pub fn become_default(&mut self, users: &Users) {
+        self.become_user(users.default());
+        self.is_known = users.is_open();
+        self.authenticated = self.is_known;
     }
 
     /// Watches no key any more. Returns what has been watched.

@@ -119,6 +119,23 @@ impl Command {
         found.map(|positions| positions.len() * KEY).sum()
     }
 
+    /// The positions of the keys of a call, and what it does with each. A rule that does not fit
+    /// the arguments makes all of them doubtful: then there are none.
+    pub fn keys_of(&self, args: &Arguments<'_>) -> Vec<(usize, &'static [KeyFlag])> {
+        let mut keys = Vec::new();
+        for spec in self.keys {
+            let Some(positions) = spec.positions(args) else {
+                return Vec::new();
+            };
+            let flags = match self.key_flags {
+                Some(flags) if spec.flags.contains(&KeyFlag::VariableFlags) => flags(args),
+                _ => spec.flags,
+            };
+            keys.extend(positions.map(|position| (position, flags)));
+        }
+        keys
+    }
+
     /// Whether it carries `flag`.
     pub fn has(&self, flag: Flag) -> bool {
         self.flags.contains(&flag)

@@ -47,6 +47,11 @@ pub(crate) enum Failure {
     NotDurable(&'static str),
     #[error("NOAUTH Authentication required.")]
     NotAuthenticated,
+    /// A command that the user may not call.
+    #[error("NOPERM this user has no permissions to run the '{0}' command")]
+    DeniedCommand(&'static str),
+    #[error("NOPERM this user has no permissions to access one of the keys used as arguments")]
+    DeniedKey,
     #[error("WRONGPASS invalid username-password pair or user is disabled.")]
     WrongPassword,
     #[error("ERR source and destination objects are the same")]
@@ -76,7 +81,8 @@ pub(crate) enum Failure {
     #[error("ERR {0}")]
     NotYet(String),
     /// Its time slice is over before its work. It is called again after other clients have been
-    /// served, and goes on with the client's [`Unfinished`](crate::client::Unfinished).
+    /// served, and goes on with the client's [`Unfinished`](crate::client::Unfinished). Or it has
+    /// not begun, because another thread's exclusive section has changed what it was admitted by.
     #[error("ERR the command is not finished")]
     Unfinished,
     /// It wants the server to itself, and a command of another thread takes long. It is called

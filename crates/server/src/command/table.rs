@@ -2,6 +2,7 @@
 //! comparison of two words.
 
 use super::Command;
+use crate::acl::{Named, Vocabulary};
 
 /// An open-addressed table, at most an eighth full, so that nearly every probe is the first and
 /// only one.
@@ -38,26 +39,24 @@ impl Table {
                 command,
             });
         }
-        let with_subcommands = || {
-            commands.iter().flat_map(|&command| {
-                std::iter::once(command).chain(command.subcommands.iter().copied())
-            })
+        let mut table = Self {
+            commands,
+            slots,
+            places: Box::default(),
+            count: 0,
         };
-        let count = with_subcommands().count();
+        table.count = table.all().count();
+        let count = table.count;
         let mut places: Box<[_]> = (0..(count * 4).next_power_of_two()).map(|_| None).collect();
-        for (place, command) in with_subcommands().enumerate() {
+        for (place, command) in table.all().enumerate() {
             let mut slot = first_place(command) & (places.len() - 1);
             while places[slot].is_some() {
                 slot = (slot + 1) & (places.len() - 1);
             }
             places[slot] = Some((std::ptr::from_ref(command).addr(), place));
         }
-        Self {
-            commands,
-            slots,
-            places,
-            count,
-        }
+        table.places = places;
+        table
     }
 
     /// The command called `name`, in any case.
@@ -95,6 +94,24 @@ impl Table {
     /// How many commands and subcommands there are.
     pub fn places(&self) -> usize {
         self.count
+    }
+
+    /// All commands and subcommands, in the order of their places.
+    pub fn all(&self) -> impl Iterator<Item = &'static Command> {
+        let with_subcommands = |&command: &&'static Command| {
+            [command]
+                .into_iter()
+                .chain(command.subcommands.iter().copied())
+        };
+        self.commands.iter().flat_map(with_subcommands)
+    }
+
+    /// What rules of users can name.
+    pub fn vocabulary(&self) -> Vocabulary {
+        Vocabulary::new(self.all().map(|command| Named {
+            name: command.name,
+            categories: command.acl_categories().collect(),
+        }))
     }
 
     /// All commands, in alphabetical order.

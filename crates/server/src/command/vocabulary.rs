@@ -9,6 +9,10 @@ macro_rules! named {
         pub(crate) enum $type { $($variant),* }
 
         impl $type {
+            /// All of them.
+            #[allow(dead_code, reason = "of use to some of these types only")]
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
             /// As Redis spells it.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name),* }

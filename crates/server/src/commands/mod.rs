@@ -3,6 +3,7 @@
 //! To add one, copy a neighbour (`strings/get.rs` is the shortest), change what it says, and name
 //! it in its folder's `mod.rs`. There is no other place to register it.
 
+mod acl;
 mod bits;
 mod connection;
 mod describe;
@@ -27,6 +28,7 @@ pub(crate) static TABLE: LazyLock<Table> = LazyLock::new(|| Table::new(all()));
 /// All commands, in alphabetical order.
 fn all() -> Vec<&'static Command> {
     let mut commands = [
+        acl::ALL,
         strings::ALL,
         bits::ALL,
         generic::ALL,

@@ -225,9 +225,13 @@ impl EventLoop {
     fn admit(&mut self, mut accepted: Accepted) {
         let shared = Arc::clone(&self.shared);
         self.counters().connections.add(1);
-        if let Some(refusal) =
-            protection::refusal(&shared.settings, accepted.is_local, shared.connected())
-        {
+        let has_password = !shared.users.default().needs_no_password();
+        if let Some(refusal) = protection::refusal(
+            &shared.settings,
+            accepted.is_local,
+            has_password,
+            shared.connected(),
+        ) {
             self.counters().rejected.add(1);
             tracing::debug!(peer = accepted.peer, refusal, "refusing a connection");
             // The socket is new: these few bytes fit its buffer, or the peer is gone.
@@ -280,7 +284,6 @@ impl EventLoop {
             local,
             ..
         } = accepted;
-        let settings = &self.shared.settings;
         let entry = self.shared.clients.enter(Arrival {
             peer,
             local,
@@ -290,7 +293,7 @@ impl EventLoop {
             key: self.connections.vacant_key(),
             connection_bytes: size_of::<Connection>(),
         });
-        let client = Client::new(entry, self.index, !settings.is(Key::Password));
+        let client = Client::new(entry, self.index, &self.shared.users);
         let mut connection = Connection::new(stream, client, &self.shared);
         let vacant = self.connections.vacant_entry();
         let key = vacant.key();

@@ -73,7 +73,11 @@ impl Executor<'_> {
 
     /// How a call can be executed with its neighbours, if it can.
     #[inline]
-    pub(super) fn batching_of(&self, command: &Command, args: Arguments<'_>) -> Option<Batching> {
+    pub(super) fn batching_of(
+        &self,
+        command: &'static Command,
+        args: Arguments<'_>,
+    ) -> Option<Batching> {
         (command.batching).filter(|_| self.may_batch(command, args))
     }
 

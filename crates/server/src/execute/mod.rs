@@ -9,11 +9,13 @@ mod batched;
 mod fetching;
 mod unknown;
 
+use crate::acl::Context;
 use crate::client::{Awaits, Client, Purpose, Replies};
 use crate::client_memory;
 use crate::command::{Batching, Call, Command, FEED_IS_FULL, Failure, Flag, Reach};
 use crate::commands::TABLE;
 use crate::counters::Counters;
+use crate::denial;
 use crate::exclusive::{ExclusiveSection, SharedSection};
 use crate::pause::Pause;
 use crate::resp::{Arguments, Batch, Reply};
@@ -150,7 +152,19 @@ impl<'a> Executor<'a> {
         self.section = Some(server.sections.shared(self.client.thread));
         self.pause = server.pauses.now(|| server.now_ms());
         self.refusal = Refusal::of(server);
+        if self.client.has_old_rules(&server.users) {
+            self.client.renew_rules(&server.users);
+        }
         self.client.closing |= self.client.entry.is_killed();
+    }
+
+    /// Whether a command that another thread's exclusive section has delayed may have been admitted
+    /// by what that has changed. It is not executed, and is looked at again.
+    fn is_admission_old(&self) -> bool {
+        let server = self.server;
+        self.client.has_old_rules(&server.users)
+            || self.client.entry.is_killed()
+            || self.pause != server.pauses.now(|| server.now_ms())
     }
 
     /// Executes the commands of `batch`, which was parsed from `input`, and returns the number
@@ -219,7 +233,7 @@ impl<'a> Executor<'a> {
 
     /// Whether this call is of the plain form that can be executed with its neighbours.
     #[inline]
-    fn may_batch(&self, command: &Command, args: Arguments<'_>) -> bool {
+    fn may_batch(&self, command: &'static Command, args: Arguments<'_>) -> bool {
         self.client.authenticated
             && self.client.queue.is_none()
             && self.pause.is_none()
@@ -232,6 +246,8 @@ impl<'a> Executor<'a> {
                 Some(Batching::Pair) => args.len() == 3,
                 None => false,
             }
+            && (self.client.user.is_unrestricted()
+                || denial::check(self.server, &self.client.user, command, args).is_ok())
     }
 
     /// Executes one call by itself. Returns how many that are: none if it has to wait.
@@ -444,6 +460,7 @@ impl<'a> Executor<'a> {
             if self.client.queue.is_some() && command.has(Flag::NoMulti) {
                 return Err(Failure::NotInTransaction);
             }
+            self.judge(command, args)?;
             // A few never take too much.
             if args.len() > FEW
                 && !client_memory::admits(self.server, command.bytes_for_keys(&args))
@@ -464,6 +481,23 @@ impl<'a> Executor<'a> {
                 self.refuse_queue();
                 failure
             }
+        })
+    }
+
+    /// Refuses what the client's user may not do.
+    #[inline]
+    fn judge(&mut self, command: &'static Command, args: Arguments<'_>) -> Result<(), Failure> {
+        if self.client.user.is_unrestricted() {
+            return Ok(());
+        }
+        let verdict = denial::check(self.server, &self.client.user, command, args);
+        verdict.map_err(|denied| {
+            let context = match self.client.queue {
+                Some(_) => Context::Multi,
+                None => Context::TopLevel,
+            };
+            denial::log(self.server, self.client, denied, context, command, args);
+            denial::refusal(denied, command)
         })
     }
 
@@ -515,6 +549,11 @@ impl<'a> Executor<'a> {
         };
         if command.reach == Reach::Nothing {
             self.section = None;
+        }
+        if is_exclusive && self.is_admission_old() {
+            drop(guard);
+            self.enter_section();
+            return Err(Failure::NotAlone);
         }
         let reply = Reply::new(self.out, self.client.protocol).up_to(self.bounds.most);
         let outcome = (command.run)(&mut Call::new(

@@ -42,6 +42,15 @@ pub(super) fn split(line: &mut [u8], from: usize, to: usize, words: &mut Vec<Spa
     }
 }
 
+/// The words of a line of its own, unescaped. `None`: as in [`split`].
+pub(crate) fn split_line(line: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let mut line = line.to_vec();
+    let (len, mut spans) = (line.len(), Vec::new());
+    split(&mut line, 0, len, &mut spans)?;
+    let word = |span: &Span| line[span.start as usize..][..span.len as usize].to_vec();
+    Some(spans.iter().map(word).collect())
+}
+
 /// Unescapes from behind an opening `"`; returns where the word goes on, which is a space or the
 /// end.
 fn double_quoted(line: &mut [u8], mut read: usize, to: usize, write: &mut usize) -> Option<usize> {
@@ -119,18 +128,6 @@ fn is_space(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    fn words(line: &str) -> Option<Vec<Vec<u8>>> {
-        let mut line = line.as_bytes().to_vec();
-        let (len, mut spans) = (line.len(), Vec::new());
-        split(&mut line, 0, len, &mut spans)?;
-        Some(
-            spans
-                .iter()
-                .map(|s| line[s.start as usize..][..s.len as usize].to_vec())
-                .collect(),
-        )
-    }
-
     #[test]
     fn words_are_quoted_as_in_redis() {
         let cases: [(&str, Option<&[&[u8]]>); 17] = [
@@ -158,7 +155,7 @@ mod tests {
         for (line, expected) in cases {
             let expected =
                 expected.map(|words| words.iter().map(|w| w.to_vec()).collect::<Vec<_>>());
-            assert_eq!(words(line), expected, "{line:?}");
+            assert_eq!(split_line(line.as_bytes()), expected, "{line:?}");
         }
     }
 }

@@ -54,6 +54,9 @@ pub enum StartError {
     /// The store does not take what it is to forget.
     #[error("cannot set what the store forgets when it is full: {0}")]
     Eviction(WriteError),
+    /// The file of users cannot be read, or something in it makes no sense.
+    #[error("{0}")]
+    Users(String),
     /// What is said about data on disk does not go together.
     #[error("invalid value for '{name}': {reason}")]
     Data {

@@ -82,6 +82,11 @@ impl Server {
         let shared = Arc::new(Shared::new(
             store, settings, &TABLE, wakers, bound, run_id, clock,
         ));
+        if shared.settings.is(Key::AclFile) {
+            shared
+                .load_users()
+                .map_err(|error| StartError::Users(error.to_string()))?;
+        }
         // Before a client can ask for it. No other code sets it.
         if let Some(endpoint) = &metrics {
             let waker = endpoint.waker().map_err(refused("an event"))?;

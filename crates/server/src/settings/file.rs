@@ -146,7 +146,7 @@ impl Settings {
             }
         }
         let text = lines.end(document.to_string());
-        replace(path, &text, has_new_secret).map_err(|source| RewriteError::Write {
+        replace(path, text.as_bytes(), has_new_secret).map_err(|source| RewriteError::Write {
             path: path.to_owned(),
             source,
         })
@@ -166,7 +166,7 @@ impl Settings {
 
 /// Puts a file of this text in the place of the one at `path`, at one instant. One with a new
 /// secret is for its owner alone.
-fn replace(path: &Path, text: &str, has_new_secret: bool) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, text: &[u8], has_new_secret: bool) -> io::Result<()> {
     // A link stays one: what it leads to is replaced.
     let target = std::fs::canonicalize(path)?;
     // Private: created here, and readable by its owner alone until it has the permissions of the
@@ -181,7 +181,7 @@ fn replace(path: &Path, text: &str, has_new_secret: bool) -> io::Result<()> {
             .create_new(true)
             .mode(0o600)
             .open(&fresh)?;
-        file.write_all(text.as_bytes())?;
+        file.write_all(text)?;
         let mut permissions = std::fs::metadata(&target)?.permissions();
         if has_new_secret {
             permissions.set_mode(permissions.mode() & !0o077);

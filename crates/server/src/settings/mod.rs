@@ -17,6 +17,7 @@ mod values;
 
 pub use address::Address;
 pub use error::{FileError, RewriteError};
+pub(crate) use file::replace;
 pub(crate) use kind::save_points;
 pub use kind::{Kind, Refused, Value};
 pub use size::{SizeError, parse_size};

@@ -120,6 +120,14 @@ const FRAGMENTATION: Kind = Kind::Number {
 };
 
 settings! {
+    /// Whether a new user may use all channels unless its rules say otherwise.
+    AclPubSub: "acl-pubsub-default", Kind::Word(&["allchannels", "resetchannels"]), "resetchannels", Live;
+    /// The file of users, in the form of Redis' own: read at the start and by ACL LOAD, written by
+    /// ACL SAVE. A default user that it does not name has the password of `requirepass`. No file if
+    /// empty.
+    AclFile: "aclfile", Kind::Text, "", AtStart;
+    /// Denied commands, and failed attempts to authenticate, that ACL LOG keeps.
+    AclLogLength: "acllog-max-len", Kind::Number { least: 0, most: i64::MAX }, "128", Live;
     /// The most that compaction takes of one CPU for the sake of memory, in percent: from
     /// `active-defrag-threshold-upper` on.
     DefragMost: "active-defrag-cycle-max", PERCENT_OF_A_CPU, "25", Live;
@@ -214,7 +222,7 @@ settings! {
     BulkLength: "proto-max-bulk-len", Kind::Size { least: 1 << 20, most: MAX_VALUE as i64 }, "536870912", Live;
     /// The registry's directory. If empty `$MNEME_DIR`, else /dev/shm/mneme-UID-registry.
     Registry: "registry", Kind::Text, "", AtStart;
-    /// The password that clients must give; none if empty. Set it in the environment or in a
+    /// The password of the default user; none if empty. Set it in the environment or in a
     /// file rather than by a flag: other users can see a process' arguments.
     Password: "requirepass", Kind::Secret, "", Live;
     /// When checkpoints are written, for a server with `data`: after so many seconds, if there were

@@ -107,5 +107,8 @@ fn is_secret(args: Arguments<'_>, index: usize) -> bool {
     if is(0, b"HELLO") {
         return index > 2 && (is(index - 1, b"AUTH") || is(index - 2, b"AUTH"));
     }
+    if is(0, b"ACL") {
+        return index > 1 && is(1, b"SETUSER");
+    }
     is(0, b"CONFIG") && index > 2 && is(1, b"SET") && is(index - 1, b"requirepass")
 }

@@ -5,6 +5,7 @@
     reason = "a test that panics fails"
 )]
 
+mod acl;
 mod bits;
 #[path = "../common/mod.rs"]
 mod common;

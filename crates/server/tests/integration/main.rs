@@ -9,6 +9,7 @@
 mod common;
 mod exposition;
 
+mod acl;
 mod client_memory;
 mod clients;
 mod configuration;

@@ -1,7 +1,8 @@
 //! `AUTH [username] password`: authenticates the client.
 
+use crate::acl::{Context, Reason};
 use crate::command::*;
-use crate::settings::Key;
+use crate::denial;
 
 use super::ALWAYS;
 
@@ -23,7 +24,7 @@ pub(super) static AUTH: Command = Command {
 
 fn run(call: &mut Call<'_>) -> Outcome {
     match call.args.len() {
-        2 if !call.server.settings.is(Key::Password) => {
+        2 if call.server.users.default().needs_no_password() => {
             return Err(Failure::other(
                 "ERR AUTH <password> called without any password configured for the default user. \
                  Are you sure your configuration is correct?",
@@ -37,23 +38,29 @@ fn run(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Lets the client in if there is such a user with this password. The only user is `default`;
-/// without a password of its own it takes any.
+/// Lets the client in if there is such a user, which is on, with this password.
 pub(super) fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> Outcome {
-    let expected = call.server.settings.text(Key::Password);
-    let right = expected.is_empty() || equal(password, expected.as_bytes());
-    if user != b"default" || !right {
-        return Err(Failure::WrongPassword);
+    let found = call.server.users.find(user);
+    match found.filter(|user| user.accepts(password)) {
+        Some(user) => {
+            call.client.become_user(user);
+            Ok(())
+        }
+        None => {
+            let context = match call.client.queue {
+                Some(_) => Context::Multi,
+                None => Context::TopLevel,
+            };
+            let command = call.args.at(0);
+            denial::enter(
+                call.server,
+                call.client,
+                Reason::Auth,
+                context,
+                command,
+                user,
+            );
+            Err(Failure::WrongPassword)
+        }
     }
-    call.client.authenticated = true;
-    Ok(())
-}
-
-/// Compares without telling by its time where the first difference lies.
-fn equal(given: &[u8], expected: &[u8]) -> bool {
-    let difference = given
-        .iter()
-        .zip(expected)
-        .fold(0, |bits, (a, b)| bits | (a ^ b));
-    given.len() == expected.len() && std::hint::black_box(difference) == 0
 }

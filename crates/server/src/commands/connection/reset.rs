@@ -1,7 +1,6 @@
 //! `RESET`: as if the connection had just been opened.
 
 use crate::command::*;
-use crate::settings::Key;
 
 use super::ALWAYS;
 
@@ -17,7 +16,7 @@ pub(super) static RESET: Command = Command {
 
 fn run(call: &mut Call<'_>) -> Outcome {
     call.client.reset();
-    call.client.authenticated = !call.server.settings.is(Key::Password);
+    call.client.become_default(&call.server.users);
     call.reply.set_protocol(call.client.protocol);
     call.reply.simple("RESET");
     Ok(())

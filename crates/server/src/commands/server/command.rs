@@ -220,19 +220,7 @@ fn getkeys(call: &mut Call<'_>, with_flags: bool) -> Outcome {
             "ERR Invalid number of arguments specified for command",
         ));
     }
-    let mut keys = Vec::new();
-    for spec in command.keys {
-        // One rule that does not fit makes all of them doubtful.
-        let Some(positions) = spec.positions(&args) else {
-            keys.clear();
-            break;
-        };
-        let flags = match command.key_flags {
-            Some(flags) if spec.flags.contains(&KeyFlag::VariableFlags) => flags(&args),
-            _ => spec.flags,
-        };
-        keys.extend(positions.map(|position| (position, flags)));
-    }
+    let keys = command.keys_of(&args);
     if keys.is_empty() && !command.has(Flag::NoMandatoryKeys) {
         return Err(Failure::other(
             "ERR Invalid arguments specified for command",

@@ -56,6 +56,11 @@ static SET: Command = Command {
         ],
     )
     .multiple()],
+    // A password is one of the default user's rules.
+    exclusive_if: Some(|args| {
+        args.iter()
+            .any(|word| word.eq_ignore_ascii_case(b"requirepass"))
+    }),
     run: set,
     ..PLAIN
 };

@@ -9,8 +9,10 @@
 //! its files has all of it or nothing. A local program's change between the check of the watched
 //! keys and the first command goes unnoticed.
 
+use crate::acl::{Context, Denied};
 use crate::command::*;
 use crate::counters::Counters;
+use crate::denial;
 use crate::keyspace::Records;
 use crate::statistics::Finished;
 use crate::transaction_queue::Queue;
@@ -39,6 +41,8 @@ pub(super) static EXEC: Command = Command {
 struct Taken {
     nanoseconds: u64,
     failure: Option<Failure>,
+    /// What the client's user lacked for it.
+    denied: Option<Denied>,
 }
 
 fn run(call: &mut Call<'_>) -> Outcome {
@@ -94,6 +98,17 @@ fn run(call: &mut Call<'_>) -> Outcome {
                 if let Some(failure) = &taken.failure {
                     call.server.count_error(thread, failure);
                 }
+                if let Some(denied) = taken.denied {
+                    let (command, args) = (queued.command, queued.args());
+                    denial::log(
+                        call.server,
+                        call.client,
+                        denied,
+                        Context::Multi,
+                        command,
+                        args,
+                    );
+                }
                 Finished {
                     command: queued.command,
                     args: queued.args(),
@@ -140,13 +155,26 @@ fn carry_out(
             taken.push(Taken {
                 nanoseconds: 0,
                 failure: None,
+                denied: None,
             });
             continue;
         }
         let (position, was_closing) = (call.reply.position(), call.client.closing);
+        // Its user may have changed since the command was queued, by a command before too.
+        if call.client.has_old_rules(&call.server.users) {
+            call.client.renew_rules(&call.server.users);
+        }
+        let denied = denial::check(
+            call.server,
+            &call.client.user,
+            queued.command,
+            queued.args(),
+        );
+        let denied = denied.err();
         let outcome = match refused.filter(|_| queued.command.may_change_data()) {
             // It would wait as long as the one before, and all other clients with it.
             Some(reason) => Err(Failure::NotDurable(reason)),
+            None if let Some(denied) = denied => Err(denial::of_queued(denied)),
             None => {
                 let within: Option<&mut dyn Records> = match &mut transaction {
                     Some(transaction) => Some(&mut **transaction),
@@ -186,6 +214,7 @@ fn carry_out(
         taken.push(Taken {
             nanoseconds: now_ns.saturating_sub(marked_ns),
             failure,
+            denied,
         });
         marked_ns = now_ns;
     }

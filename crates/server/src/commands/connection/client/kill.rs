@@ -72,6 +72,7 @@ struct Filter<'a> {
     address: Option<&'a [u8]>,
     local: Option<&'a [u8]>,
     kind: Option<ClientKind>,
+    user: Option<&'a [u8]>,
     spares_self: bool,
 }
 
@@ -84,6 +85,7 @@ impl Filter<'_> {
             && self
                 .local
                 .is_none_or(|local| entry.local.as_bytes() == local)
+            && self.user.is_none_or(|user| *entry.state().user == *user)
             && self.kind.is_none_or(|kind| kind == ClientKind::Normal)
     }
 }
@@ -146,10 +148,10 @@ fn parse<'a>(call: &Call<'a>) -> Result<Filter<'a>, Failure> {
         } else if call.is(option, "LADDR") {
             filter.local = Some(value);
         } else if call.is(option, "USER") {
-            // There is one user, and every client is it.
-            if value != b"default" {
+            if call.server.users.find(value).is_none() {
                 return Err(Failure::quoting("ERR No such user '", value, "'"));
             }
+            filter.user = Some(value);
         } else if call.is(option, "SKIPME") {
             filter.spares_self = match (call.is(option + 1, "YES"), call.is(option + 1, "NO")) {
                 (true, _) => true,

@@ -1,0 +1,99 @@
+//! The file of users, which is Redis': **read whole or not at all**, and written at one instant.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::rules::{Reading, Refusal, has_spaces, joined};
+use super::user::User;
+
+/// All users of a file, by name.
+pub(super) type Table = BTreeMap<Arc<[u8]>, Arc<User>>;
+
+/// Why a file of users was not taken.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FileError {
+    #[error("Error loading ACLs, opening file '{}': {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    /// What is wrong with which lines.
+    #[error(
+        "{0}WARNING: ACL errors detected, no change to the previously active ACL rules was performed"
+    )]
+    Lines(String),
+}
+
+/// Reads the users of a file.
+pub(super) fn read(path: &Path, reading: Reading<'_>) -> Result<Table, FileError> {
+    let bytes = std::fs::read(path).map_err(|source| FileError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    parse(&bytes, &path.display().to_string(), reading).map_err(FileError::Lines)
+}
+
+/// Reads the users of a file's text, or says all that is wrong with it.
+fn parse(bytes: &[u8], path: &str, reading: Reading<'_>) -> Result<Table, String> {
+    let mut users = Table::new();
+    let mut errors = String::new();
+    for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+        match parse_line(line.trim_ascii(), &users, reading) {
+            Ok(Some(user)) => {
+                users.insert(Arc::clone(user.name()), user.finished());
+            }
+            Ok(None) => {}
+            Err(fault) => errors += &format!("{path}:{}{fault} ", index + 1),
+        }
+    }
+    match errors.is_empty() {
+        true => Ok(users),
+        false => Err(errors),
+    }
+}
+
+/// The user of a line; none if it is empty. `Err`: what is wrong, to follow the line's number. A
+/// password is not shown.
+fn parse_line(line: &[u8], users: &Table, reading: Reading<'_>) -> Result<Option<User>, String> {
+    let shown = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
+    let mut words = line.split(|byte| *byte == b' ');
+    let first = words.next().unwrap_or_default();
+    if first.is_empty() {
+        return Ok(None);
+    }
+    let name = words.next();
+    let Some(name) = name.filter(|_| first == b"user") else {
+        return Err(" should start with user keyword followed by the username.".into());
+    };
+    if has_spaces(name) || name.is_empty() {
+        return Err(format!(
+            ": username '{}' contains invalid characters.",
+            shown(name)
+        ));
+    }
+    if users.contains_key(name) {
+        return Err(format!(
+            ": WARNING: Duplicate user '{}' found.",
+            shown(name)
+        ));
+    }
+    let rules = joined(words).map_err(|_| ": Unmatched parenthesis in selector definition.")?;
+    let mut user = reading.nobody(name);
+    for rule in &rules {
+        let rule = rule.trim_ascii();
+        reading
+            .apply(&mut user, rule)
+            .map_err(|refusal| match refusal {
+                Refusal::Unknown => {
+                    format!(
+                        ": Error in applying operation '{}': {refusal}.",
+                        shown(rule)
+                    )
+                }
+                refusal => format!(": {refusal}."),
+            })?;
+    }
+    if !user.is_on() {
+        tracing::info!(user = shown(name), "a user of the ACL file is off");
+    }
+    Ok(Some(user))
+}

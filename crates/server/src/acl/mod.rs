@@ -1,0 +1,21 @@
+//! Users and what they may do, as Redis 7.0's ACL says it.
+//!
+//! A user is immutable once its [rules](rules) have been read: its commands are a set of bits, its
+//! keys are patterns. [`Users`] holds all of them. **A change takes effect with its reply**: it is
+//! made in an exclusive section, and a client that enters its next section, shared or exclusive,
+//! sees that the number of changes has grown and looks its user up again. A command that needs no
+//! section (`CONFIG GET`, `SAVE`) has begun when it is admitted.
+
+mod describe;
+mod file;
+mod log;
+mod rules;
+mod user;
+mod users;
+mod vocabulary;
+
+pub(crate) use file::FileError;
+pub(crate) use log::{Context, Event, Reason};
+pub(crate) use user::{Access, Denied, Judged, Selector, User};
+pub(crate) use users::Users;
+pub(crate) use vocabulary::{Named, Vocabulary};

@@ -1,0 +1,321 @@
+//! Rules, one word each, and what they make of a user: Redis 7.0's, read as Redis reads them.
+
+use std::borrow::Cow;
+
+use sha2::{Digest as _, Sha256};
+
+use super::user::{Access, KeyPattern, Sanitizing, Selector, User};
+use super::vocabulary::Vocabulary;
+use crate::command::Category;
+use crate::resp::split_line;
+
+/// What rules are read by.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading<'a> {
+    pub vocabulary: &'a Vocabulary,
+    /// Whether a user is given all channels unless a rule says otherwise.
+    pub all_channels: bool,
+}
+
+/// Why a rule is refused, in Redis' words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("Unknown command or category name in ACL")]
+    Unknown,
+    #[error("Syntax error")]
+    Syntax,
+    #[error(
+        "Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid and does not have any effect. Try \
+         'resetkeys' to start with an empty list of patterns"
+    )]
+    KeyAfterAll,
+    #[error(
+        "Adding a pattern after the * pattern (or the 'allchannels' flag) is not valid and does not have any effect. \
+         Try 'resetchannels' to start with an empty list of channels"
+    )]
+    ChannelAfterAll,
+    #[error("The password you are trying to remove from the user does not exist")]
+    NoSuchPassword,
+    #[error(
+        "The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters"
+    )]
+    NotAHash,
+    #[error("Allowing first-arg of a subcommand is not supported")]
+    FirstArgument,
+}
+
+/// SHA-256 of a password, in hexadecimal digits.
+pub(super) fn hashed(password: &[u8]) -> String {
+    let digest = Sha256::digest(password);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Whether a name or a pattern would not be one word of a rule.
+pub(crate) fn has_spaces(text: &[u8]) -> bool {
+    let is_space = |byte: &u8| matches!(byte, 0 | b'\t'..=b'\r' | b' ');
+    text.iter().any(is_space)
+}
+
+/// The rules with those in parentheses put together that stand in several words. `Err`: the word
+/// whose parenthesis is not closed.
+pub(super) fn joined<'a>(
+    words: impl Iterator<Item = &'a [u8]>,
+) -> Result<Vec<Cow<'a, [u8]>>, &'a [u8]> {
+    let mut rules = Vec::new();
+    let mut open: Option<(&[u8], Vec<u8>)> = None;
+    for word in words {
+        match &mut open {
+            None if word.starts_with(b"(") && !word.ends_with(b")") => {
+                open = Some((word, word.to_vec()));
+            }
+            None => rules.push(Cow::Borrowed(word)),
+            Some((_, rule)) => {
+                rule.push(b' ');
+                rule.extend_from_slice(word);
+                if word.ends_with(b")") {
+                    rules.extend(open.take().map(|(_, rule)| Cow::Owned(rule)));
+                }
+            }
+        }
+    }
+    match open {
+        Some((word, _)) => Err(word),
+        None => Ok(rules),
+    }
+}
+
+impl Reading<'_> {
+    /// A user who may do nothing.
+    pub fn nobody(self, name: &[u8]) -> User {
+        User::new(name, self.nothing())
+    }
+
+    fn nothing(self) -> Selector {
+        Selector::new(self.vocabulary.len(), self.all_channels)
+    }
+
+    /// Changes a user as a rule says.
+    pub fn apply(self, user: &mut User, rule: &[u8]) -> Result<(), Refusal> {
+        let is = |word: &[u8]| rule.eq_ignore_ascii_case(word);
+        match rule {
+            [] => {}
+            _ if is(b"on") => user.is_on = true,
+            _ if is(b"off") => user.is_on = false,
+            _ if is(b"skip-sanitize-payload") => user.sanitizing = Sanitizing::Skip,
+            _ if is(b"sanitize-payload") => user.sanitizing = Sanitizing::Always,
+            _ if is(b"nopass") => {
+                user.needs_no_password = true;
+                user.passwords.clear();
+            }
+            _ if is(b"resetpass") => {
+                user.needs_no_password = false;
+                user.passwords.clear();
+            }
+            [b'>', ..] | [b'#', ..] => {
+                let hash = hash_of(rule, b'>')?;
+                if !user.passwords.contains(&hash) {
+                    user.passwords.push(hash);
+                }
+                user.needs_no_password = false;
+            }
+            [b'<', ..] | [b'!', ..] => {
+                let hash = hash_of(rule, b'<')?;
+                let place = user.passwords.iter().position(|one| *one == hash);
+                user.passwords.remove(place.ok_or(Refusal::NoSuchPassword)?);
+            }
+            [b'(', inner @ .., b')'] => {
+                let mut selector = self.nothing();
+                // As in Redis: rules with an open quote are none.
+                for rule in split_line(inner).unwrap_or_default() {
+                    self.apply_to(&mut selector, &rule)?;
+                }
+                user.selectors.push(selector);
+            }
+            _ if is(b"clearselectors") => user.selectors.truncate(1),
+            _ if is(b"reset") => {
+                let name = user.name().to_vec();
+                *user = User {
+                    sanitizing: Sanitizing::Always,
+                    ..self.nobody(&name)
+                };
+            }
+            rule => {
+                if let Some(root) = user.selectors.first_mut() {
+                    self.apply_to(root, rule)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes a set of permissions as a rule says.
+    fn apply_to(self, selector: &mut Selector, rule: &[u8]) -> Result<(), Refusal> {
+        let is = |word: &[u8]| rule.eq_ignore_ascii_case(word);
+        match rule {
+            _ if is(b"allkeys") || is(b"~*") => {
+                selector.all_keys = true;
+                selector.keys.clear();
+            }
+            _ if is(b"resetkeys") => {
+                selector.all_keys = false;
+                selector.keys.clear();
+            }
+            _ if is(b"allchannels") || is(b"&*") => {
+                selector.all_channels = true;
+                selector.channels.clear();
+            }
+            _ if is(b"resetchannels") => {
+                selector.all_channels = false;
+                selector.channels.clear();
+            }
+            _ if is(b"allcommands") || is(b"+@all") => selector.set_all_commands(true),
+            _ if is(b"nocommands") || is(b"-@all") => selector.set_all_commands(false),
+            [b'~', pattern @ ..] => selector.add_keys(pattern, Access::ALL)?,
+            [b'%', ..] if selector.all_keys => return Err(Refusal::KeyAfterAll),
+            [b'%', rest @ ..] => {
+                let (access, pattern) = access(rest)?;
+                selector.add_keys(pattern, access)?;
+            }
+            [b'&', ..] if selector.all_channels => return Err(Refusal::ChannelAfterAll),
+            [b'&', pattern @ ..] => {
+                if has_spaces(pattern) {
+                    return Err(Refusal::Syntax);
+                }
+                if !selector.channels.iter().any(|one| **one == *pattern) {
+                    selector.channels.push(pattern.into());
+                }
+            }
+            [sign @ (b'+' | b'-'), b'@', category @ ..] => {
+                let category = Category::from_name(category).ok_or(Refusal::Unknown)?;
+                selector.set_category(self.vocabulary, category, *sign == b'+');
+            }
+            [b'-', name @ ..] => {
+                let number = self.vocabulary.find(name).ok_or(Refusal::Unknown)?;
+                selector.set_command(self.vocabulary, number, false);
+            }
+            [b'+', name @ ..] => self.permit(selector, name)?,
+            _ => return Err(Refusal::Syntax),
+        }
+        Ok(())
+    }
+
+    /// Permits a command, a subcommand, or a command with a first argument.
+    fn permit(self, selector: &mut Selector, name: &[u8]) -> Result<(), Refusal> {
+        let vocabulary = self.vocabulary;
+        let Some(bar) = name.iter().rposition(|byte| *byte == b'|') else {
+            let number = vocabulary.find(name).ok_or(Refusal::Unknown)?;
+            selector.set_command(vocabulary, number, true);
+            return Ok(());
+        };
+        let (command, argument) = (&name[..bar], &name[bar + 1..]);
+        let number = vocabulary.find(command).ok_or(Refusal::Unknown)?;
+        if vocabulary.container(number).is_some() {
+            return Err(Refusal::FirstArgument);
+        }
+        if argument.is_empty() {
+            return Err(Refusal::Syntax);
+        }
+        if vocabulary.subcommands(number).is_empty() {
+            selector.add_first_argument(number, argument);
+        } else {
+            let number = vocabulary.find(name).ok_or(Refusal::Unknown)?;
+            selector.set_command(vocabulary, number, true);
+        }
+        Ok(())
+    }
+}
+
+/// The hash that a rule about a password names: itself, or by the password behind `plain`.
+fn hash_of(rule: &[u8], plain: u8) -> Result<String, Refusal> {
+    let (sign, text) = (rule[0], &rule[1..]);
+    if sign == plain {
+        return Ok(hashed(text));
+    }
+    let is_hash = text.len() == 64 && text.iter().all(|b| matches!(b, b'a'..=b'f' | b'0'..=b'9'));
+    match std::str::from_utf8(text) {
+        Ok(text) if is_hash => Ok(text.to_owned()),
+        _ => Err(Refusal::NotAHash),
+    }
+}
+
+/// What stands between `%` and `~`, and the pattern behind.
+fn access(rest: &[u8]) -> Result<(Access, &[u8]), Refusal> {
+    let mut access = Access::default();
+    for (place, byte) in rest.iter().enumerate() {
+        match byte {
+            b'R' | b'r' if !access.read => access.read = true,
+            b'W' | b'w' if !access.write => access.write = true,
+            b'~' if access != Access::default() => return Ok((access, &rest[place + 1..])),
+            _ => return Err(Refusal::Syntax),
+        }
+    }
+    match access == Access::default() {
+        true => Err(Refusal::Syntax),
+        // As in Redis, which then matches the empty key.
+        false => Ok((access, &[])),
+    }
+}
+
+impl Selector {
+    pub(super) fn set_all_commands(&mut self, value: bool) {
+        self.commands.fill(value);
+        self.all_commands = value;
+        self.is_subtractive = value;
+        self.first_arguments.clear();
+    }
+
+    /// Permits or forbids a command and its subcommands.
+    pub(super) fn set_command(&mut self, vocabulary: &Vocabulary, number: usize, value: bool) {
+        self.commands.set(number, value);
+        self.all_commands &= value;
+        self.first_arguments.retain(|one| one.0 != number);
+        for sub in vocabulary.subcommands(number) {
+            self.commands.set(*sub, value);
+        }
+    }
+
+    pub(super) fn set_category(
+        &mut self,
+        vocabulary: &Vocabulary,
+        category: Category,
+        value: bool,
+    ) {
+        let reached = vocabulary.reached(category);
+        self.commands.set_all(reached, value);
+        self.all_commands &= value || reached.is_empty();
+        self.first_arguments
+            .retain(|one| !vocabulary.is_in(one.0, category));
+    }
+
+    fn add_keys(&mut self, pattern: &[u8], access: Access) -> Result<(), Refusal> {
+        if self.all_keys {
+            return Err(Refusal::KeyAfterAll);
+        }
+        if has_spaces(pattern) {
+            return Err(Refusal::Syntax);
+        }
+        match self.keys.iter_mut().find(|one| *one.pattern == *pattern) {
+            Some(known) => {
+                known.access.read |= access.read;
+                known.access.write |= access.write;
+            }
+            None => self.keys.push(KeyPattern {
+                pattern: pattern.into(),
+                access,
+            }),
+        }
+        Ok(())
+    }
+
+    fn add_first_argument(&mut self, number: usize, argument: &[u8]) {
+        let place = self.first_arguments.iter().position(|one| one.0 == number);
+        let place = place.unwrap_or_else(|| {
+            self.first_arguments.push((number, Vec::new()));
+            self.first_arguments.len() - 1
+        });
+        let known = &mut self.first_arguments[place].1;
+        if !known.iter().any(|one| one.eq_ignore_ascii_case(argument)) {
+            known.push(argument.into());
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! A user as its rules have made it, and the verdict on a command.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::glob::Steps;
+use crate::resp::Arguments;
+use mneme_log::MAX_KEY;
+
+/// A set of commands, by their numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Bits(Box<[u64]>);
+
+impl Bits {
+    /// None of `len` commands.
+    pub fn none(len: usize) -> Self {
+        Self(vec![0; len.div_ceil(64)].into())
+    }
+
+    /// None of them any more, or all.
+    pub fn fill(&mut self, value: bool) {
+        self.0.fill(if value { u64::MAX } else { 0 });
+    }
+
+    #[inline]
+    pub fn has(&self, number: usize) -> bool {
+        self.0
+            .get(number / 64)
+            .is_some_and(|word| word >> (number % 64) & 1 == 1)
+    }
+
+    pub fn set(&mut self, number: usize, value: bool) {
+        if let Some(word) = self.0.get_mut(number / 64) {
+            *word = *word & !(1 << (number % 64)) | u64::from(value) << (number % 64);
+        }
+    }
+
+    /// Adds the commands of `others`, or takes them out.
+    pub fn set_all(&mut self, others: &Bits, value: bool) {
+        for (word, other) in self.0.iter_mut().zip(&others.0) {
+            *word = if value { *word | other } else { *word & !other };
+        }
+    }
+
+    /// How many of `others` are in the set, and how many are not.
+    pub fn count(&self, others: &Bits) -> (u32, u32) {
+        let pairs = self.0.iter().zip(&others.0);
+        pairs.fold((0, 0), |(there, missing), (word, other)| {
+            let both = (word & other).count_ones();
+            (there + both, missing + other.count_ones() - both)
+        })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+}
+
+/// What may be done with a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Access {
+    pub read: bool,
+    pub write: bool,
+}
+
+impl Access {
+    pub const ALL: Self = Self {
+        read: true,
+        write: true,
+    };
+
+    #[inline]
+    fn covers(self, needed: Self) -> bool {
+        self.read >= needed.read && self.write >= needed.write
+    }
+}
+
+/// Keys that match a pattern, and what may be done with them.
+#[derive(Debug, Clone)]
+pub(crate) struct KeyPattern {
+    pub pattern: Box<[u8]>,
+    pub access: Access,
+}
+
+/// A set of permissions. A command is permitted if one set permits all of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Selector {
+    pub all_keys: bool,
+    pub all_channels: bool,
+    /// Whether every command is permitted: the bits need not be looked at.
+    pub all_commands: bool,
+    /// Whether it began with all commands, so that its text does.
+    pub is_subtractive: bool,
+    pub commands: Bits,
+    /// First arguments with which a command is permitted that is not permitted otherwise.
+    pub first_arguments: Vec<(usize, Vec<Box<[u8]>>)>,
+    pub keys: Vec<KeyPattern>,
+    pub channels: Vec<Box<[u8]>>,
+}
+
+impl Selector {
+    /// One that permits nothing.
+    pub fn new(commands: usize, all_channels: bool) -> Self {
+        Self {
+            all_keys: false,
+            all_channels,
+            all_commands: false,
+            is_subtractive: false,
+            commands: Bits::none(commands),
+            first_arguments: Vec::new(),
+            keys: Vec::new(),
+            channels: Vec::new(),
+        }
+    }
+
+    /// The first arguments with which a command is permitted.
+    pub fn first_arguments(&self, command: usize) -> &[Box<[u8]>] {
+        let found = self.first_arguments.iter().find(|one| one.0 == command);
+        found.map_or(&[], |(_, arguments)| arguments)
+    }
+
+    #[inline]
+    fn permits_command(&self, judged: &Judged<'_>) -> bool {
+        self.all_commands || self.commands.has(judged.number) || self.permits_first_argument(judged)
+    }
+
+    #[cold]
+    fn permits_first_argument(&self, judged: &Judged<'_>) -> bool {
+        let Judged { number, args, .. } = judged;
+        let is_it = |argument: &Box<[u8]>| argument.eq_ignore_ascii_case(args.at(1));
+        args.len() > 1 && self.first_arguments(*number).iter().any(is_it)
+    }
+
+    #[inline]
+    fn permits_key(&self, key: &[u8], needed: Access) -> bool {
+        // There is no key so long, and to match it takes time.
+        if key.len() > MAX_KEY {
+            return false;
+        }
+        let steps = Steps::default();
+        self.keys.iter().any(|one| {
+            one.access.covers(needed) && steps.matches(&one.pattern, key) && steps.check().is_ok()
+        })
+    }
+
+    #[inline]
+    fn check(&self, judged: &Judged<'_>) -> Result<(), Denied> {
+        if !self.permits_command(judged) {
+            return Err(Denied::Command);
+        }
+        if self.all_keys {
+            return Ok(());
+        }
+        let denied = judged
+            .keys
+            .iter()
+            .find(|(position, needed)| !self.permits_key(judged.args.at(*position), *needed));
+        match denied {
+            Some((position, _)) => Err(Denied::Key(*position)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A call to be judged.
+pub(crate) struct Judged<'a> {
+    /// The command's number.
+    pub number: usize,
+    pub args: Arguments<'a>,
+    /// The positions of its keys, and what it does with them.
+    pub keys: &'a [(usize, Access)],
+}
+
+/// What a user lacks for a call. The later is the more telling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Denied {
+    /// The command.
+    Command,
+    /// The key that is this argument.
+    Key(usize),
+}
+
+/// How a value that a client sends for `RESTORE` is looked at; kept for the text of the rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sanitizing {
+    /// No rule says.
+    Unsaid,
+    Skip,
+    Always,
+}
+
+/// A user. It is never changed: a change makes another one.
+#[derive(Debug)]
+pub(crate) struct User {
+    pub(super) name: Arc<[u8]>,
+    pub(super) is_on: bool,
+    pub(super) needs_no_password: bool,
+    pub(super) sanitizing: Sanitizing,
+    /// SHA-256 of each password, in hexadecimal digits.
+    pub(super) passwords: Vec<String>,
+    /// The first is that of the rules outside parentheses.
+    pub(super) selectors: Vec<Selector>,
+    pub(super) is_unrestricted: bool,
+    /// The text of its rules, once somebody has asked for it.
+    pub(super) text: OnceLock<Vec<u8>>,
+}
+
+impl User {
+    /// One that may do nothing, and as which nobody can authenticate.
+    pub fn new(name: &[u8], root: Selector) -> Self {
+        Self {
+            name: name.into(),
+            is_on: false,
+            needs_no_password: false,
+            sanitizing: Sanitizing::Unsaid,
+            passwords: Vec::new(),
+            selectors: vec![root],
+            is_unrestricted: false,
+            text: OnceLock::new(),
+        }
+    }
+
+    /// A copy to be changed.
+    pub fn draft(&self) -> Self {
+        Self {
+            name: Arc::clone(&self.name),
+            passwords: self.passwords.clone(),
+            selectors: self.selectors.clone(),
+            text: OnceLock::new(),
+            ..*self
+        }
+    }
+
+    /// The draft as it is published.
+    pub fn finished(mut self) -> Arc<Self> {
+        let is_unrestricted = |one: &Selector| one.all_commands && one.all_keys;
+        self.is_unrestricted = self.selectors.iter().any(is_unrestricted);
+        Arc::new(self)
+    }
+
+    pub fn name(&self) -> &Arc<[u8]> {
+        &self.name
+    }
+
+    /// Whether a client can authenticate as this user.
+    pub fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// Whether any password is right.
+    pub fn needs_no_password(&self) -> bool {
+        self.needs_no_password
+    }
+
+    /// The hashes of its passwords.
+    pub fn passwords(&self) -> &[String] {
+        &self.passwords
+    }
+
+    /// Its sets of permissions, that of the rules outside parentheses first.
+    pub fn selectors(&self) -> &[Selector] {
+        &self.selectors
+    }
+
+    /// Whether it may call every command with any key.
+    #[inline]
+    pub fn is_unrestricted(&self) -> bool {
+        self.is_unrestricted
+    }
+
+    /// Whether it may make this call, or what it lacks: of several sets of permissions the one that
+    /// comes closest says what.
+    pub fn check(&self, judged: &Judged<'_>) -> Result<(), Denied> {
+        let mut lacking = Denied::Command;
+        for selector in &self.selectors {
+            match selector.check(judged) {
+                Ok(()) => return Ok(()),
+                Err(denied) => lacking = lacking.max(denied),
+            }
+        }
+        Err(lacking)
+    }
+
+    /// Whether this is one of its passwords. How long it takes does not tell where the first
+    /// difference lies.
+    pub fn accepts(&self, password: &[u8]) -> bool {
+        if !self.is_on {
+            return false;
+        }
+        if self.needs_no_password {
+            return true;
+        }
+        let hash = super::rules::hashed(password);
+        let each = self.passwords.iter();
+        each.fold(false, |right, one| {
+            right | equal(one.as_bytes(), hash.as_bytes())
+        })
+    }
+}
+
+/// Compares without telling by its time where the first difference lies.
+fn equal(a: &[u8], b: &[u8]) -> bool {
+    let difference = a.iter().zip(b).fold(0, |bits, (a, b)| bits | (a ^ b));
+    a.len() == b.len() && std::hint::black_box(difference) == 0
+}

@@ -1,0 +1,203 @@
+//! All users of a server, and the number of changes to them.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::file::{self, FileError, Table};
+use super::log::Log;
+use super::rules::{Reading, Refusal, has_spaces, joined};
+use super::user::User;
+use super::vocabulary::Vocabulary;
+
+/// The user that every client is until it authenticates as another.
+const DEFAULT: &[u8] = b"default";
+
+/// Why a user was not changed, in Redis' words.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotSet {
+    #[error("Usernames can't contain spaces or null characters")]
+    Name,
+    #[error("Unmatched parenthesis in acl selector starting at '{}'.", String::from_utf8_lossy(.0))]
+    Parenthesis(Vec<u8>),
+    #[error(
+        "Error in ACL SETUSER modifier '{}': {refusal}",
+        String::from_utf8_lossy(rule)
+    )]
+    Rule { rule: Vec<u8>, refusal: Refusal },
+}
+
+/// All users. There is always one called `default`.
+///
+/// They are changed in an exclusive section, so that no command that begins after the change is
+/// judged by what was before.
+#[derive(Debug)]
+pub(crate) struct Users {
+    vocabulary: Vocabulary,
+    /// Changes so far.
+    epoch: AtomicU64,
+    table: Mutex<Table>,
+    /// What was denied.
+    pub log: Log,
+}
+
+impl Users {
+    /// The default user alone, which may do everything, with this password; empty for none.
+    pub fn new(vocabulary: Vocabulary, password: &str) -> Self {
+        let users = Self {
+            vocabulary,
+            epoch: AtomicU64::new(0),
+            table: Mutex::default(),
+            log: Log::default(),
+        };
+        let default = users.default_user(password);
+        users.table().insert(DEFAULT.into(), default);
+        users
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reading(&self, all_channels: bool) -> Reading<'_> {
+        Reading {
+            vocabulary: &self.vocabulary,
+            all_channels,
+        }
+    }
+
+    /// A default user as it is where no rule says otherwise.
+    fn default_user(&self, password: &str) -> Arc<User> {
+        let mut user = self.reading(true).nobody(DEFAULT);
+        for rule in [&b"on"[..], b"~*", b"+@all"] {
+            // These are rules.
+            let _ = self.reading(true).apply(&mut user, rule);
+        }
+        self.give_password(&mut user, password);
+        user.finished()
+    }
+
+    fn give_password(&self, user: &mut User, password: &str) {
+        user.passwords.clear();
+        user.needs_no_password = password.is_empty();
+        if !password.is_empty() {
+            user.passwords
+                .push(super::rules::hashed(password.as_bytes()));
+        }
+    }
+
+    /// The commands that rules can name.
+    pub fn vocabulary(&self) -> &Vocabulary {
+        &self.vocabulary
+    }
+
+    /// How often they have been changed. A client whose thread has entered its section looks its
+    /// user up again if this has grown.
+    #[inline]
+    pub fn epoch(&self) -> u64 {
+        // SYNC: pairs with nothing: a change is made in an exclusive section, and is seen by the
+        // next shared section of another thread by the lock of that.
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    fn changed(&self) {
+        // SYNC: as in `epoch`.
+        self.epoch.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The user of that name.
+    pub fn find(&self, name: &[u8]) -> Option<Arc<User>> {
+        self.table().get(name).cloned()
+    }
+
+    /// The default user.
+    pub fn default(&self) -> Arc<User> {
+        let found = self.find(DEFAULT);
+        found.unwrap_or_else(|| self.default_user(""))
+    }
+
+    /// Whether a client need not authenticate: it is the default user, without a password.
+    pub fn is_open(&self) -> bool {
+        let default = self.default();
+        default.is_on() && default.needs_no_password()
+    }
+
+    /// All of them, by name.
+    pub fn list(&self) -> Vec<Arc<User>> {
+        self.table().values().cloned().collect()
+    }
+
+    /// Changes a user, or makes one, by these rules: all of them or none. A new user has all
+    /// channels if `all_channels`.
+    pub fn set<'a>(
+        &self,
+        name: &'a [u8],
+        rules: impl Iterator<Item = &'a [u8]>,
+        all_channels: bool,
+    ) -> Result<(), NotSet> {
+        if has_spaces(name) {
+            return Err(NotSet::Name);
+        }
+        let rules = joined(rules).map_err(|word| NotSet::Parenthesis(word.to_vec()))?;
+        let reading = self.reading(all_channels);
+        let mut user = match self.find(name) {
+            Some(user) => user.draft(),
+            None => reading.nobody(name),
+        };
+        for rule in rules {
+            let applied = reading.apply(&mut user, &rule);
+            applied.map_err(|refusal| NotSet::Rule {
+                rule: rule.into_owned(),
+                refusal,
+            })?;
+        }
+        self.table()
+            .insert(Arc::clone(user.name()), user.finished());
+        self.changed();
+        Ok(())
+    }
+
+    /// Sets the default user's password; none if it is empty.
+    pub fn set_default_password(&self, password: &str) {
+        let mut user = self.default().draft();
+        self.give_password(&mut user, password);
+        self.table().insert(DEFAULT.into(), user.finished());
+        self.changed();
+    }
+
+    /// Removes a user. Whether there was one.
+    pub fn remove(&self, name: &[u8]) -> bool {
+        let is_removed = name != DEFAULT && self.table().remove(name).is_some();
+        if is_removed {
+            self.changed();
+        }
+        is_removed
+    }
+
+    /// Takes the users of a file in place of those there are. A default user that it does not name
+    /// may do everything with `password`.
+    pub fn load(&self, path: &Path, all_channels: bool, password: &str) -> Result<(), FileError> {
+        let mut users = file::read(path, self.reading(all_channels))?;
+        users
+            .entry(DEFAULT.into())
+            .or_insert_with(|| self.default_user(password));
+        *self.table() = users;
+        self.changed();
+        Ok(())
+    }
+
+    /// What a file of the users says.
+    pub fn file(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        for user in self.list() {
+            text.extend_from_slice(&self.line(&user));
+            text.push(b'\n');
+        }
+        text
+    }
+
+    /// The line of a user.
+    pub fn line(&self, user: &User) -> Vec<u8> {
+        [b"user ", &**user.name(), b" ", user.text(&self.vocabulary)].concat()
+    }
+}

@@ -1,0 +1,126 @@
+//! The verdict on a call by its client's user, and what becomes of one that is denied.
+
+use crate::acl::{Access, Context, Denied, Event, Judged, Reason, User};
+use crate::client::Client;
+use crate::command::{Command, Failure, Flag, KeyFlag};
+use crate::resp::Arguments;
+use crate::settings::Key;
+use crate::shared::Shared;
+
+/// Bytes kept of a name that a client chooses, which may be long.
+const BYTES: usize = 1024;
+
+/// Whether `user` may make this call, or what it lacks.
+#[inline]
+pub(crate) fn check(
+    server: &Shared,
+    user: &User,
+    command: &'static Command,
+    args: Arguments<'_>,
+) -> Result<(), Denied> {
+    if user.is_unrestricted() || command.has(Flag::NoAuth) {
+        return Ok(());
+    }
+    let number = server.commands.place(command);
+    // Most commands have one key, at a place that does not depend on the arguments.
+    if let [spec] = command.keys
+        && let Some(position) = spec.only()
+        && command.key_flags.is_none()
+    {
+        let keys = [(position, access(spec.flags))];
+        let keys = match position < args.len() && is_key(spec.flags) {
+            true => &keys[..],
+            false => &[],
+        };
+        return user.check(&Judged { number, args, keys });
+    }
+    let keys = command.keys_of(&args);
+    let keys: Vec<_> = keys
+        .into_iter()
+        .filter(|(_, flags)| is_key(flags))
+        .map(|(position, flags)| (position, access(flags)))
+        .collect();
+    user.check(&Judged {
+        number,
+        args,
+        keys: &keys,
+    })
+}
+
+fn is_key(flags: &[KeyFlag]) -> bool {
+    !flags.contains(&KeyFlag::NotKey)
+}
+
+/// What must be allowed for a key of which a command makes such use.
+#[inline]
+fn access(flags: &[KeyFlag]) -> Access {
+    let mut access = Access::default();
+    for flag in flags {
+        match flag {
+            KeyFlag::Access => access.read = true,
+            KeyFlag::Update | KeyFlag::Insert | KeyFlag::Delete => access.write = true,
+            _ => {}
+        }
+    }
+    access
+}
+
+/// The error for a call that is denied.
+pub(crate) fn refusal(denied: Denied, command: &'static Command) -> Failure {
+    match denied {
+        Denied::Command => Failure::DeniedCommand(command.name),
+        Denied::Key(_) => Failure::DeniedKey,
+    }
+}
+
+/// The error for a call that was queued before its user lost the permission.
+pub(crate) fn of_queued(denied: Denied) -> Failure {
+    let reason = match denied {
+        Denied::Command => "no permission to execute the command or subcommand",
+        Denied::Key(_) => "no permission to touch the specified keys",
+    };
+    Failure::other(format!(
+        "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command \
+         is no longer allowed for the following reason: {reason}"
+    ))
+}
+
+/// Enters a call that is denied into `ACL LOG`.
+#[cold]
+pub(crate) fn log(
+    server: &Shared,
+    client: &Client,
+    denied: Denied,
+    context: Context,
+    command: &'static Command,
+    args: Arguments<'_>,
+) {
+    let (reason, object) = match denied {
+        Denied::Command => (Reason::Command, command.name.as_bytes()),
+        Denied::Key(position) => (Reason::Key, args.at(position)),
+    };
+    enter(server, client, reason, context, object, client.user.name());
+}
+
+/// Enters something that is denied into `ACL LOG`.
+pub(crate) fn enter(
+    server: &Shared,
+    client: &Client,
+    reason: Reason,
+    context: Context,
+    object: &[u8],
+    user: &[u8],
+) {
+    client.publish();
+    let event = Event {
+        reason,
+        context,
+        object: object[..object.len().min(BYTES)].to_vec(),
+        user: user[..user.len().min(BYTES)].to_vec(),
+        client: client.entry.line(server.now_ms()).to_string(),
+        at_ms: server.wall_ms(),
+        count: 1,
+    };
+    let most = server.settings.count(Key::AclLogLength);
+    server.users.log.enter(event, most);
+}

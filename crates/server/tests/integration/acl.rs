@@ -1,0 +1,351 @@
+//! Users and what they may do.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mneme_server::settings::Key;
+use mneme_testkit::TestDir;
+
+use super::common::{Client, Reply, encode, server, start};
+
+fn error(reply: &Reply) -> String {
+    match reply {
+        Reply::Error(text) => text.clone(),
+        other => panic!("{other:?} is no error"),
+    }
+}
+
+const DENIED_KEY: &str =
+    "NOPERM this user has no permissions to access one of the keys used as arguments";
+
+/// A field of the newest event of `ACL LOG`.
+fn logged(client: &mut Client, field: &str) -> String {
+    let log = client.line("ACL LOG 1");
+    let event = log.items()[0].items().to_vec();
+    let at = event.iter().position(|one| *one == Reply::bulk(field));
+    match &event[at.unwrap() + 1] {
+        Reply::Integer(number) => number.to_string(),
+        other => other.text(),
+    }
+}
+
+#[test]
+fn a_restricted_user_meets_its_bounds_alone_and_in_pipelines() {
+    let (_running, address) = start(server());
+    let [mut admin, mut user] = [0; 2].map(|_| Client::connect(address));
+    admin.line("ACL SETUSER app on >secret ~app:* %R~shared:* +@read +@write +@connection");
+    assert_eq!(admin.line("SET shared:x 1"), Reply::ok());
+    assert!(error(&user.line("AUTH app wrong")).starts_with("WRONGPASS"));
+    assert_eq!(user.line("AUTH app secret"), Reply::ok());
+    assert_eq!(user.line("GET shared:x"), Reply::bulk("1"));
+    assert_eq!(error(&user.line("SET shared:x 2")), DENIED_KEY);
+    assert_eq!(
+        error(&user.line("CONFIG GET port")),
+        "NOPERM this user has no permissions to run the 'config|get' command"
+    );
+    // A batch of GETs and one of SETs, in the middle of which one is denied.
+    let lines = [
+        "SET app:1 a",
+        "SET app:2 b",
+        "SET other c",
+        "SET app:3 d",
+        "GET app:1",
+        "GET other",
+        "GET shared:x",
+        "GET app:3",
+    ];
+    let pipeline: Vec<u8> = lines
+        .iter()
+        .flat_map(|line| encode(&line.split(' ').collect::<Vec<_>>()))
+        .collect();
+    user.send(&pipeline);
+    let replies: Vec<Reply> = lines.iter().map(|_| user.reply()).collect();
+    let denied = Reply::Error(DENIED_KEY.into());
+    let ok = Reply::ok();
+    let expected = [
+        ok.clone(),
+        ok.clone(),
+        denied.clone(),
+        ok,
+        Reply::bulk("a"),
+        denied,
+        Reply::bulk("1"),
+        Reply::bulk("d"),
+    ];
+    assert_eq!(replies, expected);
+    assert_eq!(admin.line("EXISTS other"), Reply::Integer(0));
+    assert_eq!(logged(&mut admin, "object"), "other");
+    assert_eq!(logged(&mut admin, "reason"), "key");
+    assert_eq!(logged(&mut admin, "username"), "app");
+    assert_eq!(logged(&mut admin, "count"), "2");
+    assert!(logged(&mut admin, "client-info").contains("user=app"));
+}
+
+#[test]
+fn a_queued_command_is_judged_by_the_rules_of_its_execution() {
+    let (_running, address) = start(server());
+    let [mut admin, mut user] = [0; 2].map(|_| Client::connect(address));
+    admin.line("ACL SETUSER app on nopass allkeys +@all");
+    user.line("AUTH app x");
+    user.line("MULTI");
+    assert_eq!(user.line("SET a 1"), Reply::Simple("QUEUED".into()));
+    assert_eq!(user.line("GET b"), Reply::Simple("QUEUED".into()));
+    assert_eq!(admin.line("ACL SETUSER app resetkeys ~b"), Reply::ok());
+    let replies = user.line("EXEC");
+    assert!(error(&replies.items()[0]).contains("no permission to touch the specified keys"));
+    assert_eq!(replies.items()[1], Reply::Null);
+    assert_eq!(admin.line("EXISTS a"), Reply::Integer(0));
+    assert_eq!(logged(&mut admin, "context"), "multi");
+    // Denied at once, it fails the transaction.
+    user.line("MULTI");
+    assert_eq!(error(&user.line("SET a 1")), DENIED_KEY);
+    assert!(error(&user.line("EXEC")).starts_with("EXECABORT"));
+    // By a change in the transaction itself.
+    admin.line("ACL SETUSER app allkeys");
+    for line in ["MULTI", "SET a 1", "ACL SETUSER app -set", "SET a 2"] {
+        user.line(line);
+    }
+    let replies = user.line("EXEC");
+    assert_eq!(replies.items()[..2], [Reply::ok(), Reply::ok()]);
+    assert!(error(&replies.items()[2]).contains("no permission to execute the command"));
+    assert_eq!(admin.line("GET a"), Reply::bulk("1"));
+}
+
+/// Writers on both threads pipeline without end; each reply to a change is followed by a look at
+/// how far they had got, beyond which nothing may be written.
+#[test]
+fn a_rule_takes_effect_with_its_reply() {
+    let (_running, address) = start(server());
+    let mut admin = Client::connect(address);
+    admin.line("ACL SETUSER app on nopass ~* +incr +client");
+    let stops = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            let stops = &stops;
+            scope.spawn(move || {
+                let mut client = Client::connect(address);
+                client.line("AUTH app x");
+                let key = format!("count{writer}");
+                let pipeline = encode(&["INCR", &key]).repeat(50);
+                while !stops.load(Ordering::Relaxed) {
+                    client.send(&pipeline);
+                    for _ in 0..50 {
+                        client.reply();
+                    }
+                }
+            });
+        }
+        let counts = |admin: &mut Client| admin.line("MGET count0 count1 count2 count3");
+        for _ in 0..200 {
+            admin.line("ACL SETUSER app -incr");
+            let before = counts(&mut admin);
+            let after = counts(&mut admin);
+            if before != after {
+                stops.store(true, Ordering::Relaxed);
+            }
+            assert_eq!(before, after);
+            admin.line("ACL SETUSER app +incr");
+        }
+        stops.store(true, Ordering::Relaxed);
+    });
+}
+
+/// A command that wants the server to itself waits behind a change that wants it too, after it was
+/// admitted by the old rules. It is looked at again then.
+#[test]
+fn a_rule_takes_effect_for_commands_that_wait_for_the_change() {
+    let (_running, address) = start(server().threads(4));
+    let mut admin = Client::connect(address);
+    admin.line("ACL SETUSER app on nopass ~* +flushall +client");
+    let stops = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let stops = &stops;
+            scope.spawn(move || {
+                let mut client = Client::connect(address);
+                client.line("AUTH app x");
+                let pipeline = encode(&["FLUSHALL"]).repeat(5);
+                while !stops.load(Ordering::Relaxed) {
+                    client.send(&pipeline);
+                    for _ in 0..5 {
+                        client.reply();
+                    }
+                }
+            });
+        }
+        let is_kept = (0..200).all(|_| {
+            admin.line("ACL SETUSER app -flushall");
+            admin.line("SET key value");
+            let is_kept = (0..3).all(|_| admin.line("EXISTS key") == Reply::Integer(1));
+            admin.line("ACL SETUSER app +flushall");
+            is_kept
+        });
+        stops.store(true, Ordering::Relaxed);
+        assert!(is_kept, "a command was executed that is not permitted");
+    });
+}
+
+#[test]
+fn clients_of_a_user_that_is_gone_are_closed() {
+    let (_running, address) = start(server());
+    let [mut admin, mut user, mut own] = [0; 3].map(|_| Client::connect(address));
+    admin.line("ACL SETUSER app on nopass +@all");
+    user.line("AUTH app x");
+    own.line("AUTH app x");
+    assert!(admin.line("CLIENT LIST").text().contains("user=app"));
+    // One of them removes its own user, and is answered.
+    assert_eq!(own.line("ACL DELUSER app"), Reply::Integer(1));
+    assert_eq!(own.try_reply(), None);
+    assert_eq!(user.try_reply(), None);
+    assert_eq!(admin.line("PING"), Reply::Simple("PONG".into()));
+    admin.line("ACL SETUSER app on nopass +@all");
+    let mut user = Client::connect(address);
+    user.line("AUTH app x");
+    assert_eq!(admin.line("CLIENT KILL USER app"), Reply::Integer(1));
+    assert_eq!(user.try_reply(), None);
+}
+
+#[test]
+fn the_default_users_password_is_requirepass() {
+    let (_running, address) = start(server().password("first"));
+    let mut client = Client::connect(address);
+    assert!(error(&client.line("PING")).starts_with("NOAUTH"));
+    assert_eq!(client.line("AUTH first"), Reply::ok());
+    assert_eq!(client.line("CONFIG SET requirepass second"), Reply::ok());
+    let mut other = Client::connect(address);
+    assert!(error(&other.line("AUTH first")).starts_with("WRONGPASS"));
+    assert_eq!(other.line("AUTH default second"), Reply::ok());
+    // Another password that only the rules know.
+    client.line("ACL SETUSER default >third");
+    assert_eq!(Client::connect(address).line("AUTH third"), Reply::ok());
+    // Once none is asked, those that have come before need none either.
+    let mut waiting = Client::connect(address);
+    assert!(error(&waiting.line("PING")).starts_with("NOAUTH"));
+    client.command(&["CONFIG", "SET", "requirepass", ""]);
+    assert_eq!(waiting.line("PING"), Reply::Simple("PONG".into()));
+    client.line("ACL SETUSER default off");
+    assert!(error(&Client::connect(address).line("PING")).starts_with("NOAUTH"));
+}
+
+#[test]
+fn a_file_of_users_is_taken_whole_or_not_at_all() {
+    let directory = TestDir::new("acl");
+    let path = directory.path().join("users.acl");
+    let write = |text: &str| std::fs::write(&path, text).unwrap();
+    let with_file = || server().set(Key::AclFile, path.to_str().unwrap()).unwrap();
+    write("user alice on nopass ~* +@all\n\nuser bob on >pw +lpush (~a* +get)\n");
+    let (running, address) = start(with_file().password("secret"));
+    let mut alice = Client::connect(address);
+    // A default user that the file does not name keeps its password.
+    assert!(error(&alice.line("PING")).starts_with("NOAUTH"));
+    assert_eq!(alice.line("AUTH alice x"), Reply::ok());
+    write("user alice on nopass ~* +@all\nuser carol on +nope\nnonsense\nuser alice off\n");
+    let refused = error(&alice.line("ACL LOAD"));
+    for part in [
+        ":2: Error in applying operation '+nope'",
+        ":3 should start",
+        "Duplicate user 'alice'",
+    ] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    assert_eq!(alice.line("ACL WHOAMI"), Reply::bulk("alice"));
+    let names = |client: &mut Client| {
+        let users = client.line("ACL USERS");
+        users.items().iter().map(Reply::text).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&mut alice), ["alice", "bob", "default"]);
+    alice.line("ACL SETUSER dave on nopass +ping");
+    let list = alice.line("ACL LIST");
+    assert_eq!(alice.line("ACL SAVE"), Reply::ok());
+    assert_eq!(alice.line("ACL LOAD"), Reply::ok());
+    assert_eq!(alice.try_reply(), None, "its user is another one now");
+    let mut alice = Client::connect(address);
+    alice.line("AUTH alice x");
+    assert_eq!(alice.line("ACL LIST"), list);
+    drop(running);
+    write("user alice on %X~a");
+    let refused = with_file().start().err().unwrap().to_string();
+    assert!(refused.contains(":1: Syntax error"), "{refused}");
+}
+
+/// The file that `docs/guides/operating.md` shows.
+#[test]
+fn the_guides_users_may_do_what_the_guide_says() {
+    let guide = include_str!("../../../../docs/guides/operating.md");
+    let file = guide.split("```text\n").nth(1).unwrap();
+    let file = file
+        .split("```")
+        .next()
+        .unwrap()
+        .replace("#HASH", ">secret");
+    let directory = TestDir::new("acl");
+    let path = directory.path().join("users.acl");
+    let lines: Vec<&str> = file.lines().map(str::trim).collect();
+    std::fs::write(&path, lines.join("\n")).unwrap();
+    let (_running, address) = start(server().set(Key::AclFile, path.to_str().unwrap()).unwrap());
+    let as_user = |name: &str| {
+        let mut client = Client::connect(address);
+        assert!(error(&client.line("PING")).starts_with("NOAUTH"));
+        assert_eq!(client.line(&format!("AUTH {name} secret")), Reply::ok());
+        client
+    };
+    let [mut app, mut report, mut operator] = ["app", "report", "operator"].map(as_user);
+    assert_eq!(app.line("SET app:1 a"), Reply::ok());
+    assert_eq!(report.line("GET app:1"), Reply::bulk("a"));
+    assert_eq!(operator.line("SET other x"), Reply::ok());
+    let of_app = ["GET other", "FLUSHALL", "KEYS *", "ACL LIST", "CLIENT LIST"];
+    let of_report = [
+        "SET app:1 b",
+        "GETDEL app:1",
+        "GET other",
+        "CONFIG GET port",
+    ];
+    for (client, lines) in [(&mut app, &of_app[..]), (&mut report, &of_report)] {
+        for line in lines {
+            assert!(error(&client.line(line)).starts_with("NOPERM"), "{line}");
+        }
+    }
+    app.line("MULTI");
+    app.line("GET app:1");
+    assert_eq!(app.line("EXEC").items(), [Reply::bulk("a")]);
+}
+
+#[test]
+fn passwords_of_rules_are_nowhere_to_be_read() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    client.line("CONFIG SET slowlog-log-slower-than 0 slowlog-max-len 100");
+    for line in [
+        "ACL SETUSER app on >marker +@all",
+        "ACL SETUSER app >marker +nope",
+        "AUTH app marker",
+        "AUTH app marker2",
+        "HELLO 3 AUTH app marker",
+        "CONFIG SET requirepass marker",
+    ] {
+        client.line(line);
+    }
+    for line in [
+        "SLOWLOG GET -1",
+        "ACL LOG",
+        "ACL LIST",
+        "ACL GETUSER app",
+        "CLIENT LIST",
+    ] {
+        let shown = format!("{:?}", printable(client.line(line)));
+        assert!(!shown.contains("marker"), "{line}: {shown}");
+    }
+}
+
+fn printable(reply: Reply) -> Vec<String> {
+    match reply {
+        Reply::Array(items) | Reply::Set(items) => items.into_iter().flat_map(printable).collect(),
+        Reply::Map(pairs) => pairs
+            .into_iter()
+            .flat_map(|(a, b)| [printable(a), printable(b)].concat())
+            .collect(),
+        Reply::Bulk(bytes) | Reply::Verbatim(bytes) => {
+            vec![String::from_utf8_lossy(&bytes).into_owned()]
+        }
+        other => vec![format!("{other:?}")],
+    }
+}
