@@ -4,6 +4,7 @@
 //! step or leave it out, and must fail.
 
 mod forgetful;
+mod rules;
 #[expect(dead_code, reason = "each model uses a part of it")]
 #[expect(clippy::duplicate_mod, reason = "over primitives of its own")]
 #[path = "sections.rs"]
