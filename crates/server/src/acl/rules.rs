@@ -65,7 +65,8 @@ pub(super) fn joined<'a>(
     let mut open: Option<(&[u8], Vec<u8>)> = None;
     for word in words {
         match &mut open {
-            None if word.starts_with(b"(") && !word.ends_with(b")") => {
+            // As in Redis: another one that is opened takes the place of the one before.
+            _ if word.starts_with(b"(") && !word.ends_with(b")") => {
                 open = Some((word, word.to_vec()));
             }
             None => rules.push(Cow::Borrowed(word)),

@@ -272,6 +272,12 @@ fn normalised(reply: Reply) -> Reply {
         Reply::Bulk(text) if text.contains(&b'@') => {
             Reply::bulk(ordered_text(&String::from_utf8_lossy(&text)))
         }
+        // Redis shows a key up to its first byte 0.
+        Reply::Bulk(text) if text.contains(&0) => {
+            let mut shown = text.split(|byte| *byte == 0).next().unwrap().to_vec();
+            shown.extend_from_slice(b"' key");
+            Reply::Bulk(shown)
+        }
         Reply::Array(items) => Reply::Array(items.into_iter().map(normalised).collect()),
         other => other,
     }
