@@ -126,8 +126,8 @@ impl Selector {
     #[cold]
     fn permits_first_argument(&self, judged: &Judged<'_>) -> bool {
         let Judged { number, args, .. } = judged;
-        let is_it = |argument: &Box<[u8]>| argument.eq_ignore_ascii_case(args.at(1));
-        args.len() > 1 && self.first_arguments(*number).iter().any(is_it)
+        let mut arguments = self.first_arguments(*number).iter();
+        args.len() > 1 && arguments.any(|one| one.eq_ignore_ascii_case(args.at(1)))
     }
 
     #[inline]
