@@ -91,7 +91,12 @@ fn run(Options { common, workload }: &Options) -> Result<(), BenchError> {
         ),
         Workload::Tree(o) => measure("tree", common, |c| tree::Scale::of(c, o), tree::run),
         Workload::Server => measure("server", common, server::Scale::of, server::run),
-        Workload::Steady => measure("steady", common, steady::Scale::of, steady::run),
+        Workload::Steady(steady) => measure(
+            "steady",
+            common,
+            |common| steady::Scale::of(common, steady),
+            steady::run,
+        ),
         Workload::Attach(o) => say(restart::attach_here(o)),
         Workload::Served(o) => served::serve_here(o),
         Workload::Footprint(o) => say(ycsb::footprint::measure_here(o)),

@@ -69,7 +69,7 @@ pub enum Workload {
     Server,
     /// Memory and CPU time of data that is overwritten, thinned out and left alone: our server
     /// beside Redis and Valkey, and a store in private memory.
-    Steady,
+    Steady(Steady),
     /// From a server's start to its first reply, by the data there is, against Redis; what a crash
     /// costs, and attaching.
     Restart,
@@ -125,6 +125,14 @@ pub struct Common {
     /// Where the random streams begin.
     #[arg(long, global = true, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+}
+
+/// What `steady` understands besides.
+#[derive(Debug, Clone, Args)]
+pub struct Steady {
+    /// The store in private memory alone, without servers.
+    #[arg(long)]
+    pub private: bool,
 }
 
 /// What `ycsb` understands besides.

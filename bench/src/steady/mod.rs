@@ -9,7 +9,7 @@
 //!   of keys and values. The *live bytes* of one goal are what our server says: records and index.
 //! - *private* (see `private.rs`): a store in this process, by who empties its log segments: CPU
 //!   time a PUT, all threads of the process, bytes moved a byte written, resident over live and
-//!   index.
+//!   index; and by the fill that the maintainer keeps. `--private` measures this alone.
 //!
 //! One round: memory hardly depends on time. CPU times are those of the steps of overwriting; a
 //! goal's minimum and maximum are those of its steps. Peers are idle while ours is overwritten,
@@ -26,7 +26,7 @@ use crate::generate::random::{Random, mix};
 use crate::generate::zipfian::{YCSB_THETA, Zipfian};
 use crate::goals::Goal;
 use crate::ledger::Ledger;
-use crate::options::Common;
+use crate::options::{Common, Steady};
 use crate::progress;
 use crate::report::Report;
 use crate::server::servers::{OURS, REDIS, stores};
@@ -147,11 +147,13 @@ pub struct Scale {
     idle: Duration,
     /// Bytes that ours may take, for a byte of keys and values.
     spacious: u64,
+    /// Whether servers are measured.
+    wire: bool,
 }
 
 impl Scale {
     /// For these options.
-    pub fn of(options: &Common) -> Self {
+    pub fn of(options: &Common, steady: &Steady) -> Self {
         let part = options.pick(20, 1);
         let case = |value, keys, records: u32, turnovers| Case {
             value,
@@ -168,6 +170,7 @@ impl Scale {
             cases: small.into_iter().chain(large).chain([thinned]).collect(),
             idle: Duration::from_millis(options.pick(400, 10_000)),
             spacious: 12,
+            wire: !steady.private,
         }
     }
 }
@@ -216,7 +219,7 @@ fn goes(id: u32, seed: u64) -> bool {
 pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let mut notes = introduce(&PEERS);
     let mut ledger = Ledger::default();
-    for case in &scale.cases {
+    for case in scale.cases.iter().filter(|_| scale.wire) {
         notes.extend(wire::run(*case, scale, options.seed, &mut ledger)?);
     }
     for case in scale.cases.iter().filter(|case| case.turnovers > 0) {
@@ -232,6 +235,7 @@ pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
         figures: scale
             .cases
             .iter()
+            .filter(|_| scale.wire)
             .map(|case| curves(*case, &ledger))
             .collect(),
         params: json!({
@@ -369,6 +373,7 @@ mod tests {
             ],
             idle: Duration::from_millis(1),
             spacious: 12,
+            wire: true,
         }
     }
 
@@ -393,7 +398,7 @@ mod tests {
                 }
             }
         }
-        for arm in private::ARMS {
+        for arm in private::ARMS.into_iter().filter(|arm| arm.rests) {
             let times = ledger.values(arm.name, &cpu(uniform));
             assert!(times.iter().all(|ns| *ns > 0.0), "{times:?}");
             assert!(ledger.values(arm.name, &resident(zipfian, THINNED))[0] >= 1.0);

@@ -14,19 +14,35 @@ pub struct Arm {
     /// In tables.
     pub name: &'static str,
     set: fn(Builder) -> Builder,
+    /// Whether idleness and the removal are measured as well.
+    pub rests: bool,
 }
 
-/// All.
-pub const ARMS: [Arm; 2] = [
+/// The curve over fill targets, and the store without a maintainer. 0.8 is the default.
+pub const ARMS: [Arm; 6] = [
+    curve("fill 0.6", |builder| builder.target_fill(0.6)),
+    curve("fill 0.7", |builder| builder.target_fill(0.7)),
     Arm {
-        name: "as it comes",
-        set: |builder| builder,
+        name: "fill 0.8",
+        set: |builder| builder.target_fill(0.8),
+        rests: true,
     },
+    curve("fill 0.9", |builder| builder.target_fill(0.9)),
+    curve("fill 0.95", |builder| builder.target_fill(0.95)),
     Arm {
         name: "no maintainer",
         set: |builder| builder.maintainer(false),
+        rests: true,
     },
 ];
+
+const fn curve(name: &'static str, set: fn(Builder) -> Builder) -> Arm {
+    Arm {
+        name,
+        set,
+        rests: false,
+    }
+}
 
 /// Measures a case, arm by arm.
 ///
@@ -78,6 +94,9 @@ fn live(
     }
     let share = (store.stats().moved_bytes - before) as f64 / (STEPS as u64 * writes * each) as f64;
     ledger.add(arm.name, &moved(case), Metric::Rewritten, share);
+    if !arm.rests {
+        return Ok(());
+    }
     // Idleness is what is measured.
     std::thread::sleep(scale.idle);
     look(RESTED, ledger);
