@@ -113,6 +113,11 @@ impl Status {
         self.state == State::Free && self.generation > 0 && self.tag != TAG_BARE
     }
 
+    /// Whether it is a free frame that nobody had yet.
+    pub fn is_fresh(self) -> bool {
+        self.state == State::Free && self.generation == 0 && self.tag != TAG_BARE
+    }
+
     /// Whether it is a free frame whose memory was given back.
     pub fn is_bare(self) -> bool {
         self.state == State::Free && self.tag == TAG_BARE

@@ -26,7 +26,7 @@
 use std::ops::Range;
 
 use crate::arena::Arena;
-use crate::descriptor::{State, TAG_BARE, Unexpected};
+use crate::descriptor::{State, Status, TAG_BARE, Unexpected};
 use crate::error::{ClaimError, ReleaseError};
 use crate::frame::{Extent, FRAME_BYTES, Frame};
 use crate::repair::Kind;
@@ -88,8 +88,7 @@ impl Arena {
             for (_, status) in table.statuses(zone.range()) {
                 spare.resident += u32::from(status.is_spare());
                 spare.bare += u32::from(status.is_bare());
-                let fresh = status.state == State::Free && status.generation == 0;
-                spare.fresh += u32::from(fresh && !status.is_bare());
+                spare.fresh += u32::from(status.is_fresh());
             }
         }
         spare
@@ -109,9 +108,30 @@ impl Arena {
         if !self.region.gives_back() {
             return Ok(None);
         }
-        let Some(frame) = self.take_spare(slot, node)? else {
-            return Ok(None);
-        };
+        match self.take_spare(slot, node, None)? {
+            Some(frame) => self.empty_and_free(slot, frame).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// As [`give_back_spare`](Self::give_back_spare), but of `frame`, which nobody had yet: its
+    /// memory was populated ahead of the claims. False: somebody has or had it, or it may not be
+    /// given back.
+    ///
+    /// # Errors
+    /// See [`GiveBackError`].
+    pub fn give_back_fresh(&self, slot: &Slot<'_>, frame: Frame) -> Result<bool, GiveBackError> {
+        if !self.region.gives_back() {
+            return Ok(false);
+        }
+        match self.take_spare(slot, self.node_of(frame), Some(frame))? {
+            Some(frame) => self.empty_and_free(slot, frame).map(|_| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Gives the memory of a frame that was taken back to the machine, and frees it.
+    fn empty_and_free(&self, slot: &Slot<'_>, frame: Frame) -> Result<Frame, GiveBackError> {
         mneme_sys::fault!("arena.give.taken");
         let emptied = match self.region.is_lazy() && self.participants.has_revoked() {
             true => Err(GiveBackError::Reader),
@@ -137,11 +157,17 @@ impl Arena {
             let _ = self.back(frame);
             return Err(error);
         }
-        Ok(Some(frame))
+        Ok(frame)
     }
 
-    /// Claims the highest spare frame of a node, to give its memory back.
-    fn take_spare(&self, slot: &Slot<'_>, node: NodeId) -> Result<Option<Frame>, GiveBackError> {
+    /// Claims the highest spare frame of a node, or the `fresh` one that is named, to give its
+    /// memory back.
+    fn take_spare(
+        &self,
+        slot: &Slot<'_>,
+        node: NodeId,
+        fresh: Option<Frame>,
+    ) -> Result<Option<Frame>, GiveBackError> {
         let guard = self.lock::<ClaimError>(slot)?;
         self.mask_filling()?;
         let table = self.table()?;
@@ -162,9 +188,12 @@ impl Arena {
                 let used = lending.and_then(|lending| lending.uses(*frame));
                 used.is_some_and(|used| used.born.load(Relaxed) > 0)
             };
+            let is_wanted = |status: Status| match fresh {
+                Some(fresh) => *frame == fresh.0 && status.is_fresh(),
+                None => status.is_spare(),
+            };
             *frame < mapped
-                && (is_taken(*frame)
-                    || (status.is_some_and(|status| status.is_spare()) && !(lazy && was_lent())))
+                && (is_taken(*frame) || (status.is_some_and(is_wanted) && !(lazy && was_lent())))
         };
         let zones: Vec<Range<u32>> = self
             .zones()?

@@ -52,12 +52,12 @@
 //! store alone switches the default features off.
 
 pub use mneme_log::{
-    BatchError, Builder, Change, ChangeKind, ChangeListener, ChangedKey, Corrupt, Cursor,
-    DATABASES, Database, Decision, Draw, Drawn, Evict, Expiry, GrowError, Life, LogStore, MAX_KEY,
-    MAX_VALUE, MIN_CAPACITY, Notification, OpenError, PageKind, PagePolicy, PageReport, Part,
-    Patch, Process, ProcessPin, ProcessState, ReadError, Report, RoleError, ServerRole, SlotError,
-    Stalled, Stats, Stored, Transaction, TransactionOn, UpdatePolicy, Updated, Value, Watch, Work,
-    WriteError,
+    BatchError, Builder, Change, ChangeKind, ChangeListener, ChangedKey, CompactionWait, Corrupt,
+    Cursor, DATABASES, Database, Decision, Draw, Drawn, Evict, Expiry, FillPolicy, GrowError, Life,
+    LogStore, MAX_KEY, MAX_VALUE, MIN_CAPACITY, Notification, OpenError, PageKind, PagePolicy,
+    PageReport, Part, Patch, Process, ProcessPin, ProcessState, ReadError, Report, RoleError,
+    ServerRole, SlotError, Stalled, Stats, Stored, Transaction, TransactionOn, UpdatePolicy,
+    Updated, Value, Watch, Work, WriteError,
 };
 
 pub use mneme_log::lent;

@@ -3,13 +3,15 @@
 //!
 //! The pages behind the store are counted again when a client asks and the last count is older than
 //! a second, and every ten seconds while clients send commands, but never for more than a
-//! two-hundredth of the time. The store is checked on `MNEME CHECK`.
+//! two-hundredth of the time. The store is checked on `MNEME CHECK`. What keeps memory from following
+//! what lives is looked for every ten seconds.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use mneme_log::{LogStore, Report};
+use mneme_log::{CompactionWait, LogStore, Report};
 
+use crate::memory_watch::MemoryWatch;
 use crate::statistics::Pages;
 
 /// Nanoseconds after which a count of the pages is made again when a client asks.
@@ -114,7 +116,7 @@ impl Background {
     }
 
     /// Does what is to be done with `store` and the counts of its `pages`, until the server stops.
-    /// `commands` is how many commands clients have sent.
+    /// `commands` is how many commands clients have sent, and `wait` what compaction waits for.
     pub fn work(
         &self,
         store: &LogStore,
@@ -122,8 +124,10 @@ impl Background {
         now_ns: impl Fn() -> u64,
         is_stopping: impl Fn() -> bool,
         commands: impl Fn() -> u64,
+        wait: impl Fn() -> Option<CompactionWait>,
     ) {
         let mut commands_before = 0;
+        let mut watch = MemoryWatch::default();
         let mut todo = self.todo();
         while !is_stopping() {
             if std::mem::take(&mut todo.pages) {
@@ -143,9 +147,14 @@ impl Background {
                 let waited = self.more.wait_timeout(todo, rest.max(PERIOD));
                 let (woken, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
                 todo = woken;
-                let now = commands();
-                if timeout.timed_out() && std::mem::replace(&mut commands_before, now) != now {
-                    todo.pages = true;
+                if timeout.timed_out() && !is_stopping() {
+                    drop(todo);
+                    if let Some(line) = watch.look(now_ns() / 1_000_000, wait()) {
+                        line.log();
+                    }
+                    let now = commands();
+                    todo = self.todo();
+                    todo.pages |= std::mem::replace(&mut commands_before, now) != now;
                 }
             }
         }

@@ -49,6 +49,7 @@ mod local_changes;
 mod log_limiter;
 mod long_double;
 mod max_clients;
+mod memory_watch;
 mod metrics;
 mod pause;
 mod protection;

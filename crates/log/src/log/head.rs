@@ -39,6 +39,10 @@ const WASTE_SHARE: u64 = 16;
 /// manage, for a few records.
 const MIN_TAIL: u64 = 64 << 10;
 
+/// Much is stale in the log segment of a head: one in so many of its live bytes, and so many bytes.
+const STALE_SHARE: u64 = 8;
+const STALE_BYTES: u64 = 64 << 10;
+
 impl<W: Word> SegmentInfoOf<W> {
     /// Reserves space in the log segment at `frame` for as many of `headers`, in order, as fit, and
     /// writes them there; `locs` receives where. `written` is called before the space is taken.
@@ -347,6 +351,8 @@ impl Log {
         if loc.is_some() {
             // What lies in a gap counts as dead.
             info.revive(header.size());
+            // Relaxed: a statistic.
+            self.tables.header().freed.fetch_add(header.size(), Relaxed);
             mneme_sys::fault!("log.gap.counted");
         }
         Ok(loc)
@@ -654,7 +660,10 @@ impl Log {
         let geometry = &self.tables.geometry;
         let workers = geometry.heads..geometry.heads + geometry.survivors;
         self.head_groups()
-            .filter(|heads| !workers.contains(&heads.start) || which == Leave::Every)
+            .filter(|heads| {
+                let every = matches!(which, Leave::Every | Leave::Stale);
+                every || !workers.contains(&heads.start)
+            })
             .map(|heads| self.leave_segments_of(slot, heads, which))
             .sum()
     }
@@ -683,6 +692,10 @@ impl Log {
                 }
             }
             Leave::BehindLarge => is_longer(info) || info.state().bulk(),
+            Leave::Stale => {
+                let stale = info.used().saturating_sub(info.live());
+                stale >= STALE_BYTES && stale >= info.live() / STALE_SHARE
+            }
             Leave::Every => true,
         };
         // The first check takes no lock, and as a rule it is the only one.
@@ -727,6 +740,8 @@ pub(crate) enum Leave {
     BehindTheGone,
     /// All that lie behind large records, and those of bulk records.
     BehindLarge,
+    /// Those in which much is stale.
+    Stale,
     /// All, compaction's too.
     Every,
 }

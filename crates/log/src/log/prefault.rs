@@ -18,6 +18,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use mneme_arena::{Extent, FRAME_BYTES, Frame, SPACE_AHEAD};
+use mneme_sync::Slot;
 use mneme_sys::{NodeId, RegionError};
 
 use crate::log::Log;
@@ -25,6 +26,8 @@ use crate::log::Log;
 /// Frames populated ahead: at 16 to 32 bytes a record a second's worth of one writer, at 1 KiB some
 /// milliseconds of it.
 const AHEAD: u32 = 16;
+/// As many are kept populated by an idle store.
+const IDLE: u32 = 2;
 /// The share of all frames that may be populated ahead, since they are resident before they are
 /// needed.
 const SHARE: u32 = 64;
@@ -52,6 +55,10 @@ pub(crate) struct Populated {
     start: Option<u32>,
     /// The frame behind the last that was populated.
     end: u32,
+    /// How many of those that were populated are more than are kept ahead.
+    surplus: u32,
+    /// Whether the store is idle: it has less ahead.
+    idle: bool,
     /// When to try again where there was no space, in nanoseconds.
     again_ns: u64,
 }
@@ -104,6 +111,8 @@ impl Populated {
             node,
             start: None,
             end: 0,
+            surplus: 0,
+            idle: false,
             again_ns: 0,
         }
     }
@@ -139,8 +148,12 @@ impl Log {
         let in_use = stats.frames.saturating_sub(stats.free);
         let ahead = AHEAD
             .min(stats.frames / SHARE)
-            .min((in_use / 16).max(2))
+            .min((in_use / 16).max(IDLE))
             .max(1);
+        let ahead = match populated.idle {
+            true => ahead.min(IDLE),
+            false => ahead,
+        };
         let spare = self.arena.spare(populated.node).resident;
         let ahead = ahead.saturating_sub(spare) + further.saturating_sub(spare);
         let start = *populated.start.get_or_insert_with(|| {
@@ -152,6 +165,7 @@ impl Log {
             // Frames that are claimed meanwhile are touched by their claimants.
             let claimed = self.claimed.end(populated.node).max(start);
             let next = populated.end.max(claimed);
+            populated.surplus = next.saturating_sub(claimed.saturating_add(ahead));
             if next >= claimed.saturating_add(ahead).min(behind) || !is_here(next) || stopped() {
                 return Ok(());
             }
@@ -163,6 +177,19 @@ impl Log {
             self.arena.back(Frame(next))?;
             populated.end = next + 1;
         }
+    }
+
+    /// Gives a frame that was populated ahead back to the machine, if the store is `idle` and has
+    /// more of these than an idle store keeps.
+    pub(crate) fn give_back_ahead(&self, slot: &Slot<'_>, populated: &mut Populated, idle: bool) {
+        populated.idle = idle;
+        if !idle || populated.surplus == 0 {
+            return;
+        }
+        // Before anything else: what cannot be given back, or is somebody's by now, stays so.
+        populated.surplus -= 1;
+        populated.end -= 1;
+        let _ = self.arena.give_back_fresh(slot, Frame(populated.end));
     }
 }
 
@@ -254,6 +281,41 @@ mod tests {
             is_there() || looks.get() > 1000
         });
         assert!(is_there());
+    }
+
+    #[test]
+    fn an_idle_store_keeps_less_ahead_of_its_claims_and_can_claim_what_it_gave_back() {
+        let builder = LogStore::builder().capacity(1024 << 20).maintainer(false);
+        let store = builder.open_private().unwrap();
+        let inner = store.inner();
+        let resident = || inner.mem.region().pages().resident_bytes as u64;
+        let fill = |values: std::ops::Range<u32>| {
+            for i in values {
+                store.put(&i.to_le_bytes(), &[7; 100 << 10]).unwrap();
+            }
+        };
+        fill(0..1400);
+        let slot = inner.writer().unwrap();
+        let mut populated = Populated::new(NodeId(0));
+        let mut round = |idle: bool| {
+            inner.give_back_ahead(&slot, &mut populated, idle);
+            inner.populate(&mut populated, &|| false);
+        };
+        let few = resident();
+        round(false);
+        let many = resident();
+        assert_eq!(many, few + 4 * FRAME_BYTES);
+        (0..20).for_each(|_| round(true));
+        assert_eq!(resident(), few + u64::from(IDLE) * FRAME_BYTES);
+        round(false);
+        assert_eq!(resident(), many);
+        (0..20).for_each(|_| round(true));
+        fill(1400..2000);
+        for i in 0..2000u32 {
+            let value = store.get(&i.to_le_bytes()).unwrap();
+            assert_eq!(value.as_deref(), Some(&[7; 100 << 10][..]));
+        }
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
     }
 
     #[test]

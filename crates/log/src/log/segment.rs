@@ -646,6 +646,7 @@ impl Log {
                 continue;
             }
             mneme_sys::fault!("log.free.marked");
+            let used = info.used().min(info.capacity());
             let extent = Extent {
                 start: frame,
                 frames,
@@ -656,6 +657,8 @@ impl Log {
                 info.change(info.state(), word);
             }
             released?;
+            // Relaxed: a statistic.
+            self.tables.header().freed.fetch_add(used, Relaxed);
             mneme_sys::fault!("log.free.released");
             freed += 1;
         }

@@ -13,8 +13,10 @@ use mneme_sys::NodeId;
 use crate::error::{Corrupt, WriteError};
 use crate::log::Log;
 
-/// How long frames must have been spare, in nanoseconds.
+/// How long frames must have been spare, in nanoseconds, and in how many parts that is observed: it
+/// may begin with any of them.
 const UNUSED_NS: u64 = 2_000_000_000;
+const PARTS: usize = 4;
 /// The time between two counts, at least, and as a multiple of what a count takes.
 const COUNT_NS: u64 = 50_000_000;
 const COUNTS: u64 = 200;
@@ -35,9 +37,12 @@ pub(crate) struct SpareFrames {
     node: NodeId,
     /// When to count again, in nanoseconds.
     count_ns: u64,
-    /// Frames that were spare beyond what is kept at every count since.
+    /// Frames that were spare beyond what is kept at every count of the present part.
     surplus: u32,
+    /// When the part began; 0: there was no count yet.
     since_ns: u64,
+    /// Those at every count of each part before it.
+    parts: [u32; PARTS],
     /// How many of them are still to be given back.
     due: u32,
 }
@@ -49,6 +54,7 @@ impl SpareFrames {
             count_ns: 0,
             surplus: 0,
             since_ns: 0,
+            parts: [0; PARTS],
             due: 0,
         }
     }
@@ -117,17 +123,102 @@ impl Log {
             }
             if spare.due == 0 {
                 (spare.surplus, spare.since_ns) = (u32::MAX, now);
+                spare.parts = [0; PARTS];
             }
             return;
         }
         if surplus == 0 || spare.since_ns == 0 {
-            (spare.surplus, spare.since_ns) = (surplus, now);
+            (spare.surplus, spare.since_ns) = (u32::MAX, now);
+            spare.parts = [0; PARTS];
             return;
         }
         spare.surplus = spare.surplus.min(surplus);
-        if now.saturating_sub(spare.since_ns) >= UNUSED_NS {
-            spare.due = spare.surplus;
+        if now.saturating_sub(spare.since_ns) >= UNUSED_NS / PARTS as u64 {
+            spare.parts.rotate_left(1);
+            spare.parts[PARTS - 1] = spare.surplus;
+            spare.due = spare.parts.into_iter().min().unwrap_or(0);
             (spare.surplus, spare.since_ns) = (u32::MAX, now);
         }
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::sync::Arc;
+
+    use mneme_sys::ManualClock;
+
+    use super::*;
+    use crate::LogStore;
+
+    #[test]
+    fn what_is_freed_goes_back_within_two_seconds_and_a_half_whatever_was_spare_before() {
+        let clock = Arc::new(ManualClock::new(1, 1_000));
+        let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
+        let store = builder.clock(clock.clone()).open_private().unwrap();
+        let inner = store.inner();
+        let fill = |database: usize, values: u32| {
+            let database = store.database(database).unwrap();
+            for i in 0..values {
+                database.put(&i.to_le_bytes(), &[7; 100 << 10]).unwrap();
+            }
+        };
+        let clear = |database: usize| {
+            store.database(database).unwrap().clear().unwrap();
+            while store.compact().unwrap() > 0 {}
+        };
+        let resident = || inner.arena.spare(NodeId(0)).resident;
+        fill(0, 600);
+        fill(1, 200);
+        clear(1);
+        let mut spare = SpareFrames::new(NodeId(0));
+        let mut observe = |nanoseconds: u64| {
+            let slot = inner.writer().unwrap();
+            for _ in 0..nanoseconds / COUNT_NS {
+                clock.advance_ns(COUNT_NS);
+                inner.give_back(&slot, &mut spare, false);
+            }
+        };
+        assert!(resident() > FEW);
+        observe(UNUSED_NS / 2);
+        clear(0);
+        let freed = resident();
+        assert!(freed > 20, "{freed}");
+        // Nothing that was spare for a shorter time.
+        observe(UNUSED_NS * 3 / 4);
+        assert!(resident() > 20);
+        observe(UNUSED_NS);
+        assert_eq!(resident(), FEW);
+        fill(0, 600);
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_full_store_refuses_nothing_because_frames_were_given_back() {
+        let builder = LogStore::builder().capacity(64 << 20).maintainer(false);
+        let store = builder.open_private().unwrap();
+        let fill = |size: usize| {
+            let value = vec![7; size];
+            let is_stored = |i: &u32| store.put(&i.to_le_bytes(), &value).is_ok();
+            (0u32..).take_while(is_stored).count()
+        };
+        let empty = || {
+            store.clear().unwrap();
+            while store.compact().unwrap() > 0 {}
+        };
+        for size in [1_000, 300_000] {
+            fill(size);
+            empty();
+            let stored = fill(size);
+            empty();
+            assert!(store.give_back_memory().unwrap() > 30 << 20);
+            assert_eq!(store.stats().spare_bytes, 0);
+            let again = fill(size);
+            assert!(again >= stored, "{size} B: {again} of {stored}");
+            empty();
+        }
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
     }
 }

@@ -14,9 +14,11 @@
 //! It gives way: in a store that is short of free frames, where compaction is due anyway and takes
 //! what it needs; while what has expired must not be dropped; and while a pin holds up the memory
 //! of more segments than [that](HELD_UP), since emptying further ones would take memory and free
-//! none.
+//! none. [`Stats`](crate::Stats) say [what it waits for](CompactionWait).
 
+use std::fmt;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use mneme_sync::Slot;
@@ -24,6 +26,7 @@ use mneme_sys::{NodeId, TimeOf, cpu_time};
 
 use crate::error::WriteError;
 use crate::index::intent::{OPERATION_LANE, TRANSACTION_LANE};
+use crate::log::head::Leave;
 use crate::log::segment::State;
 use crate::reclaim::Reclaim;
 use crate::reclaim::compact::{Moved, Victim};
@@ -41,6 +44,8 @@ const IDLE_SHARE: f64 = 0.5;
 /// The time between two looks at all segments, at least, and as a multiple of what a look takes.
 const LOOK_NS: u64 = 10_000_000;
 const LOOKS: u64 = 100;
+/// The time between two looks for victims in an idle store that has none, in nanoseconds.
+const IDLE_LOOK_NS: u64 = 100_000_000;
 /// Victims that are emptied before their frames are freed: a grace period costs a barrier.
 const BATCH: u32 = 4;
 /// It gives way while emptied segments that wait for readers take more than one part in so many of
@@ -101,6 +106,59 @@ impl FillPolicy {
         let more = (self.greatest_share - self.least_share).max(0.0) * (missing / span).min(1.0);
         Some((self.least_share + more).clamp(0.001, 0.9))
     }
+}
+
+/// What compaction for the sake of memory waits for, although the fill is below its target. Nothing
+/// is lost meanwhile, and it goes on by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CompactionWait {
+    /// The store is nearly full: compaction frees what writes need.
+    FreeFrames,
+    /// Expired records must not be dropped, see [`LogStore::rest_expiry`](crate::LogStore).
+    Expiry,
+    /// Readers keep emptied log segments from being freed.
+    Readers,
+    /// There is no space for copies of records: the region's file system is full.
+    Space,
+}
+
+impl CompactionWait {
+    const ALL: [CompactionWait; 4] = [
+        CompactionWait::FreeFrames,
+        CompactionWait::Expiry,
+        CompactionWait::Readers,
+        CompactionWait::Space,
+    ];
+
+    /// Of a number that [`Reclaim::note_wait`] has stored.
+    fn of(number: u8) -> Option<CompactionWait> {
+        Self::ALL.into_iter().find(|wait| *wait as u8 + 1 == number)
+    }
+}
+
+impl fmt::Display for CompactionWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CompactionWait::FreeFrames => "the store is nearly full",
+            CompactionWait::Expiry => {
+                "expired records must not be dropped while changes are not kept"
+            }
+            CompactionWait::Readers => "readers keep emptied log segments from being freed",
+            CompactionWait::Space => "the file system has no space for copies",
+        })
+    }
+}
+
+/// How a slice of compaction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slice {
+    /// Its time was over.
+    Over,
+    /// No segment is worth it.
+    NoVictim,
+    /// There was no space for copies.
+    NoSpace,
 }
 
 /// What lives in the log segments of a node, and what does not, in bytes.
@@ -215,6 +273,31 @@ impl Reclaim {
         self.participants.announcements(&lanes, slot.id())
     }
 
+    /// Notes what compaction of a node waits for.
+    fn note_wait(&self, node: NodeId, wait: Option<CompactionWait>) {
+        if let Some(noted) = self.fill_waits.get(usize::from(node.0)) {
+            // Relaxed: nothing else hangs on it.
+            noted.store(wait.map_or(0, |wait| wait as u8 + 1), Relaxed);
+        }
+    }
+
+    /// What compaction for the sake of memory waits for, as far as this opening maintains.
+    pub(crate) fn compaction_wait(&self) -> Option<CompactionWait> {
+        let mut waits = self.fill_waits.iter();
+        waits.find_map(|noted| CompactionWait::of(noted.load(Relaxed)))
+    }
+
+    /// What compaction has to wait for now.
+    fn must_wait(&self, seen: &Fill) -> Option<CompactionWait> {
+        if self.wants_compaction() {
+            return Some(CompactionWait::FreeFrames);
+        }
+        if self.expiry_rests() {
+            return Some(CompactionWait::Expiry);
+        }
+        seen.is_held_up().then_some(CompactionWait::Readers)
+    }
+
     /// A slice of work for the fill of the keeper's node, if one is due. Returns how long nothing
     /// is to be done.
     pub(crate) fn keep_filled(
@@ -239,9 +322,9 @@ impl Reclaim {
         }
         let idle = keeper.is_idle(now) && self.changes(slot) == keeper.changes;
         let share = self.fill_policy().share(&keeper.seen, idle);
-        let gives_way =
-            || self.wants_compaction() || self.expiry_rests() || keeper.seen.is_held_up();
-        let Some(share) = share.filter(|_| !gives_way()) else {
+        let wait = share.and_then(|_| self.must_wait(&keeper.seen));
+        let Some(share) = share.filter(|_| wait.is_none()) else {
+            self.note_wait(keeper.node, wait);
             if let Some(victim) = keeper.victim.take() {
                 self.leave_victim(&victim);
             }
@@ -260,23 +343,28 @@ impl Reclaim {
             in_time && (!idle || self.changes(slot) == changes)
         };
         let done = self.fill_slice(slot, keeper, &goes_on);
+        let wait = matches!(done, Ok(Slice::NoSpace)).then_some(CompactionWait::Space);
+        self.note_wait(keeper.node, wait);
+        // What is stale may lie in the segments that heads append to.
+        let found = matches!(done, Ok(Slice::NoVictim)) && idle;
+        let found = found && self.leave_segments(slot, Leave::Stale) > 0;
         let spent = spent_ns().saturating_sub(before).max(1_000);
         let mut rest = (spent as f64 * (1.0 - share) / share) as u64;
-        if !matches!(done, Ok(true)) {
-            // Nothing can be moved now: what closes next can.
-            rest = rest.max(LOOK_NS);
+        if !matches!(done, Ok(Slice::Over)) && !found {
+            // Nothing can be moved now: what closes next can. In an idle store nothing will.
+            rest = rest.max(if idle { IDLE_LOOK_NS } else { LOOK_NS });
         }
         keeper.due_ns = self.clock.now_ns().saturating_add(rest.min(1_000_000_000));
         done.map(|_| Duration::from_nanos(rest))
     }
 
-    /// Moves victims while `goes_on`. False: there is none.
+    /// Moves victims while `goes_on`.
     fn fill_slice(
         &self,
         slot: &Slot<'_>,
         keeper: &mut FillKeeper,
         goes_on: &dyn Fn() -> bool,
-    ) -> Result<bool, WriteError> {
+    ) -> Result<Slice, WriteError> {
         while goes_on() {
             let mut victim = match keeper.victim.take() {
                 Some(victim) => victim,
@@ -291,7 +379,7 @@ impl Reclaim {
                             keeper.emptied = 0;
                             // Most grace periods that begin now are over at once.
                             self.free_emptied(slot)?;
-                            return Ok(false);
+                            return Ok(Slice::NoVictim);
                         }
                     }
                 }
@@ -302,15 +390,15 @@ impl Reclaim {
                 }
                 Ok(Moved::Part) => {
                     keeper.victim = Some(victim);
-                    return Ok(true);
+                    return Ok(Slice::Over);
                 }
-                Ok(Moved::NoSpace) => return Ok(false),
+                Ok(Moved::NoSpace) => return Ok(Slice::NoSpace),
                 // The check reports a damaged one.
                 Err(WriteError::Corrupt(_)) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(true)
+        Ok(Slice::Over)
     }
 
     /// Moves victims on all nodes until these are filled as wanted, or `budget` is over. Returns
@@ -345,6 +433,7 @@ impl Reclaim {
 
     /// Gives up what the keeper has begun.
     pub(crate) fn leave_fill(&self, keeper: &mut FillKeeper) {
+        self.note_wait(keeper.node, None);
         if let Some(victim) = keeper.victim.take() {
             self.leave_victim(&victim);
         }
@@ -421,6 +510,9 @@ mod tests {
         keep(&store, &mut keeper, &clock, 200);
         let filled = fill();
         assert!((0.8..0.97).contains(&filled), "{filled}");
+        let stats = store.stats();
+        let amplification = stats.write_amplification();
+        assert!((1.05..1.5).contains(&amplification), "{stats:?}");
         policy.when_idle = true;
         store.set_fill_policy(policy);
         keep(&store, &mut keeper, &clock, 200);
@@ -486,6 +578,8 @@ mod tests {
             pinned.wait();
             keep(&store, &mut keeper, &clock, 200);
             let (held_up, moved) = (condemned(), store.stats().moved_bytes);
+            let wait = store.stats().compaction_wait;
+            assert_eq!(wait, Some(CompactionWait::Readers));
             keep(&store, &mut keeper, &clock, 50);
             let later = store.stats().moved_bytes;
             done.wait();
@@ -496,6 +590,7 @@ mod tests {
         assert_eq!(later, moved);
         keep(&store, &mut keeper, &clock, 300);
         assert_eq!(condemned(), 0);
+        assert_eq!(store.stats().compaction_wait, None);
         assert!(store.inner().fill(NodeId(0)).share() > 0.8);
         holds(&store, 3);
     }
@@ -512,11 +607,70 @@ mod tests {
         let mut keeper = FillKeeper::new(NodeId(0));
         let moved = store.stats().moved_bytes;
         keep(&store, &mut keeper, &clock, 20);
-        assert_eq!(store.stats().moved_bytes, moved);
+        let stats = store.stats();
+        let wait = Some(CompactionWait::FreeFrames);
+        assert_eq!((stats.moved_bytes, stats.compaction_wait), (moved, wait));
         for i in 0..i {
             assert!(store.remove(&fresh(i)).unwrap());
         }
         store.compact().unwrap();
+        keep(&store, &mut keeper, &clock, 1);
+        assert_eq!(store.stats().compaction_wait, None);
         holds(&store, 2);
+    }
+
+    /// As while the disk of the change feed is full.
+    #[test]
+    fn compaction_for_memory_waits_while_expired_records_must_stay() {
+        let clock = Arc::new(ManualClock::new(1, 1_000));
+        let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
+        let builder = builder.clock(clock.clone()).change_feed(true);
+        let store = builder.open_private().unwrap();
+        let mut keeper = FillKeeper::new(NodeId(0));
+        let (mut feed, mut entered) = (store.change_feed().unwrap(), Vec::new());
+        for i in 0..40_000u32 {
+            let until = Expiry::At(if i % 3 == 0 { 1 << 40 } else { 2_000 });
+            let key = (i % 7_000).to_le_bytes();
+            store.put_until(&key, &[7; 1000], until).unwrap();
+            entered.clear();
+            let drained = feed.drain(usize::MAX, &mut entered).unwrap();
+            feed.set_durable(drained.end).unwrap();
+        }
+        clock.set_wall_ms(3_000);
+        store.rest_expiry(true);
+        keep(&store, &mut keeper, &clock, 20);
+        let stats = store.stats();
+        let wait = Some(CompactionWait::Expiry);
+        assert_eq!((stats.moved_bytes, stats.compaction_wait), (0, wait));
+        store.rest_expiry(false);
+        keep(&store, &mut keeper, &clock, 200);
+        let stats = store.stats();
+        let ignored = FillPolicy::default().ignored_bytes;
+        assert!(
+            stats.stale_bytes < ignored && stats.moved_bytes > 0,
+            "{stats:?}"
+        );
+        assert_eq!(stats.compaction_wait, None);
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_idle_store_has_nothing_stale_in_the_segments_that_heads_append_to() {
+        let (store, clock) = store(2, UpdatePolicy::Append);
+        let mut keeper = FillKeeper::new(NodeId(0));
+        store.set_fill_policy(FillPolicy {
+            ignored_bytes: 1,
+            ..FillPolicy::default()
+        });
+        for i in 0..RECORDS {
+            store.remove(&i.to_le_bytes()).unwrap();
+        }
+        keep(&store, &mut keeper, &clock, 100);
+        let fill = store.inner().fill(NodeId(0));
+        assert!(fill.stale < 64 << 10 && fill.live == 0, "{fill:?}");
+        assert_eq!(fill.condemned, 0);
+        let stats = store.stats();
+        assert!(stats.written_bytes > u64::from(RECORDS) * 1000, "{stats:?}");
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
     }
 }

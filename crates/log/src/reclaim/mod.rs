@@ -18,6 +18,7 @@ pub(crate) mod vacate;
 
 use std::ops::Deref;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU8;
 
 use crate::records::Records;
 use compact::Candidates;
@@ -36,6 +37,8 @@ pub(crate) struct Reclaim {
     named: Mutex<Option<Named>>,
     /// How full this opening keeps the log segments, if it maintains.
     fill_policy: Mutex<FillPolicy>,
+    /// What that waits for, by node.
+    fill_waits: Vec<AtomicU8>,
 }
 
 impl Deref for Reclaim {
@@ -56,6 +59,9 @@ impl Reclaim {
             expiring_walk: Mutex::default(),
             named: Mutex::default(),
             fill_policy: Mutex::default(),
+            fill_waits: (0..records.arena.nodes())
+                .map(|_| AtomicU8::new(0))
+                .collect(),
             records,
         }
     }

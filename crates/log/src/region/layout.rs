@@ -122,7 +122,9 @@ pub(crate) struct LogHeader {
     /// Frames of the region that are no part of the store's capacity: it has grown by them while it
     /// was loaded.
     pub extra: AtomicU64,
-    spare: [AtomicU64; 25],
+    /// Bytes that were written to log segments which were freed since, and to gaps of others.
+    pub freed: AtomicU64,
+    spare: [AtomicU64; 24],
     /// The space of each database.
     pub spaces: [AtomicU8; DATABASES],
     /// The location of each space's index root; 0: no record was ever stored there.

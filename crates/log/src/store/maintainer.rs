@@ -186,7 +186,9 @@ fn run(store: &Store, node: NodeId, office: &Office) {
             let rest = store.keep_filled(&slot, &mut fill, &stopped);
             wait = wait.min(rest.unwrap_or(PERIOD));
             let idle = fill.is_idle(store.clock.now_ns());
-            store.give_back(&slot, &mut spare, idle && store.fill_policy().when_idle);
+            let idle = idle && store.fill_policy().when_idle;
+            store.give_back(&slot, &mut spare, idle);
+            store.give_back_ahead(&slot, &mut populated, idle);
         }
         store.populate(&mut populated, &stopped);
         store.gather(&mut gathered, &stopped);

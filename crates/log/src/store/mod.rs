@@ -142,16 +142,16 @@ impl LogStore {
     /// Where the memory is. Costs a look at every log segment's line and every index frame's
     /// bitmap, takes no locks. Zeros in a forked child.
     pub fn stats(&self) -> Stats {
-        self.with_target(Stats::of(&self.store, || self.store.mem.region().pages()))
+        self.with_policy(Stats::of(&self.store, || self.store.mem.region().pages()))
     }
 
     /// As [`stats`](Self::stats), but with this earlier report of the [pages](Self::pages) instead
     /// of one that the system makes now.
     pub fn stats_with(&self, pages: PageReport) -> Stats {
-        self.with_target(Stats::of(&self.store, || pages))
+        self.with_policy(Stats::of(&self.store, || pages))
     }
 
-    fn with_target(&self, stats: Stats) -> Stats {
+    fn with_policy(&self, stats: Stats) -> Stats {
         let policy = self.fill_policy();
         Stats {
             target_fill: if policy.active {
@@ -159,6 +159,7 @@ impl LogStore {
             } else {
                 0.0
             },
+            compaction_wait: self.store.compaction_wait(),
             ..stats
         }
     }

@@ -8,6 +8,7 @@ use mneme_sys::{PageKind, PagePolicy, PageReport};
 
 use crate::index::Index;
 use crate::log::segment::State;
+use crate::reclaim::fill::CompactionWait;
 
 /// The memory of a store on one NUMA node, in bytes.
 ///
@@ -62,14 +63,18 @@ pub struct Stats {
     pub reserve_bytes: u64,
     /// The numbers of each NUMA node. The tables belong to no node.
     pub nodes: Vec<NodeStats>,
-    /// Bytes of live records that compaction has moved since the store was created: the write
-    /// amplification, compared with what was written.
+    /// Bytes of live records that compaction has moved since the store was created.
     pub moved_bytes: u64,
+    /// Bytes of records that were appended to log segments since the store was created, copies that
+    /// compaction made excepted. What is overwritten where it lies is not counted.
+    pub written_bytes: u64,
     /// Of `free_bytes`, those that were in use and have their memory still.
     pub spare_bytes: u64,
     /// The share of the log segments' bytes that lives below which this opening compacts while it
     /// maintains; 0: only when free frames run short. See [`FillPolicy`](crate::FillPolicy).
     pub target_fill: f64,
+    /// What compaction towards that waits for, if this opening maintains and has to wait.
+    pub compaction_wait: Option<CompactionWait>,
     /// Log segments.
     pub segments: u64,
     /// Log segments that wait for readers to unpin.
@@ -89,6 +94,20 @@ pub struct Stats {
 }
 
 impl Stats {
+    /// The share of the log segments' bytes that lives; 1 if nothing was written.
+    pub fn fill(&self) -> f64 {
+        match self.live_bytes + self.stale_bytes {
+            0 => 1.0,
+            all => self.live_bytes as f64 / all as f64,
+        }
+    }
+
+    /// Bytes that the log took for each that was written, since the store was created: 1, and what
+    /// compaction has moved. It is the price of the fill.
+    pub fn write_amplification(&self) -> f64 {
+        1.0 + self.moved_bytes as f64 / self.written_bytes.max(1) as f64
+    }
+
     /// The statistics of a store that is not mapped here.
     pub(crate) fn unseen() -> Self {
         Self {
@@ -106,8 +125,10 @@ impl Stats {
             reserve_bytes: 0,
             nodes: Vec::new(),
             moved_bytes: 0,
+            written_bytes: 0,
             spare_bytes: 0,
             target_fill: 0.0,
+            compaction_wait: None,
             segments: 0,
             condemned: 0,
             evicted: 0,
@@ -142,13 +163,14 @@ impl Stats {
         // Every frame is on a node that the arena has.
         let last = nodes.len().saturating_sub(1);
         let node_of = |frame| usize::from(index.arena.node_of(frame).0).min(last);
-        let (mut segments, mut condemned) = (0, 0);
+        let (mut segments, mut condemned, mut appended) = (0, 0, 0);
         for (frame, info, _, state) in index.segments() {
             segments += 1;
             condemned += u64::from(state == State::Condemned);
             let capacity = info.capacity();
             // Another life of the segment, of another length, may have begun in between.
             let used = info.used().min(capacity);
+            appended += used;
             let dead = if state == State::Condemned {
                 used
             } else {
@@ -185,6 +207,9 @@ impl Stats {
         let spare = spare.sum::<u64>();
         let capacity = index.capacity();
         let taken = live_bytes + stale_bytes + index_bytes + head_bytes + free_bytes;
+        let header = index.tables.header();
+        let moved_bytes = header.moved.load(Relaxed);
+        appended += header.freed.load(Relaxed);
         Stats {
             capacity,
             records: index.records(),
@@ -200,9 +225,11 @@ impl Stats {
                 .min(u64::from(arena.reserved) * FRAME_BYTES),
             max_capacity: index.max_capacity(),
             nodes,
-            moved_bytes: index.tables.header().moved.load(Relaxed),
+            moved_bytes,
+            written_bytes: appended.saturating_sub(moved_bytes),
             spare_bytes: spare * FRAME_BYTES,
             target_fill: 0.0,
+            compaction_wait: None,
             segments,
             condemned,
             evicted: index.tables.header().evicted.load(Relaxed),

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 
 use mneme_arena::{Discardable, Lookup, Ticket};
 use mneme_log::{
@@ -47,6 +48,8 @@ pub enum Action {
     ClearOther,
     Swap,
     Compact,
+    /// Log segments are emptied for the sake of memory, which is given back.
+    KeepFilled,
     Evict,
     /// Records that expire are evicted, no others.
     EvictExpiring,
@@ -68,7 +71,7 @@ pub enum Action {
     Lend,
 }
 
-pub const ALL: [Action; 31] = [
+pub const ALL: [Action; 32] = [
     Action::Put,
     Action::PutLarge,
     Action::Batch,
@@ -87,6 +90,7 @@ pub const ALL: [Action; 31] = [
     Action::ClearOther,
     Action::Swap,
     Action::Compact,
+    Action::KeepFilled,
     Action::Evict,
     Action::EvictExpiring,
     Action::Fill,
@@ -221,6 +225,7 @@ impl Action {
                 Step::Compact,
                 Step::GiveBack,
             ],
+            Action::KeepFilled => vec![Step::KeepFilled, Step::GiveBack, Step::KeepFilled],
             Action::Evict => vec![Step::Evict(&[Evict::Lru])],
             Action::EvictExpiring => vec![Step::Evict(&[
                 Evict::ExpiringLru,
@@ -441,6 +446,13 @@ impl Step {
             Step::Swap(a, b) => store.swap_databases(*a, *b)?,
             Step::Compact => {
                 store.compact()?;
+            }
+            Step::KeepFilled => {
+                let mut policy = store.fill_policy();
+                (policy.target_fill, policy.ignored_bytes) = (0.95, 1);
+                store.set_fill_policy(policy);
+                // Time stands still here: it ends when no victim is left.
+                store.compact_for(Duration::from_secs(1))?;
             }
             Step::GiveBack => {
                 store.give_back_memory()?;

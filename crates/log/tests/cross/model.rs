@@ -53,6 +53,8 @@ pub enum Step {
     Compact,
     /// What is free is given back to the machine.
     GiveBack,
+    /// Empties what is not filled as far as it is to be.
+    KeepFilled,
     /// More than the store holds is written to it, while it may forget by these policies in turn.
     Evict(&'static [Evict]),
     /// Until the store is full.
@@ -164,6 +166,7 @@ impl Model {
             | Step::Read
             | Step::Compact
             | Step::GiveBack
+            | Step::KeepFilled
             | Step::Evict(_)
             | Step::Fill => {}
             Step::Sweep | Step::Grow | Step::Check | Step::Reap | Step::ReapTo(_) => {}

@@ -1,6 +1,7 @@
 //! What a lane does until it is killed.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use mneme_log::{BatchError, Decision, Expiry, GrowError, LogStore, Patch, Updated, WriteError};
 use mneme_sys::Region;
@@ -531,6 +532,14 @@ impl<'s> Lane<'s> {
                     Ok(_) | Err(GrowError::Stalled(_)) => {}
                     Err(error) => self.wrong(&format!("growth to {more}: {error}")),
                 }
+            }
+            // Memory goes, and is claimed again at once.
+            5..8 => self.passes(self.store.give_back_memory()),
+            8 => {
+                let mut policy = self.store.fill_policy();
+                (policy.target_fill, policy.ignored_bytes) = (0.95, 1);
+                self.store.set_fill_policy(policy);
+                self.passes(self.store.compact_for(Duration::from_millis(2)));
             }
             _ => {
                 let name = self.random.below(super::names::NAMES as u64) as usize;

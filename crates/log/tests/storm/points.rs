@@ -27,7 +27,7 @@ use super::rounds::Part;
 
 /// Points that need not be reached, for work that can be compared leads there seldom or never; each
 /// with the reason, or where it is died at.
-const SPARED: [(&str, &str); 27] = [
+const SPARED: [(&str, &str); 26] = [
     (
         "log.notify.",
         "nobody listens here; `notifications::deaths`",
@@ -38,10 +38,6 @@ const SPARED: [(&str, &str); 27] = [
     ),
     ("log.recover.", "only after a reboot; `reboot`"),
     ("arena.recover.", "only after a reboot; `arena::deaths`"),
-    (
-        "arena.give.",
-        "in the maintainer's thread, which is not armed; `arena::deaths`",
-    ),
     (
         "arena.lend.",
         "this store lends nothing; `cross` and `arena::deaths`",

@@ -42,8 +42,11 @@ fn it_shows_what_the_server_does_and_holds() {
         &format!("at 127.0.0.1:{port}")[..],
         "2 in database 0",
         "operations",
-        "# records",
-        "compaction",
+        "# live",
+        "- stale",
+        " spare; fill ",
+        "target fill 0.800",
+        "write amplification 1.000",
     ] {
         assert!(page.contains(expected), "{expected:?} is not in {page}");
     }

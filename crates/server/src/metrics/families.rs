@@ -268,7 +268,7 @@ fn memory(page: &mut Exposition, stats: &Stats) {
         "The store's memory by what it is used for; all uses together are its capacity.",
     );
     for (name, bytes) in [
-        ("records", stats.live_bytes),
+        ("live", stats.live_bytes),
         ("stale", stats.stale_bytes),
         ("index", stats.index_bytes),
         ("heads", stats.head_bytes),
@@ -327,6 +327,11 @@ fn memory(page: &mut Exposition, stats: &Stats) {
         "Records that compaction has moved since the store was made.",
     )
     .is(stats.moved_bytes);
+    page.counter(
+        "mneme_log_written_bytes_total",
+        "Records that were appended since the store was made, copies of compaction excepted.",
+    )
+    .is(stats.written_bytes);
 }
 
 fn keys(page: &mut Exposition, server: &Shared) {

@@ -106,6 +106,10 @@ impl Running {
                 || shared.now_ns(),
                 || shared.stopping(),
                 || shared.totals().commands,
+                || {
+                    let (report, _) = pages.last(shared.now_ns());
+                    store.stats_with(report).compaction_wait
+                },
             );
             Ok(())
         })?;

@@ -119,6 +119,33 @@ fn a_keepalive_beyond_what_the_system_counts_drops_no_client() {
 }
 
 #[test]
+fn the_settings_of_active_defragmentation_are_the_stores_policy_at_once() {
+    let (running, address) = start(server());
+    let mut client = Client::connect(address);
+    let set = "CONFIG SET activedefrag no active-defrag-ignore-bytes 1mb \
+               active-defrag-threshold-lower 100 active-defrag-threshold-upper 300 \
+               active-defrag-cycle-min 2 active-defrag-cycle-max 50";
+    assert_eq!(client.line(set), Reply::ok());
+    let policy = running.store().fill_policy();
+    let fills = (policy.target_fill, policy.least_fill);
+    let shares = (policy.least_share, policy.greatest_share);
+    assert!(!policy.active);
+    assert_eq!((fills, shares), ((0.5, 0.25), (0.02, 0.5)));
+    assert_eq!(policy.ignored_bytes, 1 << 20);
+    let info = client.line("INFO memory").text();
+    assert!(info.contains("mneme_target_fill:0.000"), "{info}");
+    assert!(info.contains("active_defrag_running:0"), "{info}");
+    assert_eq!(client.line("CONFIG SET activedefrag yes"), Reply::ok());
+    let info = client.line("INFO memory").text();
+    assert!(info.contains("mneme_target_fill:0.500"), "{info}");
+    // What is refused in part has changed nothing.
+    let refused =
+        client.line("CONFIG SET active-defrag-threshold-lower 25 active-defrag-cycle-min 0");
+    assert!(refused.text().contains("between 1 and 99"), "{refused:?}");
+    assert_eq!(running.store().fill_policy().target_fill, 0.5);
+}
+
+#[test]
 fn a_store_grows_while_it_serves_and_does_not_shrink() {
     let (_running, address) = start(server());
     let mut client = Client::connect(address);

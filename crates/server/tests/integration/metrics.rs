@@ -131,7 +131,7 @@ fn metrics_equal_info() {
         ("mneme_expired_keys_total", "expired_keys"),
         ("mneme_evicted_keys_total", "evicted_keys"),
         ("mneme_memory_capacity_bytes", "maxmemory"),
-        ("mneme_memory_bytes{use=\"records\"}", "used_memory_dataset"),
+        ("mneme_memory_bytes{use=\"live\"}", "used_memory_dataset"),
         ("mneme_memory_bytes{use=\"index\"}", "mneme_index_bytes"),
         ("mneme_memory_bytes{use=\"tables\"}", "mneme_table_bytes"),
         ("mneme_slowlog_entries", "slowlog_len"),

@@ -8,6 +8,7 @@ use crate::common::{Client, Reply, debugged, encode, server, start};
 use mneme_log::lent::{MAX_RECORD, NodeId, Stored};
 use mneme_server::settings::Key;
 use mneme_sys::{Clock, SystemClock};
+use mneme_testkit::wait_until;
 
 /// `INFO`'s fields.
 fn info(client: &mut Client, sections: &str) -> BTreeMap<String, String> {
@@ -170,6 +171,24 @@ fn memory_is_reported_as_the_store_counts_it() {
             stats.live_bytes,
         ),
         (
+            "live",
+            said("mneme_live_bytes"),
+            account("mneme.live"),
+            stats.live_bytes,
+        ),
+        (
+            "stale",
+            said("mneme_stale_bytes"),
+            account("mneme.stale"),
+            stats.stale_bytes,
+        ),
+        (
+            "spare",
+            said("mneme_spare_bytes"),
+            account("mneme.spare"),
+            stats.spare_bytes,
+        ),
+        (
             "index",
             said("mneme_index_bytes"),
             account("mneme.index"),
@@ -208,9 +227,46 @@ fn memory_is_reported_as_the_store_counts_it() {
     // Only the memory and the pages of processes are reported in another way.
     let pages = running.store().pages();
     assert!(said("used_memory_rss") >= pages.resident_bytes as u64 / 2);
+    // The words for what memory follows the data at are the fields' and `mneme stat`'s.
+    let share = |name: &str| fields[name].parse::<f64>().unwrap();
+    assert_eq!(share("mneme_target_fill"), 0.8);
+    assert!((0.0..=1.0).contains(&share("mneme_fill")));
+    assert!(said("mneme_written_bytes") >= stats.live_bytes);
+    assert!(share("mneme_write_amplification") >= 1.0);
     for words in ["MEMORY DOCTOR", "MEMORY MALLOC-STATS"] {
-        assert!(client.line(words).text().len() > 50, "{words}");
+        let text = client.line(words).text();
+        for word in [
+            "live",
+            "stale",
+            "spare",
+            "target fill 0.800",
+            "write amplification 1.",
+        ] {
+            assert!(text.contains(word), "{words}: {word:?} is not in {text}");
+        }
     }
+}
+
+/// What is removed leaves a segment behind in which heads append: it is compacted all the same once
+/// the store is idle, and Redis' field says when that is over.
+#[test]
+fn after_a_flush_compaction_ends_and_memory_goes_back() {
+    let (running, address) = start(server());
+    let mut client = Client::connect(address);
+    for i in 0..20_000 {
+        client.command(&["SET", &format!("k{i}"), &"x".repeat(1000)]);
+    }
+    assert_eq!(client.line("FLUSHALL"), Reply::ok());
+    wait_until("nothing is left to compact", || {
+        let fields = info(&mut client, "memory");
+        let stats = running.store().stats();
+        fields["active_defrag_running"] == "0" && stats.spare_bytes <= 2 << 20
+    });
+    // A key that is overwritten again and again where nothing else is: so few bytes are left alone.
+    for _ in 0..100 {
+        client.command(&["SET", "k", &"x".repeat(1000)]);
+    }
+    assert_eq!(info(&mut client, "memory")["active_defrag_running"], "0");
 }
 
 /// A key's usage is what its record has added to the live ones, and a little index.

@@ -44,7 +44,7 @@ const BAR: usize = 60;
 
 /// What memory is used for: the field, the word, and its character in the bar.
 const USES: [(&str, &str, char); 6] = [
-    ("used_memory_dataset", "records", '#'),
+    ("mneme_live_bytes", "live", '#'),
     ("mneme_index_bytes", "index", '='),
     ("mneme_head_bytes", "heads", '+'),
     ("mneme_table_bytes", "tables", '+'),
@@ -214,9 +214,28 @@ fn memory(page: &mut String, now: &Look, before: Option<&Look>) {
     );
     let _ = writeln!(
         page,
-        "compaction  {} moved, {} in all",
-        per_second(rate("mneme_moved_bytes", now, before)),
+        "            {} spare; fill {}, target fill {}",
+        size::show(info.number("mneme_spare_bytes")),
+        info.text("mneme_fill"),
+        info.text("mneme_target_fill"),
+    );
+    let moved = rate("mneme_moved_bytes", now, before);
+    let written = rate("mneme_written_bytes", now, before);
+    // In between no byte may have been written, or the store's life may have begun before.
+    let amplification = match before {
+        None => info.text("mneme_write_amplification").to_owned(),
+        Some(_) if written < 1.0 => "-".to_owned(),
+        Some(_) => format!("{:.3}", 1.0 + moved / written),
+    };
+    let _ = writeln!(
+        page,
+        "compaction  {} moved, {} in all; write amplification {amplification}{}",
+        per_second(moved),
         size::show(info.number("mneme_moved_bytes")),
+        match info.text("mneme_compaction_wait") {
+            "" | "none" => String::new(),
+            wait => format!("; waits: {wait}"),
+        },
     );
 }
 

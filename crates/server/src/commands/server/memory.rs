@@ -123,11 +123,6 @@ pub(super) fn used(stats: &Stats) -> u64 {
     stats.capacity.saturating_sub(stats.free_bytes)
 }
 
-/// The share of the log segments' bytes that lives.
-pub(super) fn fill(stats: &Stats) -> f64 {
-    ratio(stats.live_bytes, stats.live_bytes + stats.stale_bytes)
-}
-
 fn ratio(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64
 }
@@ -152,6 +147,7 @@ fn stats(call: &mut Call<'_>) -> Outcome {
         ("allocator.resident", stats.pages.resident_bytes as u64),
         ("fragmentation.bytes", stats.stale_bytes),
         ("mneme.capacity", stats.capacity),
+        ("mneme.live", stats.live_bytes),
         ("mneme.max-capacity", stats.max_capacity),
         ("mneme.index", stats.index_bytes),
         ("mneme.stale", stats.stale_bytes),
@@ -163,8 +159,9 @@ fn stats(call: &mut Call<'_>) -> Outcome {
     let shares = [
         ("dataset.percentage", 100.0 * ratio(stats.live_bytes, used)),
         ("fragmentation", ratio(used, stats.live_bytes)),
-        ("mneme.fill", fill(&stats)),
+        ("mneme.fill", stats.fill()),
         ("mneme.target-fill", stats.target_fill),
+        ("mneme.write-amplification", stats.write_amplification()),
     ];
     call.reply.map(counts.len() + shares.len());
     for (name, count) in counts {
@@ -181,7 +178,7 @@ fn stats(call: &mut Call<'_>) -> Outcome {
 fn accounts(stats: &Stats) -> String {
     let mut text = format!(
         "capacity {}\nmax capacity {}\nrecords {}\nlive {}\nstale {}\nindex {}\nheads {}\ntables {}\nfree {}\n\
-         of these reserved {}\nof these spare {}\nfill {:.3}\ntarget fill {:.3}\nresident {}\nhuge pages {}\nmoved by compaction {}\nevicted {}\nlog segments {}\n",
+         of these reserved {}\nof these spare {}\nfill {:.3}\ntarget fill {:.3}\nresident {}\nhuge pages {}\nwritten {}\nmoved by compaction {}\nwrite amplification {:.3}\nevicted {}\nlog segments {}\n",
         stats.capacity,
         stats.max_capacity,
         stats.records,
@@ -193,11 +190,13 @@ fn accounts(stats: &Stats) -> String {
         stats.free_bytes,
         stats.reserve_bytes,
         stats.spare_bytes,
-        fill(stats),
+        stats.fill(),
         stats.target_fill,
         stats.pages.resident_bytes,
         stats.pages.huge_bytes,
+        stats.written_bytes,
         stats.moved_bytes,
+        stats.write_amplification(),
         stats.evicted,
         stats.segments,
     );
@@ -216,8 +215,7 @@ fn doctor(call: &mut Call<'_>) -> Outcome {
     let stats = call.server.stats();
     let percent = |part: u64| 100 * part / stats.capacity.max(1);
     let mut text = format!(
-        "Of {} bytes, {}% are records, {}% what others have left (compaction wins it back as it is needed), {}% index, {}% \
-         free.\n",
+        "Of {} bytes, {}% are live, {}% stale (compaction wins them back as they are needed), {}% index, {}% free.\n",
         stats.capacity,
         percent(stats.live_bytes),
         percent(stats.stale_bytes),
@@ -228,17 +226,21 @@ fn doctor(call: &mut Call<'_>) -> Outcome {
     let _ = match stats.target_fill {
         0.0 => writeln!(
             text,
-            "Of the log {:.0}% lives. Memory does not follow it: activedefrag is no.",
-            100.0 * fill(&stats)
+            "The log's fill is {:.3}. Memory does not follow what lives: activedefrag is no.",
+            stats.fill()
         ),
         target => writeln!(
             text,
-            "Of the log {:.0}% lives, and {:.0}% is wanted; {} free bytes are resident.",
-            100.0 * fill(&stats),
-            100.0 * target,
+            "The log's fill is {:.3}, target fill {target:.3}, write amplification {:.3}; {} of the free bytes are spare.",
+            stats.fill(),
+            stats.write_amplification(),
             stats.spare_bytes
         ),
     };
+    if let Some(wait) = stats.compaction_wait {
+        // Writing to a `String` does not fail.
+        let _ = writeln!(text, "Memory does not follow what lives: {wait}.");
+    }
     // Reserved frames are for compaction, and what is stale comes back by it.
     let kept = stats.reserve_bytes + stats.unbacked_bytes;
     let available = (stats.free_bytes + stats.stale_bytes).saturating_sub(kept);

@@ -5,7 +5,7 @@ use mneme_sys::{TimeOf, cpu_time, resident_memory};
 use super::Fields;
 use crate::client_memory;
 use crate::command::*;
-use crate::commands::server::memory::{fill, page_warning, used};
+use crate::commands::server::memory::{page_warning, used};
 use crate::settings::Key;
 use crate::shared::Shared;
 use crate::statistics::Statistics;
@@ -94,7 +94,9 @@ pub(super) fn memory(server: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("mem_clients_normal", client_memory::used(server));
     fields.add("mem_clients_slaves", 0);
     fields.add("mem_allocator", "mneme");
-    let below = fill(&stats) < stats.target_fill;
+    // As the maintainer does, this leaves few stale bytes out of account.
+    let ignored = server.settings.number(Key::DefragIgnored).unsigned_abs();
+    let below = stats.fill() < stats.target_fill && stats.stale_bytes >= ignored;
     fields.add("active_defrag_running", u8::from(below));
     add_zeros(
         fields,
@@ -113,16 +115,19 @@ pub(super) fn memory(server: &Shared, fields: &mut Fields) -> Outcome {
     );
     fields.add("mneme_max_capacity", stats.max_capacity);
     fields.add("mneme_index_bytes", stats.index_bytes);
+    fields.add("mneme_live_bytes", stats.live_bytes);
     fields.add("mneme_stale_bytes", stats.stale_bytes);
     fields.add("mneme_head_bytes", stats.head_bytes);
     fields.add("mneme_table_bytes", stats.overhead_bytes);
     fields.add("mneme_free_bytes", stats.free_bytes);
     fields.add("mneme_spare_bytes", stats.spare_bytes);
-    fields.add("mneme_fill", format_args!("{:.3}", fill(&stats)));
+    fields.add("mneme_fill", format_args!("{:.3}", stats.fill()));
     fields.add(
         "mneme_target_fill",
         format_args!("{:.3}", stats.target_fill),
     );
+    let wait = stats.compaction_wait.map(|wait| wait.to_string());
+    fields.add("mneme_compaction_wait", wait.as_deref().unwrap_or("none"));
     fields.add("mneme_reserve_bytes", stats.reserve_bytes);
     fields.add("mneme_unbacked_bytes", stats.unbacked_bytes);
     fields.add("mneme_resident_bytes", stats.pages.resident_bytes);
@@ -132,6 +137,11 @@ pub(super) fn memory(server: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("mneme_log_segments", stats.segments);
     fields.add("mneme_condemned_segments", stats.condemned);
     fields.add("mneme_moved_bytes", stats.moved_bytes);
+    fields.add("mneme_written_bytes", stats.written_bytes);
+    fields.add(
+        "mneme_write_amplification",
+        format_args!("{:.3}", stats.write_amplification()),
+    );
     if let Some(lent) = &stats.lent {
         fields.add("mneme_lent_bytes", lent.bytes());
         fields.add("mneme_lent_max_bytes", u64::from(lent.max_frames) << 21);
