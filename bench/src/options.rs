@@ -130,9 +130,9 @@ pub struct Common {
 /// What `steady` understands besides.
 #[derive(Debug, Clone, Args)]
 pub struct Steady {
-    /// The store in private memory alone, without servers.
+    /// The curve over fill targets alone, in private memory: no servers, and no idleness.
     #[arg(long)]
-    pub private: bool,
+    pub curve: bool,
 }
 
 /// What `ycsb` understands besides.

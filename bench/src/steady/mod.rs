@@ -9,7 +9,7 @@
 //!   of keys and values. The *live bytes* of one goal are what our server says: records and index.
 //! - *private* (see `private.rs`): a store in this process, by who empties its log segments: CPU
 //!   time a PUT, all threads of the process, bytes moved a byte written, resident over live and
-//!   index; and by the fill that the maintainer keeps. `--private` measures this alone.
+//!   index; and by the fill that the maintainer keeps, which `--curve` measures alone.
 //!
 //! One round: memory hardly depends on time. CPU times are those of the steps of overwriting; a
 //! goal's minimum and maximum are those of its steps. Peers are idle while ours is overwritten,
@@ -147,8 +147,8 @@ pub struct Scale {
     idle: Duration,
     /// Bytes that ours may take, for a byte of keys and values.
     spacious: u64,
-    /// Whether servers are measured.
-    wire: bool,
+    /// Whether the curve over fill targets alone is measured.
+    curve: bool,
 }
 
 impl Scale {
@@ -170,7 +170,7 @@ impl Scale {
             cases: small.into_iter().chain(large).chain([thinned]).collect(),
             idle: Duration::from_millis(options.pick(400, 10_000)),
             spacious: 12,
-            wire: !steady.private,
+            curve: steady.curve,
         }
     }
 }
@@ -219,7 +219,7 @@ fn goes(id: u32, seed: u64) -> bool {
 pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
     let mut notes = introduce(&PEERS);
     let mut ledger = Ledger::default();
-    for case in scale.cases.iter().filter(|_| scale.wire) {
+    for case in scale.cases.iter().filter(|_| !scale.curve) {
         notes.extend(wire::run(*case, scale, options.seed, &mut ledger)?);
     }
     for case in scale.cases.iter().filter(|case| case.turnovers > 0) {
@@ -235,7 +235,7 @@ pub fn run(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
         figures: scale
             .cases
             .iter()
-            .filter(|_| scale.wire)
+            .filter(|_| !scale.curve)
             .map(|case| curves(*case, &ledger))
             .collect(),
         params: json!({
@@ -373,7 +373,7 @@ mod tests {
             ],
             idle: Duration::from_millis(1),
             spacious: 12,
-            wire: true,
+            curve: false,
         }
     }
 

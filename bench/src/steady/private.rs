@@ -94,7 +94,7 @@ fn live(
     }
     let share = (store.stats().moved_bytes - before) as f64 / (STEPS as u64 * writes * each) as f64;
     ledger.add(arm.name, &moved(case), Metric::Rewritten, share);
-    if !arm.rests {
+    if !arm.rests || scale.curve {
         return Ok(());
     }
     // Idleness is what is measured.

@@ -3,8 +3,8 @@
 //!
 //! The pages behind the store are counted again when a client asks and the last count is older than
 //! a second, and every ten seconds while clients send commands, but never for more than a
-//! two-hundredth of the time. The store is checked on `MNEME CHECK`. What keeps memory from following
-//! what lives is looked for every ten seconds.
+//! two-hundredth of the time. The store is checked on `MNEME CHECK`. Every ten seconds it looks for
+//! what keeps memory from following what lives.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
