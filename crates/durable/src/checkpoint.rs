@@ -14,7 +14,7 @@ use mneme_journal::{
     BaseName, BaseWriter, JournalError, Options, Position, Reader, Runs, remove_bases_before,
 };
 use mneme_log::feed::{Item, append_change, binding};
-use mneme_log::{Cursor, DATABASES};
+use mneme_log::{Cursor, DATABASES, Stored};
 use mneme_sys::fault::without;
 use mneme_sys::medium::Directory;
 use mneme_tree::Store;
@@ -214,13 +214,13 @@ impl Checkpoint {
         let Some(root) = roots.first().copied() else {
             return Ok(false);
         };
-        let visit = |key: &[u8], value: &[u8], expiry| {
+        let visit = |key: &[u8], stored: Stored<'_>| {
             append(Item::Put {
                 root,
                 key,
-                kind: 0,
-                expiry,
-                bytes: value,
+                kind: stored.kind.number(),
+                expiry: stored.expiry,
+                bytes: stored.value,
             });
         };
         let home = &self.source.shared.home;

@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use mneme_log::{Cursor, Evict, Expiry, LogStore};
+use mneme_log::{Cursor, Evict, LogStore, Stored};
 
 use crate::DurableError;
 use crate::checkpoint::Source;
@@ -65,18 +65,17 @@ fn load_again(source: &Source, goes_on: &GoesOn<'_>) -> Result<LogStore, Durable
 /// Compares each record of `home` with the one in `copy`, and then their numbers.
 fn compare(home: &LogStore, copy: &LogStore, goes_on: &GoesOn<'_>) -> Result<u64, DurableError> {
     let differs = |what: String| Err(DurableError::Differs { what });
-    let mut value = Vec::new();
     for (database, root) in home.roots()?.into_iter().enumerate() {
         let of = copy.database(database)?;
         let mut cursor = Cursor::START;
         while root != 0 && cursor != Cursor::END {
             goes_on()?;
             let mut found: Result<Option<Vec<u8>>, DurableError> = Ok(None);
-            let visit = |key: &[u8], bytes: &[u8], expiry: Expiry| {
-                let mut same = || -> Result<bool, DurableError> {
-                    Ok(of.get_into(key, &mut value)?
-                        && value == bytes
-                        && of.expiry(key)?.unwrap_or_default() == expiry)
+            let visit = |key: &[u8], stored: Stored<'_>| {
+                let same = || -> Result<bool, DurableError> {
+                    Ok(of.kind(key)? == Some(stored.kind)
+                        && (of.get_kind(key, stored.kind)?).is_some_and(|v| *v == *stored.value)
+                        && of.expiry(key)?.unwrap_or_default() == stored.expiry)
                 };
                 if let Ok(None) = found {
                     found = match same() {

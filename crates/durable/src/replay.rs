@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use mneme_log::feed::{Assembly, Entry, Item, bound, entries};
-use mneme_log::{Cursor, DATABASES, Database, Expiry, LogStore, WriteError};
+use mneme_log::{Cursor, DATABASES, Database, Expiry, LogStore, ValueKind, WriteError};
 
 use crate::DurableError;
 
@@ -225,16 +225,16 @@ impl<'s> Replay<'s> {
         let unknown = |what| DurableError::Unknown { what, position };
         self.loaded += 1;
         match item {
-            Item::Put { kind: 1.., .. } => return Err(unknown("a value of an unknown kind")),
             Item::Put {
                 root,
                 key,
+                kind,
                 expiry,
                 bytes,
-                ..
             } => {
+                let kind = ValueKind::new(kind).ok_or(unknown("a value of an unknown kind"))?;
                 if let Some(database) = self.place(position, root)? {
-                    self.with_space(|| database.put_until(key, bytes, expiry))?;
+                    self.with_space(|| database.put_kind(key, bytes, kind, expiry))?;
                 }
             }
             Item::Patch {
@@ -248,7 +248,11 @@ impl<'s> Replay<'s> {
                     return Ok(());
                 };
                 let mut value = std::mem::take(&mut self.value);
-                if database.get_into(key, &mut value)? {
+                // Strings alone are patched. A value of another kind is newer than this entry, and
+                // a later one stores it.
+                if database.kind(key)? == Some(ValueKind::STRING)
+                    && database.get_into(key, &mut value)?
+                {
                     let expiry = database.expiry(key)?.unwrap_or(Expiry::Never);
                     patch(&mut value, offset as usize, length as usize, bytes);
                     self.with_space(|| database.put_until(key, &value, expiry))?;

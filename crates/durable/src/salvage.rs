@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use mneme_journal::Options;
 use mneme_log::feed::{Assembly, FeedDamage, Item, bound, entries};
-use mneme_log::{MAX_VALUE, SalvagedFeed};
+use mneme_log::{MAX_VALUE, SalvagedFeed, ValueKind};
 use mneme_shared::{AttachError, QUARANTINE, Registry, ServeError, SharedStore};
 use mneme_space::{MapError, OpenError};
 use mneme_sys::files::HeldDirectory;
@@ -185,7 +185,7 @@ fn is_entered(databases: &[[u8; 8]], dead: &[[u8; 8]]) -> bool {
 /// Whether a load takes an item.
 fn takes(item: Item<'_>) -> Result<(), FeedDamage> {
     let what = match item {
-        Item::Put { kind: 1.., .. } => "a value of an unknown kind",
+        Item::Put { kind, .. } if ValueKind::new(kind).is_none() => "a value of an unknown kind",
         Item::Patch { length, .. } if length as usize > MAX_VALUE => "a value that is too long",
         Item::Piece { .. } | Item::Pieces { .. } => "pieces within pieces",
         Item::Bind { databases, dead } if !is_entered(databases, dead) => {

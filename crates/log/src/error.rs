@@ -5,6 +5,7 @@ use std::time::Duration;
 use mneme_sync::{SlotError, Stalled};
 use thiserror::Error;
 
+use crate::region::kind::WrongKind;
 use crate::region::record::{MAX_KEY, MAX_VALUE};
 
 /// The region's bytes contradict themselves.
@@ -74,6 +75,9 @@ pub enum ReadError {
     /// This process gets no memory for a copy of the value: for so many bytes more.
     #[error("this process has no memory for {0} bytes more")]
     NoMemory(usize),
+    /// The key holds a value of another kind.
+    #[error(transparent)]
+    WrongKind(#[from] WrongKind),
     /// The database number is beyond the store's.
     #[error("database {0} is out of range: a store has databases 0 to 63")]
     NoSuchDatabase(usize),
@@ -104,6 +108,9 @@ pub enum WriteError {
     /// The value is longer than [`MAX_VALUE`](crate::MAX_VALUE).
     #[error("the value has {0} bytes; at most {MAX_VALUE} are allowed")]
     ValueTooLong(usize),
+    /// The key holds a value of another kind.
+    #[error(transparent)]
+    WrongKind(#[from] WrongKind),
     /// A thread that is alive, and makes no progress, holds what the write needs: a lock for a
     /// second, or a pin for two. Or the calling thread's own pin does, which is reported at once.
     /// Try again.
@@ -150,6 +157,7 @@ impl WriteError {
             WriteError::NoSuchDatabase(i) => ReadError::NoSuchDatabase(i),
             WriteError::Overtaken(since) => ReadError::Overtaken(since),
             WriteError::NoMemory(bytes) => ReadError::NoMemory(bytes),
+            WriteError::WrongKind(e) => ReadError::WrongKind(e),
             other => ReadError::Reap(other.to_string()),
         }
     }
@@ -164,6 +172,7 @@ impl From<ReadError> for WriteError {
             ReadError::NoSuchDatabase(i) => WriteError::NoSuchDatabase(i),
             ReadError::Overtaken(since) => WriteError::Overtaken(since),
             ReadError::NoMemory(bytes) => WriteError::NoMemory(bytes),
+            ReadError::WrongKind(e) => WriteError::WrongKind(e),
             ReadError::Reap(what) => WriteError::Reap(what),
         }
     }

@@ -14,11 +14,11 @@ mneme_sys::kinds! {
     ReadError as (Slot, Corrupt) {
         Stalled | Reap | Overtaken => Stalled,
         NoMemory => NoMemory,
-        NoSuchDatabase => Invalid,
+        NoSuchDatabase | WrongKind => Invalid,
     }
     WriteError as (Slot, Corrupt) {
         OutOfMemory | NoMemory => NoMemory,
-        KeyTooLong | ValueTooLong | NoSuchDatabase => Invalid,
+        KeyTooLong | ValueTooLong | NoSuchDatabase | WrongKind => Invalid,
         Stalled | Reap | Overtaken | FeedFull => Stalled,
         ReadOnly => ReadOnly,
     }

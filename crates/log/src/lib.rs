@@ -95,6 +95,7 @@ pub use records::keyspace::Keyspace;
 pub use records::random::{Draw, Drawn};
 pub use records::scan::Cursor;
 pub use records::value::Value;
+pub use region::kind::{ValueKind, WrongKind};
 pub use region::layout::FORMAT;
 pub use region::policy::UpdatePolicy;
 pub use region::record::{MAX_KEY, MAX_VALUE};

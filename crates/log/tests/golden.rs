@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use mneme_log::{Builder, FORMAT, LogStore, Part, Patch, control_bytes};
+use mneme_log::{Builder, Expiry, FORMAT, LogStore, Part, Patch, ValueKind, control_bytes};
 use mneme_sys::{Access, ManualClock, PagePolicy, Region, ScriptedLiveness, SyntheticTopology};
 
 const CAPACITY: usize = 64 << 20;
@@ -45,7 +45,7 @@ const PARTS: [(usize, &str); 16] = [
     (0x20_0000, "index frame: bitmap"),
     (0x20_0400, "index frame: root"),
     (0x20_0700, "index frame: two segments of two buckets"),
-    (0x40_0000, "log segment: four records"),
+    (0x40_0000, "log segment: five records"),
 ];
 fn regions() -> [Region; 2] {
     let control = control_bytes().next_multiple_of(2 << 20);
@@ -66,7 +66,7 @@ fn builder() -> Builder {
         .entropy(*b"identity of 16 b\x07\x06\x05\x04\x03\x02\x01\x00")
 }
 
-/// A store with a record, a patchable one, and two that are dead.
+/// A store with a record, a patchable one, one of another kind, and two that are dead.
 fn make([data, control]: &[Region; 2]) {
     let liveness = ScriptedLiveness::new().process(1);
     let store = builder()
@@ -83,6 +83,9 @@ fn make([data, control]: &[Region; 2]) {
     store
         .update_part(b"thalia", |_| 0..0, |_| patch.clone())
         .unwrap();
+    let kind = ValueKind::new(1).unwrap();
+    let expiry = Expiry::At(3_000);
+    store.put_kind(b"urania", b"typed", kind, expiry).unwrap();
 }
 
 fn words(region: &Region) -> &[AtomicU64] {
@@ -155,7 +158,10 @@ fn a_store_with_the_words_of_the_format_can_be_opened() {
     let comedy = |part: Option<Part<'_>>| part.map(|part| (part.bytes.to_vec(), part.len));
     let read = store.read_part(b"thalia", |_| 8..14, comedy).unwrap();
     assert_eq!(read, Some((b"comedy".to_vec(), 5000)));
-    assert_eq!(store.len(), 2);
+    let kind = ValueKind::new(1).unwrap();
+    assert_eq!(store.get_kind(b"urania", kind).unwrap().unwrap(), b"typed");
+    assert_eq!(store.kind(b"calliope").unwrap(), Some(ValueKind::STRING));
+    assert_eq!(store.len(), 3);
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
     store.put(b"clio", b"history again").unwrap();
     assert_eq!(store.get(b"clio").unwrap().unwrap(), b"history again");

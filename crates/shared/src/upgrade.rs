@@ -290,8 +290,13 @@ fn copy(from: &SharedStore, to: &SharedStore) -> Result<(), UpgradeError> {
             cursor = from.scan_keys(cursor, AT_ONCE, |key| keys.push(key.to_vec()))?;
             for key in keys {
                 // What has expired since is left behind.
-                if let (Some(value), Some(expiry)) = (from.get(&key)?, from.expiry(&key)?) {
-                    to.put_until(&key, &value, expiry)?;
+                let Some(kind) = from.kind(&key)? else {
+                    continue;
+                };
+                if let (Some(value), Some(expiry)) =
+                    (from.get_kind(&key, kind)?, from.expiry(&key)?)
+                {
+                    to.put_kind(&key, &value, kind, expiry)?;
                 }
             }
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mneme_journal::Identity;
 use mneme_log::feed::Item;
-use mneme_log::{ChangeFeed, Cursor, LogStore};
+use mneme_log::{ChangeFeed, Cursor, LogStore, Stored};
 use mneme_sys::Clock;
 use mneme_sys::fault::without;
 
@@ -117,15 +117,15 @@ pub(crate) fn adopt(
         let mut cursor = Cursor::START;
         while cursor != Cursor::END {
             let (mut failed, mut bytes) = (None, 0);
-            let visit = |key: &[u8], value: &[u8], expiry| {
+            let visit = |key: &[u8], stored: Stored<'_>| {
                 let put = Item::Put {
                     root,
                     key,
-                    kind: 0,
-                    expiry,
-                    bytes: value,
+                    kind: stored.kind.number(),
+                    expiry: stored.expiry,
+                    bytes: stored.value,
                 };
-                bytes += key.len() + value.len();
+                bytes += key.len() + stored.value.len();
                 if let Err(error) = build.replica.item(0, put) {
                     failed.get_or_insert(error);
                 }

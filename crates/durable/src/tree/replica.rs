@@ -182,6 +182,11 @@ impl Replica {
                 let Some(mut record) = self.get(root, key)? else {
                     return Ok(());
                 };
+                // Strings alone are patched. A value of another kind is newer than this entry, and
+                // a later one stores it.
+                if layout::decode(&record).is_none_or(|(kind, ..)| kind != 0) {
+                    return Ok(());
+                }
                 let (offset, length) = (HEAD + offset as usize, HEAD + length as usize);
                 patch(&mut record, offset, length, bytes);
                 self.set(root, key, Some(record))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mneme_durable::stepped::Stepped;
 use mneme_durable::{DurabilityMode, DurableError, DurableOptions, LogStore};
-use mneme_log::{Builder, Cursor, Expiry};
+use mneme_log::{Builder, Cursor, Expiry, ValueKind};
 use mneme_sys::ManualClock;
 use mneme_sys::medium::{
     DirectoryOperation, DirectoryState, DirectoryStates, DirectoryTrace, Operation,
@@ -16,7 +16,9 @@ use mneme_testkit::Random;
 /// Databases that a life uses.
 const DATABASES: usize = 3;
 
-pub type Records = BTreeMap<(usize, Vec<u8>), (Vec<u8>, Expiry)>;
+/// Value, expiry, and the number of the value's kind.
+type Held = (Vec<u8>, Expiry, u8);
+pub type Records = BTreeMap<(usize, Vec<u8>), Held>;
 
 fn builder() -> Builder {
     LogStore::builder().capacity(64 << 20).maintainer(false)
@@ -27,16 +29,25 @@ pub fn contents(store: &LogStore) -> Records {
     let mut all = BTreeMap::new();
     for number in 0..DATABASES {
         let database = store.database(number).unwrap();
+        let mut keys = Vec::new();
         let mut cursor = Cursor::START;
         while cursor != Cursor::END {
-            let visit = |key: &[u8], value: &[u8]| {
-                let expiry = database.expiry(key).unwrap().unwrap_or_default();
-                all.insert((number, key.to_vec()), (value.to_vec(), expiry));
-            };
-            cursor = database.scan_copied(cursor, 100, visit).unwrap();
+            let visit = |key: &[u8]| keys.push(key.to_vec());
+            cursor = database.scan_keys(cursor, 100, visit).unwrap();
+        }
+        for key in keys {
+            let kind = database.kind(&key).unwrap().unwrap();
+            let value = database.get_kind(&key, kind).unwrap().unwrap().to_vec();
+            let expiry = database.expiry(&key).unwrap().unwrap_or_default();
+            all.insert((number, key), (value, expiry, kind.number()));
         }
     }
     all
+}
+
+/// A kind that a value may have: half of them are no strings.
+fn kind_of(value: &[u8]) -> ValueKind {
+    ValueKind::new(value.len() as u8 % 2).unwrap()
 }
 
 /// What came of some crashes.
@@ -158,6 +169,7 @@ impl Life {
         let database = store.database(number).unwrap();
         let key = format!("key-{}", random.below(12)).into_bytes();
         let value = vec![random.next() as u8; random.below(900) as usize];
+        let kind = kind_of(&value);
         match random.below(16) {
             0 => database.clear().unwrap(),
             1 => {
@@ -167,16 +179,18 @@ impl Life {
             2 | 3 => drop(database.remove(&key).unwrap()),
             4 => drop(database.set_expiry(&key, Expiry::At(1 << 40)).unwrap()),
             5 => database
-                .put_until(&key, &value, Expiry::At(1 << 41))
+                .put_kind(&key, &value, kind, Expiry::At(1 << 41))
                 .unwrap(),
             6 => store
                 .transaction(|t| {
-                    t.put(&key, &value)?;
+                    t.database(0)?.put_kind(&key, &value, kind, Expiry::Never)?;
                     t.put(b"other", &value)
                 })
                 .unwrap(),
             7 => database.put(&key, &[4; 30_000]).unwrap(),
-            _ => database.put(&key, &value).unwrap(),
+            _ => database
+                .put_kind(&key, &value, kind, Expiry::Never)
+                .unwrap(),
         }
         self.note();
     }
@@ -185,7 +199,9 @@ impl Life {
     pub fn change_in_pieces(&mut self) {
         let value = vec![self.random.next() as u8; 70_000 + self.random.below(200_000) as usize];
         let key = format!("key-{}", self.random.below(12));
-        self.store().put(key.as_bytes(), &value).unwrap();
+        let kind = kind_of(&value);
+        let put = |store: &LogStore| store.put_kind(key.as_bytes(), &value, kind, Expiry::Never);
+        put(self.store()).unwrap();
         self.note();
     }
 

@@ -11,7 +11,7 @@ use mneme_durable::{
     Durability, DurabilityMode, DurableOptions, GateState, LogStore, Opening, Origin, Registry,
     Served, SyncPolicy,
 };
-use mneme_log::{Expiry, WriteError};
+use mneme_log::{Expiry, ValueKind, WriteError};
 use mneme_shared::StoreOptions;
 use mneme_testkit::{Process, Random, retry_within, seconds, wait_until};
 
@@ -65,6 +65,7 @@ fn change(store: &LogStore, i: u64) -> Result<(), WriteError> {
     let database = store.database(number).unwrap();
     let key = format!("key-{}", random.below(60)).into_bytes();
     let value = vec![i as u8; random.below(3000) as usize];
+    let kind = ValueKind::new(random.below(2) as u8).unwrap();
     match random.below(24) {
         0 => database.clear(),
         1 => store.swap_databases(number, (number + 1) % 3),
@@ -74,7 +75,7 @@ fn change(store: &LogStore, i: u64) -> Result<(), WriteError> {
             t.put(&key, &value)?;
             t.put(b"other", &value)
         }),
-        _ => database.put(&key, &value),
+        _ => database.put_kind(&key, &value, kind, Expiry::Never),
     }
 }
 

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use mneme_durable::{DurabilityMode, DurableOptions, DurableStore, LogStore};
-use mneme_log::{Builder, Cursor, Expiry, Patch};
+use mneme_log::{Builder, Cursor, Expiry, Patch, ValueKind};
 use mneme_testkit::{Random, TestDir};
 
 fn builder() -> Builder {
@@ -33,20 +33,26 @@ fn open(dir: &TestDir) -> DurableStore {
     options(dir).open_private(builder()).unwrap()
 }
 
-type Records = BTreeMap<(usize, Vec<u8>), (Vec<u8>, Expiry)>;
+/// Value, expiry, and the number of the value's kind.
+type Held = (Vec<u8>, Expiry, u8);
+type Records = BTreeMap<(usize, Vec<u8>), Held>;
 
 /// Everything that a store holds.
 fn contents(store: &LogStore) -> Records {
     let mut all = BTreeMap::new();
     for number in 0..64 {
         let database = store.database(number).unwrap();
+        let mut keys = Vec::new();
         let mut cursor = Cursor::START;
         while cursor != Cursor::END {
-            let visit = |key: &[u8], value: &[u8]| {
-                let expiry = database.expiry(key).unwrap().unwrap();
-                all.insert((number, key.to_vec()), (value.to_vec(), expiry));
-            };
-            cursor = database.scan_copied(cursor, 100, visit).unwrap();
+            let visit = |key: &[u8]| keys.push(key.to_vec());
+            cursor = database.scan_keys(cursor, 100, visit).unwrap();
+        }
+        for key in keys {
+            let kind = database.kind(&key).unwrap().unwrap();
+            let value = database.get_kind(&key, kind).unwrap().unwrap().to_vec();
+            let expiry = database.expiry(&key).unwrap().unwrap();
+            all.insert((number, key), (value, expiry, kind.number()));
         }
     }
     all
@@ -59,6 +65,7 @@ fn change(store: &LogStore, random: &mut Random, many: usize) {
         let database = store.database(number).unwrap();
         let key = format!("key-{}", random.below(200)).into_bytes();
         let value = vec![random.next() as u8; random.below(300) as usize];
+        let kind = ValueKind::new(random.below(2) as u8).unwrap();
         match random.below(20) {
             0 => database.clear().unwrap(),
             1 => store
@@ -71,12 +78,15 @@ fn change(store: &LogStore, random: &mut Random, many: usize) {
                     .unwrap(),
             ),
             9 => database
-                .put_until(&key, &value, Expiry::At(1 << 50))
+                .put_kind(&key, &value, kind, Expiry::At(1 << 50))
                 .unwrap(),
             10 => {
                 // The second does not fit an entry of the feed.
                 let len = [20_000, 70_000][random.below(2) as usize];
-                database.put(&key, &vec![7; len]).unwrap();
+                let value = vec![7; len];
+                database
+                    .put_kind(&key, &value, kind, Expiry::Never)
+                    .unwrap();
             }
             11 | 12 => {
                 // Long enough to be changed where it lies.
@@ -93,7 +103,7 @@ fn change(store: &LogStore, random: &mut Random, many: usize) {
             }
             13 => store
                 .transaction(|t| {
-                    t.put(&key, &value)?;
+                    t.database(0)?.put_kind(&key, &value, kind, Expiry::Never)?;
                     t.put(
                         b"other",
                         &value.repeat([1, 1, 1, 1, 400][random.below(5) as usize]),
@@ -101,7 +111,9 @@ fn change(store: &LogStore, random: &mut Random, many: usize) {
                     Ok::<_, mneme_log::WriteError>(())
                 })
                 .unwrap(),
-            _ => database.put(&key, &value).unwrap(),
+            _ => database
+                .put_kind(&key, &value, kind, Expiry::Never)
+                .unwrap(),
         }
     }
 }

@@ -321,7 +321,7 @@ fn a_damaged_entry_of_a_ring_does_not_keep_the_store_from_being_loaded() {
         let data = local.segment().directory().join("data");
         drop(local);
         // The flags of the item: a kind of values that is not known.
-        overwrite_before(&data, b"damaged-entry", 11, &[1]);
+        overwrite_before(&data, b"damaged-entry", 11, &[31]);
         damage(&place.registry, &data);
         let (served, durability) = place.open("s", "data").unwrap();
         for (key, is_there) in [

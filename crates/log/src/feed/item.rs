@@ -23,6 +23,8 @@
 //! | 7 `Open`, 8 `Close` | |
 //! | 9 `Piece` | offset (8) |
 //! | 10 `Pieces` | length (8) |
+//! | 11 to 14 | kept for elements of collections |
+//! | 15 | kept for a command: a root and bytes |
 
 use mneme_sync::SlotId;
 use thiserror::Error;

@@ -16,6 +16,7 @@ use mneme_sync::Word;
 
 use crate::records::Records;
 pub use crate::region::expiry::Expiry;
+use crate::region::kind::{ValueKind, WrongKind};
 use crate::region::record::Record;
 
 /// What is stored under a key.
@@ -25,13 +26,24 @@ pub struct Stored<'v> {
     pub value: &'v [u8],
     /// When it expires.
     pub expiry: Expiry,
+    /// The value's kind.
+    pub kind: ValueKind,
 }
 
 impl<'v> Stored<'v> {
+    /// The value, if it is a string.
+    ///
+    /// # Errors
+    /// It is of another kind.
+    pub fn string(self) -> Result<&'v [u8], WrongKind> {
+        self.kind.expect(ValueKind::STRING).map(|()| self.value)
+    }
+
     pub(crate) fn of(record: &Record<'v>) -> Stored<'v> {
         Stored {
             value: record.value(),
             expiry: Expiry::of_word(record.expires()),
+            kind: record.header().kind(),
         }
     }
 }

@@ -153,7 +153,7 @@ impl Records {
         Ok(Item::Put {
             root,
             key: record.key(),
-            kind: 0,
+            kind: record.header().kind().number(),
             expiry: Expiry::of_word(record.expires()),
             bytes: record.value(),
         })

@@ -36,6 +36,7 @@ use crate::records::expiry::{Expiry, Stored};
 use crate::records::notify::Kind;
 use crate::records::patch::Overtaken;
 use crate::records::publish::{Change, Expect, Published};
+use crate::region::kind::ValueKind;
 use crate::region::mem::Loc;
 use crate::region::record::{Header, MAX_IN_PLACE, Record};
 use crate::session::Wait;
@@ -128,7 +129,7 @@ impl Records {
         slot: &Slot<'_>,
         change: &Change<'_>,
         value: &[u8],
-        expiry: Expiry,
+        (kind, expiry): (ValueKind, Expiry),
     ) -> Result<Option<Published>, WriteError> {
         if value.len() > MAX_IN_PLACE {
             return Ok(None);
@@ -137,13 +138,13 @@ impl Records {
         let item = Item::Put {
             root: id,
             key: change.key,
-            kind: 0,
+            kind: kind.number(),
             expiry,
             bytes: value,
         };
-        match self.try_overwrite(slot, change, id, item, value, expiry) {
+        match self.try_overwrite(slot, change, id, item, value, (kind, expiry)) {
             Err(WriteError::FeedFull) => self.in_pieces(slot, item, || {
-                self.try_overwrite(slot, change, id, item, value, expiry)
+                self.try_overwrite(slot, change, id, item, value, (kind, expiry))
             }),
             overwritten => overwritten,
         }
@@ -157,7 +158,7 @@ impl Records {
         id: u64,
         item: Item<'_>,
         value: &[u8],
-        expiry: Expiry,
+        (kind, expiry): (ValueKind, Expiry),
     ) -> Result<Option<Published>, WriteError> {
         let (root, place) = (change.root, change.place);
         let mut seen = change.segment;
@@ -180,7 +181,7 @@ impl Records {
             // is held for less.
             let found = self.mem.find_from(home, segment, place.tag, change.key)?;
             let Some(Found { entry, record, .. }) =
-                found.filter(|found| holds(found.record.header(), value, expiry))
+                found.filter(|found| holds(found.record.header(), value, kind, expiry))
             else {
                 return Ok(None);
             };
@@ -336,12 +337,13 @@ impl Records {
     }
 }
 
-/// Whether a record with this header can hold the value, and has a word for the expiry.
-fn holds(header: Header, value: &[u8], expiry: Expiry) -> bool {
+/// Whether a record with this header is of the kind, can hold the value, and has a word for the
+/// expiry. A record never changes its kind: readers look at it without a lock.
+fn holds(header: Header, value: &[u8], kind: ValueKind, expiry: Expiry) -> bool {
     let capacity = header
         .capacity()
         .is_some_and(|capacity| value.len() <= capacity);
-    capacity && (expiry == Expiry::Never || header.has_expiry())
+    capacity && header.kind() == kind && (expiry == Expiry::Never || header.has_expiry())
 }
 
 impl Copied {
@@ -360,11 +362,17 @@ impl Copied {
         }
     }
 
+    /// The value's kind.
+    pub fn kind(&self) -> ValueKind {
+        self.header.kind()
+    }
+
     /// What is stored, expired or not.
     pub fn still_stored<'v>(&self, value: &'v [u8]) -> Stored<'v> {
         Stored {
             value,
             expiry: Expiry::of_word(self.expires),
+            kind: self.kind(),
         }
     }
 }

@@ -91,7 +91,7 @@ impl Records {
         let Draw { rest, keys, .. } = draw;
         if let Some(range) = rest.iter_mut().find(|range| !range.is_empty()) {
             let (begin, end) = (Cursor::from_u64(range.start), range.end);
-            let next = self.scan_keys(database, begin, 1, |key| {
+            let next = self.scan_kinds(database, begin, 1, |key, _| {
                 let place = self.place(key);
                 let position = u64::from(place.partition) << TAG_BITS | u64::from(place.tag);
                 if position < end {

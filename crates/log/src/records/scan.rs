@@ -18,8 +18,9 @@ use crate::index::lookup::{BucketRead, Lookup};
 use crate::index::root::Root;
 use crate::index::walk::{HOME_ENTRIES, HashOrder, next_interval};
 use crate::records::Records;
-use crate::records::expiry::{Before, Expiry};
+use crate::records::expiry::{Before, Expiry, Stored};
 use crate::records::read::copying::{Hold, Look, all, within};
+use crate::region::kind::ValueKind;
 use crate::region::mem::Memory;
 use crate::region::racing::{PIECE, Racing};
 use crate::region::record::Record;
@@ -69,34 +70,49 @@ impl Records {
         mut visit: impl FnMut(&[u8], &[u8]),
     ) -> Result<Cursor, ReadError> {
         if !self.lends {
-            return self.scan_copied(database, cursor, count, all, visit);
+            return self.scan_copied(database, cursor, count, visit);
         }
         let mut copy = Vec::new();
         self.scan_records(database, cursor, count, |record| {
+            if record.header().kind() != ValueKind::STRING {
+                return Ok(false);
+            }
             if record.seals(self.read_only) {
                 visit(record.key(), record.value());
-            } else if self.get_into(database, record.key(), &mut copy)? {
-                visit(record.key(), &copy);
-            } else {
-                return Ok(false);
+                return Ok(true);
+            }
+            match self.get_into(database, record.key(), &mut copy) {
+                Ok(true) => visit(record.key(), &copy),
+                // It is absent by now, or a value of another kind.
+                Ok(false) | Err(ReadError::WrongKind(_)) => return Ok(false),
+                Err(error) => return Err(error),
             }
             Ok(true)
         })
     }
 
-    /// As [`Records::scan`], with keys alone: no value is copied or sealed.
-    pub(crate) fn scan_keys(
+    /// Visits the keys of records of every kind, with the kind: no value is copied or sealed.
+    pub(crate) fn scan_kinds(
         &self,
         database: u8,
         cursor: Cursor,
         count: usize,
-        mut visit: impl FnMut(&[u8]),
+        mut visit: impl FnMut(&[u8], ValueKind),
     ) -> Result<Cursor, ReadError> {
         if !self.lends {
-            return self.scan_copied(database, cursor, count, |_| 0..0, |key, _| visit(key));
+            return self.scan_copies(
+                database,
+                cursor,
+                count,
+                |_| 0..0,
+                |key, kind, _| {
+                    visit(key, kind);
+                    true
+                },
+            );
         }
         self.scan_records(database, cursor, count, |record| {
-            visit(record.key());
+            visit(record.key(), record.header().kind());
             Ok(true)
         })
     }
@@ -163,23 +179,56 @@ impl Records {
     }
 }
 
-/// Copies of records: the bytes of all; where the key and the value of each begin and end, and the
-/// word of its expiry.
+/// Copies of records: the bytes of all, and what each of them is.
 #[derive(Default)]
 struct Copies {
     bytes: Vec<u8>,
-    records: Vec<([usize; 3], u64)>,
+    records: Vec<CopiedRecord>,
+}
+
+#[derive(Clone, Copy)]
+struct CopiedRecord {
+    /// Where, in the bytes of all, its key begins, its value begins, and its value ends.
+    at: [usize; 3],
+    kind: ValueKind,
+    /// The word of its expiry.
+    expires: u64,
+}
+
+impl Copies {
+    fn key_and_value(&self, record: CopiedRecord) -> (&[u8], &[u8]) {
+        let [key, value, end] = record.at;
+        (&self.bytes[key..value], &self.bytes[value..end])
+    }
 }
 
 impl Records {
-    /// As [`Records::scan`], with copies: of each value the part that `range` makes of its length.
+    /// As [`Records::scan`], with copies.
     pub(crate) fn scan_copied(
         &self,
         database: u8,
         cursor: Cursor,
         count: usize,
-        range: impl Fn(usize) -> Range<usize>,
         mut visit: impl FnMut(&[u8], &[u8]),
+    ) -> Result<Cursor, ReadError> {
+        self.scan_copies(database, cursor, count, all, |key, kind, value| {
+            let is_string = kind == ValueKind::STRING;
+            if is_string {
+                visit(key, value);
+            }
+            is_string
+        })
+    }
+
+    /// Visits copies of records of every kind: of each value the part that `range` makes of its
+    /// length. `visit` returns whether the record counts.
+    fn scan_copies(
+        &self,
+        database: u8,
+        cursor: Cursor,
+        count: usize,
+        range: impl Fn(usize) -> Range<usize>,
+        mut visit: impl FnMut(&[u8], ValueKind, &[u8]) -> bool,
     ) -> Result<Cursor, ReadError> {
         let count = count.max(1);
         let mut at = cursor.place();
@@ -200,10 +249,10 @@ impl Records {
                 return Ok(Cursor::new(at.partition, at.tag));
             }
             from = Some(space);
-            for &([key, value, end], _) in &copies.records {
-                visit(&copies.bytes[key..value], &copies.bytes[value..end]);
+            for record in &copies.records {
+                let (key, value) = copies.key_and_value(*record);
+                visited += usize::from(visit(key, record.kind, value));
             }
-            visited += copies.records.len();
             match next {
                 Some(next) => at = next,
                 None => return Ok(Cursor::END),
@@ -219,7 +268,7 @@ impl Records {
         id: u64,
         cursor: Cursor,
         count: usize,
-        mut visit: impl FnMut(&[u8], &[u8], Expiry),
+        mut visit: impl FnMut(&[u8], Stored<'_>),
     ) -> Result<Option<Cursor>, ReadError> {
         let (mut at, mut visited) = (cursor.place(), 0);
         let mut budget = count.saturating_mul(16).saturating_add(1024);
@@ -244,9 +293,14 @@ impl Records {
                     }
                 }
             })?;
-            for &([key, value, end], expires) in &copies.records {
-                let (key, value) = (&copies.bytes[key..value], &copies.bytes[value..end]);
-                visit(key, value, Expiry::of_word(expires));
+            for record in &copies.records {
+                let (key, value) = copies.key_and_value(*record);
+                let stored = Stored {
+                    value,
+                    expiry: Expiry::of_word(record.expires),
+                    kind: record.kind,
+                };
+                visit(key, stored);
             }
             visited += copies.records.len();
             at = next.unwrap_or(at);
@@ -344,21 +398,25 @@ impl Records {
             let key = bytes[begin..].to_vec();
             let place = self.place(&key);
             let segment = self.mem.index_segment(root, place)?;
-            self.copy_key(hold, root, place, segment, &key, range, bytes)?
-                .map(|there| there.is_some())
+            self.copy_key(hold, root, place, segment, (&key, None), range, bytes)?
+                .map(|there| there.map(|(_, kind)| kind))
         } else if record.append_range(within(range, record.header().value_len()), bytes, || {
             hold.is_valid()
         })? {
-            Look::Seen(true)
+            Look::Seen(Some(record.header().kind()))
         } else {
             Look::Lost
         };
         Ok(match there {
-            Look::Seen(true) => {
-                records.push(([begin, value, bytes.len()], expires));
+            Look::Seen(Some(kind)) => {
+                records.push(CopiedRecord {
+                    at: [begin, value, bytes.len()],
+                    kind,
+                    expires,
+                });
                 Look::Seen(())
             }
-            Look::Seen(false) => {
+            Look::Seen(None) => {
                 bytes.truncate(begin);
                 Look::Seen(())
             }

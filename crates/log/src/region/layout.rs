@@ -29,7 +29,7 @@ use crate::region::policy::UpdatePolicy;
 use crate::region::space::DATABASES;
 
 /// Raised whenever a byte of any structure in the region changes its meaning.
-pub const FORMAT: u64 = 15;
+pub const FORMAT: u64 = 16;
 const MAGIC: u64 = u64::from_le_bytes(*b"MNEMELOG");
 
 /// The least capacity of a store, in bytes.
@@ -124,6 +124,7 @@ pub(crate) struct LogHeader {
     pub extra: AtomicU64,
     /// Bytes that were written to log segments which were freed since, and to gaps of others.
     pub freed: AtomicU64,
+    /// The first is kept for roles, see `docs/design/log.md`.
     spare: [AtomicU64; 24],
     /// The space of each database.
     pub spaces: [AtomicU8; DATABASES],

@@ -2,6 +2,7 @@
 //! operation is.
 
 pub(crate) mod expiry;
+pub(crate) mod kind;
 pub(crate) mod layout;
 pub(crate) mod mem;
 pub(crate) mod patch_word;

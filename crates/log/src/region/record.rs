@@ -25,6 +25,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::region::kind::{KINDS, ValueKind};
 use crate::region::patch_word::PatchWord;
 use crate::region::space::Space;
 
@@ -49,6 +50,10 @@ pub(crate) struct Header(pub u64);
 
 const VALUE_SHIFT: u32 = 16;
 const KIND_SHIFT: u32 = 47;
+/// The bits of the kind.
+const KIND_MASK: u64 = 0x1f << KIND_SHIFT;
+/// Those of them that no kind of this format has.
+const NO_KIND: u64 = KIND_MASK & !((KINDS as u64 - 1) << KIND_SHIFT);
 const MARKS_SHIFT: u32 = 52;
 const MARKS_MASK: u64 = 7 << MARKS_SHIFT;
 const EXPIRY_SHIFT: u32 = 55;
@@ -136,6 +141,18 @@ impl Header {
         self.0 & !changing
     }
 
+    /// The value's kind.
+    #[inline]
+    pub fn kind(self) -> ValueKind {
+        // Kinds that this format does not have are in no record (see `is_record`).
+        ValueKind::new(((self.0 & KIND_MASK) >> KIND_SHIFT) as u8).unwrap_or_default()
+    }
+
+    /// This header with a value of this kind.
+    pub fn with_kind(self, kind: ValueKind) -> Header {
+        Header(self.0 & !KIND_MASK | u64::from(kind.number()) << KIND_SHIFT)
+    }
+
     /// This header with an expiry word.
     pub fn with_expiry(self) -> Header {
         Header(self.0 | 1 << EXPIRY_SHIFT)
@@ -170,8 +187,7 @@ impl Header {
     /// Whether this is the header of a record, with lengths in range and no kind of a later format.
     #[inline(always)]
     pub fn is_record(self) -> bool {
-        // The kind is zero.
-        match self.0 & (3 << STATE_SHIFT | 0x1f << KIND_SHIFT) {
+        match self.0 & (3 << STATE_SHIFT | NO_KIND) {
             PLAIN => self.value_len() <= MAX_VALUE,
             SLACK => self
                 .capacity()
@@ -184,11 +200,11 @@ impl Header {
         }
     }
 
-    /// Bytes from the record's start to its value's end, if this is the header of a record without
+    /// Bytes from the record's start to its value's end, if this is the header of a string without
     /// slack. The length may still be more than a value's.
     #[inline(always)]
     pub fn plain_end(self) -> Option<usize> {
-        let plain = self.0 & (3 << STATE_SHIFT | 0x1f << KIND_SHIFT) == PLAIN;
+        let plain = self.0 & (3 << STATE_SHIFT | KIND_MASK) == PLAIN;
         plain.then_some(self.key_offset() + self.key_len() + self.plain_len())
     }
 
@@ -492,8 +508,32 @@ mod tests {
     }
 
     #[test]
+    fn a_kind_changes_nothing_else_and_keeps_the_record_from_optimistic_reads() {
+        let kind = ValueKind::new(1).unwrap();
+        let space = Space::new(63);
+        for of in [
+            Header::record(9, 100, space).with_expiry(),
+            Header::with_slack(9, 100, 120, space),
+            Header::patchable(9, 5000, space),
+        ] {
+            let typed = of.with_kind(kind);
+            assert!(typed.is_record());
+            assert_eq!((of.kind(), typed.kind()), (ValueKind::STRING, kind));
+            assert_eq!((typed.size(), typed.key_len()), (of.size(), of.key_len()));
+            assert_eq!(
+                (typed.space(), typed.capacity()),
+                (of.space(), of.capacity())
+            );
+            assert_eq!(typed.plain_end(), None);
+            assert_eq!(typed.with_kind(ValueKind::STRING), of);
+        }
+    }
+
+    #[test]
     fn garbage_is_no_record() {
         assert!(!Header(0).is_record());
         assert!(!Header(u64::MAX).is_record());
+        let next = Header::record(1, 1, Space::new(0)).0 | u64::from(KINDS) << KIND_SHIFT;
+        assert!(!Header(next).is_record(), "a kind of a later format");
     }
 }

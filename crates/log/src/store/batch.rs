@@ -8,6 +8,7 @@ use crate::index::prefetch::{AHEAD_LINES, DISTANCE, Fetch, Keys, WIDTH};
 use crate::reclaim::free_space::SpaceSearch;
 use crate::records::expiry::Expiry;
 use crate::records::publish::{Change, Expect, Published};
+use crate::region::kind::ValueKind;
 use crate::region::mem::Loc;
 use crate::region::record::{Header, MAX_KEY};
 use crate::region::space::Space;
@@ -60,9 +61,13 @@ impl Store {
                 };
                 let value = match fast {
                     Some(value) => Some(value),
-                    None => self
-                        .find_live(root, place, segment, key, &mut copy)?
-                        .map(|record| record.value_or(&copy)),
+                    None => match self.find_live(root, place, segment, key, &mut copy)? {
+                        Some(record) => {
+                            record.header().kind().expect(ValueKind::STRING)?;
+                            Some(record.value_or(&copy))
+                        }
+                        None => None,
+                    },
                 };
                 visit(first + i, value);
             }

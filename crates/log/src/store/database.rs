@@ -8,11 +8,11 @@ use crate::error::{BatchError, ReadError, WriteError};
 use crate::records::expiry::{Expiry, Stored};
 use crate::records::keyspace::Keyspace;
 use crate::records::random::{Draw, Drawn};
-use crate::records::read::copying::all;
 use crate::records::scan::Cursor;
 use crate::records::value::Value;
+use crate::region::kind::ValueKind;
 use crate::store::components::Store;
-use crate::store::ops::{Decision, Updated};
+use crate::store::ops::{Decision, Takes, Updated};
 use crate::store::part::{Part, Patch};
 
 /// The operations of a database, written once for both types that offer them.
@@ -25,11 +25,38 @@ macro_rules! operations {
             /// second at most.
             ///
             /// # Errors
-            /// This thread cannot take part, the region is damaged, or a transaction stalls.
+            /// This thread cannot take part, the region is damaged, a transaction stalls, or the
+            /// value is of another [kind](ValueKind).
             #[inline(always)]
             pub fn get(&$self, key: &[u8]) -> Result<Option<Value<$value>>, ReadError> {
                 let db = $db;
                 db.store.get(db.number, key)
+            }
+
+            /// The value of `key`, which is of this kind; otherwise as [`get`](Self::get).
+            ///
+            /// # Errors
+            /// As for `get`.
+            pub fn get_kind(
+                &$self,
+                key: &[u8],
+                kind: ValueKind,
+            ) -> Result<Option<Value<$value>>, ReadError> {
+                let db = $db;
+                match kind {
+                    ValueKind::STRING => db.store.get(db.number, key),
+                    _ => db.store.get_slowly(db.number, key, kind),
+                }
+            }
+
+            /// The kind of the value of `key`; `None` if it is not there. However long the value,
+            /// only the record's header is read, and this does not count as a read of the record.
+            ///
+            /// # Errors
+            /// This thread cannot take part, the region is damaged, or a transaction stalls.
+            pub fn kind(&$self, key: &[u8]) -> Result<Option<ValueKind>, ReadError> {
+                let db = $db;
+                db.store.kind(db.number, key)
             }
 
             /// Calls `visit(i, value)` for each of `keys`, in order. Several times as fast as
@@ -119,6 +146,21 @@ macro_rules! operations {
             pub fn put_until(&$self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<(), WriteError> {
                 let db = $db;
                 db.store.with_feed(|| db.store.put(db.number, key, value, expiry))
+            }
+
+            /// As `put_until`, of a value of this kind.
+            ///
+            /// # Errors
+            /// As for `put`.
+            pub fn put_kind(
+                &$self,
+                key: &[u8],
+                value: &[u8],
+                kind: ValueKind,
+                expiry: Expiry,
+            ) -> Result<(), WriteError> {
+                let db = $db;
+                db.store.with_feed(|| db.store.put_kind(db.number, key, value, (kind, expiry)))
             }
 
             /// When `key` expires; `None` if it is not there.
@@ -233,7 +275,37 @@ macro_rules! operations {
                 mut decide: impl FnMut(Option<Stored<'_>>) -> Decision,
             ) -> Result<Updated, WriteError> {
                 let db = $db;
-                db.store.with_feed(|| db.store.update(db.number, key, &mut decide))
+                let takes = Takes::Only(ValueKind::STRING);
+                db.store.with_feed(|| db.store.update(db.number, key, takes, &mut decide))
+            }
+
+            /// As `update_stored`, for a value of this kind: what is stored is of it, too.
+            ///
+            /// # Errors
+            /// As for `put`; nothing was changed.
+            pub fn update_kind(
+                &$self,
+                key: &[u8],
+                kind: ValueKind,
+                mut decide: impl FnMut(Option<Stored<'_>>) -> Decision,
+            ) -> Result<Updated, WriteError> {
+                let db = $db;
+                let takes = Takes::Only(kind);
+                db.store.with_feed(|| db.store.update(db.number, key, takes, &mut decide))
+            }
+
+            /// As `update_stored`, for a value of any kind: what is stored is a string.
+            ///
+            /// # Errors
+            /// As for `put`, except for [`WriteError::WrongKind`]; nothing was changed.
+            pub fn update_any(
+                &$self,
+                key: &[u8],
+                mut decide: impl FnMut(Option<Stored<'_>>) -> Decision,
+            ) -> Result<Updated, WriteError> {
+                let db = $db;
+                let takes = Takes::AnyFor(ValueKind::STRING);
+                db.store.with_feed(|| db.store.update(db.number, key, takes, &mut decide))
             }
 
             /// Calls `visit` once, with a part of the value of `key`. `range` gets the value's
@@ -277,8 +349,8 @@ macro_rules! operations {
                 (db.store).with_feed(|| db.store.update_part(db.number, key, &range, &mut decide))
             }
 
-            /// Visits about `count` records (key, value) from `cursor` on, and returns where to go
-            /// on. A `count` of 0 means 1. From [`Cursor::START`] to [`Cursor::END`] every record
+            /// Visits about `count` strings (key, value) from `cursor` on, and returns where to go
+            /// on; records of other kinds are left out. A `count` of 0 means 1. From [`Cursor::START`] to [`Cursor::END`] every string
             /// that is there all the time is visited at least once. The order is that of the keys'
             /// hashes. Where values are lent, `visit` runs pinned, as if it held a [`Value`]; where
             /// they are copied, this is `scan_copied`.
@@ -295,18 +367,31 @@ macro_rules! operations {
                 db.store.scan(db.number, cursor, count, visit)
             }
 
-            /// As `scan`, with keys alone: no value is read.
+            /// As `scan`, with the keys of records of every kind: no value is read.
             ///
             /// # Errors
-            /// As for `get`.
+            /// As for `get`, except for [`ReadError::WrongKind`].
             pub fn scan_keys(
                 &$self,
                 cursor: Cursor,
                 count: usize,
-                visit: impl FnMut(&[u8]),
+                mut visit: impl FnMut(&[u8]),
+            ) -> Result<Cursor, ReadError> {
+                $self.scan_kinds(cursor, count, |key, _| visit(key))
+            }
+
+            /// As `scan_keys`, with the kind of each value.
+            ///
+            /// # Errors
+            /// As for `scan_keys`.
+            pub fn scan_kinds(
+                &$self,
+                cursor: Cursor,
+                count: usize,
+                visit: impl FnMut(&[u8], ValueKind),
             ) -> Result<Cursor, ReadError> {
                 let db = $db;
-                db.store.scan_keys(db.number, cursor, count, visit)
+                db.store.scan_kinds(db.number, cursor, count, visit)
             }
 
             /// As `scan`, with copies of keys and values, as `copy_many` makes them. `visit` is not
@@ -321,7 +406,7 @@ macro_rules! operations {
                 visit: impl FnMut(&[u8], &[u8]),
             ) -> Result<Cursor, ReadError> {
                 let db = $db;
-                db.store.scan_copied(db.number, cursor, count, all, visit)
+                db.store.scan_copied(db.number, cursor, count, visit)
             }
 
             /// A random key, each as likely as any other. `None`: the database holds no record.

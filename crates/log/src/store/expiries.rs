@@ -3,7 +3,7 @@
 use mneme_sync::Slot;
 
 use super::components::Store;
-use super::ops::{Decision, Updated};
+use super::ops::{Decision, Takes, Updated};
 use crate::error::{ReadError, WriteError};
 use crate::feed::item::Item;
 use crate::index::counts::Counts;
@@ -15,6 +15,7 @@ use crate::records::change_set::Counted;
 use crate::records::expiry::{Before, Expiry, Life, Stored};
 use crate::records::notify::Kind;
 use crate::records::publish::Expect;
+use crate::region::kind::ValueKind;
 use crate::region::mem::Loc;
 use crate::region::record::{EXPIRY_AT, MAX_KEY};
 use crate::session::Wait;
@@ -26,8 +27,8 @@ impl Store {
         Ok(found.map(|outline| Expiry::of_word(outline.expires)))
     }
 
-    /// Sets the expiry of `key` to what `decide` returns for what is stored, atomically. Unless it
-    /// `reads`, the value that `decide` sees is empty.
+    /// Sets the expiry of `key` to what `decide` returns for what is stored, atomically. If it
+    /// `reads`, the value must be a string; otherwise the value that `decide` sees is empty.
     pub(crate) fn update_expiry(
         &self,
         database: u8,
@@ -45,7 +46,11 @@ impl Store {
         {
             return Ok(updated);
         }
-        self.update(database, key, |stored| {
+        let takes = match reads {
+            true => Takes::Only(ValueKind::STRING),
+            false => Takes::Any,
+        };
+        self.update(database, key, takes, |stored| {
             match stored.and_then(|s| Some((s, decide(s)?))) {
                 Some((stored, expiry)) if expiry != stored.expiry => {
                     Decision::ReplaceUntil(stored.value.to_vec(), expiry)
@@ -89,12 +94,16 @@ impl Store {
                 Life::Expired => return Ok(Some(Updated::Absent)),
                 Life::Unsure => continue,
             }
+            if reads {
+                found.record.header().kind().expect(ValueKind::STRING)?;
+            }
             self.note_access(root, place);
             // Called before the bucket is locked, so that `decide` may do anything, even panic.
             let now = Expiry::of_word(expires);
             let decided = decide(Stored {
                 value: if reads { found.record.value() } else { &[] },
                 expiry: now,
+                kind: found.record.header().kind(),
             });
             self.may_go_on(&slot)?;
             let to = match decided {

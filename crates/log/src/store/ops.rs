@@ -16,6 +16,7 @@ use crate::records::expiry::{Before, Expiry, Life, Stored};
 use crate::records::in_place::CopyOut;
 use crate::records::notify::Kind;
 use crate::records::publish::{Change, Expect, Published};
+use crate::region::kind::{ValueKind, WrongKind};
 use crate::region::mem::Loc;
 use crate::region::record::{Header, MAX_IN_PLACE, MAX_KEY, MAX_VALUE, write_body};
 use crate::region::space::Space;
@@ -33,6 +34,28 @@ pub enum Decision {
     ReplaceUntil(Vec<u8>, Expiry),
     /// Remove it.
     Remove,
+}
+
+/// What kinds of values an update takes, and what kind it stores.
+#[derive(Clone, Copy)]
+pub(crate) enum Takes {
+    /// Values of this kind alone.
+    Only(ValueKind),
+    /// Any. A value that is replaced keeps its kind; a new one is a string.
+    Any,
+    /// Any. What is stored is of this kind.
+    AnyFor(ValueKind),
+}
+
+impl Takes {
+    /// The kind of what is stored where `there` is what was stored before.
+    fn kind_after(self, there: Option<ValueKind>) -> Result<ValueKind, WrongKind> {
+        match (self, there) {
+            (Takes::Only(kind), Some(found)) => found.expect(kind).map(|()| kind),
+            (Takes::Only(kind), None) | (Takes::AnyFor(kind), _) => Ok(kind),
+            (Takes::Any, there) => Ok(there.unwrap_or_default()),
+        }
+    }
 }
 
 /// What an update did.
@@ -57,6 +80,7 @@ struct Put<'a> {
     place: Place,
     key: &'a [u8],
     value: &'a [u8],
+    kind: ValueKind,
     expiry: Expiry,
 }
 
@@ -96,6 +120,29 @@ impl Store {
         value: &[u8],
         expiry: Expiry,
     ) -> Result<(), WriteError> {
+        self.put_inlined(database, key, value, (ValueKind::STRING, expiry))
+    }
+
+    /// As [`put`](Store::put), of a value of this kind.
+    #[inline(never)]
+    pub(crate) fn put_kind(
+        &self,
+        database: u8,
+        key: &[u8],
+        value: &[u8],
+        (kind, expiry): (ValueKind, Expiry),
+    ) -> Result<(), WriteError> {
+        self.put_inlined(database, key, value, (kind, expiry))
+    }
+
+    #[inline(always)]
+    fn put_inlined(
+        &self,
+        database: u8,
+        key: &[u8],
+        value: &[u8],
+        (kind, expiry): (ValueKind, Expiry),
+    ) -> Result<(), WriteError> {
         let slot = self.writer()?;
         Self::check_lengths(key, value)?;
         let put = Put {
@@ -103,6 +150,7 @@ impl Store {
             place: self.place(key),
             key,
             value,
+            kind,
             expiry,
         };
         if self.overwrites() && self.put_in_place(&slot, put)? {
@@ -137,7 +185,7 @@ impl Store {
             return Ok(false);
         };
         let change = Change::removal(root, put.place, put.key);
-        let overwritten = self.overwrite(slot, &change, put.value, put.expiry)?;
+        let overwritten = self.overwrite(slot, &change, put.value, (put.kind, put.expiry))?;
         Ok(overwritten.is_some())
     }
 
@@ -149,6 +197,7 @@ impl Store {
             place,
             key,
             value,
+            kind,
             expiry,
         } = put;
         let (pin, space) = self.enter(slot, database)?;
@@ -156,7 +205,10 @@ impl Store {
             return Ok(false);
         };
         let home = self.prefetch_bucket(root, place)?;
-        let header = self.header_for(key, value, expiry, space);
+        let mut header = self.header_for(key, value, expiry, space);
+        if kind != ValueKind::STRING {
+            header = header.with_kind(kind);
+        }
         let size = header.size();
         let Some(loc) = self.reserve_one(slot, header, size)? else {
             return Ok(false);
@@ -220,11 +272,12 @@ impl Store {
     }
 
     /// Changes `key` depending on its present value, atomically. `decide` may be called more than
-    /// once.
+    /// once, and is not called for a value of a kind that the update does not take.
     pub(crate) fn update(
         &self,
         database: u8,
         key: &[u8],
+        takes: Takes,
         mut decide: impl FnMut(Option<Stored<'_>>) -> Decision,
     ) -> Result<Updated, WriteError> {
         let slot = self.writer()?;
@@ -256,7 +309,7 @@ impl Store {
                 };
                 match root {
                     Some(root) => {
-                        let key = (place, key, &before);
+                        let key = (place, key, takes, &before);
                         self.try_update(&slot, &pin, root, key, &mut decide, &mut search)?
                     }
                     None => Tried::NoSpace,
@@ -275,13 +328,13 @@ impl Store {
         slot: &Slot<'_>,
         pin: &Pin<'_>,
         root: Root,
-        (place, key, before): (Place, &[u8], &Before),
+        (place, key, takes, before): (Place, &[u8], Takes, &Before),
         decide: &mut impl FnMut(Option<Stored<'_>>) -> Decision,
         search: &mut SpaceSearch,
     ) -> Result<Tried, WriteError> {
         let segment = self.mem.index_segment(root, place)?;
         let mut copy = Vec::new();
-        let (decision, present, kept, expect);
+        let (decision, present, kept, kind, expect);
         let mut grows_from = None;
         if self.overwrites() {
             let copied = match self.copy_out(root, place, segment, key, &mut copy)? {
@@ -295,6 +348,7 @@ impl Store {
             let live = copied.as_ref().filter(|_| life == Some(Life::Live));
             let stored = live.map(|c| c.still_stored(&copy));
             (present, kept) = (stored.is_some(), stored.map_or(Expiry::Never, |s| s.expiry));
+            kind = takes.kind_after(stored.map(|stored| stored.kind))?;
             decision = decide(stored);
             grows_from = stored.map(|stored| stored.value.len());
             expect = copied.map_or(Expect::Absent, |c| c.expect(&copy, present));
@@ -311,8 +365,10 @@ impl Store {
             let stored = live.map(|(f, expires)| Stored {
                 value: f.record.value(),
                 expiry: Expiry::of_word(expires),
+                kind: f.record.header().kind(),
             });
             (present, kept) = (stored.is_some(), stored.map_or(Expiry::Never, |s| s.expiry));
+            kind = takes.kind_after(stored.map(|stored| stored.kind))?;
             decision = decide(stored);
             expect = expect_of(there, present);
         }
@@ -340,7 +396,7 @@ impl Store {
         };
         if self.overwrites()
             && let Some(value) = value
-            && let Some(published) = self.overwrite(slot, &change, value, expiry)?
+            && let Some(published) = self.overwrite(slot, &change, value, (kind, expiry))?
         {
             return Ok(Tried::of(published));
         }
@@ -348,6 +404,7 @@ impl Store {
             None => None,
             Some(value) => {
                 let header = self.header_of_update(root, key, value, grows_from, expiry)?;
+                let header = header.with_kind(kind);
                 match self.write_new(slot, header, key, value, expiry, search)? {
                     None => return Ok(Tried::NoSpace),
                     new => new,

@@ -20,11 +20,12 @@ use crate::records::change_set::Changed;
 use crate::records::patch::{Overtaken, Target, Write};
 use crate::records::publish::{Change, Expect, Published};
 use crate::records::read::copying::{Look, SHORT, SHORT_TRIES, within};
+use crate::region::kind::ValueKind;
 use crate::region::patch_word::PatchWord;
 use crate::region::record::{Header, MAX_VALUE, Record, write_patchable};
 use crate::session::back_off;
 use crate::store::components::Store;
-use crate::store::ops::{Decision, Tried, Updated};
+use crate::store::ops::{Decision, Takes, Tried, Updated};
 
 /// Values longer than this are patched. Shorter ones are stored anew as quickly.
 pub(crate) const LONG: usize = 4096;
@@ -136,6 +137,7 @@ impl Store {
             };
             // If it has expired, or changes, the look below decides.
             if !self.is_expired(&found.record) {
+                found.record.header().kind().expect(ValueKind::STRING)?;
                 self.note_access(root, place);
                 if !found.record.changes() {
                     return Ok(visit(Some(Part::of(found.record.value(), range))));
@@ -150,9 +152,10 @@ impl Store {
             };
             let place = self.place(key);
             let segment = self.mem.index_segment(root, place)?;
-            self.copy_key(hold, root, place, segment, key, &range, &mut bytes)
+            let sought = (key, Some(ValueKind::STRING));
+            self.copy_key(hold, root, place, segment, sought, &range, &mut bytes)
         })?;
-        Ok(visit(seen.map(|len| Part { bytes: &bytes, len })))
+        Ok(visit(seen.map(|(len, _)| Part { bytes: &bytes, len })))
     }
 
     /// Changes `key` depending on a part of its present value, atomically. `decide` may be called
@@ -217,7 +220,7 @@ impl Store {
         decide: &mut impl FnMut(Option<Part<'_>>) -> Patch<'b>,
     ) -> Result<Updated, WriteError> {
         let mut applied = Ok(());
-        let updated = self.update(database, key, |stored| {
+        let updated = self.update(database, key, Takes::Only(ValueKind::STRING), |stored| {
             let value = stored.map_or(&[][..], |stored| stored.value);
             let patch = decide(stored.map(|stored| Part::of(stored.value, range)));
             let (patched, error) = match patch.apply(value) {
@@ -274,6 +277,7 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
         if store.has_passed(expires) || record.header().capacity().is_some() || len <= LONG {
             return Ok(None);
         }
+        record.header().kind().expect(ValueKind::STRING)?;
         let asked = within(self.range, len);
         let mut copy = Vec::new();
         let bytes = match patch {

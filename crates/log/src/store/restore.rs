@@ -7,7 +7,7 @@ use mneme_sys::NodeId;
 
 use crate::error::{GrowError, ReadError, WriteError};
 use crate::log::prefault::Populated;
-use crate::records::expiry::Expiry;
+use crate::records::expiry::Stored;
 use crate::records::scan::Cursor;
 use crate::region::space::DATABASES;
 use crate::store::LogStore;
@@ -26,8 +26,8 @@ impl LogStore {
         self.store.root_ids()
     }
 
-    /// Visits copies of about `count` records of the index with this id from `cursor` on, with
-    /// their expiries, and returns where to go on. `None`: the database was cleared, and the index
+    /// Visits copies of about `count` records of the index with this id from `cursor` on, of every
+    /// kind, and returns where to go on. `None`: the database was cleared, and the index
     /// is no more. Which database has the index may change meanwhile.
     ///
     /// From [`Cursor::START`] to [`Cursor::END`] every record that is there all the time is visited
@@ -40,7 +40,7 @@ impl LogStore {
         id: u64,
         cursor: Cursor,
         count: usize,
-        visit: impl FnMut(&[u8], &[u8], Expiry),
+        visit: impl FnMut(&[u8], Stored<'_>),
     ) -> Result<Option<Cursor>, ReadError> {
         self.store.scan_root(id, cursor, count, visit)
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use mneme_log::feed::{Assembly, entries};
 use mneme_log::{
     Decision, Evict, Expiry, FeedError, LogStore, MIN_CAPACITY, Part, Patch, UpdatePolicy,
-    WriteError,
+    ValueKind, WriteError,
 };
 use mneme_sys::{Clock, ManualClock};
 use mneme_testkit::Random;
@@ -88,6 +88,38 @@ fn every_kind_of_change_is_fed() {
         check("swap with an empty one", &|s| {
             s.database(0).unwrap().clear().unwrap();
             s.swap_databases(0, 7).unwrap();
+        });
+        let kind = ValueKind::new(1).unwrap();
+        let typed = |s: &LogStore, key: &[u8], len, expiry| {
+            s.put_kind(key, &vec![3; len], kind, expiry).unwrap();
+        };
+        check("a typed value", &|s| typed(s, b"k", 40, Expiry::Never));
+        check("over a typed value", &|s| typed(s, b"k", 38, Expiry::Never));
+        check("a long typed value", &|s| {
+            typed(s, b"long", 90_000, Expiry::Never)
+        });
+        check("update of a typed value", &|s| {
+            let longer = Decision::Replace(vec![4; 90]);
+            s.update_kind(b"k", kind, |_| longer.clone())
+                .map(drop)
+                .unwrap();
+        });
+        check("retiming of a typed value", &|s| {
+            assert!(s.set_expiry(b"k", Expiry::At(NOW + 1000)).unwrap());
+        });
+        check("transaction of a typed value", &|s| {
+            s.transaction(|t| {
+                t.database(5)?
+                    .put_kind(b"typed", &[1; 9], kind, Expiry::Never)
+            })
+            .map_err(|e: WriteError| e)
+            .unwrap();
+        });
+        check("a string over a typed value", &|s| {
+            s.put(b"k", b"v").unwrap()
+        });
+        check("a typed value over a string", &|s| {
+            typed(s, b"k", 1, Expiry::Never)
         });
         check("clear", &|s| s.database(5).unwrap().clear().unwrap());
         check("begin again", &|s| {

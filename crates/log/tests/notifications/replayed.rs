@@ -8,7 +8,9 @@ use mneme_log::{ChangeFeed, Cursor, Expiry, LogStore};
 /// The databases that the tests use.
 const DATABASES: [usize; 6] = [0, 5, 7, 9, 11, 12];
 
-type Content = BTreeMap<Vec<u8>, (Vec<u8>, Expiry)>;
+/// Value, expiry, and the number of the value's kind.
+type Held = (Vec<u8>, Expiry, u8);
+type Content = BTreeMap<Vec<u8>, Held>;
 
 /// What is known of a store from its feed alone.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -38,8 +40,7 @@ impl Replayed {
                 expiry,
                 bytes,
             } => {
-                assert_eq!(kind, 0);
-                let entry = (bytes.to_vec(), expiry);
+                let entry = (bytes.to_vec(), expiry, kind);
                 self.content(root).insert(key.to_vec(), entry);
             }
             Item::Patch {
@@ -49,13 +50,13 @@ impl Replayed {
                 length,
                 bytes,
             } => {
-                if let Some((value, _)) = self.content(root).get_mut(key) {
+                if let Some((value, _, 0)) = self.content(root).get_mut(key) {
                     value.resize(length as usize, 0);
                     value[offset as usize..][..bytes.len()].copy_from_slice(bytes);
                 }
             }
             Item::Expire { root, key, expiry } => {
-                if let Some((_, present)) = self.content(root).get_mut(key) {
+                if let Some((_, present, _)) = self.content(root).get_mut(key) {
                     *present = expiry;
                 }
             }
@@ -90,11 +91,11 @@ impl Replayed {
     }
 
     /// What a database holds.
-    fn held(&self, database: usize) -> impl Iterator<Item = (&Vec<u8>, &(Vec<u8>, Expiry))> {
+    fn held(&self, database: usize) -> impl Iterator<Item = (&Vec<u8>, &Held)> {
         let root = self.databases.get(&(database as u8));
         let content = root.and_then(|root| self.roots.get(root));
         let all = content.into_iter().flatten();
-        all.filter(|(_, (_, expiry))| match expiry {
+        all.filter(|(_, (_, expiry, _))| match expiry {
             Expiry::Never => true,
             Expiry::At(ms) => *ms > self.now,
         })
@@ -128,12 +129,15 @@ impl Replayed {
         let mut held = self.held(db);
         let keys = keys(store, db);
         let mut present = keys.iter().filter_map(|key| {
-            let value = database.get(key).unwrap()?;
-            Some((key, value, database.expiry(key).unwrap()?))
+            let kind = database.kind(key).unwrap()?;
+            let value = database.get_kind(key, kind).unwrap()?;
+            Some((key, value, database.expiry(key).unwrap()?, kind.number()))
         });
-        present.all(|(key, value, expiry)| {
+        present.all(|(key, value, expiry, kind)| {
             let next = held.next();
-            next.is_some_and(|(k, (v, e))| k == key && *v == *value && *e == expiry)
+            next.is_some_and(|(k, (v, e, number))| {
+                k == key && *v == *value && *e == expiry && *number == kind
+            })
         }) && held.next().is_none()
     }
 }
@@ -142,8 +146,12 @@ impl Replayed {
 fn outline(databases: &BTreeMap<usize, Content>) -> Vec<String> {
     let all = databases.iter().flat_map(|(db, content)| {
         let all = content.iter();
-        all.map(move |(key, (value, expiry))| {
-            format!("{db} {} {} {expiry:?}", key.escape_ascii(), value.len())
+        all.map(move |(key, (value, expiry, kind))| {
+            format!(
+                "{db} {} kind {kind} {} {expiry:?}",
+                key.escape_ascii(),
+                value.len()
+            )
         })
     });
     all.collect()
@@ -196,10 +204,10 @@ fn keys(store: &LogStore, db: usize) -> BTreeSet<Vec<u8>> {
     let database = store.database(db).unwrap();
     let (mut keys, mut cursor) = (BTreeSet::new(), Cursor::START);
     while cursor != Cursor::END {
-        let visit = |key: &[u8], _: &[u8]| {
+        let visit = |key: &[u8]| {
             keys.insert(key.to_vec());
         };
-        cursor = database.scan(cursor, 64, visit).unwrap();
+        cursor = database.scan_keys(cursor, 64, visit).unwrap();
     }
     keys
 }
@@ -207,9 +215,10 @@ fn keys(store: &LogStore, db: usize) -> BTreeSet<Vec<u8>> {
 fn content(store: &LogStore, db: usize) -> Content {
     let database = store.database(db).unwrap();
     let found = keys(store, db).into_iter().filter_map(|key| {
-        let value = database.get(&key).unwrap()?.to_vec();
+        let kind = database.kind(&key).unwrap()?;
+        let value = database.get_kind(&key, kind).unwrap()?.to_vec();
         let expiry = database.expiry(&key).unwrap()?;
-        Some((key, (value, expiry)))
+        Some((key, (value, expiry, kind.number())))
     });
     found.collect()
 }

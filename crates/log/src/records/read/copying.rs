@@ -33,6 +33,7 @@ use crate::records::Records;
 use crate::records::expiry::{Before, Life};
 use crate::records::patch::Overtaken;
 use crate::records::value::Value;
+use crate::region::kind::ValueKind;
 use crate::region::patch_word::{PatchWord, Seal, seal};
 use crate::region::racing::{PIECE, Racing, RacingRecord};
 use crate::region::space::Space;
@@ -116,6 +117,7 @@ pub(crate) struct Outline {
     pub expires: u64,
     /// All bytes that it occupies.
     bytes: u64,
+    kind: ValueKind,
 }
 
 /// Appends a part of a value that may be patched, unless it is patched meanwhile.
@@ -211,14 +213,18 @@ impl Records {
         }
     }
 
-    /// The value of `key`, copied.
+    /// The value of `key`, which is of this kind, copied.
     pub(crate) fn get_copied(
         &self,
         database: u8,
         key: &[u8],
+        kind: ValueKind,
     ) -> Result<Option<Value<'_>>, ReadError> {
         let mut value = Vec::new();
-        let there = self.get_into(database, key, &mut value)?;
+        let there = match kind {
+            ValueKind::STRING => self.get_into(database, key, &mut value)?,
+            _ => self.get_into_slowly(database, key, Some(kind), &mut value)?,
+        };
         Ok(there.then(|| Value::copied(value)))
     }
 
@@ -260,6 +266,7 @@ impl Records {
                     place,
                     expires: found.record.expires(),
                     bytes: found.record.header().size(),
+                    kind: found.record.header().kind(),
                 }))
             })?;
             Ok(match seen {
@@ -274,6 +281,12 @@ impl Records {
                 BucketRead::Retry(word) => Look::Unsettled(word),
             })
         })
+    }
+
+    /// The kind of the value of `key`.
+    pub(crate) fn kind(&self, database: u8, key: &[u8]) -> Result<Option<ValueKind>, ReadError> {
+        let found = self.find_copying(database, key)?;
+        Ok(found.map(|outline| outline.kind))
     }
 
     /// Bytes of the record of `key` as it lies.
@@ -298,15 +311,17 @@ impl Records {
                 return Ok(true);
             }
         }
-        self.get_into_slowly(database, key, value)
+        self.get_into_slowly(database, key, Some(ValueKind::STRING), value)
     }
 
-    /// What [`Records::get_into`] does if anything is unusual.
+    /// What [`Records::get_into`] does if anything is unusual, or a value of another kind is
+    /// wanted. `None`: of any kind.
     #[inline(never)]
-    fn get_into_slowly(
+    pub(crate) fn get_into_slowly(
         &self,
         database: u8,
         key: &[u8],
+        wants: Option<ValueKind>,
         value: &mut Vec<u8>,
     ) -> Result<bool, ReadError> {
         self.look_copying(database, |hold, space| {
@@ -316,7 +331,7 @@ impl Records {
             };
             let place = self.place(key);
             let segment = self.mem.index_segment(root, place)?;
-            let copied = self.copy_key(hold, root, place, segment, key, &all, value)?;
+            let copied = self.copy_key(hold, root, place, segment, (key, wants), &all, value)?;
             Ok(copied.map(|there| there.is_some()))
         })
     }
@@ -332,8 +347,8 @@ impl Records {
     }
 
     /// Appends the part of the value of `key`, which belongs at `place`, that lies in `range`.
-    /// Returns the value's length, if the key is there. `place` led to `segment` under the caller's
-    /// pin.
+    /// Returns the value's length and kind, if the key is there. A value of another kind than is
+    /// wanted, if one is, is an error. `place` led to `segment` under the caller's pin.
     #[allow(
         clippy::too_many_arguments,
         reason = "each is one fact of the operation"
@@ -344,10 +359,10 @@ impl Records {
         root: Root,
         place: Place,
         segment: Option<SegmentRef>,
-        key: &[u8],
+        (key, wants): (&[u8], Option<ValueKind>),
         range: &impl Fn(usize) -> Range<usize>,
         to: &mut Vec<u8>,
-    ) -> Result<Look<Option<usize>>, ReadError> {
+    ) -> Result<Look<Option<(usize, ValueKind)>>, ReadError> {
         let Some(segment) = segment else {
             return Ok(Look::Seen(None));
         };
@@ -385,6 +400,11 @@ impl Records {
                 (record, patch)
             }
         };
+        let kind = record.header().kind();
+        if let Some(Err(wrong)) = wants.map(|wants| kind.expect(wants)) {
+            to.truncate(begin);
+            return Err(wrong.into());
+        }
         copied_in_bucket?;
         // Only a value with slack is copied already. Changes in the bucket do not matter to the
         // copy of any other, however long it takes.
@@ -402,7 +422,7 @@ impl Records {
         if let Look::Seen(_) = copied {
             self.note_access(root, place);
         }
-        Ok(copied.map(Some))
+        Ok(copied.map(|len| Some((len, kind))))
     }
 
     /// The part of [`Records::copy_key`] for a value that may be patched: its length.
@@ -494,7 +514,8 @@ impl Records {
             let there = if self.try_fast_copy(fast, bytes) {
                 true
             } else {
-                match self.copy_key(hold, root, place, segment, key, &all, bytes) {
+                let sought = (key, Some(ValueKind::STRING));
+                match self.copy_key(hold, root, place, segment, sought, &all, bytes) {
                     Ok(Look::Seen(there)) => there.is_some(),
                     Ok(Look::Lost) => return Ok(Look::Lost),
                     Ok(Look::Unsettled(_) | Look::Overtaken) | Err(_) if i > 0 => {

@@ -13,6 +13,7 @@ use crate::index::shape::{Place, SegmentRef};
 use crate::records::Records;
 use crate::records::expiry::{Before, Life};
 use crate::records::value::Value;
+use crate::region::kind::ValueKind;
 use crate::region::record::Record;
 
 impl Records {
@@ -28,7 +29,7 @@ impl Records {
                 return Ok(Some(Value::new(value, pin)));
             }
         }
-        self.get_slowly(database, key)
+        self.get_slowly(database, key, ValueKind::STRING)
     }
 
     /// The value of `key`, where it lies, if the optimistic read finds it. Valid as long as the
@@ -58,12 +59,17 @@ impl Records {
         Some(unsafe { record.lend_plain_value() })
     }
 
-    /// What [`Records::get`] does if anything is unusual. It is one call, so that the caller of
-    /// `get` need not assemble its result from several.
+    /// What [`Records::get`] does if anything is unusual, or a value of another `kind` is wanted. It
+    /// is one call, so that the caller of `get` need not assemble its result from several.
     #[inline(never)]
-    fn get_slowly(&self, database: u8, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
+    pub(crate) fn get_slowly(
+        &self,
+        database: u8,
+        key: &[u8],
+        kind: ValueKind,
+    ) -> Result<Option<Value<'_>>, ReadError> {
         if !self.lends {
-            return self.get_copied(database, key);
+            return self.get_copied(database, key, kind);
         }
         let (pin, space) = self.enter_to_read(database)?;
         let Some(root) = self.root(space)? else {
@@ -72,13 +78,14 @@ impl Records {
         let place = self.place(key);
         let segment = self.mem.index_segment(root, place)?;
         let mut copy = Vec::new();
-        Ok(
-            match self.find_live(root, place, segment, key, &mut copy)? {
-                Some(record) if record.changes() => Some(Value::copied(copy)),
-                Some(record) => Some(Value::new(record.value(), pin)),
-                None => None,
-            },
-        )
+        let Some(record) = self.find_live(root, place, segment, key, &mut copy)? else {
+            return Ok(None);
+        };
+        record.header().kind().expect(kind)?;
+        Ok(Some(match record.changes() {
+            true => Value::copied(copy),
+            false => Value::new(record.value(), pin),
+        }))
     }
 
     /// The record of `key`, which belongs at `place`, unless it has expired. The caller is pinned,

@@ -12,6 +12,7 @@ use crate::index::root::Root;
 use crate::index::shape::SegmentRef;
 use crate::records::expiry::{Expiry, Stored};
 use crate::records::in_place::CopyOut;
+use crate::region::kind::{ValueKind, WrongKind};
 use crate::region::mem::Loc;
 use crate::region::record::{Header, MAX_KEY, MAX_VALUE, Record};
 use crate::store::components::Store;
@@ -36,16 +37,19 @@ enum Sought<'a> {
 }
 
 impl<'a> TransactionOn<'_, 'a> {
-    /// The value of `key`.
+    /// The value of `key`, a string.
     ///
     /// # Errors
-    /// As for [`Transaction::read`].
+    /// As for [`Transaction::get`].
     pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, WriteError> {
-        let copy = self.read(key, |stored| stored.map(|s| copied(s.value)))?;
-        Ok(copy.transpose()?)
+        let copy = self.read(key, |stored| {
+            let value = stored.map(Stored::string).transpose()?;
+            Ok::<_, WrongKind>(value.map(copied))
+        })?;
+        Ok(copy?.transpose()?)
     }
 
-    /// Calls `visit` with what is stored under `key`, where it lies.
+    /// Calls `visit` with what is stored under `key`, of whatever kind, where it lies.
     ///
     /// # Errors
     /// As for [`Transaction::read`].
@@ -104,6 +108,7 @@ impl<'a> TransactionOn<'_, 'a> {
         Ok(visit(there.map(|f| Stored {
             value: f.record.value_or(&copy),
             expiry: Expiry::of_word(f.record.expires()),
+            kind: f.record.header().kind(),
         })))
     }
 
@@ -112,8 +117,22 @@ impl<'a> TransactionOn<'_, 'a> {
     /// # Errors
     /// As for [`Transaction::read`].
     pub fn expiry(&mut self, key: &[u8]) -> Result<Option<Expiry>, WriteError> {
+        let there = self.outline(key)?;
+        Ok(there.map(|(expires, _)| Expiry::of_word(expires)))
+    }
+
+    /// The kind of the value of `key`. `None`: it is absent. The value is not looked at.
+    ///
+    /// # Errors
+    /// As for [`Transaction::read`].
+    pub fn kind(&mut self, key: &[u8]) -> Result<Option<ValueKind>, WriteError> {
+        Ok(self.outline(key)?.map(|(_, header)| header.kind()))
+    }
+
+    /// The word of the expiry of `key`, and the header of its record. `None`: it is absent.
+    fn outline(&mut self, key: &[u8]) -> Result<Option<(u64, Header)>, WriteError> {
         let (mut read, segment) = match self.seek(key)? {
-            Sought::Written(own) => return Ok(own.map(|own| Expiry::of_word(own.expires()))),
+            Sought::Written(own) => return Ok(own.map(|own| (own.expires(), own.header()))),
             Sought::Unwritten(read, segment) => (read, segment),
         };
         let t = &mut *self.transaction;
@@ -126,15 +145,15 @@ impl<'a> TransactionOn<'_, 'a> {
                 read.mutable |= found.record.header().has_expiry();
                 // Read once: the expiry may change where it lies.
                 let expires = found.record.expires();
-                there = Some(expires).filter(|expires| !t.has_passed(*expires));
+                there = (!t.has_passed(expires)).then(|| (expires, found.record.header()));
             }
-            if let Some(expires) = there {
+            if let Some((expires, _)) = there {
                 read.expires = expires;
                 t.store.note_access(root, read.place);
             }
         }
         t.reads.push(read);
-        Ok(there.map(Expiry::of_word))
+        Ok(there)
     }
 
     /// What the transaction itself has written for `key`, or where that is to be looked for.
@@ -213,7 +232,31 @@ impl<'a> TransactionOn<'_, 'a> {
         t.may_go_on()?;
         t.store.may_write()?;
         Store::check_lengths(key, value)?;
-        t.store_own(self.database, key, value, expiry, false)
+        t.store_own(
+            self.database,
+            key,
+            value,
+            (ValueKind::STRING, expiry),
+            false,
+        )
+    }
+
+    /// As [`put_until`](Self::put_until), of a value of this kind.
+    ///
+    /// # Errors
+    /// As for [`Transaction::put`].
+    pub fn put_kind(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        kind: ValueKind,
+        expiry: Expiry,
+    ) -> Result<(), WriteError> {
+        let t = &mut *self.transaction;
+        t.may_go_on()?;
+        t.store.may_write()?;
+        Store::check_lengths(key, value)?;
+        t.store_own(self.database, key, value, (kind, expiry), false)
     }
 
     /// Changes a part of the value of `key` depending on a part of it, as
@@ -239,6 +282,7 @@ impl<'a> TransactionOn<'_, 'a> {
             };
         }
         if let Some((at, record)) = t.own_record(database, key)? {
+            record.header().kind().expect(ValueKind::STRING)?;
             let value = record.value();
             let patch = decide(Some(Part::of(value, range)));
             let Some(part) = patch.written() else {
@@ -252,7 +296,8 @@ impl<'a> TransactionOn<'_, 'a> {
             return Ok(Updated::Replaced);
         }
         let (patched, old) = self.read(key, |stored| {
-            let (value, old) = stored.map_or((&[][..], None), |s| (s.value, Some(s)));
+            let value = stored.map(Stored::string).transpose()?;
+            let (value, old) = (value.unwrap_or_default(), stored);
             let patch = decide(old.map(|old| Part::of(old.value, range)));
             let old = old.map(|old| (old.value.len(), old.expiry));
             patch.apply(value).map(|patched| (patched, old))
@@ -262,7 +307,8 @@ impl<'a> TransactionOn<'_, 'a> {
         };
         let (len, expiry) = old.unwrap_or_default();
         let grows = patched.len() > len;
-        (self.transaction).store_own(database, key, &patched, expiry, grows)?;
+        let kind = ValueKind::STRING;
+        (self.transaction).store_own(database, key, &patched, (kind, expiry), grows)?;
         Ok(old.map_or(Updated::Inserted, |_| Updated::Replaced))
     }
 
@@ -291,14 +337,15 @@ impl<'a> TransactionOn<'_, 'a> {
             return Ok(Updated::Replaced);
         }
         let copy = self.read(key, |stored| {
-            stored.map(|old| changed(old).map(|expiry| (copied(old.value), expiry)))
+            let copy = |old: Stored<'_>, expiry| (copied(old.value), (old.kind, expiry));
+            stored.map(|old| changed(old).map(|expiry| copy(old, expiry)))
         })?;
         match copy {
             None => Ok(Updated::Absent),
             Some(None) => Ok(Updated::Kept),
-            Some(Some((value, expiry))) => {
+            Some(Some((value, kind))) => {
                 let value = value?;
-                (self.transaction).store_own(database, key, &value, expiry, false)?;
+                (self.transaction).store_own(database, key, &value, kind, false)?;
                 Ok(Updated::Replaced)
             }
         }

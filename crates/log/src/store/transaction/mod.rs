@@ -27,6 +27,7 @@ use crate::index::bucket::{Entry, HomeWord};
 use crate::index::root::Root;
 use crate::index::shape::Place;
 use crate::records::expiry::{Expiry, Stored};
+use crate::region::kind::ValueKind;
 use crate::region::mem::Loc;
 use crate::region::space::DATABASES;
 use crate::region::space::Space;
@@ -175,15 +176,15 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// The value of `key`.
+    /// The value of `key`, a string.
     ///
     /// # Errors
-    /// As for [`read`](Self::read).
+    /// As for [`read`](Self::read); [`WriteError::WrongKind`].
     pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, WriteError> {
         self.zero().get(key)
     }
 
-    /// Calls `visit` with what is stored under `key`, where it lies.
+    /// Calls `visit` with what is stored under `key`, of whatever kind, where it lies.
     ///
     /// # Errors
     /// As for [`LogStore::get`](crate::LogStore::get); the transaction has no effect.
@@ -218,6 +219,14 @@ impl<'a> Transaction<'a> {
     /// [`WriteError::OutOfMemory`] on: the transaction may have another attempt.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
         self.zero().put(key, value)
+    }
+
+    /// The kind of the value of `key`. `None`: it is absent. The value is not looked at.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn kind(&mut self, key: &[u8]) -> Result<Option<ValueKind>, WriteError> {
+        self.zero().kind(key)
     }
 
     /// Stores `value` under `key` until its expiry.

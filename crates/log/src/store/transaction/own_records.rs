@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::error::{Corrupt, WriteError};
 use crate::records::expiry::Expiry;
 use crate::records::patch::Write as PartWrite;
+use crate::region::kind::ValueKind;
 use crate::region::mem::Loc;
 use crate::region::patch_word::PatchWord;
 use crate::region::record::{Header, MAX_VALUE, Record, write_patchable};
@@ -36,10 +37,13 @@ fn header_within(fresh: Header, len: usize, size: u64) -> Option<Header> {
     if fresh.size() == size {
         return Some(fresh);
     }
-    let empty = Header::patchable(fresh.key_len(), 0, fresh.space());
+    let patchable = |capacity| {
+        Header::patchable(fresh.key_len(), capacity, fresh.space()).with_kind(fresh.kind())
+    };
+    let empty = patchable(0);
     let capacity = usize::try_from(size.checked_sub(empty.size())?).ok()?;
     let fits = len <= capacity && capacity <= MAX_VALUE && size / 2 <= fresh.size();
-    fits.then(|| Header::patchable(fresh.key_len(), capacity, fresh.space()))
+    fits.then(|| patchable(capacity))
 }
 
 impl Transaction<'_> {
@@ -120,12 +124,12 @@ impl Transaction<'_> {
         database: u8,
         key: &[u8],
         value: &[u8],
-        expiry: Expiry,
+        (kind, expiry): (ValueKind, Expiry),
         grows: bool,
     ) -> Result<(), WriteError> {
         let (store, len) = (self.store, value.len());
         let space = store.entered_space(database);
-        let exact = store.header_for(key, value, expiry, space);
+        let exact = store.header_for(key, value, expiry, space).with_kind(kind);
         self.before_copying(exact.size())?;
         let Some(root) = self.root_or_create(database)? else {
             return Err(self.no_space(exact.size()));
@@ -141,7 +145,7 @@ impl Transaction<'_> {
         let mut found = None;
         if capacity > len {
             let roomy = Header::patchable(key.len(), capacity.min(MAX_VALUE), space);
-            found = self.space_for(roomy, len, old)?;
+            found = self.space_for(roomy.with_kind(kind), len, old)?;
         }
         if found.is_none() {
             found = self.space_for(exact, len, old)?;
@@ -213,8 +217,9 @@ impl Transaction<'_> {
         };
         let record = store.mem.record(loc)?;
         if !record.set_expires(expiry.word()) {
-            let (value, space) = (record.value(), record.header().space());
-            let exact = store.header_for(record.key(), value, expiry, space);
+            let (value, old) = (record.value(), record.header());
+            let exact = store.header_for(record.key(), value, expiry, old.space());
+            let exact = exact.with_kind(old.kind());
             self.before_copying(exact.size())?;
             // Not where it lies: the value would move over itself.
             let Some((to, header)) = self.space_for(exact, value.len(), None)? else {
@@ -253,7 +258,9 @@ impl Transaction<'_> {
             if value.len() > LONG && unused <= slack(value.len()).next_multiple_of(8) {
                 continue;
             }
-            let exact = store.header_for(record.key(), value, expiry, record.header().space());
+            let old = record.header();
+            let exact = store.header_for(record.key(), value, expiry, old.space());
+            let exact = exact.with_kind(old.kind());
             self.before_copying(exact.size())?;
             let size = exact.size();
             if let Some(to) = store.reserve_one(self.slot, exact, size)? {

@@ -1,0 +1,336 @@
+//! Kinds of values: **an operation for one kind changes and returns no value of another**, and
+//! whatever moves, copies or retimes a value keeps its kind.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod memory;
+
+use std::borrow::Cow;
+
+use memory::{CAPACITY, Memory, NOW, POLICIES, sound, two_of};
+use mneme_log::{
+    Cursor, Decision, Expiry, LogStore, Part, Patch, ReadError, Stored, Updated, ValueKind,
+    WriteError,
+};
+
+/// What the tests store beside strings.
+fn typed() -> ValueKind {
+    ValueKind::new(1).unwrap()
+}
+
+/// Lengths of values that are kept in different ways: with slack, without, and alone.
+const LENGTHS: [usize; 4] = [3, 3000, 9000, 700_000];
+
+/// Stores that lend values and that copy them, of both policies.
+fn stores(check: impl Fn(&LogStore, &str)) {
+    for policy in POLICIES {
+        for lending in [true, false] {
+            let builder = LogStore::builder().update_policy(policy).lending(lending);
+            let (_memory, store, other, _clock) = two_of(builder);
+            drop(other);
+            check(&store, &format!("{policy:?}, lending: {lending}"));
+            sound(&store, "at the end");
+        }
+    }
+}
+
+fn is(store: &LogStore, key: &[u8], kind: ValueKind, value: &[u8], expiry: Expiry) -> bool {
+    store.kind(key).unwrap() == Some(kind)
+        && store.expiry(key).unwrap() == Some(expiry)
+        && store
+            .get_kind(key, kind)
+            .unwrap()
+            .is_some_and(|v| *v == *value)
+}
+
+#[test]
+fn operations_on_strings_refuse_a_value_of_another_kind_and_change_nothing() {
+    stores(|store, context| {
+        for len in LENGTHS {
+            let value = vec![7; len];
+            store
+                .put_kind(b"k", &value, typed(), Expiry::Never)
+                .unwrap();
+            let wrong = |result: Result<(), ReadError>| match result {
+                Err(ReadError::WrongKind(wrong)) => assert_eq!(wrong.found, typed()),
+                other => panic!("{context}, {len}: {other:?}"),
+            };
+            wrong(store.get(b"k").map(drop));
+            wrong(store.get_into(b"k", &mut Vec::new()).map(drop));
+            wrong(store.get_many(&[b"k"], |_, _| panic!("visited")));
+            wrong(store.copy_many(&[b"k"], |_, _| panic!("visited")));
+            wrong(store.read_part(b"k", |_| 0..1, |_| panic!("visited")));
+            let wrong = |result: Result<Updated, WriteError>| match result {
+                Err(WriteError::WrongKind(wrong)) => assert_eq!(wrong.found, typed()),
+                other => panic!("{context}, {len}: {other:?}"),
+            };
+            wrong(store.update(b"k", |_| panic!("asked")));
+            let patch = |_: Option<Part<'_>>| -> Patch<'static> { panic!("asked") };
+            wrong(store.update_part(b"k", |_| 0..1, patch));
+            wrong(store.read_and_update_expiry(b"k", |_| panic!("asked")));
+            let in_transaction = store.transaction(|t| {
+                let patch = |_: Option<Part<'_>>| -> Patch<'static> { panic!("asked") };
+                let refused = t.database(0)?.update_part(b"k", |_| 0..1, patch);
+                assert!(
+                    matches!(refused, Err(WriteError::WrongKind(_))),
+                    "{context}"
+                );
+                assert_eq!(t.kind(b"k")?, Some(typed()));
+                t.get(b"k")
+            });
+            assert!(
+                matches!(in_transaction, Err(WriteError::WrongKind(_))),
+                "{context}"
+            );
+            assert!(
+                is(store, b"k", typed(), &value, Expiry::Never),
+                "{context}, {len}"
+            );
+            // And the other way round.
+            store.put(b"s", &value).unwrap();
+            let refused = store.get_kind(b"s", typed()).map(drop);
+            assert!(matches!(refused, Err(ReadError::WrongKind(_))), "{context}");
+            wrong_string(store.update_kind(b"s", typed(), |_| panic!("asked")));
+            assert!(is(store, b"s", ValueKind::STRING, &value, Expiry::Never));
+        }
+    });
+}
+
+fn wrong_string(result: Result<Updated, WriteError>) {
+    match result {
+        Err(WriteError::WrongKind(wrong)) => assert_eq!(wrong.found, ValueKind::STRING),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_keys_before_one_of_another_kind_are_visited() {
+    stores(|store, context| {
+        for key in [b"a", b"b", b"c"] {
+            store.put(key, key).unwrap();
+        }
+        store
+            .put_kind(b"x", b"value", typed(), Expiry::Never)
+            .unwrap();
+        let keys = [b"a", b"b", b"x", b"c"];
+        let mut visited = 0;
+        let result = store.get_many(&keys, |_, _| visited += 1);
+        assert!(matches!(result, Err(ReadError::WrongKind(_))), "{context}");
+        assert_eq!(visited, 2, "{context}");
+    });
+}
+
+#[test]
+fn operations_on_keys_take_every_kind_and_keep_it() {
+    stores(|store, context| {
+        for len in LENGTHS {
+            let (value, soon) = (vec![7; len], Expiry::At(NOW + 5000));
+            store
+                .put_kind(b"k", &value, typed(), Expiry::Never)
+                .unwrap();
+            assert!(store.contains(b"k").unwrap());
+            assert!(store.record_bytes(b"k").unwrap() >= Some(len as u64));
+            assert_eq!(store.random_key().unwrap().as_deref(), Some(&b"k"[..]));
+            assert!(store.set_expiry(b"k", soon).unwrap());
+            assert!(is(store, b"k", typed(), &value, soon), "{context}, {len}");
+            assert!(store.set_expiry(b"k", Expiry::Never).unwrap());
+            assert!(
+                is(store, b"k", typed(), &value, Expiry::Never),
+                "{context}, {len}"
+            );
+            let (mut kinds, mut strings) = (Vec::new(), 0);
+            store
+                .scan_kinds(Cursor::START, 9, |_, kind| kinds.push(kind))
+                .unwrap();
+            store.scan(Cursor::START, 9, |_, _| strings += 1).unwrap();
+            store
+                .scan_copied(Cursor::START, 9, |_, _| strings += 1)
+                .unwrap();
+            assert_eq!((kinds, strings), (vec![typed()], 0), "{context}");
+            assert!(store.remove(b"k").unwrap());
+            assert_eq!(store.kind(b"k").unwrap(), None);
+        }
+    });
+}
+
+#[test]
+fn a_put_and_an_update_of_any_kind_store_a_string_over_a_value_of_another_kind() {
+    stores(|store, context| {
+        for len in LENGTHS {
+            let (long, short) = (vec![7; len], &b"s"[..]);
+            // One that fits where the old one lies must not leave the old kind there.
+            for value in [&long[..], short] {
+                for stored in 0..3 {
+                    store.put_kind(b"k", &long, typed(), Expiry::Never).unwrap();
+                    match stored {
+                        0 => store.put(b"k", value).unwrap(),
+                        1 => store.put_many(&[(b"k", value)]).unwrap(),
+                        _ => {
+                            let decide = |old: Option<Stored<'_>>| {
+                                assert_eq!(old.map(|old| old.kind), Some(typed()));
+                                Decision::Replace(value.to_vec())
+                            };
+                            store.update_any(b"k", decide).map(drop).unwrap();
+                        }
+                    }
+                    let is = is(store, b"k", ValueKind::STRING, value, Expiry::Never);
+                    assert!(is, "{context}, {len}, {stored}");
+                }
+                store.put_kind(b"k", value, typed(), Expiry::Never).unwrap();
+                assert!(is(store, b"k", typed(), value, Expiry::Never), "{context}");
+            }
+        }
+    });
+}
+
+#[test]
+fn an_update_of_a_kind_makes_changes_and_removes_values_of_that_kind() {
+    stores(|store, context| {
+        let soon = Expiry::At(NOW + 5000);
+        let update = |value: Option<Vec<u8>>| {
+            let decide = |_: Option<Stored<'_>>| match &value {
+                Some(value) => Decision::Replace(value.clone()),
+                None => Decision::Remove,
+            };
+            store.update_kind(b"k", typed(), decide).unwrap()
+        };
+        assert_eq!(update(Some(vec![1; 9])), Updated::Inserted);
+        assert!(store.set_expiry(b"k", soon).unwrap());
+        for len in [10, 5, 500, 9000, 90_000, 2] {
+            assert_eq!(update(Some(vec![2; len])), Updated::Replaced);
+            assert!(
+                is(store, b"k", typed(), &vec![2; len], soon),
+                "{context}, {len}"
+            );
+        }
+        assert_eq!(update(None), Updated::Removed);
+        assert!(!store.contains(b"k").unwrap());
+    });
+}
+
+#[test]
+fn a_value_of_another_kind_that_has_expired_is_absent() {
+    for policy in POLICIES {
+        let (_memory, store, _other, clock) = two_of(LogStore::builder().update_policy(policy));
+        let soon = Expiry::At(NOW + 5);
+        store.put_kind(b"k", b"value", typed(), soon).unwrap();
+        clock.advance_ms(10);
+        assert!(store.get(b"k").unwrap().is_none());
+        assert_eq!(store.kind(b"k").unwrap(), None);
+        let new = |old: Option<&[u8]>| {
+            assert_eq!(old, None);
+            Decision::Replace(b"string".to_vec())
+        };
+        assert_eq!(store.update(b"k", new).unwrap(), Updated::Inserted);
+        assert!(is(
+            &store,
+            b"k",
+            ValueKind::STRING,
+            b"string",
+            Expiry::Never
+        ));
+        sound(&store, "after an expiry");
+    }
+}
+
+#[test]
+fn a_transaction_keeps_kinds_however_often_it_writes_a_key() {
+    for policy in POLICIES {
+        let (_memory, store) = Memory::with_policy(CAPACITY, policy);
+        let soon = Expiry::At(u64::MAX / 2);
+        store
+            .put_kind(b"old", &[1; 50], typed(), Expiry::Never)
+            .unwrap();
+        let committed = store.transaction(|t| {
+            let mut zero = t.database(0)?;
+            assert_eq!(zero.kind(b"old")?, Some(typed()));
+            zero.update_expiry(b"old", |old| {
+                assert_eq!(old.kind, typed());
+                Some(soon)
+            })?;
+            // Outgrown again and again, it gets a record with space to grow.
+            for len in [10, 100, 5000, 20_000, 30_000] {
+                zero.put_kind(b"new", &vec![2; len], typed(), Expiry::Never)?;
+                assert_eq!(zero.kind(b"new")?, Some(typed()));
+            }
+            zero.update_expiry(b"new", |_| Some(soon))?;
+            zero.put_kind(b"string", b"typed at first", typed(), Expiry::Never)?;
+            zero.put(b"string", b"s")?;
+            assert_eq!(zero.get(b"string")?.as_deref(), Some(&b"s"[..]));
+            zero.put(b"typed", b"a string at first")?;
+            zero.put_kind(b"typed", b"t", typed(), Expiry::Never)
+        });
+        committed.map_err(|e: WriteError| e).unwrap();
+        assert!(is(&store, b"old", typed(), &[1; 50], soon));
+        assert!(is(&store, b"new", typed(), &[2; 30_000], soon));
+        assert!(is(
+            &store,
+            b"string",
+            ValueKind::STRING,
+            b"s",
+            Expiry::Never
+        ));
+        assert!(is(&store, b"typed", typed(), b"t", Expiry::Never));
+        sound(&store, "after a transaction");
+    }
+}
+
+#[test]
+fn compaction_keeps_kinds() {
+    for policy in POLICIES {
+        let (_memory, store) = Memory::with_policy(CAPACITY, policy);
+        let key = |i: u32| i.to_le_bytes();
+        for i in 0..20_000u32 {
+            match i % 3 {
+                0 => store.put(&key(i), &[1; 200]).unwrap(),
+                1 => {
+                    let put = store.put_kind(&key(i), &[2; 200], typed(), Expiry::Never);
+                    put.unwrap();
+                }
+                _ => {
+                    store.put(&key(i), &[3; 2000]).unwrap();
+                }
+            }
+        }
+        for i in (2..20_000).step_by(3) {
+            assert!(store.remove(&key(i)).unwrap());
+        }
+        while store.compact().unwrap() > 0 {}
+        for i in 0..20_000u32 {
+            let expected = [Some(ValueKind::STRING), Some(typed()), None][i as usize % 3];
+            assert_eq!(store.kind(&key(i)).unwrap(), expected);
+        }
+        sound(&store, "after compaction");
+    }
+}
+
+#[test]
+fn a_patch_of_a_string_leaves_a_typed_value_that_came_meanwhile_alone() {
+    for policy in POLICIES {
+        let (_memory, store) = Memory::with_policy(CAPACITY, policy);
+        store.put(b"k", &[0; 6000]).unwrap();
+        let patch = |at| Patch::Write {
+            at,
+            bytes: Cow::Borrowed(b"patched"),
+        };
+        store.update_part(b"k", |_| 0..0, |_| patch(5)).unwrap();
+        let mut asked = 0;
+        let updated = store.update_part(
+            b"k",
+            |_| 0..0,
+            |_| {
+                asked += 1;
+                store
+                    .put_kind(b"k", &[9; 6000], typed(), Expiry::Never)
+                    .unwrap();
+                patch(8)
+            },
+        );
+        assert!(
+            matches!(updated, Err(WriteError::WrongKind(_))),
+            "{updated:?}"
+        );
+        assert_eq!(asked, 1);
+        assert!(is(&store, b"k", typed(), &[9; 6000], Expiry::Never));
+    }
+}
