@@ -60,5 +60,5 @@ fn use_all(image: &[u8], field: &[u8]) {
     for (edit, failed) in edits.iter().zip(failed) {
         assert!(!failed || *edit == before);
     }
-    let _ = of().convert(Limits::default(), [field]);
+    let _ = of().convert(Limits::default());
 }

@@ -24,6 +24,7 @@ const VERSION: &str = "7.0.15";
 const UNITS: &[&str] = &[
     "unit/type/string",
     "unit/type/incr",
+    "unit/type/hash",
     "unit/keyspace",
     "unit/expire",
     "unit/scan",

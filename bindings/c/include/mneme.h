@@ -539,6 +539,39 @@ int mneme_scan(mneme_store_t store, uint64_t *cursor, size_t count,
                int (*each)(const void *key, size_t key_length, const void *value, size_t length, void *data),
                void *data);
 
+/* Hashes: fields with values under one key, which a server's clients reach by HSET and HGET. The functions above are for
+ * strings, but for mneme_contains(), _remove(), _remove_many(), _expiry() and _set_expiry(), and those of put, which take
+ * the place of what there is; mneme_scan() leaves hashes out. What meets a value of another kind is MNEME_EINVAL, and
+ * changes nothing. Each call looks through the whole hash, and a change stores it anew. */
+
+/* Copies the value of a field to the buffer, as mneme_get() does that of a key. */
+int mneme_hash_get(mneme_store_t store, const void *key, size_t key_length, const void *field, size_t field_length,
+                   void *buffer, size_t capacity, size_t *length);
+
+/* Sets a field of the hash, which is made where there is no key; 1: the field is new, 0: it was there, -1. */
+int mneme_hash_set(mneme_store_t store, const void *key, size_t key_length, const void *field, size_t field_length,
+                   const void *value, size_t length);
+
+/* Sets all fields, as one step; later ones win. Tells how many were new; `added` may be NULL. */
+int mneme_hash_set_many(mneme_store_t store, const void *key, size_t key_length, const mneme_pair_t *pairs, size_t count,
+                        size_t *added);
+
+/* Removes a field; the last one takes the key with it. */
+int mneme_hash_remove(mneme_store_t store, const void *key, size_t key_length, const void *field, size_t field_length);
+
+/* Adds to the integer in a field, which is 0 where there is none, and tells the sum; 0 or -1. `sum` may be NULL.
+ * MNEME_EINVAL: the value is no integer of 64 bits, or the sum would be none. */
+int mneme_hash_increment(mneme_store_t store, const void *key, size_t key_length, const void *field, size_t field_length,
+                         int64_t by, int64_t *sum);
+
+/* How many fields the hash has: 0 where there is no key, -1 on failure. */
+int64_t mneme_hash_length(mneme_store_t store, const void *key, size_t key_length);
+
+/* Calls `each` with each field and its value, copies of one instant, until it returns something else than 0; 0 or -1. */
+int mneme_hash_each(mneme_store_t store, const void *key, size_t key_length,
+                    int (*each)(const void *field, size_t field_length, const void *value, size_t length, void *data),
+                    void *data);
+
 /* How many records the database holds, some of which may have expired; -1 on failure. */
 int64_t mneme_length(mneme_store_t store);
 

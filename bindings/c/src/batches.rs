@@ -119,6 +119,25 @@ pub unsafe extern "C" fn mneme_get_many(
     })
 }
 
+/// The bytes of all pairs.
+///
+/// # Safety
+/// So many pairs, whose bytes stay as they are for `'a`.
+pub(crate) unsafe fn pairs<'a>(
+    pairs: *const Pair,
+    count: usize,
+) -> Result<Vec<(&'a [u8], &'a [u8])>, Failure> {
+    // SAFETY: the caller's promise.
+    let pairs = unsafe { items(pairs, count, "array of pairs") }?;
+    let mut all = Vec::new();
+    all.try_reserve(count).map_err(|_| no_memory(count))?;
+    for pair in pairs {
+        // SAFETY: the caller's promise.
+        all.push(unsafe { (pair.key.get("key")?, pair.value.get("value")?) });
+    }
+    Ok(all)
+}
+
 /// Reports how much of a batch that failed took place, before the failure.
 ///
 /// # Safety
@@ -150,13 +169,7 @@ pub unsafe extern "C" fn mneme_put_many(
         unsafe { write_to(stored, 0) };
         let store = opened(store)?;
         // SAFETY: the caller's promise.
-        let pairs = unsafe { items(pairs, count, "array of pairs") }?;
-        let mut all = Vec::new();
-        all.try_reserve(count).map_err(|_| no_memory(count))?;
-        for pair in pairs {
-            // SAFETY: the caller's promise.
-            all.push(unsafe { (pair.key.get("key")?, pair.value.get("value")?) });
-        }
+        let all = unsafe { self::pairs(pairs, count) }?;
         let put = store.database()?.put_many(&all);
         // SAFETY: the caller's promise.
         unsafe { batch(put, count, stored) }

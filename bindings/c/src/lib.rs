@@ -17,6 +17,7 @@ mod check_state;
 mod checks;
 mod code;
 mod current;
+mod hashes;
 mod memory;
 mod options;
 mod parts;

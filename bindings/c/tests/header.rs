@@ -44,6 +44,7 @@ fn in_c(rust: &str) -> &str {
         "Fetch" => "fetch_t",
         "StoreId" => "mneme_store_t",
         "i64" => "int64_t",
+        "*mut i64" => "int64_t *",
         "*mut u64" => "uint64_t *",
         "*const Options" => "const mneme_options_t *",
         "*const Bytes" => "const mneme_bytes_t *",

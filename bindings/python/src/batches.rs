@@ -10,12 +10,30 @@ use crate::errors::Failure;
 use crate::store::Opened;
 
 /// The keys, as objects that do not change.
-fn all<'py>(keys: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+pub(crate) fn all<'py>(keys: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
     keys.try_iter()?.map(|key| arguments::key(&key?)).collect()
 }
 
-fn bytes_of<'a>(objects: &'a [Bound<'_, PyBytes>]) -> Vec<&'a [u8]> {
+pub(crate) fn bytes_of<'a>(objects: &'a [Bound<'_, PyBytes>]) -> Vec<&'a [u8]> {
     objects.iter().map(|object| object.as_bytes()).collect()
+}
+
+/// Keys, and a value for each.
+type Items<'py> = (Vec<Bound<'py, PyBytes>>, Vec<Bound<'py, PyBytes>>);
+
+/// The keys and the values of a dictionary, or of pairs, as objects that do not change.
+pub(crate) fn items_of<'py>(pairs: &Bound<'py, PyAny>) -> PyResult<Items<'py>> {
+    let items = match pairs.cast::<PyDict>() {
+        Ok(dictionary) => dictionary.items().into_any(),
+        Err(_) => pairs.clone(),
+    };
+    let (mut keys, mut values) = (Vec::new(), Vec::new());
+    for pair in items.try_iter()? {
+        let (key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair?.extract()?;
+        keys.push(arguments::key(&key)?);
+        values.push(arguments::value(&value)?);
+    }
+    Ok((keys, values))
 }
 
 pub(crate) fn get<'py>(
@@ -50,16 +68,7 @@ pub(crate) fn put(
     pairs: &Bound<'_, PyAny>,
     expiry: Expiry,
 ) -> PyResult<usize> {
-    let items = match pairs.cast::<PyDict>() {
-        Ok(dictionary) => dictionary.items().into_any(),
-        Err(_) => pairs.clone(),
-    };
-    let (mut keys, mut values) = (Vec::new(), Vec::new());
-    for pair in items.try_iter()? {
-        let (key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair?.extract()?;
-        keys.push(arguments::key(&key)?);
-        values.push(arguments::value(&value)?);
-    }
+    let (keys, values) = items_of(pairs)?;
     let (keys, values) = (bytes_of(&keys), bytes_of(&values));
     let pairs: Vec<_> = keys.into_iter().zip(values).collect();
     py.detach(|| {

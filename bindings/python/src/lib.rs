@@ -21,6 +21,7 @@ mod current;
 mod directory;
 mod errors;
 mod forks;
+mod hash;
 mod iterate;
 mod lender;
 mod mapped;
@@ -40,6 +41,8 @@ use pyo3::prelude::*;
 mod _mneme {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use crate::hash::{Fields, Hash};
     #[pymodule_export]
     use crate::iterate::Records;
     #[pymodule_export]

@@ -15,6 +15,7 @@ use crate::arguments::{self, evict_name, expiry, seconds_left};
 use crate::batches;
 use crate::buffer::view_of;
 use crate::errors::{Failure, Reason, failure};
+use crate::hash::Hash;
 use crate::iterate::{Records, shown, step};
 use crate::lender::{Lender, Lent, SHORTEST_LENT};
 use crate::open::Wanted;
@@ -372,6 +373,13 @@ impl Store {
             handle: Arc::clone(&self.handle),
             number,
         })
+    }
+
+    /// The hash under a key: fields with values, the server's too. It closes with the store.
+    fn hash(&self, key: &Bound<'_, PyAny>) -> PyResult<Hash> {
+        let key = arguments::key(key)?.as_bytes().to_vec();
+        self.handle.opened()?;
+        Ok(Hash::new(Arc::clone(&self.handle), self.number, key))
     }
 
     /// Where the store's bytes are, by name.

@@ -206,6 +206,75 @@ class OneStore(unittest.TestCase):
         self.assertIn("mneme.create", str(raised.exception))
 
 
+class Hashes(unittest.TestCase):
+    def setUp(self):
+        self.store = mneme.Store("64MiB")
+        self.hash = self.store.hash("h")
+
+    def test_a_mapping(self):
+        h = self.hash
+        self.assertEqual(h.key, b"h")
+        self.assertEqual((len(h), list(h), h.get("f"), h.get("f", 7)), (0, [], None, 7))
+        self.assertNotIn("h", self.store)
+        h["f"] = b"1"
+        self.assertFalse(h.put("f", b"2"))
+        self.assertTrue(h.put(b"g", bytearray(b"")))
+        self.assertEqual(dict(h), {b"f": b"2", b"g": b""})
+        self.assertEqual(dict(h.items()), {b"f": b"2", b"g": b""})
+        self.assertEqual(sorted(h.keys()), [b"f", b"g"])
+        self.assertIn("f", h)
+        self.assertNotIn("none", h)
+        self.assertFalse(h.put_new("f", b"x"))
+        self.assertTrue(h.put_new("n", b"x"))
+        self.assertEqual(h.get_many(["f", "none", b"n"]), [b"2", None, b"x"])
+        self.assertEqual(h.put_many({"f": b"3", "m": b"y"}), 1)
+        self.assertEqual(h.put_many([("a", b"1"), ("a", b"2")]), 1)
+        self.assertEqual(h["a"], b"2")
+        self.assertEqual(h.increment("f"), 4)
+        self.assertEqual(h.increment("new", -5), -5)
+        self.assertEqual(h.delete_many(["a", "m", "none"]), 2)
+        self.assertTrue(h.delete("n"))
+        self.assertFalse(h.delete("n"))
+        del h["f"]
+        for gone in (lambda: h["f"], lambda: h.__delitem__("f")):
+            self.assertRaises(KeyError, gone)
+        self.assertEqual(h.delete_many(["g", "new"]), 2)
+        self.assertNotIn("h", self.store)
+        self.assertTrue(bool(h))
+
+    def test_a_value_of_another_kind_is_refused_and_stays(self):
+        self.hash["f"] = b"v"
+        self.store["s"] = b"text"
+        string = self.store.hash("s")
+        for wrong in (lambda: self.store.get("h"), lambda: self.store.view("h"), lambda: string.get("f"),
+                      lambda: string.put("f", b"v"), lambda: len(string), lambda: self.hash.increment("f"),
+                      lambda: self.store.update("h", lambda old: b"")):
+            self.assertRaises(mneme.InvalidArgument, wrong)
+        self.assertEqual((self.store["s"], self.hash["f"]), (b"text", b"v"))
+        self.assertEqual(sorted(self.store), [b"h", b"s"])
+        self.assertEqual(list(self.store.items()), [(b"s", b"text")])
+        for wrong in (lambda: self.hash.put("f", "text"), lambda: self.hash.get(1), lambda: self.hash.put_many([1])):
+            self.assertRaises(TypeError, wrong)
+        self.assertRaises(OverflowError, lambda: self.hash.increment("f", 1 << 64))
+
+    def test_changes_by_threads_all_count(self):
+        def many():
+            for _ in range(200):
+                self.hash.increment("sum")
+
+        threads = [threading.Thread(target=many) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(self.hash["sum"], b"600")
+
+    def test_it_closes_with_its_store(self):
+        self.store.close()
+        self.assertRaises(mneme.Closed, lambda: self.hash.get("f"))
+        self.assertRaises(mneme.Closed, lambda: self.store.hash("h"))
+
+
 class Transactions(WithRegistry):
     def setUp(self):
         super().setUp()

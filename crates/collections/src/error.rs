@@ -1,5 +1,7 @@
 //! What can be wrong with an image, or with a change of one.
 
+use mneme_log::{ReadError, WriteError, WrongKind};
+use mneme_sys::{Classified, ErrorKind};
 use thiserror::Error;
 
 /// An image contradicts itself.
@@ -28,4 +30,55 @@ pub enum EditError {
     /// The sum is no integer of 64 bits.
     #[error("the increment would overflow")]
     Overflow,
+}
+
+/// An operation on a [`Hash`](crate::Hash) was not carried out. The hash is as before.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum HashError {
+    /// The key holds a value of another kind.
+    #[error(transparent)]
+    WrongKind(WrongKind),
+    /// The store cannot be read, or takes no change now.
+    #[error(transparent)]
+    Store(WriteError),
+    /// The hash is damaged, or this change of it is impossible.
+    #[error(transparent)]
+    Edit(#[from] EditError),
+}
+
+impl From<WriteError> for HashError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::WrongKind(wrong) => HashError::WrongKind(wrong),
+            error => HashError::Store(error),
+        }
+    }
+}
+
+impl From<ReadError> for HashError {
+    fn from(error: ReadError) -> Self {
+        WriteError::from(error).into()
+    }
+}
+
+impl From<Damage> for HashError {
+    fn from(damage: Damage) -> Self {
+        EditError::from(damage).into()
+    }
+}
+
+impl Classified for Damage {
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::Damaged
+    }
+}
+
+mneme_sys::kinds! {
+    EditError as (Damaged) {
+        TooLong | NotAnInteger | Overflow => Invalid,
+    }
+    HashError as (Store, Edit) {
+        WrongKind => Invalid,
+    }
 }

@@ -32,6 +32,8 @@ impl Default for Limits {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HashEdit {
     image: Vec<u8>,
+    /// Bytes of the longest field or value that was set.
+    longest: usize,
 }
 
 impl Default for HashEdit {
@@ -45,7 +47,7 @@ impl HashEdit {
     #[must_use]
     pub fn new() -> HashEdit {
         let image = [&[PACKED][..], &EMPTY].concat();
-        HashEdit { image }
+        HashEdit { image, longest: 0 }
     }
 
     /// A copy of the hash that `image` is. O(bytes).
@@ -57,7 +59,10 @@ impl HashEdit {
         // A field more usually fits without another copy.
         let mut copy = Vec::with_capacity(image.len() + 64);
         copy.extend_from_slice(image);
-        Ok(HashEdit { image: copy })
+        Ok(HashEdit {
+            image: copy,
+            longest: 0,
+        })
     }
 
     /// The hash as it is now. O(1).
@@ -74,6 +79,11 @@ impl HashEdit {
     /// The image is damaged.
     pub fn is_empty(&self) -> Result<bool, Damage> {
         Ok(self.read()?.is_empty())
+    }
+
+    /// Whether it is this image. O(bytes).
+    pub(crate) fn is(&self, image: &[u8]) -> bool {
+        *self.image == *image
     }
 
     /// The image. O(1).
@@ -97,6 +107,7 @@ impl HashEdit {
         let found = hash.find(field)?;
         let count = hash.listpack_len();
         let new = Encoded::of(value);
+        let longest = self.longest.max(field.len()).max(value.len());
         let Some((_, old)) = found else {
             let field = Encoded::of(field);
             self.image.pop();
@@ -104,6 +115,7 @@ impl HashEdit {
             field.append_to(&mut self.image);
             new.append_to(&mut self.image);
             self.image.push(EMPTY[HEAD]);
+            self.longest = longest;
             self.finish(count.map(|count| count + 2));
             return Ok(true);
         };
@@ -114,6 +126,7 @@ impl HashEdit {
             true => self.image[place].copy_from_slice(&entry),
             false => drop(self.image.splice(place, entry)),
         }
+        self.longest = longest;
         self.finish(count);
         Ok(false)
     }
@@ -125,12 +138,12 @@ impl HashEdit {
     pub fn set_many(&mut self, pairs: &[(&[u8], &[u8])]) -> Result<usize, EditError> {
         if pairs.len() < SEVERAL {
             // A change that fails in the middle must leave no part of it.
-            let before = (pairs.len() > 1).then(|| self.image.clone());
+            let before = (pairs.len() > 1).then(|| self.clone());
             let set = pairs.iter().try_fold(0, |new, (field, value)| {
                 Ok(new + usize::from(self.set(field, value)?))
             });
             if let (Err(_), Some(before)) = (&set, before) {
-                self.image = before;
+                *self = before;
             }
             return set;
         }
@@ -138,6 +151,9 @@ impl HashEdit {
         match with_pairs(&old, pairs) {
             Ok((image, new)) => {
                 self.image = image;
+                for (field, value) in pairs {
+                    self.longest = self.longest.max(field.len()).max(value.len());
+                }
                 Ok(new)
             }
             Err(error) => {
@@ -208,19 +224,14 @@ impl HashEdit {
         Ok(sum)
     }
 
-    /// Makes it a table if Redis would: it has more fields than that, or one of the fields and
-    /// values that were `set` is longer. It stays one. O(those).
+    /// Makes it a table if Redis would: it has more fields than that, or a field or value that was
+    /// set here is longer. It stays one. O(1) up to 32,767 fields, else O(bytes).
     ///
     /// # Errors
     /// The image is damaged.
-    pub fn convert<'v>(
-        &mut self,
-        limits: Limits,
-        set: impl IntoIterator<Item = &'v [u8]>,
-    ) -> Result<(), Damage> {
+    pub fn convert(&mut self, limits: Limits) -> Result<(), Damage> {
         if self.image.first() == Some(&PACKED)
-            && (set.into_iter().any(|bytes| bytes.len() > limits.value)
-                || self.read()?.len()? > limits.entries)
+            && (self.longest > limits.value || self.read()?.len()? > limits.entries)
         {
             self.image[0] = TABLE;
         }

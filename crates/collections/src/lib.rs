@@ -22,11 +22,21 @@
 //! ```
 #![deny(unsafe_code)]
 
+use mneme_log::ValueKind;
+
 mod error;
+mod hash;
 mod hash_edit;
 pub mod listpack;
 mod packed_hash;
 
-pub use error::{Damage, EditError};
+pub use error::{Damage, EditError, HashError};
+pub use hash::{Hash, OwnedPair};
 pub use hash_edit::{HashEdit, Limits};
 pub use packed_hash::{PackedHash, Pair, Step};
+
+/// The kind of a record whose value is a hash.
+pub const HASH: ValueKind = match ValueKind::new(1) {
+    Some(kind) => kind,
+    None => panic!("a kind that the store does not have"),
+};

@@ -186,7 +186,7 @@ fn read_all(image: &[u8]) {
     }
     let _ = (
         of().remove_many(&[&b"a"[..]; 9]),
-        of().convert(Limits::default(), []),
+        of().convert(Limits::default()),
     );
 }
 
@@ -200,16 +200,16 @@ fn what_makes_a_table_of_a_hash_is_a_field_too_many_or_one_too_long() {
     let mut edit = HashEdit::new();
     for (field, table) in [(&b"a"[..], false), (b"b", false), (b"c", true)] {
         edit.set(field, b"v").unwrap();
-        edit.convert(limits, [field, b"v"]).unwrap();
+        edit.convert(limits).unwrap();
         assert_eq!(is_table(&edit), table);
     }
     // It stays one.
     edit.remove(b"a").unwrap();
-    edit.convert(Limits::default(), []).unwrap();
+    edit.convert(Limits::default()).unwrap();
     assert!(is_table(&edit));
     let mut edit = HashEdit::new();
     edit.set(b"long", b"").unwrap();
-    edit.convert(limits, [&b"long"[..], b""]).unwrap();
+    edit.convert(limits).unwrap();
     assert!(is_table(&edit));
 }
 

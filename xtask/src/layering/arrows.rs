@@ -24,7 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "mneme-durable",
         &["mneme-shared", "mneme-tree", "mneme-journal"],
     ),
-    ("mneme-server", &["mneme-durable"]),
+    ("mneme-server", &["mneme-durable", "mneme-collections"]),
     ("mneme", &["mneme-server"]),
     // The papers' laboratory, beside the product: what its locks are measured with.
     ("mneme-rcx", &["mneme-sync"]),
@@ -35,9 +35,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("mneme-genomics", &["mneme-space"]),
     // The same for programs in C: a shell around segments and stores, which nothing in Rust knows.
     // It has a code for every error, the arena's too.
-    ("mneme-c", &["mneme-shared"]),
+    ("mneme-c", &["mneme-shared", "mneme-collections"]),
     // For programs in Python, likewise.
-    ("mneme-python", &["mneme-shared"]),
+    ("mneme-python", &["mneme-shared", "mneme-collections"]),
     ("xtask", &[]),
     (TESTKIT, &[]),
 ];

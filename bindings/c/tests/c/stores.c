@@ -283,6 +283,71 @@ static void batches(mneme_store_t store)
     MUST(mneme_clear(store) == 0 && mneme_length(store) == 0);
 }
 
+/* ---- Hashes ----------------------------------------------------------------------------------------------------- */
+
+static int is_field(mneme_store_t store, const char *field, const char *value)
+{
+    char buffer[64];
+    size_t length = 99;
+    int there = mneme_hash_get(store, TEXT("h"), TEXT(field), buffer, sizeof buffer, &length);
+    MUST(there >= 0);
+    if (value == NULL) return there == 0;
+    return there == 1 && length == strlen(value) && memcmp(buffer, value, length) == 0;
+}
+
+static int any_field(const void *field, size_t field_length, const void *value, size_t length, void *data)
+{
+    struct seen *seen = data;
+    (void)field, (void)value;
+    MUST(field_length == 1 && length > 0);
+    seen->there++;
+    return seen->there == seen->stop_after;
+}
+
+static void hashes(mneme_store_t store)
+{
+    char buffer[4];
+    size_t length = 0, added = 7;
+    int64_t sum = 7;
+    MUST(is_field(store, "f", NULL) && mneme_hash_length(store, TEXT("h")) == 0);
+    MUST(mneme_hash_remove(store, TEXT("h"), TEXT("f")) == 0 && mneme_contains(store, TEXT("h")) == 0);
+    MUST(mneme_hash_set(store, TEXT("h"), TEXT("f"), TEXT("value")) == 1 && is_field(store, "f", "value"));
+    MUST(mneme_hash_set(store, TEXT("h"), TEXT("f"), TEXT("other")) == 0 && is_field(store, "f", "other"));
+    REFUSED(MNEME_ESHORT, mneme_hash_get(store, TEXT("h"), TEXT("f"), buffer, sizeof buffer, &length) == -1);
+    MUST(length == 5 && mneme_hash_get(store, TEXT("h"), TEXT("f"), NULL, 0, &length) == 1 && length == 5);
+    mneme_pair_t pairs[] = {{{"f", 1}, {"1", 1}}, {{"g", 1}, {NULL, 0}}, {{"g", 1}, {"2", 1}}};
+    MUST(mneme_hash_set_many(store, TEXT("h"), pairs, 3, &added) == 0 && added == 1);
+    MUST(mneme_hash_set_many(store, TEXT("h"), NULL, 0, NULL) == 0);
+    MUST(is_field(store, "f", "1") && is_field(store, "g", "2") && mneme_hash_length(store, TEXT("h")) == 2);
+    MUST(mneme_hash_increment(store, TEXT("h"), TEXT("g"), 40, &sum) == 0 && sum == 42 && is_field(store, "g", "42"));
+    MUST(mneme_hash_increment(store, TEXT("h"), TEXT("g"), -2, NULL) == 0 && is_field(store, "g", "40"));
+    REFUSED(MNEME_EINVAL, mneme_hash_increment(store, TEXT("h"), TEXT("g"), INT64_MAX, &sum) == -1);
+    struct seen seen = {0};
+    MUST(mneme_hash_each(store, TEXT("h"), any_field, &seen) == 0 && seen.there == 2);
+    seen = (struct seen){.stop_after = 1};
+    MUST(mneme_hash_each(store, TEXT("h"), any_field, &seen) == 0 && seen.there == 1);
+
+    /* A value of another kind is refused, and stays. */
+    MUST(mneme_put(store, TEXT("s"), TEXT("text")) == 0);
+    REFUSED(MNEME_EINVAL, mneme_hash_set(store, TEXT("s"), TEXT("f"), TEXT("v")) == -1);
+    REFUSED(MNEME_EINVAL, mneme_hash_length(store, TEXT("s")) == -1);
+    REFUSED(MNEME_EINVAL, mneme_get(store, TEXT("h"), buffer, sizeof buffer, &length) == -1);
+    MUST(has(store, "s", "text") && mneme_hash_length(store, TEXT("h")) == 2);
+
+    REFUSED(MNEME_EINVAL, mneme_hash_get(store, TEXT("h"), NULL, 1, buffer, sizeof buffer, &length) == -1);
+    REFUSED(MNEME_EINVAL, mneme_hash_get(store, TEXT("h"), buffer, 1, buffer, sizeof buffer, &length) == -1);
+    REFUSED(MNEME_EINVAL, mneme_hash_get(store, TEXT("h"), TEXT("f"), NULL, 1, &length) == -1);
+    REFUSED(MNEME_EINVAL, mneme_hash_set(store, TEXT("h"), TEXT("f"), NULL, 1) == -1);
+    REFUSED(MNEME_EINVAL, mneme_hash_set_many(store, TEXT("h"), NULL, 1, NULL) == -1);
+    REFUSED(MNEME_EINVAL, mneme_hash_each(store, TEXT("h"), NULL, NULL) == -1);
+    REFUSED(MNEME_EHANDLE, mneme_hash_set(NULL, TEXT("h"), TEXT("f"), TEXT("v")) == -1);
+    REFUSED(MNEME_EHANDLE, mneme_hash_length(NULL, TEXT("h")) == -1);
+
+    /* The last field takes the key with it. */
+    MUST(mneme_hash_remove(store, TEXT("h"), TEXT("f")) == 1 && mneme_hash_remove(store, TEXT("h"), TEXT("g")) == 1);
+    MUST(mneme_contains(store, TEXT("h")) == 0 && mneme_remove(store, TEXT("s")) == 1 && mneme_length(store) == 0);
+}
+
 /* ---- What is passed in the wrong place -------------------------------------------------------------------------- */
 
 static void misuse(mneme_store_t store, segid_t sid)
@@ -361,6 +426,7 @@ static void all(void)
     parts(store);
     updates(store);
     batches(store);
+    hashes(store);
     misuse(store, sid);
 
     mneme_store_t ninth = mneme_database(store, 9);

@@ -90,6 +90,14 @@ impl Command {
         ..Command::BLANK
     };
 
+    /// What the commands of hashes have in common. All cost as much as the hash is long.
+    pub const HASH: Command = Command {
+        group: Group::Hash,
+        complexity: "O(N) where N is the length of the hash in bytes",
+        categories: &[Category::Hash],
+        ..Command::BLANK
+    };
+
     /// What the commands of bits have in common.
     pub const BITMAP: Command = Command {
         group: Group::Bitmap,

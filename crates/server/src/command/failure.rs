@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use mneme_collections::{Damage, EditError};
 use mneme_log::{BatchError, MAX_KEY, ReadError, WriteError};
 
 /// Why a change is refused for which the change feed finds no space: what it holds does not become
@@ -24,6 +25,8 @@ pub(crate) struct Shortage {
 pub(crate) enum Failure {
     #[error("ERR syntax error")]
     Syntax,
+    #[error("WRONGTYPE Operation against a key holding the wrong kind of value")]
+    WrongType,
     #[error("ERR value is not an integer or out of range")]
     NotAnInteger,
     #[error(
@@ -152,6 +155,7 @@ impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::NoSuchDatabase(_) => Failure::NoSuchDatabase,
+            ReadError::WrongKind(_) => Failure::WrongType,
             error => Failure::Store(error.to_string()),
         }
     }
@@ -172,8 +176,27 @@ impl From<WriteError> for Failure {
             WriteError::ValueTooLong(_) => Failure::TooLong,
             WriteError::KeyTooLong(len) => Failure::KeyTooLong(len),
             WriteError::NoSuchDatabase(_) => Failure::NoSuchDatabase,
+            WriteError::WrongKind(_) => Failure::WrongType,
             WriteError::FeedFull => Failure::NotDurable(FEED_IS_FULL),
             error => Failure::Store(error.to_string()),
+        }
+    }
+}
+
+impl From<Damage> for Failure {
+    fn from(damage: Damage) -> Self {
+        Failure::Store(damage.to_string())
+    }
+}
+
+impl From<EditError> for Failure {
+    fn from(error: EditError) -> Self {
+        match error {
+            EditError::Damaged(damage) => damage.into(),
+            EditError::TooLong(_) => Failure::TooLong,
+            EditError::NotAnInteger => Failure::other("ERR hash value is not an integer"),
+            EditError::Overflow => Failure::Overflow,
+            error => Failure::other(format!("ERR {error}")),
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::command::{Command, Group};
 /// The chapters, in the order of the manual.
 const CHAPTERS: &[(Group, &str)] = &[
     (Group::String, "Strings"),
+    (Group::Hash, "Hashes"),
     (Group::Bitmap, "Bits"),
     (Group::Generic, "Keys"),
     (Group::Transactions, "Transactions"),

@@ -9,6 +9,7 @@ mod connection;
 mod describe;
 mod expiration;
 mod generic;
+mod hashes;
 mod help;
 #[cfg(test)]
 mod listing;
@@ -31,6 +32,7 @@ fn all() -> Vec<&'static Command> {
         acl::ALL,
         strings::ALL,
         bits::ALL,
+        hashes::ALL,
         generic::ALL,
         connection::ALL,
         scripting::ALL,

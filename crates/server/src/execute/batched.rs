@@ -54,6 +54,9 @@ impl Executor<'_> {
         self.counters.hits.add(hits);
         self.counters.misses.add(done as u64 - hits);
         if let (Err(failure), false) = (result, full) {
+            // As in Redis, a value of another type is a hit.
+            let is_hit = matches!(failure, Failure::WrongType);
+            self.counters.hits.add(u64::from(is_hit));
             self.fail(&failure);
             done += 1;
         }

@@ -9,7 +9,8 @@ mod records;
 
 use std::ops::Range;
 
-use mneme_log::{Decision, Expiry, LogStore, Part, Patch, Stored, Updated};
+use mneme_collections::{HASH, HashEdit, PackedHash};
+use mneme_log::{Decision, Expiry, LogStore, Part, Patch, Stored, Updated, ValueKind};
 
 use crate::command::Failure;
 use crate::counters::Counters;
@@ -80,20 +81,68 @@ impl<'a> Keyspace<'a> {
         Ok(self.store.database(self.database)?)
     }
 
-    /// Calls `visit` with the value of `key`, and counts a hit or a miss.
+    /// Calls `visit` with the value of `key`, a string, and counts a hit or a miss.
     #[inline]
     pub fn read<R>(
         &mut self,
         key: &[u8],
         visit: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R, Failure> {
+        self.read_kind(key, ValueKind::STRING, visit)
+    }
+
+    /// As [`read`](Self::read), for a value of this kind. One of another kind is a hit, and an
+    /// error.
+    #[inline]
+    fn read_kind<R>(
+        &mut self,
+        key: &[u8],
+        kind: ValueKind,
+        visit: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R, Failure> {
         let mut found = false;
-        let result = self.read_uncounted(key, |value| {
+        let result = self.read_kind_uncounted(key, kind, |value| {
             found = value.is_some();
             visit(value)
-        })?;
-        self.count(found);
-        Ok(result)
+        });
+        if result.is_ok() || matches!(result, Err(Failure::WrongType)) {
+            self.count(found || result.is_err());
+        }
+        result
+    }
+
+    /// Calls `visit` with the hash that `key` holds, and counts a hit or a miss.
+    pub fn read_hash<R>(
+        &mut self,
+        key: &[u8],
+        visit: impl FnOnce(Option<PackedHash<'_>>) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        self.read_kind(key, HASH, |image| {
+            visit(image.map(PackedHash::read).transpose()?)
+        })?
+    }
+
+    /// Calls `visit` with what is stored under `key`, of whatever kind. It may run again: the last
+    /// run counts. Counts neither a hit nor a miss.
+    pub fn read_stored<R>(
+        &mut self,
+        key: &[u8],
+        mut visit: impl FnMut(Option<Stored<'_>>) -> R,
+    ) -> Result<R, Failure> {
+        let mut result = None;
+        self.visit_stored(key, &mut |stored| result = Some(visit(stored)))?;
+        result.ok_or_else(|| Failure::Store("a transaction has read no record".into()))
+    }
+
+    fn visit_stored(
+        &mut self,
+        key: &[u8],
+        visit: &mut dyn FnMut(Option<Stored<'_>>),
+    ) -> Result<(), Failure> {
+        match &mut self.transaction {
+            Some(transaction) => transaction.read(self.database, key, visit),
+            None => self.atomically(|keyspace| keyspace.visit_stored(key, &mut *visit)),
+        }
     }
 
     /// Calls `visit` with the value of `key`, for a command that Redis counts neither a hit nor a
@@ -104,14 +153,28 @@ impl<'a> Keyspace<'a> {
         key: &[u8],
         visit: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R, Failure> {
+        self.read_kind_uncounted(key, ValueKind::STRING, visit)
+    }
+
+    #[inline]
+    fn read_kind_uncounted<R>(
+        &mut self,
+        key: &[u8],
+        kind: ValueKind,
+        visit: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R, Failure> {
         if let Some(transaction) = &mut self.transaction {
             let (mut visit, mut result) = (Some(visit), None);
             transaction.read(self.database, key, &mut |stored| {
-                result = visit.take().map(|visit| visit(stored.map(|s| s.value)));
+                result = match stored {
+                    Some(stored) if stored.kind != kind => Some(Err(Failure::WrongType)),
+                    _ => visit.take().map(|visit| Ok(visit(stored.map(|s| s.value)))),
+                };
             })?;
-            return result.ok_or_else(|| Failure::Store("a transaction has read no record".into()));
+            let nothing = || Err(Failure::Store("a transaction has read no record".into()));
+            return result.unwrap_or_else(nothing);
         }
-        let value = self.store.database(self.database)?.get(key)?;
+        let value = self.store.database(self.database)?.get_kind(key, kind)?;
         Ok(visit(value.as_deref()))
     }
 
@@ -129,12 +192,16 @@ impl<'a> Keyspace<'a> {
             });
         }
         let mut found = false;
-        let result = (self.store.database(self.database)?).read_part(key, range, |part| {
+        let database = self.store.database(self.database)?;
+        let result = database.read_part(key, range, |part| {
             found = part.is_some();
             visit(part)
-        })?;
-        self.count(found);
-        Ok(result)
+        });
+        let result = result.map_err(Failure::from);
+        if result.is_ok() || matches!(result, Err(Failure::WrongType)) {
+            self.count(found || result.is_err());
+        }
+        result
     }
 
     /// Whether `key` is there. Counts a hit or a miss.
@@ -155,6 +222,14 @@ impl<'a> Keyspace<'a> {
         }
     }
 
+    /// The kind of the value of `key`; `None` if it is not there.
+    pub fn kind(&mut self, key: &[u8]) -> Result<Option<ValueKind>, Failure> {
+        match &mut self.transaction {
+            Some(transaction) => transaction.kind(self.database, key),
+            None => Ok(self.store.database(self.database)?.kind(key)?),
+        }
+    }
+
     /// Bytes that the record of `key` occupies, including the slack that its value has to grow;
     /// `None` if the key does not exist.
     pub fn record_bytes(&mut self, key: &[u8]) -> Result<Option<u64>, Failure> {
@@ -169,11 +244,32 @@ impl<'a> Keyspace<'a> {
     #[inline]
     pub fn put(&mut self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<(), Failure> {
         match &mut self.transaction {
-            Some(transaction) => transaction.put(self.database, key, value, expiry)?,
+            Some(transaction) => {
+                transaction.put(self.database, key, value, (ValueKind::STRING, expiry))?;
+            }
             None => self
                 .store
                 .database(self.database)?
                 .put_until(key, value, expiry)?,
+        }
+        self.counters.changes.add(1);
+        Ok(())
+    }
+
+    /// As [`put`](Self::put), of a value of this kind.
+    pub fn put_kind(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        kind: ValueKind,
+        expiry: Expiry,
+    ) -> Result<(), Failure> {
+        match &mut self.transaction {
+            Some(transaction) => transaction.put(self.database, key, value, (kind, expiry))?,
+            None => {
+                let database = self.store.database(self.database)?;
+                database.put_kind(key, value, kind, expiry)?;
+            }
         }
         self.counters.changes.add(1);
         Ok(())
@@ -189,22 +285,87 @@ impl<'a> Keyspace<'a> {
         Ok(removed)
     }
 
-    /// Changes `key` by what is stored there. `decide` is called again if another writer was
-    /// faster: the last call counts.
+    /// Changes `key`, a string, by what is stored there. `decide` is called again if another writer
+    /// was faster: the last call counts.
     pub fn update(
         &mut self,
         key: &[u8],
+        decide: impl FnMut(Option<Stored<'_>>) -> Decision,
+    ) -> Result<Updated, Failure> {
+        self.update_kind(key, Some(ValueKind::STRING), decide)
+    }
+
+    /// As [`update`](Self::update), for a value of any kind: what is stored is a string.
+    pub fn update_any(
+        &mut self,
+        key: &[u8],
+        decide: impl FnMut(Option<Stored<'_>>) -> Decision,
+    ) -> Result<Updated, Failure> {
+        self.update_kind(key, None, decide)
+    }
+
+    /// Has `change` change the hash that `key` holds, which is empty if there is none, and say
+    /// whether it has. A hash that is empty afterwards is removed with its key. `change` may be
+    /// called again, as `decide` of [`update`](Self::update).
+    pub fn update_hash<R>(
+        &mut self,
+        key: &[u8],
+        mut change: impl FnMut(&mut HashEdit) -> Result<(R, bool), Failure>,
+    ) -> Result<R, Failure> {
+        let mut changed = |stored: Option<Stored<'_>>| {
+            let mut hash = match stored {
+                Some(stored) => HashEdit::of(stored.value)?,
+                None => HashEdit::new(),
+            };
+            let (result, is_changed) = change(&mut hash)?;
+            let decision = match is_changed {
+                false => Decision::Keep,
+                true if hash.is_empty()? => Decision::Remove,
+                true => Decision::Replace(hash.into_image()),
+            };
+            Ok((result, decision))
+        };
+        let mut result = Err(Failure::Store("an update has asked for nothing".into()));
+        self.update_kind(key, Some(HASH), |stored| match changed(stored) {
+            Ok((value, decision)) => {
+                result = Ok(value);
+                decision
+            }
+            Err(failure) => {
+                result = Err(failure);
+                Decision::Keep
+            }
+        })?;
+        result
+    }
+
+    /// As [`update`](Self::update), for a value of this kind, as is what is stored. `None`: for one
+    /// of any kind.
+    fn update_kind(
+        &mut self,
+        key: &[u8],
+        kind: Option<ValueKind>,
         mut decide: impl FnMut(Option<Stored<'_>>) -> Decision,
     ) -> Result<Updated, Failure> {
         let Some(transaction) = &mut self.transaction else {
             let database = self.store.database(self.database)?;
-            return Ok(self.changed(database.update_stored(key, decide)?));
+            let updated = match kind {
+                Some(kind) => database.update_kind(key, kind, decide),
+                None => database.update_any(key, decide),
+            };
+            return Ok(self.changed(updated?));
         };
-        let (mut old, mut decision) = (None, Decision::Keep);
+        let (mut old, mut decision, mut is_other) = (None, Decision::Keep, false);
         transaction.read(self.database, key, &mut |stored| {
             old = stored.map(|s| s.expiry);
-            decision = decide(stored);
+            is_other = stored.is_some_and(|s| kind.is_some_and(|kind| s.kind != kind));
+            if !is_other {
+                decision = decide(stored);
+            }
         })?;
+        if is_other {
+            return Err(Failure::WrongType);
+        }
         let (value, expiry) = match decision {
             Decision::Keep if old.is_some() => return Ok(Updated::Kept),
             Decision::Keep => return Ok(Updated::Absent),
@@ -218,7 +379,8 @@ impl<'a> Keyspace<'a> {
             Decision::Replace(value) => (value, old.unwrap_or_default()),
             Decision::ReplaceUntil(value, expiry) => (value, expiry),
         };
-        transaction.put(self.database, key, &value, expiry)?;
+        let kind = kind.unwrap_or_default();
+        transaction.put(self.database, key, &value, (kind, expiry))?;
         Ok(self.changed(match old {
             Some(_) => Updated::Replaced,
             None => Updated::Inserted,
@@ -268,7 +430,12 @@ impl<'a> Keyspace<'a> {
         expiry: Expiry,
         mut visit: impl FnMut(Option<&[u8]>),
     ) -> Result<bool, Failure> {
+        let mut is_other = false;
         let mut decide = |stored: Stored<'_>| {
+            is_other = stored.kind != ValueKind::STRING;
+            if is_other {
+                return None;
+            }
             visit(Some(stored.value));
             Some(expiry)
         };
@@ -276,6 +443,9 @@ impl<'a> Keyspace<'a> {
             Some(transaction) => transaction.update_expiry(self.database, key, &mut decide)?,
             None => (self.store.database(self.database)?).read_and_update_expiry(key, decide)?,
         };
+        if is_other {
+            return Err(Failure::WrongType);
+        }
         if self.changed(updated) == Updated::Absent {
             visit(None);
         }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use mneme_log::{Expiry, Part, Patch, Stored, Transaction, Updated};
+use mneme_log::{Expiry, Part, Patch, Stored, Transaction, Updated, ValueKind};
 
 use crate::command::Failure;
 
@@ -19,15 +19,17 @@ pub(crate) trait Records {
     ) -> Result<(), Failure>;
     /// When `key` expires; `None` if it is not there. Its value is not looked at.
     fn expiry(&mut self, database: usize, key: &[u8]) -> Result<Option<Expiry>, Failure>;
+    /// The kind of the value of `key`; `None` if it is not there.
+    fn kind(&mut self, database: usize, key: &[u8]) -> Result<Option<ValueKind>, Failure>;
     /// Bytes that the record of `key` occupies; `None` if it is not there.
     fn record_bytes(&mut self, database: usize, key: &[u8]) -> Result<Option<u64>, Failure>;
-    /// Stores `value` under `key` until `expiry`.
+    /// Stores `value` under `key`, of this kind and until then.
     fn put(
         &mut self,
         database: usize,
         key: &[u8],
         value: &[u8],
-        expiry: Expiry,
+        kind: (ValueKind, Expiry),
     ) -> Result<(), Failure>;
     /// Changes the part of the value of `key` that `range` makes of its length as `decide` says.
     fn update_part<'b>(
@@ -66,6 +68,10 @@ impl Records for Transaction<'_> {
         Ok(self.database(database)?.expiry(key)?)
     }
 
+    fn kind(&mut self, database: usize, key: &[u8]) -> Result<Option<ValueKind>, Failure> {
+        Ok(self.database(database)?.kind(key)?)
+    }
+
     fn record_bytes(&mut self, database: usize, key: &[u8]) -> Result<Option<u64>, Failure> {
         Ok(self.database(database)?.record_bytes(key)?)
     }
@@ -75,9 +81,11 @@ impl Records for Transaction<'_> {
         database: usize,
         key: &[u8],
         value: &[u8],
-        expiry: Expiry,
+        (kind, expiry): (ValueKind, Expiry),
     ) -> Result<(), Failure> {
-        Ok(self.database(database)?.put_until(key, value, expiry)?)
+        Ok(self
+            .database(database)?
+            .put_kind(key, value, kind, expiry)?)
     }
 
     fn update_part<'b>(

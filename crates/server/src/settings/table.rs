@@ -181,6 +181,12 @@ settings! {
     EnableBackup: "enable-backup-command", Kind::Word(&["no", "yes", "local"]), "local", AtStart;
     /// Which connections may use DEBUG, which is for tests: none, all, or those from this machine.
     EnableDebug: "enable-debug-command", Kind::Word(&["no", "yes", "local"]), "no", AtStart;
+    /// Fields up to which Redis keeps a hash as a listpack. Here it decides what OBJECT ENCODING
+    /// says of a hash, and whether HSCAN returns it at once.
+    HashEntries: "hash-max-listpack-entries" or "hash-max-ziplist-entries", Kind::Number { least: 0, most: i64::MAX }, "512", Live;
+    /// Bytes of a field or a value up to which Redis keeps a hash as a listpack; as
+    /// `hash-max-listpack-entries`.
+    HashValue: "hash-max-listpack-value" or "hash-max-ziplist-value", Kind::Size { least: 0, most: i64::MAX }, "64", Live;
     /// I/O threads, each of which serves its own connections; 0 is one for each CPU.
     Threads: "io-threads" or "threads", Kind::Number { least: 0, most: MOST_THREADS as i64 }, "0", AtStart;
     /// Milliseconds from which on an event counts as slow and is kept for LATENCY; 0 is never.

@@ -212,6 +212,14 @@ impl Settings {
         }
     }
 
+    /// Up to where Redis would keep a hash as a listpack.
+    pub(crate) fn hash_limits(&self) -> mneme_collections::Limits {
+        mneme_collections::Limits {
+            entries: self.count(Key::HashEntries),
+            value: self.count(Key::HashValue),
+        }
+    }
+
     /// What a command may measure.
     pub(crate) fn limits(&self) -> Limits {
         Limits {

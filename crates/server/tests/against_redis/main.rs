@@ -11,6 +11,7 @@ mod bits;
 mod common;
 mod connection;
 mod generate;
+mod hashes;
 mod keys;
 mod strings;
 mod texts;
@@ -34,10 +35,58 @@ fn normalised(command: &Command, reply: Reply) -> Reply {
         Reply::Array(replies) if name == b"EXEC" => Reply::Array(
             replies
                 .into_iter()
-                .map(|reply| normalised(command, without_id(reply)))
+                .map(|reply| unordered(normalised(command, without_id(reply))))
                 .collect(),
         ),
+        reply if UNORDERED.contains(&name.as_slice()) => in_order(&name, reply),
         reply => reply,
+    }
+}
+
+/// Commands whose replies have no order, or where it may be another one.
+const UNORDERED: [&[u8]; 6] = [
+    b"HGETALL",
+    b"HKEYS",
+    b"HVALS",
+    b"HSCAN",
+    b"HRANDFIELD",
+    b"SCAN",
+];
+
+/// The reply to such a command with its items, or pairs of them, in some order.
+fn in_order(name: &[u8], reply: Reply) -> Reply {
+    match reply {
+        // A cursor and what was found.
+        Reply::Array(items) if name.ends_with(b"SCAN") && items.len() == 2 => {
+            let width = if name == b"HSCAN" { 2 } else { 1 };
+            let found = sorted(items[1].items(), width);
+            Reply::Array(vec![items[0].clone(), found])
+        }
+        Reply::Array(items) if name == b"HGETALL" => sorted(&items, 2),
+        Reply::Array(items) => sorted(&items, 1),
+        Reply::Map(mut pairs) => {
+            pairs.sort_by(|a, b| a.partial_cmp(b).expect("no floats"));
+            Reply::Map(pairs)
+        }
+        reply => reply,
+    }
+}
+
+/// `items` in some order, but for `width` at a time, which stay together.
+fn sorted(items: &[Reply], width: usize) -> Reply {
+    let mut parts: Vec<&[Reply]> = items.chunks(width).collect();
+    parts.sort_by(|a, b| a.partial_cmp(b).expect("no floats"));
+    Reply::Array(parts.concat())
+}
+
+/// A reply of a transaction, whose command is not known here, with all that it holds in some order.
+fn unordered(reply: Reply) -> Reply {
+    match reply {
+        Reply::Array(items) => {
+            let items: Vec<Reply> = items.into_iter().map(unordered).collect();
+            sorted(&items, 1)
+        }
+        reply => in_order(b"", reply),
     }
 }
 
@@ -73,6 +122,7 @@ fn command() -> impl Strategy<Value = Command> {
         6 => strings::command(),
         4 => bits::command(),
         4 => keys::command(),
+        6 => hashes::command(),
         2 => connection::command(),
         2 => transactions::command(),
     ]

@@ -138,7 +138,7 @@ fn expire(call: &mut Call<'_>, name: &str, notation: Notation) -> Outcome {
     let unix_ms = unix_ms.max(1).unsigned_abs();
     let (key, mut holds) = (call.args.at(1), false);
     if unix_ms <= call.wall_ms() {
-        call.keyspace.update(key, |old| {
+        call.keyspace.update_any(key, |old| {
             holds = old.is_some_and(|old| conditions.hold(old.expiry, unix_ms));
             if holds {
                 Decision::Remove

@@ -1,6 +1,8 @@
 //! `TYPE key`: what kind of value a key holds.
 
 use crate::command::*;
+use mneme_collections::HASH;
+use mneme_log::ValueKind;
 
 pub(super) static TYPE: Command = Command {
     name: "type",
@@ -15,7 +17,16 @@ pub(super) static TYPE: Command = Command {
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {
-    let there = call.keyspace.contains(call.args.at(1))?;
-    call.reply.simple(if there { "string" } else { "none" });
+    let kind = call.keyspace.kind(call.args.at(1))?;
+    call.keyspace.count(kind.is_some());
+    call.reply.simple(kind.map_or("none", type_name));
     Ok(())
+}
+
+/// A kind of values as Redis names it.
+pub(super) fn type_name(kind: ValueKind) -> &'static str {
+    match kind {
+        HASH => "hash",
+        _ => "string",
+    }
 }

@@ -15,6 +15,7 @@ mod ttl;
 mod unlink;
 
 use crate::command::Command;
+pub(super) use scan::cursor;
 
 /// This folder's commands.
 pub(super) const ALL: &[&Command] = &[

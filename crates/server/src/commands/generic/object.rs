@@ -8,6 +8,8 @@
 use crate::command::*;
 use crate::commands::help;
 use crate::resp::parse_i64;
+use mneme_collections::{HASH, PackedHash};
+use mneme_log::Stored;
 
 pub(super) static OBJECT: Command = Command {
     name: "object",
@@ -31,11 +33,13 @@ const PLAIN: Command = Command {
 
 static ENCODING: Command = Command {
     name: "object|encoding",
-    summary: "Returns how Redis would keep the value: int, embstr or raw",
+    summary: "Returns how Redis would keep the value: int, embstr, raw, listpack or hashtable",
     run: |call| {
+        let key = call.args.at(2);
         let encoding = call
             .keyspace
-            .read(call.args.at(2), |value| value.map(encoding))?;
+            .read_stored(key, |stored| stored.map(encoding).transpose())??;
+        call.keyspace.count(encoding.is_some());
         call.reply.value(encoding.map(str::as_bytes));
         Ok(())
     },
@@ -88,15 +92,21 @@ static HELP: Command = Command {
 /// The longest string that Redis keeps in one piece with its header.
 const LONGEST_EMBEDDED: usize = 44;
 
-fn encoding(value: &[u8]) -> &'static str {
+fn encoding(stored: Stored<'_>) -> Result<&'static str, Failure> {
+    let value = stored.value;
     // Only the one way in which Redis would write the number itself.
-    if parse_i64(value).is_some() {
+    Ok(if stored.kind == HASH {
+        match PackedHash::read(value)?.is_table() {
+            true => "hashtable",
+            false => "listpack",
+        }
+    } else if parse_i64(value).is_some() {
         "int"
     } else if value.len() <= LONGEST_EMBEDDED {
         "embstr"
     } else {
         "raw"
-    }
+    })
 }
 
 /// Null for a key that is not there, otherwise an error.

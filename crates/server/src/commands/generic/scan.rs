@@ -1,6 +1,7 @@
 //! `SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]`: the keys, a few at a time.
 
 use crate::command::*;
+use crate::commands::generic::kind::type_name;
 use crate::glob::Steps;
 use crate::resp::parse_u64;
 use mneme_log::Cursor;
@@ -46,7 +47,7 @@ const MOST_BYTES: usize = 1 << 20;
 
 fn run(call: &mut Call<'_>) -> Outcome {
     let cursor = cursor(call.args.at(1)).ok_or(Failure::other("ERR invalid cursor"))?;
-    let (mut pattern, mut count, mut strings) = (None, 10, true);
+    let (mut pattern, mut count, mut of_type) = (None, 10, None);
     for option in (2..call.args.len()).step_by(2) {
         if option + 1 >= call.args.len() {
             return Err(Failure::Syntax);
@@ -58,7 +59,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
                 return Err(Failure::Syntax);
             }
         } else if call.is(option, "TYPE") {
-            strings = call.is(option + 1, "string");
+            of_type = Some(call.args.at(option + 1));
         } else {
             return Err(Failure::Syntax);
         }
@@ -72,9 +73,12 @@ fn run(call: &mut Call<'_>) -> Outcome {
     // costs more than a few steps.
     while empty < STEPS {
         let before = seen;
-        cursor = database.scan_keys(cursor, (count - seen).min(STEP), |key| {
+        cursor = database.scan_kinds(cursor, (count - seen).min(STEP), |key, kind| {
             seen += 1;
-            if strings && pattern.is_none_or(|pattern| steps.matches(pattern, key)) {
+            let is_of_type = |name: &[u8]| name.eq_ignore_ascii_case(type_name(kind).as_bytes());
+            if of_type.is_none_or(is_of_type)
+                && pattern.is_none_or(|pattern| steps.matches(pattern, key))
+            {
                 bytes += key.len();
                 keys.push(key.to_vec());
             }
@@ -101,7 +105,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
 
 /// A cursor as Redis takes it from clients, with the liberties of C's `strtoul`: a sign, leading
 /// zeros, and nothing for the beginning.
-fn cursor(text: &[u8]) -> Option<u64> {
+pub(in crate::commands) fn cursor(text: &[u8]) -> Option<u64> {
     let (is_negative, digits) = match text {
         [] => return Some(0),
         [b'-', digits @ ..] => (true, digits),

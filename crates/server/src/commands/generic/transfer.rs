@@ -3,6 +3,7 @@
 
 use crate::command::*;
 use crate::keyspace::Keyspace;
+use mneme_log::Stored;
 
 pub(super) static RENAME: Command = Command {
     name: "rename",
@@ -156,14 +157,17 @@ fn transfer(
     to: (usize, &[u8]),
     replace: bool,
 ) -> Result<Option<bool>, Failure> {
-    let Some(expiry) = keyspace.expiry(key)? else {
+    let copied = |old: Stored<'_>| (old.value.to_vec(), old.kind, old.expiry);
+    if keyspace.expiry(key)?.is_none() {
         return Ok(None);
-    };
-    let value = keyspace.read_uncounted(key, |value| value.unwrap_or_default().to_vec())?;
+    }
     let mut target = keyspace.other(to.0);
     if !replace && target.expiry(to.1)?.is_some() {
         return Ok(Some(false));
     }
-    target.put(to.1, &value, expiry)?;
+    let Some((value, kind, expiry)) = keyspace.read_stored(key, |old| old.map(copied))? else {
+        return Ok(None);
+    };
+    keyspace.other(to.0).put_kind(to.1, &value, kind, expiry)?;
     Ok(Some(true))
 }

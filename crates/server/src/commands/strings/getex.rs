@@ -2,7 +2,7 @@
 
 use crate::command::*;
 use crate::commands::expiration::Notation;
-use mneme_log::{Decision, Expiry};
+use mneme_log::{Decision, Expiry, ValueKind};
 
 pub(super) static GETEX: Command = Command {
     name: "getex",
@@ -55,8 +55,12 @@ fn run(call: &mut Call<'_>) -> Outcome {
     let expiry = match expiry {
         Err(failure) => {
             // Where there is no key, it does not matter that the time is none.
-            let found = call.keyspace.expiry(call.args.at(1))?.is_some();
+            let kind = call.keyspace.kind(call.args.at(1))?;
+            let found = kind.is_some();
             call.keyspace.count(found);
+            if kind.is_some_and(|kind| kind != ValueKind::STRING) {
+                return Err(Failure::WrongType);
+            }
             call.reply.null();
             return if found { Err(failure) } else { Ok(()) };
         }

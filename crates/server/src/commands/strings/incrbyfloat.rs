@@ -19,11 +19,12 @@ pub(super) static INCRBYFLOAT: Command = Command {
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {
-    let increment = parse(call.args.at(2)).ok_or(Failure::NotAFloat)?;
+    // As in Redis, a value that is no number, or of another type, is refused first.
+    let increment = parse(call.args.at(2));
     let mut sum = Err(Failure::NotAFloat);
     call.keyspace.update(call.args.at(1), |old| {
         let value = old.map_or(Some(LongDouble::ZERO), |old| parse(old.value));
-        sum = match value.map(|value| value.plus(increment)) {
+        sum = match value.and_then(|value| Some(value.plus(increment?))) {
             None => Err(Failure::NotAFloat),
             Some(None) => Err(Failure::other(
                 "ERR increment would produce NaN or Infinity",

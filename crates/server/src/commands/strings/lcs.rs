@@ -40,13 +40,25 @@ struct Options {
 }
 
 fn run(call: &mut Call<'_>) -> Outcome {
-    let options = options(call)?;
+    let options = options(call);
     let (first, second) = (call.args.at(1), call.args.at(2));
+    let not_strings = |failure| match failure {
+        Failure::WrongType => Failure::other("ERR The specified keys must contain string values"),
+        failure => failure,
+    };
+    if options.is_err() {
+        // As in Redis, values of another type are refused first.
+        for key in [first, second] {
+            let read = call.keyspace.read_part(key, |_| 0..0, |_| ());
+            read.map_err(not_strings)?;
+        }
+    }
+    let options = options?;
     // Redis' table has four bytes for each pair. This one is much smaller, but what takes long is
     // refused all the same; it takes a word for each byte of the first value at least.
     let most = call.server.settings.count(Key::BulkLength) as u128;
     let most_own = client_memory::limit(call.server).unwrap_or(usize::MAX);
-    let (a, b) = call.keyspace.atomically(|keyspace| {
+    let read = call.keyspace.atomically(|keyspace| {
         let mut len = |key| keyspace.read(key, |value| value.unwrap_or_default().len());
         let (a, b) = (len(first)?, len(second)?);
         let own = Subsequence::bytes_for(a, b).saturating_add(a + b);
@@ -58,7 +70,8 @@ fn run(call: &mut Call<'_>) -> Outcome {
         let mut copy =
             |key| keyspace.read_uncounted(key, |value| value.unwrap_or_default().to_vec());
         Ok((copy(first)?, copy(second)?))
-    })?;
+    });
+    let (a, b) = read.map_err(not_strings)?;
     let found = Subsequence::find(&a, &b);
     if options.places {
         let mut matches: Vec<Match> = found.matches().collect();

@@ -104,7 +104,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
         call.update_returning(decide)?;
         return Ok(());
     }
-    match call.keyspace.update(key, decide)? {
+    match call.keyspace.update_any(key, decide)? {
         Updated::Kept | Updated::Absent if condition != Condition::Always => call.reply.null(),
         _ => call.reply.ok(),
     }

@@ -17,7 +17,7 @@ pub(super) static SETNX: Command = Command {
 
 fn run(call: &mut Call<'_>) -> Outcome {
     let value = call.args.at(2);
-    let updated = call.keyspace.update(call.args.at(1), |old| match old {
+    let updated = call.keyspace.update_any(call.args.at(1), |old| match old {
         Some(_) => Decision::Keep,
         None => Decision::Replace(value.to_vec()),
     })?;

@@ -1,0 +1,220 @@
+//! Hashes: fields with values under one key, the server's too.
+
+use std::ffi::{c_int, c_void};
+
+use mneme_collections::{Hash, HashError};
+
+use crate::batches::{EachRecord, Pair, pairs};
+use crate::boundary::{answer, apart, done, slice, write_to};
+use crate::code::Failure;
+use crate::process::StoreId;
+use crate::records::{append, give};
+use crate::store::opened;
+use crate::vas::null;
+
+/// Calls `run` with the hash under the key.
+///
+/// # Safety
+/// The key's bytes, which stay as they are meanwhile.
+unsafe fn with<R>(
+    store: StoreId,
+    key: *const c_void,
+    key_length: usize,
+    run: impl FnOnce(Hash<'_, '_>) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    let store = opened(store)?;
+    // SAFETY: the caller's promise.
+    let key = unsafe { slice(key, key_length, "key") }?;
+    run(Hash::new(store.database()?, key))
+}
+
+/// See the header.
+///
+/// # Safety
+/// The key's bytes and the field's, a buffer of the capacity given, and a place for the length or
+/// NULL.
+#[allow(clippy::too_many_arguments, reason = "C has no slices: each takes two")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mneme_hash_get(
+    store: StoreId,
+    key: *const c_void,
+    key_length: usize,
+    field: *const c_void,
+    field_length: usize,
+    buffer: *mut c_void,
+    capacity: usize,
+    length: *mut usize,
+) -> c_int {
+    answer(-1, || {
+        apart((key, key_length), (buffer, capacity), length)?;
+        apart((field, field_length), (buffer, capacity), length)?;
+        if buffer.is_null() && (capacity != 0 || length.is_null()) {
+            return Err(null("the buffer"));
+        }
+        // SAFETY: the caller's promise; nothing is written there meanwhile.
+        let value = unsafe {
+            let field = slice(field, field_length, "field")?;
+            with(store, key, key_length, |hash| Ok(hash.get(field)?))
+        }?;
+        let Some(value) = value else {
+            return Ok(0);
+        };
+        // SAFETY: the caller's promise.
+        unsafe { give(&value, buffer, capacity, length) }
+    })
+}
+
+/// See the header.
+///
+/// # Safety
+/// The bytes of the key, the field and the value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mneme_hash_set(
+    store: StoreId,
+    key: *const c_void,
+    key_length: usize,
+    field: *const c_void,
+    field_length: usize,
+    value: *const c_void,
+    length: usize,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    answer(-1, || unsafe {
+        let field = slice(field, field_length, "field")?;
+        let value = slice(value, length, "value")?;
+        with(store, key, key_length, |hash| {
+            Ok(hash.set(field, value)?.into())
+        })
+    })
+}
+
+/// See the header.
+///
+/// # Safety
+/// The key's bytes; so many pairs with their bytes; NULL, or a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mneme_hash_set_many(
+    store: StoreId,
+    key: *const c_void,
+    key_length: usize,
+    all: *const Pair,
+    count: usize,
+    added: *mut usize,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    done(|| unsafe {
+        let set = pairs(all, count)?;
+        let new = with(store, key, key_length, |hash| Ok(hash.set_many(&set)?))?;
+        write_to(added, new);
+        Ok(())
+    })
+}
+
+/// See the header.
+///
+/// # Safety
+/// The bytes of the key and the field.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mneme_hash_remove(
+    store: StoreId,
+    key: *const c_void,
+    key_length: usize,
+    field: *const c_void,
+    field_length: usize,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    answer(-1, || unsafe {
+        let field = slice(field, field_length, "field")?;
+        with(store, key, key_length, |hash| {
+            Ok(hash.remove(field)?.into())
+        })
+    })
+}
+
+/// See the header.
+///
+/// # Safety
+/// The bytes of the key and the field; NULL, or a place for the sum.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mneme_hash_increment(
+    store: StoreId,
+    key: *const c_void,
+    key_length: usize,
+    field: *const c_void,
+    field_length: usize,
+    by: i64,
+    sum: *mut i64,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    done(|| unsafe {
+        let field = slice(field, field_length, "field")?;
+        let new = with(
+            store,
+            key,
+            key_length,
+            |hash| Ok(hash.increment(field, by)?),
+        )?;
+        write_to(sum, new);
+        Ok(())
+    })
+}
+
+/// See the header.
+///
+/// # Safety
+/// The key's bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mneme_hash_length(
+    store: StoreId,
+    key: *const c_void,
+    key_length: usize,
+) -> i64 {
+    // SAFETY: the caller's promise.
+    answer(-1, || unsafe {
+        with(store, key, key_length, |hash| Ok(hash.len()? as i64))
+    })
+}
+
+/// See the header.
+///
+/// # Safety
+/// The key's bytes; a function of that kind, for which `data` is right.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mneme_hash_each(
+    store: StoreId,
+    key: *const c_void,
+    key_length: usize,
+    each: EachRecord,
+    data: *mut c_void,
+) -> c_int {
+    done(|| {
+        let each = each.ok_or_else(|| null("the function"))?;
+        let (mut bytes, mut lengths) = (Vec::new(), Vec::new());
+        let mut copied = Ok(());
+        // SAFETY: the caller's promise.
+        unsafe {
+            with(store, key, key_length, |hash| {
+                let read: Result<(), HashError> = hash.for_each(|field, value| {
+                    if copied.is_ok() {
+                        copied = append(&mut bytes, field).and_then(|()| append(&mut bytes, value));
+                        lengths.push((field.len(), value.len()));
+                    }
+                });
+                Ok(read?)
+            })?;
+        }
+        copied?;
+        let mut rest = bytes.as_slice();
+        for (field, value) in lengths {
+            let (field, behind) = rest.split_at(field);
+            let (value, behind) = behind.split_at(value);
+            rest = behind;
+            let (field_at, value_at) = (field.as_ptr().cast(), value.as_ptr().cast());
+            // SAFETY: the caller's promise.
+            if unsafe { each(field_at, field.len(), value_at, value.len(), data) } != 0 {
+                break;
+            }
+        }
+        Ok(())
+    })
+}

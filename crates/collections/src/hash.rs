@@ -1,0 +1,280 @@
+//! A hash of a store: **each operation is atomic, and one that fails has changed nothing.**
+//!
+//! The image lies in one record. Every operation looks through the whole of it, and a change stores
+//! it anew.
+
+use mneme_log::{Database, Decision, LogStore, WriteError};
+
+use crate::HASH;
+use crate::error::HashError;
+use crate::hash_edit::{HashEdit, Limits};
+use crate::packed_hash::PackedHash;
+
+/// The hash under a key of a database: fields with values, both byte strings.
+///
+/// It is a name, not a copy: each operation looks at what the key holds now, and other threads and
+/// processes may change it in between. Where there is no key, the hash is empty; where its last
+/// field is removed, so is the key. [`Hash::read`] and [`Hash::change`] do several things at one
+/// instant.
+///
+/// ```
+/// use mneme_collections::Hash;
+/// use mneme_log::LogStore;
+///
+/// let store = LogStore::builder().capacity(64 << 20).open_private()?;
+/// let user = Hash::of(&store, b"user:1")?;
+/// user.set(b"name", b"Ada")?;
+/// user.set_many(&[(b"born", b"1815"), (b"visits", b"41")])?;
+/// assert_eq!(user.increment(b"visits", 1)?, 42);
+/// assert_eq!(user.get(b"name")?.as_deref(), Some(&b"Ada"[..]));
+/// assert_eq!(user.len()?, 3);
+///
+/// // Several fields at one instant, and a change that depends on what is there.
+/// user.change(|hash| {
+///     if hash.read()?.get(b"born")?.is_some() {
+///         hash.set(b"century", b"19")?;
+///     }
+///     Ok(())
+/// })?;
+/// assert!(user.remove(b"century")?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct Hash<'s, 'k> {
+    database: Database<'s>,
+    key: &'k [u8],
+    limits: Limits,
+}
+
+/// A field and its value, copied.
+pub type OwnedPair = (Vec<u8>, Vec<u8>);
+
+impl<'s, 'k> Hash<'s, 'k> {
+    /// The hash under `key` in database 0. Nothing is read yet.
+    ///
+    /// # Errors
+    /// Those of [`LogStore::database`].
+    pub fn of(store: &'s LogStore, key: &'k [u8]) -> Result<Self, HashError> {
+        Ok(Hash::new(store.database(0)?, key))
+    }
+
+    /// The hash under `key` in this database. Nothing is read yet.
+    #[must_use]
+    pub fn new(database: Database<'s>, key: &'k [u8]) -> Self {
+        Hash {
+            database,
+            key,
+            limits: Limits::default(),
+        }
+    }
+
+    /// Up to where the hash counts as a listpack, which `OBJECT ENCODING` of a server reports; by
+    /// default what Redis has. A hash that was once beyond counts as a table for good.
+    #[must_use]
+    pub fn limits(self, limits: Limits) -> Self {
+        Hash { limits, ..self }
+    }
+
+    /// Calls `visit` with all of the hash as it is at one instant; `None`: the key is not there.
+    ///
+    /// # Errors
+    /// Those of [`LogStore::get`]: the key holds a value of another kind, for one; those that
+    /// `visit` returns.
+    pub fn read<R>(
+        &self,
+        visit: impl FnOnce(Option<PackedHash<'_>>) -> Result<R, HashError>,
+    ) -> Result<R, HashError> {
+        let value = self.database.get_kind(self.key, HASH)?;
+        visit(value.as_deref().map(PackedHash::read).transpose()?)
+    }
+
+    /// Has `change` change the hash, which is empty where there is no key, at one instant. `change`
+    /// may be called again, if another writer was faster: the last call counts. If it returns an
+    /// error, or changes nothing, nothing is stored.
+    ///
+    /// # Errors
+    /// Those of [`LogStore::put`]; the key holds a value of another kind; those of `change`.
+    pub fn change<R>(
+        &self,
+        mut change: impl FnMut(&mut HashEdit) -> Result<R, HashError>,
+    ) -> Result<R, HashError> {
+        let mut changed = |old: Option<&[u8]>| -> Result<(R, Decision), HashError> {
+            let mut hash = old.map_or(Ok(HashEdit::new()), HashEdit::of)?;
+            let result = change(&mut hash)?;
+            let decision = if old.is_some_and(|old| hash.is(old)) {
+                Decision::Keep
+            } else if hash.is_empty()? {
+                old.map_or(Decision::Keep, |_| Decision::Remove)
+            } else {
+                hash.convert(self.limits)?;
+                Decision::Replace(hash.into_image())
+            };
+            Ok((result, decision))
+        };
+        let mut result = None;
+        self.database.update_kind(self.key, HASH, |stored| {
+            let (last, decision) = match changed(stored.map(|stored| stored.value)) {
+                Ok((value, decision)) => (Ok(value), decision),
+                Err(error) => (Err(error), Decision::Keep),
+            };
+            result = Some(last);
+            decision
+        })?;
+        let undecided = || WriteError::Reap("an update has decided nothing".into());
+        result.unwrap_or_else(|| Err(undecided().into()))
+    }
+
+    /// The value of `field`; `None`: the hash does not have it.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn get(&self, field: &[u8]) -> Result<Option<Vec<u8>>, HashError> {
+        self.read(|hash| {
+            let value = hash.map_or(Ok(None), |hash| hash.get(field))?;
+            Ok(value.map(|value| value.to_vec()))
+        })
+    }
+
+    /// The values of `fields`, in their order, all of one instant.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn get_many(&self, fields: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, HashError> {
+        self.read(|hash| {
+            let Some(hash) = hash else {
+                return Ok(vec![None; fields.len()]);
+            };
+            let values = hash.get_many(fields)?.into_iter();
+            Ok(values.map(|value| Some(value?.to_vec())).collect())
+        })
+    }
+
+    /// Calls `visit` with each field and its value, all of one instant.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read). Damage in the middle comes after visits.
+    pub fn for_each(&self, mut visit: impl FnMut(&[u8], &[u8])) -> Result<(), HashError> {
+        self.read(|hash| {
+            for pair in hash.into_iter().flat_map(|hash| hash.pairs()) {
+                let pair = pair?;
+                (pair.field).with_bytes(|field| pair.value.with_bytes(|value| visit(field, value)));
+            }
+            Ok(())
+        })
+    }
+
+    /// All fields with their values, of one instant.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn pairs(&self) -> Result<Vec<OwnedPair>, HashError> {
+        let mut pairs = Vec::new();
+        self.for_each(|field, value| pairs.push((field.to_vec(), value.to_vec())))?;
+        Ok(pairs)
+    }
+
+    /// A step of a walk through the fields, from `cursor` on, which is 0 at first: some `count`
+    /// fields with their values, and the next cursor, which is 0 at the end. A field that is there
+    /// all the time is found at least once.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn scan(&self, cursor: u64, count: usize) -> Result<(Vec<OwnedPair>, u64), HashError> {
+        self.read(|hash| {
+            let Some(hash) = hash else {
+                return Ok((Vec::new(), 0));
+            };
+            let step = hash.scan(cursor, count)?;
+            let pairs = step.pairs.iter();
+            let pairs = pairs.map(|pair| (pair.field.to_vec(), pair.value.to_vec()));
+            Ok((pairs.collect(), step.next))
+        })
+    }
+
+    /// Whether the hash has `field`.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn contains(&self, field: &[u8]) -> Result<bool, HashError> {
+        self.read(|hash| Ok(hash.map_or(Ok(None), |hash| hash.get(field))?.is_some()))
+    }
+
+    /// The number of its fields.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn len(&self) -> Result<usize, HashError> {
+        self.read(|hash| Ok(hash.map_or(Ok(0), |hash| hash.len())?))
+    }
+
+    /// Whether it has no field, so that the key is not there.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn is_empty(&self) -> Result<bool, HashError> {
+        self.read(|hash| Ok(hash.is_none()))
+    }
+
+    /// Sets `field` to `value`. Whether it is a new field.
+    ///
+    /// # Errors
+    /// As for [`change`](Self::change); the hash would be too long.
+    pub fn set(&self, field: &[u8], value: &[u8]) -> Result<bool, HashError> {
+        self.change(|hash| Ok(hash.set(field, value)?))
+    }
+
+    /// Sets each field to its value, in order, all at one instant. How many fields are new.
+    ///
+    /// # Errors
+    /// As for [`set`](Self::set); then none is set.
+    pub fn set_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<usize, HashError> {
+        self.change(|hash| Ok(hash.set_many(pairs)?))
+    }
+
+    /// Sets `field` to `value`, unless the hash has it. Whether it was set.
+    ///
+    /// # Errors
+    /// As for [`set`](Self::set).
+    pub fn insert_new(&self, field: &[u8], value: &[u8]) -> Result<bool, HashError> {
+        self.change(|hash| {
+            let is_new = hash.read()?.get(field)?.is_none();
+            if is_new {
+                hash.set(field, value)?;
+            }
+            Ok(is_new)
+        })
+    }
+
+    /// Removes `field`; the last one takes the key with it. Whether it was there.
+    ///
+    /// # Errors
+    /// As for [`change`](Self::change).
+    pub fn remove(&self, field: &[u8]) -> Result<bool, HashError> {
+        self.change(|hash| Ok(hash.remove(field)?))
+    }
+
+    /// Removes each of `fields`, all at one instant. How many were there.
+    ///
+    /// # Errors
+    /// As for [`change`](Self::change).
+    pub fn remove_many(&self, fields: &[&[u8]]) -> Result<usize, HashError> {
+        self.change(|hash| Ok(hash.remove_many(fields)?))
+    }
+
+    /// Adds `by` to the integer in `field`, which is 0 if the hash does not have it. The sum.
+    ///
+    /// # Errors
+    /// As for [`set`](Self::set); the value is no integer of 64 bits, or the sum would be none.
+    pub fn increment(&self, field: &[u8], by: i64) -> Result<i64, HashError> {
+        self.change(|hash| Ok(hash.increment(field, by)?))
+    }
+}
+
+impl std::fmt::Debug for Hash<'_, '_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hash")
+            .field("database", &self.database.number())
+            .field("key", &self.key.escape_ascii().to_string())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,238 @@
+//! Hashes of a store: answers equal a map's, and changes by several threads are atomic.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+
+use mneme_collections::{EditError, HASH, Hash, HashError, Limits};
+use mneme_log::{Expiry, LogStore, UpdatePolicy, ValueKind};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+const POLICIES: [UpdatePolicy; 2] = [UpdatePolicy::Append, UpdatePolicy::InPlace];
+
+fn store(policy: UpdatePolicy) -> LogStore {
+    let builder = LogStore::builder().capacity(64 << 20).update_policy(policy);
+    builder.open_private().unwrap()
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Set(Vec<u8>, Vec<u8>),
+    SetMany(Vec<(Vec<u8>, Vec<u8>)>),
+    InsertNew(Vec<u8>, Vec<u8>),
+    Remove(Vec<u8>),
+    RemoveMany(Vec<Vec<u8>>),
+    Increment(Vec<u8>, i64),
+}
+
+fn field() -> impl Strategy<Value = Vec<u8>> {
+    (0..12u8).prop_map(|i| format!("f{i}").into_bytes())
+}
+
+fn value() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        3 => any::<i16>().prop_map(|n| n.to_string().into_bytes()),
+        2 => vec(any::<u8>(), 0..40),
+        1 => vec(any::<u8>(), 3000..5000),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (field(), value()).prop_map(|(f, v)| Step::Set(f, v)),
+        2 => vec((field(), value()), 0..12).prop_map(Step::SetMany),
+        1 => (field(), value()).prop_map(|(f, v)| Step::InsertNew(f, v)),
+        3 => field().prop_map(Step::Remove),
+        1 => vec(field(), 0..12).prop_map(Step::RemoveMany),
+        2 => (field(), any::<i64>()).prop_map(|(f, by)| Step::Increment(f, by)),
+    ]
+}
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Takes the step in both, and compares what they return.
+fn take(step: Step, hash: Hash<'_, '_>, model: &mut Model) {
+    match step {
+        Step::Set(field, value) => {
+            let is_new = hash.set(&field, &value).unwrap();
+            assert_eq!(is_new, model.insert(field, value).is_none());
+        }
+        Step::SetMany(pairs) => {
+            let set: Vec<_> = pairs.iter().map(|(f, v)| (&f[..], &v[..])).collect();
+            let before = model.len();
+            let new = hash.set_many(&set).unwrap();
+            model.extend(pairs);
+            assert_eq!(new, model.len() - before);
+        }
+        Step::InsertNew(field, value) => {
+            let is_new = hash.insert_new(&field, &value).unwrap();
+            assert_eq!(is_new, !model.contains_key(&field));
+            model.entry(field).or_insert(value);
+        }
+        Step::Remove(field) => {
+            let removed = hash.remove(&field).unwrap();
+            assert_eq!(removed, model.remove(&field).is_some());
+        }
+        Step::RemoveMany(fields) => {
+            let removed = hash.remove_many(&fields.iter().map(|f| &f[..]).collect::<Vec<_>>());
+            let before = model.len();
+            model.retain(|field, _| !fields.contains(field));
+            assert_eq!(removed.unwrap(), before - model.len());
+        }
+        Step::Increment(field, by) => {
+            let old = model.get(&field).map_or(Some(0), |old| {
+                let text = std::str::from_utf8(old).ok()?;
+                let number: i64 = text.parse().ok()?;
+                (number.to_string() == text).then_some(number)
+            });
+            match (hash.increment(&field, by), old) {
+                (Err(HashError::Edit(EditError::NotAnInteger)), None) => {}
+                (Err(HashError::Edit(EditError::Overflow)), Some(old)) => {
+                    assert_eq!(old.checked_add(by), None);
+                }
+                (sum, old) => {
+                    let sum = sum.unwrap();
+                    assert_eq!(Some(sum), old.unwrap().checked_add(by));
+                    model.insert(field, sum.to_string().into_bytes());
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn answers_equal_a_map(steps in vec(step(), 1..60)) {
+        for policy in POLICIES {
+            let (store, mut model) = (store(policy), Model::new());
+            let hash = Hash::of(&store, b"hash").unwrap();
+            for step in steps.clone() {
+                take(step, hash, &mut model);
+                assert_eq!(hash.len().unwrap(), model.len());
+                assert_eq!(hash.is_empty().unwrap(), model.is_empty());
+                assert_eq!(store.contains(b"hash").unwrap(), !model.is_empty());
+            }
+            let pairs: Model = hash.pairs().unwrap().into_iter().collect();
+            assert_eq!(pairs, model);
+            let fields: Vec<Vec<u8>> = (0..14).map(|i| format!("f{i}").into_bytes()).collect();
+            let fields: Vec<&[u8]> = fields.iter().map(|field| &field[..]).collect();
+            let values: Vec<_> = fields.iter().map(|f| model.get(*f).cloned()).collect();
+            assert_eq!(hash.get_many(&fields).unwrap(), values);
+            for (field, value) in fields.iter().zip(values) {
+                assert_eq!(hash.contains(field).unwrap(), value.is_some());
+                assert_eq!(hash.get(field).unwrap(), value);
+            }
+            let (mut scanned, mut cursor) = (Model::new(), 0);
+            loop {
+                let (pairs, next) = hash.scan(cursor, 3).unwrap();
+                scanned.extend(pairs);
+                cursor = next;
+                if next == 0 {
+                    break;
+                }
+            }
+            assert_eq!(scanned, model);
+            assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+        }
+    }
+}
+
+#[test]
+fn a_hash_refuses_a_value_of_another_kind_and_a_string_refuses_a_hash() {
+    let store = store(UpdatePolicy::Append);
+    store.put(b"k", b"text").unwrap();
+    let hash = Hash::of(&store, b"k").unwrap();
+    let is_wrong = |error| matches!(error, HashError::WrongKind(of) if of.found.number() == 0);
+    assert!(is_wrong(hash.get(b"f").unwrap_err()));
+    assert!(is_wrong(hash.set(b"f", b"v").unwrap_err()));
+    assert!(is_wrong(hash.remove(b"f").unwrap_err()));
+    assert_eq!(*store.get(b"k").unwrap().unwrap(), *b"text");
+    assert!(store.remove(b"k").unwrap());
+    hash.set(b"f", b"v").unwrap();
+    assert_eq!(store.kind(b"k").unwrap(), Some(HASH));
+    assert!(store.get(b"k").is_err());
+    store.put(b"k", b"text").unwrap();
+    assert_eq!(store.kind(b"k").unwrap(), Some(ValueKind::STRING));
+}
+
+#[test]
+fn a_change_keeps_the_expiry_and_one_that_changes_nothing_stores_nothing() {
+    for policy in POLICIES {
+        let store = store(policy);
+        let hash = Hash::of(&store, b"k").unwrap();
+        hash.set(b"f", b"v").unwrap();
+        let later = Expiry::At(1 << 50);
+        assert!(store.set_expiry(b"k", later).unwrap());
+        hash.set(b"g", b"w").unwrap();
+        assert_eq!(store.expiry(b"k").unwrap(), Some(later));
+        let mut watch = store.watch().unwrap();
+        watch.add(0, b"k").unwrap();
+        assert!(!hash.set(b"g", b"w").unwrap());
+        assert!(!hash.remove(b"none").unwrap());
+        let refused = hash.change(|edit| {
+            edit.set(b"h", b"x")?;
+            edit.increment(b"f", 1).map(drop).map_err(HashError::from)
+        });
+        assert!(matches!(
+            refused,
+            Err(HashError::Edit(EditError::NotAnInteger))
+        ));
+        assert_eq!(hash.len().unwrap(), 2);
+        assert!(watch.is_unchanged());
+    }
+}
+
+#[test]
+fn changes_by_several_threads_are_atomic() {
+    for policy in POLICIES {
+        let store = store(policy);
+        std::thread::scope(|scope| {
+            for own in [&b"a"[..], b"b", b"c"] {
+                let store = &store;
+                scope.spawn(move || {
+                    let hash = Hash::of(store, b"k").unwrap();
+                    for i in 0..400i64 {
+                        hash.increment(b"sum", 1).unwrap();
+                        hash.set(own, &vec![b'x'; i as usize % 90]).unwrap();
+                        // Both fields are always changed together.
+                        hash.change(|edit| {
+                            edit.increment(b"left", 1)?;
+                            edit.increment(b"right", -1)?;
+                            Ok(())
+                        })
+                        .unwrap();
+                        let both = hash.get_many(&[b"left", b"right"]).unwrap();
+                        let number = |i: usize| {
+                            let text = String::from_utf8(both[i].clone().unwrap()).unwrap();
+                            text.parse::<i64>().unwrap()
+                        };
+                        assert_eq!(number(0), -number(1));
+                    }
+                });
+            }
+        });
+        let hash = Hash::of(&store, b"k").unwrap();
+        assert_eq!(hash.get(b"sum").unwrap().as_deref(), Some(&b"1200"[..]));
+        assert_eq!(hash.len().unwrap(), 6);
+    }
+}
+
+#[test]
+fn a_hash_beyond_its_limits_becomes_a_table_for_good() {
+    let store = store(UpdatePolicy::Append);
+    let limits = Limits {
+        entries: 2,
+        value: 9,
+    };
+    let hash = Hash::of(&store, b"k").unwrap().limits(limits);
+    let is_table = || hash.read(|hash| Ok(hash.unwrap().is_table())).unwrap();
+    hash.set_many(&[(b"a", b"1"), (b"b", b"2")]).unwrap();
+    assert!(!is_table());
+    hash.set(b"c", b"3").unwrap();
+    assert!(is_table());
+    hash.remove_many(&[b"a", b"b"]).unwrap();
+    assert!(is_table());
+}

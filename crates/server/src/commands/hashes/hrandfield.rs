@@ -1,0 +1,132 @@
+//! `HRANDFIELD key [count [WITHVALUES]]`: fields drawn by lot, each once, or with a negative count
+//! any number of times.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+
+use super::hget::element;
+use crate::command::*;
+use mneme_collections::Pair;
+
+pub(super) static HRANDFIELD: Command = Command {
+    name: "hrandfield",
+    summary: "Returns fields of a hash drawn by lot, each as likely as any other",
+    since: "6.2.0",
+    complexity: "O(N+M) where N is the number of fields returned and M the length of the hash in bytes",
+    arity: -2,
+    flags: &[Flag::Readonly],
+    tips: &["nondeterministic_output"],
+    keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
+    arguments: &[
+        Argument::key("key"),
+        Argument::block(
+            "options",
+            &[
+                Argument::new("count", Kind::Integer),
+                Argument::word("withvalues", "WITHVALUES").optional(),
+            ],
+        )
+        .optional(),
+    ],
+    run,
+    ..Command::HASH
+};
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    if call.args.len() > 2 {
+        return several(call);
+    }
+    let (key, reply) = (call.args.at(1), &mut call.reply);
+    call.keyspace.read_hash(key, |hash| {
+        let Some(hash) = hash else {
+            reply.null();
+            return Ok(());
+        };
+        let field = hash
+            .nth(Lot::new().below(hash.len()?))?
+            .map(|pair| pair.field);
+        element(reply, field);
+        Ok(())
+    })
+}
+
+fn several(call: &mut Call<'_>) -> Outcome {
+    let count = call.integer(2)?;
+    if count == i64::MIN {
+        return Err(Failure::other(format!(
+            "ERR value is out of range, value must between {} and {}",
+            -i64::MAX,
+            i64::MAX
+        )));
+    }
+    let with_values = match call.args.len() {
+        3 => false,
+        4 if call.is(3, "WITHVALUES") => true,
+        _ => return Err(Failure::Syntax),
+    };
+    if with_values && count.unsigned_abs() > i64::MAX as u64 / 2 {
+        return Err(Failure::other("ERR value is out of range"));
+    }
+    let is_resp3 = call.client.protocol == crate::resp::Protocol::Resp3;
+    let (key, reply) = (call.args.at(1), &mut call.reply);
+    call.keyspace.read_hash(key, |hash| {
+        let Some(hash) = hash.filter(|_| count != 0) else {
+            reply.array(0);
+            return Ok(());
+        };
+        let mut pairs = hash.pairs().collect::<Result<Vec<Pair<'_>>, _>>()?;
+        let (mut lot, wanted) = (Lot::new(), count.unsigned_abs() as usize);
+        let number = if count < 0 {
+            wanted
+        } else {
+            wanted.min(pairs.len())
+        };
+        reply.array(match with_values && !is_resp3 {
+            true => 2 * number,
+            false => number,
+        });
+        for i in 0..number {
+            // The rest will not be sent.
+            if reply.is_over() || pairs.is_empty() {
+                break;
+            }
+            let drawn = if count < 0 {
+                pairs[lot.below(pairs.len())]
+            } else {
+                // Where all are wanted they come in their order, as from Redis.
+                if number < pairs.len() {
+                    let other = i + lot.below(pairs.len() - i);
+                    pairs.swap(i, other);
+                }
+                pairs[i]
+            };
+            if with_values && is_resp3 {
+                reply.array(2);
+            }
+            element(reply, Some(drawn.field));
+            if with_values {
+                element(reply, Some(drawn.value));
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Random numbers: SplitMix64, from a seed that no client knows.
+struct Lot(u64);
+
+impl Lot {
+    fn new() -> Lot {
+        Lot(RandomState::new().build_hasher().finish())
+    }
+
+    /// A number below `bound`, which is not 0; each as likely as any other, to 2^-32 or so.
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^= word >> 31;
+        ((u128::from(word) * bound as u128) >> 64) as usize
+    }
+}

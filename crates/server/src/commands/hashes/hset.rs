@@ -1,0 +1,96 @@
+//! `HSET`, `HMSET key field value [field value ...]`, `HSETNX key field value`: set fields.
+
+use super::hget::FIELD;
+use crate::command::*;
+
+pub(super) static HSET: Command = Command {
+    name: "hset",
+    summary: "Sets fields of a hash to values",
+    run: |call| {
+        let new = set(call, "hset")?;
+        call.reply.integer(new as i64);
+        Ok(())
+    },
+    ..BOTH
+};
+
+pub(super) static HMSET: Command = Command {
+    name: "hmset",
+    summary: "Sets fields of a hash to values, as HSET does",
+    run: |call| {
+        set(call, "hmset")?;
+        call.reply.ok();
+        Ok(())
+    },
+    ..BOTH
+};
+
+pub(super) static HSETNX: Command = Command {
+    name: "hsetnx",
+    summary: "Sets a field of a hash to a value unless it has one",
+    since: "2.0.0",
+    arity: 4,
+    flags: &[Flag::Write, Flag::DenyOom, Flag::Fast],
+    keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Insert])],
+    arguments: &[
+        Argument::key("key"),
+        FIELD,
+        Argument::new("value", Kind::String),
+    ],
+    run: |call| {
+        let (field, value) = (call.args.at(2), call.args.at(3));
+        let limits = call.server.settings.hash_limits();
+        let is_new = call.keyspace.update_hash(call.args.at(1), |hash| {
+            if hash.read()?.get(field)?.is_some() {
+                return Ok((false, false));
+            }
+            hash.set(field, value)?;
+            hash.convert(limits)?;
+            Ok((true, true))
+        })?;
+        call.reply.integer(i64::from(is_new));
+        Ok(())
+    },
+    ..Command::HASH
+};
+
+const BOTH: Command = Command {
+    since: "2.0.0",
+    complexity: "O(N+M) where N is the number of fields to set and M the length of the hash in bytes",
+    arity: -4,
+    flags: &[Flag::Write, Flag::DenyOom, Flag::Fast],
+    keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Update])],
+    arguments: &[
+        Argument::key("key"),
+        Argument::block(
+            "field_value",
+            &[FIELD, Argument::new("value", Kind::String)],
+        )
+        .multiple(),
+    ],
+    ..Command::HASH
+};
+
+/// Sets the fields that the arguments name. How many of them are new.
+fn set(call: &mut Call<'_>, name: &'static str) -> Result<usize, Failure> {
+    let pairs = call.args.from(2);
+    if !pairs.len().is_multiple_of(2) {
+        return Err(Failure::WrongArity(name));
+    }
+    let of = |at: usize| (pairs.at(at), pairs.at(at + 1));
+    let limits = call.server.settings.hash_limits();
+    if pairs.len() == 2 {
+        let (field, value) = of(0);
+        return call.keyspace.update_hash(call.args.at(1), |hash| {
+            let new = hash.set(field, value)?;
+            hash.convert(limits)?;
+            Ok((usize::from(new), true))
+        });
+    }
+    let set: Vec<_> = (0..pairs.len()).step_by(2).map(of).collect();
+    call.keyspace.update_hash(call.args.at(1), |hash| {
+        let new = hash.set_many(&set)?;
+        hash.convert(limits)?;
+        Ok((new, true))
+    })
+}

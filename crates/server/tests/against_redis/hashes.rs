@@ -1,0 +1,129 @@
+//! Hashes, under the keys that the strings have too.
+
+use crate::common::{Client, Redis, debugged, start};
+use crate::generate::{Command, key, line, name, of_a_key, value, words};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+pub fn command() -> impl Strategy<Value = Command> {
+    prop_oneof![
+        6 => (name(&["HSET", "HMSET", "hset"]), key(), vec((field(), value()), 1..6)).prop_map(
+            |(name, key, pairs)| {
+                let pairs = pairs.into_iter().flat_map(|(field, value)| [field, value]);
+                [name, key].into_iter().chain(pairs).collect()
+            }
+        ),
+        2 => (name(&["HSETNX"]), key(), field(), value())
+            .prop_map(|(name, key, field, value)| vec![name, key, field, value]),
+        4 => (name(&["HINCRBY", "HINCRBYFLOAT"]), key(), field(), number())
+            .prop_map(|(name, key, field, by)| vec![name, key, field, by]),
+        5 => (name(&["HGET", "HEXISTS", "HSTRLEN", "HDEL"]), key(), field())
+            .prop_map(|(name, key, field)| vec![name, key, field]),
+        3 => (name(&["HMGET", "HDEL"]), key(), vec(field(), 1..14))
+            .prop_map(|(name, key, fields)| [vec![name, key], fields].concat()),
+        4 => of_a_key(&["HLEN", "HGETALL", "HKEYS", "HVALS", "HLEN"]),
+        2 => (key(), name(&["", " MATCH f*", " MATCH *", " match x COUNT 77"])).prop_map(|(key, options)| {
+            let line = String::from_utf8(options).expect("text");
+            let rest = words(&format!("0 COUNT 99999{line}"));
+            [vec![b"HSCAN".to_vec(), key], rest].concat()
+        }),
+        2 => (key(), name(&["99999", "99999 WITHVALUES", "0", "0 WITHVALUES"])).prop_map(|(key, count)| {
+            let count = String::from_utf8(count).expect("text");
+            [vec![b"HRANDFIELD".to_vec(), key], words(&count)].concat()
+        }),
+        2 => line(&[
+            "(HSET|HMSET|hset) a( b( c d)?)?", "HSETNX a b", "HGET a", "HDEL a", "HMGET a", "HLEN",
+            "(HINCRBY|HINCRBYFLOAT) k[0-2] f1 (x|inf|-inf|nan|9223372036854775808||1 )", "HSCAN a (x|-|)",
+            "HSCAN k[0-2] 0 (FOO|COUNT|COUNT 0|COUNT x|MATCH|MATCH a COUNT)", "HSCAN none 0 FOO",
+            "HRANDFIELD (a|k[0-2]) (x|1 foo|0 foo|-9223372036854775808|9223372036854775807 WITHVALUES)",
+            "HRANDFIELD k[0-2] 1 WITHVALUES a", "HRANDFIELD none", "SCAN 0 COUNT 9999 TYPE (hash|HASH)",
+            "TYPE k[0-5]", "LCS k[0-2] k[0-2] (LEN|FOO)", "BITOP (AND|NOT) k5 k[0-2]", "GETEX k[0-2] EX (x|0)",
+            "SET k[0-2] v (XX|NX|XX GET|KEEPTTL)", "INCRBYFLOAT k[0-2] x", "SETRANGE k[0-2] 0 ",
+            "BITCOUNT k[0-2] x y", "BITPOS k[0-2] (2|1 x)", "GETBIT k[0-2] x", "SETBIT k[0-2] 0 2",
+            "BITFIELD k[0-2] GET u99 0", "BITFIELD k[0-2] (GET|SET|INCRBY) u8 0 1", "EXPIRE k[0-2] -1",
+        ]),
+    ]
+}
+
+/// One of a few fields, seldom a long or a strange one.
+fn field() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        8 => (0..9u8).prop_map(|i| format!("f{i}").into_bytes()),
+        2 => (0..300u16).prop_map(|i| i.to_string().into_bytes()),
+        1 => value(),
+    ]
+}
+
+fn number() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        3 => any::<i64>().prop_map(|n| n.to_string().into_bytes()),
+        3 => (-9..9i64).prop_map(|n| n.to_string().into_bytes()),
+        2 => "-?[0-9]{0,3}(\\.[0-9]{1,4})?(e[0-9])?".prop_map(String::into_bytes),
+    ]
+}
+
+/// Fields come in the order in which they were set, until Redis would make a table of the hash; and
+/// that is when it does.
+#[test]
+fn a_hash_becomes_a_table_when_it_does_in_redis() {
+    let Some(redis) = Redis::start() else { return };
+    let (_running, address) = start(debugged());
+    let mut clients = [address, redis.address].map(Client::connect);
+    let long = "x".repeat(65);
+    let mut both = |line: &str| {
+        let line = line.replace("LONG", &long);
+        let [ours, theirs] = clients.each_mut().map(|client| client.line(&line));
+        assert_eq!(ours, theirs, "{line}");
+    };
+    for line in [
+        "CONFIG GET hash-max-listpack-entries",
+        "CONFIG GET hash-max-listpack-value",
+        "HSET a x 1 y 2 z 3",
+        "HSET a y 22 w 4",
+        "HGETALL a",
+        "HSCAN a 7 COUNT 1",
+        "HRANDFIELD a 99 WITHVALUES",
+        "OBJECT ENCODING a",
+        "HSET a y LONG",
+        "OBJECT ENCODING a",
+        "HSET a y 1",
+        "OBJECT ENCODING a",
+        "COPY a copy",
+        "OBJECT ENCODING copy",
+        "RENAME copy renamed",
+        "OBJECT ENCODING renamed",
+        "HSETNX b LONG 1",
+        "OBJECT ENCODING b",
+        "HINCRBY c LONG 1",
+        "OBJECT ENCODING c",
+        "HINCRBYFLOAT d LONG 1.5",
+        "OBJECT ENCODING d",
+        "HSET e x 1",
+        "HDEL e LONG",
+        "OBJECT ENCODING e",
+        "HSETNX e x LONG",
+        "OBJECT ENCODING e",
+        "CONFIG SET hash-max-ziplist-entries 2 hash-max-listpack-value 3",
+        "CONFIG GET hash-max-listpack-entries",
+        "CONFIG GET hash-max-listpack-value",
+        "OBJECT ENCODING e",
+        "HSET e y 1",
+        "OBJECT ENCODING e",
+        "HSET e y 2",
+        "OBJECT ENCODING e",
+        "HSET e z 2",
+        "OBJECT ENCODING e",
+        "HDEL e z y",
+        "OBJECT ENCODING e",
+        "HSET f x four",
+        "OBJECT ENCODING f",
+        "HSET g x 1 y 2 z 3",
+        "OBJECT ENCODING g",
+        "HDEL g x y z",
+        "EXISTS g",
+        "HSET g x 1",
+        "OBJECT ENCODING g",
+    ] {
+        both(line);
+    }
+}
