@@ -119,14 +119,14 @@ pub unsafe extern "C" fn mneme_get_many(
     })
 }
 
+/// Keys, each with its value.
+type Pairs<'a> = Vec<(&'a [u8], &'a [u8])>;
+
 /// The bytes of all pairs.
 ///
 /// # Safety
 /// So many pairs, whose bytes stay as they are for `'a`.
-pub(crate) unsafe fn pairs<'a>(
-    pairs: *const Pair,
-    count: usize,
-) -> Result<Vec<(&'a [u8], &'a [u8])>, Failure> {
+pub(crate) unsafe fn pairs<'a>(pairs: *const Pair, count: usize) -> Result<Pairs<'a>, Failure> {
     // SAFETY: the caller's promise.
     let pairs = unsafe { items(pairs, count, "array of pairs") }?;
     let mut all = Vec::new();

@@ -6,8 +6,8 @@ use thiserror::Error;
 /// mask ([`crate::region::record::Header::is_record`]).
 pub(crate) const KINDS: u8 = 2;
 
-/// The kind of a value. [`ValueKind::STRING`] is what `put` stores; the other kinds belong to the crates
-/// that build types of values on records, such as `mneme-collections`.
+/// The kind of a value. [`ValueKind::STRING`] is what `put` stores; the other kinds belong to the
+/// crates that build types of values on records, such as `mneme-collections`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct ValueKind(u8);
 

@@ -350,10 +350,11 @@ macro_rules! operations {
             }
 
             /// Visits about `count` strings (key, value) from `cursor` on, and returns where to go
-            /// on; records of other kinds are left out. A `count` of 0 means 1. From [`Cursor::START`] to [`Cursor::END`] every string
-            /// that is there all the time is visited at least once. The order is that of the keys'
-            /// hashes. Where values are lent, `visit` runs pinned, as if it held a [`Value`]; where
-            /// they are copied, this is `scan_copied`.
+            /// on; records of other kinds are left out. A `count` of 0 means 1. From
+            /// [`Cursor::START`] to [`Cursor::END`] every string that is there all the time is
+            /// visited at least once. The order is that of the keys' hashes. Where values are
+            /// lent, `visit` runs pinned, as if it held a [`Value`]; where they are copied, this is
+            /// `scan_copied`.
             ///
             /// # Errors
             /// As for `get`.

@@ -59,8 +59,8 @@ impl Records {
         Some(unsafe { record.lend_plain_value() })
     }
 
-    /// What [`Records::get`] does if anything is unusual, or a value of another `kind` is wanted. It
-    /// is one call, so that the caller of `get` need not assemble its result from several.
+    /// What [`Records::get`] does if anything is unusual, or a value of another `kind` is wanted.
+    /// It is one call, so that the caller of `get` need not assemble its result from several.
     #[inline(never)]
     pub(crate) fn get_slowly(
         &self,
