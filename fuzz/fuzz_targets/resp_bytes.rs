@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mneme_server::resp::{Batch, Limits, Parser, ProtocolError, Stop};
+use mneme_server::resp::{Batch, RequestLimits, Parser, ProtocolError, Stop};
 
 fuzz_target!(|input: (Vec<u8>, Vec<u16>)| {
     let (bytes, cuts) = input;
@@ -13,7 +13,7 @@ fuzz_target!(|input: (Vec<u8>, Vec<u16>)| {
 type Found = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
 
 fn parse(bytes: &[u8], lengths: &[u16]) -> Found {
-    let mut parser = Parser::new(Limits::default());
+    let mut parser = Parser::new(RequestLimits::default());
     let mut batch = Batch::new();
     let mut found = Vec::new();
     let mut seen = Vec::new();

@@ -4,7 +4,7 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use mneme_server::resp::{Batch, Limits, Parser, Stop};
+use mneme_server::resp::{Batch, RequestLimits, Parser, Stop};
 
 #[derive(Debug, Arbitrary)]
 struct Session {
@@ -33,7 +33,7 @@ fuzz_target!(|session: Session| {
     bytes.extend(mistake);
     bytes.extend(after.iter().flat_map(|command| encode(command)));
 
-    let mut parser = Parser::new(Limits::default());
+    let mut parser = Parser::new(RequestLimits::default());
     let mut batch = Batch::new();
     let mut found = 0;
     let (mut seen, mut dropped) = (Vec::new(), 0);

@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // clippy spares `#[test]` functions, not what they call
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
-use xtask::layering::{arrows, check, modules, rules, sources};
+use xtask::layering::{arrows, check, modules, names, rules, sources};
 use xtask::workspace::{Package, Workspace};
 
 #[test]
@@ -315,4 +316,59 @@ fn a_circle_may_be_no_larger_than_allowed() {
     let judge = |files| modules::judge("mneme-x", &vec![member.clone(); files]);
     assert_eq!(judge(rules::LARGEST_CIRCLE), None);
     assert!(judge(9).unwrap().contains("9 files"));
+}
+
+/// What is wrong with the names of the types in these texts, a file each.
+fn wrong_names(texts: [&str; 2], exceptions: &[&str]) -> Vec<String> {
+    let files = [
+        ("crates/log/src/a.rs", texts[0]),
+        ("crates/tree/src/b.rs", texts[1]),
+    ];
+    let definitions = names::defined_in(&files).unwrap();
+    let exceptions: BTreeSet<&str> = exceptions.iter().copied().collect();
+    let violations = names::judge(&definitions, &exceptions);
+    violations.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn two_types_of_one_name_that_leave_their_files_are_seen() {
+    for text in [
+        "pub struct Place;",
+        "pub(crate) enum Place { A }",
+        "mod a { pub(super) trait Place {} }",
+        "pub unsafe trait Place {}",
+        "pub(in crate::b) type Place = u8;",
+        "pub union Place { a: u8 }",
+    ] {
+        let wrong = wrong_names(["\npub struct Place(u64);", text], &[]);
+        assert_eq!(wrong.len(), 1, "{text}: {wrong:?}");
+        assert!(
+            wrong[0].starts_with("crates/tree/src/b.rs:1: `Place`"),
+            "{wrong:?}"
+        );
+        assert!(wrong[0].contains("crates/log/src/a.rs:2"), "{wrong:?}");
+        assert!(wrong_names(["pub struct Place;", text], &["Place"]).is_empty());
+    }
+}
+
+#[test]
+fn a_type_that_stays_in_its_file_may_have_any_name() {
+    for text in [
+        "struct Place;",
+        "impl Iterator for A { type Place = u8; }",
+        "#[cfg(test)]\nmod tests { pub struct Place; }",
+        "pub use other::Place;",
+        "pub fn f(place: Place) -> Place { place }",
+        "pub enum Kind { Place }",
+    ] {
+        let wrong = wrong_names(["pub struct Place;", text], &[]);
+        assert!(wrong.is_empty(), "{text}: {wrong:?}");
+    }
+}
+
+#[test]
+fn an_exception_for_a_name_of_one_type_is_seen() {
+    let wrong = wrong_names(["pub struct Place;", "struct Place;"], &["Place"]);
+    assert_eq!(wrong.len(), 1, "{wrong:?}");
+    assert!(wrong[0].contains("`Place` is the name of one type now"));
 }

@@ -10,7 +10,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mneme_arena::{Class, Discardable, Extent, FRAME_BYTES, LendingError, Lookup, Stored};
+use mneme_arena::{CacheLookup, Class, Discardable, Extent, FRAME_BYTES, LendingError, Stored};
 use mneme_sys::NodeId;
 
 use crate::boundary::{answer, apart, done, slice};
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn mneme_cache_get(
             return Err(null("the buffer"));
         }
         let mut value = Vec::new();
-        if let Lookup::Miss(ticket) = cache.cache.get(key, &mut value) {
+        if let CacheLookup::Miss(ticket) = cache.cache.get(key, &mut value) {
             let Some(fetch) = fetch else { return Ok(0) };
             let (mut at, mut bytes) = (ptr::null(), 0);
             // Nothing here keeps the cache meanwhile: the function may jump away.

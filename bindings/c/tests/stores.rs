@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use common::{Link, Program, Scene, compiler, home, server};
-use mneme_log::lent::{LendingOptions, Lookup, NodeId, Stored};
+use mneme_log::lent::{CacheLookup, LendingOptions, NodeId, Stored};
 use mneme_shared::{SharedStore, StoreOptions};
 
 fn program(scene: &Scene) -> Option<Program<'_>> {
@@ -80,7 +80,7 @@ fn what_an_attached_store_does_not_need_is_a_cache() {
     assert_eq!(stored, Stored::Kept);
     program.says(&["beside"]);
     let mut found = Vec::new();
-    assert_eq!(cache.get(b"city", &mut found), Lookup::Hit);
+    assert_eq!(cache.get(b"city", &mut found), CacheLookup::Hit);
     assert_eq!(found, b"York");
 }
 

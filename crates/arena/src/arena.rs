@@ -2,10 +2,10 @@
 
 use crate::AdoptError;
 use crate::backed::Backed;
-use crate::descriptor::{Descriptor, State, Table};
+use crate::descriptor::{Descriptor, DescriptorTable, State};
 use crate::frame::{Extent, Frame};
 use crate::free_runs::Summary;
-use crate::layout::{ARENA_HEADER, ArenaHeader, Geometry};
+use crate::layout::{ARENA_HEADER, ArenaGeometry, ArenaHeader};
 use crate::runs::RunsNode;
 use crate::zone::{MAX_ZONES, Zone, ZoneEntry};
 use mneme_sync::{Participants, RobustLock, SlotId};
@@ -47,7 +47,7 @@ pub enum ExtentState {
 pub struct Arena {
     pub(crate) region: Arc<Region>,
     pub(crate) participants: Participants,
-    pub(crate) geometry: Geometry,
+    pub(crate) geometry: ArenaGeometry,
     /// `order[n]`: the arena's nodes, the one nearest to node `n` first.
     pub(crate) order: Vec<Vec<u16>>,
     pub(crate) backed: Backed,
@@ -210,11 +210,11 @@ impl Arena {
     }
 
     #[inline]
-    pub(crate) fn table(&self) -> Result<Table<'_, AtomicU64>, RegionError> {
+    pub(crate) fn table(&self) -> Result<DescriptorTable<'_, AtomicU64>, RegionError> {
         let descriptors: &[Descriptor] = self
             .region
             .view_slice_at(self.geometry.descriptors, self.geometry.max_frames as usize)?;
-        Ok(Table(descriptors))
+        Ok(DescriptorTable(descriptors))
     }
 
     pub(crate) fn summary(&self) -> Result<Summary<'_>, RegionError> {

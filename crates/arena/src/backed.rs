@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::arena::Arena;
 use crate::claim::Class;
-use crate::descriptor::{State, Status, Table};
+use crate::descriptor::{DescriptorTable, State, Status};
 use crate::error::ClaimError;
 use crate::frame::{FRAME_BYTES, Frame};
 use crate::zone::Zone;
@@ -144,7 +144,10 @@ impl Arena {
 
     /// Counts anew what is withheld, for a claim was refused on its account, and asks for space,
     /// unless somebody just has.
-    pub(crate) fn withhold_less(&self, table: &Table<'_, AtomicU64>) -> Result<(), ClaimError> {
+    pub(crate) fn withhold_less(
+        &self,
+        table: &DescriptorTable<'_, AtomicU64>,
+    ) -> Result<(), ClaimError> {
         let (now, asked) = (SystemClock.now_ns(), &self.backed.asked_ns);
         if now.saturating_sub(asked.load(Relaxed)) >= AGAIN_NS {
             asked.store(now, Relaxed);
@@ -175,7 +178,7 @@ impl Arena {
     /// believes that they have their space.
     pub(crate) fn back_claim(
         &self,
-        table: &Table<'_, AtomicU64>,
+        table: &DescriptorTable<'_, AtomicU64>,
         extent: Range<u32>,
         class: Class,
     ) -> Result<(), ClaimError> {
@@ -197,7 +200,7 @@ impl Arena {
     /// Takes the space of some of the frames behind an extent that have none, a few at a time.
     fn back_ahead(
         &self,
-        table: &Table<'_, AtomicU64>,
+        table: &DescriptorTable<'_, AtomicU64>,
         extent: Range<u32>,
     ) -> Result<(), RegionError> {
         // As far as this opening has mapped: another may have grown the region.
@@ -242,7 +245,7 @@ impl Arena {
 
     /// Counts anew which free frames have no space. The caller has the lock, and has just been
     /// refused space.
-    fn withhold(&self, table: &Table<'_, AtomicU64>) -> Result<(), ClaimError> {
+    fn withhold(&self, table: &DescriptorTable<'_, AtomicU64>) -> Result<(), ClaimError> {
         let mut withheld = vec![(0, 0); self.backed.withheld.len()];
         for zone in self.zones()? {
             let mut bare = table

@@ -4,7 +4,7 @@ use crate::arena::Arena;
 use crate::descriptor::State;
 use crate::frame::{Extent, Frame};
 use crate::zone::MAX_ZONES;
-use crate::{RepairError, descriptor::Run};
+use crate::{RepairError, descriptor::FrameRun};
 use mneme_sync::SlotId;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -168,7 +168,7 @@ impl Arena {
         Ok(())
     }
 
-    fn check_run(&self, run: Run, problems: &mut Vec<Problem>) -> Result<(), RepairError> {
+    fn check_run(&self, run: FrameRun, problems: &mut Vec<Problem>) -> Result<(), RepairError> {
         let table = self.table()?;
         let extent = Extent {
             start: Frame(run.head),

@@ -14,7 +14,7 @@
 use crate::arena::Arena;
 use crate::descriptor::{State, Unexpected};
 use crate::frame::{Extent, Frame, MAX_ALIGN_FRAMES, MAX_TAG};
-use crate::repair::Kind;
+use crate::repair::ArenaIntent;
 use crate::{ClaimError, InvalidClaim};
 use mneme_sync::{Lane, Slot};
 use mneme_sys::{Clock, NodeId, RegionError, SystemClock};
@@ -196,7 +196,7 @@ impl Arena {
 
         let intent = slot.intent(Lane::Arena);
         intent.begin(
-            Kind::Claim as u16,
+            ArenaIntent::Claim as u16,
             &[
                 u64::from(range.start),
                 u64::from(request.frames),

@@ -1,7 +1,7 @@
 //! Frame descriptors: the truth about every frame, from which all else is derived.
 //!
-//! Guarantee: [`Table::run_of`] answers, without a lock and from at most two cache lines, with a
-//! run that existed as a whole at one moment during the call, or with none; however claims,
+//! Guarantee: [`DescriptorTable::run_of`] answers, without a lock and from at most two cache lines,
+//! with a run that existed as a whole at one moment during the call, or with none; however claims,
 //! adoptions and releases race with it, and whatever bytes the table holds.
 //!
 //! A descriptor is 16 bytes:
@@ -155,14 +155,14 @@ impl Status {
 
 /// A run as its descriptors tell it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Run {
+pub(crate) struct FrameRun {
     pub head: u32,
     pub frames: u32,
     /// The head's.
     pub status: Status,
 }
 
-impl Run {
+impl FrameRun {
     pub fn range(&self) -> Range<u32> {
         self.head..self.head + self.frames
     }
@@ -212,8 +212,8 @@ impl<W: Word> DescriptorOf<W> {
 
     /// The run's length and the distance to its head, as written.
     pub fn place(&self) -> (u32, u32) {
-        // SYNC: pairs with the Release store in `Table::write_run`: who sees a later run's word
-        // here sees, in word 0, at least that the earlier run has ended.
+        // SYNC: pairs with the Release store in `DescriptorTable::write_run`: who sees a later
+        // run's word here sees, in word 0, at least that the earlier run has ended.
         let word = self.run.load(Acquire);
         (word as u32, (word >> 32) as u32)
     }
@@ -238,16 +238,16 @@ pub(crate) enum NotAdoptable {
 }
 
 /// The descriptors of all frames.
-pub(crate) struct Table<'a, W>(pub &'a [DescriptorOf<W>]);
+pub(crate) struct DescriptorTable<'a, W>(pub &'a [DescriptorOf<W>]);
 
-impl<'a, W: Word> Table<'a, W> {
+impl<'a, W: Word> DescriptorTable<'a, W> {
     pub fn get(&self, frame: u32) -> Option<&'a DescriptorOf<W>> {
         self.0.get(frame as usize)
     }
 
     /// The run that holds the frame.
     #[inline]
-    pub fn run_of(&self, frame: u32) -> Option<Run> {
+    pub fn run_of(&self, frame: u32) -> Option<FrameRun> {
         let descriptor = self.get(frame)?;
         let mut seen = descriptor.raw();
         loop {
@@ -264,7 +264,7 @@ impl<'a, W: Word> Table<'a, W> {
                     && matches!(head_status.state, State::Claimed | State::Held)
                     && frames as usize <= self.0.len() - head as usize
                 {
-                    return Some(Run {
+                    return Some(FrameRun {
                         head,
                         frames,
                         status: head_status,

@@ -1,15 +1,15 @@
 //! Finds the lowest free run of a given length and alignment within a range of frames, in O(log n).
 //!
-//! A bitmap (bit set: frame free) with a tree of [`Runs`] above it, eight children a node. All of
-//! it is *derived* from the frame descriptors: whoever takes over from a dead holder of the arena's
-//! lock recomputes what it may have left half done, and `check()` compares everything.
+//! A bitmap (bit set: frame free) with a tree of [`SpanRuns`] above it, eight children a node. All
+//! of it is *derived* from the frame descriptors: whoever takes over from a dead holder of the
+//! arena's lock recomputes what it may have left half done, and `check()` compares everything.
 //!
 //! The search goes from left to right and carries the free run that reaches up to the present node.
 //! A node is entered only if its `longest` proves that the request fits inside, so apart from the
 //! two edges of the range it goes down one path. Values come from shared memory: a wrong one makes
 //! the search miss or find a run that the descriptors then refuse, never leave the tree.
 
-use crate::runs::{ALIGNMENTS, Runs, RunsNode, align_up};
+use crate::runs::{ALIGNMENTS, RunsNode, SpanRuns, align_up};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -171,12 +171,12 @@ impl<'a> Summary<'a> {
     }
 
     /// What the node should say, from the words or nodes below it.
-    fn computed(&self, level: usize, index: u32) -> Runs {
+    fn computed(&self, level: usize, index: u32) -> SpanRuns {
         if level == 0 {
-            return Runs::of_word(index * WORD_FRAMES, self.word(index as usize));
+            return SpanRuns::of_word(index * WORD_FRAMES, self.word(index as usize));
         }
         let span = TreeShape::span(level - 1);
-        let mut runs = Runs::empty(index * FAN * span);
+        let mut runs = SpanRuns::empty(index * FAN * span);
         let children = index * FAN..((index + 1) * FAN).min(self.shape.count[level - 1]);
         for child in children {
             runs.append(
@@ -286,15 +286,15 @@ impl<'a> Summary<'a> {
 
     /// Free frames and longest runs within `range`; the other fields speak of the range rounded out
     /// to whole nodes.
-    pub fn within(&self, range: Range<u32>) -> Runs {
-        let mut sum = Runs::empty(range.start / WORD_FRAMES * WORD_FRAMES);
+    pub fn within(&self, range: Range<u32>) -> SpanRuns {
+        let mut sum = SpanRuns::empty(range.start / WORD_FRAMES * WORD_FRAMES);
         if !range.is_empty() {
             self.gather(self.shape.levels - 1, 0, &range, &mut sum);
         }
         sum
     }
 
-    fn gather(&self, level: usize, index: u32, range: &Range<u32>, sum: &mut Runs) {
+    fn gather(&self, level: usize, index: u32, range: &Range<u32>, sum: &mut SpanRuns) {
         let span = TreeShape::span(level);
         let (base, end) = (index * span, (index + 1) * span);
         if end <= range.start || base >= range.end {
@@ -303,7 +303,7 @@ impl<'a> Summary<'a> {
         if range.start <= base && end <= range.end {
             sum.append(&self.node(level, index).load(base, span).possible());
         } else if level == 0 {
-            sum.append(&Runs::of_word(
+            sum.append(&SpanRuns::of_word(
                 base,
                 self.word(index as usize) & mask_within(base, range),
             ));
@@ -430,7 +430,7 @@ mod tests {
             }
             owned.summary().refresh(0..1500);
             for (index, start, end, longest) in garbage {
-                owned.nodes[index].store(&Runs { start, end, longest: [longest; ALIGNMENTS], ..Runs::empty(0) });
+                owned.nodes[index].store(&SpanRuns { start, end, longest: [longest; ALIGNMENTS], ..SpanRuns::empty(0) });
             }
             let (range, len, align) = query;
             if let Some(place) = owned.summary().find(range.clone(), len, align) {

@@ -10,7 +10,7 @@ use crate::GrowError;
 use crate::arena::Arena;
 use crate::descriptor::Status;
 use crate::frame::FRAME_BYTES;
-use crate::repair::Kind;
+use crate::repair::ArenaIntent;
 use crate::zone::planned;
 use mneme_sync::{Lane, Slot};
 use mneme_sys::RegionHeader;
@@ -45,7 +45,7 @@ impl Arena {
         let zones = planned(&self.raw_zones()?, from, to, self.nodes());
         self.bind(&zones, from..to);
         let intent = slot.intent(Lane::Arena);
-        intent.begin(Kind::Grow as u16, &[u64::from(from), u64::from(to)]);
+        intent.begin(ArenaIntent::Grow as u16, &[u64::from(from), u64::from(to)]);
         mneme_sys::fault!("arena.grow.intent");
         for frame in from..to {
             if let Some(descriptor) = table.get(frame) {

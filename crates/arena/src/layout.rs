@@ -19,18 +19,18 @@
 //! The tables are sized for the region's maximum, so that growth moves nothing. Frames are numbered
 //! from the region's start: those before F are the arena's own. Every part begins at a multiple of
 //! 128 bytes; all integers are atomics in the machine's order. `max_len`, `client_bytes`, and in
-//! version 2 `nodes` and `buckets`, determine all offsets: [`Geometry::new`] computes them, and
-//! what an opened region says must agree with it.
+//! version 2 `nodes` and `buckets`, determine all offsets: [`ArenaGeometry::new`] computes them,
+//! and what an opened region says must agree with it.
 
 use crate::descriptor::Descriptor;
-use crate::discardable::index::Bucket;
+use crate::discardable::index::CacheBucket;
 use crate::frame::{FRAME_BYTES, MAX_FRAMES};
 use crate::free_runs::TreeShape;
 use crate::lending::{FillNode, FrameUse, LendingHeader};
 use crate::runs::RunsNode;
 use crate::zone::{MAX_ZONES, ZoneEntry};
 use mneme_sync::RobustLock;
-use mneme_sys::{HEADER_LEN, Shared};
+use mneme_sys::{HEADER_LEN, InRegion};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Magic of a region that an arena divides.
@@ -55,7 +55,7 @@ pub const LAYOUT_HASH_LENDING: u64 = fnv(&[
     size_of::<LendingHeader>() as u64,
     size_of::<FillNode>() as u64,
     size_of::<FrameUse>() as u64,
-    size_of::<Bucket>() as u64,
+    size_of::<CacheBucket>() as u64,
 ]);
 
 /// Unit of placement: two cache lines.
@@ -122,22 +122,22 @@ const _: () = {
 };
 
 // SAFETY: `repr(C)`, atomics only, and the assertions above leave no padding; any bytes are valid.
-unsafe impl Shared for ArenaHeader {}
+unsafe impl InRegion for ArenaHeader {}
 // SAFETY: `repr(C)`, four `AtomicU32` in 16 bytes; any bytes are valid.
-unsafe impl Shared for ZoneEntry {}
+unsafe impl InRegion for ZoneEntry {}
 // SAFETY: `repr(C)`, two `AtomicU64` in 16 bytes; any bytes are valid.
-unsafe impl Shared for Descriptor {}
+unsafe impl InRegion for Descriptor {}
 // SAFETY: `repr(C)`, sixteen `AtomicU32` in 64 bytes; any bytes are valid.
-unsafe impl Shared for RunsNode {}
+unsafe impl InRegion for RunsNode {}
 // SAFETY: `repr(C)`, atomics only, and the assertions beside it leave no padding; any bytes are
 // valid.
-unsafe impl Shared for LendingHeader {}
+unsafe impl InRegion for LendingHeader {}
 // SAFETY: as for `LendingHeader`.
-unsafe impl Shared for FillNode {}
+unsafe impl InRegion for FillNode {}
 // SAFETY: `repr(C)`, two `AtomicU64` in 16 bytes; any bytes are valid.
-unsafe impl Shared for FrameUse {}
+unsafe impl InRegion for FrameUse {}
 // SAFETY: `repr(C)`, eight `AtomicU64` in 64 bytes; any bytes are valid.
-unsafe impl Shared for Bucket {}
+unsafe impl InRegion for CacheBucket {}
 
 /// What determines the size of the parts that only an arena has that lends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -159,7 +159,7 @@ pub(crate) struct LendingPlaces {
 
 /// Where the parts of a region lie.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Geometry {
+pub(crate) struct ArenaGeometry {
     /// Frames up to the region's maximum, the arena's own included.
     pub max_frames: u32,
     pub client_bytes: u64,
@@ -175,10 +175,14 @@ pub(crate) struct Geometry {
     pub shape: TreeShape,
 }
 
-impl Geometry {
+impl ArenaGeometry {
     /// `None` if the region's maximum is above what the format can number, or too small for its own
     /// tables and one frame.
-    pub fn new(max_len: u64, client_bytes: u64, lending: Option<LendingShape>) -> Option<Geometry> {
+    pub fn new(
+        max_len: u64,
+        client_bytes: u64,
+        lending: Option<LendingShape>,
+    ) -> Option<ArenaGeometry> {
         let max_frames = u32::try_from(max_len / FRAME_BYTES)
             .ok()
             .filter(|frames| *frames <= MAX_FRAMES)?;
@@ -195,7 +199,7 @@ impl Geometry {
             let idle = place_after(nodes, size_of::<FillNode>(), u64::from(lending.nodes))?;
             let uses = place_after(idle, size_of::<AtomicU64>(), shape.words() as u64)?;
             let index = place_after(uses, size_of::<FrameUse>(), u64::from(max_frames))?;
-            client = place_after(index, size_of::<Bucket>(), lending.buckets)?;
+            client = place_after(index, size_of::<CacheBucket>(), lending.buckets)?;
             places = Some(LendingPlaces {
                 shape: lending,
                 header,
@@ -209,7 +213,7 @@ impl Geometry {
         let first_frame = u32::try_from(end.div_ceil(FRAME_BYTES))
             .ok()
             .filter(|first| *first < max_frames)?;
-        Some(Geometry {
+        Some(ArenaGeometry {
             max_frames,
             client_bytes,
             zones,
@@ -265,7 +269,7 @@ mod tests {
             (8 << 30, 5 << 20),
             (32 << 40, 1 << 30),
         ] {
-            let g = Geometry::new(max_len, client, None).unwrap();
+            let g = ArenaGeometry::new(max_len, client, None).unwrap();
             let frames = u64::from(g.max_frames);
             assert!(g.zones >= 640 && g.zones + 16 * MAX_ZONES as u64 <= g.descriptors);
             assert!(g.descriptors + 16 * frames <= g.bitmap);
@@ -277,7 +281,7 @@ mod tests {
                 nodes: 3,
                 buckets: 1000,
             };
-            let Some(g) = Geometry::new(max_len, client, Some(shape)) else {
+            let Some(g) = ArenaGeometry::new(max_len, client, Some(shape)) else {
                 continue;
             };
             let l = g.lending.unwrap();
@@ -293,10 +297,10 @@ mod tests {
 
     #[test]
     fn what_cannot_hold_one_frame_or_be_numbered_has_no_geometry() {
-        assert_eq!(Geometry::new(2 << 20, 0, None), None);
-        assert_eq!(Geometry::new(4 << 20, 3 << 20, None), None);
-        assert_eq!(Geometry::new(4 << 20, u64::MAX, None), None);
-        assert_eq!(Geometry::new((32 << 40) + FRAME_BYTES, 0, None), None);
-        assert_eq!(Geometry::new(u64::MAX, 0, None), None);
+        assert_eq!(ArenaGeometry::new(2 << 20, 0, None), None);
+        assert_eq!(ArenaGeometry::new(4 << 20, 3 << 20, None), None);
+        assert_eq!(ArenaGeometry::new(4 << 20, u64::MAX, None), None);
+        assert_eq!(ArenaGeometry::new((32 << 40) + FRAME_BYTES, 0, None), None);
+        assert_eq!(ArenaGeometry::new(u64::MAX, 0, None), None);
     }
 }

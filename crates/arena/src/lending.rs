@@ -21,7 +21,7 @@
 use crate::CreateError;
 use crate::arena::Arena;
 use crate::descriptor::State;
-use crate::discardable::index::{Bucket, ENTRIES};
+use crate::discardable::index::{CacheBucket, ENTRIES};
 use crate::frame::{FRAME_BYTES, Frame};
 use crate::free_runs::words_of;
 use crate::layout::LendingShape;
@@ -69,7 +69,8 @@ impl LendingOptions {
     /// Bytes of the index.
     #[must_use]
     pub fn index_bytes(&self) -> u64 {
-        self.buckets().saturating_mul(size_of::<Bucket>() as u64)
+        self.buckets()
+            .saturating_mul(size_of::<CacheBucket>() as u64)
     }
 
     fn buckets(&self) -> u64 {
@@ -160,7 +161,7 @@ pub(crate) struct Lending<'a> {
     nodes: &'a [FillNode],
     idle: &'a [AtomicU64],
     uses: &'a [FrameUse],
-    index: &'a [Bucket],
+    index: &'a [CacheBucket],
 }
 
 impl<'a> Lending<'a> {
@@ -181,7 +182,7 @@ impl<'a> Lending<'a> {
         self.idle
     }
 
-    pub fn index(&self) -> &'a [Bucket] {
+    pub fn index(&self) -> &'a [CacheBucket] {
         self.index
     }
 

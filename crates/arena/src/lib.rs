@@ -108,7 +108,7 @@ pub use backed::SPACE_AHEAD;
 pub use check::Problem;
 pub use claim::Class;
 pub use discardable::{
-    ClaimTimes, Discardable, DiscardableStats, Dropped, LendingError, Lookup, MAX_RECORD,
+    CacheLookup, ClaimTimes, Discardable, DiscardableStats, Dropped, LendingError, MAX_RECORD,
     PrivateError, PutError, Stored, Ticket,
 };
 pub use error::{

@@ -9,8 +9,8 @@ use crate::backed::Backed;
 use crate::descriptor::{State, Status};
 use crate::frame::{FRAME_BYTES, MAX_FRAMES};
 use crate::layout::{
-    ARENA_HEADER, ArenaHeader, FORMAT, FORMAT_LENDING, Geometry, LAYOUT_HASH, LAYOUT_HASH_LENDING,
-    LendingShape, MAGIC,
+    ARENA_HEADER, ArenaGeometry, ArenaHeader, FORMAT, FORMAT_LENDING, LAYOUT_HASH,
+    LAYOUT_HASH_LENDING, LendingShape, MAGIC,
 };
 use crate::lending::LendingOptions;
 use crate::zone::planned;
@@ -82,7 +82,7 @@ impl Arena {
             Some(lending) => Some(lending.shape(options.nodes)?),
             None => None,
         };
-        let geometry = Geometry::new(max, client, lending)
+        let geometry = ArenaGeometry::new(max, client, lending)
             .ok_or(too_small(max.saturating_add(FRAME_BYTES)))?;
         let needed = (u64::from(geometry.first_frame) + 1) * FRAME_BYTES;
         if len < needed {
@@ -263,7 +263,7 @@ impl Arena {
             buckets: header.buckets.load(Relaxed),
         });
         let client_bytes = header.client_bytes.load(Relaxed);
-        let geometry = Geometry::new(identity.max_len, client_bytes, lending)
+        let geometry = ArenaGeometry::new(identity.max_len, client_bytes, lending)
             .ok_or(OpenError::Damaged("its sizes are impossible"))?;
         if header.checksum.load(Relaxed) != geometry.checksum(nodes)
             || header.max_frames.load(Relaxed) != geometry.max_frames

@@ -9,7 +9,7 @@ use crate::ReleaseError;
 use crate::arena::Arena;
 use crate::descriptor::{State, TAG_BARE};
 use crate::frame::{Extent, Frame};
-use crate::repair::Kind;
+use crate::repair::ArenaIntent;
 use mneme_sync::{Lane, Slot};
 
 impl Arena {
@@ -60,7 +60,7 @@ impl Arena {
 
         let intent = slot.intent(Lane::Arena);
         intent.begin(
-            Kind::Release as u16,
+            ArenaIntent::Release as u16,
             &[
                 u64::from(range.start),
                 u64::from(extent.frames),

@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Kinds of intents in the arena's lane; words: first frame, frames, generation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
-pub(crate) enum Kind {
+pub(crate) enum ArenaIntent {
     /// The run is being claimed.
     Claim = 1,
     /// The run is being released.
@@ -93,7 +93,7 @@ impl Arena {
         let slot = self.participants.slot()?;
         let table = self.table()?;
         let mut repaired = Repaired::default();
-        let releases = intent.is_some_and(|intent| intent.kind == Kind::Release as u16);
+        let releases = intent.is_some_and(|intent| intent.kind == ArenaIntent::Release as u16);
         // What the dead claimed carries its number until it is taken back, here.
         let has_claimed = || {
             let frames = self.geometry.first_frame..self.end_frame();
@@ -105,7 +105,7 @@ impl Arena {
         }
         let guard = self.lock::<RepairError>(&slot)?;
         mneme_sys::fault!("arena.repair.locked");
-        if let Some(intent) = intent.filter(|intent| intent.kind == Kind::Release as u16)
+        if let Some(intent) = intent.filter(|intent| intent.kind == ArenaIntent::Release as u16)
             && let [Ok(start), Ok(frames), Ok(generation)] =
                 [0, 1, 2].map(|word| u32::try_from(intent.words[word]))
             && let Some(range) = self.range_of(Extent {
@@ -115,7 +115,13 @@ impl Arena {
             && let Some(run) = table.run_of(start)
             && (run.range(), run.status.generation) == (range.clone(), generation)
         {
-            self.take_back(&slot, Kind::Release, range, generation, &mut repaired)?;
+            self.take_back(
+                &slot,
+                ArenaIntent::Release,
+                range,
+                generation,
+                &mut repaired,
+            )?;
         }
         let mut frame = self.geometry.first_frame;
         while frame < self.end_frame() {
@@ -126,7 +132,7 @@ impl Arena {
             if run.status.state == State::Claimed && run.status.owner == dead.0 {
                 self.take_back(
                     &slot,
-                    Kind::TakeBack,
+                    ArenaIntent::TakeBack,
                     run.range(),
                     run.status.generation,
                     &mut repaired,
@@ -143,7 +149,7 @@ impl Arena {
     fn take_back(
         &self,
         slot: &Slot<'_>,
-        kind: Kind,
+        kind: ArenaIntent,
         range: Range<u32>,
         generation: u32,
         repaired: &mut Repaired,
@@ -159,9 +165,14 @@ impl Arena {
             ],
         );
         mneme_sys::fault!("arena.repair.intent");
-        let freed = table.free_run(range.clone(), generation, kind == Kind::TakeBack, || {
-            mneme_sys::fault!("arena.repair.descriptor");
-        });
+        let freed = table.free_run(
+            range.clone(),
+            generation,
+            kind == ArenaIntent::TakeBack,
+            || {
+                mneme_sys::fault!("arena.repair.descriptor");
+            },
+        );
         if freed {
             self.derive(range)?;
             repaired.extents += 1;

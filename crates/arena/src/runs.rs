@@ -22,7 +22,7 @@ pub(crate) fn align_up(frame: u32, align_log2: u32) -> u32 {
 
 /// The free runs of the span `base .. base + len`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Runs {
+pub(crate) struct SpanRuns {
     pub base: u32,
     pub len: u32,
     /// Free frames at the very beginning of the span.
@@ -35,10 +35,10 @@ pub(crate) struct Runs {
     pub longest: [u32; ALIGNMENTS],
 }
 
-impl Runs {
+impl SpanRuns {
     /// The span of no frames at `base`.
-    pub fn empty(base: u32) -> Runs {
-        Runs {
+    pub fn empty(base: u32) -> SpanRuns {
+        SpanRuns {
             base,
             len: 0,
             start: 0,
@@ -49,13 +49,13 @@ impl Runs {
     }
 
     /// The span of 64 frames at `base` whose free ones are the set bits, lowest first.
-    pub fn of_word(base: u32, bits: u64) -> Runs {
-        let mut runs = Runs {
+    pub fn of_word(base: u32, bits: u64) -> SpanRuns {
+        let mut runs = SpanRuns {
             len: 64,
             start: bits.trailing_ones(),
             end: bits.leading_ones(),
             free: bits.count_ones(),
-            ..Runs::empty(base)
+            ..SpanRuns::empty(base)
         };
         let (mut rest, mut at) = (bits, base);
         while rest != 0 {
@@ -81,8 +81,8 @@ impl Runs {
 
     /// What was read without the lock, or from a damaged region, with numbers that the span can
     /// have: sums of them do not overflow.
-    pub fn possible(self) -> Runs {
-        Runs {
+    pub fn possible(self) -> SpanRuns {
+        SpanRuns {
             start: self.start.min(self.len),
             end: self.end.min(self.len),
             free: self.free.min(self.len),
@@ -91,7 +91,7 @@ impl Runs {
     }
 
     /// Extends the span by the one to its right.
-    pub fn append(&mut self, right: &Runs) {
+    pub fn append(&mut self, right: &SpanRuns) {
         debug_assert_eq!(self.base + self.len, right.base);
         for (mine, theirs) in self.longest.iter_mut().zip(right.longest) {
             *mine = (*mine).max(theirs);
@@ -112,7 +112,7 @@ impl Runs {
     }
 }
 
-/// A [`Runs`] in shared memory: one cache line.
+/// A [`SpanRuns`] in shared memory: one cache line.
 ///
 /// Written by the holder of the arena's lock alone. A reader without the lock (`stats()`) may see a
 /// mixture of two states; no memory is handed out on its word.
@@ -130,8 +130,8 @@ const _: () = assert!(size_of::<RunsNode>() == 64);
 impl RunsNode {
     // SYNC: all Relaxed. Writers are ordered by the arena's lock, whose hand-over makes their
     // stores visible to the next holder; readers outside of it take every value as a hint.
-    pub fn load(&self, base: u32, len: u32) -> Runs {
-        Runs {
+    pub fn load(&self, base: u32, len: u32) -> SpanRuns {
+        SpanRuns {
             base,
             len,
             start: self.start.load(Relaxed),
@@ -141,7 +141,7 @@ impl RunsNode {
         }
     }
 
-    pub fn store(&self, runs: &Runs) {
+    pub fn store(&self, runs: &SpanRuns) {
         self.start.store(runs.start, Relaxed);
         self.end.store(runs.end, Relaxed);
         self.free.store(runs.free, Relaxed);

@@ -29,7 +29,7 @@ use crate::arena::Arena;
 use crate::descriptor::{State, Status, TAG_BARE, Unexpected};
 use crate::error::{ClaimError, ReleaseError};
 use crate::frame::{Extent, FRAME_BYTES, Frame};
-use crate::repair::Kind;
+use crate::repair::ArenaIntent;
 use mneme_sync::{Lane, Slot, Stalled};
 use mneme_sys::{NodeId, RegionError};
 use std::sync::atomic::Ordering::Relaxed;
@@ -218,7 +218,7 @@ impl Arena {
         let summary = self.summary()?;
         let intent = slot.intent(Lane::Arena);
         let words = [u64::from(frame), 1, u64::from(generation)];
-        intent.begin(Kind::Claim as u16, &words);
+        intent.begin(ArenaIntent::Claim as u16, &words);
         mneme_sys::fault!("arena.give.intent");
         let written = table.write_run(range.clone(), TAG_BARE, slot.id().0, generation, |_| ());
         if let Err(at) = written {

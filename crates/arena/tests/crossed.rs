@@ -9,7 +9,7 @@
 
 mod support;
 
-use mneme_arena::{Class, Discardable, Extent, Lookup, MAX_RECORD, Stored, Ticket};
+use mneme_arena::{CacheLookup, Class, Discardable, Extent, MAX_RECORD, Stored, Ticket};
 use mneme_sys::fault::{self, Action};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -111,8 +111,8 @@ fn scene(full: bool) -> Scene {
     for (side, value) in sides.iter_mut().zip([b'a', b'b']) {
         side.value = value;
         side.ticket = match side.cache.get(b"other", &mut Vec::new()) {
-            Lookup::Miss(ticket) => Some(ticket),
-            Lookup::Hit => panic!("nobody has put it"),
+            CacheLookup::Miss(ticket) => Some(ticket),
+            CacheLookup::Hit => panic!("nobody has put it"),
         };
     }
     Scene {
@@ -230,7 +230,7 @@ fn meet(outer: Op, point: &'static str, nth: u64, inner: Ops, full: bool) {
 
     let [one, other] = &scene.sides;
     let mut found = Vec::new();
-    if one.cache.get(b"key", &mut found) == Lookup::Hit {
+    if one.cache.get(b"key", &mut found) == CacheLookup::Hit {
         let changes = |op| matches!(op, Put | PutLarge | Remove | Clear);
         let is_put =
             |op, value: u8| matches!(op, Put | PutLarge) && found.iter().all(|byte| *byte == value);
@@ -241,7 +241,7 @@ fn meet(outer: Op, point: &'static str, nth: u64, inner: Ops, full: bool) {
             "{meeting}: an old value"
         );
     }
-    if other.cache.get(b"other", &mut found) == Lookup::Hit {
+    if other.cache.get(b"other", &mut found) == CacheLookup::Hit {
         assert_eq!(found, b"other", "{meeting}");
         let removes = |op: &Op| matches!(op, RemoveOther | Clear);
         let removed = removes(&outer) || inner.iter().any(removes);

@@ -9,7 +9,9 @@
 
 mod support;
 
-use mneme_arena::{Arena, Class, Dropped, Extent, ExtentState, Frame, Lookup, MAX_RECORD, Stored};
+use mneme_arena::{
+    Arena, CacheLookup, Class, Dropped, Extent, ExtentState, Frame, MAX_RECORD, Stored,
+};
 use mneme_sys::SyntheticTopology;
 use mneme_sys::fault::{self, Action, Outcome};
 use std::collections::BTreeSet;
@@ -446,7 +448,7 @@ fn a_recovery_that_dies_is_begun_again() {
         let survivor = world.open();
         survivor.assert_whole();
         let found = survivor.cache().get(b"key", &mut Vec::new());
-        assert!(matches!(found, Lookup::Miss(_)), "{point}");
+        assert!(matches!(found, CacheLookup::Miss(_)), "{point}");
     }
 }
 
@@ -494,7 +496,7 @@ fn a_tenant_that_dies_costs_nothing_but_its_put() {
             }
             // Stopped, as far as others know: all but its frame can be claimed.
             let mut found = Vec::new();
-            if cache.get(b"key", &mut found) == Lookup::Hit {
+            if cache.get(b"key", &mut found) == CacheLookup::Hit {
                 let values = [
                     &b"old"[..],
                     &[1; MAX_RECORD - 8],
@@ -510,7 +512,10 @@ fn a_tenant_that_dies_costs_nothing_but_its_put() {
             }
             // The truth is changed without regard to it.
             cache.remove(b"key").unwrap();
-            assert!(matches!(cache.get(b"key", &mut found), Lookup::Miss(_)));
+            assert!(matches!(
+                cache.get(b"key", &mut found),
+                CacheLookup::Miss(_)
+            ));
             world.kill(victim.number);
             survivor.reap();
             let kept = (0..20).find(|_| {
@@ -518,7 +523,7 @@ fn a_tenant_that_dies_costs_nothing_but_its_put() {
                 stored.unwrap() == Stored::Kept
             });
             assert!(kept.is_some(), "{point} {nth}: nobody succeeds the dead");
-            assert_eq!(cache.get(b"after", &mut found), Lookup::Hit);
+            assert_eq!(cache.get(b"after", &mut found), CacheLookup::Hit);
             cache.clear().unwrap();
             cache.sweep().unwrap();
             survivor.assert_whole();

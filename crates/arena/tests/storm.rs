@@ -15,7 +15,8 @@
 mod support;
 
 use mneme_arena::{
-    Arena, ClaimError, Class, Discardable, Extent, ExtentState, Frame, Lookup, RepairError, Stored,
+    Arena, CacheLookup, ClaimError, Class, Discardable, Extent, ExtentState, Frame, RepairError,
+    Stored,
 };
 use mneme_sync::{ControlOptions, DeadSlot, Lane, Participants, Slot, SlotId};
 use mneme_sys::{
@@ -171,7 +172,7 @@ impl Tenant {
         }
         let mut found = Vec::new();
         match self.cache.get(&name, &mut found) {
-            Lookup::Hit => {
+            CacheLookup::Hit => {
                 let version = u64::from_le_bytes(found[8..16].try_into().unwrap());
                 assert_eq!(found, value(version), "bytes of another");
                 // The truth at some moment since before the lookup; its change removes it first.
@@ -181,7 +182,7 @@ impl Tenant {
                     "version {version} where {before} to {after} were the truth"
                 );
             }
-            Lookup::Miss(ticket) => {
+            CacheLookup::Miss(ticket) => {
                 let now = truth.load(Acquire);
                 if now & 1 == 0 {
                     let filled = self

@@ -20,8 +20,8 @@ use mneme_sys::medium::Directory;
 use mneme_tree::Store;
 
 use crate::DurableError;
-use crate::gate::{GateState, Shared};
-use crate::tree::Records;
+use crate::gate::{GateState, SharedGate};
+use crate::tree::TreeRecords;
 
 /// Bytes that are written at once, and synced.
 const PIECE: usize = 1 << 20;
@@ -30,8 +30,8 @@ const VISITED: usize = 64;
 
 /// What a base file is begun with.
 #[derive(Clone)]
-pub(crate) struct Source {
-    pub shared: Arc<Shared>,
+pub(crate) struct BaseSource {
+    pub shared: Arc<SharedGate>,
     pub directory: Arc<dyn Directory>,
     pub options: Options,
     pub runs: Runs,
@@ -39,7 +39,7 @@ pub(crate) struct Source {
     pub tree: Option<Store>,
 }
 
-impl Source {
+impl BaseSource {
     /// Where a copy of the store may begin; `None`: it is not known yet. One of a tree begins with
     /// the tree's last commit.
     pub fn clean(&self) -> Option<u64> {
@@ -67,7 +67,7 @@ enum Scan {
         cursor: Cursor,
     },
     /// A commit of the tree.
-    Commit(Box<Records>),
+    Commit(Box<TreeRecords>),
 }
 
 /// What a finished base file holds.
@@ -85,7 +85,7 @@ pub struct CheckpointReport {
 
 /// A base file that is being written, piece by piece.
 pub(crate) struct Checkpoint {
-    source: Source,
+    source: BaseSource,
     writer: BaseWriter,
     begin: u64,
     is_kept: bool,
@@ -112,9 +112,9 @@ pub(crate) enum Stage {
 
 impl Checkpoint {
     /// Begins one at `begin`, where a copy of the store [may begin](Source::clean).
-    pub fn begin(source: Source, name: &BaseName, begin: u64) -> Result<Self, DurableError> {
-        let records = source.tree.as_ref().map(Records::to_copy).transpose()?;
-        let begin = records.as_ref().map_or(begin, Records::position);
+    pub fn begin(source: BaseSource, name: &BaseName, begin: u64) -> Result<Self, DurableError> {
+        let records = source.tree.as_ref().map(TreeRecords::to_copy).transpose()?;
+        let begin = records.as_ref().map_or(begin, TreeRecords::position);
         let writer = BaseWriter::begin_beside(
             &source.options,
             &source.runs,
@@ -318,7 +318,7 @@ impl Checkpoint {
 }
 
 /// Lets go what a published base file that begins there stands for.
-fn remove_older(source: &Source, begin: u64) -> Result<(), JournalError> {
+fn remove_older(source: &BaseSource, begin: u64) -> Result<(), JournalError> {
     source.shared.set_base(begin);
     remove_bases_before(&*source.directory, Position::new(begin))?;
     mneme_sys::fault!("durable.base.removed");

@@ -9,7 +9,7 @@ use mneme_journal::BaseName;
 use mneme_tree::Scrub;
 
 use crate::DurableError;
-use crate::checkpoint::{Checkpoint, CheckpointReport, Source, Stage};
+use crate::checkpoint::{BaseSource, Checkpoint, CheckpointReport, Stage};
 use crate::compare::compare_files;
 use crate::gate::{GateState, THREAD_SECONDS, lock};
 use crate::options::{Bounds, DurabilityMode};
@@ -68,7 +68,7 @@ pub struct ScrubStats {
 
 /// One for each open store.
 pub(crate) struct Keeper {
-    source: Source,
+    source: BaseSource,
     bounds: Bounds,
     /// Held while one is written.
     busy: Mutex<()>,
@@ -89,7 +89,7 @@ pub(crate) type Mark = Box<dyn Fn() -> u64 + Send + Sync>;
 
 impl Keeper {
     /// `base`: where the newest base file begins, or the journal.
-    pub fn new(source: Source, bounds: Bounds) -> Self {
+    pub fn new(source: BaseSource, bounds: Bounds) -> Self {
         Self {
             source,
             bounds,

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use mneme_log::{Cursor, Evict, LogStore, Stored};
 
 use crate::DurableError;
-use crate::checkpoint::Source;
-use crate::disk::Contents;
+use crate::checkpoint::BaseSource;
+use crate::disk::RebuildSource;
 use crate::gate::GateState;
 use crate::recover::{Files, RecoveryClock, load_tree};
 
@@ -20,7 +20,10 @@ type GoesOn<'g> = dyn Fn() -> Result<(), DurableError> + Sync + 'g;
 
 /// Compares what the files of `source` hold with its store, while no checkpoint is written. All
 /// that was written is durable. It ends early when `goes_on` refuses.
-pub(crate) fn compare_files(source: &Source, goes_on: &GoesOn<'_>) -> Result<u64, DurableError> {
+pub(crate) fn compare_files(
+    source: &BaseSource,
+    goes_on: &GoesOn<'_>,
+) -> Result<u64, DurableError> {
     let home = &source.shared.home;
     source.shared.await_removed();
     // A word of this process: a store in a segment would stay without eviction if it died.
@@ -31,7 +34,7 @@ pub(crate) fn compare_files(source: &Source, goes_on: &GoesOn<'_>) -> Result<u64
 }
 
 /// A second store of what the files hold.
-fn load_again(source: &Source, goes_on: &GoesOn<'_>) -> Result<LogStore, DurableError> {
+fn load_again(source: &BaseSource, goes_on: &GoesOn<'_>) -> Result<LogStore, DurableError> {
     let home = &source.shared.home;
     // Nothing expires in it.
     let clock = Arc::new(RecoveryClock::new(Arc::clone(&source.options.clock)));
@@ -45,7 +48,12 @@ fn load_again(source: &Source, goes_on: &GoesOn<'_>) -> Result<LogStore, Durable
         Some(tree) => load_tree((tree, 0), &copy, Some(&listener), Evict::None),
         None => {
             let files = Box::new(Files::look(&*source.directory)?);
-            Contents::Files(files).load(&*source.directory, &copy, Some(&listener), Evict::None)
+            RebuildSource::Files(files).load(
+                &*source.directory,
+                &copy,
+                Some(&listener),
+                Evict::None,
+            )
         }
     };
     goes_on()?;

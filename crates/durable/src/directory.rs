@@ -13,7 +13,7 @@ use mneme_sys::medium::{
 
 use crate::DurableError;
 use crate::gate::lock;
-use crate::options::{DurableOptions, Place};
+use crate::options::{DurableOptions, StorePlace};
 
 /// The file that is locked, which names the process that has it.
 const LOCK: &str = "lock";
@@ -26,12 +26,12 @@ const TRIES: u32 = 100;
 #[derive(Clone)]
 pub(crate) struct Opened {
     pub directory: Arc<dyn Directory>,
-    pub medium: Medium,
+    pub medium: DirectoryMedium,
 }
 
 /// What a directory is one of.
 #[derive(Clone)]
-pub(crate) enum Medium {
+pub(crate) enum DirectoryMedium {
     Files(Arc<FileDirectory>),
     /// In memory, of a test.
     Recorded(RecordingDirectory),
@@ -41,13 +41,13 @@ impl Opened {
     /// Opens and locks the directory of these options.
     pub fn of(options: &DurableOptions) -> Result<Self, DurableError> {
         let path = match &options.place {
-            Place::Recorded(directory) => {
+            StorePlace::Recorded(directory) => {
                 return Ok(Self {
                     directory: Arc::new(directory.clone()),
-                    medium: Medium::Recorded(directory.clone()),
+                    medium: DirectoryMedium::Recorded(directory.clone()),
                 });
             }
-            Place::Path(path) => path,
+            StorePlace::Path(path) => path,
         };
         let handed = lock(&options.lock).take();
         let files = match open_within(path, handed, &*options.clock) {
@@ -64,22 +64,22 @@ impl Opened {
             .and_then(|file| file.write(0, &name(std::process::id())));
         Ok(Self {
             directory: Arc::clone(&files) as Arc<dyn Directory>,
-            medium: Medium::Files(files),
+            medium: DirectoryMedium::Files(files),
         })
     }
 
     /// Where it is, for messages.
     pub fn path(&self) -> &Path {
         match &self.medium {
-            Medium::Files(files) => files.path(),
-            Medium::Recorded(_) => Path::new("the directory"),
+            DirectoryMedium::Files(files) => files.path(),
+            DirectoryMedium::Recorded(_) => Path::new("the directory"),
         }
     }
 
     pub fn lock(&self) -> Option<BorrowedFd<'_>> {
         match &self.medium {
-            Medium::Files(files) => files.lock(),
-            Medium::Recorded(_) => None,
+            DirectoryMedium::Files(files) => files.lock(),
+            DirectoryMedium::Recorded(_) => None,
         }
     }
 }
@@ -144,10 +144,12 @@ impl DurableOptions {
     #[must_use]
     pub fn holder(&self) -> Option<u32> {
         match &self.place {
-            Place::Path(path) if path.is_dir() => match open_within(path, None, &*self.clock) {
-                Err(DirectoryError::Locked { .. }) => Some(holder(path)),
-                _ => None,
-            },
+            StorePlace::Path(path) if path.is_dir() => {
+                match open_within(path, None, &*self.clock) {
+                    Err(DirectoryError::Locked { .. }) => Some(holder(path)),
+                    _ => None,
+                }
+            }
             _ => None,
         }
     }

@@ -18,7 +18,7 @@ use crate::pairing::{Journaled, Unpaired};
 use crate::recover::{self, Files, Loaded, newest_base};
 use crate::sink::{LateJournal, Sink};
 use crate::store::draw_run;
-use crate::tree::{self, Build, Replica, Stamp, TreeSink};
+use crate::tree::{self, Build, CommitStamp, Replica, TreeSink};
 
 /// What a directory holds.
 pub(crate) enum Disk {
@@ -29,7 +29,7 @@ pub(crate) enum Disk {
 }
 
 /// A run that has begun.
-pub(crate) struct Begun {
+pub(crate) struct BegunRun {
     pub sink: Box<dyn Sink>,
     /// What base files are written with.
     pub options: Options,
@@ -89,7 +89,7 @@ impl Disk {
         let nowhere = Position::new(0);
         match self {
             Self::Tree(replica) => Ok(replica.as_ref().map(|replica| {
-                let Stamp { run, position, .. } = replica.stamp();
+                let CommitStamp { run, position, .. } = replica.stamp();
                 let first = Position::new(position);
                 Journaled {
                     identity: replica.identity(),
@@ -140,10 +140,10 @@ impl Disk {
     }
 
     /// Looks at the content, for a store that is rebuilt.
-    pub fn look(&mut self, directory: &dyn Directory) -> Result<Contents<'_>, DurableError> {
+    pub fn look(&mut self, directory: &dyn Directory) -> Result<RebuildSource<'_>, DurableError> {
         Ok(match self {
-            Self::Journal => Contents::Files(Box::new(Files::look(directory)?)),
-            Self::Tree(replica) => Contents::Tree(replica.as_deref_mut()),
+            Self::Journal => RebuildSource::Files(Box::new(Files::look(directory)?)),
+            Self::Tree(replica) => RebuildSource::Tree(replica.as_deref_mut()),
         })
     }
 
@@ -182,7 +182,7 @@ impl Disk {
                 let begin = replica.stamp().position;
                 let behind = bytes.get((begin - at) as usize..).unwrap_or_default();
                 replica.bytes(begin, behind)?;
-                replica.commit(Stamp {
+                replica.commit(CommitStamp {
                     run: options.run.map_or_else(draw_run, Ok)?,
                     position: begin + behind.len() as u64,
                     wall_ms: options.clock.wall_ms(),
@@ -199,7 +199,7 @@ impl Disk {
         options: Options,
         home: &LogStore,
         feed: &mut ChangeFeed,
-    ) -> Result<Begun, DurableError> {
+    ) -> Result<BegunRun, DurableError> {
         match self {
             Self::Journal => begin_journal(opened, options, feed),
             Self::Tree(replica) => begin_tree(replica, opened, options, home, feed),
@@ -211,7 +211,7 @@ fn begin_journal(
     opened: &Opened,
     options: Options,
     feed: &ChangeFeed,
-) -> Result<Begun, DurableError> {
+) -> Result<BegunRun, DurableError> {
     let base = newest_base(&*opened.directory)?.map(|(_, base)| base);
     let options = Options {
         follows: base_runs(&*opened.directory)?,
@@ -222,7 +222,7 @@ fn begin_journal(
         first: Position::new(feed.durable()),
     };
     let journal = LateJournal::open(Arc::clone(&opened.directory), options, run)?;
-    Ok(Begun {
+    Ok(BegunRun {
         options: journal.options().clone(),
         runs: journal.runs().clone(),
         tree: None,
@@ -283,7 +283,7 @@ fn begin_tree(
     options: Options,
     home: &LogStore,
     feed: &mut ChangeFeed,
-) -> Result<Begun, DurableError> {
+) -> Result<BegunRun, DurableError> {
     let run = options.run.map_or_else(draw_run, Ok)?;
     let replica = match replica {
         None => {
@@ -299,7 +299,7 @@ fn begin_tree(
     let first = Position::new(position);
     let (directory, clock) = (&*opened.directory, Arc::clone(&options.clock));
     let sink = TreeSink::begin(replica, run, directory, clock)?;
-    Ok(Begun {
+    Ok(BegunRun {
         tree: Some(sink.store().clone()),
         runs: Runs::default().and(Run { id: run, first }),
         base: position,
@@ -326,12 +326,12 @@ fn follow(feed: &mut ChangeFeed, position: u64) -> Result<(), DurableError> {
 }
 
 /// What a store is rebuilt from.
-pub(crate) enum Contents<'d> {
+pub(crate) enum RebuildSource<'d> {
     Files(Box<Files>),
     Tree(Option<&'d mut Replica>),
 }
 
-impl Contents<'_> {
+impl RebuildSource<'_> {
     /// The store; `None`: there is none.
     pub fn identity(&self) -> Option<Identity> {
         match self {

@@ -10,13 +10,13 @@ use mneme_log::{ChangeFeed, FeedError, SlotError};
 use mneme_sys::Clock;
 
 use crate::DurableError;
-use crate::checkpoint::{CheckpointReport, Source};
+use crate::checkpoint::{BaseSource, CheckpointReport};
 use crate::checkpoint_schedule::{CheckpointStats, Keeper, ScrubStats};
 use crate::directory::Opened;
-use crate::disk::Begun;
-use crate::gate::{Gate, GateState, Shared, lock};
+use crate::disk::BegunRun;
+use crate::gate::{Gate, GateState, SharedGate, lock};
 use crate::options::{Bounds, DurabilityMode, RecoveryProgress, SyncPolicy};
-use crate::pump::{Pace, Pump, Synced};
+use crate::pump::{Pump, PumpPace, Synced};
 use crate::sink::Sink;
 
 /// A sync that takes less, in nanoseconds, is shorter than a hand-over to another thread and back.
@@ -27,7 +27,7 @@ const TRIES: u32 = 200;
 /// The running durability of one store: a thread that makes its changes durable. Dropping it ends
 /// with a last sync; [`close`](Self::close) also says whether that succeeded.
 pub struct Durability {
-    shared: Arc<Shared>,
+    shared: Arc<SharedGate>,
     stepping: Arc<Stepping>,
     thread: Option<JoinHandle<Result<(), DurableError>>>,
     keeper: Arc<Keeper>,
@@ -50,26 +50,26 @@ pub enum Origin {
 }
 
 /// A store that is open, and whose threads do not run yet.
-pub(crate) struct Parts {
-    pub shared: Arc<Shared>,
+pub(crate) struct OpenedParts {
+    pub shared: Arc<SharedGate>,
     pub feed: ChangeFeed,
     pub sink: Box<dyn Sink>,
     /// What base files of it are begun with.
-    pub source: Source,
+    pub source: BaseSource,
     pub opened: Opened,
     pub origin: Origin,
 }
 
-impl Parts {
+impl OpenedParts {
     pub fn new(
-        shared: Shared,
+        shared: SharedGate,
         feed: ChangeFeed,
-        begun: Begun,
+        begun: BegunRun,
         opened: Opened,
         origin: Origin,
     ) -> Self {
         let shared = Arc::new(shared);
-        let source = Source {
+        let source = BaseSource {
             shared: Arc::clone(&shared),
             directory: Arc::clone(&opened.directory),
             options: begun.options,
@@ -152,11 +152,11 @@ impl std::fmt::Debug for Durability {
 impl Durability {
     /// Starts the threads.
     pub(crate) fn start(
-        parts: Parts,
+        parts: OpenedParts,
         clock: Arc<dyn Clock>,
         bounds: Bounds,
     ) -> Result<Self, DurableError> {
-        let Parts {
+        let OpenedParts {
             shared,
             feed,
             sink,
@@ -213,7 +213,7 @@ impl Durability {
         self.origin
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<SharedGate> {
         &self.shared
     }
 
@@ -415,9 +415,9 @@ impl Stepping {
         }
     }
 
-    fn step(&self, pump: &mut Option<Pump>) -> Pace {
+    fn step(&self, pump: &mut Option<Pump>) -> PumpPace {
         let Some(pump) = pump else {
-            return Pace::Over;
+            return PumpPace::Over;
         };
         let pace = pump.step();
         *lock(&self.seen) = Seen::of(pump);
@@ -426,7 +426,7 @@ impl Stepping {
 
     /// Takes the next step in this thread, which wants everything before `position` durable, unless
     /// the pump is being stepped. A hand-over to its thread and back takes longer than many a sync.
-    fn lead(&self, shared: &Shared, position: u64) {
+    fn lead(&self, shared: &SharedGate, position: u64) {
         let Ok(mut pump) = self.pump.try_lock() else {
             return;
         };
@@ -438,7 +438,7 @@ impl Stepping {
     }
 
     /// Makes everything before `position` durable in this thread, if that is short.
-    fn try_lead(&self, shared: &Shared, position: u64) {
+    fn try_lead(&self, shared: &SharedGate, position: u64) {
         let mut tries = 0..TRIES;
         while shared.durable() < position && tries.next().is_some() {
             let Ok(mut pump) = self.pump.try_lock() else {
@@ -465,22 +465,22 @@ impl Stepping {
 
 /// Wakes the journal's thread if a thread that led has not made everything before `position`
 /// durable, or if the next group waits: for no longer than its step says.
-fn hand_back(shared: &Shared, position: u64) {
+fn hand_back(shared: &SharedGate, position: u64) {
     if shared.durable() < position || shared.is_gathering() {
         shared.wake_pump();
     }
 }
 
 /// Steps until the store is closed.
-fn run(stepping: &Stepping, shared: &Shared) -> Result<(), DurableError> {
+fn run(stepping: &Stepping, shared: &SharedGate) -> Result<(), DurableError> {
     // Nothing waits for ever for a thread that has panicked.
     let ends = Ends(shared, AtomicBool::new(false));
     while !shared.is_closing() {
         let pace = stepping.step(&mut stepping.pump());
         match pace {
-            Pace::Now => {}
-            Pace::After(time) => thread::park_timeout(time),
-            Pace::Over => {
+            PumpPace::Now => {}
+            PumpPace::After(time) => thread::park_timeout(time),
+            PumpPace::Over => {
                 while !shared.is_closing() {
                     thread::park();
                 }
@@ -494,7 +494,7 @@ fn run(stepping: &Stepping, shared: &Shared) -> Result<(), DurableError> {
 }
 
 /// Says that nothing becomes durable any more, if the thread panics.
-struct Ends<'s>(&'s Shared, AtomicBool);
+struct Ends<'s>(&'s SharedGate, AtomicBool);
 
 impl Ends<'_> {
     fn in_order(&self) {

@@ -7,7 +7,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use crate::DurableError;
-use crate::home::Home;
+use crate::home::StoreHome;
 use crate::options::SyncPolicy;
 
 /// Whether a durable store takes writes.
@@ -42,7 +42,7 @@ const FAILED: u8 = 2;
 /// too: they may show a change that is not durable yet.
 #[derive(Clone)]
 pub struct Gate {
-    shared: Arc<Shared>,
+    shared: Arc<SharedGate>,
 }
 
 impl std::fmt::Debug for Gate {
@@ -54,7 +54,7 @@ impl std::fmt::Debug for Gate {
 }
 
 impl Gate {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<SharedGate>) -> Self {
         Self { shared }
     }
 
@@ -109,7 +109,7 @@ impl Gate {
 
 /// Ends a subscription when it is dropped. A call that has begun may still be under way then.
 pub struct Subscription {
-    shared: Arc<Shared>,
+    shared: Arc<SharedGate>,
     id: u64,
 }
 
@@ -133,8 +133,8 @@ struct Listeners {
 }
 
 /// What the handles of one durable store share.
-pub(crate) struct Shared {
-    pub home: Home,
+pub(crate) struct SharedGate {
+    pub home: StoreHome,
     /// Bytes that the change feed holds at most.
     pub feed_capacity: u64,
     durable: AtomicU64,
@@ -181,9 +181,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
+impl SharedGate {
     pub fn new(
-        home: Home,
+        home: StoreHome,
         policy: SyncPolicy,
         durable: u64,
         base: u64,

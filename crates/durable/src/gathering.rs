@@ -34,7 +34,7 @@ pub(crate) struct Gathering {
 
 /// A sync that has ended, before anybody knows.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ended {
+pub(crate) struct EndedSync {
     /// When, in nanoseconds.
     pub at: u64,
     /// How long it took, in nanoseconds.
@@ -49,7 +49,7 @@ pub(crate) struct Ended {
 
 impl Gathering {
     /// Decides whether the next group waits.
-    pub fn note(&mut self, sync: Ended) {
+    pub fn note(&mut self, sync: EndedSync) {
         let asked = sync.asked - std::mem::replace(&mut self.asked, sync.asked);
         self.until = None;
         if asked < 2 || sync.took < SHORT {
@@ -133,7 +133,7 @@ mod tests {
             asked += group as u64;
             let written = coming.iter().filter(|at| **at <= now).count() as u64;
             if gathers {
-                gathering.note(Ended {
+                gathering.note(EndedSync {
                     at: now,
                     took: SYNC,
                     bytes: group as u64 * BYTES,
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_feed_that_fills_ends_the_wait() {
         let mut gathering = Gathering::default();
-        gathering.note(Ended {
+        gathering.note(EndedSync {
             at: 0,
             took: SYNC,
             bytes: 100,
@@ -196,7 +196,7 @@ mod tests {
     fn a_short_sync_is_followed_by_no_wait() {
         let mut gathering = Gathering::default();
         for (number, took) in [SHORT - 1, SHORT].into_iter().enumerate() {
-            gathering.note(Ended {
+            gathering.note(EndedSync {
                 at: 0,
                 took,
                 bytes: 100,
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn a_sync_that_hung_is_not_waited_for() {
         let mut gathering = Gathering::default();
-        gathering.note(Ended {
+        gathering.note(EndedSync {
             at: 0,
             took: 1_000_000_000,
             bytes: 100,

@@ -7,20 +7,20 @@ use mneme_log::LogStore;
 use mneme_shared::Served;
 
 /// The store, kept as long as its journal is written.
-pub(crate) enum Home {
+pub(crate) enum StoreHome {
     /// In the process' own memory.
     Private(LogStore),
     /// In a named segment, served by this process.
     Served(Arc<Served>),
 }
 
-impl Deref for Home {
+impl Deref for StoreHome {
     type Target = LogStore;
 
     fn deref(&self) -> &LogStore {
         match self {
-            Home::Private(store) => store,
-            Home::Served(served) => served,
+            StoreHome::Private(store) => store,
+            StoreHome::Served(served) => served,
         }
     }
 }

@@ -74,7 +74,7 @@ pub type ProgressListener = Arc<dyn Fn(RecoveryProgress) -> ControlFlow<()> + Se
 pub(crate) type Listen<'l> = dyn Fn(RecoveryProgress) -> ControlFlow<()> + Send + Sync + 'l;
 
 #[derive(Clone)]
-pub(crate) enum Place {
+pub(crate) enum StorePlace {
     Path(PathBuf),
     Recorded(RecordingDirectory),
 }
@@ -105,7 +105,7 @@ pub(crate) struct Bounds {
 #[derive(Clone)]
 #[must_use = "nothing happens before `open_private` or `serve`"]
 pub struct DurableOptions {
-    pub(crate) place: Place,
+    pub(crate) place: StorePlace,
     /// The lock of the directory, from the process that had it.
     pub(crate) lock: Arc<Mutex<Option<OwnedFd>>>,
     pub(crate) policy: SyncPolicy,
@@ -124,16 +124,16 @@ impl DurableOptions {
     /// In that directory of a local file system, which is made if there is none, synced every
     /// second.
     pub fn new(directory: impl AsRef<Path>) -> Self {
-        Self::at(Place::Path(directory.as_ref().to_owned()))
+        Self::at(StorePlace::Path(directory.as_ref().to_owned()))
     }
 
     /// In a simulated directory, in tests.
     #[doc(hidden)]
     pub fn on(directory: RecordingDirectory) -> Self {
-        Self::at(Place::Recorded(directory))
+        Self::at(StorePlace::Recorded(directory))
     }
 
-    fn at(place: Place) -> Self {
+    fn at(place: StorePlace) -> Self {
         Self {
             place,
             lock: Arc::default(),
@@ -187,8 +187,8 @@ impl DurableOptions {
     /// What was set, else as much as on a large disk, but this part of a smaller one at most.
     fn sized(&self, set: Option<u64>, most: u64, part: u64) -> u64 {
         let disk = match &self.place {
-            Place::Path(path) => mneme_sys::files::whole_space(path).unwrap_or(u64::MAX),
-            Place::Recorded(_) => u64::MAX,
+            StorePlace::Path(path) => mneme_sys::files::whole_space(path).unwrap_or(u64::MAX),
+            StorePlace::Recorded(_) => u64::MAX,
         };
         let fits = || (disk / part).max(LEAST).min(most) & !4095;
         set.unwrap_or_else(fits)
@@ -251,7 +251,7 @@ impl DurableOptions {
 impl std::fmt::Debug for DurableOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut debug = f.debug_struct("DurableOptions");
-        if let Place::Path(path) = &self.place {
+        if let StorePlace::Path(path) = &self.place {
             debug.field("directory", path);
         }
         debug

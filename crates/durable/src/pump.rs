@@ -11,11 +11,11 @@ use mneme_sys::Clock;
 use mneme_sys::fault::without;
 
 use crate::DurableError;
-use crate::gate::{GateState, Refusal, Shared};
-use crate::gathering::{Ended, Gathering};
+use crate::gate::{GateState, Refusal, SharedGate};
+use crate::gathering::{EndedSync, Gathering};
 use crate::groups::Groups;
 use crate::options::SyncPolicy;
-use crate::sink::{Refused, Sink};
+use crate::sink::{EntriesRefused, Sink};
 
 /// Bytes that are appended before a look at what else is to be done.
 const BATCH: u64 = 8 << 20;
@@ -54,7 +54,7 @@ fn is_for_now(error: &FeedError) -> bool {
 
 /// When the next step is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pace {
+pub(crate) enum PumpPace {
     /// At once.
     Now,
     /// After this time, or when somebody asks.
@@ -64,7 +64,7 @@ pub(crate) enum Pace {
 }
 
 pub(crate) struct Pump {
-    shared: Arc<Shared>,
+    shared: Arc<SharedGate>,
     feed: ChangeFeed,
     sink: Box<dyn Sink>,
     clock: Arc<dyn Clock>,
@@ -104,7 +104,7 @@ pub(crate) struct Synced {
 
 impl Pump {
     pub fn new(
-        shared: Arc<Shared>,
+        shared: Arc<SharedGate>,
         feed: ChangeFeed,
         sink: Box<dyn Sink>,
         clock: Arc<dyn Clock>,
@@ -152,7 +152,7 @@ impl Pump {
     }
 
     /// Appends what the feed holds, syncs if that is due, and does what there is time for.
-    pub fn step(&mut self) -> Pace {
+    pub fn step(&mut self) -> PumpPace {
         self.paced(Self::work)
     }
 
@@ -163,26 +163,29 @@ impl Pump {
             if pump.gathers(now).is_none() {
                 pump.append_and_sync(now)?;
             }
-            Ok(Pace::Now)
+            Ok(PumpPace::Now)
         });
     }
 
-    fn paced(&mut self, work: impl FnOnce(&mut Self) -> Result<Pace, DurableError>) -> Pace {
+    fn paced(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<PumpPace, DurableError>,
+    ) -> PumpPace {
         // Also of another thread: a step after the failure might succeed, and open the store again.
         if self.shared.state() == GateState::Failed {
-            return Pace::Over;
+            return PumpPace::Over;
         }
         match work(self) {
             Ok(pace) => pace,
             Err(error) => {
                 let why = mneme_sys::with_causes(&error);
                 self.shared.set_state(GateState::Failed, || why);
-                Pace::Over
+                PumpPace::Over
             }
         }
     }
 
-    fn work(&mut self) -> Result<Pace, DurableError> {
+    fn work(&mut self) -> Result<PumpPace, DurableError> {
         let now = self.clock.now_ns();
         self.remove_older()?;
         let is_awaited = self.is_awaited || self.shared.policy() == SyncPolicy::Always;
@@ -190,25 +193,25 @@ impl Pump {
         self.find_clean();
         self.shared.set_files(self.sink.stats().files);
         if let Some(rest) = self.gathers(now) {
-            return Ok(Pace::After(rest));
+            return Ok(PumpPace::After(rest));
         }
         let (appended, is_synced) = self.append_and_sync(now)?;
         self.sleep = self.paced_by(appended);
         if appended > 0 && self.shared.is_slowed() {
-            return Ok(Pace::After(Duration::from_nanos(
+            return Ok(PumpPace::After(Duration::from_nanos(
                 appended * SECOND / SLOWED,
             )));
         }
         if appended >= BATCH || is_synced {
-            return Ok(Pace::Now);
+            return Ok(PumpPace::Now);
         }
         if self.is_short_of_space() && now >= self.full_until && self.prepare(PREPARED) {
-            return Ok(Pace::Now);
+            return Ok(PumpPace::Now);
         }
         if self.unsynced_since.is_none() && now.saturating_sub(self.busy) >= PAUSE {
             self.name_durable()?;
         }
-        Ok(Pace::After(self.sleep))
+        Ok(PumpPace::After(self.sleep))
     }
 
     /// How many bytes were appended, and whether they were synced.
@@ -315,18 +318,18 @@ impl Pump {
                 Ok(()) => {
                     self.unsynced_since.get_or_insert(now);
                 }
-                Err(Refused::NoSpace) => {
+                Err(EntriesRefused::NoSpace) => {
                     self.sync()?;
                     self.rewind()?;
                     self.refuse(now);
                     self.shared.note_refused();
                     break;
                 }
-                Err(Refused::Restarted) => {
+                Err(EntriesRefused::Restarted) => {
                     self.rewind()?;
                     continue;
                 }
-                Err(Refused::Failed(error)) => return Err(error),
+                Err(EntriesRefused::Failed(error)) => return Err(error),
             }
             mneme_sys::fault!("durable.pump.appended");
             // What has come meanwhile would be a frame of its own, which takes 4 KiB at least.
@@ -377,7 +380,7 @@ impl Pump {
                 self.synced.total_ns += took;
                 self.synced.last_ns = took;
                 if self.shared.policy() == SyncPolicy::Always {
-                    self.gathering.note(Ended {
+                    self.gathering.note(EndedSync {
                         at: now,
                         took,
                         bytes: position.saturating_sub(self.feed.durable()),
@@ -392,18 +395,18 @@ impl Pump {
                 self.find_clean();
                 Ok(true)
             }
-            Err(Refused::Restarted) => {
+            Err(EntriesRefused::Restarted) => {
                 self.rewind()?;
                 Ok(false)
             }
-            Err(Refused::NoSpace) => {
+            Err(EntriesRefused::NoSpace) => {
                 self.is_stuck = true;
                 self.rewind()?;
                 self.refuse(self.clock.now_ns());
                 self.shared.note_refused();
                 Ok(false)
             }
-            Err(Refused::Failed(error)) => Err(error),
+            Err(EntriesRefused::Failed(error)) => Err(error),
         }
     }
 
@@ -461,12 +464,12 @@ impl Pump {
     /// pause is noticed.
     fn name_durable(&mut self) -> Result<(), DurableError> {
         match self.sink.idle() {
-            Ok(()) | Err(Refused::NoSpace) => Ok(()),
-            Err(Refused::Restarted) => {
+            Ok(()) | Err(EntriesRefused::NoSpace) => Ok(()),
+            Err(EntriesRefused::Restarted) => {
                 self.rewind()?;
                 Ok(())
             }
-            Err(Refused::Failed(error)) => Err(error),
+            Err(EntriesRefused::Failed(error)) => Err(error),
         }
     }
 

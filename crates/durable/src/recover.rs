@@ -21,8 +21,8 @@ use mneme_tree::Store;
 use crate::DurableError;
 use crate::options::{Listen, RecoveryProgress};
 use crate::pairing::Unpaired;
-use crate::replay::{Batch, Replay};
-use crate::tree::Records;
+use crate::replay::{Replay, ReplayBatch};
+use crate::tree::TreeRecords;
 
 /// Bytes between two reports of progress.
 const REPORTED: u64 = 16 << 20;
@@ -476,7 +476,7 @@ fn apply_tree(
     listener: Option<&Listen<'_>>,
     evict: Evict,
 ) -> Result<Loaded, DurableError> {
-    let mut records = Records::of(tree)?;
+    let mut records = TreeRecords::of(tree)?;
     let mut progress = Progress::new(listener, tree.stats()?.live_bytes);
     let mut replay = Replay::new(store, HashSet::new(), evict != Evict::None);
     let position = records.position();
@@ -487,7 +487,7 @@ fn apply_tree(
     replay.item(position, bind)?;
     replay.highest = records.highest();
     loop {
-        let (mut bytes, mut batch) = (0, Batch::default());
+        let (mut bytes, mut batch) = (0, ReplayBatch::default());
         let goes_on = records.visit(VISITED, |record| {
             bytes += (record.key.len() + record.value.len()) as u64;
             match (record.kind, record.expiry) {

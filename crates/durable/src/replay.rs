@@ -40,19 +40,19 @@ pub(crate) struct Replay<'s> {
 const BATCH: usize = 128;
 
 /// A key and its value.
-pub(crate) type Pair<'b> = (&'b [u8], &'b [u8]);
+pub(crate) type ReplayPair<'b> = (&'b [u8], &'b [u8]);
 
 /// Records of one root that are to be stored at once: that overlaps their cache misses.
 #[derive(Default)]
-pub(crate) struct Batch<'b> {
+pub(crate) struct ReplayBatch<'b> {
     root: u64,
     /// Of the entry that says the first of them.
     position: u64,
-    pairs: Vec<Pair<'b>>,
+    pairs: Vec<ReplayPair<'b>>,
 }
 
 /// The root and the record, if that is all that an entry says, and it does not expire.
-fn plain_put<'e>(entry: &Entry<'e>) -> Result<Option<(u64, Pair<'e>)>, DurableError> {
+fn plain_put<'e>(entry: &Entry<'e>) -> Result<Option<(u64, ReplayPair<'e>)>, DurableError> {
     let mut items = entry.items();
     Ok(match (items.next().transpose()?, items.next()) {
         (
@@ -113,7 +113,7 @@ impl<'s> Replay<'s> {
     /// that is open is applied behind them.
     pub fn records(&mut self, bytes: &[u8]) -> Result<(), DurableError> {
         let mut pieces = std::mem::take(&mut self.pieces_of_records);
-        let mut batch = Batch::default();
+        let mut batch = ReplayBatch::default();
         for entry in entries(0, bytes) {
             let entry = entry?;
             match plain_put(&entry)? {
@@ -135,10 +135,10 @@ impl<'s> Replay<'s> {
     /// another root. `position`: of the entry that says so.
     pub fn gather<'b>(
         &mut self,
-        batch: &mut Batch<'b>,
+        batch: &mut ReplayBatch<'b>,
         position: u64,
         root: u64,
-        pair: Pair<'b>,
+        pair: ReplayPair<'b>,
     ) -> Result<(), DurableError> {
         if batch.root != root || batch.pairs.len() == BATCH {
             self.store_batch(batch)?;
@@ -149,13 +149,13 @@ impl<'s> Replay<'s> {
     }
 
     /// Stores what a batch has gathered, in order.
-    pub fn store_batch(&mut self, batch: &mut Batch<'_>) -> Result<(), DurableError> {
+    pub fn store_batch(&mut self, batch: &mut ReplayBatch<'_>) -> Result<(), DurableError> {
         let stored = self.store_pairs(batch);
         batch.pairs.clear();
         stored
     }
 
-    fn store_pairs(&mut self, batch: &Batch<'_>) -> Result<(), DurableError> {
+    fn store_pairs(&mut self, batch: &ReplayBatch<'_>) -> Result<(), DurableError> {
         let pairs = &batch.pairs;
         if pairs.is_empty() {
             return Ok(());
@@ -177,7 +177,7 @@ impl<'s> Replay<'s> {
     /// Applies whole entries, the first of which stands at `position`.
     pub fn bytes(&mut self, position: u64, bytes: &[u8]) -> Result<(), DurableError> {
         let mut group = self.open.take();
-        let mut batch = Batch::default();
+        let mut batch = ReplayBatch::default();
         for entry in entries(position, bytes) {
             let entry = entry?;
             if let (None, Some((root, pair))) = (&group, plain_put(&entry)?) {

@@ -18,7 +18,7 @@ use mneme_sys::medium::{Directory, FileDirectory};
 use crate::DurableError;
 use crate::directory::{Opened, failed};
 use crate::disk::{Disk, is_of_store, mode_of};
-use crate::options::{DurabilityMode, DurableOptions, Place, RecoveryProgress};
+use crate::options::{DurabilityMode, DurableOptions, RecoveryProgress, StorePlace};
 use crate::pairing::{Note, Unpaired};
 use crate::store::draw_run;
 use crate::tree::Build;
@@ -99,7 +99,7 @@ impl DurableOptions {
         let opened = Opened::of(self)?;
         let names = opened.directory.names();
         let names = names.map_err(failed("list", "the directory"))?;
-        if let (Some(file), Place::Path(path)) = (
+        if let (Some(file), StorePlace::Path(path)) = (
             names.into_iter().find(|name| is_of_store(name)),
             &self.place,
         ) {

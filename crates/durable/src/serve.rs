@@ -12,9 +12,9 @@ use mneme_sys::Clock;
 use crate::DurableError;
 use crate::directory::Opened;
 use crate::disk::Disk;
-use crate::durability::{Durability, Origin, Parts};
-use crate::gate::Shared;
-use crate::home::Home;
+use crate::durability::{Durability, OpenedParts, Origin};
+use crate::gate::SharedGate;
+use crate::home::StoreHome;
 use crate::options::DurableOptions;
 use crate::pairing::{Note, Unpaired, Verdict, judge};
 use crate::recover::RecoveryClock;
@@ -169,9 +169,9 @@ impl DurableOptions {
         }
         mneme_sys::fault!("durable.serve.confirmed");
         let served = Arc::new(served);
-        let home = Home::Served(Arc::clone(&served));
+        let home = StoreHome::Served(Arc::clone(&served));
         let needs_base = begun.needs_base;
-        let shared = Shared::new(home, self.policy, at, begun.base, feed.capacity());
+        let shared = SharedGate::new(home, self.policy, at, begun.base, feed.capacity());
         if feed.tail() != at || !begun.sink.has_begun() {
             shared.forget_clean();
         }
@@ -179,7 +179,7 @@ impl DurableOptions {
             true => Origin::Adopted,
             false => origin,
         };
-        let parts = Parts::new(shared, feed, begun, opened, origin);
+        let parts = OpenedParts::new(shared, feed, begun, opened, origin);
         let durability = Durability::start(parts, Arc::clone(&self.clock), self.bounds())?;
         durability.return_to_capacity()?;
         if needs_base {

@@ -17,13 +17,13 @@ pub(crate) trait Sink: Send {
     fn group_bytes(&self) -> usize;
 
     /// Takes whole entries, which begin at [`position`](Self::position).
-    fn append(&mut self, at: u64, bytes: &[u8]) -> Result<(), Refused>;
+    fn append(&mut self, at: u64, bytes: &[u8]) -> Result<(), EntriesRefused>;
 
     /// Waits until all that was appended is durable; the position that is.
-    fn sync(&mut self) -> Result<u64, Refused>;
+    fn sync(&mut self) -> Result<u64, EntriesRefused>;
 
     /// Does what a pause is good for. Everything is durable.
-    fn idle(&mut self) -> Result<(), Refused>;
+    fn idle(&mut self) -> Result<(), EntriesRefused>;
 
     /// Lets go what lies before `base`, for which a base file stands.
     fn remove_before(&mut self, base: u64) -> Result<(), DurableError>;
@@ -61,7 +61,7 @@ pub(crate) trait Sink: Send {
 }
 
 /// Why entries were not taken, or did not become durable.
-pub(crate) enum Refused {
+pub(crate) enum EntriesRefused {
     /// There is no space. [`Sink::position`] says how far it has come.
     NoSpace,
     /// What is not durable is lost, and must be appended again.
@@ -70,7 +70,7 @@ pub(crate) enum Refused {
     Failed(DurableError),
 }
 
-impl Refused {
+impl EntriesRefused {
     /// Of an operation that a lack of space does not refuse.
     fn of_sync(error: JournalError) -> Self {
         match error {
@@ -94,18 +94,18 @@ impl Sink for Journal {
         half.min(1 << 20) - 4096 - ENTRY
     }
 
-    fn append(&mut self, at: u64, bytes: &[u8]) -> Result<(), Refused> {
-        Journal::append(self, Position::new(at), bytes).map_err(Refused::of)
+    fn append(&mut self, at: u64, bytes: &[u8]) -> Result<(), EntriesRefused> {
+        Journal::append(self, Position::new(at), bytes).map_err(EntriesRefused::of)
     }
 
-    fn sync(&mut self) -> Result<u64, Refused> {
-        let synced = Journal::sync(self).map_err(Refused::of_sync)?;
+    fn sync(&mut self) -> Result<u64, EntriesRefused> {
+        let synced = Journal::sync(self).map_err(EntriesRefused::of_sync)?;
         Ok(synced.get())
     }
 
     /// Names the durable position, so that damage of the last frame before a pause is noticed.
-    fn idle(&mut self) -> Result<(), Refused> {
-        Journal::idle(self).map_err(Refused::of)
+    fn idle(&mut self) -> Result<(), EntriesRefused> {
+        Journal::idle(self).map_err(EntriesRefused::of)
     }
 
     fn remove_before(&mut self, base: u64) -> Result<(), DurableError> {
@@ -216,21 +216,21 @@ impl Sink for LateJournal {
         }
     }
 
-    fn append(&mut self, at: u64, bytes: &[u8]) -> Result<(), Refused> {
+    fn append(&mut self, at: u64, bytes: &[u8]) -> Result<(), EntriesRefused> {
         match &mut self.journal {
             Some(journal) => Sink::append(journal, at, bytes),
-            None => Err(Refused::NoSpace),
+            None => Err(EntriesRefused::NoSpace),
         }
     }
 
-    fn sync(&mut self) -> Result<u64, Refused> {
+    fn sync(&mut self) -> Result<u64, EntriesRefused> {
         match &mut self.journal {
             Some(journal) => Sink::sync(journal),
             None => Ok(self.at),
         }
     }
 
-    fn idle(&mut self) -> Result<(), Refused> {
+    fn idle(&mut self) -> Result<(), EntriesRefused> {
         self.journal.as_mut().map_or(Ok(()), Sink::idle)
     }
 

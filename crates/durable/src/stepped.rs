@@ -7,8 +7,8 @@ use mneme_journal::BaseName;
 use mneme_log::{Builder, LogStore, WriteError};
 
 use crate::DurableError;
-use crate::checkpoint::{Checkpoint, CheckpointReport, Source, Stage};
-use crate::gate::{Gate, Shared};
+use crate::checkpoint::{BaseSource, Checkpoint, CheckpointReport, Stage};
+use crate::gate::{Gate, SharedGate};
 use crate::options::DurableOptions;
 use crate::pump::Pump;
 
@@ -17,9 +17,9 @@ const IDLE: u32 = 100;
 
 /// A store in private memory whose journal is written when the caller says so.
 pub struct Stepped {
-    shared: Arc<Shared>,
+    shared: Arc<SharedGate>,
     pump: Pump,
-    source: Source,
+    source: BaseSource,
     checkpoint: Option<Checkpoint>,
 }
 
@@ -116,7 +116,7 @@ impl Stepped {
     }
 }
 
-fn sync(shared: &Shared, pump: &mut Pump) {
+fn sync(shared: &SharedGate, pump: &mut Pump) {
     shared.ask(shared.tail());
     let mut idle = 0;
     while shared.durable() < shared.tail() && idle < IDLE {

@@ -10,9 +10,9 @@ use crate::DurableError;
 use crate::checkpoint::CheckpointReport;
 use crate::directory::Opened;
 use crate::disk::Disk;
-use crate::durability::{Durability, Origin, Parts};
-use crate::gate::Shared;
-use crate::home::Home;
+use crate::durability::{Durability, OpenedParts, Origin};
+use crate::gate::SharedGate;
+use crate::home::StoreHome;
 use crate::options::DurableOptions;
 use crate::recover::RecoveryClock;
 use crate::restore::refuse_beside_backups;
@@ -80,7 +80,7 @@ impl DurableOptions {
         Ok(DurableStore { durability })
     }
 
-    pub(crate) fn recover_private(&self, builder: Builder) -> Result<Parts, DurableError> {
+    pub(crate) fn recover_private(&self, builder: Builder) -> Result<OpenedParts, DurableError> {
         let opened = Opened::of(self)?;
         let directory = Arc::clone(&opened.directory);
         let mut disk = Disk::open(&opened, self.mode)?;
@@ -110,11 +110,17 @@ impl DurableOptions {
         };
         let begun = disk.begin(&opened, options, &store, &mut feed)?;
         let (at, capacity) = (feed.durable(), feed.capacity());
-        let shared = Shared::new(Home::Private(store), self.policy, at, begun.base, capacity);
+        let shared = SharedGate::new(
+            StoreHome::Private(store),
+            self.policy,
+            at,
+            begun.base,
+            capacity,
+        );
         if !begun.sink.has_begun() {
             shared.forget_clean();
         }
-        Ok(Parts::new(shared, feed, begun, opened, origin))
+        Ok(OpenedParts::new(shared, feed, begun, opened, origin))
     }
 
     pub(crate) fn journal_options(&self, identity: Identity, ring: u64) -> Options {

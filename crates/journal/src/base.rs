@@ -5,10 +5,10 @@ use std::sync::Arc;
 use mneme_sys::fault::without;
 use mneme_sys::medium::{Directory, Storage};
 
-use crate::error::{Damage, Flaw, on};
-use crate::frame::{self, Frame, FrameKind, HEAD, LARGEST};
-use crate::frame_reader::{self, FrameReader, Step};
-use crate::header::{BLOCK, FileKind, Header, Identity, Runs};
+use crate::error::{FileDamage, Flaw, on};
+use crate::frame::{self, HEAD, JournalFrame, JournalFrameKind, LARGEST};
+use crate::frame_reader::{self, FrameReader, FrameStep};
+use crate::header::{BLOCK, FileKind, Identity, JournalHeader, Runs};
 use crate::{Journal, JournalError, Options, Position, names};
 
 /// How a base file is found again.
@@ -91,7 +91,7 @@ impl BaseWriter {
                 .remove(&unfinished)
                 .map_err(on("remove", &unfinished))?;
         }
-        let header = Header {
+        let header = JournalHeader {
             is_sparse: false,
             identity: options.identity,
             first: begin,
@@ -135,7 +135,12 @@ impl BaseWriter {
         }
         for piece in records.chunks(LARGEST - HEAD) {
             let position = Position::new(self.records);
-            self.write(FrameKind::Records, position, at.max(self.begin), piece)?;
+            self.write(
+                JournalFrameKind::Records,
+                position,
+                at.max(self.begin),
+                piece,
+            )?;
             self.records += piece.len() as u64;
         }
         Ok(())
@@ -154,7 +159,7 @@ impl BaseWriter {
             });
         }
         for piece in bytes.chunks(LARGEST - HEAD) {
-            self.write(FrameKind::Stream, self.suffix, self.begin, piece)?;
+            self.write(JournalFrameKind::Stream, self.suffix, self.begin, piece)?;
             self.suffix = self.suffix.plus(piece.len() as u64);
         }
         Ok(())
@@ -185,7 +190,12 @@ impl BaseWriter {
             return Err(JournalError::NotDurable { read, durable });
         }
         let end = [self.records.to_le_bytes(), self.suffix.get().to_le_bytes()].concat();
-        self.write(FrameKind::End, read.max(self.begin), self.begin, &end)?;
+        self.write(
+            JournalFrameKind::End,
+            read.max(self.begin),
+            self.begin,
+            &end,
+        )?;
         if !without("base.sync") {
             self.sync()?;
         }
@@ -223,12 +233,12 @@ impl BaseWriter {
 
     fn write(
         &mut self,
-        kind: FrameKind,
+        kind: JournalFrameKind,
         position: Position,
         durable: Position,
         bytes: &[u8],
     ) -> Result<(), JournalError> {
-        let head = Frame {
+        let head = JournalFrame {
             kind,
             bytes: bytes.len() as u32,
             position,
@@ -322,7 +332,7 @@ pub fn remove_bases_before(
 #[derive(Debug)]
 pub struct BaseReader {
     frames: FrameReader,
-    header: Header,
+    header: JournalHeader,
     records: u64,
     suffix: Position,
     /// What the end frame says.
@@ -343,7 +353,7 @@ impl BaseReader {
         let (storage, header) = frame_reader::open(directory, file, FileKind::Base, start)?;
         if named.is_some_and(|named| named != header.first) {
             let header = header.first;
-            return Err(JournalError::Damaged(Damage {
+            return Err(JournalError::Damaged(FileDamage {
                 file: file.to_owned(),
                 offset: 0,
                 position: start,
@@ -371,7 +381,7 @@ impl BaseReader {
             let suffix = carried
                 .last_chunk()
                 .map(|bytes| u64::from_le_bytes(*bytes))?;
-            let is_end = frame.kind == FrameKind::End;
+            let is_end = frame.kind == JournalFrameKind::End;
             is_end.then_some((frame.position, Position::new(suffix)))
         });
         end.ok_or_else(|| damage(Flaw::Incomplete))
@@ -389,31 +399,31 @@ impl BaseReader {
         let at = self.header.first;
         let step = self.frames.step();
         let step = step.map_err(|e| self.frames.damage(at, Flaw::Read(e)))?;
-        let Step::Frame(frame) = step else {
+        let FrameStep::Frame(frame) = step else {
             return Err(self.frames.damage(at, Flaw::Incomplete).into());
         };
         let bytes = u64::from(frame.bytes);
         let expected = match frame.kind {
-            FrameKind::Records => Position::new(self.records),
-            FrameKind::Stream => self.suffix,
-            FrameKind::End => frame.position,
+            JournalFrameKind::Records => Position::new(self.records),
+            JournalFrameKind::Stream => self.suffix,
+            JournalFrameKind::End => frame.position,
         };
         if frame.position != expected {
             let found = frame.position;
             return Err(self.frames.damage(at, Flaw::Order { found }).into());
         }
         match frame.kind {
-            FrameKind::Records => {
+            JournalFrameKind::Records => {
                 self.records += bytes;
                 let (at, bytes) = (frame.durable, self.frames.carried());
                 Ok(Some(BasePart::Records { at, bytes }))
             }
-            FrameKind::Stream => {
+            JournalFrameKind::Stream => {
                 self.suffix = self.suffix.plus(bytes);
                 let (position, bytes) = (expected, self.frames.carried());
                 Ok(Some(BasePart::Suffix { position, bytes }))
             }
-            FrameKind::End => {
+            JournalFrameKind::End => {
                 let end = [self.records.to_le_bytes(), self.suffix.get().to_le_bytes()].concat();
                 if self.frames.carried() != end || !self.frames.is_at_end() {
                     return Err(self.frames.damage(at, Flaw::Incomplete).into());

@@ -3,16 +3,16 @@
 use mneme_sys::fault::without;
 use mneme_sys::medium::Directory;
 
-use crate::error::{Damage, Flaw, on};
+use crate::error::{FileDamage, Flaw, on};
 use crate::frame_reader;
-use crate::header::{FileKind, Header};
+use crate::header::{FileKind, JournalHeader};
 use crate::{JournalError, Position, names};
 
 /// One file, and the part of the stream that it counts for.
 #[derive(Debug, Clone)]
 pub(crate) struct Link {
     pub(crate) name: String,
-    pub(crate) header: Header,
+    pub(crate) header: JournalHeader,
     /// What follows in later files begins here, however far this one goes. `None`: nothing does.
     pub(crate) cut: Option<Position>,
 }
@@ -55,7 +55,7 @@ pub(crate) fn read_link(directory: &dyn Directory, name: String) -> Result<Link,
 
 fn damaged(file: &str, position: Position, flaw: Flaw) -> JournalError {
     let file = file.to_owned();
-    JournalError::Damaged(Damage {
+    JournalError::Damaged(FileDamage {
         file,
         offset: 0,
         position,
@@ -71,7 +71,7 @@ pub(crate) fn in_order(mut links: Vec<Link>) -> Result<Vec<Link>, JournalError> 
     };
     let mut cut: Option<Position> = None;
     for link in links.iter_mut().rev() {
-        let Header {
+        let JournalHeader {
             identity,
             runs,
             first,

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use mneme_sys::medium::Directory;
 
 use crate::chain::{Link, in_order, journal_names, read_link};
-use crate::error::{Damage, Flaw, on};
+use crate::error::{FileDamage, Flaw, on};
 use crate::frame_reader::{self, FrameReader};
-use crate::header::Header;
+use crate::header::JournalHeader;
 use crate::journal::fit;
 use crate::reader::settle;
 use crate::{
@@ -38,7 +38,7 @@ pub struct Report {
 struct Survey {
     links: Vec<Link>,
     /// Files that cannot be used, with the positions that their names tell.
-    bad: Vec<(String, Position, Damage)>,
+    bad: Vec<(String, Position, FileDamage)>,
     /// The store and the runs of the newest checkpoint that counts, if it has read nothing of the
     /// journal behind the place where that goes on.
     base: Option<(Identity, Runs)>,
@@ -78,7 +78,7 @@ impl Survey {
         }
     }
 
-    fn set_aside(&mut self, damage: Damage) {
+    fn set_aside(&mut self, damage: FileDamage) {
         let named = names::journal_position(&damage.file).unwrap_or_default();
         self.bad.push((damage.file.clone(), named, damage));
     }
@@ -137,7 +137,7 @@ impl Survey {
             let end = (*at).max(from);
             if report.damage.is_none() || end <= report.end {
                 report.end = report.end.min(end);
-                report.damage = Some(JournalError::Damaged(Damage {
+                report.damage = Some(JournalError::Damaged(FileDamage {
                     file: file.clone(),
                     offset: damage.offset,
                     position: report.end,
@@ -149,7 +149,7 @@ impl Survey {
         if report.damage.is_none()
             && let Some((file, _, damage)) = self.bad.first_mut()
         {
-            report.damage = Some(JournalError::Damaged(Damage {
+            report.damage = Some(JournalError::Damaged(FileDamage {
                 file: file.clone(),
                 offset: damage.offset,
                 position: report.end,
@@ -164,7 +164,9 @@ impl Survey {
                 let runs = self.runs().into_iter().flat_map(|runs| runs.latest());
                 // A wrong number makes no frame a whole one.
                 let named = frame_reader::first_block(directory, name).unwrap_or_default();
-                let runs = runs.map(|run| run.id).chain(Header::runs_named_by(&named));
+                let runs = runs
+                    .map(|run| run.id)
+                    .chain(JournalHeader::runs_named_by(&named));
                 let each = runs.filter_map(|run| known_end_of(directory, name, *at, run));
                 known = known.max(each.max().unwrap_or_default());
             }
@@ -175,7 +177,7 @@ impl Survey {
 }
 
 /// Whether another program can read the file.
-fn is_of_another_version(damage: &Damage) -> bool {
+fn is_of_another_version(damage: &FileDamage) -> bool {
     matches!(damage.flaw, Flaw::Version { .. })
 }
 

@@ -20,7 +20,7 @@ pub enum JournalError {
     },
     /// A file is damaged, or one is missing.
     #[error(transparent)]
-    Damaged(#[from] Damage),
+    Damaged(#[from] FileDamage),
     /// The disk is full. Nothing changed; it may be tried again.
     #[error("the disk is full: no space for {}", wanted(*bytes))]
     NoSpace {
@@ -98,7 +98,7 @@ pub enum JournalError {
 /// Where a file is damaged.
 #[derive(Debug, thiserror::Error)]
 #[error("{file} is damaged at offset {offset}: {flaw}")]
-pub struct Damage {
+pub struct FileDamage {
     /// The file.
     pub file: String,
     /// Where in the file.

@@ -7,7 +7,7 @@ use mneme_sys::random_bytes;
 use crate::chain::Link;
 use crate::error::on;
 use crate::frame;
-use crate::header::{BLOCK, FileKind, Header, Runs};
+use crate::header::{BLOCK, FileKind, JournalHeader, Runs};
 use crate::options::{JournalStats, Options};
 use crate::spares::Spares;
 use crate::{JournalError, Position, names};
@@ -73,7 +73,7 @@ pub(crate) fn begin_file(
     is_sparse: bool,
     stats: &mut JournalStats,
 ) -> Result<Current, JournalError> {
-    let header = Header {
+    let header = JournalHeader {
         identity: options.identity,
         first,
         file_bytes: options.file_bytes,

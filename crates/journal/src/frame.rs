@@ -20,7 +20,7 @@ const MAGIC: u32 = 0x7246_6e4d;
 
 /// What the bytes of a frame are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FrameKind {
+pub(crate) enum JournalFrameKind {
     /// Bytes of the stream.
     Stream = 0,
     /// Records of a base file.
@@ -31,8 +31,8 @@ pub(crate) enum FrameKind {
 
 /// A frame's description of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Frame {
-    pub(crate) kind: FrameKind,
+pub(crate) struct JournalFrame {
+    pub(crate) kind: JournalFrameKind,
     /// Bytes that it carries.
     pub(crate) bytes: u32,
     /// Where in the stream they begin.
@@ -70,7 +70,7 @@ pub(crate) fn padded(bytes: usize) -> usize {
 }
 
 /// Makes `into` the frame around `bytes`, padded with zeros.
-pub(crate) fn encode(seed: u32, frame: &Frame, bytes: &[u8], into: &mut Vec<u8>) {
+pub(crate) fn encode(seed: u32, frame: &JournalFrame, bytes: &[u8], into: &mut Vec<u8>) {
     let mut raw = Raw {
         magic: MAGIC.into(),
         crc: 0.into(),
@@ -96,19 +96,19 @@ pub(crate) fn extent(block: &[u8]) -> Option<usize> {
 }
 
 /// Reads a frame, whose bytes are exactly these; `None` if it is damaged or of another file.
-pub(crate) fn decode(seed: u32, bytes: &[u8]) -> Option<Frame> {
+pub(crate) fn decode(seed: u32, bytes: &[u8]) -> Option<JournalFrame> {
     let (raw, carried) = Raw::ref_from_prefix(bytes).ok()?;
     let crc = crc32c(crc32c(seed, &raw.as_bytes()[8..]), carried);
     if raw.magic.get() != MAGIC || raw.crc.get() != crc {
         return None;
     }
     let kind = match raw.kind.get() {
-        0 => FrameKind::Stream,
-        1 => FrameKind::Records,
-        2 => FrameKind::End,
+        0 => JournalFrameKind::Stream,
+        1 => JournalFrameKind::Records,
+        2 => JournalFrameKind::End,
         _ => return None,
     };
-    Some(Frame {
+    Some(JournalFrame {
         kind,
         bytes: raw.bytes.get(),
         position: Position::new(raw.position.get()),
@@ -125,8 +125,8 @@ mod tests {
     fn a_frame_is_read_as_written_and_every_bit_counts() {
         let seed = seed(5, Position::new(100));
         for bytes in [&b""[..], b"some bytes", &[7; 5000]] {
-            let frame = Frame {
-                kind: FrameKind::Stream,
+            let frame = JournalFrame {
+                kind: JournalFrameKind::Stream,
                 bytes: bytes.len() as u32,
                 position: Position::new(200),
                 durable: Position::new(150),

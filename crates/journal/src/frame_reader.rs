@@ -5,15 +5,15 @@ use std::ops::Range;
 use mneme_sys::medium::{Directory, MediumError, Storage};
 
 use crate::Position;
-use crate::error::{Damage, Flaw, JournalError, on};
-use crate::frame::{self, Frame, HEAD, LARGEST};
-use crate::header::{BLOCK, FileKind, Header};
+use crate::error::{FileDamage, Flaw, JournalError, on};
+use crate::frame::{self, HEAD, JournalFrame, LARGEST};
+use crate::header::{BLOCK, FileKind, JournalHeader};
 
 /// What lies at the next place of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum FrameStep {
     /// A whole frame of this file; the reader stands behind it.
-    Frame(Frame),
+    Frame(JournalFrame),
     /// None; the reader stays.
     Bad,
     /// The end of the file.
@@ -26,10 +26,10 @@ pub(crate) fn open(
     name: &str,
     kind: FileKind,
     position: Position,
-) -> Result<(Box<dyn Storage>, Header), JournalError> {
+) -> Result<(Box<dyn Storage>, JournalHeader), JournalError> {
     let storage = directory.open(name).map_err(on("open", name))?;
     let len = storage.len().map_err(on("open", name))?;
-    let damage = |offset, flaw| Damage {
+    let damage = |offset, flaw| FileDamage {
         file: name.to_owned(),
         offset,
         position,
@@ -38,7 +38,7 @@ pub(crate) fn open(
     let mut block = vec![0; BLOCK.min(len as usize)];
     let read = storage.read(0, &mut block);
     read.map_err(|e| damage(0, Flaw::Read(e)))?;
-    let header = Header::decode(&block, kind).map_err(|flaw| damage(0, flaw))?;
+    let header = JournalHeader::decode(&block, kind).map_err(|flaw| damage(0, flaw))?;
     if len < header.file_bytes {
         let wanted = header.file_bytes;
         return Err(damage(len, Flaw::Short { found: len, wanted }).into());
@@ -73,7 +73,7 @@ impl FrameReader {
     pub(crate) fn new(
         storage: Box<dyn Storage>,
         name: &str,
-        header: &Header,
+        header: &JournalHeader,
     ) -> Result<Self, JournalError> {
         let mut frames = Self::of_run(storage, name, header.run(), header.first)?;
         // What lies behind a preallocated file's end was never written.
@@ -113,8 +113,8 @@ impl FrameReader {
     }
 
     /// What is wrong at the next place.
-    pub(crate) fn damage(&self, position: Position, flaw: Flaw) -> Damage {
-        Damage {
+    pub(crate) fn damage(&self, position: Position, flaw: Flaw) -> FileDamage {
+        FileDamage {
             file: self.name.clone(),
             offset: self.offset,
             position,
@@ -123,9 +123,9 @@ impl FrameReader {
     }
 
     /// The next frame.
-    pub(crate) fn step(&mut self) -> Result<Step, MediumError> {
+    pub(crate) fn step(&mut self) -> Result<FrameStep, MediumError> {
         let (step, len) = self.look(self.offset)?;
-        if let Step::Frame(frame) = step {
+        if let FrameStep::Frame(frame) = step {
             let start = (self.offset - self.window_at) as usize + HEAD;
             self.carried = start..start + frame.bytes as usize;
             self.offset += len;
@@ -135,7 +135,7 @@ impl FrameReader {
 
     /// The frame in the last block of the file, if a whole one begins and ends there, and what it
     /// carries.
-    pub(crate) fn last(&self) -> Result<Option<(Frame, Vec<u8>)>, MediumError> {
+    pub(crate) fn last(&self) -> Result<Option<(JournalFrame, Vec<u8>)>, MediumError> {
         let mut block = vec![0; BLOCK];
         let Some(at) = self.len.checked_sub(BLOCK as u64) else {
             return Ok(None);
@@ -150,31 +150,31 @@ impl FrameReader {
     }
 
     /// Goes on to the next whole frame, wherever it begins. `None` at the end of the file.
-    pub(crate) fn skip_to_frame(&mut self) -> Result<Option<Frame>, MediumError> {
+    pub(crate) fn skip_to_frame(&mut self) -> Result<Option<JournalFrame>, MediumError> {
         loop {
             match self.step()? {
-                Step::Frame(frame) => return Ok(Some(frame)),
-                Step::Bad => self.offset += BLOCK as u64,
-                Step::End => return Ok(None),
+                FrameStep::Frame(frame) => return Ok(Some(frame)),
+                FrameStep::Bad => self.offset += BLOCK as u64,
+                FrameStep::End => return Ok(None),
             }
         }
     }
 
     /// What lies at `offset`, and the bytes that it takes with its padding.
-    fn look(&mut self, offset: u64) -> Result<(Step, u64), MediumError> {
+    fn look(&mut self, offset: u64) -> Result<(FrameStep, u64), MediumError> {
         let rest = self.len.saturating_sub(offset);
         if rest == 0 {
-            return Ok((Step::End, 0));
+            return Ok((FrameStep::End, 0));
         }
         let block = self.load(offset, BLOCK.min(rest as usize))?;
         let bytes = frame::extent(block);
         let Some(bytes) = bytes.filter(|bytes| *bytes as u64 <= rest) else {
-            return Ok((Step::Bad, 0));
+            return Ok((FrameStep::Bad, 0));
         };
         let seed = self.seed;
         let step = match frame::decode(seed, self.load(offset, bytes)?) {
-            Some(frame) => Step::Frame(frame),
-            None => Step::Bad,
+            Some(frame) => FrameStep::Frame(frame),
+            None => FrameStep::Bad,
         };
         Ok((step, bytes.next_multiple_of(BLOCK) as u64))
     }

@@ -116,7 +116,7 @@ impl Runs {
 
 /// A header in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct JournalHeader {
     pub(crate) identity: Identity,
     /// Where the stream of the file begins.
     pub(crate) first: Position,
@@ -165,7 +165,7 @@ fn checksum(bytes: &[u8]) -> u32 {
     crc32c(crc32c(0, &bytes[..12]), &bytes[16..])
 }
 
-impl Header {
+impl JournalHeader {
     /// The run that the file belongs to.
     pub(crate) fn run(&self) -> u64 {
         self.runs.last().map_or(0, |run| run.id)
@@ -258,12 +258,12 @@ impl Header {
 mod tests {
     use super::*;
 
-    fn header(runs: u64) -> Header {
+    fn header(runs: u64) -> JournalHeader {
         let run = |id| Run {
             id: id * 7 + 1,
             first: Position::new(id * 100),
         };
-        Header {
+        JournalHeader {
             identity: Identity { uuid: [9; 16] },
             first: Position::new(12_345),
             file_bytes: 1 << 20,
@@ -279,9 +279,12 @@ mod tests {
             let header = header(runs);
             assert_eq!(header.runs.number(), runs);
             let bytes = header.encode(FileKind::Journal);
-            assert_eq!(Header::decode(&bytes, FileKind::Journal).unwrap(), header);
+            assert_eq!(
+                JournalHeader::decode(&bytes, FileKind::Journal).unwrap(),
+                header
+            );
             assert!(matches!(
-                Header::decode(&bytes, FileKind::Base),
+                JournalHeader::decode(&bytes, FileKind::Base),
                 Err(Flaw::Header)
             ));
         }
@@ -290,12 +293,12 @@ mod tests {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert!(
-                Header::decode(&flipped, FileKind::Journal).is_err(),
+                JournalHeader::decode(&flipped, FileKind::Journal).is_err(),
                 "bit {bit}"
             );
         }
         for len in 0..bytes.len() {
-            assert!(Header::decode(&bytes[..len], FileKind::Journal).is_err());
+            assert!(JournalHeader::decode(&bytes[..len], FileKind::Journal).is_err());
         }
     }
 
@@ -305,7 +308,7 @@ mod tests {
         bytes[8] = 2;
         let crc = checksum(&bytes).to_le_bytes();
         bytes[12..16].copy_from_slice(&crc);
-        let found = Header::decode(&bytes, FileKind::Journal);
+        let found = JournalHeader::decode(&bytes, FileKind::Journal);
         assert!(matches!(found, Err(Flaw::Version { found: 2, known: 1 })));
     }
 

@@ -8,7 +8,7 @@ use mneme_sys::medium::{Directory, MediumError};
 use crate::chain::{Link, scan};
 use crate::error::on;
 use crate::file::{Current, Older, begin_file, draw_number, older, remove, sync_names};
-use crate::frame::{self, Frame, FrameKind, HEAD, LARGEST};
+use crate::frame::{self, HEAD, JournalFrame, JournalFrameKind, LARGEST};
 use crate::header::{BLOCK, Run, Runs};
 use crate::options::{JournalStats, Options};
 use crate::spares::Spares;
@@ -439,8 +439,8 @@ impl Journal {
             true => self.position.plus(bytes.len() as u64),
             false => self.durable,
         };
-        let head = Frame {
-            kind: FrameKind::Stream,
+        let head = JournalFrame {
+            kind: JournalFrameKind::Stream,
             bytes: bytes.len() as u32,
             position: self.position,
             durable,

@@ -74,7 +74,7 @@ mod spares;
 
 pub use base::{BaseFile, BaseName, BasePart, BaseReader, BaseWriter, bases, remove_bases_before};
 pub use check::{Report, check, repair};
-pub use error::{Damage, Flaw, JournalError};
+pub use error::{FileDamage, Flaw, JournalError};
 pub use header::{Identity, Run, Runs};
 pub use journal::Journal;
 pub use options::{JournalStats, Options};

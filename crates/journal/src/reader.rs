@@ -4,9 +4,9 @@ use mneme_sys::fault::without;
 use mneme_sys::medium::Directory;
 
 use crate::chain::{Link, journal_names, scan};
-use crate::error::{Damage, Flaw, on};
-use crate::frame::{Frame, FrameKind};
-use crate::frame_reader::{self, FrameReader, Step};
+use crate::error::{FileDamage, Flaw, on};
+use crate::frame::{JournalFrame, JournalFrameKind};
+use crate::frame_reader::{self, FrameReader, FrameStep};
 use crate::header::{FileKind, Identity, Runs};
 use crate::{JournalError, Position};
 
@@ -122,12 +122,12 @@ impl<'d> Reader<'d> {
             }
             let step = frames.step();
             let step = step.map_err(|e| frames.damage(self.next, Flaw::Read(e)))?;
-            let Step::Frame(frame) = step else {
+            let FrameStep::Frame(frame) = step else {
                 end_or_damage(frames, self.next, *cut)?;
                 self.file = None;
                 break;
             };
-            if frame.position != self.next || frame.kind != FrameKind::Stream {
+            if frame.position != self.next || frame.kind != JournalFrameKind::Stream {
                 let found = frame.position;
                 return Err(frames.damage(self.next, Flaw::Order { found }).into());
             }
@@ -150,7 +150,7 @@ impl<'d> Reader<'d> {
     }
 
     /// The bytes between two positions of the frame that was read last.
-    fn chunk(&self, frame: Frame, start: Position, end: Position) -> Option<Chunk<'_>> {
+    fn chunk(&self, frame: JournalFrame, start: Position, end: Position) -> Option<Chunk<'_>> {
         let (frames, _) = self.file.as_ref()?;
         let part = start.since(frame.position) as usize..end.since(frame.position) as usize;
         Some(Chunk {
@@ -191,7 +191,7 @@ impl<'d> Reader<'d> {
             return Ok(());
         };
         if header.first > self.position {
-            return Err(JournalError::Damaged(Damage {
+            return Err(JournalError::Damaged(FileDamage {
                 file: name,
                 offset: 0,
                 position: self.position,

@@ -91,7 +91,7 @@ pub use error::{BatchError, Corrupt, GrowError, OpenError, ReadError, WriteError
 pub use reclaim::evict::Evict;
 pub use reclaim::fill::{CompactionWait, FillPolicy};
 pub use records::expiry::{Expiry, Stored};
-pub use records::keyspace::Keyspace;
+pub use records::keyspace::KeyspaceInfo;
 pub use records::random::{Draw, Drawn};
 pub use records::scan::Cursor;
 pub use records::value::Value;
@@ -115,8 +115,8 @@ pub use store::{Builder, Database, LogStore, MIN_CAPACITY, RegionKind, control_b
 /// What a tenant of a store that [lends](Builder::lend_idle) needs.
 pub mod lent {
     pub use mneme_arena::{
-        ClaimTimes, Discardable, DiscardableStats, Dropped, LendingOptions, Lookup, MAX_RECORD,
-        PutError, Stored, Ticket,
+        CacheLookup, ClaimTimes, Discardable, DiscardableStats, Dropped, LendingOptions,
+        MAX_RECORD, PutError, Stored, Ticket,
     };
     pub use mneme_sys::NodeId;
 }

@@ -2,7 +2,7 @@
 //! schedule of a few threads, and every value that C11 lets a load return, up to a bound on
 //! preemptions.
 //!
-//! The code that runs is the product's own, over [`Model`] words and a [`Space`] instead of a
+//! The code that runs is the product's own, over [`Model`] words and a [`KeyspaceId`] instead of a
 //! region. Each model has twins, broken on purpose: accesses of one kind that order nothing
 //! ([`LooseLoads`] and so on), a step left out or two swapped. A twin must fail; a model whose
 //! twins pass shows nothing.
@@ -169,7 +169,7 @@ const RECORDS: u64 = 1 << 20;
 
 /// A region of the model: words, and records that are plain memory, of which the checker tells when
 /// one is read that was not written before.
-struct Space<O> {
+struct KeyspaceId<O> {
     words: Vec<Model<O>>,
     records: Vec<UnsafeCell<Contents>>,
 }
@@ -187,10 +187,10 @@ const UNWRITTEN: Contents = Contents {
     version: u64::MAX,
 };
 
-impl<O: Orders> Space<O> {
-    fn new(words: Vec<Model<O>>, records: usize) -> Space<O> {
+impl<O: Orders> KeyspaceId<O> {
+    fn new(words: Vec<Model<O>>, records: usize) -> KeyspaceId<O> {
         let records = (0..records).map(|_| UnsafeCell::new(UNWRITTEN)).collect();
-        Space { words, records }
+        KeyspaceId { words, records }
     }
 
     /// Copies a record's body to place `i`, as a writer that reserved it does.
@@ -219,7 +219,7 @@ impl Keyed for Contents {
     }
 }
 
-impl<O: Orders> Memory for Space<O> {
+impl<O: Orders> Memory for KeyspaceId<O> {
     type Word = Model<O>;
     type Record<'m> = Contents;
 

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use mneme_arena::{Discardable, LendingOptions, Lookup};
+use mneme_arena::{CacheLookup, Discardable, LendingOptions};
 use mneme_log::{
     Cursor, Database, Decision, Expiry, LogStore, Part, Patch, Stored, Transaction, UpdatePolicy,
     Updated, WriteError,
@@ -399,7 +399,7 @@ impl<'s> Tenant<'s> {
 
     fn find(&self, k: u16) {
         let mut found = Vec::new();
-        if self.cache.get(&k.to_le_bytes(), &mut found) == Lookup::Hit {
+        if self.cache.get(&k.to_le_bytes(), &mut found) == CacheLookup::Hit {
             assert_eq!(Some(&found), self.lent.get(&k));
         }
     }

@@ -102,9 +102,9 @@ pub fn attach_writable(name: &str) -> Result<SharedStore, AttachError> {
 #[cfg(feature = "server")]
 pub mod server {
     pub use mneme_server::{
-        Ended, Found, Handover, HandoverError, HandoverSocket, Listeners, Memory, Opening, Origin,
-        Request, Running, ServeError, Server, StartError, Stopper, StoreOptions, Taken, resp,
-        settings,
+        DataMemory, Ended, Found, Handover, HandoverError, HandoverSocket, Listeners, Opening,
+        Request, Running, ServeError, Server, StartError, Stopper, StoreOptions, StoreOrigin,
+        TakenOver, resp, settings,
     };
 }
 

@@ -12,7 +12,7 @@ use mneme_shared::{Found, Opening, Registry, ServeError, Served};
 use crate::server::StartError;
 
 /// The store behind the clients.
-pub(crate) enum Backing {
+pub(crate) enum ServedStore {
     /// Memory of this process, or what the embedding program gave.
     Process(Arc<LogStore>),
     /// A segment, which outlives the server and which local programs attach.
@@ -23,22 +23,22 @@ pub(crate) enum Backing {
     KeptSegment(Durability, Arc<Served>),
 }
 
-impl Backing {
+impl ServedStore {
     /// The segment's name, if it is in one.
     pub fn segment(&self) -> Option<&str> {
         match self {
-            Backing::Process(_) | Backing::Kept(_) => None,
-            Backing::Segment(served) => Some(served.segment().name().as_str()),
-            Backing::KeptSegment(_, served) => Some(served.segment().name().as_str()),
+            ServedStore::Process(_) | ServedStore::Kept(_) => None,
+            ServedStore::Segment(served) => Some(served.segment().name().as_str()),
+            ServedStore::KeptSegment(_, served) => Some(served.segment().name().as_str()),
         }
     }
 
     /// What makes it durable, if it is kept in a directory.
     pub fn durability(&self) -> Option<&Durability> {
         match self {
-            Backing::Process(_) | Backing::Segment(_) => None,
-            Backing::Kept(store) => Some(store.durability()),
-            Backing::KeptSegment(durability, _) => Some(durability),
+            ServedStore::Process(_) | ServedStore::Segment(_) => None,
+            ServedStore::Kept(store) => Some(store.durability()),
+            ServedStore::KeptSegment(durability, _) => Some(durability),
         }
     }
 
@@ -49,32 +49,32 @@ impl Backing {
         receive: impl FnMut(Notification<'_>),
     ) -> Result<usize, SlotError> {
         match self {
-            Backing::Process(_) | Backing::Kept(_) => Ok(0),
-            Backing::Segment(served) => served.drain_changes(most, receive),
-            Backing::KeptSegment(_, served) => served.drain_changes(most, receive),
+            ServedStore::Process(_) | ServedStore::Kept(_) => Ok(0),
+            ServedStore::Segment(served) => served.drain_changes(most, receive),
+            ServedStore::KeptSegment(_, served) => served.drain_changes(most, receive),
         }
     }
 
     /// See [`Served::settle`].
     pub fn settle(&self) -> Result<(), ServeError> {
         match self {
-            Backing::Process(_) | Backing::Kept(_) => Ok(()),
-            Backing::Segment(served) => served.settle(),
-            Backing::KeptSegment(_, served) => served.settle(),
+            ServedStore::Process(_) | ServedStore::Kept(_) => Ok(()),
+            ServedStore::Segment(served) => served.settle(),
+            ServedStore::KeptSegment(_, served) => served.settle(),
         }
     }
 }
 
-impl Deref for Backing {
+impl Deref for ServedStore {
     type Target = LogStore;
 
     #[inline]
     fn deref(&self) -> &LogStore {
         match self {
-            Backing::Process(store) => store,
-            Backing::Segment(served) => served,
-            Backing::Kept(store) => store,
-            Backing::KeptSegment(_, served) => served,
+            ServedStore::Process(store) => store,
+            ServedStore::Segment(served) => served,
+            ServedStore::Kept(store) => store,
+            ServedStore::KeptSegment(_, served) => served,
         }
     }
 }
@@ -82,14 +82,14 @@ impl Deref for Backing {
 /// The store as the threads of a server have it: one that is still being loaded is empty until it
 /// is [opened](Self::open), and no command reads or writes it.
 pub(crate) struct LateStore {
-    opened: OnceLock<Backing>,
+    opened: OnceLock<ServedStore>,
     /// What stands for it until then.
-    empty: Option<Backing>,
+    empty: Option<ServedStore>,
 }
 
 impl LateStore {
     /// One that is there.
-    pub fn opened(store: Backing) -> Self {
+    pub fn opened(store: ServedStore) -> Self {
         Self {
             opened: OnceLock::from(store),
             empty: None,
@@ -106,12 +106,12 @@ impl LateStore {
         let empty = empty.map_err(|source| StartError::Store { bytes, source })?;
         Ok(Self {
             opened: OnceLock::new(),
-            empty: Some(Backing::Process(Arc::new(empty))),
+            empty: Some(ServedStore::Process(Arc::new(empty))),
         })
     }
 
     /// From here on it is `store`.
-    pub fn open(&self, store: Backing) {
+    pub fn open(&self, store: ServedStore) {
         // No other code opens it, and that once.
         let _ = self.opened.set(store);
     }
@@ -124,10 +124,10 @@ impl LateStore {
 }
 
 impl Deref for LateStore {
-    type Target = Backing;
+    type Target = ServedStore;
 
     #[inline]
-    fn deref(&self) -> &Backing {
+    fn deref(&self) -> &ServedStore {
         match (self.opened.get(), &self.empty) {
             (Some(store), _) | (None, Some(store)) => store,
             (None, None) => unreachable!("it is made with one of the two"),
@@ -145,7 +145,7 @@ pub(crate) struct Wanted {
 
 /// Where a server's records are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum StoreOrigin {
     /// In memory of this process: gone when it ends.
     Process,
     /// In a segment.
@@ -165,7 +165,7 @@ pub enum Origin {
 
 impl Wanted {
     /// Opens it for serving.
-    pub fn open(self) -> Result<(Backing, Origin), StartError> {
+    pub fn open(self) -> Result<(ServedStore, StoreOrigin), StartError> {
         // Replies are sent from where values lie. A server that is stopped cannot serve anyway, so
         // its pins harm nobody else.
         let opening = self.opening.lending(true);
@@ -173,16 +173,16 @@ impl Wanted {
             Err(ServeError::Fed { name }) => return Err(StartError::KeptElsewhere(name)),
             opened => opened?,
         };
-        let origin = Origin::of(&served);
-        Ok((Backing::Segment(Box::new(served)), origin))
+        let origin = StoreOrigin::of(&served);
+        Ok((ServedStore::Segment(Box::new(served)), origin))
     }
 }
 
-impl Origin {
+impl StoreOrigin {
     /// The segment of a store that was just opened.
     pub(crate) fn of(served: &Served) -> Self {
         let segment = served.segment();
-        Origin::Segment {
+        StoreOrigin::Segment {
             name: segment.name().as_str().to_owned(),
             registry: segment.registry().root().to_owned(),
             found: served.found().clone(),

@@ -18,7 +18,7 @@ use mneme_log::{GrowError, WriteError};
 
 /// One setting and what it is to become.
 #[derive(Debug, Clone)]
-pub(crate) struct Change {
+pub(crate) struct SettingChange {
     key: Key,
     value: Value,
 }
@@ -55,7 +55,7 @@ pub(crate) enum Reason {
     Evict(#[from] WriteError),
 }
 
-impl Change {
+impl SettingChange {
     /// Reads names and values. As in Redis, a name that there is not counts before all else.
     pub fn read<'a>(
         pairs: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
@@ -87,7 +87,7 @@ impl Change {
                 text => setting.kind.parse(&text),
             };
             value
-                .map(|value| Change {
+                .map(|value| SettingChange {
                     key: setting.key,
                     value,
                 })
@@ -136,7 +136,7 @@ pub(crate) fn rewrite(settings: &Settings) -> Result<(), RewriteError> {
 }
 
 /// Makes all changes, or none.
-pub(crate) fn change(server: &Shared, changes: &[Change]) -> Result<(), ChangeError> {
+pub(crate) fn change(server: &Shared, changes: &[SettingChange]) -> Result<(), ChangeError> {
     let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
     let evict = server.store.eviction();
     let is_asked = |key| changes.iter().find(|change| change.key == key);

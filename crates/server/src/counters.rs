@@ -33,9 +33,9 @@ macro_rules! counters {
 
         /// The sums over threads at one moment.
         #[derive(Debug, Default, Clone, Copy)]
-        pub(crate) struct Totals { $($(#[$doc])* pub $name: u64),* }
+        pub(crate) struct CounterTotals { $($(#[$doc])* pub $name: u64),* }
 
-        impl Totals {
+        impl CounterTotals {
             /// The sums over `threads`.
             pub fn of<'a>(threads: impl Iterator<Item = &'a Counters>) -> Self {
                 threads.fold(Self::default(), |sums, one| Self {
@@ -95,9 +95,9 @@ mod tests {
         let threads = [Counters::default(), Counters::default()];
         threads[0].commands.add(2);
         threads[1].commands.add(3);
-        let before = Totals::of(threads.iter());
+        let before = CounterTotals::of(threads.iter());
         threads[1].hits.add(7);
-        let after = Totals::of(threads.iter());
+        let after = CounterTotals::of(threads.iter());
         assert_eq!((before.commands, after.commands), (5, 5));
         assert_eq!(
             (after.since(&before).hits, after.since(&before).commands),

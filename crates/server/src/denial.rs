@@ -1,6 +1,6 @@
 //! The verdict on a call by its client's user, and what becomes of one that is denied.
 
-use crate::acl::{Access, Context, Denied, Event, Judged, Reason, User};
+use crate::acl::{Context, DenialReason, Denied, Event, Judged, KeyAccess, User};
 use crate::client::Client;
 use crate::command::{Command, Failure, Flag, KeyFlag};
 use crate::resp::Arguments;
@@ -53,8 +53,8 @@ fn is_key(flags: &[KeyFlag]) -> bool {
 
 /// What must be allowed for a key of which a command makes such use.
 #[inline]
-fn access(flags: &[KeyFlag]) -> Access {
-    let mut access = Access::default();
+fn access(flags: &[KeyFlag]) -> KeyAccess {
+    let mut access = KeyAccess::default();
     for flag in flags {
         match flag {
             KeyFlag::Access => access.read = true,
@@ -96,8 +96,8 @@ pub(crate) fn log(
     args: Arguments<'_>,
 ) {
     let (reason, object) = match denied {
-        Denied::Command => (Reason::Command, command.name.as_bytes()),
-        Denied::Key(position) => (Reason::Key, args.at(position)),
+        Denied::Command => (DenialReason::Command, command.name.as_bytes()),
+        Denied::Key(position) => (DenialReason::Key, args.at(position)),
     };
     enter(server, client, reason, context, object, client.user.name());
 }
@@ -106,7 +106,7 @@ pub(crate) fn log(
 pub(crate) fn enter(
     server: &Shared,
     client: &Client,
-    reason: Reason,
+    reason: DenialReason,
     context: Context,
     object: &[u8],
     user: &[u8],

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use mneme_durable::{DurableError, DurableOptions, GateState, Refusal, Subscription};
 
-use crate::backing::{Backing, Origin, Wanted};
+use crate::backing::{ServedStore, StoreOrigin, Wanted};
 use crate::configure;
-use crate::counters::Totals;
-use crate::gate::{Admission, Gate};
+use crate::counters::CounterTotals;
+use crate::gate::{Admission, ReplyGate};
 use crate::server::{LoadingListener, StartError, builder, eviction, set_eviction};
 use crate::settings::{Key, durability_mode, sync_policy};
 use crate::shared::{Shared, ThreadSide};
@@ -24,7 +24,7 @@ struct StoreGate {
     opened: Subscription,
 }
 
-impl Gate for StoreGate {
+impl ReplyGate for StoreGate {
     #[inline]
     fn holds(&self) -> bool {
         self.gate.holds()
@@ -79,7 +79,7 @@ pub(crate) struct Kept {
 
 impl Kept {
     /// Opens it, loads it if it is not in memory, and has clients served from it.
-    pub fn open(self, shared: &Arc<Shared>) -> Result<Origin, StartError> {
+    pub fn open(self, shared: &Arc<Shared>) -> Result<StoreOrigin, StartError> {
         let settings = &shared.settings;
         let (of, listener) = (Arc::downgrade(shared), self.loading);
         let mut options = DurableOptions::new(&self.directory)
@@ -112,7 +112,7 @@ impl Kept {
                 let builder = builder(settings).0;
                 let builder = builder.evict(eviction(settings).unwrap_or_default());
                 let store = options.open_private(builder).map_err(refused)?;
-                (Backing::Kept(Box::new(store)), Origin::Process)
+                (ServedStore::Kept(Box::new(store)), StoreOrigin::Process)
             }
             Some(wanted) => {
                 let mut opening = wanted.opening.lending(true);
@@ -122,8 +122,8 @@ impl Kept {
                 }
                 let opened = options.serve(&wanted.registry, &wanted.name, opening);
                 let (served, durability) = opened.map_err(refused)?;
-                let origin = Origin::of(&served);
-                (Backing::KeptSegment(durability, served), origin)
+                let origin = StoreOrigin::of(&served);
+                (ServedStore::KeptSegment(durability, served), origin)
             }
         };
         shared.local_changes.drain(&store);
@@ -135,7 +135,7 @@ impl Kept {
             let opened = gate.subscribe(Arc::new(wake));
             let threads = Arc::clone(&shared.threads);
             durability.mark_checkpoints(move || {
-                Totals::of(threads.iter().map(|thread| &thread.counters)).changes
+                CounterTotals::of(threads.iter().map(|thread| &thread.counters)).changes
             });
             shared.set_gate(Box::new(StoreGate { gate, opened }));
         }

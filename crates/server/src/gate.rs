@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 /// What replies wait for.
-pub(crate) trait Gate: Send + Sync {
+pub(crate) trait ReplyGate: Send + Sync {
     /// Whether replies wait which are begun now: they may have to, when they are complete.
     fn holds(&self) -> bool;
 
@@ -74,9 +74,9 @@ impl AwaitsGate {
     }
 }
 
-impl fmt::Debug for dyn Gate {
+impl fmt::Debug for dyn ReplyGate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gate")
+        f.debug_struct("ReplyGate")
             .field("holds", &self.holds())
             .field("admission", &self.admission())
             .finish()

@@ -262,8 +262,8 @@ impl Handover {
     }
 
     /// Stops the server, and returns its listening sockets once it has released the segment. From
-    /// here on the caller serves, and reports so by [`Taken::serving`]; if it does not, the server
-    /// goes on.
+    /// here on the caller serves, and reports so by [`TakenOver::serving`]; if it does not, the
+    /// server goes on.
     ///
     /// `None`: the server has ended the connection, and most likely itself, by a signal. The
     /// sockets work all the same (files of unix sockets are created again, as `settings` say).
@@ -274,12 +274,12 @@ impl Handover {
     pub fn take(
         mut self,
         settings: &Settings,
-    ) -> Result<(Listeners, Option<Taken>), HandoverError> {
+    ) -> Result<(Listeners, Option<TakenOver>), HandoverError> {
         let asked = self.talk.say(TAKE).map_err(HandoverError::from);
         match asked.and_then(|()| self.talk.expect(YOURS)) {
             Ok(locks) => {
                 self.listeners.lock = locks.into_iter().next();
-                Ok((self.listeners, Some(Taken(self.talk))))
+                Ok((self.listeners, Some(TakenOver(self.talk))))
             }
             Err(gone) if gone.is_gone() => Ok((self.listeners.restored(settings)?, None)),
             Err(error) => Err(error),
@@ -289,9 +289,9 @@ impl Handover {
 
 /// The confirmation that the old server still waits for.
 #[must_use = "unless it gets this confirmation, the old server goes on"]
-pub struct Taken(Talk);
+pub struct TakenOver(Talk);
 
-impl Taken {
+impl TakenOver {
     /// Tells the old server that clients are served, so that it can end.
     ///
     /// # Errors

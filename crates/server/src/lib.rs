@@ -64,8 +64,8 @@ mod statistics;
 mod transaction_queue;
 mod version;
 
-pub use backing::Origin;
-pub use handover::{Handover, HandoverError, HandoverSocket, Request, Taken};
+pub use backing::StoreOrigin;
+pub use handover::{Handover, HandoverError, HandoverSocket, Request, TakenOver};
 pub use listen::Listeners;
 pub use mneme_shared::{Found, Opening, Registry, StoreOptions};
-pub use server::{Ended, Memory, Running, ServeError, Server, StartError, Stopper};
+pub use server::{DataMemory, Ended, Running, ServeError, Server, StartError, Stopper};

@@ -61,7 +61,7 @@ impl Listeners {
 
 /// A connection's socket.
 #[derive(Debug)]
-pub(crate) enum Stream {
+pub(crate) enum ClientSocket {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
@@ -69,7 +69,7 @@ pub(crate) enum Stream {
 /// A connection that has been accepted and not yet served.
 #[derive(Debug)]
 pub(crate) struct Accepted {
-    pub stream: Stream,
+    pub stream: ClientSocket,
     /// Where it comes from, as `CLIENT LIST` shows it.
     pub peer: String,
     /// Where it has arrived.
@@ -182,7 +182,7 @@ impl Listener {
                 }
                 let is_local = peer.ip().to_canonical().is_loopback();
                 Ok(Accepted {
-                    stream: Stream::Tcp(stream),
+                    stream: ClientSocket::Tcp(stream),
                     peer: peer.to_string(),
                     local: local.to_string(),
                     is_local,
@@ -192,7 +192,7 @@ impl Listener {
                 let (stream, _) = listener.accept()?;
                 let path = format!("{}:0", path.display());
                 Ok(Accepted {
-                    stream: Stream::Unix(stream),
+                    stream: ClientSocket::Unix(stream),
                     peer: path.clone(),
                     local: path,
                     is_local: true,
@@ -253,11 +253,11 @@ fn is_abandoned(path: &Path, address: &SockAddr) -> bool {
     is_socket && refused()
 }
 
-impl Stream {
+impl ClientSocket {
     fn source(&mut self) -> &mut dyn Source {
         match self {
-            Stream::Tcp(stream) => stream,
-            Stream::Unix(stream) => stream,
+            ClientSocket::Tcp(stream) => stream,
+            ClientSocket::Unix(stream) => stream,
         }
     }
 
@@ -284,8 +284,8 @@ impl Stream {
     /// Its file descriptor, for `CLIENT LIST`.
     pub fn descriptor(&self) -> i32 {
         match self {
-            Stream::Tcp(stream) => stream.as_raw_fd(),
-            Stream::Unix(stream) => stream.as_raw_fd(),
+            ClientSocket::Tcp(stream) => stream.as_raw_fd(),
+            ClientSocket::Unix(stream) => stream.as_raw_fd(),
         }
     }
 
@@ -293,8 +293,8 @@ impl Stream {
     /// makes the kernel reset the connection, and a reset destroys what the peer has not read yet.
     pub fn finish(&mut self) {
         let socket = match self {
-            Stream::Tcp(stream) => SockRef::from(&*stream),
-            Stream::Unix(stream) => SockRef::from(&*stream),
+            ClientSocket::Tcp(stream) => SockRef::from(&*stream),
+            ClientSocket::Unix(stream) => SockRef::from(&*stream),
         };
         // A peer that has closed already is not notified.
         let _ = socket.shutdown(Shutdown::Write);
@@ -308,20 +308,20 @@ impl Stream {
     }
 }
 
-impl Read for Stream {
+impl Read for ClientSocket {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(stream) => stream.read(bytes),
-            Stream::Unix(stream) => stream.read(bytes),
+            ClientSocket::Tcp(stream) => stream.read(bytes),
+            ClientSocket::Unix(stream) => stream.read(bytes),
         }
     }
 }
 
-impl Write for Stream {
+impl Write for ClientSocket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(stream) => stream.write(bytes),
-            Stream::Unix(stream) => stream.write(bytes),
+            ClientSocket::Tcp(stream) => stream.write(bytes),
+            ClientSocket::Unix(stream) => stream.write(bytes),
         }
     }
 

@@ -21,7 +21,7 @@ pub(crate) struct Loading {
 
 /// How far it is at a moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Progress {
+pub(crate) struct LoadingProgress {
     /// When it began: seconds since 1970.
     pub begun_s: u64,
     /// Bytes of files that were read, and all of them.
@@ -67,7 +67,7 @@ impl Loading {
     }
 
     /// How far it is at `now_ns`.
-    pub fn progress(&self, now_ns: u64) -> Progress {
+    pub fn progress(&self, now_ns: u64) -> LoadingProgress {
         let (done, total) = (self.done.load(Relaxed), self.total.load(Relaxed));
         let total = total.max(done);
         let took_s = now_ns.saturating_sub(self.begun_ns) as f64 / 1e9;
@@ -76,7 +76,7 @@ impl Loading {
             0 => 1.0,
             _ => took_s * (1.0 - part) / part,
         };
-        Progress {
+        LoadingProgress {
             begun_s: self.begun_ms / 1000,
             done,
             total,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use mneme_log::{ChangeKind, Notification};
 
-use crate::backing::Backing;
+use crate::backing::ServedStore;
 
 /// Sleep after a read that found nothing.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -72,7 +72,7 @@ impl LocalListener {
     }
 
     /// Takes in what local programs have done since the last time; how many changes.
-    pub fn drain(&self, store: &Backing) -> usize {
+    pub fn drain(&self, store: &ServedStore) -> usize {
         let mut stats = self.lock();
         let receive = |notification: Notification<'_>| stats.on_local_change(notification);
         // Only a forked child receives nothing, and it is no server.
@@ -80,14 +80,14 @@ impl LocalListener {
     }
 
     /// What local programs had done when this was called.
-    pub fn stats(&self, store: &Backing) -> LocalChanges {
+    pub fn stats(&self, store: &ServedStore) -> LocalChanges {
         // The ring holds no more than is taken in at once.
         self.drain(store);
         *self.lock()
     }
 
     /// Begins to count anew: what was done before this is not counted after it.
-    pub fn reset(&self, store: &Backing) {
+    pub fn reset(&self, store: &ServedStore) {
         self.drain(store);
         let mut stats = self.lock();
         *stats = LocalChanges {
@@ -97,7 +97,7 @@ impl LocalListener {
     }
 
     /// Listens until the server stops.
-    pub fn read(&self, store: &Backing, is_stopping: impl Fn() -> bool) {
+    pub fn read(&self, store: &ServedStore, is_stopping: impl Fn() -> bool) {
         while !is_stopping() {
             match self.drain(store) {
                 0 => std::thread::sleep(PAUSE),

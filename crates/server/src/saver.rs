@@ -27,7 +27,7 @@ pub(crate) struct Saver {
 struct State {
     /// Whether a checkpoint is to follow the one that is being written.
     is_scheduled: bool,
-    backup: Backup,
+    backup: BackupStatus,
     /// What was published and what failed, when it last looked.
     seen: (u64, u64),
     /// How the store was then.
@@ -41,7 +41,7 @@ struct State {
 
 /// The last backup, or the one that is being written.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Backup {
+pub(crate) struct BackupStatus {
     /// Counted from 1; 0: there was none.
     pub number: u64,
     pub name: String,
@@ -70,7 +70,7 @@ impl Saver {
         if state.backup.state.is_running() {
             return None;
         }
-        state.backup = Backup {
+        state.backup = BackupStatus {
             number: state.backup.number + 1,
             name: name.to_owned(),
             state: TaskState::Running,
@@ -80,7 +80,7 @@ impl Saver {
     }
 
     /// The last backup.
-    pub fn last_backup(&self) -> Backup {
+    pub fn last_backup(&self) -> BackupStatus {
         self.state().backup.clone()
     }
 

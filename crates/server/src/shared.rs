@@ -13,16 +13,16 @@ use mio::Waker;
 use mneme_log::{LogStore, Stats};
 use mneme_sys::Clock;
 
-use crate::acl::{FileError, Users};
+use crate::acl::{AclFileError, Users};
 use crate::background::Background;
-use crate::backing::{Backing, LateStore};
+use crate::backing::{LateStore, ServedStore};
 use crate::client::{Client, Clients, Entry, Evictions, Gauge};
-use crate::command::{Command, Table};
-use crate::counters::{Counters, Totals};
+use crate::command::{Command, CommandTable};
+use crate::counters::{CounterTotals, Counters};
 use crate::eviction_policy;
 use crate::exclusive::Sections;
 use crate::fill_policy;
-use crate::gate::{AwaitsGate, Gate};
+use crate::gate::{AwaitsGate, ReplyGate};
 use crate::listen::{Accepted, Bound, Listener, Listeners};
 use crate::loading::Loading;
 use crate::local_changes::LocalListener;
@@ -70,7 +70,7 @@ pub(crate) struct Shared {
     /// The I/O threads, as the others see them.
     pub threads: Arc<[ThreadSide]>,
     /// All that clients may call.
-    pub commands: &'static Table,
+    pub commands: &'static CommandTable,
     /// Where it listens.
     pub addresses: Vec<SocketAddr>,
     /// Forty hexadecimal digits, different at each start.
@@ -97,29 +97,29 @@ pub(crate) struct Shared {
     /// How far the store has been loaded.
     pub loading: Loading,
     /// What replies wait for, of a durable store.
-    gate: OnceLock<Box<dyn Gate>>,
+    gate: OnceLock<Box<dyn ReplyGate>>,
 }
 
 /// What had been done by the last `CONFIG RESETSTAT`. Threads go on counting meanwhile, so their
 /// counts are never set back.
 #[derive(Debug, Default)]
 struct Baseline {
-    totals: Totals,
-    dropped: Dropped,
+    totals: CounterTotals,
+    dropped: DroppedRecords,
     /// By the command's name.
     commands: BTreeMap<&'static str, statistics::Totals>,
 }
 
 /// Records that the store has dropped by itself, whichever process did it.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Dropped {
+pub(crate) struct DroppedRecords {
     /// For want of free memory.
     pub evicted: u64,
     /// For they had expired.
     pub expired: u64,
 }
 
-impl Dropped {
+impl DroppedRecords {
     /// Since the store was made.
     fn of(store: &LogStore) -> Self {
         Self {
@@ -182,7 +182,7 @@ impl Shared {
     pub fn new(
         store: LateStore,
         settings: Settings,
-        commands: &'static Table,
+        commands: &'static CommandTable,
         wakers: Vec<Waker>,
         bound: Bound,
         run_id: String,
@@ -201,7 +201,7 @@ impl Shared {
         // Only a store in a segment has its starts counted.
         let settled = store.segment().is_none();
         let loading = Loading::new(clock.wall_ms(), clock.now_ns());
-        let before = Dropped::of(&store);
+        let before = DroppedRecords::of(&store);
         store.set_fill_policy(fill_policy::policy(&settings));
         Self {
             pages: Pages::of(&store, || clock.now_ns()),
@@ -244,9 +244,9 @@ impl Shared {
     }
 
     /// Serves `store`, which has been loaded while clients waited.
-    pub fn open(&self, store: Backing) {
+    pub fn open(&self, store: ServedStore) {
         *self.lock_reset() = Baseline {
-            dropped: Dropped::of(&store),
+            dropped: DroppedRecords::of(&store),
             ..Baseline::default()
         };
         self.settled
@@ -345,19 +345,19 @@ impl Shared {
 
     /// What replies wait for; nothing, unless the store is durable.
     #[inline]
-    pub fn gate(&self) -> Option<&dyn Gate> {
+    pub fn gate(&self) -> Option<&dyn ReplyGate> {
         self.gate.get().map(|gate| &**gate)
     }
 
     /// Has replies wait at `gate`, before the first client's request.
-    pub fn set_gate(&self, gate: Box<dyn Gate>) {
+    pub fn set_gate(&self, gate: Box<dyn ReplyGate>) {
         // No other code sets it.
         let _ = self.gate.set(gate);
     }
 
     /// Takes the users of the file `aclfile` in place of those there are, or none of them. The
     /// caller is in an exclusive section, or there are no clients yet.
-    pub fn load_users(&self) -> Result<(), FileError> {
+    pub fn load_users(&self) -> Result<(), AclFileError> {
         let (path, password) = (
             self.settings.text(Key::AclFile),
             self.settings.text(Key::Password),
@@ -399,16 +399,16 @@ impl Shared {
     }
 
     /// What all threads have done since the start or the last `CONFIG RESETSTAT`.
-    pub fn totals(&self) -> Totals {
+    pub fn totals(&self) -> CounterTotals {
         // First, for it is not to be later than what it is taken from.
         let before = self.lock_reset();
         self.all_time().since(&before.totals)
     }
 
     /// What the store has dropped since then.
-    pub fn dropped(&self) -> Dropped {
-        let (now, before) = (Dropped::of(&self.store), self.lock_reset().dropped);
-        Dropped {
+    pub fn dropped(&self) -> DroppedRecords {
+        let (now, before) = (DroppedRecords::of(&self.store), self.lock_reset().dropped);
+        DroppedRecords {
             evicted: now.evicted.saturating_sub(before.evicted),
             expired: now.expired.saturating_sub(before.expired),
         }
@@ -420,7 +420,7 @@ impl Shared {
         let commands = self.commands.executable();
         *before = Baseline {
             totals: self.all_time(),
-            dropped: Dropped::of(&self.store),
+            dropped: DroppedRecords::of(&self.store),
             commands: commands
                 .map(|command| (command.name, self.all_calls(command)))
                 .filter(|(_, totals)| totals.calls + totals.rejected > 0)
@@ -478,8 +478,8 @@ impl Shared {
     }
 
     /// What all threads have done since the start.
-    pub fn all_time(&self) -> Totals {
-        Totals::of(self.threads.iter().map(|thread| &thread.counters))
+    pub fn all_time(&self) -> CounterTotals {
+        CounterTotals::of(self.threads.iter().map(|thread| &thread.counters))
     }
 
     /// Whether the start counts as one that has not failed.

@@ -6,7 +6,7 @@ mod common;
 
 use common::registry;
 use mneme_log::WriteError;
-use mneme_log::lent::{LendingOptions, Lookup, NodeId, Stored};
+use mneme_log::lent::{CacheLookup, LendingOptions, NodeId, Stored};
 use mneme_shared::{Access, AttachError, MIN_CAPACITY, SharedStore, StoreOptions};
 use mneme_space::MapError;
 use mneme_sys::PagePolicy;
@@ -76,9 +76,9 @@ fn a_store_lends_what_it_does_not_use_to_all_who_attach_it() {
     assert_eq!(stored.unwrap(), Stored::Kept);
     let mut found = Vec::new();
     for _ in 0..64 {
-        assert_eq!(reading.get(b"page", &mut found), Lookup::Hit);
+        assert_eq!(reading.get(b"page", &mut found), CacheLookup::Hit);
         assert_eq!(found, b"as the disk has it");
-        assert_eq!(cache.get(b"page", &mut found), Lookup::Hit);
+        assert_eq!(cache.get(b"page", &mut found), CacheLookup::Hit);
     }
     let lent = store.stats().lent.unwrap();
     // The reader tells nobody.
@@ -95,7 +95,7 @@ fn a_store_lends_what_it_does_not_use_to_all_who_attach_it() {
     let store = SharedStore::attach_writable(&registry, "lent").unwrap();
     assert_eq!(store.lending(), lends);
     let found = store.discardable().unwrap().get(b"page", &mut found);
-    assert!(matches!(found, Lookup::Miss(_)));
+    assert!(matches!(found, CacheLookup::Miss(_)));
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 

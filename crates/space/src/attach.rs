@@ -25,14 +25,14 @@ use mneme_sync::SlotError;
 use mneme_sys::{Access, Region};
 
 use crate::heap;
-use crate::map::{Map, ProcessMap, Visit, is_visited};
+use crate::map::{Map, ProcessMap, SetVisit, is_visited};
 use crate::process_mapping::{self, ProcessMapping};
 use crate::section::{self, Section};
 use crate::segment::{control, durable};
 use crate::{AttachError, EnterError, MapError, Segment, Space};
-use attached_segment::Place;
+use attached_segment::AttachedSegment;
 pub(crate) use attached_segment::{Changing, beside};
-use members::{Members, Version};
+use members::{Members, MembersVersion};
 pub use section_guard::{Entered, SectionGuard};
 
 /// How long a section waits for a holder of a lock that lives and does not leave.
@@ -69,14 +69,14 @@ struct Followed {
 
 impl Followed {
     /// Its members, as this attachment may use them, and how to learn that they are others.
-    fn members(&self) -> Result<(Version, Vec<(Segment, Access)>), AttachError> {
+    fn members(&self) -> Result<(MembersVersion, Vec<(Segment, Access)>), AttachError> {
         let word = self.space.version_word()?;
         let (number, members) = self.space.read_members(&word)?;
         let members = members.into_iter().map(|member| match self.most {
             Access::ReadWrite => (member.segment, member.access),
             Access::ReadOnly => (member.segment, Access::ReadOnly),
         });
-        Ok((Version { word, number }, members.collect()))
+        Ok((MembersVersion { word, number }, members.collect()))
     }
 }
 
@@ -196,7 +196,7 @@ impl Attachment {
         let _unchanged = self.changes();
         // SAFETY: replaced under this lock alone.
         let members = unsafe { &*self.members.load(Acquire) };
-        let mut segments = members.places.iter().map(Place::segment);
+        let mut segments = members.places.iter().map(AttachedSegment::segment);
         let found = segments.find(|segment| {
             let offset = segment.base().and_then(|base| address.checked_sub(base));
             offset.is_some_and(|offset| offset < segment.max_size())
@@ -256,7 +256,7 @@ impl Attachment {
 
     /// Begins a visit to the members, and keeps them as they are.
     #[inline]
-    fn visit(&self) -> Result<(Visit<'_>, &Members), EnterError> {
+    fn visit(&self) -> Result<(SetVisit<'_>, &Members), EnterError> {
         if process_mapping::inside() {
             return Err(EnterError::Nested);
         }
@@ -269,7 +269,7 @@ impl Attachment {
             let members = self.members.load(Acquire);
             // SAFETY: the address of a field; nothing is read.
             let set = unsafe { &raw const (*members).set };
-            let visit = Visit::begin(set)?;
+            let visit = SetVisit::begin(set)?;
             // SYNC: after the fence of the visit's beginning. A thread that replaced them meanwhile
             // sees the visit, or is seen.
             if self.members.load(Acquire) != members {
@@ -305,7 +305,7 @@ impl Attachment {
     /// slower by a seventh and `read` by a third.
     fn with_locks<R>(
         &self,
-        places: &[Place],
+        places: &[AttachedSegment],
         rest: &[ProcessMapping],
         f: &mut impl FnMut() -> Result<R, EnterError>,
     ) -> Result<R, EnterError> {
@@ -348,7 +348,7 @@ impl Attachment {
     pub fn sync(&self) -> Result<(), EnterError> {
         let (mut visit, members) = self.visit()?;
         self.map.show(&mut visit, self.timeout)?;
-        let writable = |place: &&Place| place.access == Access::ReadWrite;
+        let writable = |place: &&AttachedSegment| place.access == Access::ReadWrite;
         for place in members.places.iter().filter(writable) {
             let slot = control::slot(place.placed.participants())?;
             let _beside = place.beside(&slot, self.timeout)?;
@@ -418,7 +418,7 @@ impl Attachment {
         self.map
             .show(&mut visit, self.timeout)
             .map_err(EnterError::from)?;
-        let named = |place: &&Place| {
+        let named = |place: &&AttachedSegment| {
             place.access == Access::ReadWrite && place.segment().name().as_str() == segment
         };
         let place = members.places.iter().find(named);

@@ -58,7 +58,7 @@ pub const MAX_MESSAGE: usize = mailbox::MESSAGE;
 /// What a function looks like: the space's segments, the request, and where the reply goes.
 type Function = Box<dyn for<'s> Fn(&mut Section<'s>, &[u8], &mut Vec<u8>) + Send + Sync>;
 
-struct Entry {
+struct MemberEntry {
     /// It may change what the space's members allow; else it reads beside others.
     writes: bool,
     function: Function,
@@ -66,7 +66,7 @@ struct Entry {
 
 /// The functions that a resident runs for callers, by name.
 #[derive(Default)]
-pub struct Functions(HashMap<u64, Entry>);
+pub struct Functions(HashMap<u64, MemberEntry>);
 
 impl fmt::Debug for Functions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -101,7 +101,8 @@ impl Functions {
     }
 
     fn add(mut self, name: &str, writes: bool, function: Function) -> Self {
-        self.0.insert(number(name), Entry { writes, function });
+        self.0
+            .insert(number(name), MemberEntry { writes, function });
         self
     }
 }

@@ -16,7 +16,7 @@ use crate::segment::backing;
 use crate::segment::control::in_use;
 use crate::segment::import::data_set_aside;
 use crate::segment::mend::{control_damage, mend_control};
-use crate::segment::meta::{Meta, data_files_of, registry_in};
+use crate::segment::meta::{SegmentMeta, data_files_of, registry_in};
 use crate::segment::presence::is_anybody_in;
 use crate::segment::{data, parts};
 use crate::space;
@@ -253,9 +253,9 @@ impl Walk<'_> {
                     continue;
                 }
             };
-            let made_as = Meta::read(&directory)
+            let made_as = SegmentMeta::read(&directory)
                 .map(|meta| meta.made_as)
-                .or_else(|_| space::meta::Meta::read(&directory).map(|meta| meta.made_as));
+                .or_else(|_| space::meta::SpaceMeta::read(&directory).map(|meta| meta.made_as));
             let (path, what) = match made_as {
                 Ok(name) => (&directory, format!("the making of {name:?} was broken off")),
                 Err(_) if directory.exists() => (
@@ -301,7 +301,7 @@ impl Walk<'_> {
             if !self.can_be(&directory, "segment") {
                 continue;
             }
-            let judged = Meta::read(&directory)
+            let judged = SegmentMeta::read(&directory)
                 .map_err(OpenError::from)
                 .and_then(|meta| data::examine(&meta).map(|_| meta));
             match judged {
@@ -317,7 +317,9 @@ impl Walk<'_> {
                 {
                     // In this boot it may be where this process does not see it: another mount of
                     // the same directory.
-                    let boot = Meta::read(&directory).ok().and_then(|meta| meta.boot);
+                    let boot = SegmentMeta::read(&directory)
+                        .ok()
+                        .and_then(|meta| meta.boot);
                     let is_gone = boot.is_some_and(|boot| boot != Uuid::of_this_boot())
                         && !in_use(&directory.join("control")).unwrap_or(true);
                     if !is_gone {
@@ -342,7 +344,7 @@ impl Walk<'_> {
     }
 
     /// Two names for the same data.
-    fn twins(&mut self, directory: &Path, meta: &Meta, seen: &mut BTreeMap<Uuid, PathBuf>) {
+    fn twins(&mut self, directory: &Path, meta: &SegmentMeta, seen: &mut BTreeMap<Uuid, PathBuf>) {
         if let Some(other) = seen.get(&meta.uuid) {
             let what = format!(
                 "its data are those of {} too: one of the two is a copy, and removing it leaves the data",
@@ -359,7 +361,7 @@ impl Walk<'_> {
             if !self.can_be(&directory, "space") {
                 continue;
             }
-            match space::meta::Meta::read(&directory) {
+            match space::meta::SpaceMeta::read(&directory) {
                 Ok(meta) => self.space(&directory, &meta)?,
                 // Removed by somebody since the directory was listed.
                 Err(_) if !directory.exists() => {}
@@ -372,7 +374,11 @@ impl Walk<'_> {
     }
 
     /// A space's members, what it needs beside its description, and what a dead changer left.
-    fn space(&mut self, directory: &Path, meta: &space::meta::Meta) -> Result<(), RegistryError> {
+    fn space(
+        &mut self,
+        directory: &Path,
+        meta: &space::meta::SpaceMeta,
+    ) -> Result<(), RegistryError> {
         for what in space::stale_members(self.registry, meta) {
             self.finds(directory, what, None);
         }
@@ -399,7 +405,8 @@ impl Walk<'_> {
             }
         }
         let control = directory.join("control");
-        let is_here = || space::meta::Meta::read(directory).is_ok_and(|now| now.uuid == meta.uuid);
+        let is_here =
+            || space::meta::SpaceMeta::read(directory).is_ok_and(|now| now.uuid == meta.uuid);
         if let Some(what) = space::control_damage(directory, meta)
             && is_here()
             && self.finds_of(directory, &control, what, MAKES)
@@ -424,7 +431,7 @@ impl Walk<'_> {
     }
 
     /// What a segment needs beside its data.
-    fn parts(&mut self, directory: &Path, meta: &Meta) -> Result<(), RegistryError> {
+    fn parts(&mut self, directory: &Path, meta: &SegmentMeta) -> Result<(), RegistryError> {
         let link = directory.join("data");
         if !leads_to(directory, &meta.data) {
             let what = format!("it does not lead to {}", meta.data.display());
@@ -432,7 +439,7 @@ impl Walk<'_> {
         }
         let control = directory.join("control");
         // Nor is what was removed meanwhile, perhaps with another made under its name, damaged.
-        let is_here = || Meta::read(directory).is_ok_and(|now| now.uuid == meta.uuid);
+        let is_here = || SegmentMeta::read(directory).is_ok_and(|now| now.uuid == meta.uuid);
         if let Some(contents) = &meta.contents {
             if let Some(what) = parts::control_damage(&control, &contents.kind)
                 && is_here()
@@ -460,5 +467,5 @@ fn leads_to(directory: &Path, data: &Path) -> bool {
 }
 
 fn is_memory(directory: &Path) -> bool {
-    Meta::read(directory).is_ok_and(|meta| meta.backing.is_memory())
+    SegmentMeta::read(directory).is_ok_and(|meta| meta.backing.is_memory())
 }

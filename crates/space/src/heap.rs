@@ -39,9 +39,9 @@ pub use stats::HeapStats;
 pub use untyped::UntypedHeap;
 
 use crate::process_mapping::{self, ProcessMapping};
-use layout::{FORMAT, Kind, MAGIC, MOST_PAGES, PAGE, PAGE_SHIFT, State};
-use pages::{Extend, Runs};
-use raw::{Damaged, Raw, Word, add, sub};
+use layout::{FORMAT, MAGIC, MOST_PAGES, PAGE, PAGE_SHIFT, PageState, PageUse};
+use pages::{Extend, PageRuns};
+use raw::{Damaged, HeapWord, RawHeap, add, sub};
 
 /// Blocks that were given back where that was not possible, by this process.
 static LOST: AtomicU64 = AtomicU64::new(0);
@@ -85,10 +85,10 @@ impl Extend for ProcessMapping {
 impl ProcessMapping {
     /// A view of its heap.
     #[inline]
-    fn raw(&self) -> Option<Raw> {
+    fn raw(&self) -> Option<RawHeap> {
         // SAFETY: a `ProcessMapping` is found through the thread's current section alone, and a
         // segment is mapped over its length while a thread is in a section of it.
-        unsafe { Raw::new(self.base, self.len()) }
+        unsafe { RawHeap::new(self.base, self.len()) }
     }
 
     /// Whether there is a heap that this version knows.
@@ -152,7 +152,7 @@ pub(crate) unsafe fn format(
     let mut seed = [0; 8];
     mneme_sys::random_bytes(&mut seed).map_err(HeapError::Seed)?;
     // SAFETY: the caller's promise.
-    let raw = unsafe { Raw::new(base, len) }.ok_or(HeapError::Size { len, max })?;
+    let raw = unsafe { RawHeap::new(base, len) }.ok_or(HeapError::Size { len, max })?;
     let max_pages = max.max(len) >> PAGE_SHIFT;
     match pages::format(raw, max_pages, u64::from_le_bytes(seed), zero) {
         Ok(true) => Ok(()),
@@ -172,7 +172,7 @@ pub(crate) unsafe fn format(
 /// use the segment.
 pub(crate) unsafe fn mend(base: NonNull<u8>, len: usize) -> Result<(), HeapError> {
     // SAFETY: the caller's promise.
-    let raw = unsafe { Raw::new(base, len) };
+    let raw = unsafe { RawHeap::new(base, len) };
     has_heap(raw)?;
     match raw.map(mend::mend) {
         Some(Err(problem)) => Err(HeapError::NotMended { problem }),
@@ -181,7 +181,7 @@ pub(crate) unsafe fn mend(base: NonNull<u8>, len: usize) -> Result<(), HeapError
 }
 
 /// Whether there is a heap that this version knows.
-fn has_heap(raw: Option<Raw>) -> Result<(), HeapError> {
+fn has_heap(raw: Option<RawHeap>) -> Result<(), HeapError> {
     let found = match raw {
         Some(raw) if raw.header().magic.load(Relaxed) != MAGIC => "no heap's magic",
         Some(raw) if raw.header().format.load(Relaxed) != FORMAT => "another format",
@@ -202,7 +202,7 @@ fn has_heap(raw: Option<Raw>) -> Result<(), HeapError> {
 #[inline]
 pub(crate) unsafe fn growth_ahead(base: NonNull<u8>, len: usize) -> Option<usize> {
     // SAFETY: the caller's promise.
-    pages::growth_ahead(unsafe { Raw::new(base, len) }?)
+    pages::growth_ahead(unsafe { RawHeap::new(base, len) }?)
 }
 
 /// Whether a heap begins in a data file.
@@ -225,13 +225,13 @@ impl<'s> Heap<'s> {
 
     /// Calls `f` with the heap's runs, if the calling thread entered the segment exclusively.
     #[inline]
-    fn with<R>(self, f: impl FnOnce(&Runs<'_>) -> Result<R, Damaged>) -> Option<R> {
+    fn with<R>(self, f: impl FnOnce(&PageRuns<'_>) -> Result<R, Damaged>) -> Option<R> {
         process_mapping::with(self.base, |present| {
             if !present.exclusive {
                 return None;
             }
             let raw = present.raw()?;
-            let runs = Runs::new(raw, present);
+            let runs = PageRuns::new(raw, present);
             f(&runs).map_err(|Damaged| raw.note()).ok()
         })
         .flatten()
@@ -307,7 +307,7 @@ impl<'s> Heap<'s> {
             let (page, offset) = runs.raw().place(at).ok_or(Damaged)?;
             let entry = runs.raw().entry(page)?;
             let state = entry.state();
-            if state.kind != Kind::Large {
+            if state.kind != PageUse::Large {
                 let found = slabs::find(runs.raw(), page, entry, offset)?;
                 let has = classes::TABLE[found.class as usize].size as usize;
                 return Ok((has >= size).then_some(has));
@@ -320,7 +320,8 @@ impl<'s> Heap<'s> {
                 if !runs.extend(page, state.pages, pages)? {
                     return Ok(None);
                 }
-                runs.raw().mark(page, pages, Kind::Large, Kind::LargeEnd)?;
+                runs.raw()
+                    .mark(page, pages, PageUse::Large, PageUse::LargeEnd)?;
                 let more = u64::from(pages - state.pages);
                 add(&runs.raw().header().large_pages, more);
             }
@@ -335,7 +336,7 @@ impl<'s> Heap<'s> {
             let (page, offset) = runs.raw().place(at).ok_or(Damaged)?;
             let entry = runs.raw().entry(page)?;
             let state = entry.state();
-            if state.kind != Kind::Large {
+            if state.kind != PageUse::Large {
                 let found = slabs::find(runs.raw(), page, entry, offset)?;
                 let has = classes::TABLE[found.class as usize].size as usize;
                 // Less than half would be in use: better to move.
@@ -348,8 +349,10 @@ impl<'s> Heap<'s> {
             }
             if pages < state.pages {
                 let (rest, behind) = (page + pages, state.pages - pages);
-                runs.raw().mark(rest, behind, Kind::Free, Kind::FreeEnd)?;
-                runs.raw().mark(page, pages, Kind::Large, Kind::LargeEnd)?;
+                runs.raw()
+                    .mark(rest, behind, PageUse::Free, PageUse::FreeEnd)?;
+                runs.raw()
+                    .mark(page, pages, PageUse::Large, PageUse::LargeEnd)?;
                 runs.give(rest, behind)?;
                 let less = u64::from(behind);
                 sub(&runs.raw().header().large_pages, less);
@@ -372,7 +375,10 @@ fn pages_of(size: usize) -> Option<u32> {
 
 /// A block for `layout`: address, length, and whether it holds zeros.
 #[inline]
-fn take(runs: &Runs<'_>, layout: Layout) -> Result<Option<(NonNull<u8>, usize, bool)>, Damaged> {
+fn take(
+    runs: &PageRuns<'_>,
+    layout: Layout,
+) -> Result<Option<(NonNull<u8>, usize, bool)>, Damaged> {
     if let Some(class) = classes::of(layout.size(), layout.align()) {
         let at = match slabs::take(runs, class)? {
             Some(at) => at,
@@ -393,7 +399,7 @@ fn take(runs: &Runs<'_>, layout: Layout) -> Result<Option<(NonNull<u8>, usize, b
 
 #[cold]
 fn take_large(
-    runs: &Runs<'_>,
+    runs: &PageRuns<'_>,
     layout: Layout,
 ) -> Result<Option<(NonNull<u8>, usize, bool)>, Damaged> {
     let (Some(pages), Some(align)) = (pages_of(layout.size()), pages_of(layout.align().max(PAGE)))
@@ -408,7 +414,7 @@ fn take_large(
         return Ok(None);
     };
     let raw = runs.raw();
-    raw.mark(first, pages, Kind::Large, Kind::LargeEnd)?;
+    raw.mark(first, pages, PageUse::Large, PageUse::LargeEnd)?;
     add(&raw.header().large_runs, 1);
     add(&raw.header().large_pages, u64::from(pages));
     let len = pages as usize * PAGE;
@@ -416,7 +422,7 @@ fn take_large(
 }
 
 /// Whether an address, `offset` bytes into `page`, is that of a run handed out.
-fn whole_run(raw: Raw, page: u32, offset: u32, state: State) -> Result<(), Damaged> {
+fn whole_run(raw: RawHeap, page: u32, offset: u32, state: PageState) -> Result<(), Damaged> {
     let end = page as usize + state.pages as usize;
     if offset != 0 || state.pages == 0 || end > raw.pages() {
         return Err(Damaged);
@@ -425,12 +431,12 @@ fn whole_run(raw: Raw, page: u32, offset: u32, state: State) -> Result<(), Damag
 }
 
 #[inline]
-fn give(runs: &Runs<'_>, at: NonNull<u8>) -> Result<(), Damaged> {
+fn give(runs: &PageRuns<'_>, at: NonNull<u8>) -> Result<(), Damaged> {
     let raw = runs.raw();
     let (page, offset) = raw.place(at).ok_or(Damaged)?;
     let entry = raw.entry(page)?;
     let state = entry.state();
-    if state.kind != Kind::Large {
+    if state.kind != PageUse::Large {
         let found = slabs::find(raw, page, entry, offset)?;
         return slabs::give(runs, &found);
     }

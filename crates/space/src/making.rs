@@ -27,7 +27,7 @@ pub(crate) struct Making {
 }
 
 /// How it ended.
-pub(crate) enum Published {
+pub(crate) enum PublishedDirectory {
     Yes,
     /// Something of that name was there before.
     Exists,
@@ -81,11 +81,13 @@ impl Making {
     }
 
     /// Gives what was built its name.
-    pub(crate) fn publish(mut self, to: &Path) -> Result<Published, FileError> {
+    pub(crate) fn publish(mut self, to: &Path) -> Result<PublishedDirectory, FileError> {
         json::sync_directory(&self.directory)?;
         match files::rename_new(&self.directory, to) {
             Ok(()) => {}
-            Err(e) if e.kind() == ErrorKind::AlreadyExists => return Ok(Published::Exists),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+                return Ok(PublishedDirectory::Exists);
+            }
             Err(e) => return Err(FileError::at("name", to)(e)),
         }
         self.published = true;
@@ -94,7 +96,7 @@ impl Making {
             json::sync_directory(parent)?;
         }
         // The lock file goes with `self`.
-        Ok(Published::Yes)
+        Ok(PublishedDirectory::Yes)
     }
 }
 

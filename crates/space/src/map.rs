@@ -26,7 +26,7 @@ use mneme_sys::Access;
 pub use mapping::Mapping;
 pub(crate) use mapping::{Participation, Placed};
 pub(crate) use process::ProcessMap;
-pub(crate) use visitors::{Visit, is_visited};
+pub(crate) use visitors::{SetVisit, is_visited};
 
 use crate::{MapError, Segment};
 
@@ -46,7 +46,7 @@ pub(crate) trait Map {
     /// [`MapError::Busy`] if other threads of the process are in a section of what lies there for
     /// longer than `timeout`; [`MapError::Occupied`] if what lies there is mapped for good. Of
     /// several members some may have been moved then; the visit has none of them.
-    fn show(&self, visit: &mut Visit<'_>, timeout: Duration) -> Result<(), MapError>;
+    fn show(&self, visit: &mut SetVisit<'_>, timeout: Duration) -> Result<(), MapError>;
 }
 
 /// Segments that are visited together. No two of them overlap.

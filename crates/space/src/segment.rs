@@ -30,7 +30,7 @@ use mneme_sys::{Access, PagePolicy, RegionHeader};
 pub use backing::Backing;
 pub use builder::SegmentBuilder;
 pub use import::Importable;
-use meta::Meta;
+use meta::SegmentMeta;
 pub use parts::Parts;
 pub use presence::Presence;
 pub use restore::Condition;
@@ -48,7 +48,7 @@ pub struct Segment(Arc<Inner>);
 struct Inner {
     registry: Registry,
     name: Name,
-    meta: Meta,
+    meta: SegmentMeta,
 }
 
 /// What a segment is at a moment.
@@ -111,7 +111,7 @@ impl Segment {
     pub fn described(registry: &Registry, name: &str) -> Result<Self, OpenError> {
         let name = Name::new(name)?;
         let directory = registry.segment_directory(&name);
-        match Meta::read(&directory) {
+        match SegmentMeta::read(&directory) {
             Ok(meta) => Ok(Self::new(registry.clone(), name, meta)),
             // A link to nowhere takes the name all the same.
             Err(_) if is_missing(&directory) => Err(OpenError::NotFound {
@@ -122,7 +122,7 @@ impl Segment {
         }
     }
 
-    fn new(registry: Registry, name: Name, meta: Meta) -> Self {
+    fn new(registry: Registry, name: Name, meta: SegmentMeta) -> Self {
         Self(Arc::new(Inner {
             registry,
             name,
@@ -178,7 +178,7 @@ impl Segment {
         &self.0.registry
     }
 
-    pub(crate) fn meta(&self) -> &Meta {
+    pub(crate) fn meta(&self) -> &SegmentMeta {
         &self.0.meta
     }
 

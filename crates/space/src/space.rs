@@ -37,7 +37,7 @@ use mneme_sys::Access;
 pub use builder::SpaceBuilder;
 pub use error::{SpaceChangeError, SpaceCreateError, SpaceOpenError, SpaceRemoveError};
 pub(crate) use mend::{control_damage, mend_control};
-use meta::{Entry, LAST_VERSION, Meta};
+use meta::{LAST_VERSION, MemberEntry, SpaceMeta};
 use version::VersionWord;
 
 use crate::{
@@ -156,7 +156,7 @@ impl Space {
     }
 
     /// The description that the space has now.
-    fn meta(&self) -> Result<Meta, SpaceOpenError> {
+    fn meta(&self) -> Result<SpaceMeta, SpaceOpenError> {
         let meta = read(self.registry(), self.name())?;
         if meta.uuid != self.uuid() {
             return Err(SpaceOpenError::Replaced {
@@ -224,7 +224,7 @@ impl Space {
         Ok((version, members))
     }
 
-    fn member(&self, entry: &Entry) -> Result<Member, SpaceOpenError> {
+    fn member(&self, entry: &MemberEntry) -> Result<Member, SpaceOpenError> {
         let described = Segment::described(self.registry(), &entry.name);
         let segment = described.map_err(|source| SpaceOpenError::Member {
             name: entry.name.clone(),
@@ -263,9 +263,9 @@ impl Space {
 }
 
 /// The description of the space that has this name now.
-fn read(registry: &Registry, name: &Name) -> Result<Meta, SpaceOpenError> {
+fn read(registry: &Registry, name: &Name) -> Result<SpaceMeta, SpaceOpenError> {
     let directory = registry.space_directory(name);
-    Meta::read(&directory).map_err(|error| match error {
+    SpaceMeta::read(&directory).map_err(|error| match error {
         // Nothing of that name, unless the directory is there.
         DescriptionError::File(_) if matches!(directory.try_exists(), Ok(false)) => {
             SpaceOpenError::NotFound {
@@ -278,8 +278,8 @@ fn read(registry: &Registry, name: &Name) -> Result<Meta, SpaceOpenError> {
 }
 
 /// What is wrong with a space's members, one line for each that is stale.
-pub(crate) fn stale_members(registry: &Registry, meta: &Meta) -> Vec<String> {
-    let judge = |entry: &Entry| match Segment::open(registry, &entry.name) {
+pub(crate) fn stale_members(registry: &Registry, meta: &SpaceMeta) -> Vec<String> {
+    let judge = |entry: &MemberEntry| match Segment::open(registry, &entry.name) {
         Err(OpenError::NotFound { .. }) => {
             Some(format!("its member {:?} does not exist", entry.name))
         }

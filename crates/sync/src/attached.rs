@@ -1,10 +1,10 @@
 //! The processes attached to a control region, and what each of their threads holds: for operators
 //! that look for the one that blocks the others.
 
-use crate::epoch::{self, Epoch, Kind};
+use crate::epoch::{self, Epoch, PinKind};
 use crate::layout::SlotLines;
 use crate::participants::Participants;
-use crate::process::{self, State};
+use crate::process::{self, SlotState};
 use crate::{Intent, LEASES, Lane, SlotId, intent, slot_owner};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -88,10 +88,10 @@ impl Participants {
         for (index, entry) in (1_u16..).zip(inner.control().processes()) {
             let status = process::read(&entry.state);
             let life = match status.state {
-                State::Free => continue,
-                State::Reaping => Life::Reaping,
-                State::Live if inner.liveness().is_alive(u32::from(index)) => Life::Alive,
-                State::Live => Life::Dead,
+                SlotState::Free => continue,
+                SlotState::Reaping => Life::Reaping,
+                SlotState::Live if inner.liveness().is_alive(u32::from(index)) => Life::Alive,
+                SlotState::Live => Life::Dead,
             };
             let owned = inner.control().slots().filter_map(|(slot, lines)| {
                 let owner = slot_owner::read(&lines.owner);
@@ -114,14 +114,14 @@ impl Participants {
 fn thread(slot: SlotId, lines: &SlotLines, is_orphan: bool) -> AttachedThread {
     let word = lines.pin.load(Acquire);
     let pin = match epoch::kind_of(word) {
-        Kind::None | Kind::Revoked => None,
-        Kind::Revoking => Some(ThreadPin {
+        PinKind::None | PinKind::Revoked => None,
+        PinKind::Revoking => Some(ThreadPin {
             epoch: None,
             firm: false,
         }),
-        kind @ (Kind::Firm | Kind::Revocable) => Some(ThreadPin {
+        kind @ (PinKind::Firm | PinKind::Revocable) => Some(ThreadPin {
             epoch: epoch::pinned_epoch(word).map(Epoch::from_u64),
-            firm: kind == Kind::Firm,
+            firm: kind == PinKind::Firm,
         }),
     };
     AttachedThread {

@@ -5,7 +5,7 @@
 //! out are valid for as long as it.
 
 use crate::SlotId;
-use crate::layout::{ControlHeader, Geometry, ProcessEntry, SlotLines};
+use crate::layout::{ControlHeader, ProcessEntry, SlotLines, TableGeometry};
 use mneme_sys::{Region, RegionError};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
@@ -16,7 +16,7 @@ pub(crate) struct ControlRegion {
     processes: NonNull<ProcessEntry>,
     slots: NonNull<SlotLines>,
     undo: NonNull<AtomicU64>,
-    geometry: Geometry,
+    geometry: TableGeometry,
     /// Keeps the memory; last, for it goes last.
     region: Region,
 }
@@ -28,7 +28,10 @@ unsafe impl Send for ControlRegion {}
 unsafe impl Sync for ControlRegion {}
 
 impl ControlRegion {
-    pub(crate) fn new(region: Region, geometry: Geometry) -> Result<ControlRegion, RegionError> {
+    pub(crate) fn new(
+        region: Region,
+        geometry: TableGeometry,
+    ) -> Result<ControlRegion, RegionError> {
         let processes = geometry.max_processes as usize;
         let slots = usize::from(geometry.max_threads);
         let words = slots * geometry.undo_stride() / 8;
@@ -51,7 +54,7 @@ impl ControlRegion {
         &self.region
     }
 
-    pub(crate) fn geometry(&self) -> Geometry {
+    pub(crate) fn geometry(&self) -> TableGeometry {
         self.geometry
     }
 

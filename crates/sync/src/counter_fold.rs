@@ -34,12 +34,12 @@ pub(crate) struct JournalWords<'a, W> {
 
 /// The journal's first word, decoded: slot (16 bits), counter (8), open (1), sequence (39).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Entry(u64);
+pub(crate) struct FoldEntry(u64);
 
 const OPEN: u64 = 1 << 24;
 const SEQUENCE: u32 = 25;
 
-impl Entry {
+impl FoldEntry {
     pub(crate) const fn slot(self) -> u16 {
         self.0 as u16
     }
@@ -92,9 +92,9 @@ pub(crate) fn sum<'a, W: Word + 'a>(
 }
 
 /// The journal's state.
-pub(crate) fn look<W: Word>(journal: &JournalWords<'_, W>) -> Entry {
+pub(crate) fn look<W: Word>(journal: &JournalWords<'_, W>) -> FoldEntry {
     // SYNC: pairs with the Release stores in `open` and `close`.
-    Entry(journal.entry.load(Acquire))
+    FoldEntry(journal.entry.load(Acquire))
 }
 
 /// Moves one counter of a slot to the base. The caller holds the region's own lock and has
@@ -126,7 +126,7 @@ pub(crate) fn fold<W: Word>(
     }
     journal.root.store(root, Relaxed);
     journal.target.store(target, Relaxed);
-    let entry = Entry(journal.entry.load(Relaxed));
+    let entry = FoldEntry(journal.entry.load(Relaxed));
     mneme_sys::fault!("sync.fold.intent");
     // SYNC: pairs with the Acquire load in `look`; the two words above are visible with it.
     journal
@@ -150,7 +150,7 @@ pub(crate) fn apply<W: Word>(
     mneme_sys::fault!("sync.fold.base");
     mine.root.store(0, Relaxed);
     mneme_sys::fault!("sync.fold.slot");
-    let entry = Entry(journal.entry.load(Relaxed));
+    let entry = FoldEntry(journal.entry.load(Relaxed));
     // SYNC: pairs with the Acquire load in `look`.
     journal.entry.store(entry.next(None), Release);
 }

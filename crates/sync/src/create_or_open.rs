@@ -7,12 +7,12 @@
 
 use crate::control_region::ControlRegion;
 use crate::layout::{
-    BARRIER_ASYMMETRIC, BARRIER_FENCE, ControlHeader, FORMAT, Geometry, LAYOUT_HASH, MAGIC,
-    MAX_PROCESSES,
+    BARRIER_ASYMMETRIC, BARRIER_FENCE, ControlHeader, FORMAT, LAYOUT_HASH, MAGIC, MAX_PROCESSES,
+    TableGeometry,
 };
 use crate::opening::{Inner, lock_region, reach};
 use crate::participants::{ControlOptions, Participants};
-use crate::sole_process::Alone;
+use crate::sole_process::OnlyProcess;
 use crate::{AttachError, CreateError, OpenError, epoch};
 use mneme_sys::barrier::{self, Mechanism};
 use mneme_sys::{Clock, Liveness, PagePolicy, Region, RegionHeader, SystemClock, boot_id};
@@ -110,7 +110,7 @@ impl Participants {
         geometry.check().map_err(CreateError::Options)?;
         let len = geometry.end() + own_bytes;
         let region = Region::private(len, len, PagePolicy::Small).map_err(AttachError::from)?;
-        Participants::create(region, options, Arc::new(Alone::default()))
+        Participants::create(region, options, Arc::new(OnlyProcess::default()))
     }
 
     /// Whether a file that begins with this header is a control region, as this build makes them:
@@ -305,7 +305,7 @@ struct Old {
 }
 
 impl Old {
-    fn read(region: &Region, geometry: &Geometry) -> Result<Old, mneme_sys::RegionError> {
+    fn read(region: &Region, geometry: &TableGeometry) -> Result<Old, mneme_sys::RegionError> {
         let magic = region.load_u64(0)?;
         let header = region.at::<ControlHeader>(geometry.header() as u64)?;
         let known = RegionHeader::read(region, MAGIC, FORMAT, LAYOUT_HASH).is_ok();
@@ -322,7 +322,7 @@ impl Old {
     }
 
     fn pid(&self, region: &Region, index: u32) -> u32 {
-        let geometry = Geometry {
+        let geometry = TableGeometry {
             max_processes: index,
             max_threads: 1,
             undo_bytes: 0,
@@ -333,7 +333,11 @@ impl Old {
     }
 
     /// Zeroes all that the new geometry covers; the magic goes first, `max_threads` last.
-    fn clear(&self, region: &Region, geometry: &Geometry) -> Result<(), mneme_sys::RegionError> {
+    fn clear(
+        &self,
+        region: &Region,
+        geometry: &TableGeometry,
+    ) -> Result<(), mneme_sys::RegionError> {
         if self.fresh {
             return Ok(());
         }
@@ -353,9 +357,9 @@ impl Old {
     }
 }
 
-fn read_geometry(region: &Region) -> Result<Geometry, OpenError> {
+fn read_geometry(region: &Region) -> Result<TableGeometry, OpenError> {
     let damaged = |_| OpenError::Damaged("its sizes are impossible");
-    let least = Geometry {
+    let least = TableGeometry {
         max_processes: 1,
         max_threads: 1,
         undo_bytes: 0,
@@ -366,7 +370,7 @@ fn read_geometry(region: &Region) -> Result<Geometry, OpenError> {
             needed: least.end(),
             len: region.len(),
         })?;
-    let geometry = Geometry {
+    let geometry = TableGeometry {
         max_processes: u32::try_from(header.max_processes.load(Acquire)).map_err(damaged)?,
         max_threads: u16::try_from(header.max_threads.load(Acquire)).map_err(damaged)?,
         undo_bytes: usize::try_from(header.undo_bytes.load(Acquire)).map_err(damaged)?,
@@ -416,7 +420,7 @@ mod tests {
         let options = ControlOptions::new([3; 16]);
         let len = options.region_len();
         let region = Region::private(len, len, PagePolicy::Small).unwrap();
-        let p = Participants::create(region, options, Arc::new(Alone::default())).unwrap();
+        let p = Participants::create(region, options, Arc::new(OnlyProcess::default())).unwrap();
         let map_again = |p: &Participants| {
             let geometry = p.inner().control().geometry();
             let region = Region::private(len, len, PagePolicy::Small).unwrap();
@@ -432,7 +436,7 @@ mod tests {
             ControlRegion::new(region, geometry).unwrap()
         };
         // The same region, but as a process has it that may not interrupt.
-        let inner = Inner::new(map_again(&p), Arc::new(Alone::default()), false);
+        let inner = Inner::new(map_again(&p), Arc::new(OnlyProcess::default()), false);
         inner.join(1).unwrap();
         let fenced = Participants::from_inner(inner);
         assert!(!fenced.is_asymmetric());

@@ -71,7 +71,7 @@ const KIND_BITS: u32 = 3;
 /// What a pin word says in its low bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-pub(crate) enum Kind {
+pub(crate) enum PinKind {
     None = 0,
     /// Stays until its owner leaves. The rest of the word is the epoch.
     Firm = 1,
@@ -84,35 +84,35 @@ pub(crate) enum Kind {
 }
 
 #[inline(always)]
-pub(crate) const fn pin_word(number: u64, kind: Kind) -> u64 {
+pub(crate) const fn pin_word(number: u64, kind: PinKind) -> u64 {
     number << KIND_BITS | kind as u64
 }
 
-pub(crate) const fn kind_of(word: u64) -> Kind {
+pub(crate) const fn kind_of(word: u64) -> PinKind {
     match word & ((1 << KIND_BITS) - 1) {
-        1 => Kind::Firm,
-        2 => Kind::Revocable,
-        3 => Kind::Revoking,
-        4 => Kind::Revoked,
-        _ => Kind::None,
+        1 => PinKind::Firm,
+        2 => PinKind::Revocable,
+        3 => PinKind::Revoking,
+        4 => PinKind::Revoked,
+        _ => PinKind::None,
     }
 }
 
 /// The oldest epoch that the word protects, if it protects any.
 pub(crate) const fn pinned_epoch(word: u64) -> Option<u64> {
     match kind_of(word) {
-        Kind::Firm | Kind::Revocable => Some(word >> KIND_BITS),
+        PinKind::Firm | PinKind::Revocable => Some(word >> KIND_BITS),
         // Its epoch is overwritten by the revocation's number: for the moment until the revocation
         // is complete it holds all.
-        Kind::Revoking => Some(0),
-        Kind::Revoked | Kind::None => None,
+        PinKind::Revoking => Some(0),
+        PinKind::Revoked | PinKind::None => None,
     }
 }
 
 /// Pins: from here until [`leave`], what was reachable is not freed. Returns the word that stands
 /// in the slot.
 #[inline(always)]
-pub(crate) fn enter<W: Word>(epoch: &W, pin: &W, kind: Kind, barrier: &impl Barrier) -> u64 {
+pub(crate) fn enter<W: Word>(epoch: &W, pin: &W, kind: PinKind, barrier: &impl Barrier) -> u64 {
     // SYNC: pairs with the Release increment in `advance`: a thread that reads the new epoch sees
     // the unlinking before it.
     let word = pin_word(epoch.load(Acquire), kind);
@@ -144,7 +144,7 @@ pub(crate) fn still_held<W: Word>(pin: &W, entered: u64, barrier: &impl Barrier)
 
 /// Makes a revocable pin firm without a gap. Fails if somebody has begun to revoke it.
 pub(crate) fn make_firm<W: Word>(pin: &W, entered: u64) -> Option<u64> {
-    let firm = pin_word(entered >> KIND_BITS, Kind::Firm);
+    let firm = pin_word(entered >> KIND_BITS, PinKind::Firm);
     // SYNC: pairs with the exchange in `begin_revoking`: one of the two wins.
     pin.compare_exchange(entered, firm, AcqRel, Relaxed)
         .is_ok()
@@ -212,7 +212,7 @@ where
 
 /// Whether the pin that stands there was revoked, or is being revoked.
 pub(crate) fn is_revoked(word: u64) -> bool {
-    matches!(kind_of(word), Kind::Revoking | Kind::Revoked)
+    matches!(kind_of(word), PinKind::Revoking | PinKind::Revoked)
 }
 
 /// First step of a revocation: succeeds if the pin is revocable (or abandoned half-way by another
@@ -221,13 +221,13 @@ pub(crate) fn is_revoked(word: u64) -> bool {
 pub(crate) fn begin_revoking<W: Word>(pin: &W, limit: u64, number: u64) -> bool {
     let word = pin.load(Relaxed);
     let due = match kind_of(word) {
-        Kind::Revocable => word >> KIND_BITS <= limit,
-        Kind::Revoking => true,
-        Kind::None | Kind::Firm | Kind::Revoked => false,
+        PinKind::Revocable => word >> KIND_BITS <= limit,
+        PinKind::Revoking => true,
+        PinKind::None | PinKind::Firm | PinKind::Revoked => false,
     };
     // SYNC: pairs with the load in `still_held` and the exchange in `make_firm`.
     due && pin
-        .compare_exchange(word, pin_word(number, Kind::Revoking), AcqRel, Relaxed)
+        .compare_exchange(word, pin_word(number, PinKind::Revoking), AcqRel, Relaxed)
         .is_ok()
 }
 
@@ -237,8 +237,8 @@ pub(crate) fn finish_revoking<W: Word>(pin: &W, number: u64) {
     // SYNC: pairs with the Acquire load in `oldest_pin`: a thread that sees it is behind the
     // barrier that the revoker has passed.
     let _ = pin.compare_exchange(
-        pin_word(number, Kind::Revoking),
-        pin_word(number, Kind::Revoked),
+        pin_word(number, PinKind::Revoking),
+        pin_word(number, PinKind::Revoked),
         AcqRel,
         Relaxed,
     );

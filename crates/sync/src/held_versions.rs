@@ -14,7 +14,7 @@ use crate::atomics::Word;
 use crate::opening::Inner;
 use crate::participants::Participants;
 use crate::process::OpeningName;
-use mneme_sys::{Clock as _, RegionError, Shared, SystemClock};
+use mneme_sys::{Clock as _, InRegion, RegionError, SystemClock};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -53,7 +53,7 @@ struct Table {
 const _: () = assert!(size_of::<Table>() == (MAX_HELD + 1) * 128);
 
 // SAFETY: `repr(C)`, atomics only, no padding (the assertion above counts), no drop.
-unsafe impl Shared for Table {}
+unsafe impl InRegion for Table {}
 
 /// First step of a registration: the slot is `me`'s, if it was free.
 pub(crate) fn claim<W: Word>(owner: &W, me: u64) -> bool {
@@ -100,7 +100,7 @@ unsafe impl Sync for HeldVersions {}
 
 /// A version that is held, and by what.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldVersion {
     /// The version.
     pub version: u64,
     /// The process that holds it, as it knows itself.
@@ -220,8 +220,8 @@ impl HeldVersions {
     /// What is held, and by what, in order of the versions. A slot that changes meanwhile may be
     /// given with the name of another.
     #[must_use]
-    pub fn list(&self) -> Vec<Held> {
-        let mut list: Vec<Held> = self
+    pub fn list(&self) -> Vec<HeldVersion> {
+        let mut list: Vec<HeldVersion> = self
             .slots()
             .iter()
             .filter_map(|slot| self.look(slot))
@@ -230,10 +230,10 @@ impl HeldVersions {
         list
     }
 
-    fn look(&self, slot: &HoldLines) -> Option<Held> {
+    fn look(&self, slot: &HoldLines) -> Option<HeldVersion> {
         let version = held(&slot.version);
         let owner = OpeningName::of_word(slot.owner.load(Relaxed));
-        (version != 0).then(|| Held {
+        (version != 0).then(|| HeldVersion {
             version,
             pid: self.inner().entry_pid(owner.process),
             thread: load_name(slot),

@@ -15,7 +15,7 @@
 use crate::counter_fold::{self, CounterWords, JournalWords};
 use crate::slot_owner::SlotWords;
 use crate::{RobustLock, intent};
-use mneme_sys::{HEADER_LEN, Shared};
+use mneme_sys::{HEADER_LEN, InRegion};
 use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicU64;
 
@@ -75,7 +75,7 @@ pub(crate) struct Counter {
 
 /// What a folder of counters is about to do; protected by the region's own lock.
 #[repr(C, align(128))]
-pub(crate) struct Journal {
+pub(crate) struct FoldJournal {
     /// Sequence, validity, slot and counter: `counter_fold::entry`.
     pub(crate) entry: AtomicU64,
     pub(crate) root: AtomicU64,
@@ -85,7 +85,7 @@ pub(crate) struct Journal {
 
 /// A [`FencedGate`](crate::FencedGate): raised while its lock is held.
 #[repr(C, align(128))]
-pub(crate) struct Gate {
+pub(crate) struct GateWords {
     pub(crate) lock: RobustLock,
     _rest: [AtomicU64; 15],
 }
@@ -102,7 +102,7 @@ pub(crate) struct ControlHeader {
     pub(crate) incarnation: AtomicU64,
     /// [`BARRIER_ASYMMETRIC`] or [`BARRIER_FENCE`]: the light side that every participant uses.
     pub(crate) barrier: AtomicU64,
-    /// [`Geometry::checksum`].
+    /// [`TableGeometry::checksum`].
     pub(crate) geometry: AtomicU64,
     /// The holder of each lease; `lease` reads the words.
     pub(crate) leases: [AtomicU64; LEASES],
@@ -117,8 +117,8 @@ pub(crate) struct ControlHeader {
     pub(crate) highest_slot: Lone,
     /// Number of the last revocation.
     pub(crate) revocations: Lone,
-    pub(crate) journal: Journal,
-    pub(crate) gates: [Gate; GATES],
+    pub(crate) journal: FoldJournal,
+    pub(crate) gates: [GateWords; GATES],
     /// What threads that are gone have counted.
     pub(crate) base: [Counter; COUNTERS],
 }
@@ -163,7 +163,7 @@ pub(crate) struct SlotLines {
 const _: () = {
     assert!(size_of::<Lone>() == 128);
     assert!(size_of::<Counter>() == 16);
-    assert!(size_of::<Journal>() == 128);
+    assert!(size_of::<FoldJournal>() == 128);
     assert!(size_of::<ProcessEntry>() == 64);
     assert!(size_of::<IntentWords>() == 64);
     assert!(size_of::<SlotLines>() == 38 * 64);
@@ -176,15 +176,15 @@ const _: () = {
 };
 
 // SAFETY: `repr(C)`, atomics only, no padding (the assertions above count the words), no drop.
-unsafe impl Shared for ControlHeader {}
+unsafe impl InRegion for ControlHeader {}
 // SAFETY: as above.
-unsafe impl Shared for ProcessEntry {}
+unsafe impl InRegion for ProcessEntry {}
 // SAFETY: as above.
-unsafe impl Shared for SlotLines {}
+unsafe impl InRegion for SlotLines {}
 
 /// Where the parts of a region of a given geometry begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Geometry {
+pub(crate) struct TableGeometry {
     pub(crate) max_processes: u32,
     pub(crate) max_threads: u16,
     pub(crate) undo_bytes: usize,
@@ -194,7 +194,7 @@ pub(crate) struct Geometry {
 pub(crate) const MAX_PROCESSES: u32 = u16::MAX as u32;
 pub(crate) const MAX_UNDO: usize = 16 << 20;
 
-impl Geometry {
+impl TableGeometry {
     pub(crate) fn check(self) -> Result<(), &'static str> {
         if self.max_processes == 0 || self.max_processes > MAX_PROCESSES {
             Err("max_processes must be between 1 and 65,535")
@@ -278,7 +278,7 @@ impl Counter {
     }
 }
 
-impl Journal {
+impl FoldJournal {
     pub(crate) fn words(&self) -> JournalWords<'_, AtomicU64> {
         JournalWords {
             entry: &self.entry,

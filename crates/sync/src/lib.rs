@@ -203,7 +203,7 @@ pub use error::{
     SlotError, Stalled,
 };
 pub use fenced_gate::{FencedGate, Sole};
-pub use held_versions::{Held, HeldVersions, MAX_HELD};
+pub use held_versions::{HeldVersion, HeldVersions, MAX_HELD};
 pub use intent::{Intent, IntentLine, Lane};
 pub use layout::{COUNTERS, GATES, INTENT_WORDS, LEASES};
 pub use lease::Lease;

@@ -24,7 +24,7 @@ pub struct RobustLock {
 const _: () = assert!(size_of::<RobustLock>() == 8);
 
 // SAFETY: one atomic word, any value of which is a state of the lock.
-unsafe impl mneme_sys::Shared for RobustLock {}
+unsafe impl mneme_sys::InRegion for RobustLock {}
 
 /// The word, decoded: slot (16 bits, 0: free), generation (16), owner died (1), sequence (31).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use crate::atomics::Barrier;
 use crate::backoff::Backoff;
 use crate::control_region::ControlRegion;
-use crate::process::{self, OpeningName, State, Status};
+use crate::process::{self, OpeningName, SlotState, SlotStatus};
 use crate::slot_owner::SlotOwner;
 use crate::stalled::StalledHolders;
 use crate::{AttachError, SlotError, SlotId, slot_owner};
-use mneme_sys::barrier::{BarrierRefused, Light, Reach};
+use mneme_sys::barrier::{BarrierReach, BarrierRefused, Light};
 use mneme_sys::{Clock, Liveness, Region, SystemClock, Taken};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
@@ -73,15 +73,15 @@ pub(crate) struct Inner {
 #[derive(Clone, Copy)]
 pub(crate) struct Machine {
     light: Light,
-    reach: Reach,
+    reach: BarrierReach,
 }
 
 /// Whose pins lie in a region.
-pub(crate) fn reach(region: &Region) -> Reach {
+pub(crate) fn reach(region: &Region) -> BarrierReach {
     if region.is_private() {
-        Reach::Process
+        BarrierReach::Process
     } else {
-        Reach::Machine
+        BarrierReach::Machine
     }
 }
 
@@ -147,8 +147,8 @@ impl Inner {
     /// Where no entry is free, that of a dead process is taken over: the dead never keep the living
     /// out. Its slots become orphans, which any participant reaps.
     pub(crate) fn join(&self, pid: u32) -> Result<(), AttachError> {
-        if self.join_where(pid, |state| state == State::Free)?
-            || self.join_where(pid, |state| state != State::Free)?
+        if self.join_where(pid, |state| state == SlotState::Free)?
+            || self.join_where(pid, |state| state != SlotState::Free)?
         {
             Ok(())
         } else {
@@ -159,7 +159,7 @@ impl Inner {
     /// Makes this process a participant under a free entry; one of a dead process is not taken
     /// over.
     pub(crate) fn join_free(&self, pid: u32) -> Result<(), AttachError> {
-        if self.join_where(pid, |state| state == State::Free)? {
+        if self.join_where(pid, |state| state == SlotState::Free)? {
             Ok(())
         } else {
             Err(self.full())
@@ -172,7 +172,7 @@ impl Inner {
         }
     }
 
-    fn join_where(&self, pid: u32, suits: fn(State) -> bool) -> Result<bool, AttachError> {
+    fn join_where(&self, pid: u32, suits: fn(SlotState) -> bool) -> Result<bool, AttachError> {
         for (entry, index) in self.control.processes().iter().zip(1_u16..) {
             if !suits(process::read(&entry.state).state) {
                 continue;
@@ -193,8 +193,8 @@ impl Inner {
             entry.attached_ms.store(self.clock.wall_ms(), Relaxed);
             process::write(
                 &entry.state,
-                Status {
-                    state: State::Live,
+                SlotStatus {
+                    state: SlotState::Live,
                     incarnation,
                 },
             );
@@ -398,13 +398,13 @@ impl Inner {
         let status = process::read(&entry.state);
         // A reaper that is at work holds the liveness lock, which looks alive.
         status.incarnation != owner.incarnation
-            || status.state == State::Reaping
+            || status.state == SlotState::Reaping
             || !self.liveness.is_alive(u32::from(owner.process))
     }
 
     /// Whether that opening stands and its process lives.
     pub(crate) fn is_open(&self, opening: OpeningName) -> bool {
-        let stands = State::Live;
+        let stands = SlotState::Live;
         let entry = self.control.process(opening.process);
         entry.is_some_and(|entry| {
             let status = process::read(&entry.state);
@@ -472,8 +472,8 @@ impl Drop for Inner {
                     .slots()
                     .any(|(_, lines)| orphaned(slot_owner::read(&lines.owner)))
             {
-                let free = Status {
-                    state: State::Free,
+                let free = SlotStatus {
+                    state: SlotState::Free,
                     incarnation: me.incarnation,
                 };
                 process::write(&entry.state, free);

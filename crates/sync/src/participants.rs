@@ -1,7 +1,7 @@
 //! [`Participants`]: one process' opening of a control region.
 
 use crate::atomics::Barrier;
-use crate::layout::{COUNTERS, Geometry};
+use crate::layout::{COUNTERS, TableGeometry};
 use crate::lock_word::Owner;
 use crate::opening::Inner;
 use crate::thread_slots::{self, Local};
@@ -46,8 +46,8 @@ impl ControlOptions {
         self.geometry().end()
     }
 
-    pub(crate) fn geometry(&self) -> Geometry {
-        Geometry {
+    pub(crate) fn geometry(&self) -> TableGeometry {
+        TableGeometry {
             max_processes: self.max_processes,
             max_threads: self.max_threads,
             undo_bytes: self.undo_bytes,

@@ -6,7 +6,7 @@
 
 use crate::Revoked;
 use crate::atomics::Barrier;
-use crate::epoch::{self, Kind};
+use crate::epoch::{self, PinKind};
 use crate::opening::{Asymmetric, Machine};
 use crate::thread_slots::{Local, UNUSUAL};
 use std::marker::PhantomData;
@@ -29,7 +29,7 @@ impl Pin<'_> {
     #[inline(always)]
     pub(crate) unsafe fn enter(local: NonNull<Local>) -> Self {
         // SAFETY: alive by the caller's promise.
-        unsafe { enter(local.as_ref(), Kind::Firm) };
+        unsafe { enter(local.as_ref(), PinKind::Firm) };
         Pin {
             local,
             _opening: PhantomData,
@@ -70,7 +70,7 @@ impl RevocablePin<'_> {
     pub(crate) unsafe fn enter(local: NonNull<Local>) -> Self {
         // SAFETY: alive by the caller's promise.
         let lost = unsafe {
-            enter(local.as_ref(), Kind::Revocable);
+            enter(local.as_ref(), PinKind::Revocable);
             local.as_ref().lost.get()
         };
         RevocablePin {
@@ -155,7 +155,7 @@ impl FastPin<'_> {
         }
         // SAFETY: as the caller's.
         let (region_epoch, lines) = unsafe { (local.epoch(), local.lines()) };
-        let entered = epoch::enter(region_epoch, &lines.pin, Kind::Revocable, &local.barrier);
+        let entered = epoch::enter(region_epoch, &lines.pin, PinKind::Revocable, &local.barrier);
         Some(FastPin {
             pin: &lines.pin,
             entered,
@@ -179,7 +179,7 @@ impl FastPin<'_> {
 /// # Safety
 /// The local's opening is alive.
 #[inline(always)]
-unsafe fn enter(local: &Local, kind: Kind) {
+unsafe fn enter(local: &Local, kind: PinKind) {
     let pins = local.pins.get();
     if pins == 0 {
         // Stored as a constant, here and in `leave`: were it incremented, each pin would wait for
@@ -189,8 +189,8 @@ unsafe fn enter(local: &Local, kind: Kind) {
         // `UNUSUAL` in `pins`.
         unsafe { enter_outermost(local, kind, &Asymmetric(&local.barrier)) };
     } else if pins < UNUSUAL
-        && kind == Kind::Firm
-        && epoch::kind_of(local.entered.get()) == Kind::Firm
+        && kind == PinKind::Firm
+        && epoch::kind_of(local.entered.get()) == PinKind::Firm
     {
         // What most updates find: the caller has pinned to search.
         local.pins.set(pins + 1);
@@ -203,7 +203,7 @@ unsafe fn enter(local: &Local, kind: Kind) {
 /// # Safety
 /// As [`enter`].
 #[inline(never)]
-unsafe fn enter_otherwise(local: &Local, kind: Kind) {
+unsafe fn enter_otherwise(local: &Local, kind: PinKind) {
     let outermost = local.depth() == 0;
     local.pins.set(local.pins.get() + 1);
     if local.is_forked() {
@@ -220,7 +220,7 @@ unsafe fn enter_otherwise(local: &Local, kind: Kind) {
 /// # Safety
 /// The local's opening is alive, and this process the one that claimed the slot.
 #[inline(always)]
-unsafe fn enter_outermost(local: &Local, kind: Kind, barrier: &impl Barrier) {
+unsafe fn enter_outermost(local: &Local, kind: PinKind, barrier: &impl Barrier) {
     // SAFETY: as the caller's.
     let (region_epoch, lines) = unsafe { (local.epoch(), local.lines()) };
     local
@@ -230,14 +230,14 @@ unsafe fn enter_outermost(local: &Local, kind: Kind, barrier: &impl Barrier) {
 
 /// # Safety
 /// As [`enter_outermost`].
-unsafe fn enter_nested(local: &Local, kind: Kind) {
+unsafe fn enter_nested(local: &Local, kind: PinKind) {
     let entered = local.entered.get();
-    if epoch::kind_of(entered) == Kind::Firm {
+    if epoch::kind_of(entered) == PinKind::Firm {
         return;
     }
     // SAFETY: as the caller's.
     let pin = unsafe { &local.lines().pin };
-    let kept = if kind == Kind::Firm {
+    let kept = if kind == PinKind::Firm {
         let firm = epoch::make_firm(pin, entered);
         if let Some(firm) = firm {
             local.entered.set(firm);

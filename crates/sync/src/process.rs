@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum SlotState {
     Free,
     /// A process has attached under it; whether it lives is the kernel's to say.
     Live,
@@ -41,30 +41,30 @@ impl OpeningName {
 
 /// A decoded entry word: state (8 bits), incarnation (32 bits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Status {
-    pub(crate) state: State,
+pub(crate) struct SlotStatus {
+    pub(crate) state: SlotState,
     pub(crate) incarnation: u32,
 }
 
-pub(crate) fn read<W: Word>(word: &W) -> Status {
+pub(crate) fn read<W: Word>(word: &W) -> SlotStatus {
     // SYNC: pairs with the Release store in `write`.
     let word = word.load(Acquire);
     let state = match word as u8 {
-        1 => State::Live,
-        2 => State::Reaping,
-        _ => State::Free,
+        1 => SlotState::Live,
+        2 => SlotState::Reaping,
+        _ => SlotState::Free,
     };
-    Status {
+    SlotStatus {
         state,
         incarnation: (word >> 8) as u32,
     }
 }
 
-pub(crate) fn write<W: Word>(word: &W, status: Status) {
+pub(crate) fn write<W: Word>(word: &W, status: SlotStatus) {
     let state = match status.state {
-        State::Free => 0,
-        State::Live => 1,
-        State::Reaping => 2,
+        SlotState::Free => 0,
+        SlotState::Live => 1,
+        SlotState::Reaping => 2,
     };
     // SYNC: pairs with the Acquire load in `read`.
     word.store(state | u64::from(status.incarnation) << 8, Release);

@@ -14,11 +14,11 @@
 //! of its own ([`ORPHANS_LOCK`]). Any participant reaps orphans, whichever entry they belong to;
 //! the reaper of an entry leaves them to that pass.
 
-use crate::epoch::{Kind, kind_of};
+use crate::epoch::{PinKind, kind_of};
 use crate::layout::{LEASES, MAX_PROCESSES, SlotLines};
 use crate::opening::Inner;
 use crate::participants::Participants;
-use crate::process::{self, State, Status};
+use crate::process::{self, SlotState, SlotStatus};
 use crate::undo::UndoArea;
 use crate::{AttachError, Intent, Lane, ReapError, SlotId, counter_fold, intent, slot_owner};
 use std::sync::atomic::Ordering::Relaxed;
@@ -65,7 +65,7 @@ impl DeadSlot<'_> {
     #[must_use]
     pub fn is_pinned(&self) -> bool {
         // Relaxed: its owner is dead.
-        kind_of(self.lines.pin.load(Relaxed)) == Kind::Firm
+        kind_of(self.lines.pin.load(Relaxed)) == PinKind::Firm
     }
 
     /// What the thread had announced in a lane, if anything.
@@ -139,7 +139,7 @@ impl Participants {
         let me = inner.me();
         for (index, entry) in (1_u16..).zip(inner.control().processes()) {
             if index == me.process
-                || process::read(&entry.state).state == State::Free
+                || process::read(&entry.state).state == SlotState::Free
                 || inner.liveness().is_alive(u32::from(index))
             {
                 continue;
@@ -148,13 +148,13 @@ impl Participants {
                 continue;
             };
             let status = process::read(&entry.state);
-            if status.state != State::Free {
+            if status.state != SlotState::Free {
                 self.prepare_to_reap();
                 mneme_sys::fault!("sync.reap.taken");
                 process::write(
                     &entry.state,
-                    Status {
-                        state: State::Reaping,
+                    SlotStatus {
+                        state: SlotState::Reaping,
                         ..status
                     },
                 );
@@ -172,8 +172,8 @@ impl Participants {
                 inner.end_watches(index);
                 process::write(
                     &entry.state,
-                    Status {
-                        state: State::Free,
+                    SlotStatus {
+                        state: SlotState::Free,
                         ..status
                     },
                 );
@@ -262,7 +262,7 @@ impl Inner {
     pub(crate) fn attached(&self) -> impl Iterator<Item = (u16, u32)> {
         (1_u16..)
             .zip(self.control().processes())
-            .filter(|(_, entry)| process::read(&entry.state).state != State::Free)
+            .filter(|(_, entry)| process::read(&entry.state).state != SlotState::Free)
             .map(|(i, entry)| (i, u32::try_from(entry.pid.load(Relaxed)).unwrap_or(0)))
     }
 }

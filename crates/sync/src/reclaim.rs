@@ -6,7 +6,7 @@
 
 use crate::atomics::Barrier;
 use crate::backoff::Backoff;
-use crate::epoch::{self, Epoch, Kind};
+use crate::epoch::{self, Epoch, PinKind};
 use crate::opening::Inner;
 use crate::participants::Participants;
 use crate::{Holding, SlotError, SlotId, Stalled};
@@ -168,7 +168,7 @@ impl Inner {
                 Some((
                     epoch::pinned_epoch(word)?,
                     id,
-                    epoch::kind_of(word) == Kind::Firm,
+                    epoch::kind_of(word) == PinKind::Firm,
                 ))
             })
             .min()

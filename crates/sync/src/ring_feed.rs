@@ -11,7 +11,7 @@
 
 use crate::atomics::Word;
 use crate::participants::Participants;
-use mneme_sys::{RegionError, Shared};
+use mneme_sys::{InRegion, RegionError};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -92,7 +92,7 @@ struct Lines {
 const _: () = assert!(size_of::<Lines>() == 128 + FEED_ENTRIES * 16);
 
 // SAFETY: `repr(C)`, atomics only, no padding (the assertion above counts), no drop.
-unsafe impl Shared for Lines {}
+unsafe impl InRegion for Lines {}
 
 /// The feed that lies in a control region, behind what is this crate's.
 pub struct Feed {

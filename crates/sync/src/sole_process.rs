@@ -6,16 +6,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The only process there is.
 #[derive(Debug, Default)]
-pub(crate) struct Alone(Mutex<BTreeSet<u32>>);
+pub(crate) struct OnlyProcess(Mutex<BTreeSet<u32>>);
 
-impl Alone {
+impl OnlyProcess {
     /// A poisoned set is as good as any: each change is one step.
     fn held(&self) -> MutexGuard<'_, BTreeSet<u32>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Liveness for Alone {
+impl Liveness for OnlyProcess {
     fn claim(&self, index: u32) -> Result<(), LivenessError> {
         if self.held().insert(index) {
             Ok(())

@@ -4,7 +4,7 @@ use crate::control_region::ControlRegion;
 use crate::epoch::{self, Epoch};
 use crate::layout::{COUNTERS, SlotLines};
 use crate::participants::Participants;
-use crate::process::{self, State};
+use crate::process::{self, SlotState};
 use crate::slot_owner::{self, SlotOwner};
 use crate::{Lane, SlotId, intent, lock_word};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -175,7 +175,9 @@ fn check_owned_slot(
             owner.process
         )),
         // An orphan, of an earlier incarnation, waits for its reaper.
-        Some(status) if status.state == State::Free && status.incarnation == owner.incarnation => {
+        Some(status)
+            if status.state == SlotState::Free && status.incarnation == owner.incarnation =>
+        {
             found.push(format!(
                 "slot {id} belongs to process entry {}, which is free",
                 owner.process

@@ -10,7 +10,7 @@
 //! [`Pin`](crate::Pin), guards) is left: one that outlives the thread's list (a handle kept in
 //! another thread-local) keeps its slot too, until the region is closed or the process ends.
 
-use crate::epoch::{self, Kind};
+use crate::epoch::{self, PinKind};
 use crate::layout::{GATES, LANES, SlotLines};
 use crate::opening::{Inner, Machine};
 use crate::{SlotError, SlotId, intent};
@@ -382,7 +382,7 @@ pub(crate) unsafe fn unwound(local: NonNull<Local>) {
     if let Ok(Some(_)) = unlisted {
         uncache(known.opening);
         if announces && epoch::pinned_epoch(lines.pin.load(Relaxed)).is_none() {
-            let entered = epoch::enter(epoch, &lines.pin, Kind::Firm, &known.barrier);
+            let entered = epoch::enter(epoch, &lines.pin, PinKind::Firm, &known.barrier);
             known.entered.set(entered);
         }
         known.pins.set(known.pins.get() + 1);

@@ -5,10 +5,10 @@
 //! consistent fences would. Store-then-load on either side (a reader publishes its pin, then
 //! reads a pointer; a reclaimer unlinks, then reads the pins) can then never miss the other.
 //!
-//! How far the heavy side must [`Reach`] is the caller's to say. `membarrier(PRIVATE_EXPEDITED)`
-//! interrupts every CPU that runs a thread of this process, `membarrier(GLOBAL_EXPEDITED)` every
-//! CPU that runs a registered process. Either takes 0.2 us while nobody has to be interrupted, and
-//! microseconds for each CPU that has.
+//! How far the heavy side must [`BarrierReach`] is the caller's to say.
+//! `membarrier(PRIVATE_EXPEDITED)` interrupts every CPU that runs a thread of this process,
+//! `membarrier(GLOBAL_EXPEDITED)` every CPU that runs a registered process. Either takes 0.2 us
+//! while nobody has to be interrupted, and microseconds for each CPU that has.
 //!
 //! **The kernel registers a process incompletely for the global form.** Whom to interrupt it takes
 //! from a flag kept for each CPU, which it loads when a CPU changes from one process to another,
@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU8, Ordering, compiler_fence, fence};
 
 /// Whom a heavy barrier reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reach {
+pub enum BarrierReach {
     /// The threads of this process.
     Process,
     /// Every process that is registered with this reach.
@@ -63,7 +63,7 @@ pub struct Light(&'static AtomicU8);
 impl Light {
     /// That of this reach.
     #[must_use]
-    pub fn of(reach: Reach) -> Light {
+    pub fn of(reach: BarrierReach) -> Light {
         Light(&MECHANISMS[reach as usize])
     }
 
@@ -96,9 +96,10 @@ impl Light {
 /// Registers this process with the kernel, once; later calls return the same answer.
 ///
 /// Must have returned before the first [`light`] that another thread's [`heavy`] is to reach.
-/// With [`Reach::Machine`] the first call starts a thread, which forks a child, waits for it and
-/// ends. The child copies the page tables, so the call is best made before much memory is in use.
-pub fn register(reach: Reach) -> Mechanism {
+/// With [`BarrierReach::Machine`] the first call starts a thread, which forks a child, waits for it
+/// and ends. The child copies the page tables, so the call is best made before much memory is in
+/// use.
+pub fn register(reach: BarrierReach) -> Mechanism {
     let known = &MECHANISMS[reach as usize];
     // SYNC: pairs with the Release store below; a second caller sees the registration done.
     match known.load(Ordering::Acquire) {
@@ -108,15 +109,15 @@ pub fn register(reach: Reach) -> Mechanism {
     }
     let value = match (kernel::register(reach), reach) {
         (false, _) => FENCE,
-        (true, Reach::Process) => ASYMMETRIC,
-        (true, Reach::Machine) => BECOMING_ASYMMETRIC,
+        (true, BarrierReach::Process) => ASYMMETRIC,
+        (true, BarrierReach::Machine) => BECOMING_ASYMMETRIC,
     };
     // SYNC: pairs with the Acquire load above.
     let first = known.compare_exchange(0, value, Ordering::AcqRel, Ordering::Acquire);
     if first.is_ok() && value == BECOMING_ASYMMETRIC {
         kernel::visit_all_cpus(|| {
             // SYNC: pairs with the Acquire loads above and in `heavy`.
-            MECHANISMS[Reach::Machine as usize].store(ASYMMETRIC, Ordering::Release);
+            MECHANISMS[BarrierReach::Machine as usize].store(ASYMMETRIC, Ordering::Release);
         });
     }
     register(reach)
@@ -124,7 +125,7 @@ pub fn register(reach: Reach) -> Mechanism {
 
 /// The cheap side: a compiler fence where the kernel helps, else a real fence.
 #[inline(always)]
-pub fn light(reach: Reach) {
+pub fn light(reach: BarrierReach) {
     Light::of(reach).pass();
 }
 
@@ -144,7 +145,7 @@ pub struct BarrierRefused(pub i32);
 /// # Errors
 /// The kernel does not grant the call any more, and a bounded number of tries did not help. Other
 /// threads may have passed no fence then: nothing may be concluded from what is read afterwards.
-pub fn heavy(reach: Reach) -> Result<(), BarrierRefused> {
+pub fn heavy(reach: BarrierReach) -> Result<(), BarrierRefused> {
     // SYNC: pairs with `light`.
     fence(Ordering::SeqCst);
     // SYNC: pairs with the exchange in `register`.
@@ -160,20 +161,20 @@ pub fn heavy(reach: Reach) -> Result<(), BarrierRefused> {
 /// Miri has no such system call: fences everywhere.
 #[cfg(miri)]
 mod kernel {
-    pub(super) fn register(_: super::Reach) -> bool {
+    pub(super) fn register(_: super::BarrierReach) -> bool {
         false
     }
 
     pub(super) fn visit_all_cpus(_: impl FnOnce() + Send + 'static) {}
 
-    pub(super) fn interrupt(_: super::Reach) -> Result<(), super::BarrierRefused> {
+    pub(super) fn interrupt(_: super::BarrierReach) -> Result<(), super::BarrierRefused> {
         Ok(())
     }
 }
 
 #[cfg(not(miri))]
 mod kernel {
-    use super::{BarrierRefused, Reach};
+    use super::{BarrierReach, BarrierRefused};
     use libc::{c_int, c_long};
 
     fn membarrier(command: c_int) -> c_long {
@@ -181,13 +182,13 @@ mod kernel {
         unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
     }
 
-    pub(super) fn register(reach: Reach) -> bool {
+    pub(super) fn register(reach: BarrierReach) -> bool {
         let (command, registration) = match reach {
-            Reach::Process => (
+            BarrierReach::Process => (
                 libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED,
                 libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED,
             ),
-            Reach::Machine => (
+            BarrierReach::Machine => (
                 libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED,
                 libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED,
             ),
@@ -200,10 +201,10 @@ mod kernel {
     /// bytes, so whoever frees a page meanwhile ends the want.
     const TRIES: usize = 1_000;
 
-    pub(super) fn interrupt(reach: Reach) -> Result<(), BarrierRefused> {
+    pub(super) fn interrupt(reach: BarrierReach) -> Result<(), BarrierRefused> {
         let command = match reach {
-            Reach::Process => libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED,
-            Reach::Machine => libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED,
+            BarrierReach::Process => libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED,
+            BarrierReach::Machine => libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED,
         };
         for _ in 0..TRIES {
             if membarrier(command) == 0 {

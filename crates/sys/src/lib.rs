@@ -58,8 +58,8 @@ pub use open_files::allow_open_files;
 pub use prefetch::prefetch;
 pub use process::{ProcessState, end_process, process_state};
 pub use region::{
-    Access, FRAME, HEADER_LEN, HeaderError, PageKind, PagePolicy, PageReport, Region, RegionError,
-    RegionHeader, Reserve, Shared, Window, WindowError, huge_pool_free,
+    Access, FRAME, HEADER_LEN, HeaderError, InRegion, PageKind, PagePolicy, PageReport, Region,
+    RegionError, RegionHeader, Reserve, Window, WindowError, huge_pool_free,
 };
 pub use rtm::{Rtm, TransactionAborted};
 pub use terminal::terminal_size;

@@ -22,7 +22,7 @@ use std::{fmt, io};
 
 pub(crate) use backing::collapses_shared_memory;
 
-pub use access::Shared;
+pub use access::InRegion;
 pub use error::RegionError;
 pub use header::{HEADER_LEN, HeaderError, RegionHeader};
 pub use pages::{PageKind, PagePolicy, PageReport};
@@ -78,7 +78,7 @@ pub enum Reserve {
 /// [`dont_fork`](Self::dont_fork) was called. Drop unmaps; a file stays.
 pub struct Region {
     place: backing::Reservation,
-    backing: backing::Backing,
+    backing: backing::RegionBacking,
     /// Whether stores are allowed: from the start, or since [`Region::permit_writes`].
     writable: AtomicBool,
     policy: PagePolicy,
@@ -134,7 +134,7 @@ impl Region {
     /// ```
     pub fn private(len: usize, max: usize, policy: PagePolicy) -> Result<Self, RegionError> {
         Self::start(
-            backing::Backing::anonymous(),
+            backing::RegionBacking::anonymous(),
             Access::ReadWrite,
             len,
             max,
@@ -157,7 +157,7 @@ impl Region {
         policy: PagePolicy,
     ) -> Result<Self, RegionError> {
         let (_, max_rounded) = sizes(len, max)?;
-        let backing = backing::Backing::memfd(name, max_rounded, policy)?;
+        let backing = backing::RegionBacking::memfd(name, max_rounded, policy)?;
         Self::start(backing, Access::ReadWrite, len, max, policy)
     }
 
@@ -192,7 +192,7 @@ impl Region {
         reserve: Reserve,
     ) -> Result<Self, RegionError> {
         Self::of_file(
-            backing::Backing::file(file, access, reserve)?,
+            backing::RegionBacking::file(file, access, reserve)?,
             access,
             max,
             policy,
@@ -207,12 +207,12 @@ impl Region {
     /// As [`map`](Self::map); `Unsupported` for a file on another medium.
     pub fn map_direct(file: OwnedFd, max: usize, policy: PagePolicy) -> Result<Self, RegionError> {
         let access = Access::ReadWrite;
-        let (backing, len) = backing::Backing::file(file, access, Reserve::AtGrowth)?;
+        let (backing, len) = backing::RegionBacking::file(file, access, Reserve::AtGrowth)?;
         Self::of_file((backing.direct()?, len), access, max, policy)
     }
 
     fn of_file(
-        (backing, len): (backing::Backing, usize),
+        (backing, len): (backing::RegionBacking, usize),
         access: Access,
         max: usize,
         policy: PagePolicy,
@@ -225,7 +225,7 @@ impl Region {
     }
 
     fn start(
-        backing: backing::Backing,
+        backing: backing::RegionBacking,
         access: Access,
         len: usize,
         max: usize,
@@ -240,7 +240,7 @@ impl Region {
 
     fn build(
         place: backing::Reservation,
-        backing: backing::Backing,
+        backing: backing::RegionBacking,
         access: Access,
         max: usize,
         policy: PagePolicy,

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mneme_sys::barrier::{self, Reach};
+use mneme_sys::barrier::{self, BarrierReach};
 
 #[repr(align(128))]
 struct Line(AtomicU64);
@@ -75,11 +75,11 @@ fn heavy<const MACHINE: bool>() {
     barrier::heavy(reach(MACHINE)).unwrap();
 }
 
-fn reach(machine: bool) -> Reach {
+fn reach(machine: bool) -> BarrierReach {
     if machine {
-        Reach::Machine
+        BarrierReach::Machine
     } else {
-        Reach::Process
+        BarrierReach::Process
     }
 }
 
@@ -106,13 +106,13 @@ fn on_the_machine_at_least_one_side_sees_the_other() {
 #[test]
 #[ignore = "a demonstration: depends on two CPUs that run at once"]
 fn without_the_heavy_side_both_are_blind() {
-    barrier::register(Reach::Process);
+    barrier::register(BarrierReach::Process);
     assert_ne!(both_blind(2_000_000, light::<false>, || {}), 0);
 }
 
 #[test]
 fn registering_again_gives_the_same_answer() {
-    for reach in [Reach::Process, Reach::Machine] {
+    for reach in [BarrierReach::Process, BarrierReach::Machine] {
         assert_eq!(barrier::register(reach), barrier::register(reach));
     }
 }
@@ -121,7 +121,7 @@ fn registering_again_gives_the_same_answer() {
 #[cfg(not(miri))]
 #[test]
 fn a_barrier_that_is_forbidden_later_is_an_error_and_not_a_wait() {
-    for reach in [Reach::Process, Reach::Machine] {
+    for reach in [BarrierReach::Process, BarrierReach::Machine] {
         let asymmetric = barrier::register(reach) == barrier::Mechanism::Asymmetric;
         let sandboxed = std::thread::spawn(move || {
             refuse(libc::SYS_membarrier, libc::EPERM);

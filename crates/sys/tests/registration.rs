@@ -7,7 +7,7 @@
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used)]
 
-use mneme_sys::barrier::{self, Mechanism, Reach};
+use mneme_sys::barrier::{self, BarrierReach, Mechanism};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
@@ -95,9 +95,9 @@ fn interruptions(register: fn(), barrier: fn(), enough: u64, limit: Duration) ->
 fn a_cpu_that_idled_is_interrupted_too() {
     let counted = interruptions(
         || {
-            barrier::register(Reach::Machine);
+            barrier::register(BarrierReach::Machine);
         },
-        || barrier::heavy(Reach::Machine).unwrap(),
+        || barrier::heavy(BarrierReach::Machine).unwrap(),
         BARRIERS / 2,
         Duration::from_secs(60),
     );
@@ -105,7 +105,7 @@ fn a_cpu_that_idled_is_interrupted_too() {
         println!("skipped: needs two CPUs and /proc/interrupts");
         return;
     };
-    if barrier::register(Reach::Machine) == Mechanism::Asymmetric {
+    if barrier::register(BarrierReach::Machine) == Mechanism::Asymmetric {
         assert!(counted >= BARRIERS / 2, "interrupted only {counted} times");
     }
 }

@@ -34,7 +34,7 @@ use mneme_sys::{
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::StoreError;
-use crate::control_region::{OWN_BYTES, Shared, WRITER_PID, control_options};
+use crate::control_region::{OWN_BYTES, SharedControl, WRITER_PID, control_options};
 use crate::error::os;
 use crate::layout::FileHeader;
 
@@ -52,7 +52,7 @@ const OPENING_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A file that this process has open, and its locks on it.
 #[derive(Debug)]
-pub(crate) struct Attachment {
+pub(crate) struct TreeAttachment {
     pub(crate) file: File,
     path: PathBuf,
     locks: OfdLiveness,
@@ -63,7 +63,7 @@ pub(crate) struct Attachment {
     control: Option<PathBuf>,
 }
 
-impl Attachment {
+impl TreeAttachment {
     /// Opens a file and locks it, to write it or to read it. An opening that would write waits so
     /// long for another writer. Nobody else opens or closes the file until
     /// [`opened`](Self::opened).
@@ -195,7 +195,7 @@ impl Attachment {
         &mut self,
         uuid: [u8; 16],
         instance: [u8; 16],
-    ) -> Result<Option<Shared>, StoreError> {
+    ) -> Result<Option<SharedControl>, StoreError> {
         mneme_sys::fault!("tree.share.found");
         let path = self.control_path(instance)?;
         let (control, shared) = if self.has_others {
@@ -234,7 +234,7 @@ pub(crate) fn now() -> Duration {
     Duration::from_nanos(SystemClock.now_ns())
 }
 
-impl Drop for Attachment {
+impl Drop for TreeAttachment {
     fn drop(&mut self) {
         self.reader = None;
         self.locks.release(WRITER);
@@ -281,7 +281,7 @@ fn longer(path: &Path) -> Result<PathBuf, StoreError> {
 }
 
 /// Makes a control region that is called `path` or has a longer name, and says which.
-fn make(path: &Path, uuid: [u8; 16], data: &File) -> Result<(PathBuf, Shared), StoreError> {
+fn make(path: &Path, uuid: [u8; 16], data: &File) -> Result<(PathBuf, SharedControl), StoreError> {
     // What processes have left that were killed. Another user's stays: it is in nobody's way.
     for left in &places(path)[1..] {
         let _ = std::fs::remove_file(left);
@@ -308,7 +308,7 @@ fn make(path: &Path, uuid: [u8; 16], data: &File) -> Result<(PathBuf, Shared), S
 }
 
 /// Makes a control region of that name. `None`: the name is taken.
-fn make_at(path: &Path, uuid: [u8; 16], data: &File) -> Result<Option<Shared>, StoreError> {
+fn make_at(path: &Path, uuid: [u8; 16], data: &File) -> Result<Option<SharedControl>, StoreError> {
     let like = data.metadata().map_err(os("examine the store's file"))?;
     let made = OpenOptions::new()
         .read(true)
@@ -347,7 +347,7 @@ fn not_made(path: &Path) -> impl FnOnce(std::io::Error) -> StoreError {
 }
 
 /// Makes a control region in a file, which is new or left by processes that are dead.
-fn fill(file: &File, uuid: [u8; 16], is_new: bool) -> Result<Shared, StoreError> {
+fn fill(file: &File, uuid: [u8; 16], is_new: bool) -> Result<SharedControl, StoreError> {
     let options = control_options(uuid);
     let len = options.region_len() + OWN_BYTES;
     let descriptor = file.try_clone();
@@ -368,7 +368,7 @@ fn fill(file: &File, uuid: [u8; 16], is_new: bool) -> Result<Shared, StoreError>
             AtomicU64::store(word, 0, Ordering::Relaxed);
         }
     }
-    Ok(Shared::of(participants).map_err(MediumError::Region)?)
+    Ok(SharedControl::of(participants).map_err(MediumError::Region)?)
 }
 
 /// A user that may write the data may take part. One that may only read them gets no access, and
@@ -404,7 +404,7 @@ fn join_any(
     path: &Path,
     uuid: [u8; 16],
     data: &File,
-) -> Result<(PathBuf, Shared), (PathBuf, JoinError)> {
+) -> Result<(PathBuf, SharedControl), (PathBuf, JoinError)> {
     let mut nearest: Option<(PathBuf, JoinError)> = None;
     for place in places(path) {
         match join(&place, uuid, data) {
@@ -423,7 +423,7 @@ fn join_any(
 }
 
 /// The control region that lies there, which is to be of this identity.
-fn join(path: &Path, uuid: [u8; 16], data: &File) -> Result<Shared, JoinError> {
+fn join(path: &Path, uuid: [u8; 16], data: &File) -> Result<SharedControl, JoinError> {
     let file = open_region(path, data)?;
     let len = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
     let descriptor = file.try_clone()?.into();
@@ -431,7 +431,7 @@ fn join(path: &Path, uuid: [u8; 16], data: &File) -> Result<Shared, JoinError> {
     region.dont_fork()?;
     let liveness = Arc::new(OfdLiveness::reopen(file.as_fd(), LOCKS)?);
     let joined = Participants::open_and(region, uuid, liveness, |_| Err(JoinError::Empty))?;
-    Ok(Shared::of(joined)?)
+    Ok(SharedControl::of(joined)?)
 }
 
 /// Why the control region of the processes that have a file open cannot be joined.

@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::attach::Attachment;
+use crate::attach::TreeAttachment;
 use crate::catalogue_entry::is_dropped_key;
-use crate::check::{self, Counts};
+use crate::check::{self, LeafCounts};
 use crate::commit::Also;
 use crate::layout::CATALOGUE;
 use crate::open::{Builder, make};
 use crate::open_store::Core;
-use crate::plan::Change;
+use crate::plan::PlannedChange;
 use crate::roots::leaves_of;
 use crate::snapshot::Snapshot;
 use crate::{StoreError, Version, recovery};
@@ -38,12 +38,15 @@ pub(crate) fn backup(
     };
     let builder = Builder::new().uuid(recovery::file_header(&core.pages)?.uuid);
     // What the store's file keeps from others its copy does too.
-    let mode = core._lock.as_ref().map_or(Ok(0o600), Attachment::mode)?;
+    let mode = core
+        ._lock
+        .as_ref()
+        .map_or(Ok(0o600), TreeAttachment::mode)?;
     make(path, mode, |temporary| {
         let copy = builder.open_file(temporary)?;
         let mut writer = copy.core.writer();
         let (mut changes, mut bytes) = (Vec::new(), 0);
-        let (total, mut read) = (Counts::of(&record).size(), 0);
+        let (total, mut read) = (LeafCounts::of(&record).size(), 0);
         writer.record.next_tree = record.next_tree;
         for (tree, leaf) in leaves() {
             read += check::count(core, leaf, snapshot.version)?.size();
@@ -56,7 +59,7 @@ pub(crate) fn backup(
                     continue;
                 }
                 bytes += value.map_or(0, <[u8]>::len);
-                changes.push(Change { tree, key, value });
+                changes.push(PlannedChange { tree, key, value });
                 if changes.len() == BATCH || bytes > BYTES {
                     let changes = std::mem::take(&mut changes);
                     writer.commit_with(&copy.core, &changes, Some(caller), Also::default())?;

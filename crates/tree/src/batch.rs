@@ -5,10 +5,10 @@ use std::sync::Arc;
 use mneme_sys::medium::MediumError;
 
 use crate::commit::Writer;
-use crate::group::{Group, Request};
+use crate::group::{CommitGroup, CommitRequest};
 use crate::layout::MAIN;
 use crate::open_store::Core;
-use crate::plan::Change;
+use crate::plan::PlannedChange;
 use crate::{StoreError, Version};
 
 /// Changes that are made together. Of several changes of a key the last counts.
@@ -38,7 +38,7 @@ impl Batch {
 
     /// Sets a key.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> &mut Self {
-        self.add(Change {
+        self.add(PlannedChange {
             tree: MAIN,
             key,
             value: Some(value),
@@ -48,7 +48,7 @@ impl Batch {
 
     /// Removes a key.
     pub fn remove(&mut self, key: &[u8]) -> &mut Self {
-        self.add(Change {
+        self.add(PlannedChange {
             tree: MAIN,
             key,
             value: None,
@@ -75,7 +75,7 @@ impl Batch {
         self.changes.is_empty()
     }
 
-    pub(crate) fn add(&mut self, change: Change<'_>) {
+    pub(crate) fn add(&mut self, change: PlannedChange<'_>) {
         self.bytes.extend_from_slice(change.key);
         let key_end = self.bytes.len();
         self.bytes
@@ -103,12 +103,12 @@ impl Batch {
         self.changes().try_for_each(|change| change.admit())
     }
 
-    pub(crate) fn changes(&self) -> impl Iterator<Item = Change<'_>> {
+    pub(crate) fn changes(&self) -> impl Iterator<Item = PlannedChange<'_>> {
         let mut from = 0;
         self.changes.iter().map(move |&(tree, key_end, value_end)| {
             let key = &self.bytes[from..key_end];
             from = value_end.unwrap_or(key_end);
-            Change {
+            PlannedChange {
                 tree,
                 key,
                 value: value_end.map(|end| &self.bytes[key_end..end]),
@@ -116,13 +116,13 @@ impl Batch {
         })
     }
 
-    pub(crate) fn sorted(&self) -> Vec<Change<'_>> {
+    pub(crate) fn sorted(&self) -> Vec<PlannedChange<'_>> {
         last_of_each(self.changes().collect())
     }
 }
 
 /// Sorts changes by tree and key and keeps the last of each.
-pub(crate) fn last_of_each(mut changes: Vec<Change<'_>>) -> Vec<Change<'_>> {
+pub(crate) fn last_of_each(mut changes: Vec<PlannedChange<'_>>) -> Vec<PlannedChange<'_>> {
     if changes.is_sorted_by(|a, b| (a.tree, a.key) < (b.tree, b.key)) {
         return changes;
     }
@@ -138,7 +138,7 @@ pub(crate) fn last_of_each(mut changes: Vec<Change<'_>>) -> Vec<Change<'_>> {
     changes
 }
 
-impl Group<Batch, Result<Version, StoreError>> {
+impl CommitGroup<Batch, Result<Version, StoreError>> {
     /// Commits a batch with whatever other threads have waiting.
     pub(crate) fn apply(&self, core: &Core, batch: &Batch) -> Result<Version, StoreError> {
         let commit = |writer: &mut Writer, waiting: &[_]| commit_all(core, writer, waiting);
@@ -148,7 +148,7 @@ impl Group<Batch, Result<Version, StoreError>> {
     }
 }
 
-type Waiting = Arc<Request<Batch, Result<Version, StoreError>>>;
+type Waiting = Arc<CommitRequest<Batch, Result<Version, StoreError>>>;
 
 /// Commits all that waits as one version. What does not fit together is tried one by one.
 fn commit_all(core: &Core, writer: &mut Writer, waiting: &[Waiting]) {

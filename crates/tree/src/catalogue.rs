@@ -7,13 +7,13 @@ use crate::StoreError;
 use crate::catalogue_entry::{TreeKind, name_key, number_key, read_place};
 use crate::committed::Committed;
 use crate::index::Node;
-use crate::pages::Pages;
+use crate::pages::TreePages;
 use crate::roots::leaves_of;
 
 /// A version of the catalogue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Catalogue<'c> {
-    pub(crate) pages: &'c Pages,
+    pub(crate) pages: &'c TreePages,
     pub(crate) committed: &'c Committed,
     pub(crate) root: Option<&'c Arc<Node>>,
     pub(crate) version: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Catalogue<'c> {
 
 /// All that a catalogue has.
 #[derive(Debug, Default)]
-pub(crate) struct Listing {
+pub(crate) struct CatalogueListing {
     /// Trees that have names, by number.
     pub(crate) live: BTreeMap<u32, (String, TreeKind)>,
     /// Trees that were dropped and have leaves.
@@ -49,8 +49,8 @@ impl<'c> Catalogue<'c> {
         Ok(self.get(&number_key(tree))?.is_some())
     }
 
-    pub(crate) fn list(&self) -> Result<Listing, StoreError> {
-        let mut listing = Listing::default();
+    pub(crate) fn list(&self) -> Result<CatalogueListing, StoreError> {
+        let mut listing = CatalogueListing::default();
         for leaf in self.root.map_or_else(Vec::new, |root| leaves_of(root)) {
             leaf.load(self.pages, self.committed)?;
             for offset in &leaf.order_at(self.pages, self.version).offsets {
@@ -67,7 +67,7 @@ impl<'c> Catalogue<'c> {
     }
 }
 
-impl Listing {
+impl CatalogueListing {
     /// Adds an entry of the catalogue, if it is one.
     fn add(&mut self, key: &[u8], value: &[u8]) -> Option<()> {
         let (kind, rest) = key.split_first()?;

@@ -8,7 +8,7 @@ use crate::catalogue_entry::{TreeKind, dropped_key, name_key, number_key, place_
 use crate::commit::{Also, Writer};
 use crate::layout::{CATALOGUE, MAX_NAME};
 use crate::open_store::Core;
-use crate::plan::Change;
+use crate::plan::PlannedChange;
 use crate::{StoreError, Version};
 
 /// So many leaves of a dropped tree die with a commit: few enough that no commit waits for long.
@@ -64,8 +64,8 @@ pub(crate) fn open(
     Ok(tree)
 }
 
-fn change<'b>(key: &'b [u8], value: Option<&'b [u8]>) -> Change<'b> {
-    Change {
+fn change<'b>(key: &'b [u8], value: Option<&'b [u8]>) -> PlannedChange<'b> {
+    PlannedChange {
         tree: CATALOGUE,
         key,
         value,
@@ -117,7 +117,7 @@ impl Writer {
     pub(crate) fn commit_and_bury(
         &mut self,
         core: &Core,
-        changes: &[Change<'_>],
+        changes: &[PlannedChange<'_>],
         caller: Option<[u8; 32]>,
     ) -> Result<Version, StoreError> {
         let Some(dropping) = self.dropping.last() else {

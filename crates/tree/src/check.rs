@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::layout::{EntryHeader, LEAF, Record, UNIT};
+use crate::layout::{CommitRecord, EntryHeader, LEAF, UNIT};
 use crate::leaf::Leaf;
 use crate::leaf_entry::verify_extent;
 use crate::open_store::Core;
@@ -12,7 +12,7 @@ use crate::{StoreError, recovery};
 
 /// What leaves hold in a version.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct LeafCounts {
     pub(crate) leaves: u64,
     pub(crate) entries: u64,
     pub(crate) bytes: u64,
@@ -21,11 +21,11 @@ pub(crate) struct Counts {
 }
 
 /// Counts what a leaf holds in a version.
-pub(crate) type LeafCounter = fn(&Core, &Arc<Leaf>, u64) -> Result<Counts, StoreError>;
+pub(crate) type LeafCounter = fn(&Core, &Arc<Leaf>, u64) -> Result<LeafCounts, StoreError>;
 
-impl Counts {
+impl LeafCounts {
     /// What a record says that its version has.
-    pub(crate) fn of(record: &Record) -> Self {
+    pub(crate) fn of(record: &CommitRecord) -> Self {
         Self {
             leaves: record.leaves,
             entries: record.entries,
@@ -58,8 +58,8 @@ pub(crate) fn check(
 ) -> Result<(), StoreError> {
     // The snapshot keeps what is replaced meanwhile.
     let (snapshot, record) = Snapshot::with_record(core)?;
-    let counted = Counts::of(&record);
-    let mut found = Counts::default();
+    let counted = LeafCounts::of(&record);
+    let mut found = LeafCounts::default();
     let mut verify = |leaf: &Arc<Leaf>| {
         found.add(verify_leaf(core, leaf, record.version)?);
         progress(found.size(), counted.size());
@@ -84,7 +84,7 @@ pub(crate) fn check(
     }
     if found != counted {
         return Err(StoreError::Damaged {
-            at: Record::place(record.sequence),
+            at: CommitRecord::place(record.sequence),
             what: "the commit record counts other entries than the leaves hold",
         });
     }
@@ -92,11 +92,11 @@ pub(crate) fn check(
 }
 
 /// Counts what a leaf holds in a version.
-pub(crate) fn count(core: &Core, leaf: &Arc<Leaf>, version: u64) -> Result<Counts, StoreError> {
+pub(crate) fn count(core: &Core, leaf: &Arc<Leaf>, version: u64) -> Result<LeafCounts, StoreError> {
     leaf.load(&core.pages, &core.committed)?;
-    let mut found = Counts {
+    let mut found = LeafCounts {
         leaves: 1,
-        ..Counts::default()
+        ..LeafCounts::default()
     };
     let order = leaf.order_at(&core.pages, version);
     let entries = order.offsets.iter().map(|at| leaf.entry(&core.pages, *at));
@@ -116,7 +116,7 @@ pub(crate) fn verify_leaf(
     core: &Core,
     leaf: &Arc<Leaf>,
     version: u64,
-) -> Result<Counts, StoreError> {
+) -> Result<LeafCounts, StoreError> {
     leaf.load(&core.pages, &core.committed)?;
     verify(core, leaf)?;
     if let Some(extent) = leaf.outside() {

@@ -7,7 +7,7 @@ pub(crate) const VERSION_BITS: u32 = 48;
 
 /// What a stamped word says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stamp {
+pub(crate) enum WordStamp {
     /// Nothing was ever stored.
     Zero,
     /// A version.
@@ -29,14 +29,14 @@ pub(crate) fn stamp(version: u64, salt: u64) -> u64 {
 
 /// The reverse of [`stamp`].
 #[inline]
-pub(crate) fn unstamp(word: u64, salt: u64) -> Stamp {
+pub(crate) fn unstamp(word: u64, salt: u64) -> WordStamp {
     let version = word & ((1 << VERSION_BITS) - 1);
     if word == 0 {
-        Stamp::Zero
+        WordStamp::Zero
     } else if version != 0 && stamp(version, salt) == word {
-        Stamp::Version(version)
+        WordStamp::Version(version)
     } else {
-        Stamp::Bad
+        WordStamp::Bad
     }
 }
 
@@ -47,11 +47,11 @@ mod tests {
     #[test]
     fn a_stamp_belongs_to_its_place_and_notices_a_flipped_bit() {
         let word = stamp(77, 5);
-        assert_eq!(unstamp(word, 5), Stamp::Version(77));
-        assert_eq!(unstamp(0, 5), Stamp::Zero);
-        assert_eq!(unstamp(word, 6), Stamp::Bad);
+        assert_eq!(unstamp(word, 5), WordStamp::Version(77));
+        assert_eq!(unstamp(0, 5), WordStamp::Zero);
+        assert_eq!(unstamp(word, 6), WordStamp::Bad);
         for bit in 0..64 {
-            assert_eq!(unstamp(word ^ 1 << bit, 5), Stamp::Bad, "bit {bit}");
+            assert_eq!(unstamp(word ^ 1 << bit, 5), WordStamp::Bad, "bit {bit}");
         }
     }
 }

@@ -7,31 +7,31 @@ use zerocopy::IntoBytes;
 
 use mneme_sys::fault::without;
 
-use crate::control_region::Announced;
+use crate::control_region::AnnouncedVersion;
 use crate::index::{Edit, Node};
 use crate::layout::{
-    Extent, ExtentHeader, LEAF, LeafHeader, Listed, MAIN, MAX_LISTED, Record, STATE_CLEAN,
-    move_entry, write_entry,
+    CommitRecord, ExtentHeader, LEAF, LeafHeader, Listed, MAIN, MAX_LISTED, STATE_CLEAN,
+    TreeExtent, move_entry, write_entry,
 };
 use crate::leaf::{FreeLeaves, Leaf};
 use crate::leaf_entry::fingerprint;
 use crate::names::{self, Naming};
-use crate::open_store::{Core, Published};
-use crate::plan::{Append, Change, Plan, Rewrite, Source, plan};
-use crate::reserve::{Dead, Place, Reclaimer};
+use crate::open_store::{Core, PublishedVersion};
+use crate::plan::{Append, CommitPlan, ItemSource, PlannedChange, Rewrite, plan};
+use crate::reserve::{Dead, Reclaimer, ReservePlace};
 use crate::roots::{Dropping, Roots, leaves_of};
-use crate::space::Space;
+use crate::space::FreeSpace;
 use crate::{StoreError, Version};
 
 /// Appends whose places are asked of the memory before they are stored to.
 const AHEAD: usize = 2;
 
 /// The extents of a commit, in the order in which its entries are stored.
-struct Places<'e>(std::slice::Iter<'e, Extent>);
+struct Places<'e>(std::slice::Iter<'e, TreeExtent>);
 
 impl Places<'_> {
     /// The extent of this, the next that is stored, if it has one.
-    fn of(&mut self, outside: [&[u8]; 2]) -> Option<Extent> {
+    fn of(&mut self, outside: [&[u8]; 2]) -> Option<TreeExtent> {
         match outside {
             [[], []] => None,
             _ => self.0.next().copied(),
@@ -55,7 +55,7 @@ pub(crate) struct Also<'n> {
 #[derive(Debug)]
 pub(crate) struct Writer {
     /// The last record, on which the next is based.
-    pub(crate) record: Record,
+    pub(crate) record: CommitRecord,
     pub(crate) reclaimer: Reclaimer,
     scratch: Vec<u8>,
     /// The fingerprints and offsets of a leaf's new entries.
@@ -67,7 +67,12 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(record: Record, space: Space, free: FreeLeaves, dead: Vec<Dead>) -> Self {
+    pub(crate) fn new(
+        record: CommitRecord,
+        space: FreeSpace,
+        free: FreeLeaves,
+        dead: Vec<Dead>,
+    ) -> Self {
         Self {
             record,
             reclaimer: Reclaimer::new(space, free, dead),
@@ -83,7 +88,7 @@ impl Writer {
     pub(crate) fn commit(
         &mut self,
         core: &Core,
-        changes: &[Change<'_>],
+        changes: &[PlannedChange<'_>],
         caller: Option<[u8; 32]>,
     ) -> Result<Version, StoreError> {
         if changes.last().is_some_and(|last| last.tree != MAIN) {
@@ -96,7 +101,7 @@ impl Writer {
     }
 
     /// Makes sure that the trees of all changes have names.
-    fn know_trees(&self, core: &Core, changes: &[Change<'_>]) -> Result<(), StoreError> {
+    fn know_trees(&self, core: &Core, changes: &[PlannedChange<'_>]) -> Result<(), StoreError> {
         let (roots, version) = (&core.published(self).roots, self.record.version);
         for of in changes.chunk_by(|a, b| a.tree == b.tree) {
             let tree = of[0].tree;
@@ -111,7 +116,7 @@ impl Writer {
     pub(crate) fn commit_with(
         &mut self,
         core: &Core,
-        changes: &[Change<'_>],
+        changes: &[PlannedChange<'_>],
         caller: Option<[u8; 32]>,
         also: Also<'_>,
     ) -> Result<Version, StoreError> {
@@ -153,11 +158,11 @@ impl Writer {
             core.barrier()?;
         }
         mneme_sys::fault!("tree.commit.stored");
-        let ends = also.drops.iter().map(|tree| Announced::End(*tree));
+        let ends = also.drops.iter().map(|tree| AnnouncedVersion::End(*tree));
         let births = new_leaves
             .iter()
             .flatten()
-            .map(|leaf| Announced::Birth(leaf.id));
+            .map(|leaf| AnnouncedVersion::Birth(leaf.id));
         let announced: Vec<_> = ends.chain(births).collect();
         core.shared.announce(version, &announced, core.pages.len());
         mneme_sys::fault!("tree.commit.announced");
@@ -169,7 +174,8 @@ impl Writer {
         record.file_len = core.pages.len();
         record.entries = record.entries.wrapping_add_signed(plan.entries);
         record.live_bytes = record.live_bytes.wrapping_add_signed(plan.live_bytes);
-        let units = |extents: &[Extent]| extents.iter().map(|e| e.smallest_units()).sum::<u64>();
+        let units =
+            |extents: &[TreeExtent]| extents.iter().map(|e| e.smallest_units()).sum::<u64>();
         let gone: Vec<_> = plan.gone.iter().map(|(extent, _)| *extent).collect();
         record.extents = record.extents + extents.len() as u64 - gone.len() as u64;
         record.extent_units = record.extent_units + units(&extents) - units(&gone);
@@ -198,10 +204,10 @@ impl Writer {
         &mut self,
         core: &'b Core,
         (roots, version): (&'b Roots, u64),
-        changes: &[Change<'b>],
+        changes: &[PlannedChange<'b>],
         also: &Also<'b>,
         joins: bool,
-    ) -> Result<(Plan<'b>, Vec<Extent>), StoreError> {
+    ) -> Result<(CommitPlan<'b>, Vec<TreeExtent>), StoreError> {
         let mut plan = plan(
             (&core.pages, &core.committed),
             roots,
@@ -227,11 +233,11 @@ impl Writer {
     pub(crate) fn write_record(
         &mut self,
         core: &Core,
-        record: &mut Record,
+        record: &mut CommitRecord,
     ) -> Result<(), StoreError> {
         record.seal(core.seed);
         core.pages
-            .store(Record::place(record.sequence), record.stored());
+            .store(CommitRecord::place(record.sequence), record.stored());
         core.barrier()?;
         self.record = *record;
         Ok(())
@@ -255,8 +261,8 @@ impl Writer {
     fn store(
         &mut self,
         core: &Core,
-        plan: &Plan<'_>,
-        extents: &[Extent],
+        plan: &CommitPlan<'_>,
+        extents: &[TreeExtent],
         version: u64,
     ) -> Result<Vec<Vec<Arc<Leaf>>>, StoreError> {
         for (extent, parts) in extents.iter().zip(plan.outside()) {
@@ -295,7 +301,7 @@ impl Writer {
         &mut self,
         core: &Core,
         append: &Append<'_>,
-        changes: &[Change<'_>],
+        changes: &[PlannedChange<'_>],
         places: &mut Places<'_>,
         version: u64,
     ) {
@@ -363,8 +369,8 @@ impl Writer {
                 let at = self.scratch.len();
                 self.entries.push((fingerprint(item.key), at as u16));
                 match item.source {
-                    Source::Moved(entry) => move_entry(&mut self.scratch, id, at, entry),
-                    Source::Value(value) => {
+                    ItemSource::Moved(entry) => move_entry(&mut self.scratch, id, at, entry),
+                    ItemSource::Value(value) => {
                         let extent = places.of(item.outside());
                         let place = (id, at);
                         write_entry(
@@ -401,16 +407,16 @@ impl Writer {
     fn publish(
         &mut self,
         core: &Core,
-        plan: &Plan<'_>,
+        plan: &CommitPlan<'_>,
         new: Vec<Vec<Arc<Leaf>>>,
         version: u64,
         drops: &[u32],
     ) {
         let extents = plan.gone.iter();
-        let extents = extents.map(|&(extent, birth)| (Place::Extent(extent), birth));
+        let extents = extents.map(|&(extent, birth)| (ReservePlace::Extent(extent), birth));
         let leaves = plan.rewrites.iter().flat_map(|rewrite| &rewrite.old);
         let leaves = leaves.chain(&plan.dead);
-        let leaves = leaves.map(|leaf| (Place::Leaf(leaf.id), leaf.birth));
+        let leaves = leaves.map(|leaf| (ReservePlace::Leaf(leaf.id), leaf.birth));
         let dead = extents.chain(leaves).map(|(place, birth)| Dead {
             place,
             birth,
@@ -454,7 +460,7 @@ impl Writer {
         let dropped: Vec<_> = dropped.collect();
         let roots = current.roots.with(changed);
         self.dropping.extend(dropped);
-        let old = core.replace_published(self, Published::new(version, roots));
+        let old = core.replace_published(self, PublishedVersion::new(version, roots));
         mneme_sys::fault!("tree.publish.here");
         core.shared.publish(version);
         self.reclaimer.retired.published.push(old);
@@ -463,7 +469,7 @@ impl Writer {
 }
 
 /// All that the plan stores into leaves, if that is nothing but entries in few of them.
-fn list(plan: &Plan<'_>) -> Option<[Listed; MAX_LISTED]> {
+fn list(plan: &CommitPlan<'_>) -> Option<[Listed; MAX_LISTED]> {
     let is_more = !plan.rewrites.is_empty() || !plan.gone.is_empty() || !plan.dead.is_empty();
     if is_more || plan.appends.len() > MAX_LISTED {
         return None;
@@ -499,7 +505,7 @@ fn store_header(core: &Core, leaf: &Leaf, birth: u64) {
 
 /// Stores what lies in an extent and its header, around the death word of an earlier extent at this
 /// unit.
-fn store_extent(core: &Core, extent: Extent, birth: u64, parts: [&[u8]; 2]) {
+fn store_extent(core: &Core, extent: TreeExtent, birth: u64, parts: [&[u8]; 2]) {
     let [first, second] = parts;
     for (at, part) in [(0, first), (first.len() as u64, second)] {
         if !part.is_empty() {

@@ -15,7 +15,7 @@ pub(crate) struct Committed {
 
 /// [`Committed`] as it is at one moment.
 #[derive(Debug)]
-pub(crate) struct Look<'c> {
+pub(crate) struct CommittedLook<'c> {
     version: u64,
     dead: RwLockReadGuard<'c, Vec<u64>>,
 }
@@ -69,10 +69,10 @@ impl Committed {
         self.look().contains(version)
     }
 
-    pub(crate) fn look(&self) -> Look<'_> {
+    pub(crate) fn look(&self) -> CommittedLook<'_> {
         // The version first: the numbers that died below it are there by then.
         let version = self.version();
-        Look {
+        CommittedLook {
             version,
             dead: self.dead.read().unwrap_or_else(PoisonError::into_inner),
         }
@@ -100,7 +100,7 @@ impl Committed {
     }
 }
 
-impl Look<'_> {
+impl CommittedLook<'_> {
     pub(crate) fn version(&self) -> u64 {
         self.version
     }

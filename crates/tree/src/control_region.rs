@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use mneme_sync::{ControlOptions, Feed, HeldVersions, Participants};
 use mneme_sys::medium::MediumError;
-use mneme_sys::{RegionError, Shared as InRegion};
+use mneme_sys::{InRegion, RegionError};
 
 use crate::StoreError;
 use crate::layout::LeafId;
@@ -45,7 +45,7 @@ unsafe impl InRegion for Lines {}
 
 /// What the processes share that have a store open.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedControl {
     lines: NonNull<Lines>,
     pub(crate) held: HeldVersions,
     feed: Feed,
@@ -54,20 +54,20 @@ pub(crate) struct Shared {
 
 // SAFETY: the pointer leads into the control region, which the participants keep, and to atomics
 // only.
-unsafe impl Send for Shared {}
+unsafe impl Send for SharedControl {}
 // SAFETY: as above.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for SharedControl {}
 
 /// What a version brings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Announced {
+pub(crate) enum AnnouncedVersion {
     /// A leaf.
     Birth(LeafId),
     /// The tree of this number has no leaf any more.
     End(u32),
 }
 
-impl Announced {
+impl AnnouncedVersion {
     /// Set in the words of ends.
     const END: u64 = 1 << 32;
 
@@ -103,7 +103,7 @@ pub(crate) fn control_options(uuid: [u8; 16]) -> ControlOptions {
     }
 }
 
-impl Shared {
+impl SharedControl {
     /// Of this process alone.
     pub(crate) fn private(uuid: [u8; 16]) -> Result<Self, StoreError> {
         let options = ControlOptions {
@@ -153,7 +153,7 @@ impl Shared {
 
     /// Says what a version is about to bring. Before its record: if the writer is killed in between
     /// and the version is there, so is this.
-    pub(crate) fn announce(&self, version: u64, announced: &[Announced], file_len: u64) {
+    pub(crate) fn announce(&self, version: u64, announced: &[AnnouncedVersion], file_len: u64) {
         self.lines().file_len.store(file_len, Ordering::Relaxed);
         let entries = announced
             .iter()

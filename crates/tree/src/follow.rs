@@ -18,11 +18,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mneme_sync::Retired;
 
 use crate::committed::Committed;
-use crate::control_region::{Announced, Shared};
+use crate::control_region::{AnnouncedVersion, SharedControl};
 use crate::index::Edit;
-use crate::layout::Record;
+use crate::layout::CommitRecord;
 use crate::leaf::Leaf;
-use crate::open_store::{Core, Published};
+use crate::open_store::{Core, PublishedVersion};
 use crate::recovery;
 use crate::roots::{self, Roots};
 use crate::{StoreError, Version};
@@ -33,7 +33,7 @@ pub(crate) struct Follower {
     /// The next birth to look at.
     next_birth: u64,
     /// What was replaced here, and other threads may still use.
-    retired: Retired<Published>,
+    retired: Retired<PublishedVersion>,
 }
 
 /// Births among which the newest durable one is looked for.
@@ -83,7 +83,7 @@ impl Core {
             // SYNC: pairs with the Acquire load in `Core::read`.
             None => current.version.store(durable, Ordering::Release),
             Some(roots) => {
-                let new = Box::into_raw(Published::new(durable, roots));
+                let new = Box::into_raw(PublishedVersion::new(durable, roots));
                 // SYNC: pairs with the Acquire load in `Core::read`.
                 let old = self.published.swap(new, Ordering::AcqRel);
                 if let Some(old) = NonNull::new(old) {
@@ -112,17 +112,17 @@ impl Core {
         let mut leaves: Vec<(usize, Arc<Leaf>)> = Vec::with_capacity(announced.len());
         let mut ends = BTreeMap::new();
         for (number, [version, word]) in announced.iter().enumerate() {
-            match Announced::of(*word) {
-                Announced::Birth(id) => {
+            match AnnouncedVersion::of(*word) {
+                AnnouncedVersion::Birth(id) => {
                     let found = recovery::live_leaf(&self.pages, self.seed, id, &self.committed)?;
                     let found = found.filter(|leaf| leaf.birth == *version);
                     leaves.extend(found.map(|leaf| (number, leaf)));
                 }
                 // A commit that did not happen ends nothing.
-                Announced::End(tree) if self.committed.contains(*version) => {
+                AnnouncedVersion::End(tree) if self.committed.contains(*version) => {
                     ends.insert(tree, number);
                 }
-                Announced::End(_) => {}
+                AnnouncedVersion::End(_) => {}
             }
         }
         // What is left of a dropped tree is nobody's.
@@ -187,7 +187,7 @@ impl Core {
     }
 
     /// The newest record of a version that is published.
-    pub(crate) fn record(&self) -> Result<Record, StoreError> {
+    pub(crate) fn record(&self) -> Result<CommitRecord, StoreError> {
         if self.follower.is_none() {
             return Ok(self.writer().record);
         }
@@ -201,7 +201,7 @@ impl Core {
             let now = self.shared.durable();
             if now == durable {
                 return Err(StoreError::Damaged {
-                    at: Record::place(0),
+                    at: CommitRecord::place(0),
                     what: "the ring holds no record of the durable version",
                 });
             }
@@ -221,7 +221,7 @@ pub(crate) fn index_of(core: &Core, version: u64) -> Result<Roots, StoreError> {
 
 /// The number of the first birth behind those of a version that was durable a moment ago. Zero,
 /// which is too far behind, if that is not known.
-fn next_birth(shared: &Shared, durable: u64) -> u64 {
+fn next_birth(shared: &SharedControl, durable: u64) -> u64 {
     let from = shared.births().saturating_sub(LOOK_BACK);
     let births = shared.births_since(from).unwrap_or_default();
     match births.partition_point(|[version, _]| *version <= durable) as u64 {
@@ -232,7 +232,7 @@ fn next_birth(shared: &Shared, durable: u64) -> u64 {
 
 impl Follower {
     /// That knows all births of a version that was durable a moment ago.
-    pub(crate) fn at(shared: &Shared, durable: u64) -> Self {
+    pub(crate) fn at(shared: &SharedControl, durable: u64) -> Self {
         Self {
             next_birth: next_birth(shared, durable),
             retired: Retired::new(&shared.participants),

@@ -44,12 +44,12 @@ impl Locks for Std {
 
 /// What a thread waits for another to commit.
 #[derive(Debug)]
-pub(crate) struct Request<B, R, L: Locks = Std> {
+pub(crate) struct CommitRequest<B, R, L: Locks = Std> {
     pub(crate) batch: B,
     answer: L::Mutex<Option<R>>,
 }
 
-impl<B, R, L: Locks> Request<B, R, L> {
+impl<B, R, L: Locks> CommitRequest<B, R, L> {
     pub(crate) fn answer(&self, answer: R) {
         L::with(&self.answer, |place| *place = Some(answer));
     }
@@ -59,19 +59,19 @@ impl<B, R, L: Locks> Request<B, R, L> {
     }
 }
 
-type Waiting<B, R, L> = Vec<Arc<Request<B, R, L>>>;
+type Waiting<B, R, L> = Vec<Arc<CommitRequest<B, R, L>>>;
 
 /// What waits for the writer.
 #[derive(Debug)]
-pub(crate) struct Group<B, R, L: Locks = Std>(L::Mutex<Waiting<B, R, L>>);
+pub(crate) struct CommitGroup<B, R, L: Locks = Std>(L::Mutex<Waiting<B, R, L>>);
 
-impl<B, R, L: Locks> Default for Group<B, R, L> {
+impl<B, R, L: Locks> Default for CommitGroup<B, R, L> {
     fn default() -> Self {
         Self(L::new(Vec::new()))
     }
 }
 
-impl<B, R, L: Locks> Group<B, R, L> {
+impl<B, R, L: Locks> CommitGroup<B, R, L> {
     pub(crate) fn is_empty(&self) -> bool {
         L::with(&self.0, |queue| queue.is_empty())
     }
@@ -82,7 +82,7 @@ impl<B, R, L: Locks> Group<B, R, L> {
         &self,
         writer: &L::Mutex<W>,
         batch: B,
-        commit: impl FnOnce(&mut W, &[Arc<Request<B, R, L>>]),
+        commit: impl FnOnce(&mut W, &[Arc<CommitRequest<B, R, L>>]),
     ) -> Option<R> {
         let request = self.add(batch);
         L::with(writer, |writer| {
@@ -93,8 +93,8 @@ impl<B, R, L: Locks> Group<B, R, L> {
         })
     }
 
-    fn add(&self, batch: B) -> Arc<Request<B, R, L>> {
-        let request = Arc::new(Request {
+    fn add(&self, batch: B) -> Arc<CommitRequest<B, R, L>> {
+        let request = Arc::new(CommitRequest {
             batch,
             answer: L::new(None),
         });

@@ -129,16 +129,16 @@ impl HashTable {
     /// # Errors
     /// [`StoreError::TreeDropped`] if the snapshot does not have this table, even if another one
     /// has its name there; [`StoreError::OtherStore`].
-    pub fn iter<'s>(&self, snapshot: &'s Snapshot) -> Result<Pairs<'s>, StoreError> {
+    pub fn iter<'s>(&self, snapshot: &'s Snapshot) -> Result<HashTablePairs<'s>, StoreError> {
         let view = self.tree.view_in(snapshot)?;
         let all: RangeFull = ..;
-        Ok(Pairs(view.range(all)))
+        Ok(HashTablePairs(view.range(all)))
     }
 }
 
 /// Keys and values of a hash table.
 #[derive(Debug)]
-pub struct Pairs<'s>(Range<'s>);
+pub struct HashTablePairs<'s>(Range<'s>);
 
 /// A key of the tree and its value, without the hash.
 type Pair<'s> = Result<(&'s [u8], &'s [u8]), StoreError>;
@@ -147,7 +147,7 @@ fn without_hash(pair: Pair<'_>) -> Pair<'_> {
     pair.map(|(key, value)| (key.get(HASH..).unwrap_or_default(), value))
 }
 
-impl<'s> Iterator for Pairs<'s> {
+impl<'s> Iterator for HashTablePairs<'s> {
     type Item = Pair<'s>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -155,7 +155,7 @@ impl<'s> Iterator for Pairs<'s> {
     }
 }
 
-impl DoubleEndedIterator for Pairs<'_> {
+impl DoubleEndedIterator for HashTablePairs<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
         self.0.next_back().map(without_hash)
     }

@@ -1,8 +1,8 @@
 //! The format of a store, byte for byte. `docs/design/tree.md` draws it.
 //!
-//! A store is a row of frames of 2 MiB. Frame 0 holds the [`FileHeader`] and the ring of commit
-//! [`Record`]s; every other frame holds a table of [`LeafHeader`]s and 127 leaves of 16 KiB, or a
-//! table of [`ExtentHeader`]s and 508 units of 4 KiB.
+//! A store is a row of frames of 2 MiB. Frame 0 holds the [`FileHeader`] and the ring of
+//! [`CommitRecord`]s; every other frame holds a table of [`LeafHeader`]s and 127 leaves of 16 KiB,
+//! or a table of [`ExtentHeader`]s and 508 units of 4 KiB.
 
 mod entry;
 mod extent;
@@ -12,15 +12,15 @@ mod name;
 mod record;
 
 pub(crate) use entry::{
-    ENTRY_HEADER, EntryHeader, KEY_PREFIX, Kind, entry_size, long_key_sum, move_entry, outside,
-    write_entry,
+    ENTRY_HEADER, EntryHeader, EntryKind, KEY_PREFIX, entry_size, long_key_sum, move_entry,
+    outside, write_entry,
 };
-pub(crate) use extent::{EXTENT_HEADER, Extent, ExtentHeader, UNIT, UNITS};
+pub(crate) use extent::{EXTENT_HEADER, ExtentHeader, TreeExtent, UNIT, UNITS};
 pub(crate) use header::{FORMAT, FileHeader, FrameHeader, FrameKind, HeaderProblem};
 pub(crate) use leaf_header::{FencesIn, LeafHeader};
 pub use name::MAX_NAME;
 pub(crate) use name::{NAME_SLOTS, NameSlot};
-pub(crate) use record::{Listed, MAX_DEAD, MAX_LISTED, Record, STATE_CLEAN};
+pub(crate) use record::{CommitRecord, Listed, MAX_DEAD, MAX_LISTED, STATE_CLEAN};
 
 /// Bytes of a frame.
 pub(crate) const FRAME: u64 = 2 << 20;
@@ -115,8 +115,8 @@ mod tests {
     const UUID: [u8; 16] = *b"sixteen bytes...";
     const INSTANCE: [u8; 16] = *b"another sixteen.";
 
-    fn record(seed: u32) -> Record {
-        let mut record = Record::empty();
+    fn record(seed: u32) -> CommitRecord {
+        let mut record = CommitRecord::empty();
         (record.state, record.sequence, record.version) = (0x101, 3, 9);
         (record.last, record.file_len, record.entries) = (10, 3 * FRAME, 4);
         (record.live_bytes, record.boot, record.caller) = (500, [1; 16], [2; 32]);
@@ -128,10 +128,10 @@ mod tests {
     }
 
     /// Each kind of entry, one behind the other in a leaf.
-    fn entries(id: LeafId, extent: Extent) -> Vec<u8> {
+    fn entries(id: LeafId, extent: TreeExtent) -> Vec<u8> {
         let mut leaf = Vec::new();
         let (long, large) = (vec![b'k'; 1025], vec![b'v'; 1921]);
-        type Row<'b> = (&'b [u8], Option<&'b [u8]>, Option<Extent>);
+        type Row<'b> = (&'b [u8], Option<&'b [u8]>, Option<TreeExtent>);
         let all: [Row<'_>; 5] = [
             (b"key", Some(b"value"), None),
             (b"gone", None, None),
@@ -153,7 +153,7 @@ mod tests {
         let seed = header.seed();
         let (id, extent) = (
             LeafId::new(1, 2),
-            Extent::at_word((2 * 512 + 5) | (1 << 48), 1025),
+            TreeExtent::at_word((2 * 512 + 5) | (1 << 48), 1025),
         );
         let kinds = [FrameKind::Leaves, FrameKind::Extents { run: 3 }];
         let fences = [8, 200, 3000].map(|len| {
@@ -206,7 +206,7 @@ mod tests {
     fn entries_of_each_kind_are_read_as_they_were_written() {
         let (id, extent) = (
             LeafId::new(1, 2),
-            Extent::at_word((2 * 512 + 5) | (1 << 48), 1025),
+            TreeExtent::at_word((2 * 512 + 5) | (1 << 48), 1025),
         );
         let leaf = entries(id, extent);
         let mut at = 0;
@@ -228,11 +228,11 @@ mod tests {
             at += header.size();
         }
         let expected = [
-            (Kind::Value, false, None),
-            (Kind::Removal, false, None),
-            (Kind::Extent, false, Some(1921)),
-            (Kind::Value, true, Some(1025)),
-            (Kind::Extent, true, Some(1025 + 1921)),
+            (EntryKind::Value, false, None),
+            (EntryKind::Removal, false, None),
+            (EntryKind::Extent, false, Some(1921)),
+            (EntryKind::Value, true, Some(1025)),
+            (EntryKind::Extent, true, Some(1025 + 1921)),
         ];
         assert_eq!(found, expected);
     }

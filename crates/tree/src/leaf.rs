@@ -11,15 +11,15 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::StoreError;
-use crate::checksum::Stamp;
-use crate::committed::{Committed, Look};
+use crate::checksum::WordStamp;
+use crate::committed::{Committed, CommittedLook};
 use crate::fingerprints::places;
 use crate::layout::{
-    ENTRY_HEADER, EntryHeader, Extent, FencesIn, Kind, LEAF, LEAVES, LeafId, MAIN, align8,
+    ENTRY_HEADER, EntryHeader, EntryKind, FencesIn, LEAF, LEAVES, LeafId, MAIN, TreeExtent, align8,
 };
-use crate::leaf_entry::{Entry, entry, fingerprint, fingerprint_of};
+use crate::leaf_entry::{LeafEntry, entry, fingerprint, fingerprint_of};
 use crate::order::{Order, Sorter};
-use crate::pages::Pages;
+use crate::pages::TreePages;
 
 /// Leaves that no version uses. The writer's.
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ pub(crate) struct Leaf {
     pub(crate) low: Box<[u8]>,
     pub(crate) high: Option<Box<[u8]>>,
     /// Where the fences lie on the medium, if they are too long for header and leaf.
-    outside: Option<Box<Extent>>,
+    outside: Option<Box<TreeExtent>>,
     body: OnceLock<Body>,
 }
 
@@ -95,7 +95,7 @@ const READ_AHEAD: usize = 1280;
 
 /// How full a leaf is.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Fill {
+pub(crate) struct LeafFill {
     /// Entries that more could be added to.
     pub(crate) free_entries: usize,
     /// Bytes behind the last entry.
@@ -119,7 +119,7 @@ impl Leaf {
     }
 
     /// As a leaf of another tree, with fences that lie there.
-    pub(crate) fn of(self, tree: u32, outside: Option<Extent>) -> Self {
+    pub(crate) fn of(self, tree: u32, outside: Option<TreeExtent>) -> Self {
         Self {
             tree,
             outside: outside.map(Box::new),
@@ -128,7 +128,7 @@ impl Leaf {
     }
 
     /// The extent that its fences lie in, if they are too long for header and leaf.
-    pub(crate) fn outside(&self) -> Option<Extent> {
+    pub(crate) fn outside(&self) -> Option<TreeExtent> {
         self.outside.as_deref().copied()
     }
 
@@ -167,7 +167,7 @@ impl Leaf {
         same.count()
     }
 
-    fn sorter<'p>(&self, pages: &'p Pages) -> Sorter<'p> {
+    fn sorter<'p>(&self, pages: &'p TreePages) -> Sorter<'p> {
         Sorter {
             pages,
             id: self.id,
@@ -177,7 +177,7 @@ impl Leaf {
 
     /// Finds out what the leaf holds, unless that is known: only what was `committed` counts.
     #[inline]
-    pub(crate) fn load(&self, pages: &Pages, committed: &Committed) -> Result<(), StoreError> {
+    pub(crate) fn load(&self, pages: &TreePages, committed: &Committed) -> Result<(), StoreError> {
         match self.body.get() {
             None => self.load_all(pages, committed),
             Some(_) if committed.follows() => self.load_more(pages, committed),
@@ -186,7 +186,7 @@ impl Leaf {
     }
 
     #[cold]
-    fn load_all(&self, pages: &Pages, committed: &Committed) -> Result<(), StoreError> {
+    fn load_all(&self, pages: &TreePages, committed: &Committed) -> Result<(), StoreError> {
         let committed = committed.look();
         let mut bytes = vec![0; LEAF];
         pages.copy(self.id.at(), &mut bytes);
@@ -203,7 +203,7 @@ impl Leaf {
                 .checked_sub(1)
                 .map(|last| usize::from(body.offset(last)));
             let ascends = before.is_none_or(|before| ascends(&bytes[before..], &bytes[at..]));
-            if sorted == count && ascends && header.kind() != Kind::Removal {
+            if sorted == count && ascends && header.kind() != EntryKind::Removal {
                 sorted += 1;
             }
             body.push(mark, at as u16);
@@ -223,7 +223,7 @@ impl Leaf {
     }
 
     /// Adds what another process has appended since, up to what is `committed`.
-    fn load_more(&self, pages: &Pages, committed: &Committed) -> Result<(), StoreError> {
+    fn load_more(&self, pages: &TreePages, committed: &Committed) -> Result<(), StoreError> {
         // SYNC: pairs with the Release store below.
         if self.body().seen.load(Ordering::Acquire) >= committed.version() {
             return Ok(());
@@ -258,17 +258,17 @@ impl Leaf {
     /// something else's.
     fn accept(
         &self,
-        pages: &Pages,
-        committed: &Look<'_>,
+        pages: &TreePages,
+        committed: &CommittedLook<'_>,
         at: usize,
         header: &EntryHeader,
         bytes: &[u8],
     ) -> Result<Option<u8>, StoreError> {
         match header.start(self.id, at) {
-            Stamp::Zero => return Ok(None),
+            WordStamp::Zero => return Ok(None),
             // Of a commit that did not happen; so is whatever follows.
-            Stamp::Version(version) if !committed.contains(version) => return Ok(None),
-            Stamp::Version(_) if header.is_whole(bytes) => {}
+            WordStamp::Version(version) if !committed.contains(version) => return Ok(None),
+            WordStamp::Version(_) if header.is_whole(bytes) => {}
             _ => return Err(self.damaged(at, "an entry of a leaf")),
         }
         let body = &bytes[ENTRY_HEADER..];
@@ -298,10 +298,10 @@ impl Leaf {
     #[inline]
     pub(crate) fn find<'p>(
         &'p self,
-        pages: &'p Pages,
+        pages: &'p TreePages,
         key: &[u8],
         version: u64,
-    ) -> Option<Entry<'p>> {
+    ) -> Option<LeafEntry<'p>> {
         let body = self.body();
         body.prefetch_offsets();
         self.find_below::<true>((body, body.count()), pages, key, version)
@@ -323,11 +323,11 @@ impl Leaf {
     #[inline]
     pub(crate) fn find_at<'p>(
         &'p self,
-        pages: &'p Pages,
+        pages: &'p TreePages,
         key: &[u8],
         version: u64,
         place: usize,
-    ) -> Option<Entry<'p>> {
+    ) -> Option<LeafEntry<'p>> {
         let body = self.body();
         let found = entry(pages, self.id, body.offset(place));
         match found.is_of(pages, key, version) {
@@ -342,10 +342,10 @@ impl Leaf {
     fn find_below<'p, const VALUE: bool>(
         &'p self,
         (body, below): (&Body, usize),
-        pages: &'p Pages,
+        pages: &'p TreePages,
         key: &[u8],
         version: u64,
-    ) -> Option<Entry<'p>> {
+    ) -> Option<LeafEntry<'p>> {
         let marks = body.marks(below);
         for i in places(fingerprint(key), marks) {
             let at = body.offset(i);
@@ -387,21 +387,21 @@ impl Leaf {
 
     /// Begins to load the entry that [`find_at`](Self::find_at) will look at first, and says which
     /// it is.
-    pub(crate) fn prefetch_entry(&self, pages: &Pages, key: &[u8]) -> Option<usize> {
+    pub(crate) fn prefetch_entry(&self, pages: &TreePages, key: &[u8]) -> Option<usize> {
         let body = self.body();
         let place = places(fingerprint(key), body.marks(body.count())).next()?;
         pages.prefetch(self.id, usize::from(body.offset(place)));
         Some(place)
     }
 
-    /// The value of an entry of this leaf, as for [`Entry::value`]. The first read of one that lies
-    /// in an extent, and of a long key, compares checksums, as the first read of the leaf does for
-    /// all other entries. Load first.
+    /// The value of an entry of this leaf, as for [`LeafEntry::value`]. The first read of one that
+    /// lies in an extent, and of a long key, compares checksums, as the first read of the leaf does
+    /// for all other entries. Load first.
     #[inline]
     pub(crate) fn value_of<'p>(
         &self,
-        pages: &'p Pages,
-        entry: &Entry<'p>,
+        pages: &'p TreePages,
+        entry: &LeafEntry<'p>,
     ) -> Result<Option<&'p [u8]>, StoreError> {
         if entry.is_outside() {
             self.verify_once(pages, entry)?;
@@ -410,7 +410,11 @@ impl Leaf {
     }
 
     /// Verifies the extent of an entry, unless that was done.
-    pub(crate) fn verify_once(&self, pages: &Pages, entry: &Entry<'_>) -> Result<(), StoreError> {
+    pub(crate) fn verify_once(
+        &self,
+        pages: &TreePages,
+        entry: &LeafEntry<'_>,
+    ) -> Result<(), StoreError> {
         let offset = (pages.place(entry.bytes) - self.id.at()) as u16;
         let body = self.body();
         let place = body
@@ -426,24 +430,24 @@ impl Leaf {
     }
 
     /// The entries that are live in `version`, in order of their keys. Load first.
-    pub(crate) fn order_at(&self, pages: &Pages, version: u64) -> Arc<Order> {
+    pub(crate) fn order_at(&self, pages: &TreePages, version: u64) -> Arc<Order> {
         self.body().order_at(self.sorter(pages), version)
     }
 
     /// The entry at an offset that [`order_at`](Self::order_at) gave.
     #[inline]
-    pub(crate) fn entry<'p>(&'p self, pages: &'p Pages, offset: u16) -> Entry<'p> {
+    pub(crate) fn entry<'p>(&'p self, pages: &'p TreePages, offset: u16) -> LeafEntry<'p> {
         entry(pages, self.id, offset)
     }
 
     /// Begins to load the entry at an offset.
     #[inline]
-    pub(crate) fn prefetch_at(&self, pages: &Pages, offset: u16) {
+    pub(crate) fn prefetch_at(&self, pages: &TreePages, offset: u16) {
         pages.prefetch(self.id, usize::from(offset));
     }
 
     /// Begins to load the first lines of all entries.
-    pub(crate) fn prefetch_entries(&self, pages: &Pages) {
+    pub(crate) fn prefetch_entries(&self, pages: &TreePages) {
         let body = self.body();
         for offset in body.offsets(body.count()) {
             pages.prefetch(self.id, usize::from(*offset));
@@ -451,16 +455,16 @@ impl Leaf {
     }
 
     /// The version of the entry that arrived last; 0 without one. Load first.
-    pub(crate) fn newest(&self, pages: &Pages) -> u64 {
+    pub(crate) fn newest(&self, pages: &TreePages) -> u64 {
         let body = self.body();
         let last = body.count().checked_sub(1);
         last.map_or(0, |i| entry(pages, self.id, body.offset(i)).start())
     }
 
     /// How full it is. Load first.
-    pub(crate) fn filled(&self) -> Fill {
+    pub(crate) fn filled(&self) -> LeafFill {
         let body = self.body();
-        Fill {
+        LeafFill {
             free_entries: body.capacity - body.count(),
             free_bytes: LEAF - body.used.load(Ordering::Relaxed) as usize,
             live: body.live.load(Ordering::Relaxed) as usize,
@@ -712,10 +716,10 @@ mod tests {
 
     const ID: LeafId = LeafId(0);
 
-    fn pages() -> Pages {
+    fn pages() -> TreePages {
         let medium = MemoryMedium::new(2 * FRAME).unwrap();
         medium.grow(2 * FRAME).unwrap();
-        Pages::new(Box::new(medium), Durability::Process)
+        TreePages::new(Box::new(medium), Durability::Process)
     }
 
     fn leaf() -> Leaf {
@@ -723,7 +727,7 @@ mod tests {
     }
 
     /// Stores an entry where a commit would, and makes it known.
-    fn append(pages: &Pages, leaf: &Leaf, version: u64, key: &[u8], value: Option<&[u8]>) {
+    fn append(pages: &TreePages, leaf: &Leaf, version: u64, key: &[u8], value: Option<&[u8]>) {
         let (at, mut bytes) = (leaf.end(), Vec::new());
         write_entry(&mut bytes, (ID, at), version, key, value, None);
         let end = at + bytes.len();
@@ -732,7 +736,7 @@ mod tests {
         leaf.appended(&[(fingerprint(key), at as u16)], end, 0);
     }
 
-    fn keys(pages: &Pages, leaf: &Leaf, version: u64) -> Vec<Vec<u8>> {
+    fn keys(pages: &TreePages, leaf: &Leaf, version: u64) -> Vec<Vec<u8>> {
         let order = leaf.order_at(pages, version);
         let keys = order.offsets.iter();
         keys.map(|at| leaf.entry(pages, *at).key(pages).to_vec())

@@ -4,13 +4,15 @@ use std::cmp::Ordering;
 
 use crate::StoreError;
 use crate::checksum::crc32c;
-use crate::layout::{ENTRY_HEADER, EXTENT_HEADER, EntryHeader, Extent, ExtentHeader, Kind, LeafId};
+use crate::layout::{
+    ENTRY_HEADER, EXTENT_HEADER, EntryHeader, EntryKind, ExtentHeader, LeafId, TreeExtent,
+};
 use crate::layout::{KEY_PREFIX, MAX_INLINE_KEY, long_key_sum};
-use crate::pages::Pages;
+use crate::pages::TreePages;
 
 /// An entry, where it lies.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Entry<'p> {
+pub(crate) struct LeafEntry<'p> {
     header: &'p EntryHeader,
     /// All of it, padding included.
     pub(crate) bytes: &'p [u8],
@@ -22,14 +24,14 @@ pub(crate) struct Entry<'p> {
 /// loaded, or were written by this process. Its place is not reused while it lives: what is handed
 /// on borrows the leaf, too.
 #[inline]
-pub(crate) fn entry(pages: &Pages, id: LeafId, offset: u16) -> Entry<'_> {
+pub(crate) fn entry(pages: &TreePages, id: LeafId, offset: u16) -> LeafEntry<'_> {
     let at = usize::from(offset);
     // SAFETY: see above: the entry lies in the leaf, and entries are never stored to again. Leaves
     // and entries begin at multiples of 8.
     let header: &EntryHeader = unsafe { &*pages.in_leaf(id, at, ENTRY_HEADER).as_ptr().cast() };
     // SAFETY: as above.
     let bytes = unsafe { pages.in_leaf(id, at, header.size()) };
-    Entry { header, bytes }
+    LeafEntry { header, bytes }
 }
 
 /// The first 8 bytes, as a number that compares as they do.
@@ -81,11 +83,11 @@ pub(crate) fn fingerprint_of(header: &EntryHeader, body: &[u8]) -> u8 {
     }
 }
 
-impl<'p> Entry<'p> {
+impl<'p> LeafEntry<'p> {
     /// The key, of an entry that a version shows that the caller reads: the extent of a long key
     /// may be something else's by now if no version shows the entry.
     #[inline]
-    pub(crate) fn key(&self, pages: &'p Pages) -> &'p [u8] {
+    pub(crate) fn key(&self, pages: &'p TreePages) -> &'p [u8] {
         match self.has_long_key() {
             true => self.long_key(pages),
             false => self.inline_key(),
@@ -105,13 +107,13 @@ impl<'p> Entry<'p> {
     }
 
     #[cold]
-    fn long_key(&self, pages: &'p Pages) -> &'p [u8] {
+    fn long_key(&self, pages: &'p TreePages) -> &'p [u8] {
         let len = EntryHeader::long_key_len(&self.bytes[ENTRY_HEADER..]) as usize;
         self.in_extent(pages).get(..len).unwrap_or_default()
     }
 
     /// What lies outside of the entry.
-    fn in_extent(&self, pages: &'p Pages) -> &'p [u8] {
+    fn in_extent(&self, pages: &'p TreePages) -> &'p [u8] {
         match self.extent() {
             // SAFETY: it lies inside the medium: the leaf made sure when it was loaded. It is not
             // reused while a version is read that shows the entry.
@@ -123,7 +125,7 @@ impl<'p> Entry<'p> {
     /// Whether `version`, which the caller reads, has the entry, and it is of this key. So is one
     /// whose long key is damaged, and had the same checksum.
     #[inline]
-    pub(crate) fn is_of(&self, pages: &'p Pages, key: &[u8], version: u64) -> bool {
+    pub(crate) fn is_of(&self, pages: &'p TreePages, key: &[u8], version: u64) -> bool {
         if self.has_long_key() {
             return self.start() <= version && self.is_of_long(pages, key);
         }
@@ -131,7 +133,7 @@ impl<'p> Entry<'p> {
     }
 
     #[cold]
-    fn is_of_long(&self, pages: &'p Pages, key: &[u8]) -> bool {
+    fn is_of_long(&self, pages: &'p TreePages, key: &[u8]) -> bool {
         let body = &self.bytes[ENTRY_HEADER..];
         let is_like = EntryHeader::long_key_len(body) as usize == key.len()
             && self.inline_key() == &key[..key.len().min(KEY_PREFIX)];
@@ -144,7 +146,7 @@ impl<'p> Entry<'p> {
     /// Compares the key with another, as for [`key`](Self::key). The extent of a long one is read
     /// only if what the entry has of it does not decide.
     #[inline]
-    pub(crate) fn compare(&self, pages: &'p Pages, other: &[u8]) -> Ordering {
+    pub(crate) fn compare(&self, pages: &'p TreePages, other: &[u8]) -> Ordering {
         if !self.has_long_key() {
             return self.inline_key().cmp(other);
         }
@@ -155,7 +157,7 @@ impl<'p> Entry<'p> {
     /// Bytes of the key from `from` on, as for [`key`](Self::key), at least eight if it has as
     /// many.
     #[inline]
-    pub(crate) fn key_from(&self, pages: &'p Pages, from: usize) -> &'p [u8] {
+    pub(crate) fn key_from(&self, pages: &'p TreePages, from: usize) -> &'p [u8] {
         let key = match self.has_long_key() && from + 8 > KEY_PREFIX {
             true => self.long_key(pages),
             false => self.inline_key(),
@@ -171,20 +173,20 @@ impl<'p> Entry<'p> {
     /// Whether it says that the key was removed.
     #[inline]
     pub(crate) fn is_removal(&self) -> bool {
-        self.header.kind() == Kind::Removal
+        self.header.kind() == EntryKind::Removal
     }
 
     /// The value, of an entry that a version shows that the caller reads. The extent of any other
     /// entry may be another value's by now.
     #[inline]
-    pub(crate) fn value(&self, pages: &'p Pages) -> Option<&'p [u8]> {
+    pub(crate) fn value(&self, pages: &'p TreePages) -> Option<&'p [u8]> {
         match self.header.kind() {
-            Kind::Value => {
+            EntryKind::Value => {
                 let from = ENTRY_HEADER + self.header.key_part();
                 Some(&self.bytes[from..from + self.header.value_len as usize])
             }
-            Kind::Removal => None,
-            Kind::Extent => {
+            EntryKind::Removal => None,
+            EntryKind::Extent => {
                 let len = self.header.value_len as usize;
                 let both = self.in_extent(pages);
                 both.len().checked_sub(len).map(|key| &both[key..])
@@ -195,12 +197,12 @@ impl<'p> Entry<'p> {
     /// Whether the key or the value lies in an extent.
     #[inline]
     pub(crate) fn is_outside(&self) -> bool {
-        self.has_long_key() || self.header.kind() == Kind::Extent
+        self.has_long_key() || self.header.kind() == EntryKind::Extent
     }
 
     /// Where the key or the value lies, if not in the leaf.
     #[inline]
-    pub(crate) fn extent(&self) -> Option<Extent> {
+    pub(crate) fn extent(&self) -> Option<TreeExtent> {
         if !self.is_outside() {
             return None;
         }
@@ -210,7 +212,7 @@ impl<'p> Entry<'p> {
     /// Compares the checksums of the entry and of its extent. What is stored again gets a
     /// checksum of its own, which would sign damage. As for [`value`](Self::value), the caller
     /// reads a version that shows the entry.
-    pub(crate) fn verify(&self, pages: &'p Pages) -> Result<(), StoreError> {
+    pub(crate) fn verify(&self, pages: &'p TreePages) -> Result<(), StoreError> {
         if !self.header.is_whole(self.bytes) {
             return Err(StoreError::Damaged {
                 at: pages.place(self.bytes),
@@ -221,7 +223,7 @@ impl<'p> Entry<'p> {
     }
 
     /// Compares the checksums of what lies in its extent, if it has one. The error names the key.
-    pub(crate) fn verify_extent(&self, pages: &Pages) -> Result<(), StoreError> {
+    pub(crate) fn verify_extent(&self, pages: &TreePages) -> Result<(), StoreError> {
         let Some(extent) = self.extent() else {
             return Ok(());
         };
@@ -236,7 +238,11 @@ impl<'p> Entry<'p> {
 }
 
 /// Compares the checksums of an extent that was born at `birth`. A version is read that has it.
-pub(crate) fn verify_extent(pages: &Pages, extent: Extent, birth: u64) -> Result<(), StoreError> {
+pub(crate) fn verify_extent(
+    pages: &TreePages,
+    extent: TreeExtent,
+    birth: u64,
+) -> Result<(), StoreError> {
     let mut bytes = [0; EXTENT_HEADER];
     pages.copy(extent.header_at(), &mut bytes);
     let header = ExtentHeader::read(&bytes);

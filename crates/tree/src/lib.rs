@@ -115,7 +115,7 @@ pub use attach::JoinError;
 pub use batch::Batch;
 pub use durability::{Durability, Version};
 pub use error::{CacheError, StoreError};
-pub use hash_table::{HashTable, Pairs};
+pub use hash_table::{HashTable, HashTablePairs};
 pub use layout::{MAX_KEY, MAX_NAME, MAX_VALUE};
 pub use mneme_arena::{ClaimTimes, DiscardableStats};
 pub use open::Builder;

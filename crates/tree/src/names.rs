@@ -7,18 +7,18 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use mneme_sys::fault::without;
 
-use crate::checksum::Stamp;
+use crate::checksum::WordStamp;
 use crate::commit::Also;
 use crate::committed::Committed;
 use crate::layout::{MAX_NAME, NAME_SLOTS, NameSlot};
 use crate::open_store::Core;
-use crate::pages::Pages;
+use crate::pages::TreePages;
 use crate::roots::Roots;
 use crate::{StoreError, Version};
 
 /// A version that has a name.
 #[derive(Debug, Clone)]
-pub(crate) struct Named {
+pub(crate) struct NamedVersion {
     pub(crate) slot: u32,
     pub(crate) version: u64,
     pub(crate) roots: Roots,
@@ -26,7 +26,7 @@ pub(crate) struct Named {
 
 /// The named versions of an open store.
 #[derive(Debug, Default)]
-pub(crate) struct Names(Mutex<BTreeMap<String, Named>>);
+pub(crate) struct Names(Mutex<BTreeMap<String, NamedVersion>>);
 
 /// What a commit does to the names.
 #[derive(Debug, Clone, Copy)]
@@ -38,16 +38,20 @@ pub(crate) enum Naming<'n> {
 }
 
 impl Names {
-    pub(crate) fn new(names: BTreeMap<String, Named>) -> Self {
+    pub(crate) fn new(names: BTreeMap<String, NamedVersion>) -> Self {
         Self(Mutex::new(names))
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Named>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, NamedVersion>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Calls `f` with what has this name, which is not dropped meanwhile.
-    pub(crate) fn with<R>(&self, name: &str, f: impl FnOnce(&Named) -> R) -> Result<R, StoreError> {
+    pub(crate) fn with<R>(
+        &self,
+        name: &str,
+        f: impl FnOnce(&NamedVersion) -> R,
+    ) -> Result<R, StoreError> {
         let names = self.lock();
         names
             .get(name)
@@ -93,7 +97,7 @@ pub(crate) fn keep(core: &Core, name: &str) -> Result<Version, StoreError> {
     let roots = core.published(&writer).roots.clone();
     // Before the commit: its reclamation must not free what the version uses.
     core.registered.add_name(version, name);
-    let named = Named {
+    let named = NamedVersion {
         slot,
         version,
         roots,
@@ -133,7 +137,7 @@ pub(crate) fn drop_name(core: &Core, name: &str) -> Result<(), StoreError> {
 
 /// The names that are committed: name, slot, version.
 pub(crate) fn read(
-    pages: &Pages,
+    pages: &TreePages,
     committed: &Committed,
 ) -> Result<Vec<(String, u32, u64)>, StoreError> {
     let mut found = Vec::new();
@@ -150,14 +154,14 @@ pub(crate) fn read(
             continue;
         };
         match slot.death(number) {
-            Stamp::Version(death) if death > slot.birth() && committed.contains(death) => {}
-            Stamp::Bad => {
+            WordStamp::Version(death) if death > slot.birth() && committed.contains(death) => {}
+            WordStamp::Bad => {
                 return Err(StoreError::Damaged {
                     at: NameSlot::place(number) + NameSlot::DEATH,
                     what: "the death word of a named version",
                 });
             }
-            Stamp::Version(_) | Stamp::Zero => {
+            WordStamp::Version(_) | WordStamp::Zero => {
                 found.push((name.to_owned(), number, slot.version));
             }
         }
@@ -165,14 +169,14 @@ pub(crate) fn read(
     Ok(found)
 }
 
-fn read_slot(pages: &Pages, number: u32) -> NameSlot {
+fn read_slot(pages: &TreePages, number: u32) -> NameSlot {
     let mut slot = NameSlot::new_zeroed();
     pages.copy(NameSlot::place(number), slot.as_mut_bytes());
     slot
 }
 
 /// Removes the traces of dead versions from the slots.
-pub(crate) fn sweep(pages: &Pages, committed: &Committed) {
+pub(crate) fn sweep(pages: &TreePages, committed: &Committed) {
     let is_dead = |version| committed.is_dead(version);
     for number in 0..NAME_SLOTS {
         let slot = read_slot(pages, number);
@@ -180,14 +184,14 @@ pub(crate) fn sweep(pages: &Pages, committed: &Committed) {
         if is_dead(slot.birth()) {
             pages.store_word(at + NameSlot::BIRTH, 0);
         }
-        if matches!(slot.death(number), Stamp::Version(version) if is_dead(version)) {
+        if matches!(slot.death(number), WordStamp::Version(version) if is_dead(version)) {
             pages.store_word(at + NameSlot::DEATH, 0);
         }
     }
 }
 
 /// Stores what a commit of `version` does to the names.
-pub(crate) fn store(pages: &Pages, naming: Naming<'_>, version: u64) {
+pub(crate) fn store(pages: &TreePages, naming: Naming<'_>, version: u64) {
     match naming {
         Naming::Keep(number, name, kept) => {
             let slot = NameSlot::new(number, version, kept, name);

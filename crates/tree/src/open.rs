@@ -14,25 +14,25 @@ use mneme_sys::medium::{FileMedium, Medium, MediumError, MemoryMedium};
 use mneme_sys::{Access, Caution, RegionError, files};
 use zerocopy::IntoBytes;
 
-use crate::attach::{Attachment, JoinError, now};
+use crate::attach::{JoinError, TreeAttachment, now};
 use crate::commit::Writer;
 use crate::committed::Committed;
-use crate::control_region::Shared;
+use crate::control_region::SharedControl;
 use crate::error::os;
 use crate::follow::Follower;
-use crate::group::Group;
+use crate::group::CommitGroup;
 use crate::layout::{
-    FRAME, FileHeader, FrameHeader, FrameKind, LeafHeader, LeafId, MAIN, MAX_DEAD, Record,
+    CommitRecord, FRAME, FileHeader, FrameHeader, FrameKind, LeafHeader, LeafId, MAIN, MAX_DEAD,
     STATE_CLEAN,
 };
 use crate::leaf::FreeLeaves;
-use crate::names::{self, Named, Names};
-use crate::open_store::{Core, Published};
-use crate::pages::Pages;
+use crate::names::{self, NamedVersion, Names};
+use crate::open_store::{Core, PublishedVersion};
+use crate::pages::TreePages;
 use crate::record_cache::{Copies, RecordCache};
-use crate::recovery::Kept;
+use crate::recovery::KeptVersions;
 use crate::registered::Registered;
-use crate::space::Space;
+use crate::space::FreeSpace;
 use crate::{Durability, Store, StoreError, recovery, roots};
 
 /// How a store is opened.
@@ -207,7 +207,7 @@ impl Builder {
         path: &Path,
         caution: Option<Caution>,
     ) -> Result<Option<Store>, StoreError> {
-        let mut attachment = Attachment::take(path, self.reads, self.wait)?;
+        let mut attachment = TreeAttachment::take(path, self.reads, self.wait)?;
         let alone = !attachment.has_others;
         let mut medium = self.medium(&attachment.file)?;
         if alone && self.durability == Durability::File && !self.was_closed(&medium) {
@@ -217,7 +217,7 @@ impl Builder {
             FileMedium::drop_cached_pages(&attachment.file)?;
             medium = self.medium(&attachment.file)?;
         }
-        let pages = Pages::new(Box::new(medium), self.durability);
+        let pages = TreePages::new(Box::new(medium), self.durability);
         if pages.len() == 0 && !self.reads {
             create_on(&pages, self.uuid)?;
         }
@@ -272,7 +272,7 @@ impl Builder {
             return false;
         };
         first.store(0, &start);
-        let pages = Pages::new(Box::new(first), Durability::Process);
+        let pages = TreePages::new(Box::new(first), Durability::Process);
         let record = recovery::file_header(&pages)
             .and_then(|header| recovery::newest_in_ring(&pages, header.seed(), u64::MAX));
         record.is_ok_and(|record| record.state & STATE_CLEAN != 0)
@@ -292,12 +292,12 @@ impl Builder {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_on(&self, medium: Box<dyn Medium>) -> Result<Store, StoreError> {
-        let pages = Pages::new(medium, self.durability);
+        let pages = TreePages::new(medium, self.durability);
         if pages.len() == 0 {
             create_on(&pages, self.uuid)?;
         }
         let header = recovery::file_header(&pages)?;
-        let shared = Shared::private(header.uuid)?;
+        let shared = SharedControl::private(header.uuid)?;
         let mut core = self.writing(pages, header.seed(), shared, true)?;
         core.copies = self.copies()?;
         Ok(Store {
@@ -309,21 +309,21 @@ impl Builder {
     /// `alone`, other processes read meanwhile.
     fn writing(
         &self,
-        pages: Pages,
+        pages: TreePages,
         seed: u32,
-        shared: Shared,
+        shared: SharedControl,
         alone: bool,
     ) -> Result<Core, StoreError> {
         let (mut record, committed) = newest_version(&pages, seed, &shared, alone)?;
         let names = names::read(&pages, &committed)?;
         if names.len() as u64 != record.names {
             return Err(StoreError::Damaged {
-                at: Record::place(record.sequence),
+                at: CommitRecord::place(record.sequence),
                 what: "the commit record counts other named versions than there are",
             });
         }
         let kept: Vec<u64> = names.iter().map(|(_, _, version)| *version).collect();
-        let kept = Kept {
+        let kept = KeptVersions {
             versions: &kept,
             // Readers may use what the newest version does not have any more.
             any: !alone && !without("open.others"),
@@ -365,8 +365,8 @@ impl Builder {
             registered,
             names: Names::new(named),
             copies: None,
-            group: Group::default(),
-            published: AtomicPtr::new(Box::into_raw(Published::new(version, roots))),
+            group: CommitGroup::default(),
+            published: AtomicPtr::new(Box::into_raw(PublishedVersion::new(version, roots))),
             writer: Mutex::new(writer),
             shared,
             pages,
@@ -389,11 +389,11 @@ impl Builder {
 /// The newest commit record, and which versions count. What a commit that was interrupted may have
 /// left does not.
 fn newest_version(
-    pages: &Pages,
+    pages: &TreePages,
     seed: u32,
-    shared: &Shared,
+    shared: &SharedControl,
     alone: bool,
-) -> Result<(Record, Committed), StoreError> {
+) -> Result<(CommitRecord, Committed), StoreError> {
     if !alone && shared.is_poisoned() {
         return Err(StoreError::Poisoned);
     }
@@ -422,18 +422,18 @@ fn newest_version(
 
 /// The named versions, with their trees. They are noted in `registered`.
 fn named_versions(
-    pages: &Pages,
+    pages: &TreePages,
     committed: &Committed,
     found: &recovery::Recovered,
     names: Vec<(String, u32, u64)>,
     registered: &Registered,
-) -> Result<BTreeMap<String, Named>, StoreError> {
+) -> Result<BTreeMap<String, NamedVersion>, StoreError> {
     let mut named = BTreeMap::new();
     for (name, slot, version) in names {
         let leaves = found.leaves_of(Some(version));
         let (roots, _) = roots::assemble(pages, committed, version, leaves)?;
         registered.add_name(version, &name);
-        let it = Named {
+        let it = NamedVersion {
             slot,
             version,
             roots,
@@ -444,9 +444,9 @@ fn named_versions(
 }
 
 /// Whether the tables hold what the commit record counts.
-fn are_counted(record: &Record, found: &recovery::Recovered) -> Result<(), StoreError> {
+fn are_counted(record: &CommitRecord, found: &recovery::Recovered) -> Result<(), StoreError> {
     let damaged = |what| StoreError::Damaged {
-        at: Record::place(record.sequence),
+        at: CommitRecord::place(record.sequence),
         what,
     };
     if found.live_leaves() != record.leaves {
@@ -461,7 +461,12 @@ fn are_counted(record: &Record, found: &recovery::Recovered) -> Result<(), Store
 }
 
 /// The store, for a process that reads it. Unless it is `alone`, others have said what is durable.
-fn reading(pages: Pages, seed: u32, shared: Shared, alone: bool) -> Result<Core, StoreError> {
+fn reading(
+    pages: TreePages,
+    seed: u32,
+    shared: SharedControl,
+    alone: bool,
+) -> Result<Core, StoreError> {
     if alone {
         // What an interrupted process left in the page cache becomes durable before it is believed.
         pages.sync()?;
@@ -493,11 +498,11 @@ fn reading(pages: Pages, seed: u32, shared: Shared, alone: bool) -> Result<Core,
         registered: Registered::default(),
         names: Names::default(),
         copies: None,
-        group: Group::default(),
-        published: AtomicPtr::new(Box::into_raw(Published::new(durable, roots))),
+        group: CommitGroup::default(),
+        published: AtomicPtr::new(Box::into_raw(PublishedVersion::new(durable, roots))),
         writer: Mutex::new(Writer::new(
-            Record::empty(),
-            Space::default(),
+            CommitRecord::empty(),
+            FreeSpace::default(),
             FreeLeaves::default(),
             Vec::new(),
         )),
@@ -508,7 +513,7 @@ fn reading(pages: Pages, seed: u32, shared: Shared, alone: bool) -> Result<Core,
 }
 
 /// Whether the last writer's durability was enough for how it ended.
-fn survived(record: &Record) -> Result<(), StoreError> {
+fn survived(record: &CommitRecord) -> Result<(), StoreError> {
     let was_closed = record.state & STATE_CLEAN != 0;
     let for_processes = record.state & 0xff00 == Durability::Process.code();
     if !was_closed && for_processes && record.boot != mneme_sys::boot_id() {
@@ -557,7 +562,7 @@ pub(crate) fn make(
 }
 
 /// Lays an empty store onto an empty medium: one leaf for all keys.
-fn create_on(pages: &Pages, uuid: Option<[u8; 16]>) -> Result<(), StoreError> {
+fn create_on(pages: &TreePages, uuid: Option<[u8; 16]>) -> Result<(), StoreError> {
     let (mut random, mut instance) = ([0; 16], [0; 16]);
     for bytes in [&mut random, &mut instance] {
         mneme_sys::random_bytes(bytes).map_err(os("find a random identity"))?;
@@ -570,7 +575,7 @@ fn create_on(pages: &Pages, uuid: Option<[u8; 16]>) -> Result<(), StoreError> {
     let leaf = LeafHeader::new((MAIN, LeafId::new(1, 0)), 1, (&[], None), None);
     pages.store(LeafId::new(1, 0).header_at(), leaf.as_bytes());
     pages.barrier()?;
-    let mut record = Record::empty();
+    let mut record = CommitRecord::empty();
     record.state = STATE_CLEAN | pages.durability().code();
     record.sequence = 1;
     record.version = 1;
@@ -580,7 +585,7 @@ fn create_on(pages: &Pages, uuid: Option<[u8; 16]>) -> Result<(), StoreError> {
     record.next_tree = u64::from(MAIN) + 1;
     record.boot = mneme_sys::boot_id();
     record.seal(header.seed());
-    pages.store(Record::place(1), record.as_bytes());
+    pages.store(CommitRecord::place(1), record.as_bytes());
     Ok(pages.barrier()?)
 }
 
@@ -592,16 +597,16 @@ mod tests {
     /// A file of which this test keeps the bytes.
     fn image(
         durability: Durability,
-        change: impl FnOnce(&mut Record),
+        change: impl FnOnce(&mut CommitRecord),
     ) -> Result<Store, StoreError> {
-        let pages = Pages::new(Box::new(MemoryMedium::new(8 * FRAME)?), durability);
+        let pages = TreePages::new(Box::new(MemoryMedium::new(8 * FRAME)?), durability);
         create_on(&pages, None)?;
         let seed = recovery::file_header(&pages)?.seed();
         let mut record = recovery::newest_record(&pages, seed, 0)?;
         record.sequence += 1;
         change(&mut record);
         record.seal(seed);
-        pages.store(Record::place(record.sequence), record.as_bytes());
+        pages.store(CommitRecord::place(record.sequence), record.as_bytes());
         let medium = MemoryMedium::new(8 * FRAME)?;
         medium.grow(pages.len())?;
         let mut bytes = vec![0; pages.len() as usize];
@@ -657,17 +662,17 @@ mod tests {
     /// Pages may be clean now that were never written, and readers believe them.
     #[test]
     fn no_writer_is_let_in_after_an_opening_whose_sync_failed() {
-        let participants = Shared::private([1; 16]).unwrap().participants;
+        let participants = SharedControl::private([1; 16]).unwrap().participants;
         let builder = Builder::new();
         let open = |fails: bool| {
             let medium = RecordingMedium::new(8 * FRAME).unwrap();
             if fails {
                 medium.fail_sync(3, 0);
             }
-            let pages = Pages::new(Box::new(medium), Durability::File);
+            let pages = TreePages::new(Box::new(medium), Durability::File);
             create_on(&pages, None)?;
             let seed = recovery::file_header(&pages)?.seed();
-            let shared = Shared::of(participants.clone()).unwrap();
+            let shared = SharedControl::of(participants.clone()).unwrap();
             builder.writing(pages, seed, shared, false)
         };
         let failed = open(true).map(drop);
@@ -682,10 +687,10 @@ mod tests {
     /// Beside the same readers there is space for so many dead numbers only.
     #[test]
     fn a_number_dies_only_with_a_commit_that_had_begun() {
-        let participants = Shared::private([1; 16]).unwrap().participants;
+        let participants = SharedControl::private([1; 16]).unwrap().participants;
         let mut bytes = Vec::new();
         let mut open = |begins: bool| {
-            let pages = Pages::new(
+            let pages = TreePages::new(
                 Box::new(MemoryMedium::new(8 * FRAME).unwrap()),
                 Durability::Process,
             );
@@ -696,7 +701,7 @@ mod tests {
                 pages.store(0, &bytes);
             }
             let seed = recovery::file_header(&pages).unwrap().seed();
-            let shared = Shared::of(participants.clone()).unwrap();
+            let shared = SharedControl::of(participants.clone()).unwrap();
             let core = Builder::new().writing(pages, seed, shared, false).unwrap();
             if begins {
                 core.shared.begin(core.writer().record.last + 1);

@@ -7,17 +7,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use mneme_sync::SlotError;
 use mneme_sys::medium::MediumError;
 
-use crate::attach::Attachment;
+use crate::attach::TreeAttachment;
 use crate::batch::Batch;
 use crate::catalogue::Catalogue;
 use crate::commit::Writer;
 use crate::committed::Committed;
-use crate::control_region::Shared;
+use crate::control_region::SharedControl;
 use crate::follow::Follower;
-use crate::group::Group;
+use crate::group::CommitGroup;
 use crate::layout::CATALOGUE;
 use crate::names::Names;
-use crate::pages::Pages;
+use crate::pages::TreePages;
 use crate::record_cache::Copies;
 use crate::registered::Registered;
 use crate::roots::Roots;
@@ -25,13 +25,13 @@ use crate::{Durability, StoreError, Version};
 
 /// What readers find: a version, and the leaves that hold it.
 #[derive(Debug)]
-pub(crate) struct Published {
+pub(crate) struct PublishedVersion {
     /// Moves on while commits only append to the leaves of the roots.
     pub(crate) version: AtomicU64,
     pub(crate) roots: Roots,
 }
 
-impl Published {
+impl PublishedVersion {
     pub(crate) fn new(version: u64, roots: Roots) -> Box<Self> {
         Box::new(Self {
             version: version.into(),
@@ -43,7 +43,7 @@ impl Published {
 /// What was published before. Readers may still look at it, so nothing says that it is somebody's
 /// alone, as a box does, until it is dropped: once no pin is old enough to have seen it.
 #[derive(Debug)]
-pub(crate) struct Replaced(NonNull<Published>);
+pub(crate) struct Replaced(NonNull<PublishedVersion>);
 
 // SAFETY: it is the only pointer that frees what it points to, and that may go to another thread.
 unsafe impl Send for Replaced {}
@@ -58,7 +58,7 @@ impl Drop for Replaced {
 /// What all handles and snapshots of a store share.
 #[derive(Debug)]
 pub(crate) struct Core {
-    pub(crate) pages: Pages,
+    pub(crate) pages: TreePages,
     pub(crate) seed: u32,
     pub(crate) committed: Committed,
     /// In a process that only reads.
@@ -70,14 +70,14 @@ pub(crate) struct Core {
     pub(crate) names: Names,
     /// Copies of records, if the store was opened with a cache.
     pub(crate) copies: Option<Copies>,
-    pub(crate) group: Group<Batch, Result<Version, StoreError>>,
+    pub(crate) group: CommitGroup<Batch, Result<Version, StoreError>>,
     /// What readers see, out of a box. Replaced by the writer.
-    pub(crate) published: AtomicPtr<Published>,
+    pub(crate) published: AtomicPtr<PublishedVersion>,
     pub(crate) writer: Mutex<Writer>,
     /// Behind all that touches the file when it is dropped.
-    pub(crate) _lock: Option<Attachment>,
+    pub(crate) _lock: Option<TreeAttachment>,
     /// Behind the locks: others that see them held find this process in the region.
-    pub(crate) shared: Shared,
+    pub(crate) shared: SharedControl,
 }
 
 impl Core {
@@ -116,14 +116,14 @@ impl Core {
     }
 
     /// What is published, for the writer: nobody else replaces it.
-    pub(crate) fn published<'w>(&'w self, _: &'w Writer) -> &'w Published {
+    pub(crate) fn published<'w>(&'w self, _: &'w Writer) -> &'w PublishedVersion {
         // SAFETY: only the writer replaces and frees it, and the caller has the writer borrowed.
         unsafe { &*self.published.load(Ordering::Relaxed) }
     }
 
     /// Publishes `new` and gives what it replaces, which readers may still use: to be dropped once
     /// none is left.
-    pub(crate) fn replace_published(&self, _: &mut Writer, new: Box<Published>) -> Replaced {
+    pub(crate) fn replace_published(&self, _: &mut Writer, new: Box<PublishedVersion>) -> Replaced {
         // SYNC: pairs with the Acquire load in `read`: the pointer implies the nodes behind it.
         let old = self.published.swap(Box::into_raw(new), Ordering::AcqRel);
         // SAFETY: it came from a box, so it is not null.

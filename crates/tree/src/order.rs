@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::layout::LeafId;
 use crate::leaf_entry::{entry, head};
-use crate::pages::Pages;
+use crate::pages::TreePages;
 
 /// Offsets of the entries that are live after the first `count` of a leaf, in the order of their
 /// keys.
@@ -17,7 +17,7 @@ pub(crate) struct Order {
 
 /// A key as it is sorted: 8 bytes of it, and the rest where it lies.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct ReservePlace {
     head: u64,
     /// Bytes that the head is made of; more than 8 if it does not have all.
     len: u16,
@@ -27,7 +27,7 @@ struct Place {
 /// Sorts entries of one leaf.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sorter<'p> {
-    pub(crate) pages: &'p Pages,
+    pub(crate) pages: &'p TreePages,
     pub(crate) id: LeafId,
     /// All keys of the leaf share so many bytes.
     pub(crate) shared: usize,
@@ -40,10 +40,10 @@ impl<'p> Sorter<'p> {
     }
 
     #[inline]
-    fn place(&self, offset: u16) -> Place {
+    fn place(&self, offset: u16) -> ReservePlace {
         let entry = entry(self.pages, self.id, offset);
         let key = entry.key_from(self.pages, self.shared);
-        Place {
+        ReservePlace {
             head: head(key),
             len: key.len().min(9) as u16,
             offset,
@@ -51,7 +51,7 @@ impl<'p> Sorter<'p> {
     }
 
     #[inline]
-    fn compare(&self, a: Place, b: Place) -> Ordering {
+    fn compare(&self, a: ReservePlace, b: ReservePlace) -> Ordering {
         match a.head.cmp(&b.head) {
             // What they share and the heads are all that there is of both.
             Ordering::Equal if a.len <= 8 && b.len <= 8 => a.len.cmp(&b.len),
@@ -60,14 +60,14 @@ impl<'p> Sorter<'p> {
         }
     }
 
-    fn compare_keys(&self, a: Place, b: Place) -> Ordering {
+    fn compare_keys(&self, a: ReservePlace, b: ReservePlace) -> Ordering {
         self.key(a.offset).cmp(self.key(b.offset))
     }
 
     /// Adds later entries, in order of arrival, to `base`, live entries in order of their keys.
     pub(crate) fn merge(&self, base: &[u16], later: &[u16], count: usize) -> Arc<Order> {
         let newest_first = later.iter().rev();
-        let mut later: Vec<Place> = newest_first.map(|at| self.place(*at)).collect();
+        let mut later: Vec<ReservePlace> = newest_first.map(|at| self.place(*at)).collect();
         // Stable: of equal heads the newest stays first. What a batch has brought is in order, and
         // a row that is takes one comparison an entry.
         later.sort_by_key(|place| place.head);

@@ -9,11 +9,11 @@ use mneme_sys::medium::{LINE, Medium, MediumError};
 use mneme_sys::racy;
 
 use crate::Durability;
-use crate::layout::{Extent, FRAME, LEAF, LeafId};
+use crate::layout::{FRAME, LEAF, LeafId, TreeExtent};
 
 /// A medium and the durability that its stores are ordered for.
 #[derive(Debug)]
-pub(crate) struct Pages {
+pub(crate) struct TreePages {
     medium: Box<dyn Medium>,
     base: NonNull<u8>,
     durability: Durability,
@@ -22,11 +22,11 @@ pub(crate) struct Pages {
 }
 
 // SAFETY: `base` points into the medium, which is `Send` and `Sync` and which `Pages` owns.
-unsafe impl Send for Pages {}
+unsafe impl Send for TreePages {}
 // SAFETY: as above.
-unsafe impl Sync for Pages {}
+unsafe impl Sync for TreePages {}
 
-impl Pages {
+impl TreePages {
     pub(crate) fn new(medium: Box<dyn Medium>, durability: Durability) -> Self {
         Self {
             base: medium.base(),
@@ -83,7 +83,7 @@ impl Pages {
     /// The extent lies inside the medium, and nobody stores to it while the result lives: an entry
     /// names it that the caller may read, and it is not reused.
     #[inline]
-    pub(crate) unsafe fn in_extent(&self, extent: Extent) -> &[u8] {
+    pub(crate) unsafe fn in_extent(&self, extent: TreeExtent) -> &[u8] {
         // SAFETY: the caller's promise.
         unsafe {
             let at = self.base.as_ptr().add(extent.at() as usize);
@@ -97,7 +97,7 @@ impl Pages {
     }
 
     /// Whether the extent lies inside the medium, and outside of tables.
-    pub(crate) fn has(&self, extent: Extent) -> bool {
+    pub(crate) fn has(&self, extent: TreeExtent) -> bool {
         extent.frame > 0
             && extent.is_inside()
             && extent.at() + u64::from(extent.len) <= self.medium.len()

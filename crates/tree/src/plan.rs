@@ -11,25 +11,25 @@ use crate::StoreError;
 use crate::committed::Committed;
 use crate::index::{Located, Node};
 use crate::layout::{
-    Extent, FencesIn, LEAF, LeafId, MAX_INLINE, MAX_INLINE_KEY, MAX_KEY, MAX_VALUE, entry_size,
+    FencesIn, LEAF, LeafId, MAX_INLINE, MAX_INLINE_KEY, MAX_KEY, MAX_VALUE, TreeExtent, entry_size,
     outside,
 };
-use crate::leaf::{Fill, Leaf};
-use crate::leaf_entry::Entry;
+use crate::leaf::{Leaf, LeafFill};
+use crate::leaf_entry::LeafEntry;
 use crate::order::{gallop, search};
-use crate::pages::Pages;
+use crate::pages::TreePages;
 use crate::roots::Roots;
 
 /// One change of a key.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Change<'b> {
+pub(crate) struct PlannedChange<'b> {
     pub(crate) tree: u32,
     pub(crate) key: &'b [u8],
     /// `None` removes the key.
     pub(crate) value: Option<&'b [u8]>,
 }
 
-impl<'b> Change<'b> {
+impl<'b> PlannedChange<'b> {
     /// What of the entry lies in an extent.
     pub(crate) fn outside(&self) -> [&'b [u8]; 2] {
         outside(self.key, self.value.unwrap_or_default())
@@ -63,19 +63,19 @@ impl<'b> Change<'b> {
 #[derive(Debug)]
 pub(crate) struct Append<'b> {
     pub(crate) leaf: &'b Arc<Leaf>,
-    /// Which of [`Plan::changes`].
+    /// Which of [`CommitPlan::changes`].
     pub(crate) changes: Range<usize>,
     /// Bytes of its entries that will be live.
     pub(crate) live: usize,
     /// By how much the number of live entries changes.
     entries: i64,
-    /// Which of [`Plan::gone`] it replaces or removes.
+    /// Which of [`CommitPlan::gone`] it replaces or removes.
     gone: Range<usize>,
 }
 
 impl Append<'_> {
     /// Begins to load what it stores to.
-    pub(crate) fn prefetch(&self, pages: &Pages, changes: &[Change<'_>]) {
+    pub(crate) fn prefetch(&self, pages: &TreePages, changes: &[PlannedChange<'_>]) {
         let end = self.leaf.end();
         let new = put_bytes(&changes[self.changes.clone()]).min(2048);
         pages.prefetch_all(self.leaf.id, end..end + new);
@@ -84,46 +84,46 @@ impl Append<'_> {
 
 /// An entry of a fresh leaf.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Item<'b> {
+pub(crate) struct PlanItem<'b> {
     pub(crate) key: &'b [u8],
-    pub(crate) source: Source<'b>,
+    pub(crate) source: ItemSource<'b>,
 }
 
 /// Where an entry of a fresh leaf comes from.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Source<'b> {
+pub(crate) enum ItemSource<'b> {
     /// It has this value from the version on that is being committed.
     Value(&'b [u8]),
     /// From another leaf, where it lies so, padding included.
     Moved(&'b [u8]),
 }
 
-impl<'b> Item<'b> {
+impl<'b> PlanItem<'b> {
     /// What of the entry lies in an extent that it is to get.
     pub(crate) fn outside(&self) -> [&'b [u8]; 2] {
         match self.source {
-            Source::Value(value) => outside(self.key, value),
-            Source::Moved(_) => [&[], &[]],
+            ItemSource::Value(value) => outside(self.key, value),
+            ItemSource::Moved(_) => [&[], &[]],
         }
     }
 
     fn size(&self) -> usize {
         match self.source {
-            Source::Value(value) => entry_size(self.key.len(), value.len()),
-            Source::Moved(entry) => entry.len(),
+            ItemSource::Value(value) => entry_size(self.key.len(), value.len()),
+            ItemSource::Moved(entry) => entry.len(),
         }
     }
 }
 
 /// A fresh leaf.
 #[derive(Debug)]
-pub(crate) struct Piece<'b> {
+pub(crate) struct PlanPiece<'b> {
     pub(crate) low: &'b [u8],
     pub(crate) high: Option<&'b [u8]>,
-    pub(crate) items: Vec<Item<'b>>,
+    pub(crate) items: Vec<PlanItem<'b>>,
 }
 
-impl<'b> Piece<'b> {
+impl<'b> PlanPiece<'b> {
     /// The fences, if they lie in an extent, and nothing otherwise.
     pub(crate) fn outside(&self) -> [&'b [u8]; 2] {
         let (low, high) = (self.low, self.high.unwrap_or_default());
@@ -140,7 +140,7 @@ pub(crate) struct Rewrite<'b> {
     pub(crate) tree: u32,
     pub(crate) old: Vec<&'b Arc<Leaf>>,
     /// At least one; its leaf may be empty.
-    pub(crate) pieces: Vec<Piece<'b>>,
+    pub(crate) pieces: Vec<PlanPiece<'b>>,
 }
 
 impl Rewrite<'_> {
@@ -148,7 +148,7 @@ impl Rewrite<'_> {
     pub(crate) fn prefetch(&self) {
         let items = self.pieces.iter().flat_map(|piece| &piece.items);
         for item in items {
-            if let Source::Moved(entry) = item.source {
+            if let ItemSource::Moved(entry) = item.source {
                 let lines = entry.chunks(64);
                 lines.for_each(|line| mneme_sys::prefetch(line.as_ptr()));
             }
@@ -158,28 +158,28 @@ impl Rewrite<'_> {
 
 /// A commit.
 #[derive(Debug, Default)]
-pub(crate) struct Plan<'b> {
+pub(crate) struct CommitPlan<'b> {
     /// What is appended, leaf by leaf.
-    pub(crate) changes: Vec<Change<'b>>,
+    pub(crate) changes: Vec<PlannedChange<'b>>,
     pub(crate) appends: Vec<Append<'b>>,
     /// In order of their trees and keys.
     pub(crate) rewrites: Vec<Rewrite<'b>>,
     /// Leaves of dropped trees that die.
     pub(crate) dead: Vec<&'b Arc<Leaf>>,
     /// Extents of values that are replaced or removed, and the versions that wrote them.
-    pub(crate) gone: Vec<(Extent, u64)>,
+    pub(crate) gone: Vec<(TreeExtent, u64)>,
     /// By how much the numbers of live entries and of their bytes change.
     pub(crate) entries: i64,
     pub(crate) live_bytes: i64,
 }
 
-impl<'b> Plan<'b> {
+impl<'b> CommitPlan<'b> {
     /// What lies in extents, in the order in which leaves and entries are stored.
     pub(crate) fn outside(&self) -> impl Iterator<Item = [&'b [u8]; 2]> {
-        let appended = self.changes.iter().map(Change::outside);
+        let appended = self.changes.iter().map(PlannedChange::outside);
         let pieces = self.rewrites.iter().flat_map(|rewrite| &rewrite.pieces);
         let rewritten = pieces.flat_map(|piece| {
-            let items = piece.items.iter().map(Item::outside);
+            let items = piece.items.iter().map(PlanItem::outside);
             std::iter::once(piece.outside()).chain(items)
         });
         let all = appended.chain(rewritten);
@@ -193,11 +193,11 @@ impl<'b> Plan<'b> {
     }
 
     /// Leaves of a tree that has had none.
-    fn found(&mut self, tree: u32, changes: &[Change<'b>]) {
+    fn found(&mut self, tree: u32, changes: &[PlannedChange<'b>]) {
         let items = changes.iter().filter_map(|change| {
-            change.value.map(|value| Item {
+            change.value.map(|value| PlanItem {
                 key: change.key,
-                source: Source::Value(value),
+                source: ItemSource::Value(value),
             })
         });
         let items: Vec<_> = items.collect();
@@ -205,7 +205,7 @@ impl<'b> Plan<'b> {
             return;
         }
         self.entries += items.len() as i64;
-        self.live_bytes += items.iter().map(Item::size).sum::<usize>() as i64;
+        self.live_bytes += items.iter().map(PlanItem::size).sum::<usize>() as i64;
         self.rewrites.push(Rewrite {
             tree,
             old: Vec::new(),
@@ -216,7 +216,7 @@ impl<'b> Plan<'b> {
     /// A leaf of a tree that was dropped dies with all that `version`, the newest, shows in it.
     pub(crate) fn bury(
         &mut self,
-        (pages, committed): (&'b Pages, &Committed),
+        (pages, committed): (&'b TreePages, &Committed),
         leaf: &'b Arc<Leaf>,
         version: u64,
     ) -> Result<(), StoreError> {
@@ -234,7 +234,7 @@ impl<'b> Plan<'b> {
     }
 
     /// `old` is replaced or removed.
-    fn lose(&mut self, old: &Entry<'_>) {
+    fn lose(&mut self, old: &LeafEntry<'_>) {
         self.gone
             .extend(old.extent().map(|extent| (extent, old.start())));
     }
@@ -263,11 +263,11 @@ const _: () =
 const _: () = assert!(ONE_LEAF / 2 > FEW_BYTES && CUT / 3 * 2 > FEW_BYTES);
 
 struct Planner<'b> {
-    pages: &'b Pages,
+    pages: &'b TreePages,
     committed: &'b Committed,
     root: &'b Node,
     version: u64,
-    plan: Plan<'b>,
+    plan: CommitPlan<'b>,
     /// The last leaf that the plan changes: changes are in order, so a left neighbour that is
     /// changed too is this one.
     last: Option<LeafId>,
@@ -281,12 +281,12 @@ struct Planner<'b> {
 #[derive(Debug, Default)]
 struct Merged<'b> {
     old: Vec<&'b Arc<Leaf>>,
-    items: Vec<Item<'b>>,
+    items: Vec<PlanItem<'b>>,
 }
 
 impl<'b> Merged<'b> {
     fn bytes(&self) -> usize {
-        self.items.iter().map(Item::size).sum()
+        self.items.iter().map(PlanItem::size).sum()
     }
 
     /// Adds what lies to the right.
@@ -299,13 +299,13 @@ impl<'b> Merged<'b> {
 /// Plans the `changes`, sorted by tree and key and each key once, of the version that `roots` are
 /// of. Unless it `joins`, no leaf is rewritten only because it has little.
 pub(crate) fn plan<'b>(
-    (pages, committed): (&'b Pages, &'b Committed),
+    (pages, committed): (&'b TreePages, &'b Committed),
     roots: &'b Roots,
     version: u64,
-    changes: &[Change<'b>],
+    changes: &[PlannedChange<'b>],
     joins: bool,
-) -> Result<Plan<'b>, StoreError> {
-    let mut plan = Plan::default();
+) -> Result<CommitPlan<'b>, StoreError> {
+    let mut plan = CommitPlan::default();
     for changes in changes.chunk_by(|a, b| a.tree == b.tree) {
         let tree = changes[0].tree;
         let Some(root) = roots.of(tree) else {
@@ -331,17 +331,17 @@ pub(crate) fn plan<'b>(
 type Found<'b> = (Located<'b>, Option<usize>);
 
 /// Bytes of the entries of all puts among the changes.
-fn put_bytes(changes: &[Change<'_>]) -> usize {
+fn put_bytes(changes: &[PlannedChange<'_>]) -> usize {
     let puts = changes.iter().filter(|change| change.value.is_some());
-    puts.map(Change::size).sum()
+    puts.map(PlannedChange::size).sum()
 }
 
 /// What the first of these changes find. Begins to load what their plan looks at: the waits of
 /// several leaves overlap.
 fn locate<'b>(
-    (pages, committed): (&Pages, &Committed),
+    (pages, committed): (&TreePages, &Committed),
     root: &'b Node,
-    changes: &[Change<'_>],
+    changes: &[PlannedChange<'_>],
 ) -> Result<[Option<Found<'b>>; AHEAD], StoreError> {
     let mut all: [Option<Found<'b>>; AHEAD] = [None; AHEAD];
     let mut last: Option<Located<'b>> = None;
@@ -386,7 +386,7 @@ fn locate<'b>(
 
 impl<'b> Planner<'b> {
     /// Plans the changes of one tree.
-    fn run(mut self, changes: &[Change<'b>]) -> Result<Plan<'b>, StoreError> {
+    fn run(mut self, changes: &[PlannedChange<'b>]) -> Result<CommitPlan<'b>, StoreError> {
         let (mut rest, mut from, mut ahead) = (changes, 0, [None; AHEAD]);
         while let Some(first) = rest.first() {
             let mut done = changes.len() - rest.len();
@@ -413,8 +413,8 @@ impl<'b> Planner<'b> {
     fn group(
         &mut self,
         (at, known): (Located<'b>, &[Option<Found<'b>>]),
-        changes: &[Change<'b>],
-        beyond: &[Change<'b>],
+        changes: &[PlannedChange<'b>],
+        beyond: &[PlannedChange<'b>],
     ) -> Result<(), StoreError> {
         let leaf = at.leaf();
         leaf.load(self.pages, self.committed)?;
@@ -459,8 +459,8 @@ impl<'b> Planner<'b> {
     fn append(
         &mut self,
         (leaf, known): (&'b Arc<Leaf>, &[Option<Found<'b>>]),
-        changes: &[Change<'b>],
-        filled: &Fill,
+        changes: &[PlannedChange<'b>],
+        filled: &LeafFill,
     ) -> Option<Append<'b>> {
         // No key has to be looked for where the puts alone are too many.
         if put_bytes(changes) > filled.free_bytes {
@@ -511,8 +511,8 @@ impl<'b> Planner<'b> {
     fn rewrite(
         &mut self,
         leaf: &'b Arc<Leaf>,
-        changes: &[Change<'b>],
-        beyond: &[Change<'b>],
+        changes: &[PlannedChange<'b>],
+        beyond: &[PlannedChange<'b>],
     ) -> Result<(), StoreError> {
         let mut merged = std::mem::take(&mut self.few);
         merged.add(self.merged(leaf, changes)?);
@@ -567,7 +567,7 @@ impl<'b> Planner<'b> {
     fn merged(
         &mut self,
         leaf: &'b Arc<Leaf>,
-        changes: &[Change<'b>],
+        changes: &[PlannedChange<'b>],
     ) -> Result<Merged<'b>, StoreError> {
         leaf.load(self.pages, self.committed)?;
         leaf.prefetch_entries(self.pages);
@@ -605,7 +605,11 @@ impl<'b> Planner<'b> {
 
     /// What lies beside leaves of which the first and the last are these; `beyond` are the changes
     /// of the leaves after them. A neighbour may hang under another inner node.
-    fn neighbour(&self, (first, last): (&Leaf, &Leaf), beyond: &[Change<'b>]) -> Neighbour<'b> {
+    fn neighbour(
+        &self,
+        (first, last): (&Leaf, &Leaf),
+        beyond: &[PlannedChange<'b>],
+    ) -> Neighbour<'b> {
         let root = self.root;
         let right = last.high.as_deref().map(|high| root.find(high));
         let next = beyond.first();
@@ -628,8 +632,8 @@ impl<'b> Planner<'b> {
     fn merge(
         &mut self,
         leaf: &'b Arc<Leaf>,
-        changes: &[Change<'b>],
-    ) -> Result<Vec<Item<'b>>, StoreError> {
+        changes: &[PlannedChange<'b>],
+    ) -> Result<Vec<PlanItem<'b>>, StoreError> {
         let order = leaf.order_at(self.pages, self.version);
         let mut items = Vec::with_capacity(order.offsets.len() + changes.len());
         let has_long = |at: &u16| leaf.entry(self.pages, *at).has_long_key();
@@ -640,9 +644,9 @@ impl<'b> Planner<'b> {
         let mut old = &sound[..];
         let moved = |offset: &u16| {
             let entry = leaf.entry(self.pages, *offset);
-            Item {
+            PlanItem {
                 key: entry.key(self.pages),
-                source: Source::Moved(entry.bytes),
+                source: ItemSource::Moved(entry.bytes),
             }
         };
         for change in changes {
@@ -659,9 +663,9 @@ impl<'b> Planner<'b> {
                 old = after;
                 self.plan.lose(&leaf.entry(self.pages, *same));
             }
-            items.extend(change.value.map(|value| Item {
+            items.extend(change.value.map(|value| PlanItem {
                 key: change.key,
-                source: Source::Value(value),
+                source: ItemSource::Value(value),
             }));
         }
         items.extend(old.iter().map(moved));
@@ -676,12 +680,13 @@ impl<'b> Planner<'b> {
         &mut self,
         leaf: &Leaf,
         offsets: &[u16],
-        changes: &[Change<'b>],
+        changes: &[PlannedChange<'b>],
     ) -> Result<Vec<u16>, StoreError> {
         let mut sound = Vec::with_capacity(offsets.len());
         for offset in offsets {
             let entry = leaf.entry(self.pages, *offset);
-            let is_key_of = |change: &Change<'_>| entry.is_of(self.pages, change.key, self.version);
+            let is_key_of =
+                |change: &PlannedChange<'_>| entry.is_of(self.pages, change.key, self.version);
             let verified = match entry.has_long_key() {
                 true => leaf.verify_once(self.pages, &entry),
                 false => Ok(()),
@@ -712,14 +717,14 @@ enum Neighbour<'b> {
 
 /// Cuts the items between two fences into leaves: one, or as many as even shares of about [`CUT`]
 /// bytes need. Each cut is as near to its share as the entries allow.
-fn cut<'b>(items: Vec<Item<'b>>, low: &'b [u8], high: Option<&'b [u8]>) -> Vec<Piece<'b>> {
-    let total: usize = items.iter().map(Item::size).sum();
+fn cut<'b>(items: Vec<PlanItem<'b>>, low: &'b [u8], high: Option<&'b [u8]>) -> Vec<PlanPiece<'b>> {
+    let total: usize = items.iter().map(PlanItem::size).sum();
     if total <= ONE_LEAF {
-        return vec![Piece { low, high, items }];
+        return vec![PlanPiece { low, high, items }];
     }
     let count = total.div_ceil(CUT);
     let mut pieces = Vec::with_capacity(count);
-    let (mut piece, mut bytes, mut low) = (Vec::<Item<'b>>::new(), 0, low);
+    let (mut piece, mut bytes, mut low) = (Vec::<PlanItem<'b>>::new(), 0, low);
     for item in items {
         let share = total * (pieces.len() + 1) / count;
         if pieces.len() + 1 < count
@@ -727,7 +732,7 @@ fn cut<'b>(items: Vec<Item<'b>>, low: &'b [u8], high: Option<&'b [u8]>) -> Vec<P
             && let Some(below) = piece.last()
         {
             let fence = separator(below.key, item.key);
-            pieces.push(Piece {
+            pieces.push(PlanPiece {
                 low,
                 high: Some(fence),
                 items: std::mem::take(&mut piece),
@@ -737,7 +742,7 @@ fn cut<'b>(items: Vec<Item<'b>>, low: &'b [u8], high: Option<&'b [u8]>) -> Vec<P
         bytes += item.size();
         piece.push(item);
     }
-    pieces.push(Piece {
+    pieces.push(PlanPiece {
         low,
         high,
         items: piece,

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::StoreError;
 use crate::leaf::Leaf;
-use crate::leaf_entry::Entry;
+use crate::leaf_entry::LeafEntry;
 use crate::order::Order;
-use crate::pages::Pages;
+use crate::pages::TreePages;
 use crate::snapshot::View;
 
 /// Keys and values of a range of one tree of a snapshot.
@@ -129,14 +129,14 @@ impl<'s> Side<'s> {
     }
 
     #[inline]
-    fn entry(&self, pages: &'s Pages, i: usize) -> Option<Entry<'s>> {
+    fn entry(&self, pages: &'s TreePages, i: usize) -> Option<LeafEntry<'s>> {
         let offset = self.order.offsets.get(i)?;
         Some(self.leaf.entry(pages, *offset))
     }
 
     /// Begins to load the first lines of an entry.
     #[inline]
-    fn prefetch(&self, pages: &Pages, i: usize) {
+    fn prefetch(&self, pages: &TreePages, i: usize) {
         if let Some(offset) = self.order.offsets.get(i) {
             self.leaf.prefetch_at(pages, *offset);
         }
@@ -144,7 +144,7 @@ impl<'s> Side<'s> {
 
     /// Gives the first pair.
     #[inline]
-    fn next(&mut self, pages: &'s Pages) -> Option<Result<Pair<'s>, StoreError>> {
+    fn next(&mut self, pages: &'s TreePages) -> Option<Result<Pair<'s>, StoreError>> {
         if self.from >= self.to {
             return None;
         }
@@ -162,7 +162,7 @@ impl<'s> Side<'s> {
     }
 
     #[inline]
-    fn give(&self, entry: Entry<'s>, pages: &'s Pages) -> Result<Pair<'s>, StoreError> {
+    fn give(&self, entry: LeafEntry<'s>, pages: &'s TreePages) -> Result<Pair<'s>, StoreError> {
         let value = match self.reads {
             Reads::Keys if !entry.has_long_key() => None,
             Reads::Verified => {
@@ -175,7 +175,7 @@ impl<'s> Side<'s> {
     }
 
     /// Gives the last pair.
-    fn next_back(&mut self, pages: &'s Pages) -> Option<Result<Pair<'s>, StoreError>> {
+    fn next_back(&mut self, pages: &'s TreePages) -> Option<Result<Pair<'s>, StoreError>> {
         if self.from >= self.to {
             return None;
         }

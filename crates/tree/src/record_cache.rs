@@ -25,7 +25,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mneme_arena::{Arena, Discardable, DiscardableStats, Lookup};
+use mneme_arena::{Arena, CacheLookup, Discardable, DiscardableStats};
 use mneme_sys::fault::without;
 use mneme_sys::{SyntheticTopology, SysfsTopology, Topology, random_bytes};
 
@@ -33,7 +33,7 @@ use crate::committed::Committed;
 use crate::error::{CacheError, StoreError};
 use crate::index::Node;
 use crate::leaf::Leaf;
-use crate::pages::Pages;
+use crate::pages::TreePages;
 
 /// The longest value that is copied. Of a longer record a page holds so few that the page is as
 /// good a place for it (`mneme-bench tenant`).
@@ -204,7 +204,7 @@ impl Copies {
     /// for the key, and was loaded.
     pub(crate) fn get_with<R>(
         &self,
-        pages: &Pages,
+        pages: &TreePages,
         leaf: &Leaf,
         key: &[u8],
         version: u64,
@@ -220,8 +220,8 @@ impl Copies {
         name.extend_from_slice(&leaf.tree.to_le_bytes());
         name.extend_from_slice(key);
         let is_wanted = match self.cache.get(name, value) {
-            Lookup::Miss(ticket) => self.cache.is_wanted(&ticket),
-            Lookup::Hit => match Origin::split(value) {
+            CacheLookup::Miss(ticket) => self.cache.is_wanted(&ticket),
+            CacheLookup::Hit => match Origin::split(value) {
                 Some((value, origin)) if origin.is_current(leaf, newest, version) => {
                     let result = f(value);
                     BUFFERS.set(Some(buffers));
@@ -242,7 +242,7 @@ impl Copies {
     /// Calls `f` with the place of each key in `keys` and its value in `version`, in order.
     pub(crate) fn many<K: AsRef<[u8]>>(
         &self,
-        (pages, committed): (&Pages, &Committed),
+        (pages, committed): (&TreePages, &Committed),
         root: &Node,
         version: u64,
         keys: &[K],
@@ -262,7 +262,7 @@ impl Copies {
     /// Reads the value from the file, and offers a copy if there is a name and a buffer for it.
     fn read<'p>(
         &self,
-        pages: &'p Pages,
+        pages: &'p TreePages,
         leaf: &'p Leaf,
         key: &[u8],
         version: u64,

@@ -8,17 +8,17 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use mneme_sys::fault::without;
 
-use crate::checksum::Stamp;
+use crate::checksum::WordStamp;
 use crate::committed::Committed;
 use crate::layout::{
-    EXTENT_HEADER, EntryHeader, Extent, ExtentHeader, FRAME, FileHeader, FrameHeader, FrameKind,
-    HeaderProblem, LEAF, LEAVES, LeafHeader, LeafId, Listed, MAX_KEY, RING_SLOTS, Record, TABLE,
-    UNITS,
+    CommitRecord, EXTENT_HEADER, EntryHeader, ExtentHeader, FRAME, FileHeader, FrameHeader,
+    FrameKind, HeaderProblem, LEAF, LEAVES, LeafHeader, LeafId, Listed, MAX_KEY, RING_SLOTS, TABLE,
+    TreeExtent, UNITS,
 };
 use crate::leaf::{FreeLeaves, Leaf};
-use crate::pages::Pages;
-use crate::reserve::{Dead, Place};
-use crate::space::Space;
+use crate::pages::TreePages;
+use crate::reserve::{Dead, ReservePlace};
+use crate::space::FreeSpace;
 use crate::{StoreError, names};
 
 /// The tables of a store, sorted out.
@@ -26,7 +26,7 @@ pub(crate) struct Recovered {
     /// Leaves that a version in use has, with their death.
     leaves: Vec<Found>,
     /// Free frames and units.
-    pub(crate) space: Space,
+    pub(crate) space: FreeSpace,
     /// Extents in use, and their units.
     pub(crate) extents: (u64, u64),
     /// Unused frames whose table is not zero, so that it must become so before they are used.
@@ -45,11 +45,11 @@ struct Found {
 }
 
 impl Recovered {
-    fn add_leaf(&mut self, found: Found, kept: Kept<'_>) {
+    fn add_leaf(&mut self, found: Found, kept: KeptVersions<'_>) {
         let birth = found.leaf.birth;
         if let Some(death) = found.death {
             self.dead.push(Dead {
-                place: Place::Leaf(found.leaf.id),
+                place: ReservePlace::Leaf(found.leaf.id),
                 birth,
                 death,
             });
@@ -85,16 +85,16 @@ impl Recovered {
 
 /// Which older versions may be in use.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Kept<'k> {
+pub(crate) struct KeptVersions<'k> {
     /// These are, and each is to have a root.
     pub(crate) versions: &'k [u64],
     /// Any other may be: it is asked later.
     pub(crate) any: bool,
 }
 
-impl Kept<'_> {
+impl KeptVersions<'_> {
     /// The newest version alone.
-    const NONE: Kept<'static> = Kept {
+    const NONE: KeptVersions<'static> = KeptVersions {
         versions: &[],
         any: false,
     };
@@ -112,7 +112,7 @@ impl Kept<'_> {
 }
 
 /// Reads and checks the store's header.
-pub(crate) fn file_header(pages: &Pages) -> Result<FileHeader, StoreError> {
+pub(crate) fn file_header(pages: &TreePages) -> Result<FileHeader, StoreError> {
     let mut header = FileHeader::new_zeroed();
     pages.copy(0, header.as_mut_bytes());
     match header.check() {
@@ -134,10 +134,10 @@ pub(crate) fn file_header(pages: &Pages) -> Result<FileHeader, StoreError> {
 /// record before it was durable, with all that belongs to it, before this one's commit began. What
 /// was `published` did happen: there it is damage if something is missing, and found as such.
 pub(crate) fn newest_record(
-    pages: &Pages,
+    pages: &TreePages,
     seed: u32,
     published: u64,
-) -> Result<Record, StoreError> {
+) -> Result<CommitRecord, StoreError> {
     let mut newest = newest_in_ring(pages, seed, u64::MAX)?;
     let mut listed = newest.listed.iter();
     let is_there = |listed: &Listed| is_whole(pages, *listed, newest.version);
@@ -154,7 +154,7 @@ pub(crate) fn newest_record(
 }
 
 /// Whether these entries of `version` are there, and the word that ends the leaf behind them.
-fn is_whole(pages: &Pages, listed: Listed, version: u64) -> bool {
+fn is_whole(pages: &TreePages, listed: Listed, version: u64) -> bool {
     if listed.count == 0 {
         return true;
     }
@@ -165,27 +165,31 @@ fn is_whole(pages: &Pages, listed: Listed, version: u64) -> bool {
     for _ in 0..listed.count {
         let entry = bytes.get(at..).unwrap_or_default();
         let header = EntryHeader::read(entry);
-        if header.start(id, at) != Stamp::Version(version) || !header.is_whole(entry) {
+        if header.start(id, at) != WordStamp::Version(version) || !header.is_whole(entry) {
             return false;
         }
         at += header.size();
     }
     let behind = bytes.get(at..).unwrap_or_default();
     match EntryHeader::start_of(behind, id, at) {
-        Stamp::Zero => true,
+        WordStamp::Zero => true,
         // The next commit had begun.
-        Stamp::Version(next) => next > version,
-        Stamp::Bad => false,
+        WordStamp::Version(next) => next > version,
+        WordStamp::Bad => false,
     }
 }
 
 /// The newest valid record of the ring with a sequence below `before`; nothing behind the ring need
 /// be there.
-pub(crate) fn newest_in_ring(pages: &Pages, seed: u32, before: u64) -> Result<Record, StoreError> {
-    let mut newest = Record::empty();
+pub(crate) fn newest_in_ring(
+    pages: &TreePages,
+    seed: u32,
+    before: u64,
+) -> Result<CommitRecord, StoreError> {
+    let mut newest = CommitRecord::empty();
     for slot in 0..RING_SLOTS {
-        let mut record = Record::empty();
-        pages.copy(Record::place(slot), record.as_mut_bytes());
+        let mut record = CommitRecord::empty();
+        pages.copy(CommitRecord::place(slot), record.as_mut_bytes());
         if record.sequence > newest.sequence
             && record.sequence < before
             && record.sequence % RING_SLOTS == slot
@@ -196,7 +200,7 @@ pub(crate) fn newest_in_ring(pages: &Pages, seed: u32, before: u64) -> Result<Re
     }
     if newest.sequence == 0 {
         return Err(StoreError::Damaged {
-            at: Record::place(0),
+            at: CommitRecord::place(0),
             what: "the ring holds no commit record",
         });
     }
@@ -204,7 +208,7 @@ pub(crate) fn newest_in_ring(pages: &Pages, seed: u32, before: u64) -> Result<Re
 }
 
 /// A leaf's header with its fences.
-fn read_header(pages: &Pages, id: LeafId) -> (LeafHeader, Vec<u8>) {
+fn read_header(pages: &TreePages, id: LeafId) -> (LeafHeader, Vec<u8>) {
     let mut header = LeafHeader::new_zeroed();
     pages.copy(id.header_at(), header.as_mut_bytes());
     let (low, high) = header.lengths();
@@ -229,7 +233,7 @@ fn read_header(pages: &Pages, id: LeafId) -> (LeafHeader, Vec<u8>) {
 }
 
 /// What a frame holds.
-fn kind_of(pages: &Pages, seed: u32, frame: u32) -> Option<FrameKind> {
+fn kind_of(pages: &TreePages, seed: u32, frame: u32) -> Option<FrameKind> {
     let mut header = FrameHeader::new_zeroed();
     pages.copy(u64::from(frame) * FRAME, header.as_mut_bytes());
     header.kind(frame, seed)
@@ -237,7 +241,7 @@ fn kind_of(pages: &Pages, seed: u32, frame: u32) -> Option<FrameKind> {
 
 /// Every frame that has a table, and what it holds: `None` if nothing. A run may end behind the
 /// last frame that is known here if there is a writer `beside` this process.
-fn frames(pages: &Pages, seed: u32, beside: bool) -> Vec<(u32, Option<FrameKind>)> {
+fn frames(pages: &TreePages, seed: u32, beside: bool) -> Vec<(u32, Option<FrameKind>)> {
     let end = u32::try_from(pages.len() / FRAME).unwrap_or(u32::MAX);
     let mut found = Vec::new();
     let mut frame = 1;
@@ -260,14 +264,14 @@ fn frames(pages: &Pages, seed: u32, beside: bool) -> Vec<(u32, Option<FrameKind>
 /// Sorts the leaves and extents of all frames into free ones, those of the committed version and
 /// those of the versions that are `kept`.
 pub(crate) fn tables(
-    pages: &Pages,
+    pages: &TreePages,
     seed: u32,
     committed: &Committed,
-    kept: Kept<'_>,
+    kept: KeptVersions<'_>,
 ) -> Result<Recovered, StoreError> {
     let mut found = Recovered {
         leaves: Vec::new(),
-        space: Space::default(),
+        space: FreeSpace::default(),
         extents: (0, 0),
         dirty: Vec::new(),
         free: FreeLeaves::default(),
@@ -306,22 +310,22 @@ pub(crate) fn tables(
 
 /// Marks the extents of a run that are in use.
 fn extents(
-    pages: &Pages,
+    pages: &TreePages,
     (frame, run): (u32, u32),
     committed: &Committed,
-    kept: Kept<'_>,
+    kept: KeptVersions<'_>,
     found: &mut Recovered,
 ) -> Result<(), StoreError> {
     let mut table = vec![0; TABLE];
     pages.copy(u64::from(frame) * FRAME, &mut table);
-    let damaged = |extent: Extent, what| StoreError::Damaged {
+    let damaged = |extent: TreeExtent, what| StoreError::Damaged {
         at: extent.header_at(),
         what,
     };
     let mut in_use = Vec::new();
-    for unit in Extent::first(run)..UNITS {
+    for unit in TreeExtent::first(run)..UNITS {
         let header = ExtentHeader::read(&table[unit as usize * EXTENT_HEADER..]);
-        let extent = Extent {
+        let extent = TreeExtent {
             frame,
             run,
             unit,
@@ -332,14 +336,14 @@ fn extents(
         }
         let birth = header.birth();
         let death = match header.death(extent) {
-            Stamp::Version(death) if death > birth && committed.contains(death) => {
+            WordStamp::Version(death) if death > birth && committed.contains(death) => {
                 if !kept.may_be_in(birth, death) || without("names.extents") {
                     continue;
                 }
                 Some(death)
             }
-            Stamp::Bad => return Err(damaged(extent, "the death word of an extent")),
-            Stamp::Version(_) | Stamp::Zero => None,
+            WordStamp::Bad => return Err(damaged(extent, "the death word of an extent")),
+            WordStamp::Version(_) | WordStamp::Zero => None,
         };
         in_use.push((birth, death, extent));
     }
@@ -357,7 +361,7 @@ fn extents(
         found.space.mark(extent, true);
         match death {
             Some(death) => found.dead.push(Dead {
-                place: Place::Extent(extent),
+                place: ReservePlace::Extent(extent),
                 birth,
                 death,
             }),
@@ -373,10 +377,10 @@ fn extents(
 /// The leaf, if it was born and has not died in what is committed, or a version that is kept has
 /// it.
 fn used_leaf(
-    pages: &Pages,
+    pages: &TreePages,
     id: LeafId,
     committed: &Committed,
-    kept: Kept<'_>,
+    kept: KeptVersions<'_>,
 ) -> Result<Option<Found>, StoreError> {
     let (header, mut fences) = read_header(pages, id);
     if !header.is_valid(id, &fences) || !committed.contains(header.birth()) {
@@ -384,19 +388,19 @@ fn used_leaf(
     }
     let birth = header.birth();
     let death = match header.death(id) {
-        Stamp::Version(death) if death > birth && committed.contains(death) => {
+        WordStamp::Version(death) if death > birth && committed.contains(death) => {
             if !kept.may_be_in(birth, death) {
                 return Ok(None);
             }
             Some(death)
         }
-        Stamp::Bad => {
+        WordStamp::Bad => {
             return Err(StoreError::Damaged {
                 at: id.header_at() + LeafHeader::DEATH,
                 what: "the death word of a leaf",
             });
         }
-        Stamp::Version(_) | Stamp::Zero => None,
+        WordStamp::Version(_) | WordStamp::Zero => None,
     };
     let (low, high) = header.lengths();
     if fences.len() != low + high.unwrap_or(0) {
@@ -415,7 +419,7 @@ fn used_leaf(
 }
 
 /// The frames that hold leaves, beside a writer.
-pub(crate) fn frames_of_leaves(pages: &Pages, seed: u32) -> impl Iterator<Item = u32> {
+pub(crate) fn frames_of_leaves(pages: &TreePages, seed: u32) -> impl Iterator<Item = u32> {
     let frames = frames(pages, seed, true).into_iter();
     frames.filter_map(|(frame, kind)| (kind == Some(FrameKind::Leaves)).then_some(frame))
 }
@@ -423,12 +427,12 @@ pub(crate) fn frames_of_leaves(pages: &Pages, seed: u32) -> impl Iterator<Item =
 /// The leaf, if it was born and has not died in what is committed. A writer may be storing to the
 /// table meanwhile.
 pub(crate) fn live_leaf(
-    pages: &Pages,
+    pages: &TreePages,
     seed: u32,
     id: LeafId,
     committed: &Committed,
 ) -> Result<Option<Arc<Leaf>>, StoreError> {
-    let found = used_leaf(pages, id, committed, Kept::NONE);
+    let found = used_leaf(pages, id, committed, KeptVersions::NONE);
     if matches!(found, Ok(None)) {
         return Ok(None);
     }
@@ -447,7 +451,7 @@ pub(crate) fn live_leaf(
 
 /// The leaves of the newest version that is committed, beside a writer.
 pub(crate) fn leaves_at(
-    pages: &Pages,
+    pages: &TreePages,
     seed: u32,
     committed: &Committed,
 ) -> Result<Vec<Arc<Leaf>>, StoreError> {
@@ -465,7 +469,7 @@ pub(crate) fn leaves_at(
     // the writer has gone once around the ring since.
     match record_of(pages, seed, committed.version()) {
         Some(record) if record.leaves != leaves.len() as u64 => Err(StoreError::Damaged {
-            at: Record::place(record.sequence),
+            at: CommitRecord::place(record.sequence),
             what: "the commit record counts other leaves than the tables hold",
         }),
         _ => Ok(leaves),
@@ -474,13 +478,13 @@ pub(crate) fn leaves_at(
 
 /// How many leaves are dead that one of these versions has, beside a writer.
 pub(crate) fn retained(
-    pages: &Pages,
+    pages: &TreePages,
     seed: u32,
     committed: &Committed,
     held: &[u64],
 ) -> Result<usize, StoreError> {
     let mut retained = 0;
-    let kept = Kept {
+    let kept = KeptVersions {
         versions: held,
         any: false,
     };
@@ -495,10 +499,10 @@ pub(crate) fn retained(
 }
 
 /// The newest record of a version, if it is in the ring.
-pub(crate) fn record_of(pages: &Pages, seed: u32, version: u64) -> Option<Record> {
+pub(crate) fn record_of(pages: &TreePages, seed: u32, version: u64) -> Option<CommitRecord> {
     let records = (0..RING_SLOTS).map(|slot| {
-        let mut record = Record::empty();
-        pages.copy(Record::place(slot), record.as_mut_bytes());
+        let mut record = CommitRecord::empty();
+        pages.copy(CommitRecord::place(slot), record.as_mut_bytes());
         record
     });
     let of = records.filter(|record| record.version == version && record.is_valid(seed));
@@ -509,7 +513,7 @@ pub(crate) fn record_of(pages: &Pages, seed: u32, version: u64) -> Option<Record
 /// their last committed entry, and headers name committed versions only. May be interrupted and
 /// begun again.
 pub(crate) fn sweep(
-    pages: &Pages,
+    pages: &TreePages,
     seed: u32,
     committed: &Committed,
     found: &Recovered,
@@ -523,7 +527,7 @@ pub(crate) fn sweep(
         }
     }
     let is_dead = |version| committed.is_dead(version);
-    let dies = |death| matches!(death, Stamp::Version(version) if is_dead(version));
+    let dies = |death| matches!(death, WordStamp::Version(version) if is_dead(version));
     for (frame, kind) in frames(pages, seed, false) {
         match kind {
             None => {}
@@ -540,8 +544,8 @@ pub(crate) fn sweep(
                 }
             }
             Some(FrameKind::Extents { run }) => {
-                for unit in Extent::first(run)..UNITS {
-                    let extent = Extent {
+                for unit in TreeExtent::first(run)..UNITS {
+                    let extent = TreeExtent {
                         frame,
                         run,
                         unit,
@@ -564,7 +568,7 @@ pub(crate) fn sweep(
 }
 
 /// Zeroes the tables of frames that hold nothing, durable after the next barrier.
-pub(crate) fn clean(pages: &Pages, frames: &[u32]) {
+pub(crate) fn clean(pages: &TreePages, frames: &[u32]) {
     for frame in frames {
         pages.store(u64::from(*frame) * FRAME, &[0; TABLE]);
     }
@@ -581,7 +585,7 @@ mod tests {
     fn no_table_is_looked_for_within_a_run() {
         let medium = MemoryMedium::new(8 * FRAME).unwrap();
         medium.grow(4 * FRAME).unwrap();
-        let pages = Pages::new(Box::new(medium), Durability::Process);
+        let pages = TreePages::new(Box::new(medium), Durability::Process);
         let kinds = [
             FrameKind::Leaves,
             FrameKind::Extents { run: 5 },

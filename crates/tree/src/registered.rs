@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use mneme_sync::Held;
+use mneme_sync::HeldVersion;
 use mneme_sys::{Clock as _, SystemClock};
 
-use crate::control_region::Shared;
+use crate::control_region::SharedControl;
 use crate::open_store::Core;
 use crate::{StoreError, Version};
 
@@ -30,7 +30,7 @@ pub enum Holder {
 }
 
 /// The versions that names hold, in the process that writes. Those of snapshots stand in
-/// [`Shared::held`].
+/// [`SharedControl::held`].
 #[derive(Debug, Default)]
 pub(crate) struct Registered {
     names: Mutex<BTreeSet<(u64, String)>>,
@@ -48,7 +48,7 @@ impl Registered {
     }
 
     /// The versions that are held, ascending.
-    pub(crate) fn versions(&self, shared: &Shared) -> Vec<u64> {
+    pub(crate) fn versions(&self, shared: &SharedControl) -> Vec<u64> {
         let mut versions = shared.held.versions();
         versions.extend(self.lock().iter().map(|(version, _)| *version));
         versions.sort_unstable();
@@ -56,7 +56,7 @@ impl Registered {
     }
 
     /// Changes whenever something has let a version go.
-    pub(crate) fn released(&self, shared: &Shared) -> u64 {
+    pub(crate) fn released(&self, shared: &SharedControl) -> u64 {
         shared.held.releases() + self.dropped.load(Ordering::Relaxed)
     }
 
@@ -75,10 +75,10 @@ pub(crate) fn holders(core: &Core) -> Result<Vec<(Version, Holder)>, StoreError>
 }
 
 /// What is held by snapshots, in order of the versions.
-fn snapshots(shared: &Shared) -> Vec<(Version, Holder)> {
+fn snapshots(shared: &SharedControl) -> Vec<(Version, Holder)> {
     shared.held.reap();
     let now = SystemClock.now_ns();
-    let describe = |held: Held| {
+    let describe = |held: HeldVersion| {
         let holder = Holder::Snapshot {
             process: held.pid,
             thread: held.thread,

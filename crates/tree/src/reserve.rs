@@ -10,10 +10,10 @@ use zerocopy::IntoBytes;
 
 use crate::StoreError;
 use crate::commit::Writer;
-use crate::layout::{Extent, FRAME, FrameHeader, FrameKind, LEAVES, LeafId, TABLE};
+use crate::layout::{FRAME, FrameHeader, FrameKind, LEAVES, LeafId, TABLE, TreeExtent};
 use crate::leaf::FreeLeaves;
 use crate::open_store::{Core, Replaced};
-use crate::space::Space;
+use crate::space::FreeSpace;
 
 /// What was replaced is freed in batches of this size: asking every reader costs a system call of
 /// some microseconds.
@@ -24,12 +24,12 @@ const WAITING: usize = 2;
 
 /// What commits have replaced, and readers may still use.
 #[derive(Debug, Default)]
-pub(crate) struct Retired {
+pub(crate) struct RetiredSpace {
     pub(crate) published: Vec<Replaced>,
     pub(crate) dead: Vec<Dead>,
 }
 
-impl Retired {
+impl RetiredSpace {
     fn len(&self) -> usize {
         self.published.len() + self.dead.len()
     }
@@ -37,15 +37,15 @@ impl Retired {
 
 /// What has its own birth and death.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Place {
+pub(crate) enum ReservePlace {
     Leaf(LeafId),
-    Extent(Extent),
+    Extent(TreeExtent),
 }
 
 /// A place that versions from `birth` to below `death` use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Dead {
-    pub(crate) place: Place,
+    pub(crate) place: ReservePlace,
     pub(crate) birth: u64,
     pub(crate) death: u64,
 }
@@ -53,12 +53,12 @@ pub(crate) struct Dead {
 /// The writer's side of free space.
 #[derive(Debug, Default)]
 pub(crate) struct Reclaimer {
-    pub(crate) space: Space,
+    pub(crate) space: FreeSpace,
     pub(crate) free: FreeLeaves,
     /// What readers may still use, since no epoch has begun.
-    pub(crate) retired: Retired,
+    pub(crate) retired: RetiredSpace,
     /// What readers of an epoch may still use.
-    waiting: Vec<(Epoch, Retired)>,
+    waiting: Vec<(Epoch, RetiredSpace)>,
     /// What versions use that are held.
     held: Vec<Dead>,
     /// How many versions had been let go when `held` was last looked at.
@@ -67,10 +67,10 @@ pub(crate) struct Reclaimer {
 
 impl Reclaimer {
     /// With what is dead, but may be in use.
-    pub(crate) fn new(space: Space, free: FreeLeaves, dead: Vec<Dead>) -> Self {
-        let retired = Retired {
+    pub(crate) fn new(space: FreeSpace, free: FreeLeaves, dead: Vec<Dead>) -> Self {
+        let retired = RetiredSpace {
             dead,
-            ..Retired::default()
+            ..RetiredSpace::default()
         };
         Self {
             space,
@@ -110,7 +110,7 @@ impl Writer {
         &mut self,
         core: &Core,
         lengths: impl Iterator<Item = usize>,
-    ) -> Result<Vec<Extent>, StoreError> {
+    ) -> Result<Vec<TreeExtent>, StoreError> {
         let mut found = Vec::new();
         for len in lengths {
             match self.reserve_extent(core, len as u32) {
@@ -125,15 +125,15 @@ impl Writer {
     }
 
     /// Gives back places in which nothing was stored.
-    pub(crate) fn release_extents(&mut self, extents: &[Extent]) {
+    pub(crate) fn release_extents(&mut self, extents: &[TreeExtent]) {
         for extent in extents {
             self.reclaimer.space.mark(*extent, false);
         }
     }
 
-    fn reserve_extent(&mut self, core: &Core, len: u32) -> Result<Extent, StoreError> {
+    fn reserve_extent(&mut self, core: &Core, len: u32) -> Result<TreeExtent, StoreError> {
         // In a store that is large enough, what is left of a run takes more values like it.
-        let least = Extent::least_run(len);
+        let least = TreeExtent::least_run(len);
         let many = (core.pages.len() / FRAME / 4).min(u64::from(least) * 8) as u32;
         let mut wanted = if least == 1 { 1 } else { least.max(many) };
         let mut reclaimed = false;
@@ -285,8 +285,8 @@ impl Writer {
             let is_held = held.get(first).is_some_and(|version| *version < dead.death);
             match dead.place {
                 _ if is_held && !without("held.look") => own.held.push(dead),
-                Place::Leaf(leaf) => own.free.add([leaf]),
-                Place::Extent(extent) => own.space.mark(extent, false),
+                ReservePlace::Leaf(leaf) => own.free.add([leaf]),
+                ReservePlace::Extent(extent) => own.space.mark(extent, false),
             }
         }
     }

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::catalogue::Listing;
+use crate::catalogue::CatalogueListing;
 use crate::catalogue_entry::{dropped_key, name_key, number_key, place_value};
 use crate::commit::Also;
 use crate::layout::CATALOGUE;
 use crate::leaf::Leaf;
-use crate::leaf_entry::Entry;
+use crate::leaf_entry::LeafEntry;
 use crate::open_store::Core;
-use crate::plan::Change;
+use crate::plan::PlannedChange;
 use crate::roots::{Roots, leaves_of};
 use crate::{StoreError, Version};
 
@@ -39,7 +39,7 @@ pub(crate) fn rollback(core: &Core, name: &str) -> Result<Version, StoreError> {
             .collect()
     };
     let catalogue = of_catalogue(&then_listed, &now_listed, |tree| now.of(tree).is_some());
-    let changes = catalogue.iter().map(|(key, value)| Change {
+    let changes = catalogue.iter().map(|(key, value)| PlannedChange {
         tree: CATALOGUE,
         key,
         value: value.as_deref(),
@@ -61,8 +61,8 @@ pub(crate) fn rollback(core: &Core, name: &str) -> Result<Version, StoreError> {
 
 /// What has to change in the catalogue so that it lists what it did `then`.
 fn of_catalogue(
-    then: &Listing,
-    now: &Listing,
+    then: &CatalogueListing,
+    now: &CatalogueListing,
     has_leaves: impl Fn(u32) -> bool,
 ) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
     let mut changes = BTreeMap::new();
@@ -106,7 +106,7 @@ fn differences<'s>(
     tree: u32,
     (old, new): (&'s Side, &'s Side),
     (then, now): (u64, u64),
-    changes: &mut Vec<Change<'s>>,
+    changes: &mut Vec<PlannedChange<'s>>,
 ) -> Result<(), StoreError> {
     if old.is_empty() || new.is_empty() {
         let (before, after) = (entries(core, old, then)?, entries(core, new, now)?);
@@ -143,12 +143,12 @@ fn differences<'s>(
 fn differ<'s>(
     core: &'s Core,
     tree: u32,
-    before: Vec<Entry<'s>>,
-    after: Vec<Entry<'s>>,
-    changes: &mut Vec<Change<'s>>,
+    before: Vec<LeafEntry<'s>>,
+    after: Vec<LeafEntry<'s>>,
+    changes: &mut Vec<PlannedChange<'s>>,
 ) -> Result<(), StoreError> {
     let pages = &core.pages;
-    let removal = |extra: Entry<'s>| Change {
+    let removal = |extra: LeafEntry<'s>| PlannedChange {
         tree,
         key: extra.key(pages),
         value: None,
@@ -162,7 +162,7 @@ fn differ<'s>(
         let same = after.next_if(|other| other.key(pages) == key);
         if same.is_none_or(|same| same.start() != entry.start()) {
             entry.verify(pages)?;
-            changes.push(Change {
+            changes.push(PlannedChange {
                 tree,
                 key,
                 value: entry.value(pages),
@@ -178,7 +178,7 @@ fn entries<'s>(
     core: &'s Core,
     leaves: &'s [Arc<Leaf>],
     version: u64,
-) -> Result<Vec<Entry<'s>>, StoreError> {
+) -> Result<Vec<LeafEntry<'s>>, StoreError> {
     let mut found = Vec::new();
     for leaf in leaves {
         leaf.load(&core.pages, &core.committed)?;

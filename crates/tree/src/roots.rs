@@ -13,7 +13,7 @@ use crate::committed::Committed;
 use crate::index::Node;
 use crate::layout::{CATALOGUE, FRAME, MAIN};
 use crate::leaf::Leaf;
-use crate::pages::Pages;
+use crate::pages::TreePages;
 
 /// The roots of one version.
 #[derive(Debug, Clone)]
@@ -73,7 +73,7 @@ pub(crate) struct Dropping {
 
 /// The roots of a version, given all its `leaves`, and what is left of dropped trees.
 pub(crate) fn assemble(
-    pages: &Pages,
+    pages: &TreePages,
     committed: &Committed,
     version: u64,
     leaves: Vec<Arc<Leaf>>,

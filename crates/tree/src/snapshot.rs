@@ -8,7 +8,7 @@ use mneme_sync::MAX_HELD;
 use crate::catalogue_entry::TreeKind;
 use crate::follow::index_of;
 use crate::index::Node;
-use crate::layout::{MAIN, Record};
+use crate::layout::{CommitRecord, MAIN};
 use crate::open_store::Core;
 use crate::range::{Keys, Range};
 use crate::roots::Roots;
@@ -60,7 +60,7 @@ impl Snapshot {
     }
 
     /// A snapshot of the newest version, and its commit record.
-    pub(crate) fn with_record(core: &Arc<Core>) -> Result<(Self, Record), StoreError> {
+    pub(crate) fn with_record(core: &Arc<Core>) -> Result<(Self, CommitRecord), StoreError> {
         if core.follower.is_none() {
             let writer = core.writer();
             return Ok((Self::new(core)?, writer.record));

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::layout::{Extent, UNITS};
+use crate::layout::{TreeExtent, UNITS};
 
 /// The free space of a store, but for free leaves.
 #[derive(Debug, Default)]
-pub(crate) struct Space {
+pub(crate) struct FreeSpace {
     /// Frames that hold nothing, and whose table is zero on the medium.
     unused: BTreeSet<u32>,
     /// Runs of frames with extents, by their first.
@@ -30,7 +30,7 @@ impl Units {
             run,
             used: [0; UNITS as usize / 64],
         };
-        units.set(0, Extent::first(run), true);
+        units.set(0, TreeExtent::first(run), true);
         units
     }
 
@@ -72,7 +72,7 @@ impl Units {
     }
 }
 
-impl Space {
+impl FreeSpace {
     /// Adds frames that hold nothing.
     pub(crate) fn add_unused(&mut self, frames: impl IntoIterator<Item = u32>) {
         self.unused.extend(frames);
@@ -119,18 +119,18 @@ impl Space {
     }
 
     /// An extent in the smallest row that has space for it, of a run as short as possible.
-    pub(crate) fn allocate(&mut self, len: u32) -> Option<Extent> {
+    pub(crate) fn allocate(&mut self, len: u32) -> Option<TreeExtent> {
         let mut from = 1;
         while let Some(&(run, _, _)) = self.longest.range((from, 0, 0)..).next() {
             from = run + 1;
-            let wanted = Extent::units_of(len, run);
+            let wanted = TreeExtent::units_of(len, run);
             let rows = self.longest.range((run, wanted, 0)..(from, 0, 0)).next();
-            let Some(&(_, _, frame)) = rows.filter(|_| Extent::suits(len, run)) else {
+            let Some(&(_, _, frame)) = rows.filter(|_| TreeExtent::suits(len, run)) else {
                 continue;
             };
             let rows = self.maps.get(&frame)?.rows();
             let fits = rows.filter(|(_, count)| *count >= wanted);
-            let extent = Extent {
+            let extent = TreeExtent {
                 frame,
                 run,
                 unit: fits.min_by_key(|(_, count)| *count)?.0,
@@ -143,7 +143,7 @@ impl Space {
     }
 
     /// Marks the units of an extent as used or free.
-    pub(crate) fn mark(&mut self, extent: Extent, used: bool) {
+    pub(crate) fn mark(&mut self, extent: TreeExtent, used: bool) {
         if let Some(units) = self.maps.get_mut(&extent.frame) {
             self.longest
                 .remove(&(units.run, units.longest(), extent.frame));
@@ -156,7 +156,7 @@ impl Space {
     /// Takes the runs that hold no extent any more; the first frame of each and how many.
     pub(crate) fn take_empty(&mut self) -> Vec<(u32, u32)> {
         let is_empty =
-            |(run, longest, _): &(u32, u32, u32)| *longest == UNITS - Extent::first(*run);
+            |(run, longest, _): &(u32, u32, u32)| *longest == UNITS - TreeExtent::first(*run);
         let empty = self.longest.extract_if(.., |map| is_empty(map));
         let empty: Vec<_> = empty.map(|(run, _, frame)| (frame, run)).collect();
         for (frame, run) in &empty {
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn rows_are_used_from_the_smallest_and_join_again() {
-        let mut space = Space::default();
+        let mut space = FreeSpace::default();
         assert_eq!(space.allocate(5000), None);
         space.add_map(3, 1);
         let extents: Vec<_> = (0..508).map(|_| space.allocate(4096).unwrap()).collect();
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(space.allocate(4097).unwrap().unit, 24, "the smaller of two");
         assert_eq!(space.allocate(3 * 4096).unwrap().unit, 14);
         assert!(space.take_empty().is_empty());
-        let mut space = Space::default();
+        let mut space = FreeSpace::default();
         space.add_map(7, 1);
         let all = space.allocate(508 * 4096).unwrap();
         space.mark(all, false);
@@ -203,17 +203,17 @@ mod tests {
     #[test]
     fn what_does_not_fit_into_a_frame_shares_a_run() {
         for len in [1, 508 * 4096, 508 * 4096 + 1, 2 << 20, 100 << 20, 1 << 30] {
-            let run = Extent::least_run(len);
-            let mut space = Space::default();
+            let run = TreeExtent::least_run(len);
+            let mut space = FreeSpace::default();
             space.add_map(9, run);
             let extent = space.allocate(len).unwrap();
             assert!(extent.is_inside() && (extent.frame, extent.run) == (9, run));
             assert!(extent.at() >= 9 * FRAME + TABLE as u64);
             assert!(extent.at() + u64::from(len) <= (9 + u64::from(run)) * FRAME);
-            assert_eq!(Extent::at_word(extent.word(), len), extent);
+            assert_eq!(TreeExtent::at_word(extent.word(), len), extent);
             assert!(run == 1 || len >= (run - 2) * FRAME as u32);
         }
-        let mut space = Space::default();
+        let mut space = FreeSpace::default();
         space.add_map(1, 8);
         assert_eq!(
             space.allocate(4 * 32 * 1024),
@@ -227,7 +227,7 @@ mod tests {
         space.mark(values[3], false);
         assert_eq!(
             space.allocate(2_080_769),
-            Some(Extent {
+            Some(TreeExtent {
                 len: 2_080_769,
                 ..values[3]
             })
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn runs_are_frames_in_a_row() {
-        let mut space = Space::default();
+        let mut space = FreeSpace::default();
         space.add_unused([2, 3, 5, 6, 7, 9]);
         assert_eq!(space.take_run(4), None);
         assert_eq!(space.unused_before(10), 1);

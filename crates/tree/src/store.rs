@@ -7,7 +7,7 @@ use crate::batch::Batch;
 use crate::layout::MAIN;
 use crate::open::Builder;
 use crate::open_store::Core;
-use crate::plan::Change;
+use crate::plan::PlannedChange;
 use crate::scrub::Scrub;
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
@@ -56,7 +56,7 @@ impl Store {
     /// # Errors
     /// As [`apply`](Self::apply).
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<Version, StoreError> {
-        self.change(Change {
+        self.change(PlannedChange {
             tree: MAIN,
             key,
             value: Some(value),
@@ -68,14 +68,14 @@ impl Store {
     /// # Errors
     /// As [`apply`](Self::apply).
     pub fn remove(&self, key: &[u8]) -> Result<Version, StoreError> {
-        self.change(Change {
+        self.change(PlannedChange {
             tree: MAIN,
             key,
             value: None,
         })
     }
 
-    pub(crate) fn change(&self, change: Change<'_>) -> Result<Version, StoreError> {
+    pub(crate) fn change(&self, change: PlannedChange<'_>) -> Result<Version, StoreError> {
         self.core.may_write()?;
         change.admit()?;
         match self.core.try_writer() {

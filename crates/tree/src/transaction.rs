@@ -6,7 +6,7 @@ use std::sync::MutexGuard;
 use crate::commit::Writer;
 use crate::layout::MAIN;
 use crate::open_store::Core;
-use crate::plan::Change;
+use crate::plan::PlannedChange;
 use crate::snapshot::View;
 use crate::{StoreError, Tree, Version};
 
@@ -85,7 +85,7 @@ impl<'s> Transaction<'s> {
     }
 
     fn change(&mut self, tree: u32, key: &[u8], value: Option<&[u8]>) -> Result<(), StoreError> {
-        Change { tree, key, value }.admit()?;
+        PlannedChange { tree, key, value }.admit()?;
         let of = self.changes.entry(tree).or_default();
         of.insert(key.to_vec(), value.map(<[u8]>::to_vec));
         Ok(())
@@ -113,7 +113,7 @@ impl<'s> Transaction<'s> {
     /// As [`Store::apply`](crate::Store::apply).
     pub fn commit(mut self) -> Result<Version, StoreError> {
         let changes = self.changes.iter().flat_map(|(tree, of)| {
-            of.iter().map(|(key, value)| Change {
+            of.iter().map(|(key, value)| PlannedChange {
                 tree: *tree,
                 key,
                 value: value.as_deref(),

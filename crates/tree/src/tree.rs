@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::catalogue_entry::TreeKind;
-use crate::check::{self, Counts};
+use crate::check::{self, LeafCounts};
 use crate::layout::UNIT;
 use crate::open_store::Core;
-use crate::plan::Change;
+use crate::plan::PlannedChange;
 use crate::roots::{Roots, leaves_of};
 use crate::snapshot::View;
 use crate::{Batch, Snapshot, Store, StoreError, Version, catalogue_changes};
@@ -151,7 +151,7 @@ impl Batch {
 
     fn add_in(&mut self, tree: &Tree, key: &[u8], value: Option<&[u8]>) -> &mut Self {
         self.add_store(tree.core.seed);
-        self.add(Change {
+        self.add(PlannedChange {
             tree: tree.number,
             key,
             value,
@@ -198,7 +198,7 @@ impl Tree {
     }
 
     fn change(&self, key: &[u8], value: Option<&[u8]>) -> Result<Version, StoreError> {
-        self.store().change(Change {
+        self.store().change(PlannedChange {
             tree: self.number,
             key,
             value,
@@ -310,7 +310,7 @@ impl Tree {
         self.view_in(&snapshot)?;
         let root = snapshot.roots.of(self.number);
         let leaves = root.map_or_else(Vec::new, |root| leaves_of(root));
-        let mut sum = Counts::default();
+        let mut sum = LeafCounts::default();
         for leaf in &leaves {
             sum.add(of(&self.core, leaf, snapshot.version)?);
         }

@@ -43,7 +43,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// What tests of all crates may use: it knows no crate, and no crate but for its tests.
-const TESTKIT: &str = "mneme-testkit";
+pub(super) const TESTKIT: &str = "mneme-testkit";
 
 const SYS: &[&str] = &["mneme-sys"];
 const BENCH: &[&str] = &["mneme-bench"];

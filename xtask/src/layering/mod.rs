@@ -1,14 +1,15 @@
 //! The layers, checked: an arrow goes down only, and only `sys` speaks to the machine.
 //!
-//! Three checks. [`arrows`] compares every manifest (all kinds of dependency, so that a test cannot
+//! Four checks. [`arrows`] compares every manifest (all kinds of dependency, so that a test cannot
 //! tie a knot either) with the table of `docs/architecture.md`. [`sources`] reads every source file
 //! of the layers for paths that reach above (`use mneme_server` in `log`), past `sys` to the
 //! operating system (`libc`, `std::time::Instant`), or to the terminal from a library. [`modules`]
-//! looks for circles of files inside each crate. What is allowed nevertheless stands in [`rules`],
-//! each with its reason.
+//! looks for circles of files inside each crate. [`names`] holds the product's types to names of
+//! their own. What is allowed nevertheless stands in [`rules`], each with its reason.
 
 pub mod arrows;
 pub mod modules;
+pub mod names;
 pub mod paths;
 pub mod rules;
 pub mod sources;
@@ -82,6 +83,7 @@ pub fn check(workspace: &Workspace) -> Vec<Violation> {
         violations.extend(sources::check_package(package, &workspace.root));
     }
     violations.extend(modules::check(workspace));
+    violations.extend(names::check(workspace));
     violations
 }
 

@@ -1,10 +1,10 @@
 //! What a source file names: paths after resolving its `use`s, macros, string literals, foreign
-//! blocks.
+//! blocks; and the types that it shows to others.
 //!
 //! It works on tokens, not on a syntax tree, so that the bodies of macros are seen as well. Items
 //! for tests only (`#[test]`, `#[cfg(test)]`) are left out: a test may use deadlines and files.
 
-use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Ident, Spacing, TokenStream, TokenTree};
 use std::collections::{HashMap, HashSet};
 
 /// What a file names, with lines.
@@ -23,6 +23,8 @@ pub struct Named {
     pub strings: Vec<(String, usize)>,
     /// Lines of `extern "..." { }` blocks.
     pub foreign_blocks: Vec<usize>,
+    /// Types that this file shows to others, by `pub` or `pub(..)`.
+    pub types: Vec<(String, usize)>,
     /// Modules declared under `#[cfg(test)]`, whose files are for tests only.
     pub test_modules: Vec<String>,
 }
@@ -115,6 +117,14 @@ impl Reader {
             {
                 self.named.foreign_blocks.push(line);
                 at + 2
+            }
+            TokenTree::Ident(keyword) if is_of_types(keyword) => {
+                if let Some(TokenTree::Ident(name)) = tokens.get(at + 1)
+                    && is_public(before_unsafe(&tokens[..at]))
+                {
+                    self.named.types.push((name.to_string(), line));
+                }
+                at + 1
             }
             TokenTree::Ident(_) => self.path(tokens, at, line),
             TokenTree::Punct(_) => at + 1,
@@ -263,6 +273,20 @@ fn implies_test(condition: &[TokenTree]) -> bool {
                 .any(implies_test)
         }
         _ => false,
+    }
+}
+
+/// Whether this is what the definition of a type begins with. An associated type is never `pub`.
+fn is_of_types(keyword: &Ident) -> bool {
+    let keywords = ["struct", "enum", "union", "trait", "type"];
+    keywords.iter().any(|known| keyword == known)
+}
+
+/// These tokens without `unsafe` at their end.
+fn before_unsafe(before: &[TokenTree]) -> &[TokenTree] {
+    match before {
+        [before @ .., TokenTree::Ident(word)] if word == "unsafe" => before,
+        before => before,
     }
 }
 

@@ -192,6 +192,51 @@ const ALLOWANCES: &[Allowance] = &[
 /// Files that may need one another in a circle, in any crate.
 pub const LARGEST_CIRCLE: usize = 8;
 
+/// Names that several types of the product have, and why.
+pub const SAME_NAMES: &[(&[&str], &str)] = &[
+    (
+        &["Arguments"],
+        "what a subcommand of the command line takes, one a module",
+    ),
+    (
+        &[
+            "AttachError",
+            "CreateError",
+            "GrowError",
+            "OpenError",
+            "ServeError",
+        ],
+        "an operation's error in each layer that has the operation",
+    ),
+    (
+        &[
+            "Batch",
+            "Builder",
+            "Durability",
+            "NodeStats",
+            "Outcome",
+            "Report",
+            "Stats",
+            "Store",
+            "Stored",
+            "Transaction",
+            "Value",
+            "View",
+        ],
+        "public in several crates, whose paths distinguish them",
+    ),
+    (
+        &["Entry", "State"],
+        "the field's word in each of the modules that have one",
+    ),
+];
+
+/// Files that stand in for another under a tool, and so define its types a second time.
+pub const STAND_INS: &[(&str, &str)] = &[(
+    "crates/sys/src/region/heap.rs",
+    "the module `backing` under Miri, which cannot map memory",
+)];
+
 /// Whether the file may reach for that.
 pub fn allowed(file: &Path, reach: Reach) -> bool {
     ALLOWANCES

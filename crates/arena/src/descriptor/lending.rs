@@ -61,7 +61,7 @@ impl<W: Word> DescriptorOf<W> {
     /// the second class' still.
     #[inline]
     pub fn is_still_lent(&self, generation: u32) -> bool {
-        // SYNC: pairs with the fences in `begin_filling` and `Table::write_run`.
+        // SYNC: pairs with the fences in `begin_filling` and `DescriptorTable::write_run`.
         W::fence(Acquire);
         self.lent() == Some(generation)
     }

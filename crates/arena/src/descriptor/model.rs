@@ -78,15 +78,17 @@ fn a_reader_sees_the_old_run_or_the_new_one_or_none<W: Fresh + Send + Sync>(
 ) {
     loom::model(move || {
         let owned = fresh_table::<W>(3);
-        Table(&owned).write_run(0..2, 1, 7, 1, |_| ()).unwrap();
+        DescriptorTable(&owned)
+            .write_run(0..2, 1, 7, 1, |_| ())
+            .unwrap();
         let (theirs, new) = (owned.clone(), second.clone());
         let writer = loom::thread::spawn(move || {
-            let table = Table(&theirs);
+            let table = DescriptorTable(&theirs);
             table.free_run(0..2, 1, false, || ());
             let generation = table.next_generation(new.clone()).unwrap();
             table.write_run(new, 2, 7, generation, |_| ()).unwrap();
         });
-        if let Some(run) = Table(&owned).run_of(asked) {
+        if let Some(run) = DescriptorTable(&owned).run_of(asked) {
             match run.status.generation {
                 1 => assert_eq!((run.range(), run.status.tag), (0..2, 1)),
                 2 => assert_eq!((run.range(), run.status.tag), (second.clone(), 2)),
@@ -95,7 +97,7 @@ fn a_reader_sees_the_old_run_or_the_new_one_or_none<W: Fresh + Send + Sync>(
         }
         writer.join().unwrap();
         assert_eq!(
-            Table(&owned).run_of(asked).map(|run| run.range()),
+            DescriptorTable(&owned).run_of(asked).map(|run| run.range()),
             second.contains(&asked).then(|| second.clone())
         );
     });
@@ -118,14 +120,16 @@ fn without_orderings_they_are_not() {
 fn adoption_and_taking_back_exclude_each_other() {
     loom::model(|| {
         let owned = fresh_table::<Sound>(2);
-        Table(&owned).write_run(0..2, 0, 7, 1, |_| ()).unwrap();
+        DescriptorTable(&owned)
+            .write_run(0..2, 0, 7, 1, |_| ())
+            .unwrap();
         let theirs = owned.clone();
-        let adopter = loom::thread::spawn(move || Table(&theirs).adopt(0..2));
-        let taken = Table(&owned).free_run(0..2, 1, true, || ());
+        let adopter = loom::thread::spawn(move || DescriptorTable(&theirs).adopt(0..2));
+        let taken = DescriptorTable(&owned).free_run(0..2, 1, true, || ());
         let adopted = adopter.join().unwrap();
         assert_eq!(adopted.is_ok(), !taken);
-        assert_eq!(Table(&owned).run_of(0).is_some(), !taken);
-        assert_eq!(Table(&owned).run_of(1).is_some(), !taken);
+        assert_eq!(DescriptorTable(&owned).run_of(0).is_some(), !taken);
+        assert_eq!(DescriptorTable(&owned).run_of(1).is_some(), !taken);
     });
 }
 
@@ -155,8 +159,8 @@ impl<W: Fresh> Lent<W> {
         }
     }
 
-    fn table(&self) -> Table<'_, W> {
-        Table(&self.descriptors)
+    fn table(&self) -> DescriptorTable<'_, W> {
+        DescriptorTable(&self.descriptors)
     }
 
     /// Fills frame 0 with a copy, which is found by its entry.

@@ -13,7 +13,7 @@ fn table(frames: usize) -> Vec<Descriptor> {
 #[test]
 fn a_run_is_found_from_each_of_its_frames_and_from_no_other() {
     let owned = table(8);
-    let table = Table(&owned);
+    let table = DescriptorTable(&owned);
     table.write_run(2..6, 77, 5, 1, |_| ()).unwrap();
     for frame in 0..8 {
         let status = Status {
@@ -22,7 +22,7 @@ fn a_run_is_found_from_each_of_its_frames_and_from_no_other() {
             owner: 5,
             generation: 1,
         };
-        let wanted = (2..6).contains(&frame).then_some(Run {
+        let wanted = (2..6).contains(&frame).then_some(FrameRun {
             head: 2,
             frames: 4,
             status,
@@ -37,7 +37,7 @@ fn a_run_is_found_from_each_of_its_frames_and_from_no_other() {
 #[test]
 fn a_run_without_its_head_is_no_run() {
     let owned = table(4);
-    let table = Table(&owned);
+    let table = DescriptorTable(&owned);
     table.write_run(0..3, 0, 5, 1, |_| ()).unwrap();
     owned[0].set(Status::free(1));
     assert!((0..4).all(|frame| table.run_of(frame).is_none()));
@@ -46,7 +46,7 @@ fn a_run_without_its_head_is_no_run() {
 #[test]
 fn freeing_again_leaves_later_runs_of_the_same_frames_alone() {
     let owned = table(6);
-    let table = Table(&owned);
+    let table = DescriptorTable(&owned);
     let old = table.next_generation(0..4).unwrap();
     table.write_run(0..4, 0, 5, old, |_| ()).unwrap();
     table.free_run(0..4, old, false, || ());
@@ -59,7 +59,7 @@ fn freeing_again_leaves_later_runs_of_the_same_frames_alone() {
 #[test]
 fn only_a_claimed_run_is_adopted_and_only_once() {
     let owned = table(4);
-    let table = Table(&owned);
+    let table = DescriptorTable(&owned);
     table.write_run(0..2, 0, 5, 1, |_| ()).unwrap();
     assert_eq!(table.adopt(0..1), Err(NotAdoptable::NoSuchRun));
     assert_eq!(table.adopt(1..2), Err(NotAdoptable::NoSuchRun));
@@ -86,7 +86,7 @@ proptest::proptest! {
             descriptor.status.store(low | generation << 32, Release);
             descriptor.run.store(frames | back << 32, Release);
         }
-        if let Some(run) = Table(&owned).run_of(frame) {
+        if let Some(run) = DescriptorTable(&owned).run_of(frame) {
             proptest::prop_assert!(run.range().contains(&frame) && run.range().end <= 6);
         }
     }
@@ -95,7 +95,7 @@ proptest::proptest! {
 /// What is left of a one-frame run of generation 2 with this tag once somebody has freed it.
 fn freed(tag: u16) -> Status {
     let owned = table(1);
-    let table = Table(&owned);
+    let table = DescriptorTable(&owned);
     table.write_run(0..1, 1, 5, 1, |_| ()).unwrap();
     assert!(table.free_run(0..1, 1, false, || ()));
     table.write_run(0..1, tag, 5, 2, |_| ()).unwrap();
@@ -119,7 +119,7 @@ fn a_giver_with_an_ordinary_tag_leaves_a_frame_that_counts_as_backed() {
 #[test]
 fn only_the_bare_frame_that_was_seen_counts_as_backed_again() {
     let owned = table(1);
-    let table = Table(&owned);
+    let table = DescriptorTable(&owned);
     let give_back = |generation| {
         table
             .write_run(0..1, TAG_BARE, 5, generation, |_| ())

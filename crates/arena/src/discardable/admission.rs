@@ -16,14 +16,14 @@ const FULL: u64 = 4;
 
 /// What was missed lately.
 #[derive(Default)]
-pub(super) struct Admission {
+pub(super) struct RecentMisses {
     /// Whether the last frame that was taken had records in it.
     is_full: AtomicBool,
     seen: OnceLock<Box<[AtomicU64]>>,
     noted: AtomicU64,
 }
 
-impl Admission {
+impl RecentMisses {
     /// Notes whether a frame was had only in place of another.
     pub fn note_frame(&self, evicted: bool) {
         // Relaxed here and below: preferences.
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_full_cache_takes_what_is_missed_twice_and_forgets_what_is_not() {
-        let admission = Admission::default();
+        let admission = RecentMisses::default();
         let admits = |number: u64| admission.admits(hash(number), 1000);
         assert!(admits(0), "nothing has to go for it");
         admission.note_frame(true);

@@ -1,7 +1,7 @@
 //! How a record comes into the cache: into the frame that its node is filling.
 
 use super::index::{Entry, UNIT, low_generation, tag_of};
-use super::record::{Place, bytes_of};
+use super::record::{RecordPlace, bytes_of};
 use super::{Discardable, Dropped, MAX_RECORD, PutError, Stored};
 use crate::descriptor::{State, Status};
 use crate::frame::{FRAME_BYTES, Frame};
@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 const ASK_AFTER: u64 = 16;
 
 /// A record on its way.
-pub(super) struct Record<'a> {
+pub(super) struct DraftRecord<'a> {
     pub hash: u64,
     pub key: &'a [u8],
     pub value: &'a [u8],
@@ -27,7 +27,7 @@ impl Discardable {
         &self,
         slot: &Slot<'_>,
         node: NodeId,
-        record: &Record<'_>,
+        record: &DraftRecord<'_>,
     ) -> Result<Stored, PutError> {
         let bytes = record.key.len().saturating_add(record.value.len());
         if bytes > MAX_RECORD {
@@ -86,8 +86,8 @@ impl Discardable {
         lending: &Lending<'_>,
         fill: &FillNode,
         node: u16,
-        record: &Record<'_>,
-    ) -> Result<Option<Place>, RegionError> {
+        record: &DraftRecord<'_>,
+    ) -> Result<Option<RecordPlace>, RegionError> {
         let bytes = bytes_of(record.key.len(), record.value.len()) as u64;
         let mut place = None;
         if let Some((frame, generation)) = self.filling(fill)? {
@@ -116,7 +116,7 @@ impl Discardable {
                 (rented.frame, rented.generation, 0)
             }
         };
-        let place = Place {
+        let place = RecordPlace {
             frame,
             generation,
             offset: used as u32,
@@ -162,7 +162,7 @@ impl Discardable {
     }
 
     /// Makes the record known.
-    fn enter(&self, lending: &Lending<'_>, place: Place, record: &Record<'_>) -> Stored {
+    fn enter(&self, lending: &Lending<'_>, place: RecordPlace, record: &DraftRecord<'_>) -> Stored {
         let Some(bucket) = self.bucket(lending, record.hash) else {
             return Stored::Dropped(Dropped::Superseded);
         };

@@ -18,10 +18,10 @@
 //! A bucket holds one record a tag. Two keys of one bucket and tag displace each other, which
 //! happens to one key in 300 of a full index. So no entry's key has to be looked at.
 //!
-//! **No old value comes back**: [`invalidate`](BucketOf::invalidate) raises the version and then
-//! removes what it finds. [`insert`](BucketOf::insert) stores its entry tentatively, then compares
-//! the version with that of the moment when its value was the truth, then makes the entry valid. An
-//! invalidation in between either is seen by the comparison, or finds the entry.
+//! **No old value comes back**: [`invalidate`](CacheBucketOf::invalidate) raises the version and
+//! then removes what it finds. [`insert`](CacheBucketOf::insert) stores its entry tentatively, then
+//! compares the version with that of the moment when its value was the truth, then makes the entry
+//! valid. An invalidation in between either is seen by the comparison, or finds the entry.
 
 use mneme_sync::Word;
 use std::sync::atomic::AtomicU64;
@@ -79,16 +79,16 @@ impl Entry {
 /// A bucket.
 #[repr(C, align(64))]
 #[derive(Default)]
-pub(crate) struct BucketOf<W> {
+pub(crate) struct CacheBucketOf<W> {
     version: W,
     entries: [W; ENTRIES],
 }
 
 /// The bucket as it lies in a region.
-pub(crate) type Bucket = BucketOf<AtomicU64>;
+pub(crate) type CacheBucket = CacheBucketOf<AtomicU64>;
 
 const _: () = {
-    assert!(size_of::<Bucket>() == 64);
+    assert!(size_of::<CacheBucket>() == 64);
     assert!(24 + 17 + GENERATION_BITS + TAG_BITS + 1 == 64);
 };
 
@@ -101,7 +101,7 @@ fn is_of(word: u64, tag: u16) -> bool {
     word != 0 && Entry::unpack(word).tag == tag
 }
 
-impl<W: Word> BucketOf<W> {
+impl<W: Word> CacheBucketOf<W> {
     /// The version now.
     pub fn version(&self) -> u64 {
         // SYNC: Acquire, so that the look for an entry, and at the truth, comes after it.
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_full_bucket_displaces_one_entry() {
-        let bucket = Bucket::default();
+        let bucket = CacheBucket::default();
         for tag in 0..ENTRIES as u16 {
             assert!(bucket.insert(0, entry(tag), 0, |_| false));
         }
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_tag_has_one_entry_and_an_older_value_is_not_entered() {
-        let bucket = Bucket::default();
+        let bucket = CacheBucket::default();
         let before = bucket.version();
         assert!(bucket.insert(before, entry(1), 0, |_| false));
         assert!(bucket.insert(

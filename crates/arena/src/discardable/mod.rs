@@ -26,13 +26,13 @@ mod private;
 mod record;
 mod stats;
 
-use admission::Admission;
-use fill::Record;
-use index::{Bucket, bucket_of, tag_of};
+use admission::RecentMisses;
+use fill::DraftRecord;
+use index::{CacheBucket, bucket_of, tag_of};
 pub use private::PrivateError;
 pub use record::MAX_RECORD;
-use record::{Place, Records};
-use stats::Counters;
+use record::{RecordArea, RecordPlace};
+use stats::StripedCounters;
 pub use stats::{ClaimTimes, DiscardableStats};
 
 /// Why an arena's cache could not be opened.
@@ -86,7 +86,7 @@ pub enum Dropped {
 
 /// What a lookup found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lookup {
+pub enum CacheLookup {
     /// The value is in the caller's buffer.
     Hit,
     /// It is not here. What is read from the truth *now* may be offered with this ticket.
@@ -127,7 +127,7 @@ pub struct Ticket {
 /// # use mneme_sync::{ControlOptions, Participants};
 /// # use mneme_sys::{NodeId, PagePolicy, Region, ScriptedLiveness, SyntheticTopology};
 /// # use std::sync::Arc;
-/// use mneme_arena::{Discardable, Lookup, Stored};
+/// use mneme_arena::{Discardable, CacheLookup, Stored};
 /// # let mut uuid = [0; 16];
 /// # mneme_sys::random_bytes(&mut uuid)?;
 /// # let control = ControlOptions::new(uuid);
@@ -151,23 +151,23 @@ pub struct Ticket {
 ///
 /// let cache = Discardable::open(Arc::clone(&arena))?;
 /// let mut value = Vec::new();
-/// if let Lookup::Miss(ticket) = cache.get(b"key", &mut value) {
+/// if let CacheLookup::Miss(ticket) = cache.get(b"key", &mut value) {
 ///     let fetched = b"what the database says";
 ///     assert_eq!(cache.fill(&slot, NodeId(0), ticket, b"key", fetched)?, Stored::Kept);
 /// }
-/// assert_eq!(cache.get(b"key", &mut value), Lookup::Hit);
+/// assert_eq!(cache.get(b"key", &mut value), CacheLookup::Hit);
 /// assert_eq!(value, b"what the database says");
 ///
 /// // The database says otherwise now.
 /// cache.remove(b"key")?;
-/// assert_ne!(cache.get(b"key", &mut value), Lookup::Hit);
+/// assert_ne!(cache.get(b"key", &mut value), CacheLookup::Hit);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Discardable {
     arena: Arc<Arena>,
-    records: Records,
-    counters: Counters,
-    admission: Admission,
+    records: RecordArea,
+    counters: StripedCounters,
+    admission: RecentMisses,
     /// Puts that found a fill lock held.
     found_busy: AtomicU64,
     /// The bucket that [`sweep_part`](Discardable::sweep_part) goes on with.
@@ -195,9 +195,9 @@ impl Discardable {
         };
         Ok(Discardable {
             arena,
-            records: Records::new(seed),
-            counters: Counters::default(),
-            admission: Admission::default(),
+            records: RecordArea::new(seed),
+            counters: StripedCounters::default(),
+            admission: RecentMisses::default(),
             found_busy: AtomicU64::new(0),
             swept: AtomicU64::new(0),
         })
@@ -223,7 +223,7 @@ impl Discardable {
 
     /// Looks a key up; the value replaces what is in `value`, which is empty after a miss. A hash
     /// of the key, a cache line of the index, one of descriptors, and the copy with its checksum.
-    pub fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Lookup {
+    pub fn get(&self, key: &[u8], value: &mut Vec<u8>) -> CacheLookup {
         value.clear();
         let hash = self.records.hash(key);
         let (mut version, mut all) = (0, None);
@@ -232,18 +232,18 @@ impl Discardable {
         {
             version = bucket.version();
             if self.find(&lending, bucket, hash, key, value) {
-                return Lookup::Hit;
+                return CacheLookup::Hit;
             }
             all = self.shared(&lending).map(|header| &header.misses);
         }
-        Counters::count(&self.counters.mine().misses, all);
-        Lookup::Miss(Ticket { hash, version })
+        StripedCounters::count(&self.counters.mine().misses, all);
+        CacheLookup::Miss(Ticket { hash, version })
     }
 
     fn find(
         &self,
         lending: &Lending<'_>,
-        bucket: &Bucket,
+        bucket: &CacheBucket,
         hash: u64,
         key: &[u8],
         value: &mut Vec<u8>,
@@ -257,7 +257,7 @@ impl Discardable {
             else {
                 continue;
             };
-            let place = Place {
+            let place = RecordPlace {
                 frame: crate::Frame(entry.frame),
                 generation,
                 offset: entry.offset,
@@ -270,7 +270,7 @@ impl Discardable {
             {
                 let shared = self.shared(lending);
                 let all = shared.map(|header| &header.hits);
-                let hits = Counters::count(&self.counters.mine().hits, all);
+                let hits = StripedCounters::count(&self.counters.mine().hits, all);
                 if policy::is_sampled(hits)
                     && shared.is_some()
                     && let Some(uses) = lending.uses(entry.frame)
@@ -311,7 +311,7 @@ impl Discardable {
         self.offer(
             slot,
             node,
-            &Record {
+            &DraftRecord {
                 hash,
                 key,
                 value,
@@ -337,7 +337,7 @@ impl Discardable {
         let version = ticket.version;
         let current = {
             let lending = self.lending()?;
-            self.bucket(&lending, hash).map(Bucket::version)
+            self.bucket(&lending, hash).map(CacheBucket::version)
         };
         if ticket.hash != hash || current != Some(version) {
             self.counters.mine().dropped.fetch_add(1, Relaxed);
@@ -346,7 +346,7 @@ impl Discardable {
         self.offer(
             slot,
             node,
-            &Record {
+            &DraftRecord {
                 hash,
                 key,
                 value,
@@ -359,7 +359,7 @@ impl Discardable {
         &self,
         slot: &Slot<'_>,
         node: NodeId,
-        record: &Record<'_>,
+        record: &DraftRecord<'_>,
     ) -> Result<Stored, PutError> {
         let stored = self.store(slot, node, record);
         let mine = self.counters.mine();
@@ -395,7 +395,7 @@ impl Discardable {
     pub fn clear(&self) -> Result<(), RegionError> {
         self.arena.may_write()?;
         let lending = self.lending()?;
-        lending.index().iter().for_each(Bucket::clear);
+        lending.index().iter().for_each(CacheBucket::clear);
         self.give_back_rented(&lending)
     }
 
@@ -438,7 +438,7 @@ impl Discardable {
     }
 
     /// Entries that are left, and that were removed.
-    fn sweep_buckets(&self, buckets: &[Bucket]) -> (u64, u64) {
+    fn sweep_buckets(&self, buckets: &[CacheBucket]) -> (u64, u64) {
         let is_stale = |entry| self.lent_as(entry).is_none();
         buckets.iter().fold((0, 0), |sums, bucket| {
             let (left, removed) = bucket.sweep(is_stale);
@@ -465,7 +465,7 @@ impl Discardable {
         self.arena.may_write().ok().map(|()| lending.header())
     }
 
-    fn bucket<'a>(&self, lending: &Lending<'a>, hash: u64) -> Option<&'a Bucket> {
+    fn bucket<'a>(&self, lending: &Lending<'a>, hash: u64) -> Option<&'a CacheBucket> {
         let index = lending.index();
         index.get(bucket_of(hash, index.len()))
     }

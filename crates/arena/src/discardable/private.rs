@@ -46,14 +46,14 @@ impl Discardable {
     /// Impossible numbers; no memory.
     ///
     /// ```
-    /// use mneme_arena::{Discardable, Lookup, Stored};
+    /// use mneme_arena::{Discardable, CacheLookup, Stored};
     /// use mneme_sys::NodeId;
     ///
     /// let cache = Discardable::private(64 << 20, 100_000)?;
     /// let slot = cache.arena().participants().slot()?;
     /// assert_eq!(cache.put(&slot, NodeId(0), b"key", b"value")?, Stored::Kept);
     /// let mut value = Vec::new();
-    /// assert_eq!(cache.get(b"key", &mut value), Lookup::Hit);
+    /// assert_eq!(cache.get(b"key", &mut value), CacheLookup::Hit);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn private(bytes: u64, records: u64) -> Result<Discardable, PrivateError> {

@@ -25,7 +25,7 @@ pub const MAX_RECORD: usize = FRAME_BYTES as usize - HEADER;
 
 /// Where a record is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct RecordPlace {
     pub frame: Frame,
     pub generation: u32,
     /// In the frame.
@@ -33,7 +33,7 @@ pub(crate) struct Place {
 }
 
 /// Reads and writes records.
-pub(crate) struct Records {
+pub(crate) struct RecordArea {
     secrets: RapidSecrets,
 }
 
@@ -42,9 +42,9 @@ pub(crate) fn bytes_of(key: usize, value: usize) -> usize {
     (HEADER + key + value).next_multiple_of(UNIT)
 }
 
-impl Records {
-    pub fn new(seed: u64) -> Records {
-        Records {
+impl RecordArea {
+    pub fn new(seed: u64) -> RecordArea {
+        RecordArea {
             secrets: RapidSecrets::seed(seed),
         }
     }
@@ -54,7 +54,7 @@ impl Records {
         rapidhash_v3_seeded(bytes, &self.secrets)
     }
 
-    fn checksum(&self, place: Place, key_hash: u64, key_len: usize, value: &[u8]) -> u64 {
+    fn checksum(&self, place: RecordPlace, key_hash: u64, key_len: usize, value: &[u8]) -> u64 {
         let words = [
             u64::from(place.frame.0) << 32 | u64::from(place.generation),
             u64::from(place.offset) << 32 | key_len as u64,
@@ -74,7 +74,7 @@ impl Records {
     pub fn write(
         &self,
         region: &Region,
-        place: Place,
+        place: RecordPlace,
         key_hash: u64,
         key: &[u8],
         value: &[u8],
@@ -101,7 +101,7 @@ impl Records {
     pub fn read(
         &self,
         region: &Region,
-        place: Place,
+        place: RecordPlace,
         key_hash: u64,
         key: &[u8],
         out: &mut Vec<u8>,
@@ -142,7 +142,7 @@ impl Records {
 }
 
 /// Copies what lies `from` bytes behind the place.
-fn load(region: &Region, place: Place, from: usize, dst: &mut [u8]) -> Option<()> {
+fn load(region: &Region, place: RecordPlace, from: usize, dst: &mut [u8]) -> Option<()> {
     let start = reach(region, place, from + dst.len()).ok()?;
     // SAFETY: `reach` has checked that all the bytes are committed memory of the region, which
     // begins and ends on a page; whoever writes a lent frame, or one that was, does it by
@@ -152,7 +152,7 @@ fn load(region: &Region, place: Place, from: usize, dst: &mut [u8]) -> Option<()
 }
 
 /// The address of a place with so many bytes behind it, all of one frame.
-fn reach(region: &Region, place: Place, bytes: usize) -> Result<*mut u8, RegionError> {
+fn reach(region: &Region, place: RecordPlace, bytes: usize) -> Result<*mut u8, RegionError> {
     let offset = place.frame.offset() + u64::from(place.offset);
     let outside = place.offset as usize + bytes > FRAME_BYTES as usize;
     // An impossible length is refused by the region.

@@ -70,20 +70,20 @@ const SHARED: u64 = 64;
 
 /// Counters on lines of their own, so that threads that look up do not write to one line.
 #[derive(Default)]
-pub(super) struct Counters([Shard; 16]);
+pub(super) struct StripedCounters([CounterStripe; 16]);
 
 #[derive(Default)]
 #[repr(align(128))]
-pub(super) struct Shard {
+pub(super) struct CounterStripe {
     pub hits: AtomicU64,
     pub misses: AtomicU64,
     pub kept: AtomicU64,
     pub dropped: AtomicU64,
 }
 
-impl Counters {
+impl StripedCounters {
     /// The calling thread's, which it shares with few others.
-    pub fn mine(&self) -> &Shard {
+    pub fn mine(&self) -> &CounterStripe {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         thread_local! {
             static MINE: Cell<Option<u64>> = const { Cell::new(None) };
@@ -110,7 +110,7 @@ impl Counters {
         number
     }
 
-    fn sum(&self, of: impl Fn(&Shard) -> &AtomicU64) -> u64 {
+    fn sum(&self, of: impl Fn(&CounterStripe) -> &AtomicU64) -> u64 {
         self.0.iter().map(|shard| of(shard).load(Relaxed)).sum()
     }
 }

@@ -68,7 +68,7 @@ fn a_copy_that_races_with_the_first_class_is_the_record_or_none() {
                 let mut value = Vec::new();
                 let mut hits = 0;
                 for _ in 0..if cfg!(miri) { 4 } else { 50 } {
-                    if cache.get(b"key", &mut value) == Lookup::Hit {
+                    if cache.get(b"key", &mut value) == CacheLookup::Hit {
                         assert_eq!(value, record);
                         hits += 1;
                     }
@@ -86,7 +86,7 @@ fn a_copy_that_races_with_the_first_class_is_the_record_or_none() {
             extents.push(last);
             extents
         });
-        assert_ne!(cache.get(b"key", &mut Vec::new()), Lookup::Hit);
+        assert_ne!(cache.get(b"key", &mut Vec::new()), CacheLookup::Hit);
         for extent in extents {
             arena.release(&slot, extent).unwrap();
         }

@@ -3,7 +3,7 @@
 
 use super::{FillNode, Lending, NOT_BEGUN, TRIES};
 use crate::arena::Arena;
-use crate::descriptor::{State, Status, Table};
+use crate::descriptor::{DescriptorTable, State, Status};
 use crate::frame::Frame;
 use crate::free_runs::words_of;
 use mneme_sys::{NodeId, RegionError};
@@ -22,7 +22,7 @@ impl Arena {
     /// The next frame that the policy gives up, if it is rented still.
     pub(super) fn take_victim(
         &self,
-        table: &Table<'_, AtomicU64>,
+        table: &DescriptorTable<'_, AtomicU64>,
         fill: &FillNode,
     ) -> Option<(u32, Status)> {
         let range = self.geometry.first_frame..self.end_frame();

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use mneme_arena::{Dropped, Extent, Lookup, MAX_RECORD, Stored};
+use mneme_arena::{CacheLookup, Dropped, Extent, MAX_RECORD, Stored};
 
 use crate::support::NODE;
 use crate::{SHAPE, descriptor, generation, get, keyed, lending, put};
@@ -136,7 +136,7 @@ fn a_ticket_from_before_a_change_is_refused() {
     let (_world, process, cache) = lending(SHAPE);
     let slot = process.arena.participants().slot().unwrap();
     let mut value = Vec::new();
-    let Lookup::Miss(ticket) = cache.get(b"key", &mut value) else {
+    let CacheLookup::Miss(ticket) = cache.get(b"key", &mut value) else {
         panic!("a hit in an empty cache");
     };
     let fill = |ticket, key: &[u8]| cache.fill(&slot, NODE, ticket, key, b"old").unwrap();
@@ -144,7 +144,7 @@ fn a_ticket_from_before_a_change_is_refused() {
     cache.remove(b"key").unwrap();
     assert_eq!(fill(ticket, b"key"), Stored::Dropped(Dropped::Superseded));
     assert_eq!(get(&cache, b"key"), None);
-    let Lookup::Miss(ticket) = cache.get(b"key", &mut value) else {
+    let CacheLookup::Miss(ticket) = cache.get(b"key", &mut value) else {
         panic!("a hit after a removal");
     };
     assert_eq!(fill(ticket, b"key"), Stored::Kept);

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use mneme_arena::{Arena, Class, Discardable, Lookup, MAX_RECORD, Stored};
+use mneme_arena::{Arena, CacheLookup, Class, Discardable, MAX_RECORD, Stored};
 use mneme_sys::NodeId;
 use support::{NODE, Process, Shape, World, world};
 
@@ -62,8 +62,8 @@ fn has(cache: &Discardable, number: u64) -> bool {
 fn get(cache: &Discardable, key: &[u8]) -> Option<Vec<u8>> {
     let mut value = vec![1, 2, 3];
     match cache.get(key, &mut value) {
-        Lookup::Hit => Some(value),
-        Lookup::Miss(_) => {
+        CacheLookup::Hit => Some(value),
+        CacheLookup::Miss(_) => {
             assert!(value.is_empty());
             None
         }

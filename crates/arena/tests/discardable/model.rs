@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use mneme_arena::{ClaimError, Class, Extent, Lookup, MAX_RECORD, PutError, Stored};
+use mneme_arena::{CacheLookup, ClaimError, Class, Extent, MAX_RECORD, PutError, Stored};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -116,7 +116,7 @@ proptest! {
                     by.get(&caches).remove(&[key]).unwrap();
                 }
                 Op::Miss { by, key } => {
-                    if let (Lookup::Miss(ticket), Some(value)) =
+                    if let (CacheLookup::Miss(ticket), Some(value)) =
                         (by.get(&caches).get(&[key], &mut Vec::new()), truth.get(&key))
                     {
                         tickets.push((ticket, key, value.clone()));

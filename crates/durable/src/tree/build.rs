@@ -12,7 +12,7 @@ use mneme_sys::Clock;
 use mneme_sys::fault::without;
 
 use super::file;
-use super::layout::{Bindings, FILE, NEW, Stamp};
+use super::layout::{Bindings, CommitStamp, FILE, NEW};
 use super::replica::Replica;
 use crate::DurableError;
 use crate::directory::{Opened, failed};
@@ -66,7 +66,7 @@ impl<'o> Build<'o> {
 
     fn commit(&mut self, position: u64) -> Result<(), DurableError> {
         self.gathered = 0;
-        Ok(self.replica.commit(Stamp {
+        Ok(self.replica.commit(CommitStamp {
             run: self.run,
             position,
             wall_ms: self.clock.wall_ms(),

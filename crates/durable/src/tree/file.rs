@@ -6,7 +6,7 @@ use mneme_sys::medium::{Directory, MediumError, Storage};
 use mneme_tree::{Builder, Store, StoreError};
 
 use crate::DurableError;
-use crate::directory::{Medium, Opened, failed};
+use crate::directory::{DirectoryMedium, Opened, failed};
 
 use super::layout::FILE;
 
@@ -25,7 +25,7 @@ fn builder() -> Builder {
 /// Opens the tree in that file, which is there.
 pub(super) fn open(opened: &Opened, file: &str) -> Result<Store, DurableError> {
     match &opened.medium {
-        Medium::Files(files) => match builder().open(files.path().join(file)) {
+        DirectoryMedium::Files(files) => match builder().open(files.path().join(file)) {
             // By a process that the directory's lock was handed to, or that has handed it over.
             Err(StoreError::Locked { pid, .. }) => Err(DurableError::InUse {
                 path: files.path().to_owned(),
@@ -33,7 +33,7 @@ pub(super) fn open(opened: &Opened, file: &str) -> Result<Store, DurableError> {
             }),
             opened => Ok(opened?),
         },
-        Medium::Recorded(recorded) => {
+        DirectoryMedium::Recorded(recorded) => {
             // What a failed sync has left in the page cache is not to be believed.
             let storage = opened.directory.open(file);
             storage
@@ -53,7 +53,7 @@ pub(super) fn create(opened: &Opened, file: &str) -> Result<Store, DurableError>
     if names.iter().any(|name| name == file) {
         directory.remove(file).map_err(failed("remove", file))?;
     }
-    if let Medium::Recorded(_) = &opened.medium {
+    if let DirectoryMedium::Recorded(_) = &opened.medium {
         let created = directory.create(file);
         created.map_err(failed("make", file))?;
     }

@@ -23,12 +23,12 @@ pub(super) const PENDING: &[u8] = b"pending";
 /// Bytes before a value.
 pub(super) const HEAD: usize = 9;
 
-/// The format, in the last word of a [`Stamp`].
+/// The format, in the last word of a [`CommitStamp`].
 const FORMAT: u64 = 1;
 
 /// What each commit says of itself, in the bytes that a tree keeps for its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Stamp {
+pub(crate) struct CommitStamp {
     /// The run that made it.
     pub run: u64,
     /// It holds every change before this position.
@@ -37,7 +37,7 @@ pub(crate) struct Stamp {
     pub wall_ms: u64,
 }
 
-impl Stamp {
+impl CommitStamp {
     pub fn encode(self) -> [u8; 32] {
         let mut bytes = [0; 32];
         let words = [self.run, self.position, self.wall_ms, FORMAT];
@@ -174,13 +174,13 @@ mod tests {
 
     #[test]
     fn what_is_encoded_is_decoded() {
-        let stamp = Stamp {
+        let stamp = CommitStamp {
             run: 7,
             position: u64::MAX,
             wall_ms: 9,
         };
-        assert_eq!(Stamp::decode(stamp.encode()), Some(stamp));
-        assert_eq!(Stamp::decode([0; 32]), None);
+        assert_eq!(CommitStamp::decode(stamp.encode()), Some(stamp));
+        assert_eq!(CommitStamp::decode([0; 32]), None);
         let mut bindings = Bindings::default();
         (bindings.roots[3], bindings.roots[DATABASES - 1]) = (5, u64::MAX >> 8);
         bindings.highest = 11;

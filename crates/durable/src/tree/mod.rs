@@ -12,8 +12,8 @@ mod sink;
 mod tests;
 
 pub(crate) use build::{Build, adopt};
-pub(crate) use layout::{FILE, Stamp};
-pub(crate) use records::Records;
+pub(crate) use layout::{CommitStamp, FILE};
+pub(crate) use records::TreeRecords;
 pub(crate) use replica::Replica;
 pub(crate) use sink::TreeSink;
 

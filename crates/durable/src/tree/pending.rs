@@ -13,14 +13,14 @@ use super::layout::pending_key;
 
 /// An entry as it stood in the feed.
 #[derive(Debug, Clone)]
-pub(super) struct Raw {
+pub(super) struct RawEntry {
     position: u64,
     bytes: Vec<u8>,
     /// A commit has it.
     is_kept: bool,
 }
 
-impl Raw {
+impl RawEntry {
     pub fn new(position: u64, bytes: &[u8]) -> Self {
         Self {
             position,
@@ -35,9 +35,9 @@ pub(super) struct Pending {
     /// The pieces' bytes.
     pub assembly: Assembly,
     /// The entries of them, by the changes' ids.
-    pieces: HashMap<u64, Vec<Raw>>,
+    pieces: HashMap<u64, Vec<RawEntry>>,
     /// The entries of the group that is open, from where it was opened.
-    group: Option<Vec<Raw>>,
+    group: Option<Vec<RawEntry>>,
     /// Kept ones that have taken place since.
     gone: Vec<u64>,
 }
@@ -49,15 +49,15 @@ pub(super) enum Turn {
     /// It is a part of a group that is open.
     Later,
     /// A group is closed, whose entries take place, this one last.
-    Group(Vec<Raw>),
+    Group(Vec<RawEntry>),
 }
 
 impl Pending {
     /// Takes a kept entry in again. They come in order.
     pub fn restore(&mut self, position: u64, bytes: &[u8]) -> Result<(), FeedDamage> {
-        let raw = || Raw {
+        let raw = || RawEntry {
             is_kept: true,
-            ..Raw::new(position, bytes)
+            ..RawEntry::new(position, bytes)
         };
         for entry in entries(position, bytes) {
             let entry = entry?;
@@ -79,7 +79,7 @@ impl Pending {
         let first = entry.items().next().transpose()?;
         match (&mut self.group, first) {
             (None, Some(Item::Open)) => {
-                self.group = Some(vec![Raw::new(entry.position, raw)]);
+                self.group = Some(vec![RawEntry::new(entry.position, raw)]);
                 Ok(Turn::Later)
             }
             (Some(group), Some(Item::Close)) => {
@@ -89,7 +89,7 @@ impl Pending {
                 Ok(Turn::Group(group))
             }
             (Some(group), _) => {
-                group.push(Raw::new(entry.position, raw));
+                group.push(RawEntry::new(entry.position, raw));
                 Ok(Turn::Later)
             }
             (None, _) => Ok(Turn::Now),
@@ -98,10 +98,14 @@ impl Pending {
 
     /// Notes the pieces of an entry that takes place, and those that are needed no more.
     pub fn note(&mut self, entry: &Entry<'_>, bytes: &[u8]) -> Result<(), FeedDamage> {
-        self.note_pieces(entry, || Raw::new(entry.position, bytes))
+        self.note_pieces(entry, || RawEntry::new(entry.position, bytes))
     }
 
-    fn note_pieces(&mut self, entry: &Entry<'_>, raw: impl Fn() -> Raw) -> Result<(), FeedDamage> {
+    fn note_pieces(
+        &mut self,
+        entry: &Entry<'_>,
+        raw: impl Fn() -> RawEntry,
+    ) -> Result<(), FeedDamage> {
         for item in entry.items() {
             match item? {
                 Item::Piece { id, .. } => self.pieces.entry(id).or_default().push(raw()),
@@ -115,7 +119,7 @@ impl Pending {
         Ok(())
     }
 
-    fn forget(&mut self, gone: &[Raw]) {
+    fn forget(&mut self, gone: &[RawEntry]) {
         let kept = gone.iter().filter(|raw| raw.is_kept);
         self.gone.extend(kept.map(|raw| raw.position));
     }
@@ -154,14 +158,16 @@ impl Pending {
         !self.gone.is_empty()
     }
 
-    fn all(&self) -> impl Iterator<Item = &Raw> {
+    fn all(&self) -> impl Iterator<Item = &RawEntry> {
         let pieces = self.pieces.values().flatten();
         pieces.chain(self.group.iter().flatten())
     }
 }
 
 /// The entries of a group that was closed.
-pub(super) fn each(group: &[Raw]) -> impl Iterator<Item = Result<(Entry<'_>, &[u8]), FeedDamage>> {
+pub(super) fn each(
+    group: &[RawEntry],
+) -> impl Iterator<Item = Result<(Entry<'_>, &[u8]), FeedDamage>> {
     let each = group.iter().map(|raw| (raw.position, &raw.bytes[..]));
     each.flat_map(|(position, bytes)| {
         entries(position, bytes).map(move |entry| Ok((entry?, bytes)))

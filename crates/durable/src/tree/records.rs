@@ -6,13 +6,13 @@ use mneme_log::Expiry;
 use mneme_log::feed::Item;
 use mneme_tree::{Snapshot, Store, StoreError};
 
-use super::layout::{self, BINDINGS, Bindings, Stamp};
+use super::layout::{self, BINDINGS, Bindings, CommitStamp};
 use crate::DurableError;
 
 /// The store as one commit has it, while later ones are made.
-pub(crate) struct Records {
+pub(crate) struct TreeRecords {
     snapshot: Snapshot,
-    stamp: Stamp,
+    stamp: CommitStamp,
     bindings: Bindings,
     /// The roots that are still to be visited, the present one first.
     roots: Vec<u64>,
@@ -23,7 +23,7 @@ pub(crate) struct Records {
 }
 
 /// A record and where it belongs.
-pub(crate) struct Record<'r> {
+pub(crate) struct TreeRecord<'r> {
     pub root: u64,
     pub key: &'r [u8],
     pub kind: u8,
@@ -31,7 +31,7 @@ pub(crate) struct Record<'r> {
     pub value: &'r [u8],
 }
 
-impl Record<'_> {
+impl TreeRecord<'_> {
     /// The item of a feed that says the same.
     pub fn put(&self) -> Item<'_> {
         Item::Put {
@@ -44,11 +44,11 @@ impl Record<'_> {
     }
 }
 
-impl Records {
+impl TreeRecords {
     pub fn of(store: &Store) -> Result<Self, DurableError> {
         let (snapshot, caller) = store.snapshot_and_caller()?;
         let bindings = snapshot.get(BINDINGS)?.map(Bindings::decode);
-        let stamp = Stamp::decode(caller);
+        let stamp = CommitStamp::decode(caller);
         let (Some(stamp), Some(bindings)) = (stamp, bindings) else {
             return Err(DurableError::ForeignTree);
         };
@@ -103,7 +103,7 @@ impl Records {
     pub fn visit<'s>(
         &'s mut self,
         most: usize,
-        mut each: impl FnMut(Record<'s>) -> Result<(), DurableError>,
+        mut each: impl FnMut(TreeRecord<'s>) -> Result<(), DurableError>,
     ) -> Result<bool, DurableError> {
         let (mut visited, snapshot) = (0, &self.snapshot);
         while let Some(root) = self.roots.first().copied() {
@@ -121,7 +121,7 @@ impl Records {
                 let (key, record) = pair.map_err(|error| self.damaged(root, error))?;
                 let (kind, expiry, value) =
                     layout::decode(record).ok_or(DurableError::ForeignTree)?;
-                each(Record {
+                each(TreeRecord {
                     root,
                     key,
                     kind,

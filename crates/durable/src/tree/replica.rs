@@ -11,24 +11,24 @@ use mneme_log::feed::{Entry, Item, bound, entries};
 use mneme_sys::fault::without;
 use mneme_tree::{Batch, Store, StoreError, Tree};
 
-use super::layout::{self, BINDINGS, Bindings, HEAD, PENDING, Stamp, UUID};
+use super::layout::{self, BINDINGS, Bindings, CommitStamp, HEAD, PENDING, UUID};
 use super::pending::{Pending, Turn, each};
 use crate::DurableError;
 use crate::replay::patch;
 
 /// A record as a tree has it; `None`: there is none.
-type Record = Option<Vec<u8>>;
+type TreeRecord = Option<Vec<u8>>;
 
 /// The tree of a root, and what the next commit does to it.
 struct Root {
     tree: Tree,
-    changes: BTreeMap<Vec<u8>, Record>,
+    changes: BTreeMap<Vec<u8>, TreeRecord>,
 }
 
 pub(crate) struct Replica {
     store: Store,
     /// The last commit's.
-    stamp: Stamp,
+    stamp: CommitStamp,
     identity: Identity,
     /// Roots that are alive.
     roots: BTreeMap<u64, Root>,
@@ -48,7 +48,7 @@ impl Replica {
         store.put(UUID, &identity.uuid)?;
         Ok(Self {
             store,
-            stamp: Stamp::default(),
+            stamp: CommitStamp::default(),
             identity,
             roots: BTreeMap::new(),
             bindings: Bindings::default(),
@@ -61,7 +61,7 @@ impl Replica {
 
     /// Finds the last commit.
     pub fn open(store: Store) -> Result<Self, DurableError> {
-        let stamp = Stamp::decode(store.caller()).ok_or(DurableError::ForeignTree)?;
+        let stamp = CommitStamp::decode(store.caller()).ok_or(DurableError::ForeignTree)?;
         let uuid = store.get(UUID)?.and_then(|uuid| uuid.try_into().ok());
         let bindings = store.get_with(BINDINGS, Bindings::decode)?;
         let (Some(uuid), Some(bindings)) = (uuid, bindings) else {
@@ -117,7 +117,7 @@ impl Replica {
         self.store
     }
 
-    pub fn stamp(&self) -> Stamp {
+    pub fn stamp(&self) -> CommitStamp {
         self.stamp
     }
 
@@ -265,7 +265,7 @@ impl Replica {
         }
     }
 
-    fn get(&mut self, root: u64, key: &[u8]) -> Result<Record, DurableError> {
+    fn get(&mut self, root: u64, key: &[u8]) -> Result<TreeRecord, DurableError> {
         let Some(root) = self.root(root)? else {
             return Ok(None);
         };
@@ -276,7 +276,7 @@ impl Replica {
         }
     }
 
-    fn set(&mut self, root: u64, key: &[u8], record: Record) -> Result<(), DurableError> {
+    fn set(&mut self, root: u64, key: &[u8], record: TreeRecord) -> Result<(), DurableError> {
         if let Some(root) = self.root(root)? {
             match root.changes.get_mut(key) {
                 Some(place) => *place = record,
@@ -308,7 +308,7 @@ impl Replica {
     }
 
     /// Makes durable what was applied.
-    pub fn commit(&mut self, stamp: Stamp) -> Result<(), StoreError> {
+    pub fn commit(&mut self, stamp: CommitStamp) -> Result<(), StoreError> {
         let mut batch = Batch::new();
         if !without("tree.pending") {
             self.pending.enter(&mut batch);

@@ -8,10 +8,10 @@ use mneme_sys::medium::{Directory, Storage};
 use mneme_tree::{Store, StoreError};
 
 use super::file::{look_named, to_watch};
-use super::layout::Stamp;
+use super::layout::CommitStamp;
 use super::replica::Replica;
 use crate::DurableError;
-use crate::sink::{ENTRY, Refused, Sink};
+use crate::sink::{ENTRY, EntriesRefused, Sink};
 
 /// Bytes that are drained at once.
 const GROUP: usize = (1 << 20) - ENTRY;
@@ -41,7 +41,7 @@ impl TreeSink {
         directory: &dyn Directory,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, DurableError> {
-        let Stamp {
+        let CommitStamp {
             run: last,
             position,
             ..
@@ -62,7 +62,7 @@ impl TreeSink {
             },
         };
         match sink.begins.then(|| sink.commit()) {
-            Some(Err(Refused::Failed(error))) => Err(error),
+            Some(Err(EntriesRefused::Failed(error))) => Err(error),
             _ => Ok(sink),
         }
     }
@@ -73,8 +73,8 @@ impl TreeSink {
     }
 
     /// Makes durable what was appended.
-    fn commit(&mut self) -> Result<(), Refused> {
-        let stamp = Stamp {
+    fn commit(&mut self) -> Result<(), EntriesRefused> {
+        let stamp = CommitStamp {
             run: self.run,
             position: self.position,
             wall_ms: self.clock.wall_ms(),
@@ -88,20 +88,20 @@ impl TreeSink {
     }
 
     /// Forgets what is not durable.
-    fn refused(&mut self, error: DurableError) -> Refused {
+    fn refused(&mut self, error: DurableError) -> EntriesRefused {
         let error = match error {
             DurableError::Tree(StoreError::NoSpace { .. }) => match self.replica.reset() {
                 Ok(()) => {
                     self.is_full = true;
                     self.position = self.durable();
-                    return Refused::NoSpace;
+                    return EntriesRefused::NoSpace;
                 }
                 Err(error) => error,
             },
             error => error,
         };
         self.is_failed = true;
-        Refused::Failed(error)
+        EntriesRefused::Failed(error)
     }
 
     fn usable(&self) -> Result<(), DurableError> {
@@ -117,7 +117,7 @@ impl Sink for TreeSink {
         GROUP
     }
 
-    fn append(&mut self, at: u64, bytes: &[u8]) -> Result<(), Refused> {
+    fn append(&mut self, at: u64, bytes: &[u8]) -> Result<(), EntriesRefused> {
         let applied = self.usable().and_then(|()| self.replica.bytes(at, bytes));
         applied.map_err(|error| self.refused(error))?;
         self.position = at + bytes.len() as u64;
@@ -125,8 +125,8 @@ impl Sink for TreeSink {
         Ok(())
     }
 
-    fn sync(&mut self) -> Result<u64, Refused> {
-        self.usable().map_err(Refused::Failed)?;
+    fn sync(&mut self) -> Result<u64, EntriesRefused> {
+        self.usable().map_err(EntriesRefused::Failed)?;
         if self.position != self.durable() {
             self.commit()?;
             self.stats.syncs += 1;
@@ -135,8 +135,8 @@ impl Sink for TreeSink {
     }
 
     /// Lets a few leaves of dropped trees die.
-    fn idle(&mut self) -> Result<(), Refused> {
-        self.usable().map_err(Refused::Failed)?;
+    fn idle(&mut self) -> Result<(), EntriesRefused> {
+        self.usable().map_err(EntriesRefused::Failed)?;
         match self.replica.store().bury_some() {
             // It succeeds once there is space.
             Ok(_) | Err(StoreError::NoSpace { .. }) => Ok(()),
@@ -152,7 +152,7 @@ impl Sink for TreeSink {
         self.usable()?;
         match self.begins.then(|| self.commit()) {
             None | Some(Ok(())) => Ok(true),
-            Some(Err(Refused::Failed(error))) => Err(error),
+            Some(Err(EntriesRefused::Failed(error))) => Err(error),
             Some(Err(_)) => Err(StoreError::NoSpace { wanted: 0 }.into()),
         }
     }

@@ -5,11 +5,11 @@ use mneme_log::Expiry;
 use mneme_log::feed::{Item, append_change, append_entry, binding};
 use mneme_sys::medium::RecordingDirectory;
 
-use super::layout::{FILE, Stamp};
-use super::records::Records;
+use super::layout::{CommitStamp, FILE};
+use super::records::TreeRecords;
 use super::replica::Replica;
 use super::{file, open};
-use crate::directory::{Medium, Opened};
+use crate::directory::{DirectoryMedium, Opened};
 
 /// A feed whose drained prefixes are committed.
 struct Fed {
@@ -23,7 +23,7 @@ impl Fed {
         let directory = RecordingDirectory::new();
         let opened = Opened {
             directory: std::sync::Arc::new(directory.clone()),
-            medium: Medium::Recorded(directory),
+            medium: DirectoryMedium::Recorded(directory),
         };
         let identity = Identity { uuid: [3; 16] };
         let store = file::create(&opened, FILE).unwrap();
@@ -64,7 +64,7 @@ impl Fed {
 
     fn commit(&mut self) {
         let position = self.position;
-        let stamp = Stamp {
+        let stamp = CommitStamp {
             run: 7,
             position,
             wall_ms: 1,
@@ -85,7 +85,7 @@ impl Fed {
     fn records(&mut self) -> Vec<(Vec<u8>, usize)> {
         self.commit();
         let mut all = Vec::new();
-        let mut records = Records::of(self.replica().store()).unwrap();
+        let mut records = TreeRecords::of(self.replica().store()).unwrap();
         // Two records at a time, so that it goes on behind a key.
         while records
             .visit(2, |record| {
@@ -230,7 +230,7 @@ fn entries_change_what_is_committed_and_what_is_not() {
         }]);
         settle(&mut fed);
         assert_eq!(fed.records(), [record(b"b", 9)]);
-        let mut records = Records::of(fed.replica().store()).unwrap();
+        let mut records = TreeRecords::of(fed.replica().store()).unwrap();
         records
             .visit(1, |record| {
                 assert_eq!(record.value, b"value\0\x009\0");

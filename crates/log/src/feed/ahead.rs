@@ -12,9 +12,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use mneme_sync::{Slot, SlotId};
 use mneme_sys::fault::without;
 
-use super::area::{Feed, Filler};
+use super::area::{FeedArea, Filler};
 use super::item::{Item, PIECE, encode_piece_head};
-use super::ring::{HEADER_BYTES, Refused, Reserved};
+use super::ring::{HEADER_BYTES, Reserved, RingRefused};
 use crate::error::WriteError;
 use crate::region::layout::FEED_GROUPS;
 
@@ -31,7 +31,7 @@ pub(super) struct Group {
     open: AtomicU64,
 }
 
-impl Feed {
+impl FeedArea {
     /// Slots count from 1: the last one has the first group.
     fn group(&self, of: SlotId) -> &Group {
         &self.groups()[usize::from(of.0) % FEED_GROUPS]
@@ -198,7 +198,7 @@ impl Feed {
 
 /// Enters bytes in pieces.
 struct Sender<'f, 's, W> {
-    feed: &'f Feed,
+    feed: &'f FeedArea,
     slot: &'f Slot<'s>,
     wait: W,
     waits: bool,
@@ -245,7 +245,7 @@ impl<'f, W: FnMut() -> Result<(), WriteError>> Sender<'f, '_, W> {
         let entry = loop {
             match ring.reserve(self.slot.id(), HEADER_BYTES + head(0).len() + bytes) {
                 Ok(entry) => break entry,
-                Err(Refused::Full) if self.waits => (self.wait)()?,
+                Err(RingRefused::Full) if self.waits => (self.wait)()?,
                 Err(refused) => return Err(self.feed.refused(refused)),
             }
         };

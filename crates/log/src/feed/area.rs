@@ -22,7 +22,7 @@ use mneme_sync::{Slot, SlotId};
 
 use super::ahead::Group;
 use super::item::Item;
-use super::ring::{HEADER_BYTES, Refused, Reserved, Ring, State};
+use super::ring::{FeedRing, HEADER_BYTES, Reserved, RingRefused, State};
 use crate::error::{Corrupt, WriteError};
 use crate::region::layout::{FEED_GROUPS, FEED_HEADER, FEED_SPARE, MAX_ENTRY, Tables};
 use crate::region::mem::{Loc, Mem};
@@ -52,7 +52,7 @@ struct Binding {
 }
 
 /// The feed of an open store.
-pub(crate) struct Feed {
+pub(crate) struct FeedArea {
     words: NonNull<Words>,
     ring: NonNull<AtomicU64>,
     ring_words: usize,
@@ -66,9 +66,9 @@ pub(crate) struct Feed {
 }
 
 // SAFETY: the pointers lead into the data region, which `_mem` keeps, and to atomics only.
-unsafe impl Send for Feed {}
+unsafe impl Send for FeedArea {}
 // SAFETY: as above.
-unsafe impl Sync for Feed {}
+unsafe impl Sync for FeedArea {}
 
 /// What makes a `Bind` exclusive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,12 +79,12 @@ pub(crate) enum Binds {
     Swapping,
 }
 
-impl Feed {
+impl FeedArea {
     /// The feed of the store with these tables; `None` if it has none.
     ///
     /// # Errors
     /// It does not lie in the region.
-    pub fn of(mem: &Mem, tables: &Tables) -> Result<Option<Feed>, Corrupt> {
+    pub fn of(mem: &Mem, tables: &Tables) -> Result<Option<FeedArea>, Corrupt> {
         let (at, ring, seed) = (tables.feed_at(), tables.feed, tables.seed);
         if ring == 0 {
             return Ok(None);
@@ -93,7 +93,7 @@ impl Feed {
         let behind = address.wrapping_add(size_of::<Words>());
         let pointers = NonNull::new(address.cast()).zip(NonNull::new(behind.cast()));
         let (words, behind) = pointers.ok_or_else(|| Corrupt::at(at, "the feed lies nowhere"))?;
-        Ok(Some(Feed {
+        Ok(Some(FeedArea {
             words,
             ring: behind,
             ring_words: (ring / 8) as usize,
@@ -112,9 +112,9 @@ impl Feed {
         unsafe { self.words.as_ref() }
     }
 
-    pub fn ring(&self) -> Ring<'_, AtomicU64> {
+    pub fn ring(&self) -> FeedRing<'_, AtomicU64> {
         let words = self.words();
-        Ring {
+        FeedRing {
             tail: &words.tail,
             durable: &words.durable,
             freed: &words.freed,
@@ -158,7 +158,7 @@ impl Feed {
 
     /// The position before which everything is kept elsewhere.
     pub fn durable(&self) -> u64 {
-        // SYNC: pairs with the Release in `Ring::set_durable`.
+        // SYNC: pairs with the Release in `FeedRing::set_durable`.
         self.words().durable.load(Acquire)
     }
 
@@ -244,10 +244,10 @@ impl Feed {
         self.ring().complete(entry, State::Void);
     }
 
-    pub fn refused(&self, refused: Refused) -> WriteError {
+    pub fn refused(&self, refused: RingRefused) -> WriteError {
         match refused {
-            Refused::Full => WriteError::FeedFull,
-            Refused::Damaged(at) => {
+            RingRefused::Full => WriteError::FeedFull,
+            RingRefused::Damaged(at) => {
                 let what = format!("no entry at position {at} of the change feed");
                 Corrupt::at(at % self.ring().size(), what).into()
             }

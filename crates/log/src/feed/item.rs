@@ -29,7 +29,7 @@
 use mneme_sync::SlotId;
 use thiserror::Error;
 
-use super::ring::{HEADER_BYTES, Header, State};
+use super::ring::{FeedHeader, HEADER_BYTES, State};
 use crate::region::expiry::Expiry;
 use crate::region::layout::MAX_ENTRY;
 use crate::region::space::DATABASES;
@@ -473,7 +473,7 @@ pub fn append_entry(items: &[Item<'_>], to: &mut Vec<u8>) -> Result<(), usize> {
     if bytes > MAX_ENTRY {
         return Err(bytes - HEADER_BYTES);
     }
-    to.extend_from_slice(&Header::new(State::Whole, bytes, SlotId(0), 0).word());
+    to.extend_from_slice(&FeedHeader::new(State::Whole, bytes, SlotId(0), 0).word());
     for item in items {
         item.encode(|part| to.extend_from_slice(part));
     }
@@ -509,7 +509,7 @@ pub fn append_change(items: &[Item<'_>], id: u64, to: &mut Vec<u8>) {
 fn split_entry(bytes: &[u8]) -> Result<(&[u8], &[u8]), &'static str> {
     const CUT: &str = "the bytes end in the middle of an entry";
     let word = bytes.first_chunk::<HEADER_BYTES>().ok_or(CUT)?;
-    let header = Header::of_word(u64::from_le_bytes(*word)).ok_or("no header of an entry")?;
+    let header = FeedHeader::of_word(u64::from_le_bytes(*word)).ok_or("no header of an entry")?;
     let stride = header.stride() as usize;
     let (entry, behind) = bytes.split_at_checked(stride).ok_or(CUT)?;
     match header.state() {

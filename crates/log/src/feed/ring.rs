@@ -37,7 +37,7 @@ use mneme_sync::{SlotId, Word};
 use crate::region::layout::MAX_ENTRY;
 
 /// The words of a feed, in a region or in a model.
-pub(crate) struct Ring<'r, W> {
+pub(crate) struct FeedRing<'r, W> {
     /// The first position behind the entries that are known to be reserved.
     pub tail: &'r W,
     /// The position before which everything is kept elsewhere.
@@ -66,7 +66,7 @@ pub(crate) enum State {
 /// The header of an entry. Bits 0..2 are the state, 2..19 the bytes of the entry from its header
 /// on, 19..35 the slot of its thread, 35..64 the lap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Header(u64);
+pub(crate) struct FeedHeader(u64);
 
 const BYTES_SHIFT: u32 = 2;
 const SLOT_SHIFT: u32 = BYTES_SHIFT + 17;
@@ -76,9 +76,9 @@ const LAPS: u64 = u64::MAX >> LAP_SHIFT;
 /// Bytes of a header.
 pub(crate) const HEADER_BYTES: usize = 8;
 
-impl Header {
-    pub fn new(state: State, bytes: usize, slot: SlotId, lap: u64) -> Header {
-        Header(
+impl FeedHeader {
+    pub fn new(state: State, bytes: usize, slot: SlotId, lap: u64) -> FeedHeader {
+        FeedHeader(
             (lap & LAPS) << LAP_SHIFT
                 | u64::from(slot.0) << SLOT_SHIFT
                 | (bytes as u64) << BYTES_SHIFT
@@ -87,8 +87,8 @@ impl Header {
     }
 
     /// The header that a word is, of whatever lap. `None`: no thread stores such a header.
-    pub fn of_word(word: u64) -> Option<Header> {
-        let header = Header(word);
+    pub fn of_word(word: u64) -> Option<FeedHeader> {
+        let header = FeedHeader(word);
         let bytes = header.bytes();
         (word & 3 != 0 && (HEADER_BYTES..=MAX_ENTRY).contains(&bytes)).then_some(header)
     }
@@ -124,8 +124,8 @@ impl Header {
         self.0 >> LAP_SHIFT == lap & LAPS
     }
 
-    pub fn with(self, state: State) -> Header {
-        Header(self.0 & !3 | state as u64)
+    pub fn with(self, state: State) -> FeedHeader {
+        FeedHeader(self.0 & !3 | state as u64)
     }
 }
 
@@ -135,7 +135,7 @@ impl Header {
 pub(crate) struct Reserved {
     /// The position of its header.
     pub at: u64,
-    header: Header,
+    header: FeedHeader,
 }
 
 impl Reserved {
@@ -148,7 +148,7 @@ impl Reserved {
 
 /// Why no entry was reserved, or none could be drained.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Refused {
+pub(crate) enum RingRefused {
     /// Too much of the ring is not durable yet.
     Full,
     /// At this position there is neither a blank word nor a header: the ring is damaged.
@@ -157,7 +157,7 @@ pub(crate) enum Refused {
 
 /// How a look at the next entry ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Next {
+pub(crate) enum NextEntry {
     /// Nothing is there yet.
     Nothing,
     /// The thread in this slot has not completed it.
@@ -169,7 +169,7 @@ pub(crate) enum Next {
 /// Words of a ring, in the order of their positions: up to the ring's end, and from its beginning.
 pub(crate) type Words<'r, W> = [&'r [W]; 2];
 
-impl<'r, W: Word> Ring<'r, W> {
+impl<'r, W: Word> FeedRing<'r, W> {
     /// Bytes of the ring.
     pub fn size(&self) -> u64 {
         self.words.len() as u64 * 8
@@ -209,9 +209,9 @@ impl<'r, W: Word> Ring<'r, W> {
     }
 
     /// The header at `at`, if an entry was reserved there in this lap.
-    fn header(&self, at: u64) -> Option<Header> {
+    fn header(&self, at: u64) -> Option<FeedHeader> {
         // SYNC: pairs with the Release stores and exchanges of headers.
-        let header = Header::of_word(self.word(at).load(Acquire))?;
+        let header = FeedHeader::of_word(self.word(at).load(Acquire))?;
         header.is_of_lap(self.lap(at)).then_some(header)
     }
 
@@ -222,7 +222,7 @@ impl<'r, W: Word> Ring<'r, W> {
         self.tail.load(Acquire)
     }
 
-    fn pass(&self, at: u64, header: Header) {
+    fn pass(&self, at: u64, header: FeedHeader) {
         // SYNC: pairs with the Acquire load in `tail`: a thread that loads it sees the headers
         // before it.
         self.tail
@@ -245,25 +245,30 @@ impl<'r, W: Word> Ring<'r, W> {
     ///
     /// # Errors
     /// There is no free space, or the ring is damaged. Nothing was reserved.
-    pub fn reserve(&self, me: SlotId, bytes: usize) -> Result<Reserved, Refused> {
+    pub fn reserve(&self, me: SlotId, bytes: usize) -> Result<Reserved, RingRefused> {
         self.reserve_and_leave(me, bytes, self.spare)
     }
 
     /// As [`reserve`](Self::reserve), for an entry by which something ends. It finds space as long
     /// as each thread enters at most one such entry before it reserves another.
-    pub fn reserve_end(&self, me: SlotId, bytes: usize) -> Result<Reserved, Refused> {
+    pub fn reserve_end(&self, me: SlotId, bytes: usize) -> Result<Reserved, RingRefused> {
         self.reserve_and_leave(me, bytes, 0)
     }
 
-    fn reserve_and_leave(&self, me: SlotId, bytes: usize, spare: u64) -> Result<Reserved, Refused> {
+    fn reserve_and_leave(
+        &self,
+        me: SlotId,
+        bytes: usize,
+        spare: u64,
+    ) -> Result<Reserved, RingRefused> {
         let stride = (bytes as u64).next_multiple_of(8);
         loop {
             let at = self.tail();
             if !self.space_behind(at, stride + spare) {
-                return Err(Refused::Full);
+                return Err(RingRefused::Full);
             }
             let lap = self.lap(at);
-            let header = Header::new(State::Reserved, bytes, me, lap);
+            let header = FeedHeader::new(State::Reserved, bytes, me, lap);
             let blank = self.blank(lap);
             // SYNC: Release and Acquire pass on what the thread has seen: a thread that finds this
             // header sees the tail's earlier moves.
@@ -276,12 +281,12 @@ impl<'r, W: Word> Ring<'r, W> {
                 mneme_sys::fault!("log.feed.passed");
                 return Ok(Reserved { at, header });
             };
-            match Header::of_word(found).filter(|other| other.is_of_lap(lap)) {
+            match FeedHeader::of_word(found).filter(|other| other.is_of_lap(lap)) {
                 Some(other) => self.pass(at, other),
                 // This thread stood still, and the word is of a later lap. An exchange sees the
                 // tail's last move even if the word was stored by a Relaxed store of a body.
                 None if self.tail.fetch_add(0, AcqRel) != at => {}
-                None => return Err(Refused::Damaged(at)),
+                None => return Err(RingRefused::Damaged(at)),
             }
         }
     }
@@ -327,7 +332,11 @@ impl<'r, W: Word> Ring<'r, W> {
     }
 
     /// Completes the entries that threads have left. A thread leaves one at most.
-    pub fn settle(&self, left_by: impl Fn(SlotId) -> bool, state: State) -> Result<(), Refused> {
+    pub fn settle(
+        &self,
+        left_by: impl Fn(SlotId) -> bool,
+        state: State,
+    ) -> Result<(), RingRefused> {
         // An entry whose thread died before it moved the tail stands there.
         let end = self.tail();
         if let Some(header) = self.header(end) {
@@ -344,7 +353,7 @@ impl<'r, W: Word> Ring<'r, W> {
     ///
     /// # Errors
     /// There is something else between them.
-    pub fn walk(&self, mut visit: impl FnMut(u64, Header)) -> Result<(), Refused> {
+    pub fn walk(&self, mut visit: impl FnMut(u64, FeedHeader)) -> Result<(), RingRefused> {
         let end = self.tail();
         // SYNC: pairs with the Release in `set_durable`. Everything before it is complete.
         let mut at = self.durable.load(Acquire);
@@ -358,7 +367,7 @@ impl<'r, W: Word> Ring<'r, W> {
                 None => match self.durable.fetch_add(0, AcqRel) {
                     // It was freed meanwhile.
                     durable if durable.wrapping_sub(at) as i64 > 0 => at = durable,
-                    _ => return Err(Refused::Damaged(at)),
+                    _ => return Err(RingRefused::Damaged(at)),
                 },
             }
         }
@@ -366,14 +375,14 @@ impl<'r, W: Word> Ring<'r, W> {
     }
 
     /// Looks at the entry at `at`, behind which the caller has drained nothing.
-    pub fn next(&self, at: u64) -> Result<Next, Refused> {
+    pub fn next(&self, at: u64) -> Result<NextEntry, RingRefused> {
         if self.tail() == at {
-            return Ok(Next::Nothing);
+            return Ok(NextEntry::Nothing);
         }
-        let header = self.header(at).ok_or(Refused::Damaged(at))?;
+        let header = self.header(at).ok_or(RingRefused::Damaged(at))?;
         Ok(match header.state() {
-            State::Reserved => Next::Unfinished(header.slot()),
-            State::Whole | State::Void => Next::Complete(header.stride()),
+            State::Reserved => NextEntry::Unfinished(header.slot()),
+            State::Whole | State::Void => NextEntry::Complete(header.stride()),
         })
     }
 
@@ -439,7 +448,7 @@ impl<'r, W: Word> Ring<'r, W> {
 /// The bytes of an entry of lap 0.
 #[cfg(test)]
 pub(crate) fn entry_bytes(state: State, slot: SlotId, body: &[u8]) -> Vec<u8> {
-    let header = Header::new(state, HEADER_BYTES + body.len(), slot, 0);
+    let header = FeedHeader::new(state, HEADER_BYTES + body.len(), slot, 0);
     let mut bytes = [&header.0.to_le_bytes(), body].concat();
     bytes.resize(header.stride() as usize, 0);
     bytes

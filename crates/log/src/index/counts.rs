@@ -17,26 +17,26 @@ use crate::error::{Corrupt, ReadError};
 use crate::index::Index;
 use crate::index::root::Root;
 use crate::region::space::DATABASES;
-use crate::region::space::Space;
+use crate::region::space::KeyspaceId;
 
 /// Samples that the mean time of expiry is taken over, at most.
 const SAMPLES: u64 = 4096;
 
 /// Counts of records, or a change of such counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct RecordCounts {
     /// Records.
     pub records: i64,
     /// Of these, those with an expiry.
     pub expiring: i64,
 }
 
-impl Counts {
+impl RecordCounts {
     /// The change when one record replaces another, by whether each has an expiry.
     #[inline]
-    pub fn change(old: Option<bool>, new: Option<bool>) -> Counts {
+    pub fn change(old: Option<bool>, new: Option<bool>) -> RecordCounts {
         let expiring = |record: Option<bool>| i64::from(record == Some(true));
-        Counts {
+        RecordCounts {
             records: i64::from(new.is_some()) - i64::from(old.is_some()),
             expiring: expiring(new) - expiring(old),
         }
@@ -48,8 +48,8 @@ impl Counts {
     }
 
     #[inline]
-    pub fn plus(self, by: Counts) -> Counts {
-        Counts {
+    pub fn plus(self, by: RecordCounts) -> RecordCounts {
+        RecordCounts {
             records: self.records.wrapping_add(by.records),
             expiring: self.expiring.wrapping_add(by.expiring),
         }
@@ -62,10 +62,10 @@ impl Counts {
     }
 
     /// The counts that `word` was made of, if one operation has made the difference.
-    pub fn brought_to(self, word: u64) -> Counts {
+    pub fn brought_to(self, word: u64) -> RecordCounts {
         let near =
             |now: i64, low: u32| now.wrapping_add(i64::from(low.wrapping_sub(now as u32) as i32));
-        Counts {
+        RecordCounts {
             records: near(self.records, word as u32),
             expiring: near(self.expiring, (word >> 32) as u32),
         }
@@ -76,10 +76,10 @@ impl Counts {
 /// set them any number of times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CountsAfter {
-    pub space: Space,
+    pub space: KeyspaceId,
     /// The index' root id, which is never zero.
     pub root: u64,
-    /// See [`Counts::word`].
+    /// See [`RecordCounts::word`].
     pub word: u64,
 }
 
@@ -87,7 +87,12 @@ impl CountsAfter {
     /// What the calling thread's counts for the index `root` of `space` are after a change by
     /// `delta`; `None`: they do not change.
     #[inline(always)]
-    pub fn of(slot: &Slot<'_>, space: Space, root: u64, delta: Counts) -> Option<CountsAfter> {
+    pub fn of(
+        slot: &Slot<'_>,
+        space: KeyspaceId,
+        root: u64,
+        delta: RecordCounts,
+    ) -> Option<CountsAfter> {
         if delta.is_zero() {
             return None;
         }
@@ -98,7 +103,7 @@ impl CountsAfter {
     /// Sets the counts of a thread that died in the operation.
     pub fn finish(self, dead: &DeadSlot<'_>) {
         let [records, expiring] = counters(self.space);
-        let now = Counts {
+        let now = RecordCounts {
             records: dead.counted(records, self.root),
             expiring: dead.counted(expiring, self.root),
         };
@@ -107,15 +112,15 @@ impl CountsAfter {
 }
 
 /// A thread's counters for a space: of its records, and of those with an expiry.
-fn counters(space: Space) -> [usize; 2] {
+fn counters(space: KeyspaceId) -> [usize; 2] {
     [space.index(), DATABASES + space.index()]
 }
 
 /// What the thread has counted for the index `id` of `space`.
 #[inline]
-pub(crate) fn counted(slot: &Slot<'_>, space: Space, id: u64) -> Counts {
+pub(crate) fn counted(slot: &Slot<'_>, space: KeyspaceId, id: u64) -> RecordCounts {
     let [records, expiring] = counters(space);
-    Counts {
+    RecordCounts {
         records: slot.counted(records, id),
         expiring: slot.counted(expiring, id),
     }
@@ -123,7 +128,7 @@ pub(crate) fn counted(slot: &Slot<'_>, space: Space, id: u64) -> Counts {
 
 /// Counts a change of the index `id` of `space`.
 #[inline]
-pub(crate) fn count(slot: &Slot<'_>, space: Space, id: u64, change: Counts) {
+pub(crate) fn count(slot: &Slot<'_>, space: KeyspaceId, id: u64, change: RecordCounts) {
     let [records, expiring] = counters(space);
     if change.records != 0 {
         slot.count(records, id, change.records);
@@ -134,7 +139,12 @@ pub(crate) fn count(slot: &Slot<'_>, space: Space, id: u64, change: Counts) {
 }
 
 /// Sets the counts of a dead thread.
-pub(crate) fn set_of_the_dead(dead: &DeadSlot<'_>, space: Space, id: u64, counts: Counts) {
+pub(crate) fn set_of_the_dead(
+    dead: &DeadSlot<'_>,
+    space: KeyspaceId,
+    id: u64,
+    counts: RecordCounts,
+) {
     let [records, expiring] = counters(space);
     dead.set_count(records, id, counts.records);
     dead.set_count(expiring, id, counts.expiring);
@@ -157,20 +167,20 @@ impl Expiries {
 impl Index {
     /// Records in all databases; those of a database whose root is damaged are not counted.
     pub(crate) fn records(&self) -> u64 {
-        Space::all()
+        KeyspaceId::all()
             .filter_map(|space| Some(self.records_of(space).ok()?.0))
             .sum()
     }
 
     /// Records of `space`, and those of them that have an expiry.
-    pub(crate) fn records_of(&self, space: Space) -> Result<(u64, u64), ReadError> {
+    pub(crate) fn records_of(&self, space: KeyspaceId) -> Result<(u64, u64), ReadError> {
         // The root is in a block that a sweep frees when no thread is pinned.
         let _pin = self.participants.pin()?;
         self.counted_in(space)
     }
 
     /// As [`records_of`](Self::records_of), under the caller's pin.
-    pub(crate) fn counted_in(&self, space: Space) -> Result<(u64, u64), ReadError> {
+    pub(crate) fn counted_in(&self, space: KeyspaceId) -> Result<(u64, u64), ReadError> {
         match self.root(space)? {
             Some(root) => Ok(self.counted_under(root)?),
             None => Ok((0, 0)),
@@ -211,7 +221,7 @@ impl Index {
 
 #[cfg(test)]
 mod tests {
-    use super::Counts;
+    use super::RecordCounts;
 
     #[test]
     fn counts_are_brought_to_what_an_intent_says_from_before_and_after() {
@@ -226,10 +236,10 @@ mod tests {
             i64::MIN,
         ] {
             for expiring in [0, -1, 1 << 32, i64::MAX] {
-                let before = Counts { records, expiring };
+                let before = RecordCounts { records, expiring };
                 for old in [None, Some(false), Some(true)] {
                     for new in [None, Some(false), Some(true)] {
-                        let after = before.plus(Counts::change(old, new));
+                        let after = before.plus(RecordCounts::change(old, new));
                         for now in [before, after] {
                             assert_eq!(now.brought_to(after.word()), after);
                         }

@@ -35,7 +35,7 @@ use crate::feed::area::Binds;
 use crate::feed::item::{Item, binding};
 use crate::index::Index;
 use crate::region::layout::LogHeader;
-use crate::region::space::{DATABASES, Space};
+use crate::region::space::{DATABASES, KeyspaceId};
 use crate::session::Wait;
 
 /// Set in a database's byte while it is being swapped.
@@ -51,12 +51,12 @@ const STORING: u64 = 2;
 /// A byte of the table is space XOR database: in zeroed memory each database has the space of its
 /// own number.
 #[inline]
-fn space_of(byte: u8, database: u8) -> Space {
-    Space::new(byte ^ database)
+fn space_of(byte: u8, database: u8) -> KeyspaceId {
+    KeyspaceId::new(byte ^ database)
 }
 
 /// The byte by which `database` has `space`.
-fn byte_of(space: Space, database: u8) -> u8 {
+fn byte_of(space: KeyspaceId, database: u8) -> u8 {
     space.number() ^ (database & SPACE)
 }
 
@@ -81,7 +81,7 @@ impl Byte for AtomicU8 {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Swap {
     databases: [u8; 2],
-    spaces: [Space; 2],
+    spaces: [KeyspaceId; 2],
 }
 
 impl Swap {
@@ -95,32 +95,32 @@ impl Swap {
         let number = |shift: u32| (word >> shift) as u8 & SPACE;
         Swap {
             databases: [number(8), number(16)],
-            spaces: [Space::new(number(24)), Space::new(number(32))],
+            spaces: [KeyspaceId::new(number(24)), KeyspaceId::new(number(32))],
         }
     }
 }
 
 /// The table and the note, in a region or in a model. Only the lock's holder may do more than read.
-pub(crate) struct Table<'t, B, W> {
+pub(crate) struct DatabaseTable<'t, B, W> {
     pub bytes: &'t [B],
     pub note: &'t W,
 }
 
-impl<'t> Table<'t, AtomicU8, AtomicU64> {
+impl<'t> DatabaseTable<'t, AtomicU8, AtomicU64> {
     #[inline]
     pub fn of(header: &'t LogHeader) -> Self {
-        Table {
+        DatabaseTable {
             bytes: &header.spaces,
             note: &header.swapping,
         }
     }
 }
 
-impl<B: Byte, W: Word> Table<'_, B, W> {
+impl<B: Byte, W: Word> DatabaseTable<'_, B, W> {
     /// The space of `database`. `None` while it is being swapped. The caller is pinned, and uses no
     /// answer from before that pin.
     #[inline]
-    pub fn space(&self, database: u8) -> Option<Space> {
+    pub fn space(&self, database: u8) -> Option<KeyspaceId> {
         // SYNC: pairs with the Release stores in `mark` and `set`: a thread that loads the new
         // space sees what was done there while it was another database's.
         let byte = self.byte(database).load(Acquire);
@@ -128,7 +128,7 @@ impl<B: Byte, W: Word> Table<'_, B, W> {
     }
 
     /// As [`space`](Self::space), marked or not: for a thread whose pin is older than any mark.
-    pub fn space_as_pinned(&self, database: u8) -> Space {
+    pub fn space_as_pinned(&self, database: u8) -> KeyspaceId {
         // SYNC: as in `space`.
         space_of(self.byte(database).load(Acquire), database)
     }
@@ -186,7 +186,7 @@ impl<B: Byte, W: Word> Table<'_, B, W> {
         self.clear_note();
     }
 
-    fn set(&self, database: u8, space: Space) {
+    fn set(&self, database: u8, space: KeyspaceId) {
         // SYNC: pairs with the Acquire loads in `space` and `space_as_pinned`.
         self.byte(database).store(byte_of(space, database), Release);
     }
@@ -225,8 +225,8 @@ impl<B: Byte, W: Word> Table<'_, B, W> {
 
 impl Index {
     #[inline]
-    pub(crate) fn table(&self) -> Table<'_, AtomicU8, AtomicU64> {
-        Table::of(self.tables.header())
+    pub(crate) fn table(&self) -> DatabaseTable<'_, AtomicU8, AtomicU64> {
+        DatabaseTable::of(self.tables.header())
     }
 
     /// Pins. Returns the space of `database`, which stays so until the pin is released.
@@ -235,7 +235,7 @@ impl Index {
         &'p self,
         slot: &Slot<'p>,
         database: u8,
-    ) -> Result<(Pin<'p>, Space), ReadError> {
+    ) -> Result<(Pin<'p>, KeyspaceId), ReadError> {
         let pin = slot.pin();
         match self.table().space(database) {
             Some(space) => Ok((pin, space)),
@@ -247,7 +247,7 @@ impl Index {
     }
 
     /// As [`enter`](Self::enter), for readers, which need no slot until they have to wait.
-    pub(crate) fn enter_to_read(&self, database: u8) -> Result<(Pin<'_>, Space), ReadError> {
+    pub(crate) fn enter_to_read(&self, database: u8) -> Result<(Pin<'_>, KeyspaceId), ReadError> {
         let pin = self.participants.pin()?;
         match self.space(database) {
             Some(space) => Ok((pin, space)),
@@ -261,7 +261,7 @@ impl Index {
     /// The space of `database` until the caller's pin is released. `None` while it is being
     /// swapped.
     #[inline(always)]
-    pub(crate) fn space(&self, database: u8) -> Option<Space> {
+    pub(crate) fn space(&self, database: u8) -> Option<KeyspaceId> {
         self.table().space(database)
     }
 
@@ -270,7 +270,7 @@ impl Index {
         &'p self,
         slot: &Slot<'p>,
         database: u8,
-    ) -> Result<(Pin<'p>, Space), ReadError> {
+    ) -> Result<(Pin<'p>, KeyspaceId), ReadError> {
         let mut wait = Wait::new();
         loop {
             self.await_swap(slot, &mut wait)
@@ -296,7 +296,7 @@ impl Index {
     }
 
     /// The space of a database, for a caller pinned by [`enter_all`](Self::enter_all).
-    pub(crate) fn entered_space(&self, database: u8) -> Space {
+    pub(crate) fn entered_space(&self, database: u8) -> KeyspaceId {
         self.table().space_as_pinned(database)
     }
 
@@ -304,7 +304,7 @@ impl Index {
     ///
     /// While a swap stores its two bytes, two databases have one space. The one whose byte has no
     /// mark any more has it from then on.
-    pub(crate) fn database_of(&self, space: Space) -> u8 {
+    pub(crate) fn database_of(&self, space: KeyspaceId) -> u8 {
         let table = self.table();
         let has_it = |database: &u8| table.space(*database) == Some(space);
         let had_it = |database: &u8| table.space_as_pinned(*database) == space;

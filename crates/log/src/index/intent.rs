@@ -1,8 +1,9 @@
 //! Intents: what a thread of the log is about to do, announced in its slot before it does it.
 //!
-//! This module alone knows the words of an intent line. A writer builds an [`Intent`] and announces
-//! it; recovery, [`processes`](crate::LogStore::processes) and the reaper decode one and match it.
-//! Words that no writer leaves are reported as damage. `docs/design/log.md` has every word.
+//! This module alone knows the words of an intent line. A writer builds an [`IndexIntent`] and
+//! announces it; recovery, [`processes`](crate::LogStore::processes) and the reaper decode one and
+//! match it. Words that no writer leaves are reported as damage. `docs/design/log.md` has every
+//! word.
 //!
 //! An operation on a key announces its home bucket before it locks it. Once it holds the bucket and
 //! has decided on its change, it adds its [`HomeChange`] to the intent in place: the word that
@@ -17,7 +18,7 @@ use crate::index::shape::SegmentRef;
 use crate::region::mem::Loc;
 use crate::region::patch_word::PatchWord;
 use crate::region::space::DATABASES;
-use crate::region::space::Space;
+use crate::region::space::KeyspaceId;
 
 /// The lane of one operation on a key, or on a whole database.
 pub(crate) const OPERATION_LANE: Lane = Lane::Log;
@@ -28,7 +29,7 @@ pub(crate) const TRANSACTION_LANE: Lane = Lane::Txn;
 
 /// What a thread has announced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Intent {
+pub(crate) enum IndexIntent {
     /// It locks the bucket at `home`, if it has not yet, and makes this change there. `None`: it
     /// has changed nothing so far.
     Home {
@@ -74,7 +75,7 @@ pub(crate) enum HomeChange {
     Bytes {
         /// How many pieces that has.
         pieces: u8,
-        guard: Option<Guard>,
+        guard: Option<PatchGuard>,
         counts: Option<CountsAfter>,
     },
 }
@@ -82,7 +83,7 @@ pub(crate) enum HomeChange {
 /// The word of a patchable record that is odd while the pieces of a change set are stored. It tells
 /// readers whether the value is changing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Guard {
+pub(crate) struct PatchGuard {
     /// The record.
     pub record: Loc,
     /// The word as it was when the change set was decided on.
@@ -133,22 +134,24 @@ const DATABASES_AT: usize = 4;
 /// Counts the steps of the transaction. No repair reads it.
 const PROGRESS_AT: usize = 5;
 
-impl Intent {
+impl IndexIntent {
     /// Announces this intent. It is visible to others before anything that the caller stores with
     /// Release, or by an exchange, from here on. It replaces the thread's earlier intent in this
     /// lane.
     #[inline(always)]
     pub fn announce(self, slot: &Slot<'_>) {
         match self {
-            Intent::Home { home, change } => {
+            IndexIntent::Home { home, change } => {
                 slot.intent(OPERATION_LANE).begin(HOME, &[home.bits()]);
                 if let Some(change) = change {
                     change.announce(slot);
                 }
             }
-            Intent::ReplaceDatabases => slot.intent(OPERATION_LANE).begin(REPLACE_DATABASES, &[]),
-            Intent::Reshape { shard } => slot.intent(INDEX_LANE).begin(RESHAPE, &[shard]),
-            Intent::Transaction {
+            IndexIntent::ReplaceDatabases => {
+                slot.intent(OPERATION_LANE).begin(REPLACE_DATABASES, &[])
+            }
+            IndexIntent::Reshape { shard } => slot.intent(INDEX_LANE).begin(RESHAPE, &[shard]),
+            IndexIntent::Transaction {
                 phase,
                 notes,
                 counts,
@@ -164,7 +167,7 @@ impl Intent {
     ///
     /// # Errors
     /// No thread leaves these words.
-    pub fn of_dead(dead: &DeadSlot<'_>, lane: Lane) -> Result<Option<Intent>, Corrupt> {
+    pub fn of_dead(dead: &DeadSlot<'_>, lane: Lane) -> Result<Option<IndexIntent>, Corrupt> {
         dead.intent(lane)
             .map(|line| decode(lane, &line))
             .transpose()
@@ -174,7 +177,7 @@ impl Intent {
     ///
     /// # Errors
     /// No thread leaves these words.
-    pub fn of_thread(thread: &AttachedThread, lane: Lane) -> Result<Option<Intent>, Corrupt> {
+    pub fn of_thread(thread: &AttachedThread, lane: Lane) -> Result<Option<IndexIntent>, Corrupt> {
         let line = thread.intents[lane as usize].as_ref();
         line.map(|line| decode(lane, line)).transpose()
     }
@@ -257,20 +260,20 @@ impl NoteCounts {
     }
 }
 
-fn decode(lane: Lane, line: &Line) -> Result<Intent, Corrupt> {
+fn decode(lane: Lane, line: &Line) -> Result<IndexIntent, Corrupt> {
     let words = &line.words;
     match (lane, line.kind) {
         (OPERATION_LANE, HOME) => {
             let home = Loc::of_word(words[HOME_AT]);
             let change = home_change(home, words)?;
-            Ok(Intent::Home { home, change })
+            Ok(IndexIntent::Home { home, change })
         }
-        (OPERATION_LANE, REPLACE_DATABASES) => Ok(Intent::ReplaceDatabases),
-        (INDEX_LANE, RESHAPE) => Ok(Intent::Reshape { shard: words[0] }),
+        (OPERATION_LANE, REPLACE_DATABASES) => Ok(IndexIntent::ReplaceDatabases),
+        (INDEX_LANE, RESHAPE) => Ok(IndexIntent::Reshape { shard: words[0] }),
         (TRANSACTION_LANE, TRANSACTION) => {
             // What is more than fits into any notes is refused where they are looked for.
             let count = |i: usize| words[i].min(1 << 32) as usize;
-            Ok(Intent::Transaction {
+            Ok(IndexIntent::Transaction {
                 phase: Phase::of_word(words[PHASE_AT])?,
                 notes: words[NOTES_AT],
                 counts: NoteCounts {
@@ -289,7 +292,7 @@ fn decode(lane: Lane, line: &Line) -> Result<Intent, Corrupt> {
 fn home_change(home: Loc, words: &[u64; 7]) -> Result<Option<HomeChange>, Corrupt> {
     let what = words[CHANGE_AT];
     let counts = (words[3] != 0).then(|| CountsAfter {
-        space: Space::new((what % DATABASES as u64) as u8),
+        space: KeyspaceId::new((what % DATABASES as u64) as u8),
         root: words[3],
         word: words[4],
     });
@@ -309,7 +312,7 @@ fn home_change(home: Loc, words: &[u64; 7]) -> Result<Option<HomeChange>, Corrup
         },
         BYTES => HomeChange::Bytes {
             pieces: (what >> PIECES_SHIFT) as u8,
-            guard: (words[1] != 0).then(|| Guard {
+            guard: (words[1] != 0).then(|| PatchGuard {
                 record: Loc::of_word(words[1]),
                 before: PatchWord(words[2]),
                 len: words[5] as u32,
@@ -366,7 +369,7 @@ mod tests {
         let segment = inner.mem.index_segment(root, place).unwrap().unwrap();
         let (home, record) = (segment.home_at(place.tag), Loc::of_byte(1 << 30));
         let counts = Some(CountsAfter {
-            space: Space::new(63),
+            space: KeyspaceId::new(63),
             root: 7,
             word: u64::MAX - 1,
         });
@@ -386,7 +389,7 @@ mod tests {
                 },
                 HomeChange::Bytes {
                     pieces: 0,
-                    guard: Some(Guard {
+                    guard: Some(PatchGuard {
                         record,
                         before: PatchWord(u64::MAX),
                         len: u32::MAX,
@@ -400,12 +403,12 @@ mod tests {
                 },
             ];
             for change in changes {
-                let intent = Intent::Home { home, change: None };
+                let intent = IndexIntent::Home { home, change: None };
                 intent.announce(&slot);
                 assert_eq!(read(OPERATION_LANE), intent);
                 change.announce(&slot);
                 let change = Some(change);
-                assert_eq!(read(OPERATION_LANE), Intent::Home { home, change });
+                assert_eq!(read(OPERATION_LANE), IndexIntent::Home { home, change });
             }
         }
         let counts = NoteCounts {
@@ -413,7 +416,7 @@ mod tests {
             writes: 2,
             databases: 3,
         };
-        let transaction = |phase| Intent::Transaction {
+        let transaction = |phase| IndexIntent::Transaction {
             phase,
             notes: 2 << 20,
             counts,
@@ -421,10 +424,10 @@ mod tests {
         transaction(Phase::Locking).announce(&slot);
         set_phase(&slot, Phase::Committed);
         assert_eq!(read(TRANSACTION_LANE), transaction(Phase::Committed));
-        Intent::Reshape { shard: 3 }.announce(&slot);
-        assert_eq!(read(INDEX_LANE), Intent::Reshape { shard: 3 });
-        Intent::ReplaceDatabases.announce(&slot);
-        assert_eq!(read(OPERATION_LANE), Intent::ReplaceDatabases);
+        IndexIntent::Reshape { shard: 3 }.announce(&slot);
+        assert_eq!(read(INDEX_LANE), IndexIntent::Reshape { shard: 3 });
+        IndexIntent::ReplaceDatabases.announce(&slot);
+        assert_eq!(read(OPERATION_LANE), IndexIntent::ReplaceDatabases);
         for lane in [OPERATION_LANE, INDEX_LANE, TRANSACTION_LANE] {
             slot.intent(lane).clear();
         }

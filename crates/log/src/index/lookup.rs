@@ -24,7 +24,7 @@ pub(crate) struct FoundIn<'m, R, W = AtomicU64> {
 }
 
 /// An entry that was found in a region.
-pub(crate) type Found<'m> = FoundIn<'m, Record<'m>>;
+pub(crate) type FoundEntry<'m> = FoundIn<'m, Record<'m>>;
 
 /// An entry that was found in memory of this kind.
 type FoundOf<'m, M> = FoundIn<'m, <M as Memory>::Record<'m>, <M as Memory>::Word>;
@@ -311,7 +311,7 @@ impl Index {
         place: Place,
         segment: Option<SegmentRef>,
         key: &[u8],
-    ) -> Result<Seen<Option<Found<'m>>>, ReadError> {
+    ) -> Result<Seen<Option<FoundEntry<'m>>>, ReadError> {
         self.look(root, place, segment, |segment, _| {
             self.mem.find_in(segment, place.tag, key)
         })

@@ -17,7 +17,7 @@ use mneme_sync::{Acquired, Epoch, Guard, Slot, SlotId};
 
 use crate::error::{Corrupt, WriteError};
 use crate::index::Index;
-use crate::index::intent::{INDEX_LANE, Intent};
+use crate::index::intent::{INDEX_LANE, IndexIntent};
 use crate::index::root::ROOT_SHARD;
 use crate::log::segment::{TAG_INDEX, frame_byte};
 use crate::region::layout::Shard;
@@ -150,7 +150,7 @@ impl Index {
         number: u64,
         work: impl FnOnce(&HeldShard<'_>) -> Result<T, WriteError>,
     ) -> Result<T, WriteError> {
-        Intent::Reshape { shard: number }.announce(slot);
+        IndexIntent::Reshape { shard: number }.announce(slot);
         mneme_sys::fault!("index.shard.intent");
         let result = match self.tables.shard(number).lock.lock(slot) {
             Ok(acquired) => self.in_shard(slot, number, acquired, work),
@@ -168,7 +168,7 @@ impl Index {
         number: u64,
         work: impl FnOnce(&HeldShard<'_>) -> Result<T, WriteError>,
     ) -> Result<Option<T>, WriteError> {
-        Intent::Reshape { shard: number }.announce(slot);
+        IndexIntent::Reshape { shard: number }.announce(slot);
         mneme_sys::fault!("index.shard.intent");
         let acquired = self.tables.shard(number).lock.try_lock(slot);
         let result = acquired.map(|acquired| self.in_shard(slot, number, acquired, work));

@@ -52,13 +52,13 @@ impl PrefetchBatch<'_> {
 }
 
 /// The keys of a batch, with or without values.
-pub(crate) trait Keys {
+pub(crate) trait BatchKeys {
     /// At most `WIDTH`.
     fn count(&self) -> usize;
     fn key(&self, i: usize) -> &[u8];
 }
 
-impl<K: AsRef<[u8]>> Keys for &[K] {
+impl<K: AsRef<[u8]>> BatchKeys for &[K] {
     fn count(&self) -> usize {
         self.len()
     }
@@ -100,7 +100,7 @@ impl Index {
     pub(crate) fn prefetch_batch(
         &self,
         root: Root,
-        keys: &impl Keys,
+        keys: &impl BatchKeys,
         fetch: Fetch,
     ) -> Result<PrefetchBatch<'_>, ReadError> {
         let mut ahead = PrefetchBatch {

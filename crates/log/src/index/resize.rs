@@ -160,7 +160,7 @@ impl HeldShard<'_> {
         let Some(segment) = self.fresh_segment(slot, SIZES[0], 0, 0)? else {
             return self.give_up(Resized::NoSpace);
         };
-        self.commit(Change::words(
+        self.commit(WordChanges::words(
             root.partition(place.partition),
             1,
             segment.word(),
@@ -255,7 +255,7 @@ impl HeldShard<'_> {
             if self.fill(new, &entries)? {
                 mneme_sys::fault!("index.resize.filled");
                 let (address, count) = self.words_of(root, place, depth)?;
-                return self.commit(Change::words(address, count, new.word()));
+                return self.commit(WordChanges::words(address, count, new.word()));
             }
             // So many entries share a few homes that they do not fit: try a larger segment.
             self.undo()?;
@@ -324,7 +324,7 @@ impl HeldShard<'_> {
         place: Place,
         old: SegmentRef,
         new: [SegmentRef; 2],
-    ) -> Result<Option<Change>, WriteError> {
+    ) -> Result<Option<WordChanges>, WriteError> {
         let mem = &self.index.mem;
         let partition = root.partition(place.partition);
         let (loc, depth) = match Partition::of_word(mem.word(partition)?.load(Acquire), partition)?
@@ -332,10 +332,10 @@ impl HeldShard<'_> {
             Partition::Directory { loc, depth } if depth > old.depth() => {
                 let (address, count) = self.words_of(root, place, old.depth())?;
                 let _ = (loc, depth);
-                return Ok(Some(Change {
+                return Ok(Some(WordChanges {
                     second: new[1].word(),
                     half: count / 2,
-                    ..Change::words(address, count, new[0].word())
+                    ..WordChanges::words(address, count, new[0].word())
                 }));
             }
             Partition::Directory { loc, depth } => (Some(loc), depth),
@@ -366,9 +366,9 @@ impl HeldShard<'_> {
             .word()
         });
         let word = Partition::directory_word(block.loc, depth + 1);
-        Ok(Some(Change {
+        Ok(Some(WordChanges {
             old_block,
-            ..Change::words(partition, 1, word)
+            ..WordChanges::words(partition, 1, word)
         }))
     }
 
@@ -494,7 +494,7 @@ impl HeldShard<'_> {
     }
 
     /// Carries out a prepared change.
-    pub(super) fn commit(&self, change: Change) -> Result<Resized, WriteError> {
+    pub(super) fn commit(&self, change: WordChanges) -> Result<Resized, WriteError> {
         self.note(journal::ADDRESS, change.address.bits());
         self.note(journal::COUNT, change.count);
         self.note(journal::HALF, change.half);
@@ -673,7 +673,7 @@ pub(crate) fn replace<M: Lookup>(
 }
 
 /// Words to be changed.
-pub(super) struct Change {
+pub(super) struct WordChanges {
     address: Loc,
     count: u64,
     half: u64,
@@ -682,10 +682,10 @@ pub(super) struct Change {
     old_block: u64,
 }
 
-impl Change {
+impl WordChanges {
     /// `count` words from `address` on, all to become `word`.
-    pub(super) fn words(address: Loc, count: u64, word: u64) -> Change {
-        Change {
+    pub(super) fn words(address: Loc, count: u64, word: u64) -> WordChanges {
+        WordChanges {
             address,
             count,
             half: count,

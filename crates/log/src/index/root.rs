@@ -18,7 +18,7 @@ use super::bucket::SLOTS;
 use super::lookup::Lookup;
 use super::pace::Pace;
 use super::pool::{Block, HeldShard, UNIT, journal};
-use super::resize::{Change, Resized, block_of};
+use super::resize::{Resized, WordChanges, block_of};
 use super::shape::{Partition, SegmentRef};
 use crate::error::{Corrupt, WriteError};
 use crate::feed::area::Binds;
@@ -27,7 +27,7 @@ use crate::index::Index;
 use crate::region::layout::LogHeader;
 use crate::region::mem::{LOC_BITS, Loc, Memory};
 use crate::region::space::DATABASES;
-use crate::region::space::Space;
+use crate::region::space::KeyspaceId;
 
 /// Words before the first partition word: id, space, mean time of expiry and its samples.
 const ROOT_WORDS: u64 = 8;
@@ -45,14 +45,14 @@ pub(crate) struct Root(NonZeroU64);
 impl Root {
     /// The root of `space` at `loc`, which is not the region's first byte.
     #[inline]
-    fn new(loc: Loc, space: Space) -> Option<Root> {
+    fn new(loc: Loc, space: KeyspaceId) -> Option<Root> {
         NonZeroU64::new(loc.bits() | u64::from(space.number()) << LOC_BITS).map(Root)
     }
 
     /// The root at `loc`, without any check.
     #[cfg(test)]
     pub fn at(loc: Loc) -> Root {
-        Root::new(loc, Space::new(0)).unwrap()
+        Root::new(loc, KeyspaceId::new(0)).unwrap()
     }
 
     /// The root of `space`, if there is one and nothing is unusual. `None` does not mean that there
@@ -61,7 +61,7 @@ impl Root {
     pub fn try_fast(
         header: &LogHeader,
         mem: &impl Memory<Word = AtomicU64>,
-        space: Space,
+        space: KeyspaceId,
     ) -> Option<Root> {
         // SYNC: as in `Index::root`.
         let loc = Loc::of_word(header.roots[space.index()].load(Acquire));
@@ -85,8 +85,8 @@ impl Root {
 
     /// The space that the index belongs to.
     #[inline]
-    pub fn space(self) -> Space {
-        Space::new((self.0.get() >> LOC_BITS) as u8)
+    pub fn space(self) -> KeyspaceId {
+        KeyspaceId::new((self.0.get() >> LOC_BITS) as u8)
     }
 
     /// Where the word of a partition is.
@@ -112,7 +112,7 @@ fn no_root(loc: Loc) -> Corrupt {
 impl Index {
     /// The index of `space`, `None` while it is empty and was never written to.
     #[inline(always)]
-    pub(crate) fn root(&self, space: Space) -> Result<Option<Root>, Corrupt> {
+    pub(crate) fn root(&self, space: KeyspaceId) -> Result<Option<Root>, Corrupt> {
         // SYNC: pairs with the Release store in `publish` that links a new root.
         let word = self.tables.header().roots[space.index()].load(Acquire);
         if word == 0 {
@@ -134,7 +134,7 @@ impl Index {
         // Memory that was never written is no index, though it looks like an empty one.
         if id != 0
             && space < DATABASES as u64
-            && let Some(root) = Root::new(loc, Space::new(space as u8))
+            && let Some(root) = Root::new(loc, KeyspaceId::new(space as u8))
         {
             Ok(root)
         } else {
@@ -169,7 +169,7 @@ impl Index {
     /// Costs a cache line for each index, and no thread slot.
     pub(crate) fn look_at_roots(&self) -> Result<(), Corrupt> {
         let header = self.tables.header();
-        for space in Space::all() {
+        for space in KeyspaceId::all() {
             let word = &header.roots[space.index()];
             let mut looks = 0;
             loop {
@@ -216,7 +216,7 @@ impl Index {
     pub(crate) fn root_or_create(
         &self,
         slot: &Slot<'_>,
-        space: Space,
+        space: KeyspaceId,
     ) -> Result<Option<Root>, WriteError> {
         match self.root(space)? {
             Some(root) => Ok(Some(root)),
@@ -230,7 +230,7 @@ impl Index {
     pub(crate) fn create_root_of(
         &self,
         slot: &Slot<'_>,
-        space: Space,
+        space: KeyspaceId,
         id: Option<u64>,
     ) -> Result<Option<Root>, WriteError> {
         let resized = self.with_shard(slot, ROOT_SHARD, |held| {
@@ -247,7 +247,7 @@ impl Index {
     }
 
     /// Empties `space` at once; the sweep follows. False: too many sweeps are due.
-    pub(crate) fn drop_root(&self, slot: &Slot<'_>, space: Space) -> Result<bool, WriteError> {
+    pub(crate) fn drop_root(&self, slot: &Slot<'_>, space: KeyspaceId) -> Result<bool, WriteError> {
         self.with_shard(slot, ROOT_SHARD, |_| {
             let header = self.tables.header();
             let word = &header.roots[space.index()];
@@ -284,7 +284,12 @@ impl Index {
 
     /// Enters into the change feed, if there is one, that the database of `space` loses its root at
     /// this location. The caller holds the root shard.
-    fn enter_drop(&self, slot: &Slot<'_>, space: Space, root: u64) -> Result<bool, WriteError> {
+    fn enter_drop(
+        &self,
+        slot: &Slot<'_>,
+        space: KeyspaceId,
+        root: u64,
+    ) -> Result<bool, WriteError> {
         let Some(feed) = &self.feed else {
             return Ok(false);
         };
@@ -411,7 +416,7 @@ impl HeldShard<'_> {
     fn create_root(
         &self,
         slot: &Slot<'_>,
-        space: Space,
+        space: KeyspaceId,
         id: Option<u64>,
     ) -> Result<Resized, WriteError> {
         let index = self.index;
@@ -453,7 +458,7 @@ impl HeldShard<'_> {
             }
         }
         let link = index.loc_of(&header.roots[space.index()]);
-        self.commit(Change::words(link, 1, block.loc.bits()))
+        self.commit(WordChanges::words(link, 1, block.loc.bits()))
     }
 
     /// Frees the index segments of one partition of a dropped root, and counts their records as

@@ -16,8 +16,8 @@ use mneme_sys::NodeId;
 
 use crate::error::{Corrupt, WriteError};
 use crate::log::Log;
-use crate::log::segment::{Kind, State, StateWord, frame_byte};
-use crate::region::layout::{GapOf, Head, SegmentInfo, SegmentInfoOf};
+use crate::log::segment::{SegmentKind, State, StateWord, frame_byte};
+use crate::region::layout::{GapOf, Head, LogSegmentInfo, SegmentInfoOf};
 use crate::region::mem::{Loc, Memory};
 use crate::region::record::Header;
 
@@ -385,7 +385,7 @@ impl Log {
 
     /// The log segment that the locked `head` appends to; `None`: it has none yet.
     #[inline(always)]
-    fn head_segment(&self, head: &Head) -> Result<Option<(Frame, &SegmentInfo)>, Corrupt> {
+    fn head_segment(&self, head: &Head) -> Result<Option<(Frame, &LogSegmentInfo)>, Corrupt> {
         let word = head.segment.load(Relaxed);
         if word == 0 {
             return Ok(None);
@@ -410,7 +410,7 @@ impl Log {
         head: &Head,
         bytes: u64,
         claim: impl FnOnce() -> Claim,
-    ) -> Result<Option<(Frame, &SegmentInfo)>, WriteError> {
+    ) -> Result<Option<(Frame, &LogSegmentInfo)>, WriteError> {
         let old = self.head_segment(head)?;
         if let Some((frame, info)) = old
             && info.written_at(frame)? + bytes <= info.capacity()
@@ -429,7 +429,7 @@ impl Log {
         &self,
         slot: &Slot<'_>,
         head: &Head,
-        old: Option<(Frame, &SegmentInfo)>,
+        old: Option<(Frame, &LogSegmentInfo)>,
         bytes: u64,
         claim: Claim,
     ) -> Result<bool, WriteError> {
@@ -445,7 +445,7 @@ impl Log {
     }
 
     /// Makes the opened segment at `frame` the locked head's, and closes the `old` one.
-    fn link_segment(&self, head: &Head, frame: Frame, old: Option<(Frame, &SegmentInfo)>) {
+    fn link_segment(&self, head: &Head, frame: Frame, old: Option<(Frame, &LogSegmentInfo)>) {
         // First: a gap lies in the segment that the head names.
         head.gap.clear();
         // SYNC: pairs with the Acquire loads in `repair_segments` and `repair_head`.
@@ -486,7 +486,7 @@ impl Log {
         let ordinary = self.tables.geometry.segment_frames;
         let mut frames = self.next_length(bytes);
         loop {
-            let extent = self.open_extent(slot, frames as u32, claim, Kind::Ordinary)?;
+            let extent = self.open_extent(slot, frames as u32, claim, SegmentKind::Ordinary)?;
             if extent.is_some() || frames.div_ceil(2) * END_SHARE < ordinary || frames == 1 {
                 return Ok(extent);
             }
@@ -520,7 +520,8 @@ impl Log {
         let most = self.bulk_length(bytes).min(free.into());
         for frames in [most, least] {
             if frames >= least
-                && let Some(extent) = self.open_extent(slot, frames as u32, claim, Kind::Bulk)?
+                && let Some(extent) =
+                    self.open_extent(slot, frames as u32, claim, SegmentKind::Bulk)?
             {
                 return Ok(Some(extent));
             }
@@ -581,7 +582,7 @@ impl Log {
     ) -> Result<Option<Loc>, WriteError> {
         let frames = header.size().div_ceil(FRAME_BYTES) as u32;
         let claim = self.ordinary_claim();
-        let Some(extent) = self.open_extent(slot, frames, claim, Kind::Large)? else {
+        let Some(extent) = self.open_extent(slot, frames, claim, SegmentKind::Large)? else {
             return Ok(None);
         };
         let loc = Loc::of_byte(frame_byte(extent.start));
@@ -634,7 +635,7 @@ impl Log {
         &self,
         slot: &Slot<'_>,
         frame: Frame,
-        info: &SegmentInfo,
+        info: &LogSegmentInfo,
     ) -> Result<bool, WriteError> {
         let tail = info.capacity() - info.used();
         let head = self.head_of_cpu();
@@ -682,8 +683,8 @@ impl Log {
     /// As [`Log::leave_segments`], of heads that share the lock of the first.
     fn leave_segments_of(&self, slot: &Slot<'_>, heads: Range<u64>, which: Leave) -> u64 {
         let heads = || heads.clone().map(|head| self.tables.head(head));
-        let is_longer = |info: &SegmentInfo| info.capacity() > self.segment_bytes();
-        let is_meant = |info: &SegmentInfo| match which {
+        let is_longer = |info: &LogSegmentInfo| info.capacity() > self.segment_bytes();
+        let is_meant = |info: &LogSegmentInfo| match which {
             Leave::BehindTheGone => {
                 let word = info.state();
                 match word.bulk() {

@@ -1,8 +1,8 @@
 //! The life of a log segment: `Free → Opening → Head → Closed → Compacting → Condemned → Freeing`.
 //!
-//! Every step is one compare-and-swap on [`SegmentInfo::state`], so that each happens once, however
-//! many threads attempt it. States that belong to one thread carry its slot: the reaper walks the
-//! table to find steps that dead threads left half-way, and undoes or finishes them (see
+//! Every step is one compare-and-swap on [`LogSegmentInfo::state`], so that each happens once,
+//! however many threads attempt it. States that belong to one thread carry its slot: the reaper
+//! walks the table to find steps that dead threads left half-way, and undoes or finishes them (see
 //! [`Log::repair_segments`]).
 //!
 //! Two grace periods guard the bytes (Nibble §3.3, and one more): A closed segment becomes a victim
@@ -18,7 +18,7 @@ use mneme_sync::{Epoch, Slot, SlotId, Word};
 use crate::error::{Corrupt, WriteError};
 use crate::log::Log;
 use crate::log::head::Claim;
-use crate::region::layout::{MAX_ORDINARY_FRAMES, SegmentInfo, SegmentInfoOf};
+use crate::region::layout::{LogSegmentInfo, MAX_ORDINARY_FRAMES, SegmentInfoOf};
 use crate::region::mem::Loc;
 use crate::region::record::{MAX_KEY, MAX_VALUE};
 
@@ -27,10 +27,10 @@ pub(crate) const TAG_LOG: u16 = 1;
 /// The arena tag of index frames.
 pub(crate) const TAG_INDEX: u16 = 2;
 
-/// Set in [`SegmentInfo::stamp`] while a grace period is due and has not begun.
+/// Set in [`LogSegmentInfo::stamp`] while a grace period is due and has not begun.
 const UNSTAMPED: u64 = 1 << 63;
 
-/// Set in [`SegmentInfo::dead`] while more may be stale than it says, for a thread died that may
+/// Set in [`LogSegmentInfo::dead`] while more may be stale than it says, for a thread died that may
 /// have left records here which it had not published. Compaction counts anew before the store is
 /// full.
 const SUSPECT: u64 = 1 << 63;
@@ -39,8 +39,8 @@ const SUSPECT: u64 = 1 << 63;
 const MAX_SEGMENT_FRAMES: u64 = (MAX_VALUE + MAX_KEY + 16) as u64 / FRAME_BYTES + 1;
 const _: () = assert!(MAX_SEGMENT_FRAMES >= MAX_ORDINARY_FRAMES);
 
-/// A length as a [`SegmentInfo`] keeps it: the length in the low half, its complement in the high
-/// half. These words alone say where records are, so damage to one must be noticed before
+/// A length as a [`LogSegmentInfo`] keeps it: the length in the low half, its complement in the
+/// high half. These words alone say where records are, so damage to one must be noticed before
 /// compaction, or the next append, relies on it.
 pub(crate) fn length_word(length: u64) -> u64 {
     length | !length << 32
@@ -109,7 +109,7 @@ const LIFE: u64 = u64::MAX << LIFE_SHIFT;
 
 /// What a log segment is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum SegmentKind {
     /// Records up to a 32nd of an ordinary log segment.
     Ordinary,
     /// Longer ones: those that die in it are replaced where they lie (see `crate::reclaim::gaps`).
@@ -126,11 +126,11 @@ impl StateWord {
     }
 
     /// The first state of the next life.
-    fn reborn(self, owner: SlotId, kind: Kind) -> StateWord {
+    fn reborn(self, owner: SlotId, kind: SegmentKind) -> StateWord {
         let kind = match kind {
-            Kind::Ordinary => 0,
-            Kind::Bulk => BULK,
-            Kind::Large => LARGE,
+            SegmentKind::Ordinary => 0,
+            SegmentKind::Bulk => BULK,
+            SegmentKind::Large => LARGE,
         };
         let life = (self.0 & LIFE).wrapping_add(1 << LIFE_SHIFT);
         StateWord(life | kind).to(State::Opening, Some(owner))
@@ -197,7 +197,7 @@ impl<W: Word> SegmentInfoOf<W> {
     }
 
     /// Starts a new life for an extent that was just claimed.
-    pub fn begin(&self, owner: SlotId, frames: u32, kind: Kind) {
+    pub fn begin(&self, owner: SlotId, frames: u32, kind: SegmentKind) {
         self.used.store(length_word(0), Relaxed);
         self.dead.store(0, Relaxed);
         self.unstamp();
@@ -216,7 +216,7 @@ impl<W: Word> SegmentInfoOf<W> {
         // earlier closing does not count any more.
         self.unstamp();
         self.age.store(0, Relaxed);
-        self.change(from, from.reborn(owner, Kind::Bulk))
+        self.change(from, from.reborn(owner, SegmentKind::Bulk))
     }
 
     /// Bytes between the segment's start and the end of its last record; `None` if one of the
@@ -384,7 +384,7 @@ impl<W: Word> SegmentInfoOf<W> {
     }
 }
 
-impl SegmentInfo {
+impl LogSegmentInfo {
     /// Counts `bytes` bytes as live that counted as stale.
     pub fn revive(&self, bytes: u64) {
         let fewer = |dead: u64| Some(dead - (dead & !SUSPECT).min(bytes));
@@ -410,7 +410,7 @@ impl Log {
         slot: &Slot<'_>,
         frames: u32,
         claim: Claim,
-        kind: Kind,
+        kind: SegmentKind,
     ) -> Result<Option<Extent>, WriteError> {
         if let Some(above) = self.above() {
             above.opens_segment(slot);
@@ -477,7 +477,7 @@ impl Log {
     }
 
     /// Suspects all open segments, and those of the closed ones that may have such records.
-    fn suspect(&self, may_have: impl Fn(&SegmentInfo) -> bool) {
+    fn suspect(&self, may_have: impl Fn(&LogSegmentInfo) -> bool) {
         for (_, info, _, state) in self.segments() {
             let is_open = matches!(state, State::Opening | State::Head);
             if is_open || (state == State::Closed && may_have(info)) {
@@ -528,7 +528,7 @@ impl Log {
 
     /// The log segment that `loc` lies in, if its words are whole.
     #[inline(always)]
-    fn find_segment(&self, loc: Loc) -> Option<(Frame, &SegmentInfo)> {
+    fn find_segment(&self, loc: Loc) -> Option<(Frame, &LogSegmentInfo)> {
         let frame = loc.byte() / FRAME_BYTES;
         let (_, info) = self.tables.named(frame + 1)?;
         // Relaxed: written before the segment's first record, whose location the caller has.
@@ -558,7 +558,9 @@ impl Log {
     }
 
     /// All frames at which a log segment begins now.
-    pub(crate) fn segments(&self) -> impl Iterator<Item = (Frame, &SegmentInfo, StateWord, State)> {
+    pub(crate) fn segments(
+        &self,
+    ) -> impl Iterator<Item = (Frame, &LogSegmentInfo, StateWord, State)> {
         let mut frames = self.frames();
         std::iter::from_fn(move || {
             loop {
@@ -666,7 +668,7 @@ impl Log {
     }
 
     /// Whether every thread that was pinned when the segment was stamped has unpinned.
-    pub(crate) fn grace_over(&self, info: &SegmentInfo) -> bool {
+    pub(crate) fn grace_over(&self, info: &LogSegmentInfo) -> bool {
         info.stamp()
             .is_ok_and(|epoch| self.participants.quiescent(epoch))
     }
@@ -761,12 +763,12 @@ mod tests {
     #[test]
     fn what_was_closed_earlier_stays_older() {
         let hour = 3_600 << 30;
-        let infos: [SegmentInfo; 3] = std::array::from_fn(|_| SegmentInfo::default());
+        let infos: [LogSegmentInfo; 3] = std::array::from_fn(|_| LogSegmentInfo::default());
         for (info, hours) in infos.iter().zip(1..) {
             info.close(hours * hour);
             info.predate(State::Closed, hour + hour / 2);
         }
-        let closed = infos.each_ref().map(SegmentInfo::closed);
+        let closed = infos.each_ref().map(LogSegmentInfo::closed);
         assert!(
             closed.is_sorted() && closed[0] == 0 && closed[1] > 0,
             "{closed:?}"
@@ -782,9 +784,9 @@ mod tests {
     /// closed again: in another life, whose grace period is not over.
     #[test]
     fn a_state_of_an_earlier_life_is_taken_for_no_later_one() {
-        let info = SegmentInfo::default();
+        let info = LogSegmentInfo::default();
         let live = || {
-            info.begin(SlotId(7), 1, Kind::Ordinary);
+            info.begin(SlotId(7), 1, SegmentKind::Ordinary);
             let step = |to, owner| {
                 let word = info.state();
                 assert!(info.change(word, word.to(to, owner)));
@@ -802,7 +804,7 @@ mod tests {
             assert_eq!(earlier.state(), later.state());
             assert_ne!(earlier, later);
         }
-        info.begin(SlotId(7), 1, Kind::Large);
+        info.begin(SlotId(7), 1, SegmentKind::Large);
         let opening = info.state();
         assert_eq!(
             (opening.state(), opening.owner(), opening.large()),

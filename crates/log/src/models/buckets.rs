@@ -10,8 +10,8 @@ use loom::thread;
 use mneme_sync::{SlotId, Word};
 
 use super::{
-    Contents, LooseExchanges, LooseLoads, LooseStores, Model, Orders, Sound, Space, fails, holds,
-    record_loc,
+    Contents, KeyspaceId, LooseExchanges, LooseLoads, LooseStores, Model, Orders, Sound, fails,
+    holds, record_loc,
 };
 use crate::index::bucket::{Entry, SLOTS, TryLock};
 use crate::index::lookup::{BucketRead, Lookup};
@@ -76,7 +76,7 @@ const KEY_BEHIND: Scene = Scene {
 };
 
 impl Scene {
-    pub(super) fn build<O: Orders>(self) -> Arc<Space<O>> {
+    pub(super) fn build<O: Orders>(self) -> Arc<KeyspaceId<O>> {
         let behind = usize::from(self.fillers[0] == SLOTS);
         let filler = |bucket: usize, i: usize| {
             let tag = (bucket as u32) << 21 | (100 + i as u32);
@@ -100,7 +100,7 @@ impl Scene {
                 _ => Model::new(0),
             }
         });
-        let space = Space::new(words.collect(), 4);
+        let space = KeyspaceId::new(words.collect(), 4);
         if self.key {
             space.write(FIRST, version(KEY, 1));
         }
@@ -117,18 +117,18 @@ pub(super) fn root() -> Root {
 }
 
 /// The version a reader finds.
-fn read<O: Orders>(space: &Space<O>, place: Place, key: u8) -> Option<u64> {
+fn read<O: Orders>(space: &KeyspaceId<O>, place: Place, key: u8) -> Option<u64> {
     let segment = space.index_segment(root(), place).unwrap().unwrap();
     let found = space.find_in(segment, place.tag, &[key]).unwrap();
     found.map(|found| found.record.version)
 }
 
 /// Publishes a record for `key`, as a writer that has written the record does.
-pub(super) fn put<O: Orders>(space: &Space<O>, me: u16, place: Place, key: u8, loc: Loc) {
+pub(super) fn put<O: Orders>(space: &KeyspaceId<O>, me: u16, place: Place, key: u8, loc: Loc) {
     change(space, me, place, key, Entry::new(place.tag, loc));
 }
 
-fn change<O: Orders>(space: &Space<O>, me: u16, place: Place, key: u8, entry: Entry) {
+fn change<O: Orders>(space: &KeyspaceId<O>, me: u16, place: Place, key: u8, entry: Entry) {
     loop {
         let segment = space.index_segment(root(), place).unwrap().unwrap();
         let home = space.bucket(segment, segment.home(place.tag)).unwrap();
@@ -159,14 +159,14 @@ fn change<O: Orders>(space: &Space<O>, me: u16, place: Place, key: u8, entry: En
 }
 
 /// Replaces the old segment by the new one, as the holder of the shard's lock does.
-fn grow<O: Orders>(space: &Space<O>) {
+fn grow<O: Orders>(space: &KeyspaceId<O>) {
     let me = SlotId(9);
     freeze(space, me);
     fill(space);
     publish(space, me);
 }
 
-fn freeze<O: Orders>(space: &Space<O>, me: SlotId) {
+fn freeze<O: Orders>(space: &KeyspaceId<O>, me: SlotId) {
     let wait = |_| {
         thread::yield_now();
         true
@@ -174,19 +174,19 @@ fn freeze<O: Orders>(space: &Space<O>, me: SlotId) {
     assert_eq!(resize::freeze(space, OLD, me, wait).unwrap(), None);
 }
 
-fn fill<O: Orders>(space: &Space<O>) {
+fn fill<O: Orders>(space: &KeyspaceId<O>) {
     let mut entries = Vec::new();
     resize::collect(space, OLD, &mut entries).unwrap();
     assert!(resize::fill(space, NEW, &entries).unwrap());
 }
 
-fn publish<O: Orders>(space: &Space<O>, me: SlotId) {
+fn publish<O: Orders>(space: &KeyspaceId<O>, me: SlotId) {
     let words = [(Loc::at_word(PARTITION), NEW.word())].into_iter();
     resize::replace(space, words, || (), [OLD].into_iter(), me, |_| ()).unwrap();
 }
 
 /// Entries that lead to `key`, in the segment that is in use.
-fn entries_of<O: Orders>(space: &Space<O>, place: Place, key: u8) -> usize {
+fn entries_of<O: Orders>(space: &KeyspaceId<O>, place: Place, key: u8) -> usize {
     let segment = space.index_segment(root(), place).unwrap().unwrap();
     let mut entries = Vec::new();
     resize::collect(space, segment, &mut entries).unwrap();
@@ -199,7 +199,7 @@ fn entries_of<O: Orders>(space: &Space<O>, place: Place, key: u8) -> usize {
 /// A key that is there all the time, a reader, a change of shape, and perhaps a writer of a new
 /// version.
 fn shapes<O: Orders>(
-    change_shape: fn(&Space<O>),
+    change_shape: fn(&KeyspaceId<O>),
     write: bool,
 ) -> impl Fn() + Send + Sync + 'static {
     move || {
@@ -266,7 +266,7 @@ fn a_segment_published_before_it_is_filled_hides_its_keys() {
 
 #[test]
 fn an_old_segment_unlocked_and_not_retired_takes_a_write_that_nobody_finds() {
-    let twin = |space: &Space<Sound>| {
+    let twin = |space: &KeyspaceId<Sound>| {
         let me = SlotId(9);
         freeze(space, me);
         fill(space);
@@ -281,7 +281,7 @@ fn an_old_segment_unlocked_and_not_retired_takes_a_write_that_nobody_finds() {
 
 #[test]
 fn a_new_segment_without_reach_hides_what_lies_behind_its_home() {
-    let twin = |space: &Space<Sound>| {
+    let twin = |space: &KeyspaceId<Sound>| {
         let me = SlotId(9);
         freeze(space, me);
         let mut entries = Vec::new();
@@ -305,7 +305,7 @@ fn a_new_segment_without_reach_hides_what_lies_behind_its_home() {
 
 /// A reader of a batch: the page of `KEY` is fetched ahead, then another key is read, elsewhere,
 /// and then `KEY`. Meanwhile the page is replaced, `KEY` is written, and then the other key.
-fn batched(look: fn(&Space<Sound>, SegmentRef) -> Option<u64>) -> impl Fn() + Send + Sync {
+fn batched(look: fn(&KeyspaceId<Sound>, SegmentRef) -> Option<u64>) -> impl Fn() + Send + Sync {
     move || {
         let space = KEY_IN_FRONT.build::<Sound>();
         let elsewhere = Arc::new(Model::<Sound>::new(0));
@@ -353,13 +353,13 @@ fn a_batch_answers_in_order_beside_a_change_of_shape() {
 
 #[test]
 fn a_batch_that_believes_a_replaced_page_does_not() {
-    let twin = |space: &Space<Sound>, page| {
+    let twin = |space: &KeyspaceId<Sound>, page| {
         let found = space.find_in(page, TAG, &[KEY]).unwrap();
         found.map(|found| found.record.version)
     };
     fails("an answer from before the last one", batched(twin));
     // Nor is it enough to check whether the page was retired: its successor is in use before that.
-    let twin = |space: &Space<Sound>, page: SegmentRef| {
+    let twin = |space: &KeyspaceId<Sound>, page: SegmentRef| {
         let home = space.bucket(page, page.home(TAG)).unwrap();
         let found = space.find_in(page, TAG, &[KEY]).unwrap();
         match home.word().retired() {
@@ -373,7 +373,7 @@ fn a_batch_that_believes_a_replaced_page_does_not() {
 /// A writer of the key, and a reader that looks before or after the write was acknowledged.
 fn writing<O: Orders>(
     scene: Scene,
-    write: fn(&Space<O>, Loc),
+    write: fn(&KeyspaceId<O>, Loc),
 ) -> impl Fn() + Send + Sync + 'static {
     let before = scene.key.then_some(1);
     move || {
@@ -396,7 +396,7 @@ fn writing<O: Orders>(
     }
 }
 
-fn put_key<O: Orders>(space: &Space<O>, loc: Loc) {
+fn put_key<O: Orders>(space: &KeyspaceId<O>, loc: Loc) {
     put(space, 2, PLACE, KEY, loc);
 }
 
@@ -417,7 +417,7 @@ fn without_one_kind_of_ordering_a_record_is_seen_before_it_is_written() {
 
 #[test]
 fn an_entry_behind_its_home_without_reach_is_not_seen() {
-    let twin = |space: &Space<Sound>, loc| {
+    let twin = |space: &KeyspaceId<Sound>, loc| {
         let behind = space.bucket(OLD, 1).unwrap();
         behind.publish(Entry::new(TAG, loc)).unwrap();
     };
@@ -426,7 +426,7 @@ fn an_entry_behind_its_home_without_reach_is_not_seen() {
 
 /// Two keys that compete for one free slot of one bucket, which is the home of one and the overflow
 /// of the other.
-fn crowd(publish: fn(&Space<Sound>, u64, Entry)) -> impl Fn() + Send + Sync + 'static {
+fn crowd(publish: fn(&KeyspaceId<Sound>, u64, Entry)) -> impl Fn() + Send + Sync + 'static {
     move || {
         let space = FULL_HOME.build::<Sound>();
         let there = Place {
@@ -463,7 +463,7 @@ fn writers_of_two_homes_share_a_bucket() {
 
 #[test]
 fn a_slot_that_is_taken_by_a_plain_store_is_taken_twice() {
-    let twin = |space: &Space<Sound>, i, entry| {
+    let twin = |space: &KeyspaceId<Sound>, i, entry| {
         let bucket = space.bucket(OLD, i).unwrap();
         let free = (0..SLOTS).find(|s| bucket.entry(*s).is_empty()).unwrap();
         bucket.replace(free, entry);
@@ -472,7 +472,7 @@ fn a_slot_that_is_taken_by_a_plain_store_is_taken_twice() {
 }
 
 /// Two writers of one new key, and a reader.
-fn rivals(put: fn(&Space<Sound>, u16, Loc)) -> impl Fn() + Send + Sync + 'static {
+fn rivals(put: fn(&KeyspaceId<Sound>, u16, Loc)) -> impl Fn() + Send + Sync + 'static {
     move || {
         let space = FULL_HOME.build::<Sound>();
         let writer = |place: usize, me: u16| {
@@ -497,7 +497,7 @@ fn two_writers_of_one_key_leave_one_entry() {
 
 #[test]
 fn without_the_homes_lock_they_leave_two() {
-    let twin = |space: &Space<Sound>, me, loc| {
+    let twin = |space: &KeyspaceId<Sound>, me, loc| {
         let entry = Entry::new(TAG, loc);
         match space.find_in(OLD, TAG, &[KEY]).unwrap() {
             Some(found) => found.bucket.replace(found.slot, entry),
@@ -508,7 +508,7 @@ fn without_the_homes_lock_they_leave_two() {
 }
 
 /// A compactor moves the key's record while a writer stores a new one and a reader looks on.
-fn moves(relocate: fn(&Space<Sound>, Loc, Loc)) -> impl Fn() + Send + Sync + 'static {
+fn moves(relocate: fn(&KeyspaceId<Sound>, Loc, Loc)) -> impl Fn() + Send + Sync + 'static {
     move || {
         let space = KEY_BEHIND.build::<Sound>();
         let compactor = {
@@ -538,7 +538,7 @@ fn moves(relocate: fn(&Space<Sound>, Loc, Loc)) -> impl Fn() + Send + Sync + 'st
 }
 
 /// As `Records::relocate`.
-fn relocate(space: &Space<Sound>, old: Loc, new: Loc) {
+fn relocate(space: &KeyspaceId<Sound>, old: Loc, new: Loc) {
     loop {
         let segment = space.index_segment(root(), PLACE).unwrap().unwrap();
         let home = space.bucket(segment, segment.home(TAG)).unwrap();
@@ -562,7 +562,7 @@ fn a_moved_record_never_takes_the_place_of_a_newer_one() {
 
 #[test]
 fn a_move_that_compares_before_it_locks_brings_back_the_old_version() {
-    let twin = |space: &Space<Sound>, old, new| {
+    let twin = |space: &KeyspaceId<Sound>, old, new| {
         let found = space.find_entry(OLD, Entry::new(TAG, old)).unwrap();
         let home = space.bucket(OLD, 0).unwrap();
         let held = loop {

@@ -9,7 +9,7 @@ use loom::thread;
 use mneme_sync::Word;
 
 use super::{Model, Orders, Sound, fails, holds};
-use crate::index::intent::Guard;
+use crate::index::intent::PatchGuard;
 use crate::records::change_set::make_again;
 use crate::region::mem::Loc;
 use crate::region::patch_word::{PatchWord, Seal, begin, finish, seal};
@@ -56,8 +56,8 @@ impl<O: Orders> Value<O> {
         })
     }
 
-    fn set() -> Guard {
-        Guard {
+    fn set() -> PatchGuard {
+        PatchGuard {
             record: Loc::of_byte(8),
             before: PatchWord::new(2),
             len: 2,

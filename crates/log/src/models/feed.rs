@@ -8,7 +8,7 @@ use loom::thread;
 use mneme_sync::{SlotId, Word};
 
 use super::{LooseExchanges, LooseLoads, LooseStores, Model, Orders, Sound, fails, holds};
-use crate::feed::ring::{Next, Refused, Reserved, Ring, State};
+use crate::feed::ring::{FeedRing, NextEntry, Reserved, RingRefused, State};
 
 /// Words of the ring: two entries of a header and one word.
 const WORDS: usize = 4;
@@ -37,8 +37,8 @@ impl<O: Orders> Scene<O> {
         scene
     }
 
-    fn ring(&self) -> Ring<'_, Model<O>> {
-        Ring {
+    fn ring(&self) -> FeedRing<'_, Model<O>> {
+        FeedRing {
             tail: &self.tail,
             durable: &self.durable,
             freed: &self.freed,
@@ -53,8 +53,8 @@ impl<O: Orders> Scene<O> {
         let ring = self.ring();
         let reserved = match ring.reserve(SlotId(who), ENTRY) {
             Ok(reserved) => reserved,
-            Err(Refused::Full) => return false,
-            Err(Refused::Damaged(at)) => panic!("damaged at {at}"),
+            Err(RingRefused::Full) => return false,
+            Err(RingRefused::Damaged(at)) => panic!("damaged at {at}"),
         };
         fill(&ring, reserved, 0, value);
         ring.complete(reserved, State::Whole);
@@ -63,7 +63,7 @@ impl<O: Orders> Scene<O> {
 }
 
 /// Stores word number `i` of an entry's body.
-fn fill<O: Orders>(ring: &Ring<'_, Model<O>>, entry: Reserved, i: usize, word: u64) {
+fn fill<O: Orders>(ring: &FeedRing<'_, Model<O>>, entry: Reserved, i: usize, word: u64) {
     let place = ring.body(entry).into_iter().flatten().nth(i);
     place.unwrap().store(word, Relaxed);
 }
@@ -85,13 +85,13 @@ impl<'s, O: Orders> Drainer<'s, O> {
     }
 
     /// Drains one entry; what stands there.
-    fn next(&mut self) -> Next {
+    fn next(&mut self) -> NextEntry {
         let ring = self.scene.ring();
         let next = match ring.next(self.at) {
             Ok(next) => next,
             Err(refused) => panic!("damaged: {refused:?}"),
         };
-        if let Next::Complete(stride) = next {
+        if let NextEntry::Complete(stride) = next {
             let mut words = Vec::new();
             ring.copy(self.at, self.at + stride, |word| words.push(word));
             // An entry that is void has nothing to say.
@@ -104,7 +104,7 @@ impl<'s, O: Orders> Drainer<'s, O> {
     }
 
     fn drain(&mut self) {
-        while matches!(self.next(), Next::Complete(_)) {}
+        while matches!(self.next(), NextEntry::Complete(_)) {}
     }
 
     fn set_durable(&self) {
@@ -192,7 +192,7 @@ fn stands_still(blanks: bool) -> impl Fn() + Send + Sync + 'static {
             fill(&ring, entry, 1, 0);
             ring.complete(entry, State::Whole);
             let before = drainer.at;
-            while drainer.at == before && matches!(drainer.next(), Next::Complete(_)) {}
+            while drainer.at == before && matches!(drainer.next(), NextEntry::Complete(_)) {}
             drainer.drain();
             if drainer.at < entry.end() {
                 break;
@@ -331,7 +331,7 @@ fn what_is_void_says_nothing_and_what_is_unfinished_lets_nothing_pass() {
         let slow = scene.ring().reserve(SlotId(1), ENTRY).expect("space");
         assert!(scene.enter(2, 20));
         let mut drainer = Drainer::of(&scene);
-        assert_eq!(drainer.next(), Next::Unfinished(SlotId(1)));
+        assert_eq!(drainer.next(), NextEntry::Unfinished(SlotId(1)));
         assert!(!scene.enter(2, 21), "there is no space");
         scene.ring().complete(slow, State::Void);
         drainer.drain();

@@ -8,7 +8,7 @@ use loom::thread;
 use mneme_arena::Frame;
 use mneme_sync::Word;
 
-use super::{LooseLoads, LooseStores, Model, Orders, Sound, Space, fails, holds};
+use super::{KeyspaceId, LooseLoads, LooseStores, Model, Orders, Sound, fails, holds};
 use crate::log::segment::length_word;
 use crate::region::layout::{GapOf, SegmentInfoOf};
 use crate::region::mem::{Loc, Memory};
@@ -18,13 +18,13 @@ use crate::region::record::Header;
 const GARBAGE: u64 = u64::MAX;
 const WORDS: usize = 8;
 /// The space of the records.
-const OURS: crate::region::space::Space = crate::region::space::Space::new(0);
+const OURS: crate::region::space::KeyspaceId = crate::region::space::KeyspaceId::new(0);
 
 struct Head<O> {
     /// Stands for the head's lock, which has models of its own.
     lock: Mutex<()>,
     info: SegmentInfoOf<Model<O>>,
-    space: Space<O>,
+    space: KeyspaceId<O>,
 }
 
 type Append<O> = fn(&Head<O>, &[Header]) -> usize;
@@ -35,7 +35,7 @@ impl<O: Orders> Head<O> {
         let head = Head {
             lock: Mutex::new(()),
             info: SegmentInfoOf::default(),
-            space: Space::new(words, 0),
+            space: KeyspaceId::new(words, 0),
         };
         head.info.frames.store(length_word(1), Relaxed);
         head.info.used.store(length_word(0), Relaxed);
@@ -147,7 +147,7 @@ const GAP: u64 = 40;
 struct Gap<O> {
     lock: Mutex<()>,
     gap: GapOf<Model<O>>,
-    space: Space<O>,
+    space: KeyspaceId<O>,
 }
 
 impl<O: Orders> Gap<O> {
@@ -157,7 +157,7 @@ impl<O: Orders> Gap<O> {
         let gap = Gap {
             lock: Mutex::new(()),
             gap: GapOf::default(),
-            space: Space::new(words, 0),
+            space: KeyspaceId::new(words, 0),
         };
         gap.gap.at.store(0, Relaxed);
         gap.gap.end.store(GAP, Relaxed);

@@ -8,7 +8,7 @@ use loom::thread;
 use mneme_sync::{SlotId, Word};
 
 use super::{LooseExchanges, LooseLoads, Model, Orders, Sound, fails, holds};
-use crate::records::notify::ring::{Next, Ring, State};
+use crate::records::notify::ring::{NextNotification, NotifyRing, State};
 
 /// State, and two words that must be equal.
 const STRIDE: usize = 3;
@@ -29,8 +29,8 @@ impl<O: Orders> Scene<O> {
         }
     }
 
-    fn ring(&self) -> Ring<'_, Model<O>> {
-        Ring {
+    fn ring(&self) -> NotifyRing<'_, Model<O>> {
+        NotifyRing {
             head: &self.head,
             losses: &self.losses,
             words: &self.words,
@@ -52,29 +52,29 @@ struct Consumer<'s, O> {
 }
 
 /// How a consumer passes over a slot that is busy.
-type Skip<O> = fn(&mut Consumer<'_, O>, State) -> Next;
+type Skip<O> = fn(&mut Consumer<'_, O>, State) -> NextNotification;
 
 impl<O: Orders> Consumer<'_, O> {
-    fn next(&mut self, skip: Option<State>) -> Next {
+    fn next(&mut self, skip: Option<State>) -> NextNotification {
         let mut content = [0; STRIDE - 1];
         let next = self.scene.ring().next(&mut self.at, skip, &mut content);
         match next {
-            Next::Entered => {
+            NextNotification::Entered => {
                 assert_eq!(content[0], content[1], "mixed");
                 self.seen.push(content[0]);
             }
-            Next::Skipped => self.skipped += 1,
-            Next::Nothing | Next::Busy(_) => {}
+            NextNotification::Skipped => self.skipped += 1,
+            NextNotification::Nothing | NextNotification::Busy(_) => {}
         }
         next
     }
 
     fn drain(&mut self) {
-        while self.next(None) != Next::Nothing {}
+        while self.next(None) != NextNotification::Nothing {}
     }
 }
 
-fn skip(consumer: &mut Consumer<'_, Sound>, state: State) -> Next {
+fn skip(consumer: &mut Consumer<'_, Sound>, state: State) -> NextNotification {
     consumer.next(Some(state))
 }
 
@@ -111,7 +111,7 @@ fn beside<O: Orders>(
             seen: Vec::new(),
             skipped: 0,
         };
-        if let (Next::Busy(state), Some(skip)) = (consumer.next(None), skip) {
+        if let (NextNotification::Busy(state), Some(skip)) = (consumer.next(None), skip) {
             skip(&mut consumer, state);
         }
         let refused: u64 = producers.into_iter().map(|p| p.join().unwrap()).sum();
@@ -126,7 +126,7 @@ fn beside<O: Orders>(
         }
         // It goes on.
         assert!(scene.enter(3, 30), "stuck");
-        assert_eq!(consumer.next(None), Next::Entered, "stuck");
+        assert_eq!(consumer.next(None), NextNotification::Entered, "stuck");
     }
 }
 
@@ -159,7 +159,7 @@ fn a_slot_that_is_used_again_while_its_producer_is_at_it_loses_another() {
         if freed.is_ok() {
             consumer.at += 1;
         }
-        Next::Skipped
+        NextNotification::Skipped
     };
     fails("twice, or never", beside(1, [1, 1], Some(hasty), true));
 }
@@ -192,14 +192,14 @@ fn released<O: Orders>(release: fn(&Scene<O>)) -> impl Fn() + Send + Sync + 'sta
             seen: Vec::new(),
             skipped: 0,
         };
-        if let Next::Busy(state) = consumer.next(None) {
+        if let NextNotification::Busy(state) = consumer.next(None) {
             consumer.next(Some(state));
         }
         reaper.join().unwrap();
         consumer.drain();
         assert!(scene.ring().losses() > 0, "lost in silence");
         assert!(scene.enter(3, 30), "stuck");
-        assert_eq!(consumer.next(None), Next::Entered, "stuck");
+        assert_eq!(consumer.next(None), NextNotification::Entered, "stuck");
     }
 }
 

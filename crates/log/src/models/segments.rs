@@ -13,7 +13,7 @@ use loom::thread;
 use mneme_sync::{SlotId, Word};
 
 use super::{LooseExchanges, LooseLoads, LooseStores, Model, Orders, Sound, fails, holds};
-use crate::log::segment::{Kind, State, StateWord};
+use crate::log::segment::{SegmentKind, State, StateWord};
 use crate::region::layout::SegmentInfoOf;
 
 const ME: SlotId = SlotId(3);
@@ -35,7 +35,7 @@ impl<O: Orders> Segment<O> {
             epoch: Model::new(10),
             due: AtomicU64::new(0),
         };
-        segment.info.begin(ME, 1, Kind::Ordinary);
+        segment.info.begin(ME, 1, SegmentKind::Ordinary);
         segment.step(state);
         if stamped {
             segment.info.stamp.store(5, Relaxed);
@@ -94,13 +94,13 @@ type Rebirth<O> = fn(&SegmentInfoOf<Model<O>>);
 type Stamp<O> = fn(&Segment<O>);
 
 fn rebirth<O: Orders>(info: &SegmentInfoOf<Model<O>>) {
-    info.begin(ME, 1, Kind::Ordinary);
+    info.begin(ME, 1, SegmentKind::Ordinary);
 }
 
 /// Broken: every life is the first.
 fn same_life<O: Orders>(info: &SegmentInfoOf<Model<O>>) {
     let before = info.state();
-    info.begin(ME, 1, Kind::Ordinary);
+    info.begin(ME, 1, SegmentKind::Ordinary);
     let life = before.0 >> 26 << 26;
     let reborn = StateWord(life).to(State::Opening, Some(ME));
     info.state.store(reborn.0, SeqCst);

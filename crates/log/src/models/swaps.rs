@@ -15,8 +15,8 @@ use loom::thread;
 use mneme_sync::Word;
 
 use super::{Model, Sound, fails, holds};
-use crate::index::databases::{Byte, Table};
-use crate::region::space::Space;
+use crate::index::databases::{Byte, DatabaseTable};
+use crate::region::space::KeyspaceId;
 
 /// A byte of the table.
 struct ModelByte(Model<Sound>);
@@ -52,8 +52,8 @@ impl Store {
         })
     }
 
-    fn table(&self) -> Table<'_, ModelByte, Model<Sound>> {
-        Table {
+    fn table(&self) -> DatabaseTable<'_, ModelByte, Model<Sound>> {
+        DatabaseTable {
             bytes: &self.bytes,
             note: &self.note,
         }
@@ -77,7 +77,7 @@ impl Store {
         }
     }
 
-    fn use_index(&self, space: Space) -> u64 {
+    fn use_index(&self, space: KeyspaceId) -> u64 {
         // SAFETY: the protocol's claim (a pinned user has the space of its database, a swapper that
         // of the one that no other thread uses); loom fails the model where it does not hold.
         self.indexes[space.index()].with_mut(|uses| unsafe {
@@ -86,15 +86,15 @@ impl Store {
         })
     }
 
-    fn space_now(&self, database: u8) -> Space {
+    fn space_now(&self, database: u8) -> KeyspaceId {
         self.table().space(database).expect("no swap is under way")
     }
 }
 
 /// How a user finds its database's space. `None`: it must retry.
-type Enter = fn(&Store) -> Option<Space>;
+type Enter = fn(&Store) -> Option<KeyspaceId>;
 
-fn enter(store: &Store) -> Option<Space> {
+fn enter(store: &Store) -> Option<KeyspaceId> {
     store.table().space(0)
 }
 

@@ -5,7 +5,7 @@ use loom::thread;
 use mneme_sync::SlotId;
 
 use super::buckets::{KEY, KEY_IN_FRONT, PLACE, put, root, version};
-use super::{LooseLoads, LooseStores, Orders, Sound, Space, fails, holds};
+use super::{KeyspaceId, LooseLoads, LooseStores, Orders, Sound, fails, holds};
 use crate::error::Corrupt;
 use crate::index::bucket::{Entry, Held, TryLock};
 use crate::index::lookup::{BucketRead, Lookup};
@@ -24,10 +24,10 @@ const NEW: usize = 1;
 const FAR_NEW: usize = 2;
 
 /// How a reader looks for a key: the version there, or none if it must look again.
-type Look<O> = fn(&Space<O>, SegmentRef, Place, u8) -> Option<Option<u64>>;
+type Look<O> = fn(&KeyspaceId<O>, SegmentRef, Place, u8) -> Option<Option<u64>>;
 
 /// The version that a reader finds, once its look is valid.
-fn read<O: Orders>(space: &Space<O>, place: Place, key: u8, look: Look<O>) -> Option<u64> {
+fn read<O: Orders>(space: &KeyspaceId<O>, place: Place, key: u8, look: Look<O>) -> Option<u64> {
     loop {
         let segment = space.index_segment(root(), place).unwrap().unwrap();
         if let Some(found) = look(space, segment, place, key) {
@@ -39,7 +39,7 @@ fn read<O: Orders>(space: &Space<O>, place: Place, key: u8, look: Look<O>) -> Op
 
 /// As readers look.
 fn look<O: Orders>(
-    space: &Space<O>,
+    space: &KeyspaceId<O>,
     segment: SegmentRef,
     place: Place,
     key: u8,
@@ -56,7 +56,7 @@ fn look<O: Orders>(
 
 /// As readers look first.
 fn look_fast<O: Orders>(
-    space: &Space<O>,
+    space: &KeyspaceId<O>,
     segment: SegmentRef,
     place: Place,
     key: u8,
@@ -70,7 +70,7 @@ fn look_fast<O: Orders>(
 /// The twin without the fence before the second look at the home's word: no load of a miss orders
 /// it.
 fn look_without_fence<O: Orders>(
-    space: &Space<O>,
+    space: &KeyspaceId<O>,
     segment: SegmentRef,
     place: Place,
     key: u8,
@@ -84,7 +84,7 @@ fn look_without_fence<O: Orders>(
 
 /// The twin that looks at the home's word only afterwards.
 fn look_once(
-    space: &Space<Sound>,
+    space: &KeyspaceId<Sound>,
     segment: SegmentRef,
     place: Place,
     key: u8,
@@ -94,7 +94,7 @@ fn look_once(
     (!home.word().in_transaction()).then(|| found.map(|found| found.record.version))
 }
 
-fn lock<O: Orders>(space: &Space<O>, place: Place) -> (SegmentRef, Held<'_, super::Model<O>>) {
+fn lock<O: Orders>(space: &KeyspaceId<O>, place: Place) -> (SegmentRef, Held<'_, super::Model<O>>) {
     let segment = space.index_segment(root(), place).unwrap().unwrap();
     let home = space.bucket(segment, segment.home(place.tag)).unwrap();
     loop {
@@ -131,7 +131,7 @@ enum End {
 use End::{Remove, Replace, TakeBack};
 
 /// Locks both homes, inserts `FAR`, ends as `end` says, and unlocks.
-fn transact<O: Orders>(space: &Space<O>, locks: Locks, end: End) -> Result<(), Corrupt> {
+fn transact<O: Orders>(space: &KeyspaceId<O>, locks: Locks, end: End) -> Result<(), Corrupt> {
     let (new, far) = (
         space.write(NEW, version(KEY, 2)),
         space.write(FAR_NEW, version(FAR, 2)),
@@ -165,7 +165,7 @@ fn transact<O: Orders>(space: &Space<O>, locks: Locks, end: End) -> Result<(), C
     Ok(())
 }
 
-fn scene<O: Orders>() -> Arc<Space<O>> {
+fn scene<O: Orders>() -> Arc<KeyspaceId<O>> {
     KEY_IN_FRONT.build::<O>()
 }
 

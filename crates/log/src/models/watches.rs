@@ -8,7 +8,7 @@ use loom::thread;
 use mneme_sync::{SlotId, Word};
 
 use super::buckets::{KEY, KEY_IN_FRONT, PLACE, root, version};
-use super::{LooseLoads, Model, Orders, Sound, Space, fails, holds};
+use super::{KeyspaceId, LooseLoads, Model, Orders, Sound, fails, holds};
 use crate::index::bucket::{Entry, Held, TryLock};
 use crate::index::lookup::Lookup;
 use crate::records::watched::count;
@@ -20,7 +20,7 @@ const WATCHER: SlotId = SlotId(4);
 const NEW: usize = 1;
 
 struct Scene<O> {
-    space: Arc<Space<O>>,
+    space: Arc<KeyspaceId<O>>,
     watched: Model<O>,
     counter: Model<O>,
     /// A word of which the checker tries all orders, which it does not do for fences.

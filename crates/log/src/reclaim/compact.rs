@@ -32,7 +32,7 @@ use crate::reclaim::Reclaim;
 use crate::reclaim::evict::Cull;
 use crate::reclaim::gaps::free_within;
 use crate::reclaim::survivors::Walk;
-use crate::region::layout::{Head, SegmentInfo};
+use crate::region::layout::{Head, LogSegmentInfo};
 use crate::region::mem::Loc;
 
 /// One in this many closed segments becomes a candidate at a time. That is few enough that the
@@ -78,7 +78,7 @@ pub(crate) enum Moved {
 }
 
 /// Where survivors go: a head that the caller holds, and where its segments are claimed.
-pub(crate) struct Lane<'h> {
+pub(crate) struct CompactionTarget<'h> {
     pub head: &'h Head,
     pub claim: Claim,
 }
@@ -185,7 +185,7 @@ impl Reclaim {
     /// Whether the records of a victim are moved, to another node if `leave`. One that is suspected
     /// alone, or begins with a large record, is counted anew. Of bulk records what is free between
     /// them can be reused, so they are moved only where they are few.
-    fn is_worth_moving(&self, info: &SegmentInfo, word: StateWord, leave: bool) -> bool {
+    fn is_worth_moving(&self, info: &LogSegmentInfo, word: StateWord, leave: bool) -> bool {
         let stays = info.live() > info.capacity() / BULK_LIVE || info.is_deprioritised();
         if word.large() || (word.bulk() && stays) {
             return false;
@@ -297,8 +297,8 @@ impl Reclaim {
         None
     }
 
-    pub(crate) fn lane(&self, head: u64, node: NodeId) -> Lane<'_> {
-        Lane {
+    pub(crate) fn lane(&self, head: u64, node: NodeId) -> CompactionTarget<'_> {
+        CompactionTarget {
             head: self.tables.head(head),
             claim: Claim {
                 class: Class::Reserved,
@@ -426,7 +426,7 @@ impl Reclaim {
     pub(crate) fn compact_victim(
         &self,
         slot: &Slot<'_>,
-        to: &Lane<'_>,
+        to: &CompactionTarget<'_>,
         frame: Frame,
         claimed: StateWord,
         evict: Option<&mut Cull>,
@@ -492,7 +492,7 @@ impl Reclaim {
 
 /// How attractive a closed segment is as a victim (Nibble §3.2); `None` if a copy would gain
 /// nothing.
-fn benefit(info: &SegmentInfo, segment_bytes: u64, now: u64, leave: bool) -> Option<f64> {
+fn benefit(info: &LogSegmentInfo, segment_bytes: u64, now: u64, leave: bool) -> Option<f64> {
     let gained = gain(info, segment_bytes);
     let u = match gained {
         Some(gain) => 1.0 - gain as f64 / info.capacity() as f64,
@@ -508,7 +508,7 @@ fn benefit(info: &SegmentInfo, segment_bytes: u64, now: u64, leave: bool) -> Opt
 ///
 /// An unused end counts only if it is longer than any that an ordinary closing leaves: the segment
 /// of the copies would have as long an unused end.
-pub(crate) fn gain(info: &SegmentInfo, segment_bytes: u64) -> Option<u64> {
+pub(crate) fn gain(info: &LogSegmentInfo, segment_bytes: u64) -> Option<u64> {
     // A segment whose lengths are damaged is left alone.
     let used = info.written()?;
     let capacity = info.capacity().max(used);
@@ -524,7 +524,7 @@ pub(crate) fn gain(info: &SegmentInfo, segment_bytes: u64) -> Option<u64> {
 
 /// Bytes gained by moving the large record in front of a closed segment, if they suffice for a log
 /// segment of small records.
-pub(crate) fn large_gain(info: &SegmentInfo, segment_bytes: u64) -> Option<u64> {
+pub(crate) fn large_gain(info: &LogSegmentInfo, segment_bytes: u64) -> Option<u64> {
     let gain = info.capacity().saturating_sub(info.live());
     (gain > segment_bytes / END_SHARE && gain > info.capacity() / 8).then_some(gain)
 }

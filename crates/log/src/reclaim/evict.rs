@@ -28,11 +28,11 @@ use crate::index::walk::HashOrder;
 use crate::log::segment::{State, StateWord, frame_byte};
 use crate::reclaim::Reclaim;
 use crate::reclaim::expiry_sweep::ExpirySweep;
-use crate::records::publish::{Change, Expect, Published};
-use crate::region::layout::SegmentInfo;
+use crate::records::publish::{Expect, KeyChange, Published};
+use crate::region::layout::LogSegmentInfo;
 use crate::region::mem::Loc;
 use crate::region::record::{Header, Record};
-use crate::region::space::Space;
+use crate::region::space::KeyspaceId;
 
 /// Which records a full store may evict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -356,7 +356,7 @@ impl Reclaim {
     fn spare_large(
         &self,
         frame: Frame,
-        info: &SegmentInfo,
+        info: &LogSegmentInfo,
         word: StateWord,
         policy: Evict,
     ) -> Result<bool, WriteError> {
@@ -395,10 +395,10 @@ impl Reclaim {
         record: &Record<'_>,
     ) -> Result<u64, WriteError> {
         let pin = slot.pin();
-        let change = Change {
+        let change = KeyChange {
             expect,
             evicting: true,
-            ..Change::removal(root, place, record.key())
+            ..KeyChange::removal(root, place, record.key())
         };
         mneme_sys::fault!("evict.chosen");
         let (header, bytes) = (self.tables.header(), record.header().size());
@@ -474,7 +474,7 @@ impl Reclaim {
 
     /// Records of all databases that have an expiry. The caller is pinned.
     fn expiring_records(&self) -> Result<u64, ReadError> {
-        Space::all().try_fold(0, |sum, space| Ok(sum + self.records_of(space)?.1))
+        KeyspaceId::all().try_fold(0, |sum, space| Ok(sum + self.records_of(space)?.1))
     }
 
     /// Draws places at random until they hold enough records with an expiry. The caller is pinned.
@@ -553,8 +553,8 @@ impl Reclaim {
 
     /// Adds the records with an expiry of one bucket, chosen by `dice`. The caller is pinned.
     fn sample_at(&self, policy: Evict, dice: u64, sample: &mut Sample) -> Result<(), ReadError> {
-        let used = Space::all()
-            .map(|space| Space::new(space.number().wrapping_add((dice >> 56) as u8)))
+        let used = KeyspaceId::all()
+            .map(|space| KeyspaceId::new(space.number().wrapping_add((dice >> 56) as u8)))
             .find_map(|space| self.root(space).transpose());
         let Some(root) = used.transpose()? else {
             return Ok(());

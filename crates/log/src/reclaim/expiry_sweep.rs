@@ -11,9 +11,9 @@ use crate::error::{Corrupt, WriteError};
 use crate::index::bucket::Entry;
 use crate::index::counts::Expiries;
 use crate::index::walk::HashOrder;
-use crate::records::publish::{Change, Expect, Published};
+use crate::records::publish::{Expect, KeyChange, Published};
 use crate::region::mem::Loc;
-use crate::region::space::Space;
+use crate::region::space::KeyspaceId;
 
 /// Home buckets looked at in one step of the sweep.
 const STEP: usize = 32;
@@ -25,7 +25,7 @@ const LIMIT_NS: u64 = 500_000;
 /// The position of a walk over all records of all databases that looks for records with an expiry.
 #[derive(Debug)]
 pub(crate) struct ExpirySweep {
-    pub space: Space,
+    pub space: KeyspaceId,
     pub at: HashOrder,
 }
 
@@ -35,11 +35,11 @@ impl Reclaim {
     pub(crate) fn remove_expired(
         &self,
         slot: &Slot<'_>,
-        change: Change<'_>,
+        change: KeyChange<'_>,
         loc: Loc,
     ) -> Result<bool, WriteError> {
         let pin = slot.pin();
-        let change = Change {
+        let change = KeyChange {
             expect: Expect::ExpiredAt(loc),
             new: None,
             ..change
@@ -170,7 +170,7 @@ impl Reclaim {
             if self.is_expired(&record) {
                 let mut place = self.place(record.key());
                 place.partition = partition;
-                let change = Change::removal(root, place, record.key());
+                let change = KeyChange::removal(root, place, record.key());
                 match self.remove_expired(slot, change, entry.loc()) {
                     Ok(gone) => removed += usize::from(gone),
                     Err(error) => note(&mut damage, error)?,
@@ -203,7 +203,7 @@ fn note(damage: &mut Option<Corrupt>, error: WriteError) -> Result<(), WriteErro
 impl Default for ExpirySweep {
     fn default() -> ExpirySweep {
         ExpirySweep {
-            space: Space::new(0),
+            space: KeyspaceId::new(0),
             at: HashOrder::default(),
         }
     }
@@ -211,11 +211,11 @@ impl Default for ExpirySweep {
 
 impl ExpirySweep {
     pub fn is_at_start(&self) -> bool {
-        self.space == Space::new(0) && self.at == HashOrder::default()
+        self.space == KeyspaceId::new(0) && self.at == HashOrder::default()
     }
 
     pub fn next_space(&mut self) {
         self.at = HashOrder::default();
-        self.space = Space::new(self.space.number() + 1);
+        self.space = KeyspaceId::new(self.space.number() + 1);
     }
 }

@@ -28,7 +28,7 @@ use crate::log::head::Leave;
 use crate::log::segment::{State, StateWord, frame_byte};
 use crate::reclaim::Reclaim;
 use crate::reclaim::survivors::Walk;
-use crate::region::layout::{Head, SegmentInfo};
+use crate::region::layout::{Head, LogSegmentInfo};
 use crate::region::mem::Loc;
 use crate::region::record::Header;
 
@@ -372,7 +372,7 @@ pub(crate) enum Reuse {
 }
 
 /// Bytes of a segment that no live record has.
-pub(crate) fn free_within(info: &SegmentInfo) -> u64 {
+pub(crate) fn free_within(info: &LogSegmentInfo) -> u64 {
     info.capacity().saturating_sub(info.live())
 }
 

@@ -12,7 +12,7 @@ use mneme_sys::NodeId;
 use crate::error::WriteError;
 use crate::log::segment::State;
 use crate::reclaim::Reclaim;
-use crate::region::layout::SegmentInfo;
+use crate::region::layout::LogSegmentInfo;
 
 /// A segment is sparse if at most one in so many of its bytes lives.
 const SPARSE: u64 = 8;
@@ -95,7 +95,7 @@ fn due_after(in_use: u32) -> u32 {
     in_use.saturating_add((in_use / SHARE).max(FEW))
 }
 
-fn is_sparse(info: &SegmentInfo) -> bool {
+fn is_sparse(info: &LogSegmentInfo) -> bool {
     // A segment whose lengths are damaged is left alone.
     info.written().is_some() && info.live().saturating_mul(SPARSE) <= info.capacity()
 }

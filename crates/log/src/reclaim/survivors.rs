@@ -23,11 +23,11 @@ use crate::index::bucket::Entry;
 use crate::index::lookup::Lookup;
 use crate::index::root::Root;
 use crate::index::shape::{Place, SegmentRef};
-use crate::log::segment::{Kind, State, frame_byte};
+use crate::log::segment::{SegmentKind, State, frame_byte};
 use crate::reclaim::Reclaim;
-use crate::reclaim::compact::Lane;
+use crate::reclaim::compact::CompactionTarget;
 use crate::reclaim::evict::Cull;
-use crate::records::publish::{Change, Expect};
+use crate::records::publish::{Expect, KeyChange};
 use crate::region::layout::SegmentInfoOf;
 use crate::region::mem::Loc;
 use crate::region::record::Record;
@@ -105,7 +105,7 @@ impl Reclaim {
     pub(crate) fn move_records(
         &self,
         slot: &Slot<'_>,
-        to: &Lane<'_>,
+        to: &CompactionTarget<'_>,
         frame: Frame,
         mut within: Range<u64>,
         evict: Option<&mut Cull>,
@@ -118,7 +118,7 @@ impl Reclaim {
     pub(crate) fn move_records_from(
         &self,
         slot: &Slot<'_>,
-        to: &Lane<'_>,
+        to: &CompactionTarget<'_>,
         frame: Frame,
         within: &mut Range<u64>,
         mut evict: Option<&mut Cull>,
@@ -216,7 +216,7 @@ impl Reclaim {
     fn move_chunk(
         &self,
         slot: &Slot<'_>,
-        to: &Lane<'_>,
+        to: &CompactionTarget<'_>,
         chunk: &[Survivor<'_>],
         born: u64,
         left: &mut u64,
@@ -308,13 +308,13 @@ impl Reclaim {
     fn move_large(
         &self,
         slot: &Slot<'_>,
-        to: &Lane<'_>,
+        to: &CompactionTarget<'_>,
         survivor: &Survivor<'_>,
         left: &mut u64,
     ) -> Result<bool, WriteError> {
         let bytes = survivor.size();
         let frames = bytes.div_ceil(FRAME_BYTES) as u32;
-        let Some(extent) = self.open_extent(slot, frames, to.claim, Kind::Large)? else {
+        let Some(extent) = self.open_extent(slot, frames, to.claim, SegmentKind::Large)? else {
             return Ok(false);
         };
         let copy = Loc::of_byte(frame_byte(extent.start));
@@ -431,7 +431,7 @@ impl Reclaim {
             if self.is_expired(&chunk[i].record) {
                 mneme_sys::fault!("compact.expired");
                 let expired = &chunk[i];
-                let change = Change::removal(expired.root, expired.place, expired.record.key());
+                let change = KeyChange::removal(expired.root, expired.place, expired.record.key());
                 // If it was not removed, its expiry may have been changed in place: it is moved.
                 if self.remove_expired(slot, change, expired.loc)? {
                     chunk.remove(i);
@@ -456,7 +456,7 @@ impl Reclaim {
     fn append_copies(
         &self,
         slot: &Slot<'_>,
-        lane: &Lane<'_>,
+        lane: &CompactionTarget<'_>,
         survivors: &[Survivor<'_>],
         born: u64,
         copies: &mut [Loc; CHUNK],

@@ -20,7 +20,7 @@ use crate::index::root::Root;
 use crate::index::shape::Place;
 use crate::records::Records;
 use crate::region::layout::RING_BYTES;
-use crate::region::space::Space;
+use crate::region::space::KeyspaceId;
 
 /// Words of the ring: how many places were noted, how many folded (on lines of their own), places.
 const NOTED: usize = 0;
@@ -36,19 +36,19 @@ fn ring(area: UndoArea<'_>) -> Option<&[AtomicU64; RING_BYTES / 8]> {
 const PLACE_BIT: u64 = 1 << 63;
 const SPACE_SHIFT: u32 = TAG_BITS + 16;
 
-fn place_word(space: Space, place: Place) -> u64 {
+fn place_word(space: KeyspaceId, place: Place) -> u64 {
     PLACE_BIT
         | u64::from(space.number()) << SPACE_SHIFT
         | u64::from(place.partition & 0xffff) << TAG_BITS
         | u64::from(place.tag)
 }
 
-pub(crate) fn of_place_word(word: u64) -> (Space, Place) {
+pub(crate) fn of_place_word(word: u64) -> (KeyspaceId, Place) {
     let place = Place {
         partition: (word >> TAG_BITS) as u32 & 0xffff,
         tag: word as u32 & ((1 << TAG_BITS) - 1),
     };
-    (Space::new((word >> SPACE_SHIFT) as u8), place)
+    (KeyspaceId::new((word >> SPACE_SHIFT) as u8), place)
 }
 
 impl Records {
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn a_place_survives_its_word() {
         for (space, partition, tag) in [(0, 0, 0), (63, 0xffff, (1 << TAG_BITS) - 1), (5, 77, 12)] {
-            let space = Space::new(space);
+            let space = KeyspaceId::new(space);
             let place = Place { partition, tag };
             assert_eq!(of_place_word(place_word(space, place)), (space, place));
         }

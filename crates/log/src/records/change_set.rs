@@ -9,8 +9,8 @@
 //! - *announced*: its intent names the change set. From here on a repairer makes it if the thread
 //!   dies.
 //! - *excluded*: readers that copy wait until the home is unlocked.
-//! - *begun*: the [guard](Guard), if there is one, is odd. This fails if a reader has sealed it:
-//!   then nothing is changed.
+//! - *begun*: the [guard](PatchGuard), if there is one, is odd. This fails if a reader has sealed
+//!   it: then nothing is changed.
 //! - *stored*: the pieces lie in their records, words by a store each.
 //! - *ended*: the guard is even again, and has the new length.
 //! - *counted*: the thread's counts of records are those that the intent names.
@@ -28,15 +28,15 @@ use mneme_sync::{DeadSlot, Slot, UndoArea, Word};
 
 use crate::error::Corrupt;
 use crate::index::bucket::Held;
-use crate::index::counts::{self, Counts, CountsAfter};
-use crate::index::intent::{Guard, HomeChange, TRANSACTION_LANE};
-use crate::index::lookup::Found;
+use crate::index::counts::{self, CountsAfter, RecordCounts};
+use crate::index::intent::{HomeChange, PatchGuard, TRANSACTION_LANE};
+use crate::index::lookup::FoundEntry;
 use crate::records::Records;
 use crate::region::layout::notes_area;
 use crate::region::mem::Loc;
 use crate::region::patch_word::{PatchWord, begin, finish};
 use crate::region::record::{EXPIRY_AT, Header, Record};
-use crate::region::space::Space;
+use crate::region::space::KeyspaceId;
 
 /// Words before the bytes of a piece in the redo area: the record, then offset and length.
 const PIECE_WORDS: usize = 2;
@@ -55,10 +55,10 @@ pub(crate) struct Piece<'b> {
 /// The change of a thread's counts by a change set.
 #[derive(Clone, Copy)]
 pub(crate) struct Counted {
-    pub space: Space,
+    pub space: KeyspaceId,
     /// The id of the index' root.
     pub root: u64,
-    pub delta: Counts,
+    pub delta: RecordCounts,
 }
 
 impl Counted {
@@ -77,7 +77,7 @@ impl Counted {
 pub(crate) struct ChangeSet<'b> {
     pub pieces: &'b [Piece<'b>],
     /// The word of the patchable record to which the pieces go.
-    pub guard: Option<(&'b AtomicU64, Guard)>,
+    pub guard: Option<(&'b AtomicU64, PatchGuard)>,
     pub counted: Option<Counted>,
 }
 
@@ -149,7 +149,7 @@ fn read_back(area: UndoArea<'_>, pieces: u8) -> Option<Vec<(Loc, usize, Vec<u8>)
 
 /// Steps *begun* to *ended* by a repairer, which may find any of them done. `store` stores the
 /// pieces. False: the guard was sealed before the thread could begin, and nothing is changed.
-pub(crate) fn make_again<W: Word>(guard: Option<(&W, Guard)>, store: impl FnOnce()) -> bool {
+pub(crate) fn make_again<W: Word>(guard: Option<(&W, PatchGuard)>, store: impl FnOnce()) -> bool {
     let Some((word, guard)) = guard else {
         store();
         return true;
@@ -169,7 +169,7 @@ impl Piece<'_> {
     /// Whether the pieces were made for the record that was found. If the header was damaged
     /// meanwhile, nothing that was read from it before is used.
     #[inline]
-    pub fn is_of(&self, found: &Found<'_>) -> bool {
+    pub fn is_of(&self, found: &FoundEntry<'_>) -> bool {
         found.entry.loc() == self.loc
             && found.record.header().shape() == self.record.header().shape()
     }
@@ -326,7 +326,7 @@ impl Records {
         &self,
         dead: &DeadSlot<'_>,
         held: &Held<'_>,
-        (pieces, guard): (u8, Option<Guard>),
+        (pieces, guard): (u8, Option<PatchGuard>),
         counts: Option<CountsAfter>,
     ) -> Result<bool, Corrupt> {
         let unsound = |loc: Loc, what: &str| Corrupt::at(loc.byte(), what.to_owned());

@@ -50,7 +50,7 @@ impl<'v> Stored<'v> {
 
 /// What a look says of a key whose record was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Life {
+pub(crate) enum RecordLife {
     Live,
     Expired,
     /// It has expired by now. When the record was seen it may have been live, and may have another
@@ -79,22 +79,22 @@ impl Records {
     /// that finds an expired record therefore notes the time for the next one. Live records cost no
     /// more than one look at the clock.
     #[inline]
-    pub(crate) fn life(&self, expires: u64, before: &Before) -> Life {
+    pub(crate) fn life(&self, expires: u64, before: &Before) -> RecordLife {
         if expires == 0 || before.0.get() == NEVER {
-            return Life::Live;
+            return RecordLife::Live;
         }
         if expires <= before.0.get() {
-            return Life::Expired;
+            return RecordLife::Expired;
         }
         let now = self.clock.wall_ms();
         if expires > now {
-            return Life::Live;
+            return RecordLife::Live;
         }
         before.0.set(now);
         // SYNC: pairs with the fence in `is_live_at`: the next look sees the bit of a change that
         // has found the record live, or that change finds it expired.
         fence(SeqCst);
-        Life::Unsure
+        RecordLife::Unsure
     }
 
     /// Whether the record's time has come.

@@ -8,13 +8,13 @@
 use mneme_sync::{DeadSlot, Slot};
 
 use crate::error::{Corrupt, WriteError};
-use crate::feed::area::Feed;
+use crate::feed::area::FeedArea;
 use crate::feed::item::Item;
 use crate::feed::ring::{Reserved, State};
 use crate::index::bucket::Held;
 use crate::index::intent::OPERATION_LANE;
 use crate::records::Records;
-use crate::records::publish::Change;
+use crate::records::publish::KeyChange;
 use crate::region::expiry::Expiry;
 use crate::region::mem::Loc;
 
@@ -22,7 +22,7 @@ impl Records {
     /// Whether the maintainer removes nothing, see
     /// [`LogStore::rest_expiry`](crate::LogStore::rest_expiry).
     pub(crate) fn expiry_rests(&self) -> bool {
-        self.feed.as_ref().is_some_and(Feed::rests)
+        self.feed.as_ref().is_some_and(FeedArea::rests)
     }
 
     /// Enters what `item` says, if there is a feed.
@@ -75,7 +75,7 @@ impl Records {
     ) -> Result<T, WriteError> {
         let items = [item];
         match &self.feed {
-            Some(feed) if Feed::is_too_long(&items) => {
+            Some(feed) if FeedArea::is_too_long(&items) => {
                 feed.send_ahead(slot, &items, || self.await_feed())?;
                 let done = attempt();
                 // It fails only for damage, which the check reports, and the change is made or not.
@@ -136,7 +136,7 @@ impl Records {
     pub(crate) fn item_of<'i>(
         &'i self,
         root: u64,
-        change: &Change<'i>,
+        change: &KeyChange<'i>,
     ) -> Result<Item<'i>, Corrupt> {
         match change.new {
             Some((loc, _)) => self.put_item(root, loc),

@@ -24,18 +24,18 @@ use crate::error::{Corrupt, ReadError, WriteError};
 use crate::feed::item::Item;
 use crate::feed::ring::Reserved;
 use crate::index::bucket::{Entry, Held, HomeWord};
-use crate::index::counts::Counts;
+use crate::index::counts::RecordCounts;
 use crate::index::intent::OPERATION_LANE;
-use crate::index::lookup::{Found, Lookup, Seen};
+use crate::index::lookup::{FoundEntry, Lookup, Seen};
 use crate::index::prefetch::MAX_REST;
 use crate::index::root::Root;
 use crate::index::shape::{Place, SegmentRef};
 use crate::records::Records;
 use crate::records::change_set::{ChangeSet, Counted, Piece, write_down};
 use crate::records::expiry::{Expiry, Stored};
-use crate::records::notify::Kind;
+use crate::records::notify::NotifyKind;
 use crate::records::patch::Overtaken;
-use crate::records::publish::{Change, Expect, Published};
+use crate::records::publish::{Expect, KeyChange, Published};
 use crate::region::kind::ValueKind;
 use crate::region::mem::Loc;
 use crate::region::record::{Header, MAX_IN_PLACE, Record};
@@ -127,7 +127,7 @@ impl Records {
     pub(crate) fn overwrite(
         &self,
         slot: &Slot<'_>,
-        change: &Change<'_>,
+        change: &KeyChange<'_>,
         value: &[u8],
         (kind, expiry): (ValueKind, Expiry),
     ) -> Result<Option<Published>, WriteError> {
@@ -154,7 +154,7 @@ impl Records {
     fn try_overwrite(
         &self,
         slot: &Slot<'_>,
-        change: &Change<'_>,
+        change: &KeyChange<'_>,
         id: u64,
         item: Item<'_>,
         value: &[u8],
@@ -180,7 +180,7 @@ impl Records {
             // Without the lock first: a value that does not fit is not written down, and the lock
             // is held for less.
             let found = self.mem.find_from(home, segment, place.tag, change.key)?;
-            let Some(Found { entry, record, .. }) =
+            let Some(FoundEntry { entry, record, .. }) =
                 found.filter(|found| holds(found.record.header(), value, kind, expiry))
             else {
                 return Ok(None);
@@ -227,7 +227,7 @@ impl Records {
             let counted = Counted {
                 space: root.space(),
                 root: id,
-                delta: Counts::change(Some(was != 0), Some(expiry != Expiry::Never)),
+                delta: RecordCounts::change(Some(was != 0), Some(expiry != Expiry::Never)),
             };
             let published = match self.has_passed(was) {
                 true => Published::Inserted,
@@ -247,7 +247,7 @@ impl Records {
     fn overwrite_held(
         &self,
         slot: &Slot<'_>,
-        change: &Change<'_>,
+        change: &KeyChange<'_>,
         held: Held<'_>,
         (pieces, counted): (&[Piece<'_>], Counted),
         fed: Option<Reserved>,
@@ -259,7 +259,7 @@ impl Records {
         };
         self.change_bytes(slot, &held, &set);
         self.complete_change(fed);
-        self.notify(slot, change.root.space(), Kind::Stored, change.key);
+        self.notify(slot, change.root.space(), NotifyKind::Stored, change.key);
         held.unlock();
         mneme_sys::fault!("log.overwrite.unlocked");
         slot.intent(OPERATION_LANE).clear();
@@ -296,7 +296,7 @@ impl Records {
         &self,
         held: &Held<'_>,
         expect: Expect<'_>,
-        found: Option<&Found<'_>>,
+        found: Option<&FoundEntry<'_>>,
     ) -> bool {
         match (expect, found) {
             (Expect::Anything, _) | (Expect::Absent, None) => true,
@@ -323,7 +323,7 @@ impl Records {
     ///
     /// It may expire before the change takes effect. Readers must not say so, because the change
     /// would let the key live again: they wait from before the time is read.
-    fn is_live_at(&self, held: &Held<'_>, found: &Found<'_>, loc: Loc, expires: u64) -> bool {
+    fn is_live_at(&self, held: &Held<'_>, found: &FoundEntry<'_>, loc: Loc, expires: u64) -> bool {
         if found.entry.loc() != loc || found.record.expires() != expires {
             return false;
         }

@@ -10,7 +10,7 @@ use crate::records::read::copying::Look;
 /// What a database holds, as [`LogStore::keyspace`](crate::LogStore::keyspace) says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
-pub struct Keyspace {
+pub struct KeyspaceInfo {
     /// Its records, including those that have expired and were not yet removed.
     pub records: u64,
     /// Of these, those with an expiry.
@@ -29,16 +29,16 @@ impl Records {
     }
 
     /// The counts and the mean expiry of a database.
-    pub(crate) fn keyspace(&self, database: u8) -> Result<Keyspace, ReadError> {
+    pub(crate) fn keyspace(&self, database: u8) -> Result<KeyspaceInfo, ReadError> {
         self.look_copying(database, |_, space| {
             let Some(root) = self.root(space)? else {
-                return Ok(Look::Seen(Keyspace::default()));
+                return Ok(Look::Seen(KeyspaceInfo::default()));
             };
             let (records, expiring) = self.counted_under(root)?;
             let [at, samples] = self.mem.words::<2>(root.expiries())?;
             let known = expiring != 0 && samples.load(Relaxed) != 0;
             let left = at.load(Relaxed).saturating_sub(self.clock.wall_ms());
-            Ok(Look::Seen(Keyspace {
+            Ok(Look::Seen(KeyspaceInfo {
                 records,
                 expiring,
                 mean_ttl: known.then_some(Duration::from_millis(left)),

@@ -29,13 +29,13 @@ use mneme_sync::Slot;
 use crate::buffer::{NoMemory, reserve};
 use crate::error::{Corrupt, ReadError, WriteError};
 use crate::feed::item::Item;
-use crate::index::intent::{Guard, OPERATION_LANE};
-use crate::index::lookup::{Found, Lookup, Seen};
+use crate::index::intent::{OPERATION_LANE, PatchGuard};
+use crate::index::lookup::{FoundEntry, Lookup, Seen};
 use crate::index::root::Root;
 use crate::index::shape::{Place, SegmentRef};
 use crate::records::Records;
 use crate::records::change_set::{ChangeSet, Changed, Piece, write_down};
-use crate::records::notify::Kind;
+use crate::records::notify::NotifyKind;
 use crate::region::mem::Loc;
 use crate::region::patch_word::{PatchWord, SEALED, Seal, seal};
 use crate::region::record::{MAX_IN_PLACE, Record};
@@ -121,7 +121,7 @@ impl Records {
         segment: Option<SegmentRef>,
         key: &[u8],
         copy: &mut Vec<u8>,
-    ) -> Result<Seen<Option<Found<'m>>>, ReadError> {
+    ) -> Result<Seen<Option<FoundEntry<'m>>>, ReadError> {
         let seen = self.find(root, place, segment, key)?;
         match &seen {
             Some((Some(found), _)) if found.record.header().is_patchable() => {
@@ -138,10 +138,10 @@ impl Records {
         &'m self,
         root: Root,
         place: Place,
-        mut seen: Seen<Option<Found<'m>>>,
+        mut seen: Seen<Option<FoundEntry<'m>>>,
         key: &[u8],
         copy: &mut Vec<u8>,
-    ) -> Result<Seen<Option<Found<'m>>>, ReadError> {
+    ) -> Result<Seen<Option<FoundEntry<'m>>>, ReadError> {
         let mut overtaken = Overtaken::default();
         loop {
             let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
@@ -251,7 +251,7 @@ impl Records {
                 .record
                 .write_behind(len, write.at + inside.len(), behind);
             mneme_sys::fault!("log.patch.behind");
-            let guard = Guard {
+            let guard = PatchGuard {
                 record: target.loc,
                 before: target.word,
                 len: write.len_after(len) as u32,
@@ -264,7 +264,7 @@ impl Records {
             patched = self.change_bytes(slot, &held, &set);
             if patched {
                 self.complete_change(fed);
-                self.notify(slot, root.space(), Kind::Stored, key);
+                self.notify(slot, root.space(), NotifyKind::Stored, key);
             } else {
                 self.void_change(fed);
             }
@@ -301,7 +301,7 @@ impl Records {
 
 impl Target<'_> {
     /// Whether the record that was found is still as it was.
-    fn is(&self, found: &Found<'_>) -> bool {
+    fn is(&self, found: &FoundEntry<'_>) -> bool {
         found.entry.loc() == self.loc
             && found.record.header().shape() == self.record.header().shape()
             && found.record.expires() == self.expires

@@ -19,20 +19,20 @@ use mneme_sync::{DeadSlot, Pin, Slot};
 
 use crate::error::{Corrupt, WriteError};
 use crate::index::bucket::{BUCKET_WORDS, Bucket, Entry, Held, SLOTS, TryLock};
-use crate::index::counts::{self, Counts, CountsAfter};
-use crate::index::intent::{HomeChange, Intent, OPERATION_LANE};
-use crate::index::lookup::{Found, Lookup};
+use crate::index::counts::{self, CountsAfter, RecordCounts};
+use crate::index::intent::{HomeChange, IndexIntent, OPERATION_LANE};
+use crate::index::lookup::{FoundEntry, Lookup};
 use crate::index::resize::{Resized, Why, retired};
 use crate::index::root::Root;
 use crate::index::shape::{Place, SegmentRef};
 use crate::records::Records;
-use crate::records::notify::Kind;
+use crate::records::notify::NotifyKind;
 use crate::region::mem::Loc;
 use crate::session::Wait;
 
 /// A change of one key, ready to be published.
 #[derive(Clone, Copy)]
-pub(crate) struct Change<'k> {
+pub(crate) struct KeyChange<'k> {
     pub root: Root,
     pub place: Place,
     /// The index segment that `place` led to, if the caller has looked.
@@ -47,10 +47,10 @@ pub(crate) struct Change<'k> {
     pub expect: Expect<'k>,
 }
 
-impl<'k> Change<'k> {
+impl<'k> KeyChange<'k> {
     /// The removal of `key`, whatever is there.
-    pub fn removal(root: Root, place: Place, key: &'k [u8]) -> Change<'k> {
-        Change {
+    pub fn removal(root: Root, place: Place, key: &'k [u8]) -> KeyChange<'k> {
+        KeyChange {
             root,
             place,
             segment: None,
@@ -114,7 +114,7 @@ impl Records {
         &self,
         slot: &Slot<'_>,
         pin: &Pin<'_>,
-        change: &Change<'_>,
+        change: &KeyChange<'_>,
     ) -> Result<Published, WriteError> {
         self.publish_inlined(slot, pin, change)
     }
@@ -127,7 +127,7 @@ impl Records {
         &self,
         slot: &Slot<'_>,
         _pin: &Pin<'_>,
-        change: &Change<'_>,
+        change: &KeyChange<'_>,
     ) -> Result<Published, WriteError> {
         match self.try_publish(slot, change) {
             Ok(published) => Ok(published),
@@ -142,7 +142,7 @@ impl Records {
     fn publish_in_pieces(
         &self,
         slot: &Slot<'_>,
-        change: &Change<'_>,
+        change: &KeyChange<'_>,
     ) -> Result<Published, WriteError> {
         let id = self.root_id(change.root)?;
         let published = self.in_pieces(slot, self.item_of(id, change)?, || {
@@ -154,7 +154,7 @@ impl Records {
     /// Counts the new record of a failed change as dead: a change fails only before it is
     /// published.
     #[cold]
-    fn give_up(&self, change: &Change<'_>, error: WriteError) -> WriteError {
+    fn give_up(&self, change: &KeyChange<'_>, error: WriteError) -> WriteError {
         if let Some((loc, size)) = change.new {
             self.try_mark_dead(loc, size);
         }
@@ -162,7 +162,11 @@ impl Records {
     }
 
     #[inline(always)]
-    fn try_publish(&self, slot: &Slot<'_>, change: &Change<'_>) -> Result<Published, WriteError> {
+    fn try_publish(
+        &self,
+        slot: &Slot<'_>,
+        change: &KeyChange<'_>,
+    ) -> Result<Published, WriteError> {
         let id = self.root_id(change.root)?;
         // Almost every write ends here. The code that waits, or changes the index' shape, is out of
         // line.
@@ -188,7 +192,7 @@ impl Records {
     fn publish_waiting(
         &self,
         slot: &Slot<'_>,
-        change: &Change<'_>,
+        change: &KeyChange<'_>,
         id: u64,
     ) -> Result<Published, WriteError> {
         let (root, place) = (change.root, change.place);
@@ -225,7 +229,7 @@ impl Records {
     fn grow_page_for(
         &self,
         slot: &Slot<'_>,
-        change: &Change<'_>,
+        change: &KeyChange<'_>,
         segment: Option<SegmentRef>,
         wait: &mut Wait,
     ) -> Result<bool, WriteError> {
@@ -243,7 +247,7 @@ impl Records {
         &self,
         slot: &Slot<'_>,
         segment: SegmentRef,
-        change: &Change<'_>,
+        change: &KeyChange<'_>,
         outcome: Option<Done>,
     ) -> Result<Option<Published>, WriteError> {
         let Some(Done {
@@ -273,7 +277,7 @@ impl Records {
     /// Counts the new record of a change that was not made as dead.
     #[cold]
     #[inline(never)]
-    fn conflict(&self, change: &Change<'_>) -> Result<Published, WriteError> {
+    fn conflict(&self, change: &KeyChange<'_>) -> Result<Published, WriteError> {
         if let Some((loc, size)) = change.new {
             self.mark_dead(loc, size)?;
         }
@@ -290,7 +294,7 @@ impl Records {
         place: Place,
     ) -> Result<TryLock<'_>, Corrupt> {
         let home = self.mem.bucket(segment, segment.home(place.tag))?;
-        let announced = Intent::Home {
+        let announced = IndexIntent::Home {
             home: segment.home_at(place.tag),
             change: None,
         };
@@ -383,7 +387,7 @@ impl Records {
         &self,
         slot: &Slot<'_>,
         segment: SegmentRef,
-        change: &Change<'_>,
+        change: &KeyChange<'_>,
         id: u64,
         mut held: Held<'_>,
     ) -> Result<Option<Done>, WriteError> {
@@ -419,7 +423,7 @@ impl Records {
             .map_or(Entry(0), |(loc, _)| Entry::new(place.tag, loc));
         self.note_change(root, place);
         let expires = found.as_ref().map(|f| f.record.expires());
-        let delta = Counts::change(
+        let delta = RecordCounts::change(
             expires.map(|expires| expires != 0),
             change.new.map(|_| change.expiring),
         );
@@ -448,10 +452,10 @@ impl Records {
         mneme_sys::fault!("log.counted");
         self.complete_change(fed);
         let kind = match change.new {
-            Some(_) => Kind::Stored,
-            None if !was_there => Kind::Expired,
-            None if change.evicting => Kind::Evicted,
-            None => Kind::Removed,
+            Some(_) => NotifyKind::Stored,
+            None if !was_there => NotifyKind::Expired,
+            None if change.evicting => NotifyKind::Evicted,
+            None => NotifyKind::Removed,
         };
         self.notify(slot, root.space(), kind, change.key);
         held.unlock();
@@ -481,8 +485,8 @@ impl Records {
 
     /// Settles an operation whose thread died: it took place exactly if its entry is published.
     pub(crate) fn repair_operation(&self, dead: &DeadSlot<'_>) -> Result<(), WriteError> {
-        let announced = Intent::of_dead(dead, OPERATION_LANE)?;
-        let Some(Intent::Home { home, change }) = announced else {
+        let announced = IndexIntent::of_dead(dead, OPERATION_LANE)?;
+        let Some(IndexIntent::Home { home, change }) = announced else {
             return Ok(());
         };
         let bucket = Bucket::of_words(self.mem.words(home)?);
@@ -570,7 +574,7 @@ fn worth_a_look(place: Place) -> bool {
 
 /// Puts `entry` in the place of what was found, or removes that. The home is held.
 #[inline(always)]
-fn exchange(change: &Change<'_>, found: &Found<'_>, entry: Entry, was_there: bool) -> Done {
+fn exchange(change: &KeyChange<'_>, found: &FoundEntry<'_>, entry: Entry, was_there: bool) -> Done {
     found.bucket.replace(found.slot, entry);
     let removed = change.new.is_none();
     let sparse = removed && worth_a_look(change.place) && found.bucket.used() <= 2;

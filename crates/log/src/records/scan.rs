@@ -24,7 +24,7 @@ use crate::region::kind::ValueKind;
 use crate::region::mem::Memory;
 use crate::region::racing::{PIECE, Racing};
 use crate::region::record::Record;
-use crate::region::space::{DATABASES, Space};
+use crate::region::space::{DATABASES, KeyspaceId};
 
 /// Empty buckets that are passed under one pin.
 const PASSED: usize = 64;
@@ -327,7 +327,7 @@ impl Records {
     fn copy_home(
         &self,
         hold: &Hold<'_>,
-        space: Space,
+        space: KeyspaceId,
         mut at: HashOrder,
         range: &impl Fn(usize) -> Range<usize>,
         copies: &mut Copies,

@@ -7,7 +7,7 @@ use mneme_sync::{Holding, Slot};
 
 use crate::error::WriteError;
 use crate::records::Records;
-use crate::records::notify::Kind;
+use crate::records::notify::NotifyKind;
 
 /// How long a swap waits at most for threads that use the two databases. It is half of what these
 /// wait for the swap, so that a swap that times out makes no other operation fail.
@@ -29,7 +29,7 @@ impl Records {
         let waited = Duration::from_nanos(self.clock.now_ns().saturating_sub(begin));
         // Announced before the marks: threads that wait for a swap that stands still remember it by
         // this intent, and the next ones fail at once.
-        let swapped = self.announce_and_notify(&slot, Kind::Swapped, [a, b], || {
+        let swapped = self.announce_and_notify(&slot, NotifyKind::Swapped, [a, b], || {
             let table = self.table();
             let swap = table.mark([a, b]);
             // An operation that began meanwhile does not take long.

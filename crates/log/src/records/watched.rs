@@ -12,12 +12,12 @@ use crate::index::lookup::Lookup;
 use crate::index::resize::retired;
 use crate::index::root::Root;
 use crate::index::shape::{Place, SegmentRef};
-use crate::region::space::Space;
+use crate::region::space::KeyspaceId;
 use crate::session::Wait;
 
 /// A key as it was when it was added to the watch.
 pub(crate) struct Watched {
-    space: Space,
+    space: KeyspaceId,
     pub place: Place,
     /// The number of its index; 0: there was none.
     root: u64,
@@ -47,11 +47,11 @@ impl Records {
     }
 
     #[cold]
-    fn count_change(&self, space: Space, place: Place) {
+    fn count_change(&self, space: KeyspaceId, place: Place) {
         count(self.tables.changes_of(hash(space, place)));
     }
 
-    fn changes(&self, space: Space, place: Place) -> u64 {
+    fn changes(&self, space: KeyspaceId, place: Place) -> u64 {
         // SYNC: pairs with the Release in `count`.
         self.tables.changes_of(hash(space, place)).load(Acquire)
     }
@@ -147,7 +147,7 @@ impl Records {
 
 /// The hash by which a key of a space gets its counter. Keys of different places or spaces seldom
 /// share one.
-fn hash(space: Space, place: Place) -> u64 {
+fn hash(space: KeyspaceId, place: Place) -> u64 {
     let word =
         u64::from(place.partition) << 32 | u64::from(place.tag) << 6 | u64::from(space.number());
     let mixed = word.wrapping_mul(0x9e37_79b9_7f4a_7c15);

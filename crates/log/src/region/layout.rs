@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | [`LogHeader`] | 2 KiB | 1 |
 //! | [`Head`] | 64 B | one a CPU, then the compactors', then those for bulk records |
-//! | [`SegmentInfo`] | 64 B | one a frame of the arena's maximum, used by an extent's first frame |
+//! | [`LogSegmentInfo`] | 64 B | one a frame of the arena's maximum, used by an extent's first frame |
 //! | [`Shard`] | 6,336 B | see [`crate::index`] |
 //! | pool table | 8 B | shards x frames that a shard may own |
 //! | change counters | 8 B | see [`crate::store::watch`] |
@@ -180,13 +180,13 @@ pub(crate) struct SegmentInfoOf<W> {
     pub used: W,
     /// Bytes of records that are known to be stale; an estimate that compaction does not rely on.
     pub dead: W,
-    /// The grace period of a closed or condemned segment, see `SegmentInfo::stamp`.
+    /// The grace period of a closed or condemned segment, see `LogSegmentInfo::stamp`.
     pub stamp: W,
     /// Grace periods that were ever due here.
     pub periods: W,
     /// Of an open segment of survivors: the mean of the times at which they were written, in
     /// monotonic nanoseconds. Of a closed segment: when it was closed, and how much older its
-    /// records were, see `SegmentInfo::close`.
+    /// records were, see `LogSegmentInfo::close`.
     pub age: W,
     /// Length in frames, as a length word.
     pub frames: W,
@@ -195,10 +195,10 @@ pub(crate) struct SegmentInfoOf<W> {
 }
 
 /// What is known of a log segment, as it lies in a region.
-pub(crate) type SegmentInfo = SegmentInfoOf<AtomicU64>;
-const _: () = assert!(size_of::<SegmentInfo>() == 64);
+pub(crate) type LogSegmentInfo = SegmentInfoOf<AtomicU64>;
+const _: () = assert!(size_of::<LogSegmentInfo>() == 64);
 // SAFETY: repr(C), atomics alone.
-unsafe impl Layout for SegmentInfo {}
+unsafe impl Layout for LogSegmentInfo {}
 
 /// Blocks that wait for readers to unpin, per shard.
 pub(crate) const LIMBO: usize = 384;
@@ -390,7 +390,7 @@ impl Geometry {
     }
 
     fn shards_at(&self) -> u64 {
-        self.infos_at() + self.max_frames * size_of::<SegmentInfo>() as u64
+        self.infos_at() + self.max_frames * size_of::<LogSegmentInfo>() as u64
     }
 
     fn pools_at(&self) -> u64 {
@@ -566,14 +566,14 @@ impl Tables {
 
     /// The info of the log segment whose first frame is `frame`.
     #[inline(always)]
-    pub fn info(&self, frame: Frame) -> &SegmentInfo {
+    pub fn info(&self, frame: Frame) -> &LogSegmentInfo {
         assert!(u64::from(frame.0) < self.geometry.max_frames);
-        self.get(self.geometry.infos_at() + u64::from(frame.0) * size_of::<SegmentInfo>() as u64)
+        self.get(self.geometry.infos_at() + u64::from(frame.0) * size_of::<LogSegmentInfo>() as u64)
     }
 
     /// The log segment that `word`, found in the region, names: its first frame, plus one.
     #[inline]
-    pub fn named(&self, word: u64) -> Option<(Frame, &SegmentInfo)> {
+    pub fn named(&self, word: u64) -> Option<(Frame, &LogSegmentInfo)> {
         let frame = word.checked_sub(1)?;
         if frame >= self.geometry.max_frames {
             return None;

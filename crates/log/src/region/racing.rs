@@ -234,13 +234,13 @@ unsafe fn append(from: *const u8, len: usize, to: &mut Vec<u8>) -> Result<(), No
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::region::space::Space;
+    use crate::region::space::KeyspaceId;
 
     /// Bytes behind a key in its last word do not count, and every byte of the key does.
     #[test]
     fn a_key_is_compared_to_its_last_byte() {
         for len in 0..40 {
-            let header = Header::record(len, 3, Space::new(0));
+            let header = Header::record(len, 3, KeyspaceId::new(0));
             let key: Vec<u8> = (0..len as u8).map(|i| i ^ 0xa5).collect();
             let mut bytes = vec![0xff; header.size() as usize];
             bytes[8..8 + len].copy_from_slice(&key);

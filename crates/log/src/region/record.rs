@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::region::kind::{KINDS, ValueKind};
 use crate::region::patch_word::PatchWord;
-use crate::region::space::Space;
+use crate::region::space::KeyspaceId;
 
 /// The longest key, in bytes.
 pub const MAX_KEY: usize = u16::MAX as usize;
@@ -71,7 +71,7 @@ const CAPACITY_MASK: u64 = (1 << 16) - 1;
 
 impl Header {
     /// A record's header. The lengths are within [`MAX_KEY`] and [`MAX_VALUE`].
-    pub fn record(key_len: usize, value_len: usize, space: Space) -> Header {
+    pub fn record(key_len: usize, value_len: usize, space: KeyspaceId) -> Header {
         debug_assert!(key_len <= MAX_KEY && value_len <= MAX_VALUE);
         let expiry = u64::from(value_len > ALWAYS_EXPIRY);
         Header(
@@ -91,7 +91,12 @@ impl Header {
 
     /// The header of a record whose value may be overwritten by one of up to `capacity` bytes, at
     /// most [`MAX_IN_PLACE`], or to the end of the record's last word.
-    pub fn with_slack(key_len: usize, value_len: usize, capacity: usize, space: Space) -> Header {
+    pub fn with_slack(
+        key_len: usize,
+        value_len: usize,
+        capacity: usize,
+        space: KeyspaceId,
+    ) -> Header {
         debug_assert!(value_len <= capacity && capacity <= MAX_IN_PLACE);
         let plain = Header::record(key_len, 0, space).0 & !(3 << STATE_SHIFT);
         let capacity = capacity.next_multiple_of(8) as u64;
@@ -101,7 +106,7 @@ impl Header {
 
     /// The header of a record whose value may be patched, and grow to `capacity` bytes, at most
     /// [`MAX_VALUE`], or to the end of the record's last word.
-    pub fn patchable(key_len: usize, capacity: usize, space: Space) -> Header {
+    pub fn patchable(key_len: usize, capacity: usize, space: KeyspaceId) -> Header {
         let capacity = capacity.next_multiple_of(8);
         Header(Header::record(key_len, capacity, space).0 | PATCHABLE).with_expiry()
     }
@@ -180,8 +185,8 @@ impl Header {
     }
 
     #[inline]
-    pub fn space(self) -> Space {
-        Space::new((self.0 >> SPACE_SHIFT) as u8)
+    pub fn space(self) -> KeyspaceId {
+        KeyspaceId::new((self.0 >> SPACE_SHIFT) as u8)
     }
 
     /// Whether this is the header of a record, with lengths in range and no kind of a later format.
@@ -460,7 +465,7 @@ mod tests {
             (16, ALWAYS_EXPIRY),
             (16, ALWAYS_EXPIRY + 1),
         ] {
-            let last = Space::new(63);
+            let last = KeyspaceId::new(63);
             let h = Header::record(k, v, last);
             assert_eq!((h.key_len(), h.value_len(), h.space()), (k, v, last));
             assert!(h.is_record());
@@ -473,7 +478,7 @@ mod tests {
     #[test]
     fn a_record_with_slack_keeps_its_size_whatever_its_value() {
         for (k, v) in [(0, 0), (1, 1), (9, 100), (16, MAX_IN_PLACE)] {
-            let h = Header::with_slack(k, v, v, Space::new(63));
+            let h = Header::with_slack(k, v, v, KeyspaceId::new(63));
             let capacity = h.capacity().unwrap();
             assert!(h.is_record() && capacity >= v && capacity <= v + 7);
             assert_eq!(h.value_offset() % 8, 0);
@@ -482,35 +487,35 @@ mod tests {
                 assert_eq!((now.value_len(), now.size()), (len, h.size()));
                 assert_eq!(
                     (now.key_len(), now.capacity(), now.space()),
-                    (k, Some(capacity), Space::new(63))
+                    (k, Some(capacity), KeyspaceId::new(63))
                 );
                 assert!(now.is_record());
             }
             assert!(h.size() >= h.with_expiry().size() - 8);
         }
-        assert_eq!(Header::record(3, 100, Space::new(0)).capacity(), None);
+        assert_eq!(Header::record(3, 100, KeyspaceId::new(0)).capacity(), None);
     }
 
     #[test]
     fn a_patchable_record_is_as_long_as_its_capacity() {
         for (k, capacity) in [(0, 0), (1, 1), (9, 5000), (MAX_KEY, MAX_VALUE)] {
-            let h = Header::patchable(k, capacity, Space::new(63));
+            let h = Header::patchable(k, capacity, KeyspaceId::new(63));
             assert!(h.is_record() && h.is_patchable() && h.has_expiry());
-            assert_eq!((h.key_len(), h.space()), (k, Space::new(63)));
+            assert_eq!((h.key_len(), h.space()), (k, KeyspaceId::new(63)));
             assert!(h.patch_capacity() >= capacity && h.patch_capacity() < capacity + 8);
             assert_eq!(h.value_offset() % 8, 0);
             assert!(h.value_offset() >= 8 + 8 + k + 8);
             assert_eq!(h.size() as usize, h.value_offset() + h.patch_capacity());
             assert_eq!((h.capacity(), h.plain_end()), (None, None));
         }
-        assert!(!Header::record(3, 5000, Space::new(0)).is_patchable());
-        assert!(!Header::with_slack(3, 50, 50, Space::new(0)).is_patchable());
+        assert!(!Header::record(3, 5000, KeyspaceId::new(0)).is_patchable());
+        assert!(!Header::with_slack(3, 50, 50, KeyspaceId::new(0)).is_patchable());
     }
 
     #[test]
     fn a_kind_changes_nothing_else_and_keeps_the_record_from_optimistic_reads() {
         let kind = ValueKind::new(1).unwrap();
-        let space = Space::new(63);
+        let space = KeyspaceId::new(63);
         for of in [
             Header::record(9, 100, space).with_expiry(),
             Header::with_slack(9, 100, 120, space),
@@ -533,7 +538,7 @@ mod tests {
     fn garbage_is_no_record() {
         assert!(!Header(0).is_record());
         assert!(!Header(u64::MAX).is_record());
-        let next = Header::record(1, 1, Space::new(0)).0 | u64::from(KINDS) << KIND_SHIFT;
+        let next = Header::record(1, 1, KeyspaceId::new(0)).0 | u64::from(KINDS) << KIND_SHIFT;
         assert!(!Header(next).is_record(), "a kind of a later format");
     }
 }

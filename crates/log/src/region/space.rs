@@ -10,17 +10,17 @@ const SPACE: u8 = DATABASES as u8 - 1;
 
 /// A keyspace that an index, its records and its counters belong to, whichever database has it now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub(crate) struct Space(u8);
+pub(crate) struct KeyspaceId(u8);
 
-impl Space {
+impl KeyspaceId {
     /// Space `number`, of which the lowest six bits count.
     #[inline]
-    pub const fn new(number: u8) -> Space {
-        Space(number & SPACE)
+    pub const fn new(number: u8) -> KeyspaceId {
+        KeyspaceId(number & SPACE)
     }
 
-    pub fn all() -> impl Iterator<Item = Space> {
-        (0..DATABASES as u8).map(Space)
+    pub fn all() -> impl Iterator<Item = KeyspaceId> {
+        (0..DATABASES as u8).map(KeyspaceId)
     }
 
     #[inline]
@@ -34,7 +34,7 @@ impl Space {
     }
 }
 
-impl std::fmt::Display for Space {
+impl std::fmt::Display for KeyspaceId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
     }

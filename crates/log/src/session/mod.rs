@@ -12,7 +12,7 @@ use mneme_sync::{Epoch, Holding, Lane, Participants, Slot, SlotId};
 use mneme_sys::{Access, Clock, Topology};
 
 use crate::error::{Corrupt, WriteError};
-use crate::feed::area::Feed;
+use crate::feed::area::FeedArea;
 use crate::region::layout::Tables;
 use crate::region::mem::{Loc, Mem};
 pub(crate) use wait::{Wait, back_off};
@@ -39,7 +39,7 @@ pub(crate) struct Session {
     pub mem: Mem,
     pub tables: Tables,
     /// The change feed, if the store has one.
-    pub feed: Option<Feed>,
+    pub feed: Option<FeedArea>,
     pub participants: Participants,
     pub topology: Arc<dyn Topology>,
     pub clock: Arc<dyn Clock>,
@@ -62,7 +62,7 @@ impl Session {
     ) -> Result<Session, Corrupt> {
         Ok(Session {
             read_only: mem.region().access() == Access::ReadOnly,
-            feed: Feed::of(&mem, &tables)?,
+            feed: FeedArea::of(&mem, &tables)?,
             mem,
             tables,
             participants,
@@ -92,7 +92,7 @@ impl Session {
     }
 
     /// The change feed, if the store has one; none in a forked child, which may lack the memory.
-    pub fn mapped_feed(&self) -> Option<&Feed> {
+    pub fn mapped_feed(&self) -> Option<&FeedArea> {
         let feed = self.feed.as_ref();
         feed.filter(|_| !self.participants.is_forked())
     }

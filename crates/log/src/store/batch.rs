@@ -4,14 +4,14 @@
 //! machines measured a batch of 32 has three to six times the throughput of single calls.
 
 use crate::error::{BatchError, ReadError, WriteError};
-use crate::index::prefetch::{AHEAD_LINES, DISTANCE, Fetch, Keys, WIDTH};
+use crate::index::prefetch::{AHEAD_LINES, BatchKeys, DISTANCE, Fetch, WIDTH};
 use crate::reclaim::free_space::SpaceSearch;
 use crate::records::expiry::Expiry;
-use crate::records::publish::{Change, Expect, Published};
+use crate::records::publish::{Expect, KeyChange, Published};
 use crate::region::kind::ValueKind;
 use crate::region::mem::Loc;
 use crate::region::record::{Header, MAX_KEY};
-use crate::region::space::Space;
+use crate::region::space::KeyspaceId;
 use crate::store::components::Store;
 
 /// A key and its value.
@@ -20,7 +20,7 @@ type Pair<'p> = (&'p [u8], &'p [u8]);
 /// The keys of pairs.
 struct KeysOf<'p>(&'p [Pair<'p>]);
 
-impl Keys for KeysOf<'_> {
+impl BatchKeys for KeysOf<'_> {
     fn count(&self) -> usize {
         self.0.len()
     }
@@ -138,7 +138,7 @@ impl Store {
         search: &mut SpaceSearch,
     ) -> Result<(), WriteError> {
         let slot = self.participants.slot()?;
-        search.want(Header::record(key.len(), value.len(), Space::new(0)).size());
+        search.want(Header::record(key.len(), value.len(), KeyspaceId::new(0)).size());
         self.make_space(&slot, search)
     }
 
@@ -194,7 +194,7 @@ impl Store {
                 .map_err(|e| first(e.into()))?;
         }
         for i in 0..reserved {
-            let change = Change {
+            let change = KeyChange {
                 root,
                 place: ahead.places[i],
                 segment: ahead.segment(i),
@@ -273,12 +273,12 @@ impl Store {
             for (i, key) in some.iter().enumerate() {
                 let key = key.as_ref();
                 if key.len() <= MAX_KEY {
-                    let change = Change {
+                    let change = KeyChange {
                         root,
                         place: ahead.places[i],
                         segment: ahead.segment(i),
                         key,
-                        ..Change::removal(root, ahead.places[i], key)
+                        ..KeyChange::removal(root, ahead.places[i], key)
                     };
                     let published = self.publish(&slot, &pin, &change)?;
                     *removed += usize::from(published == Published::Removed);

@@ -11,7 +11,7 @@ use mneme_sys::{
 
 use super::{LogStore, MIN_CAPACITY};
 use crate::error::{Corrupt, OpenError};
-use crate::feed::area::Feed;
+use crate::feed::area::FeedArea;
 use crate::index::Index;
 use crate::log::Log;
 use crate::reclaim::Reclaim;
@@ -300,7 +300,7 @@ impl Builder {
         let mem = Mem::new(data);
         let at = arena.client().start;
         let tables = Tables::create(&mem, at, geometry, seed, self.policy, feed)?;
-        if let Some(feed) = Feed::of(&mem, &tables)? {
+        if let Some(feed) = FeedArea::of(&mem, &tables)? {
             feed.ring().clear(0);
         }
         let evict = self.evict;

@@ -25,7 +25,7 @@ use crate::log::segment::{State, TAG_INDEX, TAG_LOG, frame_byte};
 use crate::records::notify::LANES;
 use crate::region::mem::Loc;
 use crate::region::record::Record;
-use crate::region::space::Space;
+use crate::region::space::KeyspaceId;
 use crate::session::Wait;
 use crate::store::components::Store;
 
@@ -125,7 +125,7 @@ impl Store {
         {
             report.problem(feed.refused(refused).to_string());
         }
-        for space in Space::all() {
+        for space in KeyspaceId::all() {
             let checked = self.check_space(slot, space, goes_on, &mut report);
             report.damage(checked)?;
         }
@@ -147,7 +147,7 @@ impl Store {
     fn check_space(
         &self,
         slot: &Slot<'_>,
-        space: Space,
+        space: KeyspaceId,
         goes_on: &dyn Fn() -> bool,
         report: &mut Report,
     ) -> Result<(), WriteError> {
@@ -596,7 +596,7 @@ mod tests {
             true
         };
         assert!(store.check_index(&slot, &count).unwrap().is_sound());
-        let (spaces, shards) = (Space::all().count(), store.tables.geometry.shards);
+        let (spaces, shards) = (KeyspaceId::all().count(), store.tables.geometry.shards);
         assert!(shards > 1);
         assert!(asked.get() >= spaces + shards as usize, "{}", asked.get());
     }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::LogStore;
 use crate::error::{BatchError, ReadError, WriteError};
 use crate::records::expiry::{Expiry, Stored};
-use crate::records::keyspace::Keyspace;
+use crate::records::keyspace::KeyspaceInfo;
 use crate::records::random::{Draw, Drawn};
 use crate::records::scan::Cursor;
 use crate::records::value::Value;
@@ -452,7 +452,7 @@ macro_rules! operations {
             ///
             /// # Errors
             /// As for `get`.
-            pub fn keyspace(&$self) -> Result<Keyspace, ReadError> {
+            pub fn keyspace(&$self) -> Result<KeyspaceInfo, ReadError> {
                 let db = $db;
                 db.store.keyspace(db.number)
             }

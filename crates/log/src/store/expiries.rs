@@ -6,14 +6,14 @@ use super::components::Store;
 use super::ops::{Decision, Takes, Updated};
 use crate::error::{ReadError, WriteError};
 use crate::feed::item::Item;
-use crate::index::counts::Counts;
+use crate::index::counts::RecordCounts;
 use crate::index::intent::OPERATION_LANE;
 use crate::index::lookup::Lookup;
 use crate::index::root::Root;
 use crate::index::shape::Place;
 use crate::records::change_set::Counted;
-use crate::records::expiry::{Before, Expiry, Life, Stored};
-use crate::records::notify::Kind;
+use crate::records::expiry::{Before, Expiry, RecordLife, Stored};
+use crate::records::notify::NotifyKind;
 use crate::records::publish::Expect;
 use crate::region::kind::ValueKind;
 use crate::region::mem::Loc;
@@ -90,9 +90,9 @@ impl Store {
                 return Ok(Some(Updated::Absent));
             };
             match self.life(expires, &before) {
-                Life::Live => {}
-                Life::Expired => return Ok(Some(Updated::Absent)),
-                Life::Unsure => continue,
+                RecordLife::Live => {}
+                RecordLife::Expired => return Ok(Some(Updated::Absent)),
+                RecordLife::Unsure => continue,
             }
             if reads {
                 found.record.header().kind().expect(ValueKind::STRING)?;
@@ -168,11 +168,11 @@ impl Store {
             let counted = Counted {
                 space: root.space(),
                 root: id,
-                delta: Counts::change(Some(expires != 0), Some(to != Expiry::Never)),
+                delta: RecordCounts::change(Some(expires != 0), Some(to != Expiry::Never)),
             };
             self.change_word(slot, (loc, record), (EXPIRY_AT, to.word()), counted);
             self.complete_change(fed);
-            self.notify(slot, root.space(), Kind::Retimed, key);
+            self.notify(slot, root.space(), NotifyKind::Retimed, key);
             held.unlock();
         } else {
             held.unlock_unchanged();

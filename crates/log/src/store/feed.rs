@@ -8,9 +8,9 @@ use mneme_sync::{Lease, LeaseError, SlotId};
 use thiserror::Error;
 
 use crate::error::WriteError;
-use crate::feed::area::Feed;
+use crate::feed::area::FeedArea;
 use crate::feed::item::items_of;
-use crate::feed::ring::{HEADER_BYTES, Header, Next, State};
+use crate::feed::ring::{FeedHeader, HEADER_BYTES, NextEntry, State};
 use crate::feed::{Item, entries};
 use crate::session::FEED_LEASE;
 use crate::store::components::Store;
@@ -91,7 +91,7 @@ pub(crate) fn feed_together<R>(
 /// it.
 struct Closing<'s> {
     store: &'s Store,
-    feed: &'s Feed,
+    feed: &'s FeedArea,
     /// The thread that has entered the `Open`: after a panic it may have another slot.
     by: SlotId,
 }
@@ -151,7 +151,7 @@ pub struct SalvagedFeed {
 }
 
 impl SalvagedFeed {
-    pub(crate) fn of(feed: &Feed) -> Self {
+    pub(crate) fn of(feed: &FeedArea) -> Self {
         let mut bytes = Vec::new();
         let to = |word: u64| bytes.extend_from_slice(&word.to_le_bytes());
         let all = feed.ring().salvage(to);
@@ -179,7 +179,7 @@ impl SalvagedFeed {
 fn end_unfinished(bytes: &mut Vec<u8>) {
     let mut at = 0;
     while let Some(word) = bytes[at..].first_chunk() {
-        let Some(header) = Header::of_word(u64::from_le_bytes(*word)) else {
+        let Some(header) = FeedHeader::of_word(u64::from_le_bytes(*word)) else {
             break;
         };
         let [begin, end] = [at, at + header.stride() as usize];
@@ -221,7 +221,7 @@ impl ChangeFeed {
         Err(FeedError::Taken { pid: 0 })
     }
 
-    fn feed(&self) -> Result<&Feed, FeedError> {
+    fn feed(&self) -> Result<&FeedArea, FeedError> {
         self.store.feed.as_ref().ok_or(FeedError::NoFeed)
     }
 
@@ -239,8 +239,8 @@ impl ChangeFeed {
         let mut end = start;
         while end.wrapping_sub(start) < most.max(1) as u64 {
             match ring.next(end).map_err(|refused| feed.refused(refused))? {
-                Next::Complete(stride) => end = end.wrapping_add(stride),
-                Next::Unfinished(of) if !reaped && self.store.participants.is_dead(of) => {
+                NextEntry::Complete(stride) => end = end.wrapping_add(stride),
+                NextEntry::Unfinished(of) if !reaped && self.store.participants.is_dead(of) => {
                     reaped = true;
                     match self.store.reap(&slot) {
                         // What is whole before it is handed out first.
@@ -248,7 +248,7 @@ impl ChangeFeed {
                         reaped => drop(reaped?),
                     }
                 }
-                Next::Unfinished(_) | Next::Nothing => break,
+                NextEntry::Unfinished(_) | NextEntry::Nothing => break,
             }
         }
         let begin = bytes.len();
@@ -349,19 +349,21 @@ impl ChangeFeed {
     /// was drained. `None`: a change is being entered in pieces.
     #[must_use]
     pub fn clean_position(&self) -> Option<u64> {
-        self.store.mapped_feed().and_then(Feed::clean_position)
+        self.store.mapped_feed().and_then(FeedArea::clean_position)
     }
 
     /// Whether a thread of any process has changes [bracketed](crate::LogStore::feed_together).
     #[must_use]
     pub fn is_within_group(&self) -> bool {
-        self.store.mapped_feed().is_some_and(Feed::is_within_group)
+        self.store
+            .mapped_feed()
+            .is_some_and(FeedArea::is_within_group)
     }
 
     /// The position before which everything is durable; 0 in a forked child.
     #[must_use]
     pub fn durable(&self) -> u64 {
-        self.store.mapped_feed().map_or(0, Feed::durable)
+        self.store.mapped_feed().map_or(0, FeedArea::durable)
     }
 
     /// The first position behind everything that has been entered. Whatever a thread has seen in

@@ -7,8 +7,8 @@ use std::time::Duration;
 use mneme_sync::{Announced, SlotError};
 
 use crate::records::notify::area::{CONTENT, SLOTS};
-use crate::records::notify::ring::{Next, State};
-use crate::records::notify::{Kind, LANES, WHOLE};
+use crate::records::notify::ring::{NextNotification, State};
+use crate::records::notify::{LANES, NotifyKind, WHOLE};
 use crate::region::space::DATABASES;
 use crate::store::components::Store;
 use crate::store::role::ServerRole;
@@ -223,9 +223,9 @@ impl ChangeListener {
         let (mut skip, mut dropped) = (None, [0; CONTENT]);
         for _ in 0..2 * SLOTS {
             match ring.next(&mut self.at, skip, &mut dropped) {
-                Next::Nothing => break,
-                Next::Busy(state) => skip = Some(state),
-                Next::Entered | Next::Skipped => {}
+                NextNotification::Nothing => break,
+                NextNotification::Busy(state) => skip = Some(state),
+                NextNotification::Entered | NextNotification::Skipped => {}
             }
         }
         mneme_sys::fault!("log.notify.dropped");
@@ -262,18 +262,18 @@ impl ChangeListener {
         while count < most {
             let skip = self.timed_out(&store);
             match ring.next(&mut self.at, skip, &mut words) {
-                Next::Nothing => {
+                NextNotification::Nothing => {
                     self.busy = None;
                     break;
                 }
-                Next::Busy(state) => {
+                NextNotification::Busy(state) => {
                     if self.busy.is_none_or(|(before, _)| before != state) {
                         self.busy = Some((state, store.clock.now_ns()));
                     }
                     break;
                 }
-                Next::Skipped => receive(Notification::Lost),
-                Next::Entered => {
+                NextNotification::Skipped => receive(Notification::Lost),
+                NextNotification::Entered => {
                     // The writer that was waited for has finished: an equal state later belongs to
                     // another entry.
                     self.busy = None;
@@ -331,16 +331,16 @@ fn decode(words: &[u64; CONTENT], receive: &mut impl FnMut(Notification<'_>)) {
         _ => ChangedKey::Hash(words[1]),
     };
     let (database, other) = (usize::from(number(8)), usize::from(number(16)));
-    let kind = match Kind::of_byte(number(0)) {
+    let kind = match NotifyKind::of_byte(number(0)) {
         _ if database.max(other) >= DATABASES => return receive(Notification::Lost),
         None => return receive(Notification::Lost),
-        Some(Kind::Stored) => ChangeKind::Stored(key),
-        Some(Kind::Retimed) => ChangeKind::Retimed(key),
-        Some(Kind::Removed) => ChangeKind::Removed(key),
-        Some(Kind::Expired) => ChangeKind::Expired(key),
-        Some(Kind::Evicted) => ChangeKind::Evicted(key),
-        Some(Kind::Cleared) => ChangeKind::Cleared,
-        Some(Kind::Swapped) => ChangeKind::Swapped(other),
+        Some(NotifyKind::Stored) => ChangeKind::Stored(key),
+        Some(NotifyKind::Retimed) => ChangeKind::Retimed(key),
+        Some(NotifyKind::Removed) => ChangeKind::Removed(key),
+        Some(NotifyKind::Expired) => ChangeKind::Expired(key),
+        Some(NotifyKind::Evicted) => ChangeKind::Evicted(key),
+        Some(NotifyKind::Cleared) => ChangeKind::Cleared,
+        Some(NotifyKind::Swapped) => ChangeKind::Swapped(other),
     };
     receive(Notification::Change(Change {
         database,

@@ -30,7 +30,7 @@ use mneme_sync::SlotError;
 use mneme_sys::PageReport;
 
 use crate::error::{GrowError, ReadError, WriteError};
-use crate::feed::area::Feed;
+use crate::feed::area::FeedArea;
 use crate::reclaim::evict::Evict;
 use crate::reclaim::fill::FillPolicy;
 use crate::region::layout::LogHeader;
@@ -172,7 +172,7 @@ impl LogStore {
     /// Nobody but the store may claim frames of its arena.
     ///
     /// ```
-    /// use mneme_arena::{LendingOptions, Lookup};
+    /// use mneme_arena::{LendingOptions, CacheLookup};
     /// use mneme_log::LogStore;
     ///
     /// let lending = LendingOptions { records: 50_000, max_frames: u32::MAX };
@@ -184,7 +184,7 @@ impl LogStore {
     /// let cache = store.discardable().expect("it lends");
     /// let slot = cache.arena().participants().slot()?;
     /// let mut value = Vec::new();
-    /// if let Lookup::Miss(ticket) = cache.get(b"page", &mut value) {
+    /// if let CacheLookup::Miss(ticket) = cache.get(b"page", &mut value) {
     ///     let node = mneme_sys::NodeId(0);
     ///     let _ = cache.fill(&slot, node, ticket, b"page", b"what the disk says")?;
     /// }
@@ -353,14 +353,14 @@ impl LogStore {
     #[must_use]
     pub fn has_feed_space(&self) -> bool {
         let feed = self.store.mapped_feed();
-        feed.is_none_or(Feed::has_ample_space)
+        feed.is_none_or(FeedArea::has_ample_space)
     }
 
     /// The position of the change feed before which everything is kept elsewhere; `None`: the store
     /// has no feed. While it moves, a thread that waits for space there waits for something.
     #[must_use]
     pub fn feed_durable(&self) -> Option<u64> {
-        self.store.mapped_feed().map(Feed::durable)
+        self.store.mapped_feed().map(FeedArea::durable)
     }
 
     /// The first position of the change feed behind everything that has been entered; `None`: the

@@ -8,18 +8,18 @@ use mneme_arena::Class;
 use mneme_sync::{Holding, Pin, Slot};
 
 use crate::error::{Corrupt, WriteError};
-use crate::index::lookup::{Found, Lookup};
+use crate::index::lookup::{FoundEntry, Lookup};
 use crate::index::root::Root;
 use crate::index::shape::Place;
 use crate::reclaim::free_space::SpaceSearch;
-use crate::records::expiry::{Before, Expiry, Life, Stored};
+use crate::records::expiry::{Before, Expiry, RecordLife, Stored};
 use crate::records::in_place::CopyOut;
-use crate::records::notify::Kind;
-use crate::records::publish::{Change, Expect, Published};
+use crate::records::notify::NotifyKind;
+use crate::records::publish::{Expect, KeyChange, Published};
 use crate::region::kind::{ValueKind, WrongKind};
 use crate::region::mem::Loc;
 use crate::region::record::{Header, MAX_IN_PLACE, MAX_KEY, MAX_VALUE, write_body};
-use crate::region::space::Space;
+use crate::region::space::KeyspaceId;
 use crate::session::{Wait, back_off};
 use crate::store::components::Store;
 
@@ -86,7 +86,7 @@ struct Put<'a> {
 
 /// What an update expects of the entry that it has read, `there` with its expiry. It is `present`
 /// unless it has expired.
-fn expect_of(there: Option<(&Found<'_>, u64)>, present: bool) -> Expect<'static> {
+fn expect_of(there: Option<(&FoundEntry<'_>, u64)>, present: bool) -> Expect<'static> {
     match there {
         None => Expect::Absent,
         Some((found, _)) if !present => Expect::ExpiredAt(found.entry.loc()),
@@ -166,7 +166,7 @@ impl Store {
     #[cold]
     #[inline(never)]
     fn put_in_space(&self, slot: &Slot<'_>, put: Put<'_>) -> Result<(), WriteError> {
-        let header = self.header_for(put.key, put.value, put.expiry, Space::new(0));
+        let header = self.header_for(put.key, put.value, put.expiry, KeyspaceId::new(0));
         let mut search = SpaceSearch::new(header.size());
         loop {
             self.make_space(slot, &mut search)?;
@@ -184,7 +184,7 @@ impl Store {
         let Some(root) = self.root(space)? else {
             return Ok(false);
         };
-        let change = Change::removal(root, put.place, put.key);
+        let change = KeyChange::removal(root, put.place, put.key);
         let overwritten = self.overwrite(slot, &change, put.value, (put.kind, put.expiry))?;
         Ok(overwritten.is_some())
     }
@@ -220,7 +220,7 @@ impl Store {
             self.mem.prefetch_key(old, key.len());
         }
         self.copy_body(loc, header, size, expiry, key, value)?;
-        let change = Change {
+        let change = KeyChange {
             root,
             place,
             segment: home.map(|(segment, _)| segment),
@@ -250,7 +250,7 @@ impl Store {
             return Ok(false);
         };
         let place = self.place(key);
-        let change = Change::removal(root, place, key);
+        let change = KeyChange::removal(root, place, key);
         Ok(self.publish(&slot, &pin, &change)? == Published::Removed)
     }
 
@@ -262,7 +262,7 @@ impl Store {
             {
                 let (_pin, space) = self.enter(&slot, database)?;
                 let cut_off = || self.drop_root(&slot, space);
-                if self.announce_and_notify(&slot, Kind::Cleared, [database; 2], cut_off)? {
+                if self.announce_and_notify(&slot, NotifyKind::Cleared, [database; 2], cut_off)? {
                     return Ok(());
                 }
             }
@@ -342,10 +342,10 @@ impl Store {
                 CopyOut::Absent(_) => None,
             };
             let life = copied.as_ref().map(|c| self.life(c.expires, before));
-            if life == Some(Life::Unsure) {
+            if life == Some(RecordLife::Unsure) {
                 return Ok(Tried::Conflict);
             }
-            let live = copied.as_ref().filter(|_| life == Some(Life::Live));
+            let live = copied.as_ref().filter(|_| life == Some(RecordLife::Live));
             let stored = live.map(|c| c.still_stored(&copy));
             (present, kept) = (stored.is_some(), stored.map_or(Expiry::Never, |s| s.expiry));
             kind = takes.kind_after(stored.map(|stored| stored.kind))?;
@@ -358,10 +358,10 @@ impl Store {
             // Read once: the expiry may change where it lies.
             let there = found.map(|f| (f, f.record.expires()));
             let life = there.map(|(_, expires)| self.life(expires, before));
-            if life == Some(Life::Unsure) {
+            if life == Some(RecordLife::Unsure) {
                 return Ok(Tried::Conflict);
             }
-            let live = there.filter(|_| life == Some(Life::Live));
+            let live = there.filter(|_| life == Some(RecordLife::Live));
             let stored = live.map(|(f, expires)| Stored {
                 value: f.record.value(),
                 expiry: Expiry::of_word(expires),
@@ -384,7 +384,7 @@ impl Store {
             Decision::Replace(value) => (Some(value), kept),
             Decision::ReplaceUntil(value, expiry) => (Some(value), *expiry),
         };
-        let mut change = Change {
+        let mut change = KeyChange {
             root,
             place,
             segment,
@@ -469,7 +469,7 @@ impl Store {
         key: &[u8],
         value: &[u8],
         expiry: Expiry,
-        space: Space,
+        space: KeyspaceId,
     ) -> Header {
         let header = match self.overwrites() {
             false => Header::record(key.len(), value.len(), space),
@@ -483,7 +483,7 @@ impl Store {
 
     /// As [`header_for`](Self::header_for), in a store that overwrites.
     #[inline(never)]
-    fn header_to_overwrite(key: &[u8], value: &[u8], space: Space) -> Header {
+    fn header_to_overwrite(key: &[u8], value: &[u8], space: KeyspaceId) -> Header {
         match value.len() <= MAX_IN_PLACE {
             false => Header::record(key.len(), value.len(), space),
             true => Header::with_slack(key.len(), value.len(), value.len(), space),

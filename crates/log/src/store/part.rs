@@ -12,13 +12,13 @@ use mneme_sync::{Pin, Slot};
 
 use crate::buffer::{NoMemory, copied, reserve, zeros};
 use crate::error::{ReadError, WriteError};
-use crate::index::lookup::{Found, Lookup};
+use crate::index::lookup::{FoundEntry, Lookup};
 use crate::index::root::Root;
 use crate::index::shape::Place;
 use crate::reclaim::free_space::SpaceSearch;
 use crate::records::change_set::Changed;
 use crate::records::patch::{Overtaken, Target, Write};
-use crate::records::publish::{Change, Expect, Published};
+use crate::records::publish::{Expect, KeyChange, Published};
 use crate::records::read::copying::{Look, SHORT, SHORT_TRIES, within};
 use crate::region::kind::ValueKind;
 use crate::region::patch_word::PatchWord;
@@ -263,7 +263,7 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
         let segment = store.mem.index_segment(root, self.place)?;
         let seen = store.find(root, self.place, segment, self.key)?;
         let found = seen.and_then(|(found, _)| found);
-        let Some(Found { entry, record, .. }) = found else {
+        let Some(FoundEntry { entry, record, .. }) = found else {
             return Ok(None);
         };
         if self.starves {
@@ -374,11 +374,11 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
             rest.unwrap_or_default(),
         );
         mneme_sys::fault!("log.body.after");
-        let change = Change {
+        let change = KeyChange {
             new: Some((loc, size)),
             expiring: seen.expires != 0,
             expect: Expect::Expiring(seen.loc, seen.expires),
-            ..Change::removal(root, self.place, self.key)
+            ..KeyChange::removal(root, self.place, self.key)
         };
         let published = store.publish(self.slot, pin, &change)?;
         if published == Published::NoSpace {

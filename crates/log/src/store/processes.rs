@@ -7,7 +7,7 @@
 use mneme_sync::{Attached, AttachedThread, Lane, Life, SlotId};
 use mneme_sys::ProcessState;
 
-use crate::index::intent::{INDEX_LANE, Intent, OPERATION_LANE, TRANSACTION_LANE};
+use crate::index::intent::{INDEX_LANE, IndexIntent, OPERATION_LANE, TRANSACTION_LANE};
 use crate::region::layout::Tables;
 use crate::session::{MAINTAINER_LEASE, SERVER_LEASE, Session};
 
@@ -179,12 +179,12 @@ fn announced(thread: &AttachedThread) -> impl Iterator<Item = Work> {
     let arena = thread.intents[Lane::Arena as usize].map(|_| Work::ClaimsMemory);
     let log = [OPERATION_LANE, INDEX_LANE, TRANSACTION_LANE].map(|lane| {
         // Damage is ignored here: the check reports it, and so does the repair after the thread.
-        let intent = Intent::of_thread(thread, lane).ok().flatten()?;
+        let intent = IndexIntent::of_thread(thread, lane).ok().flatten()?;
         Some(match intent {
-            Intent::Home { .. } => Work::WritesKey,
-            Intent::ReplaceDatabases => Work::ReplacesDatabase,
-            Intent::Reshape { .. } => Work::ReshapesIndex,
-            Intent::Transaction { .. } => Work::Commits,
+            IndexIntent::Home { .. } => Work::WritesKey,
+            IndexIntent::ReplaceDatabases => Work::ReplacesDatabase,
+            IndexIntent::Reshape { .. } => Work::ReshapesIndex,
+            IndexIntent::Transaction { .. } => Work::Commits,
         })
     });
     arena.into_iter().chain(log.into_iter().flatten())

@@ -12,7 +12,7 @@ use mneme_sync::{DeadSlot, ReapError, Slot, SlotId};
 
 use crate::error::{Corrupt, WriteError};
 use crate::feed::area::Binds;
-use crate::index::intent::{INDEX_LANE, Intent};
+use crate::index::intent::{INDEX_LANE, IndexIntent};
 use crate::index::pool::journal;
 use crate::index::root::ROOT_SHARD;
 use crate::store::components::Store;
@@ -68,7 +68,7 @@ impl Store {
             self.repair_swap(slot)?;
         }
         mneme_sys::fault!("log.reap.swap");
-        if let Some(Intent::Reshape { shard }) = Intent::of_dead(dead, INDEX_LANE)?
+        if let Some(IndexIntent::Reshape { shard }) = IndexIntent::of_dead(dead, INDEX_LANE)?
             && shard < self.tables.geometry.shards
             && self.left_in_shard(shard, dead.id())
         {

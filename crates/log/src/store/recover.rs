@@ -20,7 +20,7 @@ use mneme_sync::{RobustLock, Slot};
 use crate::error::{Corrupt, OpenError, WriteError};
 use crate::index::lookup::Lookup;
 use crate::log::segment::{State, TAG_LOG};
-use crate::region::space::Space;
+use crate::region::space::KeyspaceId;
 use crate::store::components::Store;
 
 impl Store {
@@ -49,7 +49,7 @@ impl Store {
                 )));
             }
         }
-        for space in Space::all() {
+        for space in KeyspaceId::all() {
             let Some(root) = self.root(space)? else {
                 continue;
             };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use mneme_arena::{Discardable, Lookup, Ticket};
+use mneme_arena::{CacheLookup, Discardable, Ticket};
 use mneme_log::{
     BatchError, Cursor, Decision, Evict, Expiry, GrowError, LogStore, Patch, Transaction,
     WriteError,
@@ -317,7 +317,7 @@ fn looked_up(
     let oldest = clock.settled[i].load(SeqCst);
     found.clear();
     match cache.get(&key(i as u32).1, found) {
-        Lookup::Hit => {
+        CacheLookup::Hit => {
             let newest = clock.changing[i].load(SeqCst);
             let first = found.first().copied();
             let is_whole = found.len() == COPY && found[1..] == found[..COPY - 1];
@@ -329,7 +329,7 @@ fn looked_up(
             );
             None
         }
-        Lookup::Miss(ticket) => Some(ticket),
+        CacheLookup::Miss(ticket) => Some(ticket),
     }
 }
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 use mneme_durable::{DurabilityMode, DurableOptions};
 use serde_json::json;
 
-use super::client::{Client, Reply, Where};
-use super::progress::Progress;
+use super::client::{Answer, ServerConnection, Where};
+use super::progress::ProgressLine;
 use super::{output, registry, size};
 
 /// What the name of a backup's file ends with.
@@ -60,7 +60,7 @@ pub struct Restore {
     durability: DurabilityMode,
 
     #[command(flatten)]
-    registry: registry::Place,
+    registry: registry::RegistryPath,
 
     /// Print what was restored as JSON.
     #[arg(long)]
@@ -73,8 +73,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Has the server write a backup, and waits for it.
 pub fn backup(arguments: &Backup) -> Result<(), Box<dyn Error>> {
     let mut client = arguments.server.connect()?;
-    let progress = Progress::default();
-    let Reply::Number(number) = client.request(&["MNEME", "BACKUP", &arguments.name])? else {
+    let progress = ProgressLine::default();
+    let Answer::Number(number) = client.request(&["MNEME", "BACKUP", &arguments.name])? else {
         return Err(unexpected(&client));
     };
     loop {
@@ -109,7 +109,7 @@ pub fn backup(arguments: &Backup) -> Result<(), Box<dyn Error>> {
     }
 }
 
-fn unexpected(client: &Client) -> Box<dyn Error> {
+fn unexpected(client: &ServerConnection) -> Box<dyn Error> {
     format!(
         "the server at {} answers MNEME BACKUP as no Mneme does",
         client.place()
@@ -117,16 +117,16 @@ fn unexpected(client: &Client) -> Box<dyn Error> {
     .into()
 }
 
-fn text(fields: &BTreeMap<String, Reply>, name: &str) -> String {
+fn text(fields: &BTreeMap<String, Answer>, name: &str) -> String {
     match fields.get(name) {
-        Some(Reply::Text(text)) => text.clone(),
+        Some(Answer::Text(text)) => text.clone(),
         _ => String::new(),
     }
 }
 
-fn count(fields: &BTreeMap<String, Reply>, name: &str) -> u64 {
+fn count(fields: &BTreeMap<String, Answer>, name: &str) -> u64 {
     match fields.get(name) {
-        Some(Reply::Number(number)) => u64::try_from(*number).unwrap_or(0),
+        Some(Answer::Number(number)) => u64::try_from(*number).unwrap_or(0),
         _ => 0,
     }
 }
@@ -145,7 +145,7 @@ pub fn restore(arguments: Restore) -> Result<(), Box<dyn Error>> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let progress = Progress::default();
+    let progress = ProgressLine::default();
     let options = DurableOptions::new(to)
         .mode(arguments.durability)
         .progress(Arc::new(move |now| {

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use mneme::server::{Found, Origin, Running};
+use mneme::server::{Found, Running, StoreOrigin};
 use mneme::{PageKind, PageReport};
 
 use super::size;
@@ -44,8 +44,8 @@ fn banner(running: &Running, threads: usize) -> String {
 }
 
 /// Where the records are, how they were found, and what ends them.
-fn data(origin: &Origin, kept: Option<&Path>) -> String {
-    let Origin::Segment {
+fn data(origin: &StoreOrigin, kept: Option<&Path>) -> String {
+    let StoreOrigin::Segment {
         name,
         registry,
         found,

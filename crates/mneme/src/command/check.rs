@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::client::{Client, Reply, Where};
+use super::client::{Answer, ServerConnection, Where};
 use super::output;
 
 #[derive(Debug, clap::Args)]
@@ -50,27 +50,27 @@ pub fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     }
 }
 
-fn check(client: &mut Client) -> Result<Found, Box<dyn Error>> {
+fn check(client: &mut ServerConnection) -> Result<Found, Box<dyn Error>> {
     let strange = || format!("the server at {} answers strangely", client.place());
     let strange = strange();
-    let Reply::Number(number) = client.request(&["MNEME", "CHECK"])? else {
+    let Answer::Number(number) = client.request(&["MNEME", "CHECK"])? else {
         return Err(strange.into());
     };
     let mut pause = PAUSES.0;
     loop {
         let mut fields = client.request(&["MNEME", "REPORT"])?.fields();
         match fields.remove("state") {
-            Some(Reply::Text(state)) if state == "running" => {}
-            Some(Reply::Text(state)) if state == "done" => {
+            Some(Answer::Text(state)) if state == "running" => {}
+            Some(Answer::Text(state)) if state == "done" => {
                 // Somebody may have begun a later one meanwhile, which is as good.
                 return match value(&fields, "check") {
                     Some(done) if done >= number => Ok(found(fields)),
                     _ => Err(strange.into()),
                 };
             }
-            Some(Reply::Text(state)) if state == "failed" => {
+            Some(Answer::Text(state)) if state == "failed" => {
                 let reason = match fields.remove("failure") {
-                    Some(Reply::Text(reason)) => reason,
+                    Some(Answer::Text(reason)) => reason,
                     _ => String::new(),
                 };
                 return Err(format!("the store could not be checked: {reason}").into());
@@ -82,20 +82,20 @@ fn check(client: &mut Client) -> Result<Found, Box<dyn Error>> {
     }
 }
 
-fn value(fields: &BTreeMap<String, Reply>, name: &str) -> Option<i64> {
+fn value(fields: &BTreeMap<String, Answer>, name: &str) -> Option<i64> {
     match fields.get(name) {
-        Some(Reply::Number(number)) => Some(*number),
+        Some(Answer::Number(number)) => Some(*number),
         _ => None,
     }
 }
 
-fn found(mut fields: BTreeMap<String, Reply>) -> Found {
+fn found(mut fields: BTreeMap<String, Answer>) -> Found {
     let problems = match fields.remove("problems") {
-        Some(Reply::List(items)) => items,
+        Some(Answer::List(items)) => items,
         _ => Vec::new(),
     };
     let texts = problems.into_iter().map(|problem| match problem {
-        Reply::Text(text) => text,
+        Answer::Text(text) => text,
         other => format!("{other:?}"),
     });
     Found {

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::time::Duration;
 
-use self::stream::Stream;
+use self::stream::ClientStream;
 
 /// A server that has not let a client in after so long, or not sent the whole of an answer, is said
 /// not to answer.
@@ -88,21 +88,21 @@ impl From<std::io::Error> for Fault {
 
 /// What a server answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reply {
+pub enum Answer {
     Text(String),
     Number(i64),
-    List(Vec<Reply>),
+    List(Vec<Answer>),
 }
 
-impl Reply {
+impl Answer {
     /// A list of names and values in turn, by name; empty if it is none.
-    pub fn fields(self) -> BTreeMap<String, Reply> {
-        let Reply::List(items) = self else {
+    pub fn fields(self) -> BTreeMap<String, Answer> {
+        let Answer::List(items) = self else {
             return BTreeMap::new();
         };
         let mut fields = BTreeMap::new();
         let mut items = items.into_iter();
-        while let (Some(Reply::Text(name)), Some(value)) = (items.next(), items.next()) {
+        while let (Some(Answer::Text(name)), Some(value)) = (items.next(), items.next()) {
             fields.insert(name, value);
         }
         fields
@@ -110,12 +110,12 @@ impl Reply {
 }
 
 /// A connection.
-pub struct Client {
-    stream: BufReader<Box<dyn Stream>>,
+pub struct ServerConnection {
+    stream: BufReader<Box<dyn ClientStream>>,
     place: String,
 }
 
-impl Client {
+impl ServerConnection {
     /// Connects to the server at `place`.
     fn connect(place: &Where) -> Result<Self, AskError> {
         let words = place.place();
@@ -140,7 +140,7 @@ impl Client {
     /// What the server answers with one text.
     pub fn ask(&mut self, command: &[&str]) -> Result<String, AskError> {
         match self.request(command)? {
-            Reply::Text(text) => Ok(text),
+            Answer::Text(text) => Ok(text),
             _ => Err(AskError::Foreign {
                 place: self.place.clone(),
             }),
@@ -148,7 +148,7 @@ impl Client {
     }
 
     /// What the server answers.
-    pub fn request(&mut self, command: &[&str]) -> Result<Reply, AskError> {
+    pub fn request(&mut self, command: &[&str]) -> Result<Answer, AskError> {
         let mut request = format!("*{}\r\n", command.len());
         for word in command {
             request += &format!("${}\r\n{word}\r\n", word.len());
@@ -162,7 +162,7 @@ impl Client {
     }
 
     /// An answer with up to `depth` lists within one another.
-    fn answer(&mut self, depth: usize) -> Result<Reply, Fault> {
+    fn answer(&mut self, depth: usize) -> Result<Answer, Fault> {
         let mut line = Vec::new();
         (&mut self.stream)
             .take(LONGEST as u64)
@@ -176,10 +176,10 @@ impl Client {
             return Err(Fault::Foreign);
         };
         match kind {
-            "+" => Ok(Reply::Text(rest.to_owned())),
+            "+" => Ok(Answer::Text(rest.to_owned())),
             "-" => Err(Fault::Refused(rest.to_owned())),
-            ":" => Ok(Reply::Number(rest.parse().map_err(|_| Fault::Foreign)?)),
-            "$" => Ok(Reply::Text(self.text(length(rest, LONGEST)?)?)),
+            ":" => Ok(Answer::Number(rest.parse().map_err(|_| Fault::Foreign)?)),
+            "$" => Ok(Answer::Text(self.text(length(rest, LONGEST)?)?)),
             "*" => self.list(length(rest, MOST)?, depth),
             _ => Err(Fault::Foreign),
         }
@@ -192,10 +192,10 @@ impl Client {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    fn list(&mut self, len: usize, depth: usize) -> Result<Reply, Fault> {
+    fn list(&mut self, len: usize, depth: usize) -> Result<Answer, Fault> {
         let depth = depth.checked_sub(1).ok_or(Fault::Deep)?;
         let items = (0..len).map(|_| self.answer(depth));
-        Ok(Reply::List(items.collect::<Result<_, _>>()?))
+        Ok(Answer::List(items.collect::<Result<_, _>>()?))
     }
 
     /// `INFO`, all of it.
@@ -242,13 +242,13 @@ mod tests {
         }
     }
 
-    impl Stream for Saying {
+    impl ClientStream for Saying {
         fn allow(&mut self, _: Duration) {}
     }
 
-    fn asked(answer: impl Into<Vec<u8>>) -> Result<Reply, AskError> {
+    fn asked(answer: impl Into<Vec<u8>>) -> Result<Answer, AskError> {
         let saying = Saying(std::io::Cursor::new(answer.into()));
-        let mut client = Client {
+        let mut client = ServerConnection {
             stream: BufReader::new(Box::new(saying)),
             place: "a test".to_owned(),
         };
@@ -260,12 +260,12 @@ mod tests {
         for depth in [0, 1, DEEPEST] {
             let mut reply = asked("*1\r\n".repeat(depth) + ":7\r\n").unwrap();
             for _ in 0..depth {
-                let Reply::List(mut items) = reply else {
+                let Answer::List(mut items) = reply else {
                     panic!("{reply:?}")
                 };
                 reply = items.pop().unwrap();
             }
-            assert_eq!(reply, Reply::Number(7));
+            assert_eq!(reply, Answer::Number(7));
         }
         // The last one would be more than the stack holds.
         for depth in [DEEPEST + 1, 1 << 20] {
@@ -301,12 +301,12 @@ mod tests {
 
     #[test]
     fn a_list_is_read_by_name() {
-        let text = |text: &str| Reply::Text(text.to_owned());
-        let list = Reply::List(vec![text("a"), Reply::Number(1), text("b"), text("c")]);
+        let text = |text: &str| Answer::Text(text.to_owned());
+        let list = Answer::List(vec![text("a"), Answer::Number(1), text("b"), text("c")]);
         let fields = list.fields();
         assert_eq!(
             (&fields["a"], &fields["b"]),
-            (&Reply::Number(1), &text("c"))
+            (&Answer::Number(1), &text("c"))
         );
         assert!(text("a").fields().is_empty());
     }

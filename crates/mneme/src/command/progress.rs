@@ -10,9 +10,9 @@ const WIDTH: u64 = 40;
 
 /// Shows how far something is: on standard error, if that is a terminal.
 #[derive(Debug, Default)]
-pub struct Progress(Mutex<Option<u64>>);
+pub struct ProgressLine(Mutex<Option<u64>>);
 
-impl Progress {
+impl ProgressLine {
     /// `done` of `total` bytes are done.
     pub fn show(&self, done: u64, total: u64) {
         let mut errors = std::io::stderr();

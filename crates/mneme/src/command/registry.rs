@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use super::output;
 
 #[derive(Debug, clap::Args)]
-pub struct Place {
+pub struct RegistryPath {
     /// The registry's directory. By default $MNEME_DIR, else /dev/shm/mneme-UID-registry.
     #[arg(long, global = true, value_name = "DIRECTORY")]
     registry: Option<PathBuf>,
 }
 
-impl Place {
+impl RegistryPath {
     /// The registry of this directory; the default one, if none is named.
     pub fn at(registry: Option<PathBuf>) -> Self {
         Self { registry }

@@ -15,7 +15,7 @@ use super::{output, segment_store, unstick};
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    registry: registry::Place,
+    registry: registry::RegistryPath,
 
     #[command(subcommand)]
     action: Action,

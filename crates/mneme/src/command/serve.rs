@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use mneme::server::settings::{FileError, Key, Settings};
+use mneme::server::settings::{ConfigFileError, Key, Settings};
 use mneme::server::{HandoverError, Opening, ServeError, Server, StartError, StoreOptions};
 use mneme::{AttachError, MIN_CAPACITY};
 use mneme_shared::Withdrawal;
@@ -11,7 +11,7 @@ use mneme_sys::{SysfsTopology, Topology};
 
 use super::flags::{self, Flags};
 use super::output;
-use super::registry::Place;
+use super::registry::RegistryPath;
 use super::signals::Stopping;
 use super::size;
 use super::successor::{self, Service};
@@ -45,7 +45,7 @@ pub enum Error {
     #[error("{0}")]
     Serve(#[from] ServeError),
     #[error("{0}")]
-    File(#[from] FileError),
+    File(#[from] ConfigFileError),
     #[error("invalid value '{name}' for 'segment': {source}")]
     SegmentName { name: String, source: NameError },
     #[error("cannot watch for signals: {0}")]
@@ -171,7 +171,7 @@ fn segment(
     memory: u64,
 ) -> Result<Option<(Registry, u64)>, Error> {
     let root = settings.text(Key::Registry);
-    let place = Place::at((!root.is_empty()).then(|| PathBuf::from(&*root)));
+    let place = RegistryPath::at((!root.is_empty()).then(|| PathBuf::from(&*root)));
     let registry = place.open().map_err(Error::Registry)?;
     let is_new = matches!(
         Segment::open(&registry, name),

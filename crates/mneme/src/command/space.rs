@@ -12,7 +12,7 @@ use super::registry::{self, Listing, mode, properties};
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    registry: registry::Place,
+    registry: registry::RegistryPath,
 
     #[command(subcommand)]
     action: Action,

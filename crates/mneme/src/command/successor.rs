@@ -5,20 +5,20 @@ use mneme::SharedStore;
 use mneme::server::settings::Settings;
 use mneme::server::{
     Ended, Handover, HandoverError, HandoverSocket, Listeners, Request, Running, Server, Stopper,
-    Taken,
+    TakenOver,
 };
 use mneme_durable::DurableOptions;
 use mneme_space::{Registry, Segment};
 
 use super::banner;
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use super::serve::Error;
 use super::signals::Stopping;
 use super::supervisor;
 
 /// What a predecessor has left: its listening sockets, and how to tell it that it is done, if it
 /// has not ended yet.
-pub type Inheritance = (Listeners, Option<Taken>);
+pub type Inheritance = (Listeners, Option<TakenOver>);
 
 /// What is served until it is ended, and which process may take it over.
 pub struct Service {
@@ -82,7 +82,7 @@ impl Service {
         mut successor: Option<Request>,
     ) -> Result<Option<Running>, Error> {
         let stopping = self.stopping.clone();
-        let progress = Progress::default();
+        let progress = ProgressLine::default();
         let mut server = self
             .server
             .clone()

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use mneme_tree::{Builder, Durability, Holder, Store, StoreError, Tree, TreeStats};
 use serde_json::{Value, json};
 
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use super::{output, size};
 
 #[derive(Debug, clap::Args)]
@@ -212,7 +212,7 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
             }
         }
         Action::Backup { place, to } => {
-            let progress = Progress::default();
+            let progress = ProgressLine::default();
             let copied = place
                 .open_to_read()?
                 .backup_with(&to, |done, total| progress.show(done, total));
@@ -565,7 +565,7 @@ fn check(place: &Place, tree: Option<&str>) -> Result<(), Box<dyn Error>> {
     let found = match &tree {
         Some((_, tree)) => tree.check(),
         None => {
-            let progress = Progress::default();
+            let progress = ProgressLine::default();
             db.check_with(|done, total| progress.show(done, total))
         }
     };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::common::Registry;
 use crate::common::serving::{self, Serving};
-use mneme_log::lent::{Lookup, NodeId, Stored};
+use mneme_log::lent::{CacheLookup, NodeId, Stored};
 use mneme_shared::SharedStore;
 use mneme_testkit::{Process, TestDir};
 use mneme_tree::RecordCache;
@@ -51,11 +51,11 @@ fn read_pages(store: &SharedStore) -> (u64, u64) {
     for number in 0..PAGES {
         let key = number.to_le_bytes();
         match cache.get(&key, &mut found) {
-            Lookup::Hit => {
+            CacheLookup::Hit => {
                 assert!(found == page(number), "page {number} is another");
                 hits += 1;
             }
-            Lookup::Miss(ticket) => {
+            CacheLookup::Miss(ticket) => {
                 let taken = cache.fill(&slot, NodeId(0), ticket, &key, &page(number));
                 kept += u64::from(taken.unwrap() == Stored::Kept);
             }

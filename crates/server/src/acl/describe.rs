@@ -3,7 +3,7 @@
 //! Which commands are permitted is said as Redis says it: beginning with all or with none, by the
 //! categories that fit best, and then by the commands that are left.
 
-use super::user::{Access, KeyPattern, Sanitizing, Selector, User};
+use super::user::{KeyAccess, KeyPattern, Sanitizing, Selector, User};
 use super::vocabulary::Vocabulary;
 use crate::command::Category;
 
@@ -60,9 +60,9 @@ impl Selector {
         }
         let word = |KeyPattern { pattern, access }: &KeyPattern| {
             let sign: &[u8] = match *access {
-                Access::ALL => b"~",
-                Access { read: true, .. } => b"%R~",
-                Access { .. } => b"%W~",
+                KeyAccess::ALL => b"~",
+                KeyAccess { read: true, .. } => b"%R~",
+                KeyAccess { .. } => b"%W~",
             };
             [sign, pattern].concat()
         };

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::rules::{Reading, Refusal, has_spaces, joined};
+use super::rules::{Reading, RuleRefusal, has_spaces, joined};
 use super::user::User;
 
 /// All users of a file, by name.
@@ -13,7 +13,7 @@ pub(super) type Table = BTreeMap<Arc<[u8]>, Arc<User>>;
 
 /// Why a file of users was not taken.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum FileError {
+pub(crate) enum AclFileError {
     #[error("Error loading ACLs, opening file '{}': {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
     /// What is wrong with which lines.
@@ -24,12 +24,12 @@ pub(crate) enum FileError {
 }
 
 /// Reads the users of a file.
-pub(super) fn read(path: &Path, reading: Reading<'_>) -> Result<Table, FileError> {
-    let bytes = std::fs::read(path).map_err(|source| FileError::Read {
+pub(super) fn read(path: &Path, reading: Reading<'_>) -> Result<Table, AclFileError> {
+    let bytes = std::fs::read(path).map_err(|source| AclFileError::Read {
         path: path.to_owned(),
         source,
     })?;
-    parse(&bytes, &path.display().to_string(), reading).map_err(FileError::Lines)
+    parse(&bytes, &path.display().to_string(), reading).map_err(AclFileError::Lines)
 }
 
 /// Reads the users of a file's text, or says all that is wrong with it.
@@ -83,7 +83,7 @@ fn parse_line(line: &[u8], users: &Table, reading: Reading<'_>) -> Result<Option
         reading
             .apply(&mut user, rule)
             .map_err(|refusal| match refusal {
-                Refusal::Unknown => {
+                RuleRefusal::Unknown => {
                     format!(
                         ": Error in applying operation '{}': {refusal}.",
                         shown(rule)

@@ -11,7 +11,7 @@ const TOGETHER_MS: u64 = 60_000;
 
 /// Why something was denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub(crate) enum DenialReason {
     Command,
     Key,
     Auth,
@@ -27,7 +27,7 @@ pub(crate) enum Context {
 /// Something that was denied.
 #[derive(Debug, Clone)]
 pub(crate) struct Event {
-    pub reason: Reason,
+    pub reason: DenialReason,
     pub context: Context,
     /// The command, or the key.
     pub object: Vec<u8>,
@@ -42,9 +42,9 @@ pub(crate) struct Event {
 
 /// The log.
 #[derive(Debug, Default)]
-pub(crate) struct Log(Mutex<VecDeque<Event>>);
+pub(crate) struct DenialLog(Mutex<VecDeque<Event>>);
 
-impl Log {
+impl DenialLog {
     fn events(&self) -> MutexGuard<'_, VecDeque<Event>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -78,13 +78,13 @@ impl Log {
     }
 }
 
-impl Reason {
+impl DenialReason {
     /// As Redis spells it.
     pub fn name(self) -> &'static str {
         match self {
-            Reason::Command => "command",
-            Reason::Key => "key",
-            Reason::Auth => "auth",
+            DenialReason::Command => "command",
+            DenialReason::Key => "key",
+            DenialReason::Auth => "auth",
         }
     }
 }

@@ -14,8 +14,8 @@ mod user;
 mod users;
 mod vocabulary;
 
-pub(crate) use file::FileError;
-pub(crate) use log::{Context, Event, Reason};
-pub(crate) use user::{Access, Denied, Judged, Selector, User};
+pub(crate) use file::AclFileError;
+pub(crate) use log::{Context, DenialReason, Event};
+pub(crate) use user::{Denied, Judged, KeyAccess, Selector, User};
 pub(crate) use users::Users;
-pub(crate) use vocabulary::{Named, Vocabulary};
+pub(crate) use vocabulary::{NamedCommand, Vocabulary};

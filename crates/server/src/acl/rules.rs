@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use sha2::{Digest as _, Sha256};
 
-use super::user::{Access, KeyPattern, Sanitizing, Selector, User};
+use super::user::{KeyAccess, KeyPattern, Sanitizing, Selector, User};
 use super::vocabulary::Vocabulary;
 use crate::command::Category;
 use crate::resp::split_line;
@@ -19,7 +19,7 @@ pub(crate) struct Reading<'a> {
 
 /// Why a rule is refused, in Redis' words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refusal {
+pub(crate) enum RuleRefusal {
     #[error("Unknown command or category name in ACL")]
     Unknown,
     #[error("Syntax error")]
@@ -96,7 +96,7 @@ impl Reading<'_> {
     }
 
     /// Changes a user as a rule says.
-    pub fn apply(self, user: &mut User, rule: &[u8]) -> Result<(), Refusal> {
+    pub fn apply(self, user: &mut User, rule: &[u8]) -> Result<(), RuleRefusal> {
         let is = |word: &[u8]| rule.eq_ignore_ascii_case(word);
         match rule {
             [] => {}
@@ -122,7 +122,8 @@ impl Reading<'_> {
             [b'<', ..] | [b'!', ..] => {
                 let hash = hash_of(rule, b'<')?;
                 let place = user.passwords.iter().position(|one| *one == hash);
-                user.passwords.remove(place.ok_or(Refusal::NoSuchPassword)?);
+                user.passwords
+                    .remove(place.ok_or(RuleRefusal::NoSuchPassword)?);
             }
             [b'(', inner @ .., b')'] => {
                 let mut selector = self.nothing();
@@ -150,7 +151,7 @@ impl Reading<'_> {
     }
 
     /// Changes a set of permissions as a rule says.
-    fn apply_to(self, selector: &mut Selector, rule: &[u8]) -> Result<(), Refusal> {
+    fn apply_to(self, selector: &mut Selector, rule: &[u8]) -> Result<(), RuleRefusal> {
         let is = |word: &[u8]| rule.eq_ignore_ascii_case(word);
         match rule {
             _ if is(b"allkeys") || is(b"~*") => {
@@ -171,55 +172,55 @@ impl Reading<'_> {
             }
             _ if is(b"allcommands") || is(b"+@all") => selector.set_all_commands(true),
             _ if is(b"nocommands") || is(b"-@all") => selector.set_all_commands(false),
-            [b'~', pattern @ ..] => selector.add_keys(pattern, Access::ALL)?,
-            [b'%', ..] if selector.all_keys => return Err(Refusal::KeyAfterAll),
+            [b'~', pattern @ ..] => selector.add_keys(pattern, KeyAccess::ALL)?,
+            [b'%', ..] if selector.all_keys => return Err(RuleRefusal::KeyAfterAll),
             [b'%', rest @ ..] => {
                 let (access, pattern) = access(rest)?;
                 selector.add_keys(pattern, access)?;
             }
-            [b'&', ..] if selector.all_channels => return Err(Refusal::ChannelAfterAll),
+            [b'&', ..] if selector.all_channels => return Err(RuleRefusal::ChannelAfterAll),
             [b'&', pattern @ ..] => {
                 if has_spaces(pattern) {
-                    return Err(Refusal::Syntax);
+                    return Err(RuleRefusal::Syntax);
                 }
                 if !selector.channels.iter().any(|one| **one == *pattern) {
                     selector.channels.push(pattern.into());
                 }
             }
             [sign @ (b'+' | b'-'), b'@', category @ ..] => {
-                let category = Category::from_name(category).ok_or(Refusal::Unknown)?;
+                let category = Category::from_name(category).ok_or(RuleRefusal::Unknown)?;
                 selector.set_category(self.vocabulary, category, *sign == b'+');
             }
             [b'-', name @ ..] => {
-                let number = self.vocabulary.find(name).ok_or(Refusal::Unknown)?;
+                let number = self.vocabulary.find(name).ok_or(RuleRefusal::Unknown)?;
                 selector.set_command(self.vocabulary, number, false);
             }
             [b'+', name @ ..] => self.permit(selector, name)?,
-            _ => return Err(Refusal::Syntax),
+            _ => return Err(RuleRefusal::Syntax),
         }
         Ok(())
     }
 
     /// Permits a command, a subcommand, or a command with a first argument.
-    fn permit(self, selector: &mut Selector, name: &[u8]) -> Result<(), Refusal> {
+    fn permit(self, selector: &mut Selector, name: &[u8]) -> Result<(), RuleRefusal> {
         let vocabulary = self.vocabulary;
         let Some(bar) = name.iter().rposition(|byte| *byte == b'|') else {
-            let number = vocabulary.find(name).ok_or(Refusal::Unknown)?;
+            let number = vocabulary.find(name).ok_or(RuleRefusal::Unknown)?;
             selector.set_command(vocabulary, number, true);
             return Ok(());
         };
         let (command, argument) = (&name[..bar], &name[bar + 1..]);
-        let number = vocabulary.find(command).ok_or(Refusal::Unknown)?;
+        let number = vocabulary.find(command).ok_or(RuleRefusal::Unknown)?;
         if vocabulary.container(number).is_some() {
-            return Err(Refusal::FirstArgument);
+            return Err(RuleRefusal::FirstArgument);
         }
         if argument.is_empty() {
-            return Err(Refusal::Syntax);
+            return Err(RuleRefusal::Syntax);
         }
         if vocabulary.subcommands(number).is_empty() {
             selector.add_first_argument(number, argument);
         } else {
-            let number = vocabulary.find(name).ok_or(Refusal::Unknown)?;
+            let number = vocabulary.find(name).ok_or(RuleRefusal::Unknown)?;
             selector.set_command(vocabulary, number, true);
         }
         Ok(())
@@ -227,7 +228,7 @@ impl Reading<'_> {
 }
 
 /// The hash that a rule about a password names: itself, or by the password behind `plain`.
-fn hash_of(rule: &[u8], plain: u8) -> Result<String, Refusal> {
+fn hash_of(rule: &[u8], plain: u8) -> Result<String, RuleRefusal> {
     let (sign, text) = (rule[0], &rule[1..]);
     if sign == plain {
         return Ok(hashed(text));
@@ -235,23 +236,23 @@ fn hash_of(rule: &[u8], plain: u8) -> Result<String, Refusal> {
     let is_hash = text.len() == 64 && text.iter().all(|b| matches!(b, b'a'..=b'f' | b'0'..=b'9'));
     match std::str::from_utf8(text) {
         Ok(text) if is_hash => Ok(text.to_owned()),
-        _ => Err(Refusal::NotAHash),
+        _ => Err(RuleRefusal::NotAHash),
     }
 }
 
 /// What stands between `%` and `~`, and the pattern behind.
-fn access(rest: &[u8]) -> Result<(Access, &[u8]), Refusal> {
-    let mut access = Access::default();
+fn access(rest: &[u8]) -> Result<(KeyAccess, &[u8]), RuleRefusal> {
+    let mut access = KeyAccess::default();
     for (place, byte) in rest.iter().enumerate() {
         match byte {
             b'R' | b'r' if !access.read => access.read = true,
             b'W' | b'w' if !access.write => access.write = true,
-            b'~' if access != Access::default() => return Ok((access, &rest[place + 1..])),
-            _ => return Err(Refusal::Syntax),
+            b'~' if access != KeyAccess::default() => return Ok((access, &rest[place + 1..])),
+            _ => return Err(RuleRefusal::Syntax),
         }
     }
-    match access == Access::default() {
-        true => Err(Refusal::Syntax),
+    match access == KeyAccess::default() {
+        true => Err(RuleRefusal::Syntax),
         // As in Redis, which then matches the empty key.
         false => Ok((access, &[])),
     }
@@ -288,12 +289,12 @@ impl Selector {
             .retain(|one| !vocabulary.is_in(one.0, category));
     }
 
-    fn add_keys(&mut self, pattern: &[u8], access: Access) -> Result<(), Refusal> {
+    fn add_keys(&mut self, pattern: &[u8], access: KeyAccess) -> Result<(), RuleRefusal> {
         if self.all_keys {
-            return Err(Refusal::KeyAfterAll);
+            return Err(RuleRefusal::KeyAfterAll);
         }
         if has_spaces(pattern) {
-            return Err(Refusal::Syntax);
+            return Err(RuleRefusal::Syntax);
         }
         match self.keys.iter_mut().find(|one| *one.pattern == *pattern) {
             Some(known) => {

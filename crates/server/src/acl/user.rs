@@ -57,12 +57,12 @@ impl Bits {
 
 /// What may be done with a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Access {
+pub(crate) struct KeyAccess {
     pub read: bool,
     pub write: bool,
 }
 
-impl Access {
+impl KeyAccess {
     pub const ALL: Self = Self {
         read: true,
         write: true,
@@ -78,7 +78,7 @@ impl Access {
 #[derive(Debug, Clone)]
 pub(crate) struct KeyPattern {
     pub pattern: Box<[u8]>,
-    pub access: Access,
+    pub access: KeyAccess,
 }
 
 /// A set of permissions. A command is permitted if one set permits all of it.
@@ -131,7 +131,7 @@ impl Selector {
     }
 
     #[inline]
-    fn permits_key(&self, key: &[u8], needed: Access) -> bool {
+    fn permits_key(&self, key: &[u8], needed: KeyAccess) -> bool {
         // There is no key so long, and to match it takes time.
         if key.len() > MAX_KEY {
             return false;
@@ -167,7 +167,7 @@ pub(crate) struct Judged<'a> {
     pub number: usize,
     pub args: Arguments<'a>,
     /// The positions of its keys, and what it does with them.
-    pub keys: &'a [(usize, Access)],
+    pub keys: &'a [(usize, KeyAccess)],
 }
 
 /// What a user lacks for a call. The later is the more telling.

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::file::{self, FileError, Table};
-use super::log::Log;
-use super::rules::{Reading, Refusal, has_spaces, joined};
+use super::file::{self, AclFileError, Table};
+use super::log::DenialLog;
+use super::rules::{Reading, RuleRefusal, has_spaces, joined};
 use super::user::User;
 use super::vocabulary::Vocabulary;
 
@@ -24,7 +24,7 @@ pub(crate) enum NotSet {
         "Error in ACL SETUSER modifier '{}': {refusal}",
         String::from_utf8_lossy(rule)
     )]
-    Rule { rule: Vec<u8>, refusal: Refusal },
+    Rule { rule: Vec<u8>, refusal: RuleRefusal },
 }
 
 /// All users. There is always one called `default`.
@@ -38,7 +38,7 @@ pub(crate) struct Users {
     epoch: AtomicU64,
     table: Mutex<Table>,
     /// What was denied.
-    pub log: Log,
+    pub log: DenialLog,
 }
 
 impl Users {
@@ -48,7 +48,7 @@ impl Users {
             vocabulary,
             epoch: AtomicU64::new(0),
             table: Mutex::default(),
-            log: Log::default(),
+            log: DenialLog::default(),
         };
         let default = users.default_user(password);
         users.table().insert(DEFAULT.into(), default);
@@ -176,7 +176,12 @@ impl Users {
 
     /// Takes the users of a file in place of those there are. A default user that it does not name
     /// may do everything with `password`.
-    pub fn load(&self, path: &Path, all_channels: bool, password: &str) -> Result<(), FileError> {
+    pub fn load(
+        &self,
+        path: &Path,
+        all_channels: bool,
+        password: &str,
+    ) -> Result<(), AclFileError> {
         let mut users = file::read(path, self.reading(all_channels))?;
         users
             .entry(DEFAULT.into())

@@ -12,7 +12,7 @@ use crate::command::Category;
 const ABSENT: &str = include_str!("absent_commands.txt");
 
 /// A command or subcommand of the server.
-pub(crate) struct Named {
+pub(crate) struct NamedCommand {
     /// In lower case; a subcommand's is `container|name`.
     pub name: &'static str,
     pub categories: Vec<Category>,
@@ -47,20 +47,20 @@ fn is_foreign_to_redis(name: &str) -> bool {
 
 impl Vocabulary {
     /// Of a server with these commands, in the order of its table.
-    pub fn new(own: impl Iterator<Item = Named>) -> Self {
+    pub fn new(own: impl Iterator<Item = NamedCommand>) -> Self {
         let absent = ABSENT.lines().filter(|line| !line.starts_with('#'));
         let absent = absent.filter_map(|line| {
             let mut words = line.split(' ');
             let name = words.next()?;
             let categories = words.filter_map(|word| Category::from_name(word.as_bytes()));
-            Some(Named {
+            Some(NamedCommand {
                 name,
                 categories: categories.collect(),
             })
         });
         let mut commands: Vec<Entry> = Vec::new();
         let mut numbers = HashMap::new();
-        for Named { name, categories } in own.chain(absent) {
+        for NamedCommand { name, categories } in own.chain(absent) {
             if numbers.contains_key(name) {
                 continue;
             }

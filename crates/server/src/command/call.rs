@@ -4,7 +4,7 @@
 use super::Failure;
 use crate::client::{Awaits, Client, Purpose};
 use crate::counters::Counters;
-use crate::keyspace::{Keyspace, Records};
+use crate::keyspace::{Keyspace, RecordOperations};
 use crate::resp::{Arguments, Reply, parse_i64};
 use crate::settings::Key;
 use crate::shared::Shared;
@@ -55,7 +55,7 @@ impl<'a> Call<'a> {
         client: &'a mut Client,
         server: &'a Shared,
         counters: &'a Counters,
-        transaction: Option<&'a mut (dyn Records + 'a)>,
+        transaction: Option<&'a mut (dyn RecordOperations + 'a)>,
     ) -> Self {
         Self {
             keyspace: Keyspace::new(&server.store, counters, client.database, transaction),

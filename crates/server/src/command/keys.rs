@@ -207,12 +207,12 @@ impl KeySpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resp::{Batch, Limits, Parser};
+    use crate::resp::{Batch, Parser, RequestLimits};
 
     fn positions(spec: KeySpec, line: &str) -> Option<Vec<usize>> {
         let mut input = format!("{line}\n").into_bytes();
         let mut batch = Batch::new();
-        Parser::new(Limits::default()).parse(&mut input, &mut batch);
+        Parser::new(RequestLimits::default()).parse(&mut input, &mut batch);
         let found = spec.positions(&batch.command(0, &input))?;
         Some(found.collect())
     }

@@ -14,5 +14,5 @@ pub(crate) use call::{Call, Outcome};
 pub(crate) use definition::{Argument, Batching, Command, PART, Reach};
 pub(crate) use failure::{FEED_IS_FULL, Failure};
 pub(crate) use keys::{Begin, Find, KeyFlag, KeySpec};
-pub(crate) use table::Table;
+pub(crate) use table::CommandTable;
 pub(crate) use vocabulary::{Category, Flag, Group, Kind};

@@ -2,11 +2,11 @@
 //! comparison of two words.
 
 use super::Command;
-use crate::acl::{Named, Vocabulary};
+use crate::acl::{NamedCommand, Vocabulary};
 
 /// An open-addressed table, at most an eighth full, so that nearly every probe is the first and
 /// only one.
-pub(crate) struct Table {
+pub(crate) struct CommandTable {
     commands: Vec<&'static Command>,
     slots: Box<[Option<Entry>]>,
     /// From a definition's address to its place.
@@ -21,7 +21,7 @@ struct Entry {
     command: &'static Command,
 }
 
-impl Table {
+impl CommandTable {
     /// A table of `commands`, which are in alphabetical order.
     pub fn new(commands: Vec<&'static Command>) -> Self {
         let slots = (0..(commands.len() * 8).next_power_of_two()).map(|_| None);
@@ -108,7 +108,7 @@ impl Table {
 
     /// What rules of users can name.
     pub fn vocabulary(&self) -> Vocabulary {
-        Vocabulary::new(self.all().map(|command| Named {
+        Vocabulary::new(self.all().map(|command| NamedCommand {
             name: command.name,
             categories: command.acl_categories().collect(),
         }))

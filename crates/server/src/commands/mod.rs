@@ -21,10 +21,10 @@ mod transactions;
 
 use std::sync::LazyLock;
 
-use crate::command::{Command, Table};
+use crate::command::{Command, CommandTable};
 
 /// The table of all commands, built on first use.
-pub(crate) static TABLE: LazyLock<Table> = LazyLock::new(|| Table::new(all()));
+pub(crate) static TABLE: LazyLock<CommandTable> = LazyLock::new(|| CommandTable::new(all()));
 
 /// All commands, in alphabetical order.
 fn all() -> Vec<&'static Command> {

@@ -18,8 +18,8 @@ use crate::client_memory;
 use crate::counters::Counters;
 use crate::event_loop::SHORT;
 use crate::execute::{Executor, OutputBounds};
-use crate::gate::Gate;
-use crate::listen::Stream;
+use crate::gate::ReplyGate;
+use crate::listen::ClientSocket;
 use crate::pause::Pause;
 use crate::resp::{Batch, Parser, ProtocolError, Reply, Stop};
 use crate::settings::Key;
@@ -66,7 +66,7 @@ const HALF_CLOSED_UNFINISHED_MS: u64 = 10_000;
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    stream: Stream,
+    stream: ClientSocket,
     pub client: Client,
     parser: Parser,
     input: Input,
@@ -158,7 +158,7 @@ enum Broken {
 }
 
 impl Connection {
-    pub fn new(stream: Stream, client: Client, shared: &Shared) -> Self {
+    pub fn new(stream: ClientSocket, client: Client, shared: &Shared) -> Self {
         let mut parser = Parser::new(shared.settings.limits());
         parser.set_trusted(client.authenticated);
         let pause = shared.settings.count(Key::OutputPause);
@@ -294,7 +294,7 @@ impl Connection {
             let bounds = self.output_bounds(shared);
             let unsent = self.output.len();
             // Before the commands are admitted: from a failure on writes are refused.
-            let held = shared.gate().is_some_and(Gate::holds);
+            let held = shared.gate().is_some_and(ReplyGate::holds);
             self.execute(shared, counters, batch, bounds);
             self.park(shared, unsent, held);
             // Before the replies are sent: a client that has read one may ask another thread at

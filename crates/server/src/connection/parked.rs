@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::gate::{Admission, Gate};
+use crate::gate::{Admission, ReplyGate};
 
 /// Beyond so many marks a reply shares that of the reply before it, which then waits as long as the
 /// later one: a client that pipelines without end takes no memory for marks.
@@ -48,7 +48,7 @@ impl Parked {
     }
 
     /// Looks which replies the gate admits.
-    pub fn look(&mut self, gate: &dyn Gate) -> Admission {
+    pub fn look(&mut self, gate: &dyn ReplyGate) -> Admission {
         let admission = gate.admission();
         while self
             .marks
@@ -91,7 +91,7 @@ mod tests {
 
     struct At(AtomicU64);
 
-    impl Gate for At {
+    impl ReplyGate for At {
         fn holds(&self) -> bool {
             true
         }

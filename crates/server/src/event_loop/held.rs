@@ -7,7 +7,7 @@ use crate::pause::Pause;
 
 /// The held connections of a thread.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct HeldConnections {
     /// Connections that any pause holds, by the number of their arrival: their places in the slab.
     by_any: BTreeMap<u64, usize>,
     /// Those that only a pause of all commands holds.
@@ -15,7 +15,7 @@ pub(super) struct Held {
     next: u64,
 }
 
-impl Held {
+impl HeldConnections {
     /// Adds the connection `key`, which a pause as strict as `holds` holds. Returns what
     /// [`remove`](Self::remove) takes.
     pub fn add(&mut self, key: usize, holds: Pause) -> (Pause, u64) {
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn connections_are_released_in_order_once_nothing_holds_them() {
-        let mut held = Held::default();
+        let mut held = HeldConnections::default();
         let first = held.add(7, Pause::Writes);
         held.add(3, Pause::All);
         held.add(5, Pause::Writes);

@@ -30,7 +30,7 @@ use crate::protection;
 use crate::settings::Key;
 use crate::shared::{Shared, ThreadSide};
 use accepting::Accepting;
-use held::Held;
+use held::HeldConnections;
 
 /// Events fetched from the kernel at once.
 const EVENTS: usize = 256;
@@ -73,7 +73,7 @@ pub(crate) struct EventLoop {
     /// Connections that are not listened to.
     paused: BTreeSet<usize>,
     /// Connections whose next command waits for the end of a pause.
-    held: Held,
+    held: HeldConnections,
     /// Connections whose replies wait at the gate, by the position that the first of them waits
     /// for.
     parked: BTreeSet<(u64, usize)>,
@@ -117,7 +117,7 @@ impl EventLoop {
             ready: Vec::new(),
             unfinished: VecDeque::new(),
             paused: BTreeSet::new(),
-            held: Held::default(),
+            held: HeldConnections::default(),
             parked: BTreeSet::new(),
             leaving: BTreeSet::new(),
             starved: Vec::new(),

@@ -10,7 +10,7 @@ use mneme_log::LogStore;
 use mneme_sys::ManualClock;
 use mneme_testkit::wait_until;
 
-use super::{Admission, Gate};
+use super::{Admission, ReplyGate};
 use crate::settings::Key;
 use crate::shared::ThreadSide;
 use crate::{Ended, Running, Server};
@@ -31,7 +31,7 @@ struct Manual {
     is_full: AtomicBool,
 }
 
-impl Gate for Arc<Manual> {
+impl ReplyGate for Arc<Manual> {
     fn holds(&self) -> bool {
         self.rounds.fetch_add(1, Ordering::SeqCst);
         let holds = !self.is_off.load(Ordering::SeqCst);

@@ -14,14 +14,14 @@ use mneme_log::{Decision, Expiry, LogStore, Part, Patch, Stored, Updated, ValueK
 
 use crate::command::Failure;
 use crate::counters::Counters;
-pub(crate) use records::Records;
+pub(crate) use records::RecordOperations;
 
 /// One database, for one call.
 pub(crate) struct Keyspace<'a> {
     store: &'a LogStore,
     counters: &'a Counters,
     database: usize,
-    transaction: Option<&'a mut (dyn Records + 'a)>,
+    transaction: Option<&'a mut (dyn RecordOperations + 'a)>,
 }
 
 impl<'a> Keyspace<'a> {
@@ -30,7 +30,7 @@ impl<'a> Keyspace<'a> {
         store: &'a LogStore,
         counters: &'a Counters,
         database: usize,
-        transaction: Option<&'a mut (dyn Records + 'a)>,
+        transaction: Option<&'a mut (dyn RecordOperations + 'a)>,
     ) -> Self {
         Self {
             store,

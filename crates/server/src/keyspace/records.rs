@@ -7,7 +7,7 @@ use mneme_log::{Expiry, Part, Patch, Stored, Transaction, Updated, ValueKind};
 use crate::command::Failure;
 
 /// What a transaction does to records. [`Transaction`] without its lifetimes.
-pub(crate) trait Records {
+pub(crate) trait RecordOperations {
     /// The time, which stands still: milliseconds since the Unix epoch.
     fn wall_ms(&self) -> u64;
     /// Calls `visit` once, with what is stored under `key`.
@@ -50,7 +50,7 @@ pub(crate) trait Records {
     fn remove(&mut self, database: usize, key: &[u8]) -> Result<bool, Failure>;
 }
 
-impl Records for Transaction<'_> {
+impl RecordOperations for Transaction<'_> {
     fn wall_ms(&self) -> u64 {
         Transaction::wall_ms(self)
     }

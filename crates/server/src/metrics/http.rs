@@ -42,7 +42,7 @@ enum State {
 
 /// Whether a connection is done with.
 #[derive(PartialEq, Eq)]
-pub(super) enum After {
+pub(super) enum AfterRequest {
     Wait,
     Over,
 }
@@ -57,26 +57,28 @@ impl Visit {
     }
 
     /// Goes on as far as it goes without waiting. `page` writes what is asked for.
-    pub fn go_on(&mut self, page: impl Fn() -> String) -> After {
+    pub fn go_on(&mut self, page: impl Fn() -> String) -> AfterRequest {
         loop {
             match self.step(&page) {
                 Ok(None) => {}
                 Ok(Some(after)) => return after,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return After::Wait,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return AfterRequest::Wait;
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // The peer's affair: it has gone.
-                Err(_) => return After::Over,
+                Err(_) => return AfterRequest::Over,
             }
         }
     }
 
-    fn step(&mut self, page: &impl Fn() -> String) -> io::Result<Option<After>> {
+    fn step(&mut self, page: &impl Fn() -> String) -> io::Result<Option<AfterRequest>> {
         match &mut self.state {
             State::Asking(head) => {
                 let mut chunk = [0; 1024];
                 let read = self.stream.read(&mut chunk)?;
                 if read == 0 {
-                    return Ok(Some(After::Over));
+                    return Ok(Some(AfterRequest::Over));
                 }
                 head.extend_from_slice(&chunk[..read]);
                 if let Some(answer) = answer(head, page) {
@@ -85,7 +87,7 @@ impl Visit {
             }
             State::Answering(bytes, sent) if *sent < bytes.len() => {
                 match self.stream.write(&bytes[*sent..])? {
-                    0 => return Ok(Some(After::Over)),
+                    0 => return Ok(Some(AfterRequest::Over)),
                     written => *sent += written,
                 }
             }
@@ -98,7 +100,7 @@ impl Visit {
                 let read = self.stream.read(&mut chunk)?;
                 *dropped += read;
                 if read == 0 || *dropped > DROPPED {
-                    return Ok(Some(After::Over));
+                    return Ok(Some(AfterRequest::Over));
                 }
             }
         }

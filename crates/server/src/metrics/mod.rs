@@ -20,7 +20,7 @@ use slab::Slab;
 
 use crate::listen::{Listener, is_transient, warn_of_failure};
 use crate::shared::Shared;
-use http::{After, TIMEOUT, Visit};
+use http::{AfterRequest, TIMEOUT, Visit};
 
 /// Connections at once. One more replaces the oldest, so that idle connections cannot lock a
 /// scraper out.
@@ -136,7 +136,7 @@ impl Endpoint {
 
 fn go_on(visits: &mut Slab<Visit>, key: usize, server: &Shared) {
     if let Some(visit) = visits.get_mut(key)
-        && visit.go_on(|| families::page(server)) == After::Over
+        && visit.go_on(|| families::page(server)) == AfterRequest::Over
     {
         visits.remove(key);
     }

@@ -13,5 +13,5 @@ mod reply;
 pub use batch::{Arguments, Batch, KeptArguments};
 pub(crate) use inline::split_line;
 pub use number::{parse_i64, parse_u64};
-pub use parser::{Limits, Parsed, Parser, ProtocolError, Stop};
+pub use parser::{Parsed, Parser, ProtocolError, RequestLimits, Stop};
 pub use reply::{Protocol, Reply};

@@ -11,7 +11,7 @@ use super::{inline, number};
 
 /// What a client may send. The defaults are Redis'.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct RequestLimits {
     /// Arguments of one command, its name included.
     pub arguments: u32,
     /// Bytes of one argument (`proto-max-bulk-len`).
@@ -20,7 +20,7 @@ pub struct Limits {
     pub line: usize,
 }
 
-impl Default for Limits {
+impl Default for RequestLimits {
     fn default() -> Self {
         Self {
             arguments: i32::MAX.unsigned_abs(),
@@ -32,7 +32,7 @@ impl Default for Limits {
 
 /// A client that has not authenticated may send no more than this: arguments a command, bytes an
 /// argument.
-const STRANGER: Limits = Limits {
+const STRANGER: RequestLimits = RequestLimits {
     arguments: 10,
     bulk: 16 << 10,
     line: 64 << 10,
@@ -115,7 +115,7 @@ pub struct Parsed {
 /// One connection's parser.
 #[derive(Debug)]
 pub struct Parser {
-    limits: Limits,
+    limits: RequestLimits,
     trusted: bool,
     /// Arguments that the unfinished command still lacks; 0 between commands.
     missing: u32,
@@ -129,7 +129,7 @@ pub struct Parser {
 
 impl Parser {
     /// A parser for a client that may send what `limits` allow.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: RequestLimits) -> Self {
         Self {
             limits,
             trusted: true,

@@ -6,7 +6,7 @@ mod running;
 mod start;
 
 pub use self::error::StartError;
-pub use self::running::{Ended, Memory, Running, ServeError, Stopper};
+pub use self::running::{DataMemory, Ended, Running, ServeError, Stopper};
 pub(crate) use self::start::{builder, eviction, set_eviction};
 
 use std::net::{IpAddr, SocketAddr};

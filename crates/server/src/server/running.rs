@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use super::StartError;
-use crate::backing::Origin;
+use crate::backing::StoreOrigin;
 use crate::listen::Listeners;
 use crate::settings::Settings;
 use crate::shared::Shared;
@@ -20,14 +20,14 @@ pub struct Running {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<io::Result<()>>>,
     unix_socket: Option<SocketFile>,
-    origin: Origin,
+    origin: StoreOrigin,
     /// It has been waited for.
     has_ended: bool,
 }
 
 /// The memory that a server has for its data.
 #[derive(Debug, Clone)]
-pub struct Memory {
+pub struct DataMemory {
     /// How much.
     pub bytes: u64,
     /// In pages of which kind.
@@ -67,7 +67,7 @@ impl Running {
     pub(super) fn new(
         shared: Arc<Shared>,
         unix_socket: Option<SocketFile>,
-        origin: Origin,
+        origin: StoreOrigin,
     ) -> Self {
         Self {
             shared,
@@ -79,7 +79,7 @@ impl Running {
     }
 
     /// Where its records are, once they are loaded.
-    pub(super) fn is_at(&mut self, origin: Origin) {
+    pub(super) fn is_at(&mut self, origin: StoreOrigin) {
         self.origin = origin;
     }
 
@@ -180,7 +180,7 @@ impl Running {
     }
 
     /// Where its records are.
-    pub fn origin(&self) -> &Origin {
+    pub fn origin(&self) -> &StoreOrigin {
         &self.origin
     }
 
@@ -200,9 +200,9 @@ impl Running {
     }
 
     /// The memory it has obtained.
-    pub fn memory(&self) -> Memory {
+    pub fn memory(&self) -> DataMemory {
         let store = &self.shared.store;
-        Memory {
+        DataMemory {
             bytes: store.capacity(),
             pages: self.shared.pages.last(self.shared.now_ns()).0,
         }

@@ -10,7 +10,7 @@ use mio::{Poll, Waker};
 use mneme_sys::{SysfsTopology, Topology};
 
 use super::{Running, Server, StartError, Stopper, number};
-use crate::backing::{Backing, LateStore, Origin, Wanted};
+use crate::backing::{LateStore, ServedStore, StoreOrigin, Wanted};
 use crate::commands::TABLE;
 use crate::durable::Kept;
 use crate::event_loop::{EventLoop, WAKER};
@@ -59,7 +59,7 @@ impl Server {
                     loading,
                     lock,
                 };
-                (LateStore::loading()?, Origin::Process, Some(kept))
+                (LateStore::loading()?, StoreOrigin::Process, Some(kept))
             }
             None => {
                 let (store, origin) = back(&settings, store, segment)?;
@@ -199,17 +199,17 @@ fn back(
     settings: &Settings,
     store: Option<Arc<LogStore>>,
     segment: Option<Wanted>,
-) -> Result<(Backing, Origin), StartError> {
+) -> Result<(ServedStore, StoreOrigin), StartError> {
     let databases = settings.count(Key::Databases);
     if !(1..=DATABASES).contains(&databases) {
         return Err(StartError::Databases(databases));
     }
     let (store, origin) = match (store, segment) {
-        (Some(store), _) => (Backing::Process(store), Origin::Process),
+        (Some(store), _) => (ServedStore::Process(store), StoreOrigin::Process),
         (None, Some(wanted)) => wanted.open()?,
         (None, None) => {
             let store = Arc::new(open(settings)?);
-            (Backing::Process(store), Origin::Process)
+            (ServedStore::Process(store), StoreOrigin::Process)
         }
     };
     set_eviction(settings, &store)?;

@@ -7,7 +7,7 @@ use super::{Refused, Setting};
 
 /// Why a configuration file was not taken.
 #[derive(Debug, thiserror::Error)]
-pub enum FileError {
+pub enum ConfigFileError {
     /// It cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
@@ -85,7 +85,7 @@ pub enum RewriteError {
     NoFile,
     /// What is there is not what was read.
     #[error("Rewriting config file: {0}")]
-    Read(#[from] FileError),
+    Read(#[from] ConfigFileError),
     /// The system refuses.
     #[error("Rewriting config file: cannot write {}: {source}", path.display())]
     Write {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use toml_edit::{DocumentMut, Item, Value as Toml};
 
-use super::{FileError, Key, Kind, RewriteError, SETTINGS, Setting, Settings, Source};
+use super::{ConfigFileError, Key, Kind, RewriteError, SETTINGS, Setting, Settings, Source};
 
 /// How a file's lines end: the parser forgets it.
 #[derive(Debug, Clone, Copy)]
@@ -34,12 +34,12 @@ impl Lines {
     }
 }
 
-fn open(path: &Path) -> Result<(DocumentMut, Lines), FileError> {
-    let text = std::fs::read_to_string(path).map_err(|source| FileError::Read {
+fn open(path: &Path) -> Result<(DocumentMut, Lines), ConfigFileError> {
+    let text = std::fs::read_to_string(path).map_err(|source| ConfigFileError::Read {
         path: path.to_owned(),
         source,
     })?;
-    let document = text.parse().map_err(|source| FileError::Syntax {
+    let document = text.parse().map_err(|source| ConfigFileError::Syntax {
         path: path.to_owned(),
         source: Box::new(source),
     })?;
@@ -47,14 +47,18 @@ fn open(path: &Path) -> Result<(DocumentMut, Lines), FileError> {
 }
 
 /// What a line of a file says: a setting, and its value in the words of a flag.
-fn said(path: &Path, name: &str, item: &Item) -> Result<(&'static Setting, String), FileError> {
-    let setting = Setting::named(name.as_bytes()).ok_or_else(|| FileError::Unknown {
+fn said(
+    path: &Path,
+    name: &str,
+    item: &Item,
+) -> Result<(&'static Setting, String), ConfigFileError> {
+    let setting = Setting::named(name.as_bytes()).ok_or_else(|| ConfigFileError::Unknown {
         path: path.to_owned(),
         name: name.to_owned(),
     })?;
     match text(item) {
         Ok(text) => Ok((setting, text)),
-        Err(found) => Err(FileError::Type {
+        Err(found) => Err(ConfigFileError::Type {
             path: path.to_owned(),
             name: name.to_owned(),
             value: shown(setting, item),
@@ -78,19 +82,19 @@ impl Settings {
     ///
     /// # Errors
     /// The file cannot be read, or something in it makes no sense.
-    pub fn read(&mut self, path: &Path) -> Result<(), FileError> {
+    pub fn read(&mut self, path: &Path) -> Result<(), ConfigFileError> {
         let mut seen: Vec<(Key, String)> = Vec::new();
         for (name, item) in open(path)?.0.iter() {
             let (setting, text) = said(path, name, item)?;
             if let Some((_, first)) = seen.iter().find(|(key, _)| *key == setting.key) {
-                return Err(FileError::Twice {
+                return Err(ConfigFileError::Twice {
                     path: path.to_owned(),
                     first: first.clone(),
                     second: name.to_owned(),
                 });
             }
             seen.push((setting.key, name.to_owned()));
-            let refused = |reason| FileError::Value {
+            let refused = |reason| ConfigFileError::Value {
                 path: path.to_owned(),
                 name: name.to_owned(),
                 value: shown(setting, item),

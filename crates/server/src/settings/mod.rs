@@ -16,7 +16,7 @@ mod table;
 mod values;
 
 pub use address::Address;
-pub use error::{FileError, RewriteError};
+pub use error::{ConfigFileError, RewriteError};
 pub(crate) use file::replace;
 pub(crate) use kind::save_points;
 pub use kind::{Kind, Refused, Value};

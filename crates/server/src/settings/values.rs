@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use super::address::{Address, all_addresses, endpoint};
 use super::{Key, Refused, SETTINGS, Setting, Value};
-use crate::resp::Limits;
+use crate::resp::RequestLimits;
 use mneme_durable::{DurabilityMode, SyncPolicy};
 use mneme_log::UpdatePolicy;
 use mneme_log::lent::LendingOptions;
@@ -221,10 +221,10 @@ impl Settings {
     }
 
     /// What a command may measure.
-    pub(crate) fn limits(&self) -> Limits {
-        Limits {
+    pub(crate) fn limits(&self) -> RequestLimits {
+        RequestLimits {
             bulk: u32::try_from(self.number(Key::BulkLength)).unwrap_or(u32::MAX),
-            ..Limits::default()
+            ..RequestLimits::default()
         }
     }
 

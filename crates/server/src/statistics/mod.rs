@@ -19,12 +19,12 @@ pub(crate) use pages::Pages;
 pub(crate) use rate::Rate;
 pub(crate) use slowlog::Slowlog;
 
-use crate::command::{Command, Table};
+use crate::command::{Command, CommandTable};
 use crate::counters::Count;
 
 /// What one thread has done since the start.
 pub(crate) struct Statistics {
-    table: &'static Table,
+    table: &'static CommandTable,
     /// By the command's place in the table.
     commands: Box<[Commands]>,
     /// Error replies by their first word. They are few, and other threads take the lock only to
@@ -100,7 +100,7 @@ impl Totals {
 
 impl Statistics {
     /// Of the commands in `table`, none of which has been called.
-    pub fn new(table: &'static Table) -> Self {
+    pub fn new(table: &'static CommandTable) -> Self {
         Self {
             table,
             commands: (0..table.places()).map(|_| Commands::default()).collect(),

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::counters::Totals;
+use crate::counters::CounterTotals;
 
 /// Nanoseconds that a sample covers at least.
 const SAMPLE_NS: u64 = 100_000_000;
@@ -27,7 +27,7 @@ pub(crate) struct Rate {
 struct Samples {
     /// When the last one was taken, and what had been done by then.
     at_ns: u64,
-    totals: Totals,
+    totals: CounterTotals,
     /// The newest is the last; together they cover the window and no more than one sample beyond
     /// it.
     latest: VecDeque<Sample>,
@@ -54,7 +54,7 @@ pub(crate) struct Rates {
 impl Rate {
     /// Takes a sample if one is due. `totals` is called then: what has been done since the start.
     #[inline]
-    pub fn sample(&self, now_ns: u64, totals: impl FnOnce() -> Totals) {
+    pub fn sample(&self, now_ns: u64, totals: impl FnOnce() -> CounterTotals) {
         // SYNC: pairs with nothing: two threads that find it due take their samples one after the
         // other.
         if now_ns >= self.due_ns.load(Ordering::Relaxed) {
@@ -66,7 +66,7 @@ impl Rate {
     }
 
     /// The rates lately. A sample is taken first if one is due.
-    pub fn now(&self, now_ns: u64, totals: impl FnOnce() -> Totals) -> Rates {
+    pub fn now(&self, now_ns: u64, totals: impl FnOnce() -> CounterTotals) -> Rates {
         self.sample(now_ns, totals);
         let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         samples.mean()
@@ -75,7 +75,7 @@ impl Rate {
 
 impl Samples {
     /// Returns whether there was enough time for one.
-    fn take(&mut self, now_ns: u64, totals: Totals) -> bool {
+    fn take(&mut self, now_ns: u64, totals: CounterTotals) -> bool {
         let passed_ns = now_ns.saturating_sub(self.at_ns);
         if passed_ns < SAMPLE_NS {
             return false;
@@ -116,10 +116,10 @@ impl Samples {
 mod tests {
     use super::*;
 
-    fn commands(commands: u64) -> impl FnOnce() -> Totals {
-        move || Totals {
+    fn commands(commands: u64) -> impl FnOnce() -> CounterTotals {
+        move || CounterTotals {
             commands,
-            ..Totals::default()
+            ..CounterTotals::default()
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Client, Reply, encode, info, server};
 use mneme_log::Decision;
-use mneme_server::{Opening, Origin, Running, Server};
+use mneme_server::{Opening, Running, Server, StoreOrigin};
 use mneme_shared::{Access, Found, Registry, Segment, SharedStore, StoreOptions};
 use mneme_sys::{Clock, ManualClock, SystemClock};
 use mneme_testkit::{Process, TestDir};
@@ -433,7 +433,7 @@ fn a_start_that_ends_by_a_panic_has_failed_and_one_that_is_stopped_has_not() {
     }
     trap.0.store(false, Ordering::SeqCst);
     let running = start();
-    let Origin::Segment { found, .. } = running.origin() else {
+    let StoreOrigin::Segment { found, .. } = running.origin() else {
         panic!("it serves a segment");
     };
     assert_eq!(*found, Found::Checked);

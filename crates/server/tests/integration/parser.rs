@@ -1,7 +1,7 @@
 //! The request parser against a plain reading of the protocol: same commands, same errors, however
 //! the bytes are cut.
 
-use mneme_server::resp::{Batch, Limits, Parser, ProtocolError, Stop};
+use mneme_server::resp::{Batch, Parser, ProtocolError, RequestLimits, Stop};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -13,7 +13,7 @@ type Command = Vec<Vec<u8>>;
 /// `leave` is how many commands of a batch are left to be parsed again, as a server does whose
 /// client does not read.
 fn parse(input: &[u8], cuts: &[usize], leave: usize) -> (Vec<Command>, Option<ProtocolError>) {
-    let mut parser = Parser::new(Limits::default());
+    let mut parser = Parser::new(RequestLimits::default());
     let mut batch = Batch::new();
     let mut found = Vec::new();
     let mut seen: Vec<u8> = Vec::new();
@@ -342,7 +342,7 @@ fn errors_are_worded_as_in_redis() {
 
 #[test]
 fn strangers_may_send_little_and_get_their_commands_one_by_one() {
-    let mut parser = Parser::new(Limits::default());
+    let mut parser = Parser::new(RequestLimits::default());
     let mut batch = Batch::new();
     parser.set_trusted(false);
     let auth = multibulk(&[b"AUTH".to_vec(), b"secret".to_vec()]);
@@ -362,7 +362,7 @@ fn strangers_may_send_little_and_get_their_commands_one_by_one() {
     );
 
     let mut many = b"*11\r\n".to_vec();
-    let refused = Parser::new(Limits::default());
+    let refused = Parser::new(RequestLimits::default());
     let mut refused = {
         let mut parser = refused;
         parser.set_trusted(false);
@@ -373,14 +373,14 @@ fn strangers_may_send_little_and_get_their_commands_one_by_one() {
         Stop::Broken(ProtocolError::UnauthenticatedMultibulkLength)
     );
 
-    let mut trusted = Parser::new(Limits::default());
+    let mut trusted = Parser::new(RequestLimits::default());
     assert_eq!(trusted.parse(&mut rest, &mut batch).stop, Stop::Incomplete);
     assert_eq!(batch.len(), 1);
 }
 
 #[test]
 fn an_announced_length_is_waited_for_without_being_believed() {
-    let mut parser = Parser::new(Limits::default());
+    let mut parser = Parser::new(RequestLimits::default());
     let mut batch = Batch::new();
     let mut input = b"*1048576\r\n$536870912\r\nabc".to_vec();
     let parsed = parser.parse(&mut input, &mut batch);

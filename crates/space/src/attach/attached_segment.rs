@@ -9,7 +9,7 @@ use std::time::Duration;
 use mneme_sync::{FencedGate, GateError, OpPin, Participants, Slot, SlotError, Sole};
 use mneme_sys::{Access, RegionError, RegionHeader, fork};
 
-use super::members::Growing;
+use super::members::GrowingSegment;
 use crate::map::Placed;
 use crate::process_mapping::ProcessMapping;
 use crate::segment::data::word::{self, state};
@@ -17,13 +17,13 @@ use crate::segment::{control, durable, grow_region};
 use crate::{EnterError, Segment, heap};
 
 /// A segment with its lock held exclusively. Dropped in unwinding, it poisons the segment.
-pub(super) struct Alone<'a> {
+pub(super) struct ExclusiveSegment<'a> {
     changing: Changing<'a>,
     /// Given back last.
     lock: Sole<'a>,
 }
 
-impl Alone<'_> {
+impl ExclusiveSegment<'_> {
     /// Leaves the segment whole.
     #[inline]
     pub(super) fn end(self) {
@@ -41,7 +41,7 @@ impl Alone<'_> {
 }
 
 /// One segment of an attachment.
-pub(super) struct Place {
+pub(super) struct AttachedSegment {
     pub(super) placed: Arc<Placed>,
     pub(super) gate: FencedGate,
     pub(super) access: Access,
@@ -51,7 +51,7 @@ pub(super) struct Place {
     pub(super) growth_refused: AtomicBool,
 }
 
-impl Place {
+impl AttachedSegment {
     pub(super) fn segment(&self) -> &Segment {
         self.placed.segment()
     }
@@ -64,7 +64,7 @@ impl Place {
             base: self.placed.region().first_byte(),
             len: AtomicUsize::new(self.placed.region().len()),
             exclusive: alone && self.access == Access::ReadWrite,
-            ground: Arc::new(Growing(Arc::clone(&self.placed))),
+            ground: Arc::new(GrowingSegment(Arc::clone(&self.placed))),
         }
     }
 
@@ -75,14 +75,14 @@ impl Place {
         &'a self,
         slot: &Slot<'a>,
         timeout: Duration,
-    ) -> Result<Alone<'a>, EnterError> {
+    ) -> Result<ExclusiveSegment<'a>, EnterError> {
         let lock = self.gate.sole_within(slot, timeout)?;
         // `OwnerDied` is in the segment's header too, where it outlives the control file.
         let died = lock.owner_died();
         let lock = lock.into_inner();
         let changing = self.begin(&lock, died)?;
         mneme_sys::fault!("space.enter.begun");
-        Ok(Alone { changing, lock })
+        Ok(ExclusiveSegment { changing, lock })
     }
 
     /// With the lock held exclusively, of which owners may have died: begins to change the segment,

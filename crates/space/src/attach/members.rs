@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use mneme_sys::Access;
 
-use super::attached_segment::Place;
+use super::attached_segment::AttachedSegment;
 use crate::heap::HeapError;
 use crate::map::{Map, Placed, ProcessMap, Set};
 use crate::process_mapping::{Grow, ProcessMapping};
@@ -17,11 +17,11 @@ use crate::{AttachError, Segment};
 /// Segments with an access each, as sections have them. Never changed; another takes its place.
 pub(super) struct Members {
     /// Which the space's are, if they are a space's.
-    version: Option<Version>,
+    version: Option<MembersVersion>,
     /// All of them, for the map.
     pub(super) set: Set,
     /// In the order of the segments' identities, which is that of locking.
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<AttachedSegment>,
     /// For sections that may change what is attached for writing.
     pub(super) write: Vec<ProcessMapping>,
     /// For sections that only read.
@@ -29,15 +29,15 @@ pub(super) struct Members {
 }
 
 /// A version of a space's members, and the word that says whether there is a later one.
-pub(super) struct Version {
+pub(super) struct MembersVersion {
     pub(super) word: VersionWord,
     pub(super) number: u64,
 }
 
 /// Growth of a mapped segment, for its heap.
-pub(super) struct Growing(pub(super) Arc<Placed>);
+pub(super) struct GrowingSegment(pub(super) Arc<Placed>);
 
-impl Grow for Growing {
+impl Grow for GrowingSegment {
     fn extend(&self, wanted: usize) -> Result<usize, HeapError> {
         grow_region(self.0.region(), wanted).map_err(|error| HeapError::Growth {
             wanted,
@@ -50,7 +50,7 @@ impl Members {
     /// Maps each, unless the process has it mapped.
     pub(super) fn gather(
         map: &ProcessMap,
-        version: Option<Version>,
+        version: Option<MembersVersion>,
         segments: &[(Segment, Access)],
     ) -> Result<Self, AttachError> {
         let mut places = Vec::with_capacity(segments.len());
@@ -64,7 +64,7 @@ impl Members {
             let placed = map.admit(segment, *access)?;
             let gate = placed.participants().fenced_gate(SEGMENT_GATE);
             let gate = gate.ok_or(AttachError::NoGate)?;
-            places.push(Place {
+            places.push(AttachedSegment {
                 placed,
                 gate,
                 access: *access,
@@ -73,7 +73,7 @@ impl Members {
             });
         }
         places.sort_by_key(|place| place.segment().uuid());
-        let same = |pair: &&[Place]| pair[0].segment().uuid() == pair[1].segment().uuid();
+        let same = |pair: &&[AttachedSegment]| pair[0].segment().uuid() == pair[1].segment().uuid();
         if let Some(pair) = places.windows(2).find(same) {
             return Err(AttachError::Twice {
                 name: pair[0].segment().name().to_string(),

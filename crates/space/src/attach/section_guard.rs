@@ -12,9 +12,9 @@ use mneme_sync::OpPin;
 use mneme_sys::Access;
 
 use super::Attachment;
-use super::attached_segment::Alone;
+use super::attached_segment::ExclusiveSegment;
 use crate::heap::UntypedHeap;
-use crate::map::{Map, Visit};
+use crate::map::{Map, SetVisit};
 use crate::process_mapping::{self, ProcessMapping, SectionMark};
 use crate::segment::control;
 use crate::{EnterError, Uuid};
@@ -31,7 +31,7 @@ pub struct SectionGuard<'a> {
     /// nothing.
     locks: Vec<Lock<'a>>,
     first: Option<Lock<'a>>,
-    visit: Option<Visit<'a>>,
+    visit: Option<SetVisit<'a>>,
     left: Left,
     /// The thread was panicking already when it came in.
     unwinding: bool,
@@ -39,7 +39,7 @@ pub struct SectionGuard<'a> {
 
 /// The lock of one segment.
 enum Lock<'a> {
-    Alone(Alone<'a>),
+    Alone(ExclusiveSegment<'a>),
     Beside { _pin: OpPin<'a> },
 }
 

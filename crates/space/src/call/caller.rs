@@ -7,7 +7,7 @@ use std::time::Duration;
 use mneme_sync::{Guard, Slot};
 use mneme_sys::{Clock, SystemClock, futex};
 
-use super::mailbox::{Head, MESSAGE, Mailbox, SLOTS};
+use super::mailbox::{MESSAGE, Mailbox, SLOTS, SlotHead};
 use super::{CallError, number, request_state};
 use crate::Space;
 use crate::segment::control;
@@ -23,7 +23,7 @@ pub struct Calls(Mailbox);
 pub struct Caller<'a> {
     mailbox: &'a Mailbox,
     index: usize,
-    head: &'a Head,
+    head: &'a SlotHead,
     slot: Slot<'a>,
     _held: Guard<'a>,
     /// The thread's.
@@ -86,7 +86,7 @@ impl Calls {
 }
 
 /// Clears what the last caller left; `false` if a living resident is at it still.
-fn is_cleared(head: &Head, slot: &Slot<'_>) -> bool {
+fn is_cleared(head: &SlotHead, slot: &Slot<'_>) -> bool {
     if request_state::give_up(&head.state) == request_state::ABANDONED {
         // The resident has this from before it takes a request until after its answer.
         let Some(dead) = head.resident.try_lock(slot) else {

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use mneme_sync::{Participants, RobustLock, Slot};
 use mneme_sys::{
-    Access, HEADER_LEN, HeaderError, PagePolicy, Region, RegionError, RegionHeader, Shared, files,
-    futex, racy,
+    Access, HEADER_LEN, HeaderError, InRegion, PagePolicy, Region, RegionError, RegionHeader,
+    files, futex, racy,
 };
 
 use super::CallError;
@@ -30,7 +30,7 @@ use mneme_sys::files::set_mode;
 const MAGIC: [u8; 8] = *b"MNEMCALL";
 const FORMAT: u32 = 1;
 const LAYOUT_HASH: u64 =
-    (size_of::<Bell>() as u64) << 40 | (size_of::<Head>() as u64) << 24 | SLOTS as u64;
+    (size_of::<Bell>() as u64) << 40 | (size_of::<SlotHead>() as u64) << 24 | SLOTS as u64;
 
 /// Requests that can be on their way.
 pub(super) const SLOTS: usize = 16;
@@ -57,7 +57,7 @@ pub(super) struct Bell {
 
 /// A slot without its message.
 #[repr(C, align(128))]
-pub(super) struct Head {
+pub(super) struct SlotHead {
     /// See [`super::request_state`].
     pub(super) state: AtomicU32,
     /// The caller sleeps.
@@ -73,14 +73,14 @@ pub(super) struct Head {
     _rest: [AtomicU64; 10],
 }
 
-const _: () = assert!(size_of::<Bell>() == 256 && size_of::<Head>() == 128);
+const _: () = assert!(size_of::<Bell>() == 256 && size_of::<SlotHead>() == 128);
 const _: () = assert!(HEADER_LEN + size_of::<Bell>() <= HEADS as usize);
-const _: () = assert!(SLOTS * size_of::<Head>() <= (MESSAGES - HEADS) as usize);
+const _: () = assert!(SLOTS * size_of::<SlotHead>() <= (MESSAGES - HEADS) as usize);
 
 // SAFETY: atomics without padding; a lock is a word.
-unsafe impl Shared for Bell {}
+unsafe impl InRegion for Bell {}
 // SAFETY: as above.
-unsafe impl Shared for Head {}
+unsafe impl InRegion for SlotHead {}
 
 /// A space's mailbox, mapped, and this process as a participant of the space.
 pub(super) struct Mailbox {
@@ -149,7 +149,7 @@ impl Mailbox {
         self.region.at(HEADER_LEN as u64)
     }
 
-    pub(super) fn heads(&self) -> Result<&[Head], RegionError> {
+    pub(super) fn heads(&self) -> Result<&[SlotHead], RegionError> {
         self.region.slice_at(HEADS, SLOTS)
     }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use mneme_sync::Slot;
 use mneme_sys::futex;
 
-use super::mailbox::{Head, MESSAGE, Mailbox, SEATS};
-use super::{CallError, Entry, Functions, request_state};
+use super::mailbox::{MESSAGE, Mailbox, SEATS, SlotHead};
+use super::{CallError, Functions, MemberEntry, request_state};
 use crate::segment::control;
 use crate::{Attachment, EnterError, Section, Space};
 
@@ -102,7 +102,7 @@ impl Residence {
     fn serve_one(
         &self,
         index: usize,
-        head: &Head,
+        head: &SlotHead,
         slot: &Slot<'_>,
         request: &mut Vec<u8>,
         reply: &mut Vec<u8>,
@@ -143,7 +143,7 @@ impl Residence {
 
     /// Runs a function in a section; says how it ended.
     fn run(&self, function: u64, request: &[u8], reply: &mut Vec<u8>) -> u32 {
-        let Some(Entry { writes, function }) = self.functions.0.get(&function) else {
+        let Some(MemberEntry { writes, function }) = self.functions.0.get(&function) else {
             return request_state::UNKNOWN;
         };
         // What it leaves half changed of the segments is poisoned; of the reply nothing is kept.

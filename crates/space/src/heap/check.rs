@@ -5,9 +5,11 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::classes::{CLASSES, TABLE};
-use super::layout::{BINS, Entry, Kind, LEAF_ENTRIES, LEAF_PAGES, MOST_PAGES, PAGE, front_pages};
+use super::layout::{
+    BINS, LEAF_ENTRIES, LEAF_PAGES, MOST_PAGES, PAGE, PageEntry, PageUse, front_pages,
+};
 use super::pages::{bin, next, previous};
-use super::raw::{Damaged, Raw};
+use super::raw::{Damaged, RawHeap};
 use super::slabs;
 use super::stats::{HeapStats, stats};
 
@@ -160,7 +162,7 @@ impl Walk {
     }
 }
 
-pub(super) fn check(raw: Raw) -> HeapReport {
+pub(super) fn check(raw: RawHeap) -> HeapReport {
     let mut walk = Walk::new();
     let header = raw.header();
     let (pages, max) = (header.pages.load(Relaxed), header.max_pages.load(Relaxed));
@@ -218,7 +220,7 @@ pub(super) fn check(raw: Raw) -> HeapReport {
 }
 
 /// From run to run. False if it had to stop.
-fn walk_pages(raw: Raw, walk: &mut Walk) -> bool {
+fn walk_pages(raw: RawHeap, walk: &mut Walk) -> bool {
     let end = raw.pages() as u32;
     let mut page = 0;
     let mut after_free = false;
@@ -236,10 +238,10 @@ fn walk_pages(raw: Raw, walk: &mut Walk) -> bool {
             }
         };
         let expected_end = match state.kind {
-            Kind::Free => Kind::FreeEnd,
-            Kind::Large => Kind::LargeEnd,
-            Kind::Own => Kind::OwnEnd,
-            Kind::Slab => Kind::SlabRest,
+            PageUse::Free => PageUse::FreeEnd,
+            PageUse::Large => PageUse::LargeEnd,
+            PageUse::Own => PageUse::OwnEnd,
+            PageUse::Slab => PageUse::SlabRest,
             _ => {
                 walk.tell(wrong("it is of no kind that begins one"));
                 return false;
@@ -248,29 +250,31 @@ fn walk_pages(raw: Raw, walk: &mut Walk) -> bool {
         match raw.state(last) {
             Ok(found) if last == page || found.kind == expected_end => {
                 // Backwards, as merging reads it.
-                if last > page && found.pages != state.pages && state.kind == Kind::Free {
+                if last > page && found.pages != state.pages && state.kind == PageUse::Free {
                     walk.tell(wrong("its end says another length"));
                 }
             }
             _ => walk.tell(wrong("its end says otherwise")),
         }
-        if state.kind == Kind::Free && after_free {
+        if state.kind == PageUse::Free && after_free {
             walk.tell(HeapProblem::NotMerged { page });
         }
-        after_free = state.kind == Kind::Free;
-        if matches!(state.kind, Kind::Free | Kind::Large) && has_blocks_within(raw, page, last) {
+        after_free = state.kind == PageUse::Free;
+        if matches!(state.kind, PageUse::Free | PageUse::Large)
+            && has_blocks_within(raw, page, last)
+        {
             walk.tell(wrong("blocks begin within it"));
         }
         match state.kind {
-            Kind::Free => {
+            PageUse::Free => {
                 walk.free_runs += 1;
                 walk.free_pages += u64::from(state.pages);
             }
-            Kind::Large => {
+            PageUse::Large => {
                 walk.large_runs += 1;
                 walk.large_pages += u64::from(state.pages);
             }
-            Kind::Slab => slab(raw, page, state.class, state.pages, walk),
+            PageUse::Slab => slab(raw, page, state.class, state.pages, walk),
             _ if !is_own(raw, page, state.pages) => {
                 walk.tell(wrong("it claims to be a table, but none lies there"));
             }
@@ -282,15 +286,15 @@ fn walk_pages(raw: Raw, walk: &mut Walk) -> bool {
 }
 
 /// Whether a block begins behind the first page of a run that is free or one block.
-pub(super) fn has_blocks_within(raw: Raw, first: u32, last: u32) -> bool {
+pub(super) fn has_blocks_within(raw: RawHeap, first: u32, last: u32) -> bool {
     let kinds = (first + 1..=last).map(|page| raw.state(page).map(|state| state.kind));
     kinds
         .flatten()
-        .any(|kind| matches!(kind, Kind::Large | Kind::Slab))
+        .any(|kind| matches!(kind, PageUse::Large | PageUse::Slab))
 }
 
 /// Whether the run is the headers or a leaf that the directory names.
-fn is_own(raw: Raw, page: u32, pages: u32) -> bool {
+fn is_own(raw: RawHeap, page: u32, pages: u32) -> bool {
     let max = raw.header().max_pages.load(Relaxed) as usize;
     if page == 0 {
         return pages == front_pages(max);
@@ -300,7 +304,7 @@ fn is_own(raw: Raw, page: u32, pages: u32) -> bool {
         && (0..leaves).any(|leaf| raw.leaf(leaf).is_some_and(|at| at.load(Relaxed) == page))
 }
 
-fn slab(raw: Raw, page: u32, class: u8, pages: u32, walk: &mut Walk) {
+fn slab(raw: RawHeap, page: u32, class: u8, pages: u32, walk: &mut Walk) {
     let wrong = |what| HeapProblem::Slab { page, what };
     let Some(shape) = TABLE.get(class as usize) else {
         return walk.tell(wrong("its size class does not exist"));
@@ -310,7 +314,8 @@ fn slab(raw: Raw, page: u32, class: u8, pages: u32, walk: &mut Walk) {
     }
     for back in 1..pages {
         let rest = raw.state(page + back);
-        if !rest.is_ok_and(|is| is.kind == Kind::SlabRest && is.class == class && is.pages == back)
+        if !rest
+            .is_ok_and(|is| is.kind == PageUse::SlabRest && is.class == class && is.pages == back)
         {
             walk.tell(wrong("a further page of it says otherwise"));
         }
@@ -349,14 +354,14 @@ fn slab(raw: Raw, page: u32, class: u8, pages: u32, walk: &mut Walk) {
 
 /// Every list, each node checked to name its predecessor: so none is met twice, and the lengths add
 /// up only if all that ought to be there is.
-fn walk_lists(raw: Raw, walk: &mut Walk) {
+fn walk_lists(raw: RawHeap, walk: &mut Walk) {
     let header = raw.header();
     let mut runs = 0;
     for index in 0..BINS {
         let list = || format!("free runs, bin {index}");
         let found = walk_list(raw, &header.bins[index], walk, list, |page, _| {
             raw.state(page)
-                .is_ok_and(|is| is.kind == Kind::Free && bin(is.pages) == index)
+                .is_ok_and(|is| is.kind == PageUse::Free && bin(is.pages) == index)
         });
         let bit = header.bin_map[index / 64].load(Relaxed) & 1 << (index % 64) != 0;
         if bit != (found > 0) {
@@ -375,7 +380,7 @@ fn walk_lists(raw: Raw, walk: &mut Walk) {
         let head = &header.classes[class].head;
         let found = walk_list(raw, head, walk, list, |page, entry| {
             raw.state(page)
-                .is_ok_and(|is| is.kind == Kind::Slab && is.class as usize == class)
+                .is_ok_and(|is| is.kind == PageUse::Slab && is.class as usize == class)
                 && entry.map.load(Relaxed) != 0
         });
         let what = format!("slabs of {size} bytes with free blocks, in their list");
@@ -384,11 +389,11 @@ fn walk_lists(raw: Raw, walk: &mut Walk) {
 }
 
 fn walk_list(
-    raw: Raw,
+    raw: RawHeap,
     head: &AtomicU32,
     walk: &mut Walk,
     list: impl Fn() -> String,
-    belongs: impl Fn(u32, &Entry) -> bool,
+    belongs: impl Fn(u32, &PageEntry) -> bool,
 ) -> u64 {
     let (mut before, mut page, mut found) = (0, head.load(Relaxed), 0);
     while page != 0 {
@@ -412,13 +417,13 @@ fn walk_list(
 }
 
 /// Whether a block that was handed out begins at this offset.
-pub(super) fn in_block(raw: Raw, at: u64) -> bool {
+pub(super) fn in_block(raw: RawHeap, at: u64) -> bool {
     let (page, offset) = ((at / PAGE as u64), (at % PAGE as u64) as u32);
     let Ok(page) = u32::try_from(page) else {
         return false;
     };
     match raw.entry(page) {
-        Ok(entry) if entry.state().kind == Kind::Large => offset == 0,
+        Ok(entry) if entry.state().kind == PageUse::Large => offset == 0,
         Ok(entry) => slabs::find(raw, page, entry, offset)
             .and_then(|found| slabs::is_used(raw, &found))
             .unwrap_or(false),

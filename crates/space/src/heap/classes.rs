@@ -14,7 +14,7 @@ pub(super) const LARGEST: usize = 32 << 10;
 
 /// One size class.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Class {
+pub(super) struct SizeClass {
     /// Bytes of a block.
     pub(super) size: u32,
     /// Pages of a slab.
@@ -27,7 +27,7 @@ pub(super) struct Class {
     reciprocal: u32,
 }
 
-impl Class {
+impl SizeClass {
     const fn new(size: usize) -> Self {
         let pages = if size <= 2048 {
             1
@@ -109,11 +109,11 @@ const fn natural(size: usize) -> usize {
 }
 
 /// All classes, by size.
-pub(super) const TABLE: [Class; CLASSES] = {
-    let mut table = [Class::new(8); CLASSES];
+pub(super) const TABLE: [SizeClass; CLASSES] = {
+    let mut table = [SizeClass::new(8); CLASSES];
     let mut class = 1;
     while class < CLASSES {
-        table[class] = Class::new(if class < 8 {
+        table[class] = SizeClass::new(if class < 8 {
             (class + 1) * 8
         } else {
             let step = class - 8;

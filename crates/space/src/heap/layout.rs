@@ -8,7 +8,7 @@
 //! ```
 //! The unit is a **page** of 16 KiB, numbered from the segment's start; 0 names none, since page 0
 //! holds the headers. A **run** is a row of pages of one use. What is known of a page is its
-//! [`Entry`], 32 bytes in a **leaf** of 4096 entries (eight pages, for 64 MiB), so that a small
+//! [`PageEntry`], 32 bytes in a **leaf** of 4096 entries (eight pages, for 64 MiB), so that a small
 //! segment pays for few pages and growth moves nothing:
 //!
 //! ```text
@@ -48,7 +48,7 @@ pub(super) const LEAF_SHIFT: u32 = 12;
 /// Pages that one leaf knows.
 pub(super) const LEAF_ENTRIES: usize = 1 << LEAF_SHIFT;
 /// Pages that a leaf takes.
-pub(super) const LEAF_PAGES: u32 = (LEAF_ENTRIES * size_of::<Entry>() / PAGE) as u32;
+pub(super) const LEAF_PAGES: u32 = (LEAF_ENTRIES * size_of::<PageEntry>() / PAGE) as u32;
 /// Where the directory begins.
 pub(super) const DIRECTORY_AT: usize = 8192;
 /// Bins of free runs by length.
@@ -104,22 +104,22 @@ pub(super) struct HeapHeader {
 
 /// What is known of one page.
 #[repr(C, align(32))]
-pub(super) struct Entry {
+pub(super) struct PageEntry {
     pub(super) state: AtomicU64,
     pub(super) links: AtomicU64,
     pub(super) used: AtomicU64,
     pub(super) map: AtomicU64,
 }
 
-impl Entry {
+impl PageEntry {
     /// What the first word says.
     #[inline]
-    pub(super) fn state(&self) -> State {
-        State::of(self.state.load(Relaxed))
+    pub(super) fn state(&self) -> PageState {
+        PageState::of(self.state.load(Relaxed))
     }
 }
 
-const _: () = assert!(size_of::<Entry>() == 32);
+const _: () = assert!(size_of::<PageEntry>() == 32);
 const _: () = assert!(size_of::<ClassState>() == 16);
 const _: () = assert!(offset_of!(HeapHeader, root_at) == 72);
 const _: () = assert!(offset_of!(HeapHeader, bin_map) == 128);
@@ -131,7 +131,7 @@ const _: () = assert!(LEAF_PAGES == 8);
 /// What a page is used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(super) enum PageUse {
     /// Never written.
     Unknown = 0,
     /// First page of a free run.
@@ -154,15 +154,15 @@ pub(super) enum Kind {
 
 /// An entry's first word, taken apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct State {
-    pub(super) kind: Kind,
+pub(super) struct PageState {
+    pub(super) kind: PageUse,
     pub(super) class: u8,
     /// Pages of the run, or back to its first.
     pub(super) pages: u32,
 }
 
-impl State {
-    pub(super) const fn new(kind: Kind, class: u8, pages: u32) -> Self {
+impl PageState {
+    pub(super) const fn new(kind: PageUse, class: u8, pages: u32) -> Self {
         Self { kind, class, pages }
     }
 
@@ -174,17 +174,17 @@ impl State {
     #[inline]
     pub(super) const fn of(word: u64) -> Self {
         // A load: matched, it becomes a jump that is guessed wrong.
-        const KINDS: [Kind; 16] = {
-            let mut kinds = [Kind::Unknown; 16];
+        const KINDS: [PageUse; 16] = {
+            let mut kinds = [PageUse::Unknown; 16];
             let known = [
-                Kind::Free,
-                Kind::FreeEnd,
-                Kind::Large,
-                Kind::LargeEnd,
-                Kind::Slab,
-                Kind::SlabRest,
-                Kind::Own,
-                Kind::OwnEnd,
+                PageUse::Free,
+                PageUse::FreeEnd,
+                PageUse::Large,
+                PageUse::LargeEnd,
+                PageUse::Slab,
+                PageUse::SlabRest,
+                PageUse::Own,
+                PageUse::OwnEnd,
             ];
             let mut index = 0;
             while index < known.len() {

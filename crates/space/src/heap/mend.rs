@@ -12,22 +12,22 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::check::{HeapProblem, has_blocks_within, in_block};
 use super::classes::TABLE;
-use super::layout::{Kind, LEAF_ENTRIES, LEAF_PAGES, MOST_PAGES, State, front_pages};
-use super::pages::{Nowhere, Runs};
-use super::raw::{Damaged, Raw, Word, add};
+use super::layout::{LEAF_ENTRIES, LEAF_PAGES, MOST_PAGES, PageState, PageUse, front_pages};
+use super::pages::{Nowhere, PageRuns};
+use super::raw::{Damaged, HeapWord, RawHeap, add};
 use super::slabs;
 use super::untyped::{UNTYPED, usable};
 
 /// Makes the heap whole. Nobody else uses the segment.
-pub(super) fn mend(raw: Raw) -> Result<(), HeapProblem> {
+pub(super) fn mend(raw: RawHeap) -> Result<(), HeapProblem> {
     let leaves = examine(raw)?;
     derive(raw, &leaves)
 }
 
 /// Calls `f` with each run, by its first entry.
 fn each_run(
-    raw: Raw,
-    mut f: impl FnMut(u32, State) -> Result<(), HeapProblem>,
+    raw: RawHeap,
+    mut f: impl FnMut(u32, PageState) -> Result<(), HeapProblem>,
 ) -> Result<(), HeapProblem> {
     let end = raw.pages() as u32;
     let mut page = 0;
@@ -51,7 +51,7 @@ fn no_entry(page: u32) -> impl FnOnce(Damaged) -> HeapProblem {
 }
 
 /// Refuses what no death leaves; the leaves that the directory names. Changes nothing.
-fn examine(raw: Raw) -> Result<BTreeSet<u32>, HeapProblem> {
+fn examine(raw: RawHeap) -> Result<BTreeSet<u32>, HeapProblem> {
     let header = raw.header();
     let (pages, max) = (header.pages.load(Relaxed), header.max_pages.load(Relaxed));
     if pages > max || max > MOST_PAGES as u64 || pages as usize > raw.mapped() {
@@ -73,24 +73,24 @@ fn examine(raw: Raw) -> Result<BTreeSet<u32>, HeapProblem> {
     each_run(raw, |page, state| {
         let wrong = |what| Err(HeapProblem::Run { page, what });
         match state.kind {
-            Kind::Own if page == 0 => match state.pages == front_pages(max as usize) {
+            PageUse::Own if page == 0 => match state.pages == front_pages(max as usize) {
                 true => Ok(()),
                 false => wrong("the headers have another length"),
             },
             _ if page == 0 => wrong("the headers are not marked as such"),
             // One that the directory does not name was about to be named, or no more.
-            Kind::Own if state.pages == LEAF_PAGES => {
+            PageUse::Own if state.pages == LEAF_PAGES => {
                 met += usize::from(leaves.contains(&page));
                 Ok(())
             }
-            Kind::Own => wrong("it claims to be a table, but none lies there"),
-            Kind::Free | Kind::Large => {
+            PageUse::Own => wrong("it claims to be a table, but none lies there"),
+            PageUse::Free | PageUse::Large => {
                 match has_blocks_within(raw, page, page + state.pages - 1) {
                     true => wrong("blocks begin within it"),
                     false => Ok(()),
                 }
             }
-            Kind::Slab => slab(raw, page, state),
+            PageUse::Slab => slab(raw, page, state),
             _ => wrong("it is of no kind that begins one"),
         }
     })?;
@@ -107,7 +107,7 @@ fn examine(raw: Raw) -> Result<BTreeSet<u32>, HeapProblem> {
 }
 
 /// Refuses a slab whose pages or bits cannot be.
-fn slab(raw: Raw, page: u32, state: State) -> Result<(), HeapProblem> {
+fn slab(raw: RawHeap, page: u32, state: PageState) -> Result<(), HeapProblem> {
     let wrong = |what| Err(HeapProblem::Slab { page, what });
     let Some(shape) = TABLE.get(state.class as usize) else {
         return wrong("its size class does not exist");
@@ -117,7 +117,7 @@ fn slab(raw: Raw, page: u32, state: State) -> Result<(), HeapProblem> {
     }
     for back in 1..state.pages {
         let rest = raw.state(page + back).map_err(no_entry(page + back))?;
-        if rest != State::new(Kind::SlabRest, state.class, back) {
+        if rest != PageState::new(PageUse::SlabRest, state.class, back) {
             return wrong("a further page of it says otherwise");
         }
     }
@@ -129,7 +129,7 @@ fn slab(raw: Raw, page: u32, state: State) -> Result<(), HeapProblem> {
 }
 
 /// Writes what follows from the pages' states and the slabs' bits.
-fn derive(raw: Raw, leaves: &BTreeSet<u32>) -> Result<(), HeapProblem> {
+fn derive(raw: RawHeap, leaves: &BTreeSet<u32>) -> Result<(), HeapProblem> {
     let header = raw.header();
     header.bins.iter().for_each(|bin| bin.put(0));
     header.bin_map.iter().for_each(|map| map.put(0));
@@ -150,19 +150,19 @@ fn derive(raw: Raw, leaves: &BTreeSet<u32>) -> Result<(), HeapProblem> {
     let known = raw.pages().div_ceil(LEAF_ENTRIES);
     let unknown = (known..raw.mapped().div_ceil(LEAF_ENTRIES)).map_while(|leaf| raw.leaf(leaf));
     unknown.for_each(|word| word.put(0));
-    let runs = Runs::new(raw, &Nowhere);
+    let runs = PageRuns::new(raw, &Nowhere);
     let mut free: Option<(u32, u32)> = None;
     each_run(raw, |page, state| {
         let pages = state.pages;
         let is_free = match state.kind {
-            Kind::Free => true,
-            Kind::Own => page != 0 && !leaves.contains(&page),
-            Kind::Slab => slabs::is_empty(raw, page, state.class).map_err(no_entry(page))?,
+            PageUse::Free => true,
+            PageUse::Own => page != 0 && !leaves.contains(&page),
+            PageUse::Slab => slabs::is_empty(raw, page, state.class).map_err(no_entry(page))?,
             _ => false,
         };
         if is_free {
-            if state.kind != Kind::Free {
-                let marked = raw.mark(page, pages, Kind::Free, Kind::FreeEnd);
+            if state.kind != PageUse::Free {
+                let marked = raw.mark(page, pages, PageUse::Free, PageUse::FreeEnd);
                 marked.map_err(no_entry(page))?;
             }
             free = Some(free.map_or((page, pages), |(first, has)| (first, has + pages)));
@@ -172,13 +172,13 @@ fn derive(raw: Raw, leaves: &BTreeSet<u32>) -> Result<(), HeapProblem> {
             runs.bin(first, has).map_err(no_entry(first))?;
         }
         let derived = match state.kind {
-            Kind::Slab => slabs::recount(raw, page, state.class),
-            Kind::Large => {
+            PageUse::Slab => slabs::recount(raw, page, state.class),
+            PageUse::Large => {
                 add(&header.large_runs, 1);
                 add(&header.large_pages, u64::from(pages));
-                raw.mark(page, pages, Kind::Large, Kind::LargeEnd)
+                raw.mark(page, pages, PageUse::Large, PageUse::LargeEnd)
             }
-            _ => raw.mark(page, pages, Kind::Own, Kind::OwnEnd),
+            _ => raw.mark(page, pages, PageUse::Own, PageUse::OwnEnd),
         };
         derived.map_err(no_entry(page))
     })?;

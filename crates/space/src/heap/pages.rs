@@ -17,10 +17,10 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::layout::{
-    BINS, Entry, FORMAT, HEAP_AT, HeapHeader, Kind, LEAF_ENTRIES, LEAF_PAGES, LEAF_SHIFT, MAGIC,
-    MOST_PAGES, PAGE, PAGE_SHIFT, State, front_pages,
+    BINS, FORMAT, HEAP_AT, HeapHeader, LEAF_ENTRIES, LEAF_PAGES, LEAF_SHIFT, MAGIC, MOST_PAGES,
+    PAGE, PAGE_SHIFT, PageEntry, PageState, PageUse, front_pages,
 };
-use super::raw::{Damaged, Raw, Word, add, step, sub};
+use super::raw::{Damaged, HeapWord, RawHeap, add, step, sub};
 
 /// How many runs of a bin are looked at for the best fit.
 const LOOKED_AT: usize = 8;
@@ -34,7 +34,7 @@ const SPARE: u64 = 16;
 
 /// Bytes that a segment of `mapped` pages should have before a section begins; `None` if its heap
 /// has enough to spare, or none that this version knows.
-pub(super) fn growth_ahead(raw: Raw) -> Option<usize> {
+pub(super) fn growth_ahead(raw: RawHeap) -> Option<usize> {
     let header = raw.header();
     if header.magic.load(Relaxed) != MAGIC || header.format.load(Relaxed) != FORMAT {
         return None;
@@ -56,8 +56,8 @@ pub(super) trait Extend {
 }
 
 /// Pages behind a segment's present end are asked for here.
-pub(super) struct Runs<'a> {
-    raw: Cell<Raw>,
+pub(super) struct PageRuns<'a> {
+    raw: Cell<RawHeap>,
     ground: &'a dyn Extend,
 }
 
@@ -83,7 +83,7 @@ const fn join(previous: u32, next: u32) -> u64 {
 }
 
 /// Puts `page` before `next`, the present head of a list; `head` is to name it afterwards.
-pub(super) fn link_before(raw: Raw, page: u32, next: u32) -> Result<(), Damaged> {
+pub(super) fn link_before(raw: RawHeap, page: u32, next: u32) -> Result<(), Damaged> {
     if next != 0 {
         let links = &raw.entry(next)?.links;
         let (_, further) = split(links.load(Relaxed));
@@ -95,9 +95,9 @@ pub(super) fn link_before(raw: Raw, page: u32, next: u32) -> Result<(), Damaged>
 
 /// Puts `page` behind `before` in its list, whose entries these are.
 pub(super) fn link_behind(
-    raw: Raw,
-    (page, entry): (u32, &Entry),
-    (before, links): (u32, &Entry),
+    raw: RawHeap,
+    (page, entry): (u32, &PageEntry),
+    (before, links): (u32, &PageEntry),
 ) -> Result<(), Damaged> {
     let (previous, next) = split(links.links.load(Relaxed));
     entry.links.put(join(before, next));
@@ -112,7 +112,7 @@ pub(super) fn link_behind(
 
 /// Takes `page`, whose entry this is, out of its list; returns what the head is afterwards, if it
 /// was `page`.
-pub(super) fn unlink(raw: Raw, page: u32, entry: &Entry) -> Result<Option<u32>, Damaged> {
+pub(super) fn unlink(raw: RawHeap, page: u32, entry: &PageEntry) -> Result<Option<u32>, Damaged> {
     let (previous, next) = split(entry.links.load(Relaxed));
     if next != 0 {
         let links = &raw.entry(next)?.links;
@@ -135,17 +135,17 @@ pub(super) fn unlink(raw: Raw, page: u32, entry: &Entry) -> Result<Option<u32>, 
 }
 
 /// What follows `page` in its list.
-pub(super) fn next(entry: &Entry) -> u32 {
+pub(super) fn next(entry: &PageEntry) -> u32 {
     split(entry.links.load(Relaxed)).1
 }
 
 /// What precedes it.
-pub(super) fn previous(entry: &Entry) -> u32 {
+pub(super) fn previous(entry: &PageEntry) -> u32 {
     split(entry.links.load(Relaxed)).0
 }
 
-impl<'a> Runs<'a> {
-    pub(super) fn new(raw: Raw, ground: &'a dyn Extend) -> Self {
+impl<'a> PageRuns<'a> {
+    pub(super) fn new(raw: RawHeap, ground: &'a dyn Extend) -> Self {
         Self {
             raw: Cell::new(raw),
             ground,
@@ -154,7 +154,7 @@ impl<'a> Runs<'a> {
 
     /// The view, as long as the segment has become.
     #[inline]
-    pub(super) fn raw(&self) -> Raw {
+    pub(super) fn raw(&self) -> RawHeap {
         self.raw.get()
     }
 
@@ -195,15 +195,15 @@ impl<'a> Runs<'a> {
         // Three free runs, from the last to the first, whose entry leads to them.
         let raw = self.raw();
         if behind > 0 {
-            raw.mark(aligned + pages, behind, Kind::Free, Kind::FreeEnd)?;
+            raw.mark(aligned + pages, behind, PageUse::Free, PageUse::FreeEnd)?;
         }
         if aligned > first {
-            raw.mark(aligned, pages, Kind::Free, Kind::FreeEnd)?;
+            raw.mark(aligned, pages, PageUse::Free, PageUse::FreeEnd)?;
             // None that is free lies before it: it is the beginning of one that was.
             self.bin(first, aligned - first)?;
         }
         // Before what lies behind it is given back, which looks at it.
-        raw.mark(aligned, pages, Kind::Large, Kind::LargeEnd)?;
+        raw.mark(aligned, pages, PageUse::Large, PageUse::LargeEnd)?;
         if behind > 0 {
             self.give(aligned + pages, behind)?;
         }
@@ -256,7 +256,7 @@ impl<'a> Runs<'a> {
     fn free_at(&self, page: u32) -> Result<u32, Damaged> {
         let state = self.raw().state(page)?;
         let fits = state.pages > 0 && page as usize + state.pages as usize <= self.raw().pages();
-        if page == 0 || state.kind != Kind::Free || !fits {
+        if page == 0 || state.kind != PageUse::Free || !fits {
             return Err(Damaged);
         }
         Ok(state.pages)
@@ -265,7 +265,7 @@ impl<'a> Runs<'a> {
     /// The free run that ends before `page`.
     fn free_before(&self, page: u32) -> Result<Option<(u32, u32)>, Damaged> {
         let before = self.raw().state(page.checked_sub(1).ok_or(Damaged)?)?;
-        if !matches!(before.kind, Kind::Free | Kind::FreeEnd) {
+        if !matches!(before.kind, PageUse::Free | PageUse::FreeEnd) {
             return Ok(None);
         }
         let first = page.checked_sub(before.pages).ok_or(Damaged)?;
@@ -284,7 +284,8 @@ impl<'a> Runs<'a> {
             total += has;
         }
         let behind = first + pages;
-        if (behind as usize) < self.raw().pages() && self.raw().state(behind)?.kind == Kind::Free {
+        if (behind as usize) < self.raw().pages() && self.raw().state(behind)?.kind == PageUse::Free
+        {
             let more = self.free_at(behind)?;
             self.unbin(behind, more)?;
             total += more;
@@ -292,7 +293,8 @@ impl<'a> Runs<'a> {
         if begin < first {
             // The page becomes an inner one. If it kept its state, a second `free` of the same
             // block would find a block there.
-            self.raw().mark(first, pages, Kind::Free, Kind::FreeEnd)?;
+            self.raw()
+                .mark(first, pages, PageUse::Free, PageUse::FreeEnd)?;
         }
         self.bin(begin, total)
     }
@@ -303,7 +305,7 @@ impl<'a> Runs<'a> {
         for may_grow in [true, false] {
             let behind = first + has;
             let at_end = behind as usize == self.raw().pages();
-            let more = if at_end || self.raw().state(behind)?.kind != Kind::Free {
+            let more = if at_end || self.raw().state(behind)?.kind != PageUse::Free {
                 0
             } else {
                 self.free_at(behind)?
@@ -335,7 +337,8 @@ impl<'a> Runs<'a> {
     /// Enters a free run into its bin.
     pub(super) fn bin(&self, first: u32, pages: u32) -> Result<(), Damaged> {
         let header = self.raw().header();
-        self.raw().mark(first, pages, Kind::Free, Kind::FreeEnd)?;
+        self.raw()
+            .mark(first, pages, PageUse::Free, PageUse::FreeEnd)?;
         let bin = bin(pages);
         let head = &header.bins[bin];
         link_before(self.raw(), first, head.load(Relaxed))?;
@@ -395,7 +398,7 @@ impl<'a> Runs<'a> {
                 let mapped = (len >> PAGE_SHIFT).min(most);
                 // SAFETY: the ground says that the segment is mapped that far now; the rest as for
                 // `self.raw()`.
-                let Some(raw) = (unsafe { Raw::new(self.raw().base(), mapped << PAGE_SHIFT) })
+                let Some(raw) = (unsafe { RawHeap::new(self.raw().base(), mapped << PAGE_SHIFT) })
                 else {
                     continue;
                 };
@@ -423,7 +426,7 @@ impl<'a> Runs<'a> {
                 Some(place) => {
                     let zero = self.handed_out(place, LEAF_PAGES);
                     self.raw()
-                        .mark(place, LEAF_PAGES, Kind::Own, Kind::OwnEnd)?;
+                        .mark(place, LEAF_PAGES, PageUse::Own, PageUse::OwnEnd)?;
                     (place, zero)
                 }
                 None if cursor + LEAF_PAGES <= to => {
@@ -450,11 +453,11 @@ impl<'a> Runs<'a> {
         let raw = self.raw();
         let mut place = from;
         while place < cursor.min(to) {
-            raw.mark(place, LEAF_PAGES, Kind::Own, Kind::OwnEnd)?;
+            raw.mark(place, LEAF_PAGES, PageUse::Own, PageUse::OwnEnd)?;
             place += LEAF_PAGES;
         }
         if cursor < to {
-            raw.mark(cursor, to - cursor, Kind::Free, Kind::FreeEnd)?;
+            raw.mark(cursor, to - cursor, PageUse::Free, PageUse::FreeEnd)?;
         }
         // Runs lead from the old end to the new one: they belong to the heap from here on.
         header.pages.put(u64::from(to));
@@ -490,7 +493,12 @@ fn next_set(header: &HeapHeader, from: usize) -> Option<usize> {
 /// page 0.
 ///
 /// Returns false if there is no free space for its tables.
-pub(super) fn format(raw: Raw, max_pages: usize, seed: u64, zero: bool) -> Result<bool, Damaged> {
+pub(super) fn format(
+    raw: RawHeap,
+    max_pages: usize,
+    seed: u64,
+    zero: bool,
+) -> Result<bool, Damaged> {
     let front = front_pages(max_pages);
     let pages = raw.mapped().min(max_pages);
     if max_pages > MOST_PAGES || (front + LEAF_PAGES) as usize >= pages {
@@ -498,7 +506,7 @@ pub(super) fn format(raw: Raw, max_pages: usize, seed: u64, zero: bool) -> Resul
     }
     let header = raw.header();
     header.magic.put(0);
-    let runs = Runs::new(raw, &Nowhere);
+    let runs = PageRuns::new(raw, &Nowhere);
     // The headers' words and the directory, but not the region's header.
     let at = raw.block(0, HEAP_AT, front as usize * PAGE - HEAP_AT)?;
     // SAFETY: mapped, as `block` found; the caller has the segment for itself, and of a heap that
@@ -521,8 +529,8 @@ pub(super) fn format(raw: Raw, max_pages: usize, seed: u64, zero: bool) -> Resul
     let first = pages.min(LEAF_ENTRIES);
     raw.leaf(0).ok_or(Damaged)?.put(front);
     header.pages.put(first as u64);
-    raw.mark(0, front, Kind::Own, Kind::OwnEnd)?;
-    raw.mark(front, LEAF_PAGES, Kind::Own, Kind::OwnEnd)?;
+    raw.mark(0, front, PageUse::Own, PageUse::OwnEnd)?;
+    raw.mark(front, LEAF_PAGES, PageUse::Own, PageUse::OwnEnd)?;
     let begin = front + LEAF_PAGES;
     runs.give(begin, first as u32 - begin)?;
     if pages > first {
@@ -542,12 +550,12 @@ impl Extend for Nowhere {
 }
 
 /// Marks every page of a slab. Its bits must be there: its first entry says what it is.
-pub(super) fn mark_slab(raw: Raw, first: u32, pages: u32, class: u8) -> Result<(), Damaged> {
+pub(super) fn mark_slab(raw: RawHeap, first: u32, pages: u32, class: u8) -> Result<(), Damaged> {
     for back in 1..pages {
-        let state = State::new(Kind::SlabRest, class, back);
+        let state = PageState::new(PageUse::SlabRest, class, back);
         raw.entry(first + back)?.state.put(state.word());
     }
-    let state = State::new(Kind::Slab, class, pages);
+    let state = PageState::new(PageUse::Slab, class, pages);
     raw.entry(first)?.state.put(state.word());
     Ok(())
 }

@@ -6,21 +6,21 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::layout::{
-    DIRECTORY_AT, Entry, HEAP_AT, HeapHeader, Kind, LEAF_ENTRIES, LEAF_PAGES, LEAF_SHIFT, PAGE,
-    PAGE_SHIFT, State,
+    DIRECTORY_AT, HEAP_AT, HeapHeader, LEAF_ENTRIES, LEAF_PAGES, LEAF_SHIFT, PAGE, PAGE_SHIFT,
+    PageEntry, PageState, PageUse,
 };
 
 /// A word of the heap's own.
 ///
 /// **Words are stored in the order in which the program does so**: a death leaves the first so many
 /// stores and none of the others, from which `mend` makes the heap whole.
-pub(super) trait Word {
+pub(super) trait HeapWord {
     type Value;
 
     fn put(&self, value: Self::Value);
 }
 
-impl Word for AtomicU64 {
+impl HeapWord for AtomicU64 {
     type Value = u64;
 
     #[inline]
@@ -32,7 +32,7 @@ impl Word for AtomicU64 {
     }
 }
 
-impl Word for AtomicU32 {
+impl HeapWord for AtomicU32 {
     type Value = u32;
 
     #[inline]
@@ -56,15 +56,15 @@ pub(super) struct Damaged;
 
 /// A mapped segment with space for a heap.
 ///
-/// Copies and holds no reference; the mapping outlives it by the promise of [`Raw::new`].
+/// Copies and holds no reference; the mapping outlives it by the promise of [`RawHeap::new`].
 #[derive(Clone, Copy)]
-pub(super) struct Raw {
+pub(super) struct RawHeap {
     base: NonNull<u8>,
     /// Mapped bytes, in whole pages; [`PAGE`] at least.
     len: usize,
 }
 
-impl Raw {
+impl RawHeap {
     /// A view of `len` bytes at `base`, cut down to whole pages; `None` where that is not one.
     ///
     /// # Safety
@@ -114,7 +114,7 @@ impl Raw {
 
     /// What is known of `page`.
     #[inline]
-    pub(super) fn entry<'a>(self, page: u32) -> Result<&'a Entry, Damaged> {
+    pub(super) fn entry<'a>(self, page: u32) -> Result<&'a PageEntry, Damaged> {
         let page = page as usize;
         if page >= self.mapped() {
             return Err(Damaged);
@@ -127,27 +127,33 @@ impl Raw {
         if leaf == 0 || leaf + LEAF_PAGES as usize > self.mapped() {
             return Err(Damaged);
         }
-        let at = (leaf << PAGE_SHIFT) + (page & (LEAF_ENTRIES - 1)) * size_of::<Entry>();
+        let at = (leaf << PAGE_SHIFT) + (page & (LEAF_ENTRIES - 1)) * size_of::<PageEntry>();
         // SAFETY: the leaf's pages are mapped, as just seen; entries are aligned within pages.
         Ok(unsafe { self.base.add(at).cast().as_ref() })
     }
 
     /// What an entry's first word says.
     #[inline]
-    pub(super) fn state(self, page: u32) -> Result<State, Damaged> {
+    pub(super) fn state(self, page: u32) -> Result<PageState, Damaged> {
         Ok(self.entry(page)?.state())
     }
 
     /// Marks the ends of a run. Its first entry says what it is from the first store on; what
     /// follows the run must be marked before.
-    pub(super) fn mark(self, first: u32, pages: u32, kind: Kind, end: Kind) -> Result<(), Damaged> {
+    pub(super) fn mark(
+        self,
+        first: u32,
+        pages: u32,
+        kind: PageUse,
+        end: PageUse,
+    ) -> Result<(), Damaged> {
         let begins = &self.entry(first)?.state;
         if pages > 1 {
             let last = self.entry(first + pages - 1)?;
-            begins.put(State::new(kind, 0, pages).word());
-            last.state.put(State::new(end, 0, pages).word());
+            begins.put(PageState::new(kind, 0, pages).word());
+            last.state.put(PageState::new(end, 0, pages).word());
         } else {
-            begins.put(State::new(kind, 0, pages).word());
+            begins.put(PageState::new(kind, 0, pages).word());
         }
         Ok(())
     }

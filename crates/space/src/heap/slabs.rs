@@ -9,25 +9,25 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::classes::{Class, TABLE};
-use super::layout::{ClassState, Entry, Kind, PAGE};
-use super::pages::{Runs, link_before, link_behind, mark_slab, next, previous, unlink};
-use super::raw::{Damaged, Raw, Word, add, sub};
+use super::classes::{SizeClass, TABLE};
+use super::layout::{ClassState, PAGE, PageEntry, PageUse};
+use super::pages::{PageRuns, link_before, link_behind, mark_slab, next, previous, unlink};
+use super::raw::{Damaged, HeapWord, RawHeap, add, sub};
 use std::ptr::NonNull;
 
 /// A block found by its address.
-pub(super) struct Found<'a> {
+pub(super) struct FoundBlock<'a> {
     pub(super) class: u8,
     /// Its slab's first page.
     page: u32,
     /// That page's.
-    entry: &'a Entry,
+    entry: &'a PageEntry,
     block: u32,
 }
 
 /// A block of `class`; `None`: there is no free space and none to be had.
 #[inline]
-pub(super) fn take(runs: &Runs<'_>, class: u8) -> Result<Option<NonNull<u8>>, Damaged> {
+pub(super) fn take(runs: &PageRuns<'_>, class: u8) -> Result<Option<NonNull<u8>>, Damaged> {
     let shape = &TABLE[class as usize];
     let state = &runs.raw().header().classes[class as usize];
     let mut page = state.head.load(Relaxed);
@@ -40,7 +40,7 @@ pub(super) fn take(runs: &Runs<'_>, class: u8) -> Result<Option<NonNull<u8>>, Da
     let raw = runs.raw();
     let entry = raw.entry(page)?;
     let is = entry.state();
-    if is.kind != Kind::Slab || is.class != class {
+    if is.kind != PageUse::Slab || is.class != class {
         return Err(Damaged);
     }
     let map = entry.map.load(Relaxed);
@@ -81,7 +81,7 @@ pub(super) fn take(runs: &Runs<'_>, class: u8) -> Result<Option<NonNull<u8>>, Da
 
 /// A new slab, at the head of its class' empty list.
 #[cold]
-fn new_slab(runs: &Runs<'_>, class: u8) -> Result<Option<u32>, Damaged> {
+fn new_slab(runs: &PageRuns<'_>, class: u8) -> Result<Option<u32>, Damaged> {
     let shape = &TABLE[class as usize];
     let Some((page, _)) = runs.take(shape.pages)? else {
         return Ok(None);
@@ -107,19 +107,19 @@ fn new_slab(runs: &Runs<'_>, class: u8) -> Result<Option<u32>, Damaged> {
 /// The block that begins at `offset` bytes into `page`, a page of a slab whose entry this is.
 #[inline]
 pub(super) fn find<'a>(
-    raw: Raw,
+    raw: RawHeap,
     page: u32,
-    entry: &'a Entry,
+    entry: &'a PageEntry,
     offset: u32,
-) -> Result<Found<'a>, Damaged> {
+) -> Result<FoundBlock<'a>, Damaged> {
     let is = entry.state();
     let (first, entry, offset) = match is.kind {
-        Kind::Slab => (page, entry, offset),
-        Kind::SlabRest if is.pages < 8 => {
+        PageUse::Slab => (page, entry, offset),
+        PageUse::SlabRest if is.pages < 8 => {
             let first = page.checked_sub(is.pages).ok_or(Damaged)?;
             let entry = raw.entry(first)?;
             let head = entry.state();
-            if head.kind != Kind::Slab || head.class != is.class {
+            if head.kind != PageUse::Slab || head.class != is.class {
                 return Err(Damaged);
             }
             (first, entry, offset + is.pages * PAGE as u32)
@@ -127,7 +127,7 @@ pub(super) fn find<'a>(
         _ => return Err(Damaged),
     };
     let shape = TABLE.get(is.class as usize).ok_or(Damaged)?;
-    Ok(Found {
+    Ok(FoundBlock {
         class: is.class,
         page: first,
         entry,
@@ -137,7 +137,7 @@ pub(super) fn find<'a>(
 
 /// Gives a block back.
 #[inline]
-pub(super) fn give(runs: &Runs<'_>, found: &Found<'_>) -> Result<(), Damaged> {
+pub(super) fn give(runs: &PageRuns<'_>, found: &FoundBlock<'_>) -> Result<(), Damaged> {
     let raw = runs.raw();
     let shape = &TABLE[found.class as usize];
     let state = &raw.header().classes[found.class as usize];
@@ -183,12 +183,17 @@ pub(super) fn give(runs: &Runs<'_>, found: &Found<'_>) -> Result<(), Damaged> {
 }
 
 /// Whether a block is handed out.
-pub(super) fn is_used(raw: Raw, found: &Found<'_>) -> Result<bool, Damaged> {
+pub(super) fn is_used(raw: RawHeap, found: &FoundBlock<'_>) -> Result<bool, Damaged> {
     let map = found.entry.map.load(Relaxed);
     Ok(!is_free(raw, &TABLE[found.class as usize], found, map)?)
 }
 
-fn is_free(raw: Raw, shape: &Class, found: &Found<'_>, map: u64) -> Result<bool, Damaged> {
+fn is_free(
+    raw: RawHeap,
+    shape: &SizeClass,
+    found: &FoundBlock<'_>,
+    map: u64,
+) -> Result<bool, Damaged> {
     let bits = if shape.has_bitmap() {
         raw.bitmap(found.page, found.block / 64)?.load(Relaxed)
     } else {
@@ -199,7 +204,11 @@ fn is_free(raw: Raw, shape: &Class, found: &Found<'_>, map: u64) -> Result<bool,
 
 /// Free blocks by the bits of the slab at `page`; `None` if there are bits of blocks that it does
 /// not have.
-pub(super) fn count_free(raw: Raw, page: u32, shape: &Class) -> Result<Option<u32>, Damaged> {
+pub(super) fn count_free(
+    raw: RawHeap,
+    page: u32,
+    shape: &SizeClass,
+) -> Result<Option<u32>, Damaged> {
     let mut free = 0;
     for index in 0..shape.words() {
         let bits = if shape.has_bitmap() {
@@ -216,14 +225,14 @@ pub(super) fn count_free(raw: Raw, page: u32, shape: &Class) -> Result<Option<u3
 }
 
 /// Whether all blocks of the slab at `page` are free.
-pub(super) fn is_empty(raw: Raw, page: u32, class: u8) -> Result<bool, Damaged> {
+pub(super) fn is_empty(raw: RawHeap, page: u32, class: u8) -> Result<bool, Damaged> {
     let shape = TABLE.get(class as usize).ok_or(Damaged)?;
     Ok(count_free(raw, page, shape)? == Some(shape.blocks))
 }
 
 /// Writes what follows from the bits of a slab, and links it if it has free blocks: into a class
 /// whose list and counts were emptied.
-pub(super) fn recount(raw: Raw, page: u32, class: u8) -> Result<(), Damaged> {
+pub(super) fn recount(raw: RawHeap, page: u32, class: u8) -> Result<(), Damaged> {
     let shape = TABLE.get(class as usize).ok_or(Damaged)?;
     let entry = raw.entry(page)?;
     let state = &raw.header().classes[class as usize];
@@ -249,7 +258,7 @@ pub(super) fn recount(raw: Raw, page: u32, class: u8) -> Result<(), Damaged> {
 
 /// Takes an empty slab out of its class' list and gives its pages back.
 #[cold]
-fn release(runs: &Runs<'_>, state: &ClassState, page: u32, pages: u32) -> Result<(), Damaged> {
+fn release(runs: &PageRuns<'_>, state: &ClassState, page: u32, pages: u32) -> Result<(), Damaged> {
     let raw = runs.raw();
     if let Some(head) = unlink(raw, page, raw.entry(page)?)? {
         state.head.put(head);
@@ -261,7 +270,7 @@ fn release(runs: &Runs<'_>, state: &ClassState, page: u32, pages: u32) -> Result
 
 /// Gives back the empty slabs that classes keep. Returns whether there were any.
 #[cold]
-pub(super) fn trim(runs: &Runs<'_>) -> Result<bool, Damaged> {
+pub(super) fn trim(runs: &PageRuns<'_>) -> Result<bool, Damaged> {
     let mut any = false;
     for (class, shape) in TABLE.iter().enumerate() {
         let state = &runs.raw().header().classes[class];

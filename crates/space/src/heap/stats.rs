@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::classes::TABLE;
 use super::layout::PAGE;
-use super::raw::Raw;
+use super::raw::RawHeap;
 
 /// What a heap holds. All in bytes, unless said otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct HeapStats {
     pub damage: u64,
 }
 
-pub(super) fn stats(raw: Raw) -> HeapStats {
+pub(super) fn stats(raw: RawHeap) -> HeapStats {
     let header = raw.header();
     let page = PAGE as u64;
     let large_pages = header.large_pages.load(Relaxed);

@@ -726,14 +726,26 @@ fn damage_that_no_death_leaves_is_refused() {
     let mend = || unsafe { mend(base, rig.region.len()) };
     for (at, damaged, expected) in [
         (large, u64::MAX, "its length is impossible"),
-        (large, State::new(Kind::LargeEnd, 0, 7).word(), "no kind"),
         (
             large,
-            State::new(Kind::Large, 0, 8).word(),
+            PageState::new(PageUse::LargeEnd, 0, 7).word(),
+            "no kind",
+        ),
+        (
+            large,
+            PageState::new(PageUse::Large, 0, 8).word(),
             "its length is impossible",
         ),
-        (small, State::new(Kind::Slab, 200, 1).word(), "size class"),
-        (small, State::new(Kind::Free, 0, 8).word(), "within it"),
+        (
+            small,
+            PageState::new(PageUse::Slab, 200, 1).word(),
+            "size class",
+        ),
+        (
+            small,
+            PageState::new(PageUse::Free, 0, 8).word(),
+            "within it",
+        ),
     ] {
         let was = word(at).load(Relaxed);
         word(at).put(damaged);

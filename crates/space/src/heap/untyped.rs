@@ -13,8 +13,8 @@ use allocator_api2::alloc::Allocator;
 use super::check::in_block;
 use super::{Heap, HeapError, PAGE, RootRecord, classes, slabs};
 use crate::RootError;
-use crate::heap::layout::Kind;
-use crate::heap::raw::Raw;
+use crate::heap::layout::PageUse;
+use crate::heap::raw::RawHeap;
 use crate::process_mapping::{self, ProcessMapping};
 
 /// What stands for the layout of a root without a type.
@@ -183,7 +183,7 @@ fn not_empty(layout: Layout) -> Option<Layout> {
 
 /// Bytes of the block that begins `at` bytes into the segment; `None` if none that is handed out
 /// does.
-pub(super) fn usable(raw: Raw, at: u64) -> Option<usize> {
+pub(super) fn usable(raw: RawHeap, at: u64) -> Option<usize> {
     if !in_block(raw, at) {
         return None;
     }
@@ -191,7 +191,7 @@ pub(super) fn usable(raw: Raw, at: u64) -> Option<usize> {
     let (page, offset) = ((at / PAGE as u64) as u32, (at % PAGE as u64) as u32);
     let entry = raw.entry(page).ok()?;
     let state = entry.state();
-    if state.kind == Kind::Large {
+    if state.kind == PageUse::Large {
         return Some(state.pages as usize * PAGE);
     }
     let found = slabs::find(raw, page, entry, offset).ok()?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use mneme_sys::Access;
 
 use super::Placed;
-use super::{Map, ProcessMap, Set, Visit};
+use super::{Map, ProcessMap, Set, SetVisit};
 use crate::{MapError, Mapping, Registry, Segment};
 
 /// A registry of its own directory and window, removed at the end.
@@ -64,7 +64,7 @@ fn inside<R>(
     timeout: Duration,
     f: impl FnOnce() -> R,
 ) -> Result<R, MapError> {
-    let mut visit = Visit::begin(set).unwrap();
+    let mut visit = SetVisit::begin(set).unwrap();
     map.show(&mut visit, timeout)?;
     Ok(f())
 }

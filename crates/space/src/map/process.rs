@@ -17,7 +17,7 @@ use mneme_sys::fork::{self, PerProcess};
 use mneme_sys::{Access, Clock, SystemClock, Window};
 
 use super::mapping::{Location, Placed, map_data};
-use super::{Map, Set, Visit, visitors};
+use super::{Map, Set, SetVisit, visitors};
 use crate::registry::GIB;
 use crate::segment::control::{open_way, reap};
 use crate::{MapError, Segment, Uuid};
@@ -39,14 +39,14 @@ pub(crate) struct ProcessMap {
 #[derive(Default)]
 struct Mapped {
     windows: Vec<Window>,
-    segments: HashMap<Uuid, Entry>,
+    segments: HashMap<Uuid, MemberEntry>,
     /// The segments that lie at their addresses, by the first one: no two overlap.
     home: BTreeMap<usize, Uuid>,
     /// The addresses of all sets that could be visited.
     sets: HashSet<usize>,
 }
 
-struct Entry {
+struct MemberEntry {
     /// Dead while the mapping ends.
     placed: Weak<Placed>,
     addresses: Range<usize>,
@@ -132,7 +132,7 @@ impl ProcessMap {
     }
 
     #[cold]
-    fn bring_home(&self, visit: &mut Visit<'_>, timeout: Duration) -> Result<(), MapError> {
+    fn bring_home(&self, visit: &mut SetVisit<'_>, timeout: Duration) -> Result<(), MapError> {
         let began = SystemClock.now_ns();
         loop {
             // A thread that does not have the addresses yet keeps no other from them.
@@ -205,7 +205,7 @@ impl Map for ProcessMap {
             (participants, presence),
             home,
         ));
-        let entry = Entry {
+        let entry = MemberEntry {
             placed: Arc::downgrade(&placed),
             addresses: placed.addresses(),
         };
@@ -217,7 +217,7 @@ impl Map for ProcessMap {
     }
 
     #[inline]
-    fn show(&self, visit: &mut Visit<'_>, timeout: Duration) -> Result<(), MapError> {
+    fn show(&self, visit: &mut SetVisit<'_>, timeout: Duration) -> Result<(), MapError> {
         // SAFETY: the caller has looked.
         if unsafe { visit.set() }.is_home() {
             return Ok(());

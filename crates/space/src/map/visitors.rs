@@ -93,14 +93,14 @@ thread_local! {
 }
 
 /// A thread's visit to a set. Dropping it ends it.
-pub(crate) struct Visit<'a> {
+pub(crate) struct SetVisit<'a> {
     cell: &'static Cell,
     set: *const Set,
     /// Of the thread that began it.
     of: PhantomData<(&'a Set, *mut ())>,
 }
 
-impl<'a> Visit<'a> {
+impl<'a> SetVisit<'a> {
     /// Begins a visit of the calling thread. The set may be gone already: that is to be looked at
     /// now, before it is used.
     ///
@@ -163,7 +163,7 @@ impl<'a> Visit<'a> {
     }
 }
 
-impl Drop for Visit<'_> {
+impl Drop for SetVisit<'_> {
     #[inline]
     fn drop(&mut self) {
         // SYNC: pairs with the Acquire loads of threads that move or free what was visited.

@@ -30,12 +30,12 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path, expected: u32) -> Result<T,
         return Err(damaged(format!("it is longer than {MOST} bytes")));
     }
     parse(&text, expected).map_err(|refusal| match refusal {
-        Refusal::Format(found) => DescriptionError::Format {
+        JsonRefusal::Format(found) => DescriptionError::Format {
             path: path.to_owned(),
             found,
             expected,
         },
-        Refusal::Damaged(why) => damaged(why),
+        JsonRefusal::Damaged(why) => damaged(why),
     })
 }
 
@@ -56,27 +56,27 @@ pub(crate) fn read_sound<T: DeserializeOwned>(
     }
 }
 
-pub(crate) enum Refusal {
+pub(crate) enum JsonRefusal {
     Format(u64),
     Damaged(String),
 }
 
 /// The format comes first: what another version wrote is not damaged.
-pub(crate) fn parse<T: DeserializeOwned>(text: &[u8], expected: u32) -> Result<T, Refusal> {
+pub(crate) fn parse<T: DeserializeOwned>(text: &[u8], expected: u32) -> Result<T, JsonRefusal> {
     #[derive(Deserialize)]
     struct Format {
         format: Option<u64>,
     }
-    let damaged = |e: serde_json::Error| Refusal::Damaged(e.to_string());
+    let damaged = |e: serde_json::Error| JsonRefusal::Damaged(e.to_string());
     match serde_json::from_slice::<Format>(text).map_err(damaged)? {
         Format {
             format: Some(found),
         } if found == u64::from(expected) => {}
         Format {
             format: Some(found),
-        } => return Err(Refusal::Format(found)),
+        } => return Err(JsonRefusal::Format(found)),
         Format { format: None } => {
-            return Err(Refusal::Damaged("it names no format".to_owned()));
+            return Err(JsonRefusal::Damaged("it names no format".to_owned()));
         }
     }
     serde_json::from_slice(text).map_err(damaged)

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::registry::GIB;
 use crate::registry::files::entries;
-use crate::segment::meta::Meta;
+use crate::segment::meta::SegmentMeta;
 use crate::{CreateError, Registry, RegistryError};
 
 impl Registry {
@@ -17,7 +17,7 @@ impl Registry {
         for part in ["making", "segments", "dying"] {
             for directory in entries(&self.root().join(part))? {
                 taken.extend(
-                    Meta::read(&directory)
+                    SegmentMeta::read(&directory)
                         .ok()
                         .and_then(|meta| meta.addresses()),
                 );

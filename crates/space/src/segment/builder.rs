@@ -9,10 +9,10 @@ use mneme_sys::{Access, FRAME, PagePolicy, Region};
 
 use super::addresses::choose_base;
 use super::control::make_control;
-use super::meta::{Meta, data_name};
+use super::meta::{SegmentMeta, data_name};
 use super::{Backing, Segment, data, meta, permissions};
 use crate::heap::{self, HeapError};
-use crate::making::{Making, Published};
+use crate::making::{Making, PublishedDirectory};
 use crate::registry::json;
 use crate::{ContentsInfo, CreateError, FileError, Name, OpenError, Registry, RegistryError, Uuid};
 
@@ -176,7 +176,7 @@ impl<'a> SegmentBuilder<'a> {
     pub(super) fn plan(
         self,
         contents: Option<ContentsInfo>,
-    ) -> Result<(Plan<'a>, usize), CreateError> {
+    ) -> Result<(SegmentPlan<'a>, usize), CreateError> {
         let impossible = CreateError::Size {
             size: self.size,
             max: self.max_size,
@@ -216,7 +216,7 @@ impl<'a> SegmentBuilder<'a> {
         };
         let backing = self.backing.absolute()?;
         let directory = backing.directory(self.registry, size)?;
-        let plan = Plan {
+        let plan = SegmentPlan {
             registry: self.registry,
             name,
             max_size,
@@ -233,7 +233,7 @@ impl<'a> SegmentBuilder<'a> {
 }
 
 /// A segment about to be made, by creation or by cloning.
-pub(super) struct Plan<'a> {
+pub(super) struct SegmentPlan<'a> {
     pub(super) registry: &'a Registry,
     pub(super) name: Name,
     pub(super) max_size: usize,
@@ -247,12 +247,12 @@ pub(super) struct Plan<'a> {
 }
 
 /// A segment that is being made aside: it is described, and has an empty data file.
-pub(super) struct Begun {
+pub(super) struct BegunSegment {
     making: Making,
-    pub(super) meta: Meta,
+    pub(super) meta: SegmentMeta,
 }
 
-impl Begun {
+impl BegunSegment {
     pub(super) fn control(&self) -> PathBuf {
         self.making.directory().join("control")
     }
@@ -267,7 +267,7 @@ impl Begun {
     }
 }
 
-impl<'a> Plan<'a> {
+impl<'a> SegmentPlan<'a> {
     /// A plan for a clone, at its original's address: pointers inside stay true.
     pub(super) fn like(original: &'a Segment, name: Name, mode: u32) -> Result<Self, CreateError> {
         let meta = original.meta();
@@ -289,7 +289,7 @@ impl<'a> Plan<'a> {
     /// Builds aside and names it last; `fill` gives the new data file its content.
     pub(super) fn build(
         self,
-        fill: impl FnOnce(File, &Meta) -> Result<(), CreateError>,
+        fill: impl FnOnce(File, &SegmentMeta) -> Result<(), CreateError>,
     ) -> Result<Segment, CreateError> {
         let (begun, file) = self.begin()?;
         let check = file
@@ -309,7 +309,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Describes it aside, and makes its data file.
-    pub(super) fn begin(&self) -> Result<(Begun, File), CreateError> {
+    pub(super) fn begin(&self) -> Result<(BegunSegment, File), CreateError> {
         let uuid = Uuid::random().map_err(RegistryError::Random)?;
         let begun = self.describe(uuid)?;
         let file = data::create(&begun.meta.data)?;
@@ -318,7 +318,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Describes it aside, and names a data file that is not there yet.
-    pub(super) fn describe(&self, uuid: Uuid) -> Result<Begun, CreateError> {
+    pub(super) fn describe(&self, uuid: Uuid) -> Result<BegunSegment, CreateError> {
         let to = self.registry.segment_directory(&self.name);
         let claimed = Making::claim(self.registry, uuid, &to)?;
         let (lock, making) = claimed.ok_or_else(|| self.exists())?;
@@ -328,7 +328,7 @@ impl<'a> Plan<'a> {
             Placement::AsBefore(base) => Some(base),
             Placement::Floating => None,
         };
-        let meta = Meta {
+        let meta = SegmentMeta {
             format: meta::FORMAT,
             made_as: self.name.to_string(),
             uuid,
@@ -346,19 +346,19 @@ impl<'a> Plan<'a> {
         // The description holds the addresses now.
         drop(lock);
         mneme_sys::fault!("space.create.described");
-        Ok(Begun { making, meta })
+        Ok(BegunSegment { making, meta })
     }
 
     /// Gives it its permissions and, last, its name.
-    pub(super) fn publish(self, begun: Begun) -> Result<Segment, CreateError> {
-        let Begun { making, meta } = begun;
+    pub(super) fn publish(self, begun: BegunSegment) -> Result<Segment, CreateError> {
+        let BegunSegment { making, meta } = begun;
         permissions::give_to_group(making.directory(), &meta.data)?;
         permissions::apply(making.directory(), &meta.data, self.mode)?;
         mneme_sys::fault!("space.create.whole");
         let to = self.registry.segment_directory(&self.name);
         match making.publish(&to)? {
-            Published::Yes => Ok(Segment::new(self.registry.clone(), self.name, meta)),
-            Published::Exists => Err(self.exists()),
+            PublishedDirectory::Yes => Ok(Segment::new(self.registry.clone(), self.name, meta)),
+            PublishedDirectory::Exists => Err(self.exists()),
         }
     }
 }

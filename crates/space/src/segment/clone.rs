@@ -12,7 +12,7 @@ use mneme_sync::Participants;
 use mneme_sys::{Access, FRAME, Region, RegionError, RegionHeader, SysfsTopology, Topology};
 
 use super::Segment;
-use super::builder::Plan;
+use super::builder::SegmentPlan;
 use super::control::{self, SEGMENT_GATE};
 use super::data::{self, word};
 use crate::attach::{TIMEOUT, beside};
@@ -43,7 +43,7 @@ impl Segment {
         while_nobody_writes(self, part.participants(), || {
             let info = self.info().map_err(MapError::from)?;
             let from = data::open(&self.meta().data, Access::ReadOnly).map_err(MapError::from)?;
-            let plan = Plan::like(self, name, info.mode)?;
+            let plan = SegmentPlan::like(self, name, info.mode)?;
             let copied = plan.build(|to, meta| {
                 let refused = |source| CreateError::Data {
                     path: meta.data.clone(),

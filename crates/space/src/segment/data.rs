@@ -8,7 +8,7 @@ use std::path::Path;
 use mneme_sys::{Access, HEADER_LEN, PagePolicy, Region, RegionError, RegionHeader, files};
 
 use super::durable;
-use super::meta::Meta;
+use super::meta::SegmentMeta;
 use crate::{FileError, MapError, OpenError, Uuid};
 
 /// Magic of a segment.
@@ -52,12 +52,12 @@ pub(crate) mod word {
 }
 
 /// Reads and checks the header without mapping anything.
-pub(crate) fn examine(meta: &Meta) -> Result<RegionHeader, OpenError> {
+pub(crate) fn examine(meta: &SegmentMeta) -> Result<RegionHeader, OpenError> {
     examine_file(&open(&meta.data, Access::ReadOnly)?, meta)
 }
 
 /// Reads and checks the header of a file that was opened already.
-pub(crate) fn examine_file(file: &File, meta: &Meta) -> Result<RegionHeader, OpenError> {
+pub(crate) fn examine_file(file: &File, meta: &SegmentMeta) -> Result<RegionHeader, OpenError> {
     let path = &meta.data;
     let found = file.metadata().map_err(FileError::at("examine", path))?;
     if !found.is_file() {
@@ -100,7 +100,7 @@ pub(crate) fn examine_file(file: &File, meta: &Meta) -> Result<RegionHeader, Ope
 }
 
 /// Whether a header is that of the segment described.
-pub(crate) fn agree(header: &RegionHeader, meta: &Meta) -> Result<(), OpenError> {
+pub(crate) fn agree(header: &RegionHeader, meta: &SegmentMeta) -> Result<(), OpenError> {
     if Uuid::from_bytes(header.uuid) != meta.uuid {
         return Err(mismatch(&meta.data, "it is another segment's"));
     }
@@ -119,7 +119,7 @@ fn mismatch(path: &Path, why: &'static str) -> OpenError {
 
 /// Whether the header's words say that nobody left the segment half changed, neither a process nor
 /// a machine.
-pub(crate) fn is_whole(client: &[u64; 8], meta: &Meta) -> bool {
+pub(crate) fn is_whole(client: &[u64; 8], meta: &SegmentMeta) -> bool {
     client[word::POISON] == word::state::WHOLE
         && durable::is_of_this_boot(client[word::UNSYNCED], meta)
 }
@@ -193,7 +193,7 @@ pub(crate) fn make_durable(region: &Region, path: &Path) -> Result<(), RegionErr
 }
 
 /// Opens the data file of a segment for what shall be done with it.
-pub(crate) fn open_for(meta: &Meta, access: Access) -> Result<File, MapError> {
+pub(crate) fn open_for(meta: &SegmentMeta, access: Access) -> Result<File, MapError> {
     open(&meta.data, access).map_err(|refused| match refused {
         OpenError::File(FileError { source, .. })
             if access == Access::ReadWrite && source.kind() == ErrorKind::PermissionDenied =>

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use mneme_sys::{HEADER_LEN, Region, RegionError, RegionHeader};
 
 use super::data::word;
-use super::meta::Meta;
+use super::meta::SegmentMeta;
 
 /// A word that no other boot of this machine has, and that is not 0.
 pub(super) fn this_boot() -> u64 {
@@ -26,13 +26,13 @@ pub(super) fn this_boot() -> u64 {
 }
 
 /// Whether the segment's bytes outlive the machine.
-pub(crate) fn is_durable(meta: &Meta) -> bool {
+pub(crate) fn is_durable(meta: &SegmentMeta) -> bool {
     !meta.backing.is_memory()
 }
 
 /// Whether the machine has not gone down since with changes that nobody had written through, by the
 /// header's word.
-pub(crate) fn is_of_this_boot(unsynced: u64, meta: &Meta) -> bool {
+pub(crate) fn is_of_this_boot(unsynced: u64, meta: &SegmentMeta) -> bool {
     !is_durable(meta) || unsynced == 0 || unsynced == this_boot()
 }
 

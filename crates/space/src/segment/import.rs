@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use mneme_sys::files::{self, FsKind};
 use mneme_sys::{Access, HEADER_LEN, RegionHeader};
 
-use super::builder::{Placement, Plan};
+use super::builder::{Placement, SegmentPlan};
 use super::control::make_control;
 use super::data::{self, word};
 use super::meta::{self, data_name, registry_in};
@@ -119,7 +119,7 @@ impl Registry {
             return Err(ImportError::Named { path: data });
         }
         let found = fs::metadata(&data).map_err(|e| created(FileError::at("examine", &data)(e)))?;
-        let plan = Plan {
+        let plan = SegmentPlan {
             registry: self,
             name,
             max_size: usize::try_from(header.max_len).unwrap_or(usize::MAX),
@@ -157,7 +157,7 @@ impl Registry {
     /// Makes the segment of the file `from`, whose data shall be called `to`.
     fn give_name(
         &self,
-        plan: Plan<'_>,
+        plan: SegmentPlan<'_>,
         uuid: Uuid,
         from: &Path,
         to: &Path,

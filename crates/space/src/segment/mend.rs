@@ -12,7 +12,7 @@ use mneme_sync::Participants;
 use mneme_sys::{Access, RegionError, RegionHeader};
 
 use super::control::{self, make_control, segment_in_use};
-use super::meta::Meta;
+use super::meta::SegmentMeta;
 use super::{data, permissions};
 use crate::registry::files::gone;
 use crate::{CreateError, FileError, MapError, OpenError, Uuid};
@@ -59,7 +59,7 @@ pub(crate) fn replace_control(
 }
 
 /// Makes the control file anew; says whether it did. The registry is locked.
-pub(crate) fn mend_control(control: &Path, meta: &Meta) -> Result<bool, CreateError> {
+pub(crate) fn mend_control(control: &Path, meta: &SegmentMeta) -> Result<bool, CreateError> {
     if segment_in_use(control, &meta.data)? {
         return Ok(false);
     }

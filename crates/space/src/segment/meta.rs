@@ -21,7 +21,7 @@ const SUFFIX: &str = ".segment";
 /// What never changes about a segment. What does (its size, its permissions) is asked of the files.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Meta {
+pub(crate) struct SegmentMeta {
     pub(crate) format: u32,
     /// The name that it was made under; the directory's name counts.
     pub(crate) made_as: String,
@@ -53,7 +53,7 @@ enum Pages {
     Small,
 }
 
-impl Meta {
+impl SegmentMeta {
     /// Reads the description in a segment's directory.
     pub(crate) fn read(directory: &Path) -> Result<Self, DescriptionError> {
         json::read_sound(&directory.join("meta"), FORMAT, Self::contradiction)
@@ -125,7 +125,7 @@ fn uuid_in(name: &str) -> Option<Uuid> {
 /// damaged. Only ever files with a name as [`data_name`] gives, of the segment described where that
 /// can be read: a damaged description deletes nothing else.
 pub(crate) fn data_files_of(directory: &Path) -> BTreeSet<PathBuf> {
-    let described = Meta::read(directory).ok();
+    let described = SegmentMeta::read(directory).ok();
     let linked = std::fs::read_link(directory.join("data")).ok();
     let linked = linked.filter(|file| {
         let name = file.file_name().and_then(|name| name.to_str());

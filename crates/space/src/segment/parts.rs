@@ -17,9 +17,9 @@ use mneme_sys::{
     Access, Liveness, OfdLiveness, PagePolicy, Region, RegionError, RegionHeader, Reserve,
 };
 
-use super::builder::Begun;
+use super::builder::BegunSegment;
 use super::control::{self, Control};
-use super::meta::Meta;
+use super::meta::SegmentMeta;
 use super::presence::{Presence, Way};
 use super::writers::{self, Writing};
 use super::{Segment, SegmentBuilder, data, durable};
@@ -91,7 +91,7 @@ impl SegmentBuilder<'_> {
     }
 }
 
-impl Begun {
+impl BegunSegment {
     /// Makes the files of a new segment as large as they shall be, and is its first participant.
     fn parts(&self, file: &File, size: usize, control_bytes: usize) -> Result<Parts, CreateError> {
         let meta = &self.meta;
@@ -242,7 +242,7 @@ impl Segment {
     }
 }
 
-fn map_lazily(file: File, access: Access, meta: &Meta) -> Result<Region, RegionError> {
+fn map_lazily(file: File, access: Access, meta: &SegmentMeta) -> Result<Region, RegionError> {
     let (max, pages) = (meta.max_size, meta.pages);
     Region::map_with(file.into(), access, max, pages, Reserve::Lazy)
 }

@@ -2,9 +2,9 @@
 
 use mneme_sync::Participants;
 
-use super::meta::{self, Entry, Meta};
+use super::meta::{self, MemberEntry, SpaceMeta};
 use super::{Space, permissions, version};
-use crate::making::{Making, Published};
+use crate::making::{Making, PublishedDirectory};
 use crate::registry::json;
 use crate::registry::lock::Lock;
 use crate::segment::control::make_control;
@@ -75,7 +75,7 @@ fn build(
     registry: &Registry,
     name: &str,
     mode: u32,
-    members: &[Entry],
+    members: &[MemberEntry],
     cloned_from: Option<Uuid>,
 ) -> Result<Space, SpaceCreateError> {
     let name = Name::new(name)?;
@@ -87,7 +87,7 @@ fn build(
     let (registry_lock, making) = Making::claim(registry, uuid, &to)?.ok_or_else(exists)?;
     // Others need not wait: it has no addresses.
     drop(registry_lock);
-    let meta = Meta {
+    let meta = SpaceMeta {
         format: meta::FORMAT,
         made_as: name.to_string(),
         uuid,
@@ -109,7 +109,7 @@ fn build(
     permissions::apply(&here, mode, || Ok::<_, FileError>(()))?;
     mneme_sys::fault!("space.space-create.whole");
     match making.publish(&to)? {
-        Published::Yes => Ok(Space::new(registry.clone(), name, uuid)),
-        Published::Exists => Err(exists()),
+        PublishedDirectory::Yes => Ok(Space::new(registry.clone(), name, uuid)),
+        PublishedDirectory::Exists => Err(exists()),
     }
 }

@@ -2,11 +2,11 @@
 
 use mneme_sys::{Access, files};
 
-use super::meta::{Entry, LAST_VERSION, Meta};
+use super::meta::{LAST_VERSION, MemberEntry, SpaceMeta};
 use super::{MAX_MEMBERS, Space, permissions};
 use crate::registry::json;
 use crate::registry::lock::Lock;
-use crate::segment::meta::Meta as SegmentMeta;
+use crate::segment::meta::SegmentMeta;
 use crate::{FileError, Segment, SpaceChangeError};
 
 impl Space {
@@ -31,14 +31,14 @@ impl Space {
         let Some(addresses) = segment.meta().addresses() else {
             return Err(SpaceChangeError::Floating { name });
         };
-        let new = Entry {
+        let new = MemberEntry {
             name: name.clone(),
             uuid: segment.uuid(),
             access,
         };
         self.change(|meta| {
             self.member(&new)?;
-            let same = |member: &Entry| member.name == new.name || member.uuid == new.uuid;
+            let same = |member: &MemberEntry| member.name == new.name || member.uuid == new.uuid;
             if meta.members.iter().any(same) {
                 return Err(SpaceChangeError::Twice { name });
             }
@@ -62,7 +62,7 @@ impl Space {
     }
 
     /// The description of a member's segment; `None` of a stale or damaged one, which has no place.
-    fn segment_meta(&self, member: &Entry) -> Option<SegmentMeta> {
+    fn segment_meta(&self, member: &MemberEntry) -> Option<SegmentMeta> {
         let name = crate::Name::new(&member.name).ok()?;
         let meta = SegmentMeta::read(&self.registry().segment_directory(&name)).ok()?;
         (meta.uuid == member.uuid).then_some(meta)
@@ -107,7 +107,7 @@ impl Space {
     /// Changes the description by `f`, alone.
     fn change(
         &self,
-        f: impl FnOnce(&mut Meta) -> Result<(), SpaceChangeError>,
+        f: impl FnOnce(&mut SpaceMeta) -> Result<(), SpaceChangeError>,
     ) -> Result<(), SpaceChangeError> {
         let (mut meta, _locked) = self.lock()?;
         f(&mut meta)?;
@@ -116,7 +116,7 @@ impl Space {
     }
 
     /// Keeps others from changing the space, and from removing it; returns what it is.
-    fn lock(&self) -> Result<(Meta, Lock), SpaceChangeError> {
+    fn lock(&self) -> Result<(SpaceMeta, Lock), SpaceChangeError> {
         let path = self.directory().join("lock");
         // Not for a space that was removed: its name is gone with its directory.
         self.meta()?;
@@ -146,7 +146,7 @@ impl Space {
     }
 
     /// Puts the next version in the place of the description. The space is locked.
-    fn replace(&self, mut meta: Meta, mode: u32) -> Result<(), SpaceChangeError> {
+    fn replace(&self, mut meta: SpaceMeta, mode: u32) -> Result<(), SpaceChangeError> {
         let word = self.version_word()?;
         // Greater than the word too, which is ahead where the description came from a backup.
         let last = match word.load() {
@@ -166,7 +166,7 @@ impl Space {
     }
 }
 
-fn position(meta: &Meta, name: &str) -> Result<usize, SpaceChangeError> {
+fn position(meta: &SpaceMeta, name: &str) -> Result<usize, SpaceChangeError> {
     let found = meta.members.iter().position(|member| member.name == name);
     found.ok_or_else(|| SpaceChangeError::NotMember {
         name: name.to_owned(),

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::meta::{LAST_VERSION, Meta};
+use super::meta::{LAST_VERSION, SpaceMeta};
 use super::permissions;
 use super::version::{self, VersionWord};
 use crate::segment::control::in_use;
@@ -13,7 +13,7 @@ use crate::segment::mend;
 use crate::{CreateError, FileError};
 
 /// What is wrong with a space's control file, if that is known.
-pub(crate) fn control_damage(directory: &Path, meta: &Meta) -> Option<String> {
+pub(crate) fn control_damage(directory: &Path, meta: &SpaceMeta) -> Option<String> {
     let control = directory.join("control");
     mend::control_damage(&control, meta.uuid).or_else(|| {
         let seen = VersionWord::open(&control, meta.uuid).ok()?.load();
@@ -23,7 +23,7 @@ pub(crate) fn control_damage(directory: &Path, meta: &Meta) -> Option<String> {
 }
 
 /// Makes the control file anew; says whether it did. The registry is locked.
-pub(crate) fn mend_control(directory: &Path, meta: &Meta) -> Result<bool, CreateError> {
+pub(crate) fn mend_control(directory: &Path, meta: &SpaceMeta) -> Result<bool, CreateError> {
     let control = directory.join("control");
     if in_use(&control)? {
         return Ok(false);

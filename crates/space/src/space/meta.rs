@@ -19,7 +19,7 @@ pub(super) const LAST_VERSION: u64 = 1 << 62;
 /// What a space is at a moment.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Meta {
+pub(crate) struct SpaceMeta {
     pub(super) format: u32,
     /// The name that it was made under; the directory's name counts.
     pub(crate) made_as: String,
@@ -27,7 +27,7 @@ pub(crate) struct Meta {
     /// Counts the changes, from 1.
     pub(crate) version: u64,
     /// In the order in which they were added.
-    pub(crate) members: Vec<Entry>,
+    pub(crate) members: Vec<MemberEntry>,
     /// The space that it was cloned from.
     #[serde(default)]
     pub(super) cloned_from: Option<Uuid>,
@@ -36,7 +36,7 @@ pub(crate) struct Meta {
 /// One member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Entry {
+pub(crate) struct MemberEntry {
     pub(crate) name: String,
     pub(crate) uuid: Uuid,
     #[serde(with = "Rights")]
@@ -50,7 +50,7 @@ enum Rights {
     ReadWrite,
 }
 
-impl Meta {
+impl SpaceMeta {
     /// Reads the description in a space's directory.
     pub(crate) fn read(directory: &Path) -> Result<Self, DescriptionError> {
         json::read_sound(&directory.join("meta"), FORMAT, Self::contradiction)
@@ -68,7 +68,7 @@ impl Meta {
             if Name::new(&member.name).is_err() {
                 return Some("a member's name is none");
             }
-            let same = |other: &Entry| other.name == member.name || other.uuid == member.uuid;
+            let same = |other: &MemberEntry| other.name == member.name || other.uuid == member.uuid;
             if self.members[..i].iter().any(same) {
                 return Some("a member is named twice");
             }
@@ -79,7 +79,7 @@ impl Meta {
     /// What it says of its members.
     pub(super) fn infos(&self) -> Vec<MemberInfo> {
         let members = self.members.iter();
-        let info = |entry: &Entry| {
+        let info = |entry: &MemberEntry| {
             Some(MemberInfo {
                 // Checked when the description was read.
                 name: Name::new(&entry.name).ok()?,

@@ -2,7 +2,7 @@
 
 use super::{Fences, Model, Useless, fails, fails_within, holds, spawn};
 use crate::atomics::{Barrier, Word};
-use crate::epoch::{self, FIRST_EPOCH, Kind, UNPINNED};
+use crate::epoch::{self, FIRST_EPOCH, PinKind, UNPINNED};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
@@ -46,7 +46,7 @@ impl Shared {
     }
 
     fn read_pinned(&self, barrier: &impl Barrier) {
-        epoch::enter(&self.epoch, &self.pin, Kind::Firm, barrier);
+        epoch::enter(&self.epoch, &self.pin, PinKind::Firm, barrier);
         self.read_linked();
         epoch::leave(&self.pin);
     }
@@ -157,7 +157,7 @@ fn an_epoch_read_before_the_barrier_frees_too_early_if_reading_it_acquires_nothi
         let epoch = shared.epoch.load(Relaxed);
         shared
             .pin
-            .store(epoch::pin_word(epoch, Kind::Firm), Release);
+            .store(epoch::pin_word(epoch, PinKind::Firm), Release);
         shared.fences().light();
         shared.read_linked();
         epoch::leave(&shared.pin);
@@ -182,7 +182,7 @@ fn an_epoch_read_before_the_barrier_frees_too_early_if_reading_it_acquires_nothi
 #[test]
 fn a_leave_that_does_not_release_lets_reads_slip_behind_it() {
     let read = |shared: &Shared| {
-        epoch::enter(&shared.epoch, &shared.pin, Kind::Firm, &shared.fences());
+        epoch::enter(&shared.epoch, &shared.pin, PinKind::Firm, &shared.fences());
         shared.read_linked();
         shared.pin.store(UNPINNED, Relaxed);
     };
@@ -195,7 +195,7 @@ fn an_enter_that_does_not_release_hides_the_leave_before_it() {
         let epoch = shared.epoch.load(Acquire);
         shared
             .pin
-            .store(epoch::pin_word(epoch, Kind::Firm), Relaxed);
+            .store(epoch::pin_word(epoch, PinKind::Firm), Relaxed);
         shared.fences().light();
         shared.read_linked();
         epoch::leave(&shared.pin);
@@ -295,7 +295,7 @@ fn revocation(
                 let mut entered = epoch::enter(
                     &shared.epoch,
                     &shared.pin,
-                    Kind::Revocable,
+                    PinKind::Revocable,
                     &shared.fences(),
                 );
                 if upgrade {

@@ -2,7 +2,7 @@
 
 use super::{Fences, Model, Useless, fails, holds as passes};
 use crate::atomics::{Barrier, Word};
-use crate::epoch::{self, FIRST_EPOCH, Kind, UNPINNED};
+use crate::epoch::{self, FIRST_EPOCH, PinKind, UNPINNED};
 use crate::held_versions;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -40,7 +40,7 @@ impl Shared {
     }
 
     fn enter(&self, barrier: &impl Barrier) -> u64 {
-        epoch::enter(&self.epoch, &self.pin, Kind::Firm, barrier);
+        epoch::enter(&self.epoch, &self.pin, PinKind::Firm, barrier);
         self.durable.load(Acquire)
     }
 

@@ -2,9 +2,9 @@
 
 use super::{Model, fails, fails_within, holds, spawn};
 use crate::atomics::Word;
-use crate::epoch::{Kind, UNPINNED, pin_word};
+use crate::epoch::{PinKind, UNPINNED, pin_word};
 use crate::intent;
-use crate::process::{self, State, Status};
+use crate::process::{self, SlotState, SlotStatus};
 use crate::slot_owner::{self, SlotWords};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -34,7 +34,7 @@ impl Shared {
     fn left_by_the_dead() -> Arc<Shared> {
         let shared = Shared {
             owner: Model::new(0),
-            pin: Model::new(pin_word(1, Kind::Firm)),
+            pin: Model::new(pin_word(1, PinKind::Firm)),
             inside: Model::new(1),
             heads: std::array::from_fn(|_| Model::new(HEAD)),
             liveness: Model::new(0),
@@ -89,7 +89,7 @@ impl Shared {
             // SAFETY: as above.
             assert_eq!(self.repairs.with(|repairs| unsafe { *repairs }), 1);
         }
-        let pin = pin_word(9, Kind::Firm);
+        let pin = pin_word(9, PinKind::Firm);
         self.pin.store(pin, Release);
         assert_eq!(
             self.pin.load(Relaxed),
@@ -151,8 +151,8 @@ struct Leaving {
 }
 
 impl Leaving {
-    fn write_entry(&self, state: State, incarnation: u32) {
-        process::write(&self.entry, Status { state, incarnation });
+    fn write_entry(&self, state: SlotState, incarnation: u32) {
+        process::write(&self.entry, SlotStatus { state, incarnation });
     }
 
     /// The owner detaches, or dies where it stands. Another process takes its entry, and claims the
@@ -160,15 +160,15 @@ impl Leaving {
     fn leave(&self, detaches: bool) {
         if detaches {
             slot_owner::vacate(&self.slot.words());
-            self.write_entry(State::Free, 1);
+            self.write_entry(SlotState::Free, 1);
         }
         self.slot.liveness.store(0, Release);
         assert!(self.slot.take_liveness());
-        self.write_entry(State::Live, 2);
+        self.write_entry(SlotState::Live, 2);
         let Some(mine) = slot_owner::claim(&self.slot.owner, DEAD, 2) else {
             return;
         };
-        let pin = pin_word(9, Kind::Firm);
+        let pin = pin_word(9, PinKind::Firm);
         self.slot.pin.store(pin, Release);
         let now = self.slot.pin.load(Relaxed);
         assert_eq!(now, pin, "somebody cleared a living thread's pin");
@@ -194,7 +194,7 @@ fn orphans(detaches: bool, is_orphan: IsOrphan) -> impl Fn() + Send + Sync + 'st
             slot: Shared::left_by_the_dead(),
             entry: Model::new(0),
         });
-        leaving.write_entry(State::Live, 1);
+        leaving.write_entry(SlotState::Live, 1);
         assert!(leaving.slot.take_liveness());
         let successor = spawn(&leaving, move |leaving| leaving.leave(detaches));
         let reap = || {

@@ -26,7 +26,7 @@ struct Unit {
 
 /// What may be found in one file or mapping after a crash at the present point.
 #[derive(Debug, Clone)]
-pub(super) struct Contents {
+pub(super) struct CrashContents {
     model: FailureModel,
     durable: Arc<Vec<u8>>,
     durable_len: u64,
@@ -37,7 +37,7 @@ pub(super) struct Contents {
     latest: BTreeMap<u64, u64>,
 }
 
-impl Contents {
+impl CrashContents {
     /// Holds `image`, and nothing is under way.
     pub(super) fn new(image: Arc<Vec<u8>>, model: FailureModel) -> Self {
         let durable_len = image.len() as u64;

@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 
-use super::contents::Contents;
+use super::contents::CrashContents;
 use super::{Operation, Trace};
 
 /// Which failures a structure must survive.
@@ -58,7 +58,7 @@ pub struct CrashStates<'t> {
     trace: &'t Trace,
     /// Operations that happened before the crash.
     at: usize,
-    contents: Contents,
+    contents: CrashContents,
     mark: u64,
 }
 
@@ -69,7 +69,7 @@ impl<'t> CrashStates<'t> {
         Self {
             trace,
             at: 0,
-            contents: Contents::new(trace.image.clone(), model),
+            contents: CrashContents::new(trace.image.clone(), model),
             mark: 0,
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::contents::Contents;
+use super::contents::CrashContents;
 use super::recorded_directory::{DirectoryOperation, DirectoryTrace, apply};
 use super::{CrashState, FailureModel};
 
@@ -29,14 +29,14 @@ pub struct DirectoryStates<'t> {
     names: BTreeMap<String, usize>,
     /// Changes since, by their places in the trace.
     changes: Vec<usize>,
-    pub(super) files: Vec<Contents>,
+    pub(super) files: Vec<CrashContents>,
 }
 
 impl<'t> DirectoryStates<'t> {
     /// A crash before the first operation.
     #[must_use]
     pub fn new(trace: &'t DirectoryTrace) -> Self {
-        let contents = |image: &Arc<Vec<u8>>| Contents::new(image.clone(), FailureModel::File);
+        let contents = |image: &Arc<Vec<u8>>| CrashContents::new(image.clone(), FailureModel::File);
         Self {
             trace,
             at: 0,
@@ -66,7 +66,7 @@ impl<'t> DirectoryStates<'t> {
         };
         match operation {
             DirectoryOperation::Create { file, .. } => {
-                let empty = || Contents::new(Arc::default(), FailureModel::File);
+                let empty = || CrashContents::new(Arc::default(), FailureModel::File);
                 self.files
                     .resize_with((*file + 1).max(self.files.len()), empty);
                 self.changes.push(self.at);

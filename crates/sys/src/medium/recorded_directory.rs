@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::contents::Contents;
+use super::contents::CrashContents;
 use super::directory_states::{DirectoryState, DirectoryStates};
 use super::recorded_mapping::RecordedMapping;
 use super::{Directory, FailureModel, Medium, MediumError, Operation, Storage, inside};
@@ -105,11 +105,11 @@ pub(super) fn apply(names: &mut BTreeMap<String, usize>, operation: &DirectoryOp
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct RecordingDirectory {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<RecordedState>>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct RecordedState {
     trace: DirectoryTrace,
     names: BTreeMap<String, usize>,
     files: Vec<Live>,
@@ -141,7 +141,7 @@ impl RecordingDirectory {
     /// A directory that holds these files, durably.
     #[must_use]
     pub fn with_files(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> Self {
-        let mut state = State::default();
+        let mut state = RecordedState::default();
         for (name, bytes) in files {
             state.add(name, Arc::new(bytes));
         }
@@ -152,7 +152,7 @@ impl RecordingDirectory {
     /// What a crash has left behind.
     #[must_use]
     pub fn crashed(states: &DirectoryStates<'_>, found: &DirectoryState) -> Self {
-        let mut state = State::default();
+        let mut state = RecordedState::default();
         for (name, file) in &found.names {
             let durable = states.files[*file].durable();
             let bytes = match found.files.get(file) {
@@ -177,7 +177,7 @@ impl RecordingDirectory {
     /// power is lost, so that the next process sees all of them. They stay a part of the trace.
     #[must_use]
     pub fn killed(trace: &DirectoryTrace, many: usize) -> Self {
-        let mut state = State::default();
+        let mut state = RecordedState::default();
         for (name, file) in &trace.names {
             state.names.insert(name.clone(), *file);
         }
@@ -254,7 +254,7 @@ impl RecordingDirectory {
         self.lock().trace.operations.push(operation);
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, RecordedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -268,7 +268,7 @@ impl RecordingDirectory {
     }
 }
 
-impl State {
+impl RecordedState {
     fn add(&mut self, name: String, bytes: Arc<Vec<u8>>) {
         self.names.insert(name.clone(), self.files.len());
         self.trace.names.insert(name, self.files.len());
@@ -329,9 +329,9 @@ impl State {
     }
 
     /// What the medium holds of a file, as far as the kernel believes that it wrote it.
-    fn contents(&self, file: usize) -> Contents {
+    fn contents(&self, file: usize) -> CrashContents {
         let image = self.trace.files.get(file).cloned().unwrap_or_default();
-        let mut contents = Contents::new(image, FailureModel::File);
+        let mut contents = CrashContents::new(image, FailureModel::File);
         for operation in &self.trace.operations {
             match operation {
                 DirectoryOperation::File {

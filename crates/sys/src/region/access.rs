@@ -13,13 +13,13 @@ use super::{Access, Region, RegionError};
 /// The implementor must be `#[repr(C)]` or `#[repr(transparent)]`, consist of atomics (or arrays
 /// or such structures of them) *only*, without padding, and need no `Drop`. Then every bit
 /// pattern is valid, all access through `&T` is atomic, and none of its bytes is plain memory.
-pub unsafe trait Shared: Sized + Sync {}
+pub unsafe trait InRegion: Sized + Sync {}
 
 macro_rules! shared {
     ($($atomic:ty),*) => {
         $(
             // SAFETY: an atomic integer: any bits, no padding, no drop.
-            unsafe impl Shared for $atomic {}
+            unsafe impl InRegion for $atomic {}
         )*
     };
 }
@@ -28,7 +28,7 @@ shared!(
 );
 
 // SAFETY: an array adds nothing to its elements, neither padding nor plain bytes.
-unsafe impl<T: Shared, const N: usize> Shared for [T; N] {}
+unsafe impl<T: InRegion, const N: usize> InRegion for [T; N] {}
 
 impl Region {
     /// The `count` values of type `T` at `offset` bytes from the base.
@@ -39,7 +39,7 @@ impl Region {
     /// the region may not be written (a store through the reference would be fatal; see
     /// [`view_slice_at`](Self::view_slice_at)).
     #[inline]
-    pub fn slice_at<T: Shared>(&self, offset: u64, count: usize) -> Result<&[T], RegionError> {
+    pub fn slice_at<T: InRegion>(&self, offset: u64, count: usize) -> Result<&[T], RegionError> {
         self.may_be_written()?;
         self.view_slice_at(offset, count)
     }
@@ -50,12 +50,16 @@ impl Region {
     /// # Errors
     /// [`RegionError::OutOfBounds`], [`RegionError::Misaligned`].
     #[inline]
-    pub fn view_slice_at<T: Shared>(&self, offset: u64, count: usize) -> Result<&[T], RegionError> {
+    pub fn view_slice_at<T: InRegion>(
+        &self,
+        offset: u64,
+        count: usize,
+    ) -> Result<&[T], RegionError> {
         let bytes = size_of::<T>().checked_mul(count);
         let place = self.checked(offset, bytes, align_of::<T>())?;
         // SAFETY: the range is committed, and stays so as long as the region lives, which the
         // returned lifetime guarantees; it is aligned (the base is aligned to 2 MiB, which no
-        // `Shared` type exceeds); `T: Shared` makes any content valid and any concurrent access
+        // `InRegion` type exceeds); `T: InRegion` makes any content valid and any concurrent access
         // by others that keep the same rule defined.
         Ok(unsafe { std::slice::from_raw_parts(place.cast::<T>(), count) })
     }
@@ -65,7 +69,7 @@ impl Region {
     /// # Errors
     /// As [`slice_at`](Self::slice_at).
     #[inline]
-    pub fn at<T: Shared>(&self, offset: u64) -> Result<&T, RegionError> {
+    pub fn at<T: InRegion>(&self, offset: u64) -> Result<&T, RegionError> {
         self.may_be_written()?;
         self.view_at(offset)
     }
@@ -76,7 +80,7 @@ impl Region {
     /// # Errors
     /// As [`view_slice_at`](Self::view_slice_at).
     #[inline]
-    pub fn view_at<T: Shared>(&self, offset: u64) -> Result<&T, RegionError> {
+    pub fn view_at<T: InRegion>(&self, offset: u64) -> Result<&T, RegionError> {
         let place = self.checked(offset, Some(size_of::<T>()), align_of::<T>())?;
         // SAFETY: as in `slice_at`.
         Ok(unsafe { &*place.cast::<T>() })

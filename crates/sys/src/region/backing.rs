@@ -39,7 +39,7 @@ pub(super) fn page_size() -> usize {
 }
 
 /// What is mapped into the reservation.
-pub(super) struct Backing {
+pub(super) struct RegionBacking {
     source: Source,
     /// Set once: children of `fork` do not get the region.
     private_to_process: AtomicBool,
@@ -59,7 +59,7 @@ enum Source {
     },
 }
 
-impl Backing {
+impl RegionBacking {
     fn new(source: Source) -> Self {
         Self {
             source,

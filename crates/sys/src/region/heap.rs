@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
-use super::window::Claim;
+use super::window::WindowClaim;
 use super::{Access, FRAME, PageKind, PagePolicy, PageReport, RegionError, Reserve, WindowError};
 use crate::NodeId;
 
@@ -51,7 +51,7 @@ impl Reservation {
     }
 
     /// Never called: no window can be reserved. The place is the claim's, without memory.
-    pub(super) fn inside(claim: Claim) -> Self {
+    pub(super) fn inside(claim: WindowClaim) -> Self {
         Self {
             base: claim.start(),
             layout: Layout::new::<()>(),
@@ -67,7 +67,7 @@ impl Reservation {
     pub(super) fn clear(&self, _len: usize) {}
 
     /// There are no windows.
-    pub(super) fn claim(&self) -> Option<&Claim> {
+    pub(super) fn claim(&self) -> Option<&WindowClaim> {
         None
     }
 
@@ -107,11 +107,11 @@ impl WindowRange {
     }
 }
 
-pub(super) struct Backing {
+pub(super) struct RegionBacking {
     shareable: bool,
 }
 
-impl Backing {
+impl RegionBacking {
     pub(super) fn anonymous() -> Self {
         Self { shareable: false }
     }

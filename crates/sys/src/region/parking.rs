@@ -16,7 +16,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
-use super::backing::{self, Backing};
+use super::backing::{self, RegionBacking};
 use super::{Access, PagePolicy, Region, RegionError, Reserve, Window, sizes};
 
 impl Region {
@@ -34,7 +34,7 @@ impl Region {
         window: &Window,
         address: usize,
     ) -> Result<Self, RegionError> {
-        let (backing, len) = Backing::file(file, access, reserve)?;
+        let (backing, len) = RegionBacking::file(file, access, reserve)?;
         let (_, max) = sizes(1, max.max(len))?;
         let place = backing::Reservation::inside(window.place(address, max)?);
         let aside = backing::Reservation::congruent(max, &place)?;
@@ -77,7 +77,7 @@ impl Region {
         let mapped = self.backing.mapped(&self.place, len);
         if mapped > 0 {
             // SAFETY: both ranges are ours, and nobody refers to the region's bytes.
-            unsafe { Backing::relocate(&self.place, &aside, mapped) }?;
+            unsafe { RegionBacking::relocate(&self.place, &aside, mapped) }?;
         }
         // SYNC: pairs with the Acquire load in `len`.
         self.len.store(0, Ordering::Release);
@@ -104,7 +104,7 @@ impl Region {
         if mapped > 0 {
             // SAFETY: both ranges are ours: the place is claimed, and nobody refers to a parked
             // region's bytes.
-            unsafe { Backing::relocate(aside, &self.place, mapped) }
+            unsafe { RegionBacking::relocate(aside, &self.place, mapped) }
                 .inspect_err(|_| claim.give_up())?;
         }
         laid.parked = None;

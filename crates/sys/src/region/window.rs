@@ -140,7 +140,7 @@ impl Window {
     }
 
     /// A place inside, which nobody has claimed by that.
-    pub(super) fn place(&self, address: usize, bytes: usize) -> Result<Claim, RegionError> {
+    pub(super) fn place(&self, address: usize, bytes: usize) -> Result<WindowClaim, RegionError> {
         let refused = |why| RegionError::Place {
             address,
             bytes,
@@ -154,7 +154,7 @@ impl Window {
         if !address.is_multiple_of(self.0.unit) {
             return Err(refused("it is not a multiple of the window's unit"));
         }
-        Ok(Claim {
+        Ok(WindowClaim {
             start: self.0.range.start().wrapping_add(offset),
             // Not beyond the window, which is a number of units too.
             bytes: bytes.next_multiple_of(self.0.unit),
@@ -165,7 +165,7 @@ impl Window {
 }
 
 /// A place inside a window, which one region has at a time. Dropping it gives the place back.
-pub(super) struct Claim {
+pub(super) struct WindowClaim {
     window: Arc<Held>,
     start: *mut u8,
     bytes: usize,
@@ -174,11 +174,11 @@ pub(super) struct Claim {
 }
 
 // SAFETY: an address of a range that nobody else uses; it is never dereferenced here.
-unsafe impl Send for Claim {}
+unsafe impl Send for WindowClaim {}
 // SAFETY: as above; no method changes it.
-unsafe impl Sync for Claim {}
+unsafe impl Sync for WindowClaim {}
 
-impl Claim {
+impl WindowClaim {
     pub(super) fn start(&self) -> *mut u8 {
         self.start
     }
@@ -224,7 +224,7 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for WindowClaim {
     fn drop(&mut self) {
         self.give_up();
     }
@@ -247,7 +247,7 @@ impl Region {
         window: &Window,
         address: usize,
     ) -> Result<Self, RegionError> {
-        let (backing, len) = backing::Backing::file(file, access, reserve)?;
+        let (backing, len) = backing::RegionBacking::file(file, access, reserve)?;
         let (_, max) = sizes(1, max.max(len))?;
         let claim = window.place(address, max)?;
         claim.take()?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use loom::sync::Mutex;
 use loom::thread;
 
-use super::{Group, Locks, Request};
+use super::{CommitGroup, CommitRequest, Locks};
 
 struct Loom;
 
@@ -25,7 +25,7 @@ impl Locks for Loom {
 }
 
 /// A batch is the number of its thread; the answer is the version that it became a part of.
-type Queue = Group<u8, usize, Loom>;
+type Queue = CommitGroup<u8, usize, Loom>;
 
 /// The batches of each version, in the order of their commits.
 type Versions = Vec<Vec<u8>>;
@@ -35,7 +35,7 @@ struct Store {
     writer: Mutex<Versions>,
 }
 
-fn commit(versions: &mut Versions, waiting: &[Arc<Request<u8, usize, Loom>>]) {
+fn commit(versions: &mut Versions, waiting: &[Arc<CommitRequest<u8, usize, Loom>>]) {
     versions.push(waiting.iter().map(|request| request.batch).collect());
     for request in waiting {
         request.answer(versions.len());

@@ -3,8 +3,8 @@
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::{Extent, LeafId, MAX_INLINE, MAX_INLINE_KEY, MAX_KEY, MAX_VALUE, align8};
-use crate::checksum::{Stamp, crc32c, stamp, unstamp};
+use super::{LeafId, MAX_INLINE, MAX_INLINE_KEY, MAX_KEY, MAX_VALUE, TreeExtent, align8};
+use crate::checksum::{WordStamp, crc32c, stamp, unstamp};
 
 /// Bytes of an entry's header.
 pub(crate) const ENTRY_HEADER: usize = 24;
@@ -22,7 +22,7 @@ const KEY_OUTSIDE: u16 = 4;
 
 /// What an entry says of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum EntryKind {
     /// It has this value from `start` on.
     Value,
     /// It has none from `start` on.
@@ -81,13 +81,13 @@ pub(crate) fn write_entry(
     version: u64,
     key: &[u8],
     value: Option<&[u8]>,
-    extent: Option<Extent>,
+    extent: Option<TreeExtent>,
 ) {
     let from = out.len();
     let mut kind = match value {
-        None => Kind::Removal,
-        Some(value) if value.len() > MAX_INLINE => Kind::Extent,
-        Some(_) => Kind::Value,
+        None => EntryKind::Removal,
+        Some(value) if value.len() > MAX_INLINE => EntryKind::Extent,
+        Some(_) => EntryKind::Value,
     } as u16;
     let is_long = key.len() > MAX_INLINE_KEY;
     kind |= if is_long { KEY_OUTSIDE } else { 0 };
@@ -100,7 +100,7 @@ pub(crate) fn write_entry(
         reserved: 0,
     };
     out.extend_from_slice(header.as_bytes());
-    let place = extent.map_or(0, Extent::word).to_le_bytes();
+    let place = extent.map_or(0, TreeExtent::word).to_le_bytes();
     if is_long {
         out.extend_from_slice(&key[..KEY_PREFIX]);
         out.extend_from_slice(&place);
@@ -147,15 +147,15 @@ impl EntryHeader {
     }
 
     /// The version that wrote the entry, which lies at `at` of the leaf `id`.
-    pub(crate) fn start(&self, id: LeafId, at: usize) -> Stamp {
+    pub(crate) fn start(&self, id: LeafId, at: usize) -> WordStamp {
         unstamp(self.start, salt(id, at))
     }
 
     /// As [`start`](Self::start), of the entry that `bytes` begin with, of which there may be no
     /// more than that.
-    pub(crate) fn start_of(bytes: &[u8], id: LeafId, at: usize) -> Stamp {
+    pub(crate) fn start_of(bytes: &[u8], id: LeafId, at: usize) -> WordStamp {
         let start = bytes.first_chunk();
-        start.map_or(Stamp::Zero, |start| {
+        start.map_or(WordStamp::Zero, |start| {
             unstamp(u64::from_le_bytes(*start), salt(id, at))
         })
     }
@@ -167,11 +167,11 @@ impl EntryHeader {
     }
 
     #[inline]
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> EntryKind {
         match self.kind & !KEY_OUTSIDE {
-            0 => Kind::Value,
-            1 => Kind::Removal,
-            _ => Kind::Extent,
+            0 => EntryKind::Value,
+            1 => EntryKind::Removal,
+            _ => EntryKind::Extent,
         }
     }
 
@@ -199,8 +199,8 @@ impl EntryHeader {
     /// Bytes of the entry behind what stands for its key.
     #[inline]
     pub(crate) fn stored_len(&self) -> usize {
-        const PLACE_OF_VALUE: u16 = Kind::Extent as u16;
-        const BOTH_OUTSIDE: u16 = Kind::Extent as u16 | KEY_OUTSIDE;
+        const PLACE_OF_VALUE: u16 = EntryKind::Extent as u16;
+        const BOTH_OUTSIDE: u16 = EntryKind::Extent as u16 | KEY_OUTSIDE;
         match self.kind {
             PLACE_OF_VALUE => PLACE,
             BOTH_OUTSIDE => 0,
@@ -210,8 +210,8 @@ impl EntryHeader {
 
     /// Where the key or the value lies, or both, if one of them is long; `body` is what follows the
     /// header.
-    pub(crate) fn extent(&self, body: &[u8]) -> Option<Extent> {
-        let is_value = self.kind() == Kind::Extent;
+    pub(crate) fn extent(&self, body: &[u8]) -> Option<TreeExtent> {
+        let is_value = self.kind() == EntryKind::Extent;
         let (at, key) = match self.has_long_key() {
             true => (KEY_PREFIX, Self::long_key_len(body)),
             false if is_value => (self.key_part(), 0),
@@ -220,7 +220,7 @@ impl EntryHeader {
         let word = body.get(at..).and_then(|rest| rest.first_chunk());
         let word = word.map_or(0, |word| u64::from_le_bytes(*word));
         let value = if is_value { self.value_len } else { 0 };
-        Some(Extent::at_word(word, key.saturating_add(value)))
+        Some(TreeExtent::at_word(word, key.saturating_add(value)))
     }
 
     /// The checksum of the long key, given what follows the header.
@@ -264,7 +264,7 @@ impl EntryHeader {
         is_key
             && self.stored_len() <= MAX_INLINE
             && self.value_len as usize <= MAX_VALUE
-            && self.kind & !KEY_OUTSIDE <= Kind::Extent as u16
+            && self.kind & !KEY_OUTSIDE <= EntryKind::Extent as u16
             && self.len() <= bytes.len()
             && self.crc == sum(self.version(), &bytes[CHECKED..self.len()])
     }

@@ -4,7 +4,7 @@
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::{FRAME, MAX_VALUE, TABLE};
-use crate::checksum::{Stamp, crc32c, stamp, unstamp};
+use crate::checksum::{WordStamp, crc32c, stamp, unstamp};
 
 /// Bytes of the smallest unit: of what a single frame is divided into.
 pub(crate) const UNIT: u64 = 4096;
@@ -18,7 +18,7 @@ const _: () = assert!(UNITS as usize * EXTENT_HEADER == TABLE && MAX_VALUE < u32
 /// Where it lies: a long value, a long key with its value if that is long too, or the fences of a
 /// leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Extent {
+pub(crate) struct TreeExtent {
     /// The frame that has its header: the first of a run.
     pub(crate) frame: u32,
     /// Frames of the run.
@@ -31,7 +31,7 @@ pub(crate) struct Extent {
 /// Bits of a place's word below the run.
 const PLACE_BITS: u32 = 48;
 
-impl Extent {
+impl TreeExtent {
     /// The extent that an entry names by this word.
     pub(crate) fn at_word(word: u64, len: u32) -> Self {
         let place = word & ((1 << PLACE_BITS) - 1);
@@ -138,7 +138,7 @@ impl ExtentHeader {
     /// Offset of the death word in the header.
     pub(crate) const DEATH: u64 = 16;
 
-    pub(crate) fn new(extent: Extent, birth: u64, data: [&[u8]; 2]) -> Self {
+    pub(crate) fn new(extent: TreeExtent, birth: u64, data: [&[u8]; 2]) -> Self {
         let mut header = Self {
             crc: 0,
             len: extent.len,
@@ -171,7 +171,7 @@ impl ExtentHeader {
         self.birth != 0 && self.len != 0 && self.crc == self.sum(place)
     }
 
-    pub(crate) fn death(&self, extent: Extent) -> Stamp {
+    pub(crate) fn death(&self, extent: TreeExtent) -> WordStamp {
         unstamp(self.death, extent.salt())
     }
 

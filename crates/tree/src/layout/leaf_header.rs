@@ -2,8 +2,8 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{Extent, LEAF_HEADER, LeafId, MAX_INLINE_KEY};
-use crate::checksum::{Stamp, crc32c, stamp, unstamp};
+use super::{LEAF_HEADER, LeafId, MAX_INLINE_KEY, TreeExtent};
+use crate::checksum::{WordStamp, crc32c, stamp, unstamp};
 
 /// Bytes of both fences that fit into the header.
 const FENCES_INLINE: usize = 96;
@@ -69,7 +69,7 @@ impl LeafHeader {
         (tree, id): (u32, LeafId),
         birth: u64,
         (low, high): (&[u8], Option<&[u8]>),
-        outside: Option<Extent>,
+        outside: Option<TreeExtent>,
     ) -> Self {
         let mut header = Self {
             crc: 0,
@@ -131,14 +131,14 @@ impl LeafHeader {
     }
 
     /// Where the fences lie, if in an extent.
-    pub(crate) fn outside(&self) -> Option<Extent> {
+    pub(crate) fn outside(&self) -> Option<TreeExtent> {
         let (low, high) = self.lengths();
         let len = u32::try_from(low + high.unwrap_or(0)).ok()?;
         let word = self
             .fences
             .first_chunk()
             .map(|word| u64::from_le_bytes(*word))?;
-        (self.low_len == IN_EXTENT).then(|| Extent::at_word(word, len))
+        (self.low_len == IN_EXTENT).then(|| TreeExtent::at_word(word, len))
     }
 
     /// Both fences, if they are in the header.
@@ -168,7 +168,7 @@ impl LeafHeader {
     }
 
     /// What the death word says.
-    pub(crate) fn death(&self, id: LeafId) -> Stamp {
+    pub(crate) fn death(&self, id: LeafId) -> WordStamp {
         unstamp(self.death, u64::from(id.0) | 1 << 40)
     }
 }

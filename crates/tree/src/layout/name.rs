@@ -3,7 +3,7 @@
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::{RECORD, RING_AT, RING_SLOTS};
-use crate::checksum::{Stamp, crc32c, stamp, unstamp};
+use crate::checksum::{WordStamp, crc32c, stamp, unstamp};
 
 /// How many versions can have names.
 pub(crate) const NAME_SLOTS: u32 = 512;
@@ -72,7 +72,7 @@ impl NameSlot {
         std::str::from_utf8(name).ok().filter(|_| is_valid)
     }
 
-    pub(crate) fn death(&self, number: u32) -> Stamp {
+    pub(crate) fn death(&self, number: u32) -> WordStamp {
         unstamp(self.death, salt(number))
     }
 

@@ -11,7 +11,7 @@ pub(crate) const MAX_DEAD: usize = 40;
 /// Rows of entries that a record can list.
 pub(crate) const MAX_LISTED: usize = 4;
 
-/// Set in [`Record::state`]: the store was closed, and nothing has been stored since.
+/// Set in [`CommitRecord::state`]: the store was closed, and nothing has been stored since.
 pub(crate) const STATE_CLEAN: u32 = 1;
 
 /// Entries of a version, one behind the other in a leaf.
@@ -44,7 +44,7 @@ impl Listed {
 /// One commit record. The newest one whose checksum is right says what the store holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
-pub(crate) struct Record {
+pub(crate) struct CommitRecord {
     /// Of what follows up to the last dead number.
     crc: u32,
     /// [`STATE_CLEAN`] or 0; bits 8..16 hold the durability that the writer had chosen.
@@ -82,9 +82,9 @@ pub(crate) struct Record {
     reserved: u64,
 }
 
-const _: () = assert!(size_of::<Record>() == RECORD);
+const _: () = assert!(size_of::<CommitRecord>() == RECORD);
 
-impl Record {
+impl CommitRecord {
     /// A record of nothing.
     pub(crate) fn empty() -> Self {
         Self::new_zeroed()

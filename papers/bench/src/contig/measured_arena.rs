@@ -2,7 +2,7 @@
 
 use super::{BUSY, VALUE};
 use mneme_arena::{
-    Arena, ArenaOptions, Class, Discardable, Extent, FRAME_BYTES, LendingOptions, Lookup,
+    Arena, ArenaOptions, CacheLookup, Class, Discardable, Extent, FRAME_BYTES, LendingOptions,
     MAX_RECORD, Stored,
 };
 use mneme_bench::error::{BenchError, failed};
@@ -253,15 +253,15 @@ impl<'a> Tenant<'a> {
             let key = self.keys.draw(&mut self.random).to_le_bytes();
             self.value[..8].copy_from_slice(&key);
             match self.cache.get(&key, &mut self.found) {
-                Lookup::Hit if self.found == self.value => {}
-                Lookup::Hit => {
+                CacheLookup::Hit if self.found == self.value => {}
+                CacheLookup::Hit => {
                     return Err(BenchError::wrong(
                         BUSY,
                         "lookups",
                         "returned a value that was not put",
                     ));
                 }
-                Lookup::Miss(ticket) => {
+                CacheLookup::Miss(ticket) => {
                     let (slot, value) = (&self.slot, &self.value);
                     let stored = self.cache.fill(slot, NODE, ticket, &key, value);
                     let _: Stored = stored.map_err(failed)?;

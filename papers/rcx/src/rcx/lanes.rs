@@ -32,7 +32,7 @@ pub struct NodeLane<W = AtomicU64> {
 const _: () = assert!(size_of::<NodeLane>() == 8 * size_of::<AtomicU64>());
 
 // SAFETY: `repr(C)`, atomics only, no padding (the assertion above counts the words), no drop.
-unsafe impl mneme_sys::Shared for NodeLane {}
+unsafe impl mneme_sys::InRegion for NodeLane {}
 
 impl<W> NodeLane<W> {
     /// A lane whose word, which is zero, lies here.

@@ -10,7 +10,7 @@ fn what_was_removed_does_not_come_back<W: Fresh + Send + Sync>() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
-        let owned = Arc::new(BucketOf::<W> {
+        let owned = Arc::new(CacheBucketOf::<W> {
             version: W::fresh(0),
             entries: std::array::from_fn(|_| W::fresh(0)),
         });

@@ -17,9 +17,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use mneme_sync::Participants;
-use mneme_sys::{RegionError, Shared};
+use mneme_sys::{InRegion, RegionError};
 
-use super::ring::Ring;
+use super::ring::NotifyRing;
 
 /// Notifications that the ring holds.
 pub(crate) const SLOTS: usize = 4096;
@@ -54,7 +54,7 @@ const _: () = {
     assert!(BYTES == 512 + SLOTS * 128);
 };
 // SAFETY: repr(C), atomics alone, no padding (the assertions above count the words), no drop.
-unsafe impl Shared for Layout {}
+unsafe impl InRegion for Layout {}
 
 /// The notifications' part of an opening's control region.
 pub(crate) struct Area {
@@ -108,9 +108,9 @@ impl Area {
         &self.layout().drained.word
     }
 
-    pub fn ring(&self) -> Ring<'_, AtomicU64> {
+    pub fn ring(&self) -> NotifyRing<'_, AtomicU64> {
         let layout = self.layout();
-        Ring {
+        NotifyRing {
             head: &layout.head.word,
             losses: &layout.losses.word,
             words: &layout.slots,

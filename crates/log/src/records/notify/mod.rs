@@ -37,9 +37,9 @@ use mneme_sync::{DeadSlot, Lane, Slot};
 
 pub(crate) use area::{Area, BYTES};
 
-use crate::index::intent::{Intent, OPERATION_LANE, TRANSACTION_LANE};
+use crate::index::intent::{IndexIntent, OPERATION_LANE, TRANSACTION_LANE};
 use crate::records::Records;
-use crate::region::space::Space;
+use crate::region::space::KeyspaceId;
 use crate::session::SERVER_LEASE;
 
 /// The lanes of intents that announce a change.
@@ -48,7 +48,7 @@ pub(crate) const LANES: [Lane; 2] = [OPERATION_LANE, TRANSACTION_LANE];
 /// What was done. As an entry's lowest byte has it, where zero is nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum NotifyKind {
     Stored = 1,
     Retimed,
     Removed,
@@ -58,19 +58,19 @@ pub(crate) enum Kind {
     Swapped,
 }
 
-impl Kind {
-    const ALL: [Kind; 7] = [
-        Kind::Stored,
-        Kind::Retimed,
-        Kind::Removed,
-        Kind::Expired,
-        Kind::Evicted,
-        Kind::Cleared,
-        Kind::Swapped,
+impl NotifyKind {
+    const ALL: [NotifyKind; 7] = [
+        NotifyKind::Stored,
+        NotifyKind::Retimed,
+        NotifyKind::Removed,
+        NotifyKind::Expired,
+        NotifyKind::Evicted,
+        NotifyKind::Cleared,
+        NotifyKind::Swapped,
     ];
 
-    pub(crate) fn of_byte(byte: u8) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| *kind as u8 == byte)
+    pub(crate) fn of_byte(byte: u8) -> Option<NotifyKind> {
+        NotifyKind::ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) const WHOLE: usize = 8 * (area::CONTENT - 1);
 /// A notification's words: kind, database, the other database, length of the key, process; then the
 /// key or its hash.
 fn entry(
-    kind: Kind,
+    kind: NotifyKind,
     [database, other]: [u8; 2],
     pid: u32,
     key: &[u8],
@@ -110,7 +110,7 @@ impl Records {
     /// and the key's bucket is still held, under a pin. The caller has announced the change, and
     /// has passed the light barrier since (by `note_change`).
     #[inline(always)]
-    pub(crate) fn notify(&self, slot: &Slot<'_>, space: Space, kind: Kind, key: &[u8]) {
+    pub(crate) fn notify(&self, slot: &Slot<'_>, space: KeyspaceId, kind: NotifyKind, key: &[u8]) {
         // Relaxed: without a listener nothing depends on it.
         if self.notifications.listener().load(Relaxed) != 0 {
             self.notify_of_key(slot, space, kind, key);
@@ -119,7 +119,7 @@ impl Records {
 
     #[cold]
     #[inline(never)]
-    fn notify_of_key(&self, slot: &Slot<'_>, space: Space, kind: Kind, key: &[u8]) {
+    fn notify_of_key(&self, slot: &Slot<'_>, space: KeyspaceId, kind: NotifyKind, key: &[u8]) {
         if !self.has_listener() {
             return;
         }
@@ -152,11 +152,11 @@ impl Records {
     pub(crate) fn announce_and_notify<E>(
         &self,
         slot: &Slot<'_>,
-        kind: Kind,
+        kind: NotifyKind,
         databases: [u8; 2],
         work: impl FnOnce() -> Result<bool, E>,
     ) -> Result<bool, E> {
-        Intent::ReplaceDatabases.announce(slot);
+        IndexIntent::ReplaceDatabases.announce(slot);
         self.participants.light_barrier();
         mneme_sys::fault!("log.notify.announced");
         let done = work();

@@ -30,7 +30,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use mneme_sync::{SlotId, Word};
 
 /// A ring in a region, or in a model.
-pub(crate) struct Ring<'r, W> {
+pub(crate) struct NotifyRing<'r, W> {
     /// The first position that may be free.
     pub head: &'r W,
     /// How often something was lost.
@@ -110,7 +110,7 @@ impl State {
 
 /// What the consumer finds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Next {
+pub(crate) enum NextNotification {
     /// Nothing more.
     Nothing,
     /// An entry, which is taken out.
@@ -126,7 +126,7 @@ fn step(at: &mut u64) {
     *at = at.wrapping_add(1);
 }
 
-impl<W: Word> Ring<'_, W> {
+impl<W: Word> NotifyRing<'_, W> {
     /// How many slots there are.
     pub fn slots(&self) -> u64 {
         (self.words.len() / self.stride) as u64
@@ -210,7 +210,7 @@ impl<W: Word> Ring<'_, W> {
 
     /// The consumer's next step, from position `at` on. An entry there is copied to `content`. A
     /// slot whose state equals `skip` is skipped.
-    pub fn next(&self, at: &mut u64, skip: Option<State>, content: &mut [u64]) -> Next {
+    pub fn next(&self, at: &mut u64, skip: Option<State>, content: &mut [u64]) -> NextNotification {
         // Each round advances by a position, except those that lose an exchange to a producer.
         for _ in 0..4 * self.slots() {
             let (state, words, lap) = self.slot(*at);
@@ -234,11 +234,11 @@ impl<W: Word> Ring<'_, W> {
                     state.store(State::free(lap + 1).0, Release);
                     mneme_sys::fault!("log.notify.taken");
                     step(at);
-                    return Next::Entered;
+                    return NextNotification::Entered;
                 }
                 Tag::Busy if now.lap() == lap => {
                     if skip != Some(now) {
-                        return Next::Busy(now);
+                        return NextNotification::Busy(now);
                     }
                     let skipped = now.with(Tag::Skipped);
                     // Fails if the producer was faster. SYNC: Release passes on what `enter`
@@ -249,19 +249,19 @@ impl<W: Word> Ring<'_, W> {
                     {
                         mneme_sys::fault!("log.notify.skipped");
                         step(at);
-                        return Next::Skipped;
+                        return NextNotification::Skipped;
                     }
                 }
                 // Producers a lap ahead have passed over this slot while it was skipped.
                 Tag::Free if now.lap() == lap && self.head.load(Relaxed) > *at => {
                     self.free(state, now, lap + 1);
                 }
-                Tag::Free if now.lap() == lap => return Next::Nothing,
+                Tag::Free if now.lap() == lap => return NextNotification::Nothing,
                 // Only damage leaves a slot behind the consumer.
                 _ => self.free(state, now, lap),
             }
         }
-        Next::Nothing
+        NextNotification::Nothing
     }
 
     fn free(&self, state: &W, now: State, lap: u64) {

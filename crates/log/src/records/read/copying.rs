@@ -30,13 +30,13 @@ use crate::index::prefetch::{AHEAD_LINES, DISTANCE, Fetch, WIDTH};
 use crate::index::root::Root;
 use crate::index::shape::{Place, SegmentRef};
 use crate::records::Records;
-use crate::records::expiry::{Before, Life};
+use crate::records::expiry::{Before, RecordLife};
 use crate::records::patch::Overtaken;
 use crate::records::value::Value;
 use crate::region::kind::ValueKind;
 use crate::region::patch_word::{PatchWord, Seal, seal};
 use crate::region::racing::{PIECE, Racing, RacingRecord};
-use crate::region::space::Space;
+use crate::region::space::KeyspaceId;
 use crate::session::Wait;
 
 /// How many pins a read loses before it takes a firm one.
@@ -76,7 +76,7 @@ impl Hold<'_> {
 
     /// Whether a record with this expiry word, which is there, is seen as it lies.
     pub fn sees_expired(&self, records: &Records, expires: u64) -> bool {
-        records.life(expires, self.before) == Life::Live
+        records.life(expires, self.before) == RecordLife::Live
     }
 
     /// Whether the pin cannot be revoked, so that what was found may be changed.
@@ -154,7 +154,7 @@ impl Records {
     pub(crate) fn look_copying<T>(
         &self,
         database: u8,
-        look: impl FnMut(&Hold<'_>, Space) -> Result<Look<T>, ReadError>,
+        look: impl FnMut(&Hold<'_>, KeyspaceId) -> Result<Look<T>, ReadError>,
     ) -> Result<T, ReadError> {
         self.look_copying_after(Before::default(), database, look)
     }
@@ -164,7 +164,7 @@ impl Records {
         &self,
         before: Before,
         database: u8,
-        mut look: impl FnMut(&Hold<'_>, Space) -> Result<Look<T>, ReadError>,
+        mut look: impl FnMut(&Hold<'_>, KeyspaceId) -> Result<Look<T>, ReadError>,
     ) -> Result<T, ReadError> {
         let (mut wait, mut lost, mut overtaken) = (Wait::new(), 0, Overtaken::default());
         let mut own = false;
@@ -273,9 +273,9 @@ impl Records {
                 BucketRead::Valid(None, _) => Look::Seen(None),
                 BucketRead::Valid(Some(outline), home) => {
                     match self.life(outline.expires, hold.before) {
-                        Life::Live => Look::Seen(Some(outline)),
-                        Life::Expired => Look::Seen(None),
-                        Life::Unsure => Look::Unsettled(home.word),
+                        RecordLife::Live => Look::Seen(Some(outline)),
+                        RecordLife::Expired => Look::Seen(None),
+                        RecordLife::Unsure => Look::Unsettled(home.word),
                     }
                 }
                 BucketRead::Retry(word) => Look::Unsettled(word),
@@ -390,10 +390,10 @@ impl Records {
             BucketRead::Valid(None, _) => return Ok(Look::Seen(None)),
             BucketRead::Valid(Some((record, patch, expires)), home) => {
                 let life = self.life(expires, hold.before);
-                if life != Life::Live {
+                if life != RecordLife::Live {
                     to.truncate(begin);
                     return Ok(match life {
-                        Life::Unsure => Look::Unsettled(home.word),
+                        RecordLife::Unsure => Look::Unsettled(home.word),
                         _ => Look::Seen(None),
                     });
                 }
@@ -490,7 +490,7 @@ impl Records {
     fn copy_batch<K: AsRef<[u8]>>(
         &self,
         hold: &Hold<'_>,
-        space: Space,
+        space: KeyspaceId,
         keys: &[K],
         bytes: &mut Vec<u8>,
         values: &mut [Option<Range<usize>>; WIDTH],

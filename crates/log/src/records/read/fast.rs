@@ -19,7 +19,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::error::Corrupt;
-use crate::index::databases::Table;
+use crate::index::databases::DatabaseTable;
 use crate::index::lookup::Lookup;
 use crate::index::root::Root;
 use crate::index::shape::{Place, SegmentRef};
@@ -108,7 +108,7 @@ impl Records {
     #[inline(always)]
     pub(crate) fn try_fast_read(&self, database: u8, key: &[u8]) -> Option<RacingRecord<'_>> {
         let (mapped, header) = (Mapped::now(&self.mem), self.tables.header());
-        let space = Table::of(header).space(database)?;
+        let space = DatabaseTable::of(header).space(database)?;
         let root = Root::try_fast(header, &mapped, space)?;
         let place = self.place(key);
         let segment = mapped.try_fast_segment(root, place)?;

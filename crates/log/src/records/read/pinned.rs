@@ -11,7 +11,7 @@ use crate::index::lookup::Lookup;
 use crate::index::root::Root;
 use crate::index::shape::{Place, SegmentRef};
 use crate::records::Records;
-use crate::records::expiry::{Before, Life};
+use crate::records::expiry::{Before, RecordLife};
 use crate::records::value::Value;
 use crate::region::kind::ValueKind;
 use crate::region::record::Record;
@@ -106,12 +106,12 @@ impl Records {
                 return Ok(None);
             };
             match self.life(found.record.expires(), &before) {
-                Life::Live => {
+                RecordLife::Live => {
                     self.note_access(root, place);
                     return Ok(Some(found.record));
                 }
-                Life::Expired => return Ok(None),
-                Life::Unsure => segment = self.mem.index_segment(root, place)?,
+                RecordLife::Expired => return Ok(None),
+                RecordLife::Unsure => segment = self.mem.index_segment(root, place)?,
             }
         }
     }

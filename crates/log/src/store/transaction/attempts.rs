@@ -12,9 +12,9 @@ use crate::store::components::Store;
 use crate::store::watch::Watch;
 
 use super::Transaction;
-use super::commit::Outcome;
+use super::commit::CommitOutcome;
 use super::index_growth::{Growing, Growth};
-use super::known_keys::Overtaken;
+use super::known_keys::KnownKeys;
 
 impl Store {
     /// Runs `body` until its changes are made at one instant, or it fails. `None`: a watched key
@@ -44,7 +44,7 @@ impl Store {
         growing: &mut Growing<'_>,
         mut body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
-        let mut overtaken = Overtaken::of(keys);
+        let mut overtaken = KnownKeys::of(keys);
         let (mut growth, mut refusals) = (Growth::Unprepared, Refusals::new());
         loop {
             refusals.begin();
@@ -96,13 +96,13 @@ impl Store {
                         outcome => outcome?,
                     };
                     match outcome {
-                        Outcome::Committed => return Ok(Some(value)),
-                        Outcome::Changed => return Ok(None),
-                        Outcome::Conflict => {
+                        CommitOutcome::Committed => return Ok(Some(value)),
+                        CommitOutcome::Changed => return Ok(None),
+                        CommitOutcome::Conflict => {
                             back_off(&mut overtaken.conflicts);
                             continue;
                         }
-                        Outcome::GiveWay(to_come) => {
+                        CommitOutcome::GiveWay(to_come) => {
                             self.await_limbo(slot, &mut refusals.search)?;
                             if growth != Growth::ByStep {
                                 growth = self.grow_ahead(slot, &to_come, growing)?;
@@ -110,7 +110,7 @@ impl Store {
                             continue;
                         }
                         // The notes may be what the space was lacking for.
-                        Outcome::NoSpace(wanted) => (wanted, notes.saturating_sub(wanted)),
+                        CommitOutcome::NoSpace(wanted) => (wanted, notes.saturating_sub(wanted)),
                     }
                 }
             };

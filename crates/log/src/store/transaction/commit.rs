@@ -28,17 +28,17 @@ use mneme_arena::Class;
 use mneme_sync::Holding;
 
 use crate::error::{Corrupt, WriteError};
-use crate::feed::area::Feed;
+use crate::feed::area::FeedArea;
 use crate::feed::item::{Item, MAX_ITEMS};
 use crate::feed::ring::Reserved;
 use crate::index::bucket::Entry;
-use crate::index::counts::{self, Counts as Counted};
+use crate::index::counts::{self, RecordCounts};
 use crate::index::lookup::Lookup;
 use crate::index::resize::Why;
 use crate::index::root::Root;
 use crate::index::shape::{Place, SegmentRef};
 use crate::records::expiry::Expiry;
-use crate::records::notify::Kind;
+use crate::records::notify::NotifyKind;
 use crate::records::watched::Watched;
 use crate::region::mem::Loc;
 use crate::region::space::DATABASES;
@@ -49,11 +49,11 @@ use super::home_buckets::{Home, Homes};
 use super::index_growth::{Grown, Growth, MANY, ToCome};
 use super::undo::{Counts, LANE, NoteMemory, Noted, Notes, Phase};
 use super::{Transaction, Write};
-use crate::index::intent::{self, Intent};
+use crate::index::intent::{self, IndexIntent};
 
 /// The result of an attempt to commit. Unless it committed, what was appended is abandoned.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) enum Outcome {
+pub(super) enum CommitOutcome {
     Committed,
     /// What was read has changed, or has expired.
     Conflict,
@@ -104,12 +104,12 @@ struct Changes {
     /// In the index, for each write.
     noted: Vec<Noted>,
     /// In the number of each database's records.
-    deltas: [Counted; DATABASES],
+    deltas: [RecordCounts; DATABASES],
 }
 
 impl<'a> Transaction<'a> {
     /// Commits the transaction, if what it read is unchanged.
-    pub(super) fn commit(mut self) -> Result<Outcome, WriteError> {
+    pub(super) fn commit(mut self) -> Result<CommitOutcome, WriteError> {
         self.may_go_on()?;
         if self.writes.is_empty() {
             // A change is counted before it is visible: had a watched key changed before the moment
@@ -119,7 +119,7 @@ impl<'a> Transaction<'a> {
                 None => self.settle_reads()?,
             };
             return Ok(match settled {
-                Outcome::Committed if !self.is_as_watched() => Outcome::Changed,
+                CommitOutcome::Committed if !self.is_as_watched() => CommitOutcome::Changed,
                 other => other,
             });
         }
@@ -132,7 +132,10 @@ impl<'a> Transaction<'a> {
             // It fails only for damage, which the check reports.
             let _ = feed.forget(self.slot, self.slot.id());
         }
-        if outcome.as_ref().is_ok_and(|o| *o == Outcome::Committed) {
+        if outcome
+            .as_ref()
+            .is_ok_and(|o| *o == CommitOutcome::Committed)
+        {
             let expiring = |w: &Write| w.new.is_some() && w.expiry != Expiry::Never;
             if self.writes.iter().any(expiring) {
                 self.store.expect_expiries();
@@ -148,7 +151,7 @@ impl<'a> Transaction<'a> {
         self.watch.is_none_or(Watch::is_as_noted)
     }
 
-    fn commit_writes(&mut self) -> Result<Outcome, WriteError> {
+    fn commit_writes(&mut self) -> Result<CommitOutcome, WriteError> {
         let mut wait = Wait::new();
         while self.ahead.is_none() && self.slot.intent(LANE).read().is_some() {
             // A transaction in the body of one that has locked ahead fails with the thread that
@@ -161,7 +164,7 @@ impl<'a> Transaction<'a> {
             for write in &self.writes {
                 match self.home_of(write.root, write.place, &mut wait)? {
                     Some(home) => writes.push(home),
-                    None => return Ok(Outcome::NoSpace(0)),
+                    None => return Ok(CommitOutcome::NoSpace(0)),
                 }
             }
             let mut reads = Vec::with_capacity(self.reads.len());
@@ -187,7 +190,7 @@ impl<'a> Transaction<'a> {
                 counts,
             } = match self.announce(homes, counts)? {
                 Some(announced) => announced,
-                None => return Ok(Outcome::NoSpace(counts.bytes())),
+                None => return Ok(CommitOutcome::NoSpace(counts.bytes())),
             };
             self.may_be_committed = true;
             let notes = self.store.notes(&memory, counts);
@@ -210,14 +213,14 @@ impl<'a> Transaction<'a> {
                 dropped?;
             }
             match round {
-                Round::Committed => return Ok(Outcome::Committed),
-                Round::Conflict => return Ok(Outcome::Conflict),
-                Round::Changed => return Ok(Outcome::Changed),
+                Round::Committed => return Ok(CommitOutcome::Committed),
+                Round::Conflict => return Ok(CommitOutcome::Conflict),
+                Round::Changed => return Ok(CommitOutcome::Changed),
                 Round::Again => {}
                 Round::Full(full) => match self.make_space_for(&full, &writes, &mut wait)? {
                     Grown::Yes | Grown::Busy => {}
-                    Grown::GiveWay => return Ok(Outcome::GiveWay(full.to_come)),
-                    Grown::NoSpace => return Ok(Outcome::NoSpace(0)),
+                    Grown::GiveWay => return Ok(CommitOutcome::GiveWay(full.to_come)),
+                    Grown::NoSpace => return Ok(CommitOutcome::NoSpace(0)),
                 },
             }
         }
@@ -256,7 +259,7 @@ impl<'a> Transaction<'a> {
         for (i, loc) in homes.locs.iter().enumerate() {
             notes.set_home(i, *loc);
         }
-        let announced = Intent::Transaction {
+        let announced = IndexIntent::Transaction {
             phase: Phase::Locking,
             notes: at,
             counts,
@@ -442,7 +445,7 @@ impl<'a> Transaction<'a> {
         counters: &[(Root, u64)],
     ) -> Result<Changes, WriteError> {
         let mut noted = Vec::with_capacity(writes.len());
-        let mut deltas = [Counted::default(); DATABASES];
+        let mut deltas = [RecordCounts::default(); DATABASES];
         for (i, (write, home)) in self.writes.iter().zip(writes).enumerate() {
             let found = (self.store.mem).find_in(home.segment, write.place.tag, &write.key)?;
             let new = write
@@ -459,7 +462,7 @@ impl<'a> Transaction<'a> {
             };
             notes.set_write(i, note);
             let delta = &mut deltas[write.root.space().index()];
-            *delta = delta.plus(Counted::change(
+            *delta = delta.plus(RecordCounts::change(
                 found.map(|found| found.record.expires() != 0),
                 write.new.map(|_| write.expiry != Expiry::Never),
             ));
@@ -494,9 +497,9 @@ impl<'a> Transaction<'a> {
         for (write, note) in self.writes.iter().zip(noted) {
             intent::count_progress(self.slot);
             let kind = match write.new {
-                Some(_) => Kind::Stored,
+                Some(_) => NotifyKind::Stored,
                 None if note.old.is_empty() => continue,
-                None => Kind::Removed,
+                None => NotifyKind::Removed,
             };
             (self.store).notify(self.slot, write.root.space(), kind, &write.key);
         }
@@ -526,7 +529,7 @@ impl<'a> Transaction<'a> {
             .iter()
             .map(|write| self.item_of(write, &counters));
         let items = items.collect::<Result<Vec<Item<'_>>, Corrupt>>()?;
-        if !Feed::is_too_long(&items) {
+        if !FeedArea::is_too_long(&items) {
             return Ok(());
         }
         let wait = || match self.ahead.is_some() {

@@ -28,15 +28,15 @@ use crate::index::shape::Place;
 use crate::records::watched::Watched;
 use crate::region::mem::Loc;
 use crate::region::space::DATABASES;
-use crate::region::space::Space;
+use crate::region::space::KeyspaceId;
 use crate::session::Wait;
 use crate::store::components::Store;
 
 use super::Transaction;
-use super::commit::Outcome;
+use super::commit::CommitOutcome;
 use super::home_buckets::{Home, Homes};
 use super::undo::{Counts, LANE, NoteMemory, Phase};
-use crate::index::intent::Intent;
+use crate::index::intent::IndexIntent;
 
 /// Conflicts after which a transaction locks ahead.
 const CONFLICTS: u32 = 16;
@@ -48,12 +48,12 @@ const COPY_NS: u64 = 4;
 
 /// The keys that a transaction knows: those that the caller has named, and those that earlier
 /// attempts have used.
-pub(super) struct Overtaken<'k> {
+pub(super) struct KnownKeys<'k> {
     pub conflicts: u32,
     /// Named by the caller: database and place.
     named: &'k [(u8, Place)],
     /// The keys that they read and wrote, each once.
-    keys: Vec<(Space, Place)>,
+    keys: Vec<(KeyspaceId, Place)>,
     writes: usize,
     /// Whether they read a record that expires.
     expiring: bool,
@@ -61,10 +61,10 @@ pub(super) struct Overtaken<'k> {
     took_ns: u64,
 }
 
-impl<'k> Overtaken<'k> {
+impl<'k> KnownKeys<'k> {
     /// The state before the first attempt.
     pub fn of(named: &'k [(u8, Place)]) -> Self {
-        Overtaken {
+        KnownKeys {
             conflicts: 0,
             named,
             keys: Vec::new(),
@@ -109,7 +109,8 @@ impl<'k> Overtaken<'k> {
             self.keys.clear();
         }
         self.keys.extend(reads.chain(writes));
-        let order = |(space, place): &(Space, Place)| (space.number(), place.partition, place.tag);
+        let order =
+            |(space, place): &(KeyspaceId, Place)| (space.number(), place.partition, place.tag);
         self.keys.sort_unstable_by_key(order);
         self.keys.dedup();
         self.expiring |= attempt.reads.iter().any(|read| read.expires != 0);
@@ -158,7 +159,7 @@ impl<'a> Transaction<'a> {
     /// Locks the homes of the keys that the caller has named and earlier attempts have used. It
     /// does not if there is no space to write that down, nor in the body of another transaction
     /// that has locked ahead: the thread has one intent.
-    pub(super) fn lock_ahead(&mut self, known: &Overtaken<'_>) -> Result<(), WriteError> {
+    pub(super) fn lock_ahead(&mut self, known: &KnownKeys<'_>) -> Result<(), WriteError> {
         let store = self.store;
         if self.slot.intent(LANE).read().is_some() {
             return Ok(());
@@ -179,7 +180,7 @@ impl<'a> Transaction<'a> {
             for (i, loc) in homes.locs.iter().enumerate() {
                 notes.set_home(i, *loc);
             }
-            let announced = Intent::Transaction {
+            let announced = IndexIntent::Transaction {
                 phase: Phase::Locking,
                 notes: at,
                 counts: Counts {
@@ -212,7 +213,7 @@ impl<'a> Transaction<'a> {
     /// The present homes of the named keys, of those of earlier attempts, and of the watched keys.
     fn known_homes(
         &mut self,
-        known: &Overtaken<'_>,
+        known: &KnownKeys<'_>,
         wait: &mut Wait,
     ) -> Result<Vec<Loc>, WriteError> {
         let mut locs = Vec::with_capacity(known.named.len() + known.keys.len());
@@ -300,7 +301,7 @@ impl<'a> Transaction<'a> {
 
     /// Settles a transaction that only read: whether all is as it was read. `None`: not all of it
     /// is held.
-    pub(super) fn settle_held(&mut self) -> Result<Option<Outcome>, WriteError> {
+    pub(super) fn settle_held(&mut self) -> Result<Option<CommitOutcome>, WriteError> {
         let Some(mut ahead) = self.take_ahead() else {
             return Ok(None);
         };
@@ -311,10 +312,10 @@ impl<'a> Transaction<'a> {
         Ok(settled)
     }
 
-    fn are_as_read(&self, ahead: &mut Ahead<'_>) -> Result<Option<Outcome>, WriteError> {
+    fn are_as_read(&self, ahead: &mut Ahead<'_>) -> Result<Option<CommitOutcome>, WriteError> {
         let expired = !ahead.homes.have_begun() && self.has_outlived_what_it_saw();
         if expired || !self.roots_are_current()? {
-            return Ok(Some(Outcome::Conflict));
+            return Ok(Some(CommitOutcome::Conflict));
         }
         for read in &self.reads {
             let home = self.home_of_read(read)?;
@@ -322,9 +323,9 @@ impl<'a> Transaction<'a> {
                 return Ok(None);
             }
             if !self.is_as_read(read, home, &mut ahead.homes)? {
-                return Ok(Some(Outcome::Conflict));
+                return Ok(Some(CommitOutcome::Conflict));
             }
         }
-        Ok(Some(Outcome::Committed))
+        Ok(Some(CommitOutcome::Committed))
     }
 }

@@ -30,7 +30,7 @@ use crate::records::expiry::{Expiry, Stored};
 use crate::region::kind::ValueKind;
 use crate::region::mem::Loc;
 use crate::region::space::DATABASES;
-use crate::region::space::Space;
+use crate::region::space::KeyspaceId;
 use crate::store::components::Store;
 use crate::store::watch::Watch;
 
@@ -41,7 +41,7 @@ use own_records::Own;
 
 /// A key as a transaction has read it.
 struct Read {
-    space: Space,
+    space: KeyspaceId,
     place: Place,
     key: Box<[u8]>,
     /// The index it was looked for in, if there was one.

@@ -275,11 +275,11 @@ impl Transaction<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::region::space::Space;
+    use crate::region::space::KeyspaceId;
 
     #[test]
     fn a_header_within_a_record_says_the_size_of_that_record() {
-        let space = Space::new(3);
+        let space = KeyspaceId::new(3);
         for (key, len) in [(0, 0), (1, 7), (16, 100), (300, 5000)] {
             let fresh = Header::record(key, len, space);
             for size in (8..3 * fresh.size()).step_by(8) {

@@ -6,7 +6,7 @@ use crate::index::lookup::Lookup;
 use crate::index::resize::retired;
 use crate::session::Wait;
 
-use super::commit::Outcome;
+use super::commit::CommitOutcome;
 use super::home_buckets::{Home, Homes};
 use super::{Read, Transaction};
 
@@ -21,17 +21,17 @@ impl Transaction<'_> {
     /// A record is never seen at its place again once it was replaced, but what is absent may have
     /// been there meanwhile. So everything is looked at until the homes of what is absent are found
     /// twice with the same version: between those two looks all of it was as it was read.
-    pub(super) fn settle_reads(&self) -> Result<Outcome, WriteError> {
+    pub(super) fn settle_reads(&self) -> Result<CommitOutcome, WriteError> {
         let mut wait = Wait::new();
         let mut before: Vec<Option<HomeWord>> = self.reads.iter().map(|read| read.seen).collect();
         for _ in 0..RETRY_LIMIT {
             if self.has_outlived_what_it_saw() {
-                return Ok(Outcome::Conflict);
+                return Ok(CommitOutcome::Conflict);
             }
             let mut settled = true;
             for (read, before) in self.reads.iter().zip(&mut before) {
                 let Some(now) = self.look_again(read, &mut wait)? else {
-                    return Ok(Outcome::Conflict);
+                    return Ok(CommitOutcome::Conflict);
                 };
                 if read.entry.is_none()
                     && let (Some(now), Some(then)) = (now, *before)
@@ -42,12 +42,12 @@ impl Transaction<'_> {
             }
             if settled {
                 return Ok(match self.roots_are_current()? {
-                    true => Outcome::Committed,
-                    false => Outcome::Conflict,
+                    true => CommitOutcome::Committed,
+                    false => CommitOutcome::Conflict,
                 });
             }
         }
-        Ok(Outcome::Conflict)
+        Ok(CommitOutcome::Conflict)
     }
 
     /// The home of a key that is as it was read, if it has a home. `None`: the key is not as it was

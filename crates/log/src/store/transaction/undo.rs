@@ -24,8 +24,8 @@ use mneme_sync::{DeadSlot, Slot, UndoArea};
 
 use crate::error::{Corrupt, WriteError};
 use crate::index::bucket::{Bucket, Entry};
-use crate::index::counts::{self, Counts as Counted};
-use crate::index::intent::Intent;
+use crate::index::counts::{self, RecordCounts};
+use crate::index::intent::IndexIntent;
 pub(super) use crate::index::intent::{NoteCounts as Counts, Phase, TRANSACTION_LANE as LANE};
 use crate::index::lookup::Lookup;
 use crate::index::shape::SegmentRef;
@@ -33,7 +33,7 @@ use crate::log::segment::frame_byte;
 use crate::region::layout::notes_area;
 use crate::region::mem::Loc;
 use crate::region::space::DATABASES;
-use crate::region::space::Space;
+use crate::region::space::KeyspaceId;
 use crate::store::components::Store;
 
 use super::Transaction;
@@ -136,7 +136,7 @@ impl<'m> Notes<'m> {
         &self.words[first..first + COUNT_WORDS]
     }
 
-    pub fn set_count(&self, i: usize, space: Space, root: u64, counted: Counted) {
+    pub fn set_count(&self, i: usize, space: KeyspaceId, root: u64, counted: RecordCounts) {
         let words = [
             u64::from(space.number()),
             root,
@@ -148,11 +148,11 @@ impl<'m> Notes<'m> {
         }
     }
 
-    fn counters(&self) -> impl Iterator<Item = (Space, u64, Counted)> {
+    fn counters(&self) -> impl Iterator<Item = (KeyspaceId, u64, RecordCounts)> {
         (0..self.counts.databases).map(|i| {
             let word = |k: usize| self.count_at(i)[k].load(Relaxed);
-            let space = Space::new((word(0) % DATABASES as u64) as u8);
-            let counted = Counted {
+            let space = KeyspaceId::new((word(0) % DATABASES as u64) as u8);
+            let counted = RecordCounts {
                 records: word(2) as i64,
                 expiring: word(3) as i64,
             };
@@ -257,11 +257,11 @@ impl Store {
 
     /// Settles a transaction whose thread died: undoes it, or completes it if it was committed.
     pub(crate) fn repair_transaction(&self, dead: &DeadSlot<'_>) -> Result<(), WriteError> {
-        let Some(Intent::Transaction {
+        let Some(IndexIntent::Transaction {
             phase,
             notes,
             counts,
-        }) = Intent::of_dead(dead, LANE)?
+        }) = IndexIntent::of_dead(dead, LANE)?
         else {
             return Ok(());
         };

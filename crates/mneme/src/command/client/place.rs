@@ -7,8 +7,8 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, Error};
 use mneme::server::settings::Key;
 
-use super::stream::{Stream, Timed};
-use super::{AskError, Client};
+use super::stream::{ClientStream, Timed};
+use super::{AskError, ServerConnection};
 use crate::command::flags;
 
 /// The flags, and the environment where they say nothing.
@@ -120,7 +120,7 @@ impl Where {
         )
     }
 
-    pub(super) fn dial(&self, timeout: Duration) -> std::io::Result<Box<dyn Stream>> {
+    pub(super) fn dial(&self, timeout: Duration) -> std::io::Result<Box<dyn ClientStream>> {
         let stream = match &self.unixsocket {
             Some(path) => Timed::unix(path, timeout),
             None => {
@@ -132,8 +132,8 @@ impl Where {
     }
 
     /// Connects, and says the password if there is one.
-    pub fn connect(&self) -> Result<Client, AskError> {
-        let mut client = Client::connect(self)?;
+    pub fn connect(&self) -> Result<ServerConnection, AskError> {
+        let mut client = ServerConnection::connect(self)?;
         let password = self.requirepass.as_deref();
         if let Some(password) = password.filter(|password| !password.is_empty()) {
             client.ask(&["AUTH", password])?;

@@ -12,7 +12,7 @@ use mneme_sys::{Clock, SystemClock};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 /// What a client sends to and reads from.
-pub trait Stream: Read + Write {
+pub trait ClientStream: Read + Write {
     /// Whatever is read and written from now on is to take no longer than this altogether.
     fn allow(&mut self, time: Duration);
 }
@@ -98,7 +98,7 @@ fn addresses(host: &str, port: u16, deadline: Deadline) -> Result<Vec<SocketAddr
     answered.map_err(|_| Error::from(ErrorKind::TimedOut))?
 }
 
-impl Stream for Timed {
+impl ClientStream for Timed {
     fn allow(&mut self, time: Duration) {
         self.deadline = Deadline::after(time);
     }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::fmt::Write as _;
 
-use super::view::{Look, count, percentage};
+use super::view::{Sample, count, percentage};
 use crate::command::client::part;
 
 /// Commands shown, those first that have cost most.
@@ -16,7 +16,7 @@ struct Cost<'a> {
     usec: u64,
 }
 
-fn costs<'a>(now: &'a Look, before: Option<&Look>) -> Vec<Cost<'a>> {
+fn costs<'a>(now: &'a Sample, before: Option<&Sample>) -> Vec<Cost<'a>> {
     let number = |list: &str, name: &str| part(list, name).parse::<u64>().unwrap_or(0);
     let mut costs: Vec<_> = now
         .info
@@ -41,7 +41,7 @@ fn costs<'a>(now: &'a Look, before: Option<&Look>) -> Vec<Cost<'a>> {
 }
 
 /// Appends the table to a page.
-pub fn table(page: &mut String, now: &Look, before: Option<&Look>) {
+pub fn table(page: &mut String, now: &Sample, before: Option<&Sample>) {
     let costs = costs(now, before);
     if costs.is_empty() {
         return;
@@ -68,7 +68,7 @@ pub fn table(page: &mut String, now: &Look, before: Option<&Look>) {
 }
 
 /// In microseconds. Between two looks they are known to a power of two.
-fn percentiles(name: &str, now: &Look, before: Option<&Look>) -> [String; 3] {
+fn percentiles(name: &str, now: &Sample, before: Option<&Sample>) -> [String; 3] {
     match before {
         Some(before) => now.spreads.since(name, &before.spreads).percentiles(),
         None => {

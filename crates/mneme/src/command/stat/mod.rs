@@ -11,9 +11,9 @@ mod view;
 use std::error::Error;
 use std::time::Duration;
 
-use super::client::{AskError, Client, Where};
+use super::client::{AskError, ServerConnection, Where};
 use super::output;
-use view::Look;
+use view::Sample;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -48,11 +48,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     };
     let mut client = arguments.server.connect()?;
     let Some(pause) = arguments.watch else {
-        let look = Look::at(&mut client, false)?;
+        let look = Sample::at(&mut client, false)?;
         return form.show(client.place(), &look, None, 0);
     };
     let mut client = Some(client);
-    let mut before: Option<Look> = None;
+    let mut before: Option<Sample> = None;
     for count in 0.. {
         match look_again(&arguments.server, &mut client) {
             Ok(look) => {
@@ -72,12 +72,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
 }
 
 /// Asks the server that was asked before, or the one that is there now.
-fn look_again(place: &Where, client: &mut Option<Client>) -> Result<Look, AskError> {
+fn look_again(place: &Where, client: &mut Option<ServerConnection>) -> Result<Sample, AskError> {
     let client = match client {
         Some(client) => client,
         None => client.insert(place.connect()?),
     };
-    Look::at(client, true)
+    Sample::at(client, true)
 }
 
 /// How looks are shown.
@@ -97,8 +97,8 @@ impl Form {
     fn show(
         self,
         place: &str,
-        look: &Look,
-        before: Option<&Look>,
+        look: &Sample,
+        before: Option<&Sample>,
         count: usize,
     ) -> Result<(), Box<dyn Error>> {
         match self {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::command::client::{AskError, Client, Reply};
+use crate::command::client::{Answer, AskError, ServerConnection};
 
 /// How many calls took at most so many microseconds. Where a bound is missing, no call lies between
 /// it and the one below.
@@ -16,7 +16,7 @@ pub struct Spreads(BTreeMap<String, Spread>);
 
 impl Spreads {
     /// What the server has counted so far; nothing from one that does not know the question.
-    pub fn ask(client: &mut Client) -> Result<Self, AskError> {
+    pub fn ask(client: &mut ServerConnection) -> Result<Self, AskError> {
         match client.request(&["LATENCY", "HISTOGRAM"]) {
             Ok(reply) => Ok(Self::of(reply)),
             Err(AskError::Refused { .. }) => Ok(Self::default()),
@@ -24,14 +24,14 @@ impl Spreads {
         }
     }
 
-    fn of(reply: Reply) -> Self {
+    fn of(reply: Answer) -> Self {
         let commands = reply.fields().into_iter().filter_map(|(name, about)| {
-            let Some(Reply::List(rows)) = about.fields().remove("histogram_usec") else {
+            let Some(Answer::List(rows)) = about.fields().remove("histogram_usec") else {
                 return None;
             };
             let mut spread = Spread::default();
             for pair in rows.chunks(2) {
-                if let [Reply::Number(bound), Reply::Number(count)] = pair {
+                if let [Answer::Number(bound), Answer::Number(count)] = pair {
                     let number = |number: &i64| u64::try_from(*number).unwrap_or(0);
                     spread.0.insert(number(bound), number(count));
                 }
@@ -109,8 +109,8 @@ mod tests {
     use super::*;
 
     fn spreads(commands: &[(&str, &[(i64, i64)])]) -> Spreads {
-        let text = |text: &str| Reply::Text(text.to_owned());
-        let number = |number: &i64| Reply::Number(*number);
+        let text = |text: &str| Answer::Text(text.to_owned());
+        let number = |number: &i64| Answer::Number(*number);
         let list = commands.iter().flat_map(|(name, rows)| {
             let calls = rows.last().map_or(0, |row| row.1);
             let rows = rows
@@ -118,13 +118,13 @@ mod tests {
                 .flat_map(|(bound, count)| [number(bound), number(count)]);
             let about = [
                 text("calls"),
-                Reply::Number(calls),
+                Answer::Number(calls),
                 text("histogram_usec"),
-                Reply::List(rows.collect()),
+                Answer::List(rows.collect()),
             ];
-            [text(name), Reply::List(about.into())]
+            [text(name), Answer::List(about.into())]
         });
-        Spreads::of(Reply::List(list.collect()))
+        Spreads::of(Answer::List(list.collect()))
     }
 
     #[test]

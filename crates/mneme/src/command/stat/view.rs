@@ -7,11 +7,11 @@ use mneme_sys::{Clock, SystemClock};
 
 use super::commands;
 use super::spread::Spreads;
-use crate::command::client::{AskError, Client, Info, part};
+use crate::command::client::{AskError, Info, ServerConnection, part};
 use crate::command::size;
 
 /// An answer, and when it came.
-pub struct Look {
+pub struct Sample {
     /// By a clock that never goes back.
     pub at_ns: u64,
     pub info: Info,
@@ -19,9 +19,9 @@ pub struct Look {
     pub spreads: Spreads,
 }
 
-impl Look {
+impl Sample {
     /// Asks the server; where it `is_watched`, for the spread of times too.
-    pub fn at(client: &mut Client, is_watched: bool) -> Result<Self, AskError> {
+    pub fn at(client: &mut ServerConnection, is_watched: bool) -> Result<Self, AskError> {
         Ok(Self {
             at_ns: SystemClock.now_ns(),
             info: client.info()?,
@@ -33,7 +33,7 @@ impl Look {
     }
 
     /// Seconds between two looks.
-    pub fn seconds_since(&self, before: &Look) -> f64 {
+    pub fn seconds_since(&self, before: &Sample) -> f64 {
         let span = Duration::from_nanos(self.at_ns.saturating_sub(before.at_ns));
         span.as_secs_f64().max(0.001)
     }
@@ -53,7 +53,7 @@ const USES: [(&str, &str, char); 6] = [
 ];
 
 /// How much a counter grows in a second: since the look before, or over the server's life.
-fn rate(name: &str, now: &Look, before: Option<&Look>) -> f64 {
+fn rate(name: &str, now: &Sample, before: Option<&Sample>) -> f64 {
     let count = now.info.number(name);
     let (more, seconds) = match before {
         Some(before) => (
@@ -68,8 +68,8 @@ fn rate(name: &str, now: &Look, before: Option<&Look>) -> f64 {
 }
 
 /// A page for people.
-pub fn page(place: &str, now: &Look, before: Option<&Look>) -> String {
-    let Look { info, .. } = now;
+pub fn page(place: &str, now: &Sample, before: Option<&Sample>) -> String {
+    let Sample { info, .. } = now;
     let mut page = String::new();
     let version = match info.text("mneme_version") {
         "" => format!("Redis {}", info.text("redis_version")),
@@ -166,8 +166,8 @@ fn lent(page: &mut String, info: &Info) {
     );
 }
 
-fn memory(page: &mut String, now: &Look, before: Option<&Look>) {
-    let Look { info, .. } = now;
+fn memory(page: &mut String, now: &Sample, before: Option<&Sample>) {
+    let Sample { info, .. } = now;
     let capacity = info.number("maxmemory");
     // Of the store; Redis tells that of the process alone.
     let resident = match info.text("mneme_resident_bytes") {
@@ -246,8 +246,8 @@ pub const HEADINGS: &str = "   ops/s   p50us   p99us p99.9us     in/s    out/s  
 pub const LINES: usize = 20;
 
 /// One look in one line.
-pub fn line(now: &Look, before: Option<&Look>) -> String {
-    let Look { info, .. } = now;
+pub fn line(now: &Sample, before: Option<&Sample>) -> String {
+    let Sample { info, .. } = now;
     let keys: u64 = info
         .beginning("db")
         .map(|(_, list)| part(list, "keys").parse().unwrap_or(0))
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn rates_are_those_since_the_look_before() {
-        let look = |seconds: u64, commands: u64| Look {
+        let look = |seconds: u64, commands: u64| Sample {
             at_ns: seconds * 1_000_000_000,
             info: Info(
                 [

@@ -1,6 +1,6 @@
 //! `AUTH [username] password`: authenticates the client.
 
-use crate::acl::{Context, Reason};
+use crate::acl::{Context, DenialReason};
 use crate::command::*;
 use crate::denial;
 
@@ -55,7 +55,7 @@ pub(super) fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) ->
             denial::enter(
                 call.server,
                 call.client,
-                Reason::Auth,
+                DenialReason::Auth,
                 context,
                 command,
                 user,

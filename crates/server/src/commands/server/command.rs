@@ -241,7 +241,7 @@ fn getkeys(call: &mut Call<'_>, with_flags: bool) -> Outcome {
 }
 
 /// The command, or `container|subcommand`, of that name.
-fn named(table: &Table, name: &[u8]) -> Option<&'static Command> {
+fn named(table: &CommandTable, name: &[u8]) -> Option<&'static Command> {
     match name.iter().position(|&byte| byte == b'|') {
         None => table.find(name),
         Some(bar) => table.find(&name[..bar])?.subcommand(&name[bar + 1..]),

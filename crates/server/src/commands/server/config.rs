@@ -2,7 +2,7 @@
 
 use crate::command::*;
 use crate::commands::help;
-use crate::configure::{self, Change, ChangeError};
+use crate::configure::{self, ChangeError, SettingChange};
 use crate::glob::Steps;
 use crate::settings::{SETTINGS, Setting};
 
@@ -114,7 +114,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
         return Err(Failure::Syntax);
     }
     let pair = |index: usize| (pairs.at(2 * index), pairs.at(2 * index + 1));
-    let changes = Change::read((0..pairs.len() / 2).map(pair));
+    let changes = SettingChange::read((0..pairs.len() / 2).map(pair));
     let done = changes.and_then(|changes| configure::change(call.server, &changes));
     done.map_err(|refused| match refused {
         ChangeError::Unknown(name) => Failure::quoting(

@@ -13,7 +13,7 @@ use crate::acl::{Context, Denied};
 use crate::command::*;
 use crate::counters::Counters;
 use crate::denial;
-use crate::keyspace::Records;
+use crate::keyspace::RecordOperations;
 use crate::statistics::Finished;
 use crate::transaction_queue::Queue;
 
@@ -61,7 +61,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     let mut taken = Vec::with_capacity(queue.commands().len());
     // What an attempt counts counts only if it is the last.
     let mut counted = Counters::default();
-    let mut attempt = |transaction: Option<&mut dyn Records>| {
+    let mut attempt = |transaction: Option<&mut dyn RecordOperations>| {
         call.reply.truncate(position);
         call.client.database = database;
         taken.clear();
@@ -140,7 +140,7 @@ fn carry_out(
     queue: &Queue,
     counted: &Counters,
     taken: &mut Vec<Taken>,
-    mut transaction: Option<&mut dyn Records>,
+    mut transaction: Option<&mut dyn RecordOperations>,
 ) -> Outcome {
     // As in Redis, a client that wants no replies and asks for them again within the transaction
     // gets those that follow, without the array's head.
@@ -176,7 +176,7 @@ fn carry_out(
             Some(reason) => Err(Failure::NotDurable(reason)),
             None if let Some(denied) = denied => Err(denial::of_queued(denied)),
             None => {
-                let within: Option<&mut dyn Records> = match &mut transaction {
+                let within: Option<&mut dyn RecordOperations> = match &mut transaction {
                     Some(transaction) => Some(&mut **transaction),
                     None => None,
                 };

@@ -2,7 +2,7 @@
 
 use std::{io, ptr};
 
-use super::super::window::Claim;
+use super::super::window::WindowClaim;
 use super::super::{FRAME, RegionError};
 use super::window::{RESERVED, refill};
 
@@ -19,7 +19,7 @@ enum Home {
     /// A mapping of its own, guards included.
     Own { start: *mut u8, total: usize },
     /// A place in a window; `None` once it is to be given back no more.
-    Window { claim: Option<Claim> },
+    Window { claim: Option<WindowClaim> },
 }
 
 // SAFETY: an address range, unmapped by the one owner; the pointers are never dereferenced here.
@@ -87,7 +87,7 @@ impl Reservation {
     }
 
     /// The place in a window that the range is, if it is one.
-    pub(in super::super) fn claim(&self) -> Option<&Claim> {
+    pub(in super::super) fn claim(&self) -> Option<&WindowClaim> {
         match &self.home {
             Home::Own { .. } => None,
             Home::Window { claim } => claim.as_ref(),
@@ -95,7 +95,7 @@ impl Reservation {
     }
 
     /// The place that the claim is for.
-    pub(in super::super) fn inside(claim: Claim) -> Self {
+    pub(in super::super) fn inside(claim: WindowClaim) -> Self {
         Self {
             base: claim.start(),
             whole: claim.whole(),

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::ADMIN;
-use super::kind::{self, Kind as ClientKind};
+use super::kind::{self, ClientKind};
 use crate::client::Entry;
 use crate::command::*;
 use crate::resp::parse_i64;

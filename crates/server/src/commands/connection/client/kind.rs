@@ -4,19 +4,19 @@ use crate::command::*;
 
 /// A kind of client. All are normal ones as yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ClientKind {
     Normal,
     /// A replica, its master, or a subscriber.
     Other,
 }
 
 /// The kind that is called `name`, in any case.
-pub(super) fn kind(name: &[u8]) -> Result<Kind, Failure> {
+pub(super) fn kind(name: &[u8]) -> Result<ClientKind, Failure> {
     let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
     if is("normal") {
-        Ok(Kind::Normal)
+        Ok(ClientKind::Normal)
     } else if ["master", "replica", "slave", "pubsub"].into_iter().any(is) {
-        Ok(Kind::Other)
+        Ok(ClientKind::Other)
     } else {
         Err(Failure::quoting("ERR Unknown client type '", name, "'"))
     }

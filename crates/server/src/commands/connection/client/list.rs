@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::kind::{self, Kind as ClientKind};
+use super::kind::{self, ClientKind};
 use super::{ADMIN, PLAIN};
 use crate::command::*;
 use crate::resp::parse_i64;
