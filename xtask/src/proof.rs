@@ -68,6 +68,12 @@ impl Proof {
             } else if let Some((items, wanted)) = section.as_mut()
                 && line.starts_with("- `")
             {
+                if line.matches('`').count() % 2 == 1 {
+                    return Err(format!(
+                        "docs/proof.md line {}: a code span goes on in the next line",
+                        number + 1
+                    ));
+                }
                 let mut spans = line.split('`').skip(1).step_by(2).map(str::to_owned);
                 let item = Item {
                     package: spans.next().unwrap_or_default(),
@@ -123,6 +129,14 @@ mod tests {
     #[test]
     fn a_malformed_item_is_an_error_with_its_line() {
         let error = Proof::parse("## Undefined behaviour\n- `mneme-sys`\n").unwrap_err();
+        assert!(error.contains("line 2"), "{error}");
+    }
+
+    /// Half a command would run, and fail for want of the other half.
+    #[test]
+    fn a_command_that_is_broken_across_lines_is_an_error_with_its_line() {
+        let page = "## Addresses\n- `mneme-log` `--test threads --test\n  swap`: readers.\n";
+        let error = Proof::parse(page).unwrap_err();
         assert!(error.contains("line 2"), "{error}");
     }
 
