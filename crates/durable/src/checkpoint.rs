@@ -1,12 +1,13 @@
-//! Base files: everything that the store holds, from which the journal goes on. Of a store that is
-//! kept as a tree, whose commits are all of that already, they are the backups.
+//! Base files: all that the store holds at some position, from which the journal continues. A store
+//! that is kept as a tree needs none, because each of its commits holds everything; its base files
+//! are backups.
 //!
-//! **A base file shows no change that the journal has lost, and misses none before its begin.** It
-//! begins at a durable position B, before which every change is visible, and between no change's
-//! pieces. It holds what an online
-//! scan of all indexes finds from then on, expired records as they lie. The scan may see changes up
-//! to the feed's tail T behind it. So the file gets its name only when the journal is durable up to
-//! T, and what older files hold before B goes only after that.
+//! **A base file contains no change that the journal has lost, and lacks none from before its
+//! begin.** It begins at a durable position B. Every change before B is visible, and B lies between
+//! changes, not between the pieces of one. The file holds what an online scan of all indexes finds
+//! from then on, including expired records. The scan may see changes up to the feed's tail T after
+//! it. So the file gets its name only when the journal is durable up to T, and data of older files
+//! from before B is removed only after that.
 
 use std::sync::Arc;
 
@@ -23,25 +24,25 @@ use crate::DurableError;
 use crate::gate::{GateState, SharedGate};
 use crate::tree::TreeRecords;
 
-/// Bytes that are written at once, and synced.
+/// Bytes that are written and synced at once.
 const PIECE: usize = 1 << 20;
 /// Records that are visited in one step of the scan.
 const VISITED: usize = 64;
 
-/// What a base file is begun with.
+/// What is needed to begin a base file.
 #[derive(Clone)]
 pub(crate) struct BaseSource {
     pub shared: Arc<SharedGate>,
     pub directory: Arc<dyn Directory>,
     pub options: Options,
     pub runs: Runs,
-    /// What the store is kept as, if that is a tree: backups are read from it.
+    /// The tree, if the store is kept as one: backups are read from it.
     pub tree: Option<Store>,
 }
 
 impl BaseSource {
-    /// Where a copy of the store may begin; `None`: it is not known yet. One of a tree begins with
-    /// the tree's last commit.
+    /// Where a copy of the store may begin; `None`: not known yet. A copy of a tree begins at its
+    /// last commit.
     pub fn clean(&self) -> Option<u64> {
         match &self.tree {
             Some(_) => Some(self.shared.durable()),
@@ -49,7 +50,7 @@ impl BaseSource {
         }
     }
 
-    /// Bytes of a journal that stand in no base file.
+    /// Bytes of the journal that no base file covers.
     pub fn since_base(&self) -> u64 {
         match &self.tree {
             Some(_) => 0,
@@ -58,11 +59,11 @@ impl BaseSource {
     }
 }
 
-/// What a base file is read from.
+/// The source of a base file's records.
 enum Scan {
-    /// The store, while it is written.
+    /// The live store, read while others write to it.
     Store {
-        /// The indexes that are still to be scanned, the present one first.
+        /// The indexes that remain to be scanned, the current one first.
         roots: Vec<u64>,
         cursor: Cursor,
     },
@@ -73,9 +74,9 @@ enum Scan {
 /// What a finished base file holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CheckpointReport {
-    /// The position that the journal goes on from.
+    /// The position at which the journal continues.
     pub begin: u64,
-    /// Changes before this position may be in it.
+    /// The file may contain changes from before this position.
     pub read: u64,
     /// Records.
     pub records: u64,
@@ -83,35 +84,36 @@ pub struct CheckpointReport {
     pub bytes: u64,
 }
 
-/// A base file that is being written, piece by piece.
+/// A base file that is being written piece by piece.
 pub(crate) struct Checkpoint {
     source: BaseSource,
     writer: BaseWriter,
     begin: u64,
     is_kept: bool,
     scan: Scan,
-    /// Entries that are not written yet.
+    /// Entries that have not been written yet.
     buffer: Vec<u8>,
-    /// Every change before it is in them.
+    /// The file and the buffer hold every change before this position.
     at: u64,
     records: u64,
-    /// The feed's tail when the scan was over, and then the durable position behind it.
+    /// After the scan: the feed's tail, later the first durable position after it.
     read: Option<u64>,
 }
 
-/// What a step has done.
+/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// So many bytes were written.
+    /// It wrote this many bytes.
     Wrote(u64),
-    /// The scan is over. The file waits for the journal.
+    /// The scan is complete; the file waits until the journal is durable far enough.
     Waits,
-    /// It may be published.
+    /// The file may be published.
     Ready,
 }
 
 impl Checkpoint {
-    /// Begins one at `begin`, where a copy of the store [may begin](Source::clean).
+    /// Begins a file at `begin`, a position where a copy of the store [may
+    /// begin](BaseSource::clean).
     pub fn begin(source: BaseSource, name: &BaseName, begin: u64) -> Result<Self, DurableError> {
         let records = source.tree.as_ref().map(TreeRecords::to_copy).transpose()?;
         let begin = records.as_ref().map_or(begin, TreeRecords::position);
@@ -165,7 +167,7 @@ impl Checkpoint {
         self.writer.len()
     }
 
-    /// Why it waits for a thread, if it does not wait for the disk.
+    /// The reason, if the file waits for a thread and not for the disk.
     pub fn awaited_thread(&self) -> Option<&'static str> {
         self.read
             .and_then(|read| self.source.shared.awaited_thread(read))
@@ -177,7 +179,7 @@ impl Checkpoint {
             return self.look(read);
         }
         if self.buffer.is_empty() {
-            // Before they are looked at.
+            // Read before the records are visited.
             self.at = match &self.scan {
                 Scan::Store { .. } => self.source.shared.drained().max(self.begin),
                 Scan::Commit(_) => self.begin,
@@ -187,7 +189,7 @@ impl Checkpoint {
         if !self.buffer.is_empty() {
             return self.write();
         }
-        // What the scan has seen lies before the tail that is read behind it.
+        // Everything that the scan has seen lies before the tail that is read after it.
         let read = match &self.scan {
             Scan::Store { .. } => self.source.shared.tail(),
             Scan::Commit(_) => self.begin,
@@ -195,7 +197,7 @@ impl Checkpoint {
         self.look(read)
     }
 
-    /// Visits some records. False: there are no more.
+    /// Visits some records. Returns false at the end.
     fn visit(&mut self) -> Result<bool, DurableError> {
         let (buffer, records) = (&mut self.buffer, &mut self.records);
         let mut append = |put: Item<'_>| {
@@ -226,7 +228,7 @@ impl Checkpoint {
         let home = &self.source.shared.home;
         match home.scan_root(root, *cursor, VISITED, visit)? {
             Some(next) if next != Cursor::END => *cursor = next,
-            // It is through, or was dropped, which the journal says.
+            // The root was scanned to its end, or was dropped; the journal records that.
             _ => {
                 roots.remove(0);
                 *cursor = Cursor::START;
@@ -235,7 +237,8 @@ impl Checkpoint {
         Ok(true)
     }
 
-    /// Whether what was read is durable, and with it the group that was read in part.
+    /// Whether everything that was read is durable, including the end of a group that was read in
+    /// part.
     fn look(&mut self, read: u64) -> Result<Stage, DurableError> {
         self.read = Some(read);
         if let Scan::Commit(_) = &self.scan {
@@ -253,14 +256,14 @@ impl Checkpoint {
         if durable < read && !without("checkpoint.durable") {
             return Ok(Stage::Waits);
         }
-        // It is within no group, as `read` may be.
+        // The durable position lies within no group; `read` may.
         self.read = Some(durable.max(read));
         Ok(Stage::Ready)
     }
 
     fn write(&mut self) -> Result<Stage, DurableError> {
         let before = self.writer.len();
-        // Whole entries in each frame: a reader gets frame by frame.
+        // Each frame holds whole entries, because readers take frame by frame.
         let mut rest = self.buffer.as_slice();
         while !rest.is_empty() {
             let (piece, behind) = rest.split_at(whole_entries(rest, PIECE / 2)?);
@@ -273,7 +276,7 @@ impl Checkpoint {
         Ok(Stage::Wrote(self.writer.len() - before))
     }
 
-    /// Gives the file its name. The journal is durable up to the position that it waits for.
+    /// Gives the file its name. The journal is durable as far as the file needs.
     fn publish(mut self) -> Result<CheckpointReport, DurableError> {
         let (begin, read) = (self.begin, self.read.unwrap_or(u64::MAX));
         if self.is_kept && begin < read {
@@ -303,7 +306,7 @@ impl Checkpoint {
 }
 
 impl Checkpoint {
-    /// Publishes the file, and lets go what a checkpoint stands for.
+    /// Publishes the file and releases the data that a checkpoint replaces.
     pub fn finish(self) -> Result<CheckpointReport, DurableError> {
         let (source, begin, is_kept) = (self.source.clone(), self.begin, self.is_kept);
         if !is_kept && without("checkpoint.first") {
@@ -317,7 +320,7 @@ impl Checkpoint {
     }
 }
 
-/// Lets go what a published base file that begins there stands for.
+/// Releases the data that a base file beginning at `begin` replaces.
 fn remove_older(source: &BaseSource, begin: u64) -> Result<(), JournalError> {
     source.shared.set_base(begin);
     remove_bases_before(&*source.directory, Position::new(begin))?;
@@ -325,7 +328,7 @@ fn remove_older(source: &BaseSource, begin: u64) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// Bytes of the first entries, about `most` of them, and one entry at least.
+/// The length of the first whole entries: about `most` bytes, and at least one entry.
 pub(crate) fn whole_entries(bytes: &[u8], most: usize) -> Result<usize, DurableError> {
     let mut end = 0;
     for entry in mneme_log::feed::entries(0, bytes) {

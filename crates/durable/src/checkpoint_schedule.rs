@@ -14,36 +14,36 @@ use crate::compare::compare_files;
 use crate::gate::{GateState, THREAD_SECONDS, lock};
 use crate::options::{Bounds, DurabilityMode};
 
-/// How often the keeper looks whether a base file is due.
+/// How often the keeper checks whether a base file is due.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Bytes of a tree that are verified at each such look, in the background.
+/// Bytes of a tree that each such check verifies in the background.
 const SCRUBBED: u64 = 256 << 10;
 
-/// How long it waits at most after one that could not be written.
+/// The longest pause after a base file could not be written.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// How long a finished base file waits between two looks at the journal.
+/// How long a finished base file waits between two looks at the journal's position.
 const WAIT: Duration = Duration::from_millis(1);
 
-/// How long it waits at most for a thread's change, or the end of several, in nanoseconds.
+/// The longest wait for the change, or group of changes, of one thread, in nanoseconds.
 const THREAD_NS: u64 = THREAD_SECONDS as u64 * 1_000_000_000;
 
-/// How the checkpoints of a store do.
+/// Statistics of the checkpoints of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CheckpointStats {
-    /// Records and bytes of the one that is being written; `None`: none is.
+    /// Records and bytes of the checkpoint that is being written; `None`: none is.
     pub running: Option<(u64, u64)>,
-    /// Those that were published since the store was opened, backups included.
+    /// Checkpoints published since the store was opened, backups included.
     pub published: u64,
-    /// Those that failed.
+    /// Checkpoints that failed.
     pub failed: u64,
-    /// The last that was published.
+    /// The last published checkpoint.
     pub last: Option<CheckpointReport>,
-    /// When it was, in milliseconds since 1970; 0: none was.
+    /// When it was published, in milliseconds since 1970; 0: never.
     pub last_wall_ms: u64,
-    /// What the [mark](crate::Durability::mark_checkpoints) said when the last that was published
-    /// began; 0: none was.
+    /// The value of the [mark](crate::Durability::mark_checkpoints) when the last published
+    /// checkpoint began; 0: none was published.
     pub last_mark: u64,
     /// How long the last one took, published or not, in nanoseconds.
     pub last_ns: u64,
@@ -53,42 +53,42 @@ pub struct CheckpointStats {
     pub journal_bytes: u64,
 }
 
-/// What a walk in the background through a tree has found, which compares checksums.
+/// Statistics of the background walk that compares a tree's checksums.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ScrubStats {
     /// Bytes that were read.
     pub bytes: u64,
-    /// How often everything was.
+    /// Complete walks.
     pub rounds: u64,
-    /// Places that were found damaged since the store was opened, each in each round.
+    /// Damaged places found since the store was opened; each counts once a walk.
     pub damaged: u64,
-    /// The last of them, in words; empty if there was none.
+    /// The last damaged place, in words; empty if there was none.
     pub why: String,
 }
 
-/// One for each open store.
+/// Decides when checkpoints are due and writes them; one per open store.
 pub(crate) struct Keeper {
     source: BaseSource,
     bounds: Bounds,
-    /// Held while one is written.
+    /// Held while a checkpoint is written.
     busy: Mutex<()>,
     stats: Mutex<CheckpointStats>,
     asked: AtomicBool,
-    /// The store was loaded, and is to go back to its capacity once writes are taken.
+    /// The loaded store exceeds its capacity; it returns to it as soon as it takes writes.
     owes_capacity: AtomicBool,
     wake: Condvar,
     waiting: Mutex<()>,
     closing: AtomicBool,
-    /// Read when one begins.
+    /// Read when a checkpoint begins.
     mark: OnceLock<Mark>,
     scrub: Mutex<(Scrub, ScrubStats)>,
 }
 
-/// A number of the caller's.
+/// A number that the caller supplies.
 pub(crate) type Mark = Box<dyn Fn() -> u64 + Send + Sync>;
 
 impl Keeper {
-    /// `base`: where the newest base file begins, or the journal.
+    /// `base`: where the newest base file begins; without one, where the journal does.
     pub fn new(source: BaseSource, bounds: Bounds) -> Self {
         Self {
             source,
@@ -105,12 +105,13 @@ impl Keeper {
         }
     }
 
-    /// Has `mark` read when one begins. The first call counts.
+    /// Sets the function that is called when a checkpoint begins. Only the first call has an
+    /// effect.
     pub fn mark(&self, mark: Mark) {
         let _ = self.mark.set(mark);
     }
 
-    /// In which form the store is kept.
+    /// The form in which the store is kept.
     pub fn mode(&self) -> DurabilityMode {
         match &self.source.tree {
             Some(_) => DurabilityMode::Tree,
@@ -118,8 +119,8 @@ impl Keeper {
         }
     }
 
-    /// A checkpoint that was asked for is running: a caller that waits for it must not find that
-    /// none is before it has begun.
+    /// A requested checkpoint counts as running, so that a caller that waits for it does not
+    /// conclude that it is over before it has begun.
     pub fn stats(&self) -> CheckpointStats {
         let kept = lock(&self.stats);
         let mut stats = kept.clone();
@@ -132,7 +133,7 @@ impl Keeper {
         stats
     }
 
-    /// Has a checkpoint written soon. False: one is being written.
+    /// Requests a checkpoint. Returns false if one is being written.
     pub fn ask(&self) -> bool {
         let stats = lock(&self.stats);
         // SYNC: pairs with the Acquire loads in `stats` and `run`.
@@ -144,7 +145,7 @@ impl Keeper {
         true
     }
 
-    /// Has the store go back to its capacity as soon as writes are taken.
+    /// Makes the store return to its capacity as soon as it takes writes.
     pub fn owe_capacity(&self) {
         // Relaxed: nothing else is read by it.
         self.owes_capacity.store(true, Relaxed);
@@ -154,7 +155,7 @@ impl Keeper {
         let shared = &self.source.shared;
         if self.owes_capacity.load(Relaxed) && shared.state() == GateState::Open {
             self.owes_capacity.store(false, Relaxed);
-            // If it may not evict as much, writes are refused until it holds less.
+            // If the store may not evict that much, it refuses writes until it holds less.
             let _ = shared.home.return_to_capacity();
         }
     }
@@ -175,7 +176,7 @@ impl Keeper {
         self.closing.load(Acquire)
     }
 
-    /// The thread's work.
+    /// The main loop of the thread.
     pub fn run(&self) {
         let mut wait = LOOK;
         while !self.is_closing() {
@@ -183,10 +184,10 @@ impl Keeper {
             self.scrub();
             // SYNC: pairs with the Release in `ask`.
             if self.asked.load(Acquire) || self.is_due() {
-                // Its statistics say how it ended.
+                // The statistics record how it ended.
                 wait = match self.write(&BaseName::Checkpoint) {
                     Ok(_) => LOOK,
-                    // What keeps it from being written is not to be made worse by trying.
+                    // Retrying quickly could make the cause worse.
                     Err(_) => (wait * 2).min(LONGEST),
                 };
             }
@@ -196,7 +197,7 @@ impl Keeper {
         }
     }
 
-    /// Waits, but not if the store is being closed.
+    /// Waits for `time`; ends early if the store is being closed.
     fn pause(&self, time: Duration) {
         let waiting = lock(&self.waiting);
         if !self.is_closing() {
@@ -205,7 +206,8 @@ impl Keeper {
         }
     }
 
-    /// Goes on with verifying the tree: damage is to be found while memory has the records.
+    /// Verifies the next part of the tree. Damage is to be found while memory still holds the
+    /// records.
     fn scrub(&self) {
         let Some(tree) = &self.source.tree else {
             return;
@@ -217,18 +219,18 @@ impl Keeper {
                 stats.damaged += 1;
                 stats.why = mneme_sys::with_causes(&error);
             }
-            // It was not read, for want of a slot for instance.
+            // Nothing was read, for example because no slot was free.
             Err(_) => {}
         }
         stats.rounds = walk.rounds();
     }
 
-    /// What that has found.
+    /// The results of the verification so far.
     pub fn scrubbed(&self) -> ScrubStats {
         lock(&self.scrub).1.clone()
     }
 
-    /// The bytes of the journal that a checkpoint may stand before the next.
+    /// The length of the journal at which the next checkpoint is due.
     fn bound(&self) -> u64 {
         let live = self.source.shared.home.stats().live_bytes;
         self.bounds.journal.max(live.saturating_mul(2))
@@ -239,22 +241,23 @@ impl Keeper {
             return false;
         }
         let shared = &self.source.shared;
-        // One that begins where the last one did lets nothing go. A change in pieces may be why.
+        // A checkpoint that begins where the last one did would release nothing. A change that is
+        // still being entered in pieces can cause that.
         if shared.clean().is_some_and(|clean| clean <= shared.base()) {
             return false;
         }
-        // Openings and small groups take files that hold little of the stream. Two are there
-        // always.
+        // Openings and small groups use up files that hold little of the stream. Two files always
+        // exist.
         let files = shared.files().saturating_sub(2) * self.source.options.file_bytes;
         let since = shared.since_base().max(files);
-        // The store is looked at only if the journal is long enough anyway.
+        // The store's size matters only if the journal is long enough in any case.
         since >= self.bounds.journal && since >= self.bound()
     }
 
-    /// Compares the files with the store, while no base file is written and none goes.
+    /// Compares the files with the store. No base file is written and no file is removed meanwhile.
     pub fn compare_files(&self) -> Result<u64, DurableError> {
         let _busy = lock(&self.busy);
-        // As for a backup.
+        // Files that are being removed would be missed, as in a backup.
         self.source.shared.await_removed();
         compare_files(&self.source, &|| match self.is_closing() {
             true => Err(DurableError::Closing),
@@ -262,17 +265,18 @@ impl Keeper {
         })
     }
 
-    /// Writes a base file, and waits until it is published.
+    /// Writes a base file and waits until it is published.
     pub fn write(&self, name: &BaseName) -> Result<CheckpointReport, DurableError> {
         let _busy = lock(&self.busy);
         let clock = &self.source.options.clock;
         let begun = clock.now_ns();
-        // Before the file begins. A change from now on may be in it, and counts as if it were not.
+        // Read before the file begins: a change made from now on may be in the file, but counts as
+        // not included.
         let mark = self.mark.get().map_or(0, |mark| mark());
         let mut stats = lock(&self.stats);
         stats.running = Some((0, 0));
         if matches!(name, BaseName::Checkpoint) {
-            // This is the one that was asked for. `stats` reads both under the same lock.
+            // This is the requested checkpoint. `stats` reads both under the same lock.
             self.asked.store(false, Release);
         }
         drop(stats);
@@ -301,19 +305,20 @@ impl Keeper {
         if self.source.tree.is_some() && *name == BaseName::Checkpoint {
             return self.await_commit();
         }
-        // A backup reads the journal beside its thread, and would miss files that go.
+        // A backup reads the journal beside its thread, and would miss files that are being
+        // removed.
         self.source.shared.await_removed();
         let begin = self.await_clean()?;
         let mut checkpoint = Checkpoint::begin(self.source.clone(), name, begin)?;
         if let Err(error) = self.fill(&mut checkpoint) {
-            // Whatever is left of it is removed with the next one.
+            // The next checkpoint removes any remains.
             let _ = checkpoint.discard();
             return Err(error);
         }
         checkpoint.finish()
     }
 
-    /// The checkpoint of a tree: the commit that has all that was written before this call.
+    /// The checkpoint of a tree is a commit that contains everything written before this call.
     fn await_commit(&self) -> Result<CheckpointReport, DurableError> {
         let shared = &self.source.shared;
         let (records, tail) = (shared.home.records(), shared.tail());
@@ -326,11 +331,12 @@ impl Keeper {
         })
     }
 
-    /// Where the file begins. A store whose feed went on behind what was durable waits for that.
+    /// Returns where the file begins. If the feed continued after an unclean position, this waits
+    /// for a clean one.
     fn await_clean(&self) -> Result<u64, DurableError> {
         let shared = &self.source.shared;
         if self.source.tree.is_some() {
-            // The commit that is backed up has all that was written before this call.
+            // The commit that is backed up must contain everything written before this call.
             shared.await_durable(shared.tail())?;
         }
         loop {
@@ -356,7 +362,7 @@ impl Keeper {
         let shared = &self.source.shared;
         let clock = &self.source.options.clock;
         let (begun, mut counted, bound) = (clock.now_ns(), 0u64, self.bound());
-        // Where the durable position stands still, and since when.
+        // The durable position at which progress stopped, and the time.
         let mut still = None;
         loop {
             if self.is_closing() {
@@ -365,14 +371,14 @@ impl Keeper {
             match checkpoint.step()? {
                 Stage::Wrote(bytes) => {
                     lock(&self.stats).running = Some((checkpoint.records(), checkpoint.bytes()));
-                    // What the directory will hold above the base file that this one replaces.
+                    // What the directory holds beyond the base file that this one will replace.
                     let held = self.source.since_base() + checkpoint.bytes();
                     shared.set_slowed(held > bound.saturating_mul(2));
                     counted += bytes;
                     let due = u128::from(counted) * 1_000_000_000 / u128::from(self.bounds.rate);
                     let took = clock.now_ns().saturating_sub(begun);
                     let ahead = (due as u64).saturating_sub(took);
-                    // Behind, the checkpoint takes what the disk gives.
+                    // If the checkpoint is behind schedule, its rate is not limited.
                     if ahead > 0 && held <= bound.saturating_add(bound / 2) {
                         self.pause(Duration::from_nanos(ahead));
                     }

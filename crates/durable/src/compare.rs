@@ -1,5 +1,5 @@
-//! Comparing what the files hold with what the store holds: **what a power loss would leave is what
-//! is there now.**
+//! Compares the files with the store: **a power loss now would leave exactly the records that the
+//! store has now.**
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,28 +15,29 @@ use crate::recover::{Files, RecoveryClock, load_tree};
 /// Records that are visited in one step of a scan.
 const VISITED: usize = 256;
 
-/// Refuses once the work is to end.
+/// Returns an error once the comparison is to stop.
 type GoesOn<'g> = dyn Fn() -> Result<(), DurableError> + Sync + 'g;
 
-/// Compares what the files of `source` hold with its store, while no checkpoint is written. All
-/// that was written is durable. It ends early when `goes_on` refuses.
+/// Compares the files of `source` with its store. No checkpoint is written meanwhile, and
+/// everything written so far is durable. Stops early when `goes_on` returns an error.
 pub(crate) fn compare_files(
     source: &BaseSource,
     goes_on: &GoesOn<'_>,
 ) -> Result<u64, DurableError> {
     let home = &source.shared.home;
     source.shared.await_removed();
-    // A word of this process: a store in a segment would stay without eviction if it died.
+    // The switch is in this process' memory: in a segment it would outlive a process that died
+    // here, and leave the store without eviction.
     home.rest_expiry(true);
     let compared = load_again(source, goes_on).and_then(|copy| compare(home, &copy, goes_on));
     home.rest_expiry(source.shared.state() != GateState::Open);
     compared
 }
 
-/// A second store of what the files hold.
+/// Loads the files into a second store.
 fn load_again(source: &BaseSource, goes_on: &GoesOn<'_>) -> Result<LogStore, DurableError> {
     let home = &source.shared.home;
-    // Nothing expires in it.
+    // No record of the second store expires.
     let clock = Arc::new(RecoveryClock::new(Arc::clone(&source.options.clock)));
     let builder = LogStore::builder().capacity(home.capacity()).clock(clock);
     let copy = builder.maintainer(false).open_private()?;
@@ -70,7 +71,7 @@ fn load_again(source: &BaseSource, goes_on: &GoesOn<'_>) -> Result<LogStore, Dur
     }
 }
 
-/// Compares each record of `home` with the one in `copy`, and then their numbers.
+/// Compares each record of `home` with that of `copy`, and then the numbers of records.
 fn compare(home: &LogStore, copy: &LogStore, goes_on: &GoesOn<'_>) -> Result<u64, DurableError> {
     let differs = |what: String| Err(DurableError::Differs { what });
     for (database, root) in home.roots()?.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The directory of a durable store: opened, locked, and who has it.
+//! The directory of a durable store: opening it, locking it, and finding its holder.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -15,10 +15,10 @@ use crate::DurableError;
 use crate::gate::lock;
 use crate::options::{DurableOptions, StorePlace};
 
-/// The file that is locked, which names the process that has it.
+/// The lock file; it contains the id of the process that holds it.
 const LOCK: &str = "lock";
 
-/// How long a directory that is in use is tried again, and how often at most.
+/// The time between attempts to lock a directory that is in use, and the number of attempts.
 const WAIT_NS: u64 = 1_000_000_000;
 const TRIES: u32 = 100;
 
@@ -29,11 +29,11 @@ pub(crate) struct Opened {
     pub medium: DirectoryMedium,
 }
 
-/// What a directory is one of.
+/// The kind of directory.
 #[derive(Clone)]
 pub(crate) enum DirectoryMedium {
     Files(Arc<FileDirectory>),
-    /// In memory, of a test.
+    /// In memory, for tests.
     Recorded(RecordingDirectory),
 }
 
@@ -58,7 +58,7 @@ impl Opened {
             }
             Err(error) => return Err(DurableError::Directory(error)),
         };
-        // For the message to a second process. Without it that names no process.
+        // For the error message of a second process. If this fails, that message names no process.
         let _ = files
             .open(LOCK)
             .and_then(|file| file.write(0, &name(std::process::id())));
@@ -68,7 +68,7 @@ impl Opened {
         })
     }
 
-    /// Where it is, for messages.
+    /// The path, for messages.
     pub fn path(&self) -> &Path {
         match &self.medium {
             DirectoryMedium::Files(files) => files.path(),
@@ -84,9 +84,9 @@ impl Opened {
     }
 }
 
-/// Opens and locks a directory, by the lock that was handed over if it is this directory's. A
-/// process that has just ended or handed over, or a child that it has just begun, may have the
-/// directory for a moment.
+/// Opens and locks a directory, using the lock that was handed over if it belongs to this
+/// directory. A process that has just ended or handed over, or a child that it has just started,
+/// may still hold the lock for a moment.
 fn open_within(
     path: &Path,
     handed: Option<OwnedFd>,
@@ -122,12 +122,12 @@ pub(crate) fn failed<'a>(
     }
 }
 
-/// Ten digits.
+/// Formats a process id as ten digits.
 fn name(pid: u32) -> Vec<u8> {
     format!("{pid:010}").into_bytes()
 }
 
-/// The process that says it has the directory; 0 if none does.
+/// The process that the lock file names; 0 if it names none.
 fn holder(path: &Path) -> u32 {
     let mut digits = [0; 10];
     let read = |file: Box<dyn Storage>| -> Result<(), MediumError> { file.read(0, &mut digits) };
@@ -139,8 +139,8 @@ fn holder(path: &Path) -> u32 {
 }
 
 impl DurableOptions {
-    /// The process that has the directory, to write; 0 if it is not known which. `None`: no process
-    /// has it. One that is about to end is waited for.
+    /// The process that has the directory open for writing; 0 if it is unknown, `None` if there is
+    /// none. Waits for a process that is about to end.
     #[must_use]
     pub fn holder(&self) -> Option<u32> {
         match &self.place {

@@ -28,17 +28,17 @@ pub(crate) enum Disk {
     Tree(Option<Box<Replica>>),
 }
 
-/// A run that has begun.
+/// A run of the journal or tree that has begun.
 pub(crate) struct BegunRun {
     pub sink: Box<dyn Sink>,
-    /// What base files are written with.
+    /// The options for writing base files.
     pub options: Options,
     pub runs: Runs,
     /// The tree that backups are read from, if there is one.
     pub tree: Option<Store>,
     /// Where the newest base file begins.
     pub base: u64,
-    /// Whether the directory holds no store until a base file is written.
+    /// The directory holds no store until a base file has been written.
     pub needs_base: bool,
 }
 
@@ -54,16 +54,16 @@ pub(crate) fn mode_of(directory: &dyn Directory) -> Result<Option<DurabilityMode
     Ok(is_kept.then_some(DurabilityMode::Journal))
 }
 
-/// Whether a file of that name belongs to a store: to one that is there, or to a backup or a repair
-/// of one. What an unfinished start or restore has left does not.
+/// Whether a file of that name belongs to a store, or to the backup or repair of one. Remains of an
+/// unfinished start or restore do not.
 pub(crate) fn is_of_store(name: &str) -> bool {
     let ends = [".journal", ".base", ".backup", ".lost"];
     name == tree::FILE || ends.iter().any(|end| name.ends_with(end))
 }
 
 impl DurabilityMode {
-    /// The form of the store that a directory holds, which another process may have open. `None`:
-    /// it holds none, or cannot be read.
+    /// The form of the store that a directory holds, even while another process has it open.
+    /// `None`: it holds none, or cannot be read.
     #[must_use]
     pub fn found_in(directory: &Path) -> Option<Self> {
         let directory = FileDirectory::open_unlocked(directory).ok()?;
@@ -72,7 +72,7 @@ impl DurabilityMode {
 }
 
 impl Disk {
-    /// Finds what is there. A directory of the other form is refused.
+    /// Opens what the directory holds. Refuses a directory of the other form.
     pub fn open(opened: &Opened, mode: DurabilityMode) -> Result<Self, DurableError> {
         let found = mode_of(&*opened.directory)?;
         match (mode, found) {
@@ -83,8 +83,8 @@ impl Disk {
         }
     }
 
-    /// What is known without reading the content; `None`: there is no store. A backup alone is
-    /// one, of the form of a journal.
+    /// What is known without reading the content; `None`: there is no store. A backup alone counts
+    /// as a store in journal form.
     pub fn journaled(&self, directory: &dyn Directory) -> Result<Option<Journaled>, DurableError> {
         let nowhere = Position::new(0);
         match self {
@@ -111,8 +111,8 @@ impl Disk {
         }
     }
 
-    /// The time of the last change before `at`, where a living segment goes on, if it holds the
-    /// stream up to there.
+    /// If the directory holds the stream up to `at`, where a surviving segment continues: the time
+    /// of the last change before that.
     pub fn holds_stream(
         &self,
         directory: &dyn Directory,
@@ -139,7 +139,7 @@ impl Disk {
         }
     }
 
-    /// Looks at the content, for a store that is rebuilt.
+    /// Reads what is needed to rebuild a store.
     pub fn look(&mut self, directory: &dyn Directory) -> Result<RebuildSource<'_>, DurableError> {
         Ok(match self {
             Self::Journal => RebuildSource::Files(Box::new(Files::look(directory)?)),
@@ -147,7 +147,7 @@ impl Disk {
         })
     }
 
-    /// Makes durable whole entries that begin at `at`, in a run of their own.
+    /// Makes whole entries that begin at `at` durable, in a run of their own.
     pub fn continue_with(
         &mut self,
         opened: &Opened,
@@ -158,7 +158,7 @@ impl Disk {
         match self {
             Self::Journal => {
                 let directory = Arc::clone(&opened.directory);
-                // A file may have more than the feed knew, and has checksums.
+                // A file may hold more than the feed knew, and unlike the feed it has checksums.
                 let (at, bytes) = behind(journal_end(&*directory, at)?, at, bytes);
                 if bytes.is_empty() {
                     return Ok(());
@@ -178,7 +178,7 @@ impl Disk {
             }
             Self::Tree(None) => {}
             Self::Tree(Some(replica)) => {
-                // A commit may have more than the feed knew.
+                // A commit may hold more than the feed knew.
                 let begin = replica.stamp().position;
                 let behind = bytes.get((begin - at) as usize..).unwrap_or_default();
                 replica.bytes(begin, behind)?;
@@ -192,7 +192,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Begins a run behind what the feed says is durable.
+    /// Begins a run after the feed's durable position.
     pub fn begin(
         self,
         opened: &Opened,
@@ -232,7 +232,7 @@ fn begin_journal(
     })
 }
 
-/// Where the stream of a directory ends that has it up to `at`.
+/// Where the stream of a directory that holds it up to `at` ends.
 fn journal_end(directory: &dyn Directory, at: u64) -> Result<u64, DurableError> {
     let read = || {
         let mut reader = Reader::open(directory, Position::new(at))?;
@@ -240,7 +240,8 @@ fn journal_end(directory: &dyn Directory, at: u64) -> Result<u64, DurableError> 
         Ok(reader.position().get())
     };
     match read() {
-        // Then the base file has it up to there, or what is behind is not to be believed.
+        // Either the base file holds the stream up to there, or the part after it cannot be
+        // trusted.
         Err(
             JournalError::Damaged(_) | JournalError::Missing { .. } | JournalError::Ended { .. },
         ) => Ok(at),
@@ -248,8 +249,8 @@ fn journal_end(directory: &dyn Directory, at: u64) -> Result<u64, DurableError> 
     }
 }
 
-/// What of these entries, the first of which stands at `at`, lies behind `end`, and where that
-/// begins: all of them if `end` is in the middle of one.
+/// The part of these entries that lies after `end`, and its position; `at` is the position of the
+/// first entry. If `end` lies within an entry, returns all of them.
 fn behind(end: u64, at: u64, bytes: &[u8]) -> (u64, &[u8]) {
     let rest = bytes.get(end.saturating_sub(at) as usize..);
     let rest = rest.unwrap_or_default();
@@ -260,7 +261,7 @@ fn behind(end: u64, at: u64, bytes: &[u8]) -> (u64, &[u8]) {
     }
 }
 
-/// The runs that a journal goes on from which has no file yet: those of the newest base file.
+/// The runs that a journal without a file continues: those of the newest base file.
 fn base_runs(directory: &dyn Directory) -> Result<Runs, DurableError> {
     let base = newest_base(directory)?;
     Ok(base
@@ -268,7 +269,7 @@ fn base_runs(directory: &dyn Directory) -> Result<Runs, DurableError> {
         .unwrap_or_default())
 }
 
-/// Whether a journal holds the stream from its begin on.
+/// Whether a journal holds the stream from position 0 on.
 fn begins_at_zero(directory: &dyn Directory) -> Result<bool, JournalError> {
     match Reader::between(directory, Position::new(0), Position::new(u64::MAX)) {
         Ok(_) => Ok(true),
@@ -309,8 +310,8 @@ fn begin_tree(
     })
 }
 
-/// Lets a feed know that everything before `position` is durable: its drainer died before it said
-/// so.
+/// Tells a feed that everything before `position` is durable: the process that drained it died
+/// before it could record that.
 fn follow(feed: &mut ChangeFeed, position: u64) -> Result<(), DurableError> {
     let mut drained = Vec::new();
     let mut at = feed.durable();
@@ -325,14 +326,14 @@ fn follow(feed: &mut ChangeFeed, position: u64) -> Result<(), DurableError> {
     Ok(feed.set_durable(at)?)
 }
 
-/// What a store is rebuilt from.
+/// The files from which a store is rebuilt.
 pub(crate) enum RebuildSource<'d> {
     Files(Box<Files>),
     Tree(Option<&'d mut Replica>),
 }
 
 impl RebuildSource<'_> {
-    /// The store; `None`: there is none.
+    /// The identity of the store; `None`: there is none.
     pub fn identity(&self) -> Option<Identity> {
         match self {
             Self::Files(files) => files.identity,
@@ -340,7 +341,7 @@ impl RebuildSource<'_> {
         }
     }
 
-    /// Loads all of it into a store that is empty.
+    /// Loads everything into an empty store.
     pub fn load(
         self,
         directory: &dyn Directory,
@@ -358,8 +359,9 @@ impl RebuildSource<'_> {
                 });
             }
             Self::Tree(Some(replica)) => {
-                // The rest of it is lost with the segment. The next segment must not have its name
-                // before that is durable: what it enters would be taken for that rest.
+                // The rest of the change is lost with the segment. That must be durable before the
+                // new segment gets its name: otherwise its first entries would be taken for that
+                // rest.
                 if replica.give_up_pending() {
                     replica.commit(replica.stamp())?;
                 }

@@ -1,4 +1,4 @@
-//! [`Durability`]: the running durability of one store, and the thread behind it.
+//! [`Durability`]: keeps one open store durable; owns the thread that does.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicBool;
@@ -19,13 +19,14 @@ use crate::options::{Bounds, DurabilityMode, RecoveryProgress, SyncPolicy};
 use crate::pump::{Pump, PumpPace, Synced};
 use crate::sink::Sink;
 
-/// A sync that takes less, in nanoseconds, is shorter than a hand-over to another thread and back.
+/// A sync shorter than this, in nanoseconds, takes less time than handing over to another thread
+/// and back.
 const SHORT: u64 = 20_000;
-/// How often a thread that wants a short sync looks whether another one is still at one.
+/// How often a thread that wants a short sync checks whether another thread's sync has ended.
 const TRIES: u32 = 200;
 
-/// The running durability of one store: a thread that makes its changes durable. Dropping it ends
-/// with a last sync; [`close`](Self::close) also says whether that succeeded.
+/// Keeps the changes of one open store durable with a thread of its own. Dropping it performs a
+/// last sync; [`close`](Self::close) also reports whether that succeeded.
 pub struct Durability {
     shared: Arc<SharedGate>,
     stepping: Arc<Stepping>,
@@ -39,22 +40,22 @@ pub struct Durability {
 /// Where the content of a durable store came from when it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// There was none: it is empty.
+    /// There was no content: the store was created empty.
     Created,
-    /// The segment was there, with all that it held.
+    /// The segment existed, with all its content.
     Attached,
-    /// The segment was there and the directory was empty: it was written there as a whole.
+    /// The segment existed and the directory was empty: all content was written to the directory.
     Adopted,
-    /// It was rebuilt from the files.
+    /// The store was rebuilt from the files.
     Rebuilt(RecoveryProgress),
 }
 
-/// A store that is open, and whose threads do not run yet.
+/// An open store whose threads have not been started.
 pub(crate) struct OpenedParts {
     pub shared: Arc<SharedGate>,
     pub feed: ChangeFeed,
     pub sink: Box<dyn Sink>,
-    /// What base files of it are begun with.
+    /// The source of its base files.
     pub source: BaseSource,
     pub opened: Opened,
     pub origin: Origin,
@@ -87,7 +88,7 @@ impl OpenedParts {
     }
 }
 
-/// What the pump says of itself.
+/// The state that the pump reports.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     journal: JournalStats,
@@ -105,38 +106,38 @@ impl Seen {
     }
 }
 
-/// How a durable store does.
+/// Statistics of a durable store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DurabilityStats {
-    /// Whether it takes writes.
+    /// Whether it accepts writes.
     pub state: GateState,
     /// Why it does not, in words; empty if it does.
     pub why: String,
     /// The policy.
     pub policy: SyncPolicy,
-    /// In which form it is kept.
+    /// The form in which it is kept.
     pub mode: DurabilityMode,
-    /// The first position behind everything that was written.
+    /// The first position after everything that was written.
     pub tail: u64,
     /// Everything before this position is durable.
     pub durable: u64,
-    /// Bytes that were written and are not durable.
+    /// Bytes written and not durable yet.
     pub pending: u64,
-    /// Bytes that the change feed holds at most.
+    /// Capacity of the change feed in bytes.
     pub feed_capacity: u64,
     /// Where the oldest file of the journal begins.
     pub journal_first: u64,
     /// The journal's own counts.
     pub journal: JournalStats,
-    /// Groups that were made durable since it was opened.
+    /// Groups made durable since the store was opened.
     pub groups: u64,
-    /// Nanoseconds that their syncs took.
+    /// Total time of their syncs, in nanoseconds.
     pub sync_ns: u64,
-    /// Nanoseconds that the last one took.
+    /// Time of the last sync, in nanoseconds.
     pub last_sync_ns: u64,
     /// Checkpoints and backups.
     pub checkpoints: CheckpointStats,
-    /// What is verified in the background, of a tree.
+    /// Results of the background verification of a tree.
     pub scrub: ScrubStats,
 }
 
@@ -166,7 +167,7 @@ impl Durability {
         } = parts;
         let keeper = Arc::new(Keeper::new(source, bounds));
         let mut pump = Pump::new(Arc::clone(&shared), feed, sink, clock);
-        // Before anything is written that could fill the disk.
+        // Reserved before anything is written that could fill the disk.
         pump.prepare_all();
         let stepping = Arc::new(Stepping::new(pump));
         let (of_thread, stepped) = (Arc::clone(&shared), Arc::clone(&stepping));
@@ -197,8 +198,8 @@ impl Durability {
         Ok(started)
     }
 
-    /// Has a store that was loaded go back to its capacity. What is evicted for it is entered into
-    /// the feed, which a full disk does not drain: then it is done once there is space.
+    /// Makes a loaded store return to its capacity. The evictions that this takes go into the feed,
+    /// which a full disk does not drain; then it is done once there is space.
     pub(crate) fn return_to_capacity(&self) -> Result<(), DurableError> {
         match self.shared.state() {
             GateState::Open => self.shared.home.return_to_capacity()?,
@@ -223,14 +224,15 @@ impl Durability {
         Gate::new(Arc::clone(&self.shared))
     }
 
-    /// Waits until everything is durable that was written before this call, by any thread. Changes
-    /// that a thread has bracketed ([`LogStore::feed_together`](crate::LogStore::feed_together)),
-    /// and those beside them, are waited for until they end.
+    /// Waits until everything that any thread wrote before this call is durable. This includes
+    /// changes that a thread is making together
+    /// ([`LogStore::feed_together`](crate::LogStore::feed_together)) and changes written beside
+    /// them: it waits until the group ends.
     ///
     /// # Errors
-    /// [`DurableError::NotDurable`]: the disk fails, or it is full, or bracketed changes have not
-    /// ended for ten seconds, or a program stands still within a change.
-    /// [`DurableError::Together`]: the bracketed changes are this thread's own.
+    /// [`DurableError::NotDurable`]: the disk fails or is full, a group of changes has been open
+    /// for ten seconds, or a program stands still within a change.
+    /// [`DurableError::Together`]: the open group is this thread's own.
     /// [`DurableError::Feed`]: this is a forked child.
     pub fn sync(&self) -> Result<(), DurableError> {
         self.may_wait()?;
@@ -239,16 +241,16 @@ impl Durability {
         self.shared.await_durable(tail)
     }
 
-    /// Makes durable in this thread what was written before this call, if the last sync took less
-    /// than 20 us: a hand-over to the journal's thread and back takes longer. It may not succeed,
-    /// if another thread is at it for instance; [`Gate::ask`] has the journal's thread do it. Costs
-    /// a load if everything is durable.
+    /// Tries to make everything written before this call durable in the calling thread, if the last
+    /// sync took less than 20 us: a hand-over to the journal's thread and back takes longer. It may
+    /// not succeed, for example if another thread is syncing; [`Gate::ask`] makes the journal's
+    /// thread do it. Costs a load if everything is durable already.
     pub fn try_sync(&self) {
         self.stepping.try_lead(&self.shared, self.shared.tail());
     }
 
-    /// A thread that has changes bracketed would wait for itself, and one of a forked child for a
-    /// thread that is not there.
+    /// A thread with an open group would wait for itself, and a thread of a forked child for a
+    /// thread that does not exist there.
     fn may_wait(&self) -> Result<(), DurableError> {
         let home = &self.shared.home;
         match home.may_take_part() {
@@ -258,28 +260,29 @@ impl Durability {
         }
     }
 
-    /// Changes when what was written becomes durable.
+    /// Sets when writes become durable.
     pub fn set_policy(&self, policy: SyncPolicy) {
         self.shared.set_policy(policy);
     }
 
-    /// Makes durable what was written, loads what the files hold into a second store, as a start
-    /// after a power loss does, and compares the two. Returns how many records there are. The
-    /// second store takes as much memory again while this runs.
+    /// Makes all writes durable, loads the files into a second store as a start after a power loss
+    /// would, and compares the two. Returns the number of records. The second store takes as much
+    /// memory again while this runs.
     ///
-    /// No other thread of any process may change the store meanwhile. What has expired stays where
-    /// it is until the end, and nothing is evicted.
+    /// No other thread of any process may change the store meanwhile. Until the end nothing is
+    /// evicted, and expired records stay.
     ///
     /// # Errors
-    /// [`DurableError::Differs`] names a record; [`DurableError::Closing`] after
-    /// [`end_checkpoints`](Self::end_checkpoints); as for [`sync`](Self::sync), and for a recovery.
+    /// [`DurableError::Differs`] names a record that differs; [`DurableError::Closing`] after
+    /// [`end_checkpoints`](Self::end_checkpoints); otherwise as for [`sync`](Self::sync) and for a
+    /// recovery.
     pub fn compare_files(&self) -> Result<u64, DurableError> {
         self.sync()?;
         self.keeper.compare_files()
     }
 
-    /// Begins a checkpoint in the background: a base file, from which the journal goes on, so that
-    /// older files can go.
+    /// Begins a checkpoint in the background: a base file from which the journal continues, so that
+    /// older files can be removed.
     ///
     /// # Errors
     /// [`DurableError::Busy`]: one is being written.
@@ -290,44 +293,47 @@ impl Durability {
         }
     }
 
-    /// Writes a checkpoint, and waits for it; also for one that is being written before.
+    /// Writes a checkpoint and waits for it. If one is being written, waits for that one first.
     ///
     /// # Errors
-    /// The disk is full or fails, or the store is being closed. What is durable stays so.
-    /// [`DurableError::Together`]: this thread has changes bracketed, which it would wait for.
+    /// The disk is full or fails, or the store is being closed. Everything that is durable stays
+    /// durable.
+    /// [`DurableError::Together`]: this thread has an open group, for which it would wait.
     pub fn checkpoint_and_wait(&self) -> Result<CheckpointReport, DurableError> {
         self.may_wait()?;
         self.keeper.write(&BaseName::Checkpoint)
     }
 
-    /// Writes a base file that is kept by this name, in place of an earlier one, and waits for it.
-    /// It stands without the journal. A name has 1 to 100 letters, digits, `_`, `-` and `.`.
+    /// Writes a base file that is kept under this name, replacing an earlier one of that name, and
+    /// waits for it. It is complete without the journal. A name has 1 to 100 letters, digits, `_`,
+    /// `-` and `.`.
     ///
     /// # Errors
-    /// As [`checkpoint_and_wait`](Self::checkpoint_and_wait); the name is none.
+    /// As for [`checkpoint_and_wait`](Self::checkpoint_and_wait); also if the name is not allowed.
     pub fn backup(&self, name: &str) -> Result<CheckpointReport, DurableError> {
         self.may_wait()?;
         self.keeper.write(&BaseName::Kept(name.to_owned()))
     }
 
-    /// Has `mark` read whenever a checkpoint or a backup begins, which
-    /// [`CheckpointStats`](crate::CheckpointStats) then says of the last: a count of changes, by
-    /// which the caller knows those since. The first call counts.
+    /// Sets a function that is called whenever a checkpoint or a backup begins;
+    /// [`CheckpointStats`](crate::CheckpointStats) reports its value for the last one. A caller
+    /// that returns a count of changes can tell how many were made since. Only the first call of
+    /// this has an effect.
     pub fn mark_checkpoints(&self, mark: impl Fn() -> u64 + Send + Sync + 'static) {
         self.keeper.mark(Box::new(mark));
     }
 
-    /// Has a checkpoint or a backup that is being written end unfinished, and a comparison, and
-    /// begins no other: the store is to be closed soon.
+    /// Stops a running checkpoint, backup or comparison unfinished, and prevents new ones, because
+    /// the store is about to be closed.
     pub fn end_checkpoints(&self) {
         self.keeper.close();
     }
 
-    /// How it does.
+    /// The current statistics.
     #[must_use]
     pub fn stats(&self) -> DurabilityStats {
         let seen = *lock(&self.stepping.seen);
-        // In this order, so that no difference is negative.
+        // Read in this order, so that no difference is negative.
         let durable = self.shared.durable();
         let tail = self.shared.tail().max(durable);
         DurabilityStats {
@@ -349,26 +355,27 @@ impl Durability {
         }
     }
 
-    /// The descriptor that holds the directory's lock, for a process that takes the store over:
-    /// see [`DurableOptions::lock`](crate::DurableOptions::lock). It is to be handed over before
-    /// [`close`](Self::close), and used afterwards.
+    /// The descriptor that holds the directory's lock, for a process that takes the store over: see
+    /// [`DurableOptions::lock`](crate::DurableOptions::lock). Hand it over before
+    /// [`close`](Self::close); the successor uses it afterwards.
     #[must_use]
     pub fn directory_lock(&self) -> Option<BorrowedFd<'_>> {
         self.opened.lock()
     }
 
-    /// Makes durable what was written, and closes the journal.
+    /// Makes all writes durable and closes the journal.
     ///
     /// # Errors
-    /// [`DurableError::NotDurable`], also for what follows a change that another thread or program
-    /// has not ended for a second; and what the journal says.
+    /// [`DurableError::NotDurable`], also if a change of another thread or program is still
+    /// unfinished after a second: then nothing after it is durable. Otherwise what the journal
+    /// reports.
     pub fn close(mut self) -> Result<(), DurableError> {
         self.end()
     }
 
     fn end(&mut self) -> Result<(), DurableError> {
         self.keeper.close();
-        // A backup of another thread was written by a reference to this, and is over.
+        // A backup in another thread holds a reference to this, so it has ended.
         if let Some(keeping) = self.keeping.take() {
             let _ = keeping.join();
         }
@@ -386,15 +393,15 @@ impl Durability {
 
 impl Drop for Durability {
     fn drop(&mut self) {
-        // Its state says whether it failed.
+        // The state records whether it failed.
         let _ = self.end();
     }
 }
 
-/// The pump, which one thread steps at a time: its own, or one that waits for a sync and finds it
-/// at rest.
+/// The pump, which one thread steps at a time: its own, or a thread that waits for a sync and finds
+/// it idle.
 struct Stepping {
-    /// `None`: it is closed.
+    /// `None`: the pump is closed.
     pump: Mutex<Option<Pump>>,
     seen: Mutex<Seen>,
 }
@@ -407,7 +414,8 @@ impl Stepping {
         }
     }
 
-    /// For the journal's thread. Where one that led has panicked, this one goes the same way.
+    /// Locks the pump for the journal's thread. If a thread that led it has panicked, this panics
+    /// too.
     fn pump(&self) -> MutexGuard<'_, Option<Pump>> {
         match self.pump.lock() {
             Ok(pump) => pump,
@@ -424,8 +432,9 @@ impl Stepping {
         pace
     }
 
-    /// Takes the next step in this thread, which wants everything before `position` durable, unless
-    /// the pump is being stepped. A hand-over to its thread and back takes longer than many a sync.
+    /// Takes the next step in the calling thread, which wants everything before `position` durable,
+    /// unless another thread is stepping the pump. A hand-over to the pump's thread and back often
+    /// takes longer than a sync.
     fn lead(&self, shared: &SharedGate, position: u64) {
         let Ok(mut pump) = self.pump.try_lock() else {
             return;
@@ -437,7 +446,8 @@ impl Stepping {
         }
     }
 
-    /// Makes everything before `position` durable in this thread, if that is short.
+    /// Makes everything before `position` durable in the calling thread, if that takes a short
+    /// time.
     fn try_lead(&self, shared: &SharedGate, position: u64) {
         let mut tries = 0..TRIES;
         while shared.durable() < position && tries.next().is_some() {
@@ -449,7 +459,7 @@ impl Stepping {
                 && shared.durable() < position
                 && open.synced().last_ns < SHORT
                 && open.may_be_led()
-                // Its thread makes writers wait.
+                // The pump's own thread slows writers down.
                 && !shared.is_slowed()
             {
                 shared.want(position);
@@ -464,7 +474,7 @@ impl Stepping {
 }
 
 /// Wakes the journal's thread if a thread that led has not made everything before `position`
-/// durable, or if the next group waits: for no longer than its step says.
+/// durable, or if the next group waits, for no longer than its step says.
 fn hand_back(shared: &SharedGate, position: u64) {
     if shared.durable() < position || shared.is_gathering() {
         shared.wake_pump();
@@ -473,7 +483,7 @@ fn hand_back(shared: &SharedGate, position: u64) {
 
 /// Steps until the store is closed.
 fn run(stepping: &Stepping, shared: &SharedGate) -> Result<(), DurableError> {
-    // Nothing waits for ever for a thread that has panicked.
+    // No thread may wait for ever for a thread that has panicked.
     let ends = Ends(shared, AtomicBool::new(false));
     while !shared.is_closing() {
         let pace = stepping.step(&mut stepping.pump());
@@ -493,7 +503,7 @@ fn run(stepping: &Stepping, shared: &SharedGate) -> Result<(), DurableError> {
     closed
 }
 
-/// Says that nothing becomes durable any more, if the thread panics.
+/// Marks the store as failed if the thread panics.
 struct Ends<'s>(&'s SharedGate, AtomicBool);
 
 impl Ends<'_> {

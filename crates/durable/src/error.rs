@@ -18,7 +18,7 @@ use crate::pairing::Unpaired;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DurableError {
-    /// Another process writes the journal in the directory.
+    /// Another process has the directory open for writing.
     #[error(
         "{} is in use by process {pid} (0: not known): one process at a time writes a journal; end that one first",
         path.display()
@@ -38,7 +38,7 @@ pub enum DurableError {
     /// The tree in the directory cannot be read or written.
     #[error("the tree in the directory: {0}")]
     Tree(#[from] StoreError),
-    /// A value of the tree in the directory is damaged. The others can be read.
+    /// A value of the tree in the directory is damaged. The other values can be read.
     #[error(
         "in database {database} {source}; a SET of that key by a server that still has it mends this, and \
          `mneme tree remove --tree '{tree}' DIRECTORY/store.tree KEY` gives it up"
@@ -46,40 +46,40 @@ pub enum DurableError {
     DamagedValue {
         /// The database.
         database: usize,
-        /// The tree that has its records.
+        /// The tree that holds its records.
         tree: String,
-        /// The key, and where in the file.
+        /// The key, and the place in the file.
         #[source]
         source: Box<StoreError>,
     },
-    /// The file is a tree, but of no store.
+    /// The file is a tree, but not one that holds a store.
     #[error(
         "`store.tree` in the directory holds no store that this program knows: another program made \
          it, or a newer one"
     )]
     ForeignTree,
-    /// The directory was begun with the other durability.
+    /// The directory holds a store of the other form.
     #[error(
         "the directory was begun with --durability {found}, and keeps it: open it so. To change it, \
          write a backup (`mneme backup`) and restore that to an empty directory (`mneme restore \
          --durability`)"
     )]
     OtherMode {
-        /// What it was begun with.
+        /// The form that it has.
         found: DurabilityMode,
     },
-    /// The journal has lost its end.
+    /// The end of the journal is missing.
     #[error(
         "the journal ends at position {end}, and the base file has read up to {read}: files of the \
          journal are missing"
     )]
     Short {
-        /// Where it ends.
+        /// Where the journal ends.
         end: u64,
-        /// Where it ended at least.
+        /// The least position at which it must end.
         read: u64,
     },
-    /// A backup from elsewhere is restored to a directory that holds no store.
+    /// A backup from another directory can be restored only to a directory that holds no store.
     #[error(
         "{} is not empty, it holds `{file}`: restore to a directory without a store; to go back to a \
          backup, give the directory that holds it", path.display()
@@ -87,11 +87,11 @@ pub enum DurableError {
     NotEmpty {
         /// The directory.
         path: PathBuf,
-        /// A file of a store that it holds.
+        /// A file of the store that it holds.
         file: String,
     },
-    /// The directory holds backups and no store. One that begins empty there would replace them by
-    /// its own.
+    /// The directory holds backups and no store. A new empty store there would replace the backups
+    /// by its own.
     #[error(
         "{path} holds the backup `{backup}` and no store: `mneme restore {path}/{backup}.backup {path}` \
          goes back to it, with --durability tree as a tree; to begin with an empty store, which may \
@@ -101,10 +101,10 @@ pub enum DurableError {
     BackupsAlone {
         /// The directory.
         path: PathBuf,
-        /// The newest of the backups.
+        /// The newest backup.
         backup: String,
     },
-    /// A segment is to be set aside for a backup that is restored, and belongs to something else.
+    /// The segment that a restore would set aside belongs to something else.
     #[error(
         "segment `{name}` is not this directory's, and all is as it was: {whose}. Restore without \
          --segment, and serve the directory as another segment; or remove this one (`mneme segment rm \
@@ -116,7 +116,7 @@ pub enum DurableError {
         /// What it belongs to.
         whose: Unpaired,
     },
-    /// A segment is to be set aside for a backup that is restored, and cannot be looked at.
+    /// The segment that a restore would set aside cannot be examined.
     #[error(
         "it is not known whose segment `{name}` is, and all is as it was: {source}. Restore without \
          --segment: a server sets a damaged segment aside itself"
@@ -124,11 +124,11 @@ pub enum DurableError {
     UnknownSegment {
         /// The segment's name.
         name: String,
-        /// Why not.
+        /// The reason.
         #[source]
         source: Box<AttachError>,
     },
-    /// The segment that a restored directory was served with is still there.
+    /// The segment with which the restored directory was served could not be set aside.
     #[error(
         "the directory has gone back to the backup, and segment `{name}`, which holds what was there \
          before, cannot be set aside: {source}. Remove it (`mneme segment rm {name}`) before the \
@@ -137,7 +137,7 @@ pub enum DurableError {
     SetAside {
         /// The segment's name.
         name: String,
-        /// Why not.
+        /// The reason.
         #[source]
         source: RenameError,
     },
@@ -147,7 +147,7 @@ pub enum DurableError {
         /// The name that was given.
         name: String,
     },
-    /// A directory is to go back to a backup of another store than it holds.
+    /// The backup is of another store than the directory holds.
     #[error(
         "backup `{name}` is of another store than the one that its directory holds, which is as it was: \
          restore it to a directory of its own"
@@ -156,7 +156,7 @@ pub enum DurableError {
         /// The backup's name.
         name: String,
     },
-    /// What the journal holds contradicts itself.
+    /// The journal's content contradicts itself.
     #[error(transparent)]
     Content(#[from] FeedDamage),
     /// The change feed cannot be drained.
@@ -174,13 +174,13 @@ pub enum DurableError {
     /// A segment cannot be removed, or is in use and must not be.
     #[error(transparent)]
     Remove(#[from] RemoveError),
-    /// The segment that was rebuilt cannot get its name.
+    /// The rebuilt segment cannot be given its name.
     #[error("the segment that was rebuilt cannot get its name: {0}")]
     Rename(#[from] RenameError),
     /// The registry cannot be cleaned of what an earlier boot left, or cannot be listed.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// What becomes of a segment that was set aside cannot be noted.
+    /// The state of a segment that was set aside cannot be recorded.
     #[error(transparent)]
     Note(#[from] NoteError),
     /// The segment and the directory do not belong together.
@@ -189,28 +189,28 @@ pub enum DurableError {
          again; to keep what the segment holds, serve it with an empty directory"
     )]
     Unpaired(#[from] Unpaired),
-    /// The segment cannot get a change feed.
+    /// The segment cannot be given a change feed.
     #[error("the segment has no change feed, and cannot be laid out anew with one: {0}")]
     Upgrade(#[from] UpgradeError),
-    /// The segment is kept in a file. A durable store lies in memory, and is rebuilt after a
-    /// restart of the machine.
+    /// The segment is kept in a file. A durable store lies in memory and is rebuilt after a restart
+    /// of the machine.
     #[error(
         "the segment is kept in a file, and a durable store lies in memory: serve another segment"
     )]
     NotMemory,
-    /// Another program makes segments of that name.
+    /// Another program creates segments of that name.
     #[error("segment `{name}` was replaced while it was opened")]
     Replaced {
         /// The segment's name.
         name: String,
     },
-    /// What the journal holds does not fit into the store, or cannot be stored there.
+    /// The journal's content does not fit into the store, or cannot be stored there.
     #[error("what the journal holds cannot be loaded into the store: {0}")]
     Load(#[from] WriteError),
     /// The store cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The journal holds what this program does not know.
+    /// The journal holds something that this program does not know.
     #[error(
         "the journal holds {what} at position {position}, which this program does not know: open it with a newer one"
     )]
@@ -220,7 +220,7 @@ pub enum DurableError {
         /// Where it stands.
         position: u64,
     },
-    /// What was written does not become durable any more.
+    /// Writes no longer become durable.
     #[error("nothing is durable behind position {durable}: {why}")]
     NotDurable {
         /// Everything before it is durable.
@@ -228,7 +228,8 @@ pub enum DurableError {
         /// What failed, in words.
         why: String,
     },
-    /// The thread has changes bracketed (`feed_together`), which are not durable before they end.
+    /// The thread has an open group of changes (`feed_together`), none of which is durable before
+    /// the group ends.
     #[error("changes that belong together are not durable before they end: end them first")]
     Together,
     /// The store is being closed.
@@ -240,13 +241,13 @@ pub enum DurableError {
         /// The first difference.
         what: String,
     },
-    /// The listener has ended the load of the store, or of a backup.
+    /// The progress listener ended the load of the store or of a backup.
     #[error("the load was ended before it was complete")]
     Stopped,
     /// A checkpoint or a backup is being written.
     #[error("a checkpoint or a backup is being written")]
     Busy,
-    /// The system refuses a thread or randomness.
+    /// The system refused a thread or random bytes.
     #[error("cannot {what}")]
     Os {
         /// What was tried.
@@ -258,8 +259,8 @@ pub enum DurableError {
 }
 
 impl DurableError {
-    /// Whether files of the directory are damaged or missing. A check of the journal, or of the
-    /// tree, explains it.
+    /// Whether files of the directory are damaged or missing. A check of the journal or the tree
+    /// gives the details.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! [`Gate`]: how far what was written has become durable, for everything that must wait for it.
+//! [`Gate`]: how far writes have become durable, for everything that must wait for that.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, fence};
@@ -10,22 +10,22 @@ use crate::DurableError;
 use crate::home::StoreHome;
 use crate::options::SyncPolicy;
 
-/// Whether a durable store takes writes.
+/// Whether a durable store accepts writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GateState {
     /// It does.
     Open,
-    /// Writes must be refused for now; they may resume by themselves. What was written before
-    /// becomes durable, and reads go on.
+    /// Writes must be refused for now, and may be accepted again without intervention. Earlier
+    /// writes still become durable, and reads continue.
     RefusesWrites(Refusal),
     /// Nothing becomes durable any more. Writes must be refused, and nothing waits at the gate.
     Failed,
 }
 
-/// Why writes are refused.
+/// Why writes must be refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// The disk is full but for what is preallocated, which is kept for what was written before.
+    /// The disk is full except for preallocated space, which is kept for earlier writes.
     DiskFull,
 }
 
@@ -37,9 +37,9 @@ const FAILED: u8 = 2;
 
 /// A cheap handle to the durable position of a store. A clone is another handle to it.
 ///
-/// A reply that was computed after a change may leave once [`durable`](Self::durable) has reached
-/// the [`tail`](Self::tail) that was read after the computation. That holds for replies to reads
-/// too: they may show a change that is not durable yet.
+/// A reply computed after a change may be sent once [`durable`](Self::durable) has reached the
+/// [`tail`](Self::tail) that was read after the computation. This applies to replies to reads too:
+/// they may show a change that is not durable yet.
 #[derive(Clone)]
 pub struct Gate {
     shared: Arc<SharedGate>,
@@ -58,35 +58,37 @@ impl Gate {
         Self { shared }
     }
 
-    /// The position that must be durable before a reply may leave that is computed by now. Costs a
-    /// few loads.
+    /// The position that must be durable before a reply that has been computed by now may be sent.
+    /// Costs a few loads.
     #[must_use]
     pub fn tail(&self) -> u64 {
         self.shared.tail()
     }
 
-    /// Everything before this position is durable. Costs a load. It never goes back.
+    /// Everything before this position is durable. It never decreases. Costs a load.
     #[must_use]
     pub fn durable(&self) -> u64 {
         self.shared.durable()
     }
 
-    /// Whether replies wait: the policy is [`SyncPolicy::Always`], and the store has not failed.
+    /// Whether replies must wait: the policy is [`SyncPolicy::Always`], and the store has not
+    /// failed.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.shared.policy() == SyncPolicy::Always && self.state() != GateState::Failed
     }
 
-    /// Whether the store takes writes.
+    /// Whether the store accepts writes.
     #[must_use]
     pub fn state(&self) -> GateState {
         self.shared.state()
     }
 
     /// Calls `wake` whenever the durable position has moved or the state has changed, until the
-    /// subscription is dropped. It is called by the thread that makes a group durable, which may be
-    /// one that waits for it, once for a group however many wait. It must not block, and not lock
-    /// what a thread holds that calls [`Durability::sync`](crate::Durability::sync).
+    /// subscription is dropped. It is called once per group, however many wait, by the thread that
+    /// makes the group durable, which may be one that waits for it. It must not block, and must not
+    /// take a lock that a thread holds while it calls
+    /// [`Durability::sync`](crate::Durability::sync).
     #[must_use = "dropping it ends the subscription"]
     pub fn subscribe(&self, wake: Arc<dyn Fn() + Send + Sync>) -> Subscription {
         let mut listeners = lock(&self.shared.listeners);
@@ -99,15 +101,15 @@ impl Gate {
         }
     }
 
-    /// Says that something waits at the gate for what was written so far: it is synced soon,
-    /// whatever the policy. Costs two atomic operations, and a system call if nothing was under
-    /// way.
+    /// Requests a sync of everything written so far, whatever the policy, because something waits
+    /// at the gate for it. Costs two atomic operations, and a system call if no sync was under way.
     pub fn ask(&self) {
         self.shared.ask(self.tail());
     }
 }
 
-/// Ends a subscription when it is dropped. A call that has begun may still be under way then.
+/// Ends a subscription when it is dropped. A call of the function that has begun may still be
+/// running then.
 pub struct Subscription {
     shared: Arc<SharedGate>,
     id: u64,
@@ -132,52 +134,54 @@ struct Listeners {
     list: Vec<(u64, Arc<dyn Fn() + Send + Sync>)>,
 }
 
-/// What the handles of one durable store share.
+/// The state that the handles of one durable store share.
 pub(crate) struct SharedGate {
     pub home: StoreHome,
-    /// Bytes that the change feed holds at most.
+    /// Capacity of the change feed in bytes.
     pub feed_capacity: u64,
     durable: AtomicU64,
     /// Every change before this position is visible: the journal's thread has drained it.
     drained: AtomicU64,
-    /// Everything before this position shall become durable soon.
+    /// Everything before this position is to become durable soon.
     wanted: AtomicU64,
-    /// How often that was moved.
+    /// How often `wanted` was raised.
     asked: AtomicU64,
-    /// Moving it to a position before this one does not wake the journal's thread, which looks by
-    /// itself soon.
+    /// Raising `wanted` to a position before this one does not wake the journal's thread, which
+    /// will look on its own soon.
     wakes_from: AtomicU64,
-    /// Where the newest base file begins, before which the journal may go.
+    /// Where the newest base file begins; the journal before that may be removed.
     base: AtomicU64,
-    /// Files before this position are gone.
+    /// The journal's files before this position have been removed.
     removed: AtomicU64,
-    /// Where a copy of the store may begin: a durable position between no change's pieces.
+    /// Where a copy of the store may begin: a durable position that no change's pieces straddle.
     clean: AtomicU64,
-    /// Files that the journal has.
+    /// Number of the journal's files.
     files: AtomicU64,
-    /// How often the journal had no space for what the feed holds.
+    /// How often the journal had no space for the feed's content.
     refused: AtomicU64,
-    /// Whether writers shall be slowed down, because the journal grows faster than base files.
+    /// Whether writers are to be slowed down, because the journal grows faster than base files are
+    /// written.
     slowed: AtomicBool,
     state: AtomicU8,
     policy: AtomicU8,
-    /// Whether the journal's thread shall end.
+    /// Whether the journal's thread is to end.
     closing: AtomicBool,
     /// The journal's thread.
     pump: OnceLock<Thread>,
     listeners: Mutex<Listeners>,
-    /// For threads that wait in [`await_durable`](Self::await_durable).
+    /// Wakes threads in [`await_durable`](Self::await_durable).
     moved: Condvar,
     waiting: Mutex<()>,
-    /// Why it failed, in words.
+    /// Why the store failed, in words.
     why: Mutex<String>,
 }
 
-/// How long a wait lasts because a thread has not made its change, or not ended a group of them.
+/// How long a wait for a thread that has not finished a change, or a group of changes, lasts at
+/// most.
 pub(crate) const THREAD_SECONDS: u32 = 10;
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whatever a panicking thread left is as good: each change is one step.
+    // A panic leaves nothing inconsistent: each change under the lock is one step.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -223,37 +227,39 @@ impl SharedGate {
         self.durable.load(Acquire)
     }
 
-    /// Every change before this position is visible. It is less far behind the tail than
-    /// [`durable`](Self::durable).
+    /// Every change before this position is visible. It lags the tail less than
+    /// [`durable`](Self::durable) does.
     pub fn drained(&self) -> u64 {
-        // SYNC: pairs with the Release in `set_drained`: what was drained is whole, and so visible.
+        // SYNC: pairs with the Release in `set_drained`: entries that were drained are whole, and
+        // so visible.
         self.drained.load(Acquire)
     }
 
-    /// The journal's thread has drained the feed up to `position`, perhaps once more.
+    /// The journal's thread has drained the feed up to `position`, possibly not for the first time.
     pub fn set_drained(&self, position: u64) {
         // SYNC: pairs with the Acquire in `drained`.
         self.drained.fetch_max(position, Release);
     }
 
-    /// Everything before `position` shall become durable by the next step. Whether that is new.
+    /// Requests that the next step makes everything before `position` durable. Returns whether that
+    /// is new.
     pub fn want(&self, position: u64) -> bool {
         // SYNC: pairs with the Acquire load in `wanted`: the step finds the entries before that
         // position.
         let is_new = self.wanted.fetch_max(position, Release) < position;
         if is_new {
-            // Relaxed: a count alone.
+            // Relaxed: only a count.
             self.asked.fetch_add(1, Relaxed);
         }
         is_new
     }
 
-    /// Everything before `position` shall become durable soon.
+    /// Requests that everything before `position` becomes durable soon.
     pub fn ask(&self, position: u64) {
         if self.want(position) {
-            // A thread that is not parked yet keeps the wake-up.
+            // A thread that has not parked yet keeps the wake-up.
             // SYNC: pairs with the fence in `wake_from`: either the journal's thread finds the
-            // entries, or this finds that it is to be woken.
+            // entries, or this thread finds that it must wake that one.
             fence(SeqCst);
             if position >= self.wakes_from.load(Relaxed) {
                 self.wake_pump();
@@ -261,13 +267,13 @@ impl SharedGate {
         }
     }
 
-    /// How often more was wanted than before.
+    /// How often a request went beyond all earlier ones.
     pub fn asked(&self) -> u64 {
         self.asked.load(Relaxed)
     }
 
-    /// Only a wait for this position, or for one behind it, wakes the journal's thread from now on.
-    /// That thread calls this, and looks at the feed afterwards.
+    /// From now on only a wait for this position or a later one wakes the journal's thread. That
+    /// thread calls this, and looks at the feed afterwards.
     pub fn wake_from(&self, position: u64) {
         if self.wakes_from.swap(position, Relaxed) > position {
             // SYNC: pairs with the fence in `ask`.
@@ -275,7 +281,7 @@ impl SharedGate {
         }
     }
 
-    /// Whether the next group waits for more, and wakes nobody for less.
+    /// Whether the next group is waiting for more changes, so that smaller requests wake nobody.
     pub fn is_gathering(&self) -> bool {
         self.wakes_from.load(Relaxed) > 0
     }
@@ -285,7 +291,7 @@ impl SharedGate {
         self.wanted.load(Acquire)
     }
 
-    /// Everything before `begin` stands in a base file.
+    /// A base file covers everything before `begin`.
     pub fn set_base(&self, begin: u64) {
         // SYNC: pairs with the Acquire in `base`.
         self.base.store(begin, Release);
@@ -298,14 +304,14 @@ impl SharedGate {
         self.base.load(Acquire)
     }
 
-    /// The journal's thread has let go what stands before `base`.
+    /// The journal's thread has removed the files that the base file at `base` replaces.
     pub fn set_removed(&self, base: u64) {
         // SYNC: pairs with the Acquire in `await_removed`.
         self.removed.store(base, Release);
     }
 
-    /// Waits while the journal's thread lets go what the newest base file stands for: what is read
-    /// beside it would miss files. No base file is written meanwhile.
+    /// Waits while the journal's thread removes the files that the newest base file replaces: a
+    /// reader of the journal would miss them. No base file is written meanwhile.
     pub fn await_removed(&self) {
         // SYNC: pairs with the Release in `set_removed`.
         while self.removed.load(Acquire) < self.base() && self.state() != GateState::Failed {
@@ -313,29 +319,31 @@ impl SharedGate {
         }
     }
 
-    /// Bytes of the journal that stand in no base file.
+    /// Bytes of the journal that no base file covers.
     pub fn since_base(&self) -> u64 {
         self.durable().saturating_sub(self.base())
     }
 
-    /// Pieces of no change lie before this position whose end lies behind it, and it is durable.
+    /// The durable position `position` lies between changes: no change has pieces on both sides of
+    /// it.
     pub fn set_clean(&self, position: u64) {
-        // Relaxed: durable before.
+        // Relaxed: the position was durable before.
         self.clean.store(position, Relaxed);
     }
 
-    /// The durable position may lie between a change's pieces: the feed goes on behind it.
+    /// The durable position may lie between the pieces of a change, because the feed continued
+    /// after it.
     pub fn forget_clean(&self) {
         self.clean.store(NOT_KNOWN, Relaxed);
     }
 
-    /// Where a copy of the store may begin; `None`: it is not known yet.
+    /// Where a copy of the store may begin; `None`: not known yet.
     pub fn clean(&self) -> Option<u64> {
         let clean = self.clean.load(Relaxed);
         (clean != NOT_KNOWN).then_some(clean)
     }
 
-    /// Files that the journal has, when it was looked at last.
+    /// The journal's number of files when it was last counted.
     pub fn files(&self) -> u64 {
         // Relaxed: a hint.
         self.files.load(Relaxed)
@@ -345,9 +353,9 @@ impl SharedGate {
         self.files.store(files, Relaxed);
     }
 
-    /// The journal has no space for what the feed holds, however often it is tried.
+    /// Records that the journal has no space for the feed's content, at each attempt.
     pub fn note_refused(&self) {
-        // Relaxed: counts alone.
+        // Relaxed: only counts.
         self.refused.fetch_add(1, Relaxed);
     }
 
@@ -368,7 +376,7 @@ impl SharedGate {
     pub fn set_policy(&self, policy: SyncPolicy) {
         self.policy.store(policy as u8, Relaxed);
         self.wake_pump();
-        // What waits at the gate may not have to any more.
+        // Waiters at the gate may not need to wait any more.
         self.announce();
     }
 
@@ -385,7 +393,7 @@ impl SharedGate {
         lock(&self.why).clone()
     }
 
-    /// The journal's thread says how it does, and why.
+    /// The journal's thread reports its state, and the reason.
     pub fn set_state(&self, state: GateState, why: impl FnOnce() -> String) {
         let number = match state {
             GateState::Open => OPEN,
@@ -396,13 +404,14 @@ impl SharedGate {
             *lock(&self.why) = why();
             // SYNC: pairs with the Acquire in `state`.
             self.state.store(number, Release);
-            // What is kept free is for what was written before.
+            // Preallocated space is kept for earlier writes.
             self.home.rest_expiry(state != GateState::Open);
             self.announce();
         }
     }
 
-    /// The journal's thread says that everything before `position` is durable. It never goes back.
+    /// The journal's thread reports that everything before `position` is durable. The position
+    /// never decreases.
     pub fn set_durable(&self, position: u64) {
         // SYNC: pairs with the Acquire in `durable`.
         if self.durable.fetch_max(position, Release) < position {
@@ -439,7 +448,7 @@ impl SharedGate {
         self.closing.load(Acquire)
     }
 
-    /// Why everything before `position` waits for a thread, if it does not wait for the disk.
+    /// The reason, if everything before `position` waits for a thread and not for the disk.
     pub fn awaited_thread(&self, position: u64) -> Option<&'static str> {
         let in_files = self.home.feed_durable();
         if self.durable() >= position {
@@ -453,8 +462,8 @@ impl SharedGate {
         }
     }
 
-    /// A thread has kept what follows its change from becoming durable for longer than anything
-    /// waits for it.
+    /// The error for a thread that has blocked durability after its change for longer than anything
+    /// waits.
     pub fn stands_still(&self, why: &str) -> DurableError {
         DurableError::NotDurable {
             durable: self.durable(),
@@ -475,7 +484,7 @@ impl SharedGate {
             if durable >= position {
                 return Ok(());
             }
-            // The second try has begun after this call.
+            // The second attempt has begun after this call.
             let is_full = self.refused.load(Relaxed) > refused + 1;
             if is_full || self.state() == GateState::Failed {
                 return Err(DurableError::NotDurable {

@@ -1,49 +1,49 @@
 //! [`Gathering`]: how long a group of changes waits for more, so that one sync serves all writers.
 //!
-//! A sync that begins as soon as something is there splits writers into two halves where it takes
-//! longer than they need to write again: one half's sync runs while the other half writes, and
-//! begins anew a moment before the first half is back. So a group waits until almost as much has
-//! been written again as the last sync made durable. It waits for three quarters of that sync's
-//! time at most. If they were not back by then, the next groups begin at once, more of them each
-//! time. A writer that is alone never waits.
+//! If a sync takes longer than writers need to write again, and begins as soon as there is anything
+//! to sync, it splits the writers into two halves: one half's sync runs while the other half
+//! writes, and the next sync begins a moment before the first half is back. So a group waits until
+//! almost as much has been written again as the last sync made durable, but at most for three
+//! quarters of that sync's time. If the writers were not back by then, the next groups begin at
+//! once, and each failed wait increases their number. A single writer never waits.
 
 use std::time::Duration;
 
-/// Syncs that take less, in nanoseconds, are followed by no wait: writing again takes as long,
-/// and larger groups were no faster in a measurement.
+/// After a sync shorter than this, in nanoseconds, no group waits: writing again takes as long, and
+/// larger groups were no faster when measured.
 const SHORT: u64 = 1_000_000;
-/// The longest wait, in nanoseconds: a sync that hung once is not repeated.
+/// The longest wait, in nanoseconds, so that one sync that hung does not cause a long wait.
 const LONGEST: u64 = 5_000_000;
-/// Groups at most that begin at once after waiting was in vain.
+/// The most groups that begin at once after a wait was in vain.
 const SKIPPED: u32 = 63;
 
 /// How long the next group waits.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Gathering {
-    /// Until when; `None`: it begins at once.
+    /// When the wait ends; `None`: the group begins at once.
     until: Option<u64>,
-    /// Where the feed ends when almost as much has been written again.
+    /// The feed's tail at which almost as much has been written again.
     refilled: u64,
-    /// Groups that begin at once, before waiting is tried again.
+    /// Groups that begin at once before the next wait.
     skips: u32,
-    /// How many those were the last time.
+    /// The previous value of `skips`.
     backoff: u32,
-    /// What had been asked for when the last sync ended.
+    /// The count of requests when the last sync ended.
     asked: u64,
 }
 
-/// A sync that has ended, before anybody knows.
+/// A sync that has ended, before waiters are notified.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EndedSync {
-    /// When, in nanoseconds.
+    /// When it ended, in nanoseconds.
     pub at: u64,
     /// How long it took, in nanoseconds.
     pub took: u64,
     /// Bytes that it made durable.
     pub bytes: u64,
-    /// Where the feed ends.
+    /// The feed's tail.
     pub tail: u64,
-    /// How often somebody has asked for a sync, ever.
+    /// How many syncs have been requested since the start.
     pub asked: u64,
 }
 
@@ -60,16 +60,17 @@ impl Gathering {
             return;
         }
         self.until = Some(sync.at + (sync.took / 4 * 3).min(LONGEST));
-        // A few stragglers are not worth a failure.
+        // A few stragglers do not count as a failed wait.
         self.refilled = sync.tail + sync.bytes - sync.bytes / 8;
     }
 
-    /// The position that ends the wait when somebody waits for it; 0 if none waits.
+    /// The position at which a request ends the wait; 0 if no group waits.
     pub fn wakes_from(&self) -> u64 {
         self.until.map_or(0, |_| self.refilled)
     }
 
-    /// How much longer the next group waits. The feed ends at `tail`; it is `urgent` to free it.
+    /// How much longer the next group waits. The feed ends at `tail`; `urgent`: its space must be
+    /// freed.
     pub fn rest(&mut self, now: u64, tail: u64, urgent: bool) -> Option<Duration> {
         let until = self.until?;
         let is_refilled = tail >= self.refilled;
@@ -91,21 +92,21 @@ mod tests {
     const SYNC: u64 = 4 * SHORT;
     const BYTES: u64 = 100;
 
-    /// What a model of writers came to.
+    /// The result of a model of writers.
     struct Outcome {
         /// Changes of the last group.
         last: usize,
-        /// Changes a sync's time, over all groups.
+        /// Changes per duration of a sync, over all groups.
         rate: f64,
         /// Groups that waited.
         waits: u32,
     }
 
-    /// So many writers that write again `back` nanoseconds after they were let go; at first one
-    /// half does, then the other.
+    /// Models `writers` writers that write again `back` nanoseconds after they were released; at
+    /// first in two halves, one after the other.
     fn model(writers: u64, back: u64, gathers: bool) -> Outcome {
         let mut gathering = Gathering::default();
-        // When each change is written that is not in a sync yet.
+        // When each change that is in no sync yet is written.
         let mut coming: Vec<u64> = (0..writers).map(|n| n % 2 * SYNC / 2).collect();
         let (mut now, mut durable, mut asked) = (0, 0, 0);
         let (mut last, mut all, mut waits) = (0, 0, 0);

@@ -1,8 +1,8 @@
-//! [`Groups`]: which positions of the feed lie within changes that belong together.
+//! [`Groups`]: which positions of the feed lie within groups, that is changes made together.
 //!
-//! **Nothing within a group is durable before the group has ended**, because a recovery that does
-//! not find its end cuts all of it, with what other threads have entered meanwhile. So what is
-//! called durable ends where the open group begins, though the files have more.
+//! **Nothing within a group is durable before the group has ended.** A recovery that does not find
+//! the end of a group cuts off all of it, including what other threads have entered meanwhile. So
+//! the durable position stops where an open group begins, even if the files hold more.
 
 use std::collections::VecDeque;
 
@@ -14,11 +14,12 @@ use crate::DurableError;
 /// The groups of the feed, one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
-    /// Where the group begins that is open at the last position that was settled.
+    /// Where the group that is open at the last settled position begins.
     open: Option<u64>,
-    /// Where groups begin and end that were noted since, the ends behind their last entry.
+    /// Where groups noted since then begin and end; an end is the position after the group's last
+    /// entry.
     edges: VecDeque<Edge>,
-    /// Everything before it was noted.
+    /// Everything before it has been noted.
     noted: u64,
 }
 
@@ -29,7 +30,7 @@ enum Edge {
 }
 
 impl Groups {
-    /// Goes on at `position`, which may lie within a group.
+    /// Continues at `position`, which may lie within a group.
     pub fn begin_at(position: u64, is_within: bool) -> Self {
         Self {
             open: is_within.then_some(position),
@@ -38,7 +39,7 @@ impl Groups {
         }
     }
 
-    /// Notes entries that were drained, perhaps once more.
+    /// Notes entries that were drained, possibly not for the first time.
     pub fn note(&mut self, position: u64, bytes: &[u8]) -> Result<(), DurableError> {
         for entry in entries(position, bytes) {
             let entry = entry?;
@@ -56,7 +57,7 @@ impl Groups {
         Ok(())
     }
 
-    /// How far the feed is durable when the files have everything before `position`.
+    /// Returns how far the feed is durable when the files hold everything before `position`.
     pub fn settle(&mut self, position: u64) -> u64 {
         while let Some(edge) = self.edges.front().copied() {
             match edge {
@@ -94,12 +95,12 @@ mod tests {
         let mut groups = Groups::begin_at(0, false);
         let half = ends[3] as usize;
         groups.note(0, &bytes[..half]).unwrap();
-        // Drained anew, and more.
+        // Drained a second time, with more.
         groups.note(0, &bytes).unwrap();
         let expected = [0, 1, 1, 1, 4, 4, 4].map(|i| ends[i]);
         let settled: Vec<_> = ends.iter().map(|end| groups.settle(*end)).collect();
         assert_eq!(settled, expected);
-        // A feed that goes on within a group.
+        // A feed that continues within a group.
         let mut groups = Groups::begin_at(ends[2], true);
         groups.note(ends[2], &bytes[ends[2] as usize..]).unwrap();
         let expected = [2, 4, 4, 4].map(|i| ends[i]);

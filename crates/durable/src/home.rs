@@ -1,4 +1,4 @@
-//! Where a durable store's records lie.
+//! Where a durable store keeps its records.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mneme_log::LogStore;
 use mneme_shared::Served;
 
-/// The store, kept as long as its journal is written.
+/// The store, held for as long as its journal is written.
 pub(crate) enum StoreHome {
     /// In the process' own memory.
     Private(LogStore),

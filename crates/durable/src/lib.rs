@@ -1,4 +1,4 @@
-//! A log store that survives power loss: **what was acknowledged as durable is there again**, after
+//! A log store that survives power loss: **what was acknowledged as durable is there again** after
 //! any death of the process and any loss of power.
 //!
 //! ```
@@ -12,16 +12,16 @@
 //! };
 //! let store = open()?;
 //! store.put(b"muse", b"Clio")?;
-//! store.sync()?;          // From here on a power loss takes it not.
+//! store.sync()?;          // From here on it survives a power loss.
 //! drop(store);
 //! assert_eq!(open()?.get(b"muse")?.as_deref(), Some(&b"Clio"[..]));
 //! # std::fs::remove_dir_all(&dir)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The store itself lies in memory and is used as any [`LogStore`]. Every change is entered into
-//! its change feed, and one thread appends the feed to a journal in a directory. The formats and
-//! the argument: `docs/design/durable.md`.
+//! The store itself lies in memory and is used like any [`LogStore`]. Every change is entered into
+//! its change feed, and one thread appends the feed to a journal in a directory.
+//! `docs/design/durable.md` describes the formats and argues why they are safe.
 
 #![deny(unsafe_code)]
 

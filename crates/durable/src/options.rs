@@ -1,4 +1,4 @@
-//! [`DurableOptions`]: where a store is kept, and how.
+//! [`DurableOptions`]: where a store is kept, and in which form.
 
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
@@ -8,17 +8,18 @@ use std::sync::{Arc, Mutex};
 use mneme_sys::medium::RecordingDirectory;
 use mneme_sys::{Clock, SystemClock};
 
-/// How far a change must have come before its writer is answered.
+/// When a writer gets its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum SyncPolicy {
-    /// It is durable: a power loss takes nothing back that was answered.
+    /// When the change is durable: a power loss takes back nothing that was answered.
     Always = 0,
-    /// It is in memory, and is synced within a second: a power loss takes back two seconds at most.
+    /// When the change is in memory. It is synced within a second: a power loss takes back at most
+    /// the last two seconds.
     #[default]
     EverySecond = 1,
-    /// It is in memory, and is synced when a quarter of the change feed is full, or the system
-    /// pleases.
+    /// When the change is in memory. It is synced when a quarter of the change feed is full, or
+    /// when the system chooses.
     No = 2,
 }
 
@@ -32,16 +33,16 @@ impl SyncPolicy {
     }
 }
 
-/// In which form a directory holds a store. What is promised is the same.
+/// The form in which a directory holds a store. Both forms give the same promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum DurabilityMode {
     /// A journal, to which changes are appended, and base files, which keep it short. A commit is
     /// one sequential write and one sync: right for disks.
     #[default]
     Journal,
-    /// A [`mneme_tree`] store, which is changed in place by one commit after another. There is no
-    /// journal, nothing is written twice, and a recovery reads the records alone: right where a
-    /// sync costs little, as on file systems in memory.
+    /// A [`mneme_tree`] store, changed in place by one commit after another. There is no journal,
+    /// nothing is written twice, and a recovery reads only the records: right where a sync is
+    /// cheap, as on file systems in memory.
     Tree,
 }
 
@@ -54,19 +55,19 @@ impl std::fmt::Display for DurabilityMode {
     }
 }
 
-/// How far a recovery has come.
+/// The progress of a recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RecoveryProgress {
-    /// Bytes that were read.
+    /// Bytes read so far.
     pub done: u64,
-    /// Bytes to be read in all, by the sizes of the files.
+    /// Bytes to read in total, computed from the sizes of the files.
     pub total: u64,
-    /// Records and changes that were loaded.
+    /// Records and changes loaded so far.
     pub loaded: u64,
 }
 
-/// Called with the progress of a recovery, after each 16 MiB, and while it waits for its first look
-/// at the journal. [`ControlFlow::Break`] ends it, with
+/// Called with the progress of a recovery after each 16 MiB, and while it waits for its first look
+/// at the journal. [`ControlFlow::Break`] ends the recovery with
 /// [`DurableError::Stopped`](crate::DurableError::Stopped); the files stay as they are.
 pub type ProgressListener = Arc<dyn Fn(RecoveryProgress) -> ControlFlow<()> + Send + Sync>;
 
@@ -79,23 +80,24 @@ pub(crate) enum StorePlace {
     Recorded(RecordingDirectory),
 }
 
-/// Bytes of a file of the journal, of spares that are kept, and of the journal after which a
-/// checkpoint is begun: on large disks.
+/// On large disks: the size of a file of the journal, the spare files that are kept, and the length
+/// of the journal at which a checkpoint begins.
 const FILE: u64 = 64 << 20;
 const SPARES: u64 = 1 << 30;
 const CHECKPOINT: u64 = 1 << 30;
-/// What parts of a small disk these are at most. Writers are slowed when the journal is four times
-/// as long as it should be: a quarter of the disk then, which leaves space for two checkpoints.
+/// The largest parts of a small disk that these take. Writers are slowed down when the journal is
+/// four times as long as intended; it then takes a quarter of the disk, which leaves space for two
+/// checkpoints.
 const FILE_PART: u64 = 32;
 const SPARES_PART: u64 = 16;
 const CHECKPOINT_PART: u64 = 16;
-/// The least of them.
+/// The lower bound of each of them.
 const LEAST: u64 = 1 << 20;
 
-/// When base files are written, and how fast.
+/// When base files are written, and at which rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// Bytes of the journal that one checkpoint may stand before the next, at least.
+    /// The least length of the journal at which a checkpoint begins.
     pub journal: u64,
     /// Bytes a second that a checkpoint writes.
     pub rate: u64,
@@ -106,7 +108,7 @@ pub(crate) struct Bounds {
 #[must_use = "nothing happens before `open_private` or `serve`"]
 pub struct DurableOptions {
     pub(crate) place: StorePlace,
-    /// The lock of the directory, from the process that had it.
+    /// The lock of the directory, handed over by the process that held it.
     pub(crate) lock: Arc<Mutex<Option<OwnedFd>>>,
     pub(crate) policy: SyncPolicy,
     pub(crate) mode: DurabilityMode,
@@ -114,20 +116,20 @@ pub struct DurableOptions {
     recycled: Option<u64>,
     checkpoint_after: Option<u64>,
     checkpoint_rate: u64,
-    /// Bytes that are kept free for the journal; twice the ring unless set.
+    /// Bytes of preallocated space for the journal; twice the ring by default.
     pub(crate) reserve: Option<u64>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) progress: Option<ProgressListener>,
 }
 
 impl DurableOptions {
-    /// In that directory of a local file system, which is made if there is none, synced every
-    /// second.
+    /// A store in this directory of a local file system, synced every second. The directory is
+    /// created if it does not exist.
     pub fn new(directory: impl AsRef<Path>) -> Self {
         Self::at(StorePlace::Path(directory.as_ref().to_owned()))
     }
 
-    /// In a simulated directory, in tests.
+    /// A store in a simulated directory, for tests.
     #[doc(hidden)]
     pub fn on(directory: RecordingDirectory) -> Self {
         Self::at(StorePlace::Recorded(directory))
@@ -149,42 +151,43 @@ impl DurableOptions {
         }
     }
 
-    /// When what was written becomes durable. It can be changed while the store is open
+    /// When writes become durable. It can be changed while the store is open
     /// ([`Durability::set_policy`](crate::Durability::set_policy)).
     pub fn sync(mut self, policy: SyncPolicy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// In which form the directory holds the store; a journal unless set. A directory keeps the
-    /// form that it was begun with.
+    /// The form in which the directory holds the store; by default a journal. A directory keeps its
+    /// first form.
     pub fn mode(mut self, mode: DurabilityMode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Bytes of a file of the journal: a multiple of 4 KiB, of 256 KiB at least. Unless set 64 MiB,
-    /// or a 32nd of a smaller disk.
+    /// The size of a file of the journal: a multiple of 4 KiB, and at least 256 KiB. By default 64
+    /// MiB, or a 32nd of a smaller disk.
     pub fn file_bytes(mut self, bytes: u64) -> Self {
         self.file_bytes = Some(bytes.next_multiple_of(4096).max(256 << 10));
         self
     }
 
-    /// Bytes of removed files that are kept as spares. Unless set 1 GiB, or a 16th of a smaller
+    /// Bytes of removed files that are kept as spares. By default 1 GiB, or a 16th of a smaller
     /// disk.
     pub fn recycled(mut self, bytes: u64) -> Self {
         self.recycled = Some(bytes);
         self
     }
 
-    /// Bytes of the journal after which a checkpoint is begun, if they are more than twice those of
-    /// the records. Unless set 1 GiB, or a 16th of a smaller disk.
+    /// The length of the journal in bytes at which a checkpoint begins, if that is more than twice
+    /// the bytes of the records. By default 1 GiB, or a 16th of a smaller disk.
     pub fn checkpoint_after(mut self, bytes: u64) -> Self {
         self.checkpoint_after = Some(bytes.max(1 << 20));
         self
     }
 
-    /// What was set, else as much as on a large disk, but this part of a smaller one at most.
+    /// The value that was set; otherwise the value for large disks, bounded by a part of a smaller
+    /// disk.
     fn sized(&self, set: Option<u64>, most: u64, part: u64) -> u64 {
         let disk = match &self.place {
             StorePlace::Path(path) => mneme_sys::files::whole_space(path).unwrap_or(u64::MAX),
@@ -194,17 +197,17 @@ impl DurableOptions {
         set.unwrap_or_else(fits)
     }
 
-    /// Bytes of a file of the journal in the directory, which is there.
+    /// The size of a file of the journal, for a directory that exists.
     pub(crate) fn bytes_of_file(&self) -> u64 {
         self.sized(self.file_bytes, FILE, FILE_PART)
     }
 
-    /// Bytes of spares that are kept there.
+    /// Bytes of spare files that are kept, for a directory that exists.
     pub(crate) fn bytes_of_spares(&self) -> u64 {
         self.sized(self.recycled, SPARES, SPARES_PART)
     }
 
-    /// When base files are written there, and how fast.
+    /// When base files are written there, and at which rate.
     pub(crate) fn bounds(&self) -> Bounds {
         Bounds {
             journal: self.sized(self.checkpoint_after, CHECKPOINT, CHECKPOINT_PART),
@@ -212,8 +215,9 @@ impl DurableOptions {
         }
     }
 
-    /// Bytes a second that a checkpoint writes, so that it leaves the disk to the journal; 256 MiB
-    /// unless set. It is not kept to once the journal is twice as long as it should be.
+    /// Bytes a second that a checkpoint writes, so that the disk has time for the journal; 256 MiB
+    /// by default. The limit does not apply while the journal is more than twice as long as
+    /// intended.
     pub fn checkpoint_rate(mut self, bytes: u64) -> Self {
         self.checkpoint_rate = bytes.max(1 << 20);
         self
@@ -227,21 +231,21 @@ impl DurableOptions {
         self
     }
 
-    /// The clock; the system's unless set. It is the store's too.
+    /// The clock, also of the store; by default the system's.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Called while a store is rebuilt from its files.
+    /// Sets the listener that is called while a store is rebuilt from its files.
     pub fn progress(mut self, listener: ProgressListener) -> Self {
         self.progress = Some(listener);
         self
     }
 
-    /// The lock of the directory, handed over by the process that held it
-    /// ([`Durability::directory_lock`](crate::Durability::directory_lock)) and has closed its
-    /// journal. The first opening uses it up.
+    /// The lock of the directory. The process that held it has handed it over
+    /// ([`Durability::directory_lock`](crate::Durability::directory_lock)) and closed its journal.
+    /// The first opening uses it up.
     pub fn lock(self, lock: OwnedFd) -> Self {
         *crate::gate::lock(&self.lock) = Some(lock);
         self

@@ -1,19 +1,19 @@
-//! Pairing: which segment and which directory are two halves of one store.
+//! Pairing: decides whether a segment and a directory are the two halves of one store.
 //!
-//! **The segment names the run that the journal was in when it was last written by that segment.**
-//! A run is drawn by each opening, noted in the segment, begun in the directory, and then noted as
-//! begun. So the directory's last run is the segment's, or the one that it was about to begin.
-//! Everything else has a history of its own.
+//! **The segment names the run of the journal in which that segment wrote last.** Each opening
+//! draws a run, notes it in the segment, begins it in the directory, and then notes that it has
+//! begun. So if they belong together, the directory's last run is the segment's current run or the
+//! one that the segment was about to begin. Any other run belongs to another history.
 
 use mneme_journal::{Identity, Run};
 use mneme_log::{ChangeFeed, FeedError};
 
-/// What a segment says of the journal that it belongs to, in the note of its change feed.
+/// The note in a segment's change feed that names the journal it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Note {
     /// The store; zeros: the segment belongs to no journal yet.
     pub uuid: [u8; 16],
-    /// The run whose journal it continues; 0: none.
+    /// The run of the journal that it continues; 0: none.
     pub run: u64,
     /// The run that it was about to begin; 0: none.
     pub next: u64,
@@ -31,7 +31,7 @@ impl Note {
         Self { uuid, run, next }
     }
 
-    /// Says which store a segment holds that has no name yet, and the last run of its files.
+    /// Notes the store's identity and the last run of its files in a segment that has no name yet.
     pub fn write(feed: &mut ChangeFeed, identity: Identity, run: u64) -> Result<(), FeedError> {
         let word = |half: usize| {
             let bytes = std::array::from_fn(|i| identity.uuid[8 * half + i]);
@@ -46,12 +46,12 @@ impl Note {
         Identity { uuid: self.uuid }
     }
 
-    /// The journal's last run is `last`, which is known to be this segment's.
+    /// Notes that the journal's last run is `last`, which is known to be this segment's.
     pub fn confirm(&self, feed: &mut ChangeFeed, last: u64) -> Result<(), FeedError> {
         feed.set_note(2, last)
     }
 
-    /// The journal is about to begin this run. The one before it is confirmed.
+    /// Notes that the journal is about to begin this run, and confirms the previous one.
     pub fn begin(&self, feed: &mut ChangeFeed, run: u64) -> Result<(), FeedError> {
         feed.set_note(3, run)
     }
@@ -68,12 +68,12 @@ pub(crate) struct Journaled {
     pub last: Option<Run>,
 }
 
-/// What is to be done with a segment and a directory.
+/// How a segment and a directory are to be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// They belong together: the journal goes on from the segment's feed.
+    /// They belong together: the journal continues from the segment's feed.
     Paired,
-    /// The directory is empty: a checkpoint of the whole segment begins it.
+    /// The directory is empty: a checkpoint of the whole segment becomes its first file.
     Adopt,
     /// The segment is empty and belongs to no journal: the store is rebuilt from the directory.
     Rebuild,
@@ -83,22 +83,22 @@ pub(crate) enum Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unpaired {
-    /// The segment belongs to no journal, and both hold something.
+    /// The segment belongs to no journal, and both hold data.
     #[error("the segment belongs to no journal, and the directory holds another store")]
     Stranger,
-    /// They hold two stores.
+    /// They hold two different stores.
     #[error("the segment and the directory hold two different stores")]
     Stores,
-    /// The directory's base file is of another history than its journal.
+    /// The directory's base file belongs to another history than its journal.
     #[error("the base file in the directory is of another history than the journal beside it")]
     Base,
-    /// Of one store, but the directory lacks what the segment knows to be durable.
+    /// They hold one store, but the directory lacks data that the segment knows to be durable.
     #[error(
         "the files in the directory end before the place from which the segment goes on: they are an \
          older copy, or damaged"
     )]
     Behind,
-    /// Of one store, but written apart.
+    /// They hold one store, but were written separately.
     #[error(
         "the directory was written without this segment since the segment was served last, or is an \
          older copy: one of the two has changes that the other does not know"
@@ -106,7 +106,7 @@ pub enum Unpaired {
     Runs,
 }
 
-/// Decides by what both say. `is_empty`: the segment holds nothing.
+/// Decides from what is known of both. `is_empty`: the segment holds nothing.
 pub(crate) fn judge(
     note: Note,
     is_empty: bool,
@@ -156,11 +156,11 @@ mod tests {
     fn only_what_was_written_together_is_paired() {
         use Verdict::*;
         let cases = [
-            // The run that it was written in, and one that had just begun when it died.
+            // The run in which it wrote, and one that had just begun when it died.
             (note(1, 7, 0), false, directory(1, 7), Ok(Paired)),
             (note(1, 7, 8), false, directory(1, 7), Ok(Paired)),
             (note(1, 7, 8), false, directory(1, 8), Ok(Paired)),
-            // Another segment has gone on with it; a backup was restored; an older copy.
+            // Another segment has continued it; a backup was restored; an older copy.
             (note(1, 7, 8), false, directory(1, 9), Err(Unpaired::Runs)),
             (note(1, 7, 8), true, directory(1, 6), Err(Unpaired::Runs)),
             (note(2, 7, 8), false, directory(1, 7), Err(Unpaired::Stores)),

@@ -1,7 +1,8 @@
-//! The pump: change feed -> journal -> durable position. One thread runs it, step by step.
+//! The pump: change feed -> journal -> durable position. One thread at a time steps it.
 //!
-//! **A position is called durable only when the journal is, and the ring keeps everything behind
-//! it.** So whatever fails in between can be appended again, into a new file.
+//! **A position is published as durable only when the journal is durable up to it, and the ring
+//! keeps everything after it.** So after any failure in between the entries can be appended again,
+//! to a new file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,34 +18,34 @@ use crate::groups::Groups;
 use crate::options::SyncPolicy;
 use crate::sink::{EntriesRefused, Sink};
 
-/// Bytes that are appended before a look at what else is to be done.
+/// Bytes appended before the pump checks for other work.
 const BATCH: u64 = 8 << 20;
-/// A part of the ring that is not durable forces a sync: one of so many.
+/// A sync is forced when this fraction (one over it) of the ring is not durable.
 const SHARES: u64 = 4;
-/// Zeros that are written into spare files between two groups.
+/// Bytes of zeros written into spare files between two groups.
 const PREPARED: u64 = 1 << 20;
-/// How long `EverySecond` waits with a sync, in nanoseconds.
+/// How long `EverySecond` delays a sync, in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
-/// How long nothing must happen before a frame names the durable position, in nanoseconds.
+/// How long the feed must be quiet before a frame names the durable position, in nanoseconds.
 const PAUSE: u64 = 200_000_000;
-/// How long a full disk is left alone before another try, in nanoseconds.
+/// The pause between two attempts on a full disk, in nanoseconds.
 const RETRY: u64 = 500_000_000;
-/// Bytes that are worth a wake-up while nothing waits for them, and at most one part of the ring of
-/// so many. With 2,000 wake-ups a second a quarter of this thread's time went into them.
+/// Bytes that justify a wake-up while nothing waits for them, bounded by a fraction of the ring. At
+/// 2,000 wake-ups a second they took a quarter of this thread's time.
 const WORTH: u64 = 256 << 10;
 const WORTH_SHARES: u64 = 32;
-/// Bytes of the feed that a copy of the store may begin before what is durable.
+/// How far a position where a copy may begin can lie before the durable position, in bytes.
 const CLEAN: u64 = 64 << 10;
 /// Bytes a second that are appended while writers are slowed down.
 const SLOWED: u64 = 50 << 20;
 /// The shortest and the longest sleep between two looks at the feed.
 const SLEEPS: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis(20)];
 
-/// How often the end looks again for a thread that is within a change.
+/// How often closing checks again whether a thread has finished its change.
 const TRIES: u32 = 50;
 
-/// Whether the feed may be drained later on: a thread that stands still is in the way of the repair
-/// of what a dead one has left. Nothing was drained.
+/// Whether the feed can be drained later. A thread that stands still delays the repair of what a
+/// dead one left. Nothing was drained.
 fn is_for_now(error: &FeedError) -> bool {
     matches!(
         error,
@@ -57,7 +58,7 @@ fn is_for_now(error: &FeedError) -> bool {
 pub(crate) enum PumpPace {
     /// At once.
     Now,
-    /// After this time, or when somebody asks.
+    /// After this time, or when a thread requests it.
     After(Duration),
     /// Never: nothing becomes durable any more.
     Over,
@@ -69,32 +70,32 @@ pub(crate) struct Pump {
     sink: Box<dyn Sink>,
     clock: Arc<dyn Clock>,
     group: Vec<u8>,
-    /// When the oldest bytes were appended that are not synced.
+    /// When the oldest unsynced bytes were appended.
     unsynced_since: Option<u64>,
-    /// When something was drained last.
+    /// When anything was last drained.
     busy: u64,
-    /// Before this time no space is looked for.
+    /// No attempt to find space is made before this time.
     full_until: u64,
     sleep: Duration,
     synced: Synced,
     gathering: Gathering,
     groups: Groups,
-    /// Everything before this position is gone.
+    /// The files before this position have been removed.
     removed: u64,
-    /// A position at which a copy of the store may begin once it is durable.
+    /// A position where a copy of the store may begin once it is durable.
     clean: Option<u64>,
-    /// There was no space to make durable what was appended.
+    /// There was no space to make the appended entries durable.
     is_stuck: bool,
-    /// The last sync was asked for.
+    /// The last sync was requested.
     is_awaited: bool,
-    /// What a dead thread has left could not be repaired.
+    /// The remains of a dead thread could not be repaired.
     awaits_repair: bool,
 }
 
-/// What syncs cost.
+/// The cost of syncs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Synced {
-    /// Groups that were made durable.
+    /// Groups made durable.
     pub groups: u64,
     /// Nanoseconds of all syncs.
     pub total_ns: u64,
@@ -139,24 +140,24 @@ impl Pump {
         self.synced
     }
 
-    /// Whether a thread may step it that is not its own. One that can take no part in the store
-    /// would fail it, and a repair that must wait would hold the thread up.
+    /// Whether a thread other than the pump's own may step it. A thread that cannot take part in
+    /// the store would fail it, and a repair that has to wait would block the thread.
     pub fn may_be_led(&self) -> bool {
         !self.awaits_repair && self.shared.home.may_take_part().is_ok()
     }
 
-    /// Makes the spares that the journal must have, unless the disk is full. Nothing waits for a
-    /// sync yet, so that a whole file is synced at once.
+    /// Creates the spare files that the journal must have, unless the disk is full. Nothing waits
+    /// for a sync yet, so whole files are synced at once.
     pub fn prepare_all(&mut self) {
         while self.sink.is_nearly_full() && self.prepare(u64::MAX) {}
     }
 
-    /// Appends what the feed holds, syncs if that is due, and does what there is time for.
+    /// Appends the feed's content, syncs if that is due, and does other work if there is time.
     pub fn step(&mut self) -> PumpPace {
         self.paced(Self::work)
     }
 
-    /// Appends what the feed holds, and syncs if that is due. All else is left to the next step.
+    /// Appends the feed's content and syncs if that is due. Other work is left to the next step.
     pub fn commit(&mut self) {
         self.paced(|pump| {
             let now = pump.clock.now_ns();
@@ -171,7 +172,8 @@ impl Pump {
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<PumpPace, DurableError>,
     ) -> PumpPace {
-        // Also of another thread: a step after the failure might succeed, and open the store again.
+        // Checked here for other threads too: a step after the failure might succeed and open the
+        // store again.
         if self.shared.state() == GateState::Failed {
             return PumpPace::Over;
         }
@@ -214,7 +216,7 @@ impl Pump {
         Ok(PumpPace::After(self.sleep))
     }
 
-    /// How many bytes were appended, and whether they were synced.
+    /// Returns how many bytes were appended, and whether they were synced.
     fn append_and_sync(&mut self, now: u64) -> Result<(u64, bool), DurableError> {
         let appended = self.append(now)?;
         let is_synced = self.is_due(now) && self.sync()?;
@@ -224,8 +226,8 @@ impl Pump {
         Ok((appended, is_synced))
     }
 
-    /// How long to sleep behind a look that found so many bytes. Under `Always` each of them is
-    /// waited for; otherwise a thread that waits wakes this one.
+    /// How long to sleep after a look that found this many bytes. Under `Always` a thread waits for
+    /// each of them; otherwise a thread that waits wakes this one.
     fn paced_by(&self, appended: u64) -> Duration {
         let worth = WORTH.min(self.feed.capacity() / WORTH_SHARES);
         let is_awaited = appended > 0 && self.shared.policy() == SyncPolicy::Always;
@@ -237,7 +239,7 @@ impl Pump {
         sleep.clamp(SLEEPS[0], SLEEPS[1])
     }
 
-    /// How much longer the next group waits for writers that the last sync let go.
+    /// How much longer the next group waits for writers that the last sync released.
     fn gathers(&mut self, now: u64) -> Option<Duration> {
         let tail = self.shared.tail();
         let pending = tail.saturating_sub(self.feed.durable());
@@ -247,7 +249,7 @@ impl Pump {
         rest
     }
 
-    /// Looks for a position at which a copy of the store may begin.
+    /// Looks for a position where a copy of the store may begin.
     fn find_clean(&mut self) {
         if self.clean.is_none() && self.sink.has_begun() && self.is_clean_old() {
             self.clean = self.feed.clean_position();
@@ -258,7 +260,7 @@ impl Pump {
         }
     }
 
-    /// Whether it is worth a look at what each thread has sent ahead.
+    /// Whether it is worth looking at what each thread has sent ahead.
     fn is_clean_old(&self) -> bool {
         let Some(clean) = self.shared.clean() else {
             return true;
@@ -268,7 +270,7 @@ impl Pump {
         clean < durable && (!is_known || self.feed.tail() == durable)
     }
 
-    /// Lets files go that a base file stands for.
+    /// Removes files that a base file replaces.
     fn remove_older(&mut self) -> Result<(), DurableError> {
         let base = self.shared.base();
         if base > self.removed {
@@ -280,18 +282,19 @@ impl Pump {
         Ok(())
     }
 
-    /// Appends about a batch of what the feed holds. Returns how many bytes.
+    /// Appends about a batch of the feed's content. Returns the number of bytes.
     fn append(&mut self, now: u64) -> Result<u64, DurableError> {
         if self.is_stuck && now < self.full_until {
             return Ok(0);
         }
         let begin = self.sink.position();
         let most = if self.shared.is_slowed() { 1 } else { BATCH };
-        // A group is at most what forces a sync, so that writers fill the rest of the ring during
-        // that sync. Without a bound they would fill the ring while it is drained, and then wait.
+        // A group is at most as large as what forces a sync, so that writers can fill the rest of
+        // the ring during that sync. Without a bound they would fill the ring while it is drained,
+        // and then wait.
         let group = (self.feed.capacity() / SHARES).min(self.sink.group_bytes() as u64) as usize;
         while self.sink.position().saturating_sub(begin) < most && !self.must_free() {
-            // What is in the ring must always fit, whatever becomes of the disk.
+            // The ring's content must always fit, even if the disk fills up.
             let tries = self.sink.is_nearly_full() && now >= self.full_until;
             if tries {
                 self.prepare(PREPARED);
@@ -332,7 +335,8 @@ impl Pump {
                 Err(EntriesRefused::Failed(error)) => return Err(error),
             }
             mneme_sys::fault!("durable.pump.appended");
-            // What has come meanwhile would be a frame of its own, which takes 4 KiB at least.
+            // Entries that arrived meanwhile would need a frame of their own, which takes at least
+            // 4 KiB.
             if drained.end - drained.start < group as u64 {
                 break;
             }
@@ -340,7 +344,7 @@ impl Pump {
         Ok(self.sink.position().saturating_sub(begin))
     }
 
-    /// Whether what was appended shall be synced now.
+    /// Whether the appended entries are to be synced now.
     fn is_due(&self, now: u64) -> bool {
         let Some(since) = self.unsynced_since else {
             return false;
@@ -354,14 +358,15 @@ impl Pump {
             }
     }
 
-    /// Whether what was appended takes so much of the ring that it is synced whatever the policy.
+    /// Whether unsynced entries take so much of the ring that they are synced under any policy.
     fn must_free(&self) -> bool {
-        // Not the journal's own: a file that was full is synced, and the ring is not freed by that.
+        // Not the journal's position: a full file is synced, but that does not free the ring.
         let pending = self.sink.position().saturating_sub(self.feed.durable());
         pending * SHARES >= self.feed.capacity()
     }
 
-    /// Syncs what was appended, and says so. False: it must be appended again.
+    /// Syncs what was appended and publishes the position. Returns false if it must be appended
+    /// again.
     fn sync(&mut self) -> Result<bool, DurableError> {
         let begun = self.clock.now_ns();
         self.is_awaited = self.shared.wanted() > self.feed.durable();
@@ -410,10 +415,10 @@ impl Pump {
         }
     }
 
-    /// Begins again at the durable position, which the journal has gone back to as well.
+    /// Returns to the durable position, as the journal has done.
     fn rewind(&mut self) -> Result<(), DurableError> {
         self.unsynced_since = None;
-        // A file that was full has been synced behind the position that the feed has.
+        // A full file has been synced beyond the position that the feed knows.
         let durable = self.sink.durable();
         if durable > self.feed.durable() {
             self.feed.set_durable(durable)?;
@@ -429,7 +434,7 @@ impl Pump {
         self.sink.is_nearly_full() || self.shared.state() != GateState::Open
     }
 
-    /// Writes at most so many bytes of a spare file. Whether there is more to do.
+    /// Writes up to `bytes` of a spare file. Returns whether there is more to do.
     fn prepare(&mut self, bytes: u64) -> bool {
         match self.sink.prepare(bytes) {
             Ok(enough) => {
@@ -438,7 +443,8 @@ impl Pump {
                 }
                 !enough
             }
-            // Whatever refuses the zeros, the space is missing; a file that fails says so itself.
+            // Whatever refuses the zeros, there is no space; a file that fails will report that
+            // itself.
             Err(_) => {
                 self.full_until = self.clock.now_ns() + RETRY;
                 if self.sink.is_nearly_full() {
@@ -460,8 +466,8 @@ impl Pump {
         self.shared.set_state(state, why);
     }
 
-    /// Appends a frame that names the durable position, so that damage of the last one before a
-    /// pause is noticed.
+    /// Appends a frame that names the durable position, so that damage to the last frame before a
+    /// pause is detected.
     fn name_durable(&mut self) -> Result<(), DurableError> {
         match self.sink.idle() {
             Ok(()) | Err(EntriesRefused::NoSpace) => Ok(()),
@@ -473,12 +479,12 @@ impl Pump {
         }
     }
 
-    /// Makes durable what the feed holds, and closes the journal. A thread that is within a change
-    /// is waited for, a second at most: what stands behind that is in no file.
+    /// Makes the feed's content durable and closes the journal. Waits up to a second for a thread
+    /// that is within a change: nothing after that change is written.
     pub fn close(mut self) -> Result<(), DurableError> {
         let (tail, begun) = (self.feed.tail(), self.clock.now_ns());
         let mut tries = 0..TRIES;
-        // A journal that fails twice is not usable any more, which ends this.
+        // A journal that fails twice is unusable, which ends the loop.
         while self.shared.state() != GateState::Failed {
             let now = self.clock.now_ns();
             let outcome = self.append(now).and_then(|appended| {

@@ -24,19 +24,20 @@ use crate::pairing::Unpaired;
 use crate::replay::{Replay, ReplayBatch};
 use crate::tree::TreeRecords;
 
-/// Bytes between two reports of progress.
+/// Bytes between two progress reports.
 const REPORTED: u64 = 16 << 20;
 
-/// A clock for a store that is rebuilt: its wall clock stands at zero, so that nothing expires,
-/// until it is released; from then on it is never behind a given time and what has passed since.
+/// The clock of a store that is being rebuilt. Until it is released its wall clock stands at zero,
+/// so that nothing expires. From then on it is never behind a given time plus the time elapsed
+/// since.
 ///
-/// The time is that of the last change. A machine whose clock has lost the time since would
-/// otherwise bring back what had expired.
+/// The given time is that of the last change. Without it a machine whose clock has been set back
+/// would revive expired records.
 pub(crate) struct RecoveryClock {
     inner: Arc<dyn Clock>,
-    /// The least time when it was released, or [`LOADING`].
+    /// The least time at the release, or [`LOADING`].
     least: AtomicU64,
-    /// When it was, by the clock that does not jump.
+    /// When it was released, by the monotonic clock.
     released_ns: AtomicU64,
 }
 
@@ -71,7 +72,7 @@ impl Clock for RecoveryClock {
         match self.least.load(Acquire) {
             LOADING if without("recover.clock") => self.inner.wall_ms(),
             LOADING => 0,
-            // None was given: the clock is believed.
+            // No time was given: trust the clock.
             0 => self.inner.wall_ms(),
             least => {
                 let released_ns = self.released_ns.load(Relaxed);
@@ -86,40 +87,40 @@ impl Clock for RecoveryClock {
 pub(crate) struct Files {
     /// The newest base file.
     base: Option<String>,
-    /// When that was begun.
+    /// When that file was begun.
     base_wall_ms: u64,
-    /// Where the journal is read from: where the base file begins, or what it has of the journal
-    /// ends.
+    /// Where reading the journal starts: where the base file begins, or where its copy of the
+    /// journal ends.
     from: Position,
-    /// The store; `None`: the directory holds none.
+    /// The store's identity; `None`: the directory holds none.
     pub identity: Option<Identity>,
 }
 
-/// What the journal of a directory says that is to be known before it is applied.
+/// What must be known of the journal before it is applied.
 struct Journaled {
     /// Where it ends.
     end: Position,
     /// The time of the last change.
     wall_ms: u64,
-    /// Roots that are dropped for ever.
+    /// Roots that are dropped later and never come back.
     dead: HashSet<u64>,
 }
 
-/// What was loaded.
+/// The result of a load.
 pub(crate) struct Loaded {
     /// Where the stream ends.
     pub end: u64,
     /// The time of the last change.
     pub wall_ms: u64,
-    /// What was done.
+    /// What was loaded.
     pub progress: RecoveryProgress,
 }
 
 impl Files {
-    /// Finds the files. Their content is looked at by [`load`](Self::load).
+    /// Finds the files. [`load`](Self::load) reads their content.
     pub fn look(directory: &dyn Directory) -> Result<Self, DurableError> {
         let (base, opened) = newest_base(directory)?.unzip();
-        // A backup holds the journal up to where it ends, and may stand without what is before.
+        // A backup includes the journal up to its end, and may exist without the files before that.
         let ends = opened.as_ref().map(BaseReader::read_ahead).transpose()?;
         let nowhere = Position::new(0);
         let journal = Reader::between(directory, nowhere, nowhere)?;
@@ -133,7 +134,7 @@ impl Files {
         })
     }
 
-    /// Reads the journal once, past the page cache, unless the load has ended meanwhile.
+    /// Reads the journal once, bypassing the page cache, unless the load has already ended.
     fn look_at_journal(
         &self,
         directory: &dyn Directory,
@@ -158,10 +159,10 @@ impl Files {
         })
     }
 
-    /// Loads all of it into a store that is empty.
+    /// Loads everything into an empty store.
     ///
-    /// Two threads read ahead: one the base file, the other the journal, for what is to be known of
-    /// it before it is applied. A third populates the store's memory.
+    /// Two threads read ahead: one the base file; the other the journal, for what must be known
+    /// before it is applied. A third populates the store's memory.
     pub fn load(
         self,
         directory: &dyn Directory,
@@ -217,8 +218,8 @@ impl Files {
                             if stream.is_looked_at() {
                                 stream.settle(&mut replay, &mut progress)?;
                             }
-                            // In the order in which it was: a store that evicts has held all of it
-                            // together at no time.
+                            // Applied in the original order: a store that evicts never held all of
+                            // it at the same time.
                             stream.advance(at.get(), &mut replay, &mut progress)?;
                             replay.records(&bytes)?;
                             bytes
@@ -233,7 +234,7 @@ impl Files {
                         }
                     };
                     progress.add(bytes.len() as u64, replay.loaded)?;
-                    // It has ended if there are no more.
+                    // If nothing receives, the reader has ended.
                     let _ = spent.send(bytes);
                 }
                 read = joined(reading)?;
@@ -257,7 +258,7 @@ impl Files {
     }
 }
 
-/// Parts of a base file that are read ahead, at most.
+/// The most parts of a base file that are read ahead.
 const AHEAD: usize = 4;
 
 /// A part of a base file, in a buffer of its own.
@@ -266,8 +267,8 @@ enum Part {
     Suffix { position: Position, bytes: Vec<u8> },
 }
 
-/// Reads a base file, part by part, until nobody takes them. Returns [what it has
-/// read](BaseReader::read). Buffers come back.
+/// Reads a base file part by part until the receiver is gone. Returns [what it has
+/// read](BaseReader::read). Buffers are returned and reused.
 fn read_base(
     mut base: BaseReader,
     to: SyncSender<Part>,
@@ -297,34 +298,34 @@ fn read_base(
     Ok(base.read())
 }
 
-/// What a thread has returned. Its panic goes on in this one.
+/// Returns a thread's result, or continues its panic in this thread.
 fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// The stream behind the begin of a base file: what the file has of it, then the journal.
+/// The stream after the begin of a base file: first the part that the file holds, then the journal.
 struct Stream<'s, 'd> {
     directory: &'d dyn Directory,
     base: Option<&'d str>,
-    /// Reads the base file beside the reader of its records.
+    /// A second reader of the base file, for its part of the stream.
     suffix: Option<BaseReader>,
-    /// Where the journal goes on.
+    /// Where the journal continues.
     from: u64,
-    /// The first look at the journal, until it is needed.
+    /// The thread that reads the journal ahead, until its result is needed.
     look: Option<ScopedJoinHandle<'s, Result<Journaled, DurableError>>>,
-    /// Disconnected when that is over.
+    /// Disconnected when that thread is done.
     looking: Receiver<()>,
-    /// Ends it early.
+    /// Stops that thread early.
     has_ended: &'s AtomicBool,
-    /// What that has found, and the journal as far as it goes.
+    /// The result of that thread, and a reader of the journal.
     journal: Option<(Journaled, Reader<'d>)>,
-    /// Everything before it was applied.
+    /// Everything before it has been applied.
     applied: u64,
-    /// What was read of it and not applied.
+    /// Bytes that were read and not applied yet.
     ahead: Option<Vec<u8>>,
 }
 
-/// How often the listener is asked while the first look at the journal is waited for.
+/// How often the listener is called while waiting for the first look at the journal.
 const ASKED: Duration = Duration::from_millis(100);
 
 impl Drop for Stream<'_, '_> {
@@ -338,7 +339,7 @@ impl<'d> Stream<'_, 'd> {
         self.applied == position && self.ahead.is_none()
     }
 
-    /// Whether the first look at the journal is over, and nobody has asked for it.
+    /// Whether the first look at the journal is complete and its result has not been taken.
     fn is_looked_at(&self) -> bool {
         self.look
             .as_ref()
@@ -352,7 +353,7 @@ impl<'d> Stream<'_, 'd> {
         progress: &mut Progress<'_>,
     ) -> Result<&mut (Journaled, Reader<'d>), DurableError> {
         if let Some(look) = self.look.take() {
-            // It may take long, and be ended.
+            // The wait may be long, and the listener may end it.
             progress.report(replay.loaded)?;
             while self.looking.recv_timeout(ASKED) == Err(RecvTimeoutError::Timeout) {
                 progress.report(replay.loaded)?;
@@ -364,11 +365,11 @@ impl<'d> Stream<'_, 'd> {
             let reader = Reader::between(self.directory, from, journaled.end)?;
             self.journal = Some((journaled, reader));
         }
-        // A look that failed has ended the load.
+        // The first look failed, which has ended the load.
         self.journal.as_mut().ok_or(DurableError::Closing)
     }
 
-    /// Applies what ends before `end`, frame by frame.
+    /// Applies the entries that end before `end`, frame by frame.
     fn advance(
         &mut self,
         end: u64,
@@ -397,7 +398,7 @@ impl<'d> Stream<'_, 'd> {
         Ok(())
     }
 
-    /// What follows what was applied.
+    /// Returns the bytes after those that were applied.
     fn read(&mut self) -> Result<Option<Vec<u8>>, DurableError> {
         if let (true, Some(file)) = (self.applied < self.from, self.base) {
             let suffix = match &mut self.suffix {
@@ -420,10 +421,10 @@ impl<'d> Stream<'_, 'd> {
     }
 }
 
-/// Bytes of records that are read from a tree at once.
+/// Bytes of records read from a tree at once.
 const VISITED: usize = 1 << 20;
 
-/// Says that a load has ended, however it has.
+/// Marks a load as ended when it is dropped, also on an error or a panic.
 struct Ending<'e>(&'e AtomicBool);
 
 impl Drop for Ending<'_> {
@@ -433,8 +434,8 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Does `load`, and meanwhile, in a thread of its own, `ahead`, which asks whether the load has
-/// ended. If the thread does not start, the load does the work itself.
+/// Runs `load`, and beside it `ahead` in a thread of its own, which can check whether the load has
+/// ended. If the thread cannot be started, `load` does the work alone.
 fn with_thread_ahead<T>(
     ahead: impl FnOnce(&dyn Fn() -> bool) + Send,
     load: impl FnOnce() -> T,
@@ -448,14 +449,14 @@ fn with_thread_ahead<T>(
     })
 }
 
-/// Does `load`, and populates the memory of the store that is loaded ahead of it.
+/// Runs `load` while another thread populates the memory of the store.
 fn populated<T>(store: &LogStore, load: impl FnOnce() -> T) -> T {
     with_thread_ahead(|has_ended| store.populate_ahead(has_ended), load)
 }
 
-/// Loads a tree into a store that is empty.
+/// Loads a tree into an empty store.
 ///
-/// Two threads run ahead: one reads the file in order, the other populates the store's memory.
+/// Two threads run ahead: one reads the file sequentially, the other populates the store's memory.
 pub(crate) fn load_tree(
     (tree, wall_ms): (&Store, u64),
     store: &LogStore,
@@ -534,7 +535,7 @@ impl<'l> Progress<'l> {
     }
 
     /// # Errors
-    /// The listener ends the load.
+    /// The listener ended the load.
     fn add(&mut self, bytes: u64, loaded: u64) -> Result<(), DurableError> {
         self.now.done += bytes;
         match self.now.done >= self.reported + REPORTED {
@@ -552,7 +553,7 @@ impl<'l> Progress<'l> {
         }
     }
 
-    /// All of it was applied.
+    /// Finishes when everything has been applied.
     fn finish(mut self, replay: Replay<'_>) -> Result<RecoveryProgress, DurableError> {
         self.now.done = self.now.total;
         self.report(replay.loaded)?;
@@ -561,7 +562,8 @@ impl<'l> Progress<'l> {
     }
 }
 
-/// The newest base file that counts: a later run of the journal may have cut what one has read.
+/// The newest valid base file. A base file is invalid if a later run of the journal has cut off
+/// what it read.
 pub(crate) fn newest_base(
     directory: &dyn Directory,
 ) -> Result<Option<(String, BaseReader)>, DurableError> {
@@ -577,7 +579,7 @@ pub(crate) fn newest_base(
         let theirs = reader.runs();
         let is_known = ours.may_contain(theirs.number(), theirs.last().map_or(0, |run| run.id));
         if ours.number() > 0 && !is_known {
-            // A restore that died before its run began has not taken place.
+            // A restore that died before its run began has not happened.
             match base.restored {
                 true => continue,
                 false => return Err(DurableError::Unpaired(Unpaired::Base)),
@@ -588,7 +590,7 @@ pub(crate) fn newest_base(
         if is_cut && !without("base.cut") {
             continue;
         }
-        // By runs first: a backup that was restored begins before what it has replaced.
+        // By runs first: a restored backup begins before the files that it replaced.
         let age = |base: &BaseReader| (base.runs().number(), base.begin());
         if newest
             .as_ref()
@@ -600,14 +602,14 @@ pub(crate) fn newest_base(
     Ok(newest)
 }
 
-/// Roots that the journal says are dropped, or were never linked. A group that is not closed says
-/// nothing: it is cut.
+/// Roots that the journal drops, or never links. A group that is not closed does not count, because
+/// it is cut off.
 #[derive(Default)]
 struct Dead {
     roots: HashSet<u64>,
-    /// The root that the last `Bind` of a database has made, if it has.
+    /// The root, if any, that the last `Bind` of each database made.
     made: HashMap<u8, u64>,
-    /// Those of the group that is open.
+    /// The roots of the open group.
     open: Option<Vec<u64>>,
 }
 
@@ -634,9 +636,9 @@ impl Dead {
         Ok(())
     }
 
-    /// Roots that were made and that the next `Bind` of their databases names nowhere. A root that
-    /// is linked is dropped or swapped by name. So the threads that have made these died before
-    /// they linked them.
+    /// Roots that were made and that the next `Bind` of their databases does not name. A linked
+    /// root is dropped or swapped by name, so the threads that made these died before they linked
+    /// them.
     fn unlinked(&mut self, databases: &[[u8; 8]], dead: &[[u8; 8]]) -> Vec<u64> {
         let names = |root| {
             databases.iter().any(|word| bound(*word).1 == root)
@@ -662,8 +664,8 @@ mod tests {
 
     use super::*;
 
-    /// A clock that was ahead when the last change was made, and is right again, does not stand
-    /// still: what is to expire expires.
+    /// A clock that was ahead at the last change and has been corrected does not stand still:
+    /// records still expire.
     #[test]
     fn the_least_time_goes_on() {
         let inner = Arc::new(ManualClock::new(0, 1000));
@@ -692,7 +694,7 @@ mod tests {
         append_change(&[bind], 0, stream);
     }
 
-    /// Threads that died when they had bound a root and not linked it: the next one binds another.
+    /// If threads died after binding a root and before linking it, the next thread binds another.
     #[test]
     fn roots_that_were_bound_and_never_linked_keep_nothing_from_being_loaded() {
         let store = LogStore::builder()

@@ -1,8 +1,9 @@
-//! Applying the entries of a feed to a store that is being rebuilt.
+//! Applies the entries of a feed to a store that is being rebuilt.
 //!
-//! **What comes out is the state behind the last entry, whatever newer state the first one meets**,
-//! because entries are absolute. Records belong to roots, and a root gets some database of the
-//! store as its place until the end, when every database gets the root that it was bound to last.
+//! **The result is the state after the last entry, even if the store already holds a newer state at
+//! the first one**, because entries are absolute. Records belong to roots. Until the end a root
+//! occupies any database of the store; then every database gets the root to which it was bound
+//! last.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,47 +12,47 @@ use mneme_log::{Cursor, DATABASES, Database, Expiry, LogStore, ValueKind, WriteE
 
 use crate::DurableError;
 
-/// A replay under way. The store is nobody else's, and its clock stands at zero.
+/// A replay under way. Nothing else uses the store, and its clock stands at zero.
 pub(crate) struct Replay<'s> {
     store: &'s LogStore,
-    /// The database that has a root for now.
+    /// The database that holds a root for now.
     places: HashMap<u64, usize>,
-    /// The root that a database was bound to last; 0: none.
+    /// The root to which each database was bound last; 0: none.
     bindings: [u64; DATABASES],
-    /// Roots that some database was bound to.
+    /// Roots to which any database was bound.
     bound: HashSet<u64>,
-    /// Roots that were dropped for ever.
+    /// Roots that are dropped and never come back.
     dead: HashSet<u64>,
     pub highest: u64,
-    /// The bytes of a group that is not closed, and where they begin.
+    /// The bytes of the open group, and where they begin.
     open: Option<(u64, Vec<u8>)>,
     value: Vec<u8>,
-    /// What has come in pieces.
+    /// Values that arrive in pieces.
     pieces: Assembly,
-    /// Records of a base file that have.
+    /// Records of a base file that arrive in pieces.
     pieces_of_records: Assembly,
-    /// Bytes by which the store may be larger than its capacity.
+    /// Bytes by which the store may exceed its capacity.
     extension: u64,
-    /// Changes that were applied.
+    /// Changes applied so far.
     pub loaded: u64,
 }
 
-/// Records that are stored at once.
+/// Records stored at once.
 const BATCH: usize = 128;
 
 /// A key and its value.
 pub(crate) type ReplayPair<'b> = (&'b [u8], &'b [u8]);
 
-/// Records of one root that are to be stored at once: that overlaps their cache misses.
+/// Records of one root to be stored at once, which overlaps their cache misses.
 #[derive(Default)]
 pub(crate) struct ReplayBatch<'b> {
     root: u64,
-    /// Of the entry that says the first of them.
+    /// The position of the entry with the first of them.
     position: u64,
     pairs: Vec<ReplayPair<'b>>,
 }
 
-/// The root and the record, if that is all that an entry says, and it does not expire.
+/// The root and the record of an entry that contains only that, if the record does not expire.
 fn plain_put<'e>(entry: &Entry<'e>) -> Result<Option<(u64, ReplayPair<'e>)>, DurableError> {
     let mut items = entry.items();
     Ok(match (items.next().transpose()?, items.next()) {
@@ -69,10 +70,10 @@ fn plain_put<'e>(entry: &Entry<'e>) -> Result<Option<(u64, ReplayPair<'e>)>, Dur
     })
 }
 
-/// The least number of bytes by which a store is made larger.
+/// The least number of bytes by which a store is enlarged.
 const EXTENSION: u64 = 4 << 20;
 
-/// Changes a part of a value, which then has so many bytes.
+/// Changes a part of a value, which has `length` bytes afterwards.
 pub(crate) fn patch(value: &mut Vec<u8>, offset: usize, length: usize, bytes: &[u8]) {
     let end = offset + bytes.len();
     value.resize(length.max(end), 0);
@@ -81,8 +82,8 @@ pub(crate) fn patch(value: &mut Vec<u8>, offset: usize, length: usize, bytes: &[
 }
 
 impl<'s> Replay<'s> {
-    /// `evicts`: what is too much at the end is evicted. Otherwise it is refused, and need not be
-    /// loaded first.
+    /// `evicts`: an excess at the end is evicted. Otherwise it is refused, and need not be loaded
+    /// first.
     pub fn new(store: &'s LogStore, dead: HashSet<u64>, evicts: bool) -> Self {
         Self {
             extension: match evicts {
@@ -103,14 +104,14 @@ impl<'s> Replay<'s> {
         }
     }
 
-    /// These roots are dropped later on: what is said of them need not be applied.
+    /// Notes roots that are dropped later: entries about them need not be applied.
     pub fn know_dead(&mut self, dead: &HashSet<u64>) {
         self.highest = dead.iter().copied().max().unwrap_or(0).max(self.highest);
         self.dead.extend(dead);
     }
 
-    /// Stores records of a base file. They are as new as all that was applied, or newer; a group
-    /// that is open is applied behind them.
+    /// Stores records of a base file. They are at least as new as everything that was applied; an
+    /// open group is applied after them.
     pub fn records(&mut self, bytes: &[u8]) -> Result<(), DurableError> {
         let mut pieces = std::mem::take(&mut self.pieces_of_records);
         let mut batch = ReplayBatch::default();
@@ -131,8 +132,8 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    /// Adds a record that does not expire to a batch, which is stored first if it is full or of
-    /// another root. `position`: of the entry that says so.
+    /// Adds a record that does not expire to a batch. If the batch is full or of another root, it
+    /// is stored first. `position`: of the record's entry.
     pub fn gather<'b>(
         &mut self,
         batch: &mut ReplayBatch<'b>,
@@ -148,7 +149,7 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    /// Stores what a batch has gathered, in order.
+    /// Stores the records of a batch in order.
     pub fn store_batch(&mut self, batch: &mut ReplayBatch<'_>) -> Result<(), DurableError> {
         let stored = self.store_pairs(batch);
         batch.pairs.clear();
@@ -174,7 +175,7 @@ impl<'s> Replay<'s> {
         })
     }
 
-    /// Applies whole entries, the first of which stands at `position`.
+    /// Applies whole entries; `position` is that of the first.
     pub fn bytes(&mut self, position: u64, bytes: &[u8]) -> Result<(), DurableError> {
         let mut group = self.open.take();
         let mut batch = ReplayBatch::default();
@@ -208,8 +209,8 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    /// Where what was applied ends, if the stream was read up to `end`: before a group that was
-    /// not closed.
+    /// Where the applied entries end if the stream was read up to `end`: an open group is not
+    /// applied.
     pub fn end(&self, end: u64) -> u64 {
         self.open.as_ref().map_or(end, |(at, _)| *at)
     }
@@ -284,7 +285,7 @@ impl<'s> Replay<'s> {
                     self.place(position, root)?;
                 }
             }
-            // What a group holds was applied when it was closed.
+            // A group's entries were applied when it was closed.
             Item::Open | Item::Close => {}
             Item::Piece { .. } | Item::Pieces { .. } => {
                 return Err(unknown("pieces within pieces"));
@@ -293,8 +294,8 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    /// Stores something. If there is no space, the store may be larger than its capacity until all
-    /// is applied.
+    /// Stores something. If there is no space, the store may exceed its capacity until everything
+    /// has been applied.
     fn with_space<T>(
         &mut self,
         mut change: impl FnMut() -> Result<T, WriteError>,
@@ -313,7 +314,7 @@ impl<'s> Replay<'s> {
         }
     }
 
-    /// The database that holds a root, which gets one if need be; `None`: it is dead, or no root.
+    /// The database that holds a root, assigned if necessary; `None`: the root is dead or unknown.
     fn place(&mut self, position: u64, root: u64) -> Result<Option<Database<'s>>, DurableError> {
         if let Some(place) = self.places.get(&root) {
             return Ok(Some(self.store.database(*place)?));
@@ -324,8 +325,8 @@ impl<'s> Replay<'s> {
         let is_free = |place: &usize| !self.places.values().any(|other| other == place);
         let place = match (0..DATABASES).find(is_free) {
             Some(place) => place,
-            // A root is bound before anything is said of it. So this one was dropped before the
-            // base file began, or is what damage of a ring has left.
+            // A root is bound before any entry about it. So this one was dropped before the base
+            // file began, or stems from damage to a ring.
             None if !self.bound.contains(&root) => return Ok(None),
             None => {
                 let unbound = self.places.keys().find(|other| !self.bound.contains(other));
@@ -408,8 +409,8 @@ mod tests {
 
     use super::*;
 
-    /// What damage of a ring says of roots that no database has keeps nothing from being loaded,
-    /// however many they are.
+    /// Entries about unknown roots, which damage to a ring can produce, do not prevent a load,
+    /// however many there are.
     #[test]
     fn roots_that_no_database_has_take_no_place_that_others_need() {
         let store = LogStore::builder()

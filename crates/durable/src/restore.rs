@@ -1,7 +1,7 @@
-//! Going back to a backup.
+//! Returns a store to a backup.
 //!
-//! **A restore happens at one instant**: when the run begins that cuts the journal where the
-//! backup ends. Before that the directory holds the present store, afterwards that of the backup.
+//! **A restore happens at one instant**: when the run begins that cuts the journal at the end of
+//! the backup. Before that the directory holds the present store, afterwards that of the backup.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,31 +23,30 @@ use crate::pairing::{Note, Unpaired};
 use crate::store::draw_run;
 use crate::tree::Build;
 
-/// What the name says of a segment that was set aside for a restore.
+/// The part of a segment's name that says that it was set aside for a restore.
 const REPLACED: &str = "replaced";
 
 impl DurableOptions {
-    /// Goes back to the backup that is kept by this name: what was written since is given up. For
-    /// a store that nobody has open.
+    /// Returns to the backup kept under this name; everything written since is discarded. No
+    /// process may have the store open.
     ///
     /// # Errors
-    /// [`DurableError::InUse`]; there is no such backup, or it is damaged, or of another store; the
-    /// disk is full or fails. The store is then as it was.
+    /// [`DurableError::InUse`]; the backup does not exist, is damaged, or is of another store; the
+    /// disk is full or fails. The store is then unchanged.
     pub fn restore(&self, backup: &str) -> Result<(), DurableError> {
         let opened = Opened::of(self)?;
         self.identity(&opened, backup)?;
         self.restore_in(&opened, &*opened.directory, backup)
     }
 
-    /// As [`restore`](Self::restore), for a server's store: its segment is set aside, so that the
-    /// next [`serve`](Self::serve) rebuilds it. Returns the name that the segment has now; `None`:
-    /// there was none.
+    /// As [`restore`](Self::restore), for a server's store: sets its segment aside, so that the
+    /// next [`serve`](Self::serve) rebuilds it. Returns the new name of the segment; `None`: there
+    /// was none.
     ///
-    /// # Errors
     /// Also [`DurableError::OtherSegment`] and [`DurableError::UnknownSegment`], if the segment is
-    /// not this directory's, and [`DurableError::Remove`], while a process has it attached: all is
-    /// as it was. [`DurableError::SetAside`]: the directory has gone back, and the segment could
-    /// not be set aside.
+    /// not this directory's, and [`DurableError::Remove`], while a process has it attached: nothing
+    /// has changed then. [`DurableError::SetAside`]: the directory has returned to the backup, but
+    /// the segment could not be set aside.
     pub fn restore_segment(
         &self,
         registry: &Registry,
@@ -58,7 +57,7 @@ impl DurableOptions {
         let own = self.identity(&opened, backup)?;
         let is_there = is_replaced(registry, name, own)?;
         // Before the segment is touched: if this fails or dies, the two still belong together. If
-        // it dies afterwards, the next `serve` says that they do not.
+        // it dies later, the next `serve` reports that they do not.
         self.restore_in(&opened, &*opened.directory, backup)?;
         mneme_sys::fault!("durable.restore.done");
         if !is_there {
@@ -71,8 +70,8 @@ impl DurableOptions {
         })
     }
 
-    /// The store that the directory goes back to by that backup, which may not be another one than
-    /// it holds, if that can be read.
+    /// The identity of the store in that backup. If the identity of the directory's store can be
+    /// read, the two must be equal.
     fn identity(&self, opened: &Opened, backup: &str) -> Result<Identity, DurableError> {
         let directory = &*opened.directory;
         let kept = BaseReader::open(directory, &existing(directory, backup)?)?.identity();
@@ -86,15 +85,15 @@ impl DurableOptions {
         }
     }
 
-    /// Makes a store of a backup that lies in another directory. No segment is paired with it: the
-    /// next [`serve`](Self::serve) needs a name that no segment has. Files that belong to no store
-    /// may lie in the directory.
+    /// Makes a store from a backup that lies in another directory. No segment is paired with it:
+    /// the next [`serve`](Self::serve) needs a name that no segment has. The directory may contain
+    /// files that belong to no store.
     ///
     /// # Errors
     /// [`DurableError::NotEmpty`]; otherwise as [`restore`](Self::restore).
     pub fn restore_from(&self, elsewhere: &Path, backup: &str) -> Result<(), DurableError> {
         let from = FileDirectory::open_unlocked(elsewhere).map_err(DurableError::Directory)?;
-        // Before the directory is made.
+        // Checked before the directory is created.
         self.check(&from, backup)?;
         let opened = Opened::of(self)?;
         let names = opened.directory.names();
@@ -132,8 +131,8 @@ impl DurableOptions {
             run: Some(run.id),
             ..self.journal_options(base.identity(), 0)
         };
-        // Of the run that is about to begin: it counts from then on, and whatever has cut the
-        // backup's own run cuts it no more.
+        // The copy belongs to the run that is about to begin, so it counts from then on, and
+        // nothing that cut the backup's own run applies to it.
         let mut copy = BaseWriter::begin_beside(
             &options,
             &present.runs().and(run),
@@ -151,7 +150,7 @@ impl DurableOptions {
         mneme_sys::fault!("durable.restore.copied");
         drop(Journal::open(Arc::clone(&opened.directory), options, end)?);
         mneme_sys::fault!("durable.restore.begun");
-        // Those of other runs count no more.
+        // Base files of other runs no longer count.
         for other in bases(directory)?.iter().filter(|base| base.kept.is_none()) {
             let reader = BaseReader::open(directory, &other.file)?;
             if reader.runs().last() != Some(run) {
@@ -181,7 +180,7 @@ impl DurableOptions {
         Ok(build.publish(end.get())?.into_store().close()?)
     }
 
-    /// Reads a backup from end to end; it, from its begin.
+    /// Reads a backup from end to end. Returns a reader at its begin.
     fn check(&self, directory: &dyn Directory, backup: &str) -> Result<BaseReader, DurableError> {
         let file = existing(directory, backup)?;
         let len = directory.open(&file).and_then(|file| file.len());
@@ -206,7 +205,7 @@ impl DurableOptions {
     }
 }
 
-/// Whether there is a segment of that name, which has this directory's store and is unused.
+/// Whether a segment of that name exists, holds this directory's store, and is unused.
 fn is_replaced(registry: &Registry, name: &str, own: Identity) -> Result<bool, DurableError> {
     let store = match SharedStore::attach(registry, name) {
         Ok(store) => store,
@@ -233,7 +232,7 @@ fn is_replaced(registry: &Registry, name: &str, own: Identity) -> Result<bool, D
     Err(DurableError::OtherSegment { name, whose })
 }
 
-/// The file of a backup, which is there.
+/// The file of a backup; it must exist.
 fn existing(directory: &dyn Directory, backup: &str) -> Result<String, DurableError> {
     let known = bases(directory)?;
     if !known
@@ -251,13 +250,13 @@ fn file(backup: &str) -> String {
     format!("{backup}.backup")
 }
 
-/// Refuses to begin an empty store in a directory that holds backups: the next backup of the same
+/// Refuses to create an empty store in a directory that holds backups: its next backup of the same
 /// name would replace what may be the last copy of a store.
 pub(crate) fn refuse_beside_backups(opened: &Opened) -> Result<(), DurableError> {
     let directory = &*opened.directory;
     let kept = bases(directory)?.into_iter().filter_map(|base| base.kept);
     let newest = kept.max_by_key(|name| {
-        // One that cannot be read is no better than none.
+        // A backup that cannot be read does not count.
         let read = BaseReader::open(directory, &file(name));
         read.map_or(0, |backup| backup.wall_ms())
     });

@@ -1,16 +1,16 @@
-//! What the ring of a damaged segment held: **a segment that was set aside takes nothing along that
-//! its change feed still says.**
+//! Saves what the ring of a damaged segment holds: **setting a segment aside loses nothing that its
+//! change feed still holds.**
 //!
 //! The registry has set the segment aside, and the store is about to be rebuilt from the directory.
-//! Entries behind the durable position stand in the ring alone. So a run of the journal, or a
-//! commit of the tree, makes them durable first. The segment belongs to the directory by the same
-//! note as one that is served; once that run has begun, it does so no more.
+//! Entries after the durable position exist only in the ring. So a run of the journal, or a commit
+//! of the tree, makes them durable first. The same note as for a served segment says that the
+//! segment belongs to the directory; once that run has begun, it no longer does.
 //!
-//! A look at a damaged segment may end the process. Each try is noted beside the segment, with the
-//! run that it begins, so that a try that was cut off is made again, and not for ever.
+//! Reading a damaged segment may crash the process. Each attempt is noted beside the segment with
+//! the run that it begins, so that an interrupted attempt is repeated, but only a few times.
 //!
-//! A ring has no checksums. What the files have already is not taken from it, and nothing that no
-//! load would take: that would keep the whole store from being loaded.
+//! A ring has no checksums. So nothing is taken from it that the files already hold, and nothing
+//! that a load would refuse, because that would prevent the whole store from being loaded.
 
 use std::sync::Arc;
 
@@ -29,9 +29,9 @@ use crate::pairing::Note;
 use crate::recover::RecoveryClock;
 use crate::store::draw_run;
 
-/// The note beside a segment that was set aside: tries so far, and the run of the last one.
+/// The note beside a segment that was set aside: the attempts so far, and the run of the last one.
 const NOTE: &str = "ring";
-/// Tries after which its ring is given up.
+/// Attempts after which its ring is given up.
 const TRIES: u64 = 3;
 
 impl DurableOptions {
@@ -66,7 +66,7 @@ impl DurableOptions {
             mneme_sys::fault!("durable.salvage.noted");
             let feed = match SharedStore::attach(registry, segment) {
                 Ok(store) => store.salvage_feed(),
-                // The next start may have what this one lacks.
+                // The next start may have what this one lacked.
                 Err(refused) if is_for_now(&refused) => {
                     return Err(ServeError::from(refused).into());
                 }
@@ -75,7 +75,7 @@ impl DurableOptions {
             if let Some(feed) = feed
                 && let Err(refused) = self.continue_with(&feed, begun, run, (opened, disk))
             {
-                // That was no fault of the segment.
+                // The segment did not cause that.
                 note(tries)?;
                 return Err(refused);
             }
@@ -84,8 +84,8 @@ impl DurableOptions {
         Ok(())
     }
 
-    /// Makes durable what a ring holds, if the directory is where it goes on. `begun`: the run of a
-    /// try that was cut off.
+    /// Makes a ring's content durable if the directory ends where it continues. `begun`: the run of
+    /// an interrupted attempt.
     fn continue_with(
         &self,
         feed: &SalvagedFeed,
@@ -122,15 +122,15 @@ impl DurableOptions {
     }
 }
 
-/// Whether a segment is this user's: another user of the registry may give any segment that name,
-/// or a link.
+/// Whether a segment belongs to this user: another user of the registry can give that name to any
+/// segment or link.
 fn is_own(registry: &Registry, segment: &str) -> bool {
     let directory = HeldDirectory::open(&registry.root().join("segments").join(segment));
     directory.and_then(|held| held.owner()).ok() == Some(mneme_sys::files::user())
 }
 
-/// Whether a segment could not be attached for want of files, memory or locks, and not for what it
-/// is.
+/// Whether attaching failed for lack of files, memory or locks, and not because of the segment
+/// itself.
 fn is_for_now(refused: &AttachError) -> bool {
     let lacks = matches!(
         refused,
@@ -148,13 +148,15 @@ fn is_for_now(refused: &AttachError) -> bool {
     lacks && !refused.is_damage()
 }
 
-/// Bytes of these entries, the first of which stands at `start`, up to one that no load would take.
+/// The length of these entries up to the first that a load would refuse; `start` is the position of
+/// the first entry.
 fn loadable(start: u64, bytes: &[u8]) -> usize {
     let (mut assembly, mut end) = (Assembly::default(), 0);
     for entry in entries(start, bytes) {
         let taken = entry.and_then(|entry| {
             let begins_before = match entry.items().next().transpose()? {
-                // An id is the position of the first piece, in words: the files have those before.
+                // An id is the position of the first piece, in words: earlier pieces are in the
+                // files.
                 Some(Item::Piece { id, .. } | Item::Pieces { id, .. }) => id < start / 8,
                 _ => false,
             };
@@ -171,8 +173,8 @@ fn loadable(start: u64, bytes: &[u8]) -> usize {
     end
 }
 
-/// Whether a store enters bindings of this form: a database gets its first root, loses it, or is
-/// exchanged with another one.
+/// Whether a store enters bindings of this form: a database gets its first root, loses it, or swaps
+/// it with another database.
 fn is_entered(databases: &[[u8; 8]], dead: &[[u8; 8]]) -> bool {
     match (databases, dead) {
         ([made], []) => bound(*made).1 != 0,
@@ -182,7 +184,7 @@ fn is_entered(databases: &[[u8; 8]], dead: &[[u8; 8]]) -> bool {
     }
 }
 
-/// Whether a load takes an item.
+/// Whether a load accepts an item.
 fn takes(item: Item<'_>) -> Result<(), FeedDamage> {
     let what = match item {
         Item::Put { kind, .. } if ValueKind::new(kind).is_none() => "a value of an unknown kind",

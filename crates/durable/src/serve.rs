@@ -21,25 +21,25 @@ use crate::recover::RecoveryClock;
 use crate::restore::refuse_beside_backups;
 use crate::store::{draw_identity, draw_run, pause_eviction};
 
-/// What a segment is called, beside the one that it will be, while it is rebuilt.
+/// The suffix of a segment's name while it is rebuilt.
 const LOADING: &str = "loading";
-/// How often a segment that was rebuilt is given its name while somebody looks at it, and how long
-/// it is left alone in between.
+/// How often renaming a rebuilt segment is tried while another process examines it, and the pause
+/// between attempts.
 const TRIES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(10);
-/// Where the journal of an adopted segment begins that has no position yet.
+/// Where the journal of an adopted segment begins if the segment has no position yet.
 const FIRST: u64 = 8;
 
 impl DurableOptions {
     /// Opens the store of that name for serving, and makes it durable in the directory.
     ///
-    /// A segment that is there, and belongs to the directory, is attached with all that it holds:
-    /// the journal goes on where the segment's change feed is durable. If there is none, it is
-    /// rebuilt from the directory as `NAME~loading`, and renamed when it is whole. A segment and a
-    /// directory of two histories are refused.
+    /// If the segment exists and belongs to the directory, it is attached with its content, and the
+    /// journal continues at the durable position of its change feed. If there is no segment, it is
+    /// rebuilt from the directory as `NAME~loading`, and renamed when it is complete. A segment and
+    /// a directory with different histories are refused.
     ///
-    /// The options of `opening` get a change feed and the clock of these options. Nothing else may
-    /// open the segment to write.
+    /// The change feed and the clock of these options replace those of `opening`. Nothing else may
+    /// open the segment for writing.
     ///
     /// # Errors
     /// One variant of [`DurableError`] each. What the directory and the segment hold stays as it
@@ -60,7 +60,8 @@ impl DurableOptions {
         // The segment without a feed, which is kept until the directory holds the store.
         let mut old = None;
         if is_missing(registry, name)? {
-            // It lost its name while it was given a feed.
+            // An earlier opening died while it gave the segment a feed, and left it without its
+            // name.
             let completed = opening.options.complete_upgrade(registry, name)?;
             old = completed.map(|upgraded| upgraded.old);
         }
@@ -80,8 +81,8 @@ impl DurableOptions {
         };
         let mut feed = served.change_feed()?;
         if self.verdict(&served, &feed, (&opened, &disk), &clock)? == Verdict::Rebuild {
-            // It holds nothing: another program made it, or this opening has replaced a damaged
-            // one.
+            // The segment is empty: another program created it, or this opening has replaced a
+            // damaged one.
             drop((feed, served));
             registry.remove_segment(name)?;
             let (rebuilt, wall_ms) =
@@ -98,14 +99,14 @@ impl DurableOptions {
         }
         let begun = self.begin(served, feed, (opened, disk), origin, clock)?;
         if let Some(old) = old {
-            // A reader that has it attached keeps it.
+            // It stays if a reader has it attached.
             let _ = registry.remove_segment(&old);
         }
         Ok(begun)
     }
 
-    /// Whether segment and directory belong together. If they do, the clock is never behind the
-    /// time of the last change that the directory holds.
+    /// Decides whether segment and directory belong together. If they do, the clock is set so that
+    /// it is never behind the directory's last change.
     fn verdict(
         &self,
         served: &Served,
@@ -129,7 +130,7 @@ impl DurableOptions {
         Ok(verdict)
     }
 
-    /// Begins a run of the journal behind what the segment's feed says is durable.
+    /// Begins a run of the journal after the durable position of the segment's feed.
     fn begin(
         &self,
         served: Served,
@@ -141,8 +142,8 @@ impl DurableOptions {
         let found = disk.journaled(&*opened.directory)?;
         let mut note = Note::of(&feed)?;
         if found.is_none() && !holds_nothing(&served) && feed.durable() == 0 {
-            // A journal that begins behind zero needs a base file. What was loaded into the segment
-            // is in no entry, so it needs one.
+            // A journal that does not begin at zero needs a base file. So does a segment into which
+            // a store was loaded: no entry holds that.
             feed.restart_at(FIRST)?;
         }
         if note.is_blank() {
@@ -156,7 +157,7 @@ impl DurableOptions {
         mneme_sys::fault!("durable.serve.noted");
         let options = Options {
             run: Some(run),
-            // The next recovery finds the time, though the machine may have lost it.
+            // The next recovery needs the time, because the machine may have lost it.
             clock,
             ..self.journal_options(note.identity(), feed.capacity())
         };
@@ -183,7 +184,7 @@ impl DurableOptions {
         let durability = Durability::start(parts, Arc::clone(&self.clock), self.bounds())?;
         durability.return_to_capacity()?;
         if needs_base {
-            // Until it is there the directory holds no store.
+            // Without it the directory holds no store.
             durability.checkpoint_and_wait()?;
         }
         Ok((served, durability))
@@ -205,7 +206,7 @@ impl DurableOptions {
         self.salvage(registry, name, (opened, disk))?;
         let built = self.load(registry, loading.as_str(), options, (opened, disk));
         if built.is_err() {
-            // It would be discarded by the next try; until then it takes memory.
+            // The next attempt would discard it; until then it would take memory.
             let _ = registry.remove_leftover(&loading);
         }
         let built = built?;
@@ -249,10 +250,9 @@ impl DurableOptions {
     }
 }
 
-/// Whether there is no segment of that name, or only the name of one that ended with an earlier
-/// boot.
+/// Whether no segment of that name exists, or only a name left over from an earlier boot.
 fn is_missing(registry: &Registry, name: &str) -> Result<bool, DurableError> {
-    // The second is there while it is given a feed.
+    // The second name exists while the segment is given a feed.
     for name in [name, &format!("{name}~old")] {
         if matches!(
             Segment::open(registry, name),
@@ -267,7 +267,7 @@ fn is_missing(registry: &Registry, name: &str) -> Result<bool, DurableError> {
     ))
 }
 
-/// Removes what an earlier try has left.
+/// Removes the remains of an earlier attempt.
 fn discard(registry: &Registry, loading: &Name) -> Result<(), DurableError> {
     match registry.remove_leftover(loading) {
         Ok(()) | Err(RemoveError::NotFound { .. }) => Ok(()),
@@ -275,8 +275,8 @@ fn discard(registry: &Registry, loading: &Name) -> Result<(), DurableError> {
     }
 }
 
-/// Gives what was loaded its name. A process that looks at it for a moment, as at every segment, is
-/// waited for: a load takes longer.
+/// Gives the rebuilt segment its name. Waits for a process that examines it for a moment, as
+/// processes do with every segment: a second load would take longer.
 fn rename(registry: &Registry, loading: &str, name: &str) -> Result<(), RenameError> {
     let mut tries = 0..TRIES;
     loop {
@@ -289,7 +289,8 @@ fn rename(registry: &Registry, loading: &str, name: &str) -> Result<(), RenameEr
     }
 }
 
-/// Lays a segment out anew that has no change feed. Returns the name under which it is kept.
+/// Lays a segment without a change feed out anew, with one. Returns the name under which the old
+/// one is kept.
 fn give_feed(
     registry: &Registry,
     name: &str,
@@ -302,7 +303,7 @@ fn give_feed(
     Ok(options.upgrade(registry, name)?.old)
 }
 
-/// Whether nothing was ever written to the store.
+/// Whether the store has never been written to.
 fn holds_nothing(served: &Served) -> bool {
     served.records() == 0 && served.feed_tail() == Some(0)
 }

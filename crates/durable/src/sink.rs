@@ -1,4 +1,4 @@
-//! [`Sink`]: where the pump puts what it drains.
+//! [`Sink`]: where the pump writes what it drains.
 
 use std::sync::Arc;
 
@@ -10,68 +10,68 @@ use crate::DurableError;
 /// The longest entry of a feed.
 pub(crate) const ENTRY: usize = 64 << 10;
 
-/// The durable copy of a change feed. Groups of whole entries are appended to it in order, and a
-/// sync makes durable what was appended.
+/// The durable copy of a change feed. Groups of whole entries are appended in order; a sync makes
+/// them durable.
 pub(crate) trait Sink: Send {
-    /// About so many bytes are one group, which a power loss keeps as a whole or not at all.
+    /// The size of a group, approximately. A power loss keeps a group as a whole or not at all.
     fn group_bytes(&self) -> usize;
 
-    /// Takes whole entries, which begin at [`position`](Self::position).
+    /// Appends whole entries, which begin at [`position`](Self::position).
     fn append(&mut self, at: u64, bytes: &[u8]) -> Result<(), EntriesRefused>;
 
-    /// Waits until all that was appended is durable; the position that is.
+    /// Waits until everything appended is durable, and returns that position.
     fn sync(&mut self) -> Result<u64, EntriesRefused>;
 
-    /// Does what a pause is good for. Everything is durable.
+    /// Does work that suits a pause. Everything is durable.
     fn idle(&mut self) -> Result<(), EntriesRefused>;
 
-    /// Lets go what lies before `base`, for which a base file stands.
+    /// Removes data before `base`, which a base file replaces.
     fn remove_before(&mut self, base: u64) -> Result<(), DurableError>;
 
-    /// Makes at most so many bytes of space for what is to come. Whether there is enough now.
+    /// Prepares up to `bytes` of space for later entries. Returns whether there is enough now.
     fn prepare(&mut self, bytes: u64) -> Result<bool, DurableError>;
 
-    /// Whether space is made before it is needed, so that a sync takes less time; what a full disk
-    /// needs is always made before.
+    /// Whether space is prepared in advance, which makes syncs shorter. The space that a full disk
+    /// requires is always prepared in advance.
     fn set_preallocates(&mut self, _preallocates: bool) {}
 
-    /// Whether writes are to be refused, because there is too little space for what is to come.
+    /// Whether writes must be refused because there is too little space for what follows.
     fn is_nearly_full(&self) -> bool;
 
-    /// Where the next entries go.
+    /// The position of the next entry.
     fn position(&self) -> u64;
 
     /// Everything before it is durable.
     fn durable(&self) -> u64;
 
-    /// Where the oldest of what it keeps of the feed begins.
+    /// Where the oldest data that it keeps begins.
     fn first(&self) -> u64;
 
-    /// Whether it takes anything, and base files may name it. If not, [`prepare`](Self::prepare)
+    /// Whether it accepts entries, and base files may name it. If not, [`prepare`](Self::prepare)
     /// begins it.
     fn has_begun(&self) -> bool {
         true
     }
 
-    /// Counts.
+    /// Statistics.
     fn stats(&self) -> JournalStats;
 
     /// Syncs and closes.
     fn close(self: Box<Self>) -> Result<(), DurableError>;
 }
 
-/// Why entries were not taken, or did not become durable.
+/// Why entries were refused, or did not become durable.
 pub(crate) enum EntriesRefused {
-    /// There is no space. [`Sink::position`] says how far it has come.
+    /// There is no space. [`Sink::position`] is the position that was reached.
     NoSpace,
-    /// What is not durable is lost, and must be appended again.
+    /// Everything that is not durable is lost and must be appended again.
     Restarted,
     /// Nothing becomes durable any more.
     Failed(DurableError),
 }
 
 impl EntriesRefused {
-    /// Of an operation that a lack of space does not refuse.
+    /// The result of a sync, which needs no space.
     fn of_sync(error: JournalError) -> Self {
         match error {
             JournalError::Restarted { .. } => Self::Restarted,
@@ -89,7 +89,7 @@ impl EntriesRefused {
 
 impl Sink for Journal {
     fn group_bytes(&self) -> usize {
-        // One frame.
+        // The size of one frame.
         let half = (self.options().file_bytes as usize - 4096) / 2;
         half.min(1 << 20) - 4096 - ENTRY
     }
@@ -103,7 +103,7 @@ impl Sink for Journal {
         Ok(synced.get())
     }
 
-    /// Names the durable position, so that damage of the last frame before a pause is noticed.
+    /// Names the durable position, so that damage to the last frame before a pause is detected.
     fn idle(&mut self) -> Result<(), EntriesRefused> {
         Journal::idle(self).map_err(EntriesRefused::of)
     }
@@ -147,10 +147,11 @@ impl Sink for Journal {
     }
 }
 
-/// A journal whose run begins when there is space for its first file. Until then it takes nothing.
+/// A journal whose run begins when there is space for its first file. Until then it accepts no
+/// entries.
 ///
-/// A store that is there can so be read on a full disk. What it holds is durable already, or stands
-/// in the ring of its segment.
+/// So an existing store can be read on a full disk. Its content is durable already, or lies in the
+/// ring of its segment.
 pub(crate) struct LateJournal {
     directory: Arc<dyn Directory>,
     options: Options,
@@ -160,10 +161,10 @@ pub(crate) struct LateJournal {
 }
 
 impl LateJournal {
-    /// Begins the run of these options at `at`, now or later.
+    /// Begins the run of these options at `at`, now or when there is space.
     ///
     /// # Errors
-    /// As [`Journal::open`]; [`JournalError::NoSpace`] only if the directory holds no store.
+    /// As for [`Journal::open`]; [`JournalError::NoSpace`] only if the directory holds no store.
     pub fn open(
         directory: Arc<dyn Directory>,
         options: Options,

@@ -1,4 +1,4 @@
-//! A durable store without threads: tests say when which step is taken.
+//! A durable store without threads: a test decides when each step is taken.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::gate::{Gate, SharedGate};
 use crate::options::DurableOptions;
 use crate::pump::Pump;
 
-/// Steps without progress after which there will be none.
+/// Steps without progress after which none is expected.
 const IDLE: u32 = 100;
 
-/// A store in private memory whose journal is written when the caller says so.
+/// A store in private memory whose journal is written when the caller says.
 pub struct Stepped {
     shared: Arc<SharedGate>,
     pump: Pump,
@@ -27,7 +27,7 @@ impl DurableOptions {
     /// As [`open_private`](Self::open_private), without threads.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`open_private`](Self::open_private).
     #[doc(hidden)]
     pub fn open_stepped(&self, builder: Builder) -> Result<Stepped, DurableError> {
         let parts = self.recover_private(builder)?;
@@ -45,17 +45,17 @@ impl DurableOptions {
 }
 
 impl Stepped {
-    /// A step of the pump.
+    /// Performs a step of the pump.
     pub fn step(&mut self) {
         self.pump.step();
     }
 
-    /// Steps until everything is durable, or nothing becomes so any more.
+    /// Steps until everything is durable, or nothing becomes durable any more.
     pub fn sync(&mut self) {
         sync(&self.shared, &mut self.pump);
     }
 
-    /// Makes durable what there is, and ends.
+    /// Makes everything durable and closes the store.
     ///
     /// # Errors
     /// As for [`Durability::close`](crate::Durability::close).
@@ -63,7 +63,8 @@ impl Stepped {
         self.pump.close()
     }
 
-    /// Makes changes that belong together. They get the store, and what syncs it meanwhile.
+    /// Makes several changes as one group. The closure gets the store, and a function that syncs it
+    /// meanwhile.
     ///
     /// # Errors
     /// As for [`LogStore::feed_together`].
@@ -76,7 +77,7 @@ impl Stepped {
         store.feed_together(|| changes(store, &mut || sync(shared, pump)))
     }
 
-    /// The gate.
+    /// The gate of the store.
     #[must_use]
     pub fn gate(&self) -> Gate {
         Gate::new(Arc::clone(&self.shared))
@@ -99,7 +100,7 @@ impl Stepped {
         Ok(())
     }
 
-    /// A step of the base file that was begun; what it holds, once it is published.
+    /// Performs a step of the base file that was begun; returns its report once it is published.
     ///
     /// # Errors
     /// As for [`Durability::backup`](crate::Durability::backup).

@@ -1,4 +1,4 @@
-//! [`DurableStore`]: a store in the process' own memory that is kept in a directory.
+//! [`DurableStore`]: a store in the process' own memory that a directory keeps.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use crate::options::DurableOptions;
 use crate::recover::RecoveryClock;
 use crate::restore::refuse_beside_backups;
 
-/// A store in the process' own memory that survives power loss. It dereferences to the
-/// [`LogStore`](mneme_log::LogStore), by whose operations it is used. See [the crate](crate).
+/// A store in the process' own memory that survives power loss. It dereferences to
+/// [`LogStore`](mneme_log::LogStore), which has its operations. See [the crate](crate).
 ///
-/// Dropping it ends with a last sync; [`close`](Self::close) also says whether that succeeded.
+/// Dropping it performs a last sync; [`close`](Self::close) also reports whether that succeeded.
 #[derive(Debug)]
 pub struct DurableStore {
     durability: Durability,
 }
 
 impl DurableStore {
-    /// Waits until everything is durable that was written before this call, by any thread.
+    /// Waits until everything that any thread wrote before this call is durable.
     ///
     /// # Errors
     /// As for [`Durability::sync`].
@@ -35,24 +35,24 @@ impl DurableStore {
         self.durability.sync()
     }
 
-    /// Writes a base file that is kept by this name: see [`Durability::backup`].
+    /// Writes a base file that is kept under this name: see [`Durability::backup`].
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Durability::backup`].
     pub fn backup(&self, name: &str) -> Result<CheckpointReport, DurableError> {
         self.durability.backup(name)
     }
 
-    /// The running durability: its gate, its policy, its counts.
+    /// The running durability: its gate, policy and statistics.
     #[must_use]
     pub fn durability(&self) -> &Durability {
         &self.durability
     }
 
-    /// Makes durable what was written, and closes the store.
+    /// Makes all writes durable and closes the store.
     ///
     /// # Errors
-    /// As [`sync`](Self::sync).
+    /// As for [`sync`](Self::sync).
     pub fn close(self) -> Result<(), DurableError> {
         self.durability.close()
     }
@@ -67,8 +67,9 @@ impl Deref for DurableStore {
 }
 
 impl DurableOptions {
-    /// Opens a store in the process' own memory: what the directory holds, or an empty one. The
-    /// builder says how large it is; it gets a change feed, and the clock of these options.
+    /// Opens a store in the process' own memory with the content of the directory, or an empty one.
+    /// The builder determines its size; the change feed and the clock of these options replace the
+    /// builder's.
     ///
     /// # Errors
     /// One variant of [`DurableError`] each. What the directory holds stays as it is.
@@ -104,7 +105,7 @@ impl DurableOptions {
         };
         clock.release(loaded.wall_ms);
         let options = Options {
-            // The next recovery finds the time, though the machine may have lost it.
+            // The next recovery needs the time, because the machine may have lost it.
             clock,
             ..self.journal_options(identity, feed.capacity())
         };
@@ -126,7 +127,7 @@ impl DurableOptions {
     pub(crate) fn journal_options(&self, identity: Identity, ring: u64) -> Options {
         Options {
             file_bytes: self.bytes_of_file(),
-            // What is in the ring fits twice: once more may come in before writers are refused.
+            // Space for twice the ring: as much again may arrive before writes are refused.
             reserve: self.reserve.unwrap_or(2 * ring),
             recycled: self.bytes_of_spares(),
             clock: Arc::clone(&self.clock),
@@ -135,8 +136,8 @@ impl DurableOptions {
     }
 }
 
-/// Has a store evict nothing while it is loaded: what it evicts then is in no entry, and an entry
-/// that follows may say that the record stays. Returns what it evicts afterwards.
+/// Stops a store from evicting while it is loaded: no entry would record those evictions, and a
+/// later entry may rely on the evicted record. Returns the policy to restore afterwards.
 pub(crate) fn pause_eviction(store: &LogStore) -> Result<Evict, DurableError> {
     let evict = store.eviction();
     store.set_eviction(Evict::None)?;

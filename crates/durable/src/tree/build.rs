@@ -1,6 +1,7 @@
-//! A tree that is made as a whole: of a segment that was kept nowhere, or of a backup.
+//! Makes a whole tree: of a segment that no directory kept, or of a backup.
 //!
-//! **It is the store's from one instant on**: when the file gets its name, durable and whole.
+//! **It becomes the store's tree at one instant**: when the file, durable and complete, gets its
+//! name.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +20,9 @@ use crate::directory::{Opened, failed};
 
 /// Bytes that one commit makes durable.
 const GATHERED: usize = 8 << 20;
-/// How long a change that is entered in pieces is left alone before another look at the feed.
+/// The pause between two looks at a feed in which a change is being entered in pieces.
 const WAIT: Duration = Duration::from_millis(1);
-/// Records that are visited in one step of a scan.
+/// Records visited in one step of a scan.
 const VISITED: usize = 256;
 
 pub(crate) struct Build<'o> {
@@ -29,7 +30,7 @@ pub(crate) struct Build<'o> {
     replica: Replica,
     run: u64,
     clock: Arc<dyn Clock>,
-    /// Bytes that were applied since the last commit.
+    /// Bytes applied since the last commit.
     gathered: usize,
 }
 
@@ -73,7 +74,7 @@ impl<'o> Build<'o> {
         })?)
     }
 
-    /// Says that it holds every change before `position`, and gives it its name.
+    /// Records that the tree holds every change before `position`, and gives the file its name.
     pub fn publish(mut self, position: u64) -> Result<Replica, DurableError> {
         self.replica.give_up_pending();
         if without("tree.publish") {
@@ -96,7 +97,7 @@ impl<'o> Build<'o> {
     }
 }
 
-/// Makes the tree of a store. Its feed goes on behind what the tree holds.
+/// Makes the tree of a store whose feed continues after the tree's content.
 pub(crate) fn adopt(
     mut build: Build<'_>,
     home: &LogStore,
@@ -141,8 +142,8 @@ pub(crate) fn adopt(
     build.publish(at)
 }
 
-/// Lets go what a feed holds, up to a position between no change's pieces. It is visible, so that a
-/// scan finds it. What local programs write meanwhile lies behind, whole.
+/// Discards the feed's content up to a position between changes. That part is visible, so a scan
+/// finds it. Changes that local programs make meanwhile lie after it, as a whole.
 fn skip(feed: &mut ChangeFeed) -> Result<u64, DurableError> {
     let mut drained = Vec::new();
     loop {
@@ -160,7 +161,7 @@ fn skip(feed: &mut ChangeFeed) -> Result<u64, DurableError> {
             feed.rewind();
             return Ok(clean);
         }
-        // A thread that sends pieces may wait for space.
+        // A thread that sends pieces may be waiting for space.
         feed.set_durable(at)?;
         mneme_sys::fault!("durable.build.waits");
         std::thread::sleep(WAIT);

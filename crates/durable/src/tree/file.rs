@@ -10,23 +10,24 @@ use crate::directory::{DirectoryMedium, Opened, failed};
 
 use super::layout::FILE;
 
-/// How long another process is waited for that is just ending.
+/// How long to wait for another process that is just ending.
 const WAIT: Duration = Duration::from_secs(1);
-/// `ELOOP` of Linux: a link, which a directory does not follow.
+/// `ELOOP` of Linux: the file is a link, which a directory does not follow.
 const LINK: i32 = 40;
-/// The most bytes of a file that is recorded.
+/// The largest file that a recorded directory keeps.
 const RECORDED: u64 = 256 << 20;
 
 fn builder() -> Builder {
-    // As the files of a journal.
+    // The same permissions as for files of a journal.
     Store::builder().wait_for_writer(WAIT).mode(0o600)
 }
 
-/// Opens the tree in that file, which is there.
+/// Opens the tree in an existing file.
 pub(super) fn open(opened: &Opened, file: &str) -> Result<Store, DurableError> {
     match &opened.medium {
         DirectoryMedium::Files(files) => match builder().open(files.path().join(file)) {
-            // By a process that the directory's lock was handed to, or that has handed it over.
+            // A process that handed over the directory's lock, or to which it was handed over, has
+            // it open.
             Err(StoreError::Locked { pid, .. }) => Err(DurableError::InUse {
                 path: files.path().to_owned(),
                 pid: pid.unwrap_or(0),
@@ -34,7 +35,7 @@ pub(super) fn open(opened: &Opened, file: &str) -> Result<Store, DurableError> {
             opened => Ok(opened?),
         },
         DirectoryMedium::Recorded(recorded) => {
-            // What a failed sync has left in the page cache is not to be believed.
+            // The page cache may hold what a failed sync has left, which cannot be trusted.
             let storage = opened.directory.open(file);
             storage
                 .and_then(|storage| storage.drop_cached())
@@ -45,7 +46,7 @@ pub(super) fn open(opened: &Opened, file: &str) -> Result<Store, DurableError> {
     }
 }
 
-/// Makes an empty tree in that file. One of that name is gone.
+/// Creates an empty tree in that file. A file of that name is removed.
 pub(super) fn create(opened: &Opened, file: &str) -> Result<Store, DurableError> {
     let directory = &*opened.directory;
     let names = directory.names();
@@ -60,7 +61,8 @@ pub(super) fn create(opened: &Opened, file: &str) -> Result<Store, DurableError>
     open(opened, file)
 }
 
-/// The tree's file, to look whether it keeps its name. `None`: it lies elsewhere, behind a link.
+/// Opens the tree's file to check later that it keeps its name. `None`: it lies elsewhere, behind a
+/// link.
 pub(super) fn to_watch(
     directory: &dyn Directory,
 ) -> Result<Option<Box<dyn Storage>>, DurableError> {
@@ -70,8 +72,8 @@ pub(super) fn to_watch(
     }
 }
 
-/// Fails if the tree's file was removed, or another one has its name. Commits go on to succeed
-/// then, in a file that goes with its last opening.
+/// Fails if the tree's file was removed or replaced. Commits would continue to succeed, in a file
+/// that vanishes when its last opening ends.
 pub(super) fn look_named(tree: Option<&dyn Storage>) -> Result<(), DurableError> {
     match tree.map(Storage::is_named) {
         Some(Ok(false)) => Err(failed("sync", FILE)(MediumError::Removed)),

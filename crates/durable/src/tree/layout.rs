@@ -1,39 +1,39 @@
-//! What a store is as entries of a tree.
+//! How a store is laid out as entries of a tree.
 //!
-//! Each index is a named tree of its own, called by its root's id. It has the records: under each
-//! key the kind (1 byte), the expiry (8 bytes, 0: never), and the value. Outside of all named trees
-//! lie the store's UUID, which database has which root, and entries of the feed that do not take
-//! place yet.
+//! Each index is a named tree of its own, named by its root's id. It holds the records: each key
+//! maps to the kind (1 byte), the expiry (8 bytes, 0: never), and the value. Outside of all named
+//! trees are the store's UUID, the roots of the databases, and entries of the feed that have not
+//! taken effect yet.
 
 use mneme_log::feed::binding;
 use mneme_log::{DATABASES, Expiry};
 
-/// The file.
+/// The name of the file.
 pub(crate) const FILE: &str = "store.tree";
-/// The file while it is made.
+/// The name of the file while it is being made.
 pub(crate) const NEW: &str = "store.tree.new";
 
-/// The key of the store's UUID.
+/// The key under which the store's UUID lies.
 pub(super) const UUID: &[u8] = b"uuid";
-/// The key of the roots of all databases and the highest root that was ever seen.
+/// The key under which the roots of all databases lie, with the highest root ever seen.
 pub(super) const BINDINGS: &[u8] = b"bindings";
-/// What the keys of entries begin with that do not take place yet.
+/// The prefix of the keys of entries that have not taken effect yet.
 pub(super) const PENDING: &[u8] = b"pending";
 
-/// Bytes before a value.
+/// Bytes of a record before its value.
 pub(super) const HEAD: usize = 9;
 
 /// The format, in the last word of a [`CommitStamp`].
 const FORMAT: u64 = 1;
 
-/// What each commit says of itself, in the bytes that a tree keeps for its caller.
+/// What each commit records about itself, in the bytes that a tree keeps for its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct CommitStamp {
-    /// The run that made it.
+    /// The run that made the commit.
     pub run: u64,
-    /// It holds every change before this position.
+    /// The commit contains every change before this position.
     pub position: u64,
-    /// When it was made.
+    /// When the commit was made.
     pub wall_ms: u64,
 }
 
@@ -59,7 +59,7 @@ impl CommitStamp {
     }
 }
 
-/// A word of up to eight bytes.
+/// Reads a word of up to eight bytes.
 fn word(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     let len = bytes.len().min(8);
@@ -67,12 +67,12 @@ fn word(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Which database has which root.
+/// The root of each database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bindings {
     /// 0: none.
     pub roots: [u64; DATABASES],
-    /// The highest id that a root has had.
+    /// The highest root id so far.
     pub highest: u64,
 }
 
@@ -99,41 +99,41 @@ impl Bindings {
         }
     }
 
-    /// As an entry of the feed has them.
+    /// In the form of an entry of the feed.
     pub fn words(&self) -> Vec<[u8; 8]> {
         let each = self.roots.iter().enumerate();
         each.map(|(database, root)| binding(database as u8, *root))
             .collect()
     }
 
-    /// The roots that a database has.
+    /// The roots that databases have.
     pub fn bound(&self) -> impl Iterator<Item = u64> {
         self.roots.into_iter().filter(|root| *root != 0)
     }
 }
 
-/// What a tree is called that has the records of a root.
+/// The name of the tree that holds the records of a root.
 pub(super) fn name(root: u64) -> String {
     format!("root {root}")
 }
 
-/// The root that a tree is of.
+/// The root of the tree with that name.
 pub(super) fn root_of(name: &str) -> Option<u64> {
     name.strip_prefix("root ")?.parse().ok()
 }
 
-/// The key of an entry that stands at `position` and does not take place yet.
+/// The key for an entry at `position` that has not taken effect yet.
 pub(super) fn pending_key(position: u64) -> Vec<u8> {
     [PENDING, &position.to_be_bytes()].concat()
 }
 
-/// Where an entry stands that has this key.
+/// The position of the entry with this key.
 pub(super) fn pending_position(key: &[u8]) -> Option<u64> {
     let bytes = key.strip_prefix(PENDING)?.try_into().ok()?;
     Some(u64::from_be_bytes(bytes))
 }
 
-/// A record as a tree has it.
+/// Encodes a record for a tree.
 pub(super) fn encode(kind: u8, expiry: Expiry, value: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEAD + value.len());
     bytes.push(kind);
@@ -142,7 +142,7 @@ pub(super) fn encode(kind: u8, expiry: Expiry, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Gives a record another expiry.
+/// Replaces the expiry of a record.
 pub(super) fn set_expiry(record: &mut [u8], expiry: Expiry) {
     if let Some(place) = record.get_mut(1..HEAD) {
         place.copy_from_slice(&expiry_word(expiry));
@@ -152,13 +152,13 @@ pub(super) fn set_expiry(record: &mut [u8], expiry: Expiry) {
 fn expiry_word(expiry: Expiry) -> [u8; 8] {
     let word = match expiry {
         Expiry::Never => 0,
-        // The year 1970 has passed at zero as at one.
+        // Zero means never; an expiry in 1970 has passed in any case.
         Expiry::At(ms) => ms.max(1),
     };
     word.to_le_bytes()
 }
 
-/// Kind, expiry and value of a record; `None`: it is none.
+/// Kind, expiry and value of a record; `None`: the bytes are no record.
 pub(super) fn decode(record: &[u8]) -> Option<(u8, Expiry, &[u8])> {
     let (head, value) = record.split_at_checked(HEAD)?;
     let expiry = match word(&head[1..]) {

@@ -1,8 +1,8 @@
-//! Entries of the feed that do not take place yet: the pieces of a change that is not entered as a
-//! whole, and a group that is not closed.
+//! Entries of the feed that have not taken effect yet: pieces of a change that is not complete, and
+//! the entries of an open group.
 //!
 //! **A commit keeps them beside the records, under keys of their own.** A segment that outlives its
-//! server goes on with the rest of them. A store that is rebuilt does not: they never take place.
+//! server continues with their rest. In a store that is rebuilt they never take effect.
 
 use std::collections::HashMap;
 
@@ -11,12 +11,12 @@ use mneme_tree::Batch;
 
 use super::layout::pending_key;
 
-/// An entry as it stood in the feed.
+/// An entry as it was in the feed.
 #[derive(Debug, Clone)]
 pub(super) struct RawEntry {
     position: u64,
     bytes: Vec<u8>,
-    /// A commit has it.
+    /// A commit contains it.
     is_kept: bool,
 }
 
@@ -32,28 +32,28 @@ impl RawEntry {
 
 #[derive(Default)]
 pub(super) struct Pending {
-    /// The pieces' bytes.
+    /// The bytes of the pieces.
     pub assembly: Assembly,
-    /// The entries of them, by the changes' ids.
+    /// The entries with pieces, by the ids of the changes.
     pieces: HashMap<u64, Vec<RawEntry>>,
-    /// The entries of the group that is open, from where it was opened.
+    /// The entries of the open group, from the one that opened it.
     group: Option<Vec<RawEntry>>,
-    /// Kept ones that have taken place since.
+    /// Kept entries that have taken effect since.
     gone: Vec<u64>,
 }
 
-/// What is to be done with an entry.
+/// What to do with an entry.
 pub(super) enum Turn {
-    /// It takes place.
+    /// It takes effect.
     Now,
-    /// It is a part of a group that is open.
+    /// It belongs to an open group.
     Later,
-    /// A group is closed, whose entries take place, this one last.
+    /// A group is closed: its entries take effect, this one last.
     Group(Vec<RawEntry>),
 }
 
 impl Pending {
-    /// Takes a kept entry in again. They come in order.
+    /// Adds a kept entry again. They arrive in order.
     pub fn restore(&mut self, position: u64, bytes: &[u8]) -> Result<(), FeedDamage> {
         let raw = || RawEntry {
             is_kept: true,
@@ -74,7 +74,7 @@ impl Pending {
         Ok(())
     }
 
-    /// Decides about the next entry, whose bytes are `raw`.
+    /// Decides what to do with the next entry; `raw` is its bytes.
     pub fn turn(&mut self, entry: &Entry<'_>, raw: &[u8]) -> Result<Turn, FeedDamage> {
         let first = entry.items().next().transpose()?;
         match (&mut self.group, first) {
@@ -96,7 +96,7 @@ impl Pending {
         }
     }
 
-    /// Notes the pieces of an entry that takes place, and those that are needed no more.
+    /// Notes the pieces of an entry that takes effect, and those that are no longer needed.
     pub fn note(&mut self, entry: &Entry<'_>, bytes: &[u8]) -> Result<(), FeedDamage> {
         self.note_pieces(entry, || RawEntry::new(entry.position, bytes))
     }
@@ -124,22 +124,22 @@ impl Pending {
         self.gone.extend(kept.map(|raw| raw.position));
     }
 
-    /// Has a commit keep what is not kept yet, and forget what has taken place.
+    /// Adds to a commit what is not kept yet, and removes what has taken effect.
     pub fn enter(&self, batch: &mut Batch) {
         for position in &self.gone {
             batch.remove(&pending_key(*position));
         }
-        // Behind the removals: an entry of a group that was closed may be a piece.
+        // After the removals: an entry of a closed group may be a piece.
         for raw in self.all().filter(|raw| !raw.is_kept) {
             batch.put(&pending_key(raw.position), &raw.bytes);
         }
     }
 
-    /// The commit is durable.
+    /// Notes that the commit is durable.
     pub fn entered(&mut self) {
         self.gone.clear();
         for raw in self.pieces.values_mut().flatten() {
-            // The assembly has its bytes.
+            // The assembly holds its bytes.
             (raw.is_kept, raw.bytes) = (true, Vec::new());
         }
         for raw in self.group.iter_mut().flatten() {
@@ -147,7 +147,7 @@ impl Pending {
         }
     }
 
-    /// None of them will take place. Whether commits have kept some.
+    /// Discards all of them: none will take effect. Returns whether commits have kept any.
     pub fn give_up(&mut self) -> bool {
         let all: Vec<_> = self.all().cloned().collect();
         *self = Self {
@@ -164,7 +164,7 @@ impl Pending {
     }
 }
 
-/// The entries of a group that was closed.
+/// The entries of a closed group.
 pub(super) fn each(
     group: &[RawEntry],
 ) -> impl Iterator<Item = Result<(Entry<'_>, &[u8]), FeedDamage>> {

@@ -1,4 +1,4 @@
-//! All records of one commit, for a store that is rebuilt and for backups.
+//! All records of one commit, for rebuilding a store and for backups.
 
 use std::ops::Bound;
 
@@ -9,16 +9,16 @@ use mneme_tree::{Snapshot, Store, StoreError};
 use super::layout::{self, BINDINGS, Bindings, CommitStamp};
 use crate::DurableError;
 
-/// The store as one commit has it, while later ones are made.
+/// The store at one commit, while later ones are made.
 pub(crate) struct TreeRecords {
     snapshot: Snapshot,
     stamp: CommitStamp,
     bindings: Bindings,
-    /// The roots that are still to be visited, the present one first.
+    /// The roots that remain to be visited, the current one first.
     roots: Vec<u64>,
-    /// The last key of the present one that was visited.
+    /// The last key of the current root that was visited.
     after: Option<Vec<u8>>,
-    /// All checksums are compared, whatever was verified before.
+    /// Compare all checksums, even those that were verified before.
     is_copied: bool,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct TreeRecord<'r> {
 }
 
 impl TreeRecord<'_> {
-    /// The item of a feed that says the same.
+    /// The feed item that stores this record.
     pub fn put(&self) -> Item<'_> {
         Item::Put {
             root: self.root,
@@ -62,7 +62,8 @@ impl TreeRecords {
         })
     }
 
-    /// As [`of`](Self::of), for a file that gets checksums of its own, which would sign damage.
+    /// As [`of`](Self::of), for copying to a file with checksums of its own: without a comparison
+    /// these would make damage look valid.
     pub fn to_copy(store: &Store) -> Result<Self, DurableError> {
         let is_copied = true;
         Ok(Self {
@@ -71,22 +72,22 @@ impl TreeRecords {
         })
     }
 
-    /// Everything before this position is in it.
+    /// It contains every change before this position.
     pub fn position(&self) -> u64 {
         self.stamp.position
     }
 
-    /// The words of all databases, as an entry of the feed has them.
+    /// The words of all databases in the form of an entry of the feed.
     pub fn bindings(&self) -> Vec<[u8; 8]> {
         self.bindings.words()
     }
 
-    /// The highest id that a root has had.
+    /// The highest root id so far.
     pub fn highest(&self) -> u64 {
         self.bindings.highest
     }
 
-    /// Says in which database a damaged value lies.
+    /// Adds to an error about a damaged value the database that it lies in.
     fn damaged(&self, root: u64, error: StoreError) -> DurableError {
         let mut databases = self.bindings.roots.iter();
         match (&error, databases.position(|bound| *bound == root)) {
@@ -99,7 +100,8 @@ impl TreeRecords {
         }
     }
 
-    /// Visits about so many bytes of records from where the last call ended. False: that was all.
+    /// Visits about this many bytes of records, continuing after the last call. Returns false at
+    /// the end.
     pub fn visit<'s>(
         &'s mut self,
         most: usize,

@@ -1,7 +1,8 @@
 //! [`Replica`]: the store as a tree.
 //!
-//! **A commit of the tree is the store at one position of the feed**: every change before it, and
-//! none behind. Changes are gathered in memory until a commit makes all of them durable at once.
+//! **Each commit of the tree is the store at one position of the feed**: it contains every change
+//! before the position, and none after. Changes are gathered in memory until a commit makes all of
+//! them durable at once.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -16,10 +17,10 @@ use super::pending::{Pending, Turn, each};
 use crate::DurableError;
 use crate::replay::patch;
 
-/// A record as a tree has it; `None`: there is none.
+/// A record in a tree's form; `None`: it is removed.
 type TreeRecord = Option<Vec<u8>>;
 
-/// The tree of a root, and what the next commit does to it.
+/// The tree of a root, and the changes that the next commit makes to it.
 struct Root {
     tree: Tree,
     changes: BTreeMap<Vec<u8>, TreeRecord>,
@@ -27,23 +28,23 @@ struct Root {
 
 pub(crate) struct Replica {
     store: Store,
-    /// The last commit's.
+    /// The stamp of the last commit.
     stamp: CommitStamp,
     identity: Identity,
-    /// Roots that are alive.
+    /// The live roots.
     roots: BTreeMap<u64, Root>,
     bindings: Bindings,
-    /// The next commit has other bindings than the last.
+    /// The next commit changes the bindings.
     is_bound_anew: bool,
-    /// Trees of roots that the next commit says are dead. Until then they have what is durable.
+    /// Trees of roots that the next commit records as dead. Until then they hold durable records.
     dying: Vec<String>,
-    /// Trees of roots that a commit says are dead.
+    /// Trees of roots that a commit records as dead.
     dead: Vec<String>,
     pending: Pending,
 }
 
 impl Replica {
-    /// Begins that of a store, in a tree that holds nothing.
+    /// Begins the tree of a store in an empty tree.
     pub fn begin(store: Store, identity: Identity) -> Result<Self, DurableError> {
         store.put(UUID, &identity.uuid)?;
         Ok(Self {
@@ -103,7 +104,7 @@ impl Replica {
         })
     }
 
-    /// Goes back to the last commit.
+    /// Returns to the last commit.
     pub fn reset(&mut self) -> Result<(), DurableError> {
         *self = Self::open(self.store.clone())?;
         Ok(())
@@ -125,12 +126,13 @@ impl Replica {
         self.identity
     }
 
-    /// Changes that are not whole will not become so. Whether a commit is needed for that.
+    /// Discards incomplete changes, which will not be completed. Returns whether that needs a
+    /// commit.
     pub fn give_up_pending(&mut self) -> bool {
         self.pending.give_up()
     }
 
-    /// Applies whole entries, the first of which stands at `position`.
+    /// Applies whole entries; `position` is that of the first.
     pub fn bytes(&mut self, position: u64, bytes: &[u8]) -> Result<(), DurableError> {
         for entry in entries(position, bytes) {
             let entry = entry?;
@@ -159,7 +161,7 @@ impl Replica {
         applied
     }
 
-    /// Applies an item of an entry that stands at `position`.
+    /// Applies an item of the entry at `position`.
     pub fn item(&mut self, position: u64, item: Item<'_>) -> Result<(), DurableError> {
         match item {
             Item::Put {
@@ -215,7 +217,7 @@ impl Replica {
                 self.is_bound_anew = true;
                 Ok(())
             }
-            // What a group holds takes place when it is closed.
+            // A group's entries take effect when it is closed.
             Item::Open | Item::Close => Ok(()),
             Item::Piece { .. } | Item::Pieces { .. } => Err(DurableError::Unknown {
                 what: "pieces within pieces",
@@ -224,7 +226,7 @@ impl Replica {
         }
     }
 
-    /// The root, if it is alive. One that nothing was said of yet begins to be.
+    /// The root, if it is alive. A root that no entry has mentioned yet comes to life.
     fn root(&mut self, root: u64) -> Result<Option<&mut Root>, DurableError> {
         let is_known = self.roots.contains_key(&root) || root <= self.bindings.highest;
         if !is_known {
@@ -237,13 +239,13 @@ impl Replica {
         if !self.roots.contains_key(&root) {
             let name = layout::name(root);
             if self.dead.contains(&name) {
-                // It is of a commit that did not take place.
+                // It belongs to a commit that did not succeed.
                 self.drop_dead();
                 if self.dead.contains(&name) {
                     return Err(StoreError::NoSpace { wanted: 0 }.into());
                 }
             }
-            // A commit of its own: what no database has is dropped by the next opening.
+            // In a commit of its own: if no database gets the tree, the next opening drops it.
             let tree = self.store.tree(&name)?;
             let changes = BTreeMap::new();
             self.roots.insert(root, Root { tree, changes });
@@ -271,7 +273,7 @@ impl Replica {
         };
         match root.changes.get(key) {
             Some(record) => Ok(record.clone()),
-            // What is stored again gets a checksum of its own, which would sign damage.
+            // A value that is stored again gets a new checksum, which would make damage look valid.
             None => Ok(root.tree.get_verified(key)?),
         }
     }
@@ -307,7 +309,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Makes durable what was applied.
+    /// Makes everything that was applied durable.
     pub fn commit(&mut self, stamp: CommitStamp) -> Result<(), StoreError> {
         let mut batch = Batch::new();
         if !without("tree.pending") {
@@ -338,9 +340,9 @@ impl Replica {
         Ok(())
     }
 
-    /// Drops the trees of roots that are dead, whose leaves die with later commits: what is entered
-    /// behind a large one does not wait for that. One that cannot be dropped for now is dropped by
-    /// a later commit, or the next opening.
+    /// Drops the trees of dead roots. Their leaves are freed with later commits, so that entries
+    /// after the death of a large one need not wait. A tree that cannot be dropped now is dropped
+    /// by a later commit or the next opening.
     fn drop_dead(&mut self) {
         let store = &self.store;
         self.dead

@@ -1,4 +1,4 @@
-//! The pump's end of a tree: what is appended is gathered, and a sync is a commit.
+//! The tree as a [`Sink`] of the pump: appended entries are gathered, and a sync is a commit.
 
 use std::sync::Arc;
 
@@ -13,28 +13,28 @@ use super::replica::Replica;
 use crate::DurableError;
 use crate::sink::{ENTRY, EntriesRefused, Sink};
 
-/// Bytes that are drained at once.
+/// Bytes drained at once.
 const GROUP: usize = (1 << 20) - ENTRY;
 
 pub(crate) struct TreeSink {
     replica: Replica,
-    /// The file that the tree lies in, as the directory names it, unless that has a link.
+    /// The file of the tree under its name in the directory, unless that name is a link.
     file: Option<Box<dyn Storage>>,
     run: u64,
     position: u64,
     clock: Arc<dyn Clock>,
-    /// The commit that begins the run found no space: nothing is taken before it succeeds.
+    /// The commit that begins the run found no space: no entries are accepted before it succeeds.
     begins: bool,
     /// The last commit found no space.
     is_full: bool,
-    /// Something else has failed: nothing is taken any more.
+    /// Something else failed: no entries are accepted any more.
     is_failed: bool,
     stats: JournalStats,
 }
 
 impl TreeSink {
-    /// Begins a run behind the replica's last commit, by a commit that says so. On a full disk that
-    /// is made later: what the tree holds can be read meanwhile.
+    /// Begins a run after the replica's last commit with a commit that records it. On a full disk
+    /// that commit is made later: the tree can be read meanwhile.
     pub fn begin(
         replica: Replica,
         run: u64,
@@ -52,7 +52,7 @@ impl TreeSink {
             file: to_watch(directory)?,
             run,
             clock,
-            // One that was just made says so already.
+            // A new tree records the run already.
             begins: last != run,
             is_full: false,
             is_failed: false,
@@ -72,7 +72,7 @@ impl TreeSink {
         self.replica.store()
     }
 
-    /// Makes durable what was appended.
+    /// Makes the appended entries durable.
     fn commit(&mut self) -> Result<(), EntriesRefused> {
         let stamp = CommitStamp {
             run: self.run,
@@ -87,7 +87,7 @@ impl TreeSink {
         Ok(())
     }
 
-    /// Forgets what is not durable.
+    /// Forgets the entries that are not durable.
     fn refused(&mut self, error: DurableError) -> EntriesRefused {
         let error = match error {
             DurableError::Tree(StoreError::NoSpace { .. }) => match self.replica.reset() {
@@ -134,7 +134,7 @@ impl Sink for TreeSink {
         Ok(self.position)
     }
 
-    /// Lets a few leaves of dropped trees die.
+    /// Frees a few leaves of dropped trees.
     fn idle(&mut self) -> Result<(), EntriesRefused> {
         self.usable().map_err(EntriesRefused::Failed)?;
         match self.replica.store().bury_some() {

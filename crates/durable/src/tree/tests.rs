@@ -1,4 +1,4 @@
-//! Entries that do not take place yet, over commits, deaths and the loss of the segment.
+//! Entries that have not taken effect yet, across commits, deaths and the loss of the segment.
 
 use mneme_journal::Identity;
 use mneme_log::Expiry;
@@ -72,7 +72,7 @@ impl Fed {
         self.replica().commit(stamp).unwrap();
     }
 
-    /// The process dies behind a commit; the segment lives.
+    /// The process dies after a commit; the segment survives.
     fn reopen(&mut self) {
         self.commit();
         self.replica = None;
@@ -81,12 +81,12 @@ impl Fed {
         self.replica = Some(replica);
     }
 
-    /// Keys and lengths of values, as the last commit has them.
+    /// Keys and lengths of values in the last commit.
     fn records(&mut self) -> Vec<(Vec<u8>, usize)> {
         self.commit();
         let mut all = Vec::new();
         let mut records = TreeRecords::of(self.replica().store()).unwrap();
-        // Two records at a time, so that it goes on behind a key.
+        // Two records at a time, so that a visit continues after a key.
         while records
             .visit(2, |record| {
                 all.push((record.key.to_vec(), record.value.len()));
@@ -112,8 +112,8 @@ fn record(key: &[u8], len: usize) -> (Vec<u8>, usize) {
     (key.to_vec(), len)
 }
 
-/// A group takes place as a whole when it is closed, also by the successor of a dead process; with
-/// the segment it is lost as a whole.
+/// A group takes effect as a whole when it is closed, even by the successor of a dead process; if
+/// the segment is lost, all of the group is.
 fn groups_are_whole() {
     let mut fed = Fed::new();
     fed.put(b"before", b"1");
@@ -148,7 +148,7 @@ fn groups_are_whole() {
     );
 }
 
-/// A change in pieces takes place when all of them are there, whichever process has drained them.
+/// A change in pieces takes effect when all pieces are there, whichever process drained them.
 fn pieces_are_whole() {
     let mut fed = Fed::new();
     let long = vec![5; 200_000];
@@ -196,7 +196,8 @@ fn what_is_not_whole_waits() {
     pieces_are_whole();
 }
 
-/// All that entries say happens to records that the tree has, and to those that it is about to get.
+/// Every kind of item takes effect both on records that the tree has and on records that it is
+/// about to get.
 #[test]
 fn entries_change_what_is_committed_and_what_is_not() {
     for commits in [false, true] {
@@ -238,7 +239,7 @@ fn entries_change_what_is_committed_and_what_is_not() {
                 Ok(())
             })
             .unwrap();
-        // A root that is dead stays so, whatever is said of it later.
+        // A dead root stays dead, whatever later entries say about it.
         fed.enter(&[Item::Bind {
             databases: &[binding(0, 2)],
             dead: &[1u64.to_le_bytes()],
@@ -251,7 +252,7 @@ fn entries_change_what_is_committed_and_what_is_not() {
     }
 }
 
-/// Each step that a test leaves out is missed.
+/// The tests notice each step that is left out.
 #[cfg(feature = "fault")]
 #[test]
 fn every_step_is_needed() {
