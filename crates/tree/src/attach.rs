@@ -1,20 +1,20 @@
-//! Which processes have a file open, and where they find each other.
+//! Which processes have a file open, and where they meet.
 //!
 //! **One process writes a file at a time, and every process that has it open shares one control
-//! region with all others, or is refused.** The locks lie on the data file, so they hold between
-//! containers that share nothing else; the kernel drops those of the dead. The control region lies
-//! in `/dev/shm`, under a name made of the file's device, number and identity. While a process
-//! opens or closes the file it holds the byte `OPENING`, so that nobody joins a region that is
-//! being made or removed. A process that finds
-//! no other one attached makes the region anew.
+//! region with all others, or is refused.** The locks lie on the data file, so they work between
+//! containers that share nothing else; the kernel releases those of dead processes. The control
+//! region lies in `/dev/shm`, under a name made of the file's device, number and identity. While a
+//! process opens or closes the file it holds the byte `OPENING`, so that no process joins a region
+//! that is being made or removed. A process that finds no other process attached makes the region
+//! anew.
 //!
-//! A user who may read the file knows that name, and may take it in `/dev/shm` by something that
-//! only that user can remove. The region then gets a longer name that nobody can know before, and
-//! is found by its beginning.
+//! A user who may read the file knows that name, and may occupy it in `/dev/shm` with something
+//! that only that user can remove. The region then gets a longer name, which cannot be predicted,
+//! and is found by its first part.
 //!
-//! The drop unlocks the file rather than closing it. A child process that another thread is just
-//! starting has a copy of every descriptor until it executes its program; closing ours would leave
-//! the file locked until then.
+//! Dropping an attachment unlocks the file instead of closing it. A child process that another
+//! thread is just starting has a copy of every descriptor until it executes its program; a mere
+//! close would leave the file locked until then.
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::ErrorKind;
@@ -38,16 +38,16 @@ use crate::control_region::{OWN_BYTES, SharedControl, WRITER_PID, control_option
 use crate::error::os;
 use crate::layout::FileHeader;
 
-/// Where the locks lie: bytes beyond the end of any file.
+/// The offset of the locks: beyond the end of any file.
 const LOCKS: u64 = 1 << 62;
-/// Held by who opens or closes the file.
+/// Held by a process that opens or closes the file.
 const OPENING: u32 = 0;
 /// Held by the process that writes.
 const WRITER: u32 = 1;
-/// Held by all that read, together.
+/// Shared by all processes that read.
 const READER: u32 = 2;
 
-/// How long an opening waits for another that is under way.
+/// How long an opening waits for another one.
 const OPENING_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A file that this process has open, and its locks on it.
@@ -64,13 +64,13 @@ pub(crate) struct TreeAttachment {
 }
 
 impl TreeAttachment {
-    /// Opens a file and locks it, to write it or to read it. An opening that would write waits so
-    /// long for another writer. Nobody else opens or closes the file until
+    /// Opens a file and locks it for writing or reading. An opening for writing waits up to `wait`
+    /// for another writer. No other process opens or closes the file until
     /// [`opened`](Self::opened).
     pub(crate) fn take(path: &Path, reads: bool, wait: Duration) -> Result<Self, StoreError> {
         loop {
             let attachment = Self::take_found(path, reads, wait)?;
-            // Another file may have got the name since it was opened.
+            // The name may belong to another file by now.
             if attachment.has_name()? {
                 return Ok(attachment);
             }
@@ -130,7 +130,7 @@ impl TreeAttachment {
             if now() >= begun.saturating_add(wait) {
                 return Err(attachment.locked());
             }
-            // Others may open and close meanwhile.
+            // Others may open and close the file meanwhile.
             attachment.opened();
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -151,7 +151,7 @@ impl TreeAttachment {
         Ok(())
     }
 
-    /// Another process writes the file, or has been opening it for long.
+    /// The error if another process writes the file, or has been opening it for too long.
     fn locked(&self) -> StoreError {
         StoreError::Locked {
             path: self.path.clone(),
@@ -159,7 +159,7 @@ impl TreeAttachment {
         }
     }
 
-    /// The process that writes the file, as it says in the control region.
+    /// The process that writes the file, according to the control region.
     fn writer(&self) -> Option<u32> {
         let mut header = FileHeader::new_zeroed();
         self.file.read_exact_at(header.as_mut_bytes(), 0).ok()?;
@@ -176,7 +176,7 @@ impl TreeAttachment {
             .find_map(pid_in)
     }
 
-    /// Where the control region lies, unless another user has taken that name.
+    /// The path of the control region, unless another user has taken that name.
     fn control_path(&self, instance: [u8; 16]) -> Result<PathBuf, StoreError> {
         let found = self.file.metadata();
         let found = found.map_err(os("examine the store's file"))?;
@@ -190,7 +190,7 @@ impl TreeAttachment {
     }
 
     /// Joins the control region of the processes that have the file open, or makes it, for a store
-    /// of this identity. `None`: those processes have closed the file since.
+    /// with this identity. `None`: those processes have closed the file in the meantime.
     pub(crate) fn share(
         &mut self,
         uuid: [u8; 16],
@@ -214,15 +214,16 @@ impl TreeAttachment {
         Ok(Some(shared))
     }
 
-    /// Whether others still have the file open. One that closes it leaves the control region only
-    /// after it has unlocked the file, and none opens it meanwhile: `OPENING` is ours.
+    /// Whether other processes still have the file open. A process that closes it leaves the
+    /// control region only after unlocking the file, and none can open it meanwhile, because this
+    /// process holds `OPENING`.
     fn others_remain(&mut self) -> bool {
-        // A lock of ours would be seen too.
+        // This process' own lock would be seen too.
         let reads = self.reader.take().is_some();
         (reads && self.locks.is_alive(WRITER)) || self.locks.is_alive(READER)
     }
 
-    /// The file is open: others may open it.
+    /// Allows others to open the file.
     pub(crate) fn opened(&mut self) {
         self.locks.release(OPENING);
         self.is_opening = false;
@@ -251,7 +252,7 @@ impl Drop for TreeAttachment {
     }
 }
 
-/// Where the control region may lie that would be called `path`: there, and under each longer name.
+/// The paths at which a control region named `path` may lie: that path, and each longer name.
 fn places(path: &Path) -> Vec<PathBuf> {
     let mut places = vec![path.to_owned()];
     let begin = path.file_name().and_then(|name| name.to_str());
@@ -271,7 +272,7 @@ fn places(path: &Path) -> Vec<PathBuf> {
     places
 }
 
-/// A longer name, which no other user can know before.
+/// A longer name, which no other user can predict.
 fn longer(path: &Path) -> Result<PathBuf, StoreError> {
     let mut number = [0; 8];
     mneme_sys::random_bytes(&mut number).map_err(os("find a random number"))?;
@@ -280,15 +281,15 @@ fn longer(path: &Path) -> Result<PathBuf, StoreError> {
     Ok(name.into())
 }
 
-/// Makes a control region that is called `path` or has a longer name, and says which.
+/// Makes a control region named `path` or a longer name. Returns its path.
 fn make(path: &Path, uuid: [u8; 16], data: &File) -> Result<(PathBuf, SharedControl), StoreError> {
-    // What processes have left that were killed. Another user's stays: it is in nobody's way.
+    // Remains of killed processes. Another user's region stays: it blocks nothing.
     for left in &places(path)[1..] {
         let _ = std::fs::remove_file(left);
     }
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
-            // Another user's, who alone may remove it.
+            // It belongs to another user, who alone may remove it.
             let left = open_region(path, data).map_err(|_| ());
             if let Ok(shared) = left.and_then(|left| fill(&left, uuid, false).map_err(|_| ())) {
                 return Ok((path.to_owned(), shared));
@@ -307,7 +308,7 @@ fn make(path: &Path, uuid: [u8; 16], data: &File) -> Result<(PathBuf, SharedCont
     }
 }
 
-/// Makes a control region of that name. `None`: the name is taken.
+/// Makes a control region with exactly that name. `None`: the name is taken.
 fn make_at(path: &Path, uuid: [u8; 16], data: &File) -> Result<Option<SharedControl>, StoreError> {
     let like = data.metadata().map_err(os("examine the store's file"))?;
     let made = OpenOptions::new()
@@ -333,20 +334,20 @@ fn make_at(path: &Path, uuid: [u8; 16], data: &File) -> Result<Option<SharedCont
     })
 }
 
-/// The error of a control region that cannot be made, for want of space in memory for instance.
+/// The error if a control region cannot be made, for example for lack of memory.
 fn not_made_for(path: &Path) -> impl FnOnce(MediumError) -> StoreError {
     let path = path.to_owned();
     move |source| StoreError::ControlRegion { path, source }
 }
 
-/// As [`not_made_for`], by the kernel's answer.
+/// As [`not_made_for`], for an error of the kernel.
 fn not_made(path: &Path) -> impl FnOnce(std::io::Error) -> StoreError {
     let what = "make the file";
     let failed = not_made_for(path);
     move |source| failed(MediumError::Os { what, source })
 }
 
-/// Makes a control region in a file, which is new or left by processes that are dead.
+/// Makes a control region in a file that is new or was left by dead processes.
 fn fill(file: &File, uuid: [u8; 16], is_new: bool) -> Result<SharedControl, StoreError> {
     let options = control_options(uuid);
     let len = options.region_len() + OWN_BYTES;
@@ -354,7 +355,7 @@ fn fill(file: &File, uuid: [u8; 16], is_new: bool) -> Result<SharedControl, Stor
     let descriptor = descriptor.map_err(os("duplicate a descriptor"))?;
     let found = file.metadata().map_err(os("examine a control region"))?;
     let max = len.max(found.len() as usize);
-    // With its space: in a full /dev/shm a process that touches a hole is killed.
+    // Allocated in full: in a full /dev/shm a process that touches a hole is killed.
     let region = Region::map(descriptor.into(), Access::ReadWrite, max, PagePolicy::Small);
     let region = region.map_err(MediumError::Region)?;
     region.grow(len).map_err(MediumError::Region)?;
@@ -371,25 +372,27 @@ fn fill(file: &File, uuid: [u8; 16], is_new: bool) -> Result<SharedControl, Stor
     Ok(SharedControl::of(participants).map_err(MediumError::Region)?)
 }
 
-/// A user that may write the data may take part. One that may only read them gets no access, and
-/// with it no lock that would keep others out.
+/// A user that may write the data may take part. A user that may only read them gets no access, and
+/// so cannot hold a lock that keeps others out.
 fn admit(file: &File, like: &Metadata) -> std::io::Result<()> {
     let writers = like.mode() & 0o222;
     let mode = writers | writers << 1;
     let mode = match fchown(file, None, Some(like.gid())) {
         Ok(()) => mode,
-        // The group is not this user's to give: its own may what anybody may.
+        // This user cannot give the file that group: the user's own group gets what everyone may
+        // do.
         Err(_) => mode & 0o606 | (mode & 0o006) << 3,
     };
     file.set_permissions(Permissions::from_mode(mode))
 }
 
-/// A control region that lies there, of a user that may have made it.
+/// Opens an existing control region, if its owner is a user that may have made it.
 fn open_region(path: &Path, data: &File) -> Result<File, JoinError> {
     let file = files::open_plain(path, OpenOptions::new().read(true).write(true))?;
     let (found, data) = (file.metadata()?, data.metadata()?);
     let trusted = [files::user(), 0, data.uid()].contains(&found.uid());
-    // Another user that may write the data may have made it: nobody else can give it their group.
+    // Another user that may write the data may have made it: nobody else can give it the data's
+    // group.
     let in_group = found.gid() == data.gid();
     let may_write = data.mode() & if in_group { 0o022 } else { 0o002 } != 0;
     match trusted || may_write {
@@ -398,8 +401,8 @@ fn open_region(path: &Path, data: &File) -> Result<File, JoinError> {
     }
 }
 
-/// The control region that is called `path` or has a longer name, and which it is. What another
-/// user has put under such a name is passed over; the error is of the region that is nearest to it.
+/// Joins the control region named `path` or a longer name, and returns its path. Files that another
+/// user has put under such a name are skipped; the error is that of the best candidate.
 fn join_any(
     path: &Path,
     uuid: [u8; 16],
@@ -418,11 +421,11 @@ fn join_any(
             }
         }
     }
-    // One place there is always.
+    // There is always at least one path.
     Err(nearest.unwrap_or_else(|| (path.to_owned(), JoinError::Empty)))
 }
 
-/// The control region that lies there, which is to be of this identity.
+/// Joins the control region at that path, which must have this identity.
 fn join(path: &Path, uuid: [u8; 16], data: &File) -> Result<SharedControl, JoinError> {
     let file = open_region(path, data)?;
     let len = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
@@ -437,20 +440,20 @@ fn join(path: &Path, uuid: [u8; 16], data: &File) -> Result<SharedControl, JoinE
 /// Why the control region of the processes that have a file open cannot be joined.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// It cannot be opened: it is another container's, perhaps.
+    /// It cannot be opened; it may be another container's.
     #[error("its control region cannot be opened in /dev/shm")]
     Missing(#[from] std::io::Error),
-    /// It belongs to a user that it should not.
+    /// It belongs to a user that cannot have made it.
     #[error("its control region belongs to user {0}")]
     Owner(u32),
     /// It cannot be mapped.
     #[error(transparent)]
     Region(#[from] mneme_sys::RegionError),
-    /// It is no control region of this file, or is full.
+    /// It is not a control region of this file, or is full.
     #[error(transparent)]
     Control(#[from] mneme_sync::OpenError),
-    /// No process takes part in it, though one has the file open: that one is in another container,
-    /// and this region is what a killed process has left here. Or it is just dying.
+    /// No process takes part in it, although one has the file open: that process is in another
+    /// container, and a killed process left this region here. Or the process is about to die.
     #[error("nobody takes part in its control region in /dev/shm: it is another container's file")]
     Empty,
     /// Its locks cannot be taken.
@@ -459,7 +462,7 @@ pub enum JoinError {
 }
 
 impl JoinError {
-    /// How much speaks for what lies there being the region that was looked for.
+    /// How likely it is that this was the region that was sought.
     fn nearness(&self) -> u32 {
         match self {
             Self::Missing(_) => 0,
@@ -473,7 +476,7 @@ impl JoinError {
 mod tests {
     use super::*;
 
-    /// Where it may not be removed, for it belongs to another user.
+    /// A directory in which it may not be removed, because it belongs to another user.
     #[test]
     fn a_region_that_dead_processes_left_is_used_again() {
         let name = format!("mneme-tree-left-{}", std::process::id());

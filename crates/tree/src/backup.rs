@@ -15,14 +15,14 @@ use crate::roots::leaves_of;
 use crate::snapshot::Snapshot;
 use crate::{StoreError, Version, recovery};
 
-/// Keys that a backup commits at a time.
+/// Keys that a backup commits at once.
 const BATCH: usize = 4096;
-/// Bytes of values after which it does not wait for that many.
+/// Bytes of values at which it commits earlier.
 const BYTES: usize = 8 << 20;
 
-/// Writes the newest version, and no other, into the new file `path`: the same store by its UUID,
-/// without the names of versions. Each entry and each value is verified before it is copied.
-/// `progress` hears after each leaf how many bytes were read, and of how many.
+/// Writes the newest version, and no other, to the new file `path`: a store with the same UUID,
+/// without named versions. Each entry and value is verified before it is copied. After each leaf
+/// `progress` is called with the bytes read so far and in total.
 pub(crate) fn backup(
     core: &Arc<Core>,
     path: &Path,
@@ -37,7 +37,7 @@ pub(crate) fn backup(
         trees.flat_map(|(tree, leaves)| leaves.iter().map(move |leaf| (*tree, leaf)))
     };
     let builder = Builder::new().uuid(recovery::file_header(&core.pages)?.uuid);
-    // What the store's file keeps from others its copy does too.
+    // The copy has the same permissions as the store's file.
     let mode = core
         ._lock
         .as_ref()
@@ -55,7 +55,7 @@ pub(crate) fn backup(
                 entry.verify(&core.pages)?;
                 let (key, value) = (entry.key(&core.pages), entry.value(&core.pages));
                 if tree == CATALOGUE && is_dropped_key(key) {
-                    // Of that tree nothing is copied.
+                    // Nothing of that tree is copied.
                     continue;
                 }
                 bytes += value.map_or(0, <[u8]>::len);
@@ -69,7 +69,7 @@ pub(crate) fn backup(
             progress(read, total);
         }
         writer.commit_with(&copy.core, &changes, Some(caller), Also::default())?;
-        // Leaves of dropped trees count, and are not copied.
+        // Leaves of dropped trees are counted in the total but not copied.
         progress(total, total);
         drop(writer);
         copy.close()

@@ -1,4 +1,4 @@
-//! Batches, and how those of several threads are committed together.
+//! Batches, and how the batches of several threads are committed together.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::open_store::Core;
 use crate::plan::PlannedChange;
 use crate::{StoreError, Version};
 
-/// Changes that are made together. Of several changes of a key the last counts.
+/// Changes that are made together. If a key is changed several times, the last change counts.
 ///
 /// ```
 /// use mneme_tree::Batch;
@@ -22,15 +22,16 @@ use crate::{StoreError, Version};
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
     bytes: Vec<u8>,
-    /// The tree of each change, where its key ends, and where its value ends, if it has one.
+    /// For each change: the tree, the end of the key, and the end of the value, if it has one.
     changes: Vec<(u32, usize, Option<usize>)>,
     caller: Option<[u8; 32]>,
-    /// The stores that its named trees are of, by their seeds: the numbers mean nothing in others.
+    /// The seeds of the stores that its named trees belong to: their numbers mean nothing in other
+    /// stores.
     stores: Vec<u32>,
 }
 
 impl Batch {
-    /// No changes.
+    /// A batch without changes.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -56,20 +57,20 @@ impl Batch {
         self
     }
 
-    /// Bytes of the caller's own, such as a position in its journal, that become durable with the
-    /// batch; see [`Store::caller`](crate::Store::caller).
+    /// Bytes of the caller, such as a position in its journal, that become durable together with
+    /// the batch; see [`Store::caller`](crate::Store::caller).
     pub fn with_caller(&mut self, bytes: [u8; 32]) -> &mut Self {
         self.caller = Some(bytes);
         self
     }
 
-    /// How many changes it has.
+    /// The number of changes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.changes.len()
     }
 
-    /// Whether it has none.
+    /// Whether there are no changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
@@ -88,14 +89,15 @@ impl Batch {
         self.caller
     }
 
-    /// Notes that it has changes of a tree of this store.
+    /// Notes that the batch changes a tree of this store.
     pub(crate) fn add_store(&mut self, seed: u32) {
         if !self.stores.contains(&seed) {
             self.stores.push(seed);
         }
     }
 
-    /// Whether its changes keep to the limits, and its named trees are of this store.
+    /// Checks that its changes are within the limits, and that its named trees belong to this
+    /// store.
     pub(crate) fn admit(&self, seed: u32) -> Result<(), StoreError> {
         if self.stores.iter().any(|other| *other != seed) {
             return Err(StoreError::OtherStore);
@@ -121,7 +123,7 @@ impl Batch {
     }
 }
 
-/// Sorts changes by tree and key and keeps the last of each.
+/// Sorts changes by tree and key, and keeps the last one of each key.
 pub(crate) fn last_of_each(mut changes: Vec<PlannedChange<'_>>) -> Vec<PlannedChange<'_>> {
     if changes.is_sorted_by(|a, b| (a.tree, a.key) < (b.tree, b.key)) {
         return changes;
@@ -139,10 +141,10 @@ pub(crate) fn last_of_each(mut changes: Vec<PlannedChange<'_>>) -> Vec<PlannedCh
 }
 
 impl CommitGroup<Batch, Result<Version, StoreError>> {
-    /// Commits a batch with whatever other threads have waiting.
+    /// Commits a batch together with those of other threads that wait.
     pub(crate) fn apply(&self, core: &Core, batch: &Batch) -> Result<Version, StoreError> {
         let commit = |writer: &mut Writer, waiting: &[_]| commit_all(core, writer, waiting);
-        // A commit that panicked has answered nobody.
+        // There is no answer only if the commit panicked.
         let answer = self.commit(&core.writer, batch.clone(), commit);
         answer.unwrap_or(Err(StoreError::Poisoned))
     }
@@ -150,7 +152,7 @@ impl CommitGroup<Batch, Result<Version, StoreError>> {
 
 type Waiting = Arc<CommitRequest<Batch, Result<Version, StoreError>>>;
 
-/// Commits all that waits as one version. What does not fit together is tried one by one.
+/// Commits all waiting batches as one version. If that fails, commits them one by one.
 fn commit_all(core: &Core, writer: &mut Writer, waiting: &[Waiting]) {
     let changes = waiting.iter().flat_map(|request| request.batch.changes());
     let callers = waiting.iter().rev().map(|request| request.batch.caller);

@@ -1,4 +1,4 @@
-//! The catalogue of trees, read: which trees there are in one version, and which were dropped.
+//! Reads the catalogue of trees: which trees a version has, and which were dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,12 +19,12 @@ pub(crate) struct Catalogue<'c> {
     pub(crate) version: u64,
 }
 
-/// All that a catalogue has.
+/// The whole content of a catalogue.
 #[derive(Debug, Default)]
 pub(crate) struct CatalogueListing {
-    /// Trees that have names, by number.
+    /// Named trees, by number.
     pub(crate) live: BTreeMap<u32, (String, TreeKind)>,
-    /// Trees that were dropped and have leaves.
+    /// Dropped trees that still have leaves.
     pub(crate) dropped: BTreeSet<u32>,
 }
 
@@ -39,12 +39,12 @@ impl<'c> Catalogue<'c> {
         Ok(entry.and_then(|entry| entry.value(self.pages)))
     }
 
-    /// The tree of this name.
+    /// The tree with this name.
     pub(crate) fn find(&self, name: &str) -> Result<Option<(u32, TreeKind)>, StoreError> {
         Ok(self.get(&name_key(name))?.and_then(read_place))
     }
 
-    /// Whether a tree of this number has a name.
+    /// Whether the tree with this number has a name.
     pub(crate) fn has(&self, tree: u32) -> Result<bool, StoreError> {
         Ok(self.get(&number_key(tree))?.is_some())
     }
@@ -68,7 +68,7 @@ impl<'c> Catalogue<'c> {
 }
 
 impl CatalogueListing {
-    /// Adds an entry of the catalogue, if it is one.
+    /// Adds an entry of the catalogue; `None` if it is not one.
     fn add(&mut self, key: &[u8], value: &[u8]) -> Option<()> {
         let (kind, rest) = key.split_first()?;
         match kind {
@@ -81,7 +81,7 @@ impl CatalogueListing {
                 self.dropped
                     .insert(u32::from_be_bytes(rest.try_into().ok()?)),
             ),
-            // By these trees are only looked for.
+            // These entries serve only to look trees up.
             b't' => {}
             _ => return None,
         }

@@ -1,4 +1,4 @@
-//! What the writer does to the catalogue of trees: new ones, and the end of those that are dropped.
+//! The writer's changes to the catalogue of trees: new trees, and the end of dropped ones.
 
 use std::sync::Arc;
 
@@ -11,10 +11,11 @@ use crate::open_store::Core;
 use crate::plan::PlannedChange;
 use crate::{StoreError, Version};
 
-/// So many leaves of a dropped tree die with a commit: few enough that no commit waits for long.
+/// Leaves of a dropped tree that die with one commit: few enough that no commit takes long.
 const BURIED: usize = 16;
 
-/// The number of the tree of this name, which is made if there is none and it `may_create`.
+/// The number of the tree with this name. If there is none, the tree is made, provided that it
+/// `may_create`.
 pub(crate) fn open(
     core: &Core,
     name: &str,
@@ -72,14 +73,14 @@ fn change<'b>(key: &'b [u8], value: Option<&'b [u8]>) -> PlannedChange<'b> {
     }
 }
 
-/// There is no tree of this name.
+/// The error if there is no tree with this name.
 pub(crate) fn none(name: &str) -> StoreError {
     StoreError::NoSuchTree {
         name: name.to_owned(),
     }
 }
 
-/// Drops the tree of this name. Its leaves die a few at a time, with later commits.
+/// Drops the tree with this name. Its leaves die a few at a time, with later commits.
 pub(crate) fn drop_tree(core: &Core, name: &str) -> Result<Version, StoreError> {
     core.may_write()?;
     let mut writer = core.writer();
@@ -100,7 +101,7 @@ pub(crate) fn drop_tree(core: &Core, name: &str) -> Result<Version, StoreError> 
 }
 
 impl Writer {
-    /// Lets some leaves of dropped trees die, if there are any. Says whether that went well.
+    /// Lets some leaves of dropped trees die, if there are any. Returns whether that succeeded.
     pub(crate) fn bury(&mut self, core: &Core) -> Result<bool, StoreError> {
         let left = |writer: &Self| -> usize {
             let dropping = writer.dropping.iter();
@@ -113,7 +114,7 @@ impl Writer {
         Ok(left(self) < before)
     }
 
-    /// As [`commit`](Self::commit), given that leaves of dropped trees are to die.
+    /// As [`commit`](Self::commit), if there are leaves of dropped trees that must die.
     pub(crate) fn commit_and_bury(
         &mut self,
         core: &Core,
@@ -126,7 +127,7 @@ impl Writer {
         let rest = dropping.leaves.len().saturating_sub(BURIED);
         let dead: Vec<Arc<_>> = dropping.leaves[rest..].to_vec();
         let key = dropped_key(dropping.tree);
-        // The catalogue's come before those of all other trees.
+        // The catalogue's changes come before those of all other trees.
         let is_over = (rest == 0).then(|| change(&key, None));
         let all: Vec<_> = is_over.into_iter().chain(changes.iter().copied()).collect();
         let also = Also {
@@ -141,8 +142,9 @@ impl Writer {
                 }
                 Ok(version)
             }
-            // Of the dropped tree, if the changes alone succeed: what is left of it stays until the
-            // next opening. Otherwise of a leaf that the changes are for, and named by this error.
+            // If the changes succeed without it, the damage is in the dropped tree, whose remains
+            // stay until the next opening. Otherwise it is in a leaf that the changes concern, and
+            // the second error names it.
             Err(StoreError::Damaged { .. }) => {
                 let version = self.commit_with(core, changes, caller, Also::default())?;
                 self.dropping.pop();

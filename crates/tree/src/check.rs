@@ -10,7 +10,7 @@ use crate::roots::{leaves_of, tile};
 use crate::snapshot::Snapshot;
 use crate::{StoreError, recovery};
 
-/// What leaves hold in a version.
+/// Counts of what leaves hold in a version.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct LeafCounts {
     pub(crate) leaves: u64,
@@ -24,7 +24,7 @@ pub(crate) struct LeafCounts {
 pub(crate) type LeafCounter = fn(&Core, &Arc<Leaf>, u64) -> Result<LeafCounts, StoreError>;
 
 impl LeafCounts {
-    /// What a record says that its version has.
+    /// The counts that a commit record gives for its version.
     pub(crate) fn of(record: &CommitRecord) -> Self {
         Self {
             leaves: record.leaves,
@@ -35,7 +35,7 @@ impl LeafCounts {
         }
     }
 
-    /// Bytes of the file that these take.
+    /// The bytes of the file that they take.
     pub(crate) fn size(&self) -> u64 {
         self.leaves * LEAF as u64 + self.units * UNIT
     }
@@ -49,14 +49,14 @@ impl LeafCounts {
     }
 }
 
-/// Verifies the newest version: the leaves of each tree tile the key space, every entry has its
-/// checksum and its place between the fences, and there are as many as the commit record says.
-/// `progress` hears after each leaf how many bytes were read, and of how many.
+/// Verifies the newest version: the leaves of each tree tile the key space, every entry matches its
+/// checksum and lies between the fences, and the counts match the commit record. After each leaf
+/// `progress` is called with the bytes read so far and in total.
 pub(crate) fn check(
     core: &Arc<Core>,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<(), StoreError> {
-    // The snapshot keeps what is replaced meanwhile.
+    // The snapshot keeps data that is replaced meanwhile.
     let (snapshot, record) = Snapshot::with_record(core)?;
     let counted = LeafCounts::of(&record);
     let mut found = LeafCounts::default();
@@ -72,12 +72,12 @@ pub(crate) fn check(
     }
     let catalogue = core.catalogue(&snapshot.roots, record.version).list()?;
     if !catalogue.dropped.is_empty() {
-        // Their leaves hang on no root.
+        // No root leads to their leaves.
         let committed = core.committed.at(record.version);
         let leaves = recovery::leaves_at(&core.pages, core.seed, &committed)?;
         let dropped = |leaf: &&Arc<Leaf>| catalogue.dropped.contains(&leaf.tree);
         for leaf in leaves.iter().filter(dropped) {
-            // What the writer knows was committed is what was when it opened the store.
+            // The writer's own view of committed versions dates from when it opened the store.
             leaf.load(&core.pages, &committed)?;
             verify(leaf)?;
         }
@@ -137,7 +137,7 @@ pub(crate) fn verify_leaf(
     count(core, leaf, version)
 }
 
-/// Compares the checksums of what the leaf holds now, as far as it has been written.
+/// Compares the checksums of what the leaf holds now.
 pub(crate) fn verify(core: &Core, leaf: &Arc<Leaf>) -> Result<(), StoreError> {
     let end = leaf.end();
     let mut bytes = vec![0; LEAF];

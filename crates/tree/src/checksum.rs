@@ -5,14 +5,14 @@ pub(crate) use mneme_sys::crc32c;
 /// The bits of a version number.
 pub(crate) const VERSION_BITS: u32 = 48;
 
-/// What a stamped word says.
+/// The meaning of a stamped word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WordStamp {
-    /// Nothing was ever stored.
+    /// Nothing has been stored.
     Zero,
     /// A version.
     Version(u64),
-    /// No version: the word is damaged.
+    /// Not a version: the word is damaged.
     Bad,
 }
 
@@ -21,7 +21,7 @@ fn check(version: u64, salt: u64) -> u64 {
     (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> VERSION_BITS
 }
 
-/// A version with 16 bits that say that it is one, and for this place.
+/// A version number with 16 check bits that depend on its place.
 #[inline]
 pub(crate) fn stamp(version: u64, salt: u64) -> u64 {
     version | check(version, salt) << VERSION_BITS

@@ -1,4 +1,4 @@
-//! Commits: the only code that stores to a store that is open.
+//! Commits: the only code that stores to an open store.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,14 +23,14 @@ use crate::roots::{Dropping, Roots, leaves_of};
 use crate::space::FreeSpace;
 use crate::{StoreError, Version};
 
-/// Appends whose places are asked of the memory before they are stored to.
+/// Appends whose places are prefetched before they are stored to.
 const AHEAD: usize = 2;
 
 /// The extents of a commit, in the order in which its entries are stored.
 struct Places<'e>(std::slice::Iter<'e, TreeExtent>);
 
 impl Places<'_> {
-    /// The extent of this, the next that is stored, if it has one.
+    /// The extent for these parts, the next ones to be stored, if they need one.
     fn of(&mut self, outside: [&[u8]; 2]) -> Option<TreeExtent> {
         match outside {
             [[], []] => None,
@@ -39,30 +39,30 @@ impl Places<'_> {
     }
 }
 
-/// What a commit does beside its changes.
+/// What a commit does in addition to its changes.
 #[derive(Debug, Default)]
 pub(crate) struct Also<'n> {
     pub(crate) naming: Option<Naming<'n>>,
-    /// A tree gets a number.
+    /// A new tree gets a number.
     pub(crate) creates: bool,
-    /// Trees that go. What is left of them dies with later commits.
+    /// Trees to drop. Their remains die with later commits.
     pub(crate) drops: &'n [u32],
-    /// Leaves of dropped trees that die.
+    /// Leaves of dropped trees to mark dead.
     pub(crate) dead: &'n [Arc<Leaf>],
 }
 
-/// What the writer alone uses.
+/// State that only the writer uses.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    /// The last record, on which the next is based.
+    /// The last record, on which the next one is based.
     pub(crate) record: CommitRecord,
     pub(crate) reclaimer: Reclaimer,
     scratch: Vec<u8>,
     /// The fingerprints and offsets of a leaf's new entries.
     entries: Vec<(u8, u16)>,
-    /// Trees that were dropped, whose leaves die with later commits.
+    /// Dropped trees whose leaves die with later commits.
     pub(crate) dropping: Vec<Dropping>,
-    /// A commit has begun its stores and not ended.
+    /// A commit has begun to store and has not finished.
     storing: bool,
 }
 
@@ -83,8 +83,8 @@ impl Writer {
         }
     }
 
-    /// Makes `changes` one version. They are sorted by tree and key, and each key is there once.
-    /// Some leaves of dropped trees die with it.
+    /// Commits `changes` as one version. They are sorted by tree and key, with one change per key.
+    /// Some leaves of dropped trees die in the same commit.
     pub(crate) fn commit(
         &mut self,
         core: &Core,
@@ -100,7 +100,7 @@ impl Writer {
         self.commit_and_bury(core, changes, caller)
     }
 
-    /// Makes sure that the trees of all changes have names.
+    /// Checks that the trees of all changes have names.
     fn know_trees(&self, core: &Core, changes: &[PlannedChange<'_>]) -> Result<(), StoreError> {
         let (roots, version) = (&core.published(self).roots, self.record.version);
         for of in changes.chunk_by(|a, b| a.tree == b.tree) {
@@ -112,7 +112,7 @@ impl Writer {
         Ok(())
     }
 
-    /// As [`commit`](Self::commit); what it does to names and trees is part of the version.
+    /// As [`commit`](Self::commit); also changes names and trees in the same version.
     pub(crate) fn commit_with(
         &mut self,
         core: &Core,
@@ -129,7 +129,7 @@ impl Writer {
         let (roots, durable) = (current.roots.clone(), self.record.version);
         let planned = self.plan(core, (&roots, durable), changes, &also, true);
         let planned = match planned {
-            // A removal, which makes space, shall not fail for want of it.
+            // A removal makes space, so it must not fail for lack of space.
             Err(StoreError::NoSpace { .. }) => {
                 self.plan(core, (&roots, durable), changes, &also, false)
             }
@@ -148,7 +148,8 @@ impl Writer {
         if let Some(naming) = also.naming {
             names::store(&core.pages, naming, version);
         }
-        // What the record lists is durable with it; an opening after a crash looks whether it is.
+        // Entries that the record lists become durable together with it; an opening after a crash
+        // checks that they are there.
         let listed = list(&plan).filter(|_| {
             let has_grown = core.pages.len() != self.record.file_len;
             extents.is_empty() && also.naming.is_none() && !has_grown
@@ -199,7 +200,7 @@ impl Writer {
         Ok(Version(version))
     }
 
-    /// Plans changes of a version and finds the places of what they store.
+    /// Plans the changes of a version and reserves places for what they store.
     fn plan<'b>(
         &mut self,
         core: &'b Core,
@@ -218,7 +219,7 @@ impl Writer {
         for leaf in also.dead {
             plan.bury((&core.pages, &core.committed), leaf, version)?;
         }
-        // Extents first: to find their places, frames of free leaves may become frames of extents.
+        // Extents first: the search may turn frames of free leaves into frames of extents.
         let extents = self.reserve_extents(core, plan.outside().map(|[a, b]| a.len() + b.len()))?;
         match self.reserve_leaves(core, plan.fresh_leaves()) {
             Ok(()) => Ok((plan, extents)),
@@ -257,7 +258,7 @@ impl Writer {
         core.sync()
     }
 
-    /// Stores everything but the record. Gives the fresh leaves of each rewrite.
+    /// Stores everything except the record. Returns the new leaves of each rewrite.
     fn store(
         &mut self,
         core: &Core,
@@ -279,7 +280,7 @@ impl Writer {
         }
         let mut places = Places(extents.iter());
         for (i, append) in plan.appends.iter().enumerate() {
-            // The plan has looked at many leaves since it looked at this one.
+            // The plan has visited many other leaves since this one, so prefetch it.
             if let Some(next) = plan.appends.get(i + AHEAD) {
                 next.prefetch(&core.pages, &plan.changes);
             }
@@ -323,19 +324,19 @@ impl Writer {
         }
         let new_end = end + self.scratch.len();
         self.end_leaf(new_end);
-        // The word that makes the first entry one comes last and alone: a process that is killed in
-        // the middle of the copy leaves a leaf that ends before it.
+        // The word that makes the first entry valid is stored last, on its own: if the process is
+        // killed during the copy, the leaf ends before that entry.
         let at = leaf.id.at() + end as u64;
         if let Some((start, rest)) = self.scratch.split_first_chunk() {
             core.pages.store(at + 8, rest);
             core.pages.store_word(at, u64::from_le_bytes(*start));
         }
-        // Readers skip the entries: no reader has a version that is not durable.
+        // Readers ignore the entries, because no reader has a version that is not durable.
         leaf.appended(&self.entries, new_end, append.live);
     }
 
-    /// Lets a zero word follow what is stored up to `end` of a leaf: what lies behind it is of
-    /// former users of the place, or of commits that did not happen.
+    /// Stores a zero word after the entries of a leaf, which end at `end`: the bytes behind them
+    /// stem from previous users of the place, or from commits that did not happen.
     fn end_leaf(&mut self, end: usize) {
         if end < LEAF && !without("leaf.end") {
             self.scratch.extend_from_slice(&[0; 8]);
@@ -403,7 +404,7 @@ impl Writer {
         Ok(leaves)
     }
 
-    /// Lets readers see the version.
+    /// Makes the version visible to readers.
     fn publish(
         &mut self,
         core: &Core,
@@ -468,7 +469,7 @@ impl Writer {
     }
 }
 
-/// All that the plan stores into leaves, if that is nothing but entries in few of them.
+/// Lists everything that the plan stores into leaves, if it consists of new entries in few of them.
 fn list(plan: &CommitPlan<'_>) -> Option<[Listed; MAX_LISTED]> {
     let is_more = !plan.rewrites.is_empty() || !plan.gone.is_empty() || !plan.dead.is_empty();
     if is_more || plan.appends.len() > MAX_LISTED {
@@ -481,14 +482,14 @@ fn list(plan: &CommitPlan<'_>) -> Option<[Listed; MAX_LISTED]> {
     Some(listed)
 }
 
-/// Lets a leaf die.
+/// Marks a leaf dead.
 fn store_death(core: &Core, leaf: &Leaf, version: u64) {
     let death = LeafHeader::death_word(leaf.id, version);
     core.pages
         .store_word(leaf.id.header_at() + LeafHeader::DEATH, death);
 }
 
-/// Stores the header of a fresh leaf, around the death word, which a former user of the place may
+/// Stores the header of a new leaf around the death word, which a previous user of the place may
 /// have left.
 fn store_header(core: &Core, leaf: &Leaf, birth: u64) {
     let fences = (&*leaf.low, leaf.high.as_deref());
@@ -503,8 +504,7 @@ fn store_header(core: &Core, leaf: &Leaf, birth: u64) {
         .store(leaf.id.header_at() + LeafHeader::DEATH + 8, after);
 }
 
-/// Stores what lies in an extent and its header, around the death word of an earlier extent at this
-/// unit.
+/// Stores an extent's content and header around the death word of an earlier extent at this unit.
 fn store_extent(core: &Core, extent: TreeExtent, birth: u64, parts: [&[u8]; 2]) {
     let [first, second] = parts;
     for (at, part) in [(0, first), (first.len() as u64, second)] {

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
-/// Which versions were committed: when the store was opened, in the process that writes it; so far,
-/// in one that follows the writer.
+/// Which versions were committed. In the process that writes: when it opened the store. In a
+/// process that follows the writer: so far.
 #[derive(Debug, Default)]
 pub(crate) struct Committed {
     version: AtomicU64,
@@ -13,7 +13,7 @@ pub(crate) struct Committed {
     extending: Mutex<()>,
 }
 
-/// [`Committed`] as it is at one moment.
+/// [`Committed`] at one moment.
 #[derive(Debug)]
 pub(crate) struct CommittedLook<'c> {
     version: u64,
@@ -21,7 +21,7 @@ pub(crate) struct CommittedLook<'c> {
 }
 
 impl Committed {
-    /// All versions up to one but those that are `dead`, which ascend.
+    /// All versions up to `version` except those in `dead`, which ascend.
     pub(crate) fn new(version: u64, dead: Vec<u64>) -> Self {
         Self {
             version: version.into(),
@@ -38,25 +38,25 @@ impl Committed {
         }
     }
 
-    /// What was committed up to an older version.
+    /// The versions committed up to an older version.
     pub(crate) fn at(&self, version: u64) -> Self {
         Self::new(version, self.dead())
     }
 
-    /// Whether there will be more.
+    /// Whether more versions will be added.
     #[inline]
     pub(crate) fn follows(&self) -> bool {
         self.follows
     }
 
-    /// The newest.
+    /// The newest committed version.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         // SYNC: pairs with the maximum in `advance`: the version implies its entries.
         self.version.load(Ordering::Acquire)
     }
 
-    /// Versions that never were, below the newest and maybe above.
+    /// Version numbers that were never committed: below the newest version, and maybe above.
     pub(crate) fn dead(&self) -> Vec<u64> {
         self.look().dead.clone()
     }
@@ -70,7 +70,7 @@ impl Committed {
     }
 
     pub(crate) fn look(&self) -> CommittedLook<'_> {
-        // The version first: the numbers that died below it are there by then.
+        // The version is read first: then the dead numbers below it are complete.
         let version = self.version();
         CommittedLook {
             version,
@@ -78,7 +78,7 @@ impl Committed {
         }
     }
 
-    /// Moves on to a version, given all numbers that died below it.
+    /// Advances to a version, given all dead numbers below it.
     pub(crate) fn advance(&self, version: u64, dead: &[u64]) {
         let is_new = |number: &&u64| !self.is_dead(**number);
         let new: Vec<u64> = dead.iter().filter(is_new).copied().collect();
@@ -92,7 +92,7 @@ impl Committed {
         self.version.fetch_max(version, Ordering::AcqRel);
     }
 
-    /// Held by a thread that adds to what is known of leaves.
+    /// Locked by a thread that adds entries to what is known of a leaf.
     pub(crate) fn extending(&self) -> MutexGuard<'_, ()> {
         self.extending
             .lock()

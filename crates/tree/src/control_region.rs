@@ -1,4 +1,4 @@
-//! What the processes share that have a store open: words in their control region.
+//! The words that processes with an open store share in their control region.
 
 use std::convert::Infallible;
 use std::ptr::NonNull;
@@ -11,12 +11,12 @@ use mneme_sys::{InRegion, RegionError};
 use crate::StoreError;
 use crate::layout::LeafId;
 
-/// Numbers of dead versions that fit.
+/// The most numbers of dead versions.
 const DEAD: usize = 120;
 
-/// Threads that may read a store at a time, all processes together.
+/// The most threads that may read a store at a time, in all processes together.
 const THREADS: u16 = 1024;
-/// Processes that may have a store open at a time.
+/// The most processes that may have a store open at a time.
 const PROCESSES: u32 = 256;
 
 #[repr(C, align(128))]
@@ -25,13 +25,13 @@ struct Lines {
     durable: AtomicU64,
     /// Bytes of the file that this version may use.
     file_len: AtomicU64,
-    /// How many of `dead` count. They are never taken back.
+    /// The number of valid words in `dead`, which never decreases.
     dead_count: AtomicU64,
     /// A sync has failed.
     poisoned: AtomicU64,
-    /// The process that writes, or did last; 0 before the first.
+    /// The process that writes, or wrote last; 0 before the first.
     writer_pid: AtomicU64,
-    /// The newest commit of this region's writers that has begun; 0: that is not known.
+    /// The newest commit that a writer of this region has begun; 0: unknown.
     begun: AtomicU64,
     _rest: [AtomicU64; 2],
     /// Numbers of versions that were never committed and left traces.
@@ -43,7 +43,7 @@ const _: () = assert!(size_of::<Lines>() == 8 * (8 + DEAD) && DEAD > crate::layo
 // SAFETY: `repr(C)`, atomics only, no padding (the assertion above counts), no drop.
 unsafe impl InRegion for Lines {}
 
-/// What the processes share that have a store open.
+/// The state shared by the processes that have a store open.
 #[derive(Debug)]
 pub(crate) struct SharedControl {
     lines: NonNull<Lines>,
@@ -58,17 +58,17 @@ unsafe impl Send for SharedControl {}
 // SAFETY: as above.
 unsafe impl Sync for SharedControl {}
 
-/// What a version brings.
+/// An announcement about a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AnnouncedVersion {
-    /// A leaf.
+    /// The version has this new leaf.
     Birth(LeafId),
-    /// The tree of this number has no leaf any more.
+    /// From this version on the tree with this number has no leaf.
     End(u32),
 }
 
 impl AnnouncedVersion {
-    /// Set in the words of ends.
+    /// Set in the words of `End`.
     const END: u64 = 1 << 32;
 
     fn word(self) -> u64 {
@@ -78,7 +78,7 @@ impl AnnouncedVersion {
         }
     }
 
-    /// What a word of the feed says.
+    /// Decodes a word of the feed.
     pub(crate) fn of(word: u64) -> Self {
         match word & Self::END {
             0 => Self::Birth(LeafId(word as u32)),
@@ -87,10 +87,10 @@ impl AnnouncedVersion {
     }
 }
 
-/// Where the number of the writing process lies behind what is the participants'.
+/// The offset of the writing process' id after the participants' part of the region.
 pub(crate) const WRITER_PID: u64 = std::mem::offset_of!(Lines, writer_pid) as u64;
 
-/// Bytes of a control region behind what is the participants'.
+/// The bytes of a control region after the participants' part.
 pub(crate) const OWN_BYTES: usize = size_of::<Lines>() + HeldVersions::BYTES + Feed::BYTES;
 
 /// The sizes of a store's control region.
@@ -104,7 +104,7 @@ pub(crate) fn control_options(uuid: [u8; 16]) -> ControlOptions {
 }
 
 impl SharedControl {
-    /// Of this process alone.
+    /// A control region for this process alone.
     pub(crate) fn private(uuid: [u8; 16]) -> Result<Self, StoreError> {
         let options = ControlOptions {
             max_processes: 1,
@@ -114,7 +114,7 @@ impl SharedControl {
         Ok(Self::of(participants).map_err(MediumError::Region)?)
     }
 
-    /// Of the processes that take part in a control region.
+    /// The state in a control region that several processes share.
     pub(crate) fn of(participants: Participants) -> Result<Self, RegionError> {
         let at = participants.end();
         let lines = participants.region().at::<Lines>(at)?;
@@ -141,7 +141,7 @@ impl SharedControl {
         self.lines().durable.load(Ordering::Acquire)
     }
 
-    /// Lets readers in all processes see a version, unless they do.
+    /// Makes a version visible to readers in all processes, unless it is already.
     #[inline]
     pub(crate) fn publish(&self, version: u64) {
         let durable = &self.lines().durable;
@@ -151,8 +151,8 @@ impl SharedControl {
         }
     }
 
-    /// Says what a version is about to bring. Before its record: if the writer is killed in between
-    /// and the version is there, so is this.
+    /// Announces the content of a version. Called before the version's record is written: if the
+    /// writer is killed in between and the version exists, so does the announcement.
     pub(crate) fn announce(&self, version: u64, announced: &[AnnouncedVersion], file_len: u64) {
         self.lines().file_len.store(file_len, Ordering::Relaxed);
         let entries = announced
@@ -161,12 +161,13 @@ impl SharedControl {
         self.feed.append(entries);
     }
 
-    /// How many births there have been.
+    /// The number of births so far.
     pub(crate) fn births(&self) -> u64 {
         self.feed.head()
     }
 
-    /// Versions and what they brought since birth number `from`; `None` if that is too much.
+    /// Versions and their announcements since birth number `from`; `None` if they are no longer all
+    /// available.
     pub(crate) fn births_since(&self, from: u64) -> Option<Vec<[u64; 2]>> {
         self.feed.read(from).ok()
     }
@@ -184,8 +185,8 @@ impl SharedControl {
         dead.map(|number| number.load(Ordering::Relaxed)).collect()
     }
 
-    /// Adds numbers of dead versions. Says whether there was space for them. The caller alone
-    /// opens the store.
+    /// Adds numbers of dead versions. Returns whether there was space for them. Only the caller
+    /// opens the store at this time.
     pub(crate) fn add_dead(&self, numbers: &[u64]) -> bool {
         let known = self.dead();
         let new: Vec<_> = numbers.iter().filter(|n| !known.contains(n)).collect();
@@ -202,27 +203,28 @@ impl SharedControl {
         true
     }
 
-    /// Gives back what dead processes have: their pins and the versions that they held.
+    /// Releases the pins and held versions of dead processes.
     pub(crate) fn reap(&self) {
-        // What fails is left for the next time.
+        // What fails is retried the next time.
         let _ = self.participants.reap(|_| Ok::<(), Infallible>(()));
         self.held.reap();
     }
 
-    /// The commit of this number is about to store; those before it have.
+    /// Notes that the commit with this number is about to store; all earlier ones have finished.
     pub(crate) fn begin(&self, version: u64) {
         self.lines().begun.store(version, Ordering::Relaxed);
-        // The compiler keeps it before those stores; a killed process has made all before its last.
+        // The fence keeps this before those stores in the compiled code; a killed process has
+        // performed all stores before its last one.
         std::sync::atomic::fence(Ordering::Release);
     }
 
-    /// Whether a commit may have stored something that is newer than `last`.
+    /// Whether a commit may have stored something newer than `last`.
     pub(crate) fn may_have_begun(&self, last: u64) -> bool {
         let begun = self.lines().begun.load(Ordering::Relaxed);
         begun == 0 || begun > last
     }
 
-    /// A sync has failed.
+    /// Notes that a sync has failed.
     pub(crate) fn poison(&self) {
         self.lines().poisoned.store(1, Ordering::Release);
     }
@@ -231,7 +233,7 @@ impl SharedControl {
         self.lines().poisoned.load(Ordering::Acquire) != 0
     }
 
-    /// This process writes from now on.
+    /// Notes that this process is the writer from now on.
     pub(crate) fn set_writer(&self) {
         let pid = u64::from(std::process::id());
         self.lines().writer_pid.store(pid, Ordering::Relaxed);

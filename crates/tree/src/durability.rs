@@ -1,4 +1,4 @@
-//! What a commit promises, and what it is called by.
+//! What a commit guarantees, and how it is numbered.
 
 /// Which failures a commit survives once it has returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl Durability {
     }
 }
 
-/// The number of a commit. Versions ascend; some numbers are left out after a crash.
+/// The number of a commit. Versions ascend; some numbers are skipped after a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub(crate) u64);
 

@@ -10,28 +10,28 @@ use mneme_sys::medium::MediumError;
 
 use crate::attach::JoinError;
 
-/// Why there is no cache of records.
+/// Why a cache of records cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
-    /// The arena lends nothing.
+    /// The arena does not lend memory.
     #[error(transparent)]
     Lending(#[from] LendingError),
-    /// No arena can be made of the budget.
+    /// No arena of this size can be made.
     #[error(transparent)]
     Private(#[from] PrivateError),
-    /// The kernel has no randomness.
+    /// The kernel provides no random bytes.
     #[error("the kernel gives no randomness")]
     Random(#[source] io::Error),
 }
 
-/// Why an operation on a store failed. Unless the variant says otherwise nothing changed.
+/// Why an operation on a store failed. Unless the variant says otherwise, nothing changed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// A key is longer than [`MAX_KEY`](crate::MAX_KEY).
     #[error("a key of {len} bytes exceeds the limit of {max}")]
     KeyTooLong {
-        /// Its length in bytes.
+        /// The key's length in bytes.
         len: usize,
         /// The limit in bytes.
         max: usize,
@@ -39,7 +39,7 @@ pub enum StoreError {
     /// A value is longer than [`MAX_VALUE`](crate::MAX_VALUE).
     #[error("a value of {len} bytes exceeds the limit of {max}")]
     ValueTooLong {
-        /// Its length in bytes.
+        /// The value's length in bytes.
         len: usize,
         /// The limit in bytes.
         max: usize,
@@ -50,14 +50,13 @@ pub enum StoreError {
         /// The name.
         name: String,
     },
-    /// The tree of this name is a hash table, and was opened as an ordered tree, or the other way
-    /// round.
+    /// The tree with this name is a hash table and was opened as an ordered tree, or vice versa.
     #[error("the tree {name:?} is of the other kind: ordered, or a hash table")]
     OtherKind {
         /// The name.
         name: String,
     },
-    /// The tree is of another store. Nothing was stored.
+    /// The tree belongs to another store. Nothing was stored.
     #[error("the tree is of another store than the batch or transaction that is to change it")]
     OtherStore,
     /// The tree was dropped. Nothing was stored.
@@ -78,100 +77,99 @@ pub enum StoreError {
         /// The name.
         name: String,
     },
-    /// As many versions have names as can.
+    /// No further version can be named.
     #[error("{max} versions are kept already")]
     TooManyVersions {
-        /// How many can.
+        /// The largest possible number.
         max: usize,
     },
-    /// The file system, or the store's maximum, has no space for this. Nothing was stored; the same
-    /// operation succeeds once there is space.
+    /// The file system has no space, or the store has reached its maximum. Nothing was stored; the
+    /// same operation succeeds once there is space.
     #[error("no space to grow the store to {wanted} bytes")]
     NoSpace {
         /// The length of the file that was needed.
         wanted: u64,
     },
     /// A sync failed, so it is unknown whether this commit is durable: the next opening finds
-    /// either the version before it or this one, whole. The store takes no more writes.
+    /// either the previous version or this one, complete. The store accepts no more writes.
     #[error("a sync failed: whether the commit is durable shows when the store is opened again")]
     OutcomeUnknown(#[source] MediumError),
-    /// An earlier sync failed; the store takes no more writes. Reads are answered.
+    /// An earlier sync failed; the store accepts no more writes. Reads still work.
     #[error("an earlier sync failed: the store takes no writes until it is opened again")]
     Poisoned,
-    /// Another opening, in this process or another, writes the store.
+    /// Another opening, in this process or another, has the store open for writing.
     #[error("{} is open elsewhere{}", path.display(), by(*pid))]
     Locked {
         /// The store's file.
         path: PathBuf,
-        /// The process, as it knows itself, if it can be found out.
+        /// The id of that process in its own namespace, if known.
         pid: Option<u32>,
     },
-    /// Other processes have the store open, but this one cannot take part in what they share: they
-    /// run in a container with another `/dev/shm`, or as another user, or are as many as can be.
+    /// Other processes have the store open, but this one cannot join their control region: they run
+    /// in a container with another `/dev/shm`, or as another user, or the region is full.
     #[error(
         "{} is open in processes that cannot be joined by {}", path.display(), region.display()
     )]
     Elsewhere {
         /// The store's file.
         path: PathBuf,
-        /// What they would share with this one.
+        /// The control region.
         region: PathBuf,
-        /// Why not.
+        /// The reason.
         #[source]
         source: JoinError,
     },
-    /// What processes that have the store open share cannot be made.
+    /// The control region of the processes that have the store open cannot be made.
     #[error("the control region {} cannot be made", path.display())]
     ControlRegion {
-        /// The region.
+        /// The control region.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         #[source]
         source: MediumError,
     },
-    /// The store is open to read only. Nothing was stored.
+    /// The store is open for reading only. Nothing was stored.
     #[error("the store is open to read only")]
     ReadOnly,
-    /// As many snapshots live as can, in all processes together.
+    /// The store has the largest possible number of snapshots, counting all processes.
     #[error("{max} snapshots of the store live already")]
     TooManySnapshots {
-        /// How many can.
+        /// The largest possible number.
         max: usize,
     },
-    /// The kernel refuses a lock on the store's file.
+    /// The kernel refused a lock on the store's file.
     #[error(transparent)]
     Lock(#[from] LivenessError),
-    /// There is a file of this name already.
+    /// A file with this name exists.
     #[error("{} exists", path.display())]
     Exists {
         /// The name.
         path: PathBuf,
     },
     /// Power was lost, or the system crashed, while the store was written with
-    /// [`Durability::Process`](crate::Durability::Process), which does not survive that. Restore
-    /// a backup.
+    /// [`Durability::Process`](crate::Durability::Process), which does not survive that. Restore a
+    /// backup.
     #[error("the system stopped while the store was written without durability against that")]
     NotClean,
-    /// The file would lie on a file system of the network, where neither locks nor mappings are
-    /// what they are on this machine. See
-    /// [`Builder::allow_network`](crate::Builder::allow_network).
+    /// The file would lie on a network file system, where locks and mappings do not work as on this
+    /// machine. See [`Builder::allow_network`](crate::Builder::allow_network).
     #[error("{} lies on a file system of the network", path.display())]
     Network {
         /// The store's file.
         path: PathBuf,
     },
-    /// The file is no store.
+    /// The file is not a store.
     #[error("not a store of mneme-tree")]
     Foreign,
     /// The store has another format.
     #[error("the store has format {found}, this program knows format {known}")]
     Format {
-        /// The file's.
+        /// The format of the file.
         found: u32,
-        /// This program's.
+        /// The format that this program knows.
         known: u32,
     },
-    /// The file is shorter than its last commit says.
+    /// The file is shorter than its last commit requires.
     #[error("the store is {len} bytes long, but its last commit needs {needed}")]
     Truncated {
         /// The file's length in bytes.
@@ -179,27 +177,27 @@ pub enum StoreError {
         /// The length that the last commit record names.
         needed: u64,
     },
-    /// Something in the file contradicts its checksum or its neighbours.
+    /// Data in the file contradicts its checksum or its neighbours.
     #[error("damaged at offset {at}: {what}")]
     Damaged {
-        /// Where, in bytes from the file's beginning.
+        /// The offset from the beginning of the file in bytes.
         at: u64,
         /// What is wrong.
         what: &'static str,
     },
-    /// The bytes of a value that lies outside of its leaf, or of a long key, contradict their
-    /// checksum. Removing the key, or setting it again, is possible.
+    /// The bytes of a value outside of its leaf, or of a long key, do not match their checksum. The
+    /// key can still be removed or set again.
     #[error("the value of key \"{}\" is damaged, at offset {at}", shown(key))]
     DamagedValue {
-        /// The key; of one above 1,024 bytes the first 64 bytes.
+        /// The key; only the first 64 bytes of a key above 1,024 bytes.
         key: Vec<u8>,
-        /// Where, in bytes from the file's beginning.
+        /// The offset from the beginning of the file in bytes.
         at: u64,
     },
-    /// This machine cannot give what was asked for.
+    /// This machine does not support what was requested.
     #[error("not supported: {what}")]
     Unsupported {
-        /// What was asked for.
+        /// What was requested.
         what: &'static str,
     },
     /// The medium failed before anything was stored.
@@ -211,7 +209,7 @@ pub enum StoreError {
     /// The thread cannot become a reader.
     #[error(transparent)]
     Slot(#[from] SlotError),
-    /// The memory in which readers announce themselves cannot be had.
+    /// The memory in which readers announce themselves cannot be allocated.
     #[error(transparent)]
     Readers(#[from] CreateError),
     /// A system call failed.
@@ -226,7 +224,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether bytes of the file are damaged or missing.
+    /// Whether data in the file is damaged or missing.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         matches!(
@@ -245,22 +243,22 @@ impl From<MediumError> for StoreError {
     }
 }
 
-/// What makes the kernel's answer to `what` an error of the store.
+/// Turns an error of the kernel into an error of the store; `what` was tried.
 pub(crate) fn os(what: &'static str) -> impl Fn(io::Error) -> StoreError {
     move |source| StoreError::Os { what, source }
 }
 
-/// Bytes of a key that a message shows at most.
+/// The most bytes of a key that a message shows.
 const SHOWN: usize = 128;
 
-/// A key, for a message.
+/// A key in the form that a message shows.
 fn shown(key: &[u8]) -> String {
     let begin = key[..key.len().min(SHOWN)].escape_ascii().to_string();
     let rest = if key.len() > SHOWN { "..." } else { "" };
     begin + rest
 }
 
-/// The process that a message names.
+/// The process in the form that a message shows.
 fn by(pid: Option<u32>) -> String {
     pid.map_or_else(String::new, |pid| format!(", by process {pid}"))
 }

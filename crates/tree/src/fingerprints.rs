@@ -1,21 +1,21 @@
 //! Finds a fingerprint among those of a leaf.
 
-/// Fingerprints that are compared at a time.
+/// Fingerprints compared at once.
 const BLOCK: usize = 16;
 
-/// The places of one fingerprint among others, the last one first.
+/// The positions of a fingerprint among others, from last to first.
 #[derive(Debug)]
 pub(crate) struct Places<'m> {
     mark: u8,
     marks: &'m [u8],
-    /// So many, from the first, have not been looked at.
+    /// The number of fingerprints, counted from the first, that have not been compared yet.
     left: usize,
-    /// Bit *i* is set if the place `base + i` is one.
+    /// Bit *i* is set if position `base + i` matches.
     found: u32,
     base: usize,
 }
 
-/// The places of `mark` in `marks`, the last one first.
+/// The positions of `mark` in `marks`, from last to first.
 #[inline]
 pub(crate) fn places(mark: u8, marks: &[u8]) -> Places<'_> {
     Places {
@@ -56,7 +56,7 @@ impl Iterator for Places<'_> {
     }
 }
 
-/// Bit *i* is set if byte *i* is `mark`.
+/// Bit *i* is set if byte *i* equals `mark`.
 #[inline]
 fn equal(block: &[u8; BLOCK], mark: u8) -> u32 {
     #[cfg(target_arch = "x86_64")]
@@ -72,7 +72,7 @@ fn equal(block: &[u8; BLOCK], mark: u8) -> u32 {
     equal_among(block, mark)
 }
 
-/// As [`equal`], of at most 16 bytes.
+/// As [`equal`], for at most 16 bytes.
 fn equal_among(marks: &[u8], mark: u8) -> u32 {
     let bits = marks.iter().rev().map(|other| u32::from(*other == mark));
     bits.fold(0, |found, bit| found << 1 | bit)

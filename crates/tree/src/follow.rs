@@ -1,14 +1,14 @@
 //! Reading beside a writer in another process.
 //!
-//! **A process that reads sees the version that is durable when it asks, whole, and the writer
-//! neither waits for it nor knows it.** It keeps an index of its own, and brings it to the durable
-//! version before each read, under a pin: it takes from the feed which leaves were born since, and
-//! from their headers which keys they have and whether they live. The leaves that live tile the key
-//! space, so the new ones take the places of those that are gone. If the feed was overwritten
-//! before it was read, the index is made anew from the tables.
+//! **A reading process sees the version that is durable when it asks, completely, and the writer
+//! neither waits for it nor knows of it.** It keeps its own index, and updates it to the durable
+//! version before each read, under a pin: the feed tells which leaves were born since, and their
+//! headers tell which keys they hold and whether they live. The live leaves tile the key space, so
+//! the new leaves take the places of those that are gone. If the feed was overwritten before it was
+//! read, the index is rebuilt from the tables.
 //!
-//! The pin precedes the look at the durable version, so no leaf of that version is reused while the
-//! pin lives, and no frame that holds one becomes something else.
+//! The pin precedes the load of the durable version, so while the pin lives no leaf of that version
+//! is reused and no frame with such a leaf changes its use.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -27,20 +27,20 @@ use crate::recovery;
 use crate::roots::{self, Roots};
 use crate::{StoreError, Version};
 
-/// What a process that reads knows of the writer's doings.
+/// What a reading process knows of the writer.
 #[derive(Debug)]
 pub(crate) struct Follower {
-    /// The next birth to look at.
+    /// The number of the next birth to process.
     next_birth: u64,
-    /// What was replaced here, and other threads may still use.
+    /// Replaced indexes that other threads of this process may still use.
     retired: Retired<PublishedVersion>,
 }
 
-/// Births among which the newest durable one is looked for.
+/// The number of births searched for the newest durable one.
 const LOOK_BACK: u64 = (mneme_sync::FEED_ENTRIES / 2) as u64;
 
 impl Core {
-    /// Brings the index of a process that reads to the durable version. The caller is pinned.
+    /// Updates the index of a reading process to the durable version. The caller is pinned.
     #[inline]
     pub(crate) fn follow(&self) -> Result<(), StoreError> {
         match &self.follower {
@@ -96,7 +96,7 @@ impl Core {
         Ok(())
     }
 
-    /// Whether a version, or a later one, is published here.
+    /// Whether a version, or a later one, is published in this process.
     ///
     /// # Safety
     /// The caller is pinned.
@@ -107,7 +107,7 @@ impl Core {
         unsafe { (*published).version.load(Ordering::Acquire) >= version }
     }
 
-    /// The roots with the leaves that were born and live. `None`: nothing has changed.
+    /// The roots with the leaves that were born and are live. `None`: nothing has changed.
     fn follow_births(&self, announced: &[[u64; 2]]) -> Result<Option<Roots>, StoreError> {
         let mut leaves: Vec<(usize, Arc<Leaf>)> = Vec::with_capacity(announced.len());
         let mut ends = BTreeMap::new();
@@ -118,14 +118,14 @@ impl Core {
                     let found = found.filter(|leaf| leaf.birth == *version);
                     leaves.extend(found.map(|leaf| (number, leaf)));
                 }
-                // A commit that did not happen ends nothing.
+                // The announcement of a commit that did not happen has no effect.
                 AnnouncedVersion::End(tree) if self.committed.contains(*version) => {
                     ends.insert(tree, number);
                 }
                 AnnouncedVersion::End(_) => {}
             }
         }
-        // What is left of a dropped tree is nobody's.
+        // Remaining leaves of a dropped tree belong to no tree.
         leaves.retain(|(number, leaf)| ends.get(&leaf.tree).is_none_or(|end| end < number));
         if leaves.is_empty() && ends.is_empty() {
             return Ok(None);
@@ -140,7 +140,7 @@ impl Core {
             let before = current.roots.of(tree).filter(|_| !ends.contains_key(&tree));
             let root = match before {
                 Some(root) => {
-                    // Rows of leaves, each beside the next.
+                    // Groups of adjacent leaves.
                     let rows = of.chunk_by(|a, b| a.high.as_deref() == Some(&b.low));
                     let edits = rows.map(|row| Edit {
                         low: &row[0].low,
@@ -156,7 +156,7 @@ impl Core {
         Ok(Some(current.roots.with(changed)))
     }
 
-    /// The version that a name stands for in the durable version.
+    /// The version that a name refers to in the durable version.
     pub(crate) fn name_of(&self, name: &str, durable: u64) -> Result<u64, StoreError> {
         let names = self.names_at(durable)?;
         let found = names.into_iter().find(|(other, _)| other == name);
@@ -166,7 +166,7 @@ impl Core {
         Ok(version)
     }
 
-    /// The names of the durable version, as a process that reads finds them in the file.
+    /// The names in the durable version, read from the file.
     fn names_at(&self, durable: u64) -> Result<Vec<(String, u64)>, StoreError> {
         let committed = Committed::new(durable, self.shared.dead());
         let names = crate::names::read(&self.pages, &committed)?.into_iter();
@@ -186,7 +186,7 @@ impl Core {
             .collect())
     }
 
-    /// The newest record of a version that is published.
+    /// The newest record of a published version.
     pub(crate) fn record(&self) -> Result<CommitRecord, StoreError> {
         if self.follower.is_none() {
             return Ok(self.writer().record);
@@ -197,7 +197,7 @@ impl Core {
             if let Some(record) = recovery::record_of(&self.pages, self.seed, durable) {
                 return Ok(record);
             }
-            // The writer went once around the ring meanwhile.
+            // The writer has gone once around the ring meanwhile.
             let now = self.shared.durable();
             if now == durable {
                 return Err(StoreError::Damaged {
@@ -210,8 +210,8 @@ impl Core {
     }
 }
 
-/// The index of a version, from the tables. The version is held, or the caller is pinned and it was
-/// durable after that.
+/// Builds the index of a version from the tables. The version is held, or the caller is pinned and
+/// the version became durable after that.
 pub(crate) fn index_of(core: &Core, version: u64) -> Result<Roots, StoreError> {
     let committed = Committed::new(version, core.shared.dead());
     let leaves = recovery::leaves_at(&core.pages, core.seed, &committed)?;
@@ -219,8 +219,8 @@ pub(crate) fn index_of(core: &Core, version: u64) -> Result<Roots, StoreError> {
     Ok(roots)
 }
 
-/// The number of the first birth behind those of a version that was durable a moment ago. Zero,
-/// which is too far behind, if that is not known.
+/// The number of the first birth after those of a version that was durable a moment ago. If
+/// unknown, zero, which is too old to be available.
 fn next_birth(shared: &SharedControl, durable: u64) -> u64 {
     let from = shared.births().saturating_sub(LOOK_BACK);
     let births = shared.births_since(from).unwrap_or_default();
@@ -231,7 +231,7 @@ fn next_birth(shared: &SharedControl, durable: u64) -> u64 {
 }
 
 impl Follower {
-    /// That knows all births of a version that was durable a moment ago.
+    /// A follower that has processed all births of a version that was durable a moment ago.
     pub(crate) fn at(shared: &SharedControl, durable: u64) -> Self {
         Self {
             next_birth: next_birth(shared, durable),

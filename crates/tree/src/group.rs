@@ -1,13 +1,13 @@
-//! Group commit: **what several threads want to commit becomes one version, and each learns what
-//! came of its own part.**
+//! Group commit: **the requests of several threads become one version, and each thread learns the
+//! result of its own request.**
 //!
 //! A thread *adds* its request to the queue and then waits for the writer. With the writer it
-//! *looks* whether its request has been answered. If not, it *takes* all that the queue holds,
-//! commits that, and *answers* each request before it gives the writer back. So a thread that has
-//! the writer finds its request answered or in the queue: it was added before the thread waited,
-//! and a thread that took it has answered it since.
+//! *looks* whether its request has been answered. If not, it *takes* everything from the queue,
+//! commits it, and *answers* each request before it releases the writer. So a thread with the
+//! writer finds its request answered or in the queue: it was added before the thread waited, and a
+//! thread that took it has answered it before releasing the writer.
 //!
-//! While a group is synced the next one collects in the queue. The models in `models` run this code
+//! While one group is synced the next one forms in the queue. The models in `models` run this code
 //! under a model checker.
 
 #[cfg(test)]
@@ -15,17 +15,17 @@ mod models;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The locks of the product, or those of a model checker.
+/// The locks: those of the product, or those of a model checker.
 pub(crate) trait Locks {
     type Mutex<T>;
 
     fn new<T>(value: T) -> Self::Mutex<T>;
 
-    /// Calls `f` with what the lock protects.
+    /// Calls `f` with the content of the lock.
     fn with<T, R>(mutex: &Self::Mutex<T>, f: impl FnOnce(&mut T) -> R) -> R;
 }
 
-/// The product's.
+/// The locks of the product.
 #[derive(Debug)]
 pub(crate) struct Std;
 
@@ -37,12 +37,12 @@ impl Locks for Std {
     }
 
     fn with<T, R>(mutex: &Mutex<T>, f: impl FnOnce(&mut T) -> R) -> R {
-        // A commit that panicked leaves a note of it, and the others are single steps.
+        // A commit that panicked leaves a note of it; all other changes are single steps.
         f(&mut mutex.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// What a thread waits for another to commit.
+/// A request that a thread waits for.
 #[derive(Debug)]
 pub(crate) struct CommitRequest<B, R, L: Locks = Std> {
     pub(crate) batch: B,
@@ -61,7 +61,7 @@ impl<B, R, L: Locks> CommitRequest<B, R, L> {
 
 type Waiting<B, R, L> = Vec<Arc<CommitRequest<B, R, L>>>;
 
-/// What waits for the writer.
+/// The requests that wait for the writer.
 #[derive(Debug)]
 pub(crate) struct CommitGroup<B, R, L: Locks = Std>(L::Mutex<Waiting<B, R, L>>);
 
@@ -76,8 +76,8 @@ impl<B, R, L: Locks> CommitGroup<B, R, L> {
         L::with(&self.0, |queue| queue.is_empty())
     }
 
-    /// Has `batch` committed, by another thread, or with all that waits by `commit`, which answers
-    /// every request. `None` if it did not.
+    /// Gets `batch` committed: by another thread, or by `commit`, which commits all waiting
+    /// requests and answers each. `None` if it failed to answer.
     pub(crate) fn commit<W>(
         &self,
         writer: &L::Mutex<W>,

@@ -1,4 +1,4 @@
-//! Hash tables: trees whose keys begin with a hash of what the caller gave.
+//! Hash tables: trees whose keys begin with a hash of the caller's key.
 
 use std::ops::RangeFull;
 
@@ -7,16 +7,16 @@ use crate::layout::MAX_KEY;
 use crate::range::Range;
 use crate::{Snapshot, Store, StoreError, Tree, Version};
 
-/// Bytes of the hash before a key.
+/// Bytes of the hash in front of a key.
 const HASH: usize = 8;
 
-/// A map without an order, in a store, under a name.
+/// An unordered map in a store, under a name.
 ///
-/// It is a [`Tree`] whose keys are a hash and the key, so it has a tree's versions, snapshots and
-/// guarantees. Use it for keys that are looked up one by one and have a bad distribution: long ones
-/// with long common beginnings (URLs, paths), which make fences and comparisons long in an ordered
-/// tree, or ascending ones whose puts all meet in one leaf. Where keys are wanted in order, or
-/// neighbours are read together, use [`Store::tree`].
+/// It is a [`Tree`] whose keys consist of a hash and the caller's key, so it has a tree's versions,
+/// snapshots and guarantees. Use it for keys that are looked up one by one and are badly
+/// distributed: long keys with long common prefixes (URLs, paths), which make fences and
+/// comparisons long in an ordered tree, or ascending keys, whose puts all go to one leaf. If keys
+/// are needed in order, or neighbours are read together, use [`Store::tree`].
 ///
 /// ```
 /// use mneme_tree::Store;
@@ -55,8 +55,8 @@ fn hash(key: &[u8]) -> u64 {
 }
 
 impl Store {
-    /// The hash table of this name. It is made if there is none, durably; in a process that only
-    /// reads it must be there. [`trees`](Self::trees) lists it and [`drop_tree`](Self::drop_tree)
+    /// The hash table with this name. If there is none, it is created durably; a process that only
+    /// reads gets an error then. [`trees`](Self::trees) lists it and [`drop_tree`](Self::drop_tree)
     /// drops it.
     ///
     /// # Errors
@@ -68,8 +68,8 @@ impl Store {
 }
 
 impl HashTable {
-    /// The key under which the tree below has what lies under this key: for batches and
-    /// transactions, with [`tree`](Self::tree).
+    /// Maps a user key to its key in the underlying [`tree`](Self::tree), for batches and
+    /// transactions.
     ///
     /// # Errors
     /// [`StoreError::KeyTooLong`] above [`MAX_KEY`] less 8 bytes.
@@ -82,7 +82,7 @@ impl HashTable {
         Ok([&hash(key).to_be_bytes(), key].concat())
     }
 
-    /// The tree below.
+    /// The underlying tree.
     #[must_use]
     pub fn tree(&self) -> &Tree {
         &self.tree
@@ -104,7 +104,7 @@ impl HashTable {
         self.tree.remove(&Self::tree_key(key)?)
     }
 
-    /// The value of a key, copied.
+    /// A copy of the value of a key.
     ///
     /// # Errors
     /// As [`Tree::get`].
@@ -112,7 +112,7 @@ impl HashTable {
         self.tree.get(&Self::tree_key(key)?)
     }
 
-    /// Calls `f` with the value of a key, where it lies; see [`Store::get_with`].
+    /// Calls `f` with the value of a key in place; see [`Store::get_with`].
     ///
     /// # Errors
     /// As [`Tree::get`].
@@ -124,10 +124,10 @@ impl HashTable {
         self.tree.get_with(&Self::tree_key(key)?, f)
     }
 
-    /// The keys and values that a snapshot shows, in the order of the hashes, from both ends.
+    /// The keys and values in a snapshot, in the order of the hashes; double-ended.
     ///
     /// # Errors
-    /// [`StoreError::TreeDropped`] if the snapshot does not have this table, even if another one
+    /// [`StoreError::TreeDropped`] if the snapshot does not have this table, even if another table
     /// has its name there; [`StoreError::OtherStore`].
     pub fn iter<'s>(&self, snapshot: &'s Snapshot) -> Result<HashTablePairs<'s>, StoreError> {
         let view = self.tree.view_in(snapshot)?;
@@ -136,11 +136,11 @@ impl HashTable {
     }
 }
 
-/// Keys and values of a hash table.
+/// Iterates over the keys and values of a hash table.
 #[derive(Debug)]
 pub struct HashTablePairs<'s>(Range<'s>);
 
-/// A key of the tree and its value, without the hash.
+/// The caller's key and its value.
 type Pair<'s> = Result<(&'s [u8], &'s [u8]), StoreError>;
 
 fn without_hash(pair: Pair<'_>) -> Pair<'_> {
@@ -167,8 +167,8 @@ mod tests {
 
     use super::*;
 
-    /// Keys with long common beginnings, ascending: no two share a hash, and the first byte of the
-    /// hashes takes all values about as often.
+    /// Ascending keys with long common prefixes: no two share a hash, and the first bytes of the
+    /// hashes are evenly distributed.
     #[test]
     fn hashes_of_like_keys_are_spread() {
         let keys = (0..65_536_u32).map(|n| format!("https://example.org/{n:08}").into_bytes());
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(found.map(|hash| format!("{hash:016x}")), EXPECTED);
     }
 
-    /// By another program, after `docs/design/tree.md`.
+    /// Computed by another program from `docs/design/tree.md`.
     const EXPECTED: [&str; 4] = [
         "0000000000000000",
         "cc2b97e7e3c44ab1",

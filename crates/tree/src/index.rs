@@ -1,7 +1,7 @@
-//! The inner nodes: derived, in memory, copied on write.
+//! The inner nodes: derived from the leaves, kept in memory, copied on write.
 //!
 //! A root is immutable. An edit copies the nodes on the path to the leaves that it replaces and
-//! gives a new root, so each version that somebody reads keeps a root of its own.
+//! returns a new root, so each version in use has a root of its own.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -12,15 +12,15 @@ use crate::leaf_entry::head;
 
 /// The most children of a node.
 const FAN_OUT: usize = 32;
-/// A node with fewer children is joined with a neighbour, if both fit into one.
+/// A node with fewer children is joined with a neighbour if both fit into one.
 const FEW: usize = 8;
 
-/// Children in order of their keys.
+/// Children in the order of their keys.
 #[derive(Debug)]
 pub(crate) struct Fan<T> {
-    /// What the lower fences of all children but the first begin with.
+    /// The common prefix of the lower fences of all children but the first.
     prefix: Box<[u8]>,
-    /// The 8 bytes of each child's lower fence behind the prefix; of no meaning for the first.
+    /// The 8 bytes after the prefix of each child's lower fence; meaningless for the first.
     heads: Vec<u64>,
     children: Vec<T>,
 }
@@ -28,15 +28,15 @@ pub(crate) struct Fan<T> {
 /// A node.
 #[derive(Debug)]
 pub(crate) enum Node {
-    /// Above leaves.
+    /// The children are leaves.
     Bottom(Fan<Arc<Leaf>>),
-    /// Above other nodes.
+    /// The children are nodes.
     Inner(Fan<Arc<Node>>),
 }
 
-/// What a child of a node answers.
+/// A child of a node.
 pub(crate) trait Low {
-    /// The lower fence; keys below it lead to the child before.
+    /// The lower fence; keys below it belong to earlier children.
     fn low(&self) -> &[u8];
 }
 
@@ -60,7 +60,7 @@ impl<T: Low + Clone> Fan<T> {
     /// At least one child.
     fn new(children: Vec<T>) -> Self {
         let lows = &children[1..];
-        // They ascend: what the first and the last share, all share.
+        // They ascend, so a prefix common to the first and the last is common to all.
         let prefix: Box<[u8]> = match (lows.first(), lows.last()) {
             (Some(first), Some(last)) => {
                 let same = first
@@ -80,7 +80,7 @@ impl<T: Low + Clone> Fan<T> {
         }
     }
 
-    /// Begins to load all children, while their heads are searched.
+    /// Prefetches all children while their heads are searched.
     #[inline]
     fn prefetch(&self) {
         for line in self.children.chunks(64 / size_of::<T>()) {
@@ -88,7 +88,7 @@ impl<T: Low + Clone> Fan<T> {
         }
     }
 
-    /// The last child whose lower fence is not above `key`; the first takes what is below all.
+    /// The last child whose lower fence is not above `key`; the first child if there is none.
     #[inline]
     fn position(&self, key: &[u8]) -> usize {
         let heads = &self.heads[1..];
@@ -113,8 +113,8 @@ impl<T: Low + Clone> Fan<T> {
         }
     }
 
-    /// Compares the lower fence of child `i`, not the first, with `key`. The fence is looked at
-    /// only if its head does not tell.
+    /// Compares the lower fence of child `i`, which is not the first, with `key`. Reads the fence
+    /// only if its head does not decide.
     fn compare_low(&self, i: usize, key: &[u8]) -> Ordering {
         let Some(rest) = key.strip_prefix(&*self.prefix) else {
             return (*self.prefix).cmp(key);
@@ -123,7 +123,7 @@ impl<T: Low + Clone> Fan<T> {
         heads.then_with(|| self.children[i].low().cmp(key))
     }
 
-    /// A copy without children, with space for some.
+    /// An empty copy with space for some children.
     fn begin_copy(&self) -> Copied<'_, T> {
         let space = self.children.len() + 2;
         Copied {
@@ -134,7 +134,7 @@ impl<T: Low + Clone> Fan<T> {
         }
     }
 
-    /// Nodes of at most [`FAN_OUT`] of `children` each; none for no children.
+    /// Nodes of at most [`FAN_OUT`] of `children` each; no nodes for no children.
     fn split(children: Vec<T>, node: impl Fn(Self) -> Node) -> Vec<Arc<Node>> {
         if children.is_empty() {
             return Vec::new();
@@ -151,8 +151,8 @@ impl<T: Low + Clone> Fan<T> {
     }
 }
 
-/// Children of a node and new ones, in order. The heads of those that stay are not computed again,
-/// so that these are not looked at.
+/// Existing and new children of a node, in order. The heads of existing ones are copied, so that
+/// those children need not be read.
 struct Copied<'f, T> {
     of: &'f Fan<T>,
     heads: Vec<u64>,
@@ -162,13 +162,13 @@ struct Copied<'f, T> {
 }
 
 impl<T: Low + Clone> Copied<'_, T> {
-    /// Adds children that stay.
+    /// Adds existing children.
     fn keep(&mut self, which: Range<usize>) {
         self.heads.extend_from_slice(&self.of.heads[which.clone()]);
         self.children.extend_from_slice(&self.of.children[which]);
     }
 
-    /// Adds what has the lower fence of child `i`, which it replaces.
+    /// Adds a child with the lower fence of child `i`, which it replaces.
     fn add_at(&mut self, i: usize, child: T) {
         self.heads.push(self.of.heads[i]);
         self.children.push(child);
@@ -181,7 +181,7 @@ impl<T: Low + Clone> Copied<'_, T> {
         self.children.push(child);
     }
 
-    /// Nodes of these children, as many as they need.
+    /// The nodes for these children.
     fn nodes(self, node: impl Fn(Fan<T>) -> Node) -> Vec<Arc<Node>> {
         if !self.keeps_prefix || self.children.is_empty() || self.children.len() > FAN_OUT {
             return Fan::split(self.children, node);
@@ -194,7 +194,7 @@ impl<T: Low + Clone> Copied<'_, T> {
     }
 }
 
-/// Leaves that are replaced by at least one for the same keys.
+/// Leaves that are replaced by at least one leaf for the same keys.
 #[derive(Debug)]
 pub(crate) struct Edit<'e> {
     /// The lower fence of the first.
@@ -204,7 +204,7 @@ pub(crate) struct Edit<'e> {
     pub(crate) new: &'e [Arc<Leaf>],
 }
 
-/// A leaf under its node.
+/// A leaf and its position in its node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Located<'n> {
     fan: &'n Fan<Arc<Leaf>>,
@@ -217,7 +217,7 @@ impl<'n> Located<'n> {
         &self.fan.children[self.at]
     }
 
-    /// Whether the node alone tells that `key` belongs into this leaf. It is not below a key that
+    /// Whether the node alone shows that `key` belongs to this leaf. The key is not below one that
     /// does.
     #[inline]
     pub(crate) fn surely_has(self, key: &[u8]) -> bool {
@@ -228,7 +228,7 @@ impl<'n> Located<'n> {
 }
 
 impl Node {
-    /// A tree of all `leaves`, which are in order; at least one.
+    /// A tree of all `leaves`, which are in order and not empty.
     pub(crate) fn build(leaves: Vec<Arc<Leaf>>) -> Arc<Self> {
         Self::grow(Fan::split(leaves, Node::Bottom))
     }
@@ -240,13 +240,13 @@ impl Node {
         nodes.swap_remove(0)
     }
 
-    /// The leaf that `key` belongs into.
+    /// The leaf that `key` belongs to.
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> &Arc<Leaf> {
         self.locate(key).leaf()
     }
 
-    /// The leaf that `key` belongs into, and where it stands.
+    /// The leaf that `key` belongs to, and its position.
     #[inline]
     pub(crate) fn locate(&self, key: &[u8]) -> Located<'_> {
         let mut node = self;
@@ -262,7 +262,7 @@ impl Node {
         }
     }
 
-    /// The last leaf that may hold keys below `bound`; the last of all without one.
+    /// The last leaf that may hold keys below `bound`; without a bound the last of all.
     pub(crate) fn find_before(&self, bound: Option<&[u8]>) -> &Arc<Leaf> {
         let mut node = self;
         loop {
@@ -279,7 +279,7 @@ impl Node {
         }
     }
 
-    /// A root with all `edits`, which are in order of their keys and do not overlap.
+    /// A root with all `edits`, which are in key order and do not overlap.
     pub(crate) fn replace(&self, edits: &[Edit<'_>]) -> Arc<Node> {
         let mut root = Self::grow(self.edit(edits, false));
         while let Node::Inner(fan) = &*root {
@@ -291,8 +291,9 @@ impl Node {
         root
     }
 
-    /// What becomes of this node by edits of which each concerns some of its keys. The new leaves
-    /// go into the node in which the edit begins; the first edit may go on from the node before.
+    /// The nodes that replace this one after `edits`, each of which concerns some of its keys. The
+    /// new leaves of an edit go into the node in which the edit begins; the first edit may continue
+    /// from the previous node.
     fn edit(&self, edits: &[Edit<'_>], mut goes_on: bool) -> Vec<Arc<Node>> {
         match self {
             Node::Bottom(fan) => {
@@ -342,7 +343,7 @@ impl Node {
                     }
                     new.for_each(|node| nodes.add(node));
                     changed.extend(from..nodes.children.len());
-                    // One that goes on in the next child is met there again.
+                    // An edit that continues in the next child is handled again there.
                     let over = |edit: &Edit<'_>| {
                         let ends = |high: &[u8]| fan.compare_low(done, high).is_ge();
                         is_last || edit.high.is_some_and(ends)
@@ -370,7 +371,7 @@ impl Node {
         }
     }
 
-    /// Calls `f` with every leaf, in order.
+    /// Calls `f` with every leaf in order.
     pub(crate) fn each_leaf(&self, f: &mut impl FnMut(&Arc<Leaf>)) {
         match self {
             Node::Bottom(fan) => fan.children.iter().for_each(f),
@@ -379,7 +380,7 @@ impl Node {
     }
 }
 
-/// Joins the `i`-th of `nodes` with a neighbour if it has few children and both fit into one.
+/// Joins node `i` of `nodes` with a neighbour if it has few children and both fit into one.
 fn join(nodes: &mut Vec<Arc<Node>>, i: usize) {
     if nodes[i].len() >= FEW {
         return;
@@ -409,7 +410,7 @@ mod tests {
     use super::*;
     use crate::layout::LeafId;
 
-    /// The fences of a leaf: where its keys begin and end.
+    /// The fences of a leaf: the bounds of its keys.
     type Fences = (u32, Option<u32>);
 
     fn leaf((low, high): Fences) -> Arc<Leaf> {
@@ -424,7 +425,7 @@ mod tests {
         leaves
     }
 
-    /// Rows of leaves anywhere, as long as one likes, take the places of what has their keys.
+    /// Groups of leaves of any length and position replace the leaves that held their keys.
     #[test]
     fn rows_are_replaced_wherever_nodes_begin_and_end() {
         let mut seed = 7_u64;
@@ -445,7 +446,7 @@ mod tests {
                 let most = [2, 5, 200, 2000][random(4)];
                 let to = (from + 1 + random(most)).min(fences.len());
                 let end = fences.get(to).copied();
-                // Some of the fences in between go, and others come.
+                // Some of the fences in between disappear, and others appear.
                 let mut new: Vec<u32> = fences[from..to].to_vec();
                 new.retain(|low| *low == fences[from] || random(3) > 0);
                 let more: Vec<u32> = new.iter().map(|low| low + 1 + random(900) as u32).collect();

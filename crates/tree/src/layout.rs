@@ -1,6 +1,6 @@
 //! The format of a store, byte for byte. `docs/design/tree.md` draws it.
 //!
-//! A store is a row of frames of 2 MiB. Frame 0 holds the [`FileHeader`] and the ring of
+//! A store is a sequence of frames of 2 MiB. Frame 0 holds the [`FileHeader`] and the ring of
 //! [`CommitRecord`]s; every other frame holds a table of [`LeafHeader`]s and 127 leaves of 16 KiB,
 //! or a table of [`ExtentHeader`]s and 508 units of 4 KiB.
 
@@ -26,9 +26,9 @@ pub(crate) use record::{CommitRecord, Listed, MAX_DEAD, MAX_LISTED, STATE_CLEAN}
 pub(crate) const FRAME: u64 = 2 << 20;
 /// Bytes of a leaf.
 pub(crate) const LEAF: usize = 16 << 10;
-/// Bytes at the beginning of a frame that describe what it holds.
+/// Bytes at the beginning of a frame that describe its content.
 pub(crate) const TABLE: usize = 16 << 10;
-/// Leaves of a frame. The first 16 KiB of the frame are their headers.
+/// Leaves per frame. The first 16 KiB of the frame hold their headers.
 pub(crate) const LEAVES: u32 = 127;
 /// Bytes of a leaf's header, and of a frame's.
 pub(crate) const LEAF_HEADER: usize = 128;
@@ -41,21 +41,21 @@ pub(crate) const RECORD: usize = 512;
 
 /// The longest key in bytes.
 pub const MAX_KEY: usize = 65_536;
-/// Longer keys lie in extents. A leaf of the longest keys below that has about ten of them, beside
-/// two fences as long; see `docs/decisions/017-long-keys-begin-at-1024-bytes.md`.
+/// Longer keys lie in extents. A leaf with keys of this length holds about ten of them, and two
+/// fences as long; see `docs/decisions/017-long-keys-begin-at-1024-bytes.md`.
 pub(crate) const MAX_INLINE_KEY: usize = 1024;
-/// The number of the tree that says which other trees there are.
+/// The number of the tree that lists the other trees.
 pub(crate) const CATALOGUE: u32 = 0;
-/// The number of the tree that has the store's keys outside of all named trees.
+/// The number of the tree with the store's keys outside of all named trees.
 pub(crate) const MAIN: u32 = 1;
-/// The longest value in bytes: 1 GiB, and some words that a store above this one adds to its own.
+/// The longest value in bytes: 1 GiB, and some words that a layer above may add.
 pub const MAX_VALUE: usize = (1 << 30) + 64;
-/// Longer values lie in extents. In units of 4 KiB they take no more of the file from here on than
-/// in leaves, a half of which is free or of older versions, and are not copied when a leaf is
-/// rewritten; see `docs/decisions/016-long-values-begin-at-1920-bytes.md`.
+/// Longer values lie in extents. Above this length, in units of 4 KiB, they take no more of the
+/// file than in leaves, half of which is free or belongs to older versions, and they are not copied
+/// when a leaf is rewritten; see `docs/decisions/016-long-values-begin-at-1920-bytes.md`.
 pub(crate) const MAX_INLINE: usize = 1920;
 
-/// Places of a leaf's size in a frame: that of the table, and those of the leaves.
+/// The table and the leaves of a frame, counted in units of a leaf.
 const PLACES: u64 = LEAVES as u64 + 1;
 
 const _: () = {
@@ -85,15 +85,15 @@ impl LeafId {
         u64::from(self.0 % LEAVES) + 1
     }
 
-    /// Where its entries begin.
+    /// The offset of its entries.
     #[inline]
     pub(crate) fn at(self) -> u64 {
-        // Before it lie frame 0, as many leaves as its number says, and the tables of their frames
+        // Before it lie frame 0, the leaves with smaller numbers, and the tables of their frames
         // and its own.
         (PLACES + u64::from(self.0) + u64::from(self.frame())) * LEAF as u64
     }
 
-    /// Where its header is.
+    /// The offset of its header.
     #[inline]
     pub(crate) fn header_at(self) -> u64 {
         u64::from(self.frame()) * FRAME + self.slot() * LEAF_HEADER as u64
@@ -127,7 +127,7 @@ mod tests {
         record
     }
 
-    /// Each kind of entry, one behind the other in a leaf.
+    /// One entry of each kind, one after the other in a leaf.
     fn entries(id: LeafId, extent: TreeExtent) -> Vec<u8> {
         let mut leaf = Vec::new();
         let (long, large) = (vec![b'k'; 1025], vec![b'v'; 1921]);
@@ -146,7 +146,8 @@ mod tests {
         leaf
     }
 
-    /// A store of another format is refused, so what this compares changes with [`FORMAT`] alone.
+    /// A store of another format is refused, so what this compares may change only together with
+    /// [`FORMAT`].
     #[test]
     fn the_format_is_what_it_was() {
         let header = FileHeader::new(UUID, INSTANCE);
@@ -201,7 +202,7 @@ mod tests {
         "entries: 320 bytes, 6441a737",
     ];
 
-    /// What was written is read, and a changed bit is noticed.
+    /// What was written can be read, and every changed bit is detected.
     #[test]
     fn entries_of_each_kind_are_read_as_they_were_written() {
         let (id, extent) = (
@@ -217,7 +218,7 @@ mod tests {
             let body = &leaf[at + ENTRY_HEADER..];
             let len = header.extent(body).map(|extent| extent.len);
             found.push((header.kind(), header.has_long_key(), len));
-            // The start has a check of its own, and the padding means nothing.
+            // The start has check bits of its own, and the padding is not checked.
             let end = ENTRY_HEADER + header.key_part() + header.stored_len();
             for byte in (8..end).step_by(7) {
                 let mut changed = leaf[at..].to_vec();

@@ -1,8 +1,8 @@
-//! One leaf as a process sees it: which entries it has, by fingerprint and in order.
+//! One leaf as a process sees it: its entries by fingerprint and in order.
 //!
-//! The entries lie on the medium in order of arrival. What is kept beside them, in memory, is
-//! derived: a fingerprint and an offset for each, how many of the first are sorted, and the order
-//! that the last scan has found. It is built on first touch, which also verifies the entries'
+//! On the medium entries lie in order of arrival. The data about them in memory is derived: a
+//! fingerprint and an offset for each entry, how many of the first entries are sorted, and the
+//! order that the last scan found. It is built on first use, which also verifies the entries'
 //! checksums.
 
 use std::cell::UnsafeCell;
@@ -21,7 +21,7 @@ use crate::leaf_entry::{LeafEntry, entry, fingerprint, fingerprint_of};
 use crate::order::{Order, Sorter};
 use crate::pages::TreePages;
 
-/// Leaves that no version uses. The writer's.
+/// Leaves that no version uses; only the writer has this list.
 #[derive(Debug, Default)]
 pub(crate) struct FreeLeaves(Vec<LeafId>);
 
@@ -38,7 +38,7 @@ impl FreeLeaves {
         self.0.len()
     }
 
-    /// Takes the leaves of frames that hold no other, and gives these frames.
+    /// Removes the leaves of frames in which all leaves are free, and returns these frames.
     pub(crate) fn take_frames(&mut self) -> Vec<u32> {
         let mut counts = BTreeMap::new();
         for leaf in &self.0 {
@@ -50,39 +50,41 @@ impl FreeLeaves {
     }
 }
 
-/// A leaf. Its place is not reused while a version is held, or a pin lives, that may look at it.
+/// A leaf. Its place is not reused while a held version or a live pin may refer to it.
 #[derive(Debug)]
 pub(crate) struct Leaf {
     pub(crate) id: LeafId,
-    /// The tree that it is a leaf of.
+    /// The tree that it belongs to.
     pub(crate) tree: u32,
     /// The version that wrote it.
     pub(crate) birth: u64,
     pub(crate) low: Box<[u8]>,
     pub(crate) high: Option<Box<[u8]>>,
-    /// Where the fences lie on the medium, if they are too long for header and leaf.
+    /// The place of the fences on the medium, if they are too long for header and leaf.
     outside: Option<Box<TreeExtent>>,
     body: OnceLock<Body>,
 }
 
-/// The derived part. One thread at a time adds to it: the writer, or in a process that follows the
-/// writer, the one that holds [`Committed::extending`].
+/// The derived data. One thread at a time adds to it: the writer, or in a process that follows the
+/// writer, the thread that holds [`Committed::extending`].
 #[derive(Debug)]
 struct Body {
-    /// The fingerprints, a byte each, behind them the offsets, and behind these a bit for each
-    /// entry of which the extent was verified: one allocation, so that a get waits for all at once.
+    /// The fingerprints, a byte each; then the offsets; then for each entry a bit that is set once
+    /// its extent has been verified. They share one allocation, so that a get waits for a single
+    /// miss.
     cells: Box<[UnsafeCell<u16>]>,
     capacity: usize,
-    /// So many entries, from the first, are in the order of their keys, each key once.
+    /// This many entries, from the first, are in key order with each key once.
     sorted: usize,
     count: AtomicU32,
     used: AtomicU32,
     live: AtomicU32,
-    /// It has what was committed up to this version, in a process that follows the writer.
+    /// In a process that follows the writer: the version up to which committed entries have been
+    /// added.
     seen: AtomicU64,
-    /// These entries and more, where there was no space for more here.
+    /// All of these entries, and later ones, if this body became full.
     next: OnceLock<Box<Body>>,
-    /// What is live, in order, after as many entries as the last reader of it saw.
+    /// The live entries in order, and the number of entries when they were ordered.
     order: Mutex<Option<Arc<Order>>>,
 }
 
@@ -90,15 +92,15 @@ struct Body {
 // thread at a time, as said above. The cells of bits are used as atomics alone.
 unsafe impl Sync for Body {}
 
-/// Bytes of an entry that are asked of the memory before its header is there.
+/// Bytes of an entry that are prefetched before its header has arrived.
 const READ_AHEAD: usize = 1280;
 
 /// How full a leaf is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeafFill {
-    /// Entries that more could be added to.
+    /// The number of entries that can still be added.
     pub(crate) free_entries: usize,
-    /// Bytes behind the last entry.
+    /// Bytes after the last entry.
     pub(crate) free_bytes: usize,
     /// Bytes of entries that are live in the newest version.
     pub(crate) live: usize,
@@ -118,7 +120,7 @@ impl Leaf {
         }
     }
 
-    /// As a leaf of another tree, with fences that lie there.
+    /// Makes it a leaf of another tree, with fences that lie in `outside`.
     pub(crate) fn of(self, tree: u32, outside: Option<TreeExtent>) -> Self {
         Self {
             tree,
@@ -127,12 +129,12 @@ impl Leaf {
         }
     }
 
-    /// The extent that its fences lie in, if they are too long for header and leaf.
+    /// The extent with its fences, if they are too long for header and leaf.
     pub(crate) fn outside(&self) -> Option<TreeExtent> {
         self.outside.as_deref().copied()
     }
 
-    /// Where the first entry lies: behind the fences, if these begin the leaf.
+    /// The offset of the first entry: after the fences if the leaf begins with them.
     pub(crate) fn first(&self) -> usize {
         let bytes = self.low.len() + self.high.as_ref().map_or(0, |high| high.len());
         match FencesIn::of(bytes) {
@@ -141,13 +143,13 @@ impl Leaf {
         }
     }
 
-    /// Whether `key` belongs into this leaf or one before it.
+    /// Whether `key` belongs to this leaf or an earlier one.
     pub(crate) fn ends_after(&self, key: &[u8]) -> bool {
         self.high.as_ref().is_none_or(|high| key < high)
     }
 
-    /// Builds the derived part of a fresh leaf, whose `entries`, by fingerprint and offset, are in
-    /// order of the keys.
+    /// Builds the derived data of a new leaf; `entries` holds fingerprints and offsets in key
+    /// order.
     pub(crate) fn fill(&self, entries: &[(u8, u16)], end: usize) {
         let live = end - self.first();
         let body = Body::new(capacity_for(entries.len(), live));
@@ -160,7 +162,7 @@ impl Leaf {
         });
     }
 
-    /// Bytes that all keys of the leaf begin with.
+    /// The length of the prefix common to all keys of the leaf.
     fn shared(&self) -> usize {
         let high = self.high.as_deref().unwrap_or_default();
         let same = self.low.iter().zip(high).take_while(|(a, b)| a == b);
@@ -175,7 +177,7 @@ impl Leaf {
         }
     }
 
-    /// Finds out what the leaf holds, unless that is known: only what was `committed` counts.
+    /// Reads what the leaf holds, unless that is known; only `committed` versions count.
     #[inline]
     pub(crate) fn load(&self, pages: &TreePages, committed: &Committed) -> Result<(), StoreError> {
         match self.body.get() {
@@ -216,13 +218,13 @@ impl Leaf {
         let live = body.live_bytes(self.sorter(pages));
         body.live.store(live as u32, Ordering::Relaxed);
         body.seen.store(committed.version(), Ordering::Relaxed);
-        // Another reader may have been faster, with the same result: the writer loads a leaf
-        // before it appends to it. A follower loads what it lacks the next time.
+        // Another reader may have been first, with the same result: the writer loads a leaf before
+        // it appends to it. A follower reads what is missing the next time.
         let _ = self.body.set(body);
         Ok(())
     }
 
-    /// Adds what another process has appended since, up to what is `committed`.
+    /// Adds what another process has appended since, up to the newest `committed` version.
     fn load_more(&self, pages: &TreePages, committed: &Committed) -> Result<(), StoreError> {
         // SYNC: pairs with the Release store below.
         if self.body().seen.load(Ordering::Acquire) >= committed.version() {
@@ -253,9 +255,9 @@ impl Leaf {
         Ok(())
     }
 
-    /// The fingerprint of the entry at `at`, whose `bytes` begin there. `None`: the committed
-    /// entries end before it. No extent is read: that of an entry which no version in use shows is
-    /// something else's.
+    /// The fingerprint of the entry at `at`, where `bytes` begin. `None`: the committed entries end
+    /// before it. No extent is read: if no version in use shows the entry, its extent may belong to
+    /// something else.
     fn accept(
         &self,
         pages: &TreePages,
@@ -266,7 +268,7 @@ impl Leaf {
     ) -> Result<Option<u8>, StoreError> {
         match header.start(self.id, at) {
             WordStamp::Zero => return Ok(None),
-            // Of a commit that did not happen; so is whatever follows.
+            // This entry and all that follow belong to commits that did not happen.
             WordStamp::Version(version) if !committed.contains(version) => return Ok(None),
             WordStamp::Version(_) if header.is_whole(bytes) => {}
             _ => return Err(self.damaged(at, "an entry of a leaf")),
@@ -289,12 +291,12 @@ impl Leaf {
         static EMPTY: OnceLock<Body> = OnceLock::new();
         match self.body.get() {
             Some(body) => body.newest(),
-            // Callers load first.
+            // Callers load the leaf first.
             None => EMPTY.get_or_init(|| Body::new(0)),
         }
     }
 
-    /// What `version` says of `key`: an entry, if it has one here. Load first.
+    /// The entry for `key` in `version`, if it is in this leaf. Load first.
     #[inline]
     pub(crate) fn find<'p>(
         &'p self,
@@ -307,8 +309,8 @@ impl Leaf {
         self.find_below::<true>((body, body.count()), pages, key, version)
     }
 
-    /// Where the entries begin that have the key's fingerprint, the newest first, and where the
-    /// last one of those begins, plus one, that the leaf had when this was called. Load first.
+    /// The offsets of the entries with the key's fingerprint, from newest to oldest, and where the
+    /// last entry that the leaf had at this call begins, plus one. Load first.
     pub(crate) fn candidates(&self, key: &[u8]) -> impl Iterator<Item = (u16, u16)> {
         let body = self.body();
         let count = body.count();
@@ -318,8 +320,8 @@ impl Leaf {
         places.map(move |place| (body.offset(place), end))
     }
 
-    /// As [`find`](Self::find), behind [`prefetch_entry`](Self::prefetch_entry), which has found
-    /// this `place`.
+    /// As [`find`](Self::find), after [`prefetch_entry`](Self::prefetch_entry) has returned this
+    /// `place`.
     #[inline]
     pub(crate) fn find_at<'p>(
         &'p self,
@@ -336,8 +338,8 @@ impl Leaf {
         }
     }
 
-    /// Finds an entry before the place `below`. It is asked of the memory as a whole, before its
-    /// header is there, if the value is read, too.
+    /// Finds an entry before position `below`. If the value will be read too, the whole entry is
+    /// prefetched before its header has arrived.
     #[inline]
     fn find_below<'p, const VALUE: bool>(
         &'p self,
@@ -370,13 +372,13 @@ impl Leaf {
         None
     }
 
-    /// Begins to load what [`load`](Self::load) looks at.
+    /// Prefetches what [`load`](Self::load) reads.
     pub(crate) fn prefetch(&self) {
         mneme_sys::prefetch(std::ptr::from_ref(self).cast());
         mneme_sys::prefetch(std::ptr::from_ref(&self.body).cast());
     }
 
-    /// Begins to load the fingerprints.
+    /// Prefetches the fingerprints.
     pub(crate) fn prefetch_marks(&self) {
         let body = self.body();
         for line in body.cells[..body.capacity / 2].chunks(32) {
@@ -385,8 +387,7 @@ impl Leaf {
         body.prefetch_offsets();
     }
 
-    /// Begins to load the entry that [`find_at`](Self::find_at) will look at first, and says which
-    /// it is.
+    /// Prefetches the entry that [`find_at`](Self::find_at) reads first, and returns its position.
     pub(crate) fn prefetch_entry(&self, pages: &TreePages, key: &[u8]) -> Option<usize> {
         let body = self.body();
         let place = places(fingerprint(key), body.marks(body.count())).next()?;
@@ -394,9 +395,9 @@ impl Leaf {
         Some(place)
     }
 
-    /// The value of an entry of this leaf, as for [`LeafEntry::value`]. The first read of one that
-    /// lies in an extent, and of a long key, compares checksums, as the first read of the leaf does
-    /// for all other entries. Load first.
+    /// The value of an entry of this leaf, as for [`LeafEntry::value`]. The first read of a value
+    /// in an extent, or of a long key, compares checksums, as the first read of the leaf does for
+    /// all other entries. Load first.
     #[inline]
     pub(crate) fn value_of<'p>(
         &self,
@@ -409,7 +410,7 @@ impl Leaf {
         Ok(entry.value(pages))
     }
 
-    /// Verifies the extent of an entry, unless that was done.
+    /// Verifies the extent of an entry, unless that has been done.
     pub(crate) fn verify_once(
         &self,
         pages: &TreePages,
@@ -421,7 +422,8 @@ impl Leaf {
             .offsets(body.count())
             .partition_point(|at| *at < offset);
         let (verified, bit) = body.verified(place);
-        // Relaxed: extents do not change, so that it does not matter who sees the bit when.
+        // Relaxed: extents do not change, so the order in which threads see the bit does not
+        // matter.
         if verified.load(Ordering::Relaxed) & bit == 0 {
             entry.verify_extent(pages)?;
             verified.fetch_or(bit, Ordering::Relaxed);
@@ -429,24 +431,24 @@ impl Leaf {
         Ok(())
     }
 
-    /// The entries that are live in `version`, in order of their keys. Load first.
+    /// The entries that are live in `version`, in key order. Load first.
     pub(crate) fn order_at(&self, pages: &TreePages, version: u64) -> Arc<Order> {
         self.body().order_at(self.sorter(pages), version)
     }
 
-    /// The entry at an offset that [`order_at`](Self::order_at) gave.
+    /// The entry at an offset returned by [`order_at`](Self::order_at).
     #[inline]
     pub(crate) fn entry<'p>(&'p self, pages: &'p TreePages, offset: u16) -> LeafEntry<'p> {
         entry(pages, self.id, offset)
     }
 
-    /// Begins to load the entry at an offset.
+    /// Prefetches the entry at an offset.
     #[inline]
     pub(crate) fn prefetch_at(&self, pages: &TreePages, offset: u16) {
         pages.prefetch(self.id, usize::from(offset));
     }
 
-    /// Begins to load the first lines of all entries.
+    /// Prefetches the first lines of all entries.
     pub(crate) fn prefetch_entries(&self, pages: &TreePages) {
         let body = self.body();
         for offset in body.offsets(body.count()) {
@@ -454,14 +456,14 @@ impl Leaf {
         }
     }
 
-    /// The version of the entry that arrived last; 0 without one. Load first.
+    /// The version of the newest entry; 0 without one. Load first.
     pub(crate) fn newest(&self, pages: &TreePages) -> u64 {
         let body = self.body();
         let last = body.count().checked_sub(1);
         last.map_or(0, |i| entry(pages, self.id, body.offset(i)).start())
     }
 
-    /// How full it is. Load first.
+    /// How full the leaf is. Load first.
     pub(crate) fn filled(&self) -> LeafFill {
         let body = self.body();
         LeafFill {
@@ -471,16 +473,16 @@ impl Leaf {
         }
     }
 
-    /// Where the next entry goes. Load first.
+    /// The offset of the next entry. Load first.
     pub(crate) fn end(&self) -> usize {
         self.body().used.load(Ordering::Relaxed) as usize
     }
 
-    /// Makes `entries` known, by fingerprint and offset, that were stored, the last ending at
-    /// `end`; `live` bytes of the leaf are live now. They are seen by readers of a version that has
-    /// them.
+    /// Adds stored `entries`, by fingerprint and offset, to the derived data. The last one ends at
+    /// `end`; `live` is the bytes of the leaf that are now live. Readers of a version with these
+    /// entries see them.
     ///
-    /// The writer alone calls this, with the writer lock held.
+    /// Only the writer calls this, with the writer lock held.
     pub(crate) fn appended(&self, entries: &[(u8, u16)], end: usize, live: usize) {
         let body = self.body();
         let count = body.count();
@@ -489,7 +491,7 @@ impl Leaf {
     }
 }
 
-/// As many entries as fit into a leaf.
+/// The most entries that fit into a leaf.
 const MOST_ENTRIES: usize = LEAF / ENTRY_HEADER + 1;
 
 impl Body {
@@ -509,7 +511,7 @@ impl Body {
         }
     }
 
-    /// A body of these entries, the last ending at `end`, with space for more of their size.
+    /// A body of these entries, of which the last ends at `end`, with space for more of their size.
     fn shrunk(&self, end: usize) -> Self {
         let count = self.count();
         let body = self.copied(capacity_for(count, end));
@@ -517,7 +519,7 @@ impl Body {
         body
     }
 
-    /// A body of these entries with space for so many.
+    /// A body of these entries with space for `capacity` entries.
     fn copied(&self, capacity: usize) -> Self {
         let count = self.count();
         let body = Self {
@@ -539,7 +541,7 @@ impl Body {
         body
     }
 
-    /// Adds entries, the last ending at `end`, and gives the body that has them.
+    /// Adds entries, of which the last ends at `end`, and returns the body that holds them.
     fn extend(&self, entries: &[(u8, u16)], end: usize) -> &Self {
         let count = self.count();
         let total = count + entries.len();
@@ -581,7 +583,7 @@ impl Body {
         unsafe { std::slice::from_raw_parts(cells.as_ptr().cast(), count) }
     }
 
-    /// The word with the bit of the entry `i` which says that its extent was verified, and the bit.
+    /// The word and bit that record that the extent of entry `i` was verified.
     #[inline]
     fn verified(&self, i: usize) -> (&AtomicU16, u16) {
         let cell = &self.cells[self.capacity / 2 * 3 + i.min(self.capacity) / 16];
@@ -591,7 +593,7 @@ impl Body {
         (word, 1 << (i % 16))
     }
 
-    /// Begins to load the offsets.
+    /// Prefetches the offsets.
     #[inline]
     fn prefetch_offsets(&self) {
         let offsets = self.cells.as_ptr().cast::<u8>().wrapping_add(self.capacity);
@@ -607,7 +609,7 @@ impl Body {
         }
     }
 
-    /// Fills the cell `i`, which is not below the count.
+    /// Fills the cell `i`, which is at or above the count.
     fn put(&self, i: usize, mark: u8, offset: u16) {
         assert!(i < self.capacity);
         // SAFETY: cells at or above the count are touched by one thread at a time, the caller; the
@@ -621,7 +623,7 @@ impl Body {
         }
     }
 
-    /// Adds to a body that is not shared yet.
+    /// Adds an entry to a body that is not shared yet.
     fn push(&self, mark: u8, offset: u16) {
         let count = self.count.load(Ordering::Relaxed);
         self.put(count as usize, mark, offset);
@@ -639,7 +641,7 @@ impl Body {
     fn order_at(&self, sorter: Sorter<'_>, version: u64) -> Arc<Order> {
         let all = self.count();
         let count = self.visible(sorter, version, all);
-        // A reader that finds another one here does without the order that is kept.
+        // If another reader holds the lock, this one does without the cached order.
         let kept = self.order.try_lock().ok().and_then(|kept| kept.clone());
         let kept = kept.filter(|kept| kept.count <= count);
         let order = match kept {
@@ -661,8 +663,8 @@ impl Body {
         order
     }
 
-    /// Bytes of the entries that are live in the newest version, of a body that is not shared yet.
-    /// A leaf has one entry of a long key, which is live as long as the leaf is.
+    /// Bytes of the entries that are live in the newest version, in a body that is not shared yet.
+    /// In a leaf with a long key that is the only entry, which lives as long as the leaf.
     fn live_bytes(&self, sorter: Sorter<'_>) -> usize {
         let size = |at: &u16| entry(sorter.pages, sorter.id, *at).bytes.len();
         let offsets = self.offsets(self.count());
@@ -676,8 +678,8 @@ impl Body {
         long.iter().chain(&order.offsets).map(size).sum()
     }
 
-    /// How many of the first `count` entries `version` has: entries ascend by version, but for
-    /// those that the leaf was born with, which it has all.
+    /// How many of the first `count` entries `version` has. Entries ascend by version, except those
+    /// that the leaf was born with, all of which it has.
     fn visible(&self, sorter: Sorter<'_>, version: u64, count: usize) -> usize {
         let has = |at: u16| entry(sorter.pages, sorter.id, at).start() <= version;
         let offsets = self.offsets(count);
@@ -688,18 +690,18 @@ impl Body {
     }
 }
 
-/// Whether what two entries, one behind the other, have of their keys says that these ascend.
+/// Whether the parts of the keys in two consecutive entries show that the keys ascend.
 fn ascends(before: &[u8], after: &[u8]) -> bool {
     fn inline(bytes: &[u8]) -> (EntryHeader, &[u8]) {
         let header = EntryHeader::read(bytes);
         (header, &bytes[ENTRY_HEADER..][..header.inline_key()])
     }
     let ((header, before), (_, after)) = (inline(before), inline(after));
-    // More of a long key follows.
+    // More of the long key follows.
     before < after && !(header.has_long_key() && after.starts_with(before))
 }
 
-/// For how many entries there shall be space, given that `count` end at `end` of the leaf.
+/// The number of entries to provide space for, if `count` entries end at offset `end`.
 fn capacity_for(count: usize, end: usize) -> usize {
     (count.max(8) * LEAF / end.max(64) + 8).min(MOST_ENTRIES)
 }
@@ -726,7 +728,7 @@ mod tests {
         Leaf::new(ID, 1, Box::default(), None)
     }
 
-    /// Stores an entry where a commit would, and makes it known.
+    /// Stores an entry as a commit would, and adds it to the derived data.
     fn append(pages: &TreePages, leaf: &Leaf, version: u64, key: &[u8], value: Option<&[u8]>) {
         let (at, mut bytes) = (leaf.end(), Vec::new());
         write_entry(&mut bytes, (ID, at), version, key, value, None);
@@ -756,7 +758,8 @@ mod tests {
         let loaded = Leaf::new(ID, 1, Box::default(), None);
         loaded.load(&pages, &committed).unwrap();
         for leaf in [&leaf, &loaded] {
-            // Backwards, so that a kept order is of no use, then forwards, so that it is.
+            // First backwards, so that a cached order is useless, then forwards, so that it is
+            // useful.
             for version in [6, 5, 4, 3, 2, 3, 4, 5, 6] {
                 let expected: &[&[u8]] = match version {
                     2 => &[b"m"],

@@ -1,4 +1,4 @@
-//! An entry as it lies in its leaf.
+//! An entry in its leaf.
 
 use std::cmp::Ordering;
 
@@ -10,19 +10,19 @@ use crate::layout::{
 use crate::layout::{KEY_PREFIX, MAX_INLINE_KEY, long_key_sum};
 use crate::pages::TreePages;
 
-/// An entry, where it lies.
+/// An entry in place.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeafEntry<'p> {
     header: &'p EntryHeader,
-    /// All of it, padding included.
+    /// The whole entry with its padding.
     pub(crate) bytes: &'p [u8],
 }
 
 /// The entry at `offset` of a leaf.
 ///
 /// Offsets come from the [`Leaf`](crate::leaf::Leaf), whose entries were verified when it was
-/// loaded, or were written by this process. Its place is not reused while it lives: what is handed
-/// on borrows the leaf, too.
+/// loaded, or were written by this process. The leaf's place is not reused while the leaf is
+/// borrowed, and the result borrows it.
 #[inline]
 pub(crate) fn entry(pages: &TreePages, id: LeafId, offset: u16) -> LeafEntry<'_> {
     let at = usize::from(offset);
@@ -34,14 +34,14 @@ pub(crate) fn entry(pages: &TreePages, id: LeafId, offset: u16) -> LeafEntry<'_>
     LeafEntry { header, bytes }
 }
 
-/// The first 8 bytes, as a number that compares as they do.
+/// The first 8 bytes as a number with the same order.
 #[inline]
 pub(crate) fn head(bytes: &[u8]) -> u64 {
     if let Some(first) = bytes.first_chunk() {
         return u64::from_be_bytes(*first);
     }
     match (bytes.first_chunk(), bytes.last_chunk()) {
-        // They overlap, with the same bits.
+        // They overlap and agree.
         (Some(first), Some(last)) => {
             let last = u64::from(u32::from_be_bytes(*last)) << (64 - 8 * bytes.len());
             u64::from(u32::from_be_bytes(*first)) << 32 | last
@@ -63,7 +63,7 @@ pub(crate) fn fingerprint(key: &[u8]) -> u8 {
     let add = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(K);
     let len = key.len() as u64;
     let hash = match key.last_chunk() {
-        // The last word overlaps the one before.
+        // The last word overlaps the previous one.
         Some(last) => {
             let (words, _) = key[..key.len() - 1].as_chunks();
             let words = words.iter().chain(std::iter::once(last));
@@ -74,7 +74,7 @@ pub(crate) fn fingerprint(key: &[u8]) -> u8 {
     (hash >> 56) as u8
 }
 
-/// The [`fingerprint`] of an entry's key, given its header and what follows it.
+/// The [`fingerprint`] of an entry's key, from its header and the bytes after it.
 #[inline]
 pub(crate) fn fingerprint_of(header: &EntryHeader, body: &[u8]) -> u8 {
     match header.has_long_key() {
@@ -84,8 +84,8 @@ pub(crate) fn fingerprint_of(header: &EntryHeader, body: &[u8]) -> u8 {
 }
 
 impl<'p> LeafEntry<'p> {
-    /// The key, of an entry that a version shows that the caller reads: the extent of a long key
-    /// may be something else's by now if no version shows the entry.
+    /// The key. The caller must be reading a version that shows the entry: otherwise the extent of
+    /// a long key may have been reused.
     #[inline]
     pub(crate) fn key(&self, pages: &'p TreePages) -> &'p [u8] {
         match self.has_long_key() {
@@ -100,7 +100,7 @@ impl<'p> LeafEntry<'p> {
         self.header.version()
     }
 
-    /// What the entry has of its key: all of it, or the first bytes of a long one.
+    /// The part of the key that the entry holds: the whole key, or the first bytes of a long one.
     #[inline]
     fn inline_key(&self) -> &'p [u8] {
         &self.bytes[ENTRY_HEADER..ENTRY_HEADER + self.header.inline_key()]
@@ -112,7 +112,7 @@ impl<'p> LeafEntry<'p> {
         self.in_extent(pages).get(..len).unwrap_or_default()
     }
 
-    /// What lies outside of the entry.
+    /// The content of the entry's extent.
     fn in_extent(&self, pages: &'p TreePages) -> &'p [u8] {
         match self.extent() {
             // SAFETY: it lies inside the medium: the leaf made sure when it was loaded. It is not
@@ -122,8 +122,8 @@ impl<'p> LeafEntry<'p> {
         }
     }
 
-    /// Whether `version`, which the caller reads, has the entry, and it is of this key. So is one
-    /// whose long key is damaged, and had the same checksum.
+    /// Whether `version`, which the caller reads, has the entry, and it is for this key. A damaged
+    /// long key with the right checksum matches too.
     #[inline]
     pub(crate) fn is_of(&self, pages: &'p TreePages, key: &[u8], version: u64) -> bool {
         if self.has_long_key() {
@@ -143,8 +143,8 @@ impl<'p> LeafEntry<'p> {
                     && self.verify_extent(pages).is_err())
     }
 
-    /// Compares the key with another, as for [`key`](Self::key). The extent of a long one is read
-    /// only if what the entry has of it does not decide.
+    /// Compares the key with another; the same condition as for [`key`](Self::key). The extent of a
+    /// long key is read only if the part in the entry does not decide.
     #[inline]
     pub(crate) fn compare(&self, pages: &'p TreePages, other: &[u8]) -> Ordering {
         if !self.has_long_key() {
@@ -154,8 +154,8 @@ impl<'p> LeafEntry<'p> {
         begins.then_with(|| self.long_key(pages).cmp(other))
     }
 
-    /// Bytes of the key from `from` on, as for [`key`](Self::key), at least eight if it has as
-    /// many.
+    /// Bytes of the key from `from` on, at least eight if it has as many; the same condition as for
+    /// [`key`](Self::key).
     #[inline]
     pub(crate) fn key_from(&self, pages: &'p TreePages, from: usize) -> &'p [u8] {
         let key = match self.has_long_key() && from + 8 > KEY_PREFIX {
@@ -170,14 +170,14 @@ impl<'p> LeafEntry<'p> {
         self.header.has_long_key()
     }
 
-    /// Whether it says that the key was removed.
+    /// Whether the entry records that the key was removed.
     #[inline]
     pub(crate) fn is_removal(&self) -> bool {
         self.header.kind() == EntryKind::Removal
     }
 
-    /// The value, of an entry that a version shows that the caller reads. The extent of any other
-    /// entry may be another value's by now.
+    /// The value. The caller must be reading a version that shows the entry: otherwise its extent
+    /// may have been reused.
     #[inline]
     pub(crate) fn value(&self, pages: &'p TreePages) -> Option<&'p [u8]> {
         match self.header.kind() {
@@ -200,7 +200,7 @@ impl<'p> LeafEntry<'p> {
         self.has_long_key() || self.header.kind() == EntryKind::Extent
     }
 
-    /// Where the key or the value lies, if not in the leaf.
+    /// The place of the key or the value, if it is not in the leaf.
     #[inline]
     pub(crate) fn extent(&self) -> Option<TreeExtent> {
         if !self.is_outside() {
@@ -209,9 +209,9 @@ impl<'p> LeafEntry<'p> {
         self.header.extent(&self.bytes[ENTRY_HEADER..])
     }
 
-    /// Compares the checksums of the entry and of its extent. What is stored again gets a
-    /// checksum of its own, which would sign damage. As for [`value`](Self::value), the caller
-    /// reads a version that shows the entry.
+    /// Compares the checksums of the entry and of its extent. A caller that copies the entry must
+    /// do so: the copy gets a checksum of its own, which would make damage look valid. As for
+    /// [`value`](Self::value), the caller must be reading a version that shows the entry.
     pub(crate) fn verify(&self, pages: &'p TreePages) -> Result<(), StoreError> {
         if !self.header.is_whole(self.bytes) {
             return Err(StoreError::Damaged {
@@ -222,7 +222,7 @@ impl<'p> LeafEntry<'p> {
         self.verify_extent(pages)
     }
 
-    /// Compares the checksums of what lies in its extent, if it has one. The error names the key.
+    /// Compares the checksums of its extent, if it has one. The error names the key.
     pub(crate) fn verify_extent(&self, pages: &TreePages) -> Result<(), StoreError> {
         let Some(extent) = self.extent() else {
             return Ok(());
@@ -237,7 +237,8 @@ impl<'p> LeafEntry<'p> {
     }
 }
 
-/// Compares the checksums of an extent that was born at `birth`. A version is read that has it.
+/// Compares the checksums of an extent that was born at `birth`. The caller must be reading a
+/// version that has it.
 pub(crate) fn verify_extent(
     pages: &TreePages,
     extent: TreeExtent,

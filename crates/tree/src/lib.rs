@@ -1,9 +1,10 @@
-//! A durable, ordered, versioned store: byte strings to byte strings, in one file, changed in place
-//! without a log.
+//! A durable, ordered, versioned store that maps byte strings to byte strings, in one file that is
+//! changed in place without a log.
 //!
 //! A commit appends entries to the leaves of a B+tree, makes them durable, and then makes one
-//! record of 512 bytes durable; nothing else is written. Entries carry the version that wrote them,
-//! so readers and snapshots see one version however long they look, and never wait for the writer.
+//! record of 512 bytes durable; nothing else is written. Each entry carries the version that wrote
+//! it, so readers and snapshots see one version for as long as they look, and never wait for the
+//! writer.
 //!
 //! # Usage
 //!
@@ -33,7 +34,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What it offers
+//! # Features
 //!
 //! Any number of named trees in a store, and hash tables; keys of up to 64 KiB and values of up to
 //! 1 GiB; puts, removals, batches, exclusive transactions, gets, gets of many keys at once,
@@ -45,18 +46,18 @@
 //!
 //! # Durability
 //!
-//! [`Durability::File`] survives power loss at the cost of one `fdatasync` a commit, or two;
+//! [`Durability::File`] survives power loss at the cost of one or two `fdatasync` per commit;
 //! [`Durability::Process`] survives the death of the process. **A failed sync poisons the store**:
-//! the commit answers [`StoreError::OutcomeUnknown`], every later one [`StoreError::Poisoned`],
-//! reads go on, and the next opening reads the medium anew and finds the commit whole or not at
-//! all.
+//! the commit returns [`StoreError::OutcomeUnknown`] and every later one [`StoreError::Poisoned`].
+//! Reads still work, and the next opening reads the medium anew and finds the commit complete or
+//! not at all.
 //!
-//! # How it is known to work
+//! # How it is tested
 //!
 //! Every store goes through [`Medium`](mneme_sys::medium::Medium). Tests record the operations of a
 //! history, crash it at every point in every way that the failure model allows, recover (and crash
-//! inside recovery), and compare with a model. Each sync left out, each order changed, must be
-//! caught by them. `docs/design/tree.md` argues it case by case.
+//! during recovery), and compare with a model. They must detect each omitted sync and each changed
+//! order. `docs/design/tree.md` argues case by case.
 //!
 //! After *Consistent and Durable Data Structures* (CDDS), chapters 4 to 6.
 

@@ -1,4 +1,4 @@
-//! Gets of many keys, whose waits for memory overlap.
+//! Gets of many keys whose memory accesses overlap.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use crate::index::Node;
 use crate::leaf::Leaf;
 use crate::open_store::Core;
 
-/// Keys that are looked up together: as many as the memory has requests in flight, about.
+/// Keys looked up together: about as many as the memory can serve requests at once.
 const GROUP: usize = 32;
 
-/// Calls `f` with the place of each key in `keys` and its value in `version`, in order.
+/// Calls `f` with the index of each key in `keys` and its value in `version`, in order.
 ///
-/// Each step is done for all keys of a group before the next, and begins to load what the next one
+/// Each step is done for all keys of a group before the next step, and prefetches what the next one
 /// reads.
 pub(crate) fn many<'r, K: AsRef<[u8]>>(
     core: &'r Core,
@@ -46,7 +46,7 @@ pub(crate) fn many<'r, K: AsRef<[u8]>>(
                     Some(entry) => leaf.value_of(pages, &entry)?,
                     None => None,
                 };
-                // The entry's first lines are there.
+                // The first lines of the entry have arrived.
                 let rest = value.unwrap_or_default().chunks(64).skip(1).take(16);
                 rest.for_each(|line| mneme_sys::prefetch(line.as_ptr()));
             }

@@ -1,4 +1,4 @@
-//! Named versions: kept until they are dropped, over openings too.
+//! Named versions, which are kept until they are dropped, even when the store is reopened.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use crate::pages::TreePages;
 use crate::roots::Roots;
 use crate::{StoreError, Version};
 
-/// A version that has a name.
+/// A version with a name.
 #[derive(Debug, Clone)]
 pub(crate) struct NamedVersion {
     pub(crate) slot: u32,
@@ -28,12 +28,12 @@ pub(crate) struct NamedVersion {
 #[derive(Debug, Default)]
 pub(crate) struct Names(Mutex<BTreeMap<String, NamedVersion>>);
 
-/// What a commit does to the names.
+/// A commit's change to the names.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Naming<'n> {
-    /// The version gets the name, in this slot.
+    /// Gives the version the name, in this slot.
     Keep(u32, &'n str, u64),
-    /// The name in this slot goes.
+    /// Drops the name in this slot.
     Drop(u32),
 }
 
@@ -46,7 +46,7 @@ impl Names {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `f` with what has this name, which is not dropped meanwhile.
+    /// Calls `f` with the version of this name, which is not dropped meanwhile.
     pub(crate) fn with<R>(
         &self,
         name: &str,
@@ -95,7 +95,7 @@ pub(crate) fn keep(core: &Core, name: &str) -> Result<Version, StoreError> {
     })?;
     let version = writer.record.version;
     let roots = core.published(&writer).roots.clone();
-    // Before the commit: its reclamation must not free what the version uses.
+    // Registered before the commit, whose reclamation must not free what the version uses.
     core.registered.add_name(version, name);
     let named = NamedVersion {
         slot,
@@ -119,7 +119,7 @@ pub(crate) fn keep(core: &Core, name: &str) -> Result<Version, StoreError> {
     }
 }
 
-/// Forgets a name.
+/// Drops a name.
 pub(crate) fn drop_name(core: &Core, name: &str) -> Result<(), StoreError> {
     core.may_write()?;
     let mut writer = core.writer();
@@ -135,14 +135,14 @@ pub(crate) fn drop_name(core: &Core, name: &str) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The names that are committed: name, slot, version.
+/// The committed names with their slots and versions.
 pub(crate) fn read(
     pages: &TreePages,
     committed: &Committed,
 ) -> Result<Vec<(String, u32, u64)>, StoreError> {
     let mut found = Vec::new();
     for number in 0..NAME_SLOTS {
-        // Mostly none is there, and a slot is long.
+        // Most slots are empty, and a slot is long, so read its birth first.
         let mut birth = 0_u64;
         let at = NameSlot::place(number) + NameSlot::BIRTH;
         pages.copy(at, birth.as_mut_bytes());
@@ -190,7 +190,7 @@ pub(crate) fn sweep(pages: &TreePages, committed: &Committed) {
     }
 }
 
-/// Stores what a commit of `version` does to the names.
+/// Stores a change of the names made by the commit of `version`.
 pub(crate) fn store(pages: &TreePages, naming: Naming<'_>, version: u64) {
     match naming {
         Naming::Keep(number, name, kept) => {

@@ -1,4 +1,4 @@
-//! Opening a store: creation, the lock, and what follows an unclean end.
+//! Opening a store: creation, locking, and recovery after an unclean end.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -35,7 +35,7 @@ use crate::registered::Registered;
 use crate::space::FreeSpace;
 use crate::{Durability, Store, StoreError, recovery, roots};
 
-/// How a store is opened.
+/// Options for opening a store.
 ///
 /// ```
 /// use mneme_tree::{Durability, Store};
@@ -56,13 +56,13 @@ pub struct Builder {
     cache: Option<RecordCache>,
     /// The permissions of a new file.
     mode: u32,
-    /// What a new store is given. `None`: one drawn at random.
+    /// The identity of a new store. `None`: drawn at random.
     uuid: Option<[u8; 16]>,
 }
 
-/// How long an opening tries again that meets others which just close the file.
+/// How long an opening retries while other processes are just closing the file.
 const CLOSING: Duration = Duration::from_secs(1);
-/// How often it does so at least: under load one attempt may take longer than that.
+/// The least number of attempts: under load a single attempt may take longer than that.
 const ATTEMPTS: u32 = 50;
 
 impl Builder {
@@ -79,38 +79,39 @@ impl Builder {
         }
     }
 
-    /// The identity that a new store is given.
+    /// Sets the identity of a new store.
     pub(crate) fn uuid(mut self, uuid: [u8; 16]) -> Self {
         self.uuid = Some(uuid);
         self
     }
 
-    /// Which failures commits survive. [`Durability::File`] by default.
+    /// Sets which failures commits survive. [`Durability::File`] by default.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// The largest size of the file in bytes; as much address space is reserved. 1 TiB by default.
+    /// Sets the largest size of the file in bytes; the same amount of address space is reserved. 1
+    /// TiB by default.
     #[must_use]
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max = bytes;
         self
     }
 
-    /// Whether a file may lie on a file system of the network. Not by default: the lock
-    /// may not keep other machines out, and what they see of the file is not what is in memory
-    /// here. One machine at a time must have it open.
+    /// Allows files on a network file system, which is not allowed by default: the lock may not
+    /// keep other machines out, and they may not see what is in this machine's memory. Only one
+    /// machine at a time may have the store open.
     #[must_use]
     pub fn allow_network(mut self, allow: bool) -> Self {
         self.network = allow;
         self
     }
 
-    /// Whether the store is opened to read only, beside a process that may write it, and beside any
-    /// number of others that read. The store must be there. Each get and each new snapshot shows
-    /// the version that is durable at that moment; whatever would change the store fails with
+    /// Opens the store for reading only, beside one process that writes it and any number of other
+    /// readers. The store must exist. Each get and each new snapshot shows the version that is
+    /// durable at that moment; operations that would change the store fail with
     /// [`StoreError::ReadOnly`]. The process needs the right to write the file, for its locks.
     #[must_use]
     pub fn read_only(mut self, reads: bool) -> Self {
@@ -118,25 +119,25 @@ impl Builder {
         self
     }
 
-    /// For how long [`open`](Self::open) waits for another process that writes the store. Not at
-    /// all by default. One that is opened to read only waits for no writer.
+    /// How long [`open`](Self::open) waits for another process that writes the store. By default it
+    /// does not wait. A read-only opening never waits for the writer.
     #[must_use]
     pub fn wait_for_writer(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
-    /// Keeps copies of records that gets read in this memory. Without a cache by default. What gets
-    /// find is the same; [`Store::stats`] shows how often a copy was there.
+    /// Keeps copies of records that gets read in this memory. By default there is no cache. Gets
+    /// return the same with and without one; [`Store::stats`] counts its hits.
     #[must_use]
     pub fn record_cache(mut self, cache: &RecordCache) -> Self {
         self.cache = Some(cache.clone());
         self
     }
 
-    /// The permissions of a file that is created, of which the process' umask takes some away.
-    /// `0o600` by default: a user who may read a file can keep all others from opening it. A
-    /// [backup](Store::backup) gets those of the store's file.
+    /// The permissions of a new file, reduced by the process' umask. `0o600` by default: a user who
+    /// may read a file can keep all others from opening it. A [backup](Store::backup) gets the
+    /// permissions of the store's file.
     #[must_use]
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = mode;
@@ -146,22 +147,21 @@ impl Builder {
     /// Opens the store in the file `path`, or creates it.
     ///
     /// One process writes the file for as long as the store or one of its snapshots lives; others
-    /// [read](Self::read_only) it meanwhile. An opening reads the tables, 0.8 % of the data; leaves
-    /// are verified when they are first touched.
+    /// can [read](Self::read_only) it meanwhile. Opening reads the tables, which are 0.8 % of the
+    /// data; leaves are verified on first use.
     ///
     /// # Errors
     /// [`StoreError::Network`], [`StoreError::Locked`], [`StoreError::Elsewhere`],
-    /// [`StoreError::Poisoned`] where a sync has failed and other processes still read what may not
-    /// be durable, [`StoreError::Lock`], [`StoreError::Foreign`],
-    /// [`StoreError::Format`], [`StoreError::Truncated`], [`StoreError::Damaged`],
-    /// [`StoreError::NotClean`], [`StoreError::NoSpace`], [`StoreError::Unsupported`],
-    /// [`StoreError::Os`].
+    /// [`StoreError::Poisoned`] if a sync has failed and other processes still read data that may
+    /// not be durable, [`StoreError::Lock`], [`StoreError::Foreign`], [`StoreError::Format`],
+    /// [`StoreError::Truncated`], [`StoreError::Damaged`], [`StoreError::NotClean`],
+    /// [`StoreError::NoSpace`], [`StoreError::Unsupported`], [`StoreError::Os`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Store, StoreError> {
         let path = path.as_ref();
         self.open_with(path, Caution::of(path))
     }
 
-    /// As [`open`](Self::open), on a file system of which this is to be said.
+    /// As [`open`](Self::open), with the warning for the file system, if there is one.
     fn open_with(&self, path: &Path, caution: Option<Caution>) -> Result<Store, StoreError> {
         if caution == Some(Caution::Network) && !self.network {
             return Err(StoreError::Network {
@@ -172,7 +172,7 @@ impl Builder {
             match make(path, self.mode, |temporary| {
                 self.open_file(temporary)?.close()
             }) {
-                // Another process was faster: its store is opened.
+                // Another process was faster: open its store.
                 Ok(()) | Err(StoreError::Exists { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -185,7 +185,7 @@ impl Builder {
                 Ok(None) => continue,
                 Err(error) => error,
             };
-            // Perhaps a process that is dying, whose locks the kernel drops one after the other.
+            // Possibly a dying process, whose locks the kernel releases one after the other.
             let met_closing = matches!(
                 error,
                 StoreError::Elsewhere {
@@ -201,7 +201,7 @@ impl Builder {
         }
     }
 
-    /// Opens a file that is there. `None`: others have closed it in the middle of that.
+    /// Opens an existing file. `None`: other processes have closed it meanwhile.
     fn open_found(
         &self,
         path: &Path,
@@ -211,7 +211,7 @@ impl Builder {
         let alone = !attachment.has_others;
         let mut medium = self.medium(&attachment.file)?;
         if alone && self.durability == Durability::File && !self.was_closed(&medium) {
-            // A sync may have failed before: pages that are clean though they were never written
+            // A sync may have failed earlier. Pages that are clean although they were never written
             // must not be taken for durable.
             drop(medium);
             FileMedium::drop_cached_pages(&attachment.file)?;
@@ -278,7 +278,7 @@ impl Builder {
         record.is_ok_and(|record| record.state & STATE_CLEAN != 0)
     }
 
-    /// Opens the file, which is there and which nobody else knows, and makes a store of it if it is
+    /// Opens a file that exists and that no other process knows, and creates a store in it if it is
     /// empty.
     pub(crate) fn open_file(&self, path: &Path) -> Result<Store, StoreError> {
         let file = File::options().read(true).write(true).open(path);
@@ -286,8 +286,8 @@ impl Builder {
         self.open_on(Box::new(self.medium(&file)?))
     }
 
-    /// Opens the store on a medium of the caller's, or creates it if that is empty. The caller sees
-    /// to it that nobody else has it open.
+    /// Opens the store on a medium supplied by the caller, or creates it if the medium is empty.
+    /// The caller makes sure that nobody else has it open.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -305,8 +305,8 @@ impl Builder {
         })
     }
 
-    /// The store, for its one writer: what has to follow an unclean end is done. Unless it is
-    /// `alone`, other processes read meanwhile.
+    /// Opens the store for its one writer, recovering from an unclean end. Unless it is `alone`,
+    /// other processes read meanwhile.
     fn writing(
         &self,
         pages: TreePages,
@@ -325,7 +325,7 @@ impl Builder {
         let kept: Vec<u64> = names.iter().map(|(_, _, version)| *version).collect();
         let kept = KeptVersions {
             versions: &kept,
-            // Readers may use what the newest version does not have any more.
+            // Readers may use data that the newest version no longer has.
             any: !alone && !without("open.others"),
         };
         let found = recovery::tables(&pages, seed, &committed, kept)?;
@@ -386,8 +386,8 @@ impl Builder {
     }
 }
 
-/// The newest commit record, and which versions count. What a commit that was interrupted may have
-/// left does not.
+/// The newest commit record, and the committed versions. An interrupted commit, which may have left
+/// traces, is not one of them.
 fn newest_version(
     pages: &TreePages,
     seed: u32,
@@ -397,7 +397,7 @@ fn newest_version(
     if !alone && shared.is_poisoned() {
         return Err(StoreError::Poisoned);
     }
-    // What an interrupted process left becomes durable before it is believed.
+    // The remains of an interrupted process must become durable before they are trusted.
     pages.adopt().inspect_err(|_| shared.poison())?;
     let published = if alone { 0 } else { shared.durable() };
     let mut record = recovery::newest_record(pages, seed, published)?;
@@ -405,7 +405,7 @@ fn newest_version(
     survived(&record)?;
     let mut dead = record.dead().to_vec();
     if !was_closed && (alone || shared.may_have_begun(record.last)) {
-        // A commit of this number may have left traces.
+        // A commit with this number may have left traces.
         record.last += 1;
         if !without("open.remember_dead") {
             dead.push(record.last);
@@ -420,7 +420,7 @@ fn newest_version(
     Ok((record, committed))
 }
 
-/// The named versions, with their trees. They are noted in `registered`.
+/// The named versions with their trees. They are added to `registered`.
 fn named_versions(
     pages: &TreePages,
     committed: &Committed,
@@ -443,7 +443,7 @@ fn named_versions(
     Ok(named)
 }
 
-/// Whether the tables hold what the commit record counts.
+/// Checks that the tables hold what the commit record counts.
 fn are_counted(record: &CommitRecord, found: &recovery::Recovered) -> Result<(), StoreError> {
     let damaged = |what| StoreError::Damaged {
         at: CommitRecord::place(record.sequence),
@@ -460,7 +460,7 @@ fn are_counted(record: &CommitRecord, found: &recovery::Recovered) -> Result<(),
     Ok(())
 }
 
-/// The store, for a process that reads it. Unless it is `alone`, others have said what is durable.
+/// Opens the store for reading. Unless it is `alone`, the control region holds the durable version.
 fn reading(
     pages: TreePages,
     seed: u32,
@@ -468,16 +468,17 @@ fn reading(
     alone: bool,
 ) -> Result<Core, StoreError> {
     if alone {
-        // What an interrupted process left in the page cache becomes durable before it is believed.
+        // The remains of an interrupted process in the page cache must become durable before they
+        // are trusted.
         pages.sync()?;
         let record = recovery::newest_record(&pages, seed, 0)?;
         survived(&record)?;
-        // Fewer than there is space for.
+        // A record has fewer than there is space for.
         shared.add_dead(record.dead());
         shared.announce(record.version, &[], pages.len());
         shared.publish(record.version);
     }
-    // Before the look at what is durable: see `follow`.
+    // Pinned before the durable version is read: see `follow`.
     let pin = shared.participants.clone();
     let pin = pin.pin()?;
     let durable = shared.durable();
@@ -512,7 +513,7 @@ fn reading(
     })
 }
 
-/// Whether the last writer's durability was enough for how it ended.
+/// Checks whether the last writer's durability was sufficient for the way in which it ended.
 fn survived(record: &CommitRecord) -> Result<(), StoreError> {
     let was_closed = record.state & STATE_CLEAN != 0;
     let for_processes = record.state & 0xff00 == Durability::Process.code();
@@ -522,7 +523,7 @@ fn survived(record: &CommitRecord) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Makes a file under a name of its own, has `fill` fill it, and gives it its name when that is
+/// Creates a file under a temporary name, calls `fill`, and renames the file once its content is
 /// durable. A process that is killed meanwhile leaves the file `NAME.making-NUMBER`.
 pub(crate) fn make(
     path: &Path,
@@ -561,7 +562,7 @@ pub(crate) fn make(
         .map_err(os("sync the store's directory"))
 }
 
-/// Lays an empty store onto an empty medium: one leaf for all keys.
+/// Writes an empty store to an empty medium: one leaf for all keys.
 fn create_on(pages: &TreePages, uuid: Option<[u8; 16]>) -> Result<(), StoreError> {
     let (mut random, mut instance) = ([0; 16], [0; 16]);
     for bytes in [&mut random, &mut instance] {
@@ -594,7 +595,7 @@ mod tests {
     use super::*;
     use mneme_sys::medium::RecordingMedium;
 
-    /// A file of which this test keeps the bytes.
+    /// A file whose bytes this test keeps.
     fn image(
         durability: Durability,
         change: impl FnOnce(&mut CommitRecord),
@@ -659,7 +660,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
     }
 
-    /// Pages may be clean now that were never written, and readers believe them.
+    /// Pages that were never written may be clean now, and readers trust them.
     #[test]
     fn no_writer_is_let_in_after_an_opening_whose_sync_failed() {
         let participants = SharedControl::private([1; 16]).unwrap().participants;
@@ -684,7 +685,7 @@ mod tests {
         assert!(matches!(next, Err(StoreError::Poisoned)), "{next:?}");
     }
 
-    /// Beside the same readers there is space for so many dead numbers only.
+    /// While the same readers stay, there is space for a limited number of dead numbers.
     #[test]
     fn a_number_dies_only_with_a_commit_that_had_begun() {
         let participants = SharedControl::private([1; 16]).unwrap().participants;
@@ -706,7 +707,7 @@ mod tests {
             if begins {
                 core.shared.begin(core.writer().record.last + 1);
             }
-            // As the writer leaves it that is killed now.
+            // The state that a writer killed now would leave.
             bytes.resize(core.pages.len() as usize, 0);
             core.pages.copy(0, &mut bytes);
             core.committed.dead().len()

@@ -23,10 +23,10 @@ use crate::registered::Registered;
 use crate::roots::Roots;
 use crate::{Durability, StoreError, Version};
 
-/// What readers find: a version, and the leaves that hold it.
+/// What readers use: a version, and the leaves that hold it.
 #[derive(Debug)]
 pub(crate) struct PublishedVersion {
-    /// Moves on while commits only append to the leaves of the roots.
+    /// Advances while commits only append to the leaves of the roots.
     pub(crate) version: AtomicU64,
     pub(crate) roots: Roots,
 }
@@ -40,8 +40,9 @@ impl PublishedVersion {
     }
 }
 
-/// What was published before. Readers may still look at it, so nothing says that it is somebody's
-/// alone, as a box does, until it is dropped: once no pin is old enough to have seen it.
+/// A version that is no longer published. Readers may still use it, so it is held by a pointer and
+/// not by a box, which would claim to be the only reference. It is dropped once no pin is old
+/// enough to have seen it.
 #[derive(Debug)]
 pub(crate) struct Replaced(NonNull<PublishedVersion>);
 
@@ -55,7 +56,7 @@ impl Drop for Replaced {
     }
 }
 
-/// What all handles and snapshots of a store share.
+/// The state that all handles and snapshots of a store share.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) pages: TreePages,
@@ -64,19 +65,19 @@ pub(crate) struct Core {
     /// In a process that only reads.
     pub(crate) follower: Option<Mutex<Follower>>,
     pub(crate) poisoned: AtomicBool,
-    /// The file lies on a file system that copies what is written.
+    /// The file lies on a file system that copies data when it is written.
     pub(crate) copies_on_write: AtomicBool,
     pub(crate) registered: Registered,
     pub(crate) names: Names,
     /// Copies of records, if the store was opened with a cache.
     pub(crate) copies: Option<Copies>,
     pub(crate) group: CommitGroup<Batch, Result<Version, StoreError>>,
-    /// What readers see, out of a box. Replaced by the writer.
+    /// What readers see, taken out of a box. The writer replaces it.
     pub(crate) published: AtomicPtr<PublishedVersion>,
     pub(crate) writer: Mutex<Writer>,
-    /// Behind all that touches the file when it is dropped.
+    /// Declared after everything that touches the file when it is dropped.
     pub(crate) _lock: Option<TreeAttachment>,
-    /// Behind the locks: others that see them held find this process in the region.
+    /// Declared after the locks: while they are held, other processes find this one in the region.
     pub(crate) shared: SharedControl,
 }
 
@@ -91,13 +92,13 @@ impl Core {
         }
     }
 
-    /// Waits for the writer.
+    /// Locks the writer.
     pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
         // A panic in a commit leaves `storing` set, which refuses the next one.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses a process that only reads, or is a forked child.
+    /// Fails in a process that only reads, and in a forked child.
     pub(crate) fn may_write(&self) -> Result<(), StoreError> {
         match self.follower {
             Some(_) => Err(StoreError::ReadOnly),

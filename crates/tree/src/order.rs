@@ -1,4 +1,4 @@
-//! The entries of a leaf in the order of their keys.
+//! The entries of a leaf in key order.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -7,19 +7,18 @@ use crate::layout::LeafId;
 use crate::leaf_entry::{entry, head};
 use crate::pages::TreePages;
 
-/// Offsets of the entries that are live after the first `count` of a leaf, in the order of their
-/// keys.
+/// The offsets in key order of the entries that are live after the first `count` entries of a leaf.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) count: usize,
     pub(crate) offsets: Vec<u16>,
 }
 
-/// A key as it is sorted: 8 bytes of it, and the rest where it lies.
+/// A key for sorting: 8 bytes of it, and a reference to the rest.
 #[derive(Debug, Clone, Copy)]
 struct ReservePlace {
     head: u64,
-    /// Bytes that the head is made of; more than 8 if it does not have all.
+    /// Bytes of the key in the head; more than 8 if the head does not hold all.
     len: u16,
     offset: u16,
 }
@@ -29,7 +28,7 @@ struct ReservePlace {
 pub(crate) struct Sorter<'p> {
     pub(crate) pages: &'p TreePages,
     pub(crate) id: LeafId,
-    /// All keys of the leaf share so many bytes.
+    /// The length of the prefix common to all keys of the leaf.
     pub(crate) shared: usize,
 }
 
@@ -53,7 +52,7 @@ impl<'p> Sorter<'p> {
     #[inline]
     fn compare(&self, a: ReservePlace, b: ReservePlace) -> Ordering {
         match a.head.cmp(&b.head) {
-            // What they share and the heads are all that there is of both.
+            // Both keys consist only of the common prefix and the heads.
             Ordering::Equal if a.len <= 8 && b.len <= 8 => a.len.cmp(&b.len),
             Ordering::Equal => self.compare_keys(a, b),
             unequal => unequal,
@@ -64,14 +63,14 @@ impl<'p> Sorter<'p> {
         self.key(a.offset).cmp(self.key(b.offset))
     }
 
-    /// Adds later entries, in order of arrival, to `base`, live entries in order of their keys.
+    /// Adds later entries, in order of arrival, to `base`, the live entries in key order.
     pub(crate) fn merge(&self, base: &[u16], later: &[u16], count: usize) -> Arc<Order> {
         let newest_first = later.iter().rev();
         let mut later: Vec<ReservePlace> = newest_first.map(|at| self.place(*at)).collect();
-        // Stable: of equal heads the newest stays first. What a batch has brought is in order, and
-        // a row that is takes one comparison an entry.
+        // The sort is stable: of equal heads the newest stays first. The entries of a batch are in
+        // order already, which takes one comparison per entry.
         later.sort_by_key(|place| place.head);
-        // Mostly one each. Stable: of equal keys the newest stays first.
+        // Usually one each. The sort is stable: of equal keys the newest stays first.
         let alike = later.chunk_by_mut(|a, b| a.head == b.head);
         alike.for_each(|places| places.sort_by(|a, b| self.compare(*a, *b)));
         later.dedup_by(|older, newer| self.compare(*older, *newer).is_eq());
@@ -91,7 +90,7 @@ impl<'p> Sorter<'p> {
     }
 }
 
-/// How many of the first of `sorted` are `below`; takes few steps if few are.
+/// The number of leading elements of `sorted` that are `below`; fast if it is small.
 pub(crate) fn gallop<T>(sorted: &[T], below: impl Fn(&T) -> bool) -> usize {
     let compare = |at: &T| match below(at) {
         true => Ordering::Less,
@@ -100,8 +99,8 @@ pub(crate) fn gallop<T>(sorted: &[T], below: impl Fn(&T) -> bool) -> usize {
     search(sorted, compare).unwrap_or_else(|below| below)
 }
 
-/// The place in `sorted` of what compares as equal, or how many are less; takes few steps if few
-/// are.
+/// The position in `sorted` of an element that compares equal, or how many are less; fast if that
+/// is small.
 pub(crate) fn search<T>(sorted: &[T], compare: impl Fn(&T) -> Ordering) -> Result<usize, usize> {
     let mut end = 1;
     let to = loop {

@@ -1,4 +1,4 @@
-//! The medium as the store uses it: bytes to read, stores, and the barrier between them.
+//! Access to the medium: reads, stores, and the barrier between stores.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -11,13 +11,13 @@ use mneme_sys::racy;
 use crate::Durability;
 use crate::layout::{FRAME, LEAF, LeafId, TreeExtent};
 
-/// A medium and the durability that its stores are ordered for.
+/// A medium, and the durability for which stores are ordered.
 #[derive(Debug)]
 pub(crate) struct TreePages {
     medium: Box<dyn Medium>,
     base: NonNull<u8>,
     durability: Durability,
-    /// With [`Durability::Flush`], the lines that were stored to since the last barrier.
+    /// With [`Durability::Flush`]: the lines stored to since the last barrier.
     stored: Mutex<Vec<Range<u64>>>,
 }
 
@@ -44,12 +44,12 @@ impl TreePages {
         self.medium.len()
     }
 
-    /// Begins to bring a range in.
+    /// Starts reading a range from the medium.
     pub(crate) fn read_ahead(&self, range: Range<u64>) {
         self.medium.read_ahead(range);
     }
 
-    /// Copies bytes that lie inside the medium; zeros stand for what does not.
+    /// Copies bytes; those outside of the medium read as zeros.
     pub(crate) fn copy(&self, at: u64, to: &mut [u8]) {
         if at
             .checked_add(to.len() as u64)
@@ -62,11 +62,11 @@ impl TreePages {
         unsafe { racy::load(self.base.as_ptr().add(at as usize), to) }
     }
 
-    /// `len` bytes at `from` of a leaf.
+    /// `len` bytes at offset `from` of a leaf.
     ///
     /// # Safety
-    /// The leaf lies inside the medium, the range in the leaf, and nobody stores to the range while
-    /// the result lives: it holds entries that were published, and the leaf is not reused.
+    /// The leaf lies inside the medium and the range inside the leaf. Nobody stores to the range
+    /// while the result lives: it holds published entries, and the leaf is not reused.
     #[inline]
     pub(crate) unsafe fn in_leaf(&self, id: LeafId, from: usize, len: usize) -> &[u8] {
         debug_assert!(from + len <= LEAF);
@@ -77,11 +77,11 @@ impl TreePages {
         }
     }
 
-    /// The bytes of a long value.
+    /// The content of an extent.
     ///
     /// # Safety
     /// The extent lies inside the medium, and nobody stores to it while the result lives: an entry
-    /// names it that the caller may read, and it is not reused.
+    /// that the caller may read names it, and it is not reused.
     #[inline]
     pub(crate) unsafe fn in_extent(&self, extent: TreeExtent) -> &[u8] {
         // SAFETY: the caller's promise.
@@ -91,19 +91,19 @@ impl TreePages {
         }
     }
 
-    /// Where bytes of the medium lie in it.
+    /// The offset of bytes that lie in the medium.
     pub(crate) fn place(&self, bytes: &[u8]) -> u64 {
         (bytes.as_ptr() as usize - self.base.as_ptr() as usize) as u64
     }
 
-    /// Whether the extent lies inside the medium, and outside of tables.
+    /// Whether the extent lies inside the medium and outside of tables.
     pub(crate) fn has(&self, extent: TreeExtent) -> bool {
         extent.frame > 0
             && extent.is_inside()
             && extent.at() + u64::from(extent.len) <= self.medium.len()
     }
 
-    /// Begins to load the two lines at `from` of a leaf.
+    /// Prefetches the two lines at offset `from` of a leaf.
     #[inline]
     pub(crate) fn prefetch(&self, id: LeafId, from: usize) {
         let at = self.base.as_ptr().wrapping_add(id.at() as usize + from);
@@ -111,7 +111,7 @@ impl TreePages {
         mneme_sys::prefetch(at.wrapping_add(64));
     }
 
-    /// Begins to load all lines of a range of a leaf.
+    /// Prefetches all lines of a range of a leaf.
     #[inline]
     pub(crate) fn prefetch_all(&self, id: LeafId, range: Range<usize>) {
         let base = self.base.as_ptr().wrapping_add(id.at() as usize);
@@ -120,19 +120,19 @@ impl TreePages {
         }
     }
 
-    /// Stores bytes; they are durable after the next [`barrier`](Self::barrier).
+    /// Stores bytes, which are durable after the next [`barrier`](Self::barrier).
     pub(crate) fn store(&self, at: u64, bytes: &[u8]) {
         self.medium.store(at, bytes);
         self.note(at, bytes.len() as u64);
     }
 
-    /// Stores a word; it is durable after the next [`barrier`](Self::barrier), and never torn.
+    /// Stores a word, which is durable after the next [`barrier`](Self::barrier), and never torn.
     pub(crate) fn store_word(&self, at: u64, word: u64) {
         self.medium.store_word(at, word);
         self.note(at, 8);
     }
 
-    /// Remembers lines for the next barrier: each is flushed once, however often it was stored to.
+    /// Notes lines for the next barrier: each is flushed once, however often it was stored to.
     #[inline]
     fn note(&self, at: u64, bytes: u64) {
         if self.durability == Durability::Flush {
@@ -145,7 +145,7 @@ impl TreePages {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Flushes what was stored since the last time, in rows of lines.
+    /// Flushes the lines stored to since the last flush, in runs.
     fn flush(&self) {
         let mut stored = self.stored();
         stored.sort_unstable_by_key(|lines| lines.start);
@@ -163,10 +163,10 @@ impl TreePages {
         self.medium.flush(row);
     }
 
-    /// What was stored before is durable, for the failures that the store is to survive.
+    /// Makes all earlier stores durable against the failures that the store must survive.
     pub(crate) fn barrier(&self) -> Result<(), MediumError> {
         match self.durability {
-            // The kernel keeps the order of a killed process' stores.
+            // The kernel preserves the order of a killed process' stores.
             Durability::Process => {
                 std::sync::atomic::fence(Ordering::Release);
                 Ok(())
@@ -180,36 +180,36 @@ impl TreePages {
         }
     }
 
-    /// What was stored before survives the loss of power.
+    /// Makes all earlier stores survive a power loss.
     pub(crate) fn sync(&self) -> Result<(), MediumError> {
         self.medium.sync()
     }
 
-    /// What an interrupted process left in the page cache, or in lines that it has not flushed, is
-    /// durable, for the failures that the store is to survive.
+    /// Makes durable what an interrupted process left in the page cache, or in lines that it did
+    /// not flush, against the failures that the store must survive.
     pub(crate) fn adopt(&self) -> Result<(), MediumError> {
         match self.durability {
             Durability::Process => self.barrier(),
-            // Nobody knows which lines to flush: the kernel finds all pages that were stored to.
+            // The lines are unknown: the kernel finds all pages that were stored to.
             Durability::Flush | Durability::File => self.sync(),
         }
     }
 
-    /// Follows growth by another process.
+    /// Follows growth of the file by another process.
     pub(crate) fn follow(&self) -> Result<(), MediumError> {
         self.medium.follow()
     }
 
-    /// A frame is about to be used.
+    /// Prepares a frame for use.
     pub(crate) fn settle(&self, frame: u32) {
         let at = u64::from(frame) * FRAME;
         self.medium.settle(at..at + FRAME);
     }
 
-    /// Grows the medium, the space included.
+    /// Grows the medium and allocates the space.
     pub(crate) fn grow(&self, to: u64) -> Result<(), MediumError> {
         self.medium.grow(to)?;
-        // Flushes make stores durable, not the length.
+        // Flushes make stores durable, but not the file's length.
         match self.durability {
             Durability::Flush => self.medium.sync(),
             _ => Ok(()),

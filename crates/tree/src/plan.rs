@@ -1,5 +1,5 @@
-//! What a commit will store, decided before its first store: which leaves take new entries where
-//! they are, and which are rewritten into how many fresh ones.
+//! Plans a commit before its first store: which leaves take new entries in place, and which are
+//! rewritten into how many new ones.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -30,17 +30,17 @@ pub(crate) struct PlannedChange<'b> {
 }
 
 impl<'b> PlannedChange<'b> {
-    /// What of the entry lies in an extent.
+    /// The parts of the entry that lie in an extent.
     pub(crate) fn outside(&self) -> [&'b [u8]; 2] {
         outside(self.key, self.value.unwrap_or_default())
     }
 
-    /// Bytes of its entry.
+    /// The size of its entry.
     fn size(&self) -> usize {
         entry_size(self.key.len(), self.value.map_or(0, <[u8]>::len))
     }
 
-    /// Whether it keeps to the limits.
+    /// Checks that it is within the limits.
     pub(crate) fn admit(&self) -> Result<(), StoreError> {
         let (key, value) = (self.key.len(), self.value.map_or(0, <[u8]>::len));
         if key > MAX_KEY {
@@ -63,18 +63,18 @@ impl<'b> PlannedChange<'b> {
 #[derive(Debug)]
 pub(crate) struct Append<'b> {
     pub(crate) leaf: &'b Arc<Leaf>,
-    /// Which of [`CommitPlan::changes`].
+    /// The range in [`CommitPlan::changes`].
     pub(crate) changes: Range<usize>,
     /// Bytes of its entries that will be live.
     pub(crate) live: usize,
-    /// By how much the number of live entries changes.
+    /// The change in the number of live entries.
     entries: i64,
-    /// Which of [`CommitPlan::gone`] it replaces or removes.
+    /// The range in [`CommitPlan::gone`] that it replaces or removes.
     gone: Range<usize>,
 }
 
 impl Append<'_> {
-    /// Begins to load what it stores to.
+    /// Prefetches the places that it stores to.
     pub(crate) fn prefetch(&self, pages: &TreePages, changes: &[PlannedChange<'_>]) {
         let end = self.leaf.end();
         let new = put_bytes(&changes[self.changes.clone()]).min(2048);
@@ -82,24 +82,24 @@ impl Append<'_> {
     }
 }
 
-/// An entry of a fresh leaf.
+/// An entry of a new leaf.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PlanItem<'b> {
     pub(crate) key: &'b [u8],
     pub(crate) source: ItemSource<'b>,
 }
 
-/// Where an entry of a fresh leaf comes from.
+/// The source of an entry in a new leaf.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ItemSource<'b> {
-    /// It has this value from the version on that is being committed.
+    /// The value that the key has from the version being committed.
     Value(&'b [u8]),
-    /// From another leaf, where it lies so, padding included.
+    /// The bytes of an entry in another leaf, padding included.
     Moved(&'b [u8]),
 }
 
 impl<'b> PlanItem<'b> {
-    /// What of the entry lies in an extent that it is to get.
+    /// The parts of the entry that will lie in a new extent.
     pub(crate) fn outside(&self) -> [&'b [u8]; 2] {
         match self.source {
             ItemSource::Value(value) => outside(self.key, value),
@@ -115,7 +115,7 @@ impl<'b> PlanItem<'b> {
     }
 }
 
-/// A fresh leaf.
+/// A new leaf.
 #[derive(Debug)]
 pub(crate) struct PlanPiece<'b> {
     pub(crate) low: &'b [u8],
@@ -124,7 +124,7 @@ pub(crate) struct PlanPiece<'b> {
 }
 
 impl<'b> PlanPiece<'b> {
-    /// The fences, if they lie in an extent, and nothing otherwise.
+    /// The fences, if they lie in an extent; otherwise empty.
     pub(crate) fn outside(&self) -> [&'b [u8]; 2] {
         let (low, high) = (self.low, self.high.unwrap_or_default());
         match FencesIn::of(low.len() + high.len()) {
@@ -134,17 +134,17 @@ impl<'b> PlanPiece<'b> {
     }
 }
 
-/// Leaves, side by side, that are replaced by fresh ones; or none, of a tree that has no leaf.
+/// Adjacent leaves that are replaced by new ones; none for a tree without leaves.
 #[derive(Debug)]
 pub(crate) struct Rewrite<'b> {
     pub(crate) tree: u32,
     pub(crate) old: Vec<&'b Arc<Leaf>>,
-    /// At least one; its leaf may be empty.
+    /// At least one piece; its leaf may be empty.
     pub(crate) pieces: Vec<PlanPiece<'b>>,
 }
 
 impl Rewrite<'_> {
-    /// Begins to load the entries that it moves.
+    /// Prefetches the entries that it moves.
     pub(crate) fn prefetch(&self) {
         let items = self.pieces.iter().flat_map(|piece| &piece.items);
         for item in items {
@@ -156,25 +156,25 @@ impl Rewrite<'_> {
     }
 }
 
-/// A commit.
+/// The plan of a commit.
 #[derive(Debug, Default)]
 pub(crate) struct CommitPlan<'b> {
-    /// What is appended, leaf by leaf.
+    /// The changes to append, leaf by leaf.
     pub(crate) changes: Vec<PlannedChange<'b>>,
     pub(crate) appends: Vec<Append<'b>>,
-    /// In order of their trees and keys.
+    /// In the order of their trees and keys.
     pub(crate) rewrites: Vec<Rewrite<'b>>,
-    /// Leaves of dropped trees that die.
+    /// Leaves of dropped trees to mark dead.
     pub(crate) dead: Vec<&'b Arc<Leaf>>,
-    /// Extents of values that are replaced or removed, and the versions that wrote them.
+    /// Extents of values that are replaced or removed, with the versions that wrote them.
     pub(crate) gone: Vec<(TreeExtent, u64)>,
-    /// By how much the numbers of live entries and of their bytes change.
+    /// The changes in the number of live entries and in their bytes.
     pub(crate) entries: i64,
     pub(crate) live_bytes: i64,
 }
 
 impl<'b> CommitPlan<'b> {
-    /// What lies in extents, in the order in which leaves and entries are stored.
+    /// The content of new extents, in the order in which leaves and entries are stored.
     pub(crate) fn outside(&self) -> impl Iterator<Item = [&'b [u8]; 2]> {
         let appended = self.changes.iter().map(PlannedChange::outside);
         let pieces = self.rewrites.iter().flat_map(|rewrite| &rewrite.pieces);
@@ -186,13 +186,13 @@ impl<'b> CommitPlan<'b> {
         all.filter(|parts| parts.iter().any(|part| !part.is_empty()))
     }
 
-    /// How many leaves it needs.
+    /// The number of new leaves.
     pub(crate) fn fresh_leaves(&self) -> usize {
         let pieces = self.rewrites.iter().map(|rewrite| rewrite.pieces.len());
         pieces.sum()
     }
 
-    /// Leaves of a tree that has had none.
+    /// Plans the first leaves of a tree.
     fn found(&mut self, tree: u32, changes: &[PlannedChange<'b>]) {
         let items = changes.iter().filter_map(|change| {
             change.value.map(|value| PlanItem {
@@ -213,7 +213,8 @@ impl<'b> CommitPlan<'b> {
         });
     }
 
-    /// A leaf of a tree that was dropped dies with all that `version`, the newest, shows in it.
+    /// Plans the death of a leaf of a dropped tree, with everything in it that `version`, the
+    /// newest one, shows.
     pub(crate) fn bury(
         &mut self,
         (pages, committed): (&'b TreePages, &Committed),
@@ -233,33 +234,33 @@ impl<'b> CommitPlan<'b> {
         Ok(())
     }
 
-    /// `old` is replaced or removed.
+    /// Notes that `old` is replaced or removed.
     fn lose(&mut self, old: &LeafEntry<'_>) {
         self.gone
             .extend(old.extent().map(|extent| (extent, old.start())));
     }
 }
 
-/// A commit that takes bytes from a leaf and leaves it with fewer than this joins it with a
-/// neighbour, or lets it take entries from one. See "Space" in `docs/design/tree.md`.
+/// If a commit takes bytes from a leaf and leaves fewer than this, the leaf is joined with a
+/// neighbour or takes entries from one. See "Space" in `docs/design/tree.md`.
 const FEW_BYTES: usize = LEAF / 3;
-/// Live entries up to this size stay in one leaf. The rest of it takes appends until the next
-/// rewrite: a higher bound saves space and rewrites more often.
+/// Up to this size the live entries stay in one leaf. Its remaining space takes appends until the
+/// next rewrite: a higher limit saves space and causes more rewrites.
 const ONE_LEAF: usize = LEAF / 4 * 3;
-/// More than that is cut into leaves of about this size. With 3/5, files of records that were put
-/// in order take a sixteenth (1 KiB) or an eighth (100 B) more, and a put stores a twelfth (1 KiB)
-/// or a seventh (100 B) less: `mneme-bench wear`.
+/// A larger amount is cut into leaves of about this size. With 3/5, files of records put in key
+/// order take a sixteenth (1 KiB) or an eighth (100 B) more, and a put stores a twelfth (1 KiB) or
+/// a seventh (100 B) less: `mneme-bench wear`.
 const CUT: usize = LEAF / 16 * 11;
-/// Changes whose leaves are asked of the memory at a time.
+/// Changes whose leaves are prefetched at once.
 const AHEAD: usize = 16;
 /// The longest entry.
 const MAX_ENTRY: usize = entry_size(MAX_INLINE_KEY, MAX_INLINE);
 
-// What `cut` makes fits into a leaf beside the longest fences.
+// A result of `cut` fits into a leaf together with the longest fences.
 const _: () =
     assert!(ONE_LEAF + 2 * MAX_INLINE_KEY <= LEAF && CUT + MAX_ENTRY + 2 * MAX_INLINE_KEY <= LEAF);
-// What `cut` makes of more than one leaf has as much as a leaf that nothing was taken from, but for
-// the longest entry: two halves at least of `ONE_LEAF`, or two thirds of `CUT`.
+// If `cut` makes more than one leaf, each holds at least `FEW_BYTES`, except for the longest entry:
+// half of `ONE_LEAF`, or two thirds of `CUT`.
 const _: () = assert!(ONE_LEAF / 2 > FEW_BYTES && CUT / 3 * 2 > FEW_BYTES);
 
 struct Planner<'b> {
@@ -268,16 +269,16 @@ struct Planner<'b> {
     root: &'b Node,
     version: u64,
     plan: CommitPlan<'b>,
-    /// The last leaf that the plan changes: changes are in order, so a left neighbour that is
-    /// changed too is this one.
+    /// The last leaf that the plan changes. Changes are in order, so a left neighbour that is
+    /// changed too is this leaf.
     last: Option<LeafId>,
-    /// Leaves that are to be rewritten together with the next one, which has changes of its own.
+    /// Leaves to rewrite together with the next one, which has changes of its own.
     few: Merged<'b>,
-    /// Whether leaves with little are joined with neighbours where an append would do.
+    /// Whether leaves with few bytes are joined with neighbours even where an append would do.
     joins: bool,
 }
 
-/// Leaves side by side, and what they will hold.
+/// Adjacent leaves and their future content.
 #[derive(Debug, Default)]
 struct Merged<'b> {
     old: Vec<&'b Arc<Leaf>>,
@@ -289,15 +290,15 @@ impl<'b> Merged<'b> {
         self.items.iter().map(PlanItem::size).sum()
     }
 
-    /// Adds what lies to the right.
+    /// Adds the leaves to the right.
     fn add(&mut self, mut right: Self) {
         self.old.append(&mut right.old);
         self.items.append(&mut right.items);
     }
 }
 
-/// Plans the `changes`, sorted by tree and key and each key once, of the version that `roots` are
-/// of. Unless it `joins`, no leaf is rewritten only because it has little.
+/// Plans the `changes`, sorted by tree and key with each key once, of the version that `roots`
+/// belong to. Unless `joins` is set, no leaf is rewritten only because it holds few bytes.
 pub(crate) fn plan<'b>(
     (pages, committed): (&'b TreePages, &'b Committed),
     roots: &'b Roots,
@@ -327,7 +328,7 @@ pub(crate) fn plan<'b>(
     Ok(plan)
 }
 
-/// The leaf of a change, and which of its entries the key's newest may be.
+/// The leaf of a change, and which of its entries is the candidate for the newest one of the key.
 type Found<'b> = (Located<'b>, Option<usize>);
 
 /// Bytes of the entries of all puts among the changes.
@@ -336,8 +337,8 @@ fn put_bytes(changes: &[PlannedChange<'_>]) -> usize {
     puts.map(PlannedChange::size).sum()
 }
 
-/// What the first of these changes find. Begins to load what their plan looks at: the waits of
-/// several leaves overlap.
+/// Finds the leaves of the first of these changes and prefetches what planning them reads: the
+/// memory accesses of several leaves overlap.
 fn locate<'b>(
     (pages, committed): (&TreePages, &Committed),
     root: &'b Node,
@@ -370,7 +371,7 @@ fn locate<'b>(
         (of_mine, of_rest) = of_rest.split_at_mut(of.len());
         leaf.load(pages, committed)?;
         pages.prefetch(leaf.id, leaf.end());
-        // Otherwise the leaf is rewritten, and no entry is looked for.
+        // Otherwise the leaf will be rewritten, and no entry is looked up.
         if put_bytes(mine) <= leaf.filled().free_bytes {
             leaf.prefetch_marks();
             of_mine.fill(true);
@@ -408,8 +409,8 @@ impl<'b> Planner<'b> {
         Ok(self.plan)
     }
 
-    /// Plans the `changes` of the leaf `at`, given what is `known` of the first of them and of
-    /// those after them; `beyond` are those of the leaves after it.
+    /// Plans the `changes` of the leaf `at`; `known` holds what was found for the first of them and
+    /// for later ones; `beyond` are the changes of later leaves.
     fn group(
         &mut self,
         (at, known): (Located<'b>, &[Option<Found<'b>>]),
@@ -425,8 +426,8 @@ impl<'b> Planner<'b> {
             leaf.prefetch_marks();
         }
         let filled = leaf.filled();
-        // What an append stores to, while the old entry is looked for. Of many changes it would be
-        // gone again before it is stored to.
+        // Prefetches the places of an append while the old entry is looked up. With many changes
+        // they would be evicted from the cache before the stores.
         if beyond.len() < AHEAD {
             let end = leaf.end();
             let new = put_bytes(changes).min(2048);
@@ -455,14 +456,14 @@ impl<'b> Planner<'b> {
         Ok(())
     }
 
-    /// The changes that change anything as entries behind the last one, if they fit there.
+    /// The effective changes as entries after the last one, if they fit there.
     fn append(
         &mut self,
         (leaf, known): (&'b Arc<Leaf>, &[Option<Found<'b>>]),
         changes: &[PlannedChange<'b>],
         filled: &LeafFill,
     ) -> Option<Append<'b>> {
-        // No key has to be looked for where the puts alone are too many.
+        // No key needs to be looked up if the puts alone are too large.
         if put_bytes(changes) > filled.free_bytes {
             return None;
         }
@@ -476,8 +477,8 @@ impl<'b> Planner<'b> {
             let old = place.and_then(find);
             let old = old.filter(|entry| !entry.is_removal());
             if change.key.len() > MAX_INLINE_KEY && old.is_some() && !without("key.replaced") {
-                // The extent of an entry that is no more may be used again while the leaf lives:
-                // none of a long key may be looked at then.
+                // The extent of a removed entry may be reused while the leaf lives, so no entry
+                // with a long key may be examined then.
                 return None;
             }
             if change.value.is_none() && old.is_none() {
@@ -505,9 +506,9 @@ impl<'b> Planner<'b> {
         })
     }
 
-    /// Plans fresh leaves in the place of this one. What is left with little is joined with a
-    /// neighbour, or takes entries from it; with one that has changes of its own when these are
-    /// planned.
+    /// Plans new leaves in place of this one. If few bytes remain, they are joined with a neighbour
+    /// or take entries from it; if that neighbour has changes of its own, this happens when those
+    /// are planned.
     fn rewrite(
         &mut self,
         leaf: &'b Arc<Leaf>,
@@ -525,7 +526,7 @@ impl<'b> Planner<'b> {
                 Neighbour::Two(left, right) => {
                     left.load(self.pages, self.committed)?;
                     right.load(self.pages, self.committed)?;
-                    // The emptier one: more often one leaf has space for both.
+                    // The emptier one: then both fit into one leaf more often.
                     match left.filled().live < right.filled().live {
                         true => merged = self.joined(left, merged)?,
                         false => merged.add(self.merged(right, &[])?),
@@ -552,7 +553,7 @@ impl<'b> Planner<'b> {
         Ok(())
     }
 
-    /// What has changes of its own, with the unchanged leaf to its left.
+    /// The leaf with changes of its own, together with the unchanged leaf to its left.
     fn joined(
         &mut self,
         left: &'b Arc<Leaf>,
@@ -563,7 +564,7 @@ impl<'b> Planner<'b> {
         Ok(joined)
     }
 
-    /// A leaf that is replaced, with `changes` made.
+    /// A leaf to replace, with `changes` applied.
     fn merged(
         &mut self,
         leaf: &'b Arc<Leaf>,
@@ -581,7 +582,7 @@ impl<'b> Planner<'b> {
         Ok(merged)
     }
 
-    /// Takes what was planned for the last leaf that the plan changes out of the plan.
+    /// Removes the plan for the last leaf that the plan changes, and returns it.
     fn take_last(&mut self) -> Result<Merged<'b>, StoreError> {
         let of_last =
             |rewrite: &mut Rewrite<'b>| rewrite.old.last().map(|leaf| leaf.id) == self.last;
@@ -603,8 +604,8 @@ impl<'b> Planner<'b> {
         self.merged(append.leaf, &changes)
     }
 
-    /// What lies beside leaves of which the first and the last are these; `beyond` are the changes
-    /// of the leaves after them. A neighbour may hang under another inner node.
+    /// The neighbour of adjacent leaves from `first` to `last`; `beyond` are the changes of later
+    /// leaves. A neighbour may belong to another inner node.
     fn neighbour(
         &self,
         (first, last): (&Leaf, &Leaf),
@@ -628,7 +629,7 @@ impl<'b> Planner<'b> {
         }
     }
 
-    /// The live entries of a leaf with `changes` made, in order.
+    /// The live entries of a leaf in order, with `changes` applied.
     fn merge(
         &mut self,
         leaf: &'b Arc<Leaf>,
@@ -673,9 +674,9 @@ impl<'b> Planner<'b> {
         Ok(items)
     }
 
-    /// Those of a leaf's entries whose long keys are not damaged. One that is damaged is lost if
-    /// it is the key of one of the `changes`; otherwise this fails: it might become a fence, with a
-    /// checksum of its own.
+    /// The entries of a leaf without those whose long key is damaged. A damaged key that one of the
+    /// `changes` replaces is given up; any other is an error, because it might become a fence with
+    /// a valid checksum.
     fn sound(
         &mut self,
         leaf: &Leaf,
@@ -701,22 +702,22 @@ impl<'b> Planner<'b> {
     }
 }
 
-/// The leaves beside some, of the same tree.
+/// The neighbour of a group of leaves in the same tree.
 enum Neighbour<'b> {
     /// The tree has no other leaf.
     None,
     /// The right one has changes of its own in this commit, which are planned next.
     Next,
-    /// Without changes; so are the others.
+    /// The left one, which has no changes in this commit.
     Left(&'b Arc<Leaf>),
     Right(&'b Arc<Leaf>),
     Two(&'b Arc<Leaf>, &'b Arc<Leaf>),
-    /// There is the left one alone, and its changes are planned.
+    /// Only the left one exists, and its changes are planned.
     Changed,
 }
 
-/// Cuts the items between two fences into leaves: one, or as many as even shares of about [`CUT`]
-/// bytes need. Each cut is as near to its share as the entries allow.
+/// Cuts the items between two fences into leaves: one leaf, or the number that equal shares of
+/// about [`CUT`] bytes need. Each cut is as close to its share as the entries allow.
 fn cut<'b>(items: Vec<PlanItem<'b>>, low: &'b [u8], high: Option<&'b [u8]>) -> Vec<PlanPiece<'b>> {
     let total: usize = items.iter().map(PlanItem::size).sum();
     if total <= ONE_LEAF {
@@ -750,7 +751,7 @@ fn cut<'b>(items: Vec<PlanItem<'b>>, low: &'b [u8], high: Option<&'b [u8]>) -> V
     pieces
 }
 
-/// The shortest key above `below` and not above `above`, which is the larger.
+/// The shortest key above `below` and not above `above`; `above` is larger.
 fn separator<'k>(below: &[u8], above: &'k [u8]) -> &'k [u8] {
     let same = below.iter().zip(above).take_while(|(a, b)| a == b).count();
     &above[..(same + 1).min(above.len())]

@@ -1,4 +1,4 @@
-//! Iteration over a snapshot, a leaf at a time, from both ends.
+//! Double-ended iteration over a snapshot, one leaf at a time.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub struct Range<'s> {
     high: Bound<Vec<u8>>,
     front: Option<Side<'s>>,
     back: Option<Side<'s>>,
-    /// The last key that each end has given.
+    /// The last key that each end has returned.
     front_key: Option<&'s [u8]>,
     back_key: Option<&'s [u8]>,
     is_over: bool,
@@ -30,27 +30,27 @@ pub struct Range<'s> {
 enum Reads {
     /// Keys and values.
     Pairs,
-    /// As `Pairs`, and compares all checksums again.
+    /// As `Pairs`, comparing all checksums again.
     Verified,
-    /// Keys; no bytes stand for a value.
+    /// Keys only; values are empty.
     Keys,
 }
 
-/// One end: a leaf, and what of its live entries is still to be given.
+/// One end: a leaf, and the live entries of it that remain.
 #[derive(Debug)]
 struct Side<'s> {
     leaf: &'s Arc<Leaf>,
     reads: Reads,
     order: Arc<Order>,
-    /// The entries `from..to` of `order` are to be given.
+    /// The entries `from..to` of `order` remain.
     from: usize,
     to: usize,
 }
 
-/// A key and its value, where they lie.
+/// A key and its value in place.
 type Pair<'s> = (&'s [u8], &'s [u8]);
 
-/// The keys of a range of one tree of a snapshot. No value is read.
+/// The keys of a range in one tree of a snapshot. Values are not read.
 #[derive(Debug)]
 pub struct Keys<'s>(pub(crate) Range<'s>);
 
@@ -68,9 +68,9 @@ impl DoubleEndedIterator for Keys<'_> {
     }
 }
 
-/// Entries whose first lines are asked of the memory before they are given.
+/// Entries whose first lines are prefetched before they are returned.
 const AHEAD: usize = 4;
-/// Entries of more bytes are asked for as a whole, one before it is given.
+/// Longer entries are prefetched completely, one entry ahead.
 const LONG: usize = 256;
 
 fn is_above(low: &Bound<Vec<u8>>, key: &[u8]) -> bool {
@@ -134,7 +134,7 @@ impl<'s> Side<'s> {
         Some(self.leaf.entry(pages, *offset))
     }
 
-    /// Begins to load the first lines of an entry.
+    /// Prefetches the first lines of an entry.
     #[inline]
     fn prefetch(&self, pages: &TreePages, i: usize) {
         if let Some(offset) = self.order.offsets.get(i) {
@@ -142,7 +142,7 @@ impl<'s> Side<'s> {
         }
     }
 
-    /// Gives the first pair.
+    /// Returns the first pair.
     #[inline]
     fn next(&mut self, pages: &'s TreePages) -> Option<Result<Pair<'s>, StoreError>> {
         if self.from >= self.to {
@@ -151,7 +151,7 @@ impl<'s> Side<'s> {
         let given = self.entry(pages, self.from)?;
         self.prefetch(pages, self.from + AHEAD);
         self.from += 1;
-        // Its first lines are there.
+        // Its first lines have arrived.
         if given.bytes.len() > LONG
             && let Some(next) = self.entry(pages, self.from)
         {
@@ -174,7 +174,7 @@ impl<'s> Side<'s> {
         Ok((entry.key(pages), value.unwrap_or_default()))
     }
 
-    /// Gives the last pair.
+    /// Returns the last pair.
     fn next_back(&mut self, pages: &'s TreePages) -> Option<Result<Pair<'s>, StoreError>> {
         if self.from >= self.to {
             return None;
@@ -201,21 +201,21 @@ impl<'s> Range<'s> {
         }
     }
 
-    /// Compares the checksum of each entry and each value again, whatever was verified before: for
-    /// what is copied, and would get a checksum of its own.
+    /// Compares the checksum of each entry and value again, even if it was verified before. Needed
+    /// if the data will be copied and get a new checksum.
     #[must_use]
     pub fn verified(mut self) -> Self {
         self.reads = Reads::Verified;
         self
     }
 
-    /// The keys alone.
+    /// Only the keys.
     pub(crate) fn keys(mut self) -> Keys<'s> {
         self.reads = Reads::Keys;
         Keys(self)
     }
 
-    /// The leaf to go on with at the front.
+    /// The next leaf at the front.
     fn next_leaf(&self) -> Option<&'s Arc<Leaf>> {
         let root = self.view.root?;
         match (&self.front, &self.low) {
@@ -228,7 +228,7 @@ impl<'s> Range<'s> {
         }
     }
 
-    /// The leaf to go on with at the back.
+    /// The next leaf at the back.
     fn leaf_before(&self) -> Option<&'s Arc<Leaf>> {
         let root = self.view.root?;
         match (&self.back, &self.high) {
@@ -248,7 +248,7 @@ impl<'s> Range<'s> {
         loop {
             if let Some(pair) = self.front.as_mut().and_then(|side| side.next(pages)) {
                 let pair = pair?;
-                // The other end may have given it.
+                // The other end may have returned it.
                 if self.back_key.is_some_and(|given| pair.0 >= given) {
                     return Ok(None);
                 }
@@ -269,7 +269,7 @@ impl<'s> Range<'s> {
         loop {
             if let Some(pair) = self.back.as_mut().and_then(|side| side.next_back(pages)) {
                 let pair = pair?;
-                // The other end may have given it.
+                // The other end may have returned it.
                 if self.front_key.is_some_and(|given| pair.0 <= given) {
                     return Ok(None);
                 }
@@ -301,7 +301,7 @@ impl<'s> Iterator for Range<'s> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        // Mostly the leaf has more, and nobody has begun at the other end.
+        // The usual case: the leaf has more entries, and the other end has not been used.
         if self.back_key.is_none()
             && !self.is_over
             && let Some(side) = &mut self.front

@@ -1,24 +1,26 @@
-//! Copies of records in memory that is lent: [`RecordCache`].
+//! Copies of records in lent memory: [`RecordCache`].
 //!
-//! The kernel keeps pages of the file, of which a small record that is read often is a small part.
-//! A store that was opened with a cache keeps copies of the records instead, and a get that finds
-//! one touches no page of the file.
+//! The kernel caches whole pages of the file, and a small record that is read often is a small part
+//! of its page. A store opened with a cache keeps copies of single records instead, and a get that
+//! finds one touches no page of the file.
 //!
 //! # Why no copy is stale
 //!
-//! **A copy says what it is a copy of, and a reader compares that with what it sees.** Nobody
-//! invalidates anything: commits do not know the cache. A copy holds the leaf with its birth, the
-//! version that wrote the entry, and a place in the leaf: among all entries *examined* before that
+//! **A copy names the entry that it is a copy of, and a reader compares that with what it sees.**
+//! Nothing is invalidated: commits do not know the cache. A copy holds the leaf with its birth, the
+//! version that wrote the entry, and a place in the leaf: among all entries *examined*, those
+//! before that place, this one is the newest of its key. A reader uses the copy if
 //! place, this one is the newest of its key. A reader takes the copy if
 //!
 //! 1. *leaf*: the leaf of its root for the key is that one, with that birth;
 //! 2. *version*: the reader's version has the entry;
 //! 3. *examined*: none of the leaf's entries from that place on has the key's fingerprint.
 //!
-//! A leaf is append-only while it lives, and a birth is given once. So what a copy says was true of
-//! the leaf when it was made and stays so, whatever is committed, rolled back or rewritten since,
-//! by whichever process. This holds as long as the file is open. Another file may come under the
-//! same path, or an older state of this one, so each opening has keys of its own (*opening*).
+//! A leaf is append-only while it lives, and each birth is used once. So what a copy states was
+//! true of the leaf when the copy was made and stays true, whatever any process has committed,
+//! rolled back or rewritten since. This holds as long as the file is open. Later another file, or
+//! an older state of this one, may lie under the same path, so each opening has keys of its own
+//! (*opening*).
 
 use std::cell::Cell;
 use std::fmt;
@@ -35,19 +37,19 @@ use crate::index::Node;
 use crate::leaf::Leaf;
 use crate::pages::TreePages;
 
-/// The longest value that is copied. Of a longer record a page holds so few that the page is as
-/// good a place for it (`mneme-bench tenant`).
+/// The longest value that is copied. A page holds so few longer records that it is as good a place
+/// for them (`mneme-bench tenant`).
 const MAX_COPIED: usize = 512;
-/// Bytes that a record of the cache takes about, when its index is made.
+/// The approximate size of a record in the cache, from which its index is sized.
 const MEAN_RECORD: u64 = 192;
 
 /// Memory for copies of records that gets have read; see
 /// [`Builder::record_cache`](crate::Builder::record_cache).
 ///
-/// A clone is the same memory, and several stores may use it. It is worth its memory where records
-/// are much smaller than a page, and the file is larger than what the kernel can keep of it. Values
-/// of more than 512 bytes, keys of more than 1,024, snapshots, ranges and transactions are read
-/// from the file as ever.
+/// A clone is the same memory, and several stores may use it. It pays if records are much smaller
+/// than a page and the file is larger than the memory that the kernel can spare for it. Values of
+/// more than 512 bytes, keys of more than 1,024, snapshots, ranges and transactions are always read
+/// from the file.
 ///
 /// ```
 /// use mneme_tree::{RecordCache, Store};
@@ -79,8 +81,9 @@ impl fmt::Debug for RecordCache {
 }
 
 impl RecordCache {
-    /// The idle frames of an arena that [lends](mneme_arena::ArenaOptions::lending). Any claim
-    /// there may take them, at once and without a word; a get then reads the file again.
+    /// A cache in the idle frames of an arena that [lends](mneme_arena::ArenaOptions::lending). Any
+    /// claim in the arena may take the frames at once without notice; gets then read the file
+    /// again.
     ///
     /// # Errors
     /// [`CacheError::Lending`].
@@ -93,8 +96,8 @@ impl RecordCache {
         Ok(Self { arena, topology })
     }
 
-    /// An arena of its own with so many bytes, at least 4 MiB, tables and index included. The
-    /// process grows by them as the cache is filled.
+    /// A cache in an arena of its own with this many bytes, at least 4 MiB, tables and index
+    /// included. The process grows by them as the cache fills.
     ///
     /// # Errors
     /// [`CacheError::Private`].
@@ -103,13 +106,13 @@ impl RecordCache {
         Self::lent(cache.arena().clone())
     }
 
-    /// The arena whose memory it is.
+    /// The arena that the memory belongs to.
     #[must_use]
     pub fn arena(&self) -> &Arc<Arena> {
         &self.arena
     }
 
-    /// For one opening of a store.
+    /// The copies for one opening of a store.
     pub(crate) fn open(&self) -> Result<Copies, CacheError> {
         let mut opening = [0; 8];
         if !without("cache.opening") {
@@ -129,7 +132,7 @@ pub(crate) struct Copies {
     cache: Discardable,
     topology: Arc<dyn Topology>,
     opening: [u8; 8],
-    /// Copies that were found and not taken.
+    /// Copies that were found and not used.
     outdated: AtomicU64,
 }
 
@@ -139,7 +142,7 @@ impl fmt::Debug for Copies {
     }
 }
 
-/// Buffers of a get, which a thread keeps.
+/// The buffers of a get, which each thread keeps.
 #[derive(Default)]
 struct Buffers {
     key: Vec<u8>,
@@ -147,18 +150,18 @@ struct Buffers {
 }
 
 thread_local! {
-    /// Taken out while they are used: a caller's function may read the store, too.
+    /// Taken out during use, because a caller's function may read the store too.
     static BUFFERS: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
 }
 
-/// What a copy is a copy of. It follows the value.
+/// The origin of a copy. It follows the value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Origin {
     leaf: u32,
     birth: u64,
     /// The version that wrote the entry.
     start: u64,
-    /// Of the entries that begin before this, it is the newest of its key.
+    /// Among the entries that begin before this offset, it is the newest of its key.
     examined: u16,
 }
 
@@ -174,7 +177,7 @@ impl Origin {
         bytes
     }
 
-    /// The value of a copy, and where it comes from.
+    /// Splits a copy into the value and its origin.
     fn split(copy: &[u8]) -> Option<(&[u8], Self)> {
         let (value, bytes) = copy.split_last_chunk::<{ Self::BYTES }>()?;
         let (leaf, rest) = bytes.split_first_chunk()?;
@@ -189,8 +192,8 @@ impl Origin {
         Some((value, origin))
     }
 
-    /// Whether it is what a reader of `version` looks for, which sees `leaf` and whose newest
-    /// candidate for the key lies at `newest`.
+    /// Whether the copy is what a reader of `version` needs; the reader sees `leaf`, where the
+    /// newest candidate for the key lies at `newest`.
     fn is_current(&self, leaf: &Leaf, newest: u16, version: u64) -> bool {
         let is_leaf = (self.leaf, self.birth) == (leaf.id.0, leaf.birth);
         (is_leaf || without("cache.leaf"))
@@ -200,8 +203,8 @@ impl Origin {
 }
 
 impl Copies {
-    /// Calls `f` with the value of `key` in `version`, which the caller reads: `leaf` is the one
-    /// for the key, and was loaded.
+    /// Calls `f` with the value of `key` in `version`, which the caller reads; `leaf` is the leaf
+    /// of the key and is loaded.
     pub(crate) fn get_with<R>(
         &self,
         pages: &TreePages,
@@ -239,7 +242,7 @@ impl Copies {
         Ok(found?.map(f))
     }
 
-    /// Calls `f` with the place of each key in `keys` and its value in `version`, in order.
+    /// Calls `f` with the index of each key in `keys` and its value in `version`, in order.
     pub(crate) fn many<K: AsRef<[u8]>>(
         &self,
         (pages, committed): (&TreePages, &Committed),
@@ -259,7 +262,7 @@ impl Copies {
         Ok(())
     }
 
-    /// Reads the value from the file, and offers a copy if there is a name and a buffer for it.
+    /// Reads the value from the file, and stores a copy if there is an origin and a buffer for it.
     fn read<'p>(
         &self,
         pages: &'p TreePages,
@@ -274,7 +277,7 @@ impl Copies {
             let entry = leaf.entry(pages, at);
             if !entry.is_of(pages, key, version) {
                 if entry.start() > version && !without("cache.later") {
-                    // It may be the key's in a later version.
+                    // This entry may be the key's in a later version.
                     *examined = at;
                 }
                 continue;
@@ -303,7 +306,7 @@ impl Copies {
     }
 
     fn offer(&self, name: &[u8], copy: &[u8]) {
-        // Without a slot there is no copy. It is what it says whatever came in between, so no
+        // Without a slot no copy is made. A copy is valid whatever happened in between, so no
         // ticket is needed.
         if let Ok(slot) = self.cache.arena().participants().slot() {
             let node = self.topology.current_node();
@@ -311,7 +314,7 @@ impl Copies {
         }
     }
 
-    /// Numbers about the memory, and about the gets of this opening. `None` if the arena cannot be
+    /// Statistics of the memory, and of the gets of this opening. `None` if the arena cannot be
     /// reached.
     pub(crate) fn stats(&self) -> Option<DiscardableStats> {
         let outdated = self.outdated.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What a store holds, from its ring and its tables alone. No leaf is read.
+//! Determines what a store holds from its ring and tables alone, without reading leaves.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,23 +21,23 @@ use crate::reserve::{Dead, ReservePlace};
 use crate::space::FreeSpace;
 use crate::{StoreError, names};
 
-/// The tables of a store, sorted out.
+/// The evaluated tables of a store.
 pub(crate) struct Recovered {
-    /// Leaves that a version in use has, with their death.
+    /// Leaves that a version in use has, with the versions that replaced them.
     leaves: Vec<Found>,
     /// Free frames and units.
     pub(crate) space: FreeSpace,
-    /// Extents in use, and their units.
+    /// The number of extents in use, and their units.
     pub(crate) extents: (u64, u64),
-    /// Unused frames whose table is not zero, so that it must become so before they are used.
+    /// Unused frames whose table is not zero; it must be zeroed before they are used.
     pub(crate) dirty: Vec<u32>,
-    /// Leaves that nothing uses.
+    /// Leaves that no version uses.
     pub(crate) free: FreeLeaves,
-    /// What is dead, but in versions that are kept.
+    /// Dead leaves and extents that kept versions still have.
     pub(crate) dead: Vec<Dead>,
 }
 
-/// A leaf of some version in use.
+/// A leaf of a version in use.
 struct Found {
     /// `None`: the newest version has it.
     death: Option<u64>,
@@ -59,7 +59,7 @@ impl Recovered {
         }
     }
 
-    /// How many leaves the newest version has.
+    /// The number of leaves in the newest version.
     pub(crate) fn live_leaves(&self) -> u64 {
         let live = self.leaves.iter().filter(|found| found.death.is_none());
         live.count() as u64
@@ -86,25 +86,25 @@ impl Recovered {
 /// Which older versions may be in use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeptVersions<'k> {
-    /// These are, and each is to have a root.
+    /// These versions are in use, and each will get a root.
     pub(crate) versions: &'k [u64],
-    /// Any other may be: it is asked later.
+    /// Any other version may be in use, which is checked later.
     pub(crate) any: bool,
 }
 
 impl KeptVersions<'_> {
-    /// The newest version alone.
+    /// Only the newest version is in use.
     const NONE: KeptVersions<'static> = KeptVersions {
         versions: &[],
         any: false,
     };
 
-    /// Whether one may be that lies from `birth` to before `death`.
+    /// Whether a version from `birth` to before `death` may be in use.
     fn may_be_in(self, birth: u64, death: u64) -> bool {
         self.any || self.is_in(birth, death)
     }
 
-    /// Whether one is that has a root.
+    /// Whether a version from `birth` to before `death` will have a root.
     fn is_in(self, birth: u64, death: u64) -> bool {
         let mut versions = self.versions.iter();
         versions.any(|version| (birth..death).contains(version))
@@ -129,10 +129,11 @@ pub(crate) fn file_header(pages: &TreePages) -> Result<FileHeader, StoreError> {
     }
 }
 
-/// The newest valid commit record, of a store that is as long as it says. What it lists is there:
-/// a crash may have kept the record and not all of that, so that the version did not happen. The
-/// record before it was durable, with all that belongs to it, before this one's commit began. What
-/// was `published` did happen: there it is damage if something is missing, and found as such.
+/// The newest valid commit record of a store whose length suffices for it. The entries that the
+/// record lists must be there: a crash may have kept the record without all of them, and then the
+/// version did not happen. The record before it, with everything that belongs to it, was durable
+/// before the commit began. A version that was `published` did happen: if something is missing
+/// there, that is damage, and is reported as damage.
 pub(crate) fn newest_record(
     pages: &TreePages,
     seed: u32,
@@ -153,7 +154,7 @@ pub(crate) fn newest_record(
     Ok(newest)
 }
 
-/// Whether these entries of `version` are there, and the word that ends the leaf behind them.
+/// Whether these entries of `version` are there, and the word that ends the leaf after them.
 fn is_whole(pages: &TreePages, listed: Listed, version: u64) -> bool {
     if listed.count == 0 {
         return true;
@@ -179,8 +180,8 @@ fn is_whole(pages: &TreePages, listed: Listed, version: u64) -> bool {
     }
 }
 
-/// The newest valid record of the ring with a sequence below `before`; nothing behind the ring need
-/// be there.
+/// The newest valid record in the ring with a sequence below `before`. The file may end after the
+/// ring.
 pub(crate) fn newest_in_ring(
     pages: &TreePages,
     seed: u32,
@@ -213,7 +214,7 @@ fn read_header(pages: &TreePages, id: LeafId) -> (LeafHeader, Vec<u8>) {
     pages.copy(id.header_at(), header.as_mut_bytes());
     let (low, high) = header.lengths();
     let outside = header.outside().filter(|extent| {
-        // What is damaged is not asked for what it says.
+        // A damaged header must not determine what is read.
         extent.len as usize <= 2 * MAX_KEY && pages.has(*extent)
     });
     let fences = match outside {
@@ -232,28 +233,28 @@ fn read_header(pages: &TreePages, id: LeafId) -> (LeafHeader, Vec<u8>) {
     (header, fences)
 }
 
-/// What a frame holds.
+/// The content of a frame.
 fn kind_of(pages: &TreePages, seed: u32, frame: u32) -> Option<FrameKind> {
     let mut header = FrameHeader::new_zeroed();
     pages.copy(u64::from(frame) * FRAME, header.as_mut_bytes());
     header.kind(frame, seed)
 }
 
-/// Every frame that has a table, and what it holds: `None` if nothing. A run may end behind the
-/// last frame that is known here if there is a writer `beside` this process.
+/// Every frame with a table, and its content; `None` if it has none. If there is a writer `beside`
+/// this process, a run may extend beyond the last frame known here.
 fn frames(pages: &TreePages, seed: u32, beside: bool) -> Vec<(u32, Option<FrameKind>)> {
     let end = u32::try_from(pages.len() / FRAME).unwrap_or(u32::MAX);
     let mut found = Vec::new();
     let mut frame = 1;
     while frame < end {
         let kind = match kind_of(pages, seed, frame) {
-            // Growth that did not become durable: nothing committed needs it.
+            // Growth that did not become durable: nothing that was committed needs it.
             Some(FrameKind::Extents { run }) if run > end - frame && !beside => None,
             kind => kind,
         };
         found.push((frame, kind));
         frame += match kind {
-            // The other frames of a run are filled by the value.
+            // The other frames of a run hold only the value.
             Some(FrameKind::Extents { run }) => run.min(end - frame),
             _ => 1,
         };
@@ -261,8 +262,8 @@ fn frames(pages: &TreePages, seed: u32, beside: bool) -> Vec<(u32, Option<FrameK
     found
 }
 
-/// Sorts the leaves and extents of all frames into free ones, those of the committed version and
-/// those of the versions that are `kept`.
+/// Divides the leaves and extents of all frames into free ones, those of the committed version, and
+/// those of `kept` versions.
 pub(crate) fn tables(
     pages: &TreePages,
     seed: u32,
@@ -302,13 +303,13 @@ pub(crate) fn tables(
             }
         }
     }
-    // The last is taken first: the lowest.
+    // The last one is taken first, so the lowest goes last.
     unused.reverse();
     found.free.add(unused);
     Ok(found)
 }
 
-/// Marks the extents of a run that are in use.
+/// Marks the units of a run's extents in use.
 fn extents(
     pages: &TreePages,
     (frame, run): (u32, u32),
@@ -348,7 +349,7 @@ fn extents(
         in_use.push((birth, death, extent));
     }
     found.space.add_map(frame, run);
-    // The newest first: where an older one overlaps it, that is long gone.
+    // Newest first: an older extent that overlaps a newer one is no longer in use.
     in_use.sort_by_key(|(birth, ..)| std::cmp::Reverse(*birth));
     let mut used = [false; UNITS as usize];
     for (birth, death, extent) in in_use {
@@ -374,8 +375,7 @@ fn extents(
     Ok(())
 }
 
-/// The leaf, if it was born and has not died in what is committed, or a version that is kept has
-/// it.
+/// The leaf, if it was born and has not died in the committed version, or a kept version has it.
 fn used_leaf(
     pages: &TreePages,
     id: LeafId,
@@ -418,14 +418,14 @@ fn used_leaf(
     }))
 }
 
-/// The frames that hold leaves, beside a writer.
+/// The frames that hold leaves, while a writer runs.
 pub(crate) fn frames_of_leaves(pages: &TreePages, seed: u32) -> impl Iterator<Item = u32> {
     let frames = frames(pages, seed, true).into_iter();
     frames.filter_map(|(frame, kind)| (kind == Some(FrameKind::Leaves)).then_some(frame))
 }
 
-/// The leaf, if it was born and has not died in what is committed. A writer may be storing to the
-/// table meanwhile.
+/// The leaf, if it was born and has not died in the committed version. A writer may be storing to
+/// the table meanwhile.
 pub(crate) fn live_leaf(
     pages: &TreePages,
     seed: u32,
@@ -436,8 +436,8 @@ pub(crate) fn live_leaf(
     if matches!(found, Ok(None)) {
         return Ok(None);
     }
-    // What was read may be of two users of the place, or of a value that lies there now. A place
-    // that the durable version uses has neither.
+    // The bytes may stem from two users of the place, or from a value that lies there now. Neither
+    // happens at a place that the durable version uses.
     // SYNC: pairs with the barriers between the uses of a place.
     fence(Acquire);
     if kind_of(pages, seed, id.frame()) != Some(FrameKind::Leaves) {
@@ -449,7 +449,7 @@ pub(crate) fn live_leaf(
     Ok(found.filter(|leaf| leaf.birth == header.birth()))
 }
 
-/// The leaves of the newest version that is committed, beside a writer.
+/// The leaves of the newest committed version, while a writer runs.
 pub(crate) fn leaves_at(
     pages: &TreePages,
     seed: u32,
@@ -461,12 +461,13 @@ pub(crate) fn leaves_at(
             leaves.extend(live_leaf(pages, seed, LeafId::new(frame, slot), committed)?);
         }
     }
-    // A frame with a leaf of the version stays what it is. Another may have become part of a run
-    // since, and hold bytes of a value that look like leaves; the run's header was there before.
+    // A frame with a leaf of the version does not change its use. Another frame may have become
+    // part of a run since, and hold bytes of a value that look like leaves; the run's header was
+    // written before them.
     let still: BTreeSet<u32> = frames_of_leaves(pages, seed).collect();
     leaves.retain(|leaf: &Arc<Leaf>| still.contains(&leaf.id.frame()));
-    // A tree whose last header is lost would be taken for an empty one. The record is not there if
-    // the writer has gone once around the ring since.
+    // If the last header of a tree were lost, the tree would look empty, so compare the counts. The
+    // record is missing if the writer has gone once around the ring since.
     match record_of(pages, seed, committed.version()) {
         Some(record) if record.leaves != leaves.len() as u64 => Err(StoreError::Damaged {
             at: CommitRecord::place(record.sequence),
@@ -476,7 +477,7 @@ pub(crate) fn leaves_at(
     }
 }
 
-/// How many leaves are dead that one of these versions has, beside a writer.
+/// The number of dead leaves that one of these versions has, while a writer runs.
 pub(crate) fn retained(
     pages: &TreePages,
     seed: u32,
@@ -498,7 +499,7 @@ pub(crate) fn retained(
     Ok(retained)
 }
 
-/// The newest record of a version, if it is in the ring.
+/// The newest record of a version, if it is still in the ring.
 pub(crate) fn record_of(pages: &TreePages, seed: u32, version: u64) -> Option<CommitRecord> {
     let records = (0..RING_SLOTS).map(|slot| {
         let mut record = CommitRecord::empty();
@@ -509,9 +510,9 @@ pub(crate) fn record_of(pages: &TreePages, seed: u32, version: u64) -> Option<Co
     of.max_by_key(|record| record.sequence)
 }
 
-/// Removes every trace of dead versions, so that their numbers need not be kept: leaves end behind
-/// their last committed entry, and headers name committed versions only. May be interrupted and
-/// begun again.
+/// Removes every trace of dead versions, so that their numbers need not be kept: each leaf then
+/// ends after its last committed entry, and headers name committed versions only. May be
+/// interrupted and repeated.
 pub(crate) fn sweep(
     pages: &TreePages,
     seed: u32,
@@ -567,7 +568,7 @@ pub(crate) fn sweep(
     Ok(())
 }
 
-/// Zeroes the tables of frames that hold nothing, durable after the next barrier.
+/// Zeroes the tables of frames without content; durable after the next barrier.
 pub(crate) fn clean(pages: &TreePages, frames: &[u32]) {
     for frame in frames {
         pages.store(u64::from(*frame) * FRAME, &[0; TABLE]);
@@ -580,7 +581,7 @@ mod tests {
     use crate::Durability;
     use mneme_sys::medium::{Medium, MemoryMedium};
 
-    /// A reader's mapping ends within a run: bytes of a value lie behind the run's first frame.
+    /// A reader's mapping ends within a run: the frames after its first one hold bytes of a value.
     #[test]
     fn no_table_is_looked_for_within_a_run() {
         let medium = MemoryMedium::new(8 * FRAME).unwrap();

@@ -20,16 +20,16 @@ pub enum Holder {
     Name(String),
     /// A snapshot.
     Snapshot {
-        /// The process that has it, as it knows itself.
+        /// The id of the process in its own namespace.
         process: u32,
-        /// The thread that began it: its name, or else its number.
+        /// The name of the thread that took it, or else its number.
         thread: String,
-        /// For how long it has lived.
+        /// How long it has lived.
         held: Duration,
     },
 }
 
-/// The versions that names hold, in the process that writes. Those of snapshots stand in
+/// The versions that names hold, in the writing process. Those of snapshots are in
 /// [`SharedControl::held`].
 #[derive(Debug, Default)]
 pub(crate) struct Registered {
@@ -47,7 +47,7 @@ impl Registered {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The versions that are held, ascending.
+    /// The held versions, ascending.
     pub(crate) fn versions(&self, shared: &SharedControl) -> Vec<u64> {
         let mut versions = shared.held.versions();
         versions.extend(self.lock().iter().map(|(version, _)| *version));
@@ -55,7 +55,7 @@ impl Registered {
         versions
     }
 
-    /// Changes whenever something has let a version go.
+    /// A number that changes whenever a version has been released.
     pub(crate) fn released(&self, shared: &SharedControl) -> u64 {
         shared.held.releases() + self.dropped.load(Ordering::Relaxed)
     }
@@ -65,7 +65,7 @@ impl Registered {
     }
 }
 
-/// What is held, in order of the versions.
+/// The holders of versions, in the order of the versions.
 pub(crate) fn holders(core: &Core) -> Result<Vec<(Version, Holder)>, StoreError> {
     let names = core.all_names()?.into_iter();
     let mut holders = snapshots(&core.shared);
@@ -74,7 +74,7 @@ pub(crate) fn holders(core: &Core) -> Result<Vec<(Version, Holder)>, StoreError>
     Ok(holders)
 }
 
-/// What is held by snapshots, in order of the versions.
+/// The snapshots that hold versions, in the order of the versions.
 fn snapshots(shared: &SharedControl) -> Vec<(Version, Holder)> {
     shared.held.reap();
     let now = SystemClock.now_ns();

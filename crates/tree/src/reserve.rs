@@ -1,4 +1,4 @@
-//! Where a commit's leaves and extents will lie: found before its first store, so that lack of
+//! Reserves the places of a commit's leaves and extents before its first store, so that a lack of
 //! space changes nothing.
 
 use std::sync::atomic::Ordering;
@@ -15,14 +15,14 @@ use crate::leaf::FreeLeaves;
 use crate::open_store::{Core, Replaced};
 use crate::space::FreeSpace;
 
-/// What was replaced is freed in batches of this size: asking every reader costs a system call of
+/// Replaced places are freed in batches of this size: checking every reader costs a system call of
 /// some microseconds.
 const RETIRED: usize = 64;
 
-/// If so many batches wait for readers, it is asked whether these live.
+/// If this many batches wait for readers, the writer checks whether the readers live.
 const WAITING: usize = 2;
 
-/// What commits have replaced, and readers may still use.
+/// What commits have replaced and readers may still use.
 #[derive(Debug, Default)]
 pub(crate) struct RetiredSpace {
     pub(crate) published: Vec<Replaced>,
@@ -35,14 +35,14 @@ impl RetiredSpace {
     }
 }
 
-/// What has its own birth and death.
+/// A place with a birth and a death of its own.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ReservePlace {
     Leaf(LeafId),
     Extent(TreeExtent),
 }
 
-/// A place that versions from `birth` to below `death` use.
+/// A place used by versions from `birth` to before `death`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Dead {
     pub(crate) place: ReservePlace,
@@ -55,18 +55,18 @@ pub(crate) struct Dead {
 pub(crate) struct Reclaimer {
     pub(crate) space: FreeSpace,
     pub(crate) free: FreeLeaves,
-    /// What readers may still use, since no epoch has begun.
+    /// Replaced places that no epoch has been begun for.
     pub(crate) retired: RetiredSpace,
-    /// What readers of an epoch may still use.
+    /// Replaced places that readers of an epoch may still use.
     waiting: Vec<(Epoch, RetiredSpace)>,
-    /// What versions use that are held.
+    /// Replaced places that held versions use.
     held: Vec<Dead>,
-    /// How many versions had been let go when `held` was last looked at.
+    /// The count of released versions when `held` was last examined.
     held_at: u64,
 }
 
 impl Reclaimer {
-    /// With what is dead, but may be in use.
+    /// Starts with places that are dead but may be in use.
     pub(crate) fn new(space: FreeSpace, free: FreeLeaves, dead: Vec<Dead>) -> Self {
         let retired = RetiredSpace {
             dead,
@@ -82,7 +82,7 @@ impl Reclaimer {
 }
 
 impl Writer {
-    /// Makes sure of `count` free leaves.
+    /// Ensures that there are `count` free leaves.
     pub(crate) fn reserve_leaves(&mut self, core: &Core, count: usize) -> Result<(), StoreError> {
         if self.reclaimer.free.len() < count {
             self.reclaim(core, true);
@@ -124,7 +124,7 @@ impl Writer {
         Ok(found)
     }
 
-    /// Gives back places in which nothing was stored.
+    /// Returns places in which nothing was stored.
     pub(crate) fn release_extents(&mut self, extents: &[TreeExtent]) {
         for extent in extents {
             self.reclaimer.space.mark(*extent, false);
@@ -132,7 +132,7 @@ impl Writer {
     }
 
     fn reserve_extent(&mut self, core: &Core, len: u32) -> Result<TreeExtent, StoreError> {
-        // In a store that is large enough, what is left of a run takes more values like it.
+        // In a store that is large enough, the rest of a run can take further values of this size.
         let least = TreeExtent::least_run(len);
         let many = (core.pages.len() / FRAME / 4).min(u64::from(least) * 8) as u32;
         let mut wanted = if least == 1 { 1 } else { least.max(many) };
@@ -162,8 +162,8 @@ impl Writer {
                 continue;
             };
             format(core, frame, FrameKind::Extents { run });
-            // Bytes of values will lie where tables of the run's frames were: that they are none
-            // must be durable before.
+            // Values will overwrite the tables of the run's frames: it must be durable before that
+            // these are no longer tables.
             if run > 1 && !without("run.barrier") {
                 core.barrier()?;
             }
@@ -171,7 +171,8 @@ impl Writer {
         }
     }
 
-    /// Grows by a sixteenth, or by `least` frames where that is more or there is no space for it.
+    /// Grows by a sixteenth, or by `least` frames if that is more or if there is no space for a
+    /// sixteenth.
     fn grow(&mut self, core: &Core, least: u32) -> Result<(), StoreError> {
         let frames = core.pages.len() / FRAME;
         let least = u64::from(least);
@@ -197,8 +198,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes frames unused again that hold nothing, those of leaves too if `leaves`. Says whether
-    /// there were any. See "Frames change their kind" in `docs/design/tree.md`.
+    /// Makes frames without content unused again, with `leaves` also those of leaves. Returns
+    /// whether there were any. See "Frames change their kind" in `docs/design/tree.md`.
     fn recycle(&mut self, core: &Core, leaves: bool) -> Result<bool, StoreError> {
         let mut empty = self.reclaimer.space.take_empty();
         if leaves {
@@ -218,7 +219,7 @@ impl Writer {
         let at = |frame: u32| u64::from(frame) * FRAME;
         let behind = empty.iter().flat_map(|(first, run)| first + 1..first + run);
         if behind.clone().next().is_some() {
-            // Bytes of values: no table, as long as the run's first frame says so.
+            // Bytes of values: the frame has no table, as the run's first frame says.
             for frame in behind {
                 core.pages.store(at(frame), &table);
             }
@@ -245,22 +246,23 @@ impl Writer {
         Ok(true)
     }
 
-    /// Frees what no reader uses any more. With `now`, also what was replaced since the last time.
+    /// Frees places that no reader uses any more; with `now` also those replaced since the last
+    /// time.
     pub(crate) fn reclaim(&mut self, core: &Core, now: bool) {
         let own = &mut self.reclaimer;
         let due = if now { 1 } else { RETIRED };
         if own.retired.len() >= due && !own.held.is_empty() {
-            // No more often than epochs begin: a system call for each process with a snapshot.
+            // At most once per epoch: it takes a system call for each process with a snapshot.
             core.shared.held.reap();
         }
         let released = core.registered.released(&core.shared);
         if released != own.held_at {
             own.held_at = released;
-            // Through an epoch again: a reader that has found a version by a name that is gone may
-            // be about to hold it.
+            // They must wait for another epoch: a reader that has found a version by a name dropped
+            // since may be about to hold it.
             own.retired.dead.append(&mut own.held);
         }
-        // Without an epoch it stays until the next time.
+        // Without an epoch they stay until the next time.
         if own.retired.len() >= due
             && let Ok(epoch) = core.shared.participants.advance()
         {
@@ -272,13 +274,13 @@ impl Writer {
             .partition(|(epoch, _)| core.shared.participants.quiescent(*epoch));
         own.waiting = waiting;
         if own.waiting.len() > WAITING {
-            // Dead readers are pinned for ever, or hold versions.
+            // Dead readers stay pinned for ever, or hold versions.
             core.shared.reap();
         }
         if over.is_empty() {
             return;
         }
-        // A version that is held later than this has nothing of what is dead.
+        // A version that is held later than this uses none of the dead places.
         let held = core.registered.versions(&core.shared);
         for dead in over.into_iter().flat_map(|(_, retired)| retired.dead) {
             let first = held.partition_point(|version| *version < dead.birth);
@@ -299,9 +301,9 @@ impl Writer {
     }
 }
 
-/// Stores the header of a frame that is unused.
+/// Stores the header of an unused frame.
 fn format(core: &Core, frame: u32, kind: FrameKind) {
-    // The values of a run are long: a commit that has one would wait for all its frames.
+    // The values of a run are long, so a commit would wait for all its frames.
     if !matches!(kind, FrameKind::Extents { run: 2.. }) {
         core.pages.settle(frame);
     }

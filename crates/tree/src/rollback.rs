@@ -1,4 +1,4 @@
-//! Rollback: the commit that makes the newest version hold what a named one does.
+//! Rollback: the commit that gives the newest version the content of a named one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::plan::PlannedChange;
 use crate::roots::{Roots, leaves_of};
 use crate::{StoreError, Version};
 
-/// Commits what makes the newest version hold what the named one does.
+/// Commits the changes that give the newest version the content of the named one.
 pub(crate) fn rollback(core: &Core, name: &str) -> Result<Version, StoreError> {
     core.may_write()?;
     let mut writer = core.writer();
     let named = core.names.with(name, Clone::clone)?;
-    // A tree that comes back gets leaves while none of its own are left.
+    // A tree that comes back gets leaves, so none of its own may be left.
     while writer.bury(core)? {}
     let now = core.published(&writer).roots.clone();
     let versions = (named.version, writer.record.version);
@@ -59,7 +59,7 @@ pub(crate) fn rollback(core: &Core, name: &str) -> Result<Version, StoreError> {
     Ok(version)
 }
 
-/// What has to change in the catalogue so that it lists what it did `then`.
+/// The changes to the catalogue that make it list what it listed `then`.
 fn of_catalogue(
     then: &CatalogueListing,
     now: &CatalogueListing,
@@ -75,7 +75,7 @@ fn of_catalogue(
             }
         }
     }
-    // Behind the others: a tree may have got the name of one that comes back.
+    // After the others: a tree may have taken the name of one that comes back.
     for (tree, (name, kind)) in &then.live {
         if !now.live.contains_key(tree) {
             changes.insert(name_key(name), Some(place_value(*tree, *kind)));
@@ -88,7 +88,7 @@ fn of_catalogue(
 /// The leaves of a tree, in order; none if it is empty.
 type Side = Vec<Arc<Leaf>>;
 
-/// The trees that may differ, and their leaves then and now.
+/// The trees that may differ, with their leaves then and now.
 fn sides(then: &Roots, now: &Roots, gone: &[u32]) -> Vec<(u32, Side, Side)> {
     let trees: BTreeSet<u32> = then.all().chain(now.all()).map(|(tree, _)| tree).collect();
     let side = |roots: &Roots, tree| roots.of(tree).map_or_else(Vec::new, |root| leaves_of(root));
@@ -99,8 +99,8 @@ fn sides(then: &Roots, now: &Roots, gone: &[u32]) -> Vec<(u32, Side, Side)> {
         .collect()
 }
 
-/// What has to change so that `new` holds what `old` does, in order of the keys. Leaves that both
-/// have, unchanged since, are skipped.
+/// The changes that give `new` the content of `old`, in key order. Leaves that both have, unchanged
+/// since, are skipped.
 fn differences<'s>(
     core: &'s Core,
     tree: u32,
@@ -115,7 +115,7 @@ fn differences<'s>(
     let (mut i, mut j) = (0, 0);
     while i < old.len() && j < new.len() {
         let (from_old, from_new) = (i, j);
-        // Rows of leaves for the same keys.
+        // Extend both sides to the same keys.
         while old[i].high != new[j].high {
             match (&old[i].high, &new[j].high) {
                 (Some(a), Some(b)) if a < b => i += 1,
@@ -139,7 +139,7 @@ fn differences<'s>(
     Ok(())
 }
 
-/// Adds the changes that make of the entries `after` what was `before`, both in order of the keys.
+/// Adds the changes that turn the entries `after` into `before`; both are in key order.
 fn differ<'s>(
     core: &'s Core,
     tree: u32,
@@ -173,7 +173,7 @@ fn differ<'s>(
     Ok(())
 }
 
-/// The entries of leaves that are live in `version`.
+/// The live entries of leaves in `version`.
 fn entries<'s>(
     core: &'s Core,
     leaves: &'s [Arc<Leaf>],

@@ -1,8 +1,8 @@
-//! Named trees: the roots of all of them in one version, and how they are assembled of leaves.
+//! Named trees: the roots of all of them in one version, and how they are assembled from leaves.
 //!
-//! A store is a row of trees, each with a number that no other tree ever gets, and with leaves of
-//! its own that tile the key space. Tree [`CATALOGUE`] says which trees have names, and which were
-//! dropped and still have leaves. A tree without a leaf is empty.
+//! A store is a collection of trees. Each has a number that no other tree ever gets, and leaves of
+//! its own that tile the key space. Tree [`CATALOGUE`] records which trees have names, and which
+//! were dropped and still have leaves. A tree without a leaf is empty.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::pages::TreePages;
 #[derive(Debug, Clone)]
 pub(crate) struct Roots {
     pub(crate) main: Arc<Node>,
-    /// Of the other trees that have leaves, by number.
+    /// The roots of the other trees that have leaves, by number.
     others: Arc<BTreeMap<u32, Arc<Node>>>,
 }
 
 impl Roots {
-    /// The root of a tree that has leaves.
+    /// The root of a tree, if it has leaves.
     #[inline]
     pub(crate) fn of(&self, tree: u32) -> Option<&Arc<Node>> {
         match tree {
@@ -33,7 +33,7 @@ impl Roots {
         }
     }
 
-    /// All of them, in order of their numbers.
+    /// All roots, in the order of the trees' numbers.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u32, &Arc<Node>)> {
         let below = self.others.range(..MAIN);
         let above = self.others.range(MAIN..);
@@ -42,7 +42,7 @@ impl Roots {
         below.map(others).chain(main).chain(above.map(others))
     }
 
-    /// With other roots for some trees; `None`: the tree has no leaf any more.
+    /// A copy with other roots for some trees; `None`: the tree has no leaf any more.
     pub(crate) fn with(&self, changed: Vec<(u32, Option<Arc<Node>>)>) -> Self {
         let mut roots = self.clone();
         for (tree, root) in changed {
@@ -64,14 +64,15 @@ pub(crate) fn leaves_of(root: &Node) -> Vec<Arc<Leaf>> {
     leaves
 }
 
-/// The leaves of a tree that was dropped, which die a few at a time.
+/// The leaves of a dropped tree, which die a few at a time.
 #[derive(Debug)]
 pub(crate) struct Dropping {
     pub(crate) tree: u32,
     pub(crate) leaves: Vec<Arc<Leaf>>,
 }
 
-/// The roots of a version, given all its `leaves`, and what is left of dropped trees.
+/// Assembles the roots of a version from all its `leaves`. Also returns the remains of dropped
+/// trees.
 pub(crate) fn assemble(
     pages: &TreePages,
     committed: &Committed,
@@ -111,10 +112,10 @@ pub(crate) fn assemble(
     Ok((Roots { main, others }, dropping))
 }
 
-/// Leaves by tree and smallest key. The eight bytes behind what all keys begin with decide most
-/// comparisons, and lie beside each other.
+/// Leaves sorted by tree and smallest key. The eight bytes after the common prefix decide most
+/// comparisons, and lie side by side.
 fn sorted(leaves: Vec<Arc<Leaf>>) -> Vec<Arc<Leaf>> {
-    // Those of the smallest keys of all have no smallest key.
+    // The first leaf of a tree has no smallest key.
     let lows = || {
         leaves
             .iter()
@@ -142,13 +143,13 @@ fn sorted(leaves: Vec<Arc<Leaf>>) -> Vec<Arc<Leaf>> {
     keyed.into_iter().map(|(_, leaf)| leaf).collect()
 }
 
-/// A root above these leaves, which are in order.
+/// Builds a root above these leaves, which are in order.
 pub(crate) fn build(leaves: &[Arc<Leaf>]) -> Result<Arc<Node>, StoreError> {
     tile(leaves)?;
     Ok(Node::build(leaves.to_vec()))
 }
 
-/// Makes sure that sorted leaves of one tree tile its key space.
+/// Checks that sorted leaves of one tree tile its key space.
 pub(crate) fn tile(leaves: &[Arc<Leaf>]) -> Result<(), StoreError> {
     let mut expected: Option<&[u8]> = Some(&[]);
     for leaf in leaves {

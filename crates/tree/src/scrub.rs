@@ -1,4 +1,4 @@
-//! A walk through all that a store holds, a piece at a time, which compares checksums.
+//! A walk through the whole store, piece by piece, that compares checksums.
 
 use std::sync::Arc;
 
@@ -10,26 +10,25 @@ use crate::leaf_entry::verify_extent;
 use crate::open_store::Core;
 use crate::snapshot::Snapshot;
 
-/// Where a walk through all that a store holds has come: see
-/// [`Store::scrub`](crate::Store::scrub).
+/// The position of a walk through the whole store: see [`Store::scrub`](crate::Store::scrub).
 #[derive(Debug, Clone, Default)]
 pub struct Scrub {
-    /// The tree that it is in, or the next one behind.
+    /// The current tree; if it does not exist, the next one.
     tree: u32,
-    /// The least key that it has not seen.
+    /// The least key that has not been visited.
     key: Vec<u8>,
     rounds: u64,
 }
 
 impl Scrub {
-    /// How often it has come to the end.
+    /// How often the walk has reached the end.
     #[must_use]
     pub fn rounds(&self) -> u64 {
         self.rounds
     }
 
     pub(crate) fn go_on(&mut self, core: &Arc<Core>, bytes: u64) -> Result<u64, StoreError> {
-        // It keeps what is replaced meanwhile.
+        // It keeps data that is replaced meanwhile.
         let snapshot = Snapshot::new(core)?;
         let mut read = 0;
         while read < bytes {
@@ -51,8 +50,8 @@ impl Scrub {
         Ok(read)
     }
 
-    /// Verifies what a leaf holds from the key on, until enough was read. Whatever it meets, the
-    /// walk goes on behind.
+    /// Verifies a leaf from the key on, until enough has been read. After any result the walk
+    /// continues behind it.
     fn visit(
         &mut self,
         core: &Arc<Core>,

@@ -14,10 +14,10 @@ use crate::range::{Keys, Range};
 use crate::roots::Roots;
 use crate::{StoreError, Version};
 
-/// One version of a store, for as long as it lives. What it reads does not change.
+/// One version of a store, which does not change for as long as the snapshot lives.
 ///
-/// It keeps the leaves of its version from being reused: a store that is written grows by what
-/// changes meanwhile. `Send` and `Sync`.
+/// It prevents the leaves of its version from being reused, so a store that is written grows by the
+/// changes made meanwhile. `Send` and `Sync`.
 ///
 /// ```
 /// use mneme_tree::Store;
@@ -38,7 +38,7 @@ pub struct Snapshot {
     pub(crate) core: Arc<Core>,
     pub(crate) roots: Roots,
     pub(crate) version: u64,
-    /// What it is registered as.
+    /// The number of its registration.
     number: u32,
 }
 
@@ -47,8 +47,8 @@ impl Snapshot {
         core.read(|roots, version| Self::hold(core, roots.clone(), version))?
     }
 
-    /// Held under the pin under which the version was found: the writer asks what is held when no
-    /// older pin is left.
+    /// Registered under the pin under which the version was found: the writer looks for held
+    /// versions once no older pin is left.
     fn hold(core: &Arc<Core>, roots: Roots, version: u64) -> Result<Self, StoreError> {
         let number = core.shared.held.hold(version);
         Ok(Self {
@@ -75,7 +75,7 @@ impl Snapshot {
         }
     }
 
-    /// A snapshot of the version that was kept as `name`.
+    /// A snapshot of the version named `name`.
     pub(crate) fn named(core: &Arc<Core>, name: &str) -> Result<Self, StoreError> {
         if core.follower.is_none() {
             return core.names.with(name, |named| {
@@ -88,13 +88,13 @@ impl Snapshot {
         })?
     }
 
-    /// The version that it shows.
+    /// The version of the snapshot.
     #[must_use]
     pub fn version(&self) -> Version {
         Version(self.version)
     }
 
-    /// The value of a key, where it lies.
+    /// The value of a key, in place.
     ///
     /// # Errors
     /// [`StoreError::Damaged`].
@@ -102,7 +102,7 @@ impl Snapshot {
         self.main().get(key)
     }
 
-    /// Calls `f` with the place of each key in `keys` and its value, in order; see
+    /// Calls `f` with the index of each key in `keys` and its value, in order; see
     /// [`Store::get_many`](crate::Store::get_many).
     ///
     /// # Errors
@@ -115,13 +115,13 @@ impl Snapshot {
         self.main().get_many(keys, f)
     }
 
-    /// Keys and values in order of the keys, from both ends. Ends at the first error.
+    /// Keys and values in key order; double-ended. Ends at the first error.
     #[must_use]
     pub fn range<'k>(&self, keys: impl RangeBounds<&'k [u8]>) -> Range<'_> {
         self.main().range(keys)
     }
 
-    /// The keys of a range in order, from both ends. Looks at no value. Ends at the first error.
+    /// The keys of a range in order; double-ended. Reads no values. Ends at the first error.
     #[must_use]
     pub fn keys<'k>(&self, keys: impl RangeBounds<&'k [u8]>) -> Keys<'_> {
         self.main().keys(keys)
@@ -135,7 +135,7 @@ impl Snapshot {
         }
     }
 
-    /// The tree that has this name in this version.
+    /// The tree with this name in this version.
     ///
     /// # Errors
     /// [`StoreError::NoSuchTree`], [`StoreError::OtherKind`], [`StoreError::Damaged`].
@@ -179,7 +179,7 @@ pub struct View<'s> {
 }
 
 impl<'s> View<'s> {
-    /// The tree of a number in roots that the caller reads.
+    /// The tree with a number, in roots that the caller reads.
     pub(crate) fn of(
         core: &'s Core,
         roots: &'s Roots,

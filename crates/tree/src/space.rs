@@ -1,19 +1,19 @@
-//! Which frames and units are free. Derived from the tables, in memory, the writer's alone.
+//! The free frames and units. Derived from the tables, kept in memory by the writer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::layout::{TreeExtent, UNITS};
 
-/// The free space of a store, but for free leaves.
+/// The free space of a store, except free leaves.
 #[derive(Debug, Default)]
 pub(crate) struct FreeSpace {
-    /// Frames that hold nothing, and whose table is zero on the medium.
+    /// Frames without content, whose table on the medium is zero.
     unused: BTreeSet<u32>,
-    /// Runs of frames with extents, by their first.
+    /// Runs of frames with extents, by their first frame.
     maps: BTreeMap<u32, Units>,
-    /// How many frames each of these has, its longest free row of units, and its first frame.
+    /// For each run: its number of frames, its longest free range of units, and its first frame.
     longest: BTreeSet<(u32, u32, u32)>,
-    /// Frames of all of them.
+    /// The number of frames in all runs.
     map_frames: u64,
 }
 
@@ -34,7 +34,7 @@ impl Units {
         units
     }
 
-    /// The first unit from `from` on that is used, or that is not; [`UNITS`] without one.
+    /// The first unit from `from` on that is used, or that is not; [`UNITS`] if there is none.
     fn next(&self, mut from: u32, used: bool) -> u32 {
         while from < UNITS {
             let word = self.used[from as usize / 64];
@@ -57,7 +57,7 @@ impl Units {
         }
     }
 
-    /// The free rows: where they begin, and how long they are.
+    /// The free ranges: where each begins, and its length.
     fn rows(&self) -> impl Iterator<Item = (u32, u32)> {
         let mut next = 0;
         std::iter::from_fn(move || {
@@ -73,17 +73,17 @@ impl Units {
 }
 
 impl FreeSpace {
-    /// Adds frames that hold nothing.
+    /// Adds frames without content.
     pub(crate) fn add_unused(&mut self, frames: impl IntoIterator<Item = u32>) {
         self.unused.extend(frames);
     }
 
-    /// The lowest frame that holds nothing.
+    /// Takes the lowest frame without content.
     pub(crate) fn take_frame(&mut self) -> Option<u32> {
         self.unused.pop_first()
     }
 
-    /// The first of `run` frames in a row that hold nothing.
+    /// Takes `run` adjacent frames without content, and returns the first.
     pub(crate) fn take_run(&mut self, run: u32) -> Option<u32> {
         let mut frames = self.unused.iter();
         let mut first = *frames.next()?;
@@ -102,7 +102,7 @@ impl FreeSpace {
         Some(first)
     }
 
-    /// How many of the last frames before frame `end` hold nothing.
+    /// How many of the frames directly before frame `end` have no content.
     pub(crate) fn unused_before(&self, end: u32) -> u32 {
         let last = self.unused.iter().rev();
         last.zip(1..)
@@ -118,7 +118,8 @@ impl FreeSpace {
         self.map_frames += u64::from(run);
     }
 
-    /// An extent in the smallest row that has space for it, of a run as short as possible.
+    /// Allocates an extent in the smallest free range with space for it, in a run as short as
+    /// possible.
     pub(crate) fn allocate(&mut self, len: u32) -> Option<TreeExtent> {
         let mut from = 1;
         while let Some(&(run, _, _)) = self.longest.range((from, 0, 0)..).next() {
@@ -153,7 +154,7 @@ impl FreeSpace {
         }
     }
 
-    /// Takes the runs that hold no extent any more; the first frame of each and how many.
+    /// Removes the runs without extents; returns the first frame and the length of each.
     pub(crate) fn take_empty(&mut self) -> Vec<(u32, u32)> {
         let is_empty =
             |(run, longest, _): &(u32, u32, u32)| *longest == UNITS - TreeExtent::first(*run);
@@ -166,7 +167,7 @@ impl FreeSpace {
         empty
     }
 
-    /// Frames that hold no leaves.
+    /// The number of frames that do not hold leaves.
     pub(crate) fn frames(&self) -> u64 {
         self.unused.len() as u64 + self.map_frames
     }

@@ -1,4 +1,4 @@
-//! Numbers about a store.
+//! Statistics of a store.
 
 use std::sync::atomic::Ordering;
 
@@ -12,47 +12,47 @@ use crate::{Holder, StoreError, Version, recovery, registered};
 const COPIES: &str = "the file system copies each page that is written: a commit writes more, the \
                       file is scattered, and a full disk may stop a commit that needs no space";
 
-/// What a store holds and takes.
+/// The content of a store and the space that it takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// The durable version.
     pub version: Version,
-    /// Live keys.
+    /// The number of live keys.
     pub entries: u64,
     /// Bytes of their entries: keys, values up to 1,920 bytes, 24 bytes each, padding to 8.
     pub live_bytes: u64,
-    /// Leaves of the newest version.
+    /// The number of leaves in the newest version.
     pub leaves: usize,
-    /// Leaves of older versions, which snapshots and recent readers keep.
+    /// The number of leaves that only older versions have, kept for snapshots and recent readers.
     pub retained_leaves: usize,
-    /// Leaves that are free. A process that only reads reads the tables to count them, and counts
-    /// those here that only recent readers keep.
+    /// The number of free leaves. A process that only reads counts them in the tables, including
+    /// leaves that only recent readers keep.
     pub free_leaves: usize,
     /// Bytes of the file.
     pub file_bytes: u64,
-    /// Why the file's file system suits it badly, if it does.
+    /// Why the file's file system is a bad choice, if it is.
     pub warning: Option<&'static str>,
-    /// Bytes that leaves and tables take, free ones included.
+    /// Bytes of leaves and tables, free leaves included.
     pub leaf_bytes: u64,
-    /// What lies outside of leaves: values longer than 1,920 bytes, keys longer than 1,024, and the
-    /// fences of leaves between long keys.
+    /// The number of extents outside of leaves: values longer than 1,920 bytes, keys longer than
+    /// 1,024, and the fences of leaves between long keys.
     pub extents: u64,
-    /// Bytes that these take, in units of 4 KiB.
+    /// The bytes of these, in units of 4 KiB.
     pub extent_bytes: u64,
-    /// Live snapshots.
+    /// The number of live snapshots.
     pub snapshots: usize,
-    /// Named versions.
+    /// The number of named versions.
     pub names: u64,
-    /// The oldest version that is held, and by what: the store keeps what it shows.
+    /// The oldest held version and its holder: the store keeps the data of that version.
     pub oldest_held: Option<(Version, Holder)>,
-    /// The process that has been reading for longest, as it knows itself, if one reads: the store
-    /// keeps what was replaced since.
+    /// The process that has been reading for longest, by its id in its own namespace: the store
+    /// keeps everything replaced since it began.
     pub oldest_reader: Option<u32>,
-    /// Numbers of versions that a crash has left unused and that are still remembered.
+    /// The number of version numbers that a crash left unused and that are still remembered.
     pub dead_versions: usize,
     /// The memory of its [record cache](crate::Builder::record_cache), and the gets of this opening
-    /// that looked there.
+    /// that used it.
     pub cache: Option<DiscardableStats>,
 }
 

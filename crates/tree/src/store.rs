@@ -14,7 +14,7 @@ use crate::stats::Stats;
 use crate::transaction::Transaction;
 use crate::{Holder, StoreError, Version, lookup};
 
-/// Bytes that are asked for at once when a file is read ahead.
+/// Bytes requested at once when a file is read ahead.
 const AHEAD: u64 = 2 << 20;
 
 /// A durable, ordered, versioned store of byte strings.
@@ -45,7 +45,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// How to open one.
+    /// Options for opening a store.
     #[must_use]
     pub fn builder() -> Builder {
         Builder::new()
@@ -91,8 +91,8 @@ impl Store {
         }
     }
 
-    /// Applies a batch: all of it or nothing. Durable on return. Batches of several threads become
-    /// durable together, as one version.
+    /// Applies a batch: completely or not at all. Durable on return. Batches of several threads
+    /// become durable together as one version.
     ///
     /// # Errors
     /// [`StoreError::KeyTooLong`], [`StoreError::ValueTooLong`], [`StoreError::OtherStore`],
@@ -112,14 +112,14 @@ impl Store {
         }
     }
 
-    /// Begins a transaction: the only writer until it ends. Waits for other writers. A thread that
-    /// writes to the store otherwise while it has a transaction waits for itself.
+    /// Begins a transaction, which is the only writer until it ends. Waits for other writers. If a
+    /// thread writes to the store in another way during its own transaction, it deadlocks.
     #[must_use]
     pub fn write(&self) -> Transaction<'_> {
         Transaction::new(&self.core)
     }
 
-    /// The value of a key, copied.
+    /// A copy of the value of a key.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Slot`].
@@ -127,8 +127,8 @@ impl Store {
         self.get_with(key, <[u8]>::to_vec)
     }
 
-    /// Calls `f` with the value of a key, where it lies. What readers can see is not reused
-    /// meanwhile: keep it short.
+    /// Calls `f` with the value of a key in place. No space that readers can see is reused
+    /// meanwhile, so keep `f` short.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -152,8 +152,8 @@ impl Store {
         })?
     }
 
-    /// Calls `f` with the place of each key in `keys` and its value, in order, all of one version.
-    /// The waits for memory overlap, so this is faster than as many gets.
+    /// Calls `f` with the index of each key in `keys` and its value, in order, all in one version.
+    /// The memory accesses overlap, so this is faster than separate gets.
     ///
     /// # Errors
     /// As [`get`](Self::get); `f` may have been called for some keys.
@@ -188,10 +188,11 @@ impl Store {
         })?
     }
 
-    /// Frees now what no version and no reader uses any more, and lets the rest of dropped trees
-    /// die. Commits do both by and by, and free what they can before the file grows, so nobody has
-    /// to call this: it is for an idle moment, or for [`stats`](Self::stats) that show what is
-    /// free. Commits of other threads come in between.
+    /// Frees everything that no version and no reader uses any more, and lets the remaining leaves
+    /// of dropped trees die. Commits do both gradually, and free what they can before the file
+    /// grows, so this call is never necessary: it is for an idle moment, or for
+    /// [`stats`](Self::stats) that show the free space. Commits of other threads can run in
+    /// between.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
@@ -220,30 +221,29 @@ impl Store {
         Ok(())
     }
 
-    /// Goes on with a walk through the newest version that compares the checksums of everything, by
-    /// about `bytes` bytes. Returns how many were read. It is for idle moments, so that damage is
-    /// found while there is a copy elsewhere.
+    /// Continues a walk through the newest version that compares all checksums, by about `bytes`
+    /// bytes. Returns the number of bytes read. Call it in idle moments, so that damage is found
+    /// while a copy exists elsewhere.
     ///
     /// # Errors
-    /// As [`check`](Self::check). The next call goes on behind what is damaged.
+    /// As for [`check`](Self::check). The next call continues after the damage.
     pub fn scrub(&self, walk: &mut Scrub, bytes: u64) -> Result<u64, StoreError> {
         walk.go_on(&self.core, bytes)
     }
 
-    /// Writes the newest version into a new file, which appears under its name when it is whole and
-    /// durable. It is the same store by its UUID, and has no named versions. Readers and writers go
-    /// on meanwhile.
+    /// Writes the newest version to a new file, which gets its name when it is complete and
+    /// durable. The copy is a store with the same UUID and without named versions. Readers and
+    /// writers continue meanwhile.
     ///
     /// # Errors
-    /// [`StoreError::Exists`] if there is such a file; [`StoreError::Damaged`] rather than a copy
-    /// of something whose checksum is wrong; otherwise as [`Builder::open`] and
-    /// [`apply`](Self::apply).
+    /// [`StoreError::Exists`] if the file exists; [`StoreError::Damaged`] instead of a copy of data
+    /// with a wrong checksum; otherwise as for [`Builder::open`] and [`apply`](Self::apply).
     pub fn backup(&self, path: impl AsRef<Path>) -> Result<Version, StoreError> {
         self.backup_with(path, |_, _| {})
     }
 
-    /// As [`backup`](Self::backup). Calls `progress` after each leaf with the bytes that have been
-    /// read, and with all that are to be.
+    /// As [`backup`](Self::backup). After each leaf calls `progress` with the bytes read so far and
+    /// in total.
     ///
     /// # Errors
     /// As [`backup`](Self::backup).
@@ -255,7 +255,7 @@ impl Store {
         crate::backup::backup(&self.core, path.as_ref(), progress)
     }
 
-    /// The newest version, as it is now, for as long as the snapshot lives.
+    /// A snapshot of the newest version.
     ///
     /// # Errors
     /// [`StoreError::Slot`].
@@ -263,8 +263,8 @@ impl Store {
         Snapshot::new(&self.core)
     }
 
-    /// As [`snapshot`](Self::snapshot), with the [caller's bytes](Self::caller) of its version.
-    /// Waits for the commit that is under way.
+    /// As [`snapshot`](Self::snapshot), together with the [caller's bytes](Self::caller) of its
+    /// version. Waits for a running commit.
     ///
     /// # Errors
     /// [`StoreError::Slot`].
@@ -273,9 +273,9 @@ impl Store {
         Ok((snapshot, record.caller))
     }
 
-    /// Keeps the newest version under a name, until [`drop_version`](Self::drop_version), over
-    /// openings too. It takes what it does not share with newer versions.
-    ///
+    /// Keeps the newest version under a name until [`drop_version`](Self::drop_version), even when
+    /// the store is reopened. It takes the space of the data that it does not share with newer
+    /// versions.
     /// # Errors
     /// [`StoreError::VersionExists`], [`StoreError::TooManyVersions`], [`StoreError::KeyTooLong`]
     /// for a name above [`MAX_NAME`](crate::MAX_NAME) bytes; otherwise as [`apply`](Self::apply).
@@ -299,13 +299,13 @@ impl Store {
         crate::names::keep(&self.core, name)
     }
 
-    /// The versions that have names, in order of these.
+    /// The named versions in the order of their names.
     #[must_use]
     pub fn versions(&self) -> Vec<(String, Version)> {
         self.core.all_names().unwrap_or_default()
     }
 
-    /// All versions that are held, ascending, and by what: names, and snapshots in all processes.
+    /// All held versions, ascending, with their holders: names, and snapshots of all processes.
     ///
     /// # Errors
     /// [`StoreError::Slot`], [`StoreError::Damaged`].
@@ -313,13 +313,13 @@ impl Store {
         crate::registered::holders(&self.core)
     }
 
-    /// Whether this process only reads the store, beside one that may write it.
+    /// Whether this process has opened the store for reading only.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.core.follower.is_some()
     }
 
-    /// A snapshot of the version that was kept under a name.
+    /// A snapshot of the version with this name.
     ///
     /// # Errors
     /// [`StoreError::NoSuchVersion`].
@@ -327,9 +327,9 @@ impl Store {
         Snapshot::named(&self.core, name)
     }
 
-    /// Commits a version that holds what the named one does. Nothing is lost by that: snapshots and
-    /// names stay what they are, and a name given before can undo it. Leaves that have not changed
-    /// since are not read.
+    /// Commits a new version with the content of the named one. Nothing is lost: snapshots and
+    /// names are unaffected, and a name given before can undo the rollback. Leaves that have not
+    /// changed since are not read.
     ///
     /// # Errors
     /// [`StoreError::NoSuchVersion`]; otherwise as [`apply`](Self::apply).
@@ -337,7 +337,7 @@ impl Store {
         crate::rollback::rollback(&self.core, name)
     }
 
-    /// Drops a name, and what only its version used.
+    /// Drops a name, and frees what only its version used.
     ///
     /// # Errors
     /// [`StoreError::NoSuchVersion`]; otherwise as [`apply`](Self::apply).
@@ -345,7 +345,7 @@ impl Store {
         crate::names::drop_name(&self.core, name)
     }
 
-    /// The version that is durable.
+    /// The durable version.
     ///
     /// # Errors
     /// [`StoreError::Slot`].
@@ -353,13 +353,13 @@ impl Store {
         self.core.read(|_, version| Version(version))
     }
 
-    /// The 32 bytes that the last batch with such bytes has committed; zeros before the first.
+    /// The 32 bytes that the last batch with such bytes committed; zeros before the first.
     #[must_use]
     pub fn caller(&self) -> [u8; 32] {
         self.core.record().map_or([0; 32], |record| record.caller)
     }
 
-    /// Numbers that cost little to gather. Waits for the commit that is under way.
+    /// Statistics that are cheap to gather. Waits for a running commit.
     ///
     /// # Errors
     /// [`StoreError::Slot`].
@@ -367,9 +367,9 @@ impl Store {
         Stats::of(&self.core)
     }
 
-    /// Brings the file into the page cache from its begin to its end, until `stopped`, which it
-    /// asks after each 2 MiB: for a thread beside one that reads everything. That one would wait
-    /// for each page by itself, since the mapping is advised against readahead.
+    /// Reads the file into the page cache from beginning to end until `stopped` returns true; it is
+    /// called after each 2 MiB. Use it in a thread beside one that reads everything: that one would
+    /// wait for each page separately, because the mapping is advised against readahead.
     pub fn read_ahead(&self, stopped: impl Fn() -> bool) {
         let pages = &self.core.pages;
         let mut at = 0;
@@ -380,7 +380,7 @@ impl Store {
         }
     }
 
-    /// Reads everything of the newest version and compares checksums, order and counts.
+    /// Reads everything in the newest version and compares checksums, order and counts.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] names the first contradiction; [`StoreError::Slot`].
@@ -388,8 +388,8 @@ impl Store {
         self.check_with(|_, _| {})
     }
 
-    /// As [`check`](Self::check). Calls `progress` after each leaf with the bytes that have been
-    /// read, and with all that are to be.
+    /// As [`check`](Self::check). After each leaf calls `progress` with the bytes read so far and
+    /// in total.
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -397,8 +397,8 @@ impl Store {
         crate::check::check(&self.core, progress)
     }
 
-    /// Closes the store, if this is its last handle and there is no snapshot, and says whether that
-    /// went well. Dropping does it too, silently.
+    /// Closes the store if this is its last handle and there is no snapshot, and reports whether
+    /// that succeeded. Dropping the handle does the same silently.
     ///
     /// # Errors
     /// [`StoreError::OutcomeUnknown`], [`StoreError::Poisoned`].

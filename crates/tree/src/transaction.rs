@@ -42,7 +42,7 @@ impl<'s> Transaction<'s> {
         }
     }
 
-    /// The value of a key, with the changes of this transaction.
+    /// The value of a key, including the changes of this transaction.
     ///
     /// # Errors
     /// [`StoreError::Damaged`].
@@ -78,8 +78,8 @@ impl<'s> Transaction<'s> {
     /// As [`put`](Self::put), in a named tree.
     ///
     /// # Errors
-    /// [`StoreError::OtherStore`]; otherwise as [`put`](Self::put). That the tree was dropped shows
-    /// when the transaction commits.
+    /// [`StoreError::OtherStore`]; otherwise as for [`put`](Self::put). If the tree has been
+    /// dropped, the commit fails.
     pub fn put_in(&mut self, tree: &Tree, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         self.change(tree.number_in(self.core)?, key, Some(value))
     }
@@ -107,7 +107,7 @@ impl<'s> Transaction<'s> {
         self.change(tree.number_in(self.core)?, key, None)
     }
 
-    /// Makes all changes at once. Durable on return.
+    /// Commits all changes at once. Durable on return.
     ///
     /// # Errors
     /// As [`Store::apply`](crate::Store::apply).
@@ -123,6 +123,6 @@ impl<'s> Transaction<'s> {
         self.writer.commit(self.core, &changes, None)
     }
 
-    /// Changes nothing, as dropping it does.
+    /// Discards the changes, as dropping the transaction does.
     pub fn abort(self) {}
 }

@@ -1,4 +1,4 @@
-//! Named trees, as callers see them.
+//! Named trees: the public type.
 
 use std::sync::Arc;
 
@@ -11,13 +11,12 @@ use crate::roots::{Roots, leaves_of};
 use crate::snapshot::View;
 use crate::{Batch, Snapshot, Store, StoreError, Version, catalogue_changes};
 
-/// A tree of its own in a store, under a name: an ordered map as the store itself is, with keys of
-/// its own.
+/// A named tree in a store: an ordered map like the store itself, with keys of its own.
 ///
-/// Versions, snapshots, rollbacks and backups are those of the whole store; [`Batch`](crate::Batch)
-/// and [`Transaction`](crate::Transaction) change several trees at once. A tree without keys takes
-/// no space but its name's. A handle outlives the tree: once that is dropped, what it is asked for
-/// fails with [`StoreError::TreeDropped`], even if another tree has the name.
+/// Versions, snapshots, rollbacks and backups concern the whole store; a [`Batch`](crate::Batch) or
+/// [`Transaction`](crate::Transaction) can change several trees at once. A tree without keys takes
+/// only the space of its name. A handle may outlive its tree: after the tree has been dropped,
+/// operations fail with [`StoreError::TreeDropped`], even if another tree has the name.
 ///
 /// ```
 /// use mneme_tree::{Batch, Store};
@@ -45,25 +44,25 @@ pub struct Tree {
     name: Arc<str>,
 }
 
-/// What a tree holds and takes.
+/// The content of a tree and the space that it takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TreeStats {
-    /// Keys.
+    /// The number of keys.
     pub entries: u64,
     /// Bytes of their entries.
     pub live_bytes: u64,
-    /// Leaves, of 16 KiB each.
+    /// The number of leaves, of 16 KiB each.
     pub leaves: u64,
-    /// What lies outside of leaves.
+    /// The number of extents outside of leaves.
     pub extents: u64,
-    /// Bytes that it takes.
+    /// Bytes of these extents.
     pub extent_bytes: u64,
 }
 
 impl Store {
-    /// The tree of this name. It is made if there is none, durably; in a process that only reads it
-    /// must be there.
+    /// The tree with this name. If there is none, it is created durably; a process that only reads
+    /// gets an error then.
     ///
     /// # Errors
     /// [`StoreError::KeyTooLong`] for a name above [`MAX_NAME`](crate::MAX_NAME) bytes;
@@ -73,7 +72,7 @@ impl Store {
         self.tree_of(name, TreeKind::Ordered, true)
     }
 
-    /// The tree of this name, which must be there.
+    /// The existing tree with this name.
     ///
     /// # Errors
     /// [`StoreError::NoSuchTree`], [`StoreError::OtherKind`]; otherwise as [`get`](Self::get).
@@ -106,10 +105,10 @@ impl Store {
         Ok(names)
     }
 
-    /// Drops the tree or hash table of this name with all its keys. When this returns, nobody finds
-    /// the tree any more, but in snapshots and named versions, which keep what they show. Its
-    /// leaves die a few a commit, and commits of other threads come in between. If the process dies
-    /// before all have, later commits go on with it.
+    /// Drops the tree or hash table with this name and all its keys. When this returns, only
+    /// snapshots and named versions still show the tree. Its leaves die a few per commit, and
+    /// commits of other threads can run in between. If the process dies before all leaves have
+    /// died, later commits continue.
     ///
     /// # Errors
     /// [`StoreError::NoSuchTree`]; otherwise as [`apply`](Self::apply).
@@ -119,7 +118,7 @@ impl Store {
         Ok(version)
     }
 
-    /// As [`drop_tree`](Self::drop_tree), for a thread that others wait for: its leaves die with
+    /// As [`drop_tree`](Self::drop_tree), for a thread that must not take long: the leaves die with
     /// later commits, sixteen with each, and by [`bury_some`](Self::bury_some).
     ///
     /// # Errors
@@ -128,7 +127,8 @@ impl Store {
         catalogue_changes::drop_tree(&self.core, name)
     }
 
-    /// Commits the death of a few leaves of dropped trees, if there are any. Whether there were.
+    /// Commits the death of a few leaves of dropped trees, if there are any. Returns whether there
+    /// were.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
@@ -161,19 +161,19 @@ impl Batch {
 }
 
 impl Tree {
-    /// Its name.
+    /// The name of the tree.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its number: no other tree of the store ever has it.
+    /// The number of the tree, which no other tree of the store ever has.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Its number, given that it is a tree of this store.
+    /// The number of the tree; an error if it belongs to another store.
     pub(crate) fn number_in(&self, core: &Core) -> Result<u32, StoreError> {
         match self.core.seed == core.seed {
             true => Ok(self.number),
@@ -205,7 +205,7 @@ impl Tree {
         })
     }
 
-    /// The store that it is a tree of.
+    /// The store that the tree belongs to.
     #[must_use]
     pub fn store(&self) -> Store {
         Store {
@@ -221,8 +221,8 @@ impl Tree {
         self.get_with(key, <[u8]>::to_vec)
     }
 
-    /// As [`get`](Self::get), and compares all checksums again, whatever was verified before: for a
-    /// value that is changed and stored again, with a checksum of its own.
+    /// As [`get`](Self::get), comparing all checksums again, even if they were verified before. Use
+    /// it for a value that is changed and stored again with a new checksum.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -278,18 +278,18 @@ impl Tree {
         })?
     }
 
-    /// The tree as a snapshot shows it.
+    /// The tree in a snapshot.
     pub(crate) fn view_in<'s>(&self, snapshot: &'s Snapshot) -> Result<View<'s>, StoreError> {
         let number = self.number_in(&snapshot.core)?;
         View::of(&snapshot.core, &snapshot.roots, snapshot.version, number)
     }
 
-    /// The tree in roots that are read.
+    /// The tree in roots that the caller reads.
     fn view<'v>(&'v self, roots: &'v Roots, version: u64) -> Result<View<'v>, StoreError> {
         View::of(&self.core, roots, version, self.number)
     }
 
-    /// What it holds and takes. Reads all its leaves.
+    /// The content of the tree and its space. Reads all its leaves.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -297,7 +297,7 @@ impl Tree {
         self.count(check::count)
     }
 
-    /// Reads everything of its newest version and compares checksums and order.
+    /// Reads everything in its newest version and compares checksums and order.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] names the first contradiction; otherwise as [`get`](Self::get).

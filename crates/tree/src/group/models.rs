@@ -24,7 +24,7 @@ impl Locks for Loom {
     }
 }
 
-/// A batch is the number of its thread; the answer is the version that it became a part of.
+/// A batch is the number of its thread; the answer is the version that it became part of.
 type Queue = CommitGroup<u8, usize, Loom>;
 
 /// The batches of each version, in the order of their commits.
@@ -42,14 +42,14 @@ fn commit(versions: &mut Versions, waiting: &[Arc<CommitRequest<u8, usize, Loom>
     }
 }
 
-/// One of the ways to commit.
+/// A way to commit.
 type Way = fn(&Store, u8) -> Option<usize>;
 
 fn as_built(store: &Store, batch: u8) -> Option<usize> {
     store.queue.commit(&store.writer, batch, commit)
 }
 
-/// Commits alone, as a transaction does and a thread that nobody is before.
+/// Commits alone, as a transaction does, or a thread with no other thread before it.
 fn alone(store: &Store, batch: u8) -> Option<usize> {
     Loom::with(&store.writer, |versions| {
         versions.push(vec![batch]);
@@ -57,8 +57,8 @@ fn alone(store: &Store, batch: u8) -> Option<usize> {
     })
 }
 
-/// Three threads commit, one of them twice: each batch is a part of one version, the one that its
-/// thread gets, and what a thread commits later is a part of a later version.
+/// Three threads commit, one of them twice. Each batch is part of exactly one version, which is the
+/// answer to its thread; a thread's later batch is part of a later version.
 fn together(way: Way) -> impl Fn() + Send + Sync + 'static {
     move || {
         let store = Arc::new(Store {
@@ -76,7 +76,7 @@ fn together(way: Way) -> impl Fn() + Send + Sync + 'static {
         let mut reported = vec![(0, first), (3, second)];
         reported.extend(others.map(|other| other.join().unwrap()));
         let versions = store.writer.lock().unwrap().clone();
-        // A version of nothing is a sync for nothing.
+        // An empty version would be a useless sync.
         assert!(
             versions.iter().all(|version| !version.is_empty()),
             "{versions:?}"
@@ -112,7 +112,7 @@ fn each_batch_is_a_part_of_one_version_that_its_thread_gets() {
     explore(together(as_built));
 }
 
-/// Takes before it has the writer: another thread may have taken its request and not answered yet.
+/// Takes before it has the writer: another thread may have taken the request and not answered yet.
 fn takes_early(store: &Store, batch: u8) -> Option<usize> {
     let request = store.queue.add(batch);
     let waiting = store.queue.take();
@@ -129,7 +129,7 @@ fn broken_taken_without_the_writer() {
     fails(takes_early);
 }
 
-/// Answers when it has given the writer back.
+/// Answers after releasing the writer.
 fn answers_late(store: &Store, batch: u8) -> Option<usize> {
     let request = store.queue.add(batch);
     let committed = Loom::with(&store.writer, |versions| {
@@ -156,7 +156,7 @@ fn broken_answered_without_the_writer() {
     fails(answers_late);
 }
 
-/// Commits what it has seen in the queue, and empties that later.
+/// Commits the requests it saw in the queue, and empties the queue later.
 fn empties_late(store: &Store, batch: u8) -> Option<usize> {
     let request = store.queue.add(batch);
     Loom::with(&store.writer, |versions| {

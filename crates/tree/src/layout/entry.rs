@@ -1,5 +1,5 @@
-//! Entries of a leaf: a header of 24 bytes, the key, the value, padding to 8. A long key stands in
-//! its entry by its first bytes and by the place of an extent that has all of it.
+//! Entries of a leaf: a header of 24 bytes, the key, the value, padding to 8. An entry with a long
+//! key holds the first bytes of the key and the place of the extent that holds the whole key.
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -10,24 +10,25 @@ use crate::checksum::{WordStamp, crc32c, stamp, unstamp};
 pub(crate) const ENTRY_HEADER: usize = 24;
 /// Bytes of an extent's place.
 const PLACE: usize = 8;
-/// What its checksum covers begins here; the version before it counts too.
+/// The part covered by the checksum begins here; the checksum also covers the version before it.
 const CHECKED: usize = 12;
-/// What an entry has of a long key: most comparisons end within it.
+/// The bytes of a long key that its entry holds: they decide most comparisons.
 pub(crate) const KEY_PREFIX: usize = 64;
-/// Bytes of an entry that stand for a long key: its prefix, the extent's place, the key's checksum
-/// and its length.
+/// The bytes that represent a long key in an entry: its prefix, the extent's place, the key's
+/// checksum and its length.
 const LONG_KEY: usize = KEY_PREFIX + PLACE + 8;
 /// Set in an entry's kind: the key is long.
 const KEY_OUTSIDE: u16 = 4;
 
-/// What an entry says of its key.
+/// What an entry states about its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EntryKind {
-    /// It has this value from `start` on.
+    /// From version `start` on the key has this value.
     Value,
-    /// It has none from `start` on.
+    /// From version `start` on the key has no value.
     Removal,
-    /// It has a value from `start` on, which lies in an extent; the entry has the extent's place.
+    /// From version `start` on the key has a value that lies in an extent; the entry holds the
+    /// extent's place.
     Extent,
 }
 
@@ -35,12 +36,12 @@ pub(crate) enum EntryKind {
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct EntryHeader {
-    /// The stamped version that wrote it; 0 behind the last entry.
+    /// The stamped version that wrote the entry; 0 after the last entry.
     start: u64,
-    /// Of the version and everything else, not of the place: it moves with the entry.
+    /// Covers the version and everything else, except the place, because it moves with the entry.
     crc: u32,
     pub(crate) value_len: u32,
-    /// Bytes of the entry that stand for the key.
+    /// Bytes of the entry that represent the key.
     key_part: u16,
     kind: u16,
     reserved: u32,
@@ -51,7 +52,7 @@ const _: () = assert!(size_of::<EntryHeader>() == ENTRY_HEADER);
 /// Bytes that an entry takes in its leaf.
 pub(crate) const fn entry_size(key: usize, value: usize) -> usize {
     let (key, place) = match key > MAX_INLINE_KEY {
-        // The extent of the key has the value too.
+        // The extent of the key also holds the value.
         true => (LONG_KEY, 0),
         false => (key, PLACE),
     };
@@ -59,8 +60,8 @@ pub(crate) const fn entry_size(key: usize, value: usize) -> usize {
     align8(ENTRY_HEADER + key + stored)
 }
 
-/// What of a key and its value lies in their extent, one behind the other; nothing if they have
-/// none.
+/// The parts of a key and its value that lie in their extent, one after the other; empty if they
+/// have none.
 #[inline]
 pub(crate) fn outside<'b>(key: &'b [u8], value: &'b [u8]) -> [&'b [u8]; 2] {
     let key = if key.len() > MAX_INLINE_KEY { key } else { &[] };
@@ -68,13 +69,13 @@ pub(crate) fn outside<'b>(key: &'b [u8], value: &'b [u8]) -> [&'b [u8]; 2] {
     [key, value]
 }
 
-/// The checksum of a long key that its entry has.
+/// The checksum of a long key that its entry stores.
 pub(crate) fn long_key_sum(key: &[u8]) -> u32 {
     crc32c(0, key)
 }
 
-/// Appends an entry for the leaf `id`, where it will lie at `at`, to `out`. What is
-/// [`outside`] lies in `extent`.
+/// Appends to `out` an entry for the leaf `id`, where it will lie at `at`. The parts [`outside`]
+/// lie in `extent`.
 pub(crate) fn write_entry(
     out: &mut Vec<u8>,
     (id, at): (LeafId, usize),
@@ -117,13 +118,13 @@ pub(crate) fn write_entry(
     let end = out.len();
     let crc = sum(version, &out[from + CHECKED..end]);
     out[from + 8..from + 12].copy_from_slice(&crc.to_le_bytes());
-    // The padding is shorter than that.
+    // The padding is shorter than these bytes.
     out.extend_from_slice(&[0; 8]);
     out.truncate(from + align8(end - from));
 }
 
-/// Appends an entry that lies in another leaf, given with its padding. Its checksum comes with it,
-/// so that damage stays visible.
+/// Appends an entry copied from another leaf, given with its padding. It keeps its checksum, so
+/// that damage remains detectable.
 pub(crate) fn move_entry(out: &mut Vec<u8>, id: LeafId, at: usize, entry: &[u8]) {
     let version = EntryHeader::read(entry).version();
     out.extend_from_slice(&stamp(version, salt(id, at)).to_le_bytes());
@@ -134,25 +135,25 @@ fn salt(id: LeafId, at: usize) -> u64 {
     u64::from(id.0) << 16 | at as u64
 }
 
-/// The checksum of an entry, given the bytes from [`CHECKED`] on without the padding.
+/// The checksum of an entry; `rest` is its bytes from [`CHECKED`] on, without the padding.
 fn sum(version: u64, rest: &[u8]) -> u32 {
     crc32c((version ^ version >> 32) as u32, rest)
 }
 
 impl EntryHeader {
-    /// The header at the beginning of `bytes`; zeros where there are too few.
+    /// The header at the beginning of `bytes`; zeros if there are too few bytes.
     #[inline]
     pub(crate) fn read(bytes: &[u8]) -> Self {
         Self::read_from_prefix(bytes).map_or_else(|_| Self::new_zeroed(), |(header, _)| header)
     }
 
-    /// The version that wrote the entry, which lies at `at` of the leaf `id`.
+    /// The version that wrote the entry at `at` of the leaf `id`.
     pub(crate) fn start(&self, id: LeafId, at: usize) -> WordStamp {
         unstamp(self.start, salt(id, at))
     }
 
-    /// As [`start`](Self::start), of the entry that `bytes` begin with, of which there may be no
-    /// more than that.
+    /// As [`start`](Self::start), for the entry at the beginning of `bytes`, which may end right
+    /// after that word.
     pub(crate) fn start_of(bytes: &[u8], id: LeafId, at: usize) -> WordStamp {
         let start = bytes.first_chunk();
         start.map_or(WordStamp::Zero, |start| {
@@ -160,7 +161,7 @@ impl EntryHeader {
         })
     }
 
-    /// The version, of an entry that is known to be whole.
+    /// The version, for an entry that is known to be complete.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         self.start & ((1 << crate::checksum::VERSION_BITS) - 1)
@@ -181,13 +182,13 @@ impl EntryHeader {
         self.kind & KEY_OUTSIDE != 0
     }
 
-    /// Bytes of the entry that stand for its key.
+    /// Bytes of the entry that represent its key.
     #[inline]
     pub(crate) fn key_part(&self) -> usize {
         usize::from(self.key_part)
     }
 
-    /// Bytes of the key that the entry has.
+    /// Bytes of the key that the entry holds.
     #[inline]
     pub(crate) fn inline_key(&self) -> usize {
         match self.has_long_key() {
@@ -196,7 +197,7 @@ impl EntryHeader {
         }
     }
 
-    /// Bytes of the entry behind what stands for its key.
+    /// Bytes of the entry after those that represent its key.
     #[inline]
     pub(crate) fn stored_len(&self) -> usize {
         const PLACE_OF_VALUE: u16 = EntryKind::Extent as u16;
@@ -208,7 +209,7 @@ impl EntryHeader {
         }
     }
 
-    /// Where the key or the value lies, or both, if one of them is long; `body` is what follows the
+    /// The place of the key or value or both, if one of them is long; `body` is the bytes after the
     /// header.
     pub(crate) fn extent(&self, body: &[u8]) -> Option<TreeExtent> {
         let is_value = self.kind() == EntryKind::Extent;
@@ -223,12 +224,12 @@ impl EntryHeader {
         Some(TreeExtent::at_word(word, key.saturating_add(value)))
     }
 
-    /// The checksum of the long key, given what follows the header.
+    /// The checksum of the long key; `body` is the bytes after the header.
     pub(crate) fn long_key_sum(body: &[u8]) -> u32 {
         Self::word(body, KEY_PREFIX + PLACE)
     }
 
-    /// The length of the long key, given what follows the header.
+    /// The length of the long key; `body` is the bytes after the header.
     pub(crate) fn long_key_len(body: &[u8]) -> u32 {
         Self::word(body, KEY_PREFIX + PLACE + 4)
     }
@@ -238,20 +239,20 @@ impl EntryHeader {
         word.map_or(0, |word| u32::from_le_bytes(*word))
     }
 
-    /// Bytes that the entry takes.
+    /// The size of the entry.
     #[inline]
     pub(crate) fn size(&self) -> usize {
         align8(self.len())
     }
 
-    /// Bytes that it takes without the padding.
+    /// The size of the entry without the padding.
     #[inline]
     fn len(&self) -> usize {
         ENTRY_HEADER + self.key_part() + self.stored_len()
     }
 
-    /// Whether the entry is whole that has this header and begins with `bytes`, which end with its
-    /// leaf or before.
+    /// Whether the entry with this header is complete. `bytes` begin with the entry, and end at the
+    /// latest with its leaf.
     pub(crate) fn is_whole(&self, bytes: &[u8]) -> bool {
         let is_key = match self.has_long_key() {
             true => {

@@ -25,15 +25,15 @@ pub(crate) struct FileHeader {
     leaf: u32,
     /// The store's identity; a backup keeps it.
     pub(crate) uuid: [u8; 16],
-    /// The identity of this file among the copies of a store: what processes that have it open
-    /// share is named for it.
+    /// The identity of this file among the copies of a store. The shared control region is named
+    /// after it.
     pub(crate) instance: [u8; 16],
 }
 
-/// Why a file is no store that this program can open.
+/// Why a file is not a store that this program can open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeaderProblem {
-    /// It is something else.
+    /// The file is not a store.
     Foreign,
     /// A store of this version of the format.
     Format(u32),
@@ -73,25 +73,25 @@ impl FileHeader {
         Ok(())
     }
 
-    /// What the checksums of this store's records begin with.
+    /// The initial value for the checksums of this store's records.
     pub(crate) fn seed(&self) -> u32 {
         crc32c(0, &self.uuid)
     }
 }
 
-/// What a frame holds.
+/// The content of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameKind {
     /// 127 leaves.
     Leaves,
-    /// Extents. With more frames than one, those behind this one have no table.
+    /// Extents. If `run` is above 1, the other frames of the run have no table.
     Extents {
-        /// Frames that belong together.
+        /// The number of frames in the run.
         run: u32,
     },
 }
 
-/// The first bytes of a frame in use.
+/// The header of a frame in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct FrameHeader {
@@ -103,7 +103,7 @@ pub(crate) struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// The header of frame `number` of the store that `seed` belongs to.
+    /// The header of frame `number` in the store with this `seed`.
     pub(crate) fn new(number: u32, kind: FrameKind, seed: u32) -> Self {
         let (magic, run) = match kind {
             FrameKind::Leaves => (LEAVES_MAGIC, 1),
@@ -120,7 +120,7 @@ impl FrameHeader {
         header
     }
 
-    /// What frame `number` holds; `None` if this is no header of it.
+    /// The content of frame `number`; `None` if this is not its header.
     pub(crate) fn kind(&self, number: u32, seed: u32) -> Option<FrameKind> {
         let kind = match self.magic {
             LEAVES_MAGIC => FrameKind::Leaves,

@@ -1,4 +1,4 @@
-//! What the table of a frame says of a leaf.
+//! The table entry for a leaf.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -7,26 +7,27 @@ use crate::checksum::{WordStamp, crc32c, stamp, unstamp};
 
 /// Bytes of both fences that fit into the header.
 const FENCES_INLINE: usize = 96;
-/// Bytes of both fences that begin the leaf; longer ones lie in an extent.
+/// The most bytes of both fences that lie at the beginning of the leaf; longer fences lie in an
+/// extent.
 const FENCES_IN_LEAF: usize = 2 * MAX_INLINE_KEY;
-/// The length of the upper fence of the last leaf, which has none.
+/// The stored length of the upper fence of the last leaf, which has none.
 const NO_HIGH: u16 = u16::MAX;
-/// Stands for the length of the lower fence if both lie in an extent.
+/// Replaces the length of the lower fence if both lie in an extent.
 const IN_EXTENT: u16 = u16::MAX;
-/// Bytes of the header that say where fences lie in an extent: its place and both lengths.
+/// Bytes of the header that refer to fences in an extent: its place and both lengths.
 const OUTSIDE: usize = 16;
 
 /// Where the fences of a leaf lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FencesIn {
     Header,
-    /// At its beginning.
+    /// At the beginning of the leaf.
     Leaf,
     Extent,
 }
 
 impl FencesIn {
-    /// Where fences of so many bytes lie.
+    /// The place for fences of this many bytes.
     pub(crate) fn of(bytes: usize) -> Self {
         if bytes <= FENCES_INLINE {
             Self::Header
@@ -38,20 +39,20 @@ impl FencesIn {
     }
 }
 
-/// One leaf of a frame's table. Immutable, but for the death word.
+/// The table entry for a leaf. Immutable except for the death word.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct LeafHeader {
-    /// Of everything but itself and `death`, and of the fences wherever they lie.
+    /// Covers everything except itself and `death`, and the fences wherever they lie.
     crc: u32,
     id: u32,
     birth: u64,
-    /// The stamped version that replaced the leaf; of an earlier user of the place if it is not
-    /// above `birth`.
+    /// The stamped version that replaced the leaf. If it is not above `birth`, it belongs to an
+    /// earlier user of the place.
     pub(crate) death: u64,
     low_len: u16,
     high_len: u16,
-    /// The tree that it is a leaf of.
+    /// The tree that the leaf belongs to.
     pub(crate) tree: u32,
     fences: [u8; FENCES_INLINE],
 }
@@ -63,8 +64,8 @@ impl LeafHeader {
     pub(crate) const DEATH: u64 = 16;
 
     /// A leaf of `tree` born at `birth` for keys from `low` to below `high`. Fences too long for
-    /// the header are the caller's to put where they belong: at the beginning of the leaf, or in
-    /// the extent `outside`.
+    /// the header must be written by the caller: to the beginning of the leaf, or to the extent
+    /// `outside`.
     pub(crate) fn new(
         (tree, id): (u32, LeafId),
         birth: u64,
@@ -99,7 +100,7 @@ impl LeafHeader {
         header
     }
 
-    /// The bytes that are written into the table: what precedes the death word, and what follows.
+    /// The bytes that are written to the table: those before the death word, and those after it.
     pub(crate) fn around_death(&self) -> (&[u8], &[u8]) {
         let bytes = self.as_bytes();
         (&bytes[..16], &bytes[24..])
@@ -109,7 +110,7 @@ impl LeafHeader {
         self.birth
     }
 
-    /// Lengths of the fences; the upper one's is `None` for the last leaf.
+    /// The lengths of the fences; `None` for the missing upper fence of the last leaf.
     pub(crate) fn lengths(&self) -> (usize, Option<usize>) {
         if self.low_len == IN_EXTENT {
             let high = (self.outside_word(12) != u32::MAX).then(|| self.outside_word(12) as usize);
@@ -124,13 +125,13 @@ impl LeafHeader {
         word.map_or(0, |word| u32::from_le_bytes(*word))
     }
 
-    /// Whether the fences begin the leaf.
+    /// Whether the fences lie at the beginning of the leaf.
     pub(crate) fn begins_with_fences(&self) -> bool {
         let (low, high) = self.lengths();
         FencesIn::of(low + high.unwrap_or(0)) == FencesIn::Leaf
     }
 
-    /// Where the fences lie, if in an extent.
+    /// The extent with the fences, if they lie in one.
     pub(crate) fn outside(&self) -> Option<TreeExtent> {
         let (low, high) = self.lengths();
         let len = u32::try_from(low + high.unwrap_or(0)).ok()?;
@@ -141,13 +142,13 @@ impl LeafHeader {
         (self.low_len == IN_EXTENT).then(|| TreeExtent::at_word(word, len))
     }
 
-    /// Both fences, if they are in the header.
+    /// Both fences, if they lie in the header.
     pub(crate) fn inline_fences(&self) -> &[u8] {
         let (low, high) = self.lengths();
         &self.fences[..(low + high.unwrap_or(0)).min(FENCES_INLINE)]
     }
 
-    /// Whether this is the header of leaf `id` with these `fences`, the lower and then the upper.
+    /// Whether this is the header of leaf `id` with these `fences`, the lower one first.
     pub(crate) fn is_valid(&self, id: LeafId, fences: &[u8]) -> bool {
         self.id == id.0 && self.birth != 0 && self.crc == self.sum(fences)
     }
@@ -162,12 +163,12 @@ impl LeafHeader {
         crc32c(crc, fences)
     }
 
-    /// The death word for a leaf that `version` replaces.
+    /// The death word of a leaf that `version` replaces.
     pub(crate) fn death_word(id: LeafId, version: u64) -> u64 {
         stamp(version, u64::from(id.0) | 1 << 40)
     }
 
-    /// What the death word says.
+    /// Decodes the death word.
     pub(crate) fn death(&self, id: LeafId) -> WordStamp {
         unstamp(self.death, u64::from(id.0) | 1 << 40)
     }

@@ -1,33 +1,33 @@
-//! Slots of named versions, behind the ring of commit records.
+//! The slots of named versions, after the ring of commit records.
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::{RECORD, RING_AT, RING_SLOTS};
 use crate::checksum::{WordStamp, crc32c, stamp, unstamp};
 
-/// How many versions can have names.
+/// The most versions that can have names.
 pub(crate) const NAME_SLOTS: u32 = 512;
 /// Bytes of a slot.
 const SLOT: usize = 512;
-/// Where the slots begin.
+/// The offset of the slots.
 const NAMES_AT: u64 = RING_AT + RING_SLOTS * RECORD as u64;
 /// The longest name in bytes.
 pub const MAX_NAME: usize = 255;
 
 const _: () = assert!(NAMES_AT + NAME_SLOTS as u64 * SLOT as u64 <= super::FRAME);
 
-/// A named version. Immutable, but for the death word.
+/// A named version. Immutable except for the death word.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct NameSlot {
-    /// Of everything but itself and `death`.
+    /// Covers everything except itself and `death`.
     crc: u32,
     len: u32,
     birth: u64,
-    /// The stamped version that dropped the name; of an earlier one in this slot if it is not above
-    /// `birth`.
+    /// The stamped version that dropped the name. If it is not above `birth`, it belongs to an
+    /// earlier name in this slot.
     death: u64,
-    /// The version that has the name.
+    /// The version with this name.
     pub(crate) version: u64,
     name: [u8; SLOT - 32],
 }
@@ -40,7 +40,7 @@ impl NameSlot {
     /// Offset of the death word in a slot.
     pub(crate) const DEATH: u64 = 16;
 
-    /// The slot `number`, in which version `birth` names `version`; `name` has at most [`MAX_NAME`]
+    /// The slot `number`, by which version `birth` names `version`; `name` has at most [`MAX_NAME`]
     /// bytes.
     pub(crate) fn new(number: u32, birth: u64, version: u64, name: &str) -> Self {
         let mut slot = Self::new_zeroed();
@@ -50,12 +50,12 @@ impl NameSlot {
         slot
     }
 
-    /// Where slot `number` lies.
+    /// The offset of slot `number`.
     pub(crate) fn place(number: u32) -> u64 {
         NAMES_AT + u64::from(number) * SLOT as u64
     }
 
-    /// The bytes that are written into the slot: what precedes the death word, and what follows.
+    /// The bytes that are written to the slot: those before the death word, and those after it.
     pub(crate) fn around_death(&self) -> (&[u8], &[u8]) {
         let bytes = self.as_bytes();
         (&bytes[..16], &bytes[24..])
@@ -65,7 +65,7 @@ impl NameSlot {
         self.birth
     }
 
-    /// The name, if this is a valid slot of this number.
+    /// The name, if this is valid content of slot `number`.
     pub(crate) fn name(&self, number: u32) -> Option<&str> {
         let name = self.name.get(..self.len as usize)?;
         let is_valid = self.birth != 0 && self.crc == self.sum(number);
@@ -76,7 +76,7 @@ impl NameSlot {
         unstamp(self.death, salt(number))
     }
 
-    /// The death word of slot `number` for a name that `version` drops.
+    /// The death word of slot `number` for a name dropped by `version`.
     pub(crate) fn death_word(number: u32, version: u64) -> u64 {
         stamp(version, salt(number))
     }
