@@ -12,7 +12,7 @@ use crate::participants::Participants;
 use crate::{Lane, SlotError, SlotId, intent};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Intents that stood somewhere at one time, and that are not known to be over.
+/// Intents that stood in slots at one moment and may not be over yet.
 #[derive(Clone, Debug, Default)]
 pub struct Announced {
     intents: Vec<(SlotId, Lane, u64)>,
@@ -25,7 +25,7 @@ impl Announced {
         self.intents.is_empty()
     }
 
-    /// A thread with one of those that are not over, as was last [settled](Participants::settle).
+    /// A thread whose intent was not over when this was last [settled](Participants::settle).
     #[must_use]
     pub fn first(&self) -> Option<SlotId> {
         self.intents.first().map(|(slot, ..)| *slot)
@@ -33,8 +33,8 @@ impl Announced {
 }
 
 impl Participants {
-    /// All intents of those lanes that stand anywhere: a barrier between processes, 2 to 10 us, and
-    /// a look at each slot in use. Nothing in a forked child.
+    /// All intents of those lanes that stand in any slot. Costs a barrier between processes, 2 to
+    /// 10 us, and a load for each slot in use. Empty in a forked child.
     ///
     /// # Errors
     /// [`SlotError::Barrier`].
@@ -43,8 +43,8 @@ impl Participants {
         if inner.is_forked() {
             return Ok(Announced::default());
         }
-        // SYNC: pairs with `light_barrier` and the one in `is_watched`: of what the caller has
-        // stored and an intent, its thread has found the one or the other is found here.
+        // SYNC: pairs with `light_barrier` and the one in `is_watched`: either the thread with an
+        // intent sees what the caller has stored, or its intent is found here.
         inner.barrier().heavy()?;
         let lines = inner.control().slots().flat_map(|(slot, lines)| {
             lanes.iter().filter_map(move |&lane| {
@@ -57,8 +57,8 @@ impl Participants {
         })
     }
 
-    /// A number that changes whenever a thread announces an intent in one of those lanes, but for
-    /// the thread with slot `but`: a look at each slot in use. It says nothing of an order.
+    /// A number that changes whenever a thread, except the one with slot `but`, announces an intent
+    /// in one of those lanes. Costs a load for each slot in use. It implies no order.
     #[must_use]
     pub fn announcements(&self, lanes: &[Lane], but: SlotId) -> u64 {
         let inner = self.inner();
@@ -74,7 +74,8 @@ impl Participants {
         each.fold(0, u64::wrapping_add)
     }
 
-    /// Takes out those that are over; how many. What they announced is visible to the caller.
+    /// Removes the intents that are over and returns their number. What they announced is visible
+    /// to the caller.
     pub fn settle(&self, announced: &mut Announced) -> usize {
         let inner = self.inner();
         if inner.is_forked() {

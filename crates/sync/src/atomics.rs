@@ -76,16 +76,17 @@ impl Word for AtomicU64 {
     }
 }
 
-/// The asymmetric barrier: `light` is all but free and stands where something is entered, `heavy`
-/// is dear and stands where somebody must know what all others have entered.
+/// The asymmetric barrier: `light` costs almost nothing and is passed by a thread that enters
+/// something; `heavy` is expensive and is passed by a thread that must know what all others have
+/// entered.
 ///
-/// The contract is that of a sequentially consistent fence on both sides: of a store before `light`
-/// and a load after `heavy`, and a store before `heavy` and a load after `light`, at least one load
-/// sees the other side's store.
+/// The contract is that of a sequentially consistent fence on both sides. Take a store before
+/// `light` and a load after `heavy`, and a store before `heavy` and a load after `light`: at least
+/// one of the two loads sees the other side's store.
 pub(crate) trait Barrier {
     fn light(&self);
 
     /// # Errors
-    /// The kernel refuses: nothing may be concluded from what is loaded afterwards.
+    /// The kernel refuses. Values loaded afterwards prove nothing.
     fn heavy(&self) -> Result<(), BarrierRefused>;
 }

@@ -1,5 +1,5 @@
-//! The processes attached to a control region, and what each of their threads holds: for operators
-//! that look for the one that blocks the others.
+//! The processes attached to a control region, and what each of their threads holds. An operator
+//! uses this to find the thread that blocks the others.
 
 use crate::epoch::{self, Epoch, PinKind};
 use crate::layout::SlotLines;
@@ -8,16 +8,16 @@ use crate::process::{self, SlotState};
 use crate::{Intent, LEASES, Lane, SlotId, intent, slot_owner};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-/// A process that is attached, by one of its openings.
+/// An attached process: one entry for each of its openings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attached {
-    /// Its id, as it knows itself: in another namespace of processes it may have another.
+    /// The id in its own namespace of processes; in another namespace it may differ.
     pub pid: u32,
     /// When it attached: wall-clock milliseconds since 1970.
     pub attached_ms: u64,
     /// Whether it lives.
     pub life: Life,
-    /// Whether it is the opening that was asked.
+    /// Whether this entry is the opening on which the list was requested.
     pub is_asker: bool,
     /// Which [leases](crate::Lease) it holds.
     pub leases: [bool; LEASES],
@@ -28,20 +28,20 @@ pub struct Attached {
 /// Whether an attached process lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// It does, as the kernel says. It may be stopped.
+    /// It lives, according to the kernel. It may be stopped.
     Alive,
-    /// It is dead, and what it left is not repaired yet.
+    /// It is dead, and its remains have not been repaired yet.
     Dead,
-    /// A reaper repairs what it left, or died while doing so.
+    /// A reaper is repairing its remains, or died while doing so.
     Reaping,
 }
 
 /// A thread that has a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttachedThread {
-    /// Its slot: what locks and claims name as their holder.
+    /// The slot, which locks and claims name as their holder.
     pub slot: SlotId,
-    /// Whether it was left by an earlier owner of the process' entry, which died.
+    /// Whether an earlier owner of the process' entry, which died, left it.
     pub is_orphan: bool,
     /// Its pin, if it has one.
     pub pin: Option<ThreadPin>,
@@ -54,14 +54,14 @@ pub struct AttachedThread {
 pub struct ThreadPin {
     /// The epoch it entered in; `None` while it is being revoked.
     pub epoch: Option<Epoch>,
-    /// Whether it can not be revoked.
+    /// Whether it cannot be revoked.
     pub firm: bool,
 }
 
 impl Participants {
     /// A number that changes with each opening of the region, in any process. If it is unchanged
-    /// later, no opening has been added since, though some may have ended. A look at each process
-    /// entry; 0 in a forked child.
+    /// later, no opening has been added since, though some may have ended. Costs a load for each
+    /// process entry; 0 in a forked child.
     #[must_use]
     pub fn arrivals(&self) -> u64 {
         let inner = self.inner();
@@ -73,8 +73,8 @@ impl Participants {
         incarnations.sum()
     }
 
-    /// All attached processes, in the order of their entries, each true at some moment of the
-    /// looking: some system calls for each of them, and a look at every slot in use. Nothing in a
+    /// All attached processes, in the order of their entries, each as it was at some moment of the
+    /// call. Costs some system calls for each process, and a load for each slot in use. Empty in a
     /// forked child.
     #[must_use]
     pub fn attached(&self) -> Vec<Attached> {

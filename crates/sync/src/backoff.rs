@@ -1,29 +1,29 @@
 //! A bounded wait: spin, then yield, then sleep.
 //!
-//! **The limit is of time in which the waiter ran.** After a pause of the whole process or machine
-//! the holder has had no more time than the waiter, whatever the clock says. So what passes between
-//! two looks counts for a bounded time only.
+//! **The limit counts only time in which the waiter ran.** If the whole process or machine was
+//! paused, the holder has had no more time than the waiter, whatever the clock says. So the time
+//! between two looks counts only up to a bound.
 
 use std::time::Duration;
 
-/// Rounds of spinning before the first yield: about as long as an uncontended critical section.
+/// Rounds of spinning before the first yield: about as long as a short critical section.
 const SPINS: u32 = 64;
 /// Yields before the first sleep: the holder may only have been preempted.
 const YIELDS: u32 = 16;
-/// The longest sleep: how late a hand-over may be noticed.
+/// The longest sleep, which bounds how late a hand-over is noticed.
 const LONGEST: Duration = Duration::from_millis(1);
-/// A wait that fails has looked so often at least, if its limit is not short.
+/// The least number of looks before a wait fails, unless its limit is short.
 const LOOKS: u32 = 32;
-/// What may always count of the time between two looks.
+/// The most that counts of the time between two looks.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// One wait for one thing.
 pub struct Backoff {
-    /// What counts of the time until the last look.
+    /// The time counted until the last look.
     waited: Duration,
     looked: Duration,
     limit: Duration,
-    /// The last value of what it waits for.
+    /// The last value of the word that it watches.
     seen: u64,
     rounds: u32,
     sleep: Duration,
@@ -43,7 +43,7 @@ impl Backoff {
         }
     }
 
-    /// Waits a little; `false` if the limit is reached.
+    /// Waits a little. Returns `false` if the limit is reached.
     pub fn wait(&mut self, now: impl Fn() -> Duration) -> bool {
         self.rounds += 1;
         if self.rounds <= SPINS {
@@ -65,9 +65,9 @@ impl Backoff {
         true
     }
 
-    /// As [`wait`](Self::wait), for a word that is changed whenever what the caller waits for gets
+    /// As [`wait`](Self::wait), for a word that changes whenever what the caller waits for gets
     /// another holder: the limit counts from when the *present* value was first seen. A waiter that
-    /// loses to a series of holders never reaches it.
+    /// loses to a series of different holders never reaches it.
     pub fn wait_for(&mut self, word: u64, now: impl Fn() -> Duration) -> bool {
         if word != self.seen {
             self.seen = word;
@@ -76,13 +76,13 @@ impl Backoff {
         self.wait(now)
     }
 
-    /// Whether spinning is over: time to ask dearer questions.
+    /// Whether spinning is over, so that expensive checks are worth their cost.
     #[must_use]
     pub fn has_spun(&self) -> bool {
         self.rounds > SPINS
     }
 
-    /// How long the wait has gone on, `now`.
+    /// How long the wait has lasted at `now`.
     #[must_use]
     pub fn elapsed(&self, now: Duration) -> Duration {
         let most = (self.limit / LOOKS).max(LOOK);
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// How many of `looks` looks at a word, so far apart, a wait goes on for.
+    /// Returns how many of `looks` looks at a word, at intervals of `apart`, a wait lasts.
     fn goes_on(limit: Duration, apart: Duration, looks: u32, word: impl Fn(u32) -> u32) -> usize {
         let clock = Cell::new(Duration::ZERO);
         let mut backoff = Backoff::new(clock.get(), limit);
@@ -112,7 +112,7 @@ mod tests {
         let apart = Duration::from_millis(1);
         let goes_on = |looks, word: fn(u32) -> u32| goes_on(3 * apart, apart, looks, word);
         assert_eq!(goes_on(20, |_| 7), 3);
-        // It changes hands at every look, and then at the sixth for the last time.
+        // The word changes at every look, and for the last time at the sixth.
         assert_eq!(goes_on(20, |look| look), 20);
         assert_eq!(goes_on(20, |look| look.min(6)), 9);
     }

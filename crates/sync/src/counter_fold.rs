@@ -9,12 +9,12 @@
 //! write values, not differences, so once or twice is the same.
 //!
 //! Readers take no lock. The journal's word changes with every step, so a sum read between two
-//! equal looks at it is consistent, and while it is open the base's part is the target and the
-//! slot's part nothing.
+//! equal looks at the word is consistent. While the journal is open, the base's part counts as the
+//! target and the slot's part as zero.
 //!
-//! A count belongs to a *root*, the identity of the index that is counted. Roots grow: of two, the
-//! larger is the younger, and what was counted for an older one is dropped. So emptying a
-//! database by giving it a new root makes its counts nothing at once, in every slot.
+//! A count belongs to a *root*, the identity of the index that is counted. Roots grow: of two roots
+//! the larger is the younger, and counts for an older one are dropped. So giving a database a new
+//! root, which empties it, makes its counts zero at once, in every slot.
 
 use crate::atomics::Word;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -61,8 +61,8 @@ impl FoldEntry {
     }
 }
 
-/// The count for `root`: base and slots. `Err` with what it came to if a mover was at work
-/// meanwhile; then it may be off by the count that was being moved.
+/// The count for `root`: base and slots. `Err` if a mover was at work meanwhile, with a sum that
+/// may be wrong by the count that was being moved.
 pub(crate) fn sum<'a, W: Word + 'a>(
     journal: &JournalWords<'_, W>,
     base: &CounterWords<'_, W>,
@@ -136,13 +136,13 @@ pub(crate) fn fold<W: Word>(
     apply(journal, base, mine);
 }
 
-/// Does what an open journal says, again if need be, and closes it.
+/// Performs the step in an open journal, possibly a second time, and closes the journal.
 pub(crate) fn apply<W: Word>(
     journal: &JournalWords<'_, W>,
     base: &CounterWords<'_, W>,
     mine: &CounterWords<'_, W>,
 ) {
-    // The journal's opening must be visible before any of its effects.
+    // The opening of the journal must be visible before any of its effects.
     W::fence(Release);
     base.root.store(journal.root.load(Relaxed), Relaxed);
     mneme_sys::fault!("sync.fold.root");
@@ -155,7 +155,7 @@ pub(crate) fn apply<W: Word>(
     journal.entry.store(entry.next(None), Release);
 }
 
-/// One thread's own count: single writer.
+/// Adds to one thread's own count; only that thread calls this.
 pub(crate) fn count<W: Word>(mine: &CounterWords<'_, W>, root: u64, delta: u64) {
     if mine.root.load(Relaxed) == root {
         // SYNC: pairs with the Acquire load in `read`.
@@ -166,10 +166,10 @@ pub(crate) fn count<W: Word>(mine: &CounterWords<'_, W>, root: u64, delta: u64) 
     }
 }
 
-/// Sets one thread's count for a root: single writer.
+/// Sets one thread's count for a root; only that thread calls this.
 pub(crate) fn set<W: Word>(mine: &CounterWords<'_, W>, root: u64, value: u64) {
     if mine.root.load(Relaxed) != root {
-        // Nobody may pair the old root with the new value.
+        // No reader may combine the old root with the new value.
         mine.root.store(0, Relaxed);
         W::fence(Release);
     }

@@ -1,5 +1,5 @@
-//! Counting: what all threads together have counted, and the moving of a thread's counts to the
-//! base when its slot is given back. The protocol and its argument are in `fold`.
+//! Counting: the sum of all threads' counts, and the transfer of a thread's counts to the base when
+//! its slot is given back. `counter_fold` has the protocol and its argument.
 
 use crate::layout::{COUNTERS, SlotLines};
 use crate::opening::Inner;
@@ -7,15 +7,16 @@ use crate::participants::Participants;
 use crate::{AttachError, SlotId, counter_fold};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Looks at a sum before taking it as it comes: only a reader that is overtaken by that many
-/// moving counters, one after the other, is off by what they carried.
+/// Attempts before a sum is returned as it is. Only a reader that meets that many moves of counts
+/// one after the other gets a sum that is wrong, by the counts being moved.
 const TRIES: usize = 1_000;
 
 impl Participants {
-    /// What counter `db` (below 128) says for the index `root`: the sum over all threads, the
-    /// living and the gone. 0 for an index nobody has counted for.
+    /// The value of counter `db` (below 128) for the index `root`: the sum over all threads, living
+    /// and gone. 0 if no thread has counted for that index.
     ///
-    /// A look at every slot in use; no locks. Threads that count meanwhile are in it or not.
+    /// Costs a load for each slot in use, and no lock. Counts added meanwhile may or may not be
+    /// included.
     #[must_use]
     pub fn counters(&self, db: usize, root: u64) -> i64 {
         if db >= COUNTERS || root == 0 || self.inner().is_forked() {
@@ -45,7 +46,7 @@ impl Inner {
         once().unwrap_or_else(|disturbed| disturbed)
     }
 
-    /// Moves the counts of these slots to the base. Their threads count no more.
+    /// Moves the counts of these slots to the base. Their threads no longer count.
     pub(crate) fn fold_slots(
         &self,
         slots: impl IntoIterator<Item = SlotId>,
@@ -70,7 +71,7 @@ impl Inner {
         Ok(())
     }
 
-    /// With the region's lock, and no journal open: moves one slot's counts.
+    /// Moves the counts of one slot. The caller holds the region's lock, and no journal is open.
     pub(crate) fn fold_slot(&self, id: SlotId, lines: &SlotLines) {
         let header = self.control().header();
         for (i, (mine, base)) in (0_u8..).zip(lines.counters.iter().zip(&header.base)) {
@@ -84,7 +85,7 @@ impl Inner {
         }
     }
 
-    /// With the region's lock: finishes what a dead mover has left open.
+    /// Finishes what a dead mover left unfinished. The caller holds the region's lock.
     pub(crate) fn finish_fold(&self) {
         let header = self.control().header();
         let journal = header.journal.words();

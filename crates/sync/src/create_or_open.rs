@@ -1,9 +1,10 @@
 //! Creating, opening and rebuilding a control region, always under the region's own lock.
 //!
-//! The lock is a liveness lock (index 0), which the kernel drops if its holder dies; the region's
-//! magic is written last, so a region whose creator died is no control region and is created anew.
-//! After a reboot the first to open it rebuilds it: counts are kept, the epoch goes on, and
-//! everything else (pins, owners, intents) means nothing any more and is cleared.
+//! The lock is a liveness lock (index 0), which the kernel releases if its holder dies. The
+//! region's magic is written last, so a region whose creator died is not a control region and is
+//! created anew. After a reboot the first process that opens a region rebuilds it: it keeps the
+//! counts, continues the epoch, and clears everything else (pins, owners, intents), which no longer
+//! means anything.
 
 use crate::control_region::ControlRegion;
 use crate::layout::{
@@ -21,13 +22,13 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 impl Participants {
-    /// Makes a control region of `control` and attaches to it. What it contained before is gone.
+    /// Makes a control region of `control` and attaches to it. Its earlier content is lost.
     ///
-    /// `liveness` must exclude between all that open the same region (for a region on a file or
+    /// `liveness` must exclude all others that open the same region (for a region on a file or
     /// memfd: [`OfdLiveness`](mneme_sys::OfdLiveness) on that file).
     ///
     /// # Errors
-    /// Nonsense options; a region that cannot hold them; a region in use.
+    /// Contradictory options; a region that is too small; a region in use.
     pub fn create(
         control: Region,
         options: ControlOptions,
@@ -92,13 +93,12 @@ impl Participants {
     /// Makes a control region of anonymous memory for this process alone.
     ///
     /// # Errors
-    /// Nonsense options; no memory.
+    /// Contradictory options; no memory.
     pub fn private(options: ControlOptions) -> Result<Participants, CreateError> {
         Participants::private_with(options, 0)
     }
 
-    /// As [`private`](Self::private), with bytes of the caller's own behind
-    /// [`end`](Self::end), zeroed.
+    /// As [`private`](Self::private), with zeroed bytes for the caller from [`end`](Self::end) on.
     ///
     /// # Errors
     /// As [`private`](Self::private).
@@ -113,8 +113,8 @@ impl Participants {
         Participants::create(region, options, Arc::new(OnlyProcess::default()))
     }
 
-    /// Whether a file that begins with this header is a control region, as this build makes them:
-    /// to be asked before it is mapped.
+    /// Whether a file that begins with this header is a control region in the format of this build.
+    /// Check this before mapping it.
     #[must_use]
     pub fn are_described_by(header: &RegionHeader) -> bool {
         header.validate(MAGIC, FORMAT, LAYOUT_HASH).is_ok()
@@ -123,8 +123,8 @@ impl Participants {
     /// Attaches to an existing control region, which must belong to the data region `data_uuid`.
     /// After a reboot it is rebuilt.
     ///
-    /// # Errors
-    /// Not a control region, or damaged, or of other data; no free process entry; a process that
+    /// It is not a control region, or damaged, or of other data; no process entry is free; this
+    /// process cannot use the barrier that the others rely on.
     /// may not use the barrier that the others rely on.
     pub fn open(
         control: Region,
@@ -134,13 +134,13 @@ impl Participants {
         Participants::open_and(control, data_uuid, liveness, |_| Ok(()))
     }
 
-    /// Attaches like [`open`](Self::open). If no other process is attached, `alone` runs before one
-    /// can be: it repairs what earlier incarnations of the control region have left in the data. It
-    /// may use its slot and pin, but not [`reap`](Self::reap), which would wait for itself. Other
-    /// processes that open the region wait for it, two seconds at most.
+    /// As [`open`](Self::open). If no other process is attached, calls `alone` before one can be:
+    /// it repairs what earlier incarnations of the control region have left in the data. It may use
+    /// its slot and pin, but not [`reap`](Self::reap), which would wait for itself. Other processes
+    /// that open the region wait for it, for at most two seconds.
     ///
     /// # Errors
-    /// As [`open`](Self::open); what `alone` says.
+    /// As for [`open`](Self::open); or an error of `alone`.
     pub fn open_and<E: From<OpenError>>(
         control: Region,
         data_uuid: [u8; 16],
@@ -153,18 +153,18 @@ impl Participants {
         let (participants, others) =
             Participants::open_locked(control, data_uuid, liveness, as_writer)?;
         let done = if others { Ok(()) } else { alone(&participants) };
-        // Before the participants are dropped, which may need the lock.
+        // Released before the participants are dropped, which may need the lock.
         drop(lock);
         done.map(|()| participants)
     }
 
-    /// Attaches a process that may only read the data, and so cannot repair what the dead left in
-    /// them. It takes over no dead process' entry. `is_known` is asked whether the data are in
-    /// order under an [incarnation](Self::incarnation) of the control region.
+    /// Attaches a process that may only read the data, and so cannot repair what dead processes
+    /// left in them. It does not take over a dead process' entry. `is_known` is asked whether the
+    /// data are in order under an [incarnation](Self::incarnation) of the control region.
     ///
     /// # Errors
-    /// As [`open`](Self::open); there is no free entry, not counting those of the dead;
-    /// [`OpenError::Stale`]: a process that may write has to open it first.
+    /// As for [`open`](Self::open); no entry is free, not counting those of dead processes;
+    /// [`OpenError::Stale`]: a process that may write has to open the region first.
     pub fn open_to_read(
         control: Region,
         data_uuid: [u8; 16],
@@ -179,7 +179,7 @@ impl Participants {
         Ok(participants)
     }
 
-    /// With the region's lock: attaches, and says whether others were attached.
+    /// Attaches, and returns whether others were attached. The caller holds the region's lock.
     fn open_locked(
         control: Region,
         data_uuid: [u8; 16],
@@ -215,7 +215,7 @@ impl Participants {
         }
         let take_over = match take_over {
             TakeOver::TheDead => true,
-            // Neither rebuilt nor joined: a later writer must find itself alone.
+            // Neither rebuilds nor attaches: a later writer must find no other process attached.
             TakeOver::NobodyIf(is_known) => {
                 if rebooted || !is_known(header.incarnation.load(Acquire)) {
                     return Err(OpenError::Stale);
@@ -243,7 +243,8 @@ impl Participants {
 }
 
 impl Inner {
-    /// With the region's lock and nobody attached: keeps the counts and the epoch, clears the rest.
+    /// Keeps the counts and the epoch, and clears the rest. The caller holds the region's lock, and
+    /// nobody is attached.
     fn rebuild(&self) -> Result<(), mneme_sys::RegionError> {
         let header = self.control().header();
         self.finish_fold();
@@ -263,21 +264,21 @@ impl Inner {
     }
 }
 
-/// Which entry a process may take if none is free.
+/// The entry that a process may take if none is free.
 enum TakeOver<K> {
-    /// That of a dead process.
+    /// The entry of a dead process.
     TheDead,
-    /// Nobody's, and it comes in only if the region's incarnation is one that is known.
+    /// None. The process attaches only if the region's incarnation is known.
     NobodyIf(K),
 }
 
-/// Whether this process' heavy barrier reaches all whose pins lie in the region.
+/// Whether this process' heavy barrier reaches every process with pins in the region.
 fn can_interrupt(control: &Region) -> bool {
     barrier::register(reach(control)) == Mechanism::Asymmetric
 }
 
-/// Decides which light barrier the region's participants use; the first of them does. Says whether
-/// it is the free one.
+/// Decides which light barrier the region's participants use; the first participant decides.
+/// Returns whether it is the one that costs nothing.
 fn choose_barrier(header: &ControlHeader, others: bool, can: bool) -> Result<bool, AttachError> {
     if !others {
         let choice = if can {
@@ -296,7 +297,7 @@ fn choose_barrier(header: &ControlHeader, others: bool, can: bool) -> Result<boo
     }
 }
 
-/// What was in the region before it was created.
+/// The content of the region before it was created.
 struct Old {
     max_processes: u32,
     incarnation: u64,
@@ -332,7 +333,7 @@ impl Old {
         u32::try_from(pid).unwrap_or(0)
     }
 
-    /// Zeroes all that the new geometry covers; the magic goes first, `max_threads` last.
+    /// Zeroes everything that the new geometry covers: the magic first, `max_threads` last.
     fn clear(
         &self,
         region: &Region,
@@ -351,7 +352,7 @@ impl Old {
                 word.store(0, Relaxed);
             }
         }
-        // SYNC: pairs with the load in `read`: zero says that all else is.
+        // SYNC: pairs with the load in `read`: zero means that everything else is zero too.
         header.max_threads.store(0, Release);
         Ok(())
     }
@@ -407,8 +408,8 @@ mod tests {
         assert!(choose_barrier(&header, true, true).unwrap());
         let refused = choose_barrier(&header, true, false).unwrap_err();
         assert!(matches!(refused, AttachError::Barrier));
-        // When all have left, the next decides anew; a process that can interrupt fences with the
-        // others.
+        // When all have left, the next process decides anew; a process that can interrupt uses
+        // fences together with the others.
         assert!(!choose_barrier(&header, false, false).unwrap());
         assert!(!choose_barrier(&header, true, false).unwrap());
         assert!(!choose_barrier(&header, true, true).unwrap());
@@ -435,7 +436,7 @@ mod tests {
             }
             ControlRegion::new(region, geometry).unwrap()
         };
-        // The same region, but as a process has it that may not interrupt.
+        // The same region as a process sees it that must not interrupt.
         let inner = Inner::new(map_again(&p), Arc::new(OnlyProcess::default()), false);
         inner.join(1).unwrap();
         let fenced = Participants::from_inner(inner);

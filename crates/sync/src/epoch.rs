@@ -109,8 +109,8 @@ pub(crate) const fn pinned_epoch(word: u64) -> Option<u64> {
     }
 }
 
-/// Pins: from here until [`leave`], what was reachable is not freed. Returns the word that stands
-/// in the slot.
+/// Pins: until [`leave`], nothing that is reachable now is freed. Returns the word stored in the
+/// slot.
 #[inline(always)]
 pub(crate) fn enter<W: Word>(epoch: &W, pin: &W, kind: PinKind, barrier: &impl Barrier) -> u64 {
     // SYNC: pairs with the Release increment in `advance`: a thread that reads the new epoch sees
@@ -124,7 +124,7 @@ pub(crate) fn enter<W: Word>(epoch: &W, pin: &W, kind: PinKind, barrier: &impl B
     word
 }
 
-/// Ends a pin that is not revocable (or whose fate does not matter any more).
+/// Ends a pin that is not revocable, or whose revocation no longer matters.
 #[inline(always)]
 pub(crate) fn leave<W: Word>(pin: &W) {
     // SYNC: pairs with the Acquire load in `oldest_pin`: our reads are over before anything is
@@ -132,7 +132,7 @@ pub(crate) fn leave<W: Word>(pin: &W) {
     pin.store(UNPINNED, Release);
 }
 
-/// Whether what was read since `entered` was written to the slot is good: nobody has begun to
+/// Whether values read since `entered` was written to the slot are valid: no thread has begun to
 /// revoke the pin.
 #[inline(always)]
 pub(crate) fn still_held<W: Word>(pin: &W, entered: u64, barrier: &impl Barrier) -> bool {
@@ -142,7 +142,7 @@ pub(crate) fn still_held<W: Word>(pin: &W, entered: u64, barrier: &impl Barrier)
     pin.load(Acquire) == entered
 }
 
-/// Makes a revocable pin firm without a gap. Fails if somebody has begun to revoke it.
+/// Makes a revocable pin firm without a gap. Fails if a thread has begun to revoke it.
 pub(crate) fn make_firm<W: Word>(pin: &W, entered: u64) -> Option<u64> {
     let firm = pin_word(entered >> KIND_BITS, PinKind::Firm);
     // SYNC: pairs with the exchange in `begin_revoking`: one of the two wins.
@@ -151,8 +151,8 @@ pub(crate) fn make_firm<W: Word>(pin: &W, entered: u64) -> Option<u64> {
         .then_some(firm)
 }
 
-/// After unlinking: the heavy barrier, then the next epoch. Returns the one before, which
-/// [`oldest_pin`] must exceed.
+/// Called after unlinking: passes the heavy barrier, then begins the next epoch. Returns the
+/// previous epoch, which [`oldest_pin`] must exceed.
 ///
 /// # Errors
 /// The barrier was refused; the epoch is as it was.
@@ -163,8 +163,8 @@ pub(crate) fn advance<W: Word>(epoch: &W, barrier: &impl Barrier) -> Result<u64,
     Ok(epoch.fetch_add(1, AcqRel))
 }
 
-/// No pin protects anything unlinked before an epoch smaller than this one was returned by
-/// [`advance`].
+/// Returns an epoch such that no pin protects anything that was unlinked before [`advance`]
+/// returned a smaller one.
 ///
 /// The epoch is read first, then `pins` finds out which slots are in use, then their pins are read.
 /// The result never exceeds that epoch. So it also holds for a reclaimer other than the caller: its
@@ -186,8 +186,8 @@ where
     oldest
 }
 
-/// Whether every pin that could see what was unlinked before `g` was returned by [`advance`] is
-/// gone. The result of a look at the pins is remembered in `quiesced` for all reclaimers.
+/// Whether no pin is left that could see what was unlinked before [`advance`] returned `g`. The
+/// result of a look at the pins is kept in `quiesced` for all reclaimers.
 ///
 /// `pins` yields the pins of all slots in use when it is called, which is after the epoch was read.
 pub(crate) fn is_over<'a, W: Word + 'a, I>(
@@ -210,7 +210,7 @@ where
     oldest > g
 }
 
-/// Whether the pin that stands there was revoked, or is being revoked.
+/// Whether the pin with this word has been revoked, or is being revoked.
 pub(crate) fn is_revoked(word: u64) -> bool {
     matches!(kind_of(word), PinKind::Revoking | PinKind::Revoked)
 }

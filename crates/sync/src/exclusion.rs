@@ -8,8 +8,8 @@ use crate::opening::Inner;
 use crate::{Holding, Slot, SlotId, Stalled, gate};
 use std::time::Duration;
 
-/// Refuses whoever can never have gate `index` alone: a forked child, a slot of another region, a
-/// thread that is inside itself.
+/// Fails for a caller that can never hold gate `index` exclusively: in a forked child, with a slot
+/// of another region, or inside the gate itself.
 #[inline]
 pub(crate) fn may_exclude(inner: &Inner, index: usize, slot: &Slot<'_>) -> Result<(), Stalled> {
     let local = slot.local();
@@ -25,8 +25,9 @@ pub(crate) fn may_exclude(inner: &Inner, index: usize, slot: &Slot<'_>) -> Resul
     Ok(())
 }
 
-/// With gate `index` raised by `me` and the barrier passed: waits until no living thread is
-/// inside, at most `limit` if one is given, and calls `dead` for each that died there.
+/// Waits until no living thread is inside gate `index`, at most `limit` if one is given, and calls
+/// `dead` for each thread that died there. The gate was raised by `me`, and the barrier has been
+/// passed.
 #[cold]
 pub(crate) fn until_empty(
     inner: &Inner,
@@ -40,7 +41,7 @@ pub(crate) fn until_empty(
         let lines = inner.control().slot(id);
         lines.is_some_and(|lines| gate::is_inside(&lines.inside, bit))
     };
-    // Slots found empty stay empty: only those still inside are looked at again.
+    // Slots found empty stay empty, so only those still inside are examined again.
     let mut inside: Vec<SlotId> = inner.control().slots().map(|(id, _)| id).collect();
     let mut backoff = Backoff::new(inner.now(), limit.unwrap_or_default());
     loop {

@@ -1,12 +1,12 @@
-//! [`FencedGate`]: a lock for many readers or one writer, quick for both.
+//! [`FencedGate`]: a lock for many readers or one writer that is fast for both.
 //!
 //! **While a [`Sole`] exists, no [`OpPin`] of its gate does**, in any thread of any attached
 //! process, and both cost tens of nanoseconds. The protocol is in `gate`; the gates lie in the
 //! control region. Both sides pass a full fence, so that a writer needs no system call to interrupt
 //! the readers. Readers write no line that another reader writes.
 //!
-//! Those inside beside others *only read*. A reader that dies there leaves nothing half done, so
-//! its death is not reported; a writer's is.
+//! Threads that share the gate *only read*. A reader that dies there leaves nothing half done, so
+//! its death is not reported; the death of a writer is.
 
 use crate::atomics::Barrier;
 use crate::layout::GATES;
@@ -67,19 +67,19 @@ impl FencedGate {
         &self.inner().control().header().gates[self.index].lock
     }
 
-    /// Enters beside other readers, waiting at most a second for a writer. Nests: a thread that is
-    /// inside enters again even while somebody waits to have it alone.
+    /// Enters together with other readers, waiting at most a second for a writer. Nests: a thread
+    /// that is inside can enter again even while a writer waits.
     ///
     /// # Errors
-    /// [`GateError::Stalled`] behind a writer that lives and does not leave;
-    /// [`GateError::OwnerDied`] at once if it is dead, until another writer has declared what the
-    /// gate guards [`repaired`](Sole::repaired).
+    /// [`GateError::Stalled`] if a writer lives and does not leave; [`GateError::OwnerDied`] at
+    /// once if it is dead, until another writer has declared the guarded data
+    /// [`repaired`](Sole::repaired).
     #[inline]
     pub fn shared<'a>(&'a self, slot: &Slot<'a>) -> Result<OpPin<'a>, GateError> {
         self.shared_within(slot, LOCK_TIMEOUT)
     }
 
-    /// Enters beside other readers, waiting at most `limit` for a writer.
+    /// Enters together with other readers, waiting at most `limit` for a writer.
     ///
     /// # Errors
     /// As [`shared`](Self::shared).
@@ -93,20 +93,21 @@ impl FencedGate {
         enter_or_wait(opening, self.index, self.lock(), slot, limit)
     }
 
-    /// Enters alone: nobody else is inside, or comes in, until the result is dropped. Waits at most
-    /// a second.
+    /// Enters exclusively: until the result is dropped, no other thread is inside or can enter.
+    /// Waits at most a second.
     ///
-    /// [`Acquired::OwnerDied`] means that a writer has died inside and nobody has repaired since.
+    /// [`Acquired::OwnerDied`] means that a writer died inside and the data have not been repaired
+    /// since.
     ///
     /// # Errors
-    /// [`Stalled`] names the writer, or one of the readers, that lives and does not leave; then the
-    /// gate is as it was before.
+    /// [`Stalled`] names the writer, or one of the readers, that lives and does not leave; the gate
+    /// is then unchanged.
     #[inline]
     pub fn sole<'a>(&'a self, slot: &Slot<'a>) -> Result<Acquired<Sole<'a>>, Stalled> {
         self.sole_or_wait(slot, Some(LOCK_TIMEOUT))
     }
 
-    /// Enters alone, waiting at most `limit`.
+    /// Enters exclusively, waiting at most `limit`.
     ///
     /// # Errors
     /// As [`sole`](Self::sole).
@@ -119,7 +120,7 @@ impl FencedGate {
         self.sole_or_wait(slot, Some(limit))
     }
 
-    /// Enters alone, without waiting for a living thread.
+    /// Enters exclusively, without waiting for a living thread.
     ///
     /// # Errors
     /// As [`sole`](Self::sole).
@@ -157,8 +158,8 @@ impl FencedGate {
         }))
     }
 
-    /// Takes the gate's lock from a dead writer, or when a living one leaves; says how much of the
-    /// limit is left.
+    /// Takes the gate's lock from a dead writer, or when a living one leaves. Returns how much of
+    /// the limit is left.
     #[cold]
     fn wait_for_writer<'a>(
         &'a self,
@@ -187,7 +188,7 @@ impl std::fmt::Debug for FencedGate {
     }
 }
 
-/// A [`FencedGate`]'s inside, for one alone. Dropping it leaves.
+/// Exclusive access to the inside of a [`FencedGate`]. Dropping it leaves.
 #[derive(Debug)]
 #[must_use = "dropping it leaves at once"]
 pub struct Sole<'a> {
@@ -203,7 +204,7 @@ impl Sole<'_> {
         self.met_dead
     }
 
-    /// Declares what the gate guards whole again: others may enter once this is dropped.
+    /// Declares the guarded data repaired: others may enter once this is dropped.
     pub fn repaired(&self) {
         self.guard.repaired();
     }

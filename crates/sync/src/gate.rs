@@ -13,8 +13,8 @@ use crate::atomics::{Barrier, Word};
 use crate::lock_word::{self, LockState};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Marks the bit and looks at the gate; `Err` with the gate's word if it is raised, or if what it
-/// guards is not known to be whole; then the mark is gone again.
+/// Sets the bit and looks at the gate. If the gate is raised, or the guarded data may need repair,
+/// clears the bit again and returns `Err` with the gate's word.
 pub(crate) fn enter<W: Word>(
     inside: &W,
     bit: u64,
@@ -33,7 +33,7 @@ pub(crate) fn enter<W: Word>(
     Err(seen)
 }
 
-/// Takes the mark away.
+/// Clears the bit.
 pub(crate) fn leave<W: Word>(inside: &W, bit: u64) {
     // SYNC: pairs with the Acquire load in `is_inside`: what was done inside is done.
     inside.store(inside.load(Relaxed) & !bit, Release);

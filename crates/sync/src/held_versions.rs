@@ -1,5 +1,5 @@
-//! Held versions: **what a version that stands here uses is not freed, whichever process has put
-//! it here, until it is taken away or its process is dead.**
+//! Held versions: **the data of a version in this table are not freed until the version is released
+//! or its process is dead**, whichever process registered it.
 //!
 //! A thread that wants to keep a version beyond its pin registers it *under the pin*
 //! ([`hold`]). A reclaimer that has replaced something publishes, calls `epoch::advance`, waits
@@ -8,7 +8,7 @@
 //! that is stopped in between holds up what its pin does, and no other thread.
 //!
 //! The owner of a slot is a process and its incarnation, not a thread: a snapshot may move between
-//! threads. What the dead have left is cleared by whoever looks ([`HeldVersions::reap`]).
+//! The remains of dead processes are cleared by any process that looks ([`HeldVersions::reap`]).
 
 use crate::atomics::Word;
 use crate::opening::Inner;
@@ -28,9 +28,9 @@ const NAME_WORDS: usize = 12;
 /// A registration. Zero is a free slot.
 #[repr(C, align(128))]
 struct HoldLines {
-    /// The process that has it, see [`OpeningName`]; 0: nobody.
+    /// The process that registered it, see [`OpeningName`]; 0: none.
     owner: AtomicU64,
-    /// The version that is held; 0: none yet, or none any more.
+    /// The held version; 0: none yet, or none any more.
     version: AtomicU64,
     /// When it was registered, in nanoseconds of the machine's clock.
     since_ns: AtomicU64,
@@ -42,9 +42,9 @@ struct HoldLines {
 
 #[repr(C, align(128))]
 struct Table {
-    /// How many registrations have gone.
+    /// The number of registrations that have ended.
     released: AtomicU64,
-    /// So many of the first slots were ever taken.
+    /// This many slots, from the first, have ever been taken.
     highest: AtomicU64,
     _rest: [AtomicU64; 14],
     slots: [HoldLines; MAX_HELD],
@@ -55,7 +55,7 @@ const _: () = assert!(size_of::<Table>() == (MAX_HELD + 1) * 128);
 // SAFETY: `repr(C)`, atomics only, no padding (the assertion above counts), no drop.
 unsafe impl InRegion for Table {}
 
-/// First step of a registration: the slot is `me`'s, if it was free.
+/// First step of a registration: takes the slot for `me`, if it is free.
 pub(crate) fn claim<W: Word>(owner: &W, me: u64) -> bool {
     // SYNC: pairs with the Release store in `let_go`.
     owner.compare_exchange(0, me, AcqRel, Relaxed).is_ok()
@@ -67,16 +67,16 @@ pub(crate) fn hold<W: Word>(version: &W, held: u64) {
     version.store(held, Release);
 }
 
-/// The version that a slot holds; 0 for none. For a reclaimer: after the epoch of what it replaced
-/// is over.
+/// The version that a slot holds; 0 for none. A reclaimer calls this after the epoch of what it
+/// replaced is over.
 pub(crate) fn held<W: Word>(version: &W) -> u64 {
     // SYNC: pairs with the Release stores in `hold` and `let_go`: the reads of a holder that let go
     // are over.
     version.load(Acquire)
 }
 
-/// Ends a registration of the caller's and counts that. A caller that is killed in between has the
-/// slot still, or has counted.
+/// Ends a registration of the caller and counts that. A caller that is killed in between still has
+/// the slot, or has counted.
 pub(crate) fn let_go<W: Word>(owner: &W, version: &W, released: &W) {
     // SYNC: pairs with the Acquire load in `held`.
     version.store(0, Release);
@@ -98,16 +98,16 @@ unsafe impl Send for HeldVersions {}
 // SAFETY: as above.
 unsafe impl Sync for HeldVersions {}
 
-/// A version that is held, and by what.
+/// A held version and its holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldVersion {
     /// The version.
     pub version: u64,
-    /// The process that holds it, as it knows itself.
+    /// The id of the holding process in its own namespace.
     pub pid: u32,
-    /// The thread that began to hold it: its name, or else its number.
+    /// The name of the thread that began to hold it, or else its number.
     pub thread: String,
-    /// When that was, in nanoseconds of the machine's clock.
+    /// When it began, in nanoseconds of the machine's clock.
     pub since_ns: u64,
 }
 
@@ -137,8 +137,8 @@ impl HeldVersions {
         self.participants.inner()
     }
 
-    /// Holds a version, which is not 0, for the calling thread, and gives the number to let it go
-    /// by. `None`: [`MAX_HELD`] are held; a forked child.
+    /// Holds a version, which is not 0, for the calling thread. Returns the number by which to
+    /// release it. `None`: [`MAX_HELD`] versions are held, or this is a forked child.
     ///
     /// **Call it under the pin under which the version was found**: see the module's text.
     #[must_use]
@@ -159,8 +159,8 @@ impl HeldVersions {
             if slot.owner.load(Relaxed) != 0 {
                 continue;
             }
-            // SYNC: pairs with the Acquire load in `slots`: looks reach this slot before it holds
-            // anything.
+            // SYNC: pairs with the Acquire load in `slots`: readers of the table include this slot
+            // before it holds anything.
             table.highest.fetch_max(u64::from(number) + 1, AcqRel);
             if !claim(&slot.owner, me.word()) {
                 continue;
@@ -175,7 +175,8 @@ impl HeldVersions {
         None
     }
 
-    /// Lets a version go that [`hold`](Self::hold) gave this number. Nothing in a forked child.
+    /// Releases the version for which [`hold`](Self::hold) returned this number. Does nothing in a
+    /// forked child.
     pub fn release(&self, number: u32) {
         let Some(slot) = self.table().slots.get(number as usize) else {
             return;
@@ -186,7 +187,7 @@ impl HeldVersions {
         }
     }
 
-    /// Changes whenever a version has been let go; 0 in a forked child.
+    /// A number that changes whenever a version has been released; 0 in a forked child.
     #[must_use]
     pub fn releases(&self) -> u64 {
         match self.inner().is_forked() {
@@ -196,7 +197,8 @@ impl HeldVersions {
         }
     }
 
-    /// The slots that were ever taken; none in a forked child, which may not have the region.
+    /// The slots that were ever taken; none in a forked child, which may not have the region
+    /// mapped.
     fn slots(&self) -> &[HoldLines] {
         if self.inner().is_forked() {
             return &[];
@@ -207,8 +209,8 @@ impl HeldVersions {
         &table.slots[..highest.min(MAX_HELD)]
     }
 
-    /// The versions that are held, ascending. A reclaimer calls it when the epoch of what it
-    /// replaced is over.
+    /// The held versions, ascending. A reclaimer calls this when the epoch of what it replaced is
+    /// over.
     #[must_use]
     pub fn versions(&self) -> Vec<u64> {
         let held = self.slots().iter().map(|slot| held(&slot.version));
@@ -217,8 +219,8 @@ impl HeldVersions {
         versions
     }
 
-    /// What is held, and by what, in order of the versions. A slot that changes meanwhile may be
-    /// given with the name of another.
+    /// The held versions with their holders, in order of the versions. A slot that changes
+    /// meanwhile may be listed with the name of another thread.
     #[must_use]
     pub fn list(&self) -> Vec<HeldVersion> {
         let mut list: Vec<HeldVersion> = self
@@ -241,8 +243,8 @@ impl HeldVersions {
         })
     }
 
-    /// Lets go what the dead hold, and says how many. A system call for each process that holds
-    /// something.
+    /// Releases what dead processes hold, and returns how many versions. Costs a system call for
+    /// each process that holds any.
     pub fn reap(&self) -> usize {
         let inner = self.inner();
         if inner.is_forked() {
@@ -263,7 +265,7 @@ impl HeldVersions {
                     is_dead
                 }
             };
-            // One reaper wins the slot, and if it dies, the slot is a dead one's again.
+            // One reaper wins the slot; if it dies, the slot belongs to a dead process again.
             // SYNC: pairs with the Release stores of the dead owner.
             if is_dead
                 && slot

@@ -1,5 +1,5 @@
-//! Intents: what a thread is about to do, said in shared memory before it does it, so that
-//! whoever finds the thread dead can finish or undo it.
+//! Intents: what a thread is about to do, written to shared memory before it does it, so that
+//! another thread that finds it dead can finish or undo the operation.
 //!
 //! **A reader of an intent line sees an intent whole or not at all**, wherever its writer died.
 //! A line has one writer, its slot's thread. Its head word (kind and sequence) is written last on
@@ -65,8 +65,8 @@ impl<'a> IntentLine<'a> {
         begin(&self.line.head, &self.line.words, kind, &all);
     }
 
-    /// Changes word `i` (below 7; beyond, nothing happens) of the intent in place. What the
-    /// caller stored before is visible to whoever sees the new word.
+    /// Changes word `i` (below 7; others are ignored) of the intent in place. A thread that sees
+    /// the new word sees what the caller stored before.
     pub fn set(&self, i: usize, value: u64) {
         if let Some(word) = self.line.words.get(i) {
             // SYNC: pairs with the Acquire loads in `read`.
@@ -74,8 +74,8 @@ impl<'a> IntentLine<'a> {
         }
     }
 
-    /// Adds 1 to word `i` (below 7; beyond, nothing happens). It publishes nothing: it only shows
-    /// that the thread makes progress.
+    /// Adds 1 to word `i` (below 7; others are ignored). It publishes nothing, and only shows that
+    /// the thread makes progress.
     #[inline]
     pub fn count(&self, i: usize) {
         if let Some(word) = self.line.words.get(i) {
@@ -84,7 +84,8 @@ impl<'a> IntentLine<'a> {
         }
     }
 
-    /// Takes the intent back: all that it announced is done and visible to whoever sees it gone.
+    /// Clears the intent: everything that it announced is done, and visible to a thread that sees
+    /// the intent gone.
     pub fn clear(&self) {
         clear(&self.line.head);
     }
@@ -111,7 +112,7 @@ pub(crate) fn clear_line(line: &IntentWords) {
     clear::<AtomicU64>(&line.head);
 }
 
-/// Which intent of its line stands there, or stood there last.
+/// The sequence number of the intent in this line, or of the last one.
 pub(crate) const fn sequence(head: u64) -> u64 {
     head & ((1 << SEQUENCE_BITS) - 1)
 }
@@ -142,8 +143,8 @@ pub(crate) fn clear<W: Word>(head: &W) {
     head.store(sequence(head.load(Relaxed)), Release);
 }
 
-/// Any thread: which intent stands there, if one does. One that is over, or another in its place,
-/// is not the same.
+/// The sequence number of the current intent, if there is one. May be called by any thread. An
+/// intent that is over, or another in its place, has a different number.
 pub(crate) fn standing<W: Word>(head: &W) -> Option<u64> {
     // SYNC: pairs with the Release stores in `begin` and `clear`: what was announced before is
     // done.
@@ -151,8 +152,8 @@ pub(crate) fn standing<W: Word>(head: &W) -> Option<u64> {
     (seen >> SEQUENCE_BITS != 0).then_some(seen)
 }
 
-/// Any thread: the intent, if one stands there. May be called while the writer lives; then a
-/// changing line reads as none.
+/// The intent, if there is one. May be called by any thread, even while the writer lives; a line
+/// that is changing reads as no intent.
 pub(crate) fn read<W: Word>(head: &W, line: &[W; INTENT_WORDS]) -> Option<Intent> {
     // SYNC: pairs with the Release stores in `begin` and `clear`.
     let seen = head.load(Acquire);

@@ -1,5 +1,5 @@
-//! The control region's format, version 2: what lies where, and nothing about what it means to
-//! others.
+//! The control region's format, version 2: where each part lies. What the parts mean is described
+//! elsewhere.
 //!
 //! ```text
 //! 0      RegionHeader (mneme-sys)       magic, version, layout hash, identity of the control region itself
@@ -9,8 +9,8 @@
 //! ...    undo area    x max_threads     undo_bytes each
 //! ```
 //! Every part begins at a multiple of 128 bytes (the unit in which x86 prefetches), so that no two
-//! threads share one. All words are 64-bit atomics in the machine's order; all zero is the state of
-//! a thing nobody has used.
+//! threads share one. All words are 64-bit atomics in the machine's byte order; an unused part is
+//! all zero.
 
 use crate::counter_fold::{self, CounterWords, JournalWords};
 use crate::slot_owner::SlotWords;
@@ -42,7 +42,7 @@ pub const INTENT_WORDS: usize = 7;
 pub const COUNTERS: usize = 128;
 /// Gates in a control region.
 pub const GATES: usize = 16;
-/// Leases of a control region: what one process has at a time.
+/// Leases of a control region: roles that one process has at a time.
 pub const LEASES: usize = 4;
 /// Unit of placement: two cache lines.
 pub(crate) const UNIT: usize = 128;
