@@ -30,6 +30,18 @@ const WORDS: &[(&[&str], &str)] = &[
     (&["shun", "shuns", "shunned"], "deprioritise"),
 ];
 
+/// Phrases that need a second reading, each with what to write instead.
+const PHRASES: &[(&str, &str)] = &[
+    (
+        "to be had",
+        "say whether there is one, or whether it can be allocated",
+    ),
+    ("tell of", "name, report, describe"),
+    ("tells of", "names, reports, describes"),
+    ("that are all", "all of which are"),
+    ("for they", "because they"),
+];
+
 /// What is not repeated here although it breaks a rule: these files name the forms.
 const EXEMPT: &[&str] = &["xtask/src/prose.rs", "xtask/tests/prose.rs"];
 
@@ -45,8 +57,12 @@ pub enum Rule {
     He,
     /// A doc comment that begins with "The same".
     TheSame,
+    /// A doc comment that begins with "Whose".
+    Whose,
     /// One of `WORDS`.
     Word,
+    /// One of `PHRASES`.
+    Phrase,
     /// More than `COLUMNS` columns.
     Long,
 }
@@ -157,6 +173,10 @@ pub fn check(file: &Path, text: &str) -> Vec<Finding> {
                 found(number, Rule::Long, format!("more than {COLUMNS} columns"));
             }
             let begins_docs = is_docs && !was_docs;
+            let phrase = PHRASES.iter().filter(|_| !has_old_names);
+            for (phrase, instead) in phrase.filter(|(phrase, _)| has_phrase(text, phrase)) {
+                found(number, Rule::Phrase, format!("`{phrase}`: {instead}"));
+            }
             paragraph.push(Line {
                 number,
                 text,
@@ -188,6 +208,10 @@ fn sentences(paragraph: &[Line<'_>], found: &mut impl FnMut(usize, Rule, String)
         if line.begins_docs && line.text.trim_start().starts_with("The same") {
             found(line.number, Rule::TheSame, "say what differs".to_owned());
         }
+        if line.begins_docs && line.text.trim_start().starts_with("Whose ") {
+            let advice = "begins with `Whose`: name the owner".to_owned();
+            found(line.number, Rule::Whose, advice);
+        }
         for (at, word) in words_at(line.text) {
             let begins = is_beginning(&before, &line.text[..at]);
             if begins && ["Who", "Whoever"].contains(&word) {
@@ -218,6 +242,15 @@ fn is_beginning(line_before: &str, before: &str) -> bool {
 fn is_question(text: &str) -> bool {
     text.find(['.', '?', '!', ';'])
         .is_some_and(|at| text[at..].starts_with('?'))
+}
+
+/// Whether these words stand in the text one after the other, in small letters.
+fn has_phrase(text: &str, phrase: &str) -> bool {
+    let is_edge = |c: Option<char>| !c.is_some_and(char::is_alphanumeric);
+    text.match_indices(phrase).any(|(at, _)| {
+        let (before, after) = (&text[..at], &text[at + phrase.len()..]);
+        is_edge(before.chars().next_back()) && is_edge(after.chars().next())
+    })
 }
 
 /// The alphabetic words of a text and where they begin.

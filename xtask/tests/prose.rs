@@ -35,6 +35,15 @@ fn planted_violations_are_found_with_their_lines() {
             vec![(1, Rule::Word), (2, Rule::Word)],
         ),
         ("// There is no room left.\n", vec![(1, Rule::Word)]),
+        (
+            "/// Whose slot it is.\nfn owner() {}\n",
+            vec![(1, Rule::Whose)],
+        ),
+        ("// No frame is to be had.\n", vec![(1, Rule::Phrase)]),
+        (
+            "// It waits, for they\n// read. A record tells of it.\n",
+            vec![(1, Rule::Phrase), (2, Rule::Phrase)],
+        ),
     ] {
         assert_eq!(rules("a.rs", text), expected, "{text}");
     }
@@ -55,6 +64,11 @@ fn what_only_looks_alike_is_left_alone() {
             "// The others: it is at\n// work. The same holds for locks.\n",
         ),
         ("a.rs", "/// It waits.\n/// The same error says so.\n"),
+        ("a.rs", "/// A slot.\n/// Whose it is, the owner says.\n"),
+        (
+            "a.rs",
+            "// what for? they wait to be hadal\nlet to_be_had = 1;\n",
+        ),
         ("a.rs", "// this headroom, mushroom\nlet shift = 1;\n"),
         ("CHANGELOG.md", "- `Registry::room` is `free`.\n"),
         ("a.md", "## Who can read my data?\n"),

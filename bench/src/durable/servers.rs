@@ -26,7 +26,7 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 pub struct Arm {
     /// In tables.
     pub name: &'static str,
-    /// Whose it is, unless ours.
+    /// The peer that it belongs to; `None`: ours.
     peer: Option<Peer>,
     /// `appendfsync`; nothing is kept if none.
     sync: Option<&'static str>,

@@ -40,7 +40,7 @@ pub fn stamp(value: &mut [u8], id: u32) {
     value[..8].copy_from_slice(&u64::from(id).to_le_bytes());
 }
 
-/// Whose the value is.
+/// The stamp of the key that the value belongs to.
 #[inline]
 pub fn stamp_of(value: &[u8]) -> u64 {
     let mut bytes = [0; 8];

@@ -1,6 +1,6 @@
 //! Several records a call. **The program's functions run with nothing held**, on copies: they may
-//! take their time, and nobody waits for them. Nor is the store kept attached meanwhile, for they
-//! may jump away.
+//! take their time, and nobody waits for them. Nor is the store kept attached meanwhile, because
+//! they may jump away.
 
 use std::ffi::{c_int, c_void};
 

@@ -2,7 +2,7 @@
 //!
 //! **Memory that a view may see is not given to anything else**: a segment cannot be closed, and an
 //! array cannot be removed, while there are views of it here; nor while another process has the
-//! segment open, or a forked child has its parent's views, for they are not known here.
+//! segment open, or a forked child has its parent's views, because they are not known here.
 
 use std::path::PathBuf;
 use std::sync::Arc;

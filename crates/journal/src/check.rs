@@ -83,7 +83,7 @@ impl Survey {
         self.bad.push((damage.file.clone(), named, damage));
     }
 
-    /// The latest runs that anything tells of.
+    /// The latest runs that a file or a base file names.
     fn runs(&self) -> Option<&Runs> {
         let journal = self.links.last().map(|link| &link.header.runs);
         let base = self.base.as_ref().map(|(_, runs)| runs);

@@ -17,7 +17,7 @@ pub(crate) trait ReplyGate: Send + Sync {
 
     /// The position that replies must wait for which are complete now; `None` if they need not
     /// wait. They are `held` if the gate [held](Self::holds) replies before they were begun: they
-    /// tell of what nobody was refused, and wait for ever if that cannot become durable any more.
+    /// report changes that were accepted, and wait for ever if these can no longer become durable.
     fn awaited(&self, held: bool) -> Option<u64>;
 
     /// Which replies that wait may leave.

@@ -386,7 +386,7 @@ pub enum MapError {
     Occupied {
         /// The segment's address.
         base: usize,
-        /// Whose addresses overlap.
+        /// The segment whose addresses overlap.
         by: Uuid,
     },
     /// Another segment lies at these addresses, and a thread of this process is in a section of it.
@@ -396,7 +396,7 @@ pub enum MapError {
     Busy {
         /// The segment's address.
         base: usize,
-        /// Whose addresses overlap.
+        /// The segment whose addresses overlap.
         by: Uuid,
     },
     /// The data cannot be mapped.

@@ -11,7 +11,7 @@
 //! a destructor panics or the segment is full.
 //!
 //! The table's format is private to `hashbrown`: its version is fixed in this workspace's
-//! `Cargo.toml`, and [`Stored::describe`] tells of it together with the width of a group of
+//! `Cargo.toml`, and [`Stored::describe`] includes it together with the width of a group of
 //! buckets, which depends on the processor.
 
 mod keys;

@@ -79,7 +79,7 @@ pub(crate) use shape::shape_of;
 ///   many at once;
 /// * it contains the brand at most as `'s`, so that it cannot leave its section by way of another
 ///   lifetime;
-/// * [`describe`](Self::describe) tells of everything that its bytes' meaning depends on, in the
+/// * [`describe`](Self::describe) names everything that its bytes' meaning depends on, in the
 ///   same order always.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot lie in a segment",

@@ -2,7 +2,7 @@
 //! are about is refused by the compiler; what they allow is not. The table in
 //! `docs/design/space.md` says which file shows what.
 //!
-//! The compiler's words are compared too, for they are what a user sees. After a change of
+//! The compiler's words are compared too, because users see them. After a change of
 //! compiler: `TRYBUILD=overwrite cargo test -p mneme-space --test types`.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used)]

@@ -153,7 +153,7 @@ pub(crate) struct SlotLines {
     /// A bit for each gate the thread is inside of; `gate` reads the word.
     pub(crate) inside: AtomicU64,
     _line: [AtomicU64; 6],
-    /// Whose slot this is; `slot_owner` reads the word.
+    /// The slot's owner; `slot_owner` reads the word.
     pub(crate) owner: AtomicU64,
     _line2: [AtomicU64; 7],
     pub(crate) intents: [IntentWords; LANES],

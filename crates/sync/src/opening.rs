@@ -76,7 +76,7 @@ pub(crate) struct Machine {
     reach: BarrierReach,
 }
 
-/// Whose pins lie in a region.
+/// How far a barrier must reach so that it covers every thread with a pin in the region.
 pub(crate) fn reach(region: &Region) -> BarrierReach {
     if region.is_private() {
         BarrierReach::Process

@@ -309,8 +309,8 @@ impl<T> Drop for Retired<T> {
             let bag = bag.get_mut().unwrap_or_else(PoisonError::into_inner);
             let waiting = bag.waiting.drain(..).flat_map(|(_, values)| values);
             let all = waiting.chain(bag.fresh.drain(..));
-            // SAFETY: readers of what is dropped here are gone, for they borrow the structure that
-            // it is a part of.
+            // SAFETY: readers of what is dropped here are gone, because they borrow the
+            // structure that it is a part of.
             unsafe { free(all) };
         }
     }

@@ -117,7 +117,7 @@ pub(crate) fn abandon<W: Word>(owner: &W) {
     );
 }
 
-/// Whose slot it is.
+/// The slot's owner.
 pub(crate) fn read<W: Word>(owner: &W) -> SlotOwner {
     // SYNC: pairs with the exchange in `claim`.
     SlotOwner::decode(owner.load(Acquire))

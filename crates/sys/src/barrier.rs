@@ -262,7 +262,7 @@ mod kernel {
 
     fn all_were_visited(cpus: usize) -> bool {
         // Files and directory are shared, so that nothing is opened or closed by the child; no
-        // signal tells of its end, so that no handler of the program's hears of it. By the bare
+        // signal announces its end, so that no signal handler of the program runs. By the bare
         // system call: the C library's handlers of `fork` are not for this child.
         let flags = libc::CLONE_FILES | libc::CLONE_FS;
         // SAFETY: without `CLONE_VM` and with no stack given this is `fork`: the child goes on with

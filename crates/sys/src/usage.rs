@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Whose processor time is asked for.
+/// The threads whose processor time is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeOf {
     /// All threads of this process, those that have ended included.

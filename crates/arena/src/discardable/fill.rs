@@ -76,7 +76,7 @@ impl Discardable {
     }
 
     /// Writes the record behind the last one of the frame that the node is filling, or begins a
-    /// frame. `None`: there is none to be had.
+    /// frame. `None`: no frame can be got.
     ///
     /// A dead owner may have left a frame that it was not certain to keep (it is given back), one
     /// that is half filled (it is filled on), or bytes behind the last record (they are written

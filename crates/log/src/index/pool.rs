@@ -462,7 +462,7 @@ impl HeldShard<'_> {
             };
             let released = self.index.release(slot, extent);
             if released.is_err() {
-                // The arena's lock is not to be had now: a later call gives the frame back.
+                // The arena's lock is held: a later call gives the frame back.
                 word.store(entry.0, Relaxed);
             }
             self.note(journal::FRAME, 0);

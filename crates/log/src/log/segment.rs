@@ -655,7 +655,7 @@ impl Log {
             };
             let released = self.release(slot, extent);
             if let Err(WriteError::Stalled(_)) = released {
-                // The arena's lock is not to be had now: a later call frees the segment.
+                // The arena's lock is held: a later call frees the segment.
                 info.change(info.state(), word);
             }
             released?;

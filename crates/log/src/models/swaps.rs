@@ -1,6 +1,6 @@
 //! An operation, or a transaction, beside a swap of the model's two databases.
 //!
-//! The index of each space is plain memory, so that the checker tells of any use that is not before
+//! The index of each space is plain memory, so that the checker reports any use that is not before
 //! or after every other: what is prepared in a database is visible to a thread that finds it in the
 //! other afterwards, and a thread that has taken a database out of service has it for itself.
 //!

@@ -490,7 +490,7 @@ fn what_a_batch_has_removed_before_it_fails_is_counted() {
     sound(&store, "");
 }
 
-/// Whose notes of its locks another would write over that runs in its body, and dies with it.
+/// A nested transaction that dies does not overwrite the outer one's notes of its locks.
 #[test]
 fn a_transaction_in_the_body_of_one_that_locks_ahead_leaves_its_notes_alone() {
     // Of keys that do not share a bucket: the inner one would wait for the outer.

@@ -57,7 +57,7 @@ pub fn key(lane: usize, name: usize) -> Vec<u8> {
     key
 }
 
-/// Whose key it is: lane and name; of a shared record the name alone counts.
+/// The owner of a key: lane and name. For a shared record only the name counts.
 pub fn owner(database: usize, its: &[u8]) -> Option<(usize, usize)> {
     let lane = usize::from(*its.first()?);
     let mut name = u32::from_le_bytes(its.get(1..5)?.try_into().ok()?) as usize;

@@ -313,8 +313,8 @@ impl Connection {
         }
     }
 
-    /// Has the replies wait that follow `unsent` bytes of the output, until what they may tell of
-    /// is durable. They are `held` if the gate held replies before they were begun.
+    /// Makes the replies after the first `unsent` bytes of the output wait until every change that
+    /// they may show is durable. They are `held` if the gate held replies before they were begun.
     #[inline]
     fn park(&mut self, shared: &Shared, unsent: usize, held: bool) {
         if self.output.len() > unsent

@@ -61,7 +61,7 @@ pub(crate) struct OutputBounds {
 enum Refusal {
     /// All but a few: it is still being loaded.
     Loading,
-    /// Those that may write, for they would not become durable; the reason.
+    /// Commands that may write, because the change would not become durable; the reason.
     Writes(&'static str),
 }
 

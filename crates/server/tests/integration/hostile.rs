@@ -376,7 +376,7 @@ fn backups_are_for_connections_of_this_machine_unless_said_otherwise() {
         let (running, address) = start(bound.protected_mode(false));
         let mut client = Client::connect((ip, address.port()).into());
         let reply = client.line("MNEME BACKUP one");
-        // What tells of the last one takes no space.
+        // The report about the last backup takes no space.
         assert!(matches!(client.line("MNEME BACKUP"), Reply::Array(_)));
         running.shutdown();
         running.join().unwrap();

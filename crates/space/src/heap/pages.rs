@@ -159,7 +159,7 @@ impl<'a> PageRuns<'a> {
     }
 
     /// A run of `pages` pages whose use is to be marked by the caller; `None`: there is no free
-    /// space and none to be had. The second value: all its bytes are zero.
+    /// space, and the segment cannot grow. The second value: all its bytes are zero.
     pub(super) fn take(&self, pages: u32) -> Result<Option<(u32, bool)>, Damaged> {
         loop {
             if let Some(first) = self.take_free(pages)? {

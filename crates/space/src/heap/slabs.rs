@@ -25,7 +25,7 @@ pub(super) struct FoundBlock<'a> {
     block: u32,
 }
 
-/// A block of `class`; `None`: there is no free space and none to be had.
+/// A block of `class`; `None`: there is no free space, and the segment cannot grow.
 #[inline]
 pub(super) fn take(runs: &PageRuns<'_>, class: u8) -> Result<Option<NonNull<u8>>, Damaged> {
     let shape = &TABLE[class as usize];

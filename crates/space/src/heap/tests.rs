@@ -408,7 +408,7 @@ fn giving_back_twice_or_what_is_no_block_is_noticed() {
     assert_eq!(report.stats.blocks, 1);
 }
 
-/// Outside of a section, in one that only reads, and in another thread there is nothing to be had.
+/// Outside of a section, in a read-only section, and in another thread a heap allocates nothing.
 #[test]
 fn a_heap_works_only_where_the_segment_is_held_exclusively() {
     let mut rig = Rig::new(2 * MIB, 2 * MIB);

@@ -100,7 +100,7 @@ pub enum HeaderError {
 
 impl HeaderError {
     /// Whether there is no such header, or it contradicts itself, as opposed to being of another
-    /// version, or not to be had.
+    /// version, or unreadable.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         match self {

@@ -156,7 +156,7 @@ impl MeasuredArena {
         self.halves(frames, claims, count, |_| Ok(()))
     }
 
-    /// Claims out of frames that are all full of records.
+    /// Claims frames, all of which are full of records.
     pub fn claims_of_full(
         &self,
         frames: u32,

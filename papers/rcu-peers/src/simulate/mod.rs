@@ -1,7 +1,7 @@
 //! **A simulation**: updates of lists and hash tables on machines of several nodes that are not at
 //! hand. What locks is the real code, [`WordLocks`] and the cohort lock, over words that cost what
 //! a directory of caches makes them cost; the structure around them is a list over such words.
-//! RCU-HTM and its fallbacks are here alone, for they need transactions.
+//! RCU-HTM and its fallbacks exist only here, because they need transactions.
 
 pub(crate) mod machine;
 

@@ -26,7 +26,7 @@ const PLAIN: Command = Command {
 
 static BACKUP: Command = Command {
     name: "mneme|backup",
-    summary: "Has a backup written that is kept by name, and replies with its number; without a name it tells of the last one",
+    summary: "Writes a backup that is kept by name, and replies with its number; without a name it describes the last one",
     complexity: "O(1); the backup reads every record",
     arity: -2,
     arguments: &[Argument::new("name", Kind::String).optional()],
