@@ -232,7 +232,7 @@ fn begin_journal(
     })
 }
 
-/// Where the stream of a directory that holds it up to `at` ends.
+/// Where the stream of a directory ends. The directory holds it up to `at` at least.
 fn journal_end(directory: &dyn Directory, at: u64) -> Result<u64, DurableError> {
     let read = || {
         let mut reader = Reader::open(directory, Position::new(at))?;

@@ -106,7 +106,7 @@ mod tests {
     /// first in two halves, one after the other.
     fn model(writers: u64, back: u64, gathers: bool) -> Outcome {
         let mut gathering = Gathering::default();
-        // When each change that is in no sync yet is written.
+        // The times at which the changes that no sync includes yet are written.
         let mut coming: Vec<u64> = (0..writers).map(|n| n % 2 * SYNC / 2).collect();
         let (mut now, mut durable, mut asked) = (0, 0, 0);
         let (mut last, mut all, mut waits) = (0, 0, 0);

@@ -1,8 +1,8 @@
 //! [`Pin`] and [`RevocablePin`]: while one lives, nothing that could be reached is freed.
 //!
-//! Pins nest by a depth that is private to the thread: only the outermost enters, only the last to
-//! go leaves, in whatever order guards are dropped. A firm pin within a revocable one makes the
-//! thread's pin firm until all are gone.
+//! Pins nest by a depth that is private to the thread: only the outermost one enters, and only the
+//! last one to go leaves, in whatever order guards are dropped. A firm pin within a revocable one
+//! makes the thread's pin firm until all are gone.
 
 use crate::Revoked;
 use crate::atomics::Barrier;
@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU64;
 
 /// A firm pin. Stays with its thread; dropping it unpins.
 ///
-/// It holds up reclamation for everybody while it lives: keep it short.
+/// It delays reclamation for all participants while it lives, so keep it short.
 #[must_use = "dropping it unpins at once"]
 pub struct Pin<'p> {
     local: NonNull<Local>,
@@ -53,12 +53,12 @@ impl std::fmt::Debug for Pin<'_> {
 
 /// A pin that a reclaimer may take away after a second.
 ///
-/// Read under it by racing copies only; believe what was read once [`leave`](Self::leave) has said
-/// `Ok`. Dropping it leaves without asking.
+/// Under it, read by racing copies only, and use what was read only after [`leave`](Self::leave)
+/// has returned `Ok`. Dropping it leaves without that check.
 #[must_use = "what is read under it counts only if leaving succeeds"]
 pub struct RevocablePin<'p> {
     local: NonNull<Local>,
-    /// How many revocations the thread had noticed when this pin began.
+    /// The number of revocations that the thread had noticed when this pin began.
     lost: u32,
     _opening: PhantomData<(&'p (), *const ())>,
 }
@@ -80,7 +80,7 @@ impl RevocablePin<'_> {
         }
     }
 
-    /// Ends the pin and says whether it held until now.
+    /// Ends the pin, and returns whether it held until now.
     ///
     /// # Errors
     /// [`Revoked`]: what was read is not valid.
@@ -94,7 +94,7 @@ impl RevocablePin<'_> {
         }
     }
 
-    /// Whether what was read so far is valid. For a long read that wants to stop early.
+    /// Whether everything read so far is valid. For a long read that can stop early.
     #[inline]
     #[must_use]
     pub fn is_valid(&self) -> bool {
@@ -128,11 +128,11 @@ impl std::fmt::Debug for RevocablePin<'_> {
     }
 }
 
-/// A revocable pin for a few loads: nothing but the thread's pin word is written. What nesting
-/// needs is left out, and so is the look for a fork in between.
+/// A revocable pin for a few loads: it writes only the thread's pin word. It leaves out what
+/// nesting needs, and the check for a fork in between.
 ///
-/// If it is dropped and not [left](Self::leave), the word stays until the thread pins again: it may
-/// be taken away.
+/// If it is dropped without being [left](Self::leave), the word stays until the thread pins again,
+/// and may be revoked meanwhile.
 #[must_use = "what is read under it counts only if leaving succeeds"]
 pub struct FastPin<'p> {
     pin: &'p AtomicU64,
@@ -164,7 +164,7 @@ impl FastPin<'_> {
         })
     }
 
-    /// Ends it, and says whether it held until now.
+    /// Ends the pin, and returns whether it held until now.
     ///
     /// # Errors
     /// [`Revoked`]: what was read is not valid.
@@ -192,7 +192,7 @@ unsafe fn enter(local: &Local, kind: PinKind) {
         && kind == PinKind::Firm
         && epoch::kind_of(local.entered.get()) == PinKind::Firm
     {
-        // What most updates find: the caller has pinned to search.
+        // The usual case in an update: the caller has pinned for its search.
         local.pins.set(pins + 1);
     } else {
         // SAFETY: as the caller's.
@@ -247,7 +247,7 @@ unsafe fn enter_nested(local: &Local, kind: PinKind) {
         epoch::still_held(pin, entered, &local.barrier)
     };
     if !kept {
-        // The outer pins are lost, and will say so; this one begins afresh.
+        // The outer pins are lost, and will report that; this one begins anew.
         local.lost.set(local.lost.get().wrapping_add(1));
         // SAFETY: as the caller's.
         unsafe { enter_outermost(local, kind, &local.barrier) };
@@ -296,8 +296,8 @@ unsafe fn leave_otherwise(left: NonNull<Local>) {
     }
 }
 
-/// A thread that unwinds out of what it has announced stays pinned, as one that died does: the
-/// repair reads what the pin protects, and the reaper ends it.
+/// A thread that unwinds from an operation that it has announced stays pinned, like a thread that
+/// died: the repair reads what the pin protects, and the reaper ends the pin.
 ///
 /// # Safety
 /// As [`leave`].

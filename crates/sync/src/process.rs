@@ -1,24 +1,25 @@
-//! The word that says what a process entry is: free, live, or being reaped, and which incarnation.
+//! The word that holds the state of a process entry (free, live, or being reaped) and its
+//! incarnation.
 //!
 //! The word changes only under the liveness lock of the entry's index: by the process that holds
-//! it, or by the reaper that has taken it from the dead.
+//! the lock, or by the reaper that has taken it from a dead one.
 
 use crate::atomics::Word;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-/// What an entry is.
+/// The state of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlotState {
     Free,
-    /// A process has attached under it; whether it lives is the kernel's to say.
+    /// A process has attached with it; the kernel knows whether the process lives.
     Live,
-    /// A reaper has found its process dead. It stays so until the last slot is clear, over the
-    /// deaths of reapers.
+    /// A reaper has found its process dead. The entry stays in this state until its last slot is
+    /// clear, even if reapers die.
     Reaping,
 }
 
-/// An opening, as words of shared memory name it: the entry of its process, and which incarnation
-/// of that.
+/// The name of an opening in words of shared memory: the entry of its process, and the entry's
+/// incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OpeningName {
     pub(crate) process: u16,

@@ -1,9 +1,9 @@
-//! [`Rcu`]: a value that is read all the time and replaced now and then; [`Retired`]: what has been
+//! [`Rcu`]: a value that is read often and replaced rarely; [`Retired`]: values that have been
 //! unlinked and may still be read.
 //!
-//! **A reader pays a pin and a load, whatever writers do.** A writer makes a new value, exchanges
-//! the pointer, and retires the old one, which is freed once no pin can see it. Both live in this
-//! process: a pointer means nothing in another one.
+//! **A read costs a pin and a load, whatever writers do.** A writer makes a new value, exchanges
+//! the pointer, and retires the old value, which is freed once no pin can see it. Both live in this
+//! process: a pointer has no meaning in another one.
 
 use crate::{Epoch, Participants, Pin, SlotError};
 use std::collections::VecDeque;
@@ -13,12 +13,11 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Values that are gathered before the epoch is advanced, unless the owner says otherwise. To
-/// advance is a system call of some microseconds, which interrupts every CPU that runs a
-/// participant.
+/// Values gathered before the epoch is advanced, by default. Advancing is a system call of some
+/// microseconds, which interrupts every CPU that runs a participant.
 const BATCH: usize = 32;
 
-/// A value behind a pointer: readers see a whole one, an old or a new one, without waiting.
+/// A value behind a pointer: readers see a complete value, an old or a new one, without waiting.
 ///
 /// ```
 /// use mneme_sync::{ControlOptions, Participants, Rcu};
@@ -36,14 +35,15 @@ pub struct Rcu<T> {
     retired: Retired<T>,
 }
 
-/// Pins an [`Rcu`]: what it has shown stays as long as it lives. One for many loads costs one pin.
+/// Pins an [`Rcu`]: values that it has returned stay as long as it lives. One reader for many loads
+/// costs one pin.
 pub struct RcuReader<'a, T> {
     current: &'a AtomicPtr<T>,
     _pin: Pin<'a>,
 }
 
 impl<T> RcuReader<'_, T> {
-    /// The value of this moment.
+    /// The current value.
     #[inline]
     #[must_use]
     pub fn get(&self) -> &T {
@@ -64,7 +64,7 @@ impl<T: Send + Sync> Rcu<T> {
         }
     }
 
-    /// Pins, to read.
+    /// Pins for reading.
     ///
     /// # Errors
     /// The thread has no slot.
@@ -89,8 +89,8 @@ impl<T: Send + Sync> Rcu<T> {
         Ok(())
     }
 
-    /// Makes what `change` makes of the current value the current one. `change` is called again if
-    /// another writer was faster. It must not change this `Rcu` itself: it would be that writer
+    /// Replaces the current value by the result of `change`. If another writer was faster, `change`
+    /// is called again. It must not change this `Rcu` itself: then it would be that other writer
     /// each time, and this call would never return.
     ///
     /// # Errors
@@ -117,7 +117,7 @@ impl<T: Send + Sync> Rcu<T> {
         }
     }
 
-    /// The values that are waiting to be freed.
+    /// The values that wait to be freed.
     #[must_use]
     pub fn retired(&self) -> &Retired<T> {
         &self.retired
@@ -149,10 +149,10 @@ impl<T> std::fmt::Debug for Rcu<T> {
 
 /// Boxes that have been unlinked, each freed once no pin can see it.
 ///
-/// The epoch is advanced for 32 of them at a time, or for another [batch](Self::batch), so up to as
+/// The epoch is advanced once for 32 of them, or for another [batch](Self::batch), so up to that
 /// many stay until more come, or until [`flush`](Self::flush).
 ///
-/// It has one bag, in which threads that retire at the same time meet, or [several](Self::bags).
+/// It has one bag, which all threads share, or [several](Self::bags).
 pub struct Retired<T> {
     participants: Participants,
     bags: Box<[Padded<Mutex<Bag<T>>>]>,
@@ -166,11 +166,11 @@ pub struct Retired<T> {
 struct Padded<T>(T);
 
 struct Bag<T> {
-    /// Unlinked since the last advance.
+    /// Values unlinked since the last advance.
     fresh: Vec<NonNull<T>>,
-    /// To be freed when the epoch is over, oldest first.
+    /// Values to free when the epoch is over, oldest first.
     waiting: VecDeque<(Epoch, Vec<NonNull<T>>)>,
-    /// Empty, with memory for the next batch.
+    /// An empty list with memory for the next batch.
     spare: Vec<NonNull<T>>,
 }
 
@@ -194,7 +194,7 @@ fn bags<T>(number: usize) -> Box<[Padded<Mutex<Bag<T>>>]> {
 }
 
 impl<T: Send> Retired<T> {
-    /// For what readers reach while they pin these participants.
+    /// For values that readers reach while they pin these participants.
     #[must_use]
     pub fn new(participants: &Participants) -> Retired<T> {
         Retired {
@@ -205,24 +205,24 @@ impl<T: Send> Retired<T> {
         }
     }
 
-    /// Gathers so many before the epoch is advanced. More for small values that are retired often:
-    /// each advance interrupts the threads of all CPUs. At least 1.
+    /// Sets how many values are gathered before the epoch is advanced; at least 1. Use more for
+    /// small values that are retired often: each advance interrupts the threads of all CPUs.
     #[must_use]
     pub fn batch(mut self, values: usize) -> Self {
         self.batch = values.max(1);
         self
     }
 
-    /// Gives threads bags of their own, so many in all: they do not wait for each other here, and
-    /// each frees what it has retired itself. Each bag gathers a [batch](Self::batch). At least 1;
-    /// to be called before anything is retired.
+    /// Gives threads bags of their own, this many in all; at least 1. Threads then do not wait for
+    /// each other here, and each frees what it has retired. Each bag gathers a
+    /// [batch](Self::batch). Call this before anything is retired.
     #[must_use]
     pub fn bags(mut self, bags: usize) -> Self {
         self.bags = self::bags(bags.max(1));
         self
     }
 
-    /// Takes what was unlinked, and frees what no pin can see any more.
+    /// Takes an unlinked value, and frees the values that no pin can see any more.
     ///
     /// # Safety
     /// `old` came from [`Box::into_raw`], no thread that pins the participants from now on can
@@ -236,8 +236,8 @@ impl<T: Send> Retired<T> {
         }
     }
 
-    /// Frees what no pin can see, without waiting for more to come or for a pin to go. Returns how
-    /// many are left, without those that another thread is about to free.
+    /// Frees the values that no pin can see, without waiting for more values or for a pin to end.
+    /// Returns how many are left, not counting those that another thread is about to free.
     pub fn flush(&self) -> usize {
         for Padded(bag) in &self.bags {
             self.reclaim(bag, opened(bag));
@@ -245,7 +245,7 @@ impl<T: Send> Retired<T> {
         self.len()
     }
 
-    /// How many wait.
+    /// The number of values that wait.
     #[must_use]
     pub fn len(&self) -> usize {
         let len = |Padded(bag): &Padded<_>| {
@@ -256,7 +256,7 @@ impl<T: Send> Retired<T> {
         self.bags.iter().map(len).sum()
     }
 
-    /// Whether none waits.
+    /// Whether no value waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -276,13 +276,14 @@ impl<T: Send> Retired<T> {
         let spare = std::mem::take(&mut bag.spare);
         let fresh = std::mem::replace(&mut bag.fresh, spare);
         if !fresh.is_empty() {
-            // Others go on retiring beside the system call.
+            // Other threads continue to retire during the system call.
             drop(bag);
             // All of `fresh` was unlinked before this. A forked child cannot advance, and keeps it.
             let advanced = self.participants.advance();
             bag = opened(own);
             match advanced {
-                // Two threads may come in either order: then the older batch waits for the younger.
+                // Two threads may arrive in either order: then the older batch waits for the
+                // younger one.
                 Ok(epoch) => bag.waiting.push_back((epoch, fresh)),
                 Err(_) => bag.fresh.extend(fresh),
             }
@@ -317,7 +318,7 @@ impl<T> Drop for Retired<T> {
 }
 
 fn opened<T>(bag: &Mutex<Bag<T>>) -> MutexGuard<'_, Bag<T>> {
-    // Each change of the bag is one step: it is whole after a panic.
+    // Each change of the bag is one step, so a panic leaves it consistent.
     bag.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,12 +1,11 @@
-//! Reaping: what the dead left is repaired, then given back.
+//! Reaping: the remains of dead threads are repaired, then given back.
 //!
-//! **However often a reaper dies over it, every dead thread's slot is repaired before anybody
-//! reuses it, and its counts are kept exactly once.** For each dead process the reaper takes its
-//! liveness lock (so there is one reaper), marks its entry as being reaped, hands each of its
-//! slots to the repair and clears that slot's intents; then, for those that were repaired, it folds
-//! the counters, ends the pins (which protected what the repairs had to read) and frees them; the
-//! entry comes last. A death in between leaves a state from which the next reaper does the rest:
-//! at worst it repairs once more what was just repaired.
+//! **Every dead thread's slot is repaired before it is reused, and its counts are kept exactly
+//! once, however often reapers die.** For each dead process the reaper takes the liveness lock (so
+//! there is one reaper), marks the entry as being reaped, hands each slot to the repair, and clears
+//! that slot's intents. Then, for the repaired slots, it folds the counters, ends the pins (which
+//! protected what the repairs had to read), and frees the slots. The entry is freed last. A death
+//! in between leaves a state from which the next reaper continues: at worst it repeats a repair.
 //!
 //! A slot is an *orphan* if its owner is an earlier incarnation of the process entry than the
 //! present one: where all entries were taken, a new process has taken over that of a dead one. The
@@ -23,19 +22,19 @@ use crate::undo::UndoArea;
 use crate::{AttachError, Intent, Lane, ReapError, SlotId, counter_fold, intent, slot_owner};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Index of the liveness lock that the reaper of orphans holds: behind those of the leases.
+/// The index of the liveness lock that the reaper of orphans holds: after those of the leases.
 const ORPHANS_LOCK: u32 = MAX_PROCESSES + 1 + LEASES as u32;
 
-/// What a reap came to.
+/// The result of a reap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reaped {
-    /// Dead processes whose entries are free again.
+    /// Dead processes whose entries were freed.
     pub processes: u32,
-    /// Their thread slots, free again.
+    /// Thread slots of those processes that were freed.
     pub slots: u32,
 }
 
-/// The slot of a dead thread, as its repair sees it.
+/// The slot of a dead thread, for its repair.
 pub struct DeadSlot<'a> {
     id: SlotId,
     inner: &'a Inner,
@@ -43,7 +42,7 @@ pub struct DeadSlot<'a> {
 }
 
 impl DeadSlot<'_> {
-    /// The slot's number: what locks and claims of the dead name as their holder.
+    /// The slot's number, which locks and claims of the dead thread name as their holder.
     #[must_use]
     pub fn id(&self) -> SlotId {
         self.id
@@ -55,13 +54,13 @@ impl DeadSlot<'_> {
         slot_owner::read(&self.lines.owner).generation
     }
 
-    /// The process id that the dead process had.
+    /// The id of the dead process.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.inner.pid_of(self.id)
     }
 
-    /// Whether the thread was pinned firmly, as it is while it changes something.
+    /// Whether the thread was pinned firmly, as threads are while they change something.
     #[must_use]
     pub fn is_pinned(&self) -> bool {
         // Relaxed: its owner is dead.
@@ -74,9 +73,9 @@ impl DeadSlot<'_> {
         intent::read_line(&self.lines.intents[lane as usize])
     }
 
-    /// Clears one lane's intent: what it announced is finished or undone. For a repair of several
-    /// steps of which the earlier must not be done again; when the repair returns `Ok`, all lanes
-    /// are cleared anyway.
+    /// Clears one lane's intent: the operation is finished or undone. For a repair in several
+    /// steps, of which the earlier ones must not be repeated; when the repair returns `Ok`, all
+    /// lanes are cleared in any case.
     pub fn clear_intent(&self, lane: Lane) {
         intent::clear_line(&self.lines.intents[lane as usize]);
     }
@@ -88,15 +87,15 @@ impl DeadSlot<'_> {
         UndoArea::new(map.undo_offset(self.id), map.undo(self.id))
     }
 
-    /// What the thread has counted for the index `root` in counter `db`; see
+    /// The thread's count for the index `root` in counter `db`; see
     /// [`Slot::counted`](crate::Slot::counted).
     #[must_use]
     pub fn counted(&self, db: usize, root: u64) -> i64 {
         self.lines.counted(db, root)
     }
 
-    /// Sets the thread's part of counter `db`: to the value that its intent names, so that it is
-    /// right however often it is done.
+    /// Sets the thread's part of counter `db` to the value that its intent names, so that it is
+    /// right however often this is done.
     pub fn set_count(&self, db: usize, root: u64, value: i64) {
         if let Some(counter) = self.lines.counters.get(db) {
             counter_fold::set(&counter.words(), root, value.cast_unsigned());
@@ -114,18 +113,18 @@ impl std::fmt::Debug for DeadSlot<'_> {
 }
 
 impl Participants {
-    /// Finds processes that died attached, has each of their thread slots repaired, and frees
+    /// Finds processes that died while attached, has each of their thread slots repaired, and frees
     /// slots and entries.
     ///
-    /// `repair` finishes or undoes what the intents announce, frees the locks that the slot
-    /// holds, and must be idempotent: it is run again for a slot whose reaper died. It runs in
-    /// the calling thread, which may use its own slot meanwhile. A dead process that another
-    /// participant is reaping is skipped. Without the dead, it costs a system call for each
+    /// `repair` finishes or undoes what the intents announce and frees the locks that the slot
+    /// holds. It must be idempotent: it runs again for a slot whose reaper died. It runs in the
+    /// calling thread, which may use its own slot meanwhile. A dead process that another
+    /// participant is reaping is skipped. If no process is dead, this costs a system call for each
     /// attached process. Call it after opening, and from time to time.
     ///
     /// # Errors
     /// The first error of a repair. That slot is left for the next reap; all others are repaired
-    /// and freed, so that a death whose repair must wait holds up no other.
+    /// and freed, so that a repair that must wait delays no other.
     pub fn reap<E>(
         &self,
         mut repair: impl FnMut(&DeadSlot<'_>) -> Result<(), E>,
@@ -183,7 +182,7 @@ impl Participants {
             drop(taken);
         }
         if inner.has_orphans() {
-            // `None`: another participant reaps them, or this is a repair within a reap of them.
+            // `None`: another participant reaps them, or this is a repair during such a reap.
             let taken = inner.liveness().try_take(ORPHANS_LOCK)?;
             if taken.is_some() {
                 self.prepare_to_reap();
@@ -213,14 +212,14 @@ impl Inner {
             .any(|(_, lines)| self.is_orphan(lines))
     }
 
-    /// Repairs and frees the slots whose owners are dead, as the caller knows. Returns how many,
-    /// and the first error. A slot whose repair fails stays as it is.
+    /// Repairs and frees the slots whose owners the caller knows to be dead. Returns their number
+    /// and the first error. A slot whose repair fails is left unchanged.
     fn reap_slots<E>(
         &self,
         is_dead: impl Fn(&SlotLines) -> bool,
         repair: &mut impl FnMut(&DeadSlot<'_>) -> Result<(), E>,
     ) -> (u32, Option<ReapError<E>>) {
-        // All slots, not only those below the mark: reaping is rare, and forgets none.
+        // All slots, not only those below the mark: reaping is rare, and must not miss any.
         let dead: Vec<(SlotId, &SlotLines)> = (1_u16..)
             .zip(self.control().all_slots())
             .filter(|(_, lines)| is_dead(lines))

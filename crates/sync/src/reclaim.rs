@@ -1,8 +1,8 @@
-//! The reclaimer's side of [`Participants`]: advancing the epoch, and waiting for pins to go.
+//! The reclaimer's side of [`Participants`]: advancing the epoch, and waiting for pins to end.
 //!
-//! To free something: unlink it, so that nobody can reach it any more; call
-//! [`advance`](Participants::advance); free it once [`quiescent`](Participants::quiescent) says
-//! so for the returned epoch. Any thread of any participant may do each of the three.
+//! To free something: unlink it, so that no thread can reach it any more; call
+//! [`advance`](Participants::advance); free it once [`quiescent`](Participants::quiescent) returns
+//! true for that epoch. Any thread of any participant may perform each of the three steps.
 
 use crate::atomics::Barrier;
 use crate::backoff::Backoff;
@@ -13,19 +13,19 @@ use crate::{Holding, SlotError, SlotId, Stalled};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
-/// How long a revocable pin is waited for before it is taken away.
+/// How long a reclaimer waits for a revocable pin before it revokes the pin.
 pub const REVOKE_AFTER: Duration = Duration::from_secs(1);
 
 impl Participants {
-    /// After unlinking: the heavy barrier (2 to 10 us), then the next epoch. Returns the epoch
-    /// that must be over before what was unlinked is freed.
+    /// Called after unlinking: passes the heavy barrier (2 to 10 us), then begins the next epoch.
+    /// Returns the epoch that must be over before what was unlinked may be freed.
     ///
-    /// Gather what is to be freed, and advance once for all of it.
+    /// Gather values, and advance once for all of them.
     ///
     /// # Errors
-    /// A forked child; a process that has entered a sandbox without the barrier. Nothing has
-    /// changed then, and what was unlinked may not be freed: another process, or a later call,
-    /// advances for it.
+    /// This is a forked child, or a process in a sandbox without the barrier. Nothing has changed
+    /// then, and what was unlinked may not be freed: another process, or a later call, must
+    /// advance.
     pub fn advance(&self) -> Result<Epoch, SlotError> {
         if self.inner().is_forked() {
             return Err(SlotError::Forked);
@@ -35,11 +35,11 @@ impl Participants {
         Ok(Epoch::from_u64(g))
     }
 
-    /// Whether all pins that could see what was unlinked before `g` was returned by
-    /// [`advance`](Self::advance) are gone: `min(pins) > g`.
+    /// Whether no pin is left that could see what was unlinked before [`advance`](Self::advance)
+    /// returned `g`: `min(pins) > g`.
     ///
-    /// A load where somebody has asked before, else a look at every slot in use. The pins of the
-    /// dead count until they are reaped, for their repair may still read.
+    /// Costs a load if another call has found out already, otherwise a load for each slot in use.
+    /// The pins of dead threads count until they are reaped, because their repair may still read.
     #[must_use]
     pub fn quiescent(&self, g: Epoch) -> bool {
         let inner = self.inner();
@@ -51,19 +51,19 @@ impl Participants {
         epoch::is_over(&header.epoch.word, &header.quiesced.word, g.to_u64(), pins)
     }
 
-    /// Waits until `g` is over, at most for `timeout`. Revocable pins in the way are taken away
+    /// Waits until `g` is over, at most for `timeout`. Revokes revocable pins that are in the way
     /// after one second.
     ///
     /// # Errors
-    /// [`Stalled`] names a pin in the way: that of a stopped thread after `timeout`, that of a dead
-    /// one (`Holding::DeadPin`) as soon as it is found: [`reap`](Self::reap) and try again; that of
-    /// the calling thread (`Holding::OwnPin`) at once.
+    /// [`Stalled`] names a pin in the way: that of a stopped thread after `timeout`; that of a dead
+    /// one (`Holding::DeadPin`) as soon as it is found ([`reap`](Self::reap) and try again); that
+    /// of the calling thread (`Holding::OwnPin`) at once.
     pub fn wait_quiescent(&self, g: Epoch, timeout: Duration) -> Result<(), Stalled> {
         let inner = self.inner();
         if inner.is_forked() {
             return Err(Stalled::nobody(Holding::Forked));
         }
-        // Waiting for oneself would never end.
+        // A thread must not wait for itself.
         if let Some(own) = self.pinned_slot()
             && inner.find_pin(g, |slot| slot == own).is_some()
         {
@@ -93,14 +93,14 @@ impl Participants {
                 if self.quiescent(g) {
                     return Ok(());
                 }
-                // Nobody's pin: `g` did not come from `advance`.
+                // No pin is in the way: `g` did not come from `advance`.
                 return Err(Stalled::nobody(Holding::Pin));
             }
         }
     }
 
-    /// Whether a reader whose pin was taken away, or is being taken away, has not left it yet: it
-    /// may be in the middle of a copy of what was freed since.
+    /// Whether a reader whose pin was revoked, or is being revoked, has not left it yet: it may be
+    /// in the middle of copying what was freed since.
     #[must_use]
     pub fn has_revoked(&self) -> bool {
         let mut slots = self.inner().control().slots();
@@ -108,16 +108,16 @@ impl Participants {
         slots.any(|(_, lines)| epoch::is_revoked(lines.pin.load(Acquire)))
     }
 
-    /// Takes away all revocable pins that are in the way of `g`, at once, and returns how many.
-    /// Their readers find out on leaving, and read again. Without the barrier (see
-    /// [`advance`](Self::advance)) none is taken away: the pins count until their readers leave.
+    /// Revokes all revocable pins that are in the way of `g`, at once, and returns their number.
+    /// Their readers notice when they leave, and read again. Without the barrier (see
+    /// [`advance`](Self::advance)) none is revoked: the pins count until their readers leave.
     pub fn revoke(&self, g: Epoch) -> usize {
         let inner = self.inner();
         if inner.is_forked() {
             return 0;
         }
         let map = inner.control();
-        // Relaxed: only its being unique matters.
+        // Relaxed: it only has to be unique.
         let number = map.header().revocations.word.fetch_add(1, Relaxed) + 1;
         let begun: Vec<SlotId> = map
             .slots()
@@ -139,7 +139,7 @@ impl Participants {
 }
 
 impl Inner {
-    /// A slot that is in the way of `g` and of which `is` holds.
+    /// A slot in the way of `g` for which `is` holds.
     fn find_pin(&self, g: Epoch, is: impl Fn(SlotId) -> bool) -> Option<SlotId> {
         self.control()
             .slots()
