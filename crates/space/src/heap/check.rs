@@ -1,5 +1,5 @@
-//! Walks a heap's pages, bitmaps and lists and says, in words, what contradicts what. Terminates,
-//! and stays within the segment, whatever the bytes are.
+//! Walks a heap's pages, bitmaps and lists, and reports contradictions in words. It terminates and
+//! stays within the segment, whatever the bytes are.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,20 +13,20 @@ use super::raw::{Damaged, RawHeap};
 use super::slabs;
 use super::stats::{HeapStats, stats};
 
-/// Problems that are reported at most: enough to see of what kind the damage is.
+/// The most problems that are reported: enough to show the kind of damage.
 const MOST: usize = 100;
 
-/// What [`Heap::check`](super::Heap::check) found.
+/// The result of [`Heap::check`](super::Heap::check).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeapReport {
-    /// The contradictions, 100 at most.
+    /// The contradictions, at most 100.
     pub problems: Vec<HeapProblem>,
-    /// The heap's figures.
+    /// The heap's statistics.
     pub stats: HeapStats,
 }
 
 impl HeapReport {
-    /// Nothing is wrong.
+    /// Whether there are no problems.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.problems.is_empty()
@@ -39,26 +39,26 @@ pub enum HeapProblem {
     /// The header's sizes are impossible.
     #[error("the heap's header says {pages} pages of {max} allowed, where {mapped} are mapped")]
     Sizes {
-        /// Pages that the heap says it has.
+        /// The pages that the heap claims to have.
         pages: u64,
-        /// Pages allowed.
+        /// The pages allowed.
         max: u64,
-        /// Pages mapped.
+        /// The pages mapped.
         mapped: u64,
     },
-    /// What is known of a page lies nowhere.
+    /// The entry of a page cannot be located.
     #[error("page {page} has no entry: the directory of leaves is damaged")]
     NoEntry {
         /// The page.
         page: u32,
     },
-    /// A run begins with what begins no run, or its length is impossible. What follows is not
-    /// looked at.
+    /// The entry where a run should begin does not begin one, or the run's length is impossible.
+    /// Pages after it are not examined.
     #[error("no run begins at page {page}, where one ought to: {what}")]
     Run {
         /// The page.
         page: u32,
-        /// In which respect.
+        /// What is wrong with it.
         what: &'static str,
     },
     /// A slab's bits, count and class contradict each other.
@@ -66,10 +66,10 @@ pub enum HeapProblem {
     Slab {
         /// Its first page.
         page: u32,
-        /// In which respect.
+        /// What is wrong with it.
         what: &'static str,
     },
-    /// Two free runs lie side by side.
+    /// Two free runs are adjacent.
     #[error("the free run at page {page} should be one with that before it")]
     NotMerged {
         /// Its first page.
@@ -78,38 +78,38 @@ pub enum HeapProblem {
     /// A list of free runs or of slabs with free blocks is broken.
     #[error("the list of {list}: page {page} {what}")]
     List {
-        /// Which list.
+        /// The list.
         list: String,
-        /// Where.
+        /// The page in the list.
         page: u32,
-        /// In which respect.
+        /// What is wrong with it.
         what: &'static str,
     },
     /// A count is wrong.
     #[error("{what}: counted {counted}, recorded {recorded}")]
     Count {
-        /// Of what.
+        /// What was counted.
         what: String,
-        /// As it is.
+        /// The actual count.
         counted: u64,
-        /// As the header has it.
+        /// The count in the header.
         recorded: u64,
     },
-    /// The root lies where no block is.
+    /// The root is not in a block.
     #[error("the root at offset {at} is in no block that was handed out")]
     Root {
         /// The offset.
         at: u64,
     },
-    /// Operations met damage before.
+    /// Earlier operations met damage.
     #[error("{times} operations met what cannot be")]
     Met {
-        /// How many.
+        /// The number of these operations.
         times: u64,
     },
 }
 
-/// What it counts of a size class.
+/// The counts of a size class.
 #[derive(Default)]
 struct Counted {
     slabs: u64,
@@ -117,7 +117,7 @@ struct Counted {
     with_free_blocks: u64,
 }
 
-/// What the walk over the pages counts.
+/// The counts of a walk over the pages.
 struct Walk {
     problems: Vec<HeapProblem>,
     free_runs: u64,
@@ -219,7 +219,7 @@ pub(super) fn check(raw: RawHeap) -> HeapReport {
     }
 }
 
-/// From run to run. False if it had to stop.
+/// Walks from run to run. Returns false if it had to stop.
 fn walk_pages(raw: RawHeap, walk: &mut Walk) -> bool {
     let end = raw.pages() as u32;
     let mut page = 0;
@@ -249,7 +249,7 @@ fn walk_pages(raw: RawHeap, walk: &mut Walk) -> bool {
         };
         match raw.state(last) {
             Ok(found) if last == page || found.kind == expected_end => {
-                // Backwards, as merging reads it.
+                // Check the last page too, which merging reads.
                 if last > page && found.pages != state.pages && state.kind == PageUse::Free {
                     walk.tell(wrong("its end says another length"));
                 }
@@ -285,7 +285,7 @@ fn walk_pages(raw: RawHeap, walk: &mut Walk) -> bool {
     true
 }
 
-/// Whether a block begins behind the first page of a run that is free or one block.
+/// Whether a block begins within a run that is free or a single block, after its first page.
 pub(super) fn has_blocks_within(raw: RawHeap, first: u32, last: u32) -> bool {
     let kinds = (first + 1..=last).map(|page| raw.state(page).map(|state| state.kind));
     kinds
@@ -293,7 +293,7 @@ pub(super) fn has_blocks_within(raw: RawHeap, first: u32, last: u32) -> bool {
         .any(|kind| matches!(kind, PageUse::Large | PageUse::Slab))
 }
 
-/// Whether the run is the headers or a leaf that the directory names.
+/// Whether the run holds the headers, or a leaf that the directory names.
 fn is_own(raw: RawHeap, page: u32, pages: u32) -> bool {
     let max = raw.header().max_pages.load(Relaxed) as usize;
     if page == 0 {
@@ -352,8 +352,8 @@ fn slab(raw: RawHeap, page: u32, class: u8, pages: u32, walk: &mut Walk) {
     counted.with_free_blocks += u64::from(map != 0);
 }
 
-/// Every list, each node checked to name its predecessor: so none is met twice, and the lengths add
-/// up only if all that ought to be there is.
+/// Walks every list and checks that each node names its predecessor. So no node is visited twice,
+/// and the lengths add up only if every expected node is in its list.
 fn walk_lists(raw: RawHeap, walk: &mut Walk) {
     let header = raw.header();
     let mut runs = 0;
@@ -416,7 +416,7 @@ fn walk_list(
     found
 }
 
-/// Whether a block that was handed out begins at this offset.
+/// Whether an allocated block begins at this offset.
 pub(super) fn in_block(raw: RawHeap, at: u64) -> bool {
     let (page, offset) = ((at / PAGE as u64), (at % PAGE as u64) as u32);
     let Ok(page) = u32::try_from(page) else {

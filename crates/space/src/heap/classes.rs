@@ -1,29 +1,29 @@
 //! Size classes: steps of 8 bytes to 64, then four to a doubling up to 32 KiB.
 //!
-//! A block of more than 64 bytes wastes a fifth at most, and on average a tenth. The blocks of a
-//! class lie in **slabs** of one, four or eight pages, few enough that a rarely used class costs
-//! little, many enough that the end of a slab wastes an eighth at most. Sizes that are powers of
-//! two from 256 on fill their slab without rest and are aligned to themselves (up to a page).
+//! A block of more than 64 bytes wastes at most a fifth, and a tenth on average. The blocks of a
+//! class lie in **slabs** of one, four or eight pages: few enough that a rarely used class costs
+//! little, and enough that the end of a slab wastes at most an eighth. Sizes that are powers of two
+//! from 256 on fill their slab completely and are aligned to themselves (up to a page).
 
 use super::layout::PAGE;
 
-/// How many classes there are.
+/// The number of classes.
 pub(super) const CLASSES: usize = 44;
-/// The largest size that comes from a slab; above, runs of pages.
+/// The largest size that is taken from a slab; larger blocks are runs of pages.
 pub(super) const LARGEST: usize = 32 << 10;
 
 /// One size class.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SizeClass {
-    /// Bytes of a block.
+    /// Bytes per block.
     pub(super) size: u32,
-    /// Pages of a slab.
+    /// Pages per slab.
     pub(super) pages: u32,
-    /// Blocks of a slab.
+    /// Blocks per slab.
     pub(super) blocks: u32,
-    /// Where in the slab the first block begins; before it, the bitmap.
+    /// The offset of the first block in the slab; the bitmap lies before it.
     pub(super) first: u32,
-    /// 2^32 / size, rounded up: a block's number without a division.
+    /// 2^32 / size, rounded up, to compute a block's number without a division.
     reciprocal: u32,
 }
 
@@ -58,18 +58,18 @@ impl SizeClass {
         }
     }
 
-    /// Whether the bitmap lies in the slab, the entry's `map` being a summary of it.
+    /// Whether the bitmap lies in the slab, and the entry's `map` is a summary of it.
     #[inline]
     pub(super) const fn has_bitmap(&self) -> bool {
         self.first != 0
     }
 
-    /// Words of the bitmap.
+    /// The number of words in the bitmap.
     pub(super) const fn words(&self) -> u32 {
         self.blocks.div_ceil(64)
     }
 
-    /// Which bits of word `index` of a bitmap stand for blocks.
+    /// The bits of word `index` of a bitmap that represent blocks.
     pub(super) const fn mask(&self, index: u32) -> u64 {
         let rest = self.blocks - index * 64;
         if rest >= 64 {
@@ -93,7 +93,7 @@ impl SizeClass {
         }
     }
 
-    /// The number of the block that begins `offset` bytes into the slab, if one does.
+    /// The number of the block that begins `offset` bytes into the slab, if there is one.
     #[inline]
     pub(super) fn block_at(&self, offset: u32) -> Option<u32> {
         let within = offset.checked_sub(self.first)?;
@@ -126,7 +126,7 @@ pub(super) const TABLE: [SizeClass; CLASSES] = {
 
 const _: () = assert!(TABLE[CLASSES - 1].size as usize == LARGEST);
 
-/// Class of a size in units of 8 bytes, for sizes up to 1 KiB: the common ones by a look.
+/// The class of a size in units of 8 bytes, for sizes up to 1 KiB: a table for the common ones.
 const SMALL: [u8; 129] = {
     let mut small = [0; 129];
     let mut units = 1;
@@ -153,7 +153,8 @@ fn of_size(size: usize) -> u8 {
     }
 }
 
-/// The class whose blocks have `size` bytes and this alignment; `None`: a run of pages.
+/// The class whose blocks have at least `size` bytes and this alignment; `None`: use a run of
+/// pages.
 #[inline]
 pub(super) fn of(size: usize, align: usize) -> Option<u8> {
     if size > LARGEST || align > PAGE {
@@ -195,8 +196,8 @@ mod tests {
         assert!(of(LARGEST + 1, 1).is_none() && of(1, PAGE * 2).is_none());
     }
 
-    /// Blocks lie within their slab, behind the bitmap, and are found again by their offset and by
-    /// nothing else.
+    /// Blocks lie within their slab, after the bitmap. The offset of a block leads to its number,
+    /// and no other offset does.
     #[test]
     #[cfg_attr(miri, ignore = "millions of steps of plain arithmetic")]
     fn blocks_lie_within_their_slab_and_are_found_by_their_offset() {

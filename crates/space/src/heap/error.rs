@@ -1,6 +1,6 @@
-//! Why a heap refuses.
+//! Why a heap operation fails.
 
-/// Why a heap could not be had, made, or enlarged.
+/// Why a heap could not be obtained, created, or enlarged.
 #[derive(Debug, thiserror::Error)]
 pub enum HeapError {
     /// The calling thread is not in a section with this segment.
@@ -12,29 +12,29 @@ pub enum HeapError {
         /// The name.
         asked: Box<str>,
     },
-    /// The section's brand already speaks of another segment.
+    /// This part of the section works with another segment already.
     #[error(
         "this part of the section works on segment {home:?}; to work on {asked:?} besides, use `Section::beside`"
     )]
     AnotherSegment {
-        /// The segment that was worked on first.
+        /// The segment that it works with.
         home: Box<str>,
-        /// The one asked for.
+        /// The segment that was requested.
         asked: Box<str>,
     },
-    /// Another brand of this section speaks of the segment.
+    /// Another part of this section works with the segment.
     #[error("segment {asked:?} is worked on by another part of this section")]
     Taken {
         /// The segment.
         asked: Box<str>,
     },
-    /// No segment has been named yet to this part of the section.
+    /// This part of the section does not work with any segment yet.
     #[error("no segment has been named in this section yet: ask for a root or a heap first")]
     NoHome,
-    /// The heap gave no memory.
+    /// The heap could not allocate memory.
     #[error("no memory: the segment is full, or the calling thread has not entered it for writing")]
     Refused,
-    /// The segment has no heap, or what stands in its place is none that this version knows.
+    /// The segment has no heap, or one of an unknown format.
     #[error("the segment has no heap of format {expected}: {found}")]
     NoHeap {
         /// The format that this version reads.
@@ -42,34 +42,34 @@ pub enum HeapError {
         /// What was found.
         found: &'static str,
     },
-    /// The sizes given leave no space for a heap's tables.
+    /// The given sizes leave no space for a heap's tables.
     #[error("{len} bytes, growing to {max}, cannot hold a heap: 512 KiB at least, 16 TiB at most")]
     Size {
         /// Bytes mapped.
         len: usize,
-        /// Bytes to which the segment may grow.
+        /// The size in bytes to which the segment may grow.
         max: usize,
     },
-    /// The segment has its maximal size.
+    /// The segment has reached its maximum size.
     #[error("the segment is full: {wanted} bytes wanted, {max} allowed")]
     Full {
-        /// Bytes wanted.
+        /// The bytes needed.
         wanted: usize,
-        /// Bytes allowed.
+        /// The bytes allowed.
         max: usize,
     },
     /// The segment could not grow.
     #[error("the segment could not grow to {wanted} bytes: {reason}")]
     Growth {
-        /// Bytes wanted.
+        /// The bytes needed.
         wanted: usize,
-        /// Why.
+        /// The reason.
         reason: Box<str>,
     },
-    /// The heap's words contradict each other where they were needed.
+    /// An operation needed words of the heap that contradict each other.
     #[error("the heap is damaged")]
     Damaged,
-    /// What a death inside of an operation leaves can be made whole, and this was something else.
+    /// The damage cannot stem from a death during an operation, which could be repaired.
     #[error(
         "the heap cannot be made whole: {problem}; restore the segment from a clone, or rebuild it empty"
     )]
@@ -77,7 +77,7 @@ pub enum HeapError {
         /// The first contradiction.
         problem: super::HeapProblem,
     },
-    /// The kernel has no randomness for the seed of maps.
+    /// The kernel provides no random seed for maps.
     #[error("no random seed for the heap's maps")]
     Seed(#[source] std::io::Error),
 }

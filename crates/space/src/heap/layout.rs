@@ -1,4 +1,4 @@
-//! The heap's part of a segment's format, version 1: what lies where.
+//! The heap's part of a segment's format, version 1.
 //!
 //! ```text
 //! 0       region header                      128 B (mneme-sys)
@@ -6,10 +6,10 @@
 //! 8192    directory                            4 B a leaf of the maximum: the leaf's first page
 //! F       page F, the next whole page: pages that are handed out, leaves among them
 //! ```
-//! The unit is a **page** of 16 KiB, numbered from the segment's start; 0 names none, since page 0
-//! holds the headers. A **run** is a row of pages of one use. What is known of a page is its
-//! [`PageEntry`], 32 bytes in a **leaf** of 4096 entries (eight pages, for 64 MiB), so that a small
-//! segment pays for few pages and growth moves nothing:
+//! The unit is a **page** of 16 KiB, numbered from the segment's start; 0 means no page, because
+//! page 0 holds the headers. A **run** is a sequence of pages with one use. Each page has a
+//! [`PageEntry`] of 32 bytes in a **leaf** of 4096 entries (eight pages, for 64 MiB), so that a
+//! small segment needs few pages and growth moves nothing:
 //!
 //! ```text
 //! Entry   0  state   bits 0..8 kind, 8..16 size class, 32..64 pages of the run (for SlabRest: pages back to its first)
@@ -17,13 +17,13 @@
 //!        16  used    blocks handed out of a slab
 //!        24  map     slab of at most 64 blocks: a bit a free block; else a bit a word of its own bitmap that has one
 //! ```
-//! A run's first and last entry say what it is; those between say nothing, but in a slab, where
-//! every page is marked. A slab of more than 64 blocks begins with its bitmap, a bit a free block.
-//! **Nothing of the heap lies in a free or used block**: what a program writes beyond its block
-//! cannot mislead the heap into other runs, and `check` reads no block.
+//! A run's first and last entries describe it. The entries between are not used, except in a slab,
+//! where every page is marked. A slab of more than 64 blocks begins with its bitmap, one bit per
+//! free block. **No data of the heap lies in a free or used block**: what a program writes beyond
+//! its block cannot lead the heap into other runs, and `check` reads no block.
 //!
-//! All integers are atomics in the machine's order, accessed relaxed: the segment's lock orders
-//! them, and being atomic they stay defined if a foreign process breaks it.
+//! All integers are atomics in the machine's byte order with relaxed accesses: the segment's lock
+//! orders them, and as atomics they stay defined even if a foreign process breaks the lock.
 
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::Relaxed;
@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::classes::CLASSES;
 
-/// Where in a segment its heap begins.
+/// The offset of the heap in a segment.
 pub(crate) const HEAP_AT: usize = 4096;
 /// Magic of a formatted heap.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"MNEMHEAP");
@@ -40,30 +40,30 @@ pub(super) const FORMAT: u64 = 1;
 
 /// Bits of an offset within a page.
 pub(super) const PAGE_SHIFT: u32 = 14;
-/// The unit of runs: 16 KiB. Smaller pages mean more entries, larger ones more waste in the last
-/// page of a run: at the smallest run, of 32 KiB and a byte, a third.
+/// The unit of runs: 16 KiB. Smaller pages mean more entries; larger ones waste more in the last
+/// page of a run: at most a third, in the smallest run, of 32 KiB and a byte.
 pub(super) const PAGE: usize = 1 << PAGE_SHIFT;
 /// Bits of an entry's index within its leaf.
 pub(super) const LEAF_SHIFT: u32 = 12;
-/// Pages that one leaf knows.
+/// The number of pages whose entries one leaf holds.
 pub(super) const LEAF_ENTRIES: usize = 1 << LEAF_SHIFT;
-/// Pages that a leaf takes.
+/// The size of a leaf in pages.
 pub(super) const LEAF_PAGES: u32 = (LEAF_ENTRIES * size_of::<PageEntry>() / PAGE) as u32;
-/// Where the directory begins.
+/// The offset of the directory.
 pub(super) const DIRECTORY_AT: usize = 8192;
 /// Bins of free runs by length.
 pub(super) const BINS: usize = 128;
-/// Pages at most: 16 TiB, the registry's whole window.
+/// The most pages: 16 TiB, the registry's whole window.
 pub(super) const MOST_PAGES: usize = 1 << 30;
 
-/// What is known of one size class.
+/// The state of one size class.
 #[repr(C)]
 pub(super) struct ClassState {
     /// The first slab with free blocks.
     pub(super) head: AtomicU32,
-    /// Slabs, full ones too.
+    /// The number of slabs, including full ones.
     pub(super) slabs: AtomicU32,
-    /// Blocks handed out.
+    /// The number of allocated blocks.
     pub(super) live: AtomicU64,
 }
 
@@ -73,20 +73,21 @@ pub(super) struct HeapHeader {
     /// Written last.
     pub(super) magic: AtomicU64,
     pub(super) format: AtomicU64,
-    /// Pages that the segment's maximum holds: sizes the directory.
+    /// The number of pages at the segment's maximum size, which determines the size of the
+    /// directory.
     pub(super) max_pages: AtomicU64,
-    /// Pages that the heap knows of.
+    /// The number of pages that belong to the heap.
     pub(super) pages: AtomicU64,
-    /// From this page on nothing was ever handed out, and everything is zero.
+    /// No page from this one on has been used, and all their bytes are zero.
     pub(super) fresh: AtomicU64,
-    /// How often an operation met what cannot be.
+    /// How many operations met damage.
     pub(super) damage: AtomicU64,
-    /// Runs handed out as such, and their pages.
+    /// The number of allocated runs and of their pages.
     pub(super) large_runs: AtomicU64,
     pub(super) large_pages: AtomicU64,
-    /// Pages in free runs.
+    /// The number of pages in free runs.
     pub(super) free_pages: AtomicU64,
-    /// The root: offset of its value in the segment, or 0.
+    /// The offset of the root's value in the segment; 0: no root.
     pub(super) root_at: AtomicU64,
     /// Layout hash of the root's schema.
     pub(super) root_layout: AtomicU64,
@@ -95,14 +96,14 @@ pub(super) struct HeapHeader {
     /// The seed of the hashes of this heap's maps.
     pub(super) seed: AtomicU64,
     pub(super) reserved: [AtomicU64; 3],
-    /// A bit a bin that is not empty.
+    /// One bit for each bin that is not empty.
     pub(super) bin_map: [AtomicU64; BINS / 64],
     /// The first free run of each bin.
     pub(super) bins: [AtomicU32; BINS],
     pub(super) classes: [ClassState; CLASSES],
 }
 
-/// What is known of one page.
+/// The entry of one page.
 #[repr(C, align(32))]
 pub(super) struct PageEntry {
     pub(super) state: AtomicU64,
@@ -112,7 +113,7 @@ pub(super) struct PageEntry {
 }
 
 impl PageEntry {
-    /// What the first word says.
+    /// Decodes the first word.
     #[inline]
     pub(super) fn state(&self) -> PageState {
         PageState::of(self.state.load(Relaxed))
@@ -128,7 +129,7 @@ const _: () = assert!(offset_of!(HeapHeader, classes) == 656);
 const _: () = assert!(HEAP_AT + size_of::<HeapHeader>() <= DIRECTORY_AT);
 const _: () = assert!(LEAF_PAGES == 8);
 
-/// What a page is used for.
+/// The use of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(super) enum PageUse {
@@ -138,26 +139,26 @@ pub(super) enum PageUse {
     Free = 1,
     /// Last page of a free run of several.
     FreeEnd = 2,
-    /// First page of a run handed out as such.
+    /// First page of a run that is one block.
     Large = 3,
-    /// Its last page, if it has several.
+    /// Last page of such a run of several.
     LargeEnd = 4,
     /// First page of a slab.
     Slab = 5,
-    /// A further page of a slab.
+    /// Another page of a slab.
     SlabRest = 6,
     /// First page of the headers or of a leaf.
     Own = 7,
-    /// Its last page, if there are several.
+    /// Last page of these, if there are several.
     OwnEnd = 8,
 }
 
-/// An entry's first word, taken apart.
+/// The decoded first word of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct PageState {
     pub(super) kind: PageUse,
     pub(super) class: u8,
-    /// Pages of the run, or back to its first.
+    /// Pages of the run, or the distance to its first page.
     pub(super) pages: u32,
 }
 
@@ -170,10 +171,10 @@ impl PageState {
         self.kind as u64 | (self.class as u64) << 8 | (self.pages as u64) << 32
     }
 
-    /// What a word says; words that say nothing known are `Unknown`.
+    /// Decodes a word; unknown words become `Unknown`.
     #[inline]
     pub(super) const fn of(word: u64) -> Self {
-        // A load: matched, it becomes a jump that is guessed wrong.
+        // A table lookup: a match would become a jump that is often mispredicted.
         const KINDS: [PageUse; 16] = {
             let mut kinds = [PageUse::Unknown; 16];
             let known = [
@@ -199,7 +200,7 @@ impl PageState {
     }
 }
 
-/// Pages that the headers and the directory take, for a maximum of `max_pages`.
+/// The pages of the headers and the directory for a maximum of `max_pages`.
 pub(super) const fn front_pages(max_pages: usize) -> u32 {
     let leaves = max_pages.div_ceil(LEAF_ENTRIES);
     (DIRECTORY_AT + leaves * 4).div_ceil(PAGE) as u32

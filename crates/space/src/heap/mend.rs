@@ -1,11 +1,11 @@
-//! Makes a heap whole whose holder died in the middle of an operation.
+//! Repairs a heap whose holder died in the middle of an operation.
 //!
-//! **Which blocks are handed out is said by the states of the pages and the bits of the slabs
-//! alone**, and these are true whenever a process can die (`pages`). Counts, links, bins, summaries
-//! and the ends of runs follow from them. A block that was being given out or back counts as handed
-//! out or as free; nobody may know its address. What no death leaves is damage: it is refused, with
-//! its place, and then nothing is changed. A death while a heap is made whole leaves one that can
-//! be made whole.
+//! **Only the states of the pages and the bits of the slabs determine which blocks are allocated**,
+//! and these are correct whenever a process can die (`pages`). Counts, links, bins, summaries and
+//! the ends of runs follow from them. A block that was being allocated or freed counts as one or
+//! the other; no pointer to it can exist. Anything that no death can leave is damage: it is
+//! reported with its place, and nothing is changed. A death during a repair leaves a heap that can
+//! be repaired.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,13 +18,13 @@ use super::raw::{Damaged, HeapWord, RawHeap, add};
 use super::slabs;
 use super::untyped::{UNTYPED, usable};
 
-/// Makes the heap whole. Nobody else uses the segment.
+/// Repairs the heap. Nobody else uses the segment.
 pub(super) fn mend(raw: RawHeap) -> Result<(), HeapProblem> {
     let leaves = examine(raw)?;
     derive(raw, &leaves)
 }
 
-/// Calls `f` with each run, by its first entry.
+/// Calls `f` with the first entry of each run.
 fn each_run(
     raw: RawHeap,
     mut f: impl FnMut(u32, PageState) -> Result<(), HeapProblem>,
@@ -50,7 +50,8 @@ fn no_entry(page: u32) -> impl FnOnce(Damaged) -> HeapProblem {
     move |Damaged| HeapProblem::NoEntry { page }
 }
 
-/// Refuses what no death leaves; the leaves that the directory names. Changes nothing.
+/// Fails if the heap has damage that no death leaves. Returns the leaves that the directory names.
+/// Changes nothing.
 fn examine(raw: RawHeap) -> Result<BTreeSet<u32>, HeapProblem> {
     let header = raw.header();
     let (pages, max) = (header.pages.load(Relaxed), header.max_pages.load(Relaxed));
@@ -78,7 +79,8 @@ fn examine(raw: RawHeap) -> Result<BTreeSet<u32>, HeapProblem> {
                 false => wrong("the headers have another length"),
             },
             _ if page == 0 => wrong("the headers are not marked as such"),
-            // One that the directory does not name was about to be named, or no more.
+            // A leaf that the directory does not name was about to be added, or has just been
+            // removed.
             PageUse::Own if state.pages == LEAF_PAGES => {
                 met += usize::from(leaves.contains(&page));
                 Ok(())
@@ -106,7 +108,7 @@ fn examine(raw: RawHeap) -> Result<BTreeSet<u32>, HeapProblem> {
     Ok(leaves)
 }
 
-/// Refuses a slab whose pages or bits cannot be.
+/// Fails if the pages or bits of a slab are impossible.
 fn slab(raw: RawHeap, page: u32, state: PageState) -> Result<(), HeapProblem> {
     let wrong = |what| Err(HeapProblem::Slab { page, what });
     let Some(shape) = TABLE.get(state.class as usize) else {
@@ -128,7 +130,7 @@ fn slab(raw: RawHeap, page: u32, state: PageState) -> Result<(), HeapProblem> {
     }
 }
 
-/// Writes what follows from the pages' states and the slabs' bits.
+/// Writes everything that follows from the pages' states and the slabs' bits.
 fn derive(raw: RawHeap, leaves: &BTreeSet<u32>) -> Result<(), HeapProblem> {
     let header = raw.header();
     header.bins.iter().for_each(|bin| bin.put(0));
@@ -146,7 +148,7 @@ fn derive(raw: RawHeap, leaves: &BTreeSet<u32>) -> Result<(), HeapProblem> {
     ] {
         count.put(0);
     }
-    // Of a growth that was broken off: the next one makes them anew.
+    // They belong to an interrupted growth; the next one makes them anew.
     let known = raw.pages().div_ceil(LEAF_ENTRIES);
     let unknown = (known..raw.mapped().div_ceil(LEAF_ENTRIES)).map_while(|leaf| raw.leaf(leaf));
     unknown.for_each(|word| word.put(0));

@@ -1,17 +1,18 @@
-//! Runs of pages: taken by good fit, given back merged with their free neighbours, extended in
+//! Runs of pages: allocated by good fit, merged with their free neighbours when freed, extended in
 //! place.
 //!
-//! Free runs hang in 128 bins by length: each length below 16 pages its own, then four to a
-//! doubling. A run is looked for among the first few of its own bin, then taken from the next bin
-//! that has one, all of whose runs are long enough (TLSF: Masmano, Ripoll, Crespo and Real, 2004).
-//! What is left over returns to its bin. When nothing fits, the segment grows: by what is missing
-//! behind a free run at its end, and a little more. Generous growth, by an eighth, happens before a
-//! section can change anything ([`growth_ahead`]): taking memory can kill the process.
+//! Free runs are kept in 128 bins by length: one for each length below 16 pages, then four for each
+//! doubling. A run is taken from among the first few of its own bin, or else from the next bin that
+//! is not empty, all of whose runs are long enough (TLSF: Masmano, Ripoll, Crespo and Real, 2004).
+//! The rest of the run returns to its bin. If nothing fits, the segment grows by what is missing
+//! after a free run at its end, and a little more. Larger growth, by an eighth, happens before a
+//! section can change anything ([`growth_ahead`]), because taking memory can kill the process.
 //!
-//! Death: the segment's lock is held, and its holder's death poisons the segment. Whatever is left
-//! then, **the first entries of runs lead from page 0 to the end without gap**, and no entry within
-//! a run says that a block begins there. So a run is divided by marking its rest first, and joined
-//! by one store to its first entry. Links, bins and counts follow from that (`mend`).
+//! Death: the segment's lock is held, and the death of its holder poisons the segment. In any state
+//! left then, **the first entries of runs lead from page 0 to the end without a gap**, and no entry
+//! within a run marks the beginning of a block. So a run is divided by marking its second part
+//! first, and joined by one store to its first entry. Links, bins and counts follow from that
+//! (`mend`).
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,18 +23,18 @@ use super::layout::{
 };
 use super::raw::{Damaged, HeapWord, RawHeap, add, step, sub};
 
-/// How many runs of a bin are looked at for the best fit.
+/// The number of runs in a bin that are compared for the best fit.
 const LOOKED_AT: usize = 8;
-/// Pages that the segment grows by at least: a frame of 2 MiB.
+/// The least growth of the segment in pages: a frame of 2 MiB.
 const LEAST_GROWTH: usize = 128;
-/// Pages that it grows by at most beyond what is needed, inside a section: 16 MiB. Where memory is
-/// scarce the kernel kills the process that takes it, and a death inside poisons the segment.
+/// The most growth in pages beyond what is needed, inside a section: 16 MiB. If memory is scarce,
+/// the kernel kills the process that takes it, and a death in a section poisons the segment.
 const MOST_BEYOND_NEED: usize = 1024;
-/// Of its pages a heap has at least one in so many to spare after a growth ahead of need.
+/// After growth ahead of need at least one in this many pages of the heap is free.
 const SPARE: u64 = 16;
 
-/// Bytes that a segment of `mapped` pages should have before a section begins; `None` if its heap
-/// has enough to spare, or none that this version knows.
+/// The bytes that a segment of `mapped` pages should have before a section begins; `None` if its
+/// heap has enough free pages, or is of an unknown version.
 pub(super) fn growth_ahead(raw: RawHeap) -> Option<usize> {
     let header = raw.header();
     if header.magic.load(Relaxed) != MAGIC || header.format.load(Relaxed) != FORMAT {
@@ -50,18 +51,18 @@ pub(super) fn growth_ahead(raw: RawHeap) -> Option<usize> {
     usize::try_from(wanted.min(most) << PAGE_SHIFT).ok()
 }
 
-/// Makes the segment longer: called with the bytes wanted, answers with those mapped.
+/// Makes the segment longer: takes the number of bytes wanted and returns the number mapped.
 pub(super) trait Extend {
     fn extend(&self, wanted: usize) -> Option<usize>;
 }
 
-/// Pages behind a segment's present end are asked for here.
+/// The runs of a heap, which can extend the segment.
 pub(super) struct PageRuns<'a> {
     raw: Cell<RawHeap>,
     ground: &'a dyn Extend,
 }
 
-/// The bin of runs of so many pages.
+/// The bin for runs of this many pages.
 pub(super) const fn bin(pages: u32) -> usize {
     if pages < 16 {
         pages as usize
@@ -73,7 +74,7 @@ pub(super) const fn bin(pages: u32) -> usize {
 
 const _: () = assert!(bin(15) == 15 && bin(16) == 16 && bin(MOST_PAGES as u32) < BINS);
 
-/// Previous and next of an entry's links.
+/// The previous and next page in an entry's links.
 const fn split(links: u64) -> (u32, u32) {
     (links as u32, (links >> 32) as u32)
 }
@@ -82,7 +83,7 @@ const fn join(previous: u32, next: u32) -> u64 {
     previous as u64 | (next as u64) << 32
 }
 
-/// Puts `page` before `next`, the present head of a list; `head` is to name it afterwards.
+/// Inserts `page` before `next`, the head of a list; the caller makes it the new head.
 pub(super) fn link_before(raw: RawHeap, page: u32, next: u32) -> Result<(), Damaged> {
     if next != 0 {
         let links = &raw.entry(next)?.links;
@@ -93,7 +94,7 @@ pub(super) fn link_before(raw: RawHeap, page: u32, next: u32) -> Result<(), Dama
     Ok(())
 }
 
-/// Puts `page` behind `before` in its list, whose entries these are.
+/// Inserts `page` after `before` in its list; the entries are those of the two.
 pub(super) fn link_behind(
     raw: RawHeap,
     (page, entry): (u32, &PageEntry),
@@ -110,8 +111,7 @@ pub(super) fn link_behind(
     Ok(())
 }
 
-/// Takes `page`, whose entry this is, out of its list; returns what the head is afterwards, if it
-/// was `page`.
+/// Removes `page` from its list; `entry` is its entry. Returns the new head if `page` was the head.
 pub(super) fn unlink(raw: RawHeap, page: u32, entry: &PageEntry) -> Result<Option<u32>, Damaged> {
     let (previous, next) = split(entry.links.load(Relaxed));
     if next != 0 {
@@ -134,12 +134,12 @@ pub(super) fn unlink(raw: RawHeap, page: u32, entry: &PageEntry) -> Result<Optio
     Ok(None)
 }
 
-/// What follows `page` in its list.
+/// The page after `page` in its list.
 pub(super) fn next(entry: &PageEntry) -> u32 {
     split(entry.links.load(Relaxed)).1
 }
 
-/// What precedes it.
+/// The page before it.
 pub(super) fn previous(entry: &PageEntry) -> u32 {
     split(entry.links.load(Relaxed)).0
 }
@@ -152,29 +152,28 @@ impl<'a> PageRuns<'a> {
         }
     }
 
-    /// The view, as long as the segment has become.
+    /// The view, with the segment's current length.
     #[inline]
     pub(super) fn raw(&self) -> RawHeap {
         self.raw.get()
     }
 
-    /// A run of `pages` pages whose use is to be marked by the caller; `None`: there is no free
-    /// space, and the segment cannot grow. The second value: all its bytes are zero.
+    /// Allocates a run of `pages` pages, which the caller marks; `None`: there is no free space,
+    /// and the segment cannot grow. The second value: all its bytes are zero.
     pub(super) fn take(&self, pages: u32) -> Result<Option<(u32, bool)>, Damaged> {
         loop {
             if let Some(first) = self.take_free(pages)? {
                 return Ok(Some((first, self.handed_out(first, pages))));
             }
-            // A second time only where the first growth had to put a leaf between the free run at
-            // the old end and the new pages.
+            // A second growth is needed only if the first one had to put a leaf between the free
+            // run at the old end and the new pages.
             if !self.grow(pages)? {
                 return Ok(None);
             }
         }
     }
 
-    /// As [`take`](Self::take), the run's address being a multiple of `align` pages, a power of
-    /// two.
+    /// As [`take`](Self::take), with the run's address a multiple of `align` pages, a power of two.
     pub(super) fn take_aligned(
         &self,
         pages: u32,
@@ -192,17 +191,18 @@ impl<'a> PageRuns<'a> {
         let base = self.raw().base().addr().get() >> PAGE_SHIFT;
         let aligned = ((base + first as usize).next_multiple_of(align as usize) - base) as u32;
         let behind = first + longer - (aligned + pages);
-        // Three free runs, from the last to the first, whose entry leads to them.
+        // Divide it into three free runs, from last to first, because the first entry leads to the
+        // others.
         let raw = self.raw();
         if behind > 0 {
             raw.mark(aligned + pages, behind, PageUse::Free, PageUse::FreeEnd)?;
         }
         if aligned > first {
             raw.mark(aligned, pages, PageUse::Free, PageUse::FreeEnd)?;
-            // None that is free lies before it: it is the beginning of one that was.
+            // No free run lies before it: it is the first part of one.
             self.bin(first, aligned - first)?;
         }
-        // Before what lies behind it is given back, which looks at it.
+        // Marked before the part after it is freed, which examines it.
         raw.mark(aligned, pages, PageUse::Large, PageUse::LargeEnd)?;
         if behind > 0 {
             self.give(aligned + pages, behind)?;
@@ -210,7 +210,7 @@ impl<'a> PageRuns<'a> {
         Ok(Some((aligned, zero)))
     }
 
-    /// From the bins alone.
+    /// Allocates from the bins only.
     fn take_free(&self, pages: u32) -> Result<Option<u32>, Damaged> {
         let Some((first, has)) = self.find(pages)? else {
             return Ok(None);
@@ -222,7 +222,7 @@ impl<'a> PageRuns<'a> {
         Ok(Some(first))
     }
 
-    /// A free run of at least so many pages, and how many it has.
+    /// A free run of at least this many pages, and its length.
     fn find(&self, pages: u32) -> Result<Option<(u32, u32)>, Damaged> {
         let header = self.raw().header();
         let own = bin(pages);
@@ -252,7 +252,7 @@ impl<'a> PageRuns<'a> {
         Ok(Some((page, has)))
     }
 
-    /// How many pages the free run at `page` has.
+    /// The length of the free run at `page`.
     fn free_at(&self, page: u32) -> Result<u32, Damaged> {
         let state = self.raw().state(page)?;
         let fits = state.pages > 0 && page as usize + state.pages as usize <= self.raw().pages();
@@ -275,7 +275,7 @@ impl<'a> PageRuns<'a> {
         Ok(Some((first, before.pages)))
     }
 
-    /// Gives a run back and merges it with what is free beside it.
+    /// Frees a run and merges it with free neighbours.
     pub(super) fn give(&self, first: u32, pages: u32) -> Result<(), Damaged> {
         let (mut begin, mut total) = (first, pages);
         if let Some((before, has)) = self.free_before(first)? {
@@ -292,15 +292,15 @@ impl<'a> PageRuns<'a> {
         }
         if begin < first {
             // The page becomes an inner one. If it kept its state, a second `free` of the same
-            // block would find a block there.
+            // block would still find a block there.
             self.raw()
                 .mark(first, pages, PageUse::Free, PageUse::FreeEnd)?;
         }
         self.bin(begin, total)
     }
 
-    /// Makes the run at `first` as long as `pages`, if what follows is free or can be had by
-    /// growth.
+    /// Extends the run at `first` to `pages` pages, if the pages after it are free or the segment
+    /// can grow.
     pub(super) fn extend(&self, first: u32, has: u32, pages: u32) -> Result<bool, Damaged> {
         for may_grow in [true, false] {
             let behind = first + has;
@@ -326,7 +326,7 @@ impl<'a> PageRuns<'a> {
         Ok(false)
     }
 
-    /// Notes that pages are no longer untouched; says whether they were.
+    /// Notes that pages are in use. Returns whether they had never been used.
     fn handed_out(&self, first: u32, pages: u32) -> bool {
         let fresh = &self.raw().header().fresh;
         let was = fresh.load(Relaxed);
@@ -334,7 +334,7 @@ impl<'a> PageRuns<'a> {
         u64::from(first) >= was
     }
 
-    /// Enters a free run into its bin.
+    /// Inserts a free run into its bin.
     pub(super) fn bin(&self, first: u32, pages: u32) -> Result<(), Damaged> {
         let header = self.raw().header();
         self.raw()
@@ -349,7 +349,7 @@ impl<'a> PageRuns<'a> {
         Ok(())
     }
 
-    /// Takes a free run out of its bin.
+    /// Removes a free run from its bin.
     fn unbin(&self, first: u32, pages: u32) -> Result<(), Damaged> {
         let header = self.raw().header();
         let bin = bin(pages);
@@ -367,8 +367,8 @@ impl<'a> PageRuns<'a> {
         Ok(())
     }
 
-    /// Grows the segment so that a run of `pages` pages fits behind its end, a free run there
-    /// counted in.
+    /// Grows the segment so that a run of `pages` pages fits at its end, including a free run that
+    /// lies there.
     #[cold]
     fn grow(&self, pages: u32) -> Result<bool, Damaged> {
         let has = self.raw().pages();
@@ -382,7 +382,7 @@ impl<'a> PageRuns<'a> {
             .free_before(has as u32)?
             .map_or(0, |(_, pages)| pages as usize);
         let new = (pages as usize).saturating_sub(free);
-        // Leaves for what comes, which may have to lie before it.
+        // Leaves for the new pages, which may have to lie before them.
         let leaves = ((has + new) >> LEAF_SHIFT) + 2 - has.div_ceil(LEAF_ENTRIES);
         let needed = has + new + leaves * LEAF_PAGES as usize;
         let ahead = (has / 8).min(MOST_BEYOND_NEED);
@@ -410,13 +410,14 @@ impl<'a> PageRuns<'a> {
         Ok(false)
     }
 
-    /// Takes the pages from `from` to `to`, mapped and unused, into the heap.
+    /// Adds the mapped and unused pages from `from` to `to` to the heap.
     fn adopt(&self, from: u32, to: u32) -> Result<(), Damaged> {
         let header = self.raw().header();
         let mut to = to;
         let mut cursor = from;
         let known = (from as usize).div_ceil(LEAF_ENTRIES);
-        // Leaves go elsewhere if possible: what is free at the end is to go on behind it.
+        // Leaves go elsewhere if possible, so that a free run at the end can continue into the new
+        // pages.
         let tail = self.free_before(from)?;
         if let Some((first, pages)) = tail {
             self.unbin(first, pages)?;
@@ -459,7 +460,7 @@ impl<'a> PageRuns<'a> {
         if cursor < to {
             raw.mark(cursor, to - cursor, PageUse::Free, PageUse::FreeEnd)?;
         }
-        // Runs lead from the old end to the new one: they belong to the heap from here on.
+        // Runs lead from the old end to the new one, so the pages belong to the heap from now on.
         header.pages.put(u64::from(to));
         if cursor < to {
             self.give(cursor, to - cursor)?;
@@ -478,7 +479,7 @@ impl<'a> PageRuns<'a> {
     }
 }
 
-/// The first bin from `from` on that has a run.
+/// The first non-empty bin from `from` on.
 fn next_set(header: &HeapHeader, from: usize) -> Option<usize> {
     (from / 64..BINS / 64).find_map(|word| {
         let mut bits = header.bin_map[word].load(Relaxed);
@@ -489,8 +490,8 @@ fn next_set(header: &HeapHeader, from: usize) -> Option<usize> {
     })
 }
 
-/// Makes an empty heap of the mapped pages, whatever they hold; `zero`: they hold zeros but for
-/// page 0.
+/// Makes an empty heap of the mapped pages, whatever they hold; `zero`: they are zero except page
+/// 0.
 ///
 /// Returns false if there is no free space for its tables.
 pub(super) fn format(
@@ -507,7 +508,7 @@ pub(super) fn format(
     let header = raw.header();
     header.magic.put(0);
     let runs = PageRuns::new(raw, &Nowhere);
-    // The headers' words and the directory, but not the region's header.
+    // Zero the headers' words and the directory, but not the region's header.
     let at = raw.block(0, HEAP_AT, front as usize * PAGE - HEAP_AT)?;
     // SAFETY: mapped, as `block` found; the caller has the segment for itself, and of a heap that
     // was here nothing is used any more.
@@ -518,14 +519,14 @@ pub(super) fn format(
     header.format.put(FORMAT);
     header.max_pages.put(max_pages as u64);
     header.seed.put(seed);
-    // Nothing is known to be zero otherwise.
+    // Otherwise no page is known to be zero.
     let fresh = if zero {
         front + LEAF_PAGES
     } else {
         pages as u32
     };
     header.fresh.put(u64::from(fresh));
-    // The first leaf's pages first; then all that it knows; then the rest as by growth.
+    // First the first leaf's pages, then the rest of its range, then the other pages as in growth.
     let first = pages.min(LEAF_ENTRIES);
     raw.leaf(0).ok_or(Damaged)?.put(front);
     header.pages.put(first as u64);
@@ -540,7 +541,7 @@ pub(super) fn format(
     Ok(true)
 }
 
-/// A segment that does not grow.
+/// For a segment that does not grow.
 pub(super) struct Nowhere;
 
 impl Extend for Nowhere {
@@ -549,7 +550,8 @@ impl Extend for Nowhere {
     }
 }
 
-/// Marks every page of a slab. Its bits must be there: its first entry says what it is.
+/// Marks every page of a slab. Its bits must be written already, because its first entry makes them
+/// valid.
 pub(super) fn mark_slab(raw: RawHeap, first: u32, pages: u32, class: u8) -> Result<(), Damaged> {
     for back in 1..pages {
         let state = PageState::new(PageUse::SlabRest, class, back);
