@@ -1,5 +1,5 @@
-//! A heap whose whole state lies in its segment: any process that enters the segment allocates from
-//! it, and whatever one process allocated, another may give back.
+//! A heap whose whole state lies in its segment: any process that enters the segment can allocate
+//! from it, and can free what another process has allocated.
 //!
 //! [`Heap`] is an [`Allocator`](allocator_api2::alloc::Allocator), so that vectors, boxes and maps
 //! live in a segment. Blocks up to 32 KiB come from slabs of a size class (`slabs`, `classes`),
@@ -8,8 +8,8 @@
 //! an `mspace` of Doug Lea's allocator in each segment.
 //!
 //! **Damage.** Nothing that the segment holds makes the heap panic or touch a byte outside of the
-//! segment. An operation that meets what cannot be does nothing but count it: an allocation fails,
-//! a block given back is lost.
+//! segment. An operation that meets damage only counts it: an allocation fails, and a block that
+//! should be freed is lost.
 
 mod check;
 mod classes;
@@ -43,18 +43,18 @@ use layout::{FORMAT, MAGIC, MOST_PAGES, PAGE, PAGE_SHIFT, PageState, PageUse};
 use pages::{Extend, PageRuns};
 use raw::{Damaged, HeapWord, RawHeap, add, sub};
 
-/// Blocks that were given back where that was not possible, by this process.
+/// The number of blocks that this process could not free.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
 /// The heap of a segment, for the section with brand `'s`.
 ///
-/// One word, `Copy`, `Send` and `Sync`; it may lie in its segment, as the allocator of a collection
+/// One word, `Copy`, `Send` and `Sync`; it may lie in its segment as the allocator of a collection
 /// there. **It works only in the thread that entered the segment, exclusively, and only until that
-/// thread leaves**: elsewhere allocation is [`AllocError`], and a block given back is lost (and
-/// counted: [`Heap::lost`]). So it cannot be misused by sending it away, and threads of a
-/// `std::thread::scope` may share what it holds for reading.
+/// thread leaves**: elsewhere an allocation fails with [`AllocError`], and a block that should be
+/// freed is lost (and counted: [`Heap::lost`]). So sending it to another thread cannot misuse it,
+/// and threads of a `std::thread::scope` may read what it holds together.
 ///
-/// Memory comes from the segment, which grows when needed, up to its maximum.
+/// Memory comes from the segment, which grows up to its maximum when needed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Heap<'s> {
@@ -91,12 +91,12 @@ impl ProcessMapping {
         unsafe { RawHeap::new(self.base, self.len()) }
     }
 
-    /// Whether there is a heap that this version knows.
+    /// Whether there is a heap of a known version.
     pub(crate) fn has_heap(&self) -> Result<(), HeapError> {
         has_heap(self.raw())
     }
 
-    /// The offset, layout hash and size that the root's record has.
+    /// The root's record.
     pub(crate) fn root_record(&self) -> Option<RootRecord> {
         let header = self.raw()?.header();
         Some(RootRecord {
@@ -110,8 +110,8 @@ impl ProcessMapping {
     pub(crate) fn set_root_record(&self, record: RootRecord) {
         if let Some(raw) = self.raw() {
             let header = raw.header();
-            // A root that is named has its layout, whoever dies between two stores. One without a
-            // type takes the place of another at one instant; `mend` knows its size.
+            // A root that can be seen has its layout, even if the process dies between two stores.
+            // A root without a type is replaced at one instant; `mend` determines its size.
             if header.root_layout.load(Relaxed) != record.layout || record.at == 0 {
                 header.root_at.put(0);
             }
@@ -122,20 +122,20 @@ impl ProcessMapping {
     }
 }
 
-/// Where a segment's root lies and what it is.
+/// The place and type of a segment's root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct RootRecord {
-    /// Offset in the segment; 0: there is none.
+    /// The offset in the segment; 0: there is no root.
     pub(crate) at: u64,
-    /// Layout hash of its schema.
+    /// The layout hash of its schema.
     pub(crate) layout: u64,
-    /// Bytes.
+    /// The size in bytes.
     pub(crate) size: u64,
 }
 
-/// Makes an empty heap in a segment of `len` mapped bytes at `base`, which may grow to `max`; of a
-/// heap that was there nothing remains, its root neither. `zero`: all bytes behind the first 4096
-/// are zero, as in a new file, which spares clearing some memory later.
+/// Makes an empty heap in a segment of `len` mapped bytes at `base`, which may grow to `max`.
+/// Nothing of an earlier heap remains, nor its root. `zero`: all bytes after the first 4096 are
+/// zero, as in a new file, which saves clearing memory later.
 ///
 /// # Errors
 /// [`HeapError::Size`], [`HeapError::Seed`].
@@ -161,11 +161,11 @@ pub(crate) unsafe fn format(
     }
 }
 
-/// Makes the heap whole of a segment of `len` mapped bytes at `base`, after the death of a process
-/// in the middle of an operation.
+/// Repairs the heap of a segment of `len` mapped bytes at `base` after the death of a process in
+/// the middle of an operation.
 ///
 /// # Errors
-/// [`HeapError::NoHeap`]; [`HeapError::NotMended`], and nothing was changed.
+/// [`HeapError::NoHeap`]; [`HeapError::NotMended`], with nothing changed.
 ///
 /// # Safety
 /// The bytes must be mapped for reading and writing, `base` be a multiple of 2 MiB, and nobody else
@@ -180,7 +180,7 @@ pub(crate) unsafe fn mend(base: NonNull<u8>, len: usize) -> Result<(), HeapError
     }
 }
 
-/// Whether there is a heap that this version knows.
+/// Whether there is a heap of a known version.
 fn has_heap(raw: Option<RawHeap>) -> Result<(), HeapError> {
     let found = match raw {
         Some(raw) if raw.header().magic.load(Relaxed) != MAGIC => "no heap's magic",
@@ -194,8 +194,8 @@ fn has_heap(raw: Option<RawHeap>) -> Result<(), HeapError> {
     })
 }
 
-/// Bytes that a segment of `len` mapped bytes at `base` should have before a section that may
-/// change it begins, so that the section need not take memory; `None` if it has enough.
+/// The bytes that a segment of `len` mapped bytes at `base` should have before a section begins
+/// that may change it, so that the section need not take memory; `None` if it has enough.
 ///
 /// # Safety
 /// The bytes must be mapped for reading, and `base` be a multiple of 2 MiB.
@@ -205,7 +205,7 @@ pub(crate) unsafe fn growth_ahead(base: NonNull<u8>, len: usize) -> Option<usize
     pages::growth_ahead(unsafe { RawHeap::new(base, len) }?)
 }
 
-/// Whether a heap begins in a data file.
+/// Whether a data file contains a heap.
 pub(crate) fn begins_in(data: &std::path::Path) -> std::io::Result<bool> {
     use std::os::unix::fs::FileExt;
 
@@ -237,7 +237,7 @@ impl<'s> Heap<'s> {
         .flatten()
     }
 
-    /// Figures of the heap, cheap: some 50 loads.
+    /// Statistics of the heap; costs some 50 loads.
     ///
     /// # Errors
     /// [`HeapError::Outside`] if the calling thread has not entered the segment.
@@ -263,8 +263,8 @@ impl<'s> Heap<'s> {
         .ok_or(HeapError::Outside)?
     }
 
-    /// The seed that hashes of this heap's maps begin with: random, made with the heap, the same in
-    /// all processes.
+    /// The seed of the hashes in this heap's maps: random, drawn when the heap is made, and equal
+    /// in all processes.
     ///
     /// # Errors
     /// As [`stats`](Self::stats).
@@ -276,8 +276,8 @@ impl<'s> Heap<'s> {
         .ok_or(HeapError::Outside)
     }
 
-    /// How many blocks this process has given back where it could not: outside of an exclusive
-    /// section, or to a damaged heap. They stay allocated.
+    /// The number of blocks that this process could not free: outside of an exclusive section, or
+    /// in a damaged heap. They stay allocated.
     #[must_use]
     pub fn lost() -> u64 {
         LOST.load(Relaxed)
@@ -300,7 +300,7 @@ impl<'s> Heap<'s> {
         Ok(NonNull::slice_from_raw_parts(at, len))
     }
 
-    /// Makes a block longer where it lies; its new length.
+    /// Extends a block in place; returns its new length.
     #[inline]
     fn stretch(self, at: NonNull<u8>, size: usize) -> Option<usize> {
         self.with(|runs| {
@@ -330,7 +330,7 @@ impl<'s> Heap<'s> {
         .flatten()
     }
 
-    /// Makes a block shorter where it lies, if that is worth it there; its new length.
+    /// Shortens a block in place, if that is worth it; returns its new length.
     fn cut(self, at: NonNull<u8>, size: usize) -> Option<usize> {
         self.with(|runs| {
             let (page, offset) = runs.raw().place(at).ok_or(Damaged)?;
@@ -339,7 +339,7 @@ impl<'s> Heap<'s> {
             if state.kind != PageUse::Large {
                 let found = slabs::find(runs.raw(), page, entry, offset)?;
                 let has = classes::TABLE[found.class as usize].size as usize;
-                // Less than half would be in use: better to move.
+                // Less than half would be in use, so moving is better.
                 return Ok((size > has / 2 && size <= has).then_some(has));
             }
             whole_run(runs.raw(), page, offset, state)?;
@@ -367,13 +367,13 @@ fn nonzero_align(layout: Layout) -> std::num::NonZeroUsize {
     std::num::NonZeroUsize::new(layout.align()).unwrap_or(std::num::NonZeroUsize::MIN)
 }
 
-/// Pages for so many bytes, unless no segment has that many.
+/// The pages for this many bytes; `None` if no segment has that many.
 fn pages_of(size: usize) -> Option<u32> {
     let pages = size.div_ceil(PAGE);
     (pages <= MOST_PAGES).then_some(pages as u32)
 }
 
-/// A block for `layout`: address, length, and whether it holds zeros.
+/// Allocates a block for `layout`: address, length, and whether it is zeroed.
 #[inline]
 fn take(
     runs: &PageRuns<'_>,
@@ -421,7 +421,7 @@ fn take_large(
     Ok(Some((raw.block(first, 0, len)?, len, zero)))
 }
 
-/// Whether an address, `offset` bytes into `page`, is that of a run handed out.
+/// Checks that an address, `offset` bytes into `page`, is that of an allocated run.
 fn whole_run(raw: RawHeap, page: u32, offset: u32, state: PageState) -> Result<(), Damaged> {
     let end = page as usize + state.pages as usize;
     if offset != 0 || state.pages == 0 || end > raw.pages() {
@@ -521,7 +521,7 @@ unsafe impl Allocator for Heap<'_> {
 }
 
 impl Heap<'_> {
-    /// Moves `bytes` bytes of a block into a new one and gives the old one back.
+    /// Moves `bytes` bytes of a block to a new one and frees the old one.
     ///
     /// # Safety
     /// `ptr` must be a block of this heap with layout `old`, and `bytes` no more than either's

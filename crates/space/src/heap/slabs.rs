@@ -1,10 +1,11 @@
 //! Small blocks: a bit each, in slabs of one size class, in constant time.
 //!
-//! A class knows its slabs with free blocks as a list. A block comes from the first of them, and
-//! from the next when that is full; a full slab hangs in no list, and returns behind the first when
-//! a block of it is given back, so that nearly full slabs are filled up and others can run empty.
-//! An empty slab's pages go back, unless it is the class' only one with free blocks. That a block
-//! is free is said by a set bit in the slab's entry or bitmap, apart from the blocks: giving back
+//! Each class keeps a list of its slabs with free blocks. A block is taken from the first slab, and
+//! from the next one when that is full. A full slab is in no list; when one of its blocks is freed
+//! it returns to the second position, so that nearly full slabs are filled up and others can become
+//! empty. The pages of an empty slab are freed, unless it is the class' only slab with free blocks.
+//! A set bit in the slab's entry or bitmap, apart from the blocks, marks a free block. So freeing a
+//! free block, or an address that is no block, is detected.
 //! what is free already, or what never was a block, is noticed.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,14 +19,14 @@ use std::ptr::NonNull;
 /// A block found by its address.
 pub(super) struct FoundBlock<'a> {
     pub(super) class: u8,
-    /// Its slab's first page.
+    /// The first page of its slab.
     page: u32,
-    /// That page's.
+    /// The entry of that page.
     entry: &'a PageEntry,
     block: u32,
 }
 
-/// A block of `class`; `None`: there is no free space, and the segment cannot grow.
+/// Allocates a block of `class`; `None`: there is no free space, and the segment cannot grow.
 #[inline]
 pub(super) fn take(runs: &PageRuns<'_>, class: u8) -> Result<Option<NonNull<u8>>, Damaged> {
     let shape = &TABLE[class as usize];
@@ -79,7 +80,7 @@ pub(super) fn take(runs: &PageRuns<'_>, class: u8) -> Result<Option<NonNull<u8>>
         .map(Some)
 }
 
-/// A new slab, at the head of its class' empty list.
+/// Makes a new slab: the head of the list of its class, which is empty.
 #[cold]
 fn new_slab(runs: &PageRuns<'_>, class: u8) -> Result<Option<u32>, Damaged> {
     let shape = &TABLE[class as usize];
@@ -104,7 +105,7 @@ fn new_slab(runs: &PageRuns<'_>, class: u8) -> Result<Option<u32>, Damaged> {
     Ok(Some(page))
 }
 
-/// The block that begins at `offset` bytes into `page`, a page of a slab whose entry this is.
+/// The block that begins `offset` bytes into `page`, a page of a slab with this entry.
 #[inline]
 pub(super) fn find<'a>(
     raw: RawHeap,
@@ -135,7 +136,7 @@ pub(super) fn find<'a>(
     })
 }
 
-/// Gives a block back.
+/// Frees a block.
 #[inline]
 pub(super) fn give(runs: &PageRuns<'_>, found: &FoundBlock<'_>) -> Result<(), Damaged> {
     let raw = runs.raw();
@@ -146,7 +147,7 @@ pub(super) fn give(runs: &PageRuns<'_>, found: &FoundBlock<'_>) -> Result<(), Da
     let (word, bit) = (found.block / 64, 1 << (found.block % 64));
     let used = entry.used.load(Relaxed);
     if is_free(raw, shape, found, map)? || used == 0 {
-        // Given back twice.
+        // It was freed already.
         return Err(Damaged);
     }
     if shape.has_bitmap() {
@@ -163,13 +164,13 @@ pub(super) fn give(runs: &PageRuns<'_>, found: &FoundBlock<'_>) -> Result<(), Da
         if head != 0 {
             let first = raw.entry(head)?;
             if first.used.load(Relaxed) > 0 {
-                // In front it would be full again after the next block, and out of the list.
+                // At the head it would be full again after the next allocation, and leave the list.
                 return link_behind(raw, (found.page, entry), (head, first));
             }
         }
         link_before(raw, found.page, head)?;
         state.head.put(found.page);
-        // The one that was kept for the want of another.
+        // The empty slab that was kept because there was no other.
         if head != 0 {
             release(runs, state, head, shape.pages)?;
         }
@@ -182,7 +183,7 @@ pub(super) fn give(runs: &PageRuns<'_>, found: &FoundBlock<'_>) -> Result<(), Da
     Ok(())
 }
 
-/// Whether a block is handed out.
+/// Whether a block is allocated.
 pub(super) fn is_used(raw: RawHeap, found: &FoundBlock<'_>) -> Result<bool, Damaged> {
     let map = found.entry.map.load(Relaxed);
     Ok(!is_free(raw, &TABLE[found.class as usize], found, map)?)
@@ -202,8 +203,8 @@ fn is_free(
     Ok(bits & 1 << (found.block % 64) != 0)
 }
 
-/// Free blocks by the bits of the slab at `page`; `None` if there are bits of blocks that it does
-/// not have.
+/// The number of free blocks according to the bits of the slab at `page`; `None` if bits of
+/// nonexistent blocks are set.
 pub(super) fn count_free(
     raw: RawHeap,
     page: u32,
@@ -230,8 +231,8 @@ pub(super) fn is_empty(raw: RawHeap, page: u32, class: u8) -> Result<bool, Damag
     Ok(count_free(raw, page, shape)? == Some(shape.blocks))
 }
 
-/// Writes what follows from the bits of a slab, and links it if it has free blocks: into a class
-/// whose list and counts were emptied.
+/// Writes everything that follows from the bits of a slab, and links the slab if it has free
+/// blocks. The list and counts of its class were cleared before.
 pub(super) fn recount(raw: RawHeap, page: u32, class: u8) -> Result<(), Damaged> {
     let shape = TABLE.get(class as usize).ok_or(Damaged)?;
     let entry = raw.entry(page)?;
@@ -256,7 +257,7 @@ pub(super) fn recount(raw: RawHeap, page: u32, class: u8) -> Result<(), Damaged>
     Ok(())
 }
 
-/// Takes an empty slab out of its class' list and gives its pages back.
+/// Removes an empty slab from its class' list and frees its pages.
 #[cold]
 fn release(runs: &PageRuns<'_>, state: &ClassState, page: u32, pages: u32) -> Result<(), Damaged> {
     let raw = runs.raw();
@@ -268,14 +269,14 @@ fn release(runs: &PageRuns<'_>, state: &ClassState, page: u32, pages: u32) -> Re
     runs.give(page, pages)
 }
 
-/// Gives back the empty slabs that classes keep. Returns whether there were any.
+/// Frees the empty slabs that classes keep. Returns whether there were any.
 #[cold]
 pub(super) fn trim(runs: &PageRuns<'_>) -> Result<bool, Damaged> {
     let mut any = false;
     for (class, shape) in TABLE.iter().enumerate() {
         let state = &runs.raw().header().classes[class];
         let page = state.head.load(Relaxed);
-        // Only a class' first slab may be empty, and only as long as it is the sole one with free
+        // Only a class' first slab may be empty, and only while it is the only one with free
         // blocks.
         if page != 0 && runs.raw().entry(page)?.used.load(Relaxed) == 0 {
             release(runs, state, page, shape.pages)?;

@@ -1,4 +1,4 @@
-//! Figures of a heap, added up from its counters.
+//! Statistics of a heap, computed from its counters.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -6,24 +6,25 @@ use super::classes::TABLE;
 use super::layout::PAGE;
 use super::raw::RawHeap;
 
-/// What a heap holds. All in bytes, unless said otherwise.
+/// The use of a heap's memory, in bytes unless stated otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeapStats {
-    /// What the heap has of its segment now, headers included.
+    /// The current size of the heap in its segment, headers included.
     pub segment_bytes: u64,
-    /// What it may have.
+    /// The largest possible size.
     pub max_bytes: u64,
-    /// Blocks handed out, their number.
+    /// The number of allocated blocks.
     pub blocks: u64,
-    /// Blocks handed out, rounded up to what each takes.
+    /// The bytes of allocated blocks, rounded up to the size that each takes.
     pub used_bytes: u64,
-    /// Space in slabs for more blocks of their sizes, their unused ends and bitmaps included.
+    /// The bytes of slabs that are free for blocks of their sizes, including unused ends and
+    /// bitmaps.
     pub slab_rest_bytes: u64,
-    /// Free runs of pages, for any use.
+    /// The bytes of free runs of pages, which are free for any use.
     pub free_bytes: u64,
-    /// The heap's own tables.
+    /// The bytes of the heap's own tables.
     pub own_bytes: u64,
-    /// How often an operation met damage.
+    /// How many operations met damage.
     pub damage: u64,
 }
 
@@ -32,7 +33,7 @@ pub(super) fn stats(raw: RawHeap) -> HeapStats {
     let page = PAGE as u64;
     let large_pages = header.large_pages.load(Relaxed);
     let mut blocks = header.large_runs.load(Relaxed);
-    // A damaged heap's counters may be anything: wrapping, not panicking.
+    // The counters of a damaged heap may have any value: wrap instead of panicking.
     let mut used = large_pages.wrapping_mul(page);
     let mut slabs = 0_u64;
     for (class, state) in TABLE.iter().zip(&header.classes) {

@@ -1,9 +1,8 @@
-//! A heap as programs see it that have no types to show: blocks of bytes, and a root that is the
-//! address of one.
+//! The heap for programs without types: blocks of bytes, and a root that is the address of one.
 //!
-//! **What was made without types is never taken for typed, nor the other way round**: such a root
-//! is kept with a layout hash of its own, which no schema has, and asking for the one kind where
-//! the other lies is an error.
+//! **An untyped root is never taken for a typed one, nor a typed root for an untyped one**: an
+//! untyped root has a layout hash of its own, which no schema has, and requesting the other kind is
+//! an error.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -17,14 +16,14 @@ use crate::heap::layout::PageUse;
 use crate::heap::raw::RawHeap;
 use crate::process_mapping::{self, ProcessMapping};
 
-/// What stands for the layout of a root without a type.
+/// Replaces the layout hash of a root without a type.
 pub(super) const UNTYPED: u64 = u64::from_le_bytes(*b"untyped\0");
 
-/// The heap of a segment that the calling thread is inside of, for blocks without types. Made by
+/// The heap of a segment that the calling thread has entered, for untyped blocks. Made by
 /// [`SectionGuard::heap`](crate::SectionGuard::heap).
 ///
-/// Like [`Heap`], it works in the thread that entered the segment and until that thread leaves;
-/// afterwards and elsewhere every call is refused.
+/// Like [`Heap`], it works in the thread that entered the segment until that thread leaves; in
+/// other threads, and afterwards, every call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UntypedHeap(Heap<'static>);
 
@@ -33,21 +32,21 @@ impl UntypedHeap {
         Self(Heap::new(base))
     }
 
-    /// A block of at least `layout.size()` bytes, of one if that is zero; [`usable`](Self::usable)
-    /// says how many it has. `None` if the segment is full, was entered for reading only, or is not
-    /// entered.
+    /// Allocates a block of at least `layout.size()` bytes, or of one byte if that is zero;
+    /// [`usable`](Self::usable) returns its actual size. `None` if the segment is full, was entered
+    /// for reading only, or is not entered.
     #[must_use]
     pub fn allocate(self, layout: Layout) -> Option<NonNull<u8>> {
         Some(self.0.allocate(not_empty(layout)?).ok()?.cast())
     }
 
-    /// A block filled with zeros, otherwise as [`allocate`](Self::allocate).
+    /// Allocates a block filled with zeros; otherwise as [`allocate`](Self::allocate).
     #[must_use]
     pub fn allocate_zeroed(self, layout: Layout) -> Option<NonNull<u8>> {
         Some(self.0.allocate_zeroed(not_empty(layout)?).ok()?.cast())
     }
 
-    /// Bytes of a block; `None` if `block` is not the address of one that is handed out.
+    /// The size of a block; `None` if `block` is not the address of an allocated one.
     #[must_use]
     pub fn usable(self, block: NonNull<u8>) -> Option<usize> {
         self.present(|present| {
@@ -56,10 +55,10 @@ impl UntypedHeap {
         })?
     }
 
-    /// Gives a block back; says whether it was one.
+    /// Frees a block. Returns whether it was an allocated one.
     ///
     /// # Safety
-    /// Nobody uses it any more.
+    /// The block is not used any more.
     pub unsafe fn free(self, block: NonNull<u8>) -> bool {
         let Some(size) = self.usable(block).filter(|_| self.is_writable()) else {
             return false;
@@ -72,11 +71,11 @@ impl UntypedHeap {
         true
     }
 
-    /// Makes a block longer or shorter, where it lies or elsewhere; it keeps its first bytes.
-    /// `None`, and it is as it was, if `block` is none or there is no memory.
+    /// Resizes a block in place or elsewhere; the common part of its content stays. `None` if
+    /// `block` is not allocated or there is no memory: then nothing has changed.
     ///
     /// # Safety
-    /// Nobody uses the block by its old address afterwards, if there is a new one.
+    /// If the block has moved, its old address is not used any more.
     #[must_use]
     pub unsafe fn resize(self, block: NonNull<u8>, layout: Layout) -> Option<NonNull<u8>> {
         let size = self.usable(block).filter(|_| self.is_writable())?;
@@ -95,7 +94,7 @@ impl UntypedHeap {
         Some(moved.ok()?.cast())
     }
 
-    /// The root: `None` if there is none yet.
+    /// The root; `None` if there is none.
     ///
     /// # Errors
     /// [`RootError::Layout`] if it was created with a type, [`RootError::Damaged`], and as
@@ -118,7 +117,7 @@ impl UntypedHeap {
         }
     }
 
-    /// Makes a block the root, or none; the one that was is not given back.
+    /// Makes a block the root, or removes the root. The previous root is not freed.
     ///
     /// # Errors
     /// [`RootError::Layout`] if there is a root with a type, [`RootError::ReadOnly`],
@@ -145,7 +144,7 @@ impl UntypedHeap {
         Ok(())
     }
 
-    /// The root's record, if it is one without a type or none.
+    /// The root's record, if the root is untyped or there is none.
     fn record(self) -> Result<RootRecord, RootError> {
         let record = self.present(|present| {
             present.has_heap()?;
@@ -176,13 +175,12 @@ impl UntypedHeap {
     }
 }
 
-/// For one byte at least: a block has an address of its own.
+/// Makes the size at least one byte, so that each block has an address of its own.
 fn not_empty(layout: Layout) -> Option<Layout> {
     Layout::from_size_align(layout.size().max(1), layout.align()).ok()
 }
 
-/// Bytes of the block that begins `at` bytes into the segment; `None` if none that is handed out
-/// does.
+/// The size of the block that begins `at` bytes into the segment; `None` if no allocated one does.
 pub(super) fn usable(raw: RawHeap, at: u64) -> Option<usize> {
     if !in_block(raw, at) {
         return None;
