@@ -14,6 +14,7 @@ use crate::settings::{
     Changes, Key, Kind, Refused, RewriteError, Setting, Settings, Value, sync_policy,
 };
 use crate::shared::Shared;
+use crate::tls::{self, TlsError, TlsIdentity};
 use mneme_log::{GrowError, WriteError};
 
 /// One setting and what it is to become.
@@ -53,6 +54,8 @@ pub(crate) enum Reason {
     Grow(#[from] GrowError),
     #[error(transparent)]
     Evict(#[from] WriteError),
+    #[error(transparent)]
+    Tls(Box<TlsError>),
 }
 
 impl SettingChange {
@@ -157,6 +160,18 @@ pub(crate) fn change(server: &Shared, changes: &[SettingChange]) -> Result<(), C
             return Err(refused(change.key, Reason::Descriptors(possible)));
         }
     }
+    // Read whole, before anything is changed. Also if a file is named that was named before.
+    let identity = match changes.iter().find(|change| tls::is_meant(change.key)) {
+        Some(first) if !server.tls_addresses.is_empty() => {
+            let proposed = Settings::clone(&server.settings);
+            for change in changes {
+                proposed.put(change.key, change.value.clone());
+            }
+            let read = TlsIdentity::read(&proposed);
+            Some(read.map_err(|error| refused(first.key, Reason::Tls(Box::new(error))))?)
+        }
+        _ => None,
+    };
     if let Some(change) = is_asked(Key::MaxMemoryPolicy) {
         let evict = eviction_policy::policy(change.value.number);
         let set = server.store.set_eviction(evict);
@@ -173,6 +188,9 @@ pub(crate) fn change(server: &Shared, changes: &[SettingChange]) -> Result<(), C
     }
     for change in changes {
         server.settings.put(change.key, change.value.clone());
+    }
+    if let Some(identity) = identity {
+        server.set_identity(identity);
     }
     if changes
         .iter()
@@ -200,6 +218,23 @@ pub(crate) fn change(server: &Shared, changes: &[SettingChange]) -> Result<(), C
     // same.
     server.wake_all();
     Ok(())
+}
+
+/// Reads the files of TLS again, for connections from now on. What cannot be read changes nothing.
+pub(crate) fn reload_tls(server: &Shared) {
+    let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
+    if server.tls_addresses.is_empty() {
+        return;
+    }
+    match TlsIdentity::read(&server.settings) {
+        Ok(identity) => {
+            server.set_identity(identity);
+            tracing::info!("the certificate has been read again");
+        }
+        Err(error) => {
+            tracing::error!(%error, "the certificate was not read again: the one before holds")
+        }
+    }
 }
 
 /// Makes the store `bytes` large; 0 leaves it as it is.

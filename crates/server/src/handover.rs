@@ -120,6 +120,7 @@ impl Listeners {
         for listener in &self.sockets {
             match listener {
                 Listener::Tcp(_) => text.push_str("tcp\n"),
+                Listener::Tls(_) => text.push_str("tls\n"),
                 Listener::Unix(_, path) => {
                     // Relative ones are the old server's.
                     let path = std::path::absolute(path)?;
@@ -163,10 +164,14 @@ impl Listeners {
         for socket in sockets {
             let line = lines.next().ok_or_else(nonsense)?;
             listeners.push(match line.split_once(' ') {
-                None if line == "tcp" => {
+                None if line == "tcp" || line == "tls" => {
                     let listener = TcpListener::from(socket);
                     listener.set_nonblocking(true)?;
-                    Listener::Tcp(mio::net::TcpListener::from_std(listener))
+                    let listener = Listener::Tcp(mio::net::TcpListener::from_std(listener));
+                    match line {
+                        "tls" => listener.with_tls(),
+                        _ => listener,
+                    }
                 }
                 Some(("unix", path)) => {
                     let listener = UnixListener::from(socket);

@@ -61,6 +61,7 @@ pub mod settings;
 mod shared;
 mod socket_file;
 mod statistics;
+mod tls;
 mod transaction_queue;
 mod version;
 

@@ -22,11 +22,14 @@ use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use crate::log_limiter::LogLimiter;
 use crate::settings::{Key, Settings};
 use crate::socket_file::SocketFile;
+use crate::tls::{self, TlsStream};
 
 /// A listening socket.
 #[derive(Debug)]
 pub(crate) enum Listener {
     Tcp(TcpListener),
+    /// TCP whose peers speak TLS.
+    Tls(TcpListener),
     Unix(UnixListener, PathBuf),
 }
 
@@ -34,6 +37,8 @@ pub(crate) enum Listener {
 pub(crate) struct Bound {
     pub listeners: Vec<Listener>,
     pub addresses: Vec<SocketAddr>,
+    /// Those whose peers speak TLS.
+    pub tls_addresses: Vec<SocketAddr>,
 }
 
 /// Listening sockets on their way from one server to the next, and with them the lock of the
@@ -63,6 +68,7 @@ impl Listeners {
 #[derive(Debug)]
 pub(crate) enum ClientSocket {
     Tcp(TcpStream),
+    Tls(Box<TlsStream>),
     Unix(UnixStream),
 }
 
@@ -76,6 +82,8 @@ pub(crate) struct Accepted {
     pub local: String,
     /// Whether it comes from this machine.
     pub is_local: bool,
+    /// Whether its peer is to speak TLS.
+    pub is_tls: bool,
 }
 
 impl Listener {
@@ -120,18 +128,27 @@ impl Listener {
         Ok((Listener::Unix(listener, path.to_owned()), file))
     }
 
-    /// The TCP address it listens on.
-    pub fn address(&self) -> io::Result<Option<SocketAddr>> {
+    /// This one, if it is TCP, with peers that speak TLS.
+    pub fn with_tls(self) -> Self {
         match self {
-            Listener::Tcp(listener) => listener.local_addr().map(Some),
-            Listener::Unix(..) => Ok(None),
+            Listener::Tcp(listener) => Listener::Tls(listener),
+            other => other,
+        }
+    }
+
+    /// The TCP address it listens on for peers that speak TLS, or that do not.
+    pub fn address(&self, is_tls: bool) -> io::Result<Option<SocketAddr>> {
+        match self {
+            Listener::Tcp(listener) if !is_tls => listener.local_addr().map(Some),
+            Listener::Tls(listener) if is_tls => listener.local_addr().map(Some),
+            _ => Ok(None),
         }
     }
 
     /// Its socket, to be handed to another process.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         match self {
-            Listener::Tcp(listener) => listener.as_fd(),
+            Listener::Tcp(listener) | Listener::Tls(listener) => listener.as_fd(),
             Listener::Unix(listener, _) => listener.as_fd(),
         }
     }
@@ -139,7 +156,7 @@ impl Listener {
     /// The path of the unix socket it listens on.
     pub fn path(&self) -> Option<PathBuf> {
         match self {
-            Listener::Tcp(_) => None,
+            Listener::Tcp(_) | Listener::Tls(_) => None,
             Listener::Unix(_, path) => Some(path.clone()),
         }
     }
@@ -150,6 +167,10 @@ impl Listener {
             Listener::Tcp(listener) => {
                 let shared = SockRef::from(listener).try_clone()?;
                 Ok(Listener::Tcp(TcpListener::from_std(shared.into())))
+            }
+            Listener::Tls(listener) => {
+                let shared = SockRef::from(listener).try_clone()?;
+                Ok(Listener::Tls(TcpListener::from_std(shared.into())))
             }
             Listener::Unix(listener, path) => {
                 let shared = SockRef::from(listener).try_clone()?;
@@ -170,7 +191,7 @@ impl Listener {
     /// many as the system counts, whether it is alive; 0 is never.
     pub fn accept(&self, keepalive_s: u64) -> io::Result<Accepted> {
         match self {
-            Listener::Tcp(listener) => {
+            Listener::Tcp(listener) | Listener::Tls(listener) => {
                 let (stream, peer) = listener.accept()?;
                 // One that has no address on this side has ended already.
                 let local = stream
@@ -186,6 +207,7 @@ impl Listener {
                     peer: peer.to_string(),
                     local: local.to_string(),
                     is_local,
+                    is_tls: matches!(self, Listener::Tls(_)),
                 })
             }
             Listener::Unix(listener, path) => {
@@ -196,6 +218,7 @@ impl Listener {
                     peer: path.clone(),
                     local: path,
                     is_local: true,
+                    is_tls: false,
                 })
             }
         }
@@ -203,7 +226,7 @@ impl Listener {
 
     fn source(&mut self) -> &mut dyn Source {
         match self {
-            Listener::Tcp(listener) => listener,
+            Listener::Tcp(listener) | Listener::Tls(listener) => listener,
             Listener::Unix(listener, _) => listener,
         }
     }
@@ -257,6 +280,7 @@ impl ClientSocket {
     fn source(&mut self) -> &mut dyn Source {
         match self {
             ClientSocket::Tcp(stream) => stream,
+            ClientSocket::Tls(stream) => stream.socket_mut(),
             ClientSocket::Unix(stream) => stream,
         }
     }
@@ -285,22 +309,62 @@ impl ClientSocket {
     pub fn descriptor(&self) -> i32 {
         match self {
             ClientSocket::Tcp(stream) => stream.as_raw_fd(),
+            ClientSocket::Tls(stream) => stream.socket().as_raw_fd(),
             ClientSocket::Unix(stream) => stream.as_raw_fd(),
+        }
+    }
+
+    /// Whether its peer has not proved yet that it speaks TLS, as it is to.
+    #[inline]
+    pub fn is_shaking_hands(&self) -> bool {
+        matches!(self, ClientSocket::Tls(stream) if stream.is_shaking_hands())
+    }
+
+    /// Whether there may be more to read after a read that has filled its buffer, or has not.
+    #[inline]
+    pub fn may_have_more(&self, is_full: bool) -> bool {
+        match self {
+            ClientSocket::Tls(stream) => stream.may_have_more(),
+            // The next byte will be reported.
+            ClientSocket::Tcp(_) | ClientSocket::Unix(_) => is_full,
+        }
+    }
+
+    /// Whether bytes that it has taken wait for the socket.
+    #[inline]
+    pub fn has_unsent(&self) -> bool {
+        matches!(self, ClientSocket::Tls(stream) if stream.has_unsent())
+    }
+
+    /// What it takes beside the socket.
+    pub fn bytes(&self) -> usize {
+        match self {
+            ClientSocket::Tls(_) => tls::BYTES,
+            ClientSocket::Tcp(_) | ClientSocket::Unix(_) => 0,
         }
     }
 
     /// Ends the connection so that what has been sent arrives: closing a socket with unread input
     /// makes the kernel reset the connection, and a reset destroys what the peer has not read yet.
     pub fn finish(&mut self) {
+        if let ClientSocket::Tls(stream) = self {
+            stream.say_goodbye();
+        }
         let socket = match self {
             ClientSocket::Tcp(stream) => SockRef::from(&*stream),
+            ClientSocket::Tls(stream) => SockRef::from(stream.socket()),
             ClientSocket::Unix(stream) => SockRef::from(&*stream),
         };
         // A peer that has closed already is not notified.
         let _ = socket.shutdown(Shutdown::Write);
         let mut ignored = [0; 4096];
         for _ in 0..256 {
-            match self.read(&mut ignored) {
+            let read = match self {
+                ClientSocket::Tcp(stream) => stream.read(&mut ignored),
+                ClientSocket::Tls(stream) => stream.socket_mut().read(&mut ignored),
+                ClientSocket::Unix(stream) => stream.read(&mut ignored),
+            };
+            match read {
                 Ok(0) | Err(_) => break,
                 Ok(_) => {}
             }
@@ -312,6 +376,7 @@ impl Read for ClientSocket {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
             ClientSocket::Tcp(stream) => stream.read(bytes),
+            ClientSocket::Tls(stream) => stream.read(bytes),
             ClientSocket::Unix(stream) => stream.read(bytes),
         }
     }
@@ -321,12 +386,16 @@ impl Write for ClientSocket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             ClientSocket::Tcp(stream) => stream.write(bytes),
+            ClientSocket::Tls(stream) => stream.write(bytes),
             ClientSocket::Unix(stream) => stream.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        match self {
+            ClientSocket::Tls(stream) => stream.flush(),
+            ClientSocket::Tcp(_) | ClientSocket::Unix(_) => Ok(()),
+        }
     }
 }
 

@@ -32,6 +32,7 @@ use crate::purge::Purge;
 use crate::saver::Saver;
 use crate::settings::{Key, Settings};
 use crate::statistics::{self, Latency, Pages, Rate, Slowlog, Statistics};
+use crate::tls::{self, TlsIdentity};
 
 /// How long a server runs before its start counts as one that has not failed: what is wrong with a
 /// store shows when the maintainer first looks round, and when the clients come back.
@@ -65,6 +66,10 @@ pub(crate) struct Shared {
     pub attacks: LogLimiter,
     /// Connections that were closed because their clients speak another protocol.
     pub foreign: LogLimiter,
+    /// What the server is to clients of its `tls-port`.
+    pub tls: tls::Live,
+    /// Connections that were closed because their clients do not speak TLS as they are to.
+    pub tls_failures: LogLimiter,
     /// The pages behind the store.
     pub pages: Pages,
     /// The I/O threads, as the others see them.
@@ -73,6 +78,8 @@ pub(crate) struct Shared {
     pub commands: &'static CommandTable,
     /// Where it listens.
     pub addresses: Vec<SocketAddr>,
+    /// Where it listens for clients that speak TLS.
+    pub tls_addresses: Vec<SocketAddr>,
     /// Forty hexadecimal digits, different at each start.
     pub run_id: String,
     clock: Arc<dyn Clock>,
@@ -223,10 +230,13 @@ impl Shared {
             accept_failures: LogLimiter::default(),
             attacks: LogLimiter::default(),
             foreign: LogLimiter::default(),
+            tls: tls::Live::default(),
+            tls_failures: LogLimiter::default(),
             sections: Sections::new(wakers.len()),
             threads: wakers.into_iter().map(thread).collect(),
             commands,
             addresses: bound.addresses,
+            tls_addresses: bound.tls_addresses,
             run_id,
             started: (clock.wall_ms() * 1000, clock.now_ns()),
             clock,
@@ -353,6 +363,33 @@ impl Shared {
     pub fn set_gate(&self, gate: Box<dyn ReplyGate>) {
         // No other code sets it.
         let _ = self.gate.set(gate);
+    }
+
+    /// What the server is to new clients of its `tls-port`. Warns of a certificate that ends soon.
+    pub fn set_identity(&self, identity: TlsIdentity) {
+        self.tls.set(identity);
+        match self.certificate_days() {
+            Some(..0) => tracing::error!("the TLS certificate is no longer valid"),
+            Some(days @ ..tls::WARNING_DAYS) => {
+                tracing::warn!(days, "the TLS certificate is valid for a few days only");
+            }
+            _ => {}
+        }
+    }
+
+    /// For how many days its certificate is valid; fewer than none if it is not any more.
+    pub fn certificate_days(&self) -> Option<i64> {
+        let expires_s = self.tls.get()?.expires_s?;
+        let now_s = i64::try_from(self.wall_ms() / 1000).unwrap_or(i64::MAX);
+        Some((expires_s - now_s).div_euclid(24 * 3600))
+    }
+
+    /// Whether others than programs of this machine are served without a password.
+    pub fn is_open_to_network(&self) -> bool {
+        let mut addresses = self.addresses.iter().chain(&self.tls_addresses);
+        !self.settings.is(Key::ProtectedMode)
+            && self.users.is_open()
+            && addresses.any(|address| !address.ip().to_canonical().is_loopback())
     }
 
     /// Takes the users of the file `aclfile` in place of those there are, or none of them. The

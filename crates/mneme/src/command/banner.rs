@@ -22,12 +22,17 @@ fn banner(running: &Running, threads: usize) -> String {
         .iter()
         .map(ToString::to_string)
         .collect();
-    places.extend(running.unix_socket().map(|path| path.display().to_string()));
+    let socket = running.unix_socket().map(|path| path.display().to_string());
+    let tls = running.tls_addresses();
     let memory = running.memory();
-    let client = match running.addresses().first() {
-        Some(address) => reach(address.ip(), address.port()),
-        None => format!("redis-cli -s {}", places.join("")),
+    let client = match (running.addresses().first(), &socket, tls.first()) {
+        (Some(address), ..) => reach(address.ip(), address.port()),
+        (None, Some(socket), _) => format!("redis-cli -s {socket}"),
+        (None, None, Some(address)) => reach(address.ip(), address.port()) + " --tls",
+        (None, None, None) => "redis-cli".to_owned(),
     };
+    places.extend(tls.iter().map(|address| format!("{address} (TLS)")));
+    places.extend(socket);
     let metrics = running.metrics().map_or(String::new(), |address| {
         format!("  metrics       http://{address}/metrics\n")
     });

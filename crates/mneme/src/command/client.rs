@@ -1,6 +1,7 @@
 //! One connection to a running server, for questions that an operator asks (`stat`, `check`,
 //! `doctor`).
 
+mod encrypted;
 mod info;
 mod place;
 mod stream;

@@ -1,7 +1,6 @@
 //! What signals end: the server that is running, or the start of one.
 
 use std::io;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mneme::server::Stopper;
@@ -23,15 +22,21 @@ struct Signalled {
 
 impl Stopping {
     /// The first signal stops the server cleanly, and takes back a start that has not settled: the
-    /// store did not make it fail. The second ends the process. SIGHUP is ignored.
+    /// store did not make it fail. The second ends the process. SIGHUP has the files of TLS read
+    /// again, and ends nothing: nor does a terminal that goes away.
     pub fn on_signal(start: Withdrawal) -> io::Result<Self> {
-        // As Redis: a terminal that goes away ends no server.
-        signal_hook::flag::register(SIGHUP, Arc::new(AtomicBool::new(false)))?;
-        let mut signals = Signals::new([SIGTERM, SIGINT])?;
+        let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
         let stopping = Self::default();
         let this = stopping.clone();
         std::thread::spawn(move || {
-            let mut signals = signals.forever();
+            let mut signals = signals.forever().filter(|signal| {
+                if *signal == SIGHUP
+                    && let Some(server) = &this.lock().stopper
+                {
+                    server.reload();
+                }
+                *signal != SIGHUP
+            });
             if let Some(signal) = signals.next() {
                 tracing::info!(
                     signal,

@@ -46,7 +46,9 @@ impl Serving {
             .lines()
             .find(|line| line.contains("listening on"))
             .unwrap();
-        line.rsplit(':').next().unwrap().trim().parse().unwrap()
+        // Behind it there may be the path of a unix socket.
+        let port = |word: &str| word.trim_end_matches(',').rsplit_once(':')?.1.parse().ok();
+        line.split_whitespace().find_map(port).unwrap()
     }
 
     /// Where it serves metrics.

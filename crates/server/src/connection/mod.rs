@@ -11,6 +11,7 @@ mod buffers;
 mod parked;
 mod sending;
 
+use std::fmt::Display;
 use std::io::{self, Read};
 
 use crate::client::Client;
@@ -81,6 +82,8 @@ pub(crate) struct Connection {
     pub ended: bool,
     /// Whether the peer has closed both sides, or reset the connection.
     pub gone: bool,
+    /// When its TLS handshake is ended, while that is not over: milliseconds.
+    pub handshake_ends_ms: Option<u64>,
     /// When it is closed if its command still waits, because its peer has closed its side:
     /// milliseconds.
     pub leaves_ms: Option<u64>,
@@ -173,6 +176,7 @@ impl Connection {
             readable: true,
             ended: false,
             gone: false,
+            handshake_ends_ms: None,
             leaves_ms: None,
             writable: true,
             reports_writable: false,
@@ -243,7 +247,7 @@ impl Connection {
         let mut reads = 0;
         loop {
             if self.client.closing {
-                return Ok(if self.output.len() == 0 {
+                return Ok(if self.output.len() == 0 && !self.stream.has_unsent() {
                     After::Close
                 } else {
                     After::Wait
@@ -355,9 +359,9 @@ impl Connection {
                 Ok(false)
             }
             Ok(read) => {
-                // A read that does not fill the buffer has emptied the socket; the next byte will
-                // be reported.
-                self.readable = read == free.len() || self.ended;
+                // A read that does not fill the buffer has emptied the socket.
+                self.readable = self.stream.may_have_more(read == free.len()) || self.ended;
+                self.writable &= !self.stream.has_unsent();
                 *filled += read;
                 self.client.active_ms = self.now_ms;
                 counters.reads.add(1);
@@ -365,8 +369,13 @@ impl Connection {
                 Ok(true)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.readable = false;
+                self.readable = self.stream.may_have_more(false);
+                self.writable &= !self.stream.has_unsent();
                 Ok(false)
+            }
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                self.warn_of_tls(shared, &error);
+                Err(error.into())
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
             Err(error) => Err(error.into()),
@@ -476,6 +485,19 @@ impl Connection {
             self.input.filled -= at;
         }
         self.client.entry.buffers.query.set(self.input.filled);
+    }
+
+    /// Whether its peer has not proved yet that it speaks TLS, as it is to.
+    pub fn is_shaking_hands(&self) -> bool {
+        self.stream.is_shaking_hands()
+    }
+
+    /// Says that its client does not speak TLS as it is to, if that was not said a moment ago.
+    pub fn warn_of_tls(&self, shared: &Shared, reason: &dyn Display) {
+        if let Some(connections) = shared.tls_failures.count(shared.now_ms()) {
+            let peer = &self.client.entry.peer;
+            tracing::warn!(%peer, connections, "TLS failed, the connection is closed: {reason}");
+        }
     }
 
     /// How long its next command may wait, or go on, once its peer has closed its side:

@@ -19,7 +19,7 @@ impl Connection {
             self.output.bytes.extend_from_slice(&reply[sent..]);
             self.show_buffers();
             self.count_memory(shared);
-        } else if self.client.closing {
+        } else if self.client.closing && !self.stream.has_unsent() {
             return After::Close;
         }
         After::Wait
@@ -53,6 +53,14 @@ impl Connection {
     ) -> Result<usize, Broken> {
         let bytes = &bytes[..self.admitted(bytes.len(), shared)?];
         let mut sent = 0;
+        if self.writable && self.stream.has_unsent() {
+            match self.stream.flush() {
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                    return Err(error.into());
+                }
+                _ => self.writable = !self.stream.has_unsent(),
+            }
+        }
         while self.writable && sent < bytes.len() {
             match self.stream.write(&bytes[sent..]) {
                 Ok(0) => return Err(Broken::Socket(io::ErrorKind::WriteZero.into())),
@@ -68,6 +76,7 @@ impl Connection {
                 Err(error) => return Err(error.into()),
             }
         }
+        self.writable &= !self.stream.has_unsent();
         Ok(sent)
     }
 

@@ -17,6 +17,9 @@ impl EventLoop {
             listener.deregister(self.poll.registry())?;
         }
         self.take_mail();
+        for (_, key) in std::mem::take(&mut self.handshakes.ends) {
+            self.close(key);
+        }
         for (_, connection) in &mut self.connections {
             connection.finish();
         }

@@ -7,6 +7,7 @@
 
 mod accepting;
 mod draining;
+mod handshakes;
 mod held;
 mod parked;
 mod periodic;
@@ -25,11 +26,13 @@ pub(crate) use self::short_replies::{Answers, SHORT};
 use crate::client::{Arrival, Client};
 use crate::connection::{After, Connection, SLICE_NS, Scratch};
 use crate::counters::Counters;
-use crate::listen::{Accepted, Listener, is_transient, warn_of_failure};
+use crate::listen::{Accepted, ClientSocket, Listener, is_transient, warn_of_failure};
 use crate::protection;
 use crate::settings::Key;
 use crate::shared::{Shared, ThreadSide};
+use crate::tls::TlsStream;
 use accepting::Accepting;
+use handshakes::Handshakes;
 use held::HeldConnections;
 
 /// Events fetched from the kernel at once.
@@ -77,6 +80,8 @@ pub(crate) struct EventLoop {
     /// Connections whose replies wait at the gate, by the position that the first of them waits
     /// for.
     parked: BTreeSet<(u64, usize)>,
+    /// Connections whose TLS handshake is not over.
+    handshakes: Handshakes,
     /// Connections whose peers have closed their side and whose next command waits, by the time at
     /// which they are closed.
     leaving: BTreeSet<(u64, usize)>,
@@ -119,6 +124,7 @@ impl EventLoop {
             paused: BTreeSet::new(),
             held: HeldConnections::default(),
             parked: BTreeSet::new(),
+            handshakes: Handshakes::default(),
             leaving: BTreeSet::new(),
             starved: Vec::new(),
             starved_ms: 0,
@@ -140,6 +146,7 @@ impl EventLoop {
             self.serve_ready();
             self.resume_stalled();
             self.close_leaving();
+            self.close_late_handshakes();
             self.release_held();
             self.release_parked();
             self.release_starved();
@@ -234,8 +241,11 @@ impl EventLoop {
         ) {
             self.counters().rejected.add(1);
             tracing::debug!(peer = accepted.peer, refusal, "refusing a connection");
-            // The socket is new: these few bytes fit its buffer, or the peer is gone.
-            let _ = io::Write::write(&mut accepted.stream, refusal.as_bytes());
+            // The socket is new: these few bytes fit its buffer, or the peer is gone. One that
+            // speaks TLS would not understand them.
+            if !accepted.is_tls {
+                let _ = io::Write::write(&mut accepted.stream, refusal.as_bytes());
+            }
             accepted.stream.finish();
             return;
         }
@@ -282,8 +292,22 @@ impl EventLoop {
             stream,
             peer,
             local,
+            is_tls,
             ..
         } = accepted;
+        let identity = if is_tls { self.shared.tls.get() } else { None };
+        let stream = match (stream, identity) {
+            (ClientSocket::Tcp(socket), Some(identity)) => {
+                ClientSocket::Tls(Box::new(TlsStream::new(socket, identity.config)))
+            }
+            // There is an identity wherever a port is for TLS. Nobody is served in plain there.
+            _ if is_tls => {
+                // SYNC: as in `admit`.
+                self.side().load.fetch_sub(1, Ordering::Relaxed);
+                return;
+            }
+            (stream, _) => stream,
+        };
         let entry = self.shared.clients.enter(Arrival {
             peer,
             local,
@@ -291,7 +315,7 @@ impl EventLoop {
             now_ms: self.shared.now_ms(),
             thread: self.index,
             key: self.connections.vacant_key(),
-            connection_bytes: size_of::<Connection>(),
+            connection_bytes: size_of::<Connection>() + stream.bytes(),
         });
         let client = Client::new(entry, self.index, &self.shared.users);
         let mut connection = Connection::new(stream, client, &self.shared);
@@ -299,6 +323,7 @@ impl EventLoop {
         let key = vacant.key();
         let registered = connection.register(self.poll.registry(), Token(key));
         vacant.insert(connection);
+        self.expect_handshake(key);
         match registered {
             Ok(()) => self.enqueue(key),
             Err(error) => {
@@ -312,7 +337,7 @@ impl EventLoop {
     /// before they were done, for one slice. The thread thus polls for new events every few
     /// milliseconds, however much there is to do.
     fn serve_ready(&mut self) {
-        if self.ready.is_empty() && self.unfinished.is_empty() {
+        if self.ready.is_empty() && self.unfinished.is_empty() && self.handshakes.steps.is_empty() {
             return;
         }
         let begun_ns = self.shared.now_ns();
@@ -320,7 +345,10 @@ impl EventLoop {
         shared.rate.sample(begun_ns, || shared.all_time());
         let mut ready = std::mem::take(&mut self.ready);
         for turn in ready.drain(..) {
-            self.serve(turn, begun_ns);
+            match self.is_shaking_hands(turn.key) {
+                true => self.handshakes.steps.push_back(turn),
+                false => self.serve(turn, begun_ns),
+            }
         }
         self.ready = ready;
         // Before any of them is served again: its next replies may be sent at once.
@@ -336,6 +364,7 @@ impl EventLoop {
                 break;
             }
         }
+        self.shake_hands(begun_ns);
         self.answer();
     }
 
@@ -380,6 +409,7 @@ impl EventLoop {
             After::Held => self.hold(key),
             After::NoSpace => self.starve(key),
             After::Soon => self.delay(key),
+            After::Again if self.is_shaking_hands(key) => self.step_later(key),
             After::Again => self.resume_later(key),
             After::Paused => {
                 self.paused.insert(key);
@@ -387,6 +417,7 @@ impl EventLoop {
             After::Close => return self.close(key),
         }
         self.park(key);
+        self.note_handshake(key);
         self.note_leaving(key);
         self.update_interest(key);
     }
@@ -424,6 +455,9 @@ impl EventLoop {
         }
         if let Some(position) = connection.parked_at {
             self.parked.remove(&(position, key));
+        }
+        if let Some(ends_ms) = connection.handshake_ends_ms {
+            self.handshakes.ends.remove(&(ends_ms, key));
         }
         if let Some(leaves_ms) = connection.leaves_ms {
             self.leaving.remove(&(leaves_ms, key));

@@ -18,7 +18,11 @@ const DELAY: Duration = Duration::from_millis(1);
 impl EventLoop {
     /// How long to wait for events at most.
     pub(super) fn poll_timeout(&self) -> Option<Duration> {
-        if !self.ready.is_empty() || !self.unfinished.is_empty() || self.accepting.more {
+        if !self.ready.is_empty()
+            || !self.unfinished.is_empty()
+            || !self.handshakes.steps.is_empty()
+            || self.accepting.more
+        {
             return Some(Duration::ZERO);
         }
         let retry = self.accepting.waits()
@@ -33,16 +37,25 @@ impl EventLoop {
                 None => Duration::ZERO,
             }),
         };
-        let leaving = self.leaving.first().map(|(leaves_ms, _)| {
-            Duration::from_millis(leaves_ms.saturating_sub(self.shared.now_ms())).min(RETRY)
-        });
+        let until = |(at_ms, _): &(u64, usize)| {
+            Duration::from_millis(at_ms.saturating_sub(self.shared.now_ms())).min(RETRY)
+        };
+        let leaving = self.leaving.first().map(until);
+        let handshakes = self.handshakes.ends.first().map(until);
         let delayed = (!self.delayed.is_empty()).then_some(DELAY);
         let idle = self.shared.settings.is(Key::Timeout) && !self.connections.is_empty();
         let idle = idle.then_some(IDLE_INTERVAL);
-        [retry.then_some(RETRY), pause, leaving, delayed, idle]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            retry.then_some(RETRY),
+            pause,
+            leaving,
+            handshakes,
+            delayed,
+            idle,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Listens again to paused clients that seem to wait for us while we wait for them. They are

@@ -139,6 +139,13 @@ fn clients(page: &mut Exposition, server: &Shared) {
         "Clients whose next command waits for the end of a pause.",
     )
     .is(server.held());
+    if let Some(days) = server.certificate_days() {
+        page.gauge(
+            "mneme_tls_certificate_days",
+            "Days until the certificate of tls-port ends; negative once it has.",
+        )
+        .is(days);
+    }
     page.gauge(
         "mneme_client_memory_bytes",
         "Memory that all clients take; maxmemory-clients bounds it.",

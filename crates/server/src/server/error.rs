@@ -54,6 +54,9 @@ pub enum StartError {
     /// The store does not take what it is to forget.
     #[error("cannot set what the store forgets when it is full: {0}")]
     Eviction(WriteError),
+    /// TLS cannot be spoken as the settings say.
+    #[error("{0}")]
+    Tls(String),
     /// The file of users cannot be read, or something in it makes no sense.
     #[error("{0}")]
     Users(String),

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use super::StartError;
 use crate::backing::StoreOrigin;
+use crate::configure;
 use crate::listen::Listeners;
 use crate::settings::Settings;
 use crate::shared::Shared;
@@ -164,6 +165,11 @@ impl Running {
         &self.shared.addresses
     }
 
+    /// Where it listens for clients that speak TLS.
+    pub fn tls_addresses(&self) -> &[SocketAddr] {
+        &self.shared.tls_addresses
+    }
+
     /// The unix socket that it listens on.
     pub fn unix_socket(&self) -> Option<&Path> {
         self.unix_socket.as_ref().map(SocketFile::path)
@@ -281,6 +287,14 @@ impl Stopper {
     pub fn retire(&self) {
         if let Some(shared) = self.0.upgrade() {
             shared.retire();
+        }
+    }
+
+    /// Reads the files of TLS again, for connections from now on. What cannot be read changes
+    /// nothing, and is logged.
+    pub fn reload(&self) {
+        if let Some(shared) = self.0.upgrade() {
+            configure::reload_tls(&shared);
         }
     }
 

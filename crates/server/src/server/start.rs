@@ -21,6 +21,7 @@ use crate::metrics::Endpoint;
 use crate::settings::{Address, Key, MOST_THREADS, Settings, Source};
 use crate::shared::Shared;
 use crate::socket_file::SocketFile;
+use crate::tls::TlsIdentity;
 use mneme_log::{DATABASES, Evict, LogStore};
 
 impl Server {
@@ -43,6 +44,15 @@ impl Server {
             .and_then(|inherited| inherited.lock.as_ref());
         // Without it the lock is waited for.
         let lock = lock.and_then(|lock| lock.try_clone().ok());
+        let speaks_tls = match &listeners {
+            None => settings.number(Key::TlsPort) != 0,
+            Some(inherited) => inherited
+                .sockets
+                .iter()
+                .any(|one| matches!(one, Listener::Tls(_))),
+        };
+        let identity = speaks_tls.then(|| TlsIdentity::read(&settings)).transpose();
+        let identity = identity.map_err(|error| StartError::Tls(error.to_string()))?;
         let (bound, socket_file) = match listeners {
             None => listen(&settings)?,
             // The predecessor's, which keeps it if this start fails.
@@ -82,6 +92,9 @@ impl Server {
         let shared = Arc::new(Shared::new(
             store, settings, &TABLE, wakers, bound, run_id, clock,
         ));
+        if let Some(identity) = identity {
+            shared.set_identity(identity);
+        }
         if shared.settings.is(Key::AclFile) {
             shared
                 .load_users()
@@ -135,13 +148,14 @@ fn threads(settings: &Settings) -> Result<usize, StartError> {
 /// The sockets of a predecessor, which stand in the settings instead of what was to be listened on.
 fn inherit(listeners: &Listeners, settings: &Settings) -> Result<Bound, StartError> {
     let refused = |what| move |source| StartError::System { what, source };
-    let addresses = listeners
-        .sockets
-        .iter()
-        .filter_map(|one| one.address().transpose());
-    let addresses: Vec<SocketAddr> = addresses
-        .collect::<io::Result<_>>()
-        .map_err(refused("an address"))?;
+    let addresses = |is_tls| -> Result<Vec<SocketAddr>, StartError> {
+        let all = listeners.sockets.iter();
+        let addresses = all.filter_map(|one| one.address(is_tls).transpose());
+        addresses
+            .collect::<io::Result<_>>()
+            .map_err(refused("an address"))
+    };
+    let (addresses, tls_addresses) = (addresses(false)?, addresses(true)?);
     let shared = Listener::share_all(&listeners.sockets).map_err(refused("a file descriptor"))?;
 
     let path = listeners.sockets.iter().find_map(Listener::path);
@@ -149,7 +163,8 @@ fn inherit(listeners: &Listeners, settings: &Settings) -> Result<Bound, StartErr
     if path != *settings.text(Key::UnixSocket) {
         replace(settings, Key::UnixSocket, &path)?;
     }
-    let ips: BTreeSet<_> = addresses.iter().map(SocketAddr::ip).collect();
+    let all = addresses.iter().chain(&tls_addresses);
+    let ips: BTreeSet<_> = all.map(SocketAddr::ip).collect();
     let asked = settings.addresses();
     let is_met = asked
         .iter()
@@ -163,9 +178,14 @@ fn inherit(listeners: &Listeners, settings: &Settings) -> Result<Bound, StartErr
     if i64::from(port) != settings.number(Key::Port) {
         replace(settings, Key::Port, &port.to_string())?;
     }
+    let tls_port = tls_addresses.first().map_or(0, SocketAddr::port);
+    if i64::from(tls_port) != settings.number(Key::TlsPort) {
+        replace(settings, Key::TlsPort, &tls_port.to_string())?;
+    }
     Ok(Bound {
         listeners: shared,
         addresses,
+        tls_addresses,
     })
 }
 
@@ -292,30 +312,18 @@ pub(crate) fn builder(settings: &Settings) -> (mneme_log::Builder, u64) {
 /// Listens where the settings say, and says there which port it is.
 fn listen(settings: &Settings) -> Result<(Bound, Option<SocketFile>), StartError> {
     let mut listeners = Vec::new();
+    let tls_port = settings.number(Key::TlsPort) as u16;
     let mut addresses = Vec::new();
-    // If the system chooses the port, it chooses it for the first address, and the others take the
-    // same.
-    let mut port = settings.number(Key::Port) as u16;
-    let backlog = settings.number(Key::Backlog) as i32;
-    for Address { ip, is_optional } in settings.addresses() {
-        let address = SocketAddr::new(ip, port);
-        let bound = Listener::tcp(address, backlog)
-            .and_then(|listener| Ok((listener.address()?, listener)));
-        let (actual, listener) = match bound {
-            Ok(bound) => bound,
-            Err(error) if is_optional && is_unavailable(&error) => {
-                tracing::info!(%address, %error, "not listened on: it need not be there");
-                continue;
-            }
-            Err(source) if source.kind() == io::ErrorKind::AddrInUse => {
-                return Err(StartError::AddressInUse { address });
-            }
-            Err(source) => return Err(StartError::Bind { address, source }),
-        };
-        let actual = actual.unwrap_or(address);
-        port = actual.port();
-        listeners.push(listener);
-        addresses.push(actual);
+    if tls_port == 0 || !settings.is(Key::TlsOnly) {
+        let bound = listen_at(settings, settings.number(Key::Port) as u16)?;
+        (listeners, addresses) = bound.into_iter().unzip();
+    }
+    let mut tls_addresses = Vec::new();
+    if tls_port != 0 {
+        for (listener, address) in listen_at(settings, tls_port)? {
+            listeners.push(listener.with_tls());
+            tls_addresses.push(address);
+        }
     }
     let mut socket_file = None;
     if let Some(path) = &settings.unix_socket() {
@@ -338,8 +346,39 @@ fn listen(settings: &Settings) -> Result<(Bound, Option<SocketFile>), StartError
     let bound = Bound {
         listeners,
         addresses,
+        tls_addresses,
     };
     Ok((bound, socket_file))
+}
+
+/// Listens on a port of all addresses. If the system chooses the port, it chooses it for the first
+/// address, and the others take the same.
+fn listen_at(
+    settings: &Settings,
+    mut port: u16,
+) -> Result<Vec<(Listener, SocketAddr)>, StartError> {
+    let mut listeners = Vec::new();
+    let backlog = settings.number(Key::Backlog) as i32;
+    for Address { ip, is_optional } in settings.addresses() {
+        let address = SocketAddr::new(ip, port);
+        let bound = Listener::tcp(address, backlog)
+            .and_then(|listener| Ok((listener.address(false)?, listener)));
+        let (actual, listener) = match bound {
+            Ok(bound) => bound,
+            Err(error) if is_optional && is_unavailable(&error) => {
+                tracing::info!(%address, %error, "not listened on: it need not be there");
+                continue;
+            }
+            Err(source) if source.kind() == io::ErrorKind::AddrInUse => {
+                return Err(StartError::AddressInUse { address });
+            }
+            Err(source) => return Err(StartError::Bind { address, source }),
+        };
+        let actual = actual.unwrap_or(address);
+        port = actual.port();
+        listeners.push((listener, actual));
+    }
+    Ok(listeners)
 }
 
 /// Whether the machine does not have such an address, or none of its kind.

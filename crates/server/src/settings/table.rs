@@ -249,6 +249,35 @@ settings! {
     Keepalive: "tcp-keepalive", SECONDS, "300", Live;
     /// Seconds after which a client that sends and reads nothing is disconnected; 0 is never.
     Timeout: "timeout", SECONDS, "0", Live;
+    /// Whether clients of `tls-port` must show a certificate that is signed by `tls-ca-cert-file`
+    /// or one in `tls-ca-cert-dir`; `optional` verifies those that show one.
+    TlsAuthClients: "tls-auth-clients", Kind::Word(&["yes", "no", "optional"]), "yes", Live;
+    /// A directory of such files as `tls-ca-cert-file` names.
+    TlsAuthorities: "tls-ca-cert-dir", Kind::Text, "", Live;
+    /// The certificates, as PEM, that clients' are to be signed by.
+    TlsAuthority: "tls-ca-cert-file", Kind::Text, "", Live;
+    /// The server's certificate as PEM, with those that sign it behind. `CONFIG SET` of this or any
+    /// other setting of TLS reads all files again, as SIGHUP does, for connections from then on:
+    /// all of them, or none.
+    TlsCertificate: "tls-cert-file", Kind::Text, "", Live;
+    /// Ciphers of TLS 1.2 by OpenSSL's names, separated by colons, the best first; all that there
+    /// are if empty.
+    TlsCiphers: "tls-ciphers", Kind::Text, "", Live;
+    /// Ciphers of TLS 1.3, likewise.
+    TlsCipherSuites: "tls-ciphersuites", Kind::Text, "", Live;
+    /// The key of the certificate as PEM, which is not encrypted.
+    TlsKey: "tls-key-file", Kind::Text, "", Live;
+    /// Whether no clients are served on `port`, but on `tls-port` and the unix socket alone.
+    TlsOnly: "tls-only", Kind::Flag, "no", AtStart;
+    /// A port for clients that speak TLS, beside `port`; none if 0.
+    TlsPort: "tls-port", Kind::Number { least: 0, most: u16::MAX as i64 }, "0", AtStart;
+    /// Whether the order of the server's ciphers counts, and not that of the client's.
+    TlsPreferServerCiphers: "tls-prefer-server-ciphers", Kind::Flag, "no", Live;
+    /// The versions that are spoken: `TLSv1.2`, `TLSv1.3` or both, separated by a space; both if
+    /// empty.
+    TlsProtocols: "tls-protocols", Kind::Text, "", Live;
+    /// Whether clients are given tickets, by which the next handshake is shorter.
+    TlsSessionCaching: "tls-session-caching", Kind::Flag, "yes", Live;
     /// A unix socket to listen on as well; none if empty.
     UnixSocket: "unixsocket" or "socket", Kind::Text, "", AtStart;
     /// Permissions of the unix socket, as `chmod` takes them: 700 is this user alone, 770 the group

@@ -24,5 +24,6 @@ mod observing;
 mod parser;
 mod pipelines;
 mod serving;
+mod tls;
 mod tools;
 mod transactions;

@@ -7,6 +7,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, Error};
 use mneme::server::settings::Key;
 
+use super::encrypted::Encryption;
 use super::stream::{ClientStream, Timed};
 use super::{AskError, ServerConnection};
 use crate::command::flags;
@@ -39,6 +40,13 @@ struct Words {
         value_name = "PASSWORD"
     )]
     requirepass: Option<String>,
+
+    /// The user to authenticate as, with that password. [default: default]
+    #[arg(long, env = "MNEME_USER", value_name = "NAME")]
+    user: Option<String>,
+
+    #[command(flatten)]
+    encryption: Encryption,
 }
 
 /// Where the server is, and how to be let in.
@@ -48,6 +56,8 @@ pub struct Where {
     port: Option<u16>,
     unixsocket: Option<PathBuf>,
     requirepass: Option<String>,
+    user: Option<String>,
+    encryption: Encryption,
 }
 
 impl clap::Args for Where {
@@ -78,6 +88,8 @@ impl clap::FromArgMatches for Where {
             port,
             unixsocket: words.unixsocket.or_else(socket),
             requirepass: words.requirepass,
+            user: words.user,
+            encryption: words.encryption,
         })
     }
 
@@ -121,14 +133,15 @@ impl Where {
     }
 
     pub(super) fn dial(&self, timeout: Duration) -> std::io::Result<Box<dyn ClientStream>> {
-        let stream = match &self.unixsocket {
-            Some(path) => Timed::unix(path, timeout),
-            None => {
-                let (host, port) = self.address();
-                Timed::tcp(host, port, timeout)
+        let (host, port) = self.address();
+        Ok(match &self.unixsocket {
+            Some(path) => Box::new(Timed::unix(path, timeout)?),
+            None if self.encryption.tls => {
+                let stream = Timed::tcp(host, port, timeout)?;
+                Box::new(self.encryption.around(stream, host)?)
             }
-        };
-        Ok(Box::new(stream?))
+            None => Box::new(Timed::tcp(host, port, timeout)?),
+        })
     }
 
     /// Connects, and says the password if there is one.
@@ -136,7 +149,10 @@ impl Where {
         let mut client = ServerConnection::connect(self)?;
         let password = self.requirepass.as_deref();
         if let Some(password) = password.filter(|password| !password.is_empty()) {
-            client.ask(&["AUTH", password])?;
+            match self.user.as_deref() {
+                Some(user) => client.ask(&["AUTH", user, password])?,
+                None => client.ask(&["AUTH", password])?,
+            };
         }
         Ok(client)
     }

@@ -1,5 +1,7 @@
 //! The sections of `INFO`.
 
+use std::net::SocketAddr;
+
 use mneme_sys::{TimeOf, cpu_time, resident_memory};
 
 use super::Fields;
@@ -20,10 +22,7 @@ pub(super) fn add_zeros(fields: &mut Fields, names: &[&str]) {
 }
 
 pub(super) fn server(server: &Shared, fields: &mut Fields) -> Outcome {
-    let port = server
-        .addresses
-        .first()
-        .map_or(0, std::net::SocketAddr::port);
+    let port = server.addresses.first().map_or(0, SocketAddr::port);
     let uptime_s = server.uptime_s();
     // Clients choose what they send by the version of Redis.
     fields.add("redis_version", version::REDIS);
@@ -39,6 +38,16 @@ pub(super) fn server(server: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("process_supervised", supervisor());
     fields.add("run_id", &server.run_id);
     fields.add("tcp_port", port);
+    let tls_port = server.tls_addresses.first();
+    fields.add("mneme_tls_port", tls_port.map_or(0, SocketAddr::port));
+    fields.add(
+        "mneme_tls_certificate_days",
+        server.certificate_days().unwrap_or(0),
+    );
+    fields.add(
+        "mneme_open_to_network",
+        u8::from(server.is_open_to_network()),
+    );
     fields.add("server_time_usec", server.wall_us());
     fields.add("uptime_in_seconds", uptime_s);
     fields.add("uptime_in_days", uptime_s / 86_400);

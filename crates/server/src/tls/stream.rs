@@ -1,0 +1,227 @@
+//! A connection's socket under TLS: **plain bytes in and out, never waiting.**
+//!
+//! What the socket has is read in one go into a buffer of the thread and decrypted from there. What
+//! is sent is encrypted, and written at once; only what the socket does not take is kept, up to
+//! rustls' limit of 64 KiB.
+
+use std::cell::RefCell;
+use std::io::{self, ErrorKind, Read, Write};
+use std::sync::Arc;
+
+use mio::net::TcpStream;
+use rustls::{ServerConfig, ServerConnection};
+
+/// The beginning of a ClientHello: a record of a handshake, its version and length, and the kind of
+/// message.
+const HELLO: usize = 6;
+
+/// Encrypted bytes asked of a socket at once.
+const READ: usize = 64 << 10;
+
+/// The most plain bytes that an encrypted record of the client may turn out to hold.
+const RECORD: usize = 16 << 10;
+
+/// The answer to a client that does not speak TLS.
+const PLAIN: &[u8] = b"-ERR this port speaks TLS, and nothing else: connect with TLS\r\n";
+
+thread_local! {
+    /// What has come from a socket and is not decrypted yet.
+    static ENCRYPTED: RefCell<Vec<u8>> = RefCell::new(vec![0; READ]);
+}
+
+/// Bytes that rustls takes for an idle connection, about: counted as the client's.
+pub(crate) const BYTES: usize = 8 << 10;
+
+/// A socket whose peer is to speak TLS.
+#[derive(Debug)]
+pub(crate) struct TlsStream {
+    socket: TcpStream,
+    state: State,
+    /// Whether the socket has had no more than was read last.
+    is_drained: bool,
+    /// Whether there are decrypted bytes to be read.
+    has_plain: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    /// It has not said anything. It will be spoken to as this says.
+    Silent(Arc<ServerConfig>),
+    Speaking(Box<ServerConnection>),
+}
+
+impl TlsStream {
+    pub fn new(socket: TcpStream, config: Arc<ServerConfig>) -> Self {
+        Self {
+            socket,
+            state: State::Silent(config),
+            is_drained: false,
+            has_plain: false,
+        }
+    }
+
+    pub fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    pub fn socket_mut(&mut self) -> &mut TcpStream {
+        &mut self.socket
+    }
+
+    /// Whether its handshake is not over.
+    pub fn is_shaking_hands(&self) -> bool {
+        match &self.state {
+            State::Silent(_) => true,
+            State::Speaking(session) => session.is_handshaking(),
+        }
+    }
+
+    /// Whether another read may give bytes although the socket reports none.
+    pub fn may_have_more(&self) -> bool {
+        self.has_plain || !self.is_drained
+    }
+
+    /// Whether encrypted bytes wait for the socket.
+    pub fn has_unsent(&self) -> bool {
+        match &self.state {
+            State::Silent(_) => false,
+            State::Speaking(session) => session.wants_write(),
+        }
+    }
+
+    /// Says that nothing more will be sent, if the socket takes it.
+    pub fn say_goodbye(&mut self) {
+        if let State::Speaking(session) = &mut self.state {
+            session.send_close_notify();
+            let _ = send(session, &mut self.socket);
+        }
+    }
+
+    /// Makes the session, once the client has said what begins one.
+    fn begin(&mut self) -> io::Result<bool> {
+        let State::Silent(config) = &self.state else {
+            return Ok(true);
+        };
+        let mut hello = [0; HELLO];
+        // What comes next is reported, whether the rest of it is there or not.
+        self.is_drained = true;
+        let len = self.socket.peek(&mut hello)?;
+        let is_hello = match hello[..len] {
+            [] => return Ok(false),
+            [kind, ..] if kind != 0x16 => false,
+            [_, version, ..] if version != 3 => false,
+            [.., message] if len == HELLO => message == 1,
+            _ => return Err(ErrorKind::WouldBlock.into()),
+        };
+        if !is_hello {
+            let _ = self.socket.write(PLAIN);
+            return Err(invalid("the client does not speak TLS"));
+        }
+        self.is_drained = false;
+        let session = ServerConnection::new(Arc::clone(config)).map_err(invalid)?;
+        self.state = State::Speaking(Box::new(session));
+        Ok(true)
+    }
+}
+
+fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, error)
+}
+
+/// Writes encrypted bytes as far as the socket takes them.
+fn send(session: &mut ServerConnection, socket: &mut TcpStream) -> io::Result<()> {
+    while session.wants_write() {
+        if session.write_tls(socket)? == 0 {
+            return Err(ErrorKind::WriteZero.into());
+        }
+    }
+    Ok(())
+}
+
+/// Decrypts `encrypted`, all of it, and moves to `plain` what fits there; returns how much.
+fn decrypt(
+    session: &mut ServerConnection,
+    mut encrypted: &[u8],
+    plain: &mut [u8],
+) -> io::Result<usize> {
+    let mut filled = 0;
+    while !encrypted.is_empty() {
+        session.read_tls(&mut encrypted)?;
+        session.process_new_packets().map_err(invalid)?;
+        match session.reader().read(&mut plain[filled..]) {
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+impl Read for TlsStream {
+    fn read(&mut self, plain: &mut [u8]) -> io::Result<usize> {
+        if !self.begin()? {
+            return Ok(0);
+        }
+        let State::Speaking(session) = &mut self.state else {
+            return Err(ErrorKind::WouldBlock.into());
+        };
+        self.has_plain = false;
+        match session.reader().read(plain) {
+            // What is left is less than a record.
+            Ok(read) => {
+                self.has_plain = read == plain.len();
+                return Ok(read);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+        // No more than fits when it is decrypted, with the record that came in part before. What is
+        // beyond stays in rustls, which has space for one record.
+        let most = plain.len().saturating_sub(RECORD).clamp(4 << 10, READ);
+        ENCRYPTED.with_borrow_mut(|encrypted| {
+            let encrypted = &mut encrypted[..most];
+            self.is_drained = true;
+            let read = self.socket.read(encrypted)?;
+            self.is_drained = read < most;
+            if read == 0 {
+                return Ok(0);
+            }
+            let filled = decrypt(session, &encrypted[..read], plain);
+            // A refusal is sent as well: the client learns what is wrong.
+            let sent = send(session, &mut self.socket);
+            let filled = filled?;
+            match sent {
+                Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
+                _ => {}
+            }
+            self.has_plain = filled == plain.len();
+            match filled {
+                // The end that the client has said, or nothing yet.
+                0 => session.reader().read(plain),
+                filled => Ok(filled),
+            }
+        })
+    }
+}
+
+impl Write for TlsStream {
+    /// Encrypts and sends. `WouldBlock`: what was encrypted before has not left yet.
+    fn write(&mut self, plain: &[u8]) -> io::Result<usize> {
+        let State::Speaking(session) = &mut self.state else {
+            return Err(ErrorKind::WouldBlock.into());
+        };
+        send(session, &mut self.socket)?;
+        let taken = session.writer().write(plain)?;
+        match send(session, &mut self.socket) {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
+            _ => Ok(taken),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.state {
+            State::Silent(_) => Ok(()),
+            State::Speaking(session) => send(session, &mut self.socket),
+        }
+    }
+}
