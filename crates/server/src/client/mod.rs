@@ -32,6 +32,8 @@ pub(crate) struct Client {
     pub user: Arc<User>,
     /// The changes to users that `user` is as new as.
     epoch: u64,
+    /// Failed attempts to authenticate since it last did.
+    pub failed_attempts: u32,
     /// Whether to close the connection once its replies are sent.
     pub closing: bool,
     /// Which replies it wants.
@@ -162,6 +164,7 @@ impl Client {
             is_known: is_open,
             user,
             epoch,
+            failed_attempts: 0,
             closing: false,
             replies: Replies::On,
             no_evict_on: false,

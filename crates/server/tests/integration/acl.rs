@@ -227,6 +227,23 @@ fn the_default_users_password_is_requirepass() {
 }
 
 #[test]
+fn a_client_that_tries_passwords_is_cut_off() {
+    let (_running, address) = start(server().password("secret"));
+    let mut client = Client::connect(address);
+    let wrong = |client: &mut Client| {
+        let reply = error(&client.line("AUTH wrong"));
+        assert!(reply.starts_with("WRONGPASS"), "{reply}");
+    };
+    // The right one begins the count again; RESET does not.
+    (0..19).for_each(|_| wrong(&mut client));
+    assert_eq!(client.line("AUTH secret"), Reply::ok());
+    (0..10).for_each(|_| wrong(&mut client));
+    client.line("RESET");
+    (0..10).for_each(|_| wrong(&mut client));
+    assert_eq!(client.try_reply(), None);
+}
+
+#[test]
 fn a_file_of_users_is_taken_whole_or_not_at_all() {
     let directory = TestDir::new("acl");
     let path = directory.path().join("users.acl");

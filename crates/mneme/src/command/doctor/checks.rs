@@ -3,6 +3,7 @@
 use super::host::{Host, option, tmpfs_size};
 use super::{Finding, Fix, State};
 use crate::command::size;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 /// All checks, in the order of their importance to most.
@@ -10,6 +11,7 @@ pub const CHECKS: &[fn(&Host) -> Option<Finding>] = &[
     memory,
     shared_memory,
     registry,
+    registry_mode,
     remove_ipc,
     huge_pages,
     huge_pages_shared,
@@ -88,6 +90,25 @@ fn registry(host: &Host) -> Option<Finding> {
         );
     }
     Some(Finding::new(NAME, State::Good, found))
+}
+
+/// A user who may look into the registry may open those segments whose own modes permit it.
+fn registry_mode(host: &Host) -> Option<Finding> {
+    const NAME: &str = "registry's mode";
+    let mode = std::fs::metadata(&host.registry).ok()?.permissions().mode() & 0o777;
+    let found = format!("{mode:03o}");
+    let (state, advice) = match mode {
+        mode if mode & 0o002 != 0 => (
+            State::Bad,
+            "every user can put a store of their own in the place of yours: `chmod o-rwx`",
+        ),
+        mode if mode & 0o007 != 0 => (
+            State::Worth,
+            "every user sees its segments, and may open those whose modes permit it: `chmod o-rwx`",
+        ),
+        _ => return Some(Finding::new(NAME, State::Good, found)),
+    };
+    Some(Finding::new(NAME, state, found).advise(advice))
 }
 
 /// `systemd-logind` removes an ordinary user's shared memory at the end of the last session.

@@ -7,7 +7,16 @@ use super::{Finding, State};
 
 /// All checks of a server, in the order of their importance to most.
 const CHECKS: &[fn(&Info) -> Option<Finding>] = &[
-    memory, eviction, compaction, pages, clients, slow, latency, programs,
+    memory,
+    eviction,
+    compaction,
+    pages,
+    clients,
+    open,
+    certificate,
+    slow,
+    latency,
+    programs,
 ];
 
 /// Above this share of its memory in records, or in what it cannot win back, a store has little
@@ -195,6 +204,43 @@ fn clients(info: &Info) -> Option<Finding> {
     })
 }
 
+fn open(info: &Info) -> Option<Finding> {
+    let is_open = info.text("mneme_open_to_network") == "1";
+    let found = match is_open {
+        true => {
+            "every program that reaches an address of this machine may do everything, without a password"
+        }
+        false => "others than this machine's programs need a password",
+    };
+    let finding = finding("access", !is_open, State::Bad, found.to_owned());
+    Some(match is_open {
+        true => finding.advise("`requirepass`, users in an `aclfile`, or `protected-mode yes`"),
+        false => finding,
+    })
+}
+
+/// Days of a certificate that are worth a look.
+const FEW_DAYS: i64 = 14;
+
+fn certificate(info: &Info) -> Option<Finding> {
+    if matches!(info.text("mneme_tls_port"), "" | "0") {
+        return None;
+    }
+    let days: i64 = info.text("mneme_tls_certificate_days").parse().ok()?;
+    let found = match days {
+        ..0 => "it is no longer valid: clients refuse it".to_owned(),
+        days => format!("valid for {days} days"),
+    };
+    let state = if days < 0 { State::Bad } else { State::Worth };
+    let finding = finding("certificate", days >= FEW_DAYS, state, found);
+    Some(match finding.state {
+        State::Good => finding,
+        _ => finding.advise(
+            "put another one in its place, and have it read: SIGHUP, or `CONFIG SET tls-cert-file`",
+        ),
+    })
+}
+
 fn slow(info: &Info) -> Option<Finding> {
     let count = info.number("slowlog_len");
     let finding = finding(
@@ -268,6 +314,9 @@ mod tests {
             ("maxclients", "100"),
             ("connected_clients", "3"),
             ("mneme_segment", "default"),
+            ("mneme_open_to_network", "0"),
+            ("mneme_tls_port", "6380"),
+            ("mneme_tls_certificate_days", "80"),
             ("latency_percentiles_usec_get", "p50=1.0,p99=2.0,p99.9=30.0"),
         ];
         let fields = healthy.iter().chain(changes);
@@ -345,6 +394,17 @@ mod tests {
             ),
             (&[("connected_clients", "95")], "clients", State::Worth),
             (&[("rejected_connections", "1")], "clients", State::Worth),
+            (&[("mneme_open_to_network", "1")], "access", State::Bad),
+            (
+                &[("mneme_tls_certificate_days", "13")],
+                "certificate",
+                State::Worth,
+            ),
+            (
+                &[("mneme_tls_certificate_days", "-1")],
+                "certificate",
+                State::Bad,
+            ),
             (&[("slowlog_len", "1")], "slow commands", State::Worth),
             (
                 &[("latency_percentiles_usec_keys", "p50=1,p99=2,p99.9=20000.5")],

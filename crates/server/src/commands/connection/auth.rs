@@ -38,12 +38,17 @@ fn run(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
+/// So many failed attempts in a row end a connection: with a new one for each few, passwords are
+/// not tried by the million.
+const ATTEMPTS: u32 = 20;
+
 /// Lets the client in if there is such a user, which is on, with this password.
 pub(super) fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> Outcome {
     let found = call.server.users.find(user);
     match found.filter(|user| user.accepts(password)) {
         Some(user) => {
             call.client.become_user(user);
+            call.client.failed_attempts = 0;
             Ok(())
         }
         None => {
@@ -60,6 +65,14 @@ pub(super) fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) ->
                 command,
                 user,
             );
+            call.client.failed_attempts += 1;
+            if call.client.failed_attempts >= ATTEMPTS {
+                tracing::debug!(
+                    peer = call.client.entry.peer,
+                    "closing a connection: its client has tried too many passwords"
+                );
+                call.client.closing = true;
+            }
             Err(Failure::WrongPassword)
         }
     }
