@@ -12,6 +12,7 @@ pub const CHECKS: &[fn(&Host) -> Option<Finding>] = &[
     shared_memory,
     registry,
     registry_mode,
+    data_of_others,
     remove_ipc,
     huge_pages,
     huge_pages_shared,
@@ -109,6 +110,33 @@ fn registry_mode(host: &Host) -> Option<Finding> {
         _ => return Some(Finding::new(NAME, State::Good, found)),
     };
     Some(Finding::new(NAME, state, found).advise(advice))
+}
+
+/// Data in memory outlive a registry that was removed by hand, and then nothing names them: their
+/// files' names begin with the identity of the registry that they belong to.
+fn data_of_others(host: &Host) -> Option<Finding> {
+    const NAME: &str = "unnamed data";
+    let directory = format!("{SHM}/mneme-{}", host.uid);
+    let own = host.registry_uuid();
+    let is_ours = |file: &String| own.as_ref().is_some_and(|own| file.starts_with(own));
+    let segments = host.files(&directory).into_iter();
+    let (mut files, mut bytes) = (0, 0);
+    for file in segments.filter(|file| file.ends_with(".segment") && !is_ours(file)) {
+        files += 1;
+        bytes += host.allocated(&format!("{directory}/{file}"));
+    }
+    (files > 0).then(|| {
+        let found = format!(
+            "{directory} holds {} in {files} file(s) that the registry {} does not name",
+            human(bytes),
+            host.registry.display()
+        );
+        Finding::new(NAME, State::Worth, found).advise(
+            "fine if another registry names them (MNEME_DIR, --registry); if theirs was removed, `mneme segment import \
+             FILE NAME` names the data again (not a store's, whose control file went with the registry), and removing \
+             the files gives the memory back",
+        )
+    })
 }
 
 /// `systemd-logind` removes an ordinary user's shared memory at the end of the last session.

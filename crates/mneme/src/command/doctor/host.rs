@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use mneme_space::Registry;
@@ -64,6 +65,18 @@ impl Host {
         let mut names: Vec<String> = names.collect();
         names.sort();
         names
+    }
+
+    /// The identity of the user's registry; `None` if there is none.
+    pub fn registry_uuid(&self) -> Option<String> {
+        let description = self.read(self.registry.join("registry").to_str()?)?;
+        let description: serde_json::Value = serde_json::from_str(&description).ok()?;
+        Some(description["uuid"].as_str()?.to_owned())
+    }
+
+    /// The bytes of a file that take memory or disk; 0 if it is not there.
+    pub fn allocated(&self, path: &str) -> u64 {
+        fs::metadata(self.path(path)).map_or(0, |found| found.blocks() * 512)
     }
 
     pub fn exists(&self, path: &str) -> bool {

@@ -358,6 +358,30 @@ mod tests {
     }
 
     #[test]
+    fn data_whose_registry_was_removed_are_shown() {
+        let machine = Machine::new("unnamed", 7, &[MEMORY]);
+        let place = machine.root.join("made");
+        let registry = mneme_space::Registry::open(&place).unwrap();
+        let segment = registry.segment("notes").create().unwrap();
+        let data = std::fs::read_link(segment.directory().join("data")).unwrap();
+        let name = data.file_name().unwrap().to_str().unwrap().to_owned();
+        let description = std::fs::read_to_string(place.join("registry")).unwrap();
+        registry.remove_segment("notes").unwrap();
+
+        assert_eq!(machine.state("unnamed data"), None);
+        let (file, own) = (
+            format!("/dev/shm/mneme-7/{name}"),
+            "/run/user/0/mneme/registry",
+        );
+        machine.host.write(&file, "data").unwrap();
+        machine.host.write(own, &description).unwrap();
+        assert_eq!(machine.state("unnamed data"), None);
+        std::fs::remove_file(machine.root.join(&own[1..])).unwrap();
+        let finding = machine.finding("unnamed data").unwrap();
+        assert!(finding.found.contains("in 1 file(s)"), "{}", finding.found);
+    }
+
+    #[test]
     fn huge_pages_are_judged_by_the_setting_that_counts_and_mended() {
         let thp = "/sys/kernel/mm/transparent_hugepage";
         let (own, general) = (
