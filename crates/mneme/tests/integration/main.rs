@@ -20,3 +20,4 @@ mod space;
 mod stat;
 mod supervisor;
 mod tree;
+mod trust;

@@ -1,0 +1,184 @@
+//! What another user of the machine can do with a server's files, directories and sockets, as
+//! `docs/trust.md` says: nothing. And what is nowhere to be read: passwords.
+
+use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use mneme_testkit::{TestDir, runs_as_nobody};
+
+use crate::common::Registry;
+use crate::common::serving::{self, Serving};
+
+/// Where the list of paths is, for the process that another user runs.
+const LIST: &str = "MNEME_TEST_PATHS";
+
+/// What is below a path, itself and what links lead to included.
+fn below(path: &Path, found: &mut Vec<PathBuf>) {
+    let path = path.canonicalize().unwrap();
+    if path.is_dir() {
+        for entry in std::fs::read_dir(&path).unwrap() {
+            below(&entry.unwrap().path(), found);
+        }
+    }
+    found.push(path);
+}
+
+/// What this user can do with a path.
+fn permitted(path: &Path) -> Vec<&'static str> {
+    let is_permitted = |outcome: std::io::Result<()>| match outcome {
+        Ok(()) => true,
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => false,
+        // It may be gone, or be of another kind: there was nothing to be kept from.
+        Err(error) => panic!("{}: {error}", path.display()),
+    };
+    let kind = std::fs::metadata(path).map(|data| data.file_type());
+    let mut found = Vec::new();
+    let mut note = |what, outcome| {
+        if is_permitted(outcome) {
+            found.push(what);
+        }
+    };
+    match kind {
+        Ok(kind) if kind.is_socket() => note("connect", UnixStream::connect(path).map(drop)),
+        Ok(kind) if kind.is_dir() => {
+            note("list", std::fs::read_dir(path).map(drop));
+            note(
+                "create in",
+                File::create_new(path.join("planted")).map(drop),
+            );
+        }
+        _ => {
+            note("read", File::open(path).map(drop));
+            let append = OpenOptions::new().append(true).open(path);
+            note("write", append.map(drop));
+            note("remove", std::fs::remove_file(path));
+        }
+    }
+    found
+}
+
+#[test]
+fn another_user_meets_closed_doors() {
+    if let Some(list) = std::env::var_os(LIST) {
+        let list = std::fs::read_to_string(list).unwrap();
+        let mut paths = list.lines().map(Path::new);
+        // The test can see an open door.
+        assert_eq!(permitted(paths.next().unwrap()), ["read"]);
+        let open: Vec<_> = paths
+            .map(|path| (path, permitted(path)))
+            .filter(|(_, permitted)| !permitted.is_empty())
+            .collect();
+        assert!(open.is_empty(), "{open:?}");
+        return;
+    }
+    if mneme_sys::files::user() != 0 {
+        eprintln!("skipped: only root can run a program as another user");
+        return;
+    }
+    let dir = TestDir::on_disk("trust");
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let at = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    let (data, socket, users) = (at("data"), at("socket"), at("users.acl"));
+    let config = at("mneme.toml");
+    // As an editor leaves them, for all to read.
+    std::fs::write(&users, "user default on nopass ~* &* +@all\n").unwrap();
+    std::fs::write(&config, "timeout = 0\n").unwrap();
+    let registry = Registry::new("trust", "doors");
+    let mut command = serving::command(&["--port", "0", "--memory", "64mb", "--config", &config]);
+    command.args([
+        "--data",
+        &data,
+        "--unixsocket",
+        &socket,
+        "--unixsocketperm",
+        "700",
+    ]);
+    command.args(["--aclfile", &users]);
+    command.env("MNEME_DIR", &registry.root);
+    let serving = Serving::start(command);
+    let said = serving.said(
+        "SET key value\r\nACL SETUSER app on >secret\r\nACL SAVE\r\n\
+         CONFIG SET requirepass secret\r\nCONFIG REWRITE\r\n",
+    );
+    assert!(said.lines().all(|line| !line.starts_with('-')), "{said}");
+    let public = dir.join("public");
+    std::fs::write(&public, "").unwrap();
+    let mut paths = vec![public];
+    for path in [Path::new(&data), &registry.root] {
+        below(path, &mut paths);
+    }
+    for path in [&socket, &users, &config] {
+        paths.push(path.into());
+    }
+    let listed: Vec<_> = paths.iter().map(|path| path.to_str().unwrap()).collect();
+    for name in [".journal", "/control", "/server.sock", ".segment"] {
+        let is_there = listed.iter().any(|path| path.contains(name));
+        assert!(is_there, "no {name} in {listed:?}");
+    }
+    let list = dir.join("list");
+    std::fs::write(&list, listed.join("\n")).unwrap();
+    let ran = runs_as_nobody("trust::another_user_meets_closed_doors", [(LIST, &list)]);
+    // The same without the directories that shield what is in them: each thing has its own mode.
+    if ran {
+        let shields = paths.iter().filter(|path| path.is_dir());
+        for shield in shields {
+            std::fs::set_permissions(shield, PermissionsExt::from_mode(0o711)).unwrap();
+        }
+        let of_its_own = |path: &&str| {
+            // Says how often a start has failed.
+            !Path::new(path).is_dir() && !path.ends_with("/starts.note")
+        };
+        let listed: Vec<_> = listed.iter().copied().filter(of_its_own).collect();
+        std::fs::write(&list, listed.join("\n")).unwrap();
+        runs_as_nobody("trust::another_user_meets_closed_doors", [(LIST, &list)]);
+    }
+}
+
+#[test]
+fn no_log_and_no_file_but_the_configuration_has_a_password() {
+    const MARKER: &str = "MARKER-9d41";
+    let dir = TestDir::on_disk("trust");
+    let users = dir.join("users.acl");
+    std::fs::write(&users, "user default on nopass ~* &* +@all\n").unwrap();
+    let registry = Registry::new("trust", "marker");
+    let mut command: Command = serving::command(&["--port", "0", "--memory", "64mb"]);
+    command.args(["--log", "trace", "--aclfile", users.to_str().unwrap()]);
+    command.env("MNEME_DIR", &registry.root);
+    let serving = Serving::start(command);
+    let lines = [
+        format!("ACL SETUSER app on >{MARKER} +@all ~*"),
+        format!("ACL SETUSER app >{MARKER} +nope"),
+        format!("ACL SETUSER app <{MARKER}x"),
+        format!("AUTH app {MARKER}"),
+        format!("AUTH app {MARKER}x"),
+        format!("HELLO 3 AUTH app {MARKER}"),
+        format!("HELLO 3 AUTH app {MARKER}x"),
+        format!("CONFIG SET requirepass {MARKER}"),
+        format!("CONFIG SET requirepass {MARKER} nope"),
+        format!("AUTH {MARKER}x"),
+        "ACL SAVE".to_owned(),
+        "ACL LOG".to_owned(),
+        "SLOWLOG GET".to_owned(),
+        "CLIENT LIST".to_owned(),
+        "INFO everything".to_owned(),
+    ];
+    let said = serving.said(&(lines.join("\r\n") + "\r\n"));
+    // What an error quotes goes to the client that has sent it, and nowhere else.
+    let quoted = said.lines().filter(|line| line.contains(MARKER));
+    let all_errors = quoted
+        .clone()
+        .all(|line| line.starts_with("-ERR Error in ACL SETUSER"));
+    assert!(all_errors, "{:?}", quoted.collect::<Vec<_>>());
+    let saved = std::fs::read_to_string(&users).unwrap();
+    assert!(
+        saved.contains("user app on #") && !saved.contains(MARKER),
+        "{saved}"
+    );
+    serving.signal("-TERM");
+    let (_, log) = serving.end();
+    assert!(!log.is_empty() && !log.contains(MARKER), "{log}");
+}
