@@ -6,9 +6,9 @@ mod bdb;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
 
-use super::names::{MAP, OURS};
+use super::names::{HASHED, MAP, OURS, VOLATILE};
 use crate::error::{BenchError, failed as ours};
-use mneme_tree::{Batch, Durability, Store};
+use mneme_tree::{Batch, Durability, HashTable, Store};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -40,6 +40,10 @@ pub trait Engine {
     /// As [`gets`](Self::gets), by whatever the engine has for many keys at once.
     fn get_many(&mut self, keys: Keys<'_>, out: &mut [u8]) -> Result<u64, BenchError> {
         self.gets(keys, out)
+    }
+    /// Whether it can be asked for ranges.
+    fn has_order(&self) -> bool {
+        true
     }
     /// Copies the values of `count` keys from each of `keys` on, and says how many that were.
     fn scans(&mut self, keys: Keys<'_>, count: usize, out: &mut [u8]) -> Result<u64, BenchError>;
@@ -83,12 +87,17 @@ pub fn open(
         #[cfg(feature = "lmdb")]
         "lmdb writemap" => Ok(Box::new(lmdb::Lmdb::open(directory, "map", bytes, true)?)),
         _ => {
-            let builder = Store::builder()
-                .durability(Durability::File)
-                .max_bytes(bytes);
-            Ok(Box::new(Ours(
-                builder.open(directory.join(FILE)).map_err(ours)?,
-            )))
+            let (file, durability) = match name {
+                VOLATILE => ("volatile", Durability::Process),
+                HASHED => ("hash", Durability::File),
+                _ => (FILE, Durability::File),
+            };
+            let builder = Store::builder().durability(durability).max_bytes(bytes);
+            let store = builder.open(directory.join(file)).map_err(ours)?;
+            if name == HASHED {
+                return Ok(Box::new(Hashed(store.hash_table("table").map_err(ours)?)));
+            }
+            Ok(Box::new(Ours(store)))
         }
     }
 }
@@ -152,6 +161,47 @@ impl Engine for Ours {
             }
         }
         Ok(found)
+    }
+}
+
+/// Our hash table.
+struct Hashed(HashTable);
+
+impl Engine for Hashed {
+    fn write(&mut self, keys: Keys<'_>, value: Option<&[u8]>) -> Result<(), BenchError> {
+        let done = match (keys, value) {
+            ([key], Some(value)) => self.0.put(key, value).map(drop),
+            ([key], None) => self.0.remove(key).map(drop),
+            _ => {
+                let mut batch = Batch::new();
+                for key in keys {
+                    let key = HashTable::tree_key(key).map_err(ours)?;
+                    match value {
+                        Some(value) => batch.put_in(self.0.tree(), &key, value),
+                        None => batch.remove_in(self.0.tree(), &key),
+                    };
+                }
+                self.0.tree().store().apply(&batch).map(drop)
+            }
+        };
+        done.map_err(ours)
+    }
+
+    fn gets(&mut self, keys: Keys<'_>, out: &mut [u8]) -> Result<u64, BenchError> {
+        let mut found = 0;
+        for key in keys {
+            let copied = self.0.get_with(key, |value| out.copy_from_slice(value));
+            found += u64::from(copied.map_err(ours)?.is_some());
+        }
+        Ok(found)
+    }
+
+    fn has_order(&self) -> bool {
+        false
+    }
+
+    fn scans(&mut self, _: Keys<'_>, _: usize, _: &mut [u8]) -> Result<u64, BenchError> {
+        Err(wrong("scan", "a hash table has no order"))
     }
 }
 

@@ -2,6 +2,10 @@
 
 /// The name of ours.
 pub const OURS: &str = "mneme";
+/// The name of ours that survives kills alone, which is the thesis' volatile mode.
+pub const VOLATILE: &str = "mneme volatile";
+/// The name of our hash table: a tree whose keys begin with a hash.
+pub const HASHED: &str = "mneme hash";
 /// The name of the map in memory.
 pub const MAP: &str = "BTreeMap";
 
@@ -9,6 +13,8 @@ pub const MAP: &str = "BTreeMap";
 pub fn argument(name: &'static str) -> &'static str {
     match name {
         "lmdb writemap" => "lmdb-writemap",
+        VOLATILE => "mneme-volatile",
+        HASHED => "mneme-hash",
         _ => name,
     }
 }
@@ -21,7 +27,7 @@ pub fn peers() -> Vec<&'static str> {
 
 /// All engines of this build.
 pub fn all() -> Vec<&'static str> {
-    let mut names = vec![OURS];
+    let mut names = vec![OURS, VOLATILE, HASHED];
     if cfg!(feature = "lmdb") {
         names.extend(["lmdb", "lmdb writemap"]);
     }

@@ -30,7 +30,7 @@ use mneme_bench::systems::pipeline::field;
 use mneme_bench::table::{NONE, Table, figure, median};
 use mneme_bench::tree;
 use mneme_bench::tree::engines::{self, KEY, key};
-use mneme_bench::tree::names::{self, MAP, OURS};
+use mneme_bench::tree::names::{self, HASHED, MAP, OURS, VOLATILE};
 use mneme_sys::medium::{Medium, MediumError, MemoryMedium};
 use mneme_tree::{Durability, Store};
 use serde_json::json;
@@ -227,7 +227,8 @@ fn engines_on_disk(scale: &Scale, ledger: &mut Ledger) -> Result<Table, BenchErr
     let (records, puts) = scale.on_disk;
     let mut table = Table::new(["value", "system", "pages of a put", "bytes of system calls"]);
     for value in [100, 1024] {
-        for system in names::all().into_iter().filter(|name| *name != MAP) {
+        let compared = |name: &&str| ![MAP, HASHED, VOLATILE].contains(name);
+        for system in names::all().into_iter().filter(compared) {
             let directory = Directory::new("wear")?;
             let mut engine = engines::open(system, directory.path(), records, value)?;
             tree::load(&mut *engine, records, value)?;
