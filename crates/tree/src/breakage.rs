@@ -2,13 +2,21 @@
 //! [`mneme_sys::fault::without`].
 
 /// Every step that can be left out or done in the wrong order.
-pub const STEPS: [&str; 27] = [
+pub const STEPS: [&str; 31] = [
     // An opening after an unclean end does not remember the number that may have left traces.
     "open.remember_dead",
     // It does not make that durable before it allows stores.
     "open.record",
     // It accepts the newest record although the entries that it lists are missing.
     "open.listed",
+    // An opening does not look for commits behind the last record that had none.
+    "open.alone",
+    // It uses a number again that such a commit may have had.
+    "open.numbers",
+    // An entry without a record counts though the word behind it did not arrive.
+    "alone.followed",
+    // One of an interrupted commit is taken for damage instead of for nothing.
+    "alone.whole",
     // Traces are forgotten before their removal is durable.
     "sweep.barrier",
     // No zero word follows the last entry of a leaf that holds older bytes after it.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::layout::{CommitRecord, EntryHeader, LEAF, UNIT};
+use crate::layout::{CommitRecord, EntryHeader, LEAF, STATE_UNCOUNTED, UNIT};
 use crate::leaf::Leaf;
 use crate::leaf_entry::verify_extent;
 use crate::open_store::Core;
@@ -56,6 +56,7 @@ pub(crate) fn check(
     core: &Arc<Core>,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<(), StoreError> {
+    count_entries(core)?;
     // The snapshot keeps data that is replaced meanwhile.
     let (snapshot, record) = Snapshot::with_record(core)?;
     let counted = LeafCounts::of(&record);
@@ -82,12 +83,39 @@ pub(crate) fn check(
             verify(leaf)?;
         }
     }
+    if record.state & STATE_UNCOUNTED != 0 {
+        // A process that reads knows what the last record counts, and commits since had none.
+        (found.entries, found.bytes) = (counted.entries, counted.bytes);
+    }
     if found != counted {
         return Err(StoreError::Damaged {
             at: CommitRecord::place(record.sequence),
             what: "the commit record counts other entries than the leaves hold",
         });
     }
+    Ok(())
+}
+
+/// Counts what the leaves hold, unless the writer's record does: commits without a record may have
+/// preceded an unclean end.
+pub(crate) fn count_entries(core: &Core) -> Result<(), StoreError> {
+    if core.follower.is_some() {
+        return Ok(());
+    }
+    let mut writer = core.writer();
+    if writer.record.state & STATE_UNCOUNTED == 0 {
+        return Ok(());
+    }
+    let version = writer.record.version;
+    let roots = core.published(&writer).roots.clone();
+    let mut leaves: Vec<_> = roots.all().flat_map(|(_, root)| leaves_of(root)).collect();
+    leaves.extend(writer.dropping.iter().flat_map(|tree| tree.leaves.clone()));
+    let mut found = LeafCounts::default();
+    for leaf in &leaves {
+        found.add(count(core, leaf, version)?);
+    }
+    (writer.record.entries, writer.record.live_bytes) = (found.entries, found.bytes);
+    writer.record.state &= !STATE_UNCOUNTED;
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Commits: the only code that stores to an open store.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use zerocopy::IntoBytes;
 
@@ -10,8 +10,8 @@ use mneme_sys::fault::without;
 use crate::control_region::AnnouncedVersion;
 use crate::index::{Edit, Node};
 use crate::layout::{
-    CommitRecord, ExtentHeader, LEAF, LeafHeader, Listed, MAIN, MAX_LISTED, STATE_CLEAN,
-    TreeExtent, move_entry, write_entry,
+    CommitRecord, ExtentHeader, LEAF, LeafHeader, Listed, MAIN, MAX_LISTED, NUMBERS, STATE_ALONE,
+    STATE_CLEAN, STATE_UNCOUNTED, TreeExtent, move_entry, write_entry,
 };
 use crate::leaf::{FreeLeaves, Leaf};
 use crate::leaf_entry::fingerprint;
@@ -64,6 +64,8 @@ pub(crate) struct Writer {
     pub(crate) dropping: Vec<Dropping>,
     /// A commit has begun to store and has not finished.
     storing: bool,
+    /// So many commits may follow the last record without one.
+    without_record: u64,
 }
 
 impl Writer {
@@ -80,6 +82,7 @@ impl Writer {
             entries: Vec::new(),
             dropping: Vec::new(),
             storing: false,
+            without_record: 0,
         }
     }
 
@@ -154,8 +157,16 @@ impl Writer {
             let has_grown = core.pages.len() != self.record.file_len;
             extents.is_empty() && also.naming.is_none() && !has_grown
         });
-        let new_leaves = self.store(core, &plan, &extents, version)?;
-        if listed.is_none() {
+        // One entry needs no record: whether it was committed is seen by itself.
+        let is_single = listed.is_some()
+            && plan.changes.len() == 1
+            && plan.gone.is_empty()
+            && caller.is_none()
+            && !also.creates
+            && also.drops.is_empty();
+        let alone = is_single && self.without_record > 0;
+        let new_leaves = self.store(core, &plan, &extents, (version, alone))?;
+        if listed.is_none() || alone {
             core.barrier()?;
         }
         mneme_sys::fault!("tree.commit.stored");
@@ -168,13 +179,23 @@ impl Writer {
         core.shared.announce(version, &announced, core.pages.len());
         mneme_sys::fault!("tree.commit.announced");
         let mut record = self.record;
-        record.state = core.pages.durability().code();
-        record.sequence += 1;
         record.version = version;
         record.last = version;
         record.file_len = core.pages.len();
         record.entries = record.entries.wrapping_add_signed(plan.entries);
         record.live_bytes = record.live_bytes.wrapping_add_signed(plan.live_bytes);
+        if alone {
+            self.record = record;
+            self.without_record -= 1;
+            self.publish(core, &plan, new_leaves, version, also.drops);
+            mneme_sys::fault!("tree.commit.published");
+            self.storing = false;
+            return Ok(Version(version));
+        }
+        record.state &= STATE_ALONE | STATE_UNCOUNTED;
+        record.state |= core.pages.durability().code();
+        record.state |= if is_single { STATE_ALONE } else { 0 };
+        record.sequence += 1;
         let units =
             |extents: &[TreeExtent]| extents.iter().map(|e| e.smallest_units()).sum::<u64>();
         let gone: Vec<_> = plan.gone.iter().map(|(extent, _)| *extent).collect();
@@ -241,6 +262,8 @@ impl Writer {
             .store(CommitRecord::place(record.sequence), record.stored());
         core.barrier()?;
         self.record = *record;
+        let follow = record.state & STATE_ALONE != 0;
+        self.without_record = if follow { NUMBERS - 1 } else { 0 };
         Ok(())
     }
 
@@ -251,7 +274,7 @@ impl Writer {
         }
         core.sync()?;
         let mut record = self.record;
-        record.state |= STATE_CLEAN;
+        record.state = record.state & !STATE_ALONE | STATE_CLEAN;
         record.listed = Default::default();
         record.sequence += 1;
         self.write_record(core, &mut record)?;
@@ -264,7 +287,7 @@ impl Writer {
         core: &Core,
         plan: &CommitPlan<'_>,
         extents: &[TreeExtent],
-        version: u64,
+        (version, alone): (u64, bool),
     ) -> Result<Vec<Vec<Arc<Leaf>>>, StoreError> {
         for (extent, parts) in extents.iter().zip(plan.outside()) {
             store_extent(core, *extent, version, parts);
@@ -285,7 +308,7 @@ impl Writer {
                 next.prefetch(&core.pages, &plan.changes);
             }
             let changes = &plan.changes[append.changes.clone()];
-            self.append(core, append, changes, &mut places, version);
+            self.append(core, append, changes, &mut places, (version, alone));
         }
         let rewrites = plan.rewrites.iter().enumerate();
         rewrites
@@ -304,7 +327,7 @@ impl Writer {
         append: &Append<'_>,
         changes: &[PlannedChange<'_>],
         places: &mut Places<'_>,
-        version: u64,
+        (version, alone): (u64, bool),
     ) {
         let leaf = append.leaf;
         let end = leaf.end();
@@ -316,7 +339,7 @@ impl Writer {
             write_entry(
                 &mut self.scratch,
                 (leaf.id, at),
-                version,
+                (version, alone),
                 change.key,
                 change.value,
                 places.of(change.outside()),
@@ -328,6 +351,14 @@ impl Writer {
         // killed during the copy, the leaf ends before that entry.
         let at = leaf.id.at() + end as u64;
         if let Some((start, rest)) = self.scratch.split_first_chunk() {
+            // An entry of an interrupted commit that lies there must not be taken for a whole one
+            // while it is stored over: see `Leaf::is_committed`.
+            let mut old = [0; 8];
+            core.pages.copy(at, &mut old);
+            if old != [0; 8] {
+                core.pages.store_word(at, 0);
+                fence(Ordering::Release);
+            }
             core.pages.store(at + 8, rest);
             core.pages.store_word(at, u64::from_le_bytes(*start));
         }
@@ -377,7 +408,7 @@ impl Writer {
                         write_entry(
                             &mut self.scratch,
                             place,
-                            version,
+                            (version, false),
                             item.key,
                             Some(value),
                             extent,

@@ -3,12 +3,17 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
+use crate::layout::NUMBERS;
+
 /// Which versions were committed. In the process that writes: when it opened the store. In a
 /// process that follows the writer: so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Committed {
     version: AtomicU64,
+    /// The first of each row of numbers that were never committed, ascending.
     dead: RwLock<Vec<u64>>,
+    /// How many numbers are in a row.
+    row: u64,
     follows: bool,
     extending: Mutex<()>,
 }
@@ -18,15 +23,27 @@ pub(crate) struct Committed {
 pub(crate) struct CommittedLook<'c> {
     version: u64,
     dead: RwLockReadGuard<'c, Vec<u64>>,
+    row: u64,
 }
 
 impl Committed {
-    /// All versions up to `version` except those in `dead`, which ascend.
+    /// All versions up to `version` except the rows of [`NUMBERS`] that begin with a number in
+    /// `dead`, which ascend.
     pub(crate) fn new(version: u64, dead: Vec<u64>) -> Self {
         Self {
             version: version.into(),
             dead: dead.into(),
-            ..Self::default()
+            row: NUMBERS,
+            follows: false,
+            extending: Mutex::default(),
+        }
+    }
+
+    /// As [`new`](Self::new), of a file of which each dead number stands for itself.
+    pub(crate) fn one_by_one(version: u64, dead: Vec<u64>) -> Self {
+        Self {
+            row: 1,
+            ..Self::new(version, dead)
         }
     }
 
@@ -40,7 +57,10 @@ impl Committed {
 
     /// The versions committed up to an older version.
     pub(crate) fn at(&self, version: u64) -> Self {
-        Self::new(version, self.dead())
+        Self {
+            row: self.row,
+            ..Self::new(version, self.dead())
+        }
     }
 
     /// Whether more versions will be added.
@@ -56,13 +76,14 @@ impl Committed {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Version numbers that were never committed: below the newest version, and maybe above.
+    /// The first of each row of version numbers that were never committed: below the newest
+    /// version, and maybe above.
     pub(crate) fn dead(&self) -> Vec<u64> {
         self.look().dead.clone()
     }
 
     pub(crate) fn is_dead(&self, version: u64) -> bool {
-        self.look().dead.binary_search(&version).is_ok()
+        self.look().is_dead(version)
     }
 
     pub(crate) fn contains(&self, version: u64) -> bool {
@@ -75,12 +96,14 @@ impl Committed {
         CommittedLook {
             version,
             dead: self.dead.read().unwrap_or_else(PoisonError::into_inner),
+            row: self.row,
         }
     }
 
     /// Advances to a version, given all dead numbers below it.
     pub(crate) fn advance(&self, version: u64, dead: &[u64]) {
-        let is_new = |number: &&u64| !self.is_dead(**number);
+        let known = self.dead();
+        let is_new = |number: &&u64| known.binary_search(number).is_err();
         let new: Vec<u64> = dead.iter().filter(is_new).copied().collect();
         if !new.is_empty() {
             let mut known = self.dead.write().unwrap_or_else(PoisonError::into_inner);
@@ -106,6 +129,13 @@ impl CommittedLook<'_> {
     }
 
     pub(crate) fn contains(&self, version: u64) -> bool {
-        version <= self.version && self.dead.binary_search(&version).is_err()
+        version <= self.version && !self.is_dead(version)
+    }
+
+    /// Whether a version is of a row that was never committed, but for entries that are alone.
+    pub(crate) fn is_dead(&self, version: u64) -> bool {
+        let below = self.dead.partition_point(|dead| *dead <= version);
+        let row = below.checked_sub(1).map(|row| self.dead[row]);
+        row.is_some_and(|first| version - first < self.row)
     }
 }

@@ -162,7 +162,11 @@ pub enum StoreError {
     #[error("not a store of mneme-tree")]
     Foreign,
     /// The store has another format.
-    #[error("the store has format {found}, this program knows format {known}")]
+    #[error(
+        "the store has format {found}, this program knows format {known}: it opens a file of the \
+         format before for writing, with no other process beside, and makes it the new one; from \
+         others, read the data by the program that wrote them"
+    )]
     Format {
         /// The format of the file.
         found: u32,

@@ -194,7 +194,9 @@ impl Core {
         let _pin = self.shared.participants.pin()?;
         let mut durable = self.shared.durable();
         loop {
-            if let Some(record) = recovery::record_of(&self.pages, self.seed, durable) {
+            if let Some(record) =
+                recovery::record_of(&self.pages, self.seed, &self.committed, durable)
+            {
                 return Ok(record);
             }
             // The writer has gone once around the ring meanwhile.

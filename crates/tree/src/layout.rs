@@ -20,7 +20,9 @@ pub(crate) use header::{FORMAT, FileHeader, FrameHeader, FrameKind, HeaderProble
 pub(crate) use leaf_header::{FencesIn, LeafHeader};
 pub use name::MAX_NAME;
 pub(crate) use name::{NAME_SLOTS, NameSlot};
-pub(crate) use record::{CommitRecord, Listed, MAX_DEAD, MAX_LISTED, STATE_CLEAN};
+pub(crate) use record::{
+    CommitRecord, Listed, MAX_DEAD, MAX_LISTED, NUMBERS, STATE_ALONE, STATE_CLEAN, STATE_UNCOUNTED,
+};
 
 /// Bytes of a frame.
 pub(crate) const FRAME: u64 = 2 << 20;
@@ -141,8 +143,17 @@ mod tests {
         ];
         for (key, value, extent) in all {
             let at = leaf.len();
-            write_entry(&mut leaf, (id, at), 9, key, value, extent);
+            write_entry(&mut leaf, (id, at), (9, false), key, value, extent);
         }
+        let at = leaf.len();
+        write_entry(
+            &mut leaf,
+            (id, at),
+            (10, true),
+            b"key",
+            Some(b"alone"),
+            None,
+        );
         leaf
     }
 
@@ -188,18 +199,18 @@ mod tests {
             let (len, digest) = (bytes.len(), crc32c(0, &bytes));
             format!("{part}: {len} bytes, {digest:08x}")
         });
-        assert_eq!(FORMAT, 8);
+        assert_eq!(FORMAT, 9);
         assert_eq!(found, EXPECTED);
     }
 
     const EXPECTED: [&str; 7] = [
-        "file header: 56 bytes, 013d7b34",
+        "file header: 56 bytes, 0156bc73",
         "commit record: 512 bytes, 43269b61",
         "name: 512 bytes, 0962114f",
         "frame headers: 48 bytes, 139243f4",
         "leaf headers: 384 bytes, a7fd1a35",
         "extent header: 32 bytes, b7169716",
-        "entries: 320 bytes, 6441a737",
+        "entries: 352 bytes, 554c26d9",
     ];
 
     /// What was written can be read, and every changed bit is detected.
@@ -234,6 +245,7 @@ mod tests {
             (EntryKind::Extent, false, Some(1921)),
             (EntryKind::Value, true, Some(1025)),
             (EntryKind::Extent, true, Some(1025 + 1921)),
+            (EntryKind::Value, false, None),
         ];
         assert_eq!(found, expected);
     }

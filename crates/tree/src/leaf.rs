@@ -7,8 +7,10 @@
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock};
+
+use mneme_sys::fault::without;
 
 use crate::StoreError;
 use crate::checksum::WordStamp;
@@ -240,7 +242,8 @@ impl Leaf {
             let mut header = [0; ENTRY_HEADER];
             pages.copy(self.id.at() + at as u64, &mut header);
             let header = EntryHeader::read(&header);
-            bytes.resize(header.size().min(LEAF - at), 0);
+            // With the word behind it.
+            bytes.resize((header.size() + 8).min(LEAF - at), 0);
             pages.copy(self.id.at() + at as u64, &mut bytes);
             let Some(mark) = self.accept(pages, &committed, at, &header, &bytes)? else {
                 break;
@@ -268,6 +271,24 @@ impl Leaf {
     ) -> Result<Option<u8>, StoreError> {
         match header.start(self.id, at) {
             WordStamp::Zero => return Ok(None),
+            WordStamp::Version(version) if header.is_alone() => {
+                let is_whole = header.is_whole(bytes);
+                if version > committed.version() {
+                    return Ok(None);
+                }
+                // A writer was interrupted soon after, or just then. What was moved here since,
+                // with a rewrite, is as durable as that.
+                if version > self.birth && committed.is_dead(version) {
+                    if !is_whole && without("alone.whole") {
+                        return Err(self.damaged(at, "an entry of a leaf"));
+                    }
+                    if !is_whole || !self.is_committed(pages, version, (at, header, bytes)) {
+                        return Ok(None);
+                    }
+                } else if !is_whole {
+                    return Err(self.damaged(at, "an entry of a leaf"));
+                }
+            }
             // This entry and all that follow belong to commits that did not happen.
             WordStamp::Version(version) if !committed.contains(version) => return Ok(None),
             WordStamp::Version(_) if header.is_whole(bytes) => {}
@@ -278,6 +299,25 @@ impl Leaf {
             return Err(self.damaged(at, "the place of a long value or a long key"));
         }
         Ok(Some(fingerprint_of(header, body)))
+    }
+
+    /// Whether an entry that is whole, alone, and of a commit that may have been interrupted was
+    /// committed: all that its commit stored is there. The next writer makes its word zero before
+    /// it stores anything in its place, so one that is still there has not been stored over.
+    fn is_committed(
+        &self,
+        pages: &TreePages,
+        version: u64,
+        (at, header, bytes): (usize, &EntryHeader, &[u8]),
+    ) -> bool {
+        if !header.is_followed(bytes, version, (self.id, at)) && !without("alone.followed") {
+            return false;
+        }
+        // SYNC: pairs with the Release fence in `Writer::append`.
+        fence(Ordering::Acquire);
+        let mut word = [0; 8];
+        pages.copy(self.id.at() + at as u64, &mut word);
+        u64::from_le_bytes(word) == header.first_word()
     }
 
     fn damaged(&self, at: usize, what: &'static str) -> StoreError {
@@ -731,7 +771,7 @@ mod tests {
     /// Stores an entry as a commit would, and adds it to the derived data.
     fn append(pages: &TreePages, leaf: &Leaf, version: u64, key: &[u8], value: Option<&[u8]>) {
         let (at, mut bytes) = (leaf.end(), Vec::new());
-        write_entry(&mut bytes, (ID, at), version, key, value, None);
+        write_entry(&mut bytes, (ID, at), (version, false), key, value, None);
         let end = at + bytes.len();
         bytes.extend_from_slice(&[0; 8]);
         pages.store(ID.at() + at as u64, &bytes);
@@ -782,7 +822,7 @@ mod tests {
     #[test]
     fn readers_see_whole_entries_while_more_are_appended() {
         let (pages, leaf) = (pages(), leaf());
-        leaf.load(&pages, &Committed::default()).unwrap();
+        leaf.load(&pages, &Committed::new(0, Vec::new())).unwrap();
         let version = AtomicU64::new(1);
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -22,8 +22,8 @@ use crate::error::os;
 use crate::follow::Follower;
 use crate::group::CommitGroup;
 use crate::layout::{
-    CommitRecord, FRAME, FileHeader, FrameHeader, FrameKind, LeafHeader, LeafId, MAIN, MAX_DEAD,
-    STATE_CLEAN,
+    CommitRecord, FORMAT, FRAME, FileHeader, FrameHeader, FrameKind, LeafHeader, LeafId, MAIN,
+    MAX_DEAD, NUMBERS, STATE_ALONE, STATE_CLEAN, STATE_UNCOUNTED,
 };
 use crate::leaf::FreeLeaves;
 use crate::names::{self, NamedVersion, Names};
@@ -222,12 +222,18 @@ impl Builder {
             create_on(&pages, self.uuid)?;
         }
         let header = recovery::file_header(&pages)?;
+        if header.is_of_before() && (self.reads || !alone) {
+            return Err(StoreError::Format {
+                found: FORMAT - 1,
+                known: FORMAT,
+            });
+        }
         let Some(shared) = attachment.share(header.uuid, header.instance)? else {
             return Ok(None);
         };
         let mut core = match self.reads {
             true => reading(pages, header.seed(), shared, alone)?,
-            false => self.writing(pages, header.seed(), shared, alone)?,
+            false => self.writing(pages, &header, shared, alone)?,
         };
         attachment.opened();
         core._lock = Some(attachment);
@@ -298,7 +304,7 @@ impl Builder {
         }
         let header = recovery::file_header(&pages)?;
         let shared = SharedControl::private(header.uuid)?;
-        let mut core = self.writing(pages, header.seed(), shared, true)?;
+        let mut core = self.writing(pages, &header, shared, true)?;
         core.copies = self.copies()?;
         Ok(Store {
             core: Arc::new(core),
@@ -310,11 +316,12 @@ impl Builder {
     fn writing(
         &self,
         pages: TreePages,
-        seed: u32,
+        header: &FileHeader,
         shared: SharedControl,
         alone: bool,
     ) -> Result<Core, StoreError> {
-        let (mut record, committed) = newest_version(&pages, seed, &shared, alone)?;
+        let seed = header.seed();
+        let (mut record, committed) = newest_version(&pages, header, &shared, alone)?;
         let names = names::read(&pages, &committed)?;
         if names.len() as u64 != record.names {
             return Err(StoreError::Damaged {
@@ -340,7 +347,7 @@ impl Builder {
         }
         let dead = committed.dead();
         let mut dead = &dead[..];
-        if dead.len() >= MAX_DEAD {
+        if dead.len() >= MAX_DEAD || header.is_of_before() && !dead.is_empty() {
             recovery::sweep(&pages, seed, &committed, &found)?;
             if !without("sweep.barrier") {
                 pages.barrier().inspect_err(|_| shared.poison())?;
@@ -350,7 +357,7 @@ impl Builder {
         mneme_sys::fault!("tree.open.found");
         record.set_dead(dead);
         record.listed = Default::default();
-        record.state = self.durability.code();
+        record.state = record.state & STATE_UNCOUNTED | self.durability.code();
         record.boot = mneme_sys::boot_id();
         record.sequence += 1;
         let (version, last) = (record.version, record.last);
@@ -376,6 +383,12 @@ impl Builder {
             core.writer().write_record(&core, &mut record)?;
             core.sync()?;
         }
+        if header.is_of_before() {
+            let (at, word) = header.upgrade();
+            core.pages.store_word(at, word);
+            core.barrier()?;
+            core.sync()?;
+        }
         mneme_sys::fault!("tree.open.recorded");
         core.shared.reap();
         core.shared.begin(last);
@@ -390,7 +403,7 @@ impl Builder {
 /// traces, is not one of them.
 fn newest_version(
     pages: &TreePages,
-    seed: u32,
+    header: &FileHeader,
     shared: &SharedControl,
     alone: bool,
 ) -> Result<(CommitRecord, Committed), StoreError> {
@@ -400,24 +413,44 @@ fn newest_version(
     // The remains of an interrupted process must become durable before they are trusted.
     pages.adopt().inspect_err(|_| shared.poison())?;
     let published = if alone { 0 } else { shared.durable() };
-    let mut record = recovery::newest_record(pages, seed, published)?;
-    let was_closed = record.state & STATE_CLEAN != 0;
+    let mut record = recovery::newest_record(pages, header.seed(), published)?;
     survived(&record)?;
     let mut dead = record.dead().to_vec();
-    if !was_closed && (alone || shared.may_have_begun(record.last)) {
-        // A commit with this number may have left traces.
-        record.last += 1;
-        if !without("open.remember_dead") {
-            dead.push(record.last);
-        }
+    let begun = alone || shared.may_have_begun(record.last) || published > record.version;
+    if begun {
+        let numbers = if header.is_of_before() { 1 } else { NUMBERS };
+        follow_up(&mut record, &mut dead, numbers);
     }
-    if !shared.add_dead(&dead) {
+    // Those of the format before are swept before anybody else opens the file.
+    if !header.is_of_before() && !shared.add_dead(&dead) {
         return Err(StoreError::Unsupported {
             what: "more recoveries beside the same readers than their region remembers",
         });
     }
-    let committed = Committed::new(record.version, dead);
+    let committed = match header.is_of_before() {
+        true => Committed::one_by_one(record.version, dead),
+        false => Committed::new(record.version, dead),
+    };
     Ok((record, committed))
+}
+
+/// What follows from the newest record of a store that was not closed: so many numbers behind its
+/// last may have left traces, and are dead. Commits without records may be among them. Which there
+/// were is seen when their leaves are looked at, so the version that is opened is above them all.
+fn follow_up(record: &mut CommitRecord, dead: &mut Vec<u64>, numbers: u64) {
+    if record.state & STATE_CLEAN != 0 {
+        return;
+    }
+    if !without("open.remember_dead") {
+        dead.push(record.last + 1);
+    }
+    record.last += if without("open.numbers") { 1 } else { numbers };
+    if record.state & STATE_ALONE != 0 && !without("open.alone") {
+        // Of no row, so that it is not dead.
+        record.last += 1;
+        record.version = record.last;
+        record.state |= STATE_UNCOUNTED;
+    }
 }
 
 /// The named versions with their trees. They are added to `registered`.
@@ -471,10 +504,12 @@ fn reading(
         // The remains of an interrupted process in the page cache must become durable before they
         // are trusted.
         pages.sync()?;
-        let record = recovery::newest_record(&pages, seed, 0)?;
+        let mut record = recovery::newest_record(&pages, seed, 0)?;
         survived(&record)?;
+        let mut dead = record.dead().to_vec();
+        follow_up(&mut record, &mut dead, NUMBERS);
         // A record has fewer than there is space for.
-        shared.add_dead(record.dead());
+        shared.add_dead(&dead);
         shared.announce(record.version, &[], pages.len());
         shared.publish(record.version);
     }
@@ -672,9 +707,9 @@ mod tests {
             }
             let pages = TreePages::new(Box::new(medium), Durability::File);
             create_on(&pages, None)?;
-            let seed = recovery::file_header(&pages)?.seed();
+            let header = recovery::file_header(&pages)?;
             let shared = SharedControl::of(participants.clone()).unwrap();
-            builder.writing(pages, seed, shared, false)
+            builder.writing(pages, &header, shared, false)
         };
         let failed = open(true).map(drop);
         assert!(
@@ -701,9 +736,11 @@ mod tests {
                 pages.grow(bytes.len() as u64).unwrap();
                 pages.store(0, &bytes);
             }
-            let seed = recovery::file_header(&pages).unwrap().seed();
+            let header = recovery::file_header(&pages).unwrap();
             let shared = SharedControl::of(participants.clone()).unwrap();
-            let core = Builder::new().writing(pages, seed, shared, false).unwrap();
+            let core = Builder::new()
+                .writing(pages, &header, shared, false)
+                .unwrap();
             if begins {
                 core.shared.begin(core.writer().record.last + 1);
             }

@@ -12,8 +12,8 @@ use crate::checksum::WordStamp;
 use crate::committed::Committed;
 use crate::layout::{
     CommitRecord, EXTENT_HEADER, EntryHeader, ExtentHeader, FRAME, FileHeader, FrameHeader,
-    FrameKind, HeaderProblem, LEAF, LEAVES, LeafHeader, LeafId, Listed, MAX_KEY, RING_SLOTS, TABLE,
-    TreeExtent, UNITS,
+    FrameKind, HeaderProblem, LEAF, LEAVES, LeafHeader, LeafId, Listed, MAX_KEY, RING_SLOTS,
+    STATE_UNCOUNTED, TABLE, TreeExtent, UNITS,
 };
 use crate::leaf::{FreeLeaves, Leaf};
 use crate::pages::TreePages;
@@ -163,21 +163,19 @@ fn is_whole(pages: &TreePages, listed: Listed, version: u64) -> bool {
     let mut bytes = vec![0; LEAF];
     pages.copy(id.at(), &mut bytes);
     let mut at = usize::from(listed.from);
-    for _ in 0..listed.count {
+    for n in 0..listed.count {
         let entry = bytes.get(at..).unwrap_or_default();
         let header = EntryHeader::read(entry);
-        if header.start(id, at) != WordStamp::Version(version) || !header.is_whole(entry) {
+        let is_last = n + 1 == listed.count;
+        if header.start(id, at) != WordStamp::Version(version)
+            || !header.is_whole(entry)
+            || is_last && !header.is_followed(entry, version, (id, at))
+        {
             return false;
         }
         at += header.size();
     }
-    let behind = bytes.get(at..).unwrap_or_default();
-    match EntryHeader::start_of(behind, id, at) {
-        WordStamp::Zero => true,
-        // The next commit had begun.
-        WordStamp::Version(next) => next > version,
-        WordStamp::Bad => false,
-    }
+    true
 }
 
 /// The newest valid record in the ring with a sequence below `before`. The file may end after the
@@ -468,7 +466,7 @@ pub(crate) fn leaves_at(
     leaves.retain(|leaf: &Arc<Leaf>| still.contains(&leaf.id.frame()));
     // If the last header of a tree were lost, the tree would look empty, so compare the counts. The
     // record is missing if the writer has gone once around the ring since.
-    match record_of(pages, seed, committed.version()) {
+    match record_of(pages, seed, committed, committed.version()) {
         Some(record) if record.leaves != leaves.len() as u64 => Err(StoreError::Damaged {
             at: CommitRecord::place(record.sequence),
             what: "the commit record counts other leaves than the tables hold",
@@ -499,15 +497,28 @@ pub(crate) fn retained(
     Ok(retained)
 }
 
-/// The newest record of a version, if it is still in the ring.
-pub(crate) fn record_of(pages: &TreePages, seed: u32, version: u64) -> Option<CommitRecord> {
+/// The newest record up to a version, as that version's, if it is in the ring. The commits since
+/// had none, so it may count other entries than there are.
+pub(crate) fn record_of(
+    pages: &TreePages,
+    seed: u32,
+    committed: &Committed,
+    version: u64,
+) -> Option<CommitRecord> {
     let records = (0..RING_SLOTS).map(|slot| {
         let mut record = CommitRecord::empty();
         pages.copy(CommitRecord::place(slot), record.as_mut_bytes());
         record
     });
-    let of = records.filter(|record| record.version == version && record.is_valid(seed));
-    of.max_by_key(|record| record.sequence)
+    let of = records.filter(|record| {
+        record.version <= version && record.is_valid(seed) && !committed.is_dead(record.version)
+    });
+    let mut newest = of.max_by_key(|record| record.sequence)?;
+    if newest.version < version {
+        newest.version = version;
+        newest.state |= STATE_UNCOUNTED;
+    }
+    Some(newest)
 }
 
 /// Removes every trace of dead versions, so that their numbers need not be kept: each leaf then

@@ -12,7 +12,7 @@ use crate::layout::{CommitRecord, MAIN};
 use crate::open_store::Core;
 use crate::range::{Keys, Range};
 use crate::roots::Roots;
-use crate::{StoreError, Version};
+use crate::{StoreError, Version, recovery};
 
 /// One version of a store, which does not change for as long as the snapshot lives.
 ///
@@ -67,9 +67,10 @@ impl Snapshot {
         }
         loop {
             let snapshot = Self::new(core)?;
-            let record = core.record()?;
+            let record =
+                recovery::record_of(&core.pages, core.seed, &core.committed, snapshot.version);
             // The writer may have gone once around the ring meanwhile.
-            if record.version == snapshot.version {
+            if let Some(record) = record {
                 return Ok((snapshot, record));
             }
         }

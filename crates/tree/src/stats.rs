@@ -7,7 +7,7 @@ use mneme_arena::DiscardableStats;
 use crate::layout::{FRAME, LEAF, UNIT};
 use crate::open_store::Core;
 use crate::record_cache::Copies;
-use crate::{Holder, StoreError, Version, recovery, registered};
+use crate::{Holder, StoreError, Version, check, recovery, registered};
 
 const COPIES: &str = "the file system copies each page that is written: a commit writes more, the \
                       file is scattered, and a full disk may stop a commit that needs no space";
@@ -18,7 +18,9 @@ const COPIES: &str = "the file system copies each page that is written: a commit
 pub struct Stats {
     /// The durable version.
     pub version: Version,
-    /// The number of live keys.
+    /// The number of live keys. After an unclean end the first call counts them, which reads all
+    /// leaves. A process that only reads gets the number of the last commit record, which is at
+    /// most 62 commits old.
     pub entries: u64,
     /// Bytes of their entries: keys, values up to 1,920 bytes, 24 bytes each, padding to 8.
     pub live_bytes: u64,
@@ -58,6 +60,8 @@ pub struct Stats {
 
 impl Stats {
     pub(crate) fn of(core: &Core) -> Result<Self, StoreError> {
+        // What a damaged leaf holds is not known; `check` names it.
+        let _ = check::count_entries(core);
         let record = core.record()?;
         let leaves = core.read(|roots, _| {
             let mut leaves = 0;

@@ -12,6 +12,13 @@ const CATCHES: [mneme_testkit::Step; STEPS.len()] = [
     ("open.remember_dead", &[crashes::generations_leave_nothing]),
     ("open.record", &[crashes::generations_leave_nothing]),
     ("open.listed", &[crashes::one_leaf_survives]),
+    ("open.alone", &[crashes::one_leaf_survives]),
+    ("open.numbers", &[crashes::single_commits_leave_nothing]),
+    (
+        "alone.followed",
+        &[crashes::an_entry_over_old_bytes_survives],
+    ),
+    ("alone.whole", &[crashes::one_leaf_survives]),
     ("sweep.barrier", &[crashes::sweeps_survive]),
     ("leaf.end", &[crashes::generations_leave_nothing]),
     ("rewrite.death", &[crashes::many_leaves_survive]),

@@ -20,6 +20,21 @@ fn one_leaf_survives_every_crash() {
 }
 
 #[test]
+fn commits_of_one_change_survive_a_sample_of_crashes_without_a_record_each() {
+    crashes::single_changes_survive();
+}
+
+#[test]
+fn an_entry_without_a_record_ends_where_its_commit_said() {
+    crashes::an_entry_over_old_bytes_survives();
+}
+
+#[test]
+fn generations_of_crashes_of_commits_without_records_leave_nothing_behind() {
+    crashes::single_commits_leave_nothing();
+}
+
+#[test]
 fn many_leaves_survive_a_sample_of_crashes() {
     crashes::many_leaves_survive();
 }
@@ -133,7 +148,7 @@ fn every_barrier_is_needed() {
 #[test]
 fn every_flush_is_needed() {
     let mode = (FailureModel::Dax, Durability::Flush);
-    for ((trace, history), least) in [(one_leaf(mode.1), 10), (one_extent(mode.1), 8)] {
+    for ((trace, history), least) in [(one_leaf(mode.1), 8), (one_extent(mode.1), 8)] {
         let marks = trace.positions(|op| matches!(op, Operation::Mark(_)));
         let stores = trace.positions(|op| matches!(op, Operation::Store { .. }));
         let commits = stores[1]..marks[marks.len() - 1];

@@ -19,6 +19,8 @@ pub(crate) const KEY_PREFIX: usize = 64;
 const LONG_KEY: usize = KEY_PREFIX + PLACE + 8;
 /// Set in an entry's kind: the key is long.
 const KEY_OUTSIDE: u16 = 4;
+/// Set in an entry's kind: the entry is all that its commit has stored, and makes it durable.
+const ALONE: u16 = 8;
 
 /// What an entry states about its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,11 +77,11 @@ pub(crate) fn long_key_sum(key: &[u8]) -> u32 {
 }
 
 /// Appends to `out` an entry for the leaf `id`, where it will lie at `at`. The parts [`outside`]
-/// lie in `extent`.
+/// lie in `extent`. An entry that is `alone` needs no commit record.
 pub(crate) fn write_entry(
     out: &mut Vec<u8>,
     (id, at): (LeafId, usize),
-    version: u64,
+    (version, alone): (u64, bool),
     key: &[u8],
     value: Option<&[u8]>,
     extent: Option<TreeExtent>,
@@ -92,6 +94,7 @@ pub(crate) fn write_entry(
     } as u16;
     let is_long = key.len() > MAX_INLINE_KEY;
     kind |= if is_long { KEY_OUTSIDE } else { 0 };
+    kind |= if alone { ALONE } else { 0 };
     let header = EntryHeader {
         start: stamp(version, salt(id, at)),
         crc: 0,
@@ -169,10 +172,38 @@ impl EntryHeader {
 
     #[inline]
     pub(crate) fn kind(&self) -> EntryKind {
-        match self.kind & !KEY_OUTSIDE {
+        match self.kind & !(KEY_OUTSIDE | ALONE) {
             0 => EntryKind::Value,
             1 => EntryKind::Removal,
             _ => EntryKind::Extent,
+        }
+    }
+
+    /// Whether its commit stored nothing else, and has no record.
+    #[inline]
+    pub(crate) fn is_alone(&self) -> bool {
+        self.kind & ALONE != 0
+    }
+
+    /// The word that it begins with.
+    pub(crate) fn first_word(&self) -> u64 {
+        self.start
+    }
+
+    /// Whether the word after the entry is valid: its commit stored a zero word there, which ends
+    /// the leaf, or a later commit stored an entry there. `bytes` begin with the entry, which has
+    /// this `version` and lies at `at` of the leaf `id`.
+    pub(crate) fn is_followed(
+        &self,
+        bytes: &[u8],
+        version: u64,
+        (id, at): (LeafId, usize),
+    ) -> bool {
+        let behind = bytes.get(self.size()..).unwrap_or_default();
+        match Self::start_of(behind, id, at + self.size()) {
+            WordStamp::Zero => true,
+            WordStamp::Version(next) => next > version,
+            WordStamp::Bad => false,
         }
     }
 
@@ -202,7 +233,7 @@ impl EntryHeader {
     pub(crate) fn stored_len(&self) -> usize {
         const PLACE_OF_VALUE: u16 = EntryKind::Extent as u16;
         const BOTH_OUTSIDE: u16 = EntryKind::Extent as u16 | KEY_OUTSIDE;
-        match self.kind {
+        match self.kind & !ALONE {
             PLACE_OF_VALUE => PLACE,
             BOTH_OUTSIDE => 0,
             _ => self.value_len as usize,
@@ -265,7 +296,7 @@ impl EntryHeader {
         is_key
             && self.stored_len() <= MAX_INLINE
             && self.value_len as usize <= MAX_VALUE
-            && self.kind & !KEY_OUTSIDE <= EntryKind::Extent as u16
+            && self.kind & !(KEY_OUTSIDE | ALONE) <= EntryKind::Extent as u16
             && self.len() <= bytes.len()
             && self.crc == sum(self.version(), &bytes[CHECKED..self.len()])
     }

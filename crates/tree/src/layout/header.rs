@@ -12,7 +12,10 @@ const LEAVES_MAGIC: u64 = u64::from_le_bytes(*b"leaves\0\0");
 /// `extents`, for frames of extents.
 const EXTENTS_MAGIC: u64 = u64::from_le_bytes(*b"extents\0");
 /// The version of the format.
-pub(crate) const FORMAT: u32 = 8;
+pub(crate) const FORMAT: u32 = 9;
+/// The one before: no entry is alone, and a dead number stands for itself. A writer that has the
+/// file for itself makes it [`FORMAT`].
+const BEFORE: u32 = 8;
 
 /// Written once, when the store is created.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -57,14 +60,30 @@ impl FileHeader {
     }
 
     fn sum(&self) -> u32 {
-        crc32c(FORMAT, &self.as_bytes()[16..])
+        crc32c(self.format, &self.as_bytes()[16..])
+    }
+
+    /// Whether it is of the format before.
+    pub(crate) fn is_of_before(&self) -> bool {
+        self.format == BEFORE
+    }
+
+    /// Where the word of a header lies that makes it one of [`FORMAT`], and that word.
+    pub(crate) fn upgrade(mut self) -> (u64, u64) {
+        self.format = FORMAT;
+        self.crc = self.sum();
+        let at = std::mem::offset_of!(Self, format);
+        (
+            at as u64,
+            u64::from(self.crc) << 32 | u64::from(self.format),
+        )
     }
 
     pub(crate) fn check(&self) -> Result<(), HeaderProblem> {
         if self.magic != MAGIC {
             return Err(HeaderProblem::Foreign);
         }
-        if self.format != FORMAT {
+        if self.format != FORMAT && self.format != BEFORE {
             return Err(HeaderProblem::Format(self.format));
         }
         if self.crc != self.sum() || (self.frame, self.leaf) != (FRAME as u32, LEAF as u32) {

@@ -14,6 +14,19 @@ pub(crate) const MAX_LISTED: usize = 4;
 /// Set in [`CommitRecord::state`]: the store was closed, and nothing has been stored since.
 pub(crate) const STATE_CLEAN: u32 = 1;
 
+/// Set in [`CommitRecord::state`]: commits may follow that have no record, each of one entry that
+/// is [alone](super::EntryHeader::is_alone).
+pub(crate) const STATE_ALONE: u32 = 2;
+
+/// Set in [`CommitRecord::state`]: such commits had followed when a writer ended, and nobody has
+/// counted their entries since.
+pub(crate) const STATE_UNCOUNTED: u32 = 4;
+
+/// Numbers of a row: a dead number stands for so many from it on. Commits that followed the last
+/// record of a writer that was interrupted may have left traces with them, and those that entries
+/// alone have left count even so. The last of these commits has a record.
+pub(crate) const NUMBERS: u64 = 63;
+
 /// Consecutive entries of a version in a leaf.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
@@ -47,7 +60,8 @@ impl Listed {
 pub(crate) struct CommitRecord {
     /// Covers what follows up to the last dead number.
     crc: u32,
-    /// [`STATE_CLEAN`] or 0; bits 8..16 hold the writer's durability.
+    /// [`STATE_CLEAN`], [`STATE_ALONE`], [`STATE_UNCOUNTED`]; bits 8..16 hold the writer's
+    /// durability.
     pub(crate) state: u32,
     /// One more than in the previous record. Orders the records.
     pub(crate) sequence: u64,
@@ -91,7 +105,8 @@ impl CommitRecord {
         Self::new_zeroed()
     }
 
-    /// The numbers of versions that were never committed and left traces, ascending.
+    /// The first of each row of [`NUMBERS`] that may have left traces and were never committed,
+    /// ascending.
     pub(crate) fn dead(&self) -> &[u64] {
         &self.dead[..(self.dead_count as usize).min(MAX_DEAD)]
     }

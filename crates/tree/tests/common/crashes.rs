@@ -241,6 +241,75 @@ pub fn one_leaf(durability: Durability) -> (Trace, History) {
     recorder.end()
 }
 
+/// Commits of one change each, more than may follow one record: their leaves are filled, rewritten
+/// and used again, beside commits of other kinds.
+pub fn single_changes(durability: Durability) -> (Trace, History) {
+    let mut recorder = Recorder::new(durability);
+    let mut random = random(5);
+    for commit in 0..260u64 {
+        if commit == 130 {
+            recorder = recorder.again(durability);
+        }
+        let key = |n: u64| vec![b'k', (n % 40) as u8];
+        let len = match commit % 50 {
+            49 => 3000,
+            _ => random() as usize % 700,
+        };
+        let mut changes = vec![(key(random()), Some(vec![commit as u8; len]))];
+        match commit % 25 {
+            7 | 15 => changes[0].1 = None,
+            24 => changes.extend((0..3).map(|n| (key(100 + n), Some(vec![n as u8; 50])))),
+            _ => {}
+        }
+        recorder.apply_all(&changes);
+    }
+    recorder.end()
+}
+
+pub fn single_changes_survive() {
+    for mode in BOTH {
+        let (trace, history) = single_changes(mode.1);
+        let records = trace.positions(is_record).len();
+        assert!(
+            records < 200,
+            "{records} records: nearly each commit has one"
+        );
+        let outcome = crash(&trace, mode, &history, &Choice::Some(3, 1), true);
+        expect_none(&outcome, 1000);
+    }
+}
+
+/// Behind the leaf's last entry lie bytes of a commit that did not happen. An entry without a
+/// record is stored over a part of them: what is left of them is no part of the leaf, in whatever
+/// way power is lost.
+pub fn an_entry_over_old_bytes_survives() {
+    for mode in BOTH {
+        let killed = Recorder::new(mode.1);
+        let mut batch = Batch::new();
+        batch.put(b"dead", &[7; 600]).put(b"too", &[7; 600]);
+        killed.db.apply(&batch).unwrap();
+        let (mut trace, _) = killed.end();
+        // Everything of the commit arrives but its record.
+        let record = trace.positions(is_record).pop().unwrap();
+        trace.operations.truncate(record);
+        trace.operations.push(Operation::Sync);
+        let mut states = CrashStates::new(&trace, FailureModel::File);
+        while states.advance() {}
+        let left = RecordingMedium::new(MAX).unwrap();
+        left.become_crashed(&states, &states.all(2).unwrap()[0])
+            .unwrap();
+        let mut recorder = Recorder::on(copy_of(&left), mode.1);
+        assert_eq!(recorder.history, [Model::new()]);
+        recorder.apply(&[(b"a", Some(b"1"))]);
+        recorder.apply(&[(b"a", Some(b"2"))]);
+        recorder.apply(&[(b"b", None)]);
+        recorder.apply(&[(b"c", Some(b"3"))]);
+        let (trace, history) = recorder.end();
+        let outcome = crash(&trace, mode, &history, &Choice::All(20_000), true);
+        expect_none(&outcome, 100);
+    }
+}
+
 /// Commits with two barriers: a long value comes and goes.
 pub fn one_extent(durability: Durability) -> (Trace, History) {
     let mut recorder = Recorder::new(durability);
@@ -628,14 +697,25 @@ pub fn named_versions_survive() {
 /// Crashes again and again, each time on what the crash before has left: numbers of versions that
 /// never happened, entries and leaves of theirs, half-done recoveries.
 pub fn generations_leave_nothing() {
+    generations(110, 4, 30);
+}
+
+/// Generations of commits of one change, most of which have no record: more of them between two
+/// crashes than may follow a record.
+pub fn single_commits_leave_nothing() {
+    generations(50, 150, 1);
+}
+
+/// So many generations, each of up to so many commits of up to so many changes.
+fn generations(generations: u64, commits: u64, changes: u64) {
     for (mode, seed) in BOTH.into_iter().zip([11, 12]) {
         let mut random = random(seed);
         let scratch = Arc::new(RecordingMedium::new(MAX).unwrap());
         let mut recorder = Recorder::new(mode.1);
         let mut swept = false;
-        for generation in 0..110u64 {
-            for commit in 0..1 + random() % 4 {
-                let changes: Vec<_> = (0..1 + random() % 30)
+        for generation in 0..generations {
+            for commit in 0..1 + random() % commits {
+                let changes: Vec<_> = (0..1 + random() % changes)
                     .map(|_| {
                         let key = format!("key{:03}", random() % 150).into_bytes();
                         let len = random()

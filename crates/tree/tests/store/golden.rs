@@ -14,6 +14,7 @@ use mneme_sys::medium::RecordingMedium;
 use mneme_tree::{Batch, Durability, Store};
 
 const FORMAT_8: &str = include_str!("golden/store-8.txt");
+const FORMAT_9: &str = include_str!("golden/store-9.txt");
 
 fn bytes_of(image: &str) -> Vec<u8> {
     let mut lines = image.lines();
@@ -96,12 +97,32 @@ fn write_image() {
         }
         at += run.len() * 8;
     }
-    std::fs::write("tests/store/golden/store-8.txt", image).unwrap();
+    std::fs::write("tests/store/golden/store-9.txt", image).unwrap();
+}
+
+/// The format that a file says it has.
+fn format_of(medium: &RecordingMedium) -> u8 {
+    medium.bytes()[8]
 }
 
 #[test]
 fn a_store_of_an_earlier_build_opens() {
-    let bytes = Arc::new(bytes_of(FORMAT_8));
+    opens(FORMAT_9);
+}
+
+/// It was not closed, so that what follows from that is done as it was then.
+#[test]
+fn a_store_of_the_format_before_opens_and_becomes_one_of_this() {
+    let medium = opens(FORMAT_8);
+    assert_eq!(format_of(&medium), 9);
+    let medium = Arc::new(RecordingMedium::with_image(MAX, medium.bytes().into()).unwrap());
+    let db = open_on(&medium, Durability::File).unwrap();
+    db.check().unwrap();
+    assert_eq!(db.get(b"last").unwrap().unwrap(), b"of another build");
+}
+
+fn opens(image: &str) -> Arc<RecordingMedium> {
+    let bytes = Arc::new(bytes_of(image));
     let medium = Arc::new(RecordingMedium::with_image(MAX, bytes).unwrap());
     let db = open_on(&medium, Durability::File).unwrap();
     db.check().unwrap();
@@ -114,4 +135,5 @@ fn a_store_of_an_earlier_build_opens() {
     db.put(b"last", b"of another build").unwrap();
     db.drop_version("before").unwrap();
     db.check().unwrap();
+    medium
 }
