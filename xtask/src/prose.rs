@@ -246,7 +246,7 @@ fn is_question(text: &str) -> bool {
 
 /// Whether these words stand in the text one after the other, in small letters.
 fn has_phrase(text: &str, phrase: &str) -> bool {
-    let is_edge = |c: Option<char>| !c.is_some_and(char::is_alphanumeric);
+    let is_edge = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric());
     text.match_indices(phrase).any(|(at, _)| {
         let (before, after) = (&text[..at], &text[at + phrase.len()..]);
         is_edge(before.chars().next_back()) && is_edge(after.chars().next())
