@@ -44,10 +44,25 @@ pub struct NodeStats {
     pub longest_run: u32,
 }
 
+impl NodeStats {
+    /// Frames of the node that somebody has.
+    #[must_use]
+    pub fn in_use(&self) -> u32 {
+        let unused = self.free.saturating_add(self.withheld);
+        self.frames.saturating_sub(unused)
+    }
+}
+
 impl ArenaStats {
     /// Bytes that can be handed out, taken or not.
     pub fn bytes(&self) -> u64 {
         u64::from(self.frames) * FRAME_BYTES
+    }
+
+    /// Frames that somebody has. Those [withheld](NodeStats::withheld) nobody has.
+    #[must_use]
+    pub fn in_use(&self) -> u32 {
+        self.nodes.iter().map(NodeStats::in_use).sum()
     }
 }
 

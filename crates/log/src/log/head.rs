@@ -466,8 +466,7 @@ impl Log {
     /// any ordinary record, and for several such as this one.
     fn next_length(&self, bytes: u64) -> u64 {
         let ordinary = self.tables.geometry.segment_frames;
-        let stats = self.arena.stats();
-        let in_use = u64::from(stats.frames.saturating_sub(stats.free));
+        let in_use = u64::from(self.arena.stats().in_use());
         let least = ordinary.div_ceil(END_SHARE);
         let several = (bytes * SEVERAL).div_ceil(FRAME_BYTES);
         let frames = (in_use / MANY).max(least).max(several);

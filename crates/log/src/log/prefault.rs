@@ -145,10 +145,9 @@ impl Log {
         };
         // A store that uses little has little ahead. Frames that were in use and are free again
         // are claimed first.
-        let in_use = stats.frames.saturating_sub(stats.free);
         let ahead = AHEAD
             .min(stats.frames / SHARE)
-            .min((in_use / 16).max(IDLE))
+            .min((stats.in_use() / 16).max(IDLE))
             .max(1);
         let ahead = match populated.idle {
             true => ahead.min(IDLE),

@@ -93,10 +93,9 @@ impl Log {
         }
         let stats = self.arena.stats();
         let lent = self.wanted_by_tenants();
-        let in_use = stats.frames.saturating_sub(stats.free);
         let kept = match idle {
             true => IDLE,
-            false => (in_use / SHARE).max(FEW),
+            false => (stats.in_use() / SHARE).max(FEW),
         };
         let count = self.arena.spare(spare.node).resident;
         let surplus = count.saturating_sub(kept.saturating_add(lent));
@@ -148,10 +147,11 @@ mod tests {
 
     use std::sync::Arc;
 
-    use mneme_sys::ManualClock;
+    use mneme_sys::{Access, ManualClock, OfdLiveness, PagePolicy, Region, Reserve};
+    use mneme_testkit::{Mount, TestDir};
 
     use super::*;
-    use crate::LogStore;
+    use crate::{LogStore, control_bytes};
 
     #[test]
     fn what_is_freed_goes_back_within_two_seconds_and_a_half_whatever_was_spare_before() {
@@ -219,6 +219,50 @@ mod tests {
             assert!(again >= stored, "{size} B: {again} of {stored}");
             empty();
         }
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
+
+    /// What a full file system has no space for is not in use. Otherwise a store that may grow far
+    /// beyond it would keep all of it, whatever lives.
+    #[test]
+    fn a_store_gives_back_to_a_full_file_system_what_it_does_not_need() {
+        let directory = TestDir::new("spare-full");
+        let Some(mount) = Mount::tmpfs(&directory, "64m") else {
+            return;
+        };
+        let file = |name: &str| {
+            let mut options = std::fs::File::options();
+            let options = options.read(true).write(true).create(true).truncate(true);
+            options.open(mount.path().join(name)).unwrap()
+        };
+        let (access, lazy, small) = (Access::ReadWrite, Reserve::Lazy, PagePolicy::Small);
+        let bytes = 4 << 30;
+        let region = Region::map_with(file("data").into(), access, bytes, small, lazy).unwrap();
+        region.grow(bytes).unwrap();
+        let size = control_bytes();
+        let locks = Region::map(file("control").into(), access, size, small).unwrap();
+        locks.grow(size).unwrap();
+        let liveness = OfdLiveness::open(&mount.path().join("control"), 0).unwrap();
+        let clock = Arc::new(ManualClock::new(1, 1_000));
+        let builder = LogStore::builder().maintainer(false).clock(clock.clone());
+        let store = builder
+            .create_in(region, locks, Arc::new(liveness))
+            .unwrap();
+        let inner = store.inner();
+        let value = [7; 100 << 10];
+        let is_stored = |i: &u32| store.put(&i.to_le_bytes(), &value).is_ok();
+        assert!((0u32..).take_while(is_stored).count() > 200);
+        store.clear().unwrap();
+        while store.compact().unwrap() > 0 {}
+        let resident = || inner.arena.spare(NodeId(0)).resident;
+        assert!(inner.arena.withheld() > 1000 && resident() > 15);
+        let mut spare = SpareFrames::new(NodeId(0));
+        let slot = inner.writer().unwrap();
+        for _ in 0..2 * UNUSED_NS / COUNT_NS {
+            clock.advance_ns(COUNT_NS);
+            inner.give_back(&slot, &mut spare, false);
+        }
+        assert_eq!(resident(), FEW);
         assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
     }
 }

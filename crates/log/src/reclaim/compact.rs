@@ -71,8 +71,10 @@ pub(crate) struct Victim {
 pub(crate) enum Moved {
     /// All of it: it is condemned.
     All,
-    /// A part: the caller's time was over, or no worker was idle.
+    /// A part: the caller's time was over.
     Part,
+    /// Nothing: no worker was idle.
+    NoWorker,
     /// There was no space for the rest: it is closed again.
     NoSpace,
 }
@@ -150,8 +152,8 @@ impl Reclaim {
         Ok(None)
     }
 
-    /// Goes on moving a victim's records while `goes_on`. After anything but [`Moved::Part`], and
-    /// after an error, the victim is no longer the caller's.
+    /// Goes on moving a victim's records while `goes_on`. After [`Moved::All`],
+    /// [`Moved::NoSpace`], or an error, the victim is no longer the caller's.
     pub(crate) fn move_part(
         &self,
         slot: &Slot<'_>,
@@ -159,7 +161,7 @@ impl Reclaim {
         goes_on: &dyn Fn() -> bool,
     ) -> Result<Moved, WriteError> {
         let Some((first, _worker)) = self.hold_worker(slot, victim.to) else {
-            return Ok(Moved::Part);
+            return Ok(Moved::NoWorker);
         };
         let head = first + u64::from(victim.old) % self.tables.geometry.ages();
         let (lane, frame) = (self.lane(head, victim.to), victim.frame);
@@ -186,11 +188,7 @@ impl Reclaim {
     /// alone, or begins with a large record, is counted anew. Of bulk records what is free between
     /// them can be reused, so they are moved only where they are few.
     fn is_worth_moving(&self, info: &LogSegmentInfo, word: StateWord, leave: bool) -> bool {
-        let stays = info.live() > info.capacity() / BULK_LIVE || info.is_deprioritised();
-        if word.large() || (word.bulk() && stays) {
-            return false;
-        }
-        leave || gain(info, self.segment_bytes()).is_some()
+        !stays(info, word) && (leave || gain(info, self.segment_bytes()).is_some())
     }
 
     /// Moves the bulk records of the log segment whose emptying costs the fewest bytes, if there is
@@ -488,6 +486,13 @@ impl Reclaim {
         let frames = stats.frames.saturating_sub(self.arena.withheld());
         u64::from(stats.reserved) + (u64::from(frames) / 32).max(few)
     }
+}
+
+/// Whether the records of a segment stay where they are, however much of it is stale: see
+/// `is_worth_moving`.
+pub(crate) fn stays(info: &LogSegmentInfo, word: StateWord) -> bool {
+    let many = || info.live() > info.capacity() / BULK_LIVE || info.is_deprioritised();
+    word.large() || (word.bulk() && many())
 }
 
 /// How attractive a closed segment is as a victim (Nibble §3.2); `None` if a copy would gain

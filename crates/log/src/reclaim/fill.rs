@@ -1,7 +1,9 @@
 //! Keeping log segments filled: resident memory follows what lives, at a bounded cost.
 //!
-//! The *fill* of a node is the share of its closed and open log segments' bytes that live. While it
-//! is below a target, the maintainer empties the best victims, however much is free. **The cost is
+//! The *fill* of a node is the share of its closed and open log segments' bytes that live. Segments
+//! that compaction leaves as they are do not count, those of large records and those in which bulk
+//! records have left gaps: what they waste no copy of other records wins back. While the fill is
+//! below a target, the maintainer empties the best victims, however much is free. **The cost is
 //! bounded by processor time**: of one processor it takes a share, which grows from the least at
 //! the target to the most at a threshold below it. It works in [slices](SLICE_NS) and leaves the
 //! processor in between. A victim is moved in as many slices as it takes, and between two of them
@@ -29,7 +31,7 @@ use crate::index::intent::{OPERATION_LANE, TRANSACTION_LANE};
 use crate::log::head::Leave;
 use crate::log::segment::State;
 use crate::reclaim::Reclaim;
-use crate::reclaim::compact::{Moved, Victim};
+use crate::reclaim::compact::{Moved, Victim, stays};
 
 /// How long it works before it leaves the processor to others, in nanoseconds.
 const SLICE_NS: u64 = 250_000;
@@ -92,7 +94,7 @@ impl Default for FillPolicy {
 impl FillPolicy {
     /// The target, and the share of a processor that is taken at this `fill`. `None`: nothing.
     fn share(&self, fill: &Fill, idle: bool) -> Option<f64> {
-        if !self.active || fill.stale < self.ignored_bytes {
+        if !self.active || fill.winnable() < self.ignored_bytes {
             return None;
         }
         if idle && self.when_idle {
@@ -159,6 +161,8 @@ enum Slice {
     NoVictim,
     /// There was no space for copies.
     NoSpace,
+    /// Others have all of the node's workers.
+    NoWorker,
 }
 
 /// What lives in the log segments of a node, and what does not, in bytes.
@@ -167,13 +171,25 @@ pub(crate) struct Fill {
     pub live: u64,
     /// Dead records, and unused ends of closed segments.
     pub stale: u64,
+    /// What of `live` and of `stale` lies in segments whose records stay where they are.
+    pub settled: (u64, u64),
     /// Emptied segments that wait for readers.
     pub condemned: u64,
 }
 
 impl Fill {
+    /// The share that lives of what compaction may move.
     fn share(&self) -> f64 {
-        self.live as f64 / (self.live + self.stale).max(1) as f64
+        let live = self.live.saturating_sub(self.settled.0);
+        match live + self.winnable() {
+            0 => 1.0,
+            all => live as f64 / all as f64,
+        }
+    }
+
+    /// The stale bytes that compaction wins back.
+    fn winnable(&self) -> u64 {
+        self.stale.saturating_sub(self.settled.1)
     }
 
     fn is_held_up(&self) -> bool {
@@ -233,8 +249,13 @@ impl Reclaim {
 
     /// Sets that.
     pub(crate) fn set_fill_policy(&self, policy: FillPolicy) {
+        let default = FillPolicy::default();
+        let or = |given: f64, default: f64| if given.is_finite() { given } else { default };
         let policy = FillPolicy {
-            target_fill: policy.target_fill.clamp(0.0, MAX_FILL),
+            target_fill: or(policy.target_fill, default.target_fill).clamp(0.0, MAX_FILL),
+            least_fill: or(policy.least_fill, default.least_fill),
+            least_share: or(policy.least_share, default.least_share),
+            greatest_share: or(policy.greatest_share, default.greatest_share),
             ..policy
         };
         let place = self.fill_policy.lock();
@@ -244,26 +265,38 @@ impl Reclaim {
     /// The fill of a node: a look at each of its log segments.
     pub(crate) fn fill(&self, node: NodeId) -> Fill {
         let mut fill = Fill::default();
-        for (frame, info, _, state) in self.segments() {
+        for (frame, info, word, state) in self.segments() {
             if self.arena.node_of(frame) != node {
                 continue;
             }
             let capacity = info.capacity();
             let used = info.used().min(capacity);
             let dead = info.dead().min(used);
-            match state {
-                State::Condemned => fill.condemned += capacity,
-                State::Closed | State::Compacting => {
-                    fill.live += used - dead;
-                    fill.stale += capacity - used + dead;
+            let (live, stale) = match state {
+                State::Condemned => {
+                    fill.condemned += capacity;
+                    continue;
                 }
-                _ => {
-                    fill.live += used - dead;
-                    fill.stale += dead;
-                }
+                State::Closed | State::Compacting => (used - dead, capacity - used + dead),
+                _ => (used - dead, dead),
+            };
+            fill.live += live;
+            fill.stale += stale;
+            if stays(info, word) {
+                fill.settled.0 += live;
+                fill.settled.1 += stale;
             }
         }
         fill
+    }
+
+    /// Whether any node's fill is below the policy's target, by more than is ignored.
+    pub(crate) fn is_below_target(&self) -> bool {
+        let policy = self.fill_policy();
+        let mut nodes = (0..self.arena.nodes()).map(NodeId);
+        // A forked child has nothing mapped.
+        !self.participants.is_forked()
+            && nodes.any(|node| policy.share(&self.fill(node), false).is_some())
     }
 
     /// A number that differs after any other thread has changed a record, wherever that lies: each
@@ -392,6 +425,10 @@ impl Reclaim {
                     keeper.victim = Some(victim);
                     return Ok(Slice::Over);
                 }
+                Ok(Moved::NoWorker) => {
+                    keeper.victim = Some(victim);
+                    return Ok(Slice::NoWorker);
+                }
                 Ok(Moved::NoSpace) => return Ok(Slice::NoSpace),
                 // The check reports a damaged one.
                 Err(WriteError::Corrupt(_)) => {}
@@ -420,7 +457,8 @@ impl Reclaim {
                 let Some(mut victim) = self.take_victim(slot, node)? else {
                     break;
                 };
-                if self.move_part(slot, &mut victim, &in_time)? == Moved::Part {
+                let moved = self.move_part(slot, &mut victim, &in_time)?;
+                if matches!(moved, Moved::Part | Moved::NoWorker) {
                     self.leave_victim(&victim);
                     break;
                 }
@@ -672,5 +710,94 @@ mod tests {
         let stats = store.stats();
         assert!(stats.written_bytes > u64::from(RECORDS) * 1000, "{stats:?}");
         assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
+
+    /// What lies between bulk records is reused where it lies. Were it to count against the target,
+    /// segments of short records would be moved for the little that is stale in them, for ever.
+    #[test]
+    fn stale_bytes_that_compaction_leaves_alone_move_no_other_records() {
+        let clock = Arc::new(ManualClock::new(1, 1_000));
+        let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
+        let store = builder.clock(clock.clone()).open_private().unwrap();
+        store.set_fill_policy(FillPolicy {
+            when_idle: false,
+            ..FillPolicy::default()
+        });
+        let (bulk, short) = (|i: u32| (1 << 30 | i).to_le_bytes(), 40_000u32);
+        for i in 0..400 {
+            store.put(&bulk(i), &[7; 400 << 10]).unwrap();
+        }
+        for i in 0..short {
+            store.put(&i.to_le_bytes(), &[7; 1000]).unwrap();
+        }
+        for i in (0..400).filter(|i| i % 3 == 0) {
+            assert!(store.remove(&bulk(i)).unwrap());
+        }
+        for i in (0..short).step_by(10) {
+            assert!(store.remove(&i.to_le_bytes()).unwrap());
+        }
+        assert!(store.stats().fill() < 0.78);
+        let mut keeper = FillKeeper::new(NodeId(0));
+        keep(&store, &mut keeper, &clock, 200);
+        assert_eq!(store.stats().moved_bytes, 0);
+        assert!(store.compact_for(std::time::Duration::MAX).unwrap());
+        assert_eq!(store.stats().moved_bytes, 0);
+        // Those of short records that are worth it are moved all the same.
+        for i in (0..short).filter(|i| i % 2 == 1) {
+            assert!(store.remove(&i.to_le_bytes()).unwrap());
+        }
+        keep(&store, &mut keeper, &clock, 200);
+        let moved = store.stats().moved_bytes;
+        assert!((4 << 20..24 << 20).contains(&moved), "{moved}");
+        assert!(store.compact_for(std::time::Duration::MAX).unwrap());
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_policy_of_no_numbers_costs_no_more_than_any_other() {
+        let (store, clock) = store(3, UpdatePolicy::Append);
+        let nan = f64::NAN;
+        store.set_fill_policy(FillPolicy {
+            least_fill: nan,
+            least_share: nan,
+            greatest_share: nan,
+            ..FillPolicy::default()
+        });
+        let inner = store.inner();
+        let fill = inner.fill(NodeId(0));
+        let share = inner.fill_policy().share(&fill, false);
+        assert!(share.is_some_and(|share| share <= 0.9), "{share:?}");
+        store.set_fill_policy(FillPolicy {
+            target_fill: nan,
+            when_idle: false,
+            ..FillPolicy::default()
+        });
+        let share = inner.fill_policy().share(&fill, false);
+        assert!(share.is_none_or(|share| share <= 0.9), "{share:?}");
+        keep(&store, &mut FillKeeper::new(NodeId(0)), &clock, 10);
+    }
+
+    /// As while one that has it is stopped.
+    #[test]
+    fn compaction_for_memory_rests_while_no_worker_is_idle() {
+        let (store, clock) = store(3, UpdatePolicy::Append);
+        let inner = store.inner();
+        let mut keeper = FillKeeper::new(NodeId(0));
+        keep(&store, &mut keeper, &clock, 3);
+        let slot = inner.writer().unwrap();
+        let workers = inner.workers_of(NodeId(0)).count();
+        let hold = |_| inner.hold_worker(&slot, NodeId(0)).unwrap();
+        let held: Vec<_> = (0..workers).map(hold).collect();
+        let moved = store.stats().moved_bytes;
+        for _ in 0..3 {
+            clock.advance_ns(SECOND);
+            let rest = inner.keep_filled(&slot, &mut keeper, &|| false).unwrap();
+            assert!(rest >= Duration::from_nanos(LOOK_NS), "{rest:?}");
+        }
+        assert_eq!(store.stats().moved_bytes, moved);
+        drop(held);
+        keep(&store, &mut keeper, &clock, 200);
+        assert!(inner.fill(NodeId(0)).share() > 0.8);
+        holds(&store, 3);
     }
 }

@@ -6,6 +6,7 @@
 //! frame is in no cache, and the kernel clears it. So whenever a node has a good deal more frames
 //! in use than when this last looked, its nearly dead segments are emptied.
 
+use mneme_arena::NodeStats;
 use mneme_sync::Slot;
 use mneme_sys::NodeId;
 
@@ -86,7 +87,7 @@ impl Reclaim {
     fn in_use(&self, node: NodeId) -> u32 {
         let stats = self.arena.stats();
         let on = stats.nodes.get(usize::from(node.0));
-        on.map_or(0, |on| on.frames.saturating_sub(on.free))
+        on.map_or(0, NodeStats::in_use)
     }
 }
 

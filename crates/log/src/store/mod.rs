@@ -159,6 +159,7 @@ impl LogStore {
             } else {
                 0.0
             },
+            below_target: self.store.is_below_target(),
             compaction_wait: self.store.compaction_wait(),
             ..stats
         }
@@ -628,7 +629,8 @@ impl LogStore {
     }
 
     /// Sets how full this opening keeps the log segments while it [maintains](Self::maintains), and
-    /// what that may cost; for this opening alone, from now on. Fills are cut down to 0.95.
+    /// what that may cost; for this opening alone, from now on. Fills are cut down to 0.95; what is
+    /// no finite number is as by default.
     pub fn set_fill_policy(&self, policy: FillPolicy) {
         self.store.set_fill_policy(policy);
     }

@@ -73,6 +73,10 @@ pub struct Stats {
     /// The share of the log segments' bytes that lives below which this opening compacts while it
     /// maintains; 0: only when free frames run short. See [`FillPolicy`](crate::FillPolicy).
     pub target_fill: f64,
+    /// Whether the log segments that compaction may move are less full than that. Those of large
+    /// records, and those with gaps between bulk records, stay as they are, so that
+    /// [`fill`](Self::fill) may be below the target although this is false.
+    pub below_target: bool,
     /// What compaction towards that waits for, if this opening maintains and has to wait.
     pub compaction_wait: Option<CompactionWait>,
     /// Log segments.
@@ -128,6 +132,7 @@ impl Stats {
             written_bytes: 0,
             spare_bytes: 0,
             target_fill: 0.0,
+            below_target: false,
             compaction_wait: None,
             segments: 0,
             condemned: 0,
@@ -229,6 +234,7 @@ impl Stats {
             written_bytes: appended.saturating_sub(moved_bytes),
             spare_bytes: spare * FRAME_BYTES,
             target_fill: 0.0,
+            below_target: false,
             compaction_wait: None,
             segments,
             condemned,

@@ -103,10 +103,7 @@ pub(super) fn memory(server: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("mem_clients_normal", client_memory::used(server));
     fields.add("mem_clients_slaves", 0);
     fields.add("mem_allocator", "mneme");
-    // As the maintainer does, this leaves few stale bytes out of account.
-    let ignored = server.settings.number(Key::DefragIgnored).unsigned_abs();
-    let below = stats.fill() < stats.target_fill && stats.stale_bytes >= ignored;
-    fields.add("active_defrag_running", u8::from(below));
+    fields.add("active_defrag_running", u8::from(stats.below_target));
     add_zeros(
         fields,
         &[
