@@ -30,6 +30,8 @@ use crate::store::components::Store;
 /// The time between two rounds. It is short enough that the stock of free frames (a 32nd of the
 /// store) does not run out in between, and long enough to cost nothing when idle.
 const PERIOD: Duration = Duration::from_millis(10);
+/// How long it may populate frames in a round.
+const POPULATING: Duration = Duration::from_millis(2);
 /// The shortest pause between two slices of compaction.
 const LEAST_WAIT: Duration = Duration::from_micros(50);
 /// How often it asks for the lease that another opening holds.
@@ -190,7 +192,12 @@ fn run(store: &Store, node: NodeId, office: &Office) {
             store.give_back(&slot, &mut spare, idle);
             store.give_back_ahead(&slot, &mut populated, idle);
         }
-        store.populate(&mut populated, &stopped);
+        // A writer that claims frames as fast as they are populated must not keep this thread from
+        // compaction, without which only fresh frames are claimed.
+        let until = SystemClock.now_ns() + POPULATING.as_nanos() as u64;
+        store.populate(&mut populated, &|| {
+            stopped() || SystemClock.now_ns() >= until
+        });
         store.gather(&mut gathered, &stopped);
         if !office.wait(wait.max(LEAST_WAIT)) {
             break;
