@@ -241,6 +241,12 @@ impl Reclaim {
             })
             .filter_map(|(frame, info, word, _)| {
                 let gain = large_gain(info, self.segment_bytes())?;
+                let _pin = slot.pin();
+                // Checked again under the pin: until it ends, the record's frames are not freed,
+                // and so not given back to the machine.
+                if info.state() != word {
+                    return None;
+                }
                 let large = self.mem.record(Loc::of_byte(frame_byte(frame))).ok()?;
                 let bytes = large.header().size();
                 if bytes.next_multiple_of(FRAME_BYTES) - bytes <= needed {
