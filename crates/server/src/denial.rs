@@ -85,11 +85,12 @@ pub(crate) fn of_queued(denied: Denied) -> Failure {
     ))
 }
 
-/// Enters a call that is denied into `ACL LOG`.
+/// Enters a call that is denied to `user` into `ACL LOG`.
 #[cold]
 pub(crate) fn log(
     server: &Shared,
     client: &Client,
+    user: &User,
     denied: Denied,
     context: Context,
     command: &'static Command,
@@ -99,7 +100,7 @@ pub(crate) fn log(
         Denied::Command => (DenialReason::Command, command.name.as_bytes()),
         Denied::Key(position) => (DenialReason::Key, args.at(position)),
     };
-    enter(server, client, reason, context, object, client.user.name());
+    enter(server, client, reason, context, object, user.name());
 }
 
 /// Enters something that is denied into `ACL LOG`.
@@ -117,7 +118,7 @@ pub(crate) fn enter(
         context,
         object: object[..object.len().min(BYTES)].to_vec(),
         user: user[..user.len().min(BYTES)].to_vec(),
-        client: client.entry.line(server.now_ms()).to_string(),
+        client: client.entry.short_line(server.now_ms()).to_string(),
         at_ms: server.wall_ms(),
         count: 1,
     };

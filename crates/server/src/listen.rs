@@ -19,6 +19,7 @@ use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
 use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
+use crate::acl::Table;
 use crate::log_limiter::LogLimiter;
 use crate::settings::{Key, Settings};
 use crate::socket_file::SocketFile;
@@ -42,19 +43,24 @@ pub(crate) struct Bound {
 }
 
 /// Listening sockets on their way from one server to the next, and with them the lock of the
-/// directory for data.
+/// directory for data, and the users for a server that goes on.
 #[derive(Debug, Default)]
 pub struct Listeners {
     pub(crate) sockets: Vec<Listener>,
     /// An open file that holds the lock, whether the predecessor has closed its own or not.
     pub(crate) lock: Option<OwnedFd>,
+    /// The users of the server that has retired, as its clients have changed them. They do not go
+    /// to another process, which has a file of its own.
+    pub(crate) users: Option<Table>,
 }
 
 impl Listeners {
-    /// Without a lock.
+    /// Without a lock and users.
     pub(crate) fn of(sockets: Vec<Listener>) -> Self {
-        let lock = None;
-        Self { sockets, lock }
+        Self {
+            sockets,
+            ..Self::default()
+        }
     }
 
     /// Whether there are none: of a server that had ended already.

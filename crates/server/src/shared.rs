@@ -572,10 +572,12 @@ impl Shared {
         self.retired.load(Ordering::Acquire)
     }
 
-    /// The listening sockets of a server that has retired.
+    /// The listening sockets of a server that has retired, and its users.
     pub fn retired(&self) -> Option<Listeners> {
-        self.has_retired()
-            .then(|| Listeners::of(std::mem::take(&mut *self.lock_listeners())))
+        self.has_retired().then(|| Listeners {
+            users: Some(self.users.by_name()),
+            ..Listeners::of(std::mem::take(&mut *self.lock_listeners()))
+        })
     }
 
     /// Has the end be one as it should be even if the last changes are lost.

@@ -9,7 +9,7 @@ use super::rules::{Reading, RuleRefusal, has_spaces, joined};
 use super::user::User;
 
 /// All users of a file, by name.
-pub(super) type Table = BTreeMap<Arc<[u8]>, Arc<User>>;
+pub(crate) type Table = BTreeMap<Arc<[u8]>, Arc<User>>;
 
 /// Why a file of users was not taken.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +64,7 @@ fn parse_line(line: &[u8], users: &Table, reading: Reading<'_>) -> Result<Option
     let Some(name) = name.filter(|_| first == b"user") else {
         return Err(" should start with user keyword followed by the username.".into());
     };
-    if has_spaces(name) || name.is_empty() {
+    if has_spaces(name) {
         return Err(format!(
             ": username '{}' contains invalid characters.",
             shown(name)

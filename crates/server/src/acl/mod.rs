@@ -14,7 +14,7 @@ mod user;
 mod users;
 mod vocabulary;
 
-pub(crate) use file::AclFileError;
+pub(crate) use file::{AclFileError, Table};
 pub(crate) use log::{Context, DenialReason, Event};
 pub(crate) use user::{Denied, Judged, KeyAccess, Selector, User};
 pub(crate) use users::Users;

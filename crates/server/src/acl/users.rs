@@ -186,9 +186,19 @@ impl Users {
         users
             .entry(DEFAULT.into())
             .or_insert_with(|| self.default_user(password));
+        self.take(users);
+        Ok(())
+    }
+
+    /// All of them by name, for [`take`](Self::take).
+    pub fn by_name(&self) -> Table {
+        self.table().clone()
+    }
+
+    /// Takes the users that a server of this process had, in place of those there are.
+    pub fn take(&self, users: Table) {
         *self.table() = users;
         self.changed();
-        Ok(())
     }
 
     /// What a file of the users says.

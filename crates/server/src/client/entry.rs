@@ -7,6 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::resp::Protocol;
 use mneme_log::Watch;
 
+/// Bytes of each name in a line that is kept.
+const SHORT: usize = 128;
+
 /// A client as every thread sees it.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -226,6 +229,26 @@ impl Entry {
         Line {
             entry: self,
             state: self.state().clone(),
+            now_ms,
+        }
+    }
+
+    /// As [`line`](Self::line), for a line that is kept: names, which may be of any length, are cut
+    /// short.
+    pub fn short_line(&self, now_ms: u64) -> impl fmt::Display {
+        let cut = |name: &[u8]| name[..name.len().min(SHORT)].to_vec();
+        let state = {
+            let state = self.state();
+            State {
+                name: cut(&state.name),
+                library: (cut(&state.library.0), cut(&state.library.1)),
+                user: cut(&state.user).into(),
+                ..*state
+            }
+        };
+        Line {
+            entry: self,
+            state,
             now_ms,
         }
     }

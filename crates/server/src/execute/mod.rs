@@ -460,13 +460,13 @@ impl<'a> Executor<'a> {
             if self.client.queue.is_some() && command.has(Flag::NoMulti) {
                 return Err(Failure::NotInTransaction);
             }
-            self.judge(command, args)?;
-            // A few never take too much.
+            // A few never take too much. Before they are judged, which takes memory for each, too.
             if args.len() > FEW
                 && !client_memory::admits(self.server, command.bytes_for_keys(&args))
             {
                 return Err(Failure::TooManyKeys);
             }
+            self.judge(command, args)?;
             if let Some(refusal) = self.refusal
                 && let Some(failure) = refusal.failure(command, self.client.queue.as_ref())
             {
@@ -496,7 +496,16 @@ impl<'a> Executor<'a> {
                 Some(_) => Context::Multi,
                 None => Context::TopLevel,
             };
-            denial::log(self.server, self.client, denied, context, command, args);
+            let user = &self.client.user;
+            denial::log(
+                self.server,
+                self.client,
+                user,
+                denied,
+                context,
+                command,
+                args,
+            );
             denial::refusal(denied, command)
         })
     }

@@ -53,6 +53,9 @@ impl Server {
         };
         let identity = speaks_tls.then(|| TlsIdentity::read(&settings)).transpose();
         let identity = identity.map_err(|error| StartError::Tls(error.to_string()))?;
+        let users = listeners
+            .as_ref()
+            .and_then(|inherited| inherited.users.clone());
         let (bound, socket_file) = match listeners {
             None => listen(&settings)?,
             // The predecessor's, which keeps it if this start fails.
@@ -95,7 +98,10 @@ impl Server {
         if let Some(identity) = identity {
             shared.set_identity(identity);
         }
-        if shared.settings.is(Key::AclFile) {
+        if let Some(users) = users {
+            // What the file says by now may not even be right.
+            shared.users.take(users);
+        } else if shared.settings.is(Key::AclFile) {
             shared
                 .load_users()
                 .map_err(|error| StartError::Users(error.to_string()))?;

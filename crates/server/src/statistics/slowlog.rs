@@ -98,6 +98,16 @@ pub(crate) fn cut(bytes: &[u8]) -> Vec<u8> {
     [&bytes[..BYTES], more.as_bytes()].concat()
 }
 
+/// Settings that Redis keeps secret, also those that are refused here: a client that tries one has
+/// sent its password.
+const SECRETS: [&[u8]; 5] = [
+    b"requirepass",
+    b"masterauth",
+    b"masteruser",
+    b"tls-key-file-pass",
+    b"tls-client-key-file-pass",
+];
+
 /// Whether argument `index` is a password.
 fn is_secret(args: Arguments<'_>, index: usize) -> bool {
     let is = |index: usize, word: &[u8]| args.at(index).eq_ignore_ascii_case(word);
@@ -110,5 +120,6 @@ fn is_secret(args: Arguments<'_>, index: usize) -> bool {
     if is(0, b"ACL") {
         return index > 1 && is(1, b"SETUSER");
     }
-    is(0, b"CONFIG") && index > 2 && is(1, b"SET") && is(index - 1, b"requirepass")
+    let is_value = is(0, b"CONFIG") && index > 2 && is(1, b"SET");
+    is_value && SECRETS.iter().any(|name| is(index - 1, name))
 }

@@ -271,6 +271,8 @@ fn a_file_of_users_is_taken_whole_or_not_at_all() {
     };
     assert_eq!(names(&mut alice), ["alice", "bob", "default"]);
     alice.line("ACL SETUSER dave on nopass +ping");
+    // As in Redis, a name may be empty.
+    alice.command(&["ACL", "SETUSER", "", "on", "nopass", "~a"]);
     let list = alice.line("ACL LIST");
     assert_eq!(alice.line("ACL SAVE"), Reply::ok());
     assert_eq!(alice.line("ACL LOAD"), Reply::ok());
@@ -338,6 +340,8 @@ fn passwords_of_rules_are_nowhere_to_be_read() {
         "AUTH app marker2",
         "HELLO 3 AUTH app marker",
         "CONFIG SET requirepass marker",
+        // Redis' own, which is refused.
+        "CONFIG SET masterauth marker",
     ] {
         client.line(line);
     }
@@ -351,6 +355,54 @@ fn passwords_of_rules_are_nowhere_to_be_read() {
         let shown = format!("{:?}", printable(client.line(line)));
         assert!(!shown.contains("marker"), "{line}: {shown}");
     }
+}
+
+/// A client that may do nothing else can still name itself and fail to authenticate.
+#[test]
+fn an_event_of_the_log_is_short_however_long_the_names_of_its_client_are() {
+    let (_running, address) = start(server());
+    let [mut admin, mut user] = [0; 2].map(|_| Client::connect(address));
+    admin.line("ACL SETUSER none on nopass");
+    let name = "n".repeat(1 << 20);
+    user.command(&["HELLO", "3", "AUTH", "none", "x", "SETNAME", &name]);
+    assert!(error(&user.line("GET a")).starts_with("NOPERM"));
+    let logged = logged(&mut admin, "client-info");
+    assert!(logged.len() < 1024, "{} bytes", logged.len());
+    assert!(logged.contains(" name=nnnn") && logged.contains(" user=none "));
+    assert!(admin.line("CLIENT LIST").text().contains(&name));
+}
+
+/// To judge a key takes memory, which `maxmemory-clients` bounds for a restricted user too.
+#[test]
+fn too_many_keys_are_refused_before_each_is_judged() {
+    let (_running, address) = start(server());
+    let [mut admin, mut user] = [0; 2].map(|_| Client::connect(address));
+    admin.line("ACL SETUSER app on nopass ~a* +exists");
+    admin.line("CONFIG SET maxmemory-clients 1mb");
+    user.line("AUTH app x");
+    let call = [&["EXISTS"][..], &["b"; 5000]].concat();
+    let refused = error(&user.command(&call));
+    assert!(refused.starts_with("ERR too many keys"), "{refused}");
+}
+
+#[test]
+fn a_denied_command_of_a_transaction_is_logged_with_the_user_that_was_denied() {
+    let (_running, address) = start(server());
+    let [mut admin, mut user] = [0; 2].map(|_| Client::connect(address));
+    admin.line("ACL SETUSER guest on nopass ~* +@all");
+    admin.line("ACL SETUSER app on nopass ~* +@all -get");
+    for line in [
+        "AUTH guest x",
+        "MULTI",
+        "AUTH app x",
+        "GET a",
+        "AUTH guest x",
+    ] {
+        user.line(line);
+    }
+    let replies = user.line("EXEC");
+    assert!(error(&replies.items()[1]).starts_with("NOPERM"));
+    assert_eq!(logged(&mut admin, "username"), "app");
 }
 
 fn printable(reply: Reply) -> Vec<String> {

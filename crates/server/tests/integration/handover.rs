@@ -244,3 +244,30 @@ fn commands_that_the_old_server_has_not_executed_have_no_effect_and_no_reply() {
     }
     drop(next);
 }
+
+/// It does not read the file of users again, which may be wrong by then: its settings are those
+/// that clients have changed, too.
+#[test]
+fn a_server_that_goes_on_keeps_the_users_that_clients_have_changed() {
+    let directory = Directory::new("users");
+    let path = directory.0.join("users.acl");
+    std::fs::write(&path, "user gone on nopass ~* +@all\n").unwrap();
+    let with_file = || server().set(Key::AclFile, path.to_str().unwrap()).unwrap();
+    let (running, address) = start(with_file());
+    let socket = directory.listen(&running);
+    let mut admin = Client::connect(address);
+    assert_eq!(admin.line("ACL DELUSER gone"), Reply::Integer(1));
+    admin.line("ACL SETUSER default resetpass >secret");
+    let users = admin.line("ACL LIST");
+    std::fs::write(&path, "nonsense").unwrap();
+    let successor = Handover::ask(&directory.0).unwrap();
+    let old = std::thread::spawn(move || grant(retired(running), socket));
+    drop(successor.take(&Settings::default()).unwrap());
+    let (granted, listeners) = old.join().unwrap();
+    granted.unwrap_err();
+    let _running = with_file().listeners(listeners).start().unwrap();
+    let mut client = Client::connect(address);
+    assert!(matches!(client.line("PING"), Reply::Error(text) if text.starts_with("NOAUTH")));
+    assert_eq!(client.line("AUTH secret"), Reply::ok());
+    assert_eq!(client.line("ACL LIST"), users);
+}

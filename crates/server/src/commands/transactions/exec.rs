@@ -9,7 +9,9 @@
 //! its files has all of it or nothing. A local program's change between the check of the watched
 //! keys and the first command goes unnoticed.
 
-use crate::acl::{Context, Denied};
+use std::sync::Arc;
+
+use crate::acl::{Context, Denied, User};
 use crate::command::*;
 use crate::counters::Counters;
 use crate::denial;
@@ -41,8 +43,8 @@ pub(super) static EXEC: Command = Command {
 struct Taken {
     nanoseconds: u64,
     failure: Option<Failure>,
-    /// What the client's user lacked for it.
-    denied: Option<Denied>,
+    /// What the client's user lacked for it, and which user that was.
+    denied: Option<(Denied, Arc<User>)>,
 }
 
 fn run(call: &mut Call<'_>) -> Outcome {
@@ -98,11 +100,12 @@ fn run(call: &mut Call<'_>) -> Outcome {
                 if let Some(failure) = &taken.failure {
                     call.server.count_error(thread, failure);
                 }
-                if let Some(denied) = taken.denied {
+                if let Some((denied, user)) = taken.denied {
                     let (command, args) = (queued.command, queued.args());
                     denial::log(
                         call.server,
                         call.client,
+                        &user,
                         denied,
                         Context::Multi,
                         command,
@@ -170,11 +173,13 @@ fn carry_out(
             queued.command,
             queued.args(),
         );
-        let denied = denied.err();
+        let denied = denied
+            .err()
+            .map(|denied| (denied, Arc::clone(&call.client.user)));
         let outcome = match refused.filter(|_| queued.command.may_change_data()) {
             // It would wait as long as the one before, and all other clients with it.
             Some(reason) => Err(Failure::NotDurable(reason)),
-            None if let Some(denied) = denied => Err(denial::of_queued(denied)),
+            None if let Some((denied, _)) = denied => Err(denial::of_queued(denied)),
             None => {
                 let within: Option<&mut dyn RecordOperations> = match &mut transaction {
                     Some(transaction) => Some(&mut **transaction),
