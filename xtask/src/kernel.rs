@@ -22,6 +22,8 @@ use crate::workspace::Workspace;
 pub enum Module {
     /// Guaranteed contiguous memory, beside CMA's engine
     Gcma,
+    /// Address spaces that are switched by an entry of page tables
+    Vas,
 }
 
 /// A guest that runs longer is stuck. Beside other work it takes some two minutes.
@@ -65,6 +67,28 @@ impl Module {
                     cpus: 1,
                     append: "movablecore=256M mib=560",
                 }],
+            },
+            // Page tables of five levels and of four.
+            Self::Vas => Trial {
+                directory: "vas",
+                needs: &[],
+                modules: &["vas.ko"],
+                memory_mib: 512,
+                disk_mib: 0,
+                guests: &[
+                    Guest {
+                        cpus: 1,
+                        append: "nopti no5lvl",
+                    },
+                    Guest {
+                        cpus: 2,
+                        append: "nopti",
+                    },
+                    Guest {
+                        cpus: 4,
+                        append: "nopti no5lvl",
+                    },
+                ],
             },
         }
     }
